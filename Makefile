@@ -1,0 +1,47 @@
+# The commands of this repository. `make help` lists them.
+PYTHON := .venv/bin/python
+SYSTEM_PYTHON := /usr/bin/python3
+MAKEFLAGS += --no-print-directory
+
+.PHONY: help demo test environment unit lint generate verify requirements cluster-up clean-cluster \
+	image-operator image-trainer-cpu
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
+
+demo: environment ## set everything up and run examples/01-arithmetic-grpo.yaml to its end
+	@$(PYTHON) e2e/demo.py
+
+test: environment ## set up what is needed and pass all tests
+	@$(PYTHON) e2e/check.py
+
+environment: ## make .venv with everything pinned in requirements/
+	@$(SYSTEM_PYTHON) e2e/environment.py
+
+unit: environment ## the unit tests alone
+	@$(PYTHON) -m pytest -q -m "not apiserver and not cluster and not slow"
+
+lint: environment ## style, types and import contracts
+	@$(PYTHON) e2e/check.py lint
+
+generate: environment ## write the CRD, its copy in the chart, the editors' schema and the reference page
+	@$(PYTHON) crds/generate.py
+
+verify: environment ## fail where something generated is out of date
+	@$(PYTHON) crds/generate.py --check
+	@$(PYTHON) requirements/compile.py --check
+
+requirements: environment ## pin the distributions' dependencies anew
+	@$(PYTHON) requirements/compile.py
+
+cluster-up: environment ## the embedded Kubernetes of two nodes, without the operator
+	@$(PYTHON) -m cluster up
+
+clean-cluster: ## end the embedded cluster; nothing of it is left but caches
+	@PYTHONPATH=e2e $(SYSTEM_PYTHON) -m cluster down
+
+image-operator: environment ## build the operator's image into an archive below out/
+	@$(PYTHON) e2e/build_image.py operator
+
+image-trainer-cpu: environment ## build the trainer's image for CPUs into an archive below out/; needs 20 GB of disk
+	@$(PYTHON) e2e/build_image.py trainer-cpu

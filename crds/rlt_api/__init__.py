@@ -1,0 +1,1 @@
+"""The API of rlt as pydantic types: spec and status of an RLTrainingJob, and how operator and trainer talk."""

@@ -1,0 +1,98 @@
+"""The CRD made from the types.
+
+- it is structural: nothing that the API server would refuse or drop;
+- every field is described and every string and list is bounded;
+- what is committed is what the types give.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from rlt_api.crd import PRINTER_COLUMNS, custom_resource_definition
+from rlt_api.model import quantity_value
+from rlt_api.spec import RLTrainingJobSpec
+
+ROOT = Path(__file__).parents[2]
+SCHEMA = custom_resource_definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+
+
+def nodes(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    yield path, schema
+    for name, child in schema.get("properties", {}).items():
+        yield from nodes(child, f"{path}.{name}")
+    for key in ("items", "additionalProperties"):
+        if key in schema:
+            yield from nodes(schema[key], f"{path}.{key}")
+
+
+def test_every_node_has_a_type_and_no_keyword_that_a_structural_schema_forbids() -> None:
+    for path, node in nodes(SCHEMA):
+        assert "type" in node, path
+        assert not {"$ref", "anyOf", "allOf", "oneOf", "const", "title"} & set(node), path
+
+
+def test_every_field_is_described() -> None:
+    undescribed = [
+        path
+        for path, node in nodes(SCHEMA)
+        if "description" not in node
+        and path not in ("", ".metadata")
+        and not path.endswith(("items", "additionalProperties"))
+    ]
+    assert undescribed == []
+
+
+def test_what_a_user_writes_is_bounded() -> None:
+    for path, node in nodes(SCHEMA["properties"]["spec"]):
+        if node["type"] == "array":
+            assert "maxItems" in node, path
+        if node["type"] == "string" and "enum" not in node:
+            assert "maxLength" in node, path
+
+
+def test_printer_columns_point_at_fields_that_exist() -> None:
+    paths = {path for path, _ in nodes(SCHEMA)}
+    for column in PRINTER_COLUMNS:
+        assert column["jsonPath"] in paths or column["jsonPath"].startswith(".metadata."), column
+
+
+def test_generated_files_are_up_to_date() -> None:
+    script = [sys.executable, str(ROOT / "crds/generate.py"), "--check"]
+    outcome = subprocess.run(script, capture_output=True, text=True)
+    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+
+
+@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda path: path.name)
+def test_examples_are_valid_and_survive_a_round_trip(example: Path) -> None:
+    spec = RLTrainingJobSpec.model_validate(yaml.safe_load(example.read_text())["spec"])
+    assert RLTrainingJobSpec.model_validate(spec.to_json()) == spec
+
+
+def test_an_unknown_field_is_refused_with_its_path() -> None:
+    example = yaml.safe_load((ROOT / "examples/02-gsm8k-grpo.yaml").read_text())["spec"]
+    example["rollout"]["temprature"] = 0.7
+    with pytest.raises(ValidationError, match=r"rollout\.temprature"):
+        RLTrainingJobSpec.model_validate(example)
+
+
+@pytest.mark.parametrize(
+    ("quantity", "value"), [("2", 2.0), ("500m", 0.5), ("2Gi", 2 * 2**30), ("1.5Gi", 1.5 * 2**30), ("3M", 3e6)]
+)
+def test_quantities(quantity: str, value: float) -> None:
+    assert quantity_value(quantity) == value
+
+
+@pytest.mark.parametrize("folder", ["crds", "operator", "trainer", "e2e", "charts", "images", "docs", "examples"])
+def test_no_top_level_folder_is_a_package(folder: str) -> None:
+    """A folder named operator with an __init__.py would hide the standard library's module."""
+    assert not (ROOT / folder / "__init__.py").exists()
+    assert not list((ROOT / folder).glob("**/tests/__init__.py"))
