@@ -33,7 +33,8 @@ def lint(name: str) -> None:
         this.run([BIN / "ruff", "check", "."], log=log, cwd=ROOT, advice=".venv/bin/ruff check --fix .")
         this.run([BIN / "ruff", "format", "--check", "."], log=log, cwd=ROOT, advice=".venv/bin/ruff format .")
         packages = [word for package in PACKAGES for word in ("-p", package)]
-        this.run([BIN / "mypy", *packages], log=log, cwd=ROOT)
+        this.run([str(BIN / "mypy"), *packages], log=log, cwd=ROOT)
+        this.run([str(BIN / "mypy"), *SCRIPTS], log=log, cwd=ROOT)
         this.run([BIN / "lint-imports"], log=log, cwd=ROOT)
 
 
@@ -49,9 +50,8 @@ def tests(marker: str, title: str, estimate_s: float) -> Callable[[str], None]:
 
     def run(name: str) -> None:
         with stage(title, estimate_s=estimate_s) as this:
-            command = [BIN / "python", "-m", "pytest", "-m", marker, "-v", "--durations=10", "--color=no"]
-            # A worker pod of the trainer has one processor; so has everything that is tested beside it.
-            this.run(command, log=LOGS / f"{name}.log", on_line=show_tests(this), cwd=ROOT)
+            pytest = [str(BIN / "python"), "-m", "pytest", "-v", "--durations=10", "--color=no"]
+            this.run([*pytest, "-m", marker], log=LOGS / f"{name}.log", on_line=show_tests(this), cwd=ROOT)
 
     return run
 
@@ -77,9 +77,10 @@ def cluster_tests(name: str) -> None:
 
     tests("cluster", "end-to-end tests on the whole cluster", 1200)(name)
     if "KUBECONFIG" not in os.environ:
-        Cluster.down()
+        Cluster.connect().down()
 
 
+SCRIPTS = ("crds/generate.py", "requirements/compile.py", "e2e/check.py", "e2e/demo.py", "e2e/build_image.py")
 PACKAGES = ("rlt_api", "rlt_operator", "rlt_trainer", "cluster")
 
 STAGES: dict[str, Callable[[str], None]] = {

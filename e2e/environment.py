@@ -51,11 +51,12 @@ def ensure_environment() -> None:
         uv_pin.write_text(pin_of("uv", REQUIREMENTS[-1].read_text()))
         this.run([python, "-m", "pip", "install", "--quiet", "--require-hashes", "--requirement", uv_pin], log=log)
         this.note("torch, vLLM, Ray, kopf and the tools")
-        install = [VENV / "bin/uv", "pip", "install", "--python", python]
-        files = [word for path in REQUIREMENTS for word in ("--requirement", path)]
-        this.run([*install, "--require-hashes", *files], log=log)
+        install: list[str | Path] = [VENV / "bin/uv", "pip", "install", "--python", python]
+        files: list[str | Path] = [word for path in REQUIREMENTS for word in ("--requirement", path)]
+        # Pods see the environment read-only, so that they could not keep what they compile.
+        this.run([*install, "--compile-bytecode", "--require-hashes", *files], log=log)
         this.note("this repository's own packages")
-        editable = [word for folder in DISTRIBUTIONS for word in ("--editable", folder)]
+        editable: list[str | Path] = [word for folder in DISTRIBUTIONS for word in ("--editable", folder)]
         this.run([*install, "--no-deps", "--no-build-isolation", *editable], log=log)
         stamp.write_text(wanted)
 

@@ -130,6 +130,16 @@ def _convert(node: Schema, definitions: dict[str, Schema]) -> Schema:
                 assert key in _DROPPED, f"{key} has no counterpart in a structural schema"
     if result.get("type") == "integer":
         result["format"] = "int64"
-    if isinstance(result.get("default"), dict) and "required" not in result:
-        result["default"] = {}  # the fields' own defaults fill it
+    if isinstance(result.get("default"), dict):
+        # The fields' own defaults fill it, but not before it is checked against `required` and the rules.
+        checked = {"required", "x-kubernetes-validations"} & set(result)
+        result["default"] = _without_nulls(result["default"]) if checked else {}
     return result
+
+
+def _without_nulls(value: Schema) -> Schema:
+    return {
+        key: _without_nulls(child) if isinstance(child, dict) else child
+        for key, child in value.items()
+        if child is not None
+    }

@@ -171,8 +171,8 @@ class Rollout(ApiModel):
 
     engine: Literal["vllm", "transformers"] = "vllm"
     """vllm, or a plain sampler of transformers for comparison and small models."""
-    n: Annotated[int, Field(ge=2, le=4096)] = 8
-    """Responses to each prompt: the group of GRPO."""
+    n: Annotated[int, Field(ge=2, le=4096, alias="responsesPerPrompt")] = 8
+    """Responses to each prompt: the group of GRPO, verl's rollout.n. (To kubectl, which reads YAML 1.1, n is false.)"""
     temperature: Annotated[float, Field(gt=0, le=10)] = 1.0
     """Sampling temperature. Training uses the log-probabilities at this temperature too."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-_START = re.compile(r"(?:^|[\s\])])step:(\d{1,18})((?: - [^\s:][^:]*:\S+)+)\s*$")
+_START = re.compile(r"(?:^|[\s\])])step:([0-9]{1,18}) - ")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-_NUMPY_SCALAR = re.compile(r"^np\.(?:float|int|uint)\d+\((.*)\)$")
+_NUMPY_SCALAR = re.compile(r"np\.[a-z]+[0-9]*\((.*)\)")
 
 
 def step_line(step: int, metrics: Mapping[str, float]) -> str:
@@ -16,8 +16,27 @@ def step_line(step: int, metrics: Mapping[str, float]) -> str:
 
 
 def parse_step_line(line: str) -> tuple[int, dict[str, float]] | None:
-    """The step and the metrics of such a line, or None for any other line.
+    """The step and the metrics of such a line, or None for any other line, one without metrics included.
 
-    Ray's prefix "(TaskRunner pid=1) ", a progress bar before it and colours are accepted, and so are numpy's scalars
-    ("np.float64(0.5)", which verl prints too). Values that are no numbers are left out.
+    What may stand around it in a log is accepted: Ray's "(TaskRunner pid=1) ", a progress bar, colours, and numpy's
+    "np.float64(0.5)" as a value. Values that are no numbers are left out.
     """
+    plain = _COLOUR.sub("", line)
+    start = _START.search(plain)
+    if start is None:
+        return None
+    metrics = {}
+    for pair in plain[start.end() :].split(" - "):
+        key, _, text = pair.strip().rpartition(":")
+        value = _number(text)
+        if key and value is not None:
+            metrics[key] = value
+    return (int(start[1]), metrics) if metrics else None
+
+
+def _number(text: str) -> float | None:
+    scalar = _NUMPY_SCALAR.fullmatch(text)
+    try:
+        return float(scalar[1] if scalar else text)
+    except ValueError:
+        return None

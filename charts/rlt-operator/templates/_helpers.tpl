@@ -1,0 +1,72 @@
+{{/* The release's name, which is also that of everything it holds. */}}
+{{- define "rlt-operator.fullname" -}}
+{{- if contains .Chart.Name .Release.Name -}}
+{{- .Release.Name | trunc 63 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name .Chart.Name | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "rlt-operator.selectorLabels" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "rlt-operator.labels" -}}
+{{ include "rlt-operator.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/part-of: rlt
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end -}}
+
+{{- define "rlt-operator.image" -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end -}}
+{{- end -}}
+
+{{/* What Pod Security's restricted profile asks of a pod, and more of its container. */}}
+{{- define "rlt-operator.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+seccompProfile:
+  type: RuntimeDefault
+{{- end -}}
+
+{{- define "rlt-operator.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end -}}
+
+{{/* The operator's whole right, of all namespaces or of each watched one. It reads no Secret and writes no pod. */}}
+{{- define "rlt-operator.rules" -}}
+- apiGroups: [rlt.dev]
+  resources: [rltrainingjobs]
+  verbs: [get, list, watch]
+- apiGroups: [rlt.dev]
+  resources: [rltrainingjobs/status]
+  verbs: [patch]
+# Children with blockOwnerDeletion, where the API server checks that (OwnerReferencesPermissionEnforcement).
+- apiGroups: [rlt.dev]
+  resources: [rltrainingjobs/finalizers]
+  verbs: [update]
+- apiGroups: [ray.io]
+  resources: [rayclusters]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [""]
+  resources: [configmaps]
+  verbs: [get, create, patch]
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [list, watch]
+# Lists the scheduler's and kubelet's events of a job's pods, creates its own.
+- apiGroups: [""]
+  resources: [events]
+  verbs: [list, create]
+{{- end -}}

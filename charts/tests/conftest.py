@@ -1,0 +1,42 @@
+"""The chart as Helm renders it, by the Helm that the embedded cluster is built with."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cluster.programs import GO_FOLDER, obtain_built
+
+CHART = Path(__file__).parents[1] / "rlt-operator"
+
+Manifest = dict[str, Any]
+Render = Callable[..., list[Manifest]]
+
+
+@pytest.fixture(scope="session")
+def helm() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs Helm with the arguments given."""
+    program = obtain_built() / "helm"
+    return lambda *arguments: subprocess.run([program, *arguments], capture_output=True, text=True)
+
+
+@pytest.fixture(scope="session")
+def render(helm: Callable[..., subprocess.CompletedProcess[str]]) -> Render:
+    """`render("image.tag=dev", ...)`: manifests of a release called rlt-operator. ValueError where Helm refuses."""
+    found = re.search(r"k8s\.io/kubernetes v(\S+)", (GO_FOLDER / "go.mod").read_text())
+    assert found
+
+    def run(*values: str) -> list[Manifest]:
+        release = ("template", "rlt-operator", str(CHART), "--namespace", "rlt-system", "--kube-version", found[1])
+        answer = helm(*release, *(word for value in values for word in ("--set", value)))
+        if answer.returncode:
+            raise ValueError(answer.stderr)
+        return list(yaml.safe_load_all(answer.stdout))
+
+    return run

@@ -1,0 +1,219 @@
+"""The chart's manifests, as Helm renders them.
+
+- pods satisfy Pod Security's restricted profile, by the real API server's own judgement;
+- the role holds the verbs that the operator uses and no more, cluster-wide or per namespace;
+- unknown values are refused; the switches switch.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster import Cluster
+
+pytestmark = pytest.mark.apiserver
+
+CHART = Path(__file__).parents[1] / "rlt-operator"
+FIRST_PORT = 16520
+"""Of this file's control plane: apart from those of the other tests."""
+
+Manifest = dict[str, Any]
+Render = Callable[..., list[Manifest]]
+
+USED = {
+    "rlt.dev/rltrainingjobs": {"get", "list", "watch"},
+    "rlt.dev/rltrainingjobs/status": {"patch"},
+    "rlt.dev/rltrainingjobs/finalizers": {"update"},
+    "ray.io/rayclusters": {"get", "list", "watch", "create", "patch", "delete"},
+    "/configmaps": {"get", "create", "patch"},
+    "/pods": {"list", "watch"},
+    "/events": {"list", "create"},
+}
+"""Group/resource -> verbs that the operator uses (kubernetes_api.py, handlers.py)."""
+EVERYTHING = (
+    "metrics.serviceMonitor.enabled=true",
+    "metrics.podMonitor.enabled=true",
+    "dashboard.enabled=true",
+    "watchNamespaces={team-a,team-b}",
+    "priorityClassName=high",
+    "imagePullSecrets={registry}",
+    "podAnnotations.example\\.com/note=yes",
+    "nodeSelector.pool=system",
+    "tolerations[0].operator=Exists",
+    "affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution=null",
+)
+
+
+@pytest.fixture(scope="module")
+def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A real API server."""
+    cluster = Cluster.up(nodes=0, state=tmp_path_factory.mktemp("control-plane"), first_port=FIRST_PORT)
+    yield cluster
+    cluster.down()
+
+
+def of_kind(manifests: list[Manifest], *kinds: str) -> list[Manifest]:
+    return [manifest for manifest in manifests if manifest["kind"] in kinds]
+
+
+def only(manifests: list[Manifest], kind: str) -> Manifest:
+    (found,) = of_kind(manifests, kind)
+    return found
+
+
+def verbs(rules: list[Manifest]) -> dict[str, set[str]]:
+    table: dict[str, set[str]] = {}
+    for rule in rules:
+        for group in rule["apiGroups"]:
+            for resource in rule["resources"]:
+                table.setdefault(f"{group}/{resource}", set()).update(rule["verbs"])
+    return table
+
+
+def test_lint_is_strict_and_clean(helm: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    answer = helm("lint", "--strict", str(CHART))
+    assert answer.returncode == 0, answer.stdout
+
+
+@pytest.mark.parametrize("values", [(), EVERYTHING], ids=["defaults", "everything"])
+def test_the_api_server_takes_all_manifests_with_restricted_pods(
+    control_plane: Cluster, render: Render, values: tuple[str, ...]
+) -> None:
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    for name in ("rlt-system", "team-a", "team-b"):
+        control_plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
+    manifests = render(*values)
+    template = only(manifests, "Deployment")["spec"]["template"]
+    template["spec"].pop("priorityClassName", None)  # no such class on this API server
+    place = {"name": "as-a-pod", "namespace": "rlt-system"}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": template["metadata"] | place, "spec": template["spec"]}
+    ours = [manifest for manifest in manifests if not manifest["kind"].endswith("Monitor")]
+    accounts = of_kind(ours, "ServiceAccount")
+    accounts.append({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": place | {"name": "default"}})
+    control_plane.apply(*accounts)  # a pod is refused while its account is not there
+    items = json.dumps({"apiVersion": "v1", "kind": "List", "items": [*ours, pod]})
+    dry_run = ("apply", "--server-side", "--dry-run=server", "--validate=strict", "--output=name", "-f", "-")
+    assert len(control_plane.kubectl(*dry_run, input=items).split()) == len(ours) + 1
+
+
+def test_the_test_above_would_notice_a_privileged_pod(control_plane: Cluster) -> None:
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    control_plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "strict", "labels": labels}})
+    spec = {"containers": [{"name": "root", "image": "example.com/root"}]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "root", "namespace": "strict"}, "spec": spec}
+    account = {"name": "default", "namespace": "strict"}
+    control_plane.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account})
+    with pytest.raises(ValueError, match='violates PodSecurity "restricted'):
+        control_plane.apply(pod)
+
+
+def test_no_container_can_write_its_root_or_lacks_limits(render: Render) -> None:
+    pods = [only(render(), "Deployment")["spec"]["template"]["spec"], only(render(), "Pod")["spec"]]
+    for container in [container for pod in pods for container in pod["containers"]]:
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+        assert {"cpu", "memory"} <= set(container["resources"]["requests"])
+        assert "memory" in container["resources"]["limits"]
+
+
+def test_the_cluster_role_holds_the_verbs_that_are_used_and_no_more(render: Render) -> None:
+    manifests = render()
+    assert verbs(only(manifests, "ClusterRole")["rules"]) == USED
+    role = only(manifests, "ClusterRoleBinding")["roleRef"]
+    assert (role["kind"], role["name"]) == ("ClusterRole", only(manifests, "ClusterRole")["metadata"]["name"])
+    assert not of_kind(manifests, "Role", "RoleBinding")
+
+
+def test_watched_namespaces_get_a_role_each_and_the_operator_serves_no_other(render: Render) -> None:
+    manifests = render("watchNamespaces={team-a,team-b}")
+    roles = {role["metadata"]["namespace"]: verbs(role["rules"]) for role in of_kind(manifests, "Role")}
+    assert roles == {"team-a": USED, "team-b": USED}
+    assert {each["metadata"]["namespace"] for each in of_kind(manifests, "RoleBinding")} == set(roles)
+    assert not of_kind(manifests, "ClusterRole", "ClusterRoleBinding")
+    (container,) = only(manifests, "Deployment")["spec"]["template"]["spec"]["containers"]
+    assert container["args"][-2:] == ["--namespace=team-a", "--namespace=team-b"]
+
+
+def test_bindings_and_pod_name_the_same_account_and_only_the_pod_mounts_its_token(render: Render) -> None:
+    manifests = render()
+    account = only(manifests, "ServiceAccount")
+    pod = only(manifests, "Deployment")["spec"]["template"]["spec"]
+    (subject,) = only(manifests, "ClusterRoleBinding")["subjects"]
+    assert subject["name"] == pod["serviceAccountName"] == account["metadata"]["name"]
+    assert (account["automountServiceAccountToken"], pod["automountServiceAccountToken"]) == (False, True)
+
+
+def test_two_operators_never_run_at_once(render: Render) -> None:
+    spec = only(render(), "Deployment")["spec"]
+    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+
+
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        ("replicas=2", "replicas"),
+        ("image.pullPolicy=Sometimes", "pullPolicy"),
+        ("image.registry=example.com", "registry"),
+        ("watchNamespaces={Team_A}", "watchNamespaces"),
+        ("metrics.serviceMonitor.interval=often", "interval"),
+        ("metrics.port=80", "port"),
+        ("resources.limits.gpus=1", "gpus"),
+        ("dashboard.enabled=maybe", "dashboard"),
+    ],
+)
+def test_a_value_that_the_chart_does_not_know_is_refused_by_name(render: Render, value: str, named: str) -> None:
+    with pytest.raises(ValueError, match=named):
+        render(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "name"),
+    [
+        ("metrics.serviceMonitor.enabled=true", "ServiceMonitor", "rlt-operator"),
+        ("metrics.podMonitor.enabled=true", "PodMonitor", "rlt-operator-trainers"),
+        ("dashboard.enabled=true", "ConfigMap", "rlt-operator-dashboard"),
+    ],
+)
+def test_a_switch_adds_its_manifest_and_is_off_by_default(render: Render, value: str, kind: str, name: str) -> None:
+    assert not of_kind(render(), kind)
+    assert only(render(value), kind)["metadata"]["name"] == name
+
+
+def test_the_dashboard_survives_helms_templates(render: Render) -> None:
+    config_map = only(render("dashboard.enabled=true"), "ConfigMap")
+    file = CHART / "dashboards/rlt-training.json"
+    assert json.loads(config_map["data"][file.name]) == json.loads(file.read_text())
+
+
+def test_the_monitors_select_what_the_operator_and_its_children_are_labelled_with(render: Render) -> None:
+    from rlt_operator.children.raycluster import HEAD_PORTS
+    from rlt_operator.names import JOB_LABEL
+
+    manifests = render("metrics.podMonitor.enabled=true", "metrics.serviceMonitor.enabled=true")
+    trainers = only(manifests, "PodMonitor")["spec"]
+    assert trainers["selector"]["matchExpressions"] == [{"key": JOB_LABEL, "operator": "Exists"}]
+    assert trainers["podMetricsEndpoints"][0]["port"] in HEAD_PORTS
+    service = only(manifests, "Service")
+    selected = only(manifests, "ServiceMonitor")["spec"]["selector"]["matchLabels"].items()
+    assert selected <= service["metadata"]["labels"].items()
+    pod = only(manifests, "Deployment")["spec"]["template"]
+    assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
+
+
+def test_scrape_annotations_name_the_port_that_is_served(render: Render) -> None:
+    def annotations(*values: str) -> Manifest:
+        return dict(only(render(*values), "Deployment")["spec"]["template"]["metadata"]["annotations"])
+
+    assert annotations("metrics.port=9000")["prometheus.io/port"] == "9000"
+    assert "prometheus.io/scrape" not in annotations("metrics.scrapeAnnotations=false")
+
+
+def test_a_digest_wins_over_the_tag(render: Render) -> None:
+    digest = "sha256:" + "0a" * 32
+    pod = only(render(f"image.digest={digest}", "image.tag=dev"), "Deployment")["spec"]["template"]["spec"]
+    assert pod["containers"][0]["image"] == f"rlt-operator@{digest}"

@@ -1,0 +1,91 @@
+"""What the chart holds that can be checked without Helm: the CRD's copy, values and their schema, the dashboard."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rlt_operator.metrics import REGISTRY
+from rlt_trainer.telemetry.prometheus_names import NAMES
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "charts/rlt-operator"
+DASHBOARD = json.loads((CHART / "dashboards/rlt-training.json").read_text())
+SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
+
+
+def operator_names() -> set[str]:
+    return {family.name + suffix for family in REGISTRY.collect() for suffix in SUFFIXES[family.type]}
+
+
+def queries() -> Iterator[tuple[str, str]]:
+    """(where, PromQL) of everything that the dashboard asks."""
+    for panel in DASHBOARD["panels"]:
+        for target in panel.get("targets", []):
+            yield panel["title"], target["expr"]
+    for variable in DASHBOARD["templating"]["list"]:
+        if variable["type"] == "query":
+            yield variable["name"], variable["query"]["query"]
+
+
+def leaves(values: dict[str, Any]) -> Iterator[str]:
+    for key, value in values.items():
+        yield key
+        if isinstance(value, dict) and key not in ("labels", "requests", "limits"):
+            yield from leaves(value)
+
+
+def test_the_charts_crds_are_the_repositorys() -> None:
+    ours = {path.name: path.read_text() for path in (ROOT / "crds").glob("*.yaml")}
+    assert ours
+    assert {path.name: path.read_text() for path in (CHART / "crds").iterdir()} == ours
+
+
+def test_every_metric_of_the_dashboard_is_one_that_operator_or_trainer_serves() -> None:
+    served = NAMES | operator_names()
+    for where, query in queries():
+        asked = set(re.findall(r"\brlt_\w+", query))
+        assert asked, where
+        assert asked <= served, f"{where}: {asked - served}"
+
+
+def test_every_panel_has_a_description_and_a_place_of_its_own() -> None:
+    places: set[tuple[int, int]] = set()
+    for panel in DASHBOARD["panels"]:
+        assert panel["type"] == "row" or panel["description"].endswith("."), panel["title"]
+        at = panel["gridPos"]
+        cells = {(at["x"] + x, at["y"] + y) for x in range(at["w"]) for y in range(at["h"])}
+        assert not cells & places, panel["title"]
+        assert at["x"] + at["w"] <= 24
+        places |= cells
+    identifiers = [panel["id"] for panel in DASHBOARD["panels"]]
+    assert len(set(identifiers)) == len(identifiers)
+
+
+def test_the_dashboard_shows_learning_throughput_step_time_and_fleet() -> None:
+    rows = [panel["title"] for panel in DASHBOARD["panels"] if panel["type"] == "row"]
+    assert rows == ["Learning", "Throughput", "Step time", "Fleet"]
+    assert [variable["name"] for variable in DASHBOARD["templating"]["list"]] == ["datasource", "namespace", "job"]
+
+
+def test_every_value_has_a_comment() -> None:
+    lines = (CHART / "values.yaml").read_text().splitlines()
+    told = {line.split(":")[0].strip() for before, line in pairwise(lines) if before.strip().startswith("#")}
+    names = set(leaves(yaml.safe_load("\n".join(lines))))
+    sections = {"metrics", "enabled", "requests", "limits", "dashboard"}  # what they hold says it
+    assert names - told <= sections | {"labels"}
+
+
+def test_the_schema_knows_every_object_of_the_values_and_no_other() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    assert set(schema["properties"]) - {"global"} == set(values)
+    for name in ("image", "metrics", "dashboard"):
+        assert set(schema["properties"][name]["properties"]) == set(values[name])
+        assert schema["properties"][name]["additionalProperties"] is False

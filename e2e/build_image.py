@@ -1,0 +1,40 @@
+"""Builds an image from images/ into an archive below out/images: `python e2e/build_image.py operator|trainer-cpu`.
+
+Both start from the embedded cluster's Debian base image, so no registry is needed but PyPI's and Debian's.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+
+from cluster import images
+from cluster.stages import StageError, exit_plainly
+from environment import ROOT
+
+IMAGES = {
+    "operator": ("operator.Dockerfile", None, "localhost/rlt-operator:dev"),
+    "trainer-cpu": ("trainer.Dockerfile", "cpu", "localhost/rlt-trainer:cpu"),
+}
+FREE_GB = {"operator": 2, "trainer-cpu": 20}
+
+
+def main(name: str) -> None:
+    """Build and archive one image."""
+    dockerfile, target, tag = IMAGES[name]
+    free = shutil.disk_usage(ROOT).free / 1e9
+    if free < FREE_GB[name]:
+        raise StageError(f"{ROOT} has {free:.0f} GB of free disk and {FREE_GB[name]} GB are needed: free some")
+    images.build_base()
+    images.build_image(
+        ROOT / "images" / dockerfile, context=ROOT, tag=tag, target=target, build_args={"BASE": images.BASE}
+    )
+    archive = ROOT / f"out/images/{name}.tar"
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(images.archive(tag), archive)
+    print(f"{tag} is in {archive.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    with exit_plainly():
+        main(sys.argv[1])

@@ -1,0 +1,82 @@
+"""`python -m cluster up|down|status|kubeconfig|logs`: the embedded cluster by hand."""
+
+import argparse
+from pathlib import Path
+
+from cluster import lifecycle, processes
+from cluster.handle import Cluster
+from cluster.layout import FIRST_PORT, SUBNET, default_state
+from cluster.stages import StageError, exit_plainly
+
+LOG_LINES = 50
+
+
+def main() -> None:
+    arguments = _parser().parse_args()
+    state: Path = arguments.state.absolute()
+    with exit_plainly():
+        match arguments.command:
+            case "up":
+                cluster = Cluster.up(
+                    nodes=arguments.nodes, state=state, first_port=arguments.first_port, subnet=arguments.subnet
+                )
+                print(f"the cluster is up:  export KUBECONFIG={cluster.kubeconfig}")
+            case "down":
+                lifecycle.down(state)
+            case "status":
+                _print_status(state)
+            case "kubeconfig":
+                record = lifecycle.read_record(state)
+                if not record or not record.ready:
+                    raise StageError("no cluster runs", advice="python -m cluster up")
+                print(state / "kubeconfig")
+            case "logs":
+                _print_logs(state, arguments.name)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="cluster", description="A real Kubernetes on this machine, without Docker.")
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--state", type=Path, default=default_state(), help="its folder (%(default)s)")
+    commands = parser.add_subparsers(dest="command", required=True)
+    up = commands.add_parser("up", parents=[common], help="bring it up, or do nothing where it is up and well")
+    up.add_argument("--nodes", type=int, default=2, help="0 is a control plane alone (%(default)s)")
+    up.add_argument("--first-port", type=int, default=FIRST_PORT, help="of six in a row (%(default)s)")
+    up.add_argument("--subnet", type=int, default=SUBNET, help="addresses are 10.SUBNET.0.0/16 (%(default)s)")
+    commands.add_parser("down", parents=[common], help="remove it without a trace, builds and images apart")
+    commands.add_parser("status", parents=[common], help="its processes and nodes; fails where it is not well")
+    commands.add_parser("kubeconfig", parents=[common], help="print the path of its kubeconfig")
+    logs = commands.add_parser("logs", parents=[common], help="list the logs, or show the end of one")
+    logs.add_argument("name", nargs="?", help="such as kube-apiserver or kubelet-1")
+    return parser
+
+
+def _print_status(state: Path) -> None:
+    record = lifecycle.read_record(state)
+    if not record:
+        raise StageError("no cluster runs", advice="python -m cluster up")
+    for process in sorted(processes.running(state), key=lambda process: process.name):
+        if process.program != "containerd-shim":
+            print(f"{process.pid:>8}  {process.name}")
+    cluster = Cluster.connect(state) if record.ready else None
+    if cluster and record.nodes:
+        print(cluster.kubectl("get", "nodes", "--output", "wide"), end="")
+    if not lifecycle.is_healthy(state):
+        raise StageError("the cluster is not well", advice="python -m cluster up")
+    print("the cluster is well")
+
+
+def _print_logs(state: Path, name: str | None) -> None:
+    logs = {path.stem: path for path in sorted((state / "logs").glob("*.log"))}
+    if not logs:
+        raise StageError(f"there are no logs below {state}", advice="python -m cluster up")
+    if name is None:
+        print("\n".join(f"{name:<26}{path}" for name, path in logs.items()))
+    elif name in logs:
+        print("\n".join(logs[name].read_text(errors="replace").splitlines()[-LOG_LINES:]))
+    else:
+        raise ValueError(f"there is no log {name!r}: choose one of {', '.join(logs)}")
+
+
+if __name__ == "__main__":
+    main()

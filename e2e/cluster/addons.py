@@ -1,0 +1,142 @@
+"""What a fresh cluster gets: KubeRay, a DNS service, and the machine's Python environment in the trainer's pods."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from cluster import control_plane, images
+from cluster.layout import Layout
+from cluster.programs import Programs
+
+REPOSITORY = Path(__file__).parents[2]
+
+MOUNTED = (REPOSITORY / ".venv", REPOSITORY / "trainer", REPOSITORY / "crds")
+"""Read-only in every container of a trainer image, at the machine's own paths: editable installs name them."""
+
+TRAINER_IMAGES = "localhost/rlt-trainer:"
+
+Kubectl = Callable[..., str]
+
+
+def build_pause(programs: Programs) -> None:
+    images.build_image(images.DOCKERFILES / "pause.Dockerfile", context=programs.catatonit.parent, tag=images.PAUSE)
+
+
+def build_images(programs: Programs) -> list[str]:
+    """The tags that every node gets, the pause image apart."""
+    images.build_image(images.DOCKERFILES / "kuberay.Dockerfile", context=programs.built, tag=images.KUBERAY)
+    images.build_base()
+    images.build_image(
+        images.DOCKERFILES / "trainer.Dockerfile",
+        context=images.DOCKERFILES,
+        tag=images.TRAINER,
+        build_args={"BASE": images.BASE, "VENV": str(MOUNTED[0])},
+    )
+    return [images.KUBERAY, images.TRAINER]
+
+
+def fingerprint() -> str:
+    """Changes with what makes a running cluster's add-ons out of date: these files, the pins, the repository's path."""
+    files = [Path(__file__), *sorted(images.DOCKERFILES.iterdir()), *sorted(Path(__file__).with_name("go").iterdir())]
+    parts = [str(REPOSITORY).encode(), *(file.read_bytes() for file in files)]
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
+
+
+def install(layout: Layout, programs: Programs, kubectl: Kubectl) -> None:
+    """Apply them all; KubeRay's operator itself only where there are nodes to run it. Repeatable."""
+    config = layout.state / "kuberay"
+    shutil.rmtree(config, ignore_errors=True)
+    shutil.copytree(programs.built / "kuberay", config)
+    kubectl("apply", "--server-side", "--force-conflicts", "-f", config / "crd" / "bases")
+    if not layout.nodes:
+        return
+    manifests = [*control_plane.manifests(layout), *environment_policy(), _namespace("kuberay-system")]
+    apply_list = {"apiVersion": "v1", "kind": "List", "items": manifests}
+    kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=json.dumps(apply_list))
+    overlay = config / "overlay"
+    overlay.mkdir()
+    (overlay / "kustomization.yaml").write_text(json.dumps(kuberay_overlay()))
+    kubectl("apply", "--server-side", "--force-conflicts", "-k", overlay)
+
+
+def kuberay_overlay() -> dict[str, object]:
+    """KubeRay as shipped, with our image, without its limit of a tenth of a core, and ready as soon as it is."""
+    name, tag = images.KUBERAY.rsplit(":", 1)
+    container = "/spec/template/spec/containers/0"
+    changes = [
+        {"op": "remove", "path": f"{container}/resources/limits/cpu"},
+        {"op": "replace", "path": f"{container}/readinessProbe/initialDelaySeconds", "value": 0},
+        {"op": "replace", "path": f"{container}/readinessProbe/periodSeconds", "value": 1},
+    ]
+    return {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "namespace": "kuberay-system",
+        "resources": ["../rbac", "../manager"],
+        "images": [{"name": "kuberay/operator", "newName": name, "newTag": tag}],
+        "patches": [{"target": {"kind": "Deployment"}, "patch": json.dumps(changes)}],
+    }
+
+
+def environment_policy() -> list[dict[str, object]]:
+    """A MutatingAdmissionPolicy that mounts MOUNTED into the trainer images' containers, so that no job names them."""
+    names = [f"rlt-{folder.name.lstrip('.')}" for folder in MOUNTED]
+    volumes = ", ".join(
+        f"Object.spec.volumes{{name: {_cel(name)}, hostPath: "
+        f"Object.spec.volumes.hostPath{{path: {_cel(folder)}, type: 'Directory'}}}}"
+        for name, folder in zip(names, MOUNTED, strict=True)
+    )
+
+    def containers(field: str) -> str:
+        mounts = ", ".join(
+            f"Object.spec.{field}.volumeMounts{{name: {_cel(name)}, mountPath: {_cel(folder)}, readOnly: true}}"
+            for name, folder in zip(names, MOUNTED, strict=True)
+        )
+        return (
+            f"object.spec.?{field}.orValue([]).filter(c, c.image.startsWith({_cel(TRAINER_IMAGES)}))"
+            f".map(c, Object.spec.{field}{{name: c.name, volumeMounts: [{mounts}]}})"
+        )
+
+    fields = ("containers", "initContainers")
+    patch = ", ".join([f"volumes: [{volumes}]", *(f"{field}: {containers(field)}" for field in fields)])
+    is_trainer = " || ".join(
+        f"object.spec.?{field}.orValue([]).exists(c, c.image.startsWith({_cel(TRAINER_IMAGES)}))" for field in fields
+    )
+    name = "rlt-python-environment"
+    api = "admissionregistration.k8s.io/v1beta1"
+    policy = {
+        "matchConstraints": {
+            "resourceRules": [
+                {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+            ]
+        },
+        "matchConditions": [{"name": "trainer-image", "expression": is_trainer}],
+        "failurePolicy": "Fail",
+        "reinvocationPolicy": "IfNeeded",
+        "mutations": [
+            {
+                "patchType": "ApplyConfiguration",
+                "applyConfiguration": {"expression": f"Object{{spec: Object.spec{{{patch}}}}}"},
+            }
+        ],
+    }
+    return [
+        {"apiVersion": api, "kind": "MutatingAdmissionPolicy", "metadata": {"name": name}, "spec": policy},
+        {
+            "apiVersion": api,
+            "kind": "MutatingAdmissionPolicyBinding",
+            "metadata": {"name": name},
+            "spec": {"policyName": name},
+        },
+    ]
+
+
+def _namespace(name: str) -> dict[str, object]:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+
+
+def _cel(value: str | Path) -> str:
+    """A CEL string literal."""
+    return json.dumps(str(value))

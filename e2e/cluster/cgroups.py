@@ -1,0 +1,73 @@
+"""The nodes' control groups, in whatever hierarchies this machine mounts (v1, v2 or both)."""
+
+import errno
+import os
+import time
+from pathlib import Path
+
+
+def hierarchies(mounts: str) -> list[tuple[Path, bool]]:
+    """(mount point, is it version 2) of each, from the text of /proc/mounts."""
+    rows = [line.split() for line in mounts.splitlines()]
+    return [(Path(row[1]), row[2] == "cgroup2") for row in rows if row[2] in ("cgroup", "cgroup2")]
+
+
+def mounted() -> list[tuple[Path, bool]]:
+    return hierarchies(Path("/proc/mounts").read_text())
+
+
+def create(group: str) -> None:
+    """Make `group` (such as ``/rlt-node-1``) in every hierarchy, ready for the kubelet to divide."""
+    for root, is_v2 in mounted():
+        folder = root / group.lstrip("/")
+        folder.mkdir(exist_ok=True)
+        if is_v2:
+            for parent in (root, folder):
+                _enable_controllers(parent)
+        for name in ("cpuset.cpus", "cpuset.mems"):  # empty in a new v1 group, which then takes no process
+            file = folder / name
+            if not is_v2 and file.exists() and not file.read_text().strip():
+                file.write_text((root / name).read_text())
+
+
+def processes(group: str) -> set[int]:
+    """All pids in `group` and below, in any hierarchy."""
+    found: set[int] = set()
+    for folder in _descending(group):
+        found |= {int(pid) for pid in _lines(folder / "cgroup.procs") if pid != "0"}
+    return found
+
+
+def remove(group: str) -> None:
+    """Remove `group` and all below it; its processes have ended, but the kernel may take a moment to let go."""
+    deadline = time.monotonic() + 5
+    for folder in reversed(_descending(group)):
+        while True:
+            try:
+                folder.rmdir()
+                break
+            except FileNotFoundError:  # containerd's shim was faster
+                break
+            except OSError as error:
+                if error.errno != errno.EBUSY or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+
+
+def _enable_controllers(folder: Path) -> None:
+    enabled = (folder / "cgroup.subtree_control").read_text().split()
+    for controller in (folder / "cgroup.controllers").read_text().split():
+        if controller not in enabled:
+            (folder / "cgroup.subtree_control").write_text(f"+{controller}")
+
+
+def _descending(group: str) -> list[Path]:
+    """`group` and all below it in every hierarchy, parents first; os.walk bears groups that vanish meanwhile."""
+    return [Path(folder) for root, _ in mounted() for folder, _, _ in os.walk(root / group.lstrip("/"))]
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        return file.read_text().split()
+    except OSError:  # the group went away, or is of a threaded kind
+        return []

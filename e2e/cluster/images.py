@@ -1,0 +1,107 @@
+"""Images without a registry: built by buildah in a store of the cache, handed to the nodes as uncompressed archives."""
+
+import hashlib
+import os
+import re
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from cluster.locks import only_one
+from cluster.stages import Stage, StageError, cache_folder, stage
+
+DOCKERFILES = Path(__file__).with_name("images")
+
+BASE = "localhost/rlt-base:bookworm"
+PAUSE = "localhost/rlt-pause:1"
+KUBERAY = "localhost/kuberay-operator:pinned"
+TRAINER = "localhost/rlt-trainer:cpu"
+
+BASE_PACKAGES = ("ca-certificates", "python3", "python3-venv")
+
+
+def build_image(
+    dockerfile: Path,
+    *,
+    context: Path,
+    tag: str,
+    target: str | None = None,
+    build_args: Mapping[str, str] | None = None,
+) -> str:
+    """Build `tag` from `dockerfile` and return its image id (64 hex digits). Unchanged layers come from the store.
+
+    The machine's certificate bundle is mounted while it builds, so that it works behind a proxy that inspects TLS.
+    Raises StageError with the build's log where it fails.
+    """
+    command = ["build", "--isolation", "chroot", "--layers", "--pull-never", "--network", "host", "--format", "docker"]
+    if Path("/etc/ssl/certs").is_dir():
+        command += ["--volume", "/etc/ssl/certs:/etc/ssl/certs:ro"]
+    if target:
+        command += ["--target", target]
+    for name, value in (build_args or {}).items():
+        command += ["--build-arg", f"{name}={value}"]
+    log = cache_folder() / f"image-{_slug(tag)}.log"
+    log.unlink(missing_ok=True)
+    with only_one(cache_folder() / "images.lock"), stage(f"image {tag}", estimate_s=30) as this:
+        _buildah(this, log, *command, "--file", dockerfile, "--tag", tag, context)
+    return image_id(tag)
+
+
+def image_id(tag: str) -> str:
+    """Raises StageError where `tag` was never built."""
+    command = _command("inspect", "--type", "image", "--format", "{{.FromImageID}}", tag)
+    answer = subprocess.run(command, capture_output=True, text=True)
+    if answer.returncode:
+        raise StageError(f"there is no image {tag} in the store: {answer.stderr.strip()}", advice="build_image(...)")
+    return answer.stdout.strip()
+
+
+def archive(tag: str) -> Path:
+    """The image as an uncompressed archive in the cache; made once per image id, the tag's former ones removed."""
+    folder = cache_folder() / "archives"
+    file = folder / f"{_slug(tag)}-{image_id(tag)[:12]}.tar"
+    folder.mkdir(parents=True, exist_ok=True)
+    with only_one(cache_folder() / "images.lock"):
+        if not file.exists():
+            draft = file.with_suffix(f".{os.getpid()}")
+            with stage(f"archive {tag}", estimate_s=10) as this:
+                log = cache_folder() / f"image-{_slug(tag)}.log"
+                _buildah(this, log, "push", "--disable-compression", tag, f"docker-archive:{draft}:{tag}")
+            for former in folder.glob(f"{_slug(tag)}-*"):
+                if former != draft:
+                    former.unlink()
+            draft.rename(file)
+    return file
+
+
+def build_base() -> None:
+    """Debian bookworm with Python 3.11, the interpreter that the mounted environment was made with."""
+    packages = ",".join(BASE_PACKAGES)
+    folder = cache_folder() / f"base-{hashlib.sha256(packages.encode()).hexdigest()[:12]}"
+    rootfs = folder / "rootfs.tar"
+    folder.mkdir(parents=True, exist_ok=True)
+    with only_one(cache_folder() / "base.lock"):
+        if not rootfs.exists():
+            log = folder / "mmdebstrap.log"
+            with stage("make a Debian root file system", estimate_s=45) as this:
+                options = ["--variant=minbase", "--mode=root", f"--include={packages}"]
+                # A private mount namespace: an interrupted run leaves no mount.
+                command = ["unshare", "--mount", "mmdebstrap", *options, "bookworm", f"{folder}/draft.tar"]
+                this.run(command, log=log)
+                (folder / "draft.tar").rename(rootfs)
+    build_image(DOCKERFILES / "base.Dockerfile", context=folder, tag=BASE)
+
+
+def _command(*arguments: str | Path) -> list[str]:
+    store = cache_folder() / "images"
+    where = ["--root", f"{store}/root", "--runroot", f"{store}/run", "--storage-driver", "overlay"]
+    # In a mount namespace of its own: the store's mounts end with the command, even an interrupted one.
+    return ["unshare", "--mount", "buildah", *where, *map(str, arguments)]
+
+
+def _buildah(this: Stage, log: Path, *arguments: str | Path) -> None:
+    this.run(_command(*arguments), log=log, on_line=this.note)
+
+
+def _slug(tag: str) -> str:
+    return re.sub(r"[^a-z0-9.]+", "-", tag)

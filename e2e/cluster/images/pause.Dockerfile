@@ -1,0 +1,5 @@
+# What holds a pod's namespaces open.
+FROM scratch
+COPY catatonit /pause
+USER 65535:65535
+ENTRYPOINT ["/pause", "-P"]

@@ -1,0 +1,14 @@
+# The trainer's system libraries; its Python environment is the machine's own, mounted (see addons.py).
+ARG BASE
+FROM ${BASE}
+# g++: vLLM compiles for the CPU that it finds.  wget: KubeRay's probes.
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends g++ libgomp1 libnuma1 wget \
+ && rm -rf /var/lib/apt/lists/*
+RUN useradd --uid 1000 --create-home rlt
+ARG VENV
+ENV PATH=${VENV}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+# A login shell resets PATH.
+RUN echo "PATH=${VENV}/bin:\$PATH" > /etc/profile.d/rlt.sh
+USER 1000:1000
+WORKDIR /home/rlt

@@ -1,0 +1,113 @@
+"""Where a cluster's things are: folders, addresses, ports. No I/O."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+SUBNET = 100
+FIRST_PORT = 16440
+
+SERVICE_NETWORK = "10.96.0.0/16"
+"""Only within nodes: clusters beside each other share these addresses."""
+API_SERVICE = "10.96.0.1"
+DNS_SERVICE = "10.96.0.10"
+
+PORT_NAMES = ("etcd", "etcd-peer", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "coredns")
+
+
+def default_state() -> Path:
+    """``$XDG_STATE_HOME/rlt/cluster``, by default ``~/.local/state/rlt/cluster``."""
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "rlt" / "cluster"
+
+
+@dataclass(frozen=True)
+class Node:
+    number: int
+    """From 1."""
+    subnet: int
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        return f"node-{self.number}"
+
+    @property
+    def address(self) -> str:
+        return f"10.{self.subnet}.0.{self.number + 1}"
+
+    @property
+    def pods(self) -> str:
+        return f"10.{self.subnet}.{self.number}.0/24"
+
+    @property
+    def veth(self) -> str:
+        return f"rlt{self.subnet}-{self.name}"
+
+    @property
+    def cgroup(self) -> str:
+        return f"/rlt{self.subnet}-{self.name}"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """`nodes` 0 means a control plane alone, on loopback: it needs no network of its own.
+
+    Everything of a cluster with nodes lies within 10.SUBNET.0.0/16: the machine is .0.1, node N is .0.(N+1) and its
+    pods are .N.0/24. Clusters of different state, subnet and ports go beside each other.
+    """
+
+    state: Path
+    nodes: int
+    first_port: int = FIRST_PORT
+    subnet: int = SUBNET
+
+    @property
+    def network(self) -> str:
+        return f"10.{self.subnet}.0.0/16"
+
+    @property
+    def bridge(self) -> str:
+        return f"rlt{self.subnet}"
+
+    @property
+    def machine(self) -> str:
+        """The machine's own address on the bridge."""
+        return f"10.{self.subnet}.0.1"
+
+    @property
+    def address(self) -> str:
+        """The one that the control plane listens on."""
+        return self.machine if self.nodes else "127.0.0.1"
+
+    @property
+    def server(self) -> str:
+        return f"https://{self.address}:{self.port('kube-apiserver')}"
+
+    @property
+    def certificates(self) -> Path:
+        return self.state / "certificates"
+
+    @property
+    def logs(self) -> Path:
+        return self.state / "logs"
+
+    @property
+    def admin(self) -> Path:
+        """The kubeconfig for people and tests."""
+        return self.state / "kubeconfig"
+
+    def port(self, name: str) -> int:
+        return self.first_port + PORT_NAMES.index(name)
+
+    def kubeconfig(self, user: str) -> Path:
+        return self.state / "kubeconfigs" / user
+
+    def all_nodes(self) -> list[Node]:
+        return [Node(number, self.subnet, self.state / f"node-{number}") for number in range(1, self.nodes + 1)]
+
+    def node(self, name: str) -> Node:
+        """Raises ValueError for a name that no node has."""
+        for node in self.all_nodes():
+            if node.name == name:
+                return node
+        raise ValueError(f"there is no node {name!r}: the nodes are {[node.name for node in self.all_nodes()]}")

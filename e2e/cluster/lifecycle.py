@@ -1,0 +1,251 @@
+"""Bring a cluster up, tell whether it is well, take it down."""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cluster import addons, cgroups, control_plane, images, machine, network, node, processes
+from cluster.certificates import issue_all
+from cluster.layout import Layout, Node
+from cluster.locks import only_one
+from cluster.processes import wait_for
+from cluster.programs import Programs, built_folder, obtain_programs
+from cluster.stages import StageError, stage
+
+READY_S = 120.0
+
+
+@dataclass
+class Record:
+    """The state folder's cluster.json: what runs there."""
+
+    nodes: int
+    first_port: int
+    subnet: int
+    built: str
+    ready: bool = False
+    addons: str = ""
+    loaded: dict[str, str] = field(default_factory=dict)
+    """Image tag -> the image id that all nodes hold."""
+
+    def layout(self, state: Path) -> Layout:
+        return Layout(state, self.nodes, self.first_port, self.subnet)
+
+    def write(self, state: Path) -> None:
+        draft = state / "cluster.json.draft"
+        draft.write_text(json.dumps(vars(self), indent=2))
+        draft.replace(state / "cluster.json")
+
+
+def read_record(state: Path) -> Record | None:
+    try:
+        return Record(**json.loads((state / "cluster.json").read_text()))
+    except FileNotFoundError:
+        return None
+
+
+def up(layout: Layout) -> None:
+    """Reuse a healthy cluster, replace a half-dead one, or make one. Raises ValueError with advice."""
+    with only_one(_lock(layout.state)):
+        record = read_record(layout.state)
+        if record and is_healthy(layout.state):
+            if record.layout(layout.state) != layout:
+                raise StageError(
+                    f"a cluster with nodes={record.nodes}, first_port={record.first_port}, subnet={record.subnet} "
+                    "runs already",
+                    advice="python -m cluster down",
+                )
+        else:
+            if record or processes.running(layout.state):
+                print("    what is there is not a whole cluster: making it anew", flush=True)
+                _remove(layout.state, lambda step: print(f"    {step}", flush=True))
+            record = _create(layout)
+        if record.addons != addons.fingerprint():
+            _add(layout, record, obtain_programs())
+
+
+def down(state: Path) -> None:
+    """Leave nothing of the cluster at `state`, whatever is left of it."""
+    if os.geteuid() != 0:
+        raise ValueError("taking a cluster down needs root: run it as root, or with sudo")
+    with only_one(_lock(state)), stage("take the cluster down", estimate_s=5) as this:
+        _remove(state, this.note)
+
+
+def is_healthy(state: Path) -> bool:
+    """All processes there, the API server ready, every node Ready."""
+    record = read_record(state)
+    if not record or not record.ready or record.built != built_folder().name:
+        return False
+    layout = record.layout(state)
+    if missing_processes(layout) or kubectl(layout, "get", "--raw", "/readyz").returncode:
+        return False
+    return sum(node_readiness(layout).values()) == layout.nodes
+
+
+def missing_processes(layout: Layout) -> list[str]:
+    """Names of processes that should run and do not."""
+    expected = control_plane.names(layout)
+    for each in layout.all_nodes():
+        expected += [each.name, *(node.process_name(each, program) for program in node.PROCESSES)]
+    there = {process.name for process in processes.running(layout.state)}
+    return [name for name in expected if name not in there]
+
+
+def node_readiness(layout: Layout) -> dict[str, bool]:
+    """Node -> is it Ready; empty also where the API server does not answer."""
+    answer = kubectl(layout, "get", "nodes", "--output", "json")
+    if answer.returncode:
+        return {}
+    return {
+        item["metadata"]["name"]: any(
+            condition["type"] == "Ready" and condition["status"] == "True"
+            for condition in item["status"].get("conditions", [])
+        )
+        for item in json.loads(answer.stdout)["items"]
+    }
+
+
+def kubectl(layout: Layout, *arguments: str | Path, input: str | None = None) -> subprocess.CompletedProcess[str]:
+    """As the cluster's administrator; never raises for kubectl's own failure."""
+    command = [str(built_folder() / "kubectl"), "--kubeconfig", str(layout.admin), *map(str, arguments)]
+    return subprocess.run(command, input=input, capture_output=True, text=True)
+
+
+def load_image(layout: Layout, tag: str) -> None:
+    """Give the store's image `tag` to every node; at once where they hold it already."""
+    record = read_record(layout.state)
+    assert record
+    wanted = images.image_id(tag)
+    if record.loaded.get(tag) == wanted:
+        return
+    file = images.archive(tag)
+    programs = obtain_programs()
+    with stage(f"load {tag} on {layout.nodes} nodes", estimate_s=20), ThreadPoolExecutor() as pool:
+        list(pool.map(lambda each: _import_on(layout, each, file, programs), layout.all_nodes()))
+    record.loaded[tag] = wanted
+    record.write(layout.state)
+
+
+def _create(layout: Layout) -> Record:
+    machine.check(layout)
+    programs = obtain_programs()
+    if layout.nodes:
+        machine.check_network(layout)  # the first time that `ip` is sure to be there
+        addons.build_pause(programs)
+    layout.state.mkdir(parents=True, mode=0o700, exist_ok=True)
+    record = Record(layout.nodes, layout.first_port, layout.subnet, programs.built.name)
+    record.write(layout.state)
+    with stage("start the control plane", estimate_s=5) as this:
+        this.note("certificates")
+        issue_all(layout)
+        if layout.nodes:
+            machine.remember(node.OWN_FOLDERS)
+            network.create(layout)
+        _start_control_plane(layout, programs)
+    if layout.nodes:
+        with stage(f"start {layout.nodes} nodes", estimate_s=10) as this:
+            for each in layout.all_nodes():
+                _start_node(layout, each, programs)
+            this.note("waiting for the nodes to be Ready")
+            wait_for(
+                "nodes Ready",
+                lambda: sum(node_readiness(layout).values()) == layout.nodes,
+                timeout_s=READY_S,
+                log=layout.logs / "kubelet-1.log",
+                alive=lambda: not missing_processes(layout),
+            )
+    record.ready = True
+    record.write(layout.state)
+    return record
+
+
+def _start_control_plane(layout: Layout, programs: Programs) -> None:
+    for name in control_plane.names(layout):
+        control_plane.start(layout, name, search_path=programs.search_path)
+        if name == "kube-apiserver":
+            wait_for(
+                "kube-apiserver ready",
+                lambda: kubectl(layout, "get", "--raw", "/readyz").returncode == 0,
+                timeout_s=READY_S,
+                log=layout.logs / "kube-apiserver.log",
+                alive=lambda: not {"etcd", "kube-apiserver"} & set(missing_processes(layout)),
+            )
+
+
+def _start_node(layout: Layout, each: Node, programs: Programs) -> None:
+    cgroups.create(each.cgroup)
+    node.write_configuration(layout, each, programs)
+    pid = node.start_holder(layout, each, search_path=programs.search_path)
+    network.attach(layout, each, pid)
+    node.start(layout, each, "containerd", programs)
+    ctr = node.inside(layout, each, programs.runtime["ctr"], "version")
+    wait_for(
+        f"containerd on {each.name}",
+        lambda: subprocess.run(ctr, capture_output=True).returncode == 0,
+        timeout_s=30,
+        log=layout.logs / f"containerd-{each.number}.log",
+        alive=lambda: f"containerd-{each.number}" not in missing_processes(layout),
+    )
+    _import_on(layout, each, images.archive(images.PAUSE), programs)
+    node.start(layout, each, "kubelet", programs)
+    node.start(layout, each, "kube-proxy", programs)
+
+
+def _add(layout: Layout, record: Record, programs: Programs) -> None:
+    if layout.nodes:
+        for tag in addons.build_images(programs):
+            load_image(layout, tag)
+
+    def checked(*arguments: str | Path, input: str | None = None) -> str:
+        answer = kubectl(layout, *arguments, input=input)
+        if answer.returncode:
+            raise StageError(f"kubectl {arguments[0]}: {answer.stderr.strip()}", advice="python -m cluster logs")
+        return answer.stdout
+
+    with stage("install KubeRay" if layout.nodes else "install KubeRay's CRDs", estimate_s=15):
+        addons.install(layout, programs, checked)
+        if layout.nodes:
+            checked("rollout", "status", "deployment/kuberay-operator", "-n", "kuberay-system", "--timeout=120s")
+    record = read_record(layout.state) or record
+    record.addons = addons.fingerprint()
+    record.write(layout.state)
+
+
+def _import_on(layout: Layout, each: Node, archive: Path, programs: Programs) -> None:
+    ctr = programs.runtime["ctr"]
+    command = node.inside(layout, each, ctr, "--namespace=k8s.io", "images", "import", archive)
+    answer = subprocess.run(command, capture_output=True, text=True)
+    if answer.returncode:
+        log = layout.logs / f"containerd-{each.number}.log"
+        raise StageError(f"loading {archive.name} on {each.name}: {answer.stderr.strip()}", log=log)
+
+
+def _remove(state: Path, note: Callable[[str], None]) -> None:
+    record = read_record(state)
+    nodes = record.layout(state).all_nodes() if record else []
+    note("ending its processes")
+    running = processes.running(state)
+    processes.kill(process.pid for process in running if process.program == "kubelet")  # it would start pods anew
+    for each in nodes:
+        while pids := cgroups.processes(each.cgroup):
+            processes.kill(pids)
+    while running := processes.running(state):
+        processes.kill(process.pid for process in running)
+    for each in nodes:
+        cgroups.remove(each.cgroup)
+    note("removing its network and files")
+    if record and record.nodes:
+        network.remove(record.layout(state))
+        machine.restore()
+    if state.exists():
+        shutil.rmtree(state)
+
+
+def _lock(state: Path) -> Path:
+    return state.with_name(f"{state.name}.lock")

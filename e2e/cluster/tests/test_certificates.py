@@ -1,0 +1,43 @@
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from cluster.certificates import issue_all
+from cluster.layout import Layout
+
+
+@pytest.fixture(scope="module")
+def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
+    made = Layout(tmp_path_factory.mktemp("state"), 1, subnet=77)
+    issue_all(made)
+    return made
+
+
+def openssl(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["openssl", *map(str, arguments)], capture_output=True, text=True)
+
+
+def test_server_certificate_is_signed_by_our_authority_for_its_addresses(layout: Layout) -> None:
+    folder = layout.certificates
+    verified = openssl("verify", "-CAfile", folder / "ca.crt", "-purpose", "sslserver", folder / "kube-apiserver.crt")
+    assert verified.returncode == 0, verified.stderr
+    text = openssl("x509", "-in", folder / "kube-apiserver.crt", "-noout", "-ext", "subjectAltName").stdout
+    assert "IP Address:10.77.0.1" in text
+    assert "IP Address:10.96.0.1" in text
+
+
+def test_users_certificate_opens_no_etcd(layout: Layout) -> None:
+    folder = layout.certificates
+    assert openssl("verify", "-CAfile", folder / "etcd-ca.crt", folder / "admin.crt").returncode != 0
+
+
+def test_users_certificate_serves_nothing(layout: Layout) -> None:
+    folder = layout.certificates
+    verified = openssl("verify", "-CAfile", folder / "ca.crt", "-purpose", "sslserver", folder / "node-1.crt")
+    assert verified.returncode != 0
+
+
+def test_keys_and_kubeconfigs_are_for_root_alone(layout: Layout) -> None:
+    assert layout.certificates.stat().st_mode & 0o077 == 0
+    assert layout.admin.stat().st_mode & 0o077 == 0

@@ -1,0 +1,51 @@
+import os
+import shutil
+import socket
+from pathlib import Path
+
+import pytest
+
+from cluster import cgroups, machine
+from cluster.layout import Layout
+from cluster.network import conflict
+
+
+def test_taken_port_is_named_with_what_to_do() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        with pytest.raises(ValueError, match=f"port {port}, for etcd, is taken: .*--first-port"):
+            machine.check_port(port, "etcd")
+
+
+def test_port_taken_on_all_addresses_counts() -> None:
+    with socket.create_server(("0.0.0.0", 0)) as listener, pytest.raises(ValueError, match="is taken"):
+        machine.check_port(listener.getsockname()[1], "etcd")
+
+
+def test_too_little_disk_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    free = shutil.disk_usage(tmp_path).free / 1e9
+    monkeypatch.setattr(machine, "LEAST_DISK_GB", free + 100)
+    with pytest.raises(ValueError, match=r"only .* GB are free for .*: free some"):
+        machine.check_disk(tmp_path / "not" / "there" / "yet")
+
+
+def test_not_root_is_refused_before_anything_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(ValueError, match=r"needs root.*sudo"):
+        machine.check(Layout(tmp_path, 2))
+
+
+def test_machine_without_control_groups_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(cgroups, "mounted", list)
+    with pytest.raises(ValueError, match="control groups"):
+        machine.check(Layout(tmp_path, 2, first_port=18440))
+
+
+@pytest.mark.parametrize(
+    ("destination", "conflicts"),
+    [("10.100.3.0/24", True), ("10.100.7.7", True), ("10.0.0.0/8", False), ("10.101.0.0/16", False)],
+)
+def test_route_within_the_clusters_network_is_a_conflict(destination: str, conflicts: bool) -> None:
+    routes = [{"dst": "default", "dev": "eth0"}, {"dst": destination, "dev": "eth1"}]
+    assert bool(conflict(Layout(Path("/state"), 2, subnet=100), routes)) == conflicts

@@ -1,0 +1,131 @@
+"""A real Prometheus, Debian's, as a process of this machine that listens on loopback only: for the end-to-end tests."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cluster.locks import only_one
+from cluster.stages import StageError, cache_folder, stage
+
+READY_S = 30.0
+
+
+@dataclass(frozen=True)
+class Series:
+    """One series of an answer: its labels and its (Unix time, value) pairs, a single one for an instant vector."""
+
+    labels: Mapping[str, str]
+    samples: tuple[tuple[float, float], ...]
+
+    @property
+    def value(self) -> float:
+        """The latest value."""
+        return self.samples[-1][1]
+
+
+@dataclass(frozen=True)
+class Prometheus:
+    address: str
+
+    def query(self, expression: str, *, at: float | None = None) -> list[Series]:
+        """An instant query, now or at a Unix time. Raises ValueError with Prometheus' own words."""
+        question = {"query": expression} | ({} if at is None else {"time": f"{at:.3f}"})
+        url = f"{self.address}/api/v1/query?{urllib.parse.urlencode(question)}"
+        try:
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                result = json.load(answer)["data"]["result"]
+        except urllib.error.HTTPError as error:
+            raise ValueError(f"{expression}: {json.load(error)['error']}") from None
+        return [_series(each) for each in result]
+
+    def await_value(self, expression: str, value: float, *, timeout_s: float) -> None:
+        """Return once the expression has one series with this value; TimeoutError with what it has otherwise."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            found = self.query(expression)
+            if [series.value for series in found] == [value]:
+                return
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{expression} is not {value} within {timeout_s:.0f} s but {found}")
+            time.sleep(0.5)
+
+
+def obtain_prometheus() -> Path:
+    """The folder with prometheus and promtool: Debian's package, unpacked into the cache and not installed.
+
+    So no service starts, and a Prometheus that the machine has is left alone.
+    """
+    folder = cache_folder() / "prometheus"
+    with only_one(cache_folder() / "prometheus.lock"):
+        if not folder.exists():
+            draft = folder.with_name(f"prometheus.{os.getpid()}")
+            shutil.rmtree(draft, ignore_errors=True)
+            draft.mkdir(parents=True)
+            log = cache_folder() / "prometheus.log"
+            with stage("unpack prometheus", estimate_s=15) as this:
+                this.run(["apt-get", "update"], log=log)
+                this.run(["apt-get", "download", "prometheus"], log=log, cwd=draft)
+                (package,) = draft.glob("*.deb")
+                this.run(["dpkg-deb", "--extract", package, draft], log=log)
+                package.unlink()
+                draft.rename(folder)
+    return folder / "usr/bin"
+
+
+@contextmanager
+def prometheus(config: Mapping[str, Any], folder: Path) -> Iterator[Prometheus]:
+    """Run one with this configuration, its files and data in `folder`; promtool checks the configuration first."""
+    programs = obtain_prometheus()
+    file = folder / "prometheus.yml"
+    file.write_text(json.dumps(config, indent=1))  # JSON is YAML
+    promtool("check", "config", str(file))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        listen = f"127.0.0.1:{free.getsockname()[1]}"
+    options = [f"--config.file={file}", f"--storage.tsdb.path={folder / 'data'}", f"--web.listen-address={listen}"]
+    log = folder / "prometheus.log"
+    with log.open("w") as out:
+        process = subprocess.Popen([programs / "prometheus", *options], stdout=out, stderr=subprocess.STDOUT)
+    try:
+        server = Prometheus(f"http://{listen}")
+        _await_ready(server, process, log)
+        yield server
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
+
+
+def promtool(*arguments: str, input: str | None = None) -> None:
+    """Run promtool. Raises ValueError with its findings."""
+    answer = subprocess.run([obtain_prometheus() / "promtool", *arguments], input=input, capture_output=True, text=True)
+    if answer.returncode:
+        raise ValueError(f"promtool {' '.join(arguments)}: {answer.stdout}{answer.stderr}")
+
+
+def _await_ready(server: Prometheus, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + READY_S
+    while True:
+        try:
+            with urllib.request.urlopen(f"{server.address}/-/ready", timeout=5):
+                return
+        except OSError:
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise StageError("Prometheus is not ready", log=log) from None
+        time.sleep(0.1)
+
+
+def _series(result: Mapping[str, Any]) -> Series:
+    pairs = result["values"] if "values" in result else [result["value"]]
+    return Series(result["metric"], tuple((float(moment), float(value)) for moment, value in pairs))

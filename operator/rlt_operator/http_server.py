@@ -1,0 +1,36 @@
+"""The operator's HTTP port: /metrics, /healthz (alive) and /readyz (serving)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from aiohttp import web
+
+from rlt_operator import metrics
+
+SILENCE_S = 120.0
+"""Without an answer of the API server for so long the operator is not alive. It asks every 30 s."""
+
+
+async def serve(port: int, *, last_answer: Callable[[], float], ready: Callable[[], bool]) -> web.AppRunner:
+    """Serve on all addresses. `last_answer` is when the API server last answered (time.monotonic)."""
+
+    async def get_metrics(_: web.Request) -> web.Response:
+        return web.Response(body=metrics.exposition(), content_type="text/plain", charset="utf-8")
+
+    async def get_health(_: web.Request) -> web.Response:
+        silent = time.monotonic() - last_answer()
+        if silent > SILENCE_S:
+            return web.Response(status=503, text=f"the API server has not answered for {silent:.0f} s\n")
+        return web.Response(text="ok\n")
+
+    async def get_ready(_: web.Request) -> web.Response:
+        return web.Response(text="ok\n") if ready() else web.Response(status=503, text="starting\n")
+
+    app = web.Application()
+    app.add_routes([web.get("/metrics", get_metrics), web.get("/healthz", get_health), web.get("/readyz", get_ready)])
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, port=port).start()
+    return runner

@@ -1,0 +1,188 @@
+"""Kubernetes' API as the operator uses it: JSON in, JSON out. The only module that imports the Kubernetes client."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import aiohttp
+from kubernetes.aio import client, config
+
+from rlt_api.crd import GROUP, PLURAL, VERSION
+from rlt_operator.names import FIELD_OWNER
+from rlt_operator.observation import Manifest
+
+JOBS = f"/apis/{GROUP}/{VERSION}"
+RAY = "/apis/ray.io/v1"
+CORE = "/api/v1"
+
+TIMEOUT = aiohttp.ClientTimeout(total=30, connect=10)
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+
+
+class ApiError(Exception):
+    """The API server did not do it. `status` is HTTP's, 0 if it could not be reached; the text is its own."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+    @property
+    def refused(self) -> bool:
+        """Whether the same request would be refused again: the user should read why."""
+        return 400 <= self.status < 500 and self.status not in (408, 409, 429)
+
+
+class UnknownResourceError(ApiError):
+    """The API server does not know the resource: its CRD is not installed."""
+
+
+@dataclass
+class KubernetesApi:
+    """One connection pool to the API server."""
+
+    client: Any  # kubernetes.aio's ApiClient, whose methods have no types
+    last_answer: float = field(default_factory=time.monotonic)
+    """When the API server last answered (time.monotonic)."""
+
+    async def get(self, path: str) -> Manifest | None:
+        """The object; None if there is none. Raises UnknownResourceError if there is no such resource."""
+        status, text = await self.send("GET", path)
+        if status != 404:
+            manifest: Manifest = _json(status, text)
+            return manifest
+        if _status_details(text).get("name"):
+            return None
+        raise UnknownResourceError(status, _message(text))
+
+    async def list(self, path: str, **query: str) -> list[Manifest]:
+        """The items of a list, selected by `labelSelector` or `fieldSelector`."""
+        items: list[Manifest] = _json(*await self.send("GET", path, query=query))["items"]
+        return items
+
+    async def apply(self, path: str, manifest: Manifest) -> None:
+        """Server-side apply, as the one owner of the fields that are named."""
+        query = {"fieldManager": FIELD_OWNER, "force": "true"}
+        answer = await self.send("PATCH", path, query=query, body=manifest, content="application/apply-patch+yaml")
+        _json(*answer)
+
+    async def create(self, path: str, manifest: Manifest) -> None:
+        """A new object, of a generated name for instance."""
+        _json(*await self.send("POST", path, query={"fieldManager": FIELD_OWNER}, body=manifest))
+
+    async def delete(self, path: str, *, uid: str) -> None:
+        """Delete the object if it is still the one with that uid; its dependents follow in the background."""
+        body = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
+        status, text = await self.send("DELETE", path, body=body)
+        if status not in (404, 409):
+            _json(status, text)
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: dict[str, str] | None = None,
+        body: Manifest | None = None,
+        content: str = "application/json",
+        timeout: aiohttp.ClientTimeout = TIMEOUT,
+    ) -> tuple[int, str]:
+        """Status and text of the answer, whatever it is. Raises ApiError with status 0 if there is none."""
+        headers = {"Content-Type": content, "Accept": "application/json"}
+        try:
+            request = await self.client.param_serialize(
+                method, path, header_params=headers, body=body, auth_settings=["BearerToken"]
+            )
+            verb, url, *rest = request
+            url += f"?{urlencode(query)}" if query else ""
+            response = await self.client.call_api(verb, url, *rest, _request_timeout=timeout)
+            text = (await response.read()).decode(errors="replace")
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise ApiError(0, f"{type(error).__name__}: {error}") from error
+        self.last_answer = time.monotonic()
+        return response.status, text
+
+
+def in_cluster() -> bool:
+    """Whether the operator runs as a pod of the cluster that it serves."""
+    return SERVICE_ACCOUNT.exists() and not os.environ.get("KUBECONFIG")
+
+
+async def connect() -> KubernetesApi:
+    """A connection by the pod's service account, or by KUBECONFIG (default ~/.kube/config) outside a cluster."""
+    configuration = client.Configuration()
+    if in_cluster():
+        config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+    else:
+        await config.load_kube_config(client_configuration=configuration, persist_config=False)  # type: ignore[no-untyped-call]
+    return KubernetesApi(client.ApiClient(configuration))
+
+
+def jobs(namespace: str | None) -> str:
+    """Path of the jobs of a namespace, or of all."""
+    return f"{JOBS}/namespaces/{namespace}/{PLURAL}" if namespace else f"{JOBS}/{PLURAL}"
+
+
+def job(namespace: str, name: str) -> str:
+    """Path of a job."""
+    return f"{jobs(namespace)}/{name}"
+
+
+def ray_cluster(namespace: str, name: str) -> str:
+    """Path of a RayCluster."""
+    return f"{RAY}/namespaces/{namespace}/rayclusters/{name}"
+
+
+def config_map(namespace: str, name: str) -> str:
+    """Path of a ConfigMap."""
+    return f"{CORE}/namespaces/{namespace}/configmaps/{name}"
+
+
+def pods(namespace: str) -> str:
+    """Path of the pods of a namespace."""
+    return f"{CORE}/namespaces/{namespace}/pods"
+
+
+def events(namespace: str) -> str:
+    """Path of the events of a namespace."""
+    return f"{CORE}/namespaces/{namespace}/events"
+
+
+def service_proxy(namespace: str, service: str, port: int) -> str:
+    """Path below which the API server passes requests on to a service."""
+    return f"{CORE}/namespaces/{namespace}/services/{service}:{port}/proxy"
+
+
+def path_of(manifest: Manifest) -> str:
+    """Path of a child."""
+    paths = {"ConfigMap": config_map, "RayCluster": ray_cluster}
+    metadata = manifest["metadata"]
+    return paths[manifest["kind"]](metadata["namespace"], metadata["name"])
+
+
+def _json(status: int, text: str) -> Any:
+    if status >= 400:
+        raise ApiError(status, _message(text))
+    return json.loads(text)
+
+
+def _message(text: str) -> str:
+    try:
+        message: str = json.loads(text)["message"]
+    except (ValueError, KeyError, TypeError):
+        return text.strip()
+    return message
+
+
+def _status_details(text: str) -> dict[str, Any]:
+    try:
+        details: dict[str, Any] = json.loads(text).get("details") or {}
+    except (ValueError, AttributeError):
+        return {}
+    return details

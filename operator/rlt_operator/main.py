@@ -1,0 +1,121 @@
+"""The running operator: watch, look, serve metrics, until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import time
+from collections.abc import Collection
+from datetime import UTC, datetime
+
+import aiohttp
+
+from rlt_operator import http_server, kubernetes_api, metrics, ray_api
+from rlt_operator.apply import apply
+from rlt_operator.handlers import watch
+from rlt_operator.kubernetes_api import ApiError, KubernetesApi
+from rlt_operator.observation import Job
+from rlt_operator.observe import observe
+from rlt_operator.plan import Plan
+from rlt_operator.ray_api import Send
+from rlt_operator.work_queue import Key, Outcome, WorkQueue
+
+AT_ONCE = 16
+"""Jobs that are looked at at the same time."""
+RETRY_S = 2.0
+"""Between attempts to reach the API server at the start."""
+RESYNC_S = 30.0
+"""Between lists of all jobs, for what a watch may have missed; also the sign of life of the API server."""
+
+log = logging.getLogger("rlt_operator")
+
+
+async def run(*, namespaces: Collection[str], metrics_port: int) -> None:
+    """Serve jobs until SIGTERM or SIGINT. Raises ApiError if the jobs cannot be listed, without the CRD for one."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    api = await kubernetes_api.connect()
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(api.client.close)
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+        inside = kubernetes_api.in_cluster()
+        send = ray_api.through_service(session) if inside else ray_api.through_api_server(api)
+
+        async def look(key: Key) -> Outcome:
+            return await look_at(api, send, key)
+
+        queue = WorkQueue(look, on_error=metrics.ERRORS.inc, at_once=AT_ONCE)
+        stack.push_async_callback(queue.close)
+        for key in await _first_jobs(api, namespaces):
+            queue.wake(key)
+        server = await http_server.serve(
+            metrics_port, last_answer=lambda: api.last_answer, ready=lambda: not stop.is_set()
+        )
+        stack.push_async_callback(server.cleanup)
+        log.info("serving", extra={"namespaces": ", ".join(namespaces) or "all", "inCluster": inside})
+        resync = asyncio.create_task(_resync(api, namespaces, queue))
+        stack.callback(resync.cancel)
+        await watch(queue.wake, namespaces=namespaces, stop=stop)
+    log.info("stopped")
+
+
+async def look_at(api: KubernetesApi, send: Send, key: Key) -> Outcome:
+    """One look: observe, plan, apply."""
+    namespace, name = key
+    started = time.monotonic()
+    observed = await observe(api, send, namespace=namespace, name=name)
+    if observed is None:
+        metrics.forget(namespace, name)
+        return Outcome(gone=True)
+    try:
+        done = await apply(api, send, observed, datetime.now(UTC))
+    except ApiError as error:
+        if error.status in (404, 409):  # the job has changed, or is gone
+            return Outcome(again_after=0)
+        raise
+    metrics.record(observed.job, done)
+    metrics.LOOK_SECONDS.observe(time.monotonic() - started)
+    _tell(observed.job, done)
+    return Outcome(done.again_after)
+
+
+def _tell(job: Job, plan: Plan) -> None:
+    about = {"job": f"{job.namespace}/{job.name}"}
+    if plan.status is None:
+        return
+    if plan.status.phase != job.status.phase:
+        log.info("phase %s", plan.status.phase, extra=about)
+    for event in plan.events:
+        level = logging.WARNING if event.type == "Warning" else logging.INFO
+        log.log(level, event.message, extra=about | {"reason": event.reason})
+
+
+async def _all_jobs(api: KubernetesApi, namespaces: Collection[str]) -> list[Key]:
+    everywhere: Collection[str | None] = namespaces or [None]
+    lists = [await api.list(kubernetes_api.jobs(namespace)) for namespace in everywhere]
+    return [(job["metadata"]["namespace"], job["metadata"]["name"]) for jobs in lists for job in jobs]
+
+
+async def _first_jobs(api: KubernetesApi, namespaces: Collection[str]) -> list[Key]:
+    """All jobs, as soon as the API server has got over its own start."""
+    while True:
+        try:
+            return await _all_jobs(api, namespaces)
+        except ApiError as error:
+            if error.refused:
+                raise
+            log.warning("waiting for the API server: %s", error)
+            await asyncio.sleep(RETRY_S)
+
+
+async def _resync(api: KubernetesApi, namespaces: Collection[str], queue: WorkQueue) -> None:
+    while True:
+        await asyncio.sleep(RESYNC_S)
+        try:
+            for key in await _all_jobs(api, namespaces):
+                queue.wake_if_new(key)
+        except ApiError as error:
+            log.warning("the jobs cannot be listed: %s", error)

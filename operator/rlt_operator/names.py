@@ -1,0 +1,55 @@
+"""Names and labels of what belongs to a job. All follow from the job alone, so that nothing needs to be remembered."""
+
+from __future__ import annotations
+
+from rlt_api.spec import RLTrainingJobSpec, Storage
+
+FIELD_OWNER = "rlt-operator"
+"""Field manager of everything that the operator applies, and the source of its events."""
+
+JOB_LABEL = "rlt.dev/job"
+"""On every child and every pod: the name of the job."""
+
+HEAD_GROUP = "headgroup"
+"""KubeRay's name for the head's group, in the pods' label ray.io/group."""
+
+DASHBOARD_PORT = 8265
+"""Ray's dashboard with its job API, on the head."""
+
+DEFAULT_MOUNT_PATH: str = Storage.model_fields["mount_path"].default
+"""Where the run directory lies if the job names no storage."""
+
+
+def labels(job: str) -> dict[str, str]:
+    """The labels of every child of the job."""
+    return {JOB_LABEL: job, "app.kubernetes.io/managed-by": FIELD_OWNER}
+
+
+def config_map(job: str) -> str:
+    """Name of the ConfigMap with the training config."""
+    return f"{job}-training"
+
+
+def ray_cluster(job: str) -> str:
+    """Name of the RayCluster."""
+    return job
+
+
+def head_service(job: str) -> str:
+    """Name of the service that KubeRay makes for the head (GenerateHeadServiceName in KubeRay's util.go)."""
+    return f"{ray_cluster(job)}-head-svc"
+
+
+def submission_id(job: str, *, ray_cluster_uid: str) -> str:
+    """Id of the Ray job: each RayCluster runs one, so that no attempts need to be counted."""
+    return f"{job}-{ray_cluster_uid[:8]}"
+
+
+def mount_path(spec: RLTrainingJobSpec) -> str:
+    """Where all pods see the storage, or a folder of their own if there is none."""
+    return spec.storage.mount_path if spec.storage else DEFAULT_MOUNT_PATH
+
+
+def run_directory(job: str, *, uid: str, spec: RLTrainingJobSpec) -> str:
+    """Where the run writes: the same after a suspension, another one for a new job of the same name."""
+    return f"{mount_path(spec).rstrip('/')}/runs/{job}-{uid[:8]}"

@@ -1,0 +1,88 @@
+"""All the reading: one look at a job and everything that belongs to it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from rlt_api.conditions import ConditionType
+from rlt_api.training_config import CONFIG_FILE
+from rlt_operator import kubernetes_api, names, ray_api
+from rlt_operator.conditions import is_true
+from rlt_operator.kubernetes_api import KubernetesApi, UnknownResourceError
+from rlt_operator.observation import (
+    Job,
+    Observed,
+    Pod,
+    RayCluster,
+    WarningEvent,
+    cluster_pods,
+    parse_config,
+    parse_job,
+    parse_pod,
+    parse_ray_cluster,
+    parse_warning,
+    submission_id,
+)
+from rlt_operator.ray_api import Send
+
+PODS_EXPLAINED = 3
+"""Of so many pods that are not ready the events are read: pods of a group fail alike."""
+
+
+async def observe(api: KubernetesApi, send: Send, *, namespace: str, name: str) -> Observed | None:
+    """The job and what belongs to it; None if there is no such job. Raises ApiError."""
+    manifest = await api.get(kubernetes_api.job(namespace, name))
+    if manifest is None:
+        return None
+    job = parse_job(manifest)
+    if job.deleting:
+        return Observed(job)
+    (installed, cluster), pods = await asyncio.gather(_ray_cluster(api, job), _pods(api, job))
+    observed = Observed(job, kuberay_installed=installed, cluster=cluster, pods=pods)
+    if cluster is None or cluster.owner_uid != job.uid or cluster.deleting or job.spec is None:
+        return observed
+    warnings, config = await asyncio.gather(_warnings(api, observed), _config(api, job))
+    observed = replace(observed, warnings=warnings, config=config)
+    head_ready = any(pod.is_head and pod.ready for pod in cluster_pods(observed))
+    submitted = job.status.ray_cluster is not None and job.status.ray_cluster.job_id is not None
+    id = submission_id(observed)
+    if id and (head_ready or submitted):
+        return replace(observed, ray=await ray_api.observe(send, job, id))
+    return observed
+
+
+async def _ray_cluster(api: KubernetesApi, job: Job) -> tuple[bool, RayCluster | None]:
+    try:
+        manifest = await api.get(kubernetes_api.ray_cluster(job.namespace, names.ray_cluster(job.name)))
+    except UnknownResourceError:
+        return False, None
+    return True, parse_ray_cluster(manifest) if manifest else None
+
+
+async def _pods(api: KubernetesApi, job: Job) -> tuple[Pod, ...]:
+    selector = f"{names.JOB_LABEL}={job.name}"
+    return tuple(map(parse_pod, await api.list(kubernetes_api.pods(job.namespace), labelSelector=selector)))
+
+
+async def _warnings(api: KubernetesApi, observed: Observed) -> tuple[WarningEvent, ...]:
+    pods = cluster_pods(observed)
+    if pods and all(pod.ready for pod in pods):
+        return ()
+    assert observed.cluster
+    unready = [pod.uid for pod in pods if not pod.ready and pod.unschedulable is None]
+    path = kubernetes_api.events(observed.job.namespace)
+    found = await asyncio.gather(
+        *(
+            api.list(path, fieldSelector=f"involvedObject.uid={uid},type=Warning")
+            for uid in [observed.cluster.uid, *unready[:PODS_EXPLAINED]]
+        )
+    )
+    return tuple(parse_warning(event) for events in found for event in events)
+
+
+async def _config(api: KubernetesApi, job: Job) -> str | None:
+    if is_true(job.status, ConditionType.RUNNING):  # the trainer has read it
+        return None
+    manifest = await api.get(kubernetes_api.config_map(job.namespace, names.config_map(job.name)))
+    return parse_config(manifest, CONFIG_FILE) if manifest else None

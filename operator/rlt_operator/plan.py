@@ -1,0 +1,75 @@
+"""From what is observed to what is to be done: pure and total.
+
+`POLICIES` reads like the life of a job: the first policy that has something to say decides. Nothing is remembered but
+the job's own status, so that the operator may die at any moment and go on from any state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from rlt_api.status import RLTrainingJobStatus
+from rlt_api.training_config import CONFIG_FILE
+from rlt_operator.children.config_map import config_map
+from rlt_operator.conditions import Event, events
+from rlt_operator.observation import Manifest, Observed
+from rlt_operator.policies import POLICIES
+from rlt_operator.status import new_status
+from rlt_operator.verdict import Submission, Verdict
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What `apply` does, in this order, and when to look again."""
+
+    apply: tuple[Manifest, ...] = ()
+    """Objects to apply."""
+    stop: str | None = None
+    """Id of the Ray job to stop."""
+    delete_cluster: str | None = None
+    """Uid of the RayCluster to delete."""
+    submit: Submission | None = None
+    """The Ray job to submit."""
+    status: RLTrainingJobStatus | None = None
+    """The new status; None if it has not changed."""
+    events: tuple[Event, ...] = ()
+    """Transitions to tell of, once the status is written."""
+    again_after: float | None = None
+    """Seconds to the next look if nothing happens before; None if only a change is worth a look."""
+
+
+def plan(observed: Observed, now: datetime) -> Plan:
+    """What to do about the job. A job that is being deleted is left to Kubernetes' garbage collector."""
+    job = observed.job
+    if job.deleting:
+        return Plan()
+    verdict = decide(observed, now)
+    status = new_status(observed, verdict, now)
+    return Plan(
+        apply=verdict.apply or _lost_config(observed, verdict),
+        stop=verdict.stop,
+        delete_cluster=verdict.delete_cluster,
+        submit=verdict.submit,
+        status=None if status == job.status else status,
+        events=events(job.status, status.conditions),
+        again_after=verdict.again_after,
+    )
+
+
+def decide(observed: Observed, now: datetime) -> Verdict:
+    """The verdict of the first policy that has one."""
+    return next(verdict for policy in POLICIES if (verdict := policy(observed, now)))
+
+
+def _lost_config(observed: Observed, verdict: Verdict) -> tuple[Manifest, ...]:
+    """The ConfigMap, if somebody deleted or changed it before the trainer could read it."""
+    job, cluster = observed.job, observed.cluster
+    waiting = (
+        cluster is not None and cluster.owner_uid == job.uid and not cluster.deleting and verdict.delete_cluster is None
+    )
+    started = observed.ray is not None and observed.ray.job is not None
+    if job.spec is None or job.spec.framework.type != "builtin" or not waiting or started:
+        return ()
+    manifest = config_map(job, job.spec)
+    return () if observed.config == manifest["data"][CONFIG_FILE] else (manifest,)

@@ -1,0 +1,270 @@
+"""The policies of `plan`: each looks at one situation of a job and decides, or leaves it to the next."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+
+from rlt_api import rules
+from rlt_api.conditions import ConditionType, Reason
+from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.status import Phase
+from rlt_api.training_config import CONFIG_DIRECTORY, CONFIG_FILE
+from rlt_operator.children.config_map import config_map
+from rlt_operator.children.raycluster import ray_cluster
+from rlt_operator.conditions import Claim, condition, is_true
+from rlt_operator.diagnosis import crashes, diagnose, shorten
+from rlt_operator.observation import Manifest, Observed, cluster_pods, submission_id
+from rlt_operator.progress import last_report, last_words
+from rlt_operator.verdict import SETTLED, Submission, Verdict, cluster_claim, failed, release, remains, waiting
+
+RUNNING_INTERVAL_S = 2.0
+"""Between looks at a job that runs: progress in the status is never older than 5 s."""
+IDLE_INTERVAL_S = 60.0
+"""Between looks at a suspended job."""
+KUBERAY_PATIENCE_S = 15.0
+"""A RayCluster that KubeRay has not looked at for so long is worth a word."""
+
+Policy = Callable[[Observed, datetime], Verdict | None]
+C = ConditionType
+
+
+def finished(observed: Observed, now: datetime) -> Verdict | None:
+    """A terminal condition is final. What remains is to release the cluster."""
+    status = observed.job.status
+    final = next((condition(status, type) for type in (C.SUCCEEDED, C.FAILED) if is_true(status, type)), None)
+    if final is None:
+        return None
+    claims = {
+        C(final.type): Claim("True", final.reason, final.message),
+        C.RUNNING: Claim("False", final.reason, "The job has ended."),
+    }
+    if (accepted := condition(status, C.ACCEPTED)) and accepted.status == "False":
+        claims[C.ACCEPTED] = Claim("False", accepted.reason, accepted.message)
+    if final.type == C.FAILED:
+        claims[C.STALLED] = Claim("True", final.reason, final.message)
+    return release(observed, Verdict(status.message or final.message, claims=claims, again_after=None))
+
+
+def invalid(observed: Observed, now: datetime) -> Verdict | None:
+    """A spec that contradicts itself fails before anything is made. What was accepted once stays accepted."""
+    job = observed.job
+    accepted = is_true(job.status, C.ACCEPTED)
+    if job.spec is not None and accepted:
+        return None
+    found = [*job.unreadable, *(rules.findings(job.name, job.spec) if job.spec else [])]
+    if not found:
+        return None
+    message = shorten("; ".join(map(str, found)))
+    if accepted:
+        stalled = Claim("True", Reason.INVALID_SPEC, f"This version of the operator cannot read the spec: {message}")
+        old = {type: Claim(c.status, c.reason, c.message) for type in C if (c := condition(job.status, type))}
+        return Verdict(stalled.message, claims={**old, C.STALLED: stalled, C.RECONCILING: SETTLED}, again_after=None)
+    claim = Claim("True", Reason.INVALID_SPEC, message)
+    claims = {
+        C.ACCEPTED: Claim("False", Reason.INVALID_SPEC, message),
+        C.RUNNING: Claim("False", Reason.INVALID_SPEC, "The job has ended."),
+        C.FAILED: claim,
+        C.STALLED: claim,
+        C.RECONCILING: SETTLED,
+    }
+    return Verdict(message, Phase.FAILED, claims, again_after=None)
+
+
+def ended(observed: Observed, now: datetime) -> Verdict | None:
+    """The Ray job came to an end. This is written down first; the next look, then `finished`, releases the cluster."""
+    ray, spec = observed.ray, observed.job.spec
+    assert spec
+    if ray is None or ray.job is None or ray.job.status in ("PENDING", "RUNNING"):
+        return None
+    if ray.job.status == "STOPPED" and spec.suspend:
+        return None
+    report = (last_report(ray.log) if ray.log else None) or ray.progress
+    cluster = {C.CLUSTER_READY: cluster_claim(observed), C.RECONCILING: Claim("True", Reason.RELEASING)}
+    if ray.job.status == "SUCCEEDED":
+        message = "The command ended with exit code 0."
+        if report:
+            where = f"; the model is in {report.exported_path}" if report.exported_path else ""
+            message = f"{report.step} of {report.total_steps} steps are done{where}."
+        success = Claim("True", Reason.COMPLETED, message)
+        claims = {**cluster, C.SUCCEEDED: success, C.RUNNING: Claim("False", Reason.COMPLETED, "The job has ended.")}
+        return Verdict(message, Phase.SUCCEEDED, claims, report=report, again_after=0)
+    if ray.job.status == "STOPPED":
+        return failed(Reason.STOPPED, "The Ray job was stopped by somebody.", cluster, report)
+    message = last_words(ray.log or ray.job.message) or "The program failed in silence."
+    if crash := crashes(observed):
+        message += f"\n{crash}"
+    return failed(Reason.PROGRAM_FAILED, message, cluster, report)
+
+
+def head_lost(observed: Observed, now: datetime) -> Verdict | None:
+    """Ray has forgotten a job that it had: its head was replaced."""
+    ray, before = observed.ray, observed.job.status.ray_cluster
+    if ray is None or ray.unreachable or ray.job or before is None or before.job_id is None:
+        return None
+    if before.job_id != submission_id(observed):
+        return None
+    message = f"The Ray head was replaced in mid-run, and the Ray job {before.job_id} was lost with it."
+    if crash := crashes(observed):
+        message += f" {crash}"
+    return failed(Reason.HEAD_LOST, message, {C.CLUSTER_READY: cluster_claim(observed)}, None)
+
+
+def suspended(observed: Observed, now: datetime) -> Verdict | None:
+    """spec.suspend: the Ray job is stopped and the cluster released. Progress and checkpoints stay."""
+    spec = observed.job.spec
+    assert spec
+    if not spec.suspend:
+        return None
+    message = "Suspended: the cluster is released. Set spec.suspend to false to go on."
+    claims = {
+        C.SUSPENDED: Claim("True", Reason.SUSPEND_REQUESTED, message),
+        C.RUNNING: Claim("False", Reason.SUSPEND_REQUESTED, "The job is suspended."),
+    }
+    verdict = Verdict(message, Phase.SUSPENDED, claims, again_after=IDLE_INTERVAL_S)
+    if not remains(observed):
+        return release(observed, verdict)
+    message = "Suspending: the cluster is being released."
+    claims[C.SUSPENDED] = Claim("False", Reason.RELEASING, message)
+    ray = observed.ray
+    alive = ray and ray.job and ray.job.status in ("PENDING", "RUNNING")
+    return replace(
+        release(observed, Verdict(message, claims=claims)),
+        stop=submission_id(observed) if alive else None,
+        report=ray.progress if ray else None,
+    )
+
+
+def name_taken(observed: Observed, now: datetime) -> Verdict | None:
+    """A RayCluster that is not the job's own is never touched."""
+    cluster, job = observed.cluster, observed.job
+    if cluster is None or cluster.owner_uid == job.uid or cluster.deleting or cluster.owner_kind == "RLTrainingJob":
+        return None
+    message = f"A RayCluster called {job.name} exists and is not this job's: delete it, or give the job another name."
+    return waiting(Reason.NAME_TAKEN, message, stalled=True)
+
+
+def earlier_cluster(observed: Observed, now: datetime) -> Verdict | None:
+    """Two clusters of one name would share a service and count each other's pods: one ends before another starts."""
+    cluster = observed.cluster
+    if cluster and not cluster.deleting and cluster.owner_uid == observed.job.uid:
+        return None
+    if cluster is None and not observed.pods:
+        return None
+    pods = ", ".join(sorted(pod.name for pod in observed.pods)[:3])
+    message = f"Waiting for an earlier cluster of this name to end{f' (pods {pods})' if pods else ''}."
+    return waiting(Reason.EARLIER_CLUSTER, message)
+
+
+def kuberay_missing(observed: Observed, now: datetime) -> Verdict | None:
+    """Without KubeRay's CRD there can be no RayCluster."""
+    if observed.kuberay_installed:
+        return None
+    message = "This Kubernetes has no RayCluster (ray.io/v1): install KubeRay 1.4 or later, and the job goes on."
+    return waiting(Reason.KUBERAY_MISSING, message, stalled=True)
+
+
+def create(observed: Observed, now: datetime) -> Verdict | None:
+    """No cluster yet: ask for it. It is not changed afterwards, since a change would only end a training."""
+    job, spec = observed.job, observed.job.spec
+    assert spec
+    if observed.cluster:
+        return None
+    children: tuple[Manifest, ...] = (ray_cluster(job, spec),)
+    if spec.framework.type == "builtin":
+        children = (config_map(job, spec), *children)
+    if observed.refusal:
+        return replace(waiting(Reason.CLUSTER_REFUSED, shorten(observed.refusal), stalled=True), apply=children)
+    return replace(waiting(Reason.CREATING, "The Ray cluster is being created."), apply=children)
+
+
+def running(observed: Observed, now: datetime) -> Verdict | None:
+    """Ray has the job, or had it and does not answer just now."""
+    ray, before = observed.ray, observed.job.status.ray_cluster
+    if ray is None:
+        return None
+    cluster = {C.CLUSTER_READY: cluster_claim(observed)}
+    if ray.job is None:
+        if before is None or before.job_id is None or before.job_id != submission_id(observed):
+            return None
+        message = f"Ray's job API does not answer: {ray.unreachable}"
+        if diagnosis := diagnose(observed):
+            message = f"{diagnosis.message}; {message}"
+        return Verdict(message, claims={**cluster, C.RUNNING: Claim("Unknown", Reason.RAY_UNREACHABLE, message)})
+    if ray.job.status == "PENDING":
+        message = "Ray has the job and is starting it."
+        claims = {**cluster, C.RUNNING: Claim("False", Reason.SUBMITTED, message)}
+        return Verdict(message, Phase.PROVISIONING, claims)
+    message = f"The Ray job is running{f', stage {ray.progress.stage}' if ray.progress else ''}."
+    if (diagnosis := diagnose(observed)) and cluster[C.CLUSTER_READY].status == "False":
+        message += f" {diagnosis.message}"
+    claims = {**cluster, C.RUNNING: Claim("True", Reason.STARTED, "The Ray job is running."), C.RECONCILING: SETTLED}
+    return Verdict(message, Phase.RUNNING, claims, report=ray.progress, again_after=RUNNING_INTERVAL_S)
+
+
+def submit(observed: Observed, now: datetime) -> Verdict | None:
+    """All pods are ready and Ray answers: the training can start."""
+    job, ray, id = observed.job, observed.ray, submission_id(observed)
+    assert job.spec
+    assert id
+    claim = cluster_claim(observed)
+    if ray is None or claim.status == "False":
+        return None
+    if ray.unreachable:
+        message = f"The cluster is ready; waiting for Ray's job API: {ray.unreachable}"
+        claims = {C.CLUSTER_READY: claim, C.RUNNING: Claim("False", Reason.WAITING_FOR_CLUSTER, message)}
+        return Verdict(message, Phase.PROVISIONING, claims)
+    message = (
+        f"Ray does not take the job: {shorten(observed.refusal)}" if observed.refusal else "The Ray job is submitted."
+    )
+    reason = Reason.SUBMISSION_REFUSED if observed.refusal else Reason.SUBMITTED
+    return Verdict(
+        message,
+        Phase.PROVISIONING,
+        {C.CLUSTER_READY: claim, C.RUNNING: Claim("False", reason, message)},
+        submit=Submission(id, entrypoint(job.spec), {"rlt.dev/job": job.name, "rlt.dev/uid": job.uid}),
+        again_after=0.5,
+    )
+
+
+def provisioning(observed: Observed, now: datetime) -> Verdict | None:
+    """The cluster is on its way, or something holds it up. A cause does not fail the job: it may pass."""
+    assert observed.cluster
+    pods = cluster_pods(observed)
+    if diagnosis := diagnose(observed):
+        verdict = waiting(diagnosis.reason, diagnosis.message, stalled=diagnosis.stalled)
+        return replace(verdict, phase=Phase.PROVISIONING if diagnosis.placed else Phase.PENDING)
+    if not pods and not observed.cluster.seen_by_kuberay:
+        if (now - observed.cluster.created).total_seconds() > KUBERAY_PATIENCE_S:
+            message = (
+                "KubeRay has not looked at the RayCluster: is its operator running, and does it watch this namespace?"
+            )
+            return waiting(Reason.KUBERAY_SILENT, message)
+        return waiting(Reason.CREATING, "The Ray cluster is being created.")
+    claim = cluster_claim(observed)
+    return replace(waiting(claim.reason, claim.message), phase=Phase.PROVISIONING if pods else Phase.PENDING)
+
+
+POLICIES: list[Policy] = [
+    finished,
+    invalid,
+    ended,
+    suspended,
+    name_taken,
+    earlier_cluster,
+    kuberay_missing,
+    create,
+    head_lost,
+    running,
+    submit,
+    provisioning,
+]
+
+
+def entrypoint(spec: RLTrainingJobSpec) -> str:
+    """The line that Ray's shell runs on the head: one program with its arguments."""
+    if spec.framework.type == "command":
+        return shlex.join(["exec", *(spec.framework.command or [])])
+    return f"exec rlt-trainer run --config {CONFIG_DIRECTORY}/{CONFIG_FILE}"

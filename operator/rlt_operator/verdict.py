@@ -1,0 +1,107 @@
+"""What a policy decides about a job, and the verdicts that several policies share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from rlt_api.conditions import ConditionType, Reason
+from rlt_api.status import Phase
+from rlt_api.training_config import ProgressReport
+from rlt_operator.conditions import Claim, Claims
+from rlt_operator.diagnosis import diagnose
+from rlt_operator.observation import Manifest, Observed, cluster_pods
+
+WAITING_INTERVAL_S = 2.0
+"""Between looks at a job whose cluster is on its way or going away."""
+
+C = ConditionType
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A Ray job to submit."""
+
+    id: str
+    entrypoint: str
+    """A line for the shell (Ray starts it with one)."""
+    metadata: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a policy decides."""
+
+    message: str
+    phase: Phase | None = None
+    """None: as before."""
+    claims: Claims = field(default_factory=dict)
+    """Conditions; those that are not named get their default."""
+    apply: tuple[Manifest, ...] = ()
+    stop: str | None = None
+    delete_cluster: str | None = None
+    submit: Submission | None = None
+    report: ProgressReport | None = None
+    again_after: float | None = WAITING_INTERVAL_S
+
+
+SETTLED = Claim("False", Reason.SETTLED)
+"""Reconciling, when there is nothing to do."""
+
+
+def cluster_claim(observed: Observed) -> Claim:
+    """ClusterReady, by the pods that there are."""
+    spec = observed.job.spec
+    assert spec
+    pods = cluster_pods(observed)
+    desired = sum(group.replicas for group in spec.cluster.workers)
+    heads = sum(pod.ready and pod.is_head for pod in pods)
+    workers = sum(pod.ready and not pod.is_head for pod in pods)
+    if heads and workers >= desired:
+        return Claim("True", Reason.READY, f"The head and {desired} of {desired} workers are ready.")
+    if diagnosis := diagnose(observed):
+        return Claim("False", diagnosis.reason, diagnosis.message)
+    head = "The head is ready" if heads else "The head is starting"
+    return Claim("False", Reason.STARTING, f"{head}, {workers} of {desired} workers are ready.")
+
+
+def waiting(reason: str, message: str, *, stalled: bool = False) -> Verdict:
+    """The cluster is not ready, and the job is pending."""
+    claims = {C.CLUSTER_READY: Claim("False", reason, message)}
+    if stalled:
+        claims |= {C.STALLED: Claim("True", reason, message), C.RECONCILING: Claim("False", reason, message)}
+    return Verdict(message, Phase.PENDING, claims)
+
+
+def failed(reason: Reason, message: str, claims: Claims, report: ProgressReport | None) -> Verdict:
+    """The job has failed for good."""
+    failed = Claim("True", reason, message)
+    final = {C.FAILED: failed, C.STALLED: failed, C.RUNNING: Claim("False", reason, "The job has ended.")}
+    return Verdict(message, Phase.FAILED, {**claims, **final}, report=report, again_after=0)
+
+
+def _own_cluster(observed: Observed) -> bool:
+    return observed.cluster is not None and observed.cluster.owner_uid == observed.job.uid
+
+
+def remains(observed: Observed) -> bool:
+    """Whether there is anything of the job's cluster left."""
+    return _own_cluster(observed) or bool(observed.pods)
+
+
+def release(observed: Observed, verdict: Verdict) -> Verdict:
+    """The verdict, and the deletion of the job's cluster if there is one."""
+    if not remains(observed):
+        released = {
+            C.CLUSTER_READY: Claim("False", Reason.RELEASED, "The Ray cluster is released."),
+            C.RECONCILING: SETTLED,
+        }
+        return replace(verdict, claims={**verdict.claims, **released})
+    message = "The Ray cluster's pods are ending."
+    releasing = {
+        C.CLUSTER_READY: Claim("False", Reason.RELEASING, message),
+        C.RECONCILING: Claim("True", Reason.RELEASING, message),
+    }
+    cluster = observed.cluster
+    delete = cluster.uid if cluster and _own_cluster(observed) and not cluster.deleting else None
+    claims = {**verdict.claims, **releasing}
+    return replace(verdict, claims=claims, delete_cluster=delete, again_after=WAITING_INTERVAL_S)

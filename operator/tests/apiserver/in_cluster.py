@@ -1,0 +1,200 @@
+"""Handles for the tests: the API server with what KubeRay and the kubelets would do, and the operator's process."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cluster import Cluster
+
+DEADLINE_S = 30.0
+
+
+def eventually(what: str, seen: Callable[[], Any], deadline_s: float = DEADLINE_S) -> Any:
+    """The first true value of `seen`."""
+    end = time.monotonic() + deadline_s
+    while not (value := seen()):
+        assert time.monotonic() < end, f"not within {deadline_s:.0f} s: {what}"
+        time.sleep(0.2)
+    return value
+
+
+@dataclass(frozen=True)
+class Kubernetes:
+    """The API server."""
+
+    cluster: Cluster
+
+    def kubectl(self, *arguments: str | Path, input: str | None = None) -> str:
+        return self.cluster.kubectl(*arguments, input=input)
+
+    def get(self, namespace: str, kind: str, name: str) -> dict[str, Any] | None:
+        text = self.kubectl("get", kind, name, "-n", namespace, "-o", "json", "--ignore-not-found")
+        found: dict[str, Any] | None = json.loads(text) if text else None
+        return found
+
+    def create_job(self, namespace: str, spec: dict[str, Any], name: str = "sum") -> None:
+        manifest = {"apiVersion": "rlt.dev/v1alpha1", "kind": "RLTrainingJob", "metadata": {"name": name}, "spec": spec}
+        self.kubectl("create", "-n", namespace, "-f", "-", input=json.dumps(manifest))
+
+    def status(self, namespace: str, name: str = "sum") -> dict[str, Any]:
+        job = self.get(namespace, "rltrainingjob", name)
+        status: dict[str, Any] = (job or {}).get("status", {})
+        return status
+
+    def condition(self, namespace: str, type: str, name: str = "sum") -> tuple[str, str, str]:
+        found = [c for c in self.status(namespace, name).get("conditions", []) if c["type"] == type]
+        return (found[0]["status"], found[0]["reason"], found[0]["message"]) if found else ("", "", "")
+
+    def events(self, namespace: str) -> list[str]:
+        return self.kubectl("get", "events", "-n", namespace, "-o", "jsonpath={.items[*].reason}").split()
+
+    def play_kuberay(self, namespace: str, statuses: dict[str, dict[str, Any]], name: str = "sum") -> None:
+        """Make the pods of the RayCluster with the statuses given: what KubeRay, scheduler and kubelet would do."""
+        cluster = self.get(namespace, "raycluster", name)
+        assert cluster
+        for pod, status in statuses.items():
+            kind = "headGroupSpec" if "head" in pod else "workerGroupSpecs"
+            group = cluster["spec"][kind] if kind == "headGroupSpec" else cluster["spec"][kind][0]
+            template = group["template"]
+            owner = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": name, "uid": cluster["metadata"]["uid"]}
+            node_type = "head" if "head" in pod else "worker"
+            manifest = {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {
+                    "name": pod,
+                    "labels": {**template["metadata"]["labels"], "ray.io/node-type": node_type},
+                    "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}],
+                },
+                "spec": template["spec"],
+            }
+            self.kubectl("create", "-n", namespace, "-f", "-", input=json.dumps(manifest))
+            patch = json.dumps({"status": status})
+            self.kubectl("patch", "pod", pod, "-n", namespace, "--subresource=status", "--type=merge", "-p", patch)
+
+    def suspend(self, namespace: str, suspend: bool, name: str = "sum") -> None:
+        patch = json.dumps({"spec": {"suspend": suspend}})
+        self.kubectl("patch", "rltrainingjob", name, "-n", namespace, "--type=merge", "-p", patch)
+
+    def end_pods(self, namespace: str) -> None:
+        """Pods without a node end at once: what the kubelet would do."""
+        self.kubectl("delete", "pods", "--all", "-n", namespace, "--grace-period=0", "--force")
+
+    def make_service(self, namespace: str, ray: RayHead, name: str = "sum") -> None:
+        """The head's service, which KubeRay would make, leading to a Ray head on this machine."""
+        service, port = f"{name}-head-svc", {"name": "dashboard", "port": 8265}
+        pod = {"kind": "Pod", "namespace": namespace, "name": PODS[0]}  # the API server's proxy asks for its address
+        endpoint = {"addresses": [{"ip": ray.address, "targetRef": pod}], "ports": [{**port, "port": ray.port}]}
+        for item in (
+            {"apiVersion": "v1", "kind": "Service", "metadata": {"name": service}, "spec": {"ports": [port]}},
+            {"apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": service}, "subsets": [endpoint]},
+        ):
+            self.kubectl("create", "-n", namespace, "-f", "-", input=json.dumps(item))
+
+
+@dataclass
+class RayHead:
+    """A real Ray head on this machine, on ports of its own."""
+
+    address: str
+    port: int = field(default_factory=lambda: free_port())
+    """Of the dashboard, with the job API."""
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        self.folder = tempfile.mkdtemp(prefix="ray")  # short: Ray makes sockets there
+        own = ("--port", "--dashboard-agent-listen-port", "--dashboard-agent-grpc-port", "--runtime-env-agent-port")
+        options = ["--dashboard-host=0.0.0.0", f"--dashboard-port={self.port}", f"--temp-dir={self.folder}"]
+        options += ["--num-cpus=0", *(f"{option}={free_port()}" for option in own)]
+        self.process = subprocess.Popen(
+            [Path(sys.executable).with_name("ray"), "start", "--head", "--block", "--disable-usage-stats", *options],
+            env={**os.environ, "RAY_AUTH_MODE": "disabled"},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        eventually("Ray answers", self.answers, 120)
+
+    def stop(self) -> None:
+        assert self.process
+        self.process.terminate()
+        self.process.wait(timeout=60)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def jobs(self) -> dict[str, str]:
+        """Submission id -> status."""
+        with urllib.request.urlopen(f"http://{self.address}:{self.port}/api/jobs/", timeout=10) as answer:
+            return {job["submission_id"]: job["status"] for job in json.load(answer) if job["submission_id"]}
+
+    def answers(self) -> bool:
+        try:
+            self.jobs()
+        except OSError:
+            return False
+        return True
+
+
+@dataclass
+class Operator:
+    """`rlt-operator run` with KUBECONFIG."""
+
+    kubeconfig: Path
+    log: Path
+    port: int = field(default_factory=lambda: free_port())
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "rlt_operator", "run", "--metrics-port", str(self.port)]
+        with self.log.open("ab") as log:
+            environment = {**os.environ, "KUBECONFIG": str(self.kubeconfig)}
+            self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=self.log.parent)
+        eventually("the operator is ready", lambda: self.alive() and self.fetch("/readyz") == "ok\n")
+
+    def alive(self) -> bool:
+        assert self.process
+        assert self.process.poll() is None, self.log.read_text()
+        return True
+
+    def kill(self) -> None:
+        """As a crash: SIGKILL."""
+        assert self.process
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> int:
+        assert self.process
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=30)
+
+    def fetch(self, path: str) -> str:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
+                text: str = answer.read().decode()
+                return text
+        except urllib.error.URLError:
+            return ""
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+READY = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+PODS = ("sum-head-a", "sum-workers-worker-b", "sum-workers-worker-c")

@@ -1,0 +1,60 @@
+"""What users and operator write, judged by the real API server with the real CRDs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import observed as o
+import pytest
+import yaml
+from apiserver.in_cluster import Kubernetes
+
+pytestmark = pytest.mark.apiserver
+
+EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))
+GOLDEN = sorted((Path(__file__).parents[1] / "golden").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("golden", GOLDEN, ids=lambda path: path.stem)
+def test_every_golden_manifest_is_valid(kubernetes: Kubernetes, golden: Path) -> None:
+    for manifest in yaml.safe_load_all(golden.read_text()):
+        manifest["metadata"]["namespace"] = "default"
+        kubernetes.kubectl("create", "--dry-run=server", "--validate=strict", "-f", "-", input=json.dumps(manifest))
+
+
+@pytest.mark.parametrize("golden", GOLDEN, ids=lambda path: path.stem)
+def test_every_golden_pod_is_restricted(kubernetes: Kubernetes, golden: Path) -> None:
+    """Pod security `restricted` takes the templates as they are."""
+    restrict = "pod-security.kubernetes.io/enforce=restricted"
+    kubernetes.kubectl("label", "--overwrite", "namespace", "default", restrict)
+    (cluster,) = (m for m in yaml.safe_load_all(golden.read_text()) if m["kind"] == "RayCluster")
+    for group in (cluster["spec"]["headGroupSpec"], *cluster["spec"]["workerGroupSpecs"]):
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": group["template"]["spec"]}
+        kubernetes.kubectl("create", "-n", "default", "--dry-run=server", "-f", "-", input=json.dumps(pod))
+    kubernetes.kubectl("label", "namespace", "default", "pod-security.kubernetes.io/enforce-")
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_every_example_is_valid(kubernetes: Kubernetes, example: Path) -> None:
+    kubernetes.kubectl("create", "-n", "default", "--dry-run=server", "--validate=strict", "-f", example)
+
+
+WRONG: list[tuple[dict[str, Any], str, str]] = [
+    ({**o.SPEC, "modle": {}}, 'unknown field "spec.modle"', ""),
+    ({**o.SPEC, "training": {"totalSteps": 0}}, "spec.training.totalSteps", "greater than or equal to 1"),
+    ({**o.SPEC, "rollout": {"engine": "sglang"}}, "spec.rollout.engine", '"vllm", "transformers"'),
+    ({**o.SPEC, "cluster": {"image": "i", "workers": []}}, "spec.cluster.workers", "at least 1"),
+    ({**o.SPEC, "algorithm": {"clipRatio": "a lot"}}, "spec.algorithm.clipRatio", "number"),
+]
+
+
+@pytest.mark.parametrize(("spec", "path", "allowed"), WRONG, ids=[path for _, path, _ in WRONG])
+def test_a_wrong_field_is_refused_by_name(
+    kubernetes: Kubernetes, spec: dict[str, Any], path: str, allowed: str
+) -> None:
+    with pytest.raises(ValueError, match="spec") as refusal:
+        kubernetes.create_job("default", spec, name="wrong")
+    assert path in str(refusal.value)
+    assert allowed in str(refusal.value)

@@ -1,0 +1,144 @@
+"""The operator's process against the real API server: KubeRay, scheduler and kubelet are played by the test."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import observed as o
+import pytest
+from apiserver.in_cluster import PODS, Kubernetes, Operator, eventually
+
+pytestmark = pytest.mark.apiserver
+
+
+def cluster_of(kubernetes: Kubernetes, namespace: str) -> dict[str, Any]:
+    found: dict[str, Any] = eventually("a RayCluster", lambda: kubernetes.get(namespace, "raycluster", "sum"))
+    return found
+
+
+def test_a_job_gets_its_children(kubernetes: Kubernetes, operator: Operator, namespace: str) -> None:
+    kubernetes.create_job(namespace, o.SPEC)
+    cluster = cluster_of(kubernetes, namespace)
+    eventually("Pending", lambda: kubernetes.status(namespace).get("phase") == "Pending")
+    job = kubernetes.get(namespace, "rltrainingjob", "sum")
+    config = kubernetes.get(namespace, "configmap", "sum-training")
+    assert job
+    assert config
+    for child in (cluster, config):
+        (owner,) = child["metadata"]["ownerReferences"]
+        assert (owner["uid"], owner["controller"]) == (job["metadata"]["uid"], True)
+    assert job["status"]["observedGeneration"] == 1
+    assert len(job["status"]["conditions"]) == 8
+    assert not {"finalizers", "annotations"} & set(job["metadata"])
+    assert f'rlt_job_phase{{name="sum",namespace="{namespace}",phase="Pending"}} 1.0' in operator.fetch("/metrics")
+
+
+def test_a_deleted_job_takes_everything_with_it(kubernetes: Kubernetes, operator: Operator, namespace: str) -> None:
+    kubernetes.create_job(namespace, o.SPEC)
+    cluster_of(kubernetes, namespace)
+    kubernetes.kubectl("delete", "rltrainingjob", "sum", "-n", namespace)
+    for kind, name in (("raycluster", "sum"), ("configmap", "sum-training")):
+        eventually(f"no {kind}", lambda kind=kind, name=name: kubernetes.get(namespace, kind, name) is None)
+    eventually("no metrics", lambda: f'namespace="{namespace}"' not in operator.fetch("/metrics"))
+
+
+def test_contradictions_are_not_accepted(kubernetes: Kubernetes, operator: Operator, namespace: str) -> None:
+    kubernetes.create_job(namespace, {**o.SPEC, "training": {"totalSteps": 1, "trainBatchSize": 5}})
+    eventually("Failed", lambda: kubernetes.status(namespace).get("phase") == "Failed")
+    status, reason, message = kubernetes.condition(namespace, "Accepted")
+    assert (status, reason) == ("False", "InvalidSpec")
+    assert "spec.training.trainBatchSize: 5" in message
+    assert kubernetes.get(namespace, "raycluster", "sum") is None
+    assert kubernetes.events(namespace) == ["InvalidSpec"]
+
+
+def test_the_schedulers_words_reach_the_status(kubernetes: Kubernetes, operator: Operator, namespace: str) -> None:
+    kubernetes.create_job(namespace, o.SPEC)
+    cluster_of(kubernetes, namespace)
+    words = "0/2 nodes are available: 2 Insufficient cpu."
+    unscheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": words}
+    kubernetes.play_kuberay(namespace, {PODS[0]: {"phase": "Pending", "conditions": [unscheduled]}})
+    eventually("Unschedulable", lambda: kubernetes.condition(namespace, "ClusterReady")[1] == "Unschedulable", 15)
+    assert words in kubernetes.status(namespace)["message"]
+    eventually("an event", lambda: "Unschedulable" in kubernetes.events(namespace))
+
+
+def test_suspension_and_resumption(kubernetes: Kubernetes, operator: Operator, namespace: str) -> None:
+    kubernetes.create_job(namespace, o.SPEC)
+    first = cluster_of(kubernetes, namespace)
+    kubernetes.play_kuberay(namespace, {PODS[0]: {"phase": "Pending"}})
+    kubernetes.suspend(namespace, True)
+    eventually("no RayCluster", lambda: kubernetes.get(namespace, "raycluster", "sum") is None)
+    kubernetes.end_pods(namespace)
+    eventually("Suspended", lambda: kubernetes.condition(namespace, "Suspended")[0] == "True")
+    assert kubernetes.status(namespace)["phase"] == "Suspended"
+    kubernetes.suspend(namespace, False)
+    assert cluster_of(kubernetes, namespace)["metadata"]["uid"] != first["metadata"]["uid"]
+    eventually("Resumed", lambda: "Resumed" in kubernetes.events(namespace))
+
+
+def test_a_job_suspended_from_the_start_has_no_cluster(
+    kubernetes: Kubernetes, operator: Operator, namespace: str
+) -> None:
+    kubernetes.create_job(namespace, {**o.SPEC, "suspend": True})
+    eventually("Suspended", lambda: kubernetes.status(namespace).get("phase") == "Suspended")
+    assert kubernetes.get(namespace, "raycluster", "sum") is None
+
+
+def test_a_killed_operator_catches_up(kubernetes: Kubernetes, operator: Operator, namespace: str) -> None:
+    kubernetes.create_job(namespace, o.SPEC)
+    before = cluster_of(kubernetes, namespace)
+    operator.kill()
+    kubernetes.play_kuberay(namespace, {PODS[0]: {"phase": "Pending"}})
+    operator.start()
+    eventually("Provisioning", lambda: kubernetes.status(namespace).get("phase") == "Provisioning")
+    after = kubernetes.get(namespace, "raycluster", "sum")
+    assert after
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    assert after["metadata"]["generation"] == before["metadata"]["generation"]
+    assert kubernetes.events(namespace) == ["Accepted"]
+
+
+def test_a_foreign_cluster_is_left_alone(kubernetes: Kubernetes, operator: Operator, namespace: str) -> None:
+    container = {"name": "c", "image": "i"}
+    head = {"rayStartParams": {}, "template": {"spec": {"containers": [container]}}}
+    foreign = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "sum"}}
+    foreign["spec"] = {"headGroupSpec": head}
+    kubernetes.kubectl("create", "-n", namespace, "-f", "-", input=json.dumps(foreign))
+    kubernetes.create_job(namespace, o.SPEC)
+    eventually("NameTaken", lambda: kubernetes.condition(namespace, "ClusterReady")[1] == "NameTaken")
+    kubernetes.kubectl("delete", "rltrainingjob", "sum", "-n", namespace)
+    left = kubernetes.get(namespace, "raycluster", "sum")
+    assert left
+    assert "ownerReferences" not in left["metadata"]
+
+
+def test_a_settled_job_is_not_written_again(kubernetes: Kubernetes, operator: Operator, namespace: str) -> None:
+    kubernetes.create_job(namespace, o.SPEC)
+    cluster_of(kubernetes, namespace)
+    kubernetes.play_kuberay(namespace, {pod: {"phase": "Pending"} for pod in PODS})
+    eventually("Provisioning", lambda: kubernetes.status(namespace).get("phase") == "Provisioning")
+    version = resource_version(kubernetes, namespace)
+    looks = looked(operator)
+    eventually("three more looks", lambda: looked(operator) >= looks + 3)
+    assert resource_version(kubernetes, namespace) == version
+
+
+def test_sigterm_ends_the_operator(kubernetes: Kubernetes, operator: Operator) -> None:
+    assert operator.fetch("/healthz") == "ok\n"
+    assert operator.stop() == 0
+    operator.start()
+
+
+def resource_version(kubernetes: Kubernetes, namespace: str) -> str:
+    job = kubernetes.get(namespace, "rltrainingjob", "sum")
+    assert job
+    version: str = job["metadata"]["resourceVersion"]
+    return version
+
+
+def looked(operator: Operator) -> float:
+    name = "rlt_operator_reconcile_duration_seconds_count "
+    lines = operator.fetch("/metrics").splitlines()
+    return next(float(line.removeprefix(name)) for line in lines if line.startswith(name))

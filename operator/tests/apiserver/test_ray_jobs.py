@@ -1,0 +1,97 @@
+"""A Ray job's life with a real Ray head: the operator submits, follows, stops and reports over Ray's own HTTP API.
+
+Pods and service are played by the test; the service leads to a head that runs on this machine.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import observed as o
+import pytest
+from apiserver.in_cluster import PODS, READY, Kubernetes, Operator, RayHead, eventually
+
+pytestmark = pytest.mark.apiserver
+
+
+@pytest.fixture(scope="module")
+def ray() -> Iterator[RayHead]:
+    """`ray start --head`."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("10.255.255.255", 1))  # sends nothing: it tells this machine's address
+        head = RayHead(probe.getsockname()[0])
+    head.start()
+    yield head
+    head.stop()
+
+
+def start(kubernetes: Kubernetes, namespace: str, ray: RayHead, script: str) -> None:
+    """A job whose command is a Python script, on a cluster that is ready."""
+    spec = {
+        **o.COMMAND_SPEC,
+        "framework": {"type": "command", "command": [sys.executable, "-c", script]},
+    }
+    kubernetes.create_job(namespace, spec)
+    eventually("a RayCluster", lambda: kubernetes.get(namespace, "raycluster", "sum"))
+    kubernetes.make_service(namespace, ray)
+    at = {"podIP": ray.address, "podIPs": [{"ip": ray.address}]}
+    kubernetes.play_kuberay(namespace, {pod: {**READY, **at} for pod in PODS})
+
+
+def wait_for_file(path: Path) -> str:
+    return f"import pathlib, time\nwhile not pathlib.Path({str(path)!r}).exists(): time.sleep(0.1)\n"
+
+
+def test_a_job_runs_to_its_end_through_a_crash_of_the_operator(
+    kubernetes: Kubernetes, operator: Operator, namespace: str, ray: RayHead, tmp_path: Path
+) -> None:
+    last = o.final_log().splitlines()[-1]
+    start(kubernetes, namespace, ray, f"{wait_for_file(tmp_path / 'go')}print({last!r})")
+    eventually("Running", lambda: kubernetes.condition(namespace, "Running")[0] == "True")
+    (id,) = (id for id in ray.jobs() if id == kubernetes.status(namespace)["rayCluster"]["jobId"])
+    operator.kill()
+    operator.start()
+    (tmp_path / "go").touch()
+    eventually("Succeeded", lambda: kubernetes.condition(namespace, "Succeeded")[0] == "True")
+    eventually("no RayCluster", lambda: kubernetes.get(namespace, "raycluster", "sum") is None)
+    kubernetes.end_pods(namespace)
+    eventually("settled", lambda: kubernetes.condition(namespace, "Reconciling")[0] == "False")
+    status = kubernetes.status(namespace)
+    assert status["progress"]["display"] == "100%"
+    assert status["startTime"] <= status["completionTime"]
+    assert [other for other in ray.jobs() if other.startswith("sum-") and other != id] == []
+    assert sorted(kubernetes.events(namespace)) == ["Accepted", "ClusterReady", "Running", "Succeeded"]
+
+
+def test_a_failing_command_says_why(kubernetes: Kubernetes, operator: Operator, namespace: str, ray: RayHead) -> None:
+    start(kubernetes, namespace, ray, "raise SystemExit('there is no reward called fame')")
+    eventually("Failed", lambda: kubernetes.condition(namespace, "Failed")[0] == "True")
+    assert kubernetes.condition(namespace, "Failed")[1:] == ("ProgramFailed", "there is no reward called fame")
+    eventually("no RayCluster", lambda: kubernetes.get(namespace, "raycluster", "sum") is None)
+
+
+def test_suspension_stops_the_ray_job(
+    kubernetes: Kubernetes, operator: Operator, namespace: str, ray: RayHead, tmp_path: Path
+) -> None:
+    start(kubernetes, namespace, ray, wait_for_file(tmp_path / "never"))
+    eventually("Running", lambda: kubernetes.condition(namespace, "Running")[0] == "True")
+    id = kubernetes.status(namespace)["rayCluster"]["jobId"]
+    kubernetes.suspend(namespace, True)
+    eventually("stopped", lambda: ray.jobs()[id] == "STOPPED")
+    eventually("no RayCluster", lambda: kubernetes.get(namespace, "raycluster", "sum") is None)
+    assert kubernetes.condition(namespace, "Failed")[0] == "False"
+
+
+def test_a_new_head_that_does_not_know_the_job_is_a_lost_head(
+    kubernetes: Kubernetes, operator: Operator, namespace: str, ray: RayHead, tmp_path: Path
+) -> None:
+    start(kubernetes, namespace, ray, wait_for_file(tmp_path / "never"))
+    eventually("Running", lambda: kubernetes.condition(namespace, "Running")[0] == "True")
+    ray.stop()
+    eventually("unreachable", lambda: kubernetes.condition(namespace, "Running")[1] == "RayUnreachable")
+    assert kubernetes.condition(namespace, "Failed")[0] == "False"
+    ray.start()
+    eventually("HeadLost", lambda: kubernetes.condition(namespace, "Failed")[1] == "HeadLost")

@@ -1,0 +1,97 @@
+"""Observed values for the tests: a job and its surroundings, in the states that a life brings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.status import RLTrainingJobStatus
+from rlt_api.training_config import PROGRESS_PREFIX, ProgressReport
+from rlt_operator.observation import Job, Observed, Pod, Ray, RayCluster, RayJob
+from rlt_operator.plan import plan
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+UID = "11111111-2222-3333-4444-555555555555"
+CLUSTER_UID = "99999999-8888-7777-6666-555555555555"
+
+SPEC: dict[str, Any] = {
+    "model": {"fromSeed": {}},
+    "data": {"preset": "arithmetic"},
+    "training": {"totalSteps": 200, "trainBatchSize": 32},
+    "cluster": {
+        "image": "localhost/rlt-trainer:cpu",
+        "workers": [{"replicas": 2, "resources": {"cpu": "1", "memory": "4Gi"}}],
+    },
+}
+
+COMMAND_SPEC: dict[str, Any] = {
+    "framework": {"type": "command", "command": ["python", "-c", "print('a b')"]},
+    "cluster": SPEC["cluster"],
+}
+
+
+def job(spec: dict[str, Any] = SPEC, *, status: RLTrainingJobStatus | None = None, name: str = "sum") -> Job:
+    return Job(
+        namespace="demo",
+        name=name,
+        uid=UID,
+        generation=1,
+        resource_version="7",
+        deleting=False,
+        spec=RLTrainingJobSpec.model_validate(spec),
+        status=status or RLTrainingJobStatus(),
+    )
+
+
+def cluster(**changes: Any) -> RayCluster:
+    made = RayCluster(CLUSTER_UID, "RLTrainingJob", UID, created=NOW, deleting=False, seen_by_kuberay=True)
+    return replace(made, **changes)
+
+
+def pods(*, ready: bool = True) -> tuple[Pod, ...]:
+    return tuple(
+        Pod(name, f"uid-{name}", CLUSTER_UID, is_head="head" in name, deleting=False, phase="Running", ready=ready)
+        for name in ("sum-head-a", "sum-workers-worker-b", "sum-workers-worker-c")
+    )
+
+
+def report(step: int = 90, **changes: Any) -> ProgressReport:
+    numbers = {"stage": "training", "step": step, "total_steps": 200, "seconds_per_step": 2.0}
+    return ProgressReport.model_validate({**numbers, "updated": "2026-01-02T03:04:05Z", **changes})
+
+
+def running(step: int = 90) -> Ray:
+    return Ray(job=RayJob("RUNNING", start_ms=1767323000000), progress=report(step))
+
+
+def ended(status: Any, log: str = "", message: str = "") -> Ray:
+    return Ray(job=RayJob(status, message, start_ms=1767323000000, end_ms=1767323045000), log=log)
+
+
+def final_log(step: int = 200) -> str:
+    line = report(step, stage="finished", exported_path="/mnt/rlt/runs/sum-11111111/export").model_dump_json(
+        by_alias=True
+    )
+    return f"hello\n{PROGRESS_PREFIX}{line}\n"
+
+
+def after(observed: Observed, *, now: datetime = NOW) -> Observed:
+    """What is observed next, if nothing but the status has changed."""
+    decided = plan(observed, now)
+    status = decided.status or observed.job.status
+    return replace(observed, job=replace(observed.job, status=status))
+
+
+def suspend(observed: Observed, suspend: bool = True) -> Observed:
+    assert observed.job.spec
+    spec = observed.job.spec.model_copy(update={"suspend": suspend})
+    return replace(observed, job=replace(observed.job, spec=spec, generation=observed.job.generation + 1))
+
+
+FRESH = Observed(job())
+PROVISIONING = replace(FRESH, cluster=cluster(), pods=pods(ready=False))
+READY = replace(FRESH, cluster=cluster(), pods=pods(), ray=Ray())
+RUNNING = replace(READY, ray=running())
+STARTED = after(RUNNING)

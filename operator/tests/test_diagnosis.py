@@ -1,0 +1,163 @@
+"""Why a cluster is not ready: a table of causes, each in the words of whoever noticed it.
+
+Shapes of conditions and statuses are those of kubelet and scheduler 1.35.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import observed as o
+import pytest
+
+from rlt_api.conditions import ConditionType as C
+from rlt_api.conditions import Reason
+from rlt_api.status import Phase
+from rlt_operator.conditions import condition, is_true
+from rlt_operator.diagnosis import LONGEST, diagnose, shorten
+from rlt_operator.observation import Observed, WarningEvent, parse_pod
+from rlt_operator.plan import plan
+
+
+def pod(status: dict[str, Any], name: str = "sum-head-a") -> dict[str, Any]:
+    return {
+        "metadata": {
+            "name": name,
+            "uid": f"uid-{name}",
+            "labels": {"ray.io/node-type": "head" if "head" in name else "worker"},
+            "ownerReferences": [{"kind": "RayCluster", "uid": o.CLUSTER_UID, "controller": True}],
+        },
+        "status": status,
+    }
+
+
+def waiting(reason: str, message: str = "", **last: Any) -> dict[str, Any]:
+    state = {"waiting": {"reason": reason, "message": message}}
+    return {"phase": "Pending", "containerStatuses": [{"name": "ray-head", "state": state, **last}]}
+
+
+NO_NODE = "0/2 nodes are available: 2 Insufficient nvidia.com/gpu. preemption: not eligible."
+NO_CLAIM = 'persistentvolumeclaim "runs" not found'
+NO_IMAGE = 'failed to pull and unpack image "nowhere/none:1": not found'
+OOM = {"reason": "OOMKilled", "exitCode": 137}
+
+CASES = {
+    "unschedulable": (
+        {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", "message": NO_NODE}]},
+        (Reason.UNSCHEDULABLE, NO_NODE, Phase.PENDING, False),
+    ),
+    "claim missing": (
+        {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", "message": NO_CLAIM}]},
+        (Reason.UNSCHEDULABLE, NO_CLAIM, Phase.PENDING, False),
+    ),
+    "image not found": (
+        waiting("ErrImagePull", NO_IMAGE),
+        (Reason.IMAGE_PULL_FAILED, NO_IMAGE, Phase.PROVISIONING, True),
+    ),
+    "image pull backs off": (
+        waiting("ImagePullBackOff", f"Back-off pulling image: {NO_IMAGE}"),
+        (Reason.IMAGE_PULL_FAILED, NO_IMAGE, Phase.PROVISIONING, True),
+    ),
+    "image never pulled": (
+        waiting("ErrImageNeverPull", "Container image is not present with pull policy of Never"),
+        (Reason.IMAGE_PULL_FAILED, "pull policy of Never", Phase.PROVISIONING, True),
+    ),
+    "config map missing": (
+        waiting("CreateContainerConfigError", 'configmap "x" not found'),
+        (Reason.CONTAINER_CONFIG_FAILED, 'configmap "x" not found', Phase.PROVISIONING, True),
+    ),
+    "out of memory": (
+        waiting("CrashLoopBackOff", "back-off 10s", restartCount=3, lastState={"terminated": OOM}),
+        (Reason.CONTAINER_CRASHED, "OOMKilled, exit code 137", Phase.PROVISIONING, False),
+    ),
+    "crash with last words": (
+        waiting(
+            "CrashLoopBackOff",
+            restartCount=1,
+            lastState={"terminated": {"reason": "Error", "exitCode": 127, "message": "bash: ray: command not found\n"}},
+        ),
+        (Reason.CONTAINER_CRASHED, "bash: ray: command not found", Phase.PROVISIONING, False),
+    ),
+    "evicted": (
+        {"phase": "Failed", "message": "The node was low on resource: memory."},
+        (Reason.CONTAINER_CRASHED, "The node was low on resource: memory.", Phase.PROVISIONING, False),
+    ),
+}
+
+
+def observe(*pods: dict[str, Any]) -> Observed:
+    return replace(o.FRESH, cluster=o.cluster(), pods=tuple(map(parse_pod, pods)))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_cause_is_told_in_its_own_words(name: str) -> None:
+    status, (reason, words, phase, stalled) = CASES[name]
+    told = plan(observe(pod(status)), o.NOW).status
+    assert told
+    ready = condition(told, C.CLUSTER_READY)
+    assert ready
+    assert (ready.status, ready.reason) == ("False", reason)
+    assert words in ready.message
+    assert told.message == ready.message
+    assert told.phase == phase
+    assert is_true(told, C.STALLED) == stalled
+    assert not is_true(told, C.FAILED)
+
+
+def test_what_is_starting_has_no_diagnosis() -> None:
+    assert diagnose(observe(pod(waiting("ContainerCreating")), pod(waiting("PodInitializing"), "sum-worker-b"))) is None
+
+
+def test_an_init_container_that_is_done_is_no_crash() -> None:
+    done = {"name": "wait-gcs-ready", "state": {"terminated": {"reason": "Completed", "exitCode": 0}}}
+    assert diagnose(observe(pod({"phase": "Pending", "initContainerStatuses": [done]}, "sum-worker-b"))) is None
+
+
+def test_an_init_container_without_image_is_seen() -> None:
+    status = waiting("PodInitializing")
+    status["initContainerStatuses"] = [{"name": "wait-gcs-ready", "state": {"waiting": {"reason": "ErrImagePull"}}}]
+    found = diagnose(observe(pod(status, "sum-worker-b")))
+    assert found
+    assert "wait-gcs-ready" in found.message
+
+
+def test_a_volume_is_told_of_by_its_event() -> None:
+    warning = WarningEvent("uid-sum-head-a", "FailedMount", "MountVolume.SetUp failed: no route to the server")
+    found = diagnose(replace(observe(pod(waiting("ContainerCreating"))), warnings=(warning,)))
+    assert found
+    assert "no route to the server" in found.message
+
+
+def test_kuberay_refusing_the_cluster_is_told() -> None:
+    warning = WarningEvent(o.CLUSTER_UID, "InvalidRayClusterSpec", "The RayCluster spec is invalid: because")
+    found = diagnose(replace(observe(), warnings=(warning,)))
+    assert found
+    assert found.reason == Reason.CLUSTER_REFUSED
+    assert found.stalled
+
+
+def test_pods_of_another_cluster_do_not_count() -> None:
+    other = pod(CASES["image not found"][0])
+    other["metadata"]["ownerReferences"][0]["uid"] = "other"
+    assert diagnose(observe(other)) is None
+
+
+def test_equal_pods_are_told_of_once() -> None:
+    status = CASES["unschedulable"][0]
+    found = diagnose(observe(*(pod(status, f"sum-worker-{letter}") for letter in "cab")))
+    assert found
+    assert found.message.startswith("Pod sum-worker-a cannot be scheduled")
+    assert found.message.endswith("(and 2 more pods)")
+
+
+def test_a_worker_out_of_memory_is_named_with_the_failure() -> None:
+    status = {"phase": "Running", "containerStatuses": [{"name": "ray-worker", "lastState": {"terminated": OOM}}]}
+    failed = replace(observe(pod(status, "sum-worker-b")), ray=o.ended("FAILED", "ActorDiedError"))
+    told = plan(failed, o.NOW).status
+    assert told
+    assert told.message == "ActorDiedError\nPod sum-worker-b, container ray-worker ended: OOMKilled, exit code 137"
+
+
+def test_words_are_bounded() -> None:
+    assert len(shorten("x" * 10 * LONGEST)) == LONGEST + 1

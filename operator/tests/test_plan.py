@@ -1,0 +1,326 @@
+"""plan(): each phase and transition of a job's life, one look at a time.
+
+* what is made, submitted, stopped and deleted, and when;
+* conditions, phase and message; terminal conditions are final;
+* a crash at any point: planning again from what is observed goes on, and comes to rest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import observed as o
+import pytest
+
+from rlt_api.conditions import ConditionType as C
+from rlt_api.conditions import Reason
+from rlt_api.status import Phase, RLTrainingJobStatus
+from rlt_operator.conditions import condition, is_true
+from rlt_operator.observation import KubeRayCondition, Observed, Ray
+from rlt_operator.plan import Plan, plan
+
+
+def status_of(plan: Plan) -> RLTrainingJobStatus:
+    assert plan.status
+    return plan.status
+
+
+def reason_of(plan: Plan, type: C) -> str:
+    found = condition(status_of(plan), type)
+    assert found
+    return found.reason
+
+
+def test_a_new_job_gets_its_config_and_its_cluster() -> None:
+    first = plan(o.FRESH, o.NOW)
+    assert [manifest["kind"] for manifest in first.apply] == ["ConfigMap", "RayCluster"]
+    assert status_of(first).phase == Phase.PENDING
+    assert is_true(status_of(first), C.ACCEPTED)
+    assert is_true(status_of(first), C.RECONCILING)
+
+
+def test_a_command_needs_no_config() -> None:
+    first = plan(Observed(o.job(o.COMMAND_SPEC)), o.NOW)
+    assert [manifest["kind"] for manifest in first.apply] == ["RayCluster"]
+
+
+def test_pods_that_start_are_provisioning() -> None:
+    assert status_of(plan(o.PROVISIONING, o.NOW)).phase == Phase.PROVISIONING
+    assert "0 of 2 workers" in (status_of(plan(o.PROVISIONING, o.NOW)).message or "")
+
+
+def test_a_running_cluster_is_not_applied_again() -> None:
+    assert plan(o.RUNNING, o.NOW).apply == ()
+
+
+def test_a_config_that_was_deleted_comes_back_before_the_start() -> None:
+    (manifest,) = plan(o.PROVISIONING, o.NOW).apply
+    assert manifest["kind"] == "ConfigMap"
+    kept = replace(o.PROVISIONING, config=manifest["data"]["training.json"])
+    assert plan(kept, o.NOW).apply == ()
+
+
+def test_the_ray_job_is_submitted_once_all_pods_are_ready() -> None:
+    submission = plan(o.READY, o.NOW).submit
+    assert submission
+    assert submission.id == "sum-99999999"
+    assert submission.entrypoint == "exec rlt-trainer run --config /etc/rlt/training.json"
+
+
+def test_a_command_is_quoted_for_rays_shell() -> None:
+    submission = plan(replace(o.READY, job=o.job(o.COMMAND_SPEC)), o.NOW).submit
+    assert submission
+    assert submission.entrypoint == """exec python -c 'print('"'"'a b'"'"')'"""
+
+
+@pytest.mark.parametrize("missing", [0, 1, 2])
+def test_nothing_is_submitted_while_a_pod_is_missing(missing: int) -> None:
+    some = tuple(pod for number, pod in enumerate(o.pods()) if number != missing)
+    assert plan(replace(o.READY, pods=some), o.NOW).submit is None
+
+
+def test_a_running_job_reports_progress() -> None:
+    status = status_of(plan(o.RUNNING, o.NOW))
+    assert status.phase == Phase.RUNNING
+    assert is_true(status, C.RUNNING)
+    assert not is_true(status, C.RECONCILING)
+    assert status.progress
+    assert (status.progress.display, status.progress.eta) == ("45%", "3m40s")
+    assert status.start_time == "2026-01-02T03:03:20Z"
+    assert status.ray_cluster
+    assert status.ray_cluster.job_id == "sum-99999999"
+    assert status.ray_cluster.ready_workers == 2
+
+
+def test_progress_alone_is_not_written_at_every_look() -> None:
+    soon = replace(o.STARTED, ray=Ray(job=o.running().job, progress=o.report(91, updated="2026-01-02T03:04:06Z")))
+    late = replace(o.STARTED, ray=Ray(job=o.running().job, progress=o.report(92, updated="2026-01-02T03:04:08Z")))
+    assert plan(soon, o.NOW).status is None
+    assert status_of(plan(late, o.NOW)).progress
+
+
+def test_a_look_that_sees_nothing_new_writes_nothing() -> None:
+    again = plan(o.STARTED, o.NOW + timedelta(seconds=60))
+    assert again.status is None
+    assert again.events == ()
+    assert again.again_after is not None
+    assert again.again_after <= 3
+
+
+def test_success_is_written_before_the_cluster_goes() -> None:
+    done = replace(o.STARTED, ray=o.ended("SUCCEEDED", o.final_log()))
+    first = plan(done, o.NOW)
+    assert first.delete_cluster is None
+    assert status_of(first).phase == Phase.SUCCEEDED
+    progress, checkpoint = status_of(first).progress, status_of(first).checkpoint
+    assert progress
+    assert checkpoint
+    assert progress.percent == 100
+    assert checkpoint.exported_path == "/mnt/rlt/runs/sum-11111111/export"
+    assert status_of(first).completion_time == "2026-01-02T03:04:05Z"
+    assert plan(o.after(done), o.NOW).delete_cluster == o.CLUSTER_UID
+
+
+def test_the_end_is_settled_once_the_pods_are_gone() -> None:
+    done = o.after(replace(o.STARTED, ray=o.ended("SUCCEEDED", o.final_log())))
+    gone = o.after(replace(done, cluster=None, pods=(), ray=None))
+    status = gone.job.status
+    assert status.ray_cluster is None
+    assert not is_true(status, C.RECONCILING)
+    assert is_true(status, C.SUCCEEDED)
+    assert plan(gone, o.NOW) == Plan()
+
+
+def test_a_failure_holds_the_programs_own_words() -> None:
+    log = "starting\nrlt-trainer: error: there is no model at /models/nope\nTraceback...\n"
+    failed = plan(replace(o.STARTED, ray=o.ended("FAILED", log, "exit code 1")), o.NOW)
+    assert status_of(failed).message == "there is no model at /models/nope"
+    assert reason_of(failed, C.FAILED) == Reason.PROGRAM_FAILED
+    assert is_true(status_of(failed), C.STALLED)
+    assert [(event.type, event.reason) for event in failed.events] == [("Warning", "ProgramFailed")]
+
+
+def test_without_a_log_rays_own_message_is_told() -> None:
+    failed = plan(replace(o.STARTED, ray=o.ended("FAILED", message="runtime_env setup failed")), o.NOW)
+    assert status_of(failed).message == "runtime_env setup failed"
+
+
+@pytest.mark.parametrize("final", ["SUCCEEDED", "FAILED", "STOPPED"])
+@pytest.mark.parametrize("next_ray", [None, Ray(), o.running(), o.ended("FAILED"), o.ended("SUCCEEDED")])
+def test_a_terminal_condition_is_final(final: str, next_ray: Ray | None) -> None:
+    done = o.after(replace(o.STARTED, ray=o.ended(final)))
+    phase = done.job.status.phase
+    later = o.after(o.suspend(replace(done, ray=next_ray)))
+    assert later.job.status.phase == phase
+    assert plan(replace(later, cluster=None, pods=()), o.NOW).apply == ()
+    assert plan(later, o.NOW).submit is None
+
+
+def test_a_lost_head_fails_the_job() -> None:
+    lost = plan(replace(o.STARTED, ray=Ray()), o.NOW)
+    assert reason_of(lost, C.FAILED) == Reason.HEAD_LOST
+    assert lost.submit is None
+
+
+def test_a_new_cluster_is_a_new_attempt_and_no_lost_head() -> None:
+    other = "00000000-0000-0000-0000-000000000000"
+    moved = tuple(replace(pod, cluster_uid=other) for pod in o.pods())
+    submission = plan(replace(o.STARTED, cluster=o.cluster(uid=other), pods=moved, ray=Ray()), o.NOW).submit
+    assert submission
+    assert submission.id == "sum-00000000"
+
+
+def test_ray_not_answering_is_no_failure() -> None:
+    silent = plan(replace(o.STARTED, ray=Ray(unreachable="connection refused")), o.NOW)
+    assert status_of(silent).phase == Phase.RUNNING
+    assert reason_of(silent, C.RUNNING) == Reason.RAY_UNREACHABLE
+    assert "connection refused" in (status_of(silent).message or "")
+    assert not is_true(status_of(silent), C.FAILED)
+
+
+def test_suspension_stops_the_job_and_releases_the_cluster() -> None:
+    first = plan(o.suspend(o.STARTED), o.NOW)
+    assert first.stop == "sum-99999999"
+    assert first.delete_cluster == o.CLUSTER_UID
+    assert not is_true(status_of(first), C.SUSPENDED)
+
+
+def test_a_released_job_is_suspended_and_keeps_its_progress() -> None:
+    gone = replace(o.after(o.suspend(o.STARTED)), cluster=None, pods=(), ray=None)
+    status = status_of(plan(gone, o.NOW))
+    assert status.phase == Phase.SUSPENDED
+    assert is_true(status, C.SUSPENDED)
+    assert not is_true(status, C.RUNNING)
+    assert status.progress
+    assert status.progress.step == 90
+
+
+def test_a_job_stopped_by_suspension_has_not_failed() -> None:
+    stopped = o.suspend(replace(o.STARTED, ray=o.ended("STOPPED")))
+    assert not is_true(status_of(plan(stopped, o.NOW)), C.FAILED)
+
+
+def test_a_job_that_ended_before_its_suspension_has_ended() -> None:
+    done = o.suspend(replace(o.STARTED, ray=o.ended("SUCCEEDED", o.final_log())))
+    assert status_of(plan(done, o.NOW)).phase == Phase.SUCCEEDED
+
+
+def test_a_job_suspended_from_the_start_makes_nothing() -> None:
+    first = plan(o.suspend(o.FRESH), o.NOW)
+    assert first.apply == ()
+    assert status_of(first).phase == Phase.SUSPENDED
+
+
+def test_a_resumed_job_gets_a_new_cluster() -> None:
+    gone = o.after(replace(o.after(o.suspend(o.STARTED)), cluster=None, pods=(), ray=None))
+    resumed = plan(o.suspend(gone, False), o.NOW)
+    assert [manifest["kind"] for manifest in resumed.apply] == ["ConfigMap", "RayCluster"]
+    assert ("Normal", "Resumed") in [(event.type, event.reason) for event in resumed.events]
+
+
+def test_a_new_cluster_waits_for_the_old_pods() -> None:
+    waiting = plan(replace(o.FRESH, pods=o.pods()), o.NOW)
+    assert waiting.apply == ()
+    assert reason_of(waiting, C.CLUSTER_READY) == Reason.EARLIER_CLUSTER
+
+
+def test_a_foreign_cluster_is_never_touched() -> None:
+    foreign = replace(o.FRESH, cluster=o.cluster(owner_kind=None, owner_uid=None))
+    for observed in (foreign, o.suspend(foreign)):
+        decided = plan(observed, o.NOW)
+        assert (decided.apply, decided.delete_cluster) == ((), None)
+    assert reason_of(plan(foreign, o.NOW), C.CLUSTER_READY) == Reason.NAME_TAKEN
+
+
+def test_the_cluster_of_an_earlier_job_of_that_name_is_waited_for() -> None:
+    earlier = plan(replace(o.FRESH, cluster=o.cluster(owner_uid="earlier")), o.NOW)
+    assert reason_of(earlier, C.CLUSTER_READY) == Reason.EARLIER_CLUSTER
+    assert earlier.delete_cluster is None
+
+
+def test_without_kuberay_the_job_waits_and_says_so() -> None:
+    waiting = plan(replace(o.FRESH, kuberay_installed=False), o.NOW)
+    assert "install KubeRay" in (status_of(waiting).message or "")
+    assert waiting.apply == ()
+    assert waiting.again_after
+
+
+def test_a_silent_kuberay_is_told_of_after_a_while() -> None:
+    silent = replace(o.FRESH, cluster=o.cluster(seen_by_kuberay=False))
+    assert reason_of(plan(silent, o.NOW), C.CLUSTER_READY) == Reason.CREATING
+    assert reason_of(plan(silent, o.NOW + timedelta(minutes=1)), C.CLUSTER_READY) == Reason.KUBERAY_SILENT
+
+
+def test_a_refused_cluster_says_why() -> None:
+    refused = plan(replace(o.FRESH, refusal="admission webhook denied the request"), o.NOW)
+    assert status_of(refused).message == "admission webhook denied the request"
+    assert is_true(status_of(refused), C.STALLED)
+
+
+def test_a_refused_submission_says_why() -> None:
+    refused = plan(replace(o.READY, refusal="No available agent"), o.NOW)
+    assert "No available agent" in (status_of(refused).message or "")
+    assert refused.submit
+
+
+def test_contradictions_fail_before_anything_is_made() -> None:
+    spec = {**o.SPEC, "training": {"totalSteps": 1, "trainBatchSize": 5}}
+    refused = plan(Observed(o.job(spec)), o.NOW)
+    assert refused.apply == ()
+    assert status_of(refused).phase == Phase.FAILED
+    assert reason_of(refused, C.ACCEPTED) == Reason.INVALID_SPEC
+    assert "spec.training.trainBatchSize: 5" in (status_of(refused).message or "")
+    assert [event.reason for event in refused.events] == ["InvalidSpec"]
+
+
+def test_what_was_accepted_stays_accepted() -> None:
+    spec = {**o.SPEC, "training": {"totalSteps": 1, "trainBatchSize": 5}}
+    job = replace(o.job(spec), status=o.STARTED.job.status)
+    assert plan(replace(o.STARTED, job=job), o.NOW).status is None
+    assert is_true(job.status, C.RUNNING)
+
+
+def test_a_job_that_is_being_deleted_is_left_alone() -> None:
+    assert plan(replace(o.RUNNING, job=replace(o.job(), deleting=True)), o.NOW) == Plan()
+
+
+def test_a_quota_is_told_in_the_api_servers_words() -> None:
+    words = 'pods "sum-head-x" is forbidden: exceeded quota: small'
+    failing = o.cluster(conditions=(KubeRayCondition("ReplicaFailure", "FailedCreateHeadPod", words),))
+    held = plan(replace(o.FRESH, cluster=failing), o.NOW)
+    assert words in (status_of(held).message or "")
+    assert status_of(held).phase == Phase.PENDING
+
+
+def test_last_transition_time_moves_with_the_status_only() -> None:
+    first = condition(o.STARTED.job.status, C.RUNNING)
+    later = o.after(replace(o.STARTED, ray=Ray(unreachable="x")), now=o.NOW + timedelta(hours=1))
+    back = o.after(replace(later, ray=o.running()), now=o.NOW + timedelta(hours=2))
+    second = condition(back.job.status, C.RUNNING)
+    assert first
+    assert second
+    assert first.last_transition_time < second.last_transition_time
+    accepted = condition(back.job.status, C.ACCEPTED)
+    assert accepted
+    assert accepted.last_transition_time == first.last_transition_time
+
+
+LIFE = [o.FRESH, replace(o.FRESH, cluster=o.cluster(seen_by_kuberay=False)), o.PROVISIONING, o.READY, o.RUNNING]
+ENDS = ["SUCCEEDED", "FAILED", "STOPPED"]
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("missed", range(1 << len(LIFE)))
+def test_a_crash_anywhere_leaves_no_trace_in_the_end(missed: int, end: str) -> None:
+    """Whatever statuses were never written (a bit of `missed` each), the job ends alike."""
+    status = RLTrainingJobStatus()
+    for number, stage in enumerate([*LIFE, replace(o.RUNNING, ray=o.ended(end, o.final_log()))]):
+        seen = replace(stage, job=replace(stage.job, status=status))
+        if not missed >> number & 1:
+            status = o.after(seen).job.status
+    released = replace(o.FRESH, job=replace(o.job(), status=status))
+    assert plan(released, o.NOW).apply == ()
+    settled = o.after(released).job.status
+    assert settled.phase == (Phase.SUCCEEDED if end == "SUCCEEDED" else Phase.FAILED)
+    assert o.after(replace(released, job=replace(o.job(), status=settled))).job.status == settled

@@ -1,0 +1,105 @@
+"""plan() answers whatever is observed, and comes to rest: a property over all combinations of partial observations."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import observed as o
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlt_api.rules import Finding
+from rlt_operator.observation import Container, KubeRayCondition, Observed, Pod, Ray, RayJob, Termination, WarningEvent
+from rlt_operator.plan import plan
+
+WORDS = st.sampled_from(["", "0/2 nodes are available", "x" * 5000])
+
+containers = st.builds(
+    Container,
+    name=st.just("ray-worker"),
+    waiting_reason=st.sampled_from([None, "ImagePullBackOff", "CrashLoopBackOff", "CreateContainerConfigError"]),
+    waiting_message=st.none() | WORDS,
+    termination=st.none() | st.builds(Termination, st.just("OOMKilled"), st.integers(0, 137), st.just("last words")),
+    restarts=st.integers(0, 3),
+)
+pods = st.builds(
+    Pod,
+    name=st.sampled_from(["sum-head-a", "sum-worker-b"]),
+    uid=st.sampled_from(["1", "2"]),
+    cluster_uid=st.sampled_from([None, o.CLUSTER_UID, "other"]),
+    is_head=st.booleans(),
+    deleting=st.booleans(),
+    phase=st.sampled_from(["Pending", "Running", "Failed"]),
+    ready=st.booleans(),
+    unschedulable=st.none() | WORDS,
+    message=st.none() | WORDS,
+    containers=st.lists(containers, max_size=2).map(tuple),
+)
+clusters = st.builds(
+    o.cluster,
+    owner_uid=st.sampled_from([None, o.UID, "other"]),
+    owner_kind=st.sampled_from([None, "RLTrainingJob"]),
+    deleting=st.booleans(),
+    seen_by_kuberay=st.booleans(),
+    conditions=st.lists(st.just(KubeRayCondition("ReplicaFailure", "FailedCreate", "quota")), max_size=1).map(tuple),
+)
+ray_jobs = st.builds(RayJob, st.sampled_from(["PENDING", "RUNNING", "STOPPED", "SUCCEEDED", "FAILED"]))
+reports = st.none() | st.builds(
+    o.report,
+    step=st.integers(0, 200),
+    seconds_per_step=st.sampled_from([None, 0.0, 1e9]),
+    updated=st.sampled_from(["2026-01-02T03:04:05Z", "2026-01-02T03:04:05", "yesterday"]),
+)
+rays = st.builds(
+    Ray,
+    unreachable=st.none() | WORDS,
+    job=st.none() | ray_jobs,
+    log=st.sampled_from([None, "", "rlt-progress {", o.final_log()]),
+    progress=reports,
+)
+FINDING = Finding("spec.new", "1", "Extra inputs are not permitted", "change it")
+UNREADABLE = replace(o.job(), spec=None, unreadable=(FINDING,))
+jobs = st.builds(
+    lambda job, suspend, status: replace(
+        job, spec=job.spec and job.spec.model_copy(update={"suspend": suspend}), status=status
+    ),
+    st.sampled_from([o.job(), o.job(o.COMMAND_SPEC), UNREADABLE, o.job(name="1" * 80)]),
+    st.booleans(),
+    st.sampled_from([o.FRESH.job.status, o.after(o.FRESH).job.status, o.STARTED.job.status]),
+)
+mount_warnings = st.builds(
+    WarningEvent,
+    st.sampled_from(["1", o.CLUSTER_UID]),
+    st.sampled_from(["FailedMount", "InvalidRayClusterSpec"]),
+    WORDS,
+)
+everything = st.builds(
+    Observed,
+    job=jobs,
+    kuberay_installed=st.booleans(),
+    config=st.none() | st.just("{}"),
+    cluster=st.none() | clusters,
+    pods=st.lists(pods, max_size=3).map(tuple),
+    warnings=st.lists(mount_warnings, max_size=2).map(tuple),
+    ray=st.none() | rays,
+    refusal=st.none() | WORDS,
+)
+
+
+@settings(deadline=None, max_examples=400)
+@given(everything)
+def test_every_observation_has_a_plan_and_the_second_look_writes_nothing_more(observed: Observed) -> None:
+    first = plan(observed, o.NOW)
+    assert first.status is None or first.status.phase
+    settled = o.after(o.after(observed))
+    assert plan(settled, o.NOW).status is None
+
+
+@settings(deadline=None, max_examples=200)
+@given(everything)
+def test_nothing_is_made_and_deleted_at_once(observed: Observed) -> None:
+    decided = plan(observed, o.NOW)
+    assert not (decided.delete_cluster and (decided.apply or decided.submit))
+    if decided.delete_cluster:
+        assert observed.cluster
+        assert observed.cluster.owner_uid == observed.job.uid

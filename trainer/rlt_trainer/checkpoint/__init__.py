@@ -1,0 +1,1 @@
+"""Saving, finding and exporting what was learned."""

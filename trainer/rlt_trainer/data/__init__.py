@@ -1,0 +1,1 @@
+"""Where models, tokenizers and prompts come from."""

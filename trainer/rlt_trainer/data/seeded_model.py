@@ -1,0 +1,113 @@
+"""Models that need no download: a small Qwen3 with random weights from a seed. And the tokenizer of any model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from safetensors.torch import save
+from transformers import AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase, Qwen3Config, Qwen3ForCausalLM
+
+from rlt_api.spec import Model, SeededModel
+from rlt_trainer.data.byte_tokenizer import byte_tokenizer
+
+
+def load_tokenizer(model: Model) -> PreTrainedTokenizerBase:
+    """The tokenizer of `model`; padding falls back to the end-of-text token where the model names no other.
+
+    Raises ValueError when there is none at model.path, or when it has no end-of-text token.
+    """
+    if model.path is None:
+        return byte_tokenizer()
+    if model.path.startswith(("/", ".")) and not Path(model.path).is_dir():
+        raise ValueError(
+            f"model.path {model.path}: no such folder in the pod. Put a Hugging Face model there "
+            "(spec.storage mounts a volume in all pods), or name a model on the Hugging Face hub."
+        )
+    try:
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(model.path)
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"model.path {model.path}: no tokenizer can be loaded from it ({_first_line(error)}). It must be a folder "
+            "in the pods with tokenizer.json and config.json, or the name of a model on the Hugging Face hub."
+        ) from error
+    if tokenizer.eos_token_id is None:
+        raise ValueError(
+            f"model.path {model.path}: its tokenizer has no end-of-text token, so that no response would end. "
+            "Set eos_token in its tokenizer_config.json."
+        )
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def seeded_config(model: SeededModel) -> Qwen3Config:
+    """The architecture of `model`: float32, the byte tokenizer's 262 tokens, heads of hiddenSize / numAttentionHeads.
+
+    Embedding and output layer are not tied: a tensor of two names is sharded once by FSDP2, saved once by safetensors
+    and packed apart by vLLM, and untying costs only 262 x hiddenSize weights here.
+
+    Raises ValueError when the sizes do not divide.
+    """
+    head_dim, rest = divmod(model.hidden_size, model.num_attention_heads)
+    if rest or head_dim % 2:
+        raise ValueError(
+            f"model.fromSeed.hiddenSize {model.hidden_size} must be an even multiple of "
+            f"numAttentionHeads {model.num_attention_heads} (rotary positions turn pairs of dimensions)."
+        )
+    if model.num_attention_heads % model.num_key_value_heads:
+        raise ValueError(
+            f"model.fromSeed.numKeyValueHeads {model.num_key_value_heads} must divide "
+            f"numAttentionHeads {model.num_attention_heads}."
+        )
+    tokenizer = byte_tokenizer()
+    return Qwen3Config(
+        architectures=["Qwen3ForCausalLM"],
+        vocab_size=len(tokenizer),
+        hidden_size=model.hidden_size,
+        intermediate_size=model.intermediate_size,
+        num_hidden_layers=model.num_hidden_layers,
+        num_attention_heads=model.num_attention_heads,
+        num_key_value_heads=model.num_key_value_heads,
+        head_dim=head_dim,
+        tie_word_embeddings=False,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        dtype="float32",
+    )
+
+
+def write_seeded_model(model: SeededModel, directory: Path) -> None:
+    """Write config, weights (safetensors), tokenizer and generation config, as AutoModel and vLLM read them.
+
+    The weights depend on the seed and the sizes alone: they come from a generator of their own, drawn in the order of
+    their names, normal with Qwen3's initializer_range; norms are one. The global random state stays as it is.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    config = seeded_config(model)
+    with torch.device("meta"):
+        policy = Qwen3ForCausalLM(config)  # type: ignore[no-untyped-call]
+        shapes = {name: tensor.shape for name, tensor in policy.state_dict().items()}
+    generator = torch.Generator().manual_seed(model.seed)
+    weights = {
+        name: torch.ones(shape)
+        if name.endswith("norm.weight")
+        else torch.randn(shape, generator=generator) * config.initializer_range
+        for name, shape in sorted(shapes.items())
+    }
+    # save_file would make the file readable by its owner alone; pods may run as other users.
+    (directory / "model.safetensors").write_bytes(save(weights, metadata={"format": "pt"}))
+    config.save_pretrained(directory)
+    byte_tokenizer().save_pretrained(directory)
+    generation = GenerationConfig(  # type: ignore[no-untyped-call]
+        bos_token_id=config.bos_token_id,
+        eos_token_id=config.eos_token_id,
+        pad_token_id=config.pad_token_id,
+        do_sample=True,
+    )
+    generation.save_pretrained(directory)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]

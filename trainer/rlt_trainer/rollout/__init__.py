@@ -1,0 +1,1 @@
+"""Generation: vLLM, or a plain sampler of transformers, behind one small interface."""

@@ -1,0 +1,60 @@
+"""What a progress report and a step's metrics look like to Prometheus. Pure: no state, no clock, no network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from rlt_api.training_config import ProgressReport
+from rlt_trainer.telemetry import prometheus_names as names
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Everything that is known at one moment."""
+
+    job: str
+    namespace: str
+    last_step_timestamp: float
+    """Unix time."""
+    report: ProgressReport | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    tokens: float = 0.0
+    """Tokens trained on since the driver started."""
+    steps: int = 0
+    """Steps completed since the driver started."""
+
+
+def families(snapshot: Snapshot) -> Iterator[Metric]:
+    """One family a name, each series with the labels job and namespace."""
+    target = {"job": snapshot.job, "namespace": snapshot.namespace}
+    series: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
+    helps = {gauge.name: gauge.help for gauge in (*names.GAUGES, names.OTHER)} | dict(names.REPORTED)
+
+    def put(name: str, value: float, **labels: str) -> None:
+        series.setdefault(name, {})[tuple((target | labels).items())] = value
+
+    for key, value in snapshot.metrics.items():
+        gauge, labels = names.gauge_of(key)
+        put(gauge.name, value, **labels)
+    put(names.LAST_STEP_TIMESTAMP, snapshot.last_step_timestamp)
+    if snapshot.report is not None:
+        put("rlt_trainer_step", snapshot.report.step)
+        put(names.TOTAL_STEPS, snapshot.report.total_steps)
+        put(names.STAGE, 1, stage=snapshot.report.stage)
+        if snapshot.report.tokens_per_second is not None:
+            put(names.TOKENS_PER_SECOND, snapshot.report.tokens_per_second)
+        if snapshot.report.latest_checkpoint_step is not None:
+            put(names.LATEST_CHECKPOINT_STEP, snapshot.report.latest_checkpoint_step)
+
+    for name, values in series.items():
+        family = GaugeMetricFamily(name, helps[name], labels=[label for label, _ in next(iter(values))])
+        for labelled, value in values.items():
+            family.add_metric([text for _, text in labelled], value)
+        yield family
+    for name, total in ((names.TOKENS_TOTAL, snapshot.tokens), (names.STEPS_TOTAL, snapshot.steps)):
+        counter = CounterMetricFamily(name, names.COUNTERS[name], labels=list(target))
+        counter.add_metric(list(target.values()), total)
+        yield counter

@@ -1,0 +1,132 @@
+"""verl's metric names and what they are called in Prometheus: the one list that server, dashboards and alerts share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+LABELS = ("job", "namespace")
+"""On every series: the RLTrainingJob's name and namespace. Scrape with honorLabels, or they arrive as exported_job."""
+
+
+@dataclass(frozen=True)
+class Gauge:
+    """One of verl's metrics as a gauge."""
+
+    verl: str
+    """Its key in the step's metrics; ending in "/*" it stands for all keys that begin so, and the rest is a label."""
+    name: str
+    """Its name in Prometheus."""
+    help: str
+    """What it is, with its unit."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Labels beside LABELS."""
+    rest_label: str | None = None
+    """For "/*": the label that holds the rest of the key."""
+
+
+def _spread(verl: str, name: str, help: str) -> list[Gauge]:
+    return [
+        Gauge(f"{verl}/{statistic}", f"rlt_trainer_{name}_{statistic}", f"{help}: {word} of the step's responses")
+        for statistic, word in (("mean", "mean"), ("max", "largest"), ("min", "smallest"))
+    ]
+
+
+GAUGES: tuple[Gauge, ...] = (
+    # Learning
+    *_spread("critic/rewards", "reward", "Reward"),
+    *_spread("critic/score", "score", "Score before any penalty"),
+    *_spread("critic/advantages", "advantage", "Advantage"),
+    *_spread("critic/returns", "return", "Return"),
+    Gauge("actor/pg_loss", "rlt_trainer_policy_loss", "Policy loss"),
+    Gauge("actor/kl_loss", "rlt_trainer_kl", "Mean k3 estimate of the KL divergence to the reference model, in nats"),
+    Gauge("actor/kl_coef", "rlt_trainer_kl_coefficient", "Weight of the KL term in the loss"),
+    Gauge("actor/ppo_kl", "rlt_trainer_ppo_kl", "KL divergence of the policy from the one that sampled, in nats"),
+    Gauge("actor/entropy", "rlt_trainer_entropy", "Mean entropy of the next-token distribution, in nats"),
+    Gauge("actor/grad_norm", "rlt_trainer_grad_norm", "Norm of the gradient before clipping"),
+    Gauge("actor/lr", "rlt_trainer_learning_rate", "Learning rate"),
+    Gauge("actor/pg_clipfrac", "rlt_trainer_clip_fraction", "Share of tokens that PPO's clip acted on"),
+    Gauge("actor/pg_clipfrac_lower", "rlt_trainer_clip_fraction_lower", "Share of tokens that the dual clip acted on"),
+    Gauge("warmup/loss", "rlt_trainer_warmup_loss", "Cross-entropy of the supervised warm-up, in nats a token"),
+    # Lengths
+    *_spread("response_length", "response_length", "Response length in tokens"),
+    Gauge(
+        "response_length/clip_ratio",
+        "rlt_trainer_response_length_clip_ratio",
+        "Share of responses that were cut at maxResponseLength",
+    ),
+    *_spread("prompt_length", "prompt_length", "Prompt length in tokens"),
+    # Agreement of the rollout engine with the trainer
+    Gauge(
+        "training/rollout_probs_diff_mean",
+        "rlt_trainer_rollout_probs_diff_mean",
+        "Mean difference between a token's probability in the rollout engine and in training: above 0.01 is bad",
+    ),
+    Gauge("training/rollout_probs_diff_max", "rlt_trainer_rollout_probs_diff_max", "The largest such difference"),
+    Gauge("training/rollout_probs_diff_std", "rlt_trainer_rollout_probs_diff_std", "Standard deviation of it"),
+    # Speed
+    Gauge("timing_s/step", "rlt_trainer_step_duration_seconds", "Duration of the whole step"),
+    Gauge("timing_s/*", "rlt_trainer_step_seconds", "Duration of one phase of the step", rest_label="phase"),
+    Gauge(
+        "perf/throughput",
+        "rlt_trainer_throughput_tokens_per_second_per_device",
+        "Prompt and response tokens per second and device",
+    ),
+    Gauge("perf/total_num_tokens", "rlt_trainer_step_tokens", "Prompt and response tokens of the step"),
+    Gauge("perf/time_per_step", "rlt_trainer_step_duration_seconds", "Duration of the whole step"),
+    Gauge("perf/mfu/actor", "rlt_trainer_model_flops_utilization", "Share of the devices' peak arithmetic, 0 to 1"),
+    Gauge(
+        "perf/max_memory_allocated_gb",
+        "rlt_trainer_device_memory_allocated_gigabytes",
+        "The most device memory held by tensors",
+    ),
+    Gauge(
+        "perf/max_memory_reserved_gb",
+        "rlt_trainer_device_memory_reserved_gigabytes",
+        "The most device memory held by the allocator",
+    ),
+    Gauge("perf/cpu_memory_used_gb", "rlt_trainer_host_memory_used_gigabytes", "Memory in use on the node"),
+    # Where it stands
+    Gauge("training/global_step", "rlt_trainer_step", "Steps completed"),
+    Gauge("training/epoch", "rlt_trainer_epoch", "Passes over the prompts begun, from 0"),
+)
+"""In the order of matching: an exact key stands before the "/*" that would also match it."""
+
+OTHER = Gauge("*", "rlt_trainer_other", "A metric without a name of its own here", rest_label="metric")
+"""Takes every other key, so that no metric is lost."""
+
+TOTAL_STEPS = "rlt_trainer_total_steps"
+TOKENS_PER_SECOND = "rlt_trainer_tokens_per_second"
+STAGE = "rlt_trainer_stage"
+LATEST_CHECKPOINT_STEP = "rlt_trainer_latest_checkpoint_step"
+LAST_STEP_TIMESTAMP = "rlt_trainer_last_step_timestamp_seconds"
+TOKENS_TOTAL = "rlt_trainer_tokens_total"
+STEPS_TOTAL = "rlt_trainer_steps_total"
+
+REPORTED: Mapping[str, str] = {
+    TOTAL_STEPS: "Steps in all",
+    TOKENS_PER_SECOND: "Prompt and response tokens of the latest step per second, over all workers",
+    STAGE: "1 for the stage that the trainer is in: preparing, warmup, training, exporting or finished",
+    LATEST_CHECKPOINT_STEP: "The step of the latest complete checkpoint",
+    LAST_STEP_TIMESTAMP: "When the driver last got on, or started (Unix time): time() minus it is how long it has hung",
+}
+"""Gauges that come from the progress report and not from verl's metrics."""
+
+COUNTERS: Mapping[str, str] = {
+    TOKENS_TOTAL: "Prompt and response tokens trained on since the driver started",
+    STEPS_TOTAL: "Steps completed since the driver started",
+}
+
+NAMES: frozenset[str] = frozenset({gauge.name for gauge in GAUGES} | {OTHER.name} | REPORTED.keys() | COUNTERS.keys())
+"""Every name that the trainer serves."""
+
+
+def gauge_of(key: str) -> tuple[Gauge, dict[str, str]]:
+    """The gauge of one of verl's keys and its labels, OTHER for a key without a name."""
+    for gauge in GAUGES:
+        if gauge.verl == key:
+            return gauge, dict(gauge.labels)
+        prefix = gauge.verl.removesuffix("*")
+        if gauge.rest_label is not None and key.startswith(prefix):
+            return gauge, {gauge.rest_label: key.removeprefix(prefix)}
+    return OTHER, {"metric": key}

@@ -1,0 +1,71 @@
+"""What a user sees who asked for something that cannot be: one sentence, and exit code 1."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rlt_api.training_config import PROGRESS_PREFIX, TrainingConfig
+from rlt_trainer.__main__ import main, root_cause, sentence
+from rlt_trainer.errors import TrainingError
+
+MakeConfig = Callable[..., TrainingConfig]
+
+
+def run(config: TrainingConfig, tmp_path: Path) -> int:
+    file = tmp_path / "training.json"
+    file.write_text(config.model_dump_json(by_alias=True))
+    return main(["run", "--config", str(file), "--local"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"model": {"fromSeed": None, "path": "/nowhere/llama"}}, "model.path /nowhere/llama"),
+        ({"data": {"preset": "gsm8k", "path": "/nowhere/gsm8k"}}, "/nowhere/gsm8k"),
+        ({"rewards": [{"name": "exakt"}]}, 'did you mean "exact"'),
+        ({"training": {"ppoMiniBatchSize": 1}}, "training.ppoMiniBatchSize 1 cannot be shared equally by 2 ranks"),
+        ({"training": {"warmup": {"steps": 1, "batchSize": 3}}}, "training.warmup.batchSize 3"),
+        ({"data": {"maxResponseLength": 10**6}}, "maxResponseLength 1000000"),
+    ],
+)
+def test_wrong_input_ends_before_ray_starts(
+    changes: dict[str, object],
+    words: str,
+    make_config: MakeConfig,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ray.init", lambda **_: pytest.fail("Ray was started"))
+    assert run(make_config(**changes), tmp_path) == 1
+    output = capsys.readouterr()
+    last = output.err.splitlines()[-1]
+    assert last.startswith("rlt-trainer: error: ")
+    assert words in last
+    assert "Traceback" not in output.err
+    assert output.out.splitlines()[-1].startswith(PROGRESS_PREFIX)
+
+
+def test_a_config_that_is_none_is_named_with_its_field(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "training.json").write_text('{"job": 1}')
+    assert main(["run", "--config", str(tmp_path / "training.json")]) == 1
+    assert "training.json: job: Input should be a valid string" in capsys.readouterr().err
+
+
+def test_a_missing_config_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--config", str(tmp_path / "nothing.json")]) == 1
+    assert "nothing.json: no such file" in capsys.readouterr().err
+
+
+def test_an_error_of_an_actor_is_told_in_its_own_words() -> None:
+    from ray.exceptions import RayTaskError
+
+    wrapped = RayTaskError("sync_weights", "Traceback ...", TrainingError("stale\nweights"))  # type: ignore[no-untyped-call]
+    assert sentence(root_cause(wrapped.as_instanceof_cause())) == "stale weights"  # type: ignore[no-untyped-call]
+
+
+def test_an_unexpected_error_is_told_with_its_type() -> None:
+    assert sentence(KeyError("x")) == "KeyError: 'x'"

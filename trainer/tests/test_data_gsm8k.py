@@ -1,0 +1,126 @@
+"""GSM8K as published becomes verl's parquet, and that becomes prompts."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import pytest
+
+from rlt_api.spec import Data
+from rlt_trainer.data.byte_tokenizer import byte_tokenizer
+from rlt_trainer.data.dataset import PromptDataset
+from rlt_trainer.data.gsm8k import gsm8k_examples, prepare_gsm8k
+
+PUBLISHED = Path(__file__).parents[3] / "shared" / "data" / "gsm8k"
+GOOD = {"question": "How many?", "answer": "Many.\n#### 1,200"}
+TOKENIZER = byte_tokenizer()
+
+
+def write(folder: Path, train: list[object], test: list[object] | None = None) -> Path:
+    folder.mkdir(exist_ok=True)
+    for split, rows in {"train": train, "test": [GOOD] if test is None else test}.items():
+        lines = (row if isinstance(row, str) else json.dumps(row) for row in rows)
+        (folder / f"{split}.jsonl").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return folder
+
+
+def test_a_row_has_verls_format(tmp_path: Path) -> None:
+    prepare_gsm8k(write(tmp_path / "source", [GOOD]), tmp_path)
+    (row,) = pq.read_table(tmp_path / "train.parquet").to_pylist()
+    asked = 'How many? Let\'s think step by step and output the final answer after "####".'
+    assert row == {
+        "data_source": "openai/gsm8k",
+        "prompt": [{"role": "user", "content": asked}],
+        "ability": "math",
+        "reward_model": {"style": "rule", "ground_truth": "1200"},
+        "extra_info": {"split": "train", "index": 0, "answer": GOOD["answer"], "question": "How many?"},
+    }
+
+
+def test_the_training_prompts_are_those_of_the_train_split(tmp_path: Path) -> None:
+    other = {"question": "Other?", "answer": "#### 2"}
+    data = Data(preset="gsm8k", path=str(write(tmp_path / "source", [GOOD], [other])))
+    prompts = PromptDataset.load(data, TOKENIZER, seed=0, run_directory=tmp_path / "run")
+    (prompt,) = prompts.batch(0, 1)
+    assert prompt.text.startswith("<|bos|><|user|>How many? Let's think")
+    assert prompt.text.endswith("<|eos|><|assistant|>")
+    assert (prompt.ground_truth, prompt.solution) == ("1200", GOOD["answer"])
+    assert sorted(path.name for path in (tmp_path / "run" / "data").iterdir()) == ["test.parquet", "train.parquet"]
+
+
+def test_long_prompts_are_left_out_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    long = {"question": "?" * 600, "answer": "#### 1"}
+    data = Data(preset="gsm8k", path=str(write(tmp_path / "source", [long, GOOD, long])))
+    prompts = PromptDataset.load(data, TOKENIZER, seed=0, run_directory=tmp_path)
+    assert [prompt.index for prompt in prompts.batch(0, len(prompts))] == [1]
+    assert "2 of 3 prompts are longer than data.maxPromptLength 512 and are left out" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("bad", "named"),
+    [
+        ("{", r"train.jsonl, line 2 is not JSON .*copy the file anew"),
+        ([1], r'train.jsonl, line 2 has no text "question" \(found: list\)'),
+        (
+            {"problem": "?", "answer": "#### 1"},
+            r'line 2 has no text "question" \(found: \'problem\', \'answer\'\).*rename',
+        ),
+        ({"question": "?"}, r'line 2 has no text "answer" \(found: \'question\'\)'),
+        ({"question": "?", "answer": 3}, r'line 2 has no text "answer"'),
+        ({"question": "?", "answer": "3"}, r'line 2: the answer does not end with "#### NUMBER"'),
+    ],
+)
+def test_a_bad_line_is_named_with_what_to_do(tmp_path: Path, bad: object, named: str) -> None:
+    with pytest.raises(ValueError, match=named):
+        prepare_gsm8k(write(tmp_path / "source", [GOOD, bad]), tmp_path)
+
+
+def test_an_empty_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"train.jsonl is empty: copy"):
+        prepare_gsm8k(write(tmp_path / "source", []), tmp_path)
+
+
+def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+    (write(tmp_path / "source", [GOOD]) / "train.jsonl").write_bytes(b"\x1f\x8b\xff")
+    with pytest.raises(ValueError, match=r"train.jsonl, line 1 is no UTF-8 text: unpack it"):
+        prepare_gsm8k(tmp_path / "source", tmp_path)
+
+
+@pytest.mark.parametrize("missing", ["train.jsonl", "test.jsonl"])
+def test_a_missing_file_is_named(tmp_path: Path, missing: str) -> None:
+    source = write(tmp_path / "source", [GOOD])
+    (source / missing).unlink()
+    with pytest.raises(ValueError, match=f"data.path {source} has no {missing}: put"):
+        prepare_gsm8k(source, tmp_path)
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    data = Data(preset="gsm8k", path="/no/such/folder")
+    with pytest.raises(ValueError, match=r"data.path /no/such/folder: no such folder.*Put GSM8K's"):
+        PromptDataset.load(data, TOKENIZER, seed=0, run_directory=tmp_path)
+
+
+def test_the_path_is_needed(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"data.path is needed for preset gsm8k"):
+        PromptDataset.load(Data(preset="gsm8k"), TOKENIZER, seed=0, run_directory=tmp_path)
+
+
+def test_a_missing_column_is_named(tmp_path: Path) -> None:
+    prepare_gsm8k(write(tmp_path / "source", [GOOD]), tmp_path)
+    parquet = tmp_path / "train.parquet"
+    pq.write_table(pq.read_table(parquet).drop_columns(["reward_model"]), parquet)
+    with pytest.raises(ValueError, match=rf"{parquet} has no column reward_model; it has data_source, prompt"):
+        gsm8k_examples(parquet)
+
+
+def test_the_published_data_set_is_read_whole(tmp_path: Path) -> None:
+    if not PUBLISHED.is_dir():
+        pytest.skip(f"the published data set is not at {PUBLISHED}")
+    data = Data(preset="gsm8k", path=str(PUBLISHED), max_prompt_length=2048)
+    prompts = PromptDataset.load(data, TOKENIZER, seed=0, run_directory=tmp_path)
+    assert len(prompts) == 7473
+    assert len(gsm8k_examples(tmp_path / "data" / "test.parquet")) == 1319
+    assert all(re.fullmatch(r"-?[0-9.]+", prompt.ground_truth) for prompt in prompts.batch(0, 7473))

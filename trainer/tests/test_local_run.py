@@ -1,0 +1,96 @@
+"""Whole runs on this machine, with Ray and two ranks."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlt_api.training_config import PROGRESS_PREFIX, ProgressReport, TrainingConfig
+
+MakeConfig = Callable[..., TrainingConfig]
+Run = tuple[subprocess.CompletedProcess[str], ProgressReport]
+
+
+def run(config: TrainingConfig, tmp_path: Path) -> Run:
+    """The finished program and its last report."""
+    file = tmp_path / "training.json"
+    file.write_text(config.model_dump_json(by_alias=True))
+    command = [sys.executable, "-m", "rlt_trainer", "run", "--config", str(file), "--local"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    last = done.stdout.splitlines()[-1]
+    assert last.startswith(PROGRESS_PREFIX), done.stdout + done.stderr
+    return done, ProgressReport.model_validate_json(last.removeprefix(PROGRESS_PREFIX))
+
+
+def metrics(config: TrainingConfig) -> list[dict[str, Any]]:
+    """The run's metrics, without what a clock measures."""
+    lines = (Path(config.run_directory) / "metrics.jsonl").read_text().splitlines()
+    clocked = ("timing_s/", "perf/throughput", "perf/time_per_step")
+    return [{key: value for key, value in json.loads(line).items() if not key.startswith(clocked)} for line in lines]
+
+
+@pytest.mark.slow
+def test_three_steps_with_vllm_on_two_ranks(make_config: MakeConfig, tmp_path: Path) -> None:
+    config = make_config(rollout={"engine": "vllm"}, training={"warmup": {"steps": 2, "batchSize": 8}})
+    done, report = run(config, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (report.stage, report.step, report.total_steps) == ("finished", 3, 3)
+    steps = metrics(config)
+    assert [step["training/global_step"] for step in steps] == [1, 2, 3]
+    assert all(step["training/rollout_probs_diff_mean"] < 1e-4 for step in steps)
+    assert all(value is not None for step in steps for value in step.values())
+
+
+@pytest.mark.slow
+def test_a_resumed_run_continues_as_if_it_had_not_stopped(make_config: MakeConfig, tmp_path: Path) -> None:
+    changes: dict[str, Any] = {"checkpoint": {"saveFreq": 1}, "algorithm": {"klLossCoef": 0.1}}
+    training = {"warmup": {"steps": 2, "batchSize": 8}}
+    whole = make_config(**changes, training={**training, "totalSteps": 4}, runDirectory=str(tmp_path / "whole"))
+    run(whole, tmp_path)
+
+    half = make_config(**changes, training={**training, "totalSteps": 2}, runDirectory=str(tmp_path / "parts"))
+    run(half, tmp_path)
+    rest = make_config(**changes, training={**training, "totalSteps": 4}, runDirectory=str(tmp_path / "parts"))
+    done, report = run(rest, tmp_path)
+    assert "[warmup]" not in done.stdout
+    assert report.latest_checkpoint_step == 4
+    assert metrics(rest) == metrics(whole)
+
+
+@pytest.mark.slow
+def test_the_exported_model_is_the_trained_one(make_config: MakeConfig, tmp_path: Path) -> None:
+    import torch
+    from torch.distributed.checkpoint.state_dict_loader import load
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    config = make_config(training={"totalSteps": 1}, checkpoint={"saveFreq": 1})
+    _, report = run(config, tmp_path)
+    assert report.exported_path
+    model = AutoModelForCausalLM.from_pretrained(report.exported_path)
+    saved: dict[str, Any] = {"model": {name: torch.empty_like(value) for name, value in model.state_dict().items()}}
+    load(saved, checkpoint_id=f"{config.run_directory}/checkpoints/step-1")
+    assert type(model).__name__ == "Qwen3ForCausalLM"
+    assert all(torch.equal(saved["model"][name], value) for name, value in model.state_dict().items())
+    assert AutoTokenizer.from_pretrained(report.exported_path).decode([52, 50]) == "42"
+    assert model.generation_config.eos_token_id == model.config.eos_token_id
+
+
+@pytest.mark.slow
+def test_an_error_on_a_rank_is_told_in_one_sentence(make_config: MakeConfig, tmp_path: Path) -> None:
+    from rlt_trainer.data.byte_tokenizer import byte_tokenizer
+    from rlt_trainer.data.seeded_model import seeded_config
+
+    broken = tmp_path / "broken"
+    byte_tokenizer().save_pretrained(broken)
+    seeded_config(make_config().model.from_seed).save_pretrained(broken)  # type: ignore[arg-type]
+    done, report = run(make_config(model={"fromSeed": None, "path": str(broken)}), tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith(f"rlt-trainer: error: model.path {broken}: ")
+    assert "Traceback" not in done.stderr
+    assert report.stage == "preparing"

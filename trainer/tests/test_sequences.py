@@ -1,0 +1,41 @@
+"""Padding, and sharing rows among ranks."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from rlt_trainer.sequences import Experience, Sequences, mini_batches, shares
+
+
+def sequences(rows: int) -> Sequences:
+    return Sequences.pad(
+        [[7] * (1 + i % 3) for i in range(rows)], [[8] * (1 + i % 2) for i in range(rows)], pad_token_id=0
+    )
+
+
+def test_prompts_are_padded_on_the_left_and_responses_on_the_right() -> None:
+    padded = Sequences.pad([[1, 2], [3]], [[4], [5, 6]], pad_token_id=9)
+    assert padded.prompts.tolist() == [[1, 2], [9, 3]]
+    assert padded.prompt_mask.tolist() == [[True, True], [False, True]]
+    assert padded.responses.tolist() == [[4, 9], [5, 6]]
+    assert padded.response_mask.tolist() == [[True, False], [True, True]]
+
+
+def test_a_response_may_hold_the_padding_token() -> None:
+    assert Sequences.pad([[1]], [[4, 9]], pad_token_id=9).response_mask.all()
+
+
+def test_mini_batches_share_every_row_once_and_know_the_whole_counts() -> None:
+    everything = sequences(8)
+    advantages = torch.arange(8.0)[:, None].expand(everything.responses.shape)
+    experience = Experience(everything, torch.zeros(8, 2), None, advantages)
+    batches = list(mini_batches(experience, rows=4, ranks=2))
+    rows = [[part.experience.advantages[:, 0].tolist() for part in parts] for parts in batches]
+    assert rows == [[[0.0, 1.0], [2.0, 3.0]], [[4.0, 5.0], [6.0, 7.0]]]
+    assert {(part.total_tokens, part.total_sequences) for parts in batches for part in parts} == {(6, 4)}
+
+
+def test_rows_that_cannot_be_shared_equally_are_a_bug() -> None:
+    with pytest.raises(AssertionError, match="7 rows"):
+        shares(7, 2)

@@ -1,0 +1,99 @@
+"""verl's metrics under their names in Prometheus."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
+
+from rlt_api.training_config import ProgressReport
+from rlt_trainer.telemetry import prometheus_names as names
+from rlt_trainer.telemetry.exposition import Snapshot, families
+
+TARGET = {"job": "j", "namespace": "n"}
+REPORT = ProgressReport(
+    stage="training",
+    step=3,
+    total_steps=10,
+    tokens_per_second=9.5,
+    latest_checkpoint_step=2,
+    updated="2026-01-01T00:00:00Z",
+)
+
+
+def scraped(metrics: dict[str, float], report: ProgressReport | None = None) -> dict[tuple[str, frozenset[str]], float]:
+    """(name, label=value) -> value, through the text that Prometheus reads; the labels of every series are left out."""
+    snapshot = Snapshot("j", "n", last_step_timestamp=1000.5, report=report, metrics=metrics, tokens=64.0, steps=2)
+
+    class Snapshots(Collector):
+        def collect(self):  # type: ignore[no-untyped-def]
+            return families(snapshot)
+
+    registry = CollectorRegistry()
+    registry.register(Snapshots())
+    samples = [s for f in text_string_to_metric_families(generate_latest(registry).decode()) for s in f.samples]
+    assert all(sample.labels.items() >= TARGET.items() for sample in samples)
+    return {
+        (s.name, frozenset(f"{k}={v}" for k, v in s.labels.items() if k not in TARGET)): float(s.value) for s in samples
+    }
+
+
+@pytest.mark.parametrize(
+    ("verl", "name", "labels"),
+    [
+        ("critic/rewards/mean", "rlt_trainer_reward_mean", []),
+        ("actor/entropy", "rlt_trainer_entropy", []),
+        ("actor/kl_loss", "rlt_trainer_kl", []),
+        ("timing_s/gen", "rlt_trainer_step_seconds", ["phase=gen"]),
+        ("timing_s/update_actor", "rlt_trainer_step_seconds", ["phase=update_actor"]),
+        ("timing_s/step", "rlt_trainer_step_duration_seconds", []),
+        ("perf/throughput", "rlt_trainer_throughput_tokens_per_second_per_device", []),
+        ("training/global_step", "rlt_trainer_step", []),
+        ("training/rollout_probs_diff_mean", "rlt_trainer_rollout_probs_diff_mean", []),
+        ("val-core/openai/gsm8k/acc", "rlt_trainer_other", ["metric=val-core/openai/gsm8k/acc"]),
+        ('odd"\n\\', "rlt_trainer_other", ['metric=odd"\n\\']),
+    ],
+)
+def test_a_metric_has_this_name(verl: str, name: str, labels: list[str]) -> None:
+    assert scraped({verl: 0.25})[name, frozenset(labels)] == 0.25
+
+
+def test_every_known_metric_is_served_under_a_listed_name() -> None:
+    metrics = {gauge.verl.replace("*", "x"): float(value) for value, gauge in enumerate(names.GAUGES)}
+    served = scraped(metrics, REPORT)
+    assert {name for name, _ in served} == names.NAMES - {names.OTHER.name}
+    distinct = {gauge.name for gauge in names.GAUGES}
+    assert len(names.GAUGES) - len(distinct) == 1, "only timing_s/step and perf/time_per_step are the same thing"
+
+
+def test_the_report_is_served_too() -> None:
+    served = scraped({}, REPORT)
+    assert served["rlt_trainer_step", frozenset()] == 3
+    assert served["rlt_trainer_total_steps", frozenset()] == 10
+    assert served["rlt_trainer_tokens_per_second", frozenset()] == 9.5
+    assert served["rlt_trainer_latest_checkpoint_step", frozenset()] == 2
+    assert served["rlt_trainer_stage", frozenset({"stage=training"})] == 1
+
+
+def test_before_the_first_report_there_are_clock_and_counters() -> None:
+    assert scraped({}) == {
+        ("rlt_trainer_last_step_timestamp_seconds", frozenset()): 1000.5,
+        ("rlt_trainer_tokens_total", frozenset()): 64.0,
+        ("rlt_trainer_steps_total", frozenset()): 2.0,
+    }
+
+
+def test_values_that_are_no_finite_number_are_served_as_such() -> None:
+    served = scraped({"actor/grad_norm": math.nan, "actor/pg_loss": -math.inf})
+    assert math.isnan(served["rlt_trainer_grad_norm", frozenset()])
+    assert served["rlt_trainer_policy_loss", frozenset()] == -math.inf
+
+
+def test_names_follow_prometheus_rules() -> None:
+    assert all(re.fullmatch(r"rlt_trainer_[a-z0-9_]+", name) for name in names.NAMES)
+    assert all(name.endswith("_total") for name in names.COUNTERS)
+    assert not any(name.endswith("_total") for name in names.NAMES - names.COUNTERS.keys())

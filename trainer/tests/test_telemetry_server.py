@@ -1,0 +1,146 @@
+"""The driver's HTTP server, over real sockets."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from rlt_api.training_config import ProgressReport
+from rlt_trainer.telemetry.server import ProgressServer
+
+
+@pytest.fixture
+def server() -> Iterator[ProgressServer]:
+    server = ProgressServer(0, job="j", namespace="n")
+    server.start()
+    yield server
+    server.close()
+
+
+def get(server: ProgressServer, path: str, host: str = "127.0.0.1", accept: str = "*/*") -> tuple[str, str]:
+    """Content type and body."""
+    request = urllib.request.Request(f"http://{host}:{server.port}{path}", headers={"Accept": accept})
+    with urllib.request.urlopen(request, timeout=10) as response:
+        return response.headers["Content-Type"], response.read().decode()
+
+
+def value(server: ProgressServer, name: str) -> float:
+    samples = [s for f in text_string_to_metric_families(get(server, "/metrics")[1]) for s in f.samples]
+    (found,) = [s.value for s in samples if s.name == name]
+    return float(found)
+
+
+def report(step: int, stage: str = "training") -> ProgressReport:
+    return ProgressReport(stage=stage, step=step, total_steps=9, updated="2026-01-01T00:00:00Z")
+
+
+def test_progress_is_the_latest_report(server: ProgressServer) -> None:
+    server.publish(report(1), {})
+    server.publish(report(2), {})
+    content_type, body = get(server, "/progress")
+    assert content_type == "application/json"
+    assert ProgressReport.model_validate_json(body) == report(2)
+
+
+def test_progress_before_the_first_report_is_unavailable(server: ProgressServer) -> None:
+    with pytest.raises(urllib.error.HTTPError, match="503"):
+        get(server, "/progress")
+    assert get(server, "/healthz")[1] == "ok\n"
+
+
+def test_a_number_that_json_cannot_say_is_left_for_null(server: ProgressServer) -> None:
+    broken = report(1).model_copy(update={"tokens_per_second": float("nan")})
+    server.publish(broken, {})
+    assert json.loads(get(server, "/progress")[1], parse_constant=pytest.fail)["tokensPerSecond"] is None
+
+
+@pytest.mark.parametrize("accept", ["*/*", "application/openmetrics-text;version=1.0.0", "text/plain;version=0.0.4"])
+def test_metrics_come_in_the_form_that_the_scraper_asks_for(server: ProgressServer, accept: str) -> None:
+    server.publish(report(1), {"critic/rewards/mean": 0.5})
+    content_type, body = get(server, "/metrics", accept=accept)
+    assert ("openmetrics" in content_type) == ("openmetrics" in accept)
+    assert 'rlt_trainer_reward_mean{job="j",namespace="n"} 0.5' in body
+
+
+def test_tokens_are_counted_once_a_step(server: ProgressServer) -> None:
+    server.publish(report(4, "preparing"), {})  # resumed after step 4
+    for step in (5, 5, 6):
+        server.publish(report(step), {"perf/total_num_tokens": 100.0})
+    server.publish(report(6, "exporting"), {"perf/total_num_tokens": 100.0})
+    assert value(server, "rlt_trainer_tokens_total") == 200
+    assert value(server, "rlt_trainer_steps_total") == 2
+
+
+def test_the_timestamp_moves_with_the_training_and_not_with_repeated_reports(server: ProgressServer) -> None:
+    started = value(server, "rlt_trainer_last_step_timestamp_seconds")
+    server.publish(report(1), {"actor/entropy": 1.0})
+    stepped = value(server, "rlt_trainer_last_step_timestamp_seconds")
+    server.publish(report(1), {"actor/entropy": 1.0})
+    assert stepped > started
+    assert value(server, "rlt_trainer_last_step_timestamp_seconds") == stepped
+    server.publish(report(1), {"actor/entropy": 0.5})  # a warm-up's step: the count of steps stands still
+    assert value(server, "rlt_trainer_last_step_timestamp_seconds") > stepped
+
+
+def test_other_paths_are_not_found(server: ProgressServer) -> None:
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        get(server, "/etc/passwd")
+
+
+def test_it_listens_on_both_families_where_there_are_two(server: ProgressServer) -> None:
+    if not socket.has_dualstack_ipv6():
+        pytest.skip("this machine has no IPv6")
+    assert get(server, "/healthz", host="[::1]") == get(server, "/healthz")
+
+
+def test_broken_clients_hold_nobody_up(server: ProgressServer, capsys: pytest.CaptureFixture[str]) -> None:
+    server.publish(report(1), {f"metric/{i}": 1.0 for i in range(20_000)})
+    silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(20)]
+    reset = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(20)]
+    for client in reset:
+        client.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.close()
+    silent[0].sendall(b"\x16\x03\x01\x00\xff\r\n\r\n")
+    server.publish(report(2), {})
+    assert ProgressReport.model_validate_json(get(server, "/progress")[1]).step == 2
+    for client in silent:
+        client.close()
+    assert capsys.readouterr().err == ""
+
+
+def test_many_scrapes_while_publishing_see_whole_steps(server: ProgressServer) -> None:
+    def scrape(_: int) -> bool:
+        text = get(server, "/metrics")[1]
+        seen = {s.name: s.value for f in text_string_to_metric_families(text) for s in f.samples}
+        return seen["rlt_trainer_step"] == seen["rlt_trainer_epoch"]
+
+    server.publish(report(0), {"training/epoch": 0})
+    with ThreadPoolExecutor(4) as pool:
+        scrapes = pool.map(scrape, range(60))
+        for step in range(1, 2000):
+            server.publish(report(step), {"training/epoch": step})
+        assert all(scrapes)
+
+
+def test_a_taken_port_is_named(server: ProgressServer) -> None:
+    with pytest.raises(ValueError, match=rf"Port {server.port} .*cannot be had.*Another process"):
+        ProgressServer(server.port, job="j", namespace="n")
+
+
+def test_closing_frees_the_port() -> None:
+    first = ProgressServer(0, job="j", namespace="n")
+    first.start()
+    port = first.port
+    first.close()
+    second = ProgressServer(port, job="j", namespace="n")
+    assert second.port == port
+    second.close()
