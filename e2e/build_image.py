@@ -16,12 +16,15 @@ IMAGES = {
     "operator": ("operator.Dockerfile", None, "localhost/rlt-operator:dev"),
     "trainer-cpu": ("trainer.Dockerfile", "cpu", "localhost/rlt-trainer:cpu"),
 }
+"""Name -> Dockerfile, target, and what the image is called where it is loaded."""
 FREE_GB = {"operator": 2, "trainer-cpu": 20}
 
 
 def main(name: str) -> None:
     """Build and archive one image."""
-    dockerfile, target, tag = IMAGES[name]
+    dockerfile, target, reference = IMAGES[name]
+    # In the store, localhost/rlt-trainer:cpu is the embedded cluster's own image, which holds no environment.
+    tag = f"localhost/rlt-built-{name}:latest"
     free = shutil.disk_usage(ROOT).free / 1e9
     if free < FREE_GB[name]:
         raise StageError(f"{ROOT} has {free:.0f} GB of free disk and {FREE_GB[name]} GB are needed: free some")
@@ -31,8 +34,8 @@ def main(name: str) -> None:
     )
     archive = ROOT / f"out/images/{name}.tar"
     archive.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(images.archive(tag), archive)
-    print(f"{tag} is in {archive.relative_to(ROOT)}")
+    images.archive(tag, reference=reference).replace(archive)
+    print(f"{reference} is in {archive.relative_to(ROOT)}")
 
 
 if __name__ == "__main__":

@@ -97,7 +97,7 @@ def load_example(name: str) -> Job:
 
 def command_job(name: str, *command: str, **cluster_fields: Any) -> Job:
     """A job that runs a command on the smallest Ray cluster; `cluster_fields` replace fields of spec.cluster."""
-    small = {"cpu": "200m", "memory": "2Gi"}
+    small = {"cpu": "900m", "memory": "2Gi"}
     return {
         "apiVersion": "rlt.dev/v1alpha1",
         "kind": "RLTrainingJob",

@@ -56,8 +56,11 @@ def image_id(tag: str) -> str:
     return answer.stdout.strip()
 
 
-def archive(tag: str) -> Path:
-    """The image as an uncompressed archive in the cache; made once per image id, the tag's former ones removed."""
+def archive(tag: str, *, reference: str | None = None) -> Path:
+    """The image as an uncompressed archive in the cache; made once per image id, the tag's former ones removed.
+
+    `reference` is the name that it gets where it is loaded, by default `tag`.
+    """
     folder = cache_folder() / "archives"
     file = folder / f"{_slug(tag)}-{image_id(tag)[:12]}.tar"
     folder.mkdir(parents=True, exist_ok=True)
@@ -66,7 +69,7 @@ def archive(tag: str) -> Path:
             draft = file.with_suffix(f".{os.getpid()}")
             with stage(f"archive {tag}", estimate_s=10) as this:
                 log = cache_folder() / f"image-{_slug(tag)}.log"
-                _buildah(this, log, "push", "--disable-compression", tag, f"docker-archive:{draft}:{tag}")
+                _buildah(this, log, "push", "--disable-compression", tag, f"docker-archive:{draft}:{reference or tag}")
             for former in folder.glob(f"{_slug(tag)}-*"):
                 if former != draft:
                     former.unlink()

@@ -1,4 +1,4 @@
-"""A real Prometheus finds operator and trainer by their annotations, and PromQL gives their own numbers back.
+"""A real Prometheus scrapes operator and trainer where their annotations say, and PromQL gives their own numbers back.
 
 - each scrape of the trainer is what metrics.jsonl has for that step;
 - the operator's series say what the job's status says;
@@ -38,7 +38,7 @@ COMPARED = {
     "rlt_trainer_step_tokens": "perf/total_num_tokens",
 }
 """Name in Prometheus -> verl's name in metrics.jsonl."""
-ANNOTATION = "__meta_kubernetes_pod_annotation_prometheus_io"
+ANNOTATION = "prometheus.io"
 
 
 @dataclass(frozen=True)
@@ -58,30 +58,22 @@ class Scraped:
         return max(moment for moment, step in steps.samples if 2 <= step < STEPS)
 
 
-def scrape_config(kubeconfig: Path) -> dict[str, Any]:
-    """The usual configuration that goes by prometheus.io annotations, with honor_labels."""
+def scrape_config(targets: Path) -> dict[str, Any]:
+    """Once a second what the file names, the labels that it serves taken as they are."""
+    pods = {"job_name": "pods", "honor_labels": True, "file_sd_configs": [{"files": [str(targets)]}]}
+    return {"global": {"scrape_interval": "1s", "scrape_timeout": "1s"}, "scrape_configs": [pods]}
 
-    def keep_as(target: str, source: str, **more: str) -> dict[str, Any]:
-        return {"source_labels": [source], "target_label": target, "action": "replace", "regex": "(.+)", **more}
 
-    address = ["__meta_kubernetes_pod_ip", f"{ANNOTATION}_port"]
-    return {
-        "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
-        "scrape_configs": [
-            {
-                "job_name": "pods",
-                "honor_labels": True,
-                "kubernetes_sd_configs": [{"role": "pod", "kubeconfig_file": str(kubeconfig)}],
-                "relabel_configs": [
-                    {"source_labels": [f"{ANNOTATION}_scrape"], "action": "keep", "regex": "true"},
-                    keep_as("__metrics_path__", f"{ANNOTATION}_path"),
-                    {"source_labels": address, "separator": ":", "target_label": "__address__"},
-                    keep_as("namespace", "__meta_kubernetes_namespace"),
-                    keep_as("pod", "__meta_kubernetes_pod_name"),
-                ],
-            }
-        ],
-    }
+def annotated_pods(cluster: Cluster, namespace: str) -> list[dict[str, Any]]:
+    """The namespace's pods that ask to be scraped, as targets: Debian's Prometheus cannot ask Kubernetes itself."""
+    targets = []
+    for pod in json.loads(cluster.kubectl("-n", namespace, "get", "pods", "-o", "json"))["items"]:
+        told = pod["metadata"].get("annotations", {})
+        if told.get(f"{ANNOTATION}/scrape") == "true" and pod["status"].get("podIP"):
+            labels = {"namespace": namespace, "pod": pod["metadata"]["name"]}
+            labels["__metrics_path__"] = told[f"{ANNOTATION}/path"]
+            targets.append({"targets": [f"{pod['status']['podIP']}:{told[f'{ANNOTATION}/port']}"], "labels": labels})
+    return targets
 
 
 @pytest.fixture(scope="module")
@@ -91,8 +83,14 @@ def scraped(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
         pytest.skip("the pods of a cluster elsewhere have no addresses that this machine reaches")
     cluster.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--wait")
     make_namespace(cluster, NAMESPACE)
-    with prometheus(scrape_config(cluster.kubeconfig), tmp_path_factory.mktemp("prometheus")) as server:
-        apply_job(cluster, NAMESPACE, short_job())
+    folder = tmp_path_factory.mktemp("prometheus")
+    targets = folder / "targets.json"
+    apply_job(cluster, NAMESPACE, short_job())
+    await_job(
+        cluster, NAMESPACE, NAME, lambda _: bool(annotated_pods(cluster, NAMESPACE)), what="a head", timeout_s=120
+    )
+    targets.write_text(json.dumps([*annotated_pods(cluster, NAMESPACE), *annotated_pods(cluster, SYSTEM_NAMESPACE)]))
+    with prometheus(scrape_config(targets), folder) as server:
         running = await_job(
             cluster, NAMESPACE, NAME, lambda job: progress(job).get("step", 0) >= 2, what="step 2", timeout_s=600
         )
@@ -109,7 +107,7 @@ def short_job() -> Job:
     spec = job["spec"]
     spec["training"] |= {"totalSteps": STEPS, "trainBatchSize": 64}
     spec["training"].pop("warmup", None)
-    spec["rollout"] = {"engine": "transformers", "n": 8}
+    spec["rollout"] = {"engine": "transformers", "responsesPerPrompt": 8}
     spec["algorithm"] = {"klLossCoef": 0.001}
     spec["checkpoint"] = {"saveFreq": STEPS}
     return {**job, "metadata": {"name": NAME}, "spec": spec}

@@ -41,10 +41,8 @@ async def _act(api: KubernetesApi, send: Send, job: Job, plan: Plan) -> str | No
             await api.apply(kubernetes_api.path_of(manifest), manifest)
         if plan.submit:
             await ray_api.submit(send, job, plan.submit)
-    except RayRefusedError as error:
-        return str(error)
-    except UnreachableError:
-        return None  # the next look sees whether Ray took it
+    except (RayRefusedError, UnreachableError) as error:
+        return str(error)  # if Ray has taken the job all the same, the next look sees it
     except ApiError as error:
         if error.refused:
             return str(error)

@@ -23,11 +23,13 @@ from cluster import Cluster
 DEADLINE_S = 30.0
 
 
-def eventually(what: str, seen: Callable[[], Any], deadline_s: float = DEADLINE_S) -> Any:
-    """The first true value of `seen`."""
+def eventually(
+    what: str, seen: Callable[[], Any], deadline_s: float = DEADLINE_S, *, tell: Callable[[], object] = str
+) -> Any:
+    """The first true value of `seen`. `tell` says how things are if there is none in time."""
     end = time.monotonic() + deadline_s
     while not (value := seen()):
-        assert time.monotonic() < end, f"not within {deadline_s:.0f} s: {what}"
+        assert time.monotonic() < end, f"not within {deadline_s:.0f} s: {what}; {tell()}"
         time.sleep(0.2)
     return value
 
@@ -58,6 +60,15 @@ class Kubernetes:
     def condition(self, namespace: str, type: str, name: str = "sum") -> tuple[str, str, str]:
         found = [c for c in self.status(namespace, name).get("conditions", []) if c["type"] == type]
         return (found[0]["status"], found[0]["reason"], found[0]["message"]) if found else ("", "", "")
+
+    def wait(self, namespace: str, type: str, expected: str = "True") -> None:
+        """Wait until the condition has that status or reason."""
+        eventually(
+            f"{type}: {expected}",
+            lambda: expected in self.condition(namespace, type)[:2],
+            60,
+            tell=lambda: self.status(namespace).get("message"),
+        )
 
     def events(self, namespace: str) -> list[str]:
         return self.kubectl("get", "events", "-n", namespace, "-o", "jsonpath={.items[*].reason}").split()

@@ -50,15 +50,15 @@ def test_a_job_runs_to_its_end_through_a_crash_of_the_operator(
 ) -> None:
     last = o.final_log().splitlines()[-1]
     start(kubernetes, namespace, ray, f"{wait_for_file(tmp_path / 'go')}print({last!r})")
-    eventually("Running", lambda: kubernetes.condition(namespace, "Running")[0] == "True")
+    kubernetes.wait(namespace, "Running")
     (id,) = (id for id in ray.jobs() if id == kubernetes.status(namespace)["rayCluster"]["jobId"])
     operator.kill()
     operator.start()
     (tmp_path / "go").touch()
-    eventually("Succeeded", lambda: kubernetes.condition(namespace, "Succeeded")[0] == "True")
+    kubernetes.wait(namespace, "Succeeded")
     eventually("no RayCluster", lambda: kubernetes.get(namespace, "raycluster", "sum") is None)
     kubernetes.end_pods(namespace)
-    eventually("settled", lambda: kubernetes.condition(namespace, "Reconciling")[0] == "False")
+    kubernetes.wait(namespace, "Reconciling", "False")
     status = kubernetes.status(namespace)
     assert status["progress"]["display"] == "100%"
     assert status["startTime"] <= status["completionTime"]
@@ -68,7 +68,7 @@ def test_a_job_runs_to_its_end_through_a_crash_of_the_operator(
 
 def test_a_failing_command_says_why(kubernetes: Kubernetes, operator: Operator, namespace: str, ray: RayHead) -> None:
     start(kubernetes, namespace, ray, "raise SystemExit('there is no reward called fame')")
-    eventually("Failed", lambda: kubernetes.condition(namespace, "Failed")[0] == "True")
+    kubernetes.wait(namespace, "Failed")
     assert kubernetes.condition(namespace, "Failed")[1:] == ("ProgramFailed", "there is no reward called fame")
     eventually("no RayCluster", lambda: kubernetes.get(namespace, "raycluster", "sum") is None)
 
@@ -77,7 +77,7 @@ def test_suspension_stops_the_ray_job(
     kubernetes: Kubernetes, operator: Operator, namespace: str, ray: RayHead, tmp_path: Path
 ) -> None:
     start(kubernetes, namespace, ray, wait_for_file(tmp_path / "never"))
-    eventually("Running", lambda: kubernetes.condition(namespace, "Running")[0] == "True")
+    kubernetes.wait(namespace, "Running")
     id = kubernetes.status(namespace)["rayCluster"]["jobId"]
     kubernetes.suspend(namespace, True)
     eventually("stopped", lambda: ray.jobs()[id] == "STOPPED")
@@ -89,9 +89,9 @@ def test_a_new_head_that_does_not_know_the_job_is_a_lost_head(
     kubernetes: Kubernetes, operator: Operator, namespace: str, ray: RayHead, tmp_path: Path
 ) -> None:
     start(kubernetes, namespace, ray, wait_for_file(tmp_path / "never"))
-    eventually("Running", lambda: kubernetes.condition(namespace, "Running")[0] == "True")
+    kubernetes.wait(namespace, "Running")
     ray.stop()
-    eventually("unreachable", lambda: kubernetes.condition(namespace, "Running")[1] == "RayUnreachable")
+    kubernetes.wait(namespace, "Running", "RayUnreachable")
     assert kubernetes.condition(namespace, "Failed")[0] == "False"
     ray.start()
-    eventually("HeadLost", lambda: kubernetes.condition(namespace, "Failed")[1] == "HeadLost")
+    kubernetes.wait(namespace, "Failed", "HeadLost")

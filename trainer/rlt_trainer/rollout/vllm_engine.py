@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterable, Sequence
 from typing import Literal
@@ -37,11 +36,10 @@ class VllmEngine:
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # the container's quota is no set of processors
             "VLLM_NO_USAGE_STATS": "1",
         }
-        os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+        # Its warnings repeat with every sync (layers without weights, such as rotary embeddings); we verify each sync.
+        os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
         from vllm import LLM
 
-        # It warns of each layer without weights, such as rotary embeddings, in every sync. We verify each sync instead.
-        logging.getLogger("vllm.model_executor.model_loader.reload.layerwise").setLevel(logging.ERROR)
         self._llm = LLM(
             model=files,
             load_format="dummy",

@@ -1,0 +1,68 @@
+"""The demo's and the test driver's own small parts."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from check import STAGES
+from curve import rolling_mean, terminal_curve, write_png
+from demo import summary
+from environment import REQUIREMENTS, ROOT, fingerprint, pin_of
+
+
+def test_rolling_mean_takes_what_there_is() -> None:
+    assert rolling_mean([1.0, 3.0, 5.0, 7.0], 2) == [1.0, 2.0, 4.0, 6.0]
+
+
+def test_curve_in_the_terminal_has_no_escape_sequences() -> None:
+    picture = terminal_curve([i / 100 for i in range(100)])
+    assert "\x1b" not in picture
+    assert max(map(len, picture.splitlines())) <= 80
+
+
+def test_curve_as_a_picture(tmp_path: Path) -> None:
+    write_png([0.1, 0.2, 0.4], tmp_path / "out/curve.png", title="a run")
+    assert (tmp_path / "out/curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_pin_of_uv_is_one_package_with_its_hashes() -> None:
+    first, *hashes = pin_of("uv", REQUIREMENTS[-1].read_text()).splitlines()
+    assert first.startswith("uv==")
+    assert hashes
+    assert all("--hash=sha256:" in line for line in hashes)
+
+
+def test_fingerprint_changes_with_any_file(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.write_text("a")
+    two.write_text("b")
+    before = fingerprint([one, two])
+    two.write_text("c")
+    assert fingerprint([one, two]) != before
+
+
+def test_summary_of_a_job_that_has_not_begun() -> None:
+    job = {"status": {"phase": "Pending", "message": "0/2 nodes are available"}}
+    assert summary(job) == "Pending: 0/2 nodes are available"
+
+
+def test_summary_of_a_job_that_learns() -> None:
+    progress = {"stage": "training", "step": 3, "totalSteps": 9, "metrics": {"reward": 0.25}, "eta": "6s"}
+    assert summary({"status": {"phase": "Running", "progress": progress}}) == "step 3 of 9, reward 0.25, 6s left"
+
+
+def test_an_unknown_stage_is_refused_with_the_known_ones() -> None:
+    script = [sys.executable, str(ROOT / "e2e/check.py"), "unti"]
+    outcome = subprocess.run(script, capture_output=True, text=True, cwd=ROOT)
+    assert outcome.returncode == 1
+    assert "there is no stage unti; the stages are " + ", ".join(STAGES) in outcome.stderr
+
+
+@pytest.mark.parametrize("target", ["demo", "test", "clean-cluster"])
+def test_make_help_lists_the_targets(target: str) -> None:
+    outcome = subprocess.run(["make", "help"], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert f"make {target} " in outcome.stdout
