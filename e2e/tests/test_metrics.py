@@ -19,7 +19,7 @@ import pytest
 
 from cluster import Cluster
 from environment import ROOT
-from installation import RELEASE, SYSTEM_NAMESPACE, make_namespace
+from installation import CLAIM, RELEASE, SYSTEM_NAMESPACE, make_namespace
 from jobs import Job, apply_job, await_job, holds, load_example, read_metrics
 from prometheus import Prometheus, prometheus, promtool
 
@@ -81,7 +81,7 @@ def scraped(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
     """A short job, trained to its end under the eyes of a Prometheus."""
     if not cluster.layout:
         pytest.skip("the pods of a cluster elsewhere have no addresses that this machine reaches")
-    cluster.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--wait")
+    clear(cluster)
     make_namespace(cluster, NAMESPACE)
     folder = tmp_path_factory.mktemp("prometheus")
     targets = folder / "targets.json"
@@ -97,8 +97,13 @@ def scraped(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
         exposition = served(cluster, f"{running['status']['rayCluster']['name']}-head-svc", NAMESPACE, 8090)
         job = await_job(cluster, NAMESPACE, NAME, lambda job: holds(job, "Succeeded"), what="the end", timeout_s=600)
         yield Scraped(server, job, read_metrics(cluster, NAMESPACE, job), exposition)
-    cluster.kubectl("delete", "namespace", NAMESPACE, "--wait", "--timeout=180s")
-    cluster.kubectl("delete", "persistentvolume", "--ignore-not-found", f"{NAMESPACE}-rlt-runs")
+    clear(cluster)
+
+
+def clear(cluster: Cluster) -> None:
+    """Delete the namespace and its volume, which an interrupted run leaves bound to a claim that is gone."""
+    cluster.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--wait", "--timeout=180s")
+    cluster.kubectl("delete", "persistentvolume", f"{NAMESPACE}-{CLAIM}", "--ignore-not-found")
 
 
 def short_job() -> Job:
