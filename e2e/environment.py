@@ -19,6 +19,8 @@ ROOT = Path(__file__).parent.parent
 VENV = ROOT / ".venv"
 REQUIREMENTS = [ROOT / "requirements" / name for name in ("operator.txt", "trainer-cpu.txt", "dev.txt")]
 DISTRIBUTIONS = [ROOT / name for name in ("crds", "operator", "trainer", "e2e")]
+DEBIAN = ("g++", "libgomp1", "libnuma1", "python3-dev", "python3-venv")
+"""Packages that the environment needs: vLLM on a CPU compiles with torch.compile."""
 FREE_GB = 10
 
 
@@ -40,10 +42,10 @@ def ensure_environment() -> None:
         )
     log = ROOT / "out/logs/environment.log"
     with stage("install the Python environment", estimate_s=120) as this:
-        if subprocess.run([sys.executable, "-c", "import ensurepip, venv"], capture_output=True).returncode:
-            this.note("python3-venv from Debian")
+        if missing := [name for name in DEBIAN if subprocess.run(["dpkg", "-s", name], capture_output=True).returncode]:
+            this.note(f"{', '.join(missing)} from Debian")
             this.run(["apt-get", "update"], log=log)
-            this.run(["apt-get", "install", "-y", "--no-install-recommends", "python3-venv"], log=log)
+            this.run(["apt-get", "install", "-y", "--no-install-recommends", *missing], log=log)
         this.note("virtual environment and uv")
         this.run([sys.executable, "-m", "venv", "--clear", VENV], log=log)
         python = VENV / "bin/python"

@@ -9,10 +9,10 @@
 ARG BASE=docker.io/library/python:3.11-slim-bookworm
 ARG ROCM_BASE=docker.io/vllm/vllm-openai-rocm:v0.32.0
 
-# What cpu and cuda share. g++: vLLM compiles for the CPU that it finds, Triton its launchers. wget: KubeRay's probes.
+# What cpu and cuda share. g++, python3-dev: for torch.compile and Triton. wget: KubeRay's probes.
 FROM ${BASE} AS debian
 RUN apt-get update \
- && apt-get install -y --no-install-recommends g++ libgomp1 libnuma1 wget \
+ && apt-get install -y --no-install-recommends g++ libgomp1 libnuma1 python3-dev wget \
  && rm -rf /var/lib/apt/lists/* /var/cache/apt/archives \
  && useradd --uid 1000 --create-home rlt \
  && python3 -m venv /opt/rlt

@@ -128,6 +128,14 @@ def _batches(spec: RLTrainingJobSpec) -> Iterator[Finding]:
             f"prompts cannot be shared equally by {processes} training processes (replicas x accelerators)",
             f"use a multiple of {processes}",
         )
+    warmup = spec.training.warmup
+    if warmup and warmup.batch_size % processes:
+        yield Finding(
+            "spec.training.warmup.batchSize",
+            str(warmup.batch_size),
+            f"examples cannot be shared equally by {processes} training processes (replicas x accelerators)",
+            f"use a multiple of {processes}",
+        )
 
 
 def _memory(spec: RLTrainingJobSpec) -> Iterator[Finding]:

@@ -74,7 +74,7 @@ class Model(ApiModel):
     from_seed: SeededModel | None = None
     """A model with random weights, made in the job. For demonstrations and tests."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """The type of the weights, in training and in the rollout engine."""
+    """The type of the computation and of the engine's weights. The optimizer keeps float32 weights in any case."""
 
 
 class Data(ApiModel):

@@ -156,8 +156,8 @@ def _crash_message(ended: Sequence[tuple[Pod, Container]]) -> str:
     message = (
         f"Pod {pod.name}, container {container.name} ended: {termination.reason}, exit code {termination.exit_code}"
     )
-    if termination.message.strip():
-        message += f": {shorten(termination.message.strip(), keep_end=True)}"
+    if words := termination.message.strip():  # the end of its log: of a traceback, the last line says what it was
+        message += f": {shorten(words.splitlines()[-1].strip())}"
     return message + _others(list(dict.fromkeys(pod for pod, _ in ended)))
 
 

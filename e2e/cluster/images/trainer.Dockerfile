@@ -1,9 +1,9 @@
 # The trainer's system libraries; its Python environment is the machine's own, mounted (see addons.py).
 ARG BASE
 FROM ${BASE}
-# g++: vLLM compiles for the CPU that it finds.  wget: KubeRay's probes.
+# g++ and python3-dev: torch.compile, which vLLM uses on a CPU.  wget: KubeRay's probes.
 RUN apt-get update \
- && apt-get install -y --no-install-recommends g++ libgomp1 libnuma1 wget \
+ && apt-get install -y --no-install-recommends g++ libgomp1 libnuma1 python3-dev wget \
  && rm -rf /var/lib/apt/lists/*
 RUN useradd --uid 1000 --create-home rlt
 ARG VENV

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import save
-from transformers import AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase, Qwen3Config, Qwen3ForCausalLM
+from transformers import AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase, Qwen3Config
 
 from rlt_api.spec import Model, SeededModel
 from rlt_trainer.data.byte_tokenizer import byte_tokenizer
@@ -84,6 +84,8 @@ def write_seeded_model(model: SeededModel, directory: Path) -> None:
     The weights depend on the seed and the sizes alone: they come from a generator of their own, drawn in the order of
     their names, normal with Qwen3's initializer_range; norms are one. The global random state stays as it is.
     """
+    from transformers import Qwen3ForCausalLM  # seconds of imports that the driver, on its small head, does not need
+
     directory.mkdir(parents=True, exist_ok=True)
     config = seeded_config(model)
     with torch.device("meta"):
