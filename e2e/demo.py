@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import mean
 
 from cluster import Cluster
+from cluster.programs import obtain_built
 from cluster.stages import Stage, StageError, exit_plainly, finished, stage
 from curve import terminal_curve, write_png
 from environment import ROOT
@@ -35,7 +36,8 @@ def main() -> None:
         follow(cluster, this, "training", lambda job: stage_of(job) not in ("", "preparing", "warmup"))
     with stage("GRPO", estimate_s=270) as this:
         job = follow(cluster, this, "the end", lambda job: job["status"]["phase"] in TERMINAL)
-    with stage("read the run's metrics from the shared volume", estimate_s=5):
+    with stage("read the run's metrics, let the Ray cluster go", estimate_s=15):
+        job = await_job(cluster, NAMESPACE, NAME, lambda job: not holds(job, "Reconciling"), what="rest", timeout_s=180)
         rewards = [line["critic/rewards/mean"] for line in read_metrics(cluster, NAMESPACE, job)]
     report(cluster, job, rewards, shared)
 
@@ -108,7 +110,9 @@ def report(cluster: Cluster, job: Job, rewards: list[float], shared: Path | None
     print(f"picture     {picture.relative_to(ROOT)}")
     print(f"numbers     {(OUT / 'result.json').relative_to(ROOT)}")
     print(f"checkpoint  {checkpoint_of(job, shared)}")
-    print(f"next        export KUBECONFIG={cluster.kubeconfig}; kubectl -n {NAMESPACE} describe rltj {NAME}")
+    path = f" PATH={obtain_built()}:$PATH" if cluster.layout else ""
+    print(f"next        export KUBECONFIG={cluster.kubeconfig}{path}")
+    print(f"            kubectl -n {NAMESPACE} describe rltj {NAME}")
 
 
 def checkpoint_of(job: Job, shared: Path | None) -> str:

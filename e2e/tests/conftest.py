@@ -24,8 +24,13 @@ def cluster() -> Cluster:
 def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
     """A namespace of the test's own with the claim rlt-runs; it and all that is in it is deleted afterwards."""
     name = "t-" + re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-").removeprefix("test-")[:40].strip("-")
-    cluster.kubectl("delete", "namespace", name, "--ignore-not-found", "--wait")
+    delete_namespace(cluster, name)  # an interrupted run leaves it
     make_namespace(cluster, name)
     yield name
-    cluster.kubectl("delete", "namespace", name, "--wait", "--timeout=180s")
+    delete_namespace(cluster, name)
+
+
+def delete_namespace(cluster: Cluster, name: str) -> None:
+    """With its volume, which would stay bound to a claim that is gone."""
+    cluster.kubectl("delete", "namespace", name, "--ignore-not-found", "--wait", "--timeout=180s")
     cluster.kubectl("delete", "persistentvolume", f"{name}-{CLAIM}", "--ignore-not-found")

@@ -107,7 +107,7 @@ def test_gsm8k_sees_real_questions(cluster: Cluster, namespace: str) -> None:
 def test_suspended_job_resumes_from_its_checkpoint(cluster: Cluster, namespace: str) -> None:
     example = load_example("01-arithmetic-grpo.yaml")
     example["spec"]["rollout"] |= {"engine": "transformers"}
-    example["spec"]["training"] |= {"totalSteps": 2000}
+    example["spec"]["training"] |= {"totalSteps": 2000, "warmup": {"steps": 10}}
     example["spec"]["checkpoint"] = {"saveFreq": 2}
     name = apply_job(cluster, namespace, example)
 

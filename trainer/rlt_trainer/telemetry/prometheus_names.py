@@ -75,17 +75,6 @@ GAUGES: tuple[Gauge, ...] = (
     Gauge("perf/total_num_tokens", "rlt_trainer_step_tokens", "Prompt and response tokens of the step"),
     Gauge("perf/time_per_step", "rlt_trainer_step_duration_seconds", "Duration of the whole step"),
     Gauge("perf/mfu/actor", "rlt_trainer_model_flops_utilization", "Share of the devices' peak arithmetic, 0 to 1"),
-    Gauge(
-        "perf/max_memory_allocated_gb",
-        "rlt_trainer_device_memory_allocated_gigabytes",
-        "The most device memory held by tensors",
-    ),
-    Gauge(
-        "perf/max_memory_reserved_gb",
-        "rlt_trainer_device_memory_reserved_gigabytes",
-        "The most device memory held by the allocator",
-    ),
-    Gauge("perf/cpu_memory_used_gb", "rlt_trainer_host_memory_used_gigabytes", "Memory in use on the node"),
     # Where it stands
     Gauge("training/global_step", "rlt_trainer_step", "Steps completed"),
     Gauge("training/epoch", "rlt_trainer_epoch", "Passes over the prompts begun, from 0"),
