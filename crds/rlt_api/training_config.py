@@ -16,6 +16,10 @@ PROGRESS_PREFIX = "rlt-progress "
 """The driver's last line on standard output is this and its last ProgressReport as JSON: it outlives the server."""
 
 
+PRESET_REWARD = {"arithmetic": "exact", "gsm8k": "gsm8k"}
+"""Data preset -> the rule that responses are scored with when a job names none."""
+
+
 class TrainingConfig(ApiModel):
     """Everything the trainer needs to know, with all defaults filled in."""
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rlt_api.spec import Reward
-from rlt_trainer.rewards import RULES, Scorer, default_rewards
+from rlt_api.training_config import PRESET_REWARD
+from rlt_trainer.rewards import RULES, Scorer
 
 
 def test_rewards_are_weighted_and_added() -> None:
@@ -17,7 +18,7 @@ def test_rewards_are_weighted_and_added() -> None:
 
 @pytest.mark.parametrize(("preset", "right", "wrong"), [("arithmetic", "095", "096"), ("gsm8k", "#### 095", "095")])
 def test_each_preset_has_a_rule_of_its_own(preset: str, right: str, wrong: str) -> None:
-    scorer = Scorer(default_rewards(preset))
+    scorer = Scorer([Reward(name=PRESET_REWARD[preset])])
     assert (scorer(right, "095"), scorer(wrong, "095")) == (1.0, 0.0)
 
 

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from rlt_api.model import quantity_value
 from rlt_api.spec import Reward, RLTrainingJobSpec
-from rlt_api.training_config import CONFIG_FILE, TrainingConfig
+from rlt_api.training_config import CONFIG_FILE, PRESET_REWARD, TrainingConfig
 from rlt_operator import names
 from rlt_operator.children.ownership import metadata
 from rlt_operator.observation import Job, Manifest
-
-PRESET_REWARD = {"arithmetic": "exact", "gsm8k": "gsm8k"}
-"""Data preset -> the reward that scores its answers."""
 
 
 def config_map(job: Job, spec: RLTrainingJobSpec) -> Manifest:

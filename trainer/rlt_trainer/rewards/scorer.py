@@ -13,13 +13,6 @@ Rule = Callable[[str, str], float]
 
 RULES: dict[str, Rule] = {"exact": exact, "gsm8k": gsm8k}
 
-_PRESET_RULES = {"arithmetic": "exact", "gsm8k": "gsm8k"}
-
-
-def default_rewards(preset: str) -> list[Reward]:
-    """The rule that a data preset is scored with when a job names none."""
-    return [Reward(name=_PRESET_RULES[preset])]
-
 
 class Scorer:
     """Scores responses. Raises ValueError for a rule that does not exist."""
