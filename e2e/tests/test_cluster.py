@@ -129,11 +129,13 @@ def test_volume_is_one_folder_for_both_nodes(cluster: Cluster, namespace: str) -
 @pytest.mark.cluster
 def test_cluster_beside_the_other_leaves_nothing_behind(cluster: Cluster, tmp_path: Path) -> None:
     before = traces()
-    second = Cluster.up(nodes=1, state=tmp_path / "cluster", **BESIDE)
-    run_pod(second, "default", trainer_pod("one", ["sleep", "600"]))
-    assert second.nodes() == ["node-1"]
-    during = traces()
-    second.down()
+    try:
+        second = Cluster.up(nodes=1, state=tmp_path / "cluster", **BESIDE)
+        run_pod(second, "default", trainer_pod("one", ["sleep", "600"]))
+        assert second.nodes() == ["node-1"]
+        during = traces()
+    finally:
+        lifecycle.down(tmp_path / "cluster")
     assert_nothing_is_left(before)
     assert [name for name in before if during[name] == before[name]] == ["mounts", "sysctls"]
     assert not (tmp_path / "cluster").exists()
@@ -147,14 +149,23 @@ def test_interrupted_start_is_taken_down_whole(cluster: Cluster, tmp_path: Path)
     state = ["--state", str(tmp_path / "cluster")]
     command = [sys.executable, "-m", "cluster", "up", *state, "--nodes=1", "--first-port=19440", "--subnet=101"]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as starting:
-        assert starting.stdout
-        assert any("start 1 nodes" in line for line in starting.stdout)
-        starting.send_signal(signal.SIGINT)
-        starting.communicate()
-    assert starting.returncode == 130
-    subprocess.run([sys.executable, "-m", "cluster", "down", *state], env=environment, check=True)
+    try:
+        with subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, text=True, preexec_fn=heed_interrupts
+        ) as starting:
+            assert starting.stdout
+            assert any("start 1 nodes" in line for line in starting.stdout)
+            starting.send_signal(signal.SIGINT)
+            starting.communicate()
+        assert starting.returncode == 130
+    finally:
+        subprocess.run([sys.executable, "-m", "cluster", "down", *state], env=environment, check=True)
     assert_nothing_is_left(before)
+
+
+def heed_interrupts() -> None:
+    """As in a terminal: a shell starts background jobs deaf to SIGINT, and their children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="module")
