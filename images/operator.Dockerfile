@@ -4,7 +4,7 @@
 #
 # The base is any Debian-like image with python3 >= 3.11 and its venv module. images/README.md tells of buildah, of
 # builds without a registry and of proxies.
-ARG BASE=docker.io/library/python:3.11-slim-bookworm
+ARG BASE=python:3.11-slim-bookworm
 
 FROM ${BASE} AS build
 WORKDIR /src

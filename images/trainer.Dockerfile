@@ -6,8 +6,8 @@
 #   docker build -f images/trainer.Dockerfile --target cpu  -t rlt-trainer:cpu  .      no GPU, about 7 GB
 #
 # `make image-trainer-cpu` builds the last one without Docker and without a registry. images/README.md says more.
-ARG BASE=docker.io/library/python:3.11-slim-bookworm
-ARG ROCM_BASE=docker.io/vllm/vllm-openai-rocm:v0.32.0
+ARG BASE=python:3.11-slim-bookworm
+ARG ROCM_BASE=vllm/vllm-openai-rocm:v0.32.0
 
 # What cpu and cuda share. g++, python3-dev: for torch.compile and Triton. wget: KubeRay's probes.
 FROM ${BASE} AS debian
