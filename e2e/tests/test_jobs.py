@@ -126,7 +126,7 @@ def test_suspended_job_resumes_from_its_checkpoint(cluster: Cluster, namespace: 
         cluster, namespace, name, lambda job: saved(job) >= kept + 4, what="more steps", timeout_s=START_S
     )
     assert second["status"]["rayCluster"]["jobId"] != first["status"]["rayCluster"]["jobId"]
-    steps = [line["training/global_step"] for line in read_metrics(cluster, namespace, second)]
+    steps = [line["step"] for line in read_metrics(cluster, namespace, second)]
     assert steps.count(1) == 1, "it did not start anew"
     assert set(steps) == set(range(1, max(steps) + 1)), "no step is missing"
     repeated_from = [now for before, now in pairwise(steps) if now != before + 1]
