@@ -3,17 +3,20 @@ PYTHON := .venv/bin/python
 SYSTEM_PYTHON := /usr/bin/python3
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help demo test environment unit lint generate verify requirements cluster-up clean-cluster \
+.PHONY: help demo test machine environment unit lint generate verify requirements cluster-up clean-cluster \
 	image-operator image-trainer-cpu
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
 
-demo: environment ## set everything up and run examples/01-arithmetic-grpo.yaml to its end
+demo: machine environment ## set everything up and run examples/01-arithmetic-grpo.yaml to its end
 	@$(PYTHON) e2e/demo.py
 
-test: environment ## set up what is needed and pass all tests
+test: machine environment ## set up what is needed and pass all tests
 	@$(PYTHON) e2e/check.py
+
+machine: ## say what would keep the embedded cluster from coming up, before anything is started
+	@[ -n "$$KUBECONFIG" ] || PYTHONPATH=e2e $(SYSTEM_PYTHON) -m cluster check
 
 environment: ## make .venv with everything pinned in requirements/
 	@$(SYSTEM_PYTHON) e2e/environment.py

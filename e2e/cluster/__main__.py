@@ -1,11 +1,11 @@
-"""`python -m cluster up|down|status|kubeconfig|logs`: the embedded cluster by hand."""
+"""`python -m cluster check|up|down|status|kubeconfig|logs`: the embedded cluster by hand."""
 
 import argparse
 from pathlib import Path
 
 from cluster import lifecycle, processes
 from cluster.handle import Cluster
-from cluster.layout import FIRST_PORT, SUBNET, default_state
+from cluster.layout import FIRST_PORT, SUBNET, Layout, default_state
 from cluster.stages import StageError, exit_plainly
 
 LOG_LINES = 50
@@ -21,6 +21,8 @@ def main() -> None:
                     nodes=arguments.nodes, state=state, first_port=arguments.first_port, subnet=arguments.subnet
                 )
                 print(f"the cluster is up:  export KUBECONFIG={cluster.kubeconfig}")
+            case "check":
+                lifecycle.check(Layout(state, arguments.nodes, arguments.first_port, arguments.subnet))
             case "down":
                 lifecycle.down(state)
             case "status":
@@ -39,10 +41,12 @@ def _parser() -> argparse.ArgumentParser:
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--state", type=Path, default=default_state(), help="its folder (%(default)s)")
     commands = parser.add_subparsers(dest="command", required=True)
-    up = commands.add_parser("up", parents=[common], help="bring it up, or do nothing where it is up and well")
-    up.add_argument("--nodes", type=int, default=2, help="0 is a control plane alone (%(default)s)")
-    up.add_argument("--first-port", type=int, default=FIRST_PORT, help="of six in a row (%(default)s)")
-    up.add_argument("--subnet", type=int, default=SUBNET, help="addresses are 10.SUBNET.0.0/16 (%(default)s)")
+    shape = argparse.ArgumentParser(add_help=False)
+    shape.add_argument("--nodes", type=int, default=2, help="0 is a control plane alone (%(default)s)")
+    shape.add_argument("--first-port", type=int, default=FIRST_PORT, help="of six in a row (%(default)s)")
+    shape.add_argument("--subnet", type=int, default=SUBNET, help="addresses are 10.SUBNET.0.0/16 (%(default)s)")
+    commands.add_parser("check", parents=[common, shape], help="say what would keep it from coming up")
+    commands.add_parser("up", parents=[common, shape], help="bring it up, or do nothing where it is up and well")
     commands.add_parser("down", parents=[common], help="remove it without a trace, builds and images apart")
     commands.add_parser("status", parents=[common], help="its processes and nodes; fails where it is not well")
     commands.add_parser("kubeconfig", parents=[common], help="print the path of its kubeconfig")

@@ -49,6 +49,12 @@ def read_record(state: Path) -> Record | None:
         return None
 
 
+def check(layout: Layout) -> None:
+    """What would keep a new cluster from coming up; nothing where one is, or what is left of one. Raises ValueError."""
+    if os.geteuid() != 0 or not (read_record(layout.state) or processes.running(layout.state)):
+        machine.check(layout)
+
+
 def up(layout: Layout) -> None:
     """Reuse a healthy cluster, replace a half-dead one, or make one. Raises ValueError with advice."""
     with only_one(_lock(layout.state)):
