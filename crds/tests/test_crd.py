@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from pydantic import ValidationError
 
 from rlt_api.crd import PRINTER_COLUMNS, custom_resource_definition
 from rlt_api.model import quantity_value
+from rlt_api.rules import findings
 from rlt_api.spec import RLTrainingJobSpec
 
 ROOT = Path(__file__).parents[2]
@@ -75,6 +77,16 @@ def test_generated_files_are_up_to_date() -> None:
 def test_examples_are_valid_and_survive_a_round_trip(example: Path) -> None:
     spec = RLTrainingJobSpec.model_validate(yaml.safe_load(example.read_text())["spec"])
     assert RLTrainingJobSpec.model_validate(spec.to_json()) == spec
+
+
+def test_the_jobs_that_the_readme_shows_are_valid() -> None:
+    shown = [
+        yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    ]
+    assert shown
+    for job in shown:
+        spec = RLTrainingJobSpec.model_validate(job["spec"], by_alias=True, by_name=False)  # as the API server reads it
+        assert findings(job["metadata"]["name"], spec) == []
 
 
 def test_an_unknown_field_is_refused_with_its_path() -> None:
