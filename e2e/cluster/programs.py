@@ -77,7 +77,27 @@ def required_go(go_mod: str) -> tuple[int, ...]:
 def built_folder() -> Path:
     """Keyed by what is pinned, so that every clone of the same pins shares one build."""
     pins = hashlib.sha256((GO_FOLDER / "go.mod").read_bytes() + (GO_FOLDER / "go.sum").read_bytes())
+    pins.update(_linker_flags().encode())
     return cache_folder() / f"bin-{pins.hexdigest()[:12]}"
+
+
+def _linker_flags() -> str:
+    """Versions that the programs' own builds stamp in; without them Helm takes any cluster for Kubernetes 1.20."""
+    modules = versions((GO_FOLDER / "go.mod").read_text())
+    kubernetes = modules["k8s.io/kubernetes"]
+    major, minor, _ = kubernetes.removeprefix("v").split(".", 2)
+    stamps = {
+        "k8s.io/component-base/version.gitVersion": kubernetes,
+        "k8s.io/component-base/version.gitMajor": major,
+        "k8s.io/component-base/version.gitMinor": minor,
+        "k8s.io/component-base/version.gitTreeState": "clean",
+        "helm.sh/helm/v3/internal/version.version": modules["helm.sh/helm/v3"],
+        "helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor": major,
+        "helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor": minor,
+        "helm.sh/helm/v3/pkg/lint/rules.k8sVersionMajor": major,
+        "helm.sh/helm/v3/pkg/lint/rules.k8sVersionMinor": minor,
+    }
+    return "-s -w " + " ".join(f"-X {name}={value}" for name, value in stamps.items())
 
 
 def obtain_built() -> Path:
@@ -89,17 +109,7 @@ def obtain_built() -> Path:
     log.unlink(missing_ok=True)
     go = _obtain_go(log)
     draft = folder.with_name(f"{folder.name}.{os.getpid()}")
-    modules = versions((GO_FOLDER / "go.mod").read_text())
-    kubernetes = modules["k8s.io/kubernetes"]
-    major, minor, _ = kubernetes.removeprefix("v").split(".", 2)
-    stamps = {
-        "k8s.io/component-base/version.gitVersion": kubernetes,
-        "k8s.io/component-base/version.gitMajor": major,
-        "k8s.io/component-base/version.gitMinor": minor,
-        "k8s.io/component-base/version.gitTreeState": "clean",
-        "helm.sh/helm/v3/internal/version.version": modules["helm.sh/helm/v3"],
-    }
-    flags = "-s -w " + " ".join(f"-X {name}={value}" for name, value in stamps.items())
+    flags = _linker_flags()
     packages = _Packages()
     with stage("download the Go modules", estimate_s=120) as this:
         this.run([go, "list", "-deps", "tool"], log=log, cwd=GO_FOLDER, env=_GO_ENV, on_line=packages.listed(this))
