@@ -28,6 +28,7 @@ def helm() -> Callable[..., subprocess.CompletedProcess[str]]:
 @pytest.fixture(scope="session")
 def render(helm: Callable[..., subprocess.CompletedProcess[str]]) -> Render:
     """`render("image.tag=dev", ...)`: manifests of a release called rlt-operator. ValueError where Helm refuses."""
+
     def run(*values: str) -> list[Manifest]:
         release = ("template", "rlt-operator", str(CHART), "--namespace", "rlt-system")
         answer = helm(*release, *(word for value in values for word in ("--set", value)))
