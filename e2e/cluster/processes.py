@@ -40,14 +40,15 @@ def start(
     log.parent.mkdir(parents=True, exist_ok=True)
     marks = {"PATH": search_path, CLUSTER_MARK: str(state), PROCESS_MARK: name}
     with log.open("a") as out:
-        subprocess.run(
-            ["setsid", "--fork", *map(str, command)],
+        # Popen returns when the program itself runs, so that `running` sees it from now on.
+        subprocess.Popen(
+            list(map(str, command)),
             env={**marks, **(environment or {})},
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,
-            check=True,
             cwd="/",
+            start_new_session=True,
         )
 
 
