@@ -4,7 +4,7 @@ SYSTEM_PYTHON := /usr/bin/python3
 MAKEFLAGS += --no-print-directory
 
 .PHONY: help demo test machine environment unit lint generate verify requirements cluster-up clean-cluster \
-	image-operator image-trainer-cpu
+	image-operator image-trainer-cpu fuzz-api
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -23,6 +23,9 @@ environment: ## make .venv with everything pinned in requirements/
 
 unit: environment ## the unit tests alone
 	@$(PYTHON) -m pytest -q -m "not apiserver and not cluster and not slow"
+
+fuzz-api: machine environment ## 2,000 random jobs before the real API server and the offline validator: they must agree
+	@$(PYTHON) e2e/fuzz_api.py --count 2000
 
 lint: environment ## style, types and import contracts
 	@$(PYTHON) e2e/check.py lint

@@ -1,4 +1,4 @@
-"""Writes what is generated from the API's types: `python crds/generate.py`, or `--check` to fail on a difference."""
+"""Writes what is generated, from types and values: `python crds/generate.py`, or `--check` to fail on a difference."""
 
 from __future__ import annotations
 
@@ -8,11 +8,20 @@ from pathlib import Path
 
 import yaml
 
-from rlt_api.crd import custom_resource_definition
+from rlt_api.crd import custom_resource_definition, runtime_definition
+from rlt_api.editor_schema import editor_schema
+from rlt_api.mapping import verl_roll_mapping
+from rlt_api.model import ApiModel
+from rlt_api.not_supported_yet import not_supported_yet
 from rlt_api.reference import api_reference
+from rlt_api.runtime import RLRuntimeSpec
+from rlt_api.schema import make_schema
 from rlt_api.spec import RLTrainingJobSpec
 
 ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "charts"))
+from values_schema import values_schema  # noqa: E402  # a script beside the chart, in no package
+
 HEADER = "# Generated from crds/rlt_api by `make generate`. Do not edit.\n"
 
 
@@ -23,47 +32,52 @@ class _Dumper(yaml.SafeDumper):
 
 def generated_files() -> dict[Path, str]:
     """Every generated file with the text that it must have."""
-    definition = custom_resource_definition()
-    crd = HEADER + yaml.dump(definition, Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True)
-    return {
-        ROOT / "crds/rltrainingjobs.rlt.dev.yaml": crd,
-        ROOT / "charts/rlt-operator/crds/rltrainingjobs.rlt.dev.yaml": crd,
-        ROOT / "crds/schema/rltrainingjob.json": json.dumps(editor_schema(), indent=1) + "\n",
-        ROOT / "docs/reference/rltrainingjob.md": api_reference(definition),
+    values = (ROOT / "charts/rlt-operator/values.yaml").read_text()
+    files = {
+        ROOT / "charts/rlt-operator/values.schema.json": json.dumps(values_schema(values), indent=1) + "\n",
+        ROOT / "docs/reference/verl-roll-mapping.md": verl_roll_mapping(),
+        ROOT / "docs/reference/not-supported-yet.md": not_supported_yet(),
     }
+    for definition, spec in (
+        (custom_resource_definition(), RLTrainingJobSpec),
+        (runtime_definition(), RLRuntimeSpec),
+    ):
+        names = definition["spec"]["names"]
+        name = names["singular"]
+        schema = json.dumps(editor_schema(names["kind"], spec), indent=1) + "\n"
+        crd = HEADER + yaml.dump(definition, Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True)
+        files |= {
+            ROOT / f"crds/{definition['metadata']['name']}.yaml": crd,
+            ROOT / f"charts/rlt-operator/crds/{definition['metadata']['name']}.yaml": crd,
+            ROOT / f"crds/schema/{name}.json": schema,
+            ROOT / f"docs/reference/{name}.md": api_reference(definition),
+        }
+    return files
 
 
-def editor_schema() -> dict[str, object]:
-    """The JSON schema that editors check an RLTrainingJob against, unknown fields refused."""
-    spec = RLTrainingJobSpec.model_json_schema(by_alias=True)
-    definitions = spec.pop("$defs")
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "RLTrainingJob",
-        "type": "object",
-        "required": ["apiVersion", "kind", "metadata", "spec"],
-        "properties": {
-            "apiVersion": {"const": "rlt.dev/v1alpha1"},
-            "kind": {"const": "RLTrainingJob"},
-            "metadata": {"type": "object"},
-            "spec": spec,
-            "status": {"type": "object"},
-        },
-        "additionalProperties": False,
-        "$defs": definitions,
-    }
+def schema_files() -> dict[Path, str]:
+    """The schemas that rlt_api itself reads: written first, since the other files are made with them."""
+    folder = ROOT / "crds/rlt_api/generated"
+    models: tuple[type[ApiModel], ...] = (RLTrainingJobSpec, RLRuntimeSpec)
+    return {folder / f"{model.__name__}.json": json.dumps(make_schema(model)) + "\n" for model in models}
 
 
 def main() -> None:
     check = "--check" in sys.argv[1:]
-    stale = [path for path, text in generated_files().items() if not path.exists() or path.read_text() != text]
+    stale = [path for files in (schema_files, generated_files) for path in brought_up_to_date(files(), check=check)]
+    if check and stale:
+        sys.exit("Run `make generate` and commit what it writes.")
+
+
+def brought_up_to_date(files: dict[Path, str], *, check: bool) -> list[Path]:
+    """Write the files that differ, or with `check` only name them. Returns them."""
+    stale = [path for path, text in files.items() if not path.exists() or path.read_text() != text]
     for path in stale:
         if not check:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(generated_files()[path])
+            path.write_text(files[path])
         print(("out of date: " if check else "wrote ") + str(path.relative_to(ROOT)))
-    if check and stale:
-        sys.exit("Run `make generate` and commit what it writes.")
+    return stale
 
 
 if __name__ == "__main__":

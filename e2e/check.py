@@ -80,7 +80,16 @@ def cluster_tests(name: str) -> None:
         Cluster.connect().down()
 
 
-SCRIPTS = ("crds/generate.py", "requirements/compile.py", "e2e/check.py", "e2e/demo.py", "e2e/build_image.py")
+SCRIPTS = (
+    "charts/values_schema.py",
+    "crds/generate.py",
+    "e2e/build_image.py",
+    "e2e/check.py",
+    "e2e/check_verl_mapping.py",
+    "e2e/demo.py",
+    "e2e/fuzz_api.py",
+    "requirements/compile.py",
+)
 PACKAGES = ("rlt_api", "rlt_operator", "rlt_trainer", "cluster")
 
 STAGES: dict[str, Callable[[str], None]] = {

@@ -14,7 +14,7 @@ from cluster.stages import Stage, StageError, exit_plainly, finished, stage
 from curve import terminal_curve, write_png
 from environment import ROOT
 from installation import CLAIM, install_operator, make_namespace
-from jobs import TERMINAL, Job, await_job, condition, holds, read_metrics
+from jobs import TERMINAL, Job, await_job, condition, holds, mount_path, read_metrics
 
 NAMESPACE = "rlt-demo"
 NAME = "arithmetic-grpo"
@@ -120,7 +120,7 @@ def checkpoint_of(job: Job, shared: Path | None) -> str:
     exported: str = job["status"]["checkpoint"]["exportedPath"]
     if not shared:
         return f"{exported} in the volume of claim {CLAIM}"
-    return f"{shared}{exported.removeprefix(job['spec']['storage']['mountPath'])}"
+    return f"{shared}{exported.removeprefix(mount_path(job))}"
 
 
 if __name__ == "__main__":

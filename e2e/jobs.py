@@ -51,10 +51,20 @@ def holds(job: Job, kind: str) -> bool:
 
 def read_metrics(cluster: Cluster, namespace: str, job: Job) -> list[dict[str, Any]]:
     """The lines of the run's metrics.jsonl, read from the claim by a pod of the job's own image."""
-    mount = job["spec"]["storage"]["mountPath"]
     metrics = job["status"]["checkpoint"]["path"] + "/../metrics.jsonl"
-    text = run_on_claim(cluster, namespace, ["cat", metrics], job["spec"]["cluster"]["image"], mount)
+    text = run_on_claim(cluster, namespace, ["cat", metrics], image_of(job), mount_path(job))
     return [json.loads(line) for line in text.splitlines()]
+
+
+def mount_path(job: Job) -> str:
+    """Where the job's pods see its claim."""
+    return str(job["spec"].get("storage", {}).get("mountPath", "/mnt/rlt"))
+
+
+def image_of(job: Job) -> str:
+    """The image of the job's pods: its own, or its runtime's."""
+    own = job["spec"].get("cluster", {}).get("image")
+    return str(own or job["status"]["runtimeSnapshot"]["spec"]["images"]["cpu"])
 
 
 def run_on_claim(cluster: Cluster, namespace: str, command: list[str], image: str, mount: str) -> str:

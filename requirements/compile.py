@@ -25,6 +25,7 @@ SOURCES: dict[str, list[str]] = {
     "trainer-cuda.txt": ["trainer/pyproject.toml", "--extra", "cuda"],
     "operator.txt": ["operator/pyproject.toml", "--constraints", "trainer-cpu.txt"],
     "dev.txt": ["--group", "dev", "--constraints", "trainer-cpu.txt", "--constraints", "operator.txt"],
+    "verl-config.txt": ["--group", "verl-config", "--no-deps"],
 }
 """File -> what it pins. Constraint files are named before the files that need them."""
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from cluster import Cluster
 from cluster.programs import obtain_built
 
 CHART = Path(__file__).parents[1] / "rlt-operator"
+FIRST_PORT = 16540
+"""Of the control plane: apart from those of the other tests."""
 
 Manifest = dict[str, Any]
 Render = Callable[..., list[Manifest]]
@@ -37,3 +40,15 @@ def render(helm: Callable[..., subprocess.CompletedProcess[str]]) -> Render:
         return list(yaml.safe_load_all(answer.stdout))
 
     return run
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A real API server with the chart on it, by Helm. Nothing runs there."""
+    cluster = Cluster.up(nodes=0, state=tmp_path_factory.mktemp("installed"), first_port=FIRST_PORT)
+    try:
+        cluster.kubectl("apply", "--server-side", "-f", CHART / "crds")
+        cluster.helm("install", "rlt-operator", CHART, "--namespace", "rlt-system", "--create-namespace", "--skip-crds")
+        yield cluster
+    finally:
+        cluster.down()

@@ -27,15 +27,23 @@ Manifest = dict[str, Any]
 Render = Callable[..., list[Manifest]]
 
 USED = {
-    "rlt.dev/rltrainingjobs": {"get", "list", "watch"},
+    "rlt.dev/rltrainingjobs": {"get", "list", "watch", "delete"},
     "rlt.dev/rltrainingjobs/status": {"patch"},
     "rlt.dev/rltrainingjobs/finalizers": {"update"},
     "ray.io/rayclusters": {"get", "list", "watch", "create", "patch", "delete"},
     "/configmaps": {"get", "create", "patch"},
     "/pods": {"list", "watch"},
+    "/podtemplates": {"create"},
     "/events": {"list", "create"},
 }
-"""Group/resource -> verbs that the operator uses (kubernetes_api.py, handlers.py)."""
+"""Group/resource -> verbs that the operator uses in the namespaces that it serves (kubernetes_api.py, handlers.py)."""
+USED_EVERYWHERE = {
+    "rlt.dev/rlruntimes": {"get", "list", "watch"},
+    "admissionregistration.k8s.io/validatingwebhookconfigurations": {"get", "patch"},
+}
+"""The same of what belongs to no namespace."""
+USED_AT_HOME = {"/secrets": {"get", "patch", "create"}}
+"""The same in the release's namespace."""
 EVERYTHING = (
     "metrics.serviceMonitor.enabled=true",
     "metrics.podMonitor.enabled=true",
@@ -46,6 +54,8 @@ EVERYTHING = (
     "podAnnotations.example\\.com/note=yes",
     "nodeSelector.pool=system",
     "tolerations[0].operator=Exists",
+    "webhook.certificates=cert-manager",
+    "webhook.failurePolicy=Fail",
     "affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution=null",
 )
 
@@ -65,6 +75,12 @@ def of_kind(manifests: list[Manifest], *kinds: str) -> list[Manifest]:
 def only(manifests: list[Manifest], kind: str) -> Manifest:
     (found,) = of_kind(manifests, kind)
     return found
+
+
+def operator_of(manifests: list[Manifest]) -> Manifest:
+    """The operator's container."""
+    (container,) = only(manifests, "Deployment")["spec"]["template"]["spec"]["containers"]
+    return dict(container)
 
 
 def verbs(rules: list[Manifest]) -> dict[str, set[str]]:
@@ -94,6 +110,7 @@ def test_the_api_server_takes_all_manifests_with_restricted_pods(
     place = {"name": "as-a-pod", "namespace": "rlt-system"}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": template["metadata"] | place, "spec": template["spec"]}
     ours = [manifest for manifest in manifests if not manifest["kind"].endswith("Monitor")]
+    ours = [manifest for manifest in ours if "cert-manager" not in manifest["apiVersion"]]
     accounts = of_kind(ours, "ServiceAccount")
     accounts.append({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": place | {"name": "default"}})
     control_plane.apply(*accounts)  # a pod is refused while its account is not there
@@ -122,21 +139,23 @@ def test_no_container_can_write_its_root_or_lacks_limits(render: Render) -> None
 
 
 def test_the_cluster_role_holds_the_verbs_that_are_used_and_no_more(render: Render) -> None:
-    manifests = render()
-    assert verbs(only(manifests, "ClusterRole")["rules"]) == USED
+    manifests = render("userRoles.create=false")
+    assert verbs(only(manifests, "ClusterRole")["rules"]) == USED | USED_EVERYWHERE
     role = only(manifests, "ClusterRoleBinding")["roleRef"]
     assert (role["kind"], role["name"]) == ("ClusterRole", only(manifests, "ClusterRole")["metadata"]["name"])
-    assert not of_kind(manifests, "Role", "RoleBinding")
+    assert verbs(only(manifests, "Role")["rules"]) == USED_AT_HOME
 
 
 def test_watched_namespaces_get_a_role_each_and_the_operator_serves_no_other(render: Render) -> None:
-    manifests = render("watchNamespaces={team-a,team-b}")
+    manifests = render("watchNamespaces={team-a,team-b}", "userRoles.create=false")
     roles = {role["metadata"]["namespace"]: verbs(role["rules"]) for role in of_kind(manifests, "Role")}
-    assert roles == {"team-a": USED, "team-b": USED}
+    assert roles == {"team-a": USED, "team-b": USED, "rlt-system": USED_AT_HOME}
     assert {each["metadata"]["namespace"] for each in of_kind(manifests, "RoleBinding")} == set(roles)
-    assert not of_kind(manifests, "ClusterRole", "ClusterRoleBinding")
-    (container,) = only(manifests, "Deployment")["spec"]["template"]["spec"]["containers"]
-    assert container["args"][-2:] == ["--namespace=team-a", "--namespace=team-b"]
+    assert verbs(only(manifests, "ClusterRole")["rules"]) == USED_EVERYWHERE
+    assert {"--namespace=team-a", "--namespace=team-b"} <= set(operator_of(manifests)["args"])
+    (webhook,) = only(manifests, "ValidatingWebhookConfiguration")["webhooks"]
+    (selected,) = webhook["namespaceSelector"]["matchExpressions"]
+    assert selected["values"] == ["team-a", "team-b"]
 
 
 def test_bindings_and_pod_name_the_same_account_and_only_the_pod_mounts_its_token(render: Render) -> None:
@@ -164,6 +183,10 @@ def test_two_operators_never_run_at_once(render: Render) -> None:
         ("metrics.port=80", "port"),
         ("resources.limits.gpus=1", "gpus"),
         ("dashboard.enabled=maybe", "dashboard"),
+        ("webhook.failurePolicy=Open", "failurePolicy"),
+        ("webhook.certificates=none", "certificates"),
+        ("webhook.timeoutSeconds=60", "timeoutSeconds"),
+        ("userRoles.admin=true", "admin"),
     ],
 )
 def test_a_value_that_the_chart_does_not_know_is_refused_by_name(render: Render, value: str, named: str) -> None:
@@ -191,7 +214,7 @@ def test_the_dashboard_survives_helms_templates(render: Render) -> None:
 
 
 def test_the_monitors_select_what_the_operator_and_its_children_are_labelled_with(render: Render) -> None:
-    from rlt_operator.children.raycluster import HEAD_PORTS
+    from rlt_operator.children.pod_template import HEAD_PORTS
     from rlt_operator.names import JOB_LABEL
 
     manifests = render("metrics.podMonitor.enabled=true", "metrics.serviceMonitor.enabled=true")

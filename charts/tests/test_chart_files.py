@@ -78,7 +78,7 @@ def test_every_value_has_a_comment() -> None:
     lines = (CHART / "values.yaml").read_text().splitlines()
     told = {line.split(":")[0].strip() for before, line in pairwise(lines) if before.strip().startswith("#")}
     names = set(leaves(yaml.safe_load("\n".join(lines))))
-    sections = {"metrics", "enabled", "requests", "limits", "dashboard"}  # what they hold says it
+    sections = {"metrics", "enabled", "requests", "limits", "dashboard", "userRoles"}  # what they hold says it
     assert names - told <= sections | {"labels"}
 
 
@@ -86,6 +86,6 @@ def test_the_schema_knows_every_object_of_the_values_and_no_other() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text())
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     assert set(schema["properties"]) - {"global"} == set(values)
-    for name in ("image", "metrics", "dashboard"):
+    for name in ("image", "metrics", "dashboard", "webhook", "userRoles"):
         assert set(schema["properties"][name]["properties"]) == set(values[name])
         assert schema["properties"][name]["additionalProperties"] is False

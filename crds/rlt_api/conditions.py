@@ -6,10 +6,12 @@ from enum import StrEnum
 
 
 class ConditionType(StrEnum):
-    """Every job has all of them from the operator's first look on, in this order."""
+    """Every job has all of them from the operator's first look on, in this order; Admitted only if it names a queue."""
 
     ACCEPTED = "Accepted"
     """The spec makes sense."""
+    ADMITTED = "Admitted"
+    """The queue has given the job its place. Unknown while Kueue has not looked at its RayCluster."""
     CLUSTER_READY = "ClusterReady"
     """The Ray cluster's head and all its workers are ready."""
     RUNNING = "Running"
@@ -33,6 +35,16 @@ class Reason(StrEnum):
     """Accepted: the rules found nothing."""
     INVALID_SPEC = "InvalidSpec"
     """Accepted, Failed: fields contradict each other; the message names field, value and remedy."""
+
+    RUNTIME_NOT_FOUND = "RuntimeNotFound"
+    """Accepted: there is no RLRuntime of the name in spec.runtimeRef; the job waits for it."""
+
+    WAITING_FOR_QUEUE = "WaitingForQueue"
+    """Admitted, ClusterReady: the queue has no place for the job yet, or has taken it back."""
+    QUOTA_RESERVED = "QuotaReserved"
+    """Admitted: the queue has given the job its place."""
+    QUEUE_SILENT = "QueueSilent"
+    """Admitted: Kueue has not looked at the RayCluster, which starts without it."""
 
     KUBERAY_MISSING = "KubeRayMissing"
     """ClusterReady: this Kubernetes knows no RayCluster."""
@@ -86,6 +98,10 @@ class Reason(StrEnum):
     """Failed: the Ray head was replaced in mid-run, and the Ray job was lost with it."""
     STOPPED = "Stopped"
     """Failed: somebody stopped the Ray job by Ray's own means."""
+    DEADLINE_EXCEEDED = "DeadlineExceeded"
+    """Failed: the training ran longer than spec.activeDeadlineSeconds."""
+    PENDING_DEADLINE_EXCEEDED = "PendingDeadlineExceeded"
+    """Failed: the cluster was not ready within spec.pendingDeadlineSeconds; the message holds what it waited for."""
     NOT_FINISHED = "NotFinished"
     """Succeeded, Failed: the job has not ended."""
 

@@ -1,4 +1,4 @@
-"""The CustomResourceDefinition of RLTrainingJob, made from the pydantic types.
+"""The CustomResourceDefinitions of RLTrainingJob and RLRuntime, made from the pydantic types.
 
 Kubernetes wants structural schemas: no `$ref`, no `anyOf` over types, OpenAPI 3.0's boolean exclusive bounds.
 https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#specifying-a-structural-schema
@@ -6,10 +6,13 @@ https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resou
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from pydantic import BaseModel
 
+from rlt_api.model import NOT_YET_KEY
+from rlt_api.runtime import RLRuntimeSpec
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.status import RLTrainingJobStatus
 
@@ -17,6 +20,8 @@ GROUP = "rlt.dev"
 VERSION = "v1alpha1"
 KIND = "RLTrainingJob"
 PLURAL = "rltrainingjobs"
+RUNTIME_KIND = "RLRuntime"
+RUNTIME_PLURAL = "rlruntimes"
 
 Schema = dict[str, Any]
 
@@ -28,76 +33,123 @@ PRINTER_COLUMNS: list[Schema] = [
     {"name": "ETA", "type": "string", "jsonPath": ".status.progress.eta"},
     {"name": "GPUs", "type": "integer", "jsonPath": ".status.gpus"},
     {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+    {"name": "Model", "type": "string", "jsonPath": ".status.model", "priority": 1},
+    {"name": "Algorithm", "type": "string", "jsonPath": ".status.algorithm", "priority": 1},
     {"name": "KL", "type": "string", "jsonPath": ".status.progress.metrics.kl", "priority": 1},
     {"name": "Tok/s", "type": "string", "jsonPath": ".status.progress.tokensPerSecond", "priority": 1},
     {"name": "RayCluster", "type": "string", "jsonPath": ".status.rayCluster.name", "priority": 1},
     {"name": "Message", "type": "string", "jsonPath": ".status.message", "priority": 1},
 ]
 
+RUNTIME_COLUMNS: list[Schema] = [
+    {"name": "Ray", "type": "string", "jsonPath": ".spec.rayVersion"},
+    {"name": "Pools", "type": "string", "jsonPath": ".spec.nodePools[*].name"},
+    {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+]
+
+NOT_YET_MESSAGE = "not supported yet"
+"""What a refusal of a field begins with that has no reader yet."""
+
 MAX_NAME_LENGTH = 40
 """KubeRay appends up to 22 characters to the cluster's name in the names of pods and services, which end at 63."""
 
 
 def custom_resource_definition() -> Schema:
-    """The whole CRD as the API server takes it (apiextensions.k8s.io/v1)."""
-    job: Schema = {
-        "type": "object",
-        "description": "A reinforcement-learning post-training job of a language model.",
-        "required": ["spec"],
-        "properties": {
-            "apiVersion": {"type": "string", "description": "rlt.dev/v1alpha1"},
-            "kind": {"type": "string", "description": "RLTrainingJob"},
-            "metadata": {"type": "object"},
-            "spec": structural_schema(RLTrainingJobSpec),
-            "status": structural_schema(RLTrainingJobStatus),
-        },
-        "x-kubernetes-validations": [
+    """RLTrainingJob's CRD as the API server takes it (apiextensions.k8s.io/v1)."""
+    return _definition(
+        kind=KIND,
+        plural=PLURAL,
+        short_name="rltj",
+        scope="Namespaced",
+        categories=["all", "ray"],
+        columns=PRINTER_COLUMNS,
+        description="A reinforcement-learning post-training job of a language model.",
+        spec=RLTrainingJobSpec,
+        status=RLTrainingJobStatus,
+        rules=[
             {
                 "rule": f"self.metadata.name.size() <= {MAX_NAME_LENGTH}",
                 "message": f"metadata.name may have {MAX_NAME_LENGTH} characters at most: pods and services add to it",
             }
         ],
+    )
+
+
+def runtime_definition() -> Schema:
+    """RLRuntime's CRD."""
+    return _definition(
+        kind=RUNTIME_KIND,
+        plural=RUNTIME_PLURAL,
+        short_name="rltr",
+        scope="Cluster",
+        categories=["ray"],
+        columns=RUNTIME_COLUMNS,
+        description="What the platform team decides once for all RLTrainingJobs that name it.",
+        spec=RLRuntimeSpec,
+    )
+
+
+def _definition(
+    *,
+    kind: str,
+    plural: str,
+    short_name: str,
+    scope: str,
+    categories: list[str],
+    columns: list[Schema],
+    description: str,
+    spec: type[BaseModel],
+    status: type[BaseModel] | None = None,
+    rules: list[Schema] | None = None,
+) -> Schema:
+    properties: Schema = {
+        "apiVersion": {"type": "string", "description": f"{GROUP}/{VERSION}"},
+        "kind": {"type": "string", "description": kind},
+        "metadata": {"type": "object"},
+        "spec": structural_schema(spec),
     }
+    version: Schema = {"name": VERSION, "served": True, "storage": True}
+    if status:
+        properties["status"] = structural_schema(status)
+        version["subresources"] = {"status": {}}
+    schema: Schema = {"type": "object", "description": description, "required": ["spec"], "properties": properties}
+    if rules:
+        schema["x-kubernetes-validations"] = rules
+    version |= {"additionalPrinterColumns": columns, "schema": {"openAPIV3Schema": schema}}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{PLURAL}.{GROUP}"},
+        "metadata": {"name": f"{plural}.{GROUP}"},
         "spec": {
             "group": GROUP,
-            "scope": "Namespaced",
+            "scope": scope,
             "names": {
-                "kind": KIND,
-                "listKind": f"{KIND}List",
-                "plural": PLURAL,
-                "singular": KIND.lower(),
-                "shortNames": ["rltj"],
-                "categories": ["all", "ray"],
+                "kind": kind,
+                "listKind": f"{kind}List",
+                "plural": plural,
+                "singular": kind.lower(),
+                "shortNames": [short_name],
+                "categories": categories,
             },
-            "versions": [
-                {
-                    "name": VERSION,
-                    "served": True,
-                    "storage": True,
-                    "subresources": {"status": {}},
-                    "additionalPrinterColumns": PRINTER_COLUMNS,
-                    "schema": {"openAPIV3Schema": job},
-                }
-            ],
+            "versions": [version],
         },
     }
 
 
 def structural_schema(model: type[BaseModel]) -> Schema:
-    """A pydantic type as a structural schema, references resolved and defaults kept."""
+    """A pydantic type as a structural schema: references resolved, defaults in the descriptions.
+
+    The API server fills in no defaults: a stored job holds what its user said, so that a runtime's defaults can apply.
+    """
     schema = model.model_json_schema(by_alias=True)
     return _convert(schema, schema.get("$defs", {}))
 
 
 _KEPT = {
-    "description", "type", "enum", "default", "pattern", "minLength", "maxLength", "minItems", "maxItems", "minimum",
+    "description", "type", "enum", "pattern", "minLength", "maxLength", "minItems", "maxItems", "minimum",
     "maximum", "required", "x-kubernetes-validations", "x-kubernetes-list-type", "x-kubernetes-list-map-keys",
 }  # fmt: skip
-_DROPPED = {"title", "$defs", "additionalProperties"}
+_DROPPED = {"title", "$defs", "additionalProperties", "default", NOT_YET_KEY}
 
 
 def _convert(node: Schema, definitions: dict[str, Schema]) -> Schema:
@@ -106,8 +158,7 @@ def _convert(node: Schema, definitions: dict[str, Schema]) -> Schema:
         return _convert(target | {key: value for key, value in node.items() if key != "$ref"}, definitions)
     if "anyOf" in node:  # only ever `X | None`: an optional field is one that may be absent
         (choice,) = [option for option in node["anyOf"] if option.get("type") != "null"]
-        outer = {key: value for key, value in node.items() if key not in ("anyOf", "default")}
-        return _convert(choice | outer, definitions)
+        return _convert(choice | {key: value for key, value in node.items() if key != "anyOf"}, definitions)
     result: Schema = {}
     for key, value in node.items():
         match key:
@@ -120,6 +171,8 @@ def _convert(node: Schema, definitions: dict[str, Schema]) -> Schema:
             case "exclusiveMinimum" | "exclusiveMaximum":
                 result[key.removeprefix("exclusive").lower()] = value
                 result[key] = True
+            case "additionalProperties" if _is_any(value):
+                result["x-kubernetes-preserve-unknown-fields"] = True
             case "additionalProperties" if isinstance(value, dict):
                 result[key] = _convert(value, definitions)
             case "maxProperties":
@@ -130,16 +183,50 @@ def _convert(node: Schema, definitions: dict[str, Schema]) -> Schema:
                 assert key in _DROPPED, f"{key} has no counterpart in a structural schema"
     if result.get("type") == "integer":
         result["format"] = "int64"
-    if isinstance(result.get("default"), dict):
-        # The fields' own defaults fill it, but not before it is checked against `required` and the rules.
-        checked = {"required", "x-kubernetes-validations"} & set(result)
-        result["default"] = _without_nulls(result["default"]) if checked else {}
+    if "x-kubernetes-preserve-unknown-fields" in result:
+        result.pop("maxProperties", None)  # the API server counts only what it knows
+    if "description" in result:
+        result["description"] = _described(node)
+    if rule := _not_yet(node):
+        result["x-kubernetes-validations"] = [*result.get("x-kubernetes-validations", []), rule]
     return result
 
 
-def _without_nulls(value: Schema) -> Schema:
+def _is_any(value: object) -> bool:
+    """Whether additionalProperties allow any JSON value."""
+    return (
+        value is True
+        or value == {}
+        or (isinstance(value, dict) and set(value) <= {"$ref"} and "JsonValue" in str(value))
+    )
+
+
+def _described(node: Schema) -> str:
+    """The description with the default, which only a person reads there, and what is not supported yet."""
+    text = " ".join(str(node["description"]).split())
+    default, not_yet = node.get("default"), node.get(NOT_YET_KEY)
+    if default not in (None, [], {}) and not isinstance(default, dict | list) and "Default:" not in text:
+        text += f" Default: {json.dumps(default).strip(chr(34))}."
+    if not_yet is True:
+        text += " Not supported yet."
+    elif not_yet:
+        text += f" Not supported yet: {', '.join(not_yet)}."
+    return text
+
+
+def _not_yet(node: Schema) -> Schema | None:
+    """The rule that refuses what is not supported yet. It is only asked where the field is given."""
+    default = node.get("default")
+    match node.get(NOT_YET_KEY):
+        case None:
+            return None
+        case True if default == []:
+            rule = "self.size() == 0"
+        case True:
+            rule = "false" if default in (None, {}) else f"self == {json.dumps(default)}"
+        case values:
+            rule = f"!(self in {json.dumps(values)})"
     return {
-        key: _without_nulls(child) if isinstance(child, dict) else child
-        for key, child in value.items()
-        if child is not None
+        "rule": rule,
+        "message": NOT_YET_MESSAGE + (f", leave it out or {json.dumps(default)}" if default else ""),
     }

@@ -1,8 +1,13 @@
-"""The API reference page, made from the CRD: one table a block, so that it says what `kubectl explain` says."""
+"""The API reference pages, made from the CRDs: one table a block, so that it says what `kubectl explain` says."""
 
 from __future__ import annotations
 
 from typing import Any
+
+from rlt_api.crd import NOT_YET_MESSAGE
+
+JOB_BLOCKS = "spec.defaults"
+"""Where an RLRuntime repeats the blocks of a job."""
 
 
 def api_reference(definition: dict[str, Any]) -> str:
@@ -10,39 +15,34 @@ def api_reference(definition: dict[str, Any]) -> str:
     schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     lines = [
         "<!-- Generated from crds/rlt_api by `make generate`. Do not edit. -->",
-        "# RLTrainingJob (rlt.dev/v1alpha1)",
+        f"# {definition['spec']['names']['kind']} (rlt.dev/v1alpha1)",
         "",
         schema["description"],
     ]
     for block in ("spec", "status"):
-        lines += _block(block, schema["properties"][block])
+        if block in schema["properties"]:
+            lines += _block(block, schema["properties"][block])
     return "\n".join(lines) + "\n"
 
 
 def _block(path: str, schema: dict[str, Any]) -> list[str]:
-    lines = ["", f"## {path}", "", schema.get("description", ""), "", "| field | type | default | what it is |"]
-    lines.append("|---|---|---|---|")
+    lines = ["", f"## {path}", "", schema.get("description", "")]
+    if path == JOB_BLOCKS:
+        return [*lines, "", "The blocks are those of a job: see [RLTrainingJob](rltrainingjob.md)."]
+    lines += ["", "| field | type | what it is |", "|---|---|---|"]
     nested: list[str] = []
     for name, field in schema["properties"].items():
-        default = "required" if name in schema.get("required", []) else _default(field)
-        description = field.get("description", "").replace("\n", " ").replace("|", "\\|")
-        lines.append(f"| `{name}` | {_type(field)} | {default} | {description} |")
+        required = " Required." if name in schema.get("required", []) else ""
+        description = (field.get("description", "") + required).replace("|", "\\|")
+        lines.append(f"| `{name}` | {_type(field)} | {description} |")
         element = field.get("items", field)
         if "properties" in element:
             suffix = "[]" if field["type"] == "array" else ""
             nested += _block(f"{path}.{name}{suffix}", element)
     for rule in schema.get("x-kubernetes-validations", []):
-        lines += ["", f"Rule: {rule['message']}."]
+        if not rule["message"].startswith(NOT_YET_MESSAGE):  # the description says so
+            lines += ["", f"Rule: {rule['message']}."]
     return lines + nested
-
-
-def _default(field: dict[str, Any]) -> str:
-    value = field.get("default")
-    return (
-        ""
-        if value is None or value == {} or value == []
-        else f"`{value}`".replace("True", "true").replace("False", "false")
-    )
 
 
 def _type(field: dict[str, Any]) -> str:

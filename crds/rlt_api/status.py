@@ -5,7 +5,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Literal
 
-from rlt_api.model import ApiModel
+from pydantic import ConfigDict
+
+from rlt_api.model import ApiModel, JsonObject
 
 
 class Phase(StrEnum):
@@ -38,6 +40,8 @@ class Condition(ApiModel):
 
 class ProgressMetrics(ApiModel):
     """The latest step's numbers."""
+
+    model_config = ConfigDict(allow_inf_nan=True)  # of a training that diverges; as JSON it is null
 
     reward: float | None = None
     """Mean reward of the step's responses (critic/rewards/mean)."""
@@ -102,6 +106,17 @@ class RayClusterStatus(ApiModel):
     """The submission id of the Ray job."""
 
 
+class RuntimeSnapshot(ApiModel):
+    """The runtime as it was when the job was accepted. The job keeps it to its end."""
+
+    name: str
+    """Name of the RLRuntime."""
+    generation: int
+    """Its generation then."""
+    spec: JsonObject
+    """Its spec then."""
+
+
 class RLTrainingJobStatus(ApiModel):
     """What became of the job so far."""
 
@@ -119,9 +134,19 @@ class RLTrainingJobStatus(ApiModel):
     """What has been saved."""
     ray_cluster: RayClusterStatus | None = None
     """The Ray cluster while there is one."""
+    runtime_snapshot: RuntimeSnapshot | None = None
+    """The runtime as it was when the job was accepted. Later changes of it do not touch this job."""
+    model: str | None = None
+    """The model that is trained, for the MODEL column."""
+    algorithm: str | None = None
+    """The advantage estimator, or the command's program, for the ALGORITHM column."""
     gpus: int | None = None
     """Accelerators that the job asks for, over all workers."""
     start_time: str | None = None
     """When training first started (RFC 3339, UTC)."""
+    pending_since: str | None = None
+    """Since when the job has been waiting for its cluster, for spec.pendingDeadlineSeconds (RFC 3339, UTC)."""
+    active_seconds: int | None = None
+    """How long the training ran before its latest suspension, for spec.activeDeadlineSeconds."""
     completion_time: str | None = None
     """When the job succeeded or failed (RFC 3339, UTC)."""

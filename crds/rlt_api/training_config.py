@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from rlt_api.model import ApiModel
-from rlt_api.spec import Algorithm, Checkpoint, Data, Model, Reward, Rollout, Training
+from rlt_api.blocks.algorithm import Algorithm
+from rlt_api.blocks.checkpoint import Checkpoint
+from rlt_api.blocks.data import Data
+from rlt_api.blocks.model import Model
+from rlt_api.blocks.rewards import Reward
+from rlt_api.blocks.rollout import Rollout
+from rlt_api.blocks.training import Training
+from rlt_api.model import ApiModel, Positive
 from rlt_api.status import ProgressMetrics
 
 CONFIG_DIRECTORY = "/etc/rlt"
@@ -18,6 +24,13 @@ PROGRESS_PREFIX = "rlt-progress "
 
 PRESET_REWARD = {"arithmetic": "exact", "gsm8k": "gsm8k"}
 """Data preset -> the rule that responses are scored with when a job names none."""
+
+
+class ResolvedTraining(Training):
+    """spec.training with nothing left open."""
+
+    total_steps: Positive
+    ppo_mini_batch_size: Positive
 
 
 class TrainingConfig(ApiModel):
@@ -40,7 +53,7 @@ class TrainingConfig(ApiModel):
     rewards: list[Reward]
     """Never empty."""
     algorithm: Algorithm
-    training: Training
+    training: ResolvedTraining
     rollout: Rollout
     checkpoint: Checkpoint
 

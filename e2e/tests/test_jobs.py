@@ -17,11 +17,13 @@ from statistics import mean
 import pytest
 
 from cluster import Cluster
+from environment import ROOT
 from installation import CLAIM, RELEASE, SYSTEM_NAMESPACE
 from jobs import (
     apply_job,
     await_job,
     await_nothing,
+    command_job,
     holds,
     load_example,
     read_job,
@@ -102,6 +104,33 @@ def test_gsm8k_sees_real_questions(cluster: Cluster, namespace: str) -> None:
     prompts = [json.loads(line)["prompt"] for line in rollouts.splitlines()]
     assert prompts
     assert all(any(question in prompt for question in questions) for prompt in prompts)
+
+
+def test_short_job_keeps_the_runtime_it_started_with(cluster: Cluster, namespace: str) -> None:
+    runtime = load_example("runtimes/cpu.yaml")
+    cluster.apply(runtime)
+    job = load_example("03-with-a-runtime.yaml")
+    lines = (ROOT / "examples/03-with-a-runtime.yaml").read_text().splitlines()
+    assert len([line for line in lines if not line.startswith("#")]) <= 12
+    name = apply_job(cluster, namespace, job)
+    await_job(cluster, namespace, name, lambda job: holds(job, "ClusterReady"), what="ClusterReady", timeout_s=START_S)
+    cluster.kubectl("delete", "rlruntime", runtime["metadata"]["name"])
+    done = await_job(cluster, namespace, name, lambda job: holds(job, "Succeeded"), what="the end", timeout_s=START_S)
+    assert done["status"]["runtimeSnapshot"]["spec"] == runtime["spec"]
+    assert len(read_metrics(cluster, namespace, done)) == job["spec"]["training"]["totalSteps"]
+    await_nothing_but_config(cluster, namespace, name)
+
+
+def test_command_reports_the_steps_that_it_prints(cluster: Cluster, namespace: str) -> None:
+    program = (
+        "print('Total training steps: 4')\n"
+        "for step in range(1, 5): print(f'step:{step} - critic/rewards/mean:{step / 8} - actor/kl_loss:0.01')"
+    )
+    name = apply_job(cluster, namespace, command_job("prints", "python3", "-c", program))
+    done = await_job(cluster, namespace, name, lambda job: holds(job, "Succeeded"), what="the end", timeout_s=START_S)
+    progress = done["status"]["progress"]
+    assert (progress["step"], progress["totalSteps"], progress["display"]) == (4, 4, "100%")
+    assert (progress["metrics"]["reward"], progress["metrics"]["kl"]) == (0.5, 0.01)
 
 
 def test_suspended_job_resumes_from_its_checkpoint(cluster: Cluster, namespace: str) -> None:

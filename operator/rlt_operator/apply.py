@@ -8,6 +8,7 @@ from datetime import datetime
 
 from rlt_api.crd import GROUP, KIND, VERSION
 from rlt_operator import kubernetes_api, names, ray_api
+from rlt_operator.children.pod_template import Check
 from rlt_operator.conditions import Event, timestamp
 from rlt_operator.kubernetes_api import ApiError, KubernetesApi
 from rlt_operator.observation import Job, Manifest, Observed
@@ -27,6 +28,8 @@ async def apply(api: KubernetesApi, send: Send, observed: Observed, now: datetim
     refusal = await _act(api, send, observed.job, decided)
     if refusal is not None:
         decided = plan(replace(observed, refusal=refusal), now)
+    if decided.delete_job:
+        await api.delete(kubernetes_api.job(observed.job.namespace, observed.job.name), uid=observed.job.uid)
     if decided.status is not None:
         await _write_status(api, observed.job, decided)
         for event in decided.events:
@@ -37,6 +40,8 @@ async def apply(api: KubernetesApi, send: Send, observed: Observed, now: datetim
 
 async def _act(api: KubernetesApi, send: Send, job: Job, plan: Plan) -> str | None:
     try:
+        for check in plan.check:
+            await _ask(api, job, check)
         for manifest in plan.apply:
             await api.apply(kubernetes_api.path_of(manifest), manifest)
         if plan.submit:
@@ -54,6 +59,14 @@ async def _act(api: KubernetesApi, send: Send, job: Job, plan: Plan) -> str | No
         path = kubernetes_api.ray_cluster(job.namespace, names.ray_cluster(job.name))
         await api.delete(path, uid=plan.delete_cluster)
     return None
+
+
+async def _ask(api: KubernetesApi, job: Job, check: Check) -> None:
+    """Raises ApiError with the API server's words if it would refuse the pods."""
+    try:
+        await api.dry_run(kubernetes_api.pod_templates(job.namespace), check.manifest)
+    except ApiError as error:
+        raise ApiError(error.status, f"{check.field}: {error}") from error
 
 
 async def _write_status(api: KubernetesApi, job: Job, plan: Plan) -> None:

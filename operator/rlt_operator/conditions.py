@@ -33,10 +33,11 @@ DEFAULTS: Claims = {
     ConditionType.RECONCILING: Claim("True", Reason.PROGRESSING),
     ConditionType.STALLED: Claim("False", Reason.PROGRESSING),
 }
-"""What holds of a condition that a look does not speak of."""
+"""What holds of a condition that a look does not speak of. Of Admitted nothing: not every job is in a queue."""
 
 PROBLEMS = {
     Reason.INVALID_SPEC,
+    Reason.RUNTIME_NOT_FOUND,
     Reason.KUBERAY_MISSING,
     Reason.KUBERAY_SILENT,
     Reason.NAME_TAKEN,
@@ -52,11 +53,20 @@ PROBLEMS = {
     Reason.PROGRAM_FAILED,
     Reason.HEAD_LOST,
     Reason.STOPPED,
+    Reason.DEADLINE_EXCEEDED,
+    Reason.PENDING_DEADLINE_EXCEEDED,
 }
 """Reasons that are bad news: their events are warnings."""
 
 
-FINAL = {Reason.INVALID_SPEC, Reason.PROGRAM_FAILED, Reason.HEAD_LOST, Reason.STOPPED}
+FINAL = {
+    Reason.INVALID_SPEC,
+    Reason.PROGRAM_FAILED,
+    Reason.HEAD_LOST,
+    Reason.STOPPED,
+    Reason.DEADLINE_EXCEEDED,
+    Reason.PENDING_DEADLINE_EXCEEDED,
+}
 """Reasons of Failed, which other conditions repeat."""
 
 
@@ -81,10 +91,16 @@ def is_true(status: RLTrainingJobStatus, type: ConditionType) -> bool:
 
 
 def merge(status: RLTrainingJobStatus, claims: Claims, *, generation: int, now: datetime) -> list[Condition]:
-    """All conditions, in the order of ConditionType. lastTransitionTime moves only with the condition's status."""
+    """All conditions, in the order of ConditionType. lastTransitionTime moves only with the condition's status.
+
+    A job that is stalled is not reconciling: kstatus would take it for one on its way.
+    """
+    every = {**DEFAULTS, **claims}
+    if (stalled := every[ConditionType.STALLED]).status == "True":
+        every[ConditionType.RECONCILING] = Claim("False", stalled.reason, stalled.message)
     merged = []
-    for type in ConditionType:
-        claim = {**DEFAULTS, **claims}[type]
+    for type in (type for type in ConditionType if type in every):
+        claim = every[type]
         old = condition(status, type)
         unchanged = old is not None and old.status == claim.status
         merged.append(
@@ -106,7 +122,8 @@ def events(old: RLTrainingJobStatus, new: Sequence[Condition]) -> tuple[Event, .
     for new_condition in new:
         type = ConditionType(new_condition.type)
         old_condition = condition(old, type)
-        before = (old_condition.status, old_condition.reason) if old_condition else ("False", DEFAULTS[type].reason)
+        default = DEFAULTS[type].reason if type in DEFAULTS else ""
+        before = (old_condition.status, old_condition.reason) if old_condition else ("False", default)
         if (
             before == (new_condition.status, new_condition.reason)
             or type in (ConditionType.RECONCILING, ConditionType.STALLED)  # they repeat the others

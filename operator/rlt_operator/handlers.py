@@ -1,4 +1,4 @@
-"""Watching: every event on a job, its RayCluster or its pods says "look at this job again".
+"""Watching: every event on a job, its RayCluster or its pods says "look at this job again", and a runtime's at all.
 
 The only module that imports kopf. Only on.event handlers are used: kopf's others keep annotations on the objects or put
 finalizers there.
@@ -7,20 +7,20 @@ finalizers there.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any
 
 import kopf
 
-from rlt_api.crd import GROUP, PLURAL, VERSION
+from rlt_api.crd import GROUP, PLURAL, RUNTIME_PLURAL, VERSION
 from rlt_operator.names import JOB_LABEL
-from rlt_operator.work_queue import Key
+from rlt_operator.work_queue import WorkQueue
 
 
-async def watch(wake: Callable[[Key], None], *, namespaces: Collection[str], stop: asyncio.Event) -> None:
+async def watch(queue: WorkQueue, *, namespaces: Collection[str], stop: asyncio.Event) -> None:
     """Watch until `stop` is set: the given namespaces, or all if there are none."""
     await kopf.operator(
-        registry=registry(wake),
+        registry=registry(queue),
         settings=settings(),
         standalone=True,
         clusterwide=not namespaces,
@@ -29,7 +29,7 @@ async def watch(wake: Callable[[Key], None], *, namespaces: Collection[str], sto
     )
 
 
-def registry(wake: Callable[[Key], None]) -> kopf.OperatorRegistry:
+def registry(queue: WorkQueue) -> kopf.OperatorRegistry:
     """The handlers."""
     handlers = kopf.OperatorRegistry()
 
@@ -41,13 +41,17 @@ def registry(wake: Callable[[Key], None]) -> kopf.OperatorRegistry:
     async def job_changed(namespace: str | None, name: str | None, **_: Any) -> None:
         assert namespace
         assert name
-        wake((namespace, name))
+        queue.wake((namespace, name))
 
     @kopf.on.event("ray.io", "v1", "rayclusters", labels={JOB_LABEL: kopf.PRESENT}, registry=handlers)
     @kopf.on.event("", "v1", "pods", labels={JOB_LABEL: kopf.PRESENT}, registry=handlers)
     async def child_changed(namespace: str | None, labels: kopf.Labels, **_: Any) -> None:
         assert namespace
-        wake((namespace, labels[JOB_LABEL]))
+        queue.wake((namespace, labels[JOB_LABEL]))
+
+    @kopf.on.event(GROUP, VERSION, RUNTIME_PLURAL, registry=handlers)
+    async def runtime_changed(**_: Any) -> None:
+        queue.wake_all()  # runtimes change seldom, and which jobs wait for one is not remembered
 
     return handlers
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from urllib.parse import urlencode
 import aiohttp
 from kubernetes.aio import client, config
 
-from rlt_api.crd import GROUP, PLURAL, VERSION
+from rlt_api.crd import GROUP, PLURAL, RUNTIME_PLURAL, VERSION
 from rlt_operator.names import FIELD_OWNER
 from rlt_operator.observation import Manifest
 
@@ -22,6 +24,12 @@ RAY = "/apis/ray.io/v1"
 CORE = "/api/v1"
 
 TIMEOUT = aiohttp.ClientTimeout(total=30, connect=10)
+
+WATCH_S = 300
+"""The API server ends a watch by itself then."""
+STREAM_TIMEOUT = aiohttp.ClientTimeout(total=None, connect=10)
+"""For what comes bit by bit."""
+WATCH_TIMEOUT = aiohttp.ClientTimeout(total=WATCH_S + 30, connect=10)
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 
@@ -76,6 +84,11 @@ class KubernetesApi:
         """A new object, of a generated name for instance."""
         _json(*await self.send("POST", path, query={"fieldManager": FIELD_OWNER}, body=manifest))
 
+    async def dry_run(self, path: str, manifest: Manifest) -> None:
+        """What `create` would say, unknown fields included. Nothing is stored."""
+        query = {"fieldManager": FIELD_OWNER, "dryRun": "All", "fieldValidation": "Strict"}
+        _json(*await self.send("POST", path, query=query, body=manifest))
+
     async def delete(self, path: str, *, uid: str) -> None:
         """Delete the object if it is still the one with that uid; its dependents follow in the background."""
         body = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
@@ -94,19 +107,78 @@ class KubernetesApi:
         timeout: aiohttp.ClientTimeout = TIMEOUT,
     ) -> tuple[int, str]:
         """Status and text of the answer, whatever it is. Raises ApiError with status 0 if there is none."""
-        headers = {"Content-Type": content, "Accept": "application/json"}
         try:
-            request = await self.client.param_serialize(
-                method, path, header_params=headers, body=body, auth_settings=["BearerToken"]
-            )
-            verb, url, *rest = request
-            url += f"?{urlencode(query)}" if query else ""
-            response = await self.client.call_api(verb, url, *rest, _request_timeout=timeout)
+            response = await self._request(method, path, query=query, body=body, content=content, timeout=timeout)
             text = (await response.read()).decode(errors="replace")
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise ApiError(0, f"{type(error).__name__}: {error}") from error
         self.last_answer = time.monotonic()
         return response.status, text
+
+    async def watch(self, path: str, **query: str) -> AsyncIterator[tuple[str, Manifest]]:
+        """Changes from `resourceVersion` on: ADDED, MODIFIED or DELETED and the object. Ends after WATCH_S.
+
+        Raises ApiError, with status 410 where so old a resourceVersion is no longer known.
+        """
+        query |= {"watch": "true", "timeoutSeconds": str(WATCH_S)}
+        async for line in self.lines(path, query, timeout=WATCH_TIMEOUT):
+            event = json.loads(line)
+            if event["type"] == "ERROR":
+                raise ApiError(event["object"].get("code", 500), event["object"].get("message", ""))
+            yield event["type"], event["object"]
+
+    async def lines(
+        self, path: str, query: dict[str, str], *, timeout: aiohttp.ClientTimeout = STREAM_TIMEOUT
+    ) -> AsyncIterator[str]:
+        """An answer that comes bit by bit, such as a log that is followed. Raises ApiError."""
+        try:
+            response = (await self._request("GET", path, query=query, timeout=timeout)).response
+            async with response:
+                if response.status >= 400:
+                    raise ApiError(response.status, _message(await response.text(errors="replace")))
+                rest = b""
+                async for chunk in response.content.iter_any():
+                    *whole, rest = (rest + chunk).split(b"\n")
+                    for line in whole:
+                        yield line.decode(errors="replace")
+                if rest:
+                    yield rest.decode(errors="replace")
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise ApiError(0, f"{type(error).__name__}: {error}") from error
+
+    @asynccontextmanager
+    async def web_socket(self, path: str) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+        """A web socket to what the API server passes on to. Raises ApiError."""
+        headers: dict[str, str] = {}
+        _, url, headers, *_ = await self.client.param_serialize(
+            "GET", path, header_params=headers, auth_settings=["BearerToken"]
+        )
+        rest = self.client.rest_client
+        rest.pool_manager = rest.pool_manager or rest._create_pool_manager()
+        try:
+            async with rest.pool_manager.ws_connect(url, headers=headers, max_msg_size=0) as socket:
+                yield socket
+        except aiohttp.WSServerHandshakeError as error:
+            raise ApiError(error.status, error.message) from error
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise ApiError(0, f"{type(error).__name__}: {error}") from error
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: dict[str, str] | None = None,
+        body: Manifest | None = None,
+        content: str = "application/json",
+        timeout: aiohttp.ClientTimeout,
+    ) -> Any:
+        headers = {"Content-Type": content, "Accept": "application/json"}
+        verb, url, *rest = await self.client.param_serialize(
+            method, path, header_params=headers, body=body, auth_settings=["BearerToken"]
+        )
+        url += f"?{urlencode(query)}" if query else ""
+        return await self.client.call_api(verb, url, *rest, _request_timeout=timeout)
 
 
 def in_cluster() -> bool:
@@ -124,6 +196,29 @@ async def connect() -> KubernetesApi:
     return KubernetesApi(client.ApiClient(configuration))
 
 
+class NoConnectionError(Exception):
+    """There is no way to a cluster; the text says why."""
+
+
+async def connect_as_user(*, kubeconfig: str | None, context: str | None) -> tuple[KubernetesApi, str]:
+    """A connection as kubectl would make it, and the namespace that its context names.
+
+    By a kubeconfig (default KUBECONFIG, then ~/.kube/config), or by the pod's service account where there is none.
+    Raises NoConnectionError.
+    """
+    configuration = client.Configuration()
+    if in_cluster() and not kubeconfig and not context:
+        config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+        return KubernetesApi(client.ApiClient(configuration)), SERVICE_ACCOUNT.with_name("namespace").read_text()
+    try:
+        loader = await config.load_kube_config(  # type: ignore[no-untyped-call]
+            kubeconfig, context, client_configuration=configuration, persist_config=False
+        )
+    except (config.ConfigException, OSError) as error:
+        raise NoConnectionError(str(error)) from error
+    return KubernetesApi(client.ApiClient(configuration)), loader.current_context["context"].get("namespace", "default")
+
+
 def jobs(namespace: str | None) -> str:
     """Path of the jobs of a namespace, or of all."""
     return f"{JOBS}/namespaces/{namespace}/{PLURAL}" if namespace else f"{JOBS}/{PLURAL}"
@@ -132,6 +227,11 @@ def jobs(namespace: str | None) -> str:
 def job(namespace: str, name: str) -> str:
     """Path of a job."""
     return f"{jobs(namespace)}/{name}"
+
+
+def runtime(name: str) -> str:
+    """Path of an RLRuntime."""
+    return f"{JOBS}/{RUNTIME_PLURAL}/{name}"
 
 
 def ray_cluster(namespace: str, name: str) -> str:
@@ -144,9 +244,29 @@ def config_map(namespace: str, name: str) -> str:
     return f"{CORE}/namespaces/{namespace}/configmaps/{name}"
 
 
+def secret(namespace: str, name: str) -> str:
+    """Path of a Secret."""
+    return f"{CORE}/namespaces/{namespace}/secrets/{name}"
+
+
+def webhook_configuration(name: str) -> str:
+    """Path of a ValidatingWebhookConfiguration."""
+    return f"/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/{name}"
+
+
 def pods(namespace: str) -> str:
     """Path of the pods of a namespace."""
     return f"{CORE}/namespaces/{namespace}/pods"
+
+
+def pod_templates(namespace: str) -> str:
+    """Path of the PodTemplates of a namespace."""
+    return f"{CORE}/namespaces/{namespace}/podtemplates"
+
+
+def log(namespace: str, pod: str) -> str:
+    """Path of a pod's log."""
+    return f"{pods(namespace)}/{pod}/log"
 
 
 def events(namespace: str) -> str:

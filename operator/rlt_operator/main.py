@@ -8,7 +8,9 @@ import logging
 import signal
 import time
 from collections.abc import Collection
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
 import aiohttp
 
@@ -20,6 +22,10 @@ from rlt_operator.observation import Job
 from rlt_operator.observe import observe
 from rlt_operator.plan import Plan
 from rlt_operator.ray_api import Send
+from rlt_operator.webhook import certificates
+from rlt_operator.webhook import server as webhook_server
+from rlt_operator.webhook.certificates import Places
+from rlt_operator.webhook.server import Tls
 from rlt_operator.work_queue import Key, Outcome, WorkQueue
 
 AT_ONCE = 16
@@ -32,7 +38,16 @@ RESYNC_S = 30.0
 log = logging.getLogger("rlt_operator")
 
 
-async def run(*, namespaces: Collection[str], metrics_port: int) -> None:
+@dataclass(frozen=True)
+class Webhook:
+    """How the admission webhook is served."""
+
+    port: int
+    certificates: Places | Path
+    """Where the operator keeps its own certificate, or the folder with somebody else's."""
+
+
+async def run(*, namespaces: Collection[str], metrics_port: int, webhook: Webhook | None) -> None:
     """Serve jobs until SIGTERM or SIGINT. Raises ApiError if the jobs cannot be listed, without the CRD for one."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -51,15 +66,29 @@ async def run(*, namespaces: Collection[str], metrics_port: int) -> None:
         stack.push_async_callback(queue.close)
         for key in await _first_jobs(api, namespaces):
             queue.wake(key)
+        tls = await _serve_webhook(api, webhook, stack) if webhook else None
         server = await http_server.serve(
-            metrics_port, last_answer=lambda: api.last_answer, ready=lambda: not stop.is_set()
+            metrics_port,
+            last_answer=lambda: api.last_answer,
+            ready=lambda: not stop.is_set() and (tls is None or tls.has_certificate),
         )
         stack.push_async_callback(server.cleanup)
         log.info("serving", extra={"namespaces": ", ".join(namespaces) or "all", "inCluster": inside})
         resync = asyncio.create_task(_resync(api, namespaces, queue))
         stack.callback(resync.cancel)
-        await watch(queue.wake, namespaces=namespaces, stop=stop)
+        await watch(queue, namespaces=namespaces, stop=stop)
     log.info("stopped")
+
+
+async def _serve_webhook(api: KubernetesApi, webhook: Webhook, stack: contextlib.AsyncExitStack) -> Tls:
+    tls = Tls()
+    stack.push_async_callback((await webhook_server.serve(webhook.port, tls, api)).cleanup)
+    source = webhook.certificates
+    looks = (
+        certificates.follow(source, tls.show) if isinstance(source, Path) else certificates.keep(api, source, tls.show)
+    )
+    stack.callback(asyncio.create_task(looks).cancel)
+    return tls
 
 
 async def look_at(api: KubernetesApi, send: Send, key: Key) -> Outcome:

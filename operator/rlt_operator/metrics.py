@@ -19,6 +19,7 @@ LOOK_SECONDS = Histogram(
 ERRORS = Counter("rlt_operator_reconcile_errors", "Looks that failed and are repeated.", registry=REGISTRY)
 STATUS_WRITES = Counter("rlt_operator_status_writes", "Status writes.", registry=REGISTRY)
 EVENTS = Counter("rlt_operator_events", "Events told, by type.", ["type"], registry=REGISTRY)
+REVIEWS = Counter("rlt_operator_reviews", "Answers of the webhook.", ["operation", "outcome"], registry=REGISTRY)
 JOBS = Gauge("rlt_operator_jobs", "Jobs by phase.", ["phase"], registry=REGISTRY)
 
 _JOB = ["namespace", "name"]

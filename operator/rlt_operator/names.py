@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlt_api.spec import RLTrainingJobSpec, Storage
+from rlt_api.spec import RLTrainingJobSpec
 
 FIELD_OWNER = "rlt-operator"
 """Field manager of everything that the operator applies, and the source of its events."""
@@ -10,14 +10,14 @@ FIELD_OWNER = "rlt-operator"
 JOB_LABEL = "rlt.dev/job"
 """On every child and every pod: the name of the job."""
 
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+"""On a job and its RayCluster: the LocalQueue by which Kueue admits it (kueue pkg/controller/constants)."""
+
 HEAD_GROUP = "headgroup"
 """KubeRay's name for the head's group, in the pods' label ray.io/group."""
 
 DASHBOARD_PORT = 8265
 """Ray's dashboard with its job API, on the head."""
-
-DEFAULT_MOUNT_PATH: str = Storage.model_fields["mount_path"].default
-"""Where the run directory lies if the job names no storage."""
 
 
 def labels(job: str) -> dict[str, str]:
@@ -46,8 +46,14 @@ def submission_id(job: str, *, ray_cluster_uid: str) -> str:
 
 
 def mount_path(spec: RLTrainingJobSpec) -> str:
-    """Where all pods see the storage, or a folder of their own if there is none."""
-    return spec.storage.mount_path if spec.storage else DEFAULT_MOUNT_PATH
+    """Where all pods see the storage, or a folder of their own if there is no claim."""
+    return spec.storage.mount_path
+
+
+def hf_home(spec: RLTrainingJobSpec) -> str:
+    """Hugging Face's folder: in the model cache, else in the storage, unless the job says."""
+    cache = spec.storage.model_cache
+    return spec.storage.hf_home or f"{(cache.mount_path if cache else mount_path(spec)).rstrip('/')}/huggingface"
 
 
 def run_directory(job: str, *, uid: str, spec: RLTrainingJobSpec) -> str:

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from pydantic import ValidationError
-
-from rlt_api.rules import Finding
-from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.status import RLTrainingJobStatus
+from rlt_api.conditions import ConditionType
+from rlt_api.finding import Finding
+from rlt_api.spec import OPERATOR, RLTrainingJobSpec
+from rlt_api.status import RLTrainingJobStatus, RuntimeSnapshot
 from rlt_api.training_config import ProgressReport
+from rlt_api.validation import validate_job
 from rlt_operator import names
+from rlt_operator.conditions import condition
 
 Manifest = dict[str, Any]
 """A Kubernetes object as JSON."""
@@ -30,9 +31,17 @@ class Job:
     resource_version: str
     deleting: bool
     spec: RLTrainingJobSpec | None
-    """None if this operator cannot read it; then `unreadable` says why."""
+    """The job and its runtime as one spec. None if this operator cannot read it; then `findings` say why."""
     status: RLTrainingJobStatus
-    unreadable: tuple[Finding, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    """What is wrong with the spec."""
+    runtime: RuntimeSnapshot | None = None
+    """The runtime: as the status keeps it, or as it is now if the job has not been accepted yet. None if the job names
+    none, or none that there is."""
+    managed_by: str = OPERATOR
+    """The controller that runs the job."""
+    queue: str | None = None
+    """The LocalQueue that admits its RayCluster: the job's label, else spec.scheduling.queueName."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +67,10 @@ class RayCluster:
     seen_by_kuberay: bool
     """Whether KubeRay has written a status."""
     conditions: tuple[KubeRayCondition, ...] = ()
+    suspend: bool | None = None
+    """Its spec.suspend, which is Kueue's: true until there is a place in the queue. None if nobody has set it."""
+    resumed: datetime | None = None
+    """When it was last no longer suspended, if it has been."""
 
 
 @dataclass(frozen=True)
@@ -143,8 +156,8 @@ class Observed:
 
     job: Job
     kuberay_installed: bool = True
-    config: str | None = None
-    """The training config in the ConfigMap."""
+    config: Mapping[str, str] | None = None
+    """What the ConfigMap holds."""
     cluster: RayCluster | None = None
     pods: tuple[Pod, ...] = ()
     warnings: tuple[WarningEvent, ...] = ()
@@ -154,23 +167,16 @@ class Observed:
     """What the API server or Ray answered when the last plan was refused."""
 
 
-def parse_job(manifest: Manifest) -> Job:
-    """The job as the API server stores it. A spec that this version cannot read is reported, never raised."""
-    metadata = manifest["metadata"]
-    spec: RLTrainingJobSpec | None = None
-    unreadable: tuple[Finding, ...] = ()
-    try:
-        spec = RLTrainingJobSpec.model_validate(manifest.get("spec", {}))
-    except ValidationError as error:
-        unreadable = tuple(
-            Finding(
-                field=".".join(["spec", *map(str, problem["loc"])]),
-                value=str(problem["input"])[:100],
-                message=problem["msg"],
-                fix="change it, or let CRD and operator have the same version",
-            )
-            for problem in error.errors()
-        )
+def parse_status(manifest: Manifest) -> RLTrainingJobStatus:
+    """The job's status. One that a newer operator wrote may hold more than this one knows."""
+    return RLTrainingJobStatus.model_validate(manifest.get("status", {}), extra="ignore")
+
+
+def parse_job(manifest: Manifest, runtime: RuntimeSnapshot | None = None) -> Job:
+    """The job as the API server stores it, with its runtime. A spec that cannot be used is reported, never raised."""
+    metadata, status = manifest["metadata"], parse_status(manifest)
+    snapshot = status.runtime_snapshot or runtime
+    validated = validate_job(metadata["name"], manifest.get("spec", {}), snapshot.spec if snapshot else None)
     return Job(
         namespace=metadata["namespace"],
         name=metadata["name"],
@@ -178,17 +184,28 @@ def parse_job(manifest: Manifest) -> Job:
         generation=metadata["generation"],
         resource_version=metadata["resourceVersion"],
         deleting="deletionTimestamp" in metadata,
-        spec=spec,
-        # A status written by a newer operator may hold more than this one knows.
-        status=RLTrainingJobStatus.model_validate(manifest.get("status", {}), extra="ignore"),
-        unreadable=unreadable,
+        spec=validated.spec,
+        status=status,
+        findings=validated.findings,
+        runtime=snapshot,
+        managed_by=manifest.get("spec", {}).get("managedBy") or OPERATOR,
+        queue=metadata.get("labels", {}).get(names.QUEUE_LABEL)
+        or (validated.spec.scheduling.queue_name if validated.spec else None),
     )
+
+
+def parse_runtime(manifest: Manifest) -> RuntimeSnapshot:
+    """An RLRuntime as it is now."""
+    metadata = manifest["metadata"]
+    return RuntimeSnapshot(name=metadata["name"], generation=metadata["generation"], spec=manifest["spec"])
 
 
 def parse_ray_cluster(manifest: Manifest) -> RayCluster:
     """A RayCluster (ray.io/v1)."""
     status = manifest.get("status") or {}
     owner = _controller(manifest)
+    conditions = status.get("conditions", [])
+    resumed = next((c for c in conditions if c["type"] == "RayClusterSuspended" and c["status"] == "False"), None)
     return RayCluster(
         uid=manifest["metadata"]["uid"],
         owner_kind=owner.get("kind"),
@@ -198,9 +215,11 @@ def parse_ray_cluster(manifest: Manifest) -> RayCluster:
         seen_by_kuberay=bool(status),
         conditions=tuple(
             KubeRayCondition(condition["type"], condition.get("reason", ""), condition.get("message", ""))
-            for condition in status.get("conditions", [])
+            for condition in conditions
             if condition["status"] == "True"
         ),
+        suspend=manifest.get("spec", {}).get("suspend"),
+        resumed=datetime.fromisoformat(resumed["lastTransitionTime"]) if resumed else None,
     )
 
 
@@ -233,10 +252,9 @@ def parse_warning(manifest: Manifest) -> WarningEvent:
     )
 
 
-def parse_config(manifest: Manifest, key: str) -> str | None:
-    """The training config in the ConfigMap."""
-    text: str | None = manifest.get("data", {}).get(key)
-    return text
+def parse_config(manifest: Manifest) -> Mapping[str, str]:
+    """What the ConfigMap holds."""
+    return dict(manifest.get("data") or {})
 
 
 def cluster_pods(observed: Observed) -> tuple[Pod, ...]:
@@ -252,6 +270,19 @@ def submission_id(observed: Observed) -> str | None:
     if observed.cluster is None:
         return None
     return names.submission_id(observed.job.name, ray_cluster_uid=observed.cluster.uid)
+
+
+def submitted(observed: Observed) -> bool:
+    """Whether Ray was given the job on the head that there is now, as the status says.
+
+    A cluster that its queue took back and admitted again has another head, which knows of nothing.
+    """
+    before, cluster = observed.job.status.ray_cluster, observed.cluster
+    if cluster is None or cluster.suspend or before is None or before.job_id != submission_id(observed):
+        return False
+    running = condition(observed.job.status, ConditionType.RUNNING)
+    assert running
+    return cluster.resumed is None or cluster.resumed <= datetime.fromisoformat(running.last_transition_time)
 
 
 def _controller(manifest: Manifest) -> dict[str, str]:

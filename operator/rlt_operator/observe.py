@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
 
 from rlt_api.conditions import ConditionType
-from rlt_api.training_config import CONFIG_FILE
+from rlt_api.spec import OPERATOR
+from rlt_api.status import RuntimeSnapshot
 from rlt_operator import kubernetes_api, names, ray_api
 from rlt_operator.conditions import is_true
 from rlt_operator.kubernetes_api import KubernetesApi, UnknownResourceError
 from rlt_operator.observation import (
     Job,
+    Manifest,
     Observed,
     Pod,
     RayCluster,
@@ -21,8 +24,11 @@ from rlt_operator.observation import (
     parse_job,
     parse_pod,
     parse_ray_cluster,
+    parse_runtime,
+    parse_status,
     parse_warning,
     submission_id,
+    submitted,
 )
 from rlt_operator.ray_api import Send
 
@@ -35,8 +41,8 @@ async def observe(api: KubernetesApi, send: Send, *, namespace: str, name: str) 
     manifest = await api.get(kubernetes_api.job(namespace, name))
     if manifest is None:
         return None
-    job = parse_job(manifest)
-    if job.deleting:
+    job = parse_job(manifest, await _runtime(api, manifest))
+    if job.deleting or job.managed_by != OPERATOR:
         return Observed(job)
     (installed, cluster), pods = await asyncio.gather(_ray_cluster(api, job), _pods(api, job))
     observed = Observed(job, kuberay_installed=installed, cluster=cluster, pods=pods)
@@ -45,11 +51,22 @@ async def observe(api: KubernetesApi, send: Send, *, namespace: str, name: str) 
     warnings, config = await asyncio.gather(_warnings(api, observed), _config(api, job))
     observed = replace(observed, warnings=warnings, config=config)
     head_ready = any(pod.is_head and pod.ready for pod in cluster_pods(observed))
-    submitted = job.status.ray_cluster is not None and job.status.ray_cluster.job_id is not None
     id = submission_id(observed)
-    if id and (head_ready or submitted):
+    if id and (head_ready or submitted(observed)):
         return replace(observed, ray=await ray_api.observe(send, job, id))
     return observed
+
+
+async def _runtime(api: KubernetesApi, manifest: Manifest) -> RuntimeSnapshot | None:
+    """The runtime as it is now, for a job that names one and keeps no snapshot of it yet."""
+    reference = manifest.get("spec", {}).get("runtimeRef")
+    if reference is None or parse_status(manifest).runtime_snapshot:
+        return None
+    try:
+        runtime = await api.get(kubernetes_api.runtime(reference["name"]))
+    except UnknownResourceError:
+        return None
+    return parse_runtime(runtime) if runtime else None
 
 
 async def _ray_cluster(api: KubernetesApi, job: Job) -> tuple[bool, RayCluster | None]:
@@ -81,8 +98,8 @@ async def _warnings(api: KubernetesApi, observed: Observed) -> tuple[WarningEven
     return tuple(parse_warning(event) for events in found for event in events)
 
 
-async def _config(api: KubernetesApi, job: Job) -> str | None:
-    if is_true(job.status, ConditionType.RUNNING):  # the trainer has read it
+async def _config(api: KubernetesApi, job: Job) -> Mapping[str, str] | None:
+    if is_true(job.status, ConditionType.RUNNING):  # the Ray job has read it
         return None
     manifest = await api.get(kubernetes_api.config_map(job.namespace, names.config_map(job.name)))
-    return parse_config(manifest, CONFIG_FILE) if manifest else None
+    return parse_config(manifest) if manifest else None

@@ -6,15 +6,19 @@ the job's own status, so that the operator may die at any moment and go on from 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
+from rlt_api.conditions import ConditionType
+from rlt_api.spec import OPERATOR
 from rlt_api.status import RLTrainingJobStatus
-from rlt_api.training_config import CONFIG_FILE
 from rlt_operator.children.config_map import config_map
+from rlt_operator.children.pod_template import Check
 from rlt_operator.conditions import Event, events
+from rlt_operator.deadlines import due_in
 from rlt_operator.observation import Manifest, Observed
 from rlt_operator.policies import POLICIES
+from rlt_operator.queueing import admitted
 from rlt_operator.status import new_status
 from rlt_operator.verdict import Submission, Verdict
 
@@ -23,6 +27,8 @@ from rlt_operator.verdict import Submission, Verdict
 class Plan:
     """What `apply` does, in this order, and when to look again."""
 
+    check: tuple[Check, ...] = ()
+    """What the API server is asked about before anything is applied."""
     apply: tuple[Manifest, ...] = ()
     """Objects to apply."""
     stop: str | None = None
@@ -31,6 +37,8 @@ class Plan:
     """Uid of the RayCluster to delete."""
     submit: Submission | None = None
     """The Ray job to submit."""
+    delete_job: bool = False
+    """Whether to delete the job itself, in place of the status."""
     status: RLTrainingJobStatus | None = None
     """The new status; None if it has not changed."""
     events: tuple[Event, ...] = ()
@@ -40,20 +48,26 @@ class Plan:
 
 
 def plan(observed: Observed, now: datetime) -> Plan:
-    """What to do about the job. A job that is being deleted is left to Kubernetes' garbage collector."""
+    """What to do about the job. Jobs of other controllers are left to them, deleted ones to the garbage collector."""
     job = observed.job
-    if job.deleting:
+    if job.deleting or job.managed_by != OPERATOR:
         return Plan()
     verdict = decide(observed, now)
+    if verdict.delete_job:
+        return Plan(delete_job=True)
+    if claim := admitted(observed):
+        verdict = replace(verdict, claims={**verdict.claims, ConditionType.ADMITTED: claim})
     status = new_status(observed, verdict, now)
+    due = due_in(job.spec, status, now) if job.spec else None
     return Plan(
+        check=verdict.check,
         apply=verdict.apply or _lost_config(observed, verdict),
         stop=verdict.stop,
         delete_cluster=verdict.delete_cluster,
         submit=verdict.submit,
         status=None if status == job.status else status,
         events=events(job.status, status.conditions),
-        again_after=verdict.again_after,
+        again_after=min((after for after in (verdict.again_after, due) if after is not None), default=None),
     )
 
 
@@ -63,13 +77,13 @@ def decide(observed: Observed, now: datetime) -> Verdict:
 
 
 def _lost_config(observed: Observed, verdict: Verdict) -> tuple[Manifest, ...]:
-    """The ConfigMap, if somebody deleted or changed it before the trainer could read it."""
+    """The ConfigMap, if somebody deleted or changed it before the Ray job could read it."""
     job, cluster = observed.job, observed.cluster
     waiting = (
         cluster is not None and cluster.owner_uid == job.uid and not cluster.deleting and verdict.delete_cluster is None
     )
     started = observed.ray is not None and observed.ray.job is not None
-    if job.spec is None or job.spec.framework.type != "builtin" or not waiting or started:
+    if job.spec is None or not waiting or started:
         return ()
     manifest = config_map(job, job.spec)
-    return () if observed.config == manifest["data"][CONFIG_FILE] else (manifest,)
+    return () if observed.config == manifest["data"] else (manifest,)

@@ -7,23 +7,27 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 
-from rlt_api import rules
 from rlt_api.conditions import ConditionType, Reason
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.status import Phase
 from rlt_api.training_config import CONFIG_DIRECTORY, CONFIG_FILE
-from rlt_operator.children.config_map import config_map
+from rlt_operator.children.config_map import RUN_COMMAND, config_map
+from rlt_operator.children.pod_template import checks
 from rlt_operator.children.raycluster import ray_cluster
 from rlt_operator.conditions import Claim, condition, is_true
+from rlt_operator.deadlines import active_seconds, elapsed
 from rlt_operator.diagnosis import crashes, diagnose, shorten
-from rlt_operator.observation import Manifest, Observed, cluster_pods, submission_id
-from rlt_operator.progress import last_report, last_words
+from rlt_operator.observation import Job, Observed, cluster_pods, submission_id, submitted
+from rlt_operator.progress import duration, last_report, last_words
+from rlt_operator.queueing import waiting_for
 from rlt_operator.verdict import SETTLED, Submission, Verdict, cluster_claim, failed, release, remains, waiting
 
 RUNNING_INTERVAL_S = 2.0
 """Between looks at a job that runs: progress in the status is never older than 5 s."""
 IDLE_INTERVAL_S = 60.0
 """Between looks at a suspended job."""
+RUNTIME_INTERVAL_S = 5.0
+"""Between looks at a job whose runtime does not exist. (A new runtime also wakes it.)"""
 KUBERAY_PATIENCE_S = 15.0
 """A RayCluster that KubeRay has not looked at for so long is worth a word."""
 
@@ -32,8 +36,8 @@ C = ConditionType
 
 
 def finished(observed: Observed, now: datetime) -> Verdict | None:
-    """A terminal condition is final. What remains is to release the cluster."""
-    status = observed.job.status
+    """A terminal condition is final. What remains is to release the cluster, and to go when the time is up."""
+    status, spec = observed.job.status, observed.job.spec
     final = next((condition(status, type) for type in (C.SUCCEEDED, C.FAILED) if is_true(status, type)), None)
     if final is None:
         return None
@@ -45,7 +49,10 @@ def finished(observed: Observed, now: datetime) -> Verdict | None:
         claims[C.ACCEPTED] = Claim("False", accepted.reason, accepted.message)
     if final.type == C.FAILED:
         claims[C.STALLED] = Claim("True", final.reason, final.message)
-    return release(observed, Verdict(status.message or final.message, claims=claims, again_after=None))
+    verdict = release(observed, Verdict(status.message or final.message, claims=claims, again_after=None))
+    kept_s = spec.ttl_seconds_after_finished if spec and not remains(observed) else None
+    assert status.completion_time
+    return replace(verdict, delete_job=kept_s is not None and elapsed(status.completion_time, now) >= kept_s)
 
 
 def invalid(observed: Observed, now: datetime) -> Verdict | None:
@@ -54,7 +61,7 @@ def invalid(observed: Observed, now: datetime) -> Verdict | None:
     accepted = is_true(job.status, C.ACCEPTED)
     if job.spec is not None and accepted:
         return None
-    found = [*job.unreadable, *(rules.findings(job.name, job.spec) if job.spec else [])]
+    found = job.findings
     if not found:
         return None
     message = shorten("; ".join(map(str, found)))
@@ -73,6 +80,32 @@ def invalid(observed: Observed, now: datetime) -> Verdict | None:
     return Verdict(message, Phase.FAILED, claims, again_after=None)
 
 
+def waited_too_long(observed: Observed, now: datetime) -> Verdict | None:
+    """spec.pendingDeadlineSeconds: the cluster is not ready in time, whatever it waits for."""
+    job, ray = observed.job, observed.ray
+    assert job.spec
+    since, limit = job.status.pending_since, job.spec.pending_deadline_seconds
+    if since is None or limit is None or job.spec.suspend or elapsed(since, now) < limit:
+        return None
+    if (ray and ray.job) or submitted(observed) or cluster_claim(observed).status == "True":
+        return None
+    message = f"The cluster was not ready within spec.pendingDeadlineSeconds, {limit} s: {job.status.message}"
+    kept = {type: Claim(c.status, c.reason, c.message) for type in (C.ACCEPTED,) if (c := condition(job.status, type))}
+    return failed(Reason.PENDING_DEADLINE_EXCEEDED, shorten(message), kept, None)
+
+
+def runtime_missing(observed: Observed, now: datetime) -> Verdict | None:
+    """Without its runtime a job is only a part of itself."""
+    job = observed.job
+    assert job.spec
+    if job.spec.runtime_ref is None or job.runtime is not None:
+        return None
+    message = f"There is no RLRuntime {job.spec.runtime_ref.name}: create it, and the job goes on."
+    verdict = waiting(Reason.RUNTIME_NOT_FOUND, message, stalled=True)
+    missing = {C.ACCEPTED: Claim("False", Reason.RUNTIME_NOT_FOUND, message), C.STALLED: verdict.claims[C.STALLED]}
+    return replace(verdict, claims=missing, again_after=RUNTIME_INTERVAL_S)
+
+
 def ended(observed: Observed, now: datetime) -> Verdict | None:
     """The Ray job came to an end. This is written down first; the next look, then `finished`, releases the cluster."""
     ray, spec = observed.ray, observed.job.spec
@@ -81,13 +114,16 @@ def ended(observed: Observed, now: datetime) -> Verdict | None:
         return None
     if ray.job.status == "STOPPED" and spec.suspend:
         return None
+    if ray.job.status != "SUCCEEDED" and observed.cluster and observed.cluster.suspend:
+        return None  # its queue has taken the cluster back, and the program ended with it
     report = (last_report(ray.log) if ray.log else None) or ray.progress
     cluster = {C.CLUSTER_READY: cluster_claim(observed), C.RECONCILING: Claim("True", Reason.RELEASING)}
     if ray.job.status == "SUCCEEDED":
         message = "The command ended with exit code 0."
         if report:
             where = f"; the model is in {report.exported_path}" if report.exported_path else ""
-            message = f"{report.step} of {report.total_steps} steps are done{where}."
+            steps = f"{report.step} of {report.total_steps}" if report.total_steps else str(report.step)
+            message = f"{steps} steps are done{where}."
         success = Claim("True", Reason.COMPLETED, message)
         claims = {**cluster, C.SUCCEEDED: success, C.RUNNING: Claim("False", Reason.COMPLETED, "The job has ended.")}
         return Verdict(message, Phase.SUCCEEDED, claims, report=report, again_after=0)
@@ -101,12 +137,10 @@ def ended(observed: Observed, now: datetime) -> Verdict | None:
 
 def head_lost(observed: Observed, now: datetime) -> Verdict | None:
     """Ray has forgotten a job that it had: its head was replaced."""
-    ray, before = observed.ray, observed.job.status.ray_cluster
-    if ray is None or ray.unreachable or ray.job or before is None or before.job_id is None:
+    ray = observed.ray
+    if ray is None or ray.unreachable or ray.job or not submitted(observed):
         return None
-    if before.job_id != submission_id(observed):
-        return None
-    message = f"The Ray head was replaced in mid-run, and the Ray job {before.job_id} was lost with it."
+    message = f"The Ray head was replaced in mid-run, and the Ray job {submission_id(observed)} was lost with it."
     if crash := crashes(observed):
         message += f" {crash}"
     return failed(Reason.HEAD_LOST, message, {C.CLUSTER_READY: cluster_claim(observed)}, None)
@@ -135,6 +169,19 @@ def suspended(observed: Observed, now: datetime) -> Verdict | None:
         stop=submission_id(observed) if alive else None,
         report=ray.progress if ray else None,
     )
+
+
+def ran_too_long(observed: Observed, now: datetime) -> Verdict | None:
+    """spec.activeDeadlineSeconds: all stretches of running together."""
+    spec, status = observed.job.spec, observed.job.status
+    assert spec
+    limit, ran = spec.active_deadline_seconds, active_seconds(status, now)
+    if limit is None or ran < limit:
+        return None
+    message = f"The training has run for {duration(ran)}: spec.activeDeadlineSeconds is {limit}."
+    cluster = {C.CLUSTER_READY: cluster_claim(observed)} if observed.cluster else {}
+    report = observed.ray.progress if observed.ray else None
+    return failed(Reason.DEADLINE_EXCEEDED, message, cluster, report)
 
 
 def name_taken(observed: Observed, now: datetime) -> Verdict | None:
@@ -172,22 +219,28 @@ def create(observed: Observed, now: datetime) -> Verdict | None:
     assert spec
     if observed.cluster:
         return None
-    children: tuple[Manifest, ...] = (ray_cluster(job, spec),)
-    if spec.framework.type == "builtin":
-        children = (config_map(job, spec), *children)
     if observed.refusal:
-        return replace(waiting(Reason.CLUSTER_REFUSED, shorten(observed.refusal), stalled=True), apply=children)
-    return replace(waiting(Reason.CREATING, "The Ray cluster is being created."), apply=children)
+        verdict = waiting(Reason.CLUSTER_REFUSED, shorten(observed.refusal), stalled=True)
+    else:
+        verdict = waiting(Reason.CREATING, "The Ray cluster is being created.")
+    return replace(verdict, check=checks(job, spec), apply=(config_map(job, spec), ray_cluster(job, spec)))
+
+
+def queued(observed: Observed, now: datetime) -> Verdict | None:
+    """Kueue has suspended the RayCluster, for the first time or again. A training starts anew once it is admitted."""
+    if observed.cluster is None or not observed.cluster.suspend:
+        return None
+    return waiting(Reason.WAITING_FOR_QUEUE, waiting_for(observed))
 
 
 def running(observed: Observed, now: datetime) -> Verdict | None:
     """Ray has the job, or had it and does not answer just now."""
-    ray, before = observed.ray, observed.job.status.ray_cluster
+    ray = observed.ray
     if ray is None:
         return None
     cluster = {C.CLUSTER_READY: cluster_claim(observed)}
     if ray.job is None:
-        if before is None or before.job_id is None or before.job_id != submission_id(observed):
+        if not submitted(observed):
             return None
         message = f"Ray's job API does not answer: {ray.unreachable}"
         if diagnosis := diagnose(observed):
@@ -224,7 +277,7 @@ def submit(observed: Observed, now: datetime) -> Verdict | None:
         message,
         Phase.PROVISIONING,
         {C.CLUSTER_READY: claim, C.RUNNING: Claim("False", reason, message)},
-        submit=Submission(id, entrypoint(job.spec), {"rlt.dev/job": job.name, "rlt.dev/uid": job.uid}),
+        submit=Submission(id, entrypoint(job, job.spec), {"rlt.dev/job": job.name, "rlt.dev/uid": job.uid}),
         again_after=0.5,
     )
 
@@ -250,12 +303,16 @@ def provisioning(observed: Observed, now: datetime) -> Verdict | None:
 POLICIES: list[Policy] = [
     finished,
     invalid,
+    waited_too_long,
+    runtime_missing,
     ended,
     suspended,
+    ran_too_long,
     name_taken,
     earlier_cluster,
     kuberay_missing,
     create,
+    queued,
     head_lost,
     running,
     submit,
@@ -263,8 +320,15 @@ POLICIES: list[Policy] = [
 ]
 
 
-def entrypoint(spec: RLTrainingJobSpec) -> str:
+def entrypoint(job: Job, spec: RLTrainingJobSpec) -> str:
     """The line that Ray's shell runs on the head: one program with its arguments."""
-    if spec.framework.type == "command":
-        return shlex.join(["exec", *(spec.framework.command or [])])
-    return f"exec rlt-trainer run --config {CONFIG_DIRECTORY}/{CONFIG_FILE}"
+    if spec.framework.type == "builtin":
+        return f"exec rlt-trainer run --config {CONFIG_DIRECTORY}/{CONFIG_FILE}"
+    framework = spec.framework
+    options = ["--job", job.name, "--namespace", job.namespace]
+    if framework.total_steps is not None:
+        options += ["--total-steps", str(framework.total_steps)]
+    if framework.working_directory is not None:
+        options += ["--working-directory", framework.working_directory]
+    program = f"{CONFIG_DIRECTORY}/{RUN_COMMAND}"
+    return shlex.join(["exec", "python3", program, *options, "--", *(framework.command or [])])

@@ -50,16 +50,31 @@ def through_api_server(api: KubernetesApi) -> Send:
     """By way of the API server, from anywhere. The operator's role in the cluster does not allow it."""
 
     async def send(job: Job, method: str, port: int, path: str, body: dict[str, Any] | None) -> tuple[int, str]:
-        proxy = kubernetes_api.service_proxy(job.namespace, names.head_service(job.name), port)
-        try:
-            status, text = await api.send(method, proxy + path, body=body, timeout=TIMEOUT)
-        except ApiError as error:
-            raise UnreachableError(str(error)) from error
-        if status >= 400 and '"kind":"Status"' in text:  # the API server's own answer
-            raise UnreachableError(str(json.loads(text).get("message", text)))
-        return status, text
+        return await ask(api, job.namespace, job.name, method, port, path, body)
 
     return send
+
+
+async def ask(
+    api: KubernetesApi,
+    namespace: str,
+    job: str,
+    method: str,
+    port: int,
+    path: str,
+    body: dict[str, Any] | None = None,
+    *,
+    timeout: aiohttp.ClientTimeout = TIMEOUT,
+) -> tuple[int, str]:
+    """Status and text of what a job's head answers, by way of the API server. Raises UnreachableError."""
+    proxy = kubernetes_api.service_proxy(namespace, names.head_service(job), port)
+    try:
+        status, text = await api.send(method, proxy + path, body=body, timeout=timeout)
+    except ApiError as error:
+        raise UnreachableError(str(error)) from error
+    if status >= 400 and '"kind":"Status"' in text:  # the API server's own answer
+        raise UnreachableError(str(json.loads(text).get("message", text)))
+    return status, text
 
 
 async def observe(send: Send, job: Job, submission_id: str) -> Ray:
@@ -97,12 +112,9 @@ async def stop(send: Send, job: Job, submission_id: str) -> None:
 
 
 async def _progress(send: Send, job: Job) -> ProgressReport | None:
-    assert job.spec
-    if job.spec.framework.type != "builtin":
-        return None
     try:
         status, text = await send(job, "GET", METRICS_PORT, "/progress", None)
-    except UnreachableError:  # the trainer is not so far yet
+    except UnreachableError:  # the program is not so far yet
         return None
     return parse_report(text) if status == 200 else None
 

@@ -8,8 +8,9 @@ from rlt_api.conditions import ConditionType
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.status import Phase, RayClusterStatus, RLTrainingJobStatus
 from rlt_operator import names
-from rlt_operator.conditions import merge, timestamp
-from rlt_operator.observation import Observed, cluster_pods, submission_id
+from rlt_operator.conditions import condition, is_true, merge, timestamp
+from rlt_operator.deadlines import active_seconds
+from rlt_operator.observation import Job, Observed, cluster_pods, submission_id, submitted
 from rlt_operator.progress import checkpoint, progress
 from rlt_operator.verdict import Verdict
 
@@ -31,17 +32,47 @@ def new_status(observed: Observed, verdict: Verdict, now: datetime) -> RLTrainin
             "message": verdict.message,
             "conditions": merge(old, verdict.claims, generation=job.generation, now=now),
             "ray_cluster": _ray_cluster(observed),
-            "gpus": gpus(job.spec) if job.spec else old.gpus,
+            **(_columns(job.spec) if job.spec else {}),
             "start_time": old.start_time or (timestamp(_moment(started)) if started else None),
             "completion_time": old.completion_time or (timestamp(_moment(ended) if ended else now) if final else None),
         }
     )
-    return _with_report(status, observed, verdict)
+    times = {"pending_since": _pending_since(job, status, now), "active_seconds": _active_seconds(old, status, now)}
+    accepted = is_true(status, ConditionType.ACCEPTED)
+    runtime = old.runtime_snapshot or (job.runtime if accepted else None)
+    return _with_report(status.model_copy(update={**times, "runtime_snapshot": runtime}), observed, verdict)
 
 
 def gpus(spec: RLTrainingJobSpec) -> int:
     """Accelerators over all workers."""
     return sum(group.replicas * group.accelerator.count for group in spec.cluster.workers if group.accelerator)
+
+
+def _columns(spec: RLTrainingJobSpec) -> dict[str, int | str | None]:
+    """What `kubectl get` shows of the spec and its runtime."""
+    if spec.framework.command:
+        return {"gpus": gpus(spec), "model": None, "algorithm": spec.framework.command[0]}
+    model = (spec.model.path or "fromSeed") if spec.model else None
+    return {"gpus": gpus(spec), "model": model, "algorithm": spec.algorithm.adv_estimator}
+
+
+def _pending_since(job: Job, status: RLTrainingJobStatus, now: datetime) -> str | None:
+    """Since when the job waits for its cluster; None while it does not."""
+    running = condition(status, ConditionType.RUNNING)
+    past = (*_FINAL, ConditionType.CLUSTER_READY)
+    if any(is_true(status, type) for type in past) or (running and running.status != "False"):
+        return None
+    if job.spec is None or job.spec.suspend:
+        return None
+    return job.status.pending_since or timestamp(now)
+
+
+def _active_seconds(old: RLTrainingJobStatus, new: RLTrainingJobStatus, now: datetime) -> int | None:
+    """A stretch of running is added when it ends."""
+    before, after = condition(old, ConditionType.RUNNING), condition(new, ConditionType.RUNNING)
+    if before is None or before.status == "False" or (after and after.status == before.status):
+        return old.active_seconds
+    return round(active_seconds(old, now))
 
 
 _FINAL = (ConditionType.SUCCEEDED, ConditionType.FAILED)
@@ -52,8 +83,7 @@ def _ray_cluster(observed: Observed) -> RayClusterStatus | None:
     if cluster is None or cluster.owner_uid != job.uid or spec is None:
         return None
     id = submission_id(observed)
-    before = job.status.ray_cluster
-    known = (observed.ray is not None and observed.ray.job is not None) or (before is not None and before.job_id == id)
+    known = (observed.ray is not None and observed.ray.job is not None) or submitted(observed)
     return RayClusterStatus(
         name=names.ray_cluster(job.name),
         ready_workers=sum(pod.ready and not pod.is_head for pod in cluster_pods(observed)),

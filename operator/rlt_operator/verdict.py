@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from rlt_api.conditions import ConditionType, Reason
 from rlt_api.status import Phase
 from rlt_api.training_config import ProgressReport
+from rlt_operator.children.pod_template import Check
 from rlt_operator.conditions import Claim, Claims
 from rlt_operator.diagnosis import diagnose
 from rlt_operator.observation import Manifest, Observed, cluster_pods
@@ -36,10 +37,12 @@ class Verdict:
     """None: as before."""
     claims: Claims = field(default_factory=dict)
     """Conditions; those that are not named get their default."""
+    check: tuple[Check, ...] = ()
     apply: tuple[Manifest, ...] = ()
     stop: str | None = None
     delete_cluster: str | None = None
     submit: Submission | None = None
+    delete_job: bool = False
     report: ProgressReport | None = None
     again_after: float | None = WAITING_INTERVAL_S
 

@@ -53,6 +53,11 @@ class WorkQueue:
         if key not in self._tasks:
             self.wake(key)
 
+    def wake_all(self) -> None:
+        """Look at every job that is being followed soon."""
+        for woken in self._woken.values():
+            woken.set()
+
     async def close(self) -> None:
         """End all looks."""
         tasks = list(self._tasks.values())

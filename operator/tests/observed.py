@@ -6,10 +6,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.status import RLTrainingJobStatus
+from rlt_api.status import RuntimeSnapshot
 from rlt_api.training_config import PROGRESS_PREFIX, ProgressReport
-from rlt_operator.observation import Job, Observed, Pod, Ray, RayCluster, RayJob
+from rlt_operator.observation import Job, Manifest, Observed, Pod, Ray, RayCluster, RayJob, parse_job
 from rlt_operator.plan import plan
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -32,17 +31,19 @@ COMMAND_SPEC: dict[str, Any] = {
 }
 
 
-def job(spec: dict[str, Any] = SPEC, *, status: RLTrainingJobStatus | None = None, name: str = "sum") -> Job:
-    return Job(
-        namespace="demo",
-        name=name,
-        uid=UID,
-        generation=1,
-        resource_version="7",
-        deleting=False,
-        spec=RLTrainingJobSpec.model_validate(spec),
-        status=status or RLTrainingJobStatus(),
-    )
+def manifest(spec: dict[str, Any] = SPEC, *, name: str = "sum", labels: dict[str, str] | None = None) -> Manifest:
+    metadata = {"namespace": "demo", "name": name, "uid": UID, "generation": 1, "resourceVersion": "7"}
+    return {"metadata": {**metadata, "labels": labels or {}}, "spec": spec}
+
+
+def job(
+    spec: dict[str, Any] = SPEC,
+    *,
+    name: str = "sum",
+    labels: dict[str, str] | None = None,
+    runtime: RuntimeSnapshot | None = None,
+) -> Job:
+    return parse_job(manifest(spec, name=name, labels=labels), runtime)
 
 
 def cluster(**changes: Any) -> RayCluster:
@@ -84,10 +85,15 @@ def after(observed: Observed, *, now: datetime = NOW) -> Observed:
     return replace(observed, job=replace(observed.job, status=status))
 
 
-def suspend(observed: Observed, suspend: bool = True) -> Observed:
+def changed(observed: Observed, **changes: Any) -> Observed:
+    """After an edit of the job's spec."""
     assert observed.job.spec
-    spec = observed.job.spec.model_copy(update={"suspend": suspend})
+    spec = observed.job.spec.model_copy(update=changes)
     return replace(observed, job=replace(observed.job, spec=spec, generation=observed.job.generation + 1))
+
+
+def suspend(observed: Observed, suspend: bool = True) -> Observed:
+    return changed(observed, suspend=suspend)
 
 
 FRESH = Observed(job())

@@ -40,11 +40,6 @@ def test_a_new_job_gets_its_config_and_its_cluster() -> None:
     assert is_true(status_of(first), C.RECONCILING)
 
 
-def test_a_command_needs_no_config() -> None:
-    first = plan(Observed(o.job(o.COMMAND_SPEC)), o.NOW)
-    assert [manifest["kind"] for manifest in first.apply] == ["RayCluster"]
-
-
 def test_pods_that_start_are_provisioning() -> None:
     assert status_of(plan(o.PROVISIONING, o.NOW)).phase == Phase.PROVISIONING
     assert "0 of 2 workers" in (status_of(plan(o.PROVISIONING, o.NOW)).message or "")
@@ -57,8 +52,13 @@ def test_a_running_cluster_is_not_applied_again() -> None:
 def test_a_config_that_was_deleted_comes_back_before_the_start() -> None:
     (manifest,) = plan(o.PROVISIONING, o.NOW).apply
     assert manifest["kind"] == "ConfigMap"
-    kept = replace(o.PROVISIONING, config=manifest["data"]["training.json"])
+    kept = replace(o.PROVISIONING, config=manifest["data"])
     assert plan(kept, o.NOW).apply == ()
+
+
+def test_a_lost_config_of_a_command_comes_back_too() -> None:
+    (manifest,) = plan(replace(o.PROVISIONING, job=o.job(o.COMMAND_SPEC)), o.NOW).apply
+    assert "run_command.py" in manifest["data"]
 
 
 def test_the_ray_job_is_submitted_once_all_pods_are_ready() -> None:
@@ -71,7 +71,15 @@ def test_the_ray_job_is_submitted_once_all_pods_are_ready() -> None:
 def test_a_command_is_quoted_for_rays_shell() -> None:
     submission = plan(replace(o.READY, job=o.job(o.COMMAND_SPEC)), o.NOW).submit
     assert submission
-    assert submission.entrypoint == """exec python -c 'print('"'"'a b'"'"')'"""
+    run = "exec python3 /etc/rlt/run_command.py --job sum --namespace demo --"
+    assert submission.entrypoint == f"""{run} python -c 'print('"'"'a b'"'"')'"""
+
+
+def test_a_commands_settings_reach_the_program_that_runs_it() -> None:
+    framework = {**o.COMMAND_SPEC["framework"], "totalSteps": 9, "workingDirectory": "/work dir"}
+    submission = plan(replace(o.READY, job=o.job({**o.COMMAND_SPEC, "framework": framework})), o.NOW).submit
+    assert submission
+    assert " --total-steps 9 --working-directory '/work dir' -- python " in submission.entrypoint
 
 
 @pytest.mark.parametrize("missing", [0, 1, 2])
@@ -283,6 +291,27 @@ def test_what_was_accepted_stays_accepted() -> None:
 
 def test_a_job_that_is_being_deleted_is_left_alone() -> None:
     assert plan(replace(o.RUNNING, job=replace(o.job(), deleting=True)), o.NOW) == Plan()
+
+
+def test_a_job_of_another_controller_is_left_alone() -> None:
+    theirs = o.job({**o.SPEC, "managedBy": "kueue.x-k8s.io/multikueue"})
+    assert plan(Observed(theirs), o.NOW) == Plan()
+    assert plan(Observed(o.job({**o.SPEC, "managedBy": "rlt.dev/operator"})), o.NOW).apply
+
+
+def test_the_users_templates_are_asked_about_before_the_cluster_is_made() -> None:
+    head = {"podTemplate": {"spec": {"hostNetwork": True}}}
+    job = o.job({**o.SPEC, "cluster": {**o.SPEC["cluster"], "head": head}})
+    (check,) = plan(Observed(job), o.NOW).check
+    assert check.field == "spec.cluster.head.podTemplate"
+    assert plan(replace(o.RUNNING, job=job), o.NOW).check == ()
+
+
+def test_the_columns_are_those_of_the_whole_spec() -> None:
+    status = status_of(plan(o.FRESH, o.NOW))
+    assert (status.model, status.algorithm, status.gpus) == ("fromSeed", "grpo", 0)
+    status = status_of(plan(Observed(o.job(o.COMMAND_SPEC)), o.NOW))
+    assert (status.model, status.algorithm) == (None, "python")
 
 
 def test_a_quota_is_told_in_the_api_servers_words() -> None:

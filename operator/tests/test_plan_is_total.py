@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import observed as o
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlt_api.rules import Finding
+from rlt_api.finding import Finding
 from rlt_operator.observation import Container, KubeRayCondition, Observed, Pod, Ray, RayJob, Termination, WarningEvent
 from rlt_operator.plan import plan
 
@@ -41,6 +42,8 @@ clusters = st.builds(
     owner_kind=st.sampled_from([None, "RLTrainingJob"]),
     deleting=st.booleans(),
     seen_by_kuberay=st.booleans(),
+    suspend=st.sampled_from([None, False, True]),
+    resumed=st.sampled_from([None, o.NOW, o.NOW + timedelta(minutes=1)]),
     conditions=st.lists(st.just(KubeRayCondition("ReplicaFailure", "FailedCreate", "quota")), max_size=1).map(tuple),
 )
 ray_jobs = st.builds(RayJob, st.sampled_from(["PENDING", "RUNNING", "STOPPED", "SUCCEEDED", "FAILED"]))
@@ -58,14 +61,32 @@ rays = st.builds(
     progress=reports,
 )
 FINDING = Finding("spec.new", "1", "Extra inputs are not permitted", "change it")
-UNREADABLE = replace(o.job(), spec=None, unreadable=(FINDING,))
+UNREADABLE = replace(o.job(), spec=None, findings=(FINDING,))
+QUEUED = o.job({**o.SPEC, "scheduling": {"queueName": "team-a"}})
+RUNTIMELESS = o.job({**o.SPEC, "runtimeRef": {"name": "x"}})
+seconds = st.sampled_from([None, 1, 10**6])
+edits = st.fixed_dictionaries(
+    {
+        "suspend": st.booleans(),
+        "active_deadline_seconds": seconds,
+        "pending_deadline_seconds": seconds,
+        "ttl_seconds_after_finished": seconds,
+    }
+)
+EARLIER = o.NOW - timedelta(hours=1)
 jobs = st.builds(
-    lambda job, suspend, status: replace(
-        job, spec=job.spec and job.spec.model_copy(update={"suspend": suspend}), status=status
+    lambda job, edit, status: replace(job, spec=job.spec and job.spec.model_copy(update=edit), status=status),
+    st.sampled_from([o.job(), o.job(o.COMMAND_SPEC), UNREADABLE, QUEUED, RUNTIMELESS, o.job(name="1" * 80)]),
+    edits,
+    st.sampled_from(
+        [
+            o.FRESH.job.status,
+            o.after(o.FRESH).job.status,
+            o.after(o.FRESH, now=EARLIER).job.status,
+            o.STARTED.job.status,
+            o.after(o.RUNNING, now=EARLIER).job.status,
+        ]
     ),
-    st.sampled_from([o.job(), o.job(o.COMMAND_SPEC), UNREADABLE, o.job(name="1" * 80)]),
-    st.booleans(),
-    st.sampled_from([o.FRESH.job.status, o.after(o.FRESH).job.status, o.STARTED.job.status]),
 )
 mount_warnings = st.builds(
     WarningEvent,
@@ -77,7 +98,7 @@ everything = st.builds(
     Observed,
     job=jobs,
     kuberay_installed=st.booleans(),
-    config=st.none() | st.just("{}"),
+    config=st.none() | st.just({"training.json": "{}"}),
     cluster=st.none() | clusters,
     pods=st.lists(pods, max_size=3).map(tuple),
     warnings=st.lists(mount_warnings, max_size=2).map(tuple),
@@ -91,6 +112,7 @@ everything = st.builds(
 def test_every_observation_has_a_plan_and_the_second_look_writes_nothing_more(observed: Observed) -> None:
     first = plan(observed, o.NOW)
     assert first.status is None or first.status.phase
+    assert first.again_after is None or first.again_after >= 0
     settled = o.after(o.after(observed))
     assert plan(settled, o.NOW).status is None
 

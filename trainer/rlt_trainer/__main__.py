@@ -14,7 +14,8 @@ from rlt_api.training_config import TrainingConfig
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0 when the training came to its end, else 1 with the reason as the last line on standard error."""
+    """Exit code 0 when the training came to its end, 130 after Ctrl-C, else 1. The reason is the last line on standard
+    error."""
     parser = argparse.ArgumentParser(prog="rlt-trainer", description="GRPO on Ray: FSDP2 and vLLM.")
     run_parser = parser.add_subparsers(dest="command", required=True).add_parser("run", help="train")
     run_parser.add_argument("--config", type=Path, required=True, help="a TrainingConfig in JSON")
@@ -25,6 +26,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from rlt_trainer import driver  # torch and Ray take seconds to import: not for --help or a wrong config
 
         driver.run(config, local=options.local)
+    except KeyboardInterrupt:
+        print("rlt-trainer: interrupted", file=sys.stderr, flush=True)
+        return 130  # as shells have it: 128 + SIGINT
     except Exception as error:
         cause = root_cause(error)
         if not is_expected(cause):

@@ -28,7 +28,8 @@ def run(config: TrainingConfig, *, local: bool) -> None:
     The last line on standard output is PROGRESS_PREFIX and the last report, also when an error is raised: ValueError
     or FileNotFoundError where the user's input is at fault, TrainingError where the training cannot go on.
     """
-    server = ProgressServer(0 if local else METRICS_PORT, job=config.job, namespace=config.namespace)
+    port = 0 if local else METRICS_PORT
+    server = ProgressServer(port, run_directory=config.run_directory, job=config.job, namespace=config.namespace)
     server.start()
     try:
         _run(config, server, local=local)

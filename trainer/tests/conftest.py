@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rlt_api.spec import Model, SeededModel
+from rlt_api.blocks.model import Model, SeededModel
 from rlt_api.training_config import TrainingConfig
 
 TINY = {"seed": 1, "hiddenSize": 64, "intermediateSize": 128, "numHiddenLayers": 2, "numAttentionHeads": 2}

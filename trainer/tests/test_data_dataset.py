@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tokenizers import processors
 
-from rlt_api.spec import Data
+from rlt_api.blocks.data import Data
 from rlt_trainer.data.arithmetic import arithmetic_examples
 from rlt_trainer.data.byte_tokenizer import byte_tokenizer
 from rlt_trainer.data.dataset import Prompt, PromptDataset, tokenize

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
-from rlt_api.spec import Data
+from rlt_api.blocks.data import Data
 from rlt_trainer.data.byte_tokenizer import byte_tokenizer
 from rlt_trainer.data.dataset import PromptDataset
 from rlt_trainer.data.gsm8k import gsm8k_examples, prepare_gsm8k

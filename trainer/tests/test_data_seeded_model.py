@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from rlt_api.spec import Model, SeededModel
+from rlt_api.blocks.model import Model, SeededModel
 from rlt_trainer.data.byte_tokenizer import byte_tokenizer
 from rlt_trainer.data.seeded_model import load_tokenizer, seeded_config, write_seeded_model
 

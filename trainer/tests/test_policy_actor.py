@@ -11,7 +11,8 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.testing import assert_close
 
-from rlt_api.spec import Algorithm, Training
+from rlt_api.blocks.algorithm import Algorithm
+from rlt_api.blocks.training import Training
 from rlt_trainer.errors import TrainingError
 from rlt_trainer.policy.actor import Policy
 from rlt_trainer.policy.model import load_model

@@ -41,7 +41,8 @@ def one_rank(model: str, rank: int, ranks: int, port: int, micro_batch: int) -> 
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
 
-    from rlt_api.spec import Algorithm, Training
+    from rlt_api.blocks.algorithm import Algorithm
+    from rlt_api.blocks.training import Training
     from rlt_trainer.policy.actor import Policy
     from rlt_trainer.sequences import Experience, MiniBatch, Sequences, shares
 

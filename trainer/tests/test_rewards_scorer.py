@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlt_api.spec import Reward
+from rlt_api.blocks.rewards import Reward
 from rlt_api.training_config import PRESET_REWARD
 from rlt_trainer.rewards import RULES, Scorer
 

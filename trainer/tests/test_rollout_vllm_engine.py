@@ -32,7 +32,7 @@ def rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rank]:
             "data": {"preset": "arithmetic", "maxPromptLength": 16, "maxResponseLength": 5},
             "rewards": [{"name": "exact"}],
             "algorithm": {"klLossCoef": 0},
-            "training": {"totalSteps": 1, "learningRate": 1e-3},
+            "training": {"totalSteps": 1, "ppoMiniBatchSize": 128, "learningRate": 1e-3},
             "rollout": {"engine": "vllm"},
             "checkpoint": {},
         }

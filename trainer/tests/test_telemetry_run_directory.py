@@ -7,8 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from rlt_api.spec import Algorithm, Checkpoint, Data, Model, Reward, Rollout, SeededModel, Training
-from rlt_api.training_config import TrainingConfig
+from rlt_api.blocks.algorithm import Algorithm
+from rlt_api.blocks.checkpoint import Checkpoint
+from rlt_api.blocks.data import Data
+from rlt_api.blocks.model import Model, SeededModel
+from rlt_api.blocks.rewards import Reward
+from rlt_api.blocks.rollout import Rollout
+from rlt_api.training_config import ResolvedTraining, TrainingConfig
 from rlt_trainer.telemetry.run_directory import RunDirectory
 
 CONFIG = TrainingConfig(
@@ -22,7 +27,7 @@ CONFIG = TrainingConfig(
     data=Data(preset="arithmetic"),
     rewards=[Reward(name="exact")],
     algorithm=Algorithm(),
-    training=Training(total_steps=1),
+    training=ResolvedTraining(total_steps=1, ppo_mini_batch_size=128),
     rollout=Rollout(),
     checkpoint=Checkpoint(),
 )

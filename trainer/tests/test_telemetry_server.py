@@ -9,17 +9,19 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from rlt_api.training_config import ProgressReport
+from rlt_trainer.telemetry.run_directory import RunDirectory
 from rlt_trainer.telemetry.server import ProgressServer
 
 
 @pytest.fixture
-def server() -> Iterator[ProgressServer]:
-    server = ProgressServer(0, job="j", namespace="n")
+def server(tmp_path: Path) -> Iterator[ProgressServer]:
+    server = ProgressServer(0, run_directory=tmp_path, job="j", namespace="n")
     server.start()
     yield server
     server.close()
@@ -133,14 +135,59 @@ def test_many_scrapes_while_publishing_see_whole_steps(server: ProgressServer) -
 
 def test_a_taken_port_is_named(server: ProgressServer) -> None:
     with pytest.raises(ValueError, match=rf"Port {server.port} .*cannot be had.*Another process"):
-        ProgressServer(server.port, job="j", namespace="n")
+        ProgressServer(server.port, run_directory=".")
 
 
 def test_closing_frees_the_port() -> None:
-    first = ProgressServer(0, job="j", namespace="n")
+    first = ProgressServer(0, run_directory=".")
     first.start()
     port = first.port
     first.close()
-    second = ProgressServer(port, job="j", namespace="n")
+    second = ProgressServer(port, run_directory=".")
     assert second.port == port
     second.close()
+
+
+def refusal(server: ProgressServer, path: str) -> tuple[int, str]:
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        get(server, path)
+    return caught.value.code, caught.value.read().decode()
+
+
+def test_the_history_has_each_step_once_as_the_resumed_run_made_it(server: ProgressServer, tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    for step, reward in ((1, 0.1), (2, 0.2), (3, 0.3), (2, 0.25)):  # the checkpoint was of step 1
+        run.append_metrics(step, {"critic/rewards/mean": reward})
+    content_type, body = get(server, "/history")
+    rows = [json.loads(line) for line in body.splitlines()]
+    assert content_type == "application/x-ndjson"
+    assert [(row["step"], row["critic/rewards/mean"]) for row in rows] == [(1, 0.1), (2, 0.25)]
+    assert [json.loads(line)["step"] for line in get(server, "/history?since=1")[1].splitlines()] == [2]
+
+
+def test_a_line_that_is_being_written_is_left_for_the_next_time(server: ProgressServer, tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n{"step": 2, "actor/kl')
+    assert get(server, "/history")[1] == '{"step": 1}\n'
+
+
+def test_a_run_without_a_step_has_an_empty_history(server: ProgressServer) -> None:
+    assert get(server, "/history")[1] == ""
+    assert refusal(server, "/rollouts") == (404, "there are no responses yet\n")
+
+
+def test_rollouts_of_a_step_and_the_latest(server: ProgressServer, tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    for step in (9, 10):
+        run.append_rollouts(step, [{"response": f"of {step}"}])
+    assert json.loads(get(server, "/rollouts?step=9")[1]) == {"response": "of 9"}
+    assert json.loads(get(server, "/rollouts")[1]) == {"response": "of 10"}
+    assert refusal(server, "/rollouts?step=11") == (
+        404,
+        "there are no responses of step 11; the latest are of step 10\n",
+    )
+
+
+@pytest.mark.parametrize("path", ["/history?since=-1", "/rollouts?step=../../config", "/history?since=1e3"])
+def test_what_is_no_step_is_refused(server: ProgressServer, path: str) -> None:
+    code, said = refusal(server, path)
+    assert (code, "is no number of a step" in said) == (400, True)

@@ -8,10 +8,11 @@ import urllib.error
 import urllib.request
 
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
-NEEDED = {
-    "rlt.dev/v1alpha1": ("rltrainingjobs", "apply the chart's crds/ folder"),
-    "ray.io/v1": ("rayclusters", "install KubeRay"),
-}
+NEEDED = (
+    ("rlt.dev/v1alpha1", "rltrainingjobs", "apply the chart's crds/ folder"),
+    ("rlt.dev/v1alpha1", "rlruntimes", "apply the chart's crds/ folder"),
+    ("ray.io/v1", "rayclusters", "install KubeRay"),
+)
 
 
 def check_operator(address: str) -> None:
@@ -40,5 +41,5 @@ def check_resource(api: str, resource: str, advice: str) -> None:
 
 
 check_operator(sys.argv[1])
-for api, (resource, advice) in NEEDED.items():
+for api, resource, advice in NEEDED:
     check_resource(api, resource, advice)

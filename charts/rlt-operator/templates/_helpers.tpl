@@ -44,11 +44,11 @@ capabilities:
   drop: [ALL]
 {{- end -}}
 
-{{/* The operator's whole right, of all namespaces or of each watched one. It reads no Secret and writes no pod. */}}
+{{/* What the operator may do in all namespaces or in each watched one. It reads no Secret there and writes no pod. */}}
 {{- define "rlt-operator.rules" -}}
 - apiGroups: [rlt.dev]
   resources: [rltrainingjobs]
-  verbs: [get, list, watch]
+  verbs: [get, list, watch, delete]  # delete: ttlSecondsAfterFinished
 - apiGroups: [rlt.dev]
   resources: [rltrainingjobs/status]
   verbs: [patch]
@@ -65,8 +65,26 @@ capabilities:
 - apiGroups: [""]
   resources: [pods]
   verbs: [list, watch]
+# Asks, by dry runs, whether a job's podTemplate makes a valid pod; stores none.
+- apiGroups: [""]
+  resources: [podtemplates]
+  verbs: [create]
 # Lists the scheduler's and kubelet's events of a job's pods, creates its own.
 - apiGroups: [""]
   resources: [events]
   verbs: [list, create]
+{{- end -}}
+
+{{/* What it may do whatever it watches: RLRuntimes belong to no namespace. */}}
+{{- define "rlt-operator.clusterRules" -}}
+- apiGroups: [rlt.dev]
+  resources: [rlruntimes]
+  verbs: [get, list, watch]
+{{- if and .Values.webhook.enabled (eq .Values.webhook.certificates "operator") }}
+# Writes there whom the API server is to trust.
+- apiGroups: [admissionregistration.k8s.io]
+  resources: [validatingwebhookconfigurations]
+  resourceNames: [{{ include "rlt-operator.fullname" . }}]
+  verbs: [get, patch]
+{{- end }}
 {{- end -}}

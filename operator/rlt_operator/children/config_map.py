@@ -1,32 +1,78 @@
-"""The ConfigMap with the training config that the trainer reads."""
+"""The ConfigMap that the pods see: the training config, or for a command the program that runs and follows it."""
 
 from __future__ import annotations
 
+from functools import cache
+from importlib import resources
+
+from rlt_api.blocks.rewards import Reward
 from rlt_api.model import quantity_value
-from rlt_api.spec import Reward, RLTrainingJobSpec
-from rlt_api.training_config import CONFIG_FILE, PRESET_REWARD, TrainingConfig
+from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.training_config import CONFIG_FILE, PRESET_REWARD, ResolvedTraining, TrainingConfig
 from rlt_operator import names
 from rlt_operator.children.ownership import metadata
 from rlt_operator.observation import Job, Manifest
 
+RUN_COMMAND = "run_command.py"
+"""The program, in CONFIG_DIRECTORY."""
+
+COMMAND_FILES = {
+    RUN_COMMAND: ("rlt_operator", "command", "run_command.py"),
+    **{
+        "/".join(module): module
+        for module in (
+            ("rlt_operator", "__init__.py"),
+            ("rlt_operator", "command", "__init__.py"),
+            ("rlt_operator", "command", "console.py"),
+            ("rlt_operator", "command", "exposition.py"),
+            ("rlt_operator", "command", "server.py"),
+            ("rlt_api", "__init__.py"),
+            ("rlt_api", "step_line.py"),
+        )
+    },
+}
+"""What the program consists of: path in CONFIG_DIRECTORY -> source. Its modules keep their names."""
+
 
 def config_map(job: Job, spec: RLTrainingJobSpec) -> Manifest:
-    """The ConfigMap of a job with the builtin framework."""
+    """The ConfigMap of a job."""
+    if spec.framework.type == "command":
+        data = {_key(path): _source(*module) for path, module in COMMAND_FILES.items()}
+    else:
+        data = {CONFIG_FILE: training_config(job, spec).model_dump_json(by_alias=True, exclude_none=True, indent=2)}
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": metadata(job, names.config_map(job.name)),
-        "data": {CONFIG_FILE: training_config(job, spec).model_dump_json(by_alias=True, exclude_none=True, indent=2)},
+        "data": data,
     }
+
+
+def config_volume(job: Job, spec: RLTrainingJobSpec) -> Manifest:
+    """The volume's source: the ConfigMap with each file under its path."""
+    volume: Manifest = {"name": names.config_map(job.name)}
+    if spec.framework.type == "command":
+        volume["items"] = [{"key": _key(path), "path": path} for path in COMMAND_FILES]
+    return volume
+
+
+def _key(path: str) -> str:
+    return path.replace("/", ".")  # a ConfigMap's keys hold no slash
+
+
+@cache
+def _source(package: str, *path: str) -> str:
+    return resources.files(package).joinpath(*path).read_text(encoding="utf-8")
 
 
 def training_config(job: Job, spec: RLTrainingJobSpec) -> TrainingConfig:
     """The training config with all defaults filled in. The rules have made sure that nothing is missing."""
     assert spec.model
     assert spec.data
-    assert spec.training
     mini_batch = spec.training.ppo_mini_batch_size or spec.training.train_batch_size
     (workers,) = spec.cluster.workers
+    assert workers.resources
+    training = {**spec.training.to_json(), "ppoMiniBatchSize": mini_batch}
     return TrainingConfig(
         job=job.name,
         namespace=job.namespace,
@@ -36,9 +82,9 @@ def training_config(job: Job, spec: RLTrainingJobSpec) -> TrainingConfig:
         cpus_per_worker=max(1, int(quantity_value(workers.resources.cpu))),
         model=spec.model,
         data=spec.data,
-        rewards=spec.rewards or [Reward(name=PRESET_REWARD[spec.data.preset])],
+        rewards=spec.rewards or [Reward(name=PRESET_REWARD[spec.data.preset or ""])],
         algorithm=spec.algorithm,
-        training=spec.training.model_copy(update={"ppo_mini_batch_size": mini_batch}),
+        training=ResolvedTraining.model_validate(training),
         rollout=spec.rollout,
         checkpoint=spec.checkpoint,
     )

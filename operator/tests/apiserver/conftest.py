@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from apiserver.in_cluster import Kubernetes, Operator
+from apiserver.in_cluster import Kubernetes, Operator, Webhook, free_port
 
 from cluster import Cluster
 
-CRD = Path(__file__).parents[3] / "crds" / "rltrainingjobs.rlt.dev.yaml"
+CRDS = Path(__file__).parents[3] / "crds"
 
 
 @pytest.fixture(scope="session")
@@ -18,7 +18,7 @@ def kubernetes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubernetes]
     """The API server, with the CRDs of rlt and KubeRay."""
     cluster = Cluster.up(nodes=0, state=tmp_path_factory.mktemp("kubernetes") / "state", first_port=17440)
     try:
-        cluster.kubectl("apply", "--server-side", "-f", CRD)
+        cluster.kubectl("apply", "--server-side", "-f", CRDS)
         cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
         yield Kubernetes(cluster)
     finally:
@@ -41,3 +41,47 @@ def operator(kubernetes: Kubernetes, tmp_path: Path) -> Iterator[Operator]:
     running.start()
     yield running
     running.stop()
+
+
+@pytest.fixture(scope="module")
+def webhook(kubernetes: Kubernetes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
+    """The operator with its admission webhook, which the API server asks before it stores anything."""
+    port = free_port()
+    kubernetes.cluster.apply(webhook_configuration(port))
+    options = ("--webhook-port", str(port), "--webhook-secret=default/webhook", "--webhook-configuration=rlt")
+    running = Operator(kubernetes.cluster.kubeconfig, tmp_path_factory.mktemp("webhook") / "operator.log", options)
+    webhook = Webhook(kubernetes, running, port)
+    try:
+        running.start()
+        webhook.wait()
+        yield webhook
+    finally:
+        running.stop()
+        kubernetes.kubectl("delete", "validatingwebhookconfiguration", "rlt")
+        kubernetes.kubectl("delete", "secret", "webhook", "-n", "default", "--ignore-not-found")
+
+
+def webhook_configuration(port: int) -> dict[str, object]:
+    """As the chart's, but with an address of this machine; and closed, so that nothing passes by accident."""
+    rule = {
+        "apiGroups": ["rlt.dev"],
+        "apiVersions": ["v1alpha1"],
+        "operations": ["CREATE", "UPDATE"],
+        "resources": ["rltrainingjobs", "rlruntimes"],
+    }
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "rlt"},
+        "webhooks": [
+            {
+                "name": "validate.rlt.dev",
+                "clientConfig": {"url": f"https://127.0.0.1:{port}/validate"},
+                "rules": [rule],
+                "failurePolicy": "Fail",
+                "sideEffects": "None",
+                "admissionReviewVersions": ["v1"],
+                "timeoutSeconds": 5,
+            }
+        ],
+    }

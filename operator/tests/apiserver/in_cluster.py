@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster import Cluster
+from rlt_api.training_config import METRICS_PORT
 
 DEADLINE_S = 30.0
 
@@ -108,10 +109,12 @@ class Kubernetes:
     def make_service(self, namespace: str, ray: RayHead, name: str = "sum") -> None:
         """The head's service, which KubeRay would make, leading to a Ray head on this machine."""
         service, port = f"{name}-head-svc", {"name": "dashboard", "port": 8265}
+        progress = {"name": "rlt-metrics", "port": METRICS_PORT}
         pod = {"kind": "Pod", "namespace": namespace, "name": PODS[0]}  # the API server's proxy asks for its address
-        endpoint = {"addresses": [{"ip": ray.address, "targetRef": pod}], "ports": [{**port, "port": ray.port}]}
+        ports = [{**port, "port": ray.port}, progress]
+        endpoint = {"addresses": [{"ip": ray.address, "targetRef": pod}], "ports": ports}
         for item in (
-            {"apiVersion": "v1", "kind": "Service", "metadata": {"name": service}, "spec": {"ports": [port]}},
+            {"apiVersion": "v1", "kind": "Service", "metadata": {"name": service}, "spec": {"ports": [port, progress]}},
             {"apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": service}, "subsets": [endpoint]},
         ):
             self.kubectl("create", "-n", namespace, "-f", "-", input=json.dumps(item))
@@ -119,7 +122,7 @@ class Kubernetes:
 
 @dataclass
 class RayHead:
-    """A real Ray head on this machine, on ports of its own."""
+    """A real Ray head on this machine, on ports of its own. It sees a folder as /etc/rlt, as if it ran in a pod."""
 
     address: str
     port: int = field(default_factory=lambda: free_port())
@@ -131,13 +134,21 @@ class RayHead:
         own = ("--port", "--dashboard-agent-listen-port", "--dashboard-agent-grpc-port", "--runtime-env-agent-port")
         options = ["--dashboard-host=0.0.0.0", f"--dashboard-port={self.port}", f"--temp-dir={self.folder}"]
         options += ["--num-cpus=0", *(f"{option}={free_port()}" for option in own)]
+        ray = [Path(sys.executable).with_name("ray"), "start", "--head", "--block", "--disable-usage-stats", *options]
         self.process = subprocess.Popen(
-            [Path(sys.executable).with_name("ray"), "start", "--head", "--block", "--disable-usage-stats", *options],
+            ["unshare", "--mount", "sh", "-ec", MOUNT_CONFIG, self.folder, *ray],
             env={**os.environ, "RAY_AUTH_MODE": "disabled"},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
         eventually("Ray answers", self.answers, 120)
+
+    def mount(self, volume: dict[str, Any], data: dict[str, str]) -> None:
+        """Lay the ConfigMap's data out as the volume says: what the kubelet would do."""
+        for item in volume["items"]:
+            file = Path(self.folder, "rlt", item["path"])
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(data[item["key"]])
 
     def stop(self) -> None:
         assert self.process
@@ -164,11 +175,13 @@ class Operator:
 
     kubeconfig: Path
     log: Path
+    options: tuple[str, ...] = ()
+    """More of the command line."""
     port: int = field(default_factory=lambda: free_port())
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "rlt_operator", "run", "--metrics-port", str(self.port)]
+        command = [sys.executable, "-m", "rlt_operator", "run", "--metrics-port", str(self.port), *self.options]
         with self.log.open("ab") as log:
             environment = {**os.environ, "KUBECONFIG": str(self.kubeconfig)}
             self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=self.log.parent)
@@ -199,6 +212,34 @@ class Operator:
             return ""
 
 
+@dataclass(frozen=True)
+class Webhook:
+    """The operator with its admission webhook."""
+
+    kubernetes: Kubernetes
+    operator: Operator
+    port: int
+
+    def wait(self) -> None:
+        """Until the API server asks and trusts it: what only the webhook refuses is refused by it."""
+        seen = [""]
+
+        def refused() -> bool:
+            seen[0] = self.refusal({"nodePool": []}, "--validate=false", kind="RLRuntime")
+            return "is not a field" in seen[0]
+
+        eventually("the API server asks the webhook", refused, tell=lambda: seen[0] or "it takes everything")
+
+    def refusal(self, spec: dict[str, Any], *options: str, kind: str = "RLTrainingJob", name: str = "asked") -> str:
+        """What the API server says to a dry run of `kubectl apply`; nothing if it takes the object."""
+        manifest = {"apiVersion": "rlt.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+        try:
+            self.kubernetes.kubectl("apply", "--dry-run=server", *options, "-f", "-", input=json.dumps(manifest))
+        except ValueError as error:
+            return str(error)
+        return ""
+
+
 def free_port() -> int:
     """A port that nobody listens on."""
     with socket.socket() as probe:
@@ -206,6 +247,17 @@ def free_port() -> int:
         port: int = probe.getsockname()[1]
         return port
 
+
+MOUNT_CONFIG = """
+mkdir "$0/etc" "$0/rlt"
+mount -t tmpfs etc "$0/etc"
+cp -a /etc/. "$0/etc"
+mkdir "$0/etc/rlt"
+mount --bind "$0/etc" /etc
+mount --bind "$0/rlt" /etc/rlt
+exec "$@"
+"""
+"""In a mount namespace of its own: an /etc that has a folder rlt, and for the rest is a copy of this machine's."""
 
 READY = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
 PODS = ("sum-head-a", "sum-workers-worker-b", "sum-workers-worker-c")

@@ -125,6 +125,70 @@ def test_a_settled_job_is_not_written_again(kubernetes: Kubernetes, operator: Op
     assert resource_version(kubernetes, namespace) == version
 
 
+def test_a_job_of_another_controller_is_left_alone(kubernetes: Kubernetes, operator: Operator, namespace: str) -> None:
+    kubernetes.create_job(namespace, {**o.SPEC, "managedBy": "kueue.x-k8s.io/multikueue"})
+    eventually(
+        "a look",
+        lambda: f'rlt_job_info{{framework="builtin",name="sum",namespace="{namespace}"' in operator.fetch("/metrics"),
+    )
+    assert kubernetes.status(namespace) == {}
+    assert kubernetes.get(namespace, "raycluster", "sum") is None
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        ({"spec": {"hostNam": "x"}}, 'unknown field "template.spec.hostNam"'),
+        ({"spec": {"restartPolicy": "Sometimes"}}, 'Unsupported value: "Sometimes"'),
+        ({"spec": {"containers": [{"name": "sidecar"}]}}, "template.spec.containers[1].image: Required value"),
+    ],
+)
+def test_a_pod_template_that_makes_no_pod_is_refused_in_the_api_servers_words(
+    kubernetes: Kubernetes, operator: Operator, namespace: str, part: dict[str, Any], words: str
+) -> None:
+    workers = [{**o.SPEC["cluster"]["workers"][0], "podTemplate": part}]
+    kubernetes.create_job(namespace, {**o.SPEC, "cluster": {**o.SPEC["cluster"], "workers": workers}})
+    eventually("ClusterRefused", lambda: kubernetes.condition(namespace, "ClusterReady")[1] == "ClusterRefused")
+    message = kubernetes.status(namespace)["message"]
+    assert message.startswith("spec.cluster.workers[0].podTemplate: ")
+    assert words in message
+    assert kubernetes.get(namespace, "raycluster", "sum") is None
+    assert kubernetes.kubectl("get", "podtemplates", "-n", namespace, "-o", "name") == ""
+
+
+def test_a_pod_template_that_makes_a_pod_is_used(kubernetes: Kubernetes, operator: Operator, namespace: str) -> None:
+    head = {"podTemplate": {"spec": {"hostname": "ray", "containers": [{"name": "ray-head", "tty": True}]}}}
+    kubernetes.create_job(namespace, {**o.SPEC, "cluster": {**o.SPEC["cluster"], "head": head}})
+    pod = cluster_of(kubernetes, namespace)["spec"]["headGroupSpec"]["template"]["spec"]
+    assert (pod["hostname"], pod["containers"][0]["tty"]) == ("ray", True)
+
+
+def test_a_job_whose_cluster_is_not_ready_in_time_fails_and_goes(
+    kubernetes: Kubernetes, operator: Operator, namespace: str
+) -> None:
+    kubernetes.create_job(namespace, {**o.SPEC, "pendingDeadlineSeconds": 1})
+    eventually("Failed", lambda: kubernetes.condition(namespace, "Failed")[1] == "PendingDeadlineExceeded")
+    eventually("no RayCluster", lambda: kubernetes.get(namespace, "raycluster", "sum") is None)
+    patch = json.dumps({"spec": {"ttlSecondsAfterFinished": 1}})
+    kubernetes.kubectl("patch", "rltrainingjob", "sum", "-n", namespace, "--type=merge", "-p", patch)
+    eventually("no job", lambda: kubernetes.get(namespace, "rltrainingjob", "sum") is None)
+
+
+def test_kueue_has_the_last_word_on_suspension(kubernetes: Kubernetes, operator: Operator, namespace: str) -> None:
+    """What Kueue's webhook and controller do is played: they write the RayCluster's spec.suspend."""
+    kubernetes.create_job(namespace, {**o.SPEC, "scheduling": {"queueName": "team-a"}})
+    cluster = cluster_of(kubernetes, namespace)
+    assert cluster["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team-a"
+    assert "suspend" not in cluster["spec"]
+    for suspend, reason in ((True, "WaitingForQueue"), (False, "QuotaReserved")):
+        patch = json.dumps({"spec": {"suspend": suspend}})
+        kubernetes.kubectl("patch", "raycluster", "sum", "-n", namespace, "--type=merge", "-p", patch)
+        eventually(reason, lambda reason=reason: kubernetes.condition(namespace, "Admitted")[1] == reason)
+        looks = looked(operator)
+        eventually("two more looks", lambda looks=looks: looked(operator) >= looks + 2)
+        assert cluster_of(kubernetes, namespace)["spec"]["suspend"] is suspend
+
+
 def test_sigterm_ends_the_operator(kubernetes: Kubernetes, operator: Operator) -> None:
     assert operator.fetch("/healthz") == "ok\n"
     assert operator.stop() == 0

@@ -35,7 +35,11 @@ def start(kubernetes: Kubernetes, namespace: str, ray: RayHead, script: str) -> 
         "framework": {"type": "command", "command": [sys.executable, "-c", script]},
     }
     kubernetes.create_job(namespace, spec)
-    eventually("a RayCluster", lambda: kubernetes.get(namespace, "raycluster", "sum"))
+    cluster = eventually("a RayCluster", lambda: kubernetes.get(namespace, "raycluster", "sum"))
+    config = kubernetes.get(namespace, "configmap", "sum-training")
+    assert config
+    volumes = cluster["spec"]["headGroupSpec"]["template"]["spec"]["volumes"]
+    ray.mount(next(volume["configMap"] for volume in volumes if volume["name"] == "training-config"), config["data"])
     kubernetes.make_service(namespace, ray)
     at = {"podIP": ray.address, "podIPs": [{"ip": ray.address}]}
     kubernetes.play_kuberay(namespace, {pod: {**READY, **at} for pod in PODS})
@@ -55,7 +59,7 @@ def test_a_job_runs_to_its_end_through_a_crash_of_the_operator(
     operator.kill()
     operator.start()
     (tmp_path / "go").touch()
-    kubernetes.wait(namespace, "Succeeded")
+    kubernetes.kubectl("wait", "--for=condition=Succeeded", "rltrainingjob/sum", "-n", namespace, "--timeout=60s")
     eventually("no RayCluster", lambda: kubernetes.get(namespace, "raycluster", "sum") is None)
     kubernetes.end_pods(namespace)
     kubernetes.wait(namespace, "Reconciling", "False")
@@ -64,6 +68,25 @@ def test_a_job_runs_to_its_end_through_a_crash_of_the_operator(
     assert status["startTime"] <= status["completionTime"]
     assert [other for other in ray.jobs() if other.startswith("sum-") and other != id] == []
     assert sorted(kubernetes.events(namespace)) == ["Accepted", "ClusterReady", "Running", "Succeeded"]
+
+
+def test_what_a_command_prints_is_in_kubectl_get(
+    kubernetes: Kubernetes, operator: Operator, namespace: str, ray: RayHead, tmp_path: Path
+) -> None:
+    """A child of the command prints it, as verl's driver prints what its actors say."""
+    steps = [f"step:{n} - critic/rewards/mean:{n / 8} - actor/kl_loss:0.0{n} - timing_s/step:30.0" for n in (1, 2)]
+    printing = f"print('Total training steps: 8')\nfor line in {steps}: print(f'(TaskRunner pid=7) {{line}}')"
+    script = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {printing!r}])\n"
+    start(kubernetes, namespace, ray, script + wait_for_file(tmp_path / "go"))
+    eventually("step 2", lambda: (kubernetes.status(namespace).get("progress") or {}).get("step") == 2, 60)
+    told = kubernetes.status(namespace)["progress"]
+    assert (told["totalSteps"], told["display"], told["eta"]) == (8, "25%", "3m0s")
+    assert (told["metrics"]["reward"], told["metrics"]["kl"]) == (0.25, 0.02)
+    (row,) = kubernetes.kubectl("get", "rltrainingjobs", "-n", namespace, "-o", "wide", "--no-headers").splitlines()
+    assert {"Running", "2", "25%", "0.25", "3m0s", "0.02"} <= set(row.split())
+    (tmp_path / "go").touch()
+    kubernetes.wait(namespace, "Succeeded")
+    assert kubernetes.condition(namespace, "Succeeded")[2] == "2 of 8 steps are done."
 
 
 def test_a_failing_command_says_why(kubernetes: Kubernetes, operator: Operator, namespace: str, ray: RayHead) -> None:

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save
 from transformers import AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase, Qwen3Config
 
-from rlt_api.spec import Model, SeededModel
+from rlt_api.blocks.model import Model, SeededModel
 from rlt_trainer.data.byte_tokenizer import byte_tokenizer
 
 

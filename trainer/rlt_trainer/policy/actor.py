@@ -15,7 +15,8 @@ from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grad_norm_
 from transformers import PreTrainedModel
 
-from rlt_api.spec import Algorithm, Training
+from rlt_api.blocks.algorithm import Algorithm
+from rlt_api.blocks.training import Training
 from rlt_trainer.algorithms.aggregation import aggregate, masked_sum
 from rlt_trainer.algorithms.kl import k3
 from rlt_trainer.algorithms.losses import ppo_clip_loss
@@ -104,6 +105,7 @@ class Policy:
         """This micro-batch's share of the mini-batch's loss, and of its metrics."""
         counts = {"total_tokens": batch.total_tokens, "total_sequences": batch.total_sequences}
         mask, mode = micro.sequences.response_mask, self._algorithm.loss_agg_mode
+        assert mode != "seq-mean-token-sum-norm", "not supported yet: refused before the start"
         log_probs, _ = response_log_probs(self.model, micro.sequences, temperature=self._temperature)
         policy = ppo_clip_loss(log_probs, micro.old_log_probs, micro.advantages, clip_ratio=self._algorithm.clip_ratio)
         loss = aggregate(policy.loss, mask, mode, **counts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from transformers import AutoConfig, PreTrainedConfig
 
-from rlt_api.spec import Model
+from rlt_api.blocks.model import Model
 from rlt_trainer.data.seeded_model import seeded_config
 
 

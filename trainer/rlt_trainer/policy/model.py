@@ -12,7 +12,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from rlt_api.spec import Model
+from rlt_api.blocks.model import Model
 from rlt_trainer.data.seeded_model import write_seeded_model
 from rlt_trainer.policy.config import unusable
 

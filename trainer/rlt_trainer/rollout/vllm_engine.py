@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from rlt_api.spec import Rollout
+from rlt_api.blocks.rollout import Rollout
 from rlt_trainer.rollout.engine import Response, Sampling
 
 

@@ -1,8 +1,12 @@
-"""The driver's HTTP server: /progress for the operator, /metrics for Prometheus, /healthz for the kubelet."""
+"""The driver's HTTP server: /progress for the operator, /metrics for Prometheus, /healthz for the kubelet.
+
+/history and /rollouts are for people who follow the run (`rlt metrics`, `rlt rollouts`): JSON lines of the run's files.
+"""
 
 from __future__ import annotations
 
 import logging
+import re
 import socket
 import socketserver
 import threading
@@ -11,6 +15,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
@@ -19,18 +25,26 @@ from prometheus_client.registry import Collector
 
 from rlt_api.training_config import ProgressReport
 from rlt_trainer.telemetry.exposition import Snapshot, families
+from rlt_trainer.telemetry.run_history import latest_rollouts, metrics_since, rollouts_of
 
 _log = logging.getLogger(__name__)
+
+Answer = tuple[HTTPStatus, str, bytes]
+"""Status, content type and body."""
+
+JSON_LINES = "application/x-ndjson"
 
 
 class ProgressServer(Collector):
     """Serves the latest snapshot from threads of its own.
 
     `publish` only swaps a reference: it waits for no client and cannot fail, and nothing a client does reaches the
-    training. Port 0 takes a free port. Raises ValueError when the port cannot be had.
+    training. Port 0 takes a free port. `run_directory` is where /history and /rollouts are read from. Raises ValueError
+    when the port cannot be had.
     """
 
-    def __init__(self, port: int, *, job: str = "", namespace: str = "") -> None:
+    def __init__(self, port: int, *, run_directory: str | Path, job: str = "", namespace: str = "") -> None:
+        self._run = Path(run_directory)
         self._snapshot = Snapshot(job=job, namespace=namespace, last_step_timestamp=time.time())
         self._registry = CollectorRegistry()
         self._registry.register(self)
@@ -81,22 +95,48 @@ class ProgressServer(Collector):
         """For the registry: the series of the latest snapshot."""
         return families(self._snapshot)
 
-    def respond(self, path: str, accept: str) -> tuple[HTTPStatus, str, bytes]:
-        """Status, content type and body of a GET."""
-        match path.partition("?")[0]:
+    def respond(self, target: str, accept: str) -> Answer:
+        """The answer to a GET of `target`, a path with or without a query."""
+        url = urlsplit(target)
+        match url.path:
             case "/progress":
                 report = self._snapshot.report
                 if report is None:
-                    return HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", b"the driver has not reported yet\n"
+                    return _text(HTTPStatus.SERVICE_UNAVAILABLE, "the driver has not reported yet")
                 body = report.model_dump_json(by_alias=True, exclude_none=True)
                 return HTTPStatus.OK, "application/json", body.encode()
             case "/metrics":
                 encode, content_type = choose_encoder(accept)
                 return HTTPStatus.OK, content_type, encode(self._registry)
+            case "/history" | "/rollouts":
+                return self._from_run_directory(url.path, parse_qs(url.query))
             case "/healthz":
-                return HTTPStatus.OK, "text/plain", b"ok\n"
+                return _text(HTTPStatus.OK, "ok")
             case _:
-                return HTTPStatus.NOT_FOUND, "text/plain", b"here are /progress, /metrics and /healthz\n"
+                return _text(HTTPStatus.NOT_FOUND, "here are /progress, /metrics, /history, /rollouts and /healthz")
+
+    def _from_run_directory(self, path: str, query: Mapping[str, list[str]]) -> Answer:
+        name = "since" if path == "/history" else "step"
+        given = query.get(name, [""])[-1]
+        if given and not re.fullmatch(r"[0-9]{1,18}", given):
+            return _text(HTTPStatus.BAD_REQUEST, f"{name}={given} is no number of a step")
+        try:
+            if path == "/history":
+                return HTTPStatus.OK, JSON_LINES, metrics_since(self._run, int(given or 0))
+            latest = latest_rollouts(self._run)
+            step = int(given) if given else latest
+            found = rollouts_of(self._run, step) if step is not None else None
+        except OSError as error:  # the shared volume is in trouble
+            return _text(HTTPStatus.SERVICE_UNAVAILABLE, f"{self._run} cannot be read: {error.strerror}")
+        if found is not None:
+            return HTTPStatus.OK, JSON_LINES, found
+        if latest is None:
+            return _text(HTTPStatus.NOT_FOUND, "there are no responses yet")
+        return _text(HTTPStatus.NOT_FOUND, f"there are no responses of step {step}; the latest are of step {latest}")
+
+
+def _text(status: HTTPStatus, text: str) -> Answer:
+    return status, "text/plain", f"{text}\n".encode()
 
 
 class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):

@@ -1,0 +1,98 @@
+"""Argo CD's health check, run in Lua over what the operator writes in every phase."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import ANY
+
+import observed as o
+import pytest
+from lupa.lua51 import LuaRuntime
+
+from cluster import Cluster
+from cluster.programs import obtain_built
+from rlt_api.status import Phase
+from rlt_operator.observation import Observed
+from rlt_operator.plan import plan
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = (ROOT / "charts/rlt-operator/files/argocd-health.lua").read_text()
+
+Json = dict[str, Any]
+
+
+def health(status: Json | None, generation: int = 1) -> tuple[str, str]:
+    """Status and message for a job with that status, as Argo CD gets them: a function body with the global `obj`."""
+    lua = LuaRuntime(unpack_returned_tuples=True)
+    job: Json = {"metadata": {"name": "sum", "generation": generation}}
+    lua.globals().obj = lua.table_from(job | ({"status": status} if status else {}), recursive=True)
+    answer = lua.execute(SCRIPT)
+    return answer.status, answer.message
+
+
+def status_of(observed: Observed) -> Json:
+    """What the operator writes."""
+    decided = plan(observed, o.NOW)
+    assert decided.status
+    return decided.status.to_json()
+
+
+GONE = replace(o.STARTED, cluster=None, pods=(), ray=None)
+LIFE: list[tuple[str, Phase, Observed]] = [
+    ("Progressing", Phase.PENDING, o.FRESH),
+    ("Progressing", Phase.PROVISIONING, o.PROVISIONING),
+    ("Progressing", Phase.RUNNING, o.RUNNING),
+    ("Healthy", Phase.SUCCEEDED, replace(o.STARTED, ray=o.ended("SUCCEEDED", o.final_log()))),
+    ("Degraded", Phase.FAILED, replace(o.STARTED, ray=o.ended("FAILED", "CUDA out of memory"))),
+    ("Suspended", Phase.SUSPENDED, o.suspend(GONE)),
+]
+
+
+@pytest.mark.parametrize(("expected", "phase", "observed"), LIFE, ids=[phase for _, phase, _ in LIFE])
+def test_every_phase_has_its_health(expected: str, phase: Phase, observed: Observed) -> None:
+    status = status_of(observed)
+    assert status["phase"] == phase
+    assert health(status, observed.job.generation) == (expected, ANY)
+
+
+def test_no_phase_is_forgotten() -> None:
+    assert {phase for _, phase, _ in LIFE} == set(Phase)
+
+
+def test_the_progress_is_told() -> None:
+    assert health(status_of(o.RUNNING))[1].endswith("(45%)")
+
+
+def test_what_waits_for_somebody_is_degraded() -> None:
+    """Stalled, though it may still run once somebody installs KubeRay."""
+    assert health(status_of(replace(o.FRESH, kuberay_installed=False)))[0] == "Degraded"
+
+
+def test_a_job_that_releases_its_cluster_is_on_its_way() -> None:
+    assert health(status_of(o.suspend(o.STARTED)), 2)[0] == "Progressing"
+
+
+@pytest.mark.parametrize(("status", "generation"), [(None, 1), (status_of(o.suspend(GONE)), 9)])
+def test_what_the_operator_has_not_seen_is_on_its_way(status: Json | None, generation: int) -> None:
+    state, message = health(status, generation)
+    assert state == "Progressing"
+    assert "has not looked" in message
+
+
+@pytest.mark.apiserver
+def test_the_documented_command_gives_it_to_argo_cd(installed: Cluster) -> None:
+    installed.kubectl("create", "namespace", "argocd")
+    installed.kubectl(
+        "create", "configmap", "argocd-cm", "-n", "argocd", "--from-literal=url=https://argocd.example.com"
+    )
+    (command,) = re.findall(r"```sh\n(.*?)```", (ROOT / "docs/argocd.md").read_text(), re.DOTALL)
+    place = {**os.environ, "KUBECONFIG": str(installed.kubeconfig), "PATH": f"{obtain_built()}:{os.environ['PATH']}"}
+    subprocess.run(["bash", "-ec", command], cwd=ROOT, env=place, check=True)
+    data = json.loads(installed.kubectl("get", "configmap", "argocd-cm", "-n", "argocd", "-o", "json"))["data"]
+    assert data == {"url": "https://argocd.example.com", "resource.customizations.health.rlt.dev_RLTrainingJob": SCRIPT}

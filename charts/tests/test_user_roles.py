@@ -1,0 +1,32 @@
+"""The rights that users get, by the real API server's own answer."""
+
+from __future__ import annotations
+
+import pytest
+from apiserver.in_cluster import eventually
+
+from cluster import Cluster
+
+pytestmark = pytest.mark.apiserver
+
+
+def can(cluster: Cluster, user: str, verb: str, resource: str) -> bool:
+    command = ["auth", "can-i", verb, resource, "-n", "team", f"--as={user}"]
+    try:
+        return cluster.kubectl(*command).strip() == "yes"
+    except ValueError:
+        return False
+
+
+def test_users_get_their_rights_by_kubernetes_own_roles(installed: Cluster) -> None:
+    installed.kubectl("create", "namespace", "team")
+    for role in ("view", "edit", "admin"):
+        installed.kubectl("create", "rolebinding", role, f"--clusterrole={role}", f"--user={role}", "-n", "team")
+    installed.kubectl("create", "clusterrolebinding", "all", "--clusterrole=rlt-operator-runtimes-view", "--user=all")
+    jobs = "rltrainingjobs.rlt.dev"
+    eventually("admin has the rights of view and edit", lambda: can(installed, "admin", "create", jobs))
+    assert [can(installed, role, "get", jobs) for role in ("view", "edit", "admin")] == [True, True, True]
+    assert [can(installed, role, "create", jobs) for role in ("view", "edit", "admin")] == [False, True, True]
+    installed.kubectl("get", "rlruntimes", "--as=all")
+    with pytest.raises(ValueError, match="forbidden"):  # a role of a namespace
+        installed.kubectl("get", "rlruntimes", "--as=view")

@@ -1,0 +1,123 @@
+"""The webhook in the chart: what the API server asks, what the operator serves and what it may write fit together."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster import Cluster
+from rlt_operator.__main__ import parser
+from rlt_operator.webhook.certificates import Places, secret_manifest, trust_manifest
+from rlt_operator.webhook.key_pair import KeyPair
+
+pytestmark = pytest.mark.apiserver
+
+CHART = Path(__file__).parents[1] / "rlt-operator"
+ACCOUNT = "system:serviceaccount:rlt-system:rlt-operator"
+
+Manifest = dict[str, Any]
+Render = Callable[..., list[Manifest]]
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> str:
+    """Some authority's certificate (PEM)."""
+    subject = ("-subj", "/CN=test", "-keyout", str(tmp_path / "key"), "-out", str(tmp_path / "authority"))
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ed25519", "-nodes", *subject], check=True)
+    return (tmp_path / "authority").read_text()
+
+
+def of_kind(manifests: list[Manifest], kind: str) -> list[Manifest]:
+    return [manifest for manifest in manifests if manifest["kind"] == kind]
+
+
+def pod_of(manifests: list[Manifest]) -> Manifest:
+    (deployment,) = of_kind(manifests, "Deployment")
+    pod: Manifest = deployment["spec"]["template"]["spec"]
+    return pod
+
+
+def apply_as_operator(cluster: Cluster, manifest: Manifest) -> None:
+    """Server-side apply with the rights of the operator's account alone."""
+    options = ("--server-side", "--force-conflicts", "--field-manager=rlt-operator", "--validate=false")
+    cluster.kubectl("apply", *options, f"--as={ACCOUNT}", "-f", "-", input=json.dumps(manifest))
+
+
+def read(cluster: Cluster, kind: str, name: str) -> Manifest:
+    manifest: Manifest = json.loads(cluster.kubectl("get", kind, name, "-n", "rlt-system", "-o", "json"))
+    return manifest
+
+
+def test_the_operator_serves_what_the_api_server_asks(render: Render) -> None:
+    manifests = render("webhook.port=10250")
+    (container,) = pod_of(manifests)["containers"]
+    options = parser().parse_args(container["args"])
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert options.webhook_port == ports["webhook"] == 10250
+    (configuration,), (service,) = of_kind(manifests, "ValidatingWebhookConfiguration"), of_kind(manifests, "Service")
+    assert options.webhook_configuration == configuration["metadata"]["name"]
+    asked = configuration["webhooks"][0]["clientConfig"]["service"]
+    assert (asked["name"], asked["path"]) == (service["metadata"]["name"], "/validate")
+    (port,) = (each for each in service["spec"]["ports"] if each["name"] == "webhook")
+    assert (port["port"], port["targetPort"]) == (asked["port"], "webhook")
+    (secret,) = of_kind(manifests, "Secret")
+    assert options.webhook_secret == (secret["metadata"]["namespace"], secret["metadata"]["name"])
+    assert "data" not in secret
+
+
+def test_cert_manager_fills_the_folder_that_the_operator_reads(render: Render) -> None:
+    manifests = render("webhook.certificates=cert-manager")
+    pod = pod_of(manifests)
+    (container,), (volume,) = pod["containers"], pod["volumes"]
+    (mount,) = container["volumeMounts"]
+    assert parser().parse_args(container["args"]).webhook_certificates == Path(mount["mountPath"])
+    (certificate,) = of_kind(manifests, "Certificate")
+    assert volume["secret"]["secretName"] == certificate["spec"]["secretName"]
+    (configuration,) = of_kind(manifests, "ValidatingWebhookConfiguration")
+    injected = configuration["metadata"]["annotations"]["cert-manager.io/inject-ca-from"]
+    assert injected == f"rlt-system/{certificate['metadata']['name']}"
+    assert certificate["spec"]["dnsNames"] == ["rlt-operator.rlt-system.svc"]
+    assert not of_kind(manifests, "Role")
+
+
+def test_without_the_webhook_nothing_of_it_is_there(render: Render) -> None:
+    assert "webhook" not in json.dumps(render("webhook.enabled=false"))
+
+
+def test_with_the_charts_rights_the_operator_keeps_its_certificate(installed: Cluster) -> None:
+    places = Places("rlt-system", "rlt-operator-webhook", "rlt-operator")
+    pair = KeyPair("certificate", "key", "authority")
+    found = read(installed, "secret", places.secret)
+    apply_as_operator(installed, secret_manifest(places, pair, found))
+    installed.kubectl("delete", "secret", places.secret, "-n", "rlt-system")
+    apply_as_operator(installed, secret_manifest(places, pair, None))
+    assert set(read(installed, "secret", places.secret)["data"]) == {"tls.crt", "tls.key", "ca.crt"}
+
+
+def test_with_the_charts_rights_the_operator_reads_and_writes_no_other_secret(installed: Cluster) -> None:
+    other = secret_manifest(Places("rlt-system", "other", "rlt-operator"), KeyPair("c", "k", "a"), None)
+    with pytest.raises(ValueError, match="forbidden"):
+        apply_as_operator(installed, other)
+    with pytest.raises(ValueError, match="forbidden"):
+        installed.kubectl("get", "secrets", "-n", "rlt-system", f"--as={ACCOUNT}")
+
+
+def test_with_the_charts_rights_the_operator_is_trusted_and_an_upgrade_keeps_what_it_wrote(
+    installed: Cluster, authority: str
+) -> None:
+    places, pair = Places("rlt-system", "rlt-operator-webhook", "rlt-operator"), KeyPair("c", "k", authority)
+    before = read(installed, "validatingwebhookconfiguration", "rlt-operator")
+    apply_as_operator(installed, trust_manifest(before, pair))
+    apply_as_operator(installed, secret_manifest(places, pair, read(installed, "secret", places.secret)))
+    values = ("--set", "webhook.timeoutSeconds=7", "--set-string", "podAnnotations.a=b")
+    installed.helm("upgrade", "rlt-operator", CHART, "--namespace", "rlt-system", "--skip-crds", *values)
+    after = read(installed, "validatingwebhookconfiguration", "rlt-operator")
+    assert base64.b64decode(after["webhooks"][0]["clientConfig"].pop("caBundle")).decode() == authority
+    assert after["webhooks"] == [{**before["webhooks"][0], "timeoutSeconds": 7}]
+    assert set(read(installed, "secret", places.secret)["data"]) == {"tls.crt", "tls.key", "ca.crt"}

@@ -1,0 +1,153 @@
+"""spec.algorithm: how rewards become gradients."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from rlt_api.blocks.model import ModelPath
+from rlt_api.model import NOT_YET, ApiModel, NotYet, Positive, cel
+
+LATER_ESTIMATORS = (
+    "gae",
+    "rloo",
+    "reinforce_plus_plus",
+    "reinforce_plus_plus_baseline",
+    "remax",
+    "opo",
+    "grpo_passk",
+)
+LATER_LOSSES = ("gspo", "cispo", "sapo")
+Coefficient = Annotated[float, Field(ge=0, le=100)]
+Ratio = Annotated[float, Field(gt=0, lt=1)]
+
+
+class KlControl(ApiModel):
+    """A KL term in the reward: verl's algorithm.kl_ctrl."""
+
+    type: Literal["fixed", "adaptive"] = "fixed"
+    """adaptive steers the coefficient to targetKl (arXiv 1909.08593)."""
+    kl_coef: Coefficient = 0.001
+    """The coefficient, or where it starts."""
+    target_kl: Annotated[float, Field(gt=0, le=1000)] = 0.1
+    """For adaptive: the KL divergence to steer to."""
+    horizon: Positive = 10000
+    """For adaptive: how slowly, in responses."""
+
+
+class FilterGroups(ApiModel):
+    """DAPO's dynamic sampling (arXiv 2503.14476): groups whose responses all score alike are drawn again."""
+
+    metric: Literal["acc", "score", "seq_reward"] = "acc"
+    """What must differ within a group."""
+    max_num_gen_batches: Annotated[int, Field(ge=0, le=1024)] = 0
+    """At most so many generations for a step. 0: no bound."""
+
+
+class OverlongBuffer(ApiModel):
+    """DAPO's soft penalty on responses that come near the longest."""
+
+    length: Positive
+    """So many tokens before maxResponseLength it begins."""
+    penalty_factor: Coefficient = 1.0
+    """The penalty at the full length."""
+
+
+class RolloutCorrection(ApiModel):
+    """Importance sampling between the engine's and the trainer's probabilities."""
+
+    level: Literal["token", "sequence"] = "token"
+    """What is weighted."""
+    threshold: Annotated[float, Field(gt=0, le=1e6)] = 2.0
+    """Weights are cut here."""
+    rejection: Literal["none", "k1", "k2", "k3", "icepop"] = "none"
+    """What is left out of the loss altogether."""
+
+
+class Critic(ApiModel):
+    """The value model that advEstimator gae needs."""
+
+    model_path: ModelPath | None = None
+    """Where its weights start from: verl's critic.model.path. Default: the model's."""
+    learning_rate: Annotated[float, Field(gt=0, le=10)] = 1e-5
+    """AdamW's learning rate: verl's critic.optim.lr."""
+    ppo_micro_batch_size_per_device: Positive | None = None
+    """Responses in one pass of one worker. Default: training.ppoMicroBatchSizePerDevice."""
+    warmup_steps: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
+    """Steps in which it alone learns: verl's trainer.critic_warmup."""
+    cliprange_value: Annotated[float, Field(gt=0, le=1000)] = 0.5
+    """Clip of the value loss."""
+    enable_gradient_checkpointing: bool = False
+    """As for the model."""
+    use_remove_padding: bool = False
+    """As for the model."""
+    param_offload: bool = False
+    """Whether its weights wait in the CPU's memory."""
+    optimizer_offload: bool = False
+    """Whether its optimizer waits in the CPU's memory."""
+
+
+class Algorithm(ApiModel):
+    """How rewards become gradients."""
+
+    model_config = cel(
+        (
+            "!has(self.clipRatioLow) || !has(self.clipRatioHigh) || self.clipRatioLow <= self.clipRatioHigh",
+            "clipRatioLow must not be above clipRatioHigh",
+        ),
+    )
+
+    adv_estimator: Annotated[
+        Literal[
+            "grpo",
+            "gae",
+            "rloo",
+            "reinforce_plus_plus",
+            "reinforce_plus_plus_baseline",
+            "remax",
+            "opo",
+            "grpo_passk",
+        ],
+        NotYet(LATER_ESTIMATORS),
+    ] = "grpo"
+    """grpo: the reward minus its group's mean, over its group's standard deviation (arXiv 2402.03300)."""
+    norm_adv_by_std_in_grpo: bool = True
+    """Whether to divide by the group's standard deviation. false is Dr. GRPO (arXiv 2503.20783)."""
+    gamma: Annotated[Annotated[float, Field(ge=0, le=1)], NOT_YET] = 1.0
+    """Discount of later rewards."""
+    lam: Annotated[Annotated[float, Field(ge=0, le=1)], NOT_YET] = 1.0
+    """Lambda of gae."""
+    policy_loss: Annotated[Literal["vanilla", "gspo", "cispo", "sapo"], NotYet(LATER_LOSSES)] = "vanilla"
+    """vanilla is PPO's clipped loss: verl's policy_loss.loss_mode."""
+    clip_ratio: Ratio = 0.2
+    """PPO's clip: the ratio is kept within 1 - clipRatio and 1 + clipRatio."""
+    clip_ratio_low: Annotated[Ratio | None, NOT_YET] = None
+    """The lower clip. Default: clipRatio."""
+    clip_ratio_high: Annotated[Annotated[float, Field(gt=0, le=100)] | None, NOT_YET] = None
+    """The upper clip, DAPO's clip-higher. Default: clipRatio."""
+    clip_ratio_c: Annotated[Annotated[float, Field(gt=1, le=1000)] | None, NOT_YET] = None
+    """Dual clip: the bound of the ratio for negative advantages (arXiv 1912.09729). (verl: 3.0.)"""
+    kl_loss_coef: Coefficient = 0.001
+    """Weight of the KL term to the reference model in the loss. 0: no reference model."""
+    kl_loss_type: Annotated[Literal["low_var_kl", "kl", "abs", "mse", "full"], NotYet(("kl", "abs", "mse", "full"))] = (
+        "low_var_kl"
+    )
+    """The estimator of that term: low_var_kl is k3, kl is k1, mse is k2."""
+    kl_in_reward: Annotated[KlControl | None, NOT_YET] = None
+    """A KL term in the reward: verl's use_kl_in_reward and kl_ctrl. Default: none."""
+    entropy_coeff: Annotated[Coefficient, NOT_YET] = 0.0
+    """Weight of the entropy bonus in the loss."""
+    loss_agg_mode: Annotated[
+        Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"],
+        NotYet(("seq-mean-token-sum-norm",)),
+    ] = "token-mean"
+    """How the losses of tokens become one number. Denominators are global over the mini-batch."""
+    filter_groups: Annotated[FilterGroups | None, NOT_YET] = None
+    """DAPO's dynamic sampling. Default: none."""
+    overlong_buffer: Annotated[OverlongBuffer | None, NOT_YET] = None
+    """DAPO's penalty on overlong responses. Default: none."""
+    rollout_correction: Annotated[RolloutCorrection | None, NOT_YET] = None
+    """Importance sampling between engine and trainer. Default: none."""
+    critic: Annotated[Critic | None, NOT_YET] = None
+    """The value model of gae."""

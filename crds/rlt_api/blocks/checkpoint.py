@@ -1,0 +1,34 @@
+"""spec.checkpoint: saving and resuming."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from rlt_api.model import NOT_YET, AbsolutePath, ApiModel, NotYet, Positive, cel
+
+
+class Checkpoint(ApiModel):
+    """Saving and resuming."""
+
+    model_config = cel(
+        (
+            "!has(self.resumeFromPath) || !has(self.resume) || self.resume == 'path'",
+            "resumeFromPath is for resume path only",
+        ),
+    )
+
+    save_freq: Annotated[int, Field(ge=-1, le=2**31 - 1)] = -1
+    """Save after every so many steps. -1: only the model, at the end."""
+    resume: Annotated[Literal["auto", "never", "path"], NotYet(("path",))] = "auto"
+    """auto continues from the job's latest complete checkpoint, after a suspension for instance; path from
+    resumeFromPath: verl's resume_mode."""
+    resume_from_path: Annotated[AbsolutePath | None, NOT_YET] = None
+    """For path: the folder of one checkpoint, ending in step-N."""
+    max_to_keep: Annotated[Positive | None, NOT_YET] = None
+    """Older checkpoints are deleted: verl's max_actor_ckpt_to_keep. Default: none is."""
+    keep_best: Annotated[bool, NOT_YET] = False
+    """Whether the checkpoint with the highest validation score is kept as well."""
+    asynchronous: Annotated[bool, NOT_YET] = False
+    """Whether training goes on while a checkpoint is written."""

@@ -1,0 +1,80 @@
+"""spec.model: the model to train."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from rlt_api.model import NOT_YET, ApiModel, Positive, cel
+
+ModelPath = Annotated[str, StringConstraints(min_length=1, max_length=1024)]
+"""A folder in the pods with a Hugging Face model, or a name on the Hugging Face hub."""
+
+
+class SeededModel(ApiModel):
+    """A small Qwen3 with random weights made from a seed, and a byte-level tokenizer: nothing is downloaded."""
+
+    model_config = cel(
+        (
+            "!has(self.hiddenSize) || !has(self.numAttentionHeads) "
+            "|| self.hiddenSize % (2 * self.numAttentionHeads) == 0",
+            "hiddenSize must be an even multiple of numAttentionHeads",
+        ),
+        (
+            "!has(self.numAttentionHeads) || !has(self.numKeyValueHeads) || "
+            "self.numAttentionHeads % self.numKeyValueHeads == 0",
+            "numKeyValueHeads must divide numAttentionHeads",
+        ),
+    )
+
+    seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
+    """The seed of the weights: the same seed makes the same model."""
+    hidden_size: Positive = 128
+    """Width of the hidden states. It must be divisible by numAttentionHeads."""
+    intermediate_size: Positive = 512
+    """Width of the feed-forward layers."""
+    num_hidden_layers: Positive = 4
+    """Number of layers."""
+    num_attention_heads: Positive = 4
+    """Number of query heads."""
+    num_key_value_heads: Positive = 2
+    """Number of key and value heads. It must divide numAttentionHeads."""
+
+
+class Lora(ApiModel):
+    """Low-rank adapters instead of all weights (arXiv 2106.09685)."""
+
+    rank: Positive
+    """Rank of the adapters: verl's lora_rank."""
+    alpha: Positive = 16
+    """Their scale is alpha over rank: verl's lora_alpha."""
+    target_modules: Annotated[list[Annotated[str, StringConstraints(max_length=253)]], Field(max_length=64)] = [
+        "all-linear"
+    ]
+    """The modules that get one."""
+
+
+class Model(ApiModel):
+    """The model to train: exactly one of path and fromSeed."""
+
+    model_config = cel(("!has(self.path) || !has(self.fromSeed)", "give exactly one of path and fromSeed"))
+
+    path: ModelPath | None = None
+    """A folder in the pods with a Hugging Face model and tokenizer, or a name on the Hugging Face hub."""
+    from_seed: SeededModel | None = None
+    """A model with random weights, made in the job. For demonstrations and tests."""
+    revision: Annotated[Annotated[str, StringConstraints(min_length=1, max_length=255)] | None, NOT_YET] = None
+    """The branch, tag or commit on the hub. Default: the newest."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """The type of the computation and of the engine's weights. The optimizer keeps float32 weights in any case."""
+    trust_remote_code: Annotated[bool, NOT_YET] = False
+    """Whether code that comes with the model may run in the pods."""
+    parameters: Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9]+)?[MBT]?$", max_length=20)] | None = None
+    """Number of parameters, such as 7B, for the memory arithmetic before the start. Default: read from the name."""
+    lora: Annotated[Lora | None, NOT_YET] = None
+    """Train low-rank adapters instead of all weights."""
+    enable_gradient_checkpointing: Annotated[bool, NOT_YET] = False
+    """Whether activations are computed again in the backward pass instead of being kept. (verl: true.)"""
+    use_remove_padding: Annotated[bool, NOT_YET] = False
+    """Whether sequences are packed without padding. (verl: true.)"""

@@ -1,0 +1,46 @@
+"""spec.storage: volumes that all pods share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from rlt_api.model import NOT_YET, AbsolutePath, ApiModel, ObjectName, Quantity, cel
+
+
+class ModelCache(ApiModel):
+    """A volume of model files that jobs share."""
+
+    claim_name: ObjectName
+    """An existing PersistentVolumeClaim in the job's namespace that many nodes can mount."""
+    mount_path: AbsolutePath = "/mnt/models"
+    """Where the pods see it."""
+    read_only: bool = False
+    """Whether the pods may only read it. Then whatever they load must be there already (HF_HUB_OFFLINE is set)."""
+
+
+class Storage(ApiModel):
+    """Volumes that all pods share: run directories, checkpoints, data sets, model files."""
+
+    model_config = cel(
+        ("!has(self.claimName) || !has(self.storageClassName)", "give claimName or storageClassName, not both"),
+        (
+            "!has(self.mountPath) || !has(self.modelCache) || !has(self.modelCache.mountPath) "
+            "|| self.mountPath != self.modelCache.mountPath",
+            "mountPath and modelCache.mountPath must be apart",
+        ),
+    )
+
+    claim_name: ObjectName | None = None
+    """An existing PersistentVolumeClaim in the job's namespace that many nodes can write (ReadWriteMany). Default: the
+    run directory is lost with the cluster."""
+    storage_class_name: Annotated[ObjectName | None, NOT_YET] = None
+    """Make a claim of this class for the job instead of taking an existing one."""
+    size: Annotated[Quantity | None, NOT_YET] = None
+    """The size of that claim."""
+    mount_path: AbsolutePath = "/mnt/rlt"
+    """Where the pods see it."""
+    model_cache: ModelCache | None = None
+    """A volume of model files that jobs share. Default: none."""
+    hf_home: AbsolutePath | None = None
+    """Hugging Face's folder (HF_HOME): models and data sets that are downloaded, written by security.runAsUser.
+    Default: huggingface in the model cache, else in the claim, else in a folder of the pod."""

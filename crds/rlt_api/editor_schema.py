@@ -1,0 +1,27 @@
+"""The JSON schema by which editors complete and check manifests."""
+
+from __future__ import annotations
+
+from rlt_api.crd import GROUP, VERSION
+from rlt_api.model import ApiModel
+
+
+def editor_schema(kind: str, model: type[ApiModel]) -> dict[str, object]:
+    """The JSON schema that editors check a manifest against, unknown fields refused."""
+    spec = model.model_json_schema(by_alias=True)
+    definitions = spec.pop("$defs")
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": kind,
+        "type": "object",
+        "required": ["apiVersion", "kind", "metadata", "spec"],
+        "properties": {
+            "apiVersion": {"const": f"{GROUP}/{VERSION}"},
+            "kind": {"const": kind},
+            "metadata": {"type": "object"},
+            "spec": spec,
+            "status": {"type": "object"},
+        },
+        "additionalProperties": False,
+        "$defs": definitions,
+    }

@@ -1,0 +1,425 @@
+"""Contradictions, each with the rule that finds it and the field that it names: one table for three judges.
+
+The offline validator (test_rules.py), the real API server with the CRD alone, for those whose rule has CEL, and the
+admission webhook behind it (operator/tests/apiserver/test_validation.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Json = Mapping[str, Any]
+
+BUILTIN: Json = {
+    "model": {"fromSeed": {}},
+    "data": {"preset": "arithmetic"},
+    "training": {"totalSteps": 10, "trainBatchSize": 32},
+    "cluster": {
+        "image": "registry.example/trainer:cpu",
+        "workers": [{"replicas": 2, "resources": {"cpu": "2", "memory": "4Gi"}}],
+    },
+}
+COMMAND: Json = {
+    "framework": {"type": "command", "command": ["python3", "-m", "verl.trainer.main_ppo"]},
+    "cluster": BUILTIN["cluster"],
+}
+
+
+def workers(**changes: Any) -> Json:
+    """A cluster whose one group of workers has the changes."""
+    return {"cluster": {"workers": [{**BUILTIN["cluster"]["workers"][0], **changes}]}}
+
+
+def gpus(count: int = 8, replicas: int = 1, memory: str = "80Gi", pod: str = "512Gi") -> Json:
+    """Workers with accelerators of a known memory."""
+    accelerator = {"resourceName": "nvidia.com/gpu", "count": count, "memory": memory}
+    return workers(replicas=replicas, resources={"cpu": "32", "memory": pod}, accelerator=accelerator)
+
+
+def env(*names: str) -> Json:
+    """Environment variables of those names."""
+    return {"cluster": {"env": [{"name": name, "value": "1"} for name in names]}}
+
+
+SEVEN = {"path": "Qwen/Qwen2.5-7B-Instruct", "fromSeed": None, "dtype": "bfloat16"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A job with one contradiction."""
+
+    rule: str
+    at: str
+    """The field that the finding names."""
+    change: Json
+    """What differs from `base` (see `merged`)."""
+    fix: str = ""
+    """A part of the fix: the nearest right value."""
+    cel: bool = False
+    """Whether the CRD refuses it by itself."""
+    base: Json = field(default_factory=lambda: BUILTIN)
+    name: str = "sum"
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        return merged(self.base, self.change)
+
+    @property
+    def id(self) -> str:
+        return f"{self.rule}-{CASES.index(self)}"
+
+
+def merged(below: Json, above: Json) -> dict[str, Any]:
+    """`above` laid over `below`. A key may be a path, as training.totalSteps; null takes away."""
+    result = {key: value for key, value in below.items() if above.get(key, 0) is not None}
+    for path, value in above.items():
+        key, _, rest = path.partition(".")
+        if rest:
+            result[key] = merged(result.get(key, {}), {rest: value})
+        elif isinstance(value, Mapping):
+            under = result.get(key, {})
+            result[key] = merged(under if isinstance(under, Mapping) else {}, value)
+        elif value is not None:
+            result[key] = value
+    return result
+
+
+TRAIN, MINI, MICRO = (
+    f"spec.training.{each}" for each in ("trainBatchSize", "ppoMiniBatchSize", "ppoMicroBatchSizePerDevice")
+)
+N, POD, CRITIC = "spec.rollout.responsesPerPrompt", "spec.cluster.workers[0].resources", "spec.algorithm.critic"
+SEED, ENV, TOKENS = "spec.model.fromSeed", "spec.cluster.env[0].name", "spec.training.ppoMaxTokenLenPerDevice"
+
+CASES = [
+    # what goes together
+    Case("framework", "spec.model", {"model": None}, cel=True),
+    Case("framework", "spec.data", {"data": None}, cel=True),
+    Case("framework", "spec.training.totalSteps", {"training.totalSteps": None}, cel=True),
+    Case(
+        "framework",
+        "spec.framework.command",
+        {"framework.type": "command"},
+        cel=True,
+        base={"cluster": COMMAND["cluster"]},
+    ),
+    Case("framework", "spec.framework.command", {"framework.command": []}, cel=True, base=COMMAND),
+    Case("framework", "spec.framework.command", {"framework.command": ["x"]}, cel=True),
+    Case("framework", "spec.framework.workingDirectory", {"framework.workingDirectory": "/x"}, cel=True),
+    Case("framework", "spec.framework.totalSteps", {"framework.totalSteps": 3}, cel=True),
+    Case("framework", "spec.model", {"model.fromSeed": {}}, base=COMMAND),
+    Case("model-source", "spec.model", {"model.fromSeed": None}),
+    Case("model-source", "spec.model", {"model.path": "m"}, cel=True),
+    Case("model-source", "spec.model.revision", {"model.revision": "main"}),
+    Case("heads", "spec.model.fromSeed.hiddenSize", {"model.fromSeed.hiddenSize": 130}, "use 128 or 136"),
+    Case(
+        "heads",
+        "spec.model.fromSeed.hiddenSize",
+        {"model.fromSeed.hiddenSize": 132, "model.fromSeed.numAttentionHeads": 4},
+        "use 128 or 136",
+        cel=True,
+    ),
+    Case("heads", "spec.model.fromSeed.numKeyValueHeads", {"model.fromSeed.numKeyValueHeads": 3}, "use 2 or 4"),
+    Case(
+        "heads",
+        "spec.model.fromSeed.numKeyValueHeads",
+        {"model.fromSeed.numAttentionHeads": 8, "model.fromSeed.numKeyValueHeads": 3},
+        "use 2 or 4",
+        cel=True,
+    ),
+    Case("data-source", "spec.data", {"data.preset": None}),
+    Case("data-source", "spec.data", {"data.hub.name": "openai/gsm8k"}, cel=True),
+    Case("data-source", "spec.data.valFiles", {"data.valFiles": ["/x"]}),
+    Case("data-source", "spec.data.promptKey", {"data.promptKey": "question"}),
+    Case("data-path", "spec.data.path", {"data.preset": "gsm8k"}),
+    Case("data-path", "spec.data.path", {"data.path": "/d"}, cel=True),
+    Case("image", "spec.cluster.image", {"cluster.image": None}, cel=True),
+    Case("name", "metadata.name", {}, cel=True, name="a" * 41),
+    Case("name", "metadata.name", {}, "use job-1st", name="1st"),
+    Case("name", "metadata.name", {}, "use a-b", name="a.b"),
+    # batches
+    Case("batch-divisibility", MINI, {"training.ppoMiniBatchSize": 12}, "use 8 or 16", cel=True),
+    Case("batch-divisibility", MINI, {"training.ppoMiniBatchSize": 64}, "use 32", cel=True),
+    Case(
+        "batch-divisibility", MINI, {"training.trainBatchSize": None, "training.ppoMiniBatchSize": 96}, "use 64 or 128"
+    ),
+    Case("batch-divisibility", TRAIN, {"training.trainBatchSize": 31}, "use 30 or 32"),
+    Case("batch-divisibility", TRAIN, {"training.trainBatchSize": 100, **gpus(8, 4)}, "use 96 or 128"),
+    Case(
+        "batch-divisibility",
+        MINI,
+        {"training.trainBatchSize": 96, "training.ppoMiniBatchSize": 12, **gpus()},
+        "use 8 or 16",
+    ),
+    Case(
+        "batch-divisibility",
+        TRAIN,
+        {"training.trainBatchSize": 6, "training.tensorParallelSize": 2, **gpus()},
+        "use 4 or 8",
+    ),
+    Case(
+        "batch-divisibility",
+        TRAIN,
+        {"training.trainBatchSize": 6, "training.contextParallelSize": 2, **gpus()},
+        "use 4 or 8",
+    ),
+    Case(
+        "batch-divisibility",
+        TRAIN,
+        {"training.trainBatchSize": 6, "training.pipelineParallelSize": 2, **gpus()},
+        "use 4 or 8",
+    ),
+    Case(
+        "batch-divisibility",
+        "spec.training.warmup.batchSize",
+        {"training.warmup.steps": 1, "training.warmup.batchSize": 5},
+        "use 4 or 6",
+    ),
+    Case("batch-chunks", TRAIN, gpus(8, 8), "use 64"),
+    Case("batch-chunks", MINI, {"training.ppoMiniBatchSize": 1}, "use 2"),
+    Case("micro-batch", MICRO, {"training.ppoMicroBatchSizePerDevice": 48}, "use 32 or 64"),
+    Case("group-size", N, {"rollout.responsesPerPrompt": 1}, "use 2", cel=True),
+    Case("group-size", N, {"rollout.responsesPerPrompt": 1, "algorithm.advEstimator": "rloo"}, "use 2"),
+    Case(
+        "group-size",
+        "spec.algorithm.filterGroups",
+        {
+            "rollout.responsesPerPrompt": 1,
+            "algorithm.advEstimator": "gae",
+            "algorithm.critic": {},
+            "algorithm.filterGroups": {},
+        },
+    ),
+    Case("dynamic-batch", TOKENS, {"training.useDynamicBsz": True}, "give 2048"),
+    Case(
+        "dynamic-batch", TOKENS, {"training.useDynamicBsz": True, "training.ppoMaxTokenLenPerDevice": 1000}, "use 1024"
+    ),
+    Case("dynamic-batch", TOKENS, {"training.ppoMaxTokenLenPerDevice": 16384}),
+    # learning
+    Case("lr-decay", "spec.training.lrSchedule.decaySteps", {"training.lrSchedule.decaySteps": 0}, "use 10", cel=True),
+    Case(
+        "lr-decay",
+        "spec.training.lrSchedule.warmupSteps",
+        {"training.lrSchedule.warmupSteps": 9, "training.lrSchedule.decaySteps": 8},
+        "use 8",
+        cel=True,
+    ),
+    Case("lr-decay", "spec.training.lrSchedule.warmupSteps", {"training.lrSchedule.warmupSteps": 11}, "use 10"),
+    Case("training-end", "spec.training.totalEpochs", {"training.totalEpochs": 2}, cel=True),
+    Case(
+        "clip-ratio",
+        "spec.algorithm.clipRatioLow",
+        {"algorithm.clipRatioLow": 0.3, "algorithm.clipRatioHigh": 0.28},
+        "use 0.28",
+        cel=True,
+    ),
+    Case("clip-ratio", "spec.algorithm.clipRatioHigh", {"algorithm.clipRatioHigh": 0.1}, "use 0.2"),
+    Case("critic", CRITIC, {"algorithm.advEstimator": "gae"}),
+    Case("critic", CRITIC, {"algorithm.critic": {}}),
+    Case(
+        "overlong-buffer", "spec.algorithm.overlongBuffer.length", {"algorithm.overlongBuffer.length": 513}, "use 512"
+    ),
+    Case("reward-choice", "spec.rewards[0]", {"rewards": [{"weight": 1}]}, cel=True),
+    Case("reward-choice", "spec.rewards[0]", {"rewards": [{"name": "exact", "model": "m"}]}, cel=True),
+    Case("reward-name", "spec.rewards[0].name", {"rewards": [{"name": "gms8k"}]}, "did you mean gsm8k?"),
+    # ranks, and what they share
+    Case("parallel-sizes", "spec.training.tensorParallelSize", {"training.tensorParallelSize": 3, **gpus()}, "6 or 9"),
+    Case(
+        "parallel-sizes",
+        "spec.training.contextParallelSize",
+        {"training.tensorParallelSize": 2, "training.contextParallelSize": 8, **gpus()},
+        "16",
+    ),
+    Case("fsdp-size", "spec.training.fsdp.fsdpSize", {"training.fsdp.fsdpSize": 3, **gpus()}, "use 2 or 4"),
+    Case(
+        "reference-sharding",
+        "spec.training.reference.fsdpSize",
+        {"training.fsdp.fsdpSize": 8, "training.reference.fsdpSize": 4, **gpus()},
+        "use 8",
+        cel=True,
+    ),
+    Case(
+        "rollout-tensor-parallel",
+        "spec.rollout.tensorParallelSize",
+        {"rollout.tensorParallelSize": 3, **gpus()},
+        "use 2",
+    ),
+    Case(
+        "rollout-tensor-parallel",
+        "spec.rollout.tensorParallelSize",
+        {"rollout.tensorParallelSize": 16, **gpus()},
+        "use 8",
+    ),
+    Case(
+        "rollout-worker-group",
+        "spec.rollout.workerGroup",
+        {"rollout.mode": "separate", "rollout.workerGroup": "rollouts"},
+    ),
+    Case(
+        "rollout-worker-group",
+        "spec.rollout.workerGroup",
+        {"rollout.mode": "separate", "rollout.workerGroup": "workers"},
+    ),
+    Case(
+        "rollout-worker-group",
+        "spec.rollout.workerGroup",
+        {"rollout.mode": "colocated", "rollout.workerGroup": "workers"},
+        cel=True,
+    ),
+    Case("ray-cpus", "spec.cluster.workers[0].numCpus", workers(numCpus=64), "use 2"),
+    # lengths and memory
+    Case("max-model-len", "spec.rollout.maxModelLen", {"rollout.maxModelLen": 1000}, "use 1024"),
+    Case(
+        "max-model-len",
+        "spec.rollout.maxModelLen",
+        {"data.maxPromptLength": 600, "data.maxResponseLength": 600, "rollout.maxModelLen": 1000},
+        "use 1200",
+        cel=True,
+    ),
+    Case(
+        "max-num-batched-tokens",
+        "spec.rollout.maxNumBatchedTokens",
+        {"rollout.maxNumBatchedTokens": 100, "rollout.maxNumSeqs": 256},
+        "use 256",
+        cel=True,
+    ),
+    Case(
+        "max-num-batched-tokens",
+        "spec.rollout.maxNumBatchedTokens",
+        {"rollout.maxNumBatchedTokens": 512, "rollout.enableChunkedPrefill": False},
+        "use 1024",
+    ),
+    Case(
+        "engine-memory",
+        "spec.rollout.gpuMemoryUtilization",
+        {"model": SEVEN, "rollout.gpuMemoryUtilization": 0.1, **gpus()},
+        "use 0.2",
+    ),
+    Case("accelerator-memory", "spec.cluster.workers[0].accelerator.memory", {"model": SEVEN, **gpus(1)}),
+    Case(
+        "accelerator-memory",
+        "spec.rollout.gpuMemoryUtilization",
+        {"model": SEVEN, "rollout.gpuMemoryUtilization": 0.9, **gpus()},
+        "use 0.8",
+    ),
+    Case("pod-memory", "spec.cluster.workers[0].resources.memory", {"model": SEVEN}, "use 76Gi"),
+    Case(
+        "pod-memory",
+        "spec.cluster.workers[0].resources.memory",
+        {"model": SEVEN, "training.fsdp.optimizerOffload": True, **gpus(pod="40Gi")},
+        "use 50Gi",
+    ),
+    Case("kv-cache", "spec.rollout.kvCacheSpace", {"data.maxResponseLength": 1000000}, "use 2"),
+    Case("resources", "spec.cluster.workers[0].resources.cpu", workers(resources={"cpu": "0", "memory": "4Gi"})),
+    Case("resources", POD, {"cluster.workers": [{"replicas": 2}]}),
+    Case(
+        "shared-memory",
+        "spec.cluster.workers[0].resources.sharedMemory",
+        workers(resources={"cpu": "1", "memory": "4Gi", "sharedMemory": "4096Mi"}),
+        "use 1024Mi",
+        cel=True,
+    ),
+    Case(
+        "object-store",
+        "spec.cluster.workers[0].resources.memory",
+        workers(resources={"cpu": "1", "memory": "256Mi"}),
+        "use 500Mi",
+    ),
+    Case(
+        "object-store",
+        "spec.cluster.workers[0].resources.sharedMemory",
+        workers(resources={"cpu": "1", "memory": "4Gi", "sharedMemory": "64Mi"}),
+        "use 125Mi",
+    ),
+    # volumes
+    Case(
+        "storage-claim",
+        "spec.storage.storageClassName",
+        {"storage.claimName": "c", "storage.storageClassName": "nfs", "storage.size": "1Ti"},
+        cel=True,
+    ),
+    Case("storage-claim", "spec.storage.size", {"storage.storageClassName": "nfs"}),
+    Case("storage-claim", "spec.storage.size", {"storage.size": "1Ti"}),
+    Case("checkpoint-volume", "spec.storage.claimName", {"checkpoint.saveFreq": 5}),
+    Case("mount-path", "spec.storage.mountPath", {"storage.claimName": "c", "storage.mountPath": "/etc"}),
+    Case("mount-path", "spec.storage.mountPath", {"storage.claimName": "c", "storage.mountPath": "/dev/shm"}),
+    Case(
+        "mount-path",
+        "spec.storage.modelCache.mountPath",
+        {"storage.mountPath": "/m", "storage.modelCache.claimName": "c", "storage.modelCache.mountPath": "/m"},
+        cel=True,
+    ),
+    Case(
+        "mount-path",
+        "spec.storage.modelCache.mountPath",
+        {"storage.modelCache.claimName": "c", "storage.modelCache.mountPath": "/mnt/rlt/models"},
+    ),
+    Case("mount-path", "spec.storage.hfHome", {"storage.hfHome": "/etc/rlt/hf"}),
+    Case("resume", "spec.checkpoint.resumeFromPath", {"checkpoint.resume": "path"}),
+    Case(
+        "resume",
+        "spec.checkpoint.resumeFromPath",
+        {"checkpoint.resume": "auto", "checkpoint.resumeFromPath": "/c/step-1"},
+        cel=True,
+    ),
+    Case("keep-best", "spec.checkpoint.keepBest", {"checkpoint.keepBest": True}),
+    # environment
+    Case("env-name", ENV, env("NCCL_SOCKET_IFNAMES"), "did you mean NCCL_SOCKET_IFNAME?"),
+    Case("env-name", ENV, env("NCCL_SOKCET_IFNAME"), "did you mean NCCL_SOCKET_IFNAME?"),
+    Case("env-name", ENV, env("NCLL_DEBUG"), "did you mean NCCL_DEBUG?"),
+    Case("env-name", ENV, env("nccl_debug"), "did you mean NCCL_DEBUG?"),
+    Case("env-name", ENV, env("GLOO_SOCKET_IF_NAME"), "did you mean GLOO_SOCKET_IFNAME?"),
+    Case("env-name", ENV, env("RCCL_MSCLL_ENABLE"), "did you mean RCCL_MSCCL_ENABLE?"),
+    Case("env-name", ENV, env("VLLM_CPU_KV_CACHE_SPACE"), "did you mean VLLM_CPU_KVCACHE_SPACE?"),
+    Case("env-name", ENV, env("HF_HUB_OFLINE"), "did you mean HF_HUB_OFFLINE?"),
+    Case("env-name", ENV, env("TORCH_NCCL_BLOKING_WAIT"), "did you mean TORCH_NCCL_BLOCKING_WAIT?"),
+    Case("env-value", "spec.cluster.env[0]", {"cluster.env": [{"name": "A"}]}, cel=True),
+    Case("env-owner", ENV, env("ROCR_VISIBLE_DEVICES")),
+    Case("env-owner", ENV, env("MASTER_ADDR"), base=COMMAND),
+    Case("schema", "spec.cluster.env[1]", env("A", "A"), "keep one", cel=True),
+    Case("debugger", ENV, {"observability.debugger": "ray", **env("RAY_DEBUG")}),
+    Case(
+        "debugger",
+        "spec.cluster.env[1].name",
+        {"cluster.env": [{"name": "RAY_DEBUG", "value": "legacy"}, {"name": "RAY_DEBUG_POST_MORTEM", "value": "1"}]},
+    ),
+    # labels, users, steps
+    Case("label", "spec.cluster.head.nodeSelector[a b]", {"cluster.head.nodeSelector": {"a b": "c"}}),
+    Case("label", "spec.cluster.head.nodeSelector.pool", {"cluster.head.nodeSelector": {"pool": "-"}}),
+    Case("label", "spec.cluster.head.tolerations[0].key", {"cluster.head.tolerations": [{"key": "a/b/c"}]}),
+    Case(
+        "toleration",
+        "spec.cluster.head.tolerations[0].value",
+        {"cluster.head.tolerations": [{"key": "a", "operator": "Exists", "value": "b"}]},
+    ),
+    Case("not-supported-yet", "spec.observability.tensorboard", {"observability.tensorboard": {"directory": "/t"}}),
+    Case(
+        "not-supported-yet",
+        "spec.observability.wandb",
+        {"observability.wandb.apiKey": {"name": "wandb", "key": "apiKey"}},
+    ),
+    Case("root", "spec.security.runAsUser", {"security.runAsUser": 0}, "1000", cel=True),
+    Case("profiled-steps", "spec.observability.profiler.steps[1]", {"observability.profiler.steps": [5, 11]}, "use 10"),
+    # structure
+    Case("schema", "spec.trainning", {"trainning": {}}, "did you mean training?", cel=True),
+    Case(
+        "schema",
+        "spec.training.train_batch_size",
+        {"training.train_batch_size": 8},
+        "did you mean trainBatchSize?",
+        cel=True,
+    ),
+    Case(
+        "schema",
+        "spec.training.kl_coef",
+        {"training.kl_coef": 8},
+        "did you mean spec.algorithm.klInReward.klCoef?",
+        cel=True,
+    ),
+    Case("schema", "spec.training.totalSteps", {"training.totalSteps": 0}, "the nearest is 1", cel=True),
+    Case("schema", "spec.training.totalSteps", {"training.totalSteps": 1.5}, "use 1 or 2", cel=True),
+    Case("schema", "spec.algorithm.advEstimator", {"algorithm.advEstimator": "GRPO"}, "did you mean grpo?", cel=True),
+    Case("json", "spec.cluster.image", {"cluster.image": "a\0b"}),
+    Case("size", "spec", {"framework.command": ["x" * 60000] * 20}, base=COMMAND),
+]

@@ -1,0 +1,236 @@
+"""`validate_manifest` on manifests as users write them: envelope, names, nulls, runtimes, hostile input."""
+
+from __future__ import annotations
+
+import copy
+import time
+from random import Random
+from typing import Any
+
+import pytest
+from cases import BUILTIN, COMMAND, env, gpus, merged, workers
+from random_jobs import manifest as random_manifest
+
+from rlt_api.as_stored import as_stored
+from rlt_api.crd import GROUP, KIND, RUNTIME_KIND, VERSION
+from rlt_api.finding import Finding
+from rlt_api.schema import schema_of
+from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.validation import validate_change, validate_job, validate_manifest, validate_runtime
+
+WORKERS = "spec.cluster.workers[0]"
+
+
+def manifest(spec: Any = BUILTIN, kind: str = KIND, **metadata: Any) -> dict[str, Any]:
+    metadata = metadata or {"name": "sum"}
+    return {"apiVersion": f"{GROUP}/{VERSION}", "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def fields(found: tuple[Finding, ...]) -> list[str]:
+    return [each.field for each in found]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "field"),
+    [
+        ({"generateName": "sum-"}, None),
+        ({"name": "sum", "labels": {"kueue.x-k8s.io/queue-name": "q"}, "creationTimestamp": None}, None),
+        ({"labels": {}}, "metadata.name"),
+        ({"name": 1}, "metadata.name"),
+        ({"generateName": "Sum-"}, "metadata.name"),
+        ({"name": "sum", "label": {}}, "metadata.label"),
+        ({"name": "sum", "labels": {"a": 1}}, "metadata.labels.a"),
+        ({"name": "sum", "labels": {"a b": "x"}}, "metadata.labels[a b]"),
+        ({"name": "sum", "labels": {"example.com/a": "x y"}}, "metadata.labels[example.com/a]"),
+        ({"name": "sum", "labels": []}, "metadata.labels"),
+        ({"name": "sum", "annotations": {"a": "x" * 300_000}}, "metadata.annotations"),
+    ],
+)
+def test_metadata(metadata: dict[str, Any], field: str | None) -> None:
+    assert fields(validate_manifest(manifest(**metadata), {})) == ([field] if field else [])
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"apiVersion": "rlt.dev/v1"}, "apiVersion"),
+        ({"kind": "RLTrainingJobs"}, "kind"),
+        ({"spec": None}, "spec"),
+        ({"spec": []}, "spec"),
+        ({"metadata": None}, "metadata.name"),
+        ({"statsu": {}}, "statsu"),
+    ],
+)
+def test_the_envelope(change: dict[str, Any], field: str) -> None:
+    assert fields(validate_manifest({**manifest(), **change}, {})) == [field]
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("trainBatchsize", "trainBatchSize"),
+        ("train_batch_size", "trainBatchSize"),
+        ("ppo_micro_batch_size_per_gpu", "ppoMicroBatchSizePerDevice"),
+        ("ppo_mini_batch_size", "ppoMiniBatchSize"),
+        ("lr", "spec.training.learningRate"),
+        ("kl_coef", "spec.algorithm.klInReward.klCoef"),
+        ("ulysses_sequence_parallel_size", "spec.training.contextParallelSize"),
+        ("total_training_steps", "spec.training.totalSteps"),
+        ("n", "spec.rollout.responsesPerPrompt"),
+        ("rollout_batch_size", "spec.training.trainBatchSize"),
+        ("maxPromptLength", "spec.data.maxPromptLength"),
+        ("temperatur", None),
+    ],
+)
+def test_an_unknown_field_is_told_what_it_may_have_meant(name: str, meant: str | None) -> None:
+    spec = merged(BUILTIN, {f"training.{name}": 8})
+    (finding,) = validate_job("sum", spec).findings
+    assert finding.field == f"spec.training.{name}"
+    assert finding.fix == f"did you mean {meant}?" if meant else finding.fix.startswith("leave it out")
+
+
+def test_a_word_of_python_is_no_field() -> None:
+    """The types know snake_case too, for the operator's own use; a manifest may not have it."""
+    assert fields(validate_job("sum", {**BUILTIN, "runtime_ref": {"name": "a"}}).findings) == ["spec.runtime_ref"]
+
+
+def test_null_is_as_if_not_given_and_whole_floats_are_integers() -> None:
+    spec = {**BUILTIN, "rewards": None, "training": {"totalSteps": 8.0, "trainBatchSize": 32, "seed": None}}
+    validated = validate_job("sum", spec)
+    assert validated.findings == ()
+    assert validated.spec
+    assert validated.spec.training.total_steps == 8
+    assert as_stored(spec, schema_of(RLTrainingJobSpec))["training"] == {"totalSteps": 8, "trainBatchSize": 32}
+
+
+def test_nulls_stay_where_any_json_is_allowed() -> None:
+    spec = merged(BUILTIN, {"cluster.head": {"podTemplate": {"spec": {}}}})
+    spec["cluster"]["head"]["podTemplate"]["spec"]["x"] = None
+    assert as_stored(spec, schema_of(RLTrainingJobSpec)) == spec
+
+
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for level in range(depth):
+        value = {"a": value} if level % 2 else [value]
+    return {"a": value}
+
+
+@pytest.mark.parametrize(
+    "value", [nested(99), nested(5000), {"a": float("nan")}, {"a": "\ud800"}, {"\0": 1}, {"a": object()}, {1: 2}]
+)
+def test_what_is_no_json_is_refused_by_path(value: Any) -> None:
+    spec = merged(BUILTIN, {"cluster.head": {}})
+    spec["cluster"]["head"]["podTemplate"] = value
+    found = validate_manifest(manifest(spec), {})
+    assert {each.rule for each in found} == {"json"}
+    assert found[0].field.startswith("spec.cluster.head.podTemplate")
+    assert str(found[0]).isprintable()
+
+
+def test_a_megabyte_is_judged_quickly_and_more_is_refused() -> None:
+    for text, rule in (("x" * 60_000, None), ("x" * 65_000, "size")):
+        spec = merged(COMMAND, {"framework.command": [text] * 17})
+        assert [each.rule for each in validate_job("sum", spec).findings] == ([rule] if rule else [])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"training": {f"trainBatchSiz{index}": 1 for index in range(20_000)}},
+        {"cluster.env": [{"name": f"NCCL_SOCKET_IFNAME{index}" + "_" * 240, "value": "\0"} for index in range(128)]},
+        {"training": {"totalSteps": 1, "trainBatchSize": 2**31 - 1, "ppoMicroBatchSizePerDevice": 7}},
+        {"training.fsdp.fsdpSize": 2**31 - 1, **gpus(1024, 4096)},
+        {"algorithm.advEstimator": "g" * 100_000},
+        {"cluster.head.nodeSelector": {"a" * 5000 + "!": "x"}},
+    ],
+)  # fmt: skip
+def test_hostile_manifests_are_judged_in_a_moment(change: dict[str, Any]) -> None:
+    """The webhook answers within its time-out, whatever it is asked: measured against a usual manifest."""
+    validate_job("sum", BUILTIN)
+    start = time.process_time()
+    for _ in range(1000):
+        validate_job("sum", BUILTIN)
+    usual = time.process_time() - start
+    assert validate_job("sum", merged(BUILTIN, change)).findings
+    assert time.process_time() - start < 5 * usual
+
+
+def test_a_job_without_its_runtime_is_held_to_what_it_gives_itself() -> None:
+    spec = {"runtimeRef": {"name": "cpu"}, "training": {"trainBatchSize": 31, "ppoMiniBatchSize": 8}}
+    assert fields(validate_job("sum", spec).findings) == ["spec.training.ppoMiniBatchSize"]
+    spec["training"] = {"trainBatchSize": 31}
+    assert validate_job("sum", spec).findings == ()
+
+
+def test_a_job_with_its_runtime_is_held_to_both() -> None:
+    pool = {"name": "a", "resources": {"cpu": "1", "memory": "2Gi"}}
+    runtime = {"defaults": {"training": {"trainBatchSize": 30}}, "nodePools": [pool], "images": {"cpu": "i"}}
+    spec = merged(BUILTIN, {"runtimeRef.name": "cpu", "training": None, "cluster": None})
+    spec["training"] = {"totalSteps": 1, "ppoMiniBatchSize": 16}
+    (finding,) = validate_job("sum", spec, runtime).findings
+    assert finding.field == "spec.training.ppoMiniBatchSize"
+    assert "trainBatchSize 30" in finding.message
+
+
+def test_a_jobs_own_variables_keep_their_place_beside_the_runtimes() -> None:
+    runtime = {"defaults": {"cluster": {"env": [{"name": "A", "value": "1"}, {"name": "NCCL_DEBUG", "value": "INFO"}]}}}
+    job = merged(BUILTIN, {"runtimeRef.name": "r", **{"cluster.env": [{"name": "NCCL_DEBUGS", "value": "1"}]}})
+    assert fields(validate_job("sum", job, runtime).findings) == ["spec.cluster.env[0].name"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"defaults": {"data": {"preset": "arithmetic", "path": "/d"}}}, "spec.defaults.data.path"),
+        ({"defaults": {"security": {"runAsUser": 0}}}, "spec.defaults.security.runAsUser"),
+        ({"defaults": env("NCCL_DEBUGS")}, "spec.defaults.cluster.env[0].name"),
+        ({"nodePools": [{"name": "a", "resources": {"cpu": "0", "memory": "1Gi"}}]}, "spec.nodePools[0].resources.cpu"),
+        ({"nodePools": [{"name": "a", "resources": {"cpu": "1", "memory": "1Gi"}}] * 2}, "spec.nodePools[1]"),
+        ({"limits": [{"field": "spec.rollout.n", "max": 8}]}, "spec.limits[0].field"),
+        ({"limits": [{"field": "spec.cluster.workers", "max": 8}]}, "spec.limits[0].field"),
+        ({"limits": [{"field": "spec.training.seed", "max": 8, "min": 9}]}, "spec.limits[0].min"),
+        ({"limits": [{"field": "spec.training.seed"}]}, "spec.limits[0]"),
+        ({"defaults": {"model": {"dtype": "bfloat16"}, "training": {"trainBatchSize": 31}}}, None),
+    ],
+)  # fmt: skip
+def test_runtimes(spec: dict[str, Any], field: str | None) -> None:
+    assert fields(validate_runtime(spec)) == ([field] if field else [])
+
+
+@pytest.mark.parametrize(
+    ("limit", "field", "fix"),
+    [
+        ({"field": "spec.training.trainBatchSize", "max": 16}, "spec.training.trainBatchSize", "use 16 or less"),
+        ({"field": "spec.rollout.responsesPerPrompt", "min": 16}, "spec.rollout.responsesPerPrompt", "use 16 or more"),
+        ({"field": "spec.cluster.workers[].replicas", "max": 1}, f"{WORKERS}.replicas", "use 1 or less"),
+        ({"field": "spec.cluster.workers[].resources.memory", "max": 2**30}, f"{WORKERS}.resources.memory", "1073"),
+        ({"field": "spec.cluster.image", "allowed": ["localhost/*"]}, "spec.cluster.image", "use one of localhost/*"),
+        ({"field": "spec.storage.hfHome", "allowed": ["/x"]}, None, ""),
+        ({"field": "spec.cluster.image", "allowed": ["registry.example/*"]}, None, ""),
+        ({"field": "spec.data.shuffle", "allowed": ["false"]}, "spec.data.shuffle", "use one of false"),
+    ],
+)  # fmt: skip
+def test_limits(limit: dict[str, Any], field: str | None, fix: str) -> None:
+    found = validate_job("sum", BUILTIN, {"limits": [limit]}).findings
+    assert [each.field for each in found] == ([field] if field else [])
+    assert all(fix in each.fix and each.rule == "runtime-limit" for each in found)
+
+
+def test_only_what_can_be_honoured_may_change() -> None:
+    new = {**BUILTIN, "suspend": True, "activeDeadlineSeconds": 9}
+    assert validate_change(BUILTIN, new) == ()
+    assert fields(validate_change(BUILTIN, merged(BUILTIN, {"training.seed": 1}))) == ["spec.training"]
+
+
+def test_validation_leaves_its_input_alone() -> None:
+    for index in range(50):
+        made = random_manifest(Random(index))
+        before = copy.deepcopy(made)
+        validate_manifest(made, {"platform": {"defaults": workers()}})
+        assert made == before
+
+
+def test_a_runtimes_name() -> None:
+    assert fields(validate_manifest(manifest({}, RUNTIME_KIND, name="team_a"), {})) == ["metadata.name"]
+    assert validate_manifest(manifest({}, RUNTIME_KIND, name="team-a.example"), {}) == ()

@@ -1,0 +1,1 @@
+"""The commands, one file each; every file's `command` is loaded when somebody asks for it."""

@@ -1,0 +1,69 @@
+"""rlt version: versions of the command line and of the API, here and on the cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import importlib.metadata
+import json
+from typing import Any
+
+import click
+
+from rlt_api.crd import GROUP, VERSION, custom_resource_definition, runtime_definition
+from rlt_operator.cli.failure import Failure
+from rlt_operator.cli.output import TABLE, emit, output_option, table
+from rlt_operator.observation import Manifest
+
+NOT_INSTALLED = "not installed"
+
+
+@click.command()
+@click.option("--server", is_flag=True, help="Ask the cluster for its own.")
+@output_option
+def command(server: bool, output: str) -> None:
+    """Show the versions of this program and of its API; with --server also the API that the cluster has.
+
+    Equal schema hashes mean that cluster and program agree on every field and bound.
+    """
+    definitions = [custom_resource_definition(), runtime_definition()]
+    versions: dict[str, Any] = {
+        "client": importlib.metadata.version("rlt-operator"),
+        "api": f"{GROUP}/{VERSION}",
+        "schema": schema_hash(definitions),
+    }
+    if server:
+        installed = asyncio.run(_installed([definition["metadata"]["name"] for definition in definitions]))
+        versions["serverSchema"] = schema_hash(installed) if installed else NOT_INSTALLED
+    if output == TABLE:
+        click.echo(table(("WHAT", "VERSION"), versions.items()))
+    else:
+        emit(versions, output)
+
+
+def schema_hash(definitions: list[Manifest]) -> str:
+    """Twelve characters that stand for what the CRDs accept."""
+    schemas = [version["schema"] for definition in definitions for version in definition["spec"]["versions"]]
+    schemas = json.loads(json.dumps(schemas), parse_float=_as_stored)
+    return hashlib.sha256(json.dumps(schemas, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _as_stored(number: str) -> float:
+    """The API server stores 1.0 as 1."""
+    return int(float(number)) if float(number).is_integer() else float(number)
+
+
+async def _installed(names: list[str]) -> list[Manifest] | None:
+    """The cluster's CRDs; None if one is missing."""
+    from rlt_operator.kubernetes_api import ApiError, NoConnectionError, connect_as_user
+
+    try:
+        api, _ = await connect_as_user(kubeconfig=None, context=None)
+        try:
+            path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+            found = [await api.get(f"{path}/{name}") for name in names]
+        finally:
+            await api.client.close()
+    except (ApiError, NoConnectionError) as error:
+        raise Failure(f"The cluster did not answer: {error}.", next="kubectl cluster-info") from error
+    return [each for each in found if each] if all(found) else None

@@ -1,0 +1,55 @@
+"""How commands answer: data on standard output as a table, JSON or YAML, talk on standard error."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import click
+
+TABLE, JSON, YAML = FORMATS = ("table", "json", "yaml")
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def output_option(command: Command) -> Command:
+    """-o/--output: the command is called with `output`, one of FORMATS."""
+    return click.option(
+        "-o", "--output", type=click.Choice(FORMATS), default=TABLE, show_default=True, help="Form of the answer."
+    )(command)
+
+
+def emit(data: object, output: str) -> None:
+    """Print data as JSON or YAML."""
+    if output == JSON:
+        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
+    else:
+        import yaml
+
+        click.echo(yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=120), nl=False)
+
+
+def emit_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print rows below the names of their columns."""
+    click.echo(table(columns, rows))
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Columns as wide as they need to be, as kubectl has them; None is left empty."""
+    lines = [list(columns), *([_cell(value) for value in row] for row in rows)]
+    widths = [max(len(click.unstyle(line[i])) for line in lines) for i in range(len(columns))]
+    return "\n".join("   ".join(map(_pad, line, widths)).rstrip() for line in lines)
+
+
+def say(text: str) -> None:
+    """Talk: on standard error, so that it never mixes with data."""
+    click.echo(text, err=True)
+
+
+def _cell(value: object) -> str:
+    return "" if value is None else str(value)
+
+
+def _pad(text: str, width: int) -> str:
+    return text + " " * (width - len(click.unstyle(text)))

@@ -1,0 +1,211 @@
+"""The one table of names: what each label, resource, taint and machine name means. Facts are read with nothing else.
+
+Sources: NFD https://kubernetes-sigs.github.io/node-feature-discovery/stable/usage/features.html; GFD
+https://github.com/NVIDIA/k8s-device-plugin/blob/main/docs/gpu-feature-discovery/README.md; AMD's labeller
+https://github.com/ROCm/k8s-device-plugin/blob/master/cmd/k8s-node-labeller/main.go and amdgpu.ids beside it; RDMA
+https://github.com/Mellanox/k8s-rdma-shared-dev-plugin; clouds as said at each line.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+# --- accelerators ---------------------------------------------------------------------------------------------------
+GPU_RESOURCES: Final = {"nvidia.com/gpu": "nvidia", "nvidia.com/gpu.shared": "nvidia", "amd.com/gpu": "amd"}
+"""Extended resources of whole (or shared) GPUs, by vendor."""
+MIG_RESOURCE: Final = "nvidia.com/mig-"
+"""Prefix of a MIG slice's resource, strategy mixed: nvidia.com/mig-1g.5gb."""
+
+UNSUPPORTED: Final = {
+    "google.com/tpu": "Google TPU",
+    "habana.ai/gaudi": "Intel Gaudi",
+    "aws.amazon.com/neuron": "AWS Neuron (Trainium, Inferentia)",
+    "aws.amazon.com/neuroncore": "AWS Neuron (Trainium, Inferentia)",
+    "aws.amazon.com/neurondevice": "AWS Neuron (Trainium, Inferentia)",
+    "gpu.intel.com/i915": "Intel GPU",
+    "gpu.intel.com/xe": "Intel GPU",
+    "huawei.com/Ascend910": "Huawei Ascend",
+}
+"""Accelerators that rlt has no trainer for, by the resource of their device plugin."""
+
+VENDOR_LABELS: Final = {
+    "nvidia.com/gpu.product": "nvidia",
+    "nvidia.com/gpu.present": "nvidia",
+    "amd.com/gpu.product-name": "amd",
+    "amd.com/gpu.device-id": "amd",
+    "beta.amd.com/gpu.product-name": "amd",
+    "beta.amd.com/gpu.device-id": "amd",
+    "feature.node.kubernetes.io/amd-gpu": "amd",
+}
+"""Labels that only a GPU of this vendor brings (GFD; AMD's labeller; the NFD rule of AMD's GPU Operator)."""
+
+PRODUCT_LABELS: Final = (
+    "nvidia.com/gpu.product",
+    "amd.com/gpu.product-name",
+    "beta.amd.com/gpu.product-name",
+    "amd.com/gpu.device-id",
+    "beta.amd.com/gpu.device-id",
+    "cloud.google.com/gke-accelerator",
+)
+AMD_COUNTED: Final = re.compile(r"^(?:beta\.)?amd\.com/gpu\.(product-name|device-id)\.([A-Za-z0-9_-]+)$")
+"""AMD's counting form, whose value is the number of GPUs: beta.amd.com/gpu.device-id.74a1=8."""
+AMD_DEVICES: Final = {
+    "7408": "MI250X",
+    "740c": "MI250",
+    "740f": "MI210",
+    "74a0": "MI300A",
+    "74a1": "MI300X",
+    "74a2": "MI308X",
+    "74a5": "MI325X",
+    "74a9": "MI300X",
+    "74b5": "MI300X",
+    "74b9": "MI325X",
+    "75a0": "MI350X",
+    "75a3": "MI355X",
+    "75b0": "MI350X",
+    "75b3": "MI355X",
+}
+PRODUCT: Final = re.compile(
+    r"(?:^|[-_ ])(GB300|GB200|GH200|B300|B200|H200|H100|H800|H20|A100|A800|A10G|A10|L40S|L40|L4|T4|V100|"
+    r"MI[0-9]{3}[AX]?)(?=$|[-_ ])",
+    re.IGNORECASE,
+)
+"""The model within what vendors print: NVIDIA-H100-80GB-HBM3, A100-SXM4-40GB-MIG-1g.5gb, AMD_Instinct_MI300X_OAM."""
+
+SHARING_LABEL: Final = "nvidia.com/gpu.sharing-strategy"
+REPLICAS_LABEL: Final = "nvidia.com/gpu.replicas"
+MIG_STRATEGY_LABEL: Final = "nvidia.com/mig.strategy"
+SHARED_SUFFIX: Final = "-SHARED"
+MIG_INFIX: Final = "-MIG-"
+CLIQUE_LABEL: Final = "nvidia.com/gpu.clique"
+"""ClusterUUID.CliqueID of the NVLink domain that the node is in."""
+DRIVER_LABELS: Final = (
+    "nvidia.com/cuda.driver-version.full",
+    "amd.com/gpu.driver-version",
+    "beta.amd.com/gpu.driver-version",
+)
+OLD_DRIVER_LABELS: Final = tuple(f"nvidia.com/cuda.driver.{part}" for part in ("major", "minor", "rev"))
+
+# --- network --------------------------------------------------------------------------------------------------------
+EFA_RESOURCE: Final = "vpc.amazonaws.com/efa"
+VERBS_RESOURCES: Final = (
+    "rdma/",  # the prefix of k8s-rdma-shared-dev-plugin; CoreWeave's and AKS's rdma/ib
+    "nvidia.com/hostdev",  # NVIDIA Network Operator, host device
+    "nvidia.com/mlnxnics",
+    "nvidia.com/rdma",  # rdma-vf on OKE, rdma_shared_device_*
+    "nvidia.com/sriov",
+    "nvidia.com/resibs",  # SR-IOV InfiniBand in NVIDIA's quick start
+    "mellanox.com/",
+    "openshift.io/mlnx",
+    "amd.com/nic",  # AMD Network Operator
+    "amd.com/vnic",
+)
+"""Prefixes of extended resources that bring verbs devices. Their names are the admin's."""
+VIRTUAL_FUNCTIONS: Final = re.compile(r"(?:^|[/_.-])(?:vf|vnic|sriov)|sriov|resibs|rdma-vf")
+"""Names of SR-IOV virtual functions: pods get them with a network of their own (Multus)."""
+GKE_NETWORK: Final = re.compile(r"^networking\.gke\.io\.networks/(?!.*\.IP$)(.+)$")
+"""Additional networks of a GKE node; `.IP` is the count of addresses."""
+INFINIBAND_NAME: Final = re.compile(r"(?:^|[/_.-])(?:ib|infiniband|ipoib|resibs?)(?:[/_.-]|\d|$)")
+ROCE_NAME: Final = re.compile(r"(?:^|[/_.-])(?:roce(?:v2)?|eth|ethernet)(?:[/_.-]|\d|$)")
+"""What an admin's name of a resource says of the link, where it says something."""
+
+NIC_LABELS: Final = {
+    "feature.node.kubernetes.io/pci-0207_15b3.present": "infiniband",
+    "feature.node.kubernetes.io/pci-0200_15b3.present": "roce",
+    "feature.node.kubernetes.io/pci-0200_14e4.present": "roce",
+    "feature.node.kubernetes.io/pci-0200_1dd8.present": "roce",
+}
+"""PCI class 0207 is an InfiniBand controller, 0200 Ethernet; 15b3 NVIDIA/Mellanox, 14e4 Broadcom, 1dd8 AMD Pensando.
+NFD sets them only where an admin asked for these classes. An Ethernet port beside InfiniBand says nothing (a
+management port), so roce counts only where infiniband is not said."""
+RDMA_LABELS: Final = (
+    "feature.node.kubernetes.io/pci-15b3.present",
+    "feature.node.kubernetes.io/pci-0207_15b3.present",
+    "feature.node.kubernetes.io/pci-0200_15b3.present",
+    "feature.node.kubernetes.io/rdma.available",
+    "feature.node.kubernetes.io/rdma.capable",
+    "feature.node.kubernetes.io/custom-rdma.available",
+    "feature.node.kubernetes.io/custom-rdma.capable",
+    "network.nvidia.com/operator.mofed.wait",
+)
+"""Say that RDMA hardware or modules are there, of neither link nor pods' access."""
+MELLANOX: Final = tuple(f"feature.node.kubernetes.io/pci-{device}15b3.present" for device in ("", "0207_", "0200_"))
+PENSANDO: Final = ("feature.node.kubernetes.io/pci-0200_1dd8.present", "feature.node.kubernetes.io/amd-nic")
+FLAVOR_LABEL: Final = "backend.coreweave.cloud/flavor"
+"""infiniband or roce: https://docs.coreweave.com/products/networking/hpc-interconnect/infiniband-roce-labels"""
+
+# --- clouds ---------------------------------------------------------------------------------------------------------
+PROVIDERS: Final = {"aws://": "aws", "gce://": "gke", "azure://": "azure", "ocid1.": "oracle", "nebius://": "nebius"}
+"""Prefix of spec.providerID. nebius:// is not verified."""
+CLOUD_LABELS: Final = {
+    "eks.amazonaws.com/": "aws",
+    "k8s.amazonaws.com/": "aws",
+    "topology.k8s.aws/": "aws",
+    "karpenter.k8s.aws/": "aws",
+    "sagemaker.amazonaws.com/": "aws",
+    "cloud.google.com/": "gke",
+    "kubernetes.azure.com/": "azure",
+    "oci.oraclecloud.com/": "oracle",
+    "backend.coreweave.cloud/": "coreweave",
+    "ib.coreweave.cloud/": "coreweave",
+    "node.coreweave.cloud/": "coreweave",
+    "gpu.coreweave.cloud/": "coreweave",
+    "nebius.com/": "nebius",  # not verified
+    "node-role.together.ai/": "together",
+}
+"""Prefixes of labels that only this cloud sets."""
+INSTANCE_LABELS: Final = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
+ACCELERATOR_LABEL: Final = "cloud.google.com/gke-accelerator"
+
+TOPOLOGY: Final = (
+    CLIQUE_LABEL,
+    "topology.kubernetes.io/zone",
+    "topology.k8s.aws/network-node-layer-1",
+    "topology.k8s.aws/network-node-layer-2",
+    "topology.k8s.aws/network-node-layer-3",
+    "cloud.google.com/gce-topology-block",
+    "cloud.google.com/gce-topology-subblock",
+    "cloud.google.com/gce-topology-host",
+    "oci.oraclecloud.com/rdma.hpc_island_id",
+    "oci.oraclecloud.com/rdma.network_block_id",
+    "oci.oraclecloud.com/rdma.local_block_id",
+    "backend.coreweave.cloud/fabric",
+    "backend.coreweave.cloud/leafgroup",
+    "ib.coreweave.cloud/fabric",
+    "ib.coreweave.cloud/leafgroup",
+    "network.topology.nvidia.com/accelerator",
+    "network.topology.nvidia.com/leaf",
+    "network.topology.nvidia.com/spine",
+    "network.topology.nvidia.com/core",
+    "fabric.topograph.run/tier-1",
+    "fabric.topograph.run/tier-2",
+    "accelerator.topograph.run/domain",
+)
+"""Labels of places: nodes with equal values are near each other."""
+NO_PLACE: Final = ("", "no-imds-data")
+"""Values that say nothing (OKE's labeler without metadata)."""
+
+# --- health ---------------------------------------------------------------------------------------------------------
+HEALTH_LABELS: Final = {
+    "sagemaker.amazonaws.com/node-health-status": frozenset({"Schedulable"}),
+}
+"""Labels of health controllers, with the values under which the node is well. SageMaker HyperPod:
+https://docs.aws.amazon.com/sagemaker/latest/dg/sagemaker-hyperpod-eks-resiliency-node-labels.html"""
+UNHEALTHY_LABELS: Final = re.compile(r"^metricsexporter\.amd\.com\.gpu\.[0-9]+\.state$")
+"""AMD's device metrics exporter: the state of one GPU, unhealthy where it is not. (Not verified.)"""
+UNHEALTHY_CONDITIONS: Final = {"AcceleratedHardwareReady": "False", "GpuUnhealthy": "True", "GPUUnhealthy": "True"}
+"""Conditions of health controllers and the status that means ill: the first is of EKS' node monitoring agent
+(https://docs.aws.amazon.com/eks/latest/userguide/node-health.html), the others are not verified."""
+HEALTH_TAINTS: Final = (
+    "node.kubernetes.io/",  # not-ready, unreachable, memory-pressure, network-unavailable, ...
+    "nvidia.com/gpu-error",
+    "nvsentinel",
+    "sagemaker.amazonaws.com/node-health-status",
+    "node.cilium.io/agent-not-ready",
+    "cloud.google.com/impending-node-termination",
+    "amd-gpu-unhealthy",
+    "AMD_GPU_Unhealthy",
+)
+"""Prefixes of taints that mean an ill node: avoided with the effect PreferNoSchedule too, and even where a job
+tolerates every taint."""

@@ -1,0 +1,88 @@
+"""The nodes that could really take a worker pod of the job, and why the others could not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rlt_api.blocks.resources import Toleration
+from rlt_operator.fabric import aliases
+from rlt_operator.fabric.demand import Demand
+from rlt_operator.fabric.nodes import Node, Taint
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The nodes in question."""
+
+    nodes: tuple[Node, ...]
+    """Ready, not cordoned, tolerated, well, with enough of the accelerator; ordered by name."""
+    selected: tuple[Node, ...]
+    """Those that the nodeSelector names, whether or not they can."""
+    rejected: tuple[tuple[str, str], ...]
+    """Name and reason of each selected node that is no candidate."""
+
+
+def candidates(nodes: Iterable[Node], demand: Demand) -> Candidates:
+    """Who could take a worker pod. The order of the nodes does not matter."""
+    selector = demand.node_selector or {}
+    selected = tuple(
+        node
+        for node in sorted(nodes, key=lambda node: node.name)
+        if all(node.labels.get(key) == value for key, value in selector.items())
+    )
+    reasons = [(node, rejection(node, demand)) for node in selected]
+    return Candidates(
+        nodes=tuple(node for node, reason in reasons if reason is None),
+        selected=selected,
+        rejected=tuple((node.name, reason) for node, reason in reasons if reason is not None),
+    )
+
+
+def rejection(node: Node, demand: Demand) -> str | None:
+    """Why the node cannot take a worker pod, None if it can."""
+    if not node.ready:
+        return "not Ready"
+    if node.cordoned:
+        return "cordoned"
+    if ill := illness(node):
+        return ill
+    for taint in node.taints:
+        if taint.effect != "PreferNoSchedule" and not any(tolerates(each, taint) for each in demand.tolerations):
+            if demand.resource and taint.key == demand.resource:
+                continue  # the ExtendedResourceToleration admission plugin or the job's renderer tolerates it
+            return f"taint {taint} is not tolerated"
+    if demand.resource is None:
+        return None
+    offered = node.allocatable.get(demand.resource, 0)
+    if offered < max(demand.count, 1):
+        return f"{offered} of {demand.resource}, {demand.count} are asked for"
+    return None
+
+
+def illness(node: Node) -> str | None:
+    """What a health controller says against the node."""
+    for key, well in aliases.HEALTH_LABELS.items():
+        if key in node.labels and node.labels[key] not in well:
+            return f"label {key}={node.labels[key]}"
+    for key, value in node.labels.items():
+        if value == "unhealthy" and aliases.UNHEALTHY_LABELS.match(key):
+            return f"label {key}={value}"
+    for condition, ill in aliases.UNHEALTHY_CONDITIONS.items():
+        if node.conditions.get(condition) == ill:
+            return f"condition {condition}={ill}"
+    for taint in node.taints:
+        if taint.key.startswith(aliases.HEALTH_TAINTS):
+            return f"health taint {taint}"
+    return None
+
+
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """Kubernetes' rule: https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/"""
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key is None:
+        return True
+    if toleration.key != taint.key:
+        return False
+    return toleration.operator == "Exists" or (toleration.value or "") == taint.value

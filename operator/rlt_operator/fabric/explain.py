@@ -1,0 +1,217 @@
+"""The way in: nodes and a demand to one answer, which `rlt explain network` and status.network show."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rlt_operator.fabric import refusals
+from rlt_operator.fabric.candidates import candidates
+from rlt_operator.fabric.demand import Demand
+from rlt_operator.fabric.doubts import doubts
+from rlt_operator.fabric.facts import Facts, declared, facts
+from rlt_operator.fabric.nodes import Node, nodes_of
+from rlt_operator.fabric.profiles import Profile, choose, generic, load
+from rlt_operator.fabric.refusals import Refusal
+from rlt_operator.fabric.settings import Settings, settings
+from rlt_operator.fabric.shared_memory import LIMIT, SharedMemory, shared_memory
+
+
+@dataclass(frozen=True)
+class Network:
+    """Everything that was decided, and why."""
+
+    profile: str
+    fabric: str
+    """infiniband, roce, efa, gib, tcpx, tcpxo, tcp or none, or mnnvl+ and one of them."""
+    vendor: str
+    agree: bool
+    """Whether all candidate nodes want the same."""
+    candidates: tuple[str, ...]
+    rejected: tuple[tuple[str, str], ...]
+    """Selected nodes that are no candidates, with the reason."""
+    refusals: tuple[Refusal, ...]
+    evidence: tuple[str, ...]
+    settings: Settings
+    shared_memory: SharedMemory | None
+    """None where the pods' memory is not known."""
+    gpus_per_node: int
+    topology: tuple[str, ...]
+    """Labels that say where all candidate nodes are."""
+    warnings: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """What `rlt explain network -o json` prints."""
+        return {
+            "profile": self.profile,
+            "fabric": self.fabric,
+            "vendor": self.vendor,
+            "agree": self.agree,
+            "candidates": list(self.candidates),
+            "refused": self.refusals[0].to_json() if self.refusals else None,
+            "evidence": list(self.evidence),
+            "env": [setting.to_json() for setting in self.settings.env],
+            "overriddenByUser": list(self.settings.overridden_by_user),
+            "attach": {"mode": self.settings.attach.mode, "resources": dict(self.settings.attach.resources)},
+            "warnings": list(self.warnings),
+        }
+
+
+def explain(nodes_json: Mapping[str, Any] | Sequence[Mapping[str, Any]], demand: Demand) -> dict[str, Any]:
+    """The answer as JSON, from what `kubectl get nodes -o json` prints."""
+    return network(nodes_of(nodes_json), demand).to_json()
+
+
+def network(nodes: Sequence[Node], demand: Demand) -> Network:
+    """What the job's pods get on these nodes. The order of the nodes does not matter; equal input, equal answer."""
+    found = candidates(nodes, demand)
+    refused = [*refusals.of_accelerator(demand), *refusals.of_candidates(found, demand)]
+    warnings: list[str] = []
+    kinds: dict[Facts, list[str]] = {}
+    for name, said in facts(found.nodes).items():
+        kinds.setdefault(_asked(said, demand), []).append(name)
+    if not found.nodes:
+        pool = _asked(declared(demand.node_selector or {}, demand.resource or "", demand.count), demand)
+        kinds[pool] = []
+        if not found.selected:
+            warnings.append(_unborn(nodes, demand, pool))
+    profile, kind, given, agree = _agreed(kinds, demand, refused, warnings)
+    alive = found.nodes or any(claim.fact == "declared" for claim in kind.claims) or demand.profile is not None
+    refused += refusals.of_profile(profile, kind, demand)
+    refused += refusals.of_network(profile, list(kinds), demand, given)
+    memory = _shared_memory(demand, refused, warnings)
+    warnings += doubts(kinds, demand, profile, given)
+    return Network(
+        profile=profile.name,
+        fabric=profile.fabric if alive else "none",
+        vendor=kind.vendor,
+        agree=agree,
+        candidates=tuple(node.name for node in found.nodes),
+        rejected=found.rejected,
+        refusals=tuple(dict.fromkeys(refused)),
+        evidence=_evidence(kinds),
+        settings=given,
+        shared_memory=memory,
+        gpus_per_node=min((each.gpus for each in kinds), default=0),
+        topology=tuple(key for key in kind.topology if all(key in each.topology for each in kinds)),
+        warnings=tuple(dict.fromkeys([*warnings, *given.warnings])),
+    )
+
+
+def _asked(kind: Facts, demand: Demand) -> Facts:
+    """The facts as far as they matter to the demand: a job on CPUs uses no GPU and no RDMA of the node."""
+    if demand.resource is not None:
+        return kind
+    return replace(
+        kind,
+        vendor="none",
+        product=None,
+        gpus=0,
+        slicing=None,
+        fabric="tcp",
+        mnnvl=False,
+        resources=(),
+        missing=None,
+        unsure=None,
+        contradictions=(),
+    )
+
+
+def _agreed(
+    kinds: Mapping[Facts, list[str]], demand: Demand, refused: list[Refusal], warnings: list[str]
+) -> tuple[Profile, Facts, Settings, bool]:
+    """The one profile and settings of all kinds of nodes, or the generic ones and why."""
+    first = next(iter(kinds))
+    vendor = first.vendor
+    if demand.profile is not None and demand.profile not in load():
+        refused.append(refusals.unknown_profile(demand.profile))
+    named = load().get(demand.profile or "")
+    answers = []
+    for kind in kinds:
+        profile = named or (_tcp(kind) if demand.require == "tcp" else choose(kind))
+        answers.append((profile, kind, settings(profile, kind, demand)))
+    contradictions = sorted({said for kind in kinds for said in kind.contradictions})
+    if contradictions and not named:
+        warnings += [
+            f"labels contradict each other, the generic profile is used: {said}; correct them, or name a profile"
+            for said in contradictions
+        ]
+        if demand.require == "rdma":
+            refused.append(refusals.contradiction(contradictions))
+        profile = generic(vendor)
+        return profile, first, settings(profile, _plain(first), demand), False
+    if len({(profile.name, given) for profile, _, given in answers}) == 1:
+        return *answers[0], True
+    groups: dict[str, list[str]] = {}
+    for profile, kind, given in answers:
+        resources = ", ".join(f"{name}: {count}" for name, count in given.attach.resources)
+        shape = f" of {kind.instance_type}" if kind.instance_type else ""
+        what = f"{profile.name}{shape}{f' with {resources}' if resources else ''}"
+        groups.setdefault(what, []).extend(kinds[kind])
+    warnings.append(
+        f"candidate nodes do not agree, the generic profile is used: {refusals.spread(groups)}; choose nodes of one "
+        "kind by nodeSelector"
+    )
+    if demand.require == "rdma":
+        refused.append(refusals.disagreement(groups))
+    profile = generic(vendor)
+    return profile, first, settings(profile, _plain(first), demand), False
+
+
+def _plain(kind: Facts) -> Facts:
+    return replace(kind, fabric="tcp", mnnvl=False, resources=())
+
+
+def _tcp(kind: Facts) -> Profile:
+    return choose(replace(_plain(kind), contradictions=()))
+
+
+def _unborn(nodes: Sequence[Node], demand: Demand, pool: Facts) -> str:
+    selector = ", ".join(f"{key}={value}" for key, value in sorted((demand.node_selector or {}).items()))
+    which = f"of {len(nodes)} nodes none has {selector}" if selector else "there is no node"
+    if any(claim.fact == "declared" for claim in pool.claims):
+        return f"{which}: the settings are those of the instance type {pool.instance_type}"
+    return (
+        f"{which}, and nothing declared says what its nodes will be: the pool's nodeSelector should name "
+        "node.kubernetes.io/instance-type, or the job network.profile"
+    )
+
+
+def _shared_memory(demand: Demand, refused: list[Refusal], warnings: list[str]) -> SharedMemory | None:
+    if not demand.memory:
+        return None
+    memory = shared_memory(
+        demand.memory, accelerators=demand.count, parameters=demand.parameters, given=demand.shared_memory
+    )
+    if not memory.given and memory.size > LIMIT * demand.memory:
+        refused.append(
+            Refusal(
+                "SharedMemoryTooLarge",
+                f"/dev/shm needs {_gib(memory.needed)} (object store {_gib(memory.object_store)}, NCCL "
+                f"{_gib(memory.nccl)}, weights {_gib(memory.model)}), more than half of the pod's {_gib(demand.memory)}"
+                f": give the workers {_gib(int(memory.needed / LIMIT))} of memory, or resources.sharedMemory",
+            )
+        )
+    if memory.given and memory.size < memory.needed:
+        warnings.append(
+            f"resources.sharedMemory is {_gib(memory.size)}, but object store, NCCL and weights may need "
+            f"{_gib(memory.needed)}: NCCL fails with 'No space left on device' where it is too small"
+        )
+    return memory
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.1f}Gi"
+
+
+def _evidence(kinds: Mapping[Facts, list[str]]) -> tuple[str, ...]:
+    """Every witness with the number of nodes that it is true of."""
+    nodes = Counter[str]()
+    for kind, names in kinds.items():
+        for claim in kind.claims:
+            nodes[str(claim)] += len(names)
+    return tuple(
+        f"{claim} ({count} node{'s' * (count > 1)})" if count else claim for claim, count in sorted(nodes.items())
+    )

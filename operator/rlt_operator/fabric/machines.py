@@ -1,0 +1,45 @@
+"""Cloud machines by instance type: data in machines.toml."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+from importlib import resources
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What one instance type is, as its cloud documents it."""
+
+    type: str
+    """A glob over instance types."""
+    cloud: str
+    product: str
+    gpus: int
+    """Whole GPUs of one machine."""
+    fabric: str
+    source: str
+    vendor: str = "nvidia"
+    resources: tuple[tuple[str, int], ...] = ()
+    """Extended resources of the fabric on a whole machine, once its device plugin runs."""
+    needs: str = ""
+    """Prefix of the resource without which pods do not reach the fabric, where its name is the admin's."""
+
+
+@cache
+def machine(instance_type: str) -> Machine | None:
+    """The machine of that type, or None."""
+    return next((each for each in _machines() if fnmatchcase(instance_type, each.type)), None)
+
+
+@cache
+def _machines() -> tuple[Machine, ...]:
+    table = tomllib.loads((resources.files(__package__) / "machines.toml").read_text())
+    return tuple(Machine(**entry | {"resources": _pairs(entry.get("resources", {}))}) for entry in table["machine"])
+
+
+def _pairs(amounts: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted(amounts.items()))

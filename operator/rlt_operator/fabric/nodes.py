@@ -1,0 +1,77 @@
+"""Kubernetes nodes as the fabric reads them: names, labels, whole-numbered resources, taints, health."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlt_api.model import quantity_value
+
+NATIVE = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
+"""Resources that every node has. The others are extended resources or huge pages."""
+
+
+@dataclass(frozen=True)
+class Taint:
+    """What a pod must tolerate: https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/"""
+
+    key: str
+    value: str
+    effect: str
+
+    def __str__(self) -> str:
+        return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node. `allocatable` holds extended resources and huge pages only; an amount of 0 stays 0."""
+
+    name: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    allocatable: Mapping[str, int] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    conditions: Mapping[str, str] = field(default_factory=dict)
+    cordoned: bool = False
+    provider_id: str = ""
+
+    @property
+    def ready(self) -> bool:
+        return self.conditions.get("Ready") == "True"
+
+
+def nodes_of(manifest: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> tuple[Node, ...]:
+    """The nodes of `kubectl get nodes -o json` (a List), of one Node, or of a sequence of Nodes, ordered by name.
+
+    Raises ValueError where something else than a Node is among them.
+    """
+    if not isinstance(manifest, Mapping):
+        items = list(manifest)
+    elif manifest.get("kind") == "Node":
+        items = [manifest]
+    else:
+        items = list(manifest.get("items") or [])
+    return tuple(sorted((_node(item) for item in items), key=lambda node: node.name))
+
+
+def _node(manifest: Mapping[str, Any]) -> Node:
+    if manifest.get("kind", "Node") != "Node":
+        raise ValueError(f"{manifest.get('kind')} is not a Node: give what `kubectl get nodes -o yaml` prints")
+    metadata, spec, status = (manifest.get(part) or {} for part in ("metadata", "spec", "status"))
+    return Node(
+        name=str(metadata.get("name", "")),
+        labels={key: str(value) for key, value in (metadata.get("labels") or {}).items()},
+        allocatable={
+            name: int(quantity_value(str(amount)))
+            for name, amount in (status.get("allocatable") or {}).items()
+            if name not in NATIVE
+        },
+        taints=tuple(
+            Taint(str(taint["key"]), str(taint.get("value") or ""), str(taint.get("effect") or "NoSchedule"))
+            for taint in spec.get("taints") or []
+        ),
+        conditions={each["type"]: str(each["status"]) for each in status.get("conditions") or []},
+        cordoned=bool(spec.get("unschedulable")),
+        provider_id=str(spec.get("providerID") or ""),
+    )

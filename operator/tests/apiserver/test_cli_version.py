@@ -1,0 +1,20 @@
+"""rlt version --server."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from apiserver.in_cluster import Kubernetes
+from click.testing import CliRunner
+
+from rlt_operator.cli.main import cli
+
+
+@pytest.mark.apiserver
+def test_the_installed_schema_is_this_programs_own(kubernetes: Kubernetes) -> None:
+    kubeconfig = {"KUBECONFIG": str(kubernetes.cluster.kubeconfig)}
+    done = CliRunner().invoke(cli, ["version", "--server", "-o", "json"], env=kubeconfig)
+    assert done.exit_code == 0, done.stderr
+    versions = json.loads(done.stdout)
+    assert versions["serverSchema"] == versions["schema"]

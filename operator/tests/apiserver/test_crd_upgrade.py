@@ -1,0 +1,60 @@
+"""A job that was stored under the previous committed CRD, with that CRD's defaults in it, under the present one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from apiserver.in_cluster import Kubernetes, Operator, eventually
+
+from rlt_api.validation import validate_job
+
+pytestmark = pytest.mark.apiserver
+
+ROOT = Path(__file__).parents[3]
+EXAMPLE = ROOT / "examples" / "01-arithmetic-grpo.yaml"
+PREVIOUS, PRESENT = Path(__file__).with_name("previous_crd.yaml"), ROOT / "crds" / "rltrainingjobs.rlt.dev.yaml"
+NAME = "arithmetic-grpo"
+
+
+def apply_crd(kubernetes: Kubernetes, crd: Path, *, has_defaults: bool) -> None:
+    """Until the API server stores jobs as that CRD says."""
+    kubernetes.kubectl("apply", "--server-side", "--force-conflicts", "-f", crd)
+
+    def served() -> bool:
+        job = kubernetes.kubectl("create", "--dry-run=server", "-n", "default", "-f", EXAMPLE, "-o", "json")
+        return ("topP" in json.loads(job)["spec"].get("rollout", {})) is has_defaults
+
+    eventually(f"the API server follows {crd.name}", served)
+
+
+@pytest.fixture
+def stored(kubernetes: Kubernetes, namespace: str) -> str:
+    """A namespace with the example, stored under the previous CRD; now the present one is there."""
+    try:
+        apply_crd(kubernetes, PREVIOUS, has_defaults=True)
+        kubernetes.kubectl("apply", "-n", namespace, "-f", EXAMPLE)
+    finally:
+        apply_crd(kubernetes, PRESENT, has_defaults=False)
+    return namespace
+
+
+def test_it_still_reads_and_validates(kubernetes: Kubernetes, stored: str) -> None:
+    job = kubernetes.get(stored, "rltrainingjob", NAME)
+    assert job
+    assert job["spec"]["rollout"]["topP"] == 1.0, "a default that the previous CRD wrote"
+    assert validate_job(NAME, job["spec"]).findings == ()
+
+
+def test_it_still_runs(kubernetes: Kubernetes, stored: str, operator: Operator) -> None:
+    eventually("a RayCluster", lambda: kubernetes.get(stored, "raycluster", NAME))
+    eventually("Accepted", lambda: kubernetes.condition(stored, "Accepted", NAME)[0] == "True")
+
+
+@pytest.mark.parametrize("how", [["--server-side", "--force-conflicts"], []])
+def test_its_file_may_be_applied_again(kubernetes: Kubernetes, stored: str, how: list[str]) -> None:
+    kubernetes.kubectl("apply", *how, "-n", stored, "-f", EXAMPLE)
+    job = kubernetes.get(stored, "rltrainingjob", NAME)
+    assert job
+    assert job["metadata"]["generation"] == 1

@@ -1,0 +1,38 @@
+"""Random manifests before the real API server and the offline validator: they agree.
+
+`make fuzz-api` makes more of them (RLT_FUZZ_COUNT, RLT_FUZZ_SEED).
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from apiserver.in_cluster import Kubernetes, Webhook
+from random_jobs import manifests
+
+from fuzz_api import ApiServer, compare
+
+pytestmark = pytest.mark.apiserver
+
+COUNT = int(os.environ.get("RLT_FUZZ_COUNT", "300"))
+SEED = int(os.environ.get("RLT_FUZZ_SEED", "0"))
+
+
+def agree(kubernetes: Kubernetes, *, webhook: bool) -> None:
+    def note(done: int) -> None:
+        if done % 500 == 0 or done == COUNT:
+            print(f"{done} of {COUNT} manifests, {'with' if webhook else 'without'} the webhook", flush=True)
+
+    outcome = compare(ApiServer(kubernetes.cluster.kubeconfig), manifests(SEED, COUNT), webhook=webhook, note=note)
+    print(outcome)
+    assert outcome.disagreements == [], "\n\n".join(outcome.disagreements[:5])
+    assert min(outcome.counts.values()) > COUNT // 50, "both verdicts are tried"
+
+
+def test_what_the_crd_refuses_is_refused_offline(kubernetes: Kubernetes) -> None:
+    agree(kubernetes, webhook=False)
+
+
+def test_with_the_webhook_both_refuse_the_same(webhook: Webhook) -> None:
+    agree(webhook.kubernetes, webhook=True)

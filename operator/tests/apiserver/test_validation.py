@@ -1,0 +1,138 @@
+"""The table of contradictions (crds/tests/cases.py) before the real API server: the CRD alone, then with the webhook.
+
+And how the API server reads what is not quite JSON schema: nulls, whole floats, unknown fields.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+from apiserver.in_cluster import Kubernetes, Webhook
+from cases import BUILTIN, CASES, Case
+
+from fuzz_api import Answer, ApiServer
+from rlt_api.crd import GROUP, KIND, NOT_YET_MESSAGE, VERSION
+from rlt_api.validation import validate_manifest
+
+pytestmark = pytest.mark.apiserver
+
+
+@pytest.fixture(scope="module")
+def api(kubernetes: Kubernetes) -> ApiServer:
+    """The API server's HTTP."""
+    return ApiServer(kubernetes.cluster.kubeconfig)
+
+
+def manifest(spec: Any, name: str = "sum", **more: Any) -> dict[str, Any]:
+    return {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "metadata": {"name": name}, "spec": spec, **more}
+
+
+def with_value(path: str, value: Any) -> dict[str, Any]:
+    """The right job with another value at a path."""
+    spec = copy.deepcopy(dict(BUILTIN))
+    at, (*way, last) = spec, path.split(".")
+    for key in way:
+        at = at.setdefault(key, {})
+    at[last] = value
+    return spec
+
+
+def contradictions(answer: Answer) -> list[str]:
+    """Fields that the CRD refuses for another reason than that they are not supported yet."""
+    return [at for at, said in answer.causes if NOT_YET_MESSAGE not in said and "rules were not checked" not in said]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_the_crd_refuses_what_cel_can_say(api: ApiServer, case: Case) -> None:
+    answer = api.judge(manifest(case.spec, case.name))
+    assert bool(contradictions(answer)) is case.cel, answer.message
+    assert all(f"{case.at}.".startswith(f"{at}.".replace("<nil>.", "")) for at in contradictions(answer))
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "taken"),
+    [
+        ("rewards", [None], False),
+        ("suspend", None, True),
+        ("cluster.head", None, True),
+        ("model", None, False),
+        ("training.totalSteps", True, False),
+        ("training.totalSteps", "10", False),
+        ("training.totalSteps", 10**25, False),
+        ("training.learningRate", 1, True),
+        ("training.learningRate", 10.0000001, False),
+        ("training.learningRate", 1e-320, True),
+        ("cluster.image", "ä" * 512, True),
+        ("cluster.image", "ä" * 513, False),
+        ("cluster.image", "", False),
+        ("cluster.head.nodeSelector", {"a": None}, True),
+        ("cluster.head.podTemplate", {"a": None, "b": 10**30}, True),
+        ("storage.mountPath", "/a\n", True),
+        ("rayVersion", "2.60.0", False),
+    ],
+)
+def test_types_and_bounds_are_read_alike(api: ApiServer, path: str, value: Any, taken: bool) -> None:
+    job = manifest(with_value(path, value))
+    assert (api.judge(job).accepted, not validate_manifest(job, {})) == (taken, taken)
+
+
+def test_nul_and_depth_are_taken_by_the_crd_alone(api: ApiServer) -> None:
+    """Where offline and CRD differ: the webhook makes up for it."""
+    deep: Any = 1
+    for _ in range(150):
+        deep = {"a": deep}
+    for path, value in (("cluster.image", "a\0"), ("cluster.head.podTemplate", deep)):
+        job = manifest(with_value(path, value))
+        assert api.judge(job).accepted
+        assert [each.rule for each in validate_manifest(job, {})] == ["json"]
+
+
+@pytest.mark.parametrize(("path", "value"), [("trainning", 1), ("trainning", None), ("training.train_batch_size", 8)])
+def test_an_unknown_field_is_refused_warned_of_or_dropped_as_the_client_asks(
+    api: ApiServer, path: str, value: Any
+) -> None:
+    job = manifest(with_value(path, value))
+    strict, warn, ignore = (api.judge(job, validation=each) for each in ("Strict", "Warn", "Ignore"))
+    assert f'unknown field "spec.{path}"' in strict.message
+    assert warn.accepted
+    assert f"spec.{path}" in warn.warning
+    assert ignore.accepted
+    assert ignore.warning == ""
+    assert "did you mean" in validate_manifest(job, {})[0].fix
+
+
+def test_a_whole_number_with_a_fraction(api: ApiServer) -> None:
+    """The schema takes 8.0 as an integer, CEL does not; kubectl sends 8."""
+    for field, taken in (("ppoEpochs", True), ("totalSteps", False)):
+        job = manifest(with_value(f"training.{field}", 8.0))
+        assert api.judge_text(json.dumps(job)).accepted is taken
+        assert api.judge(job).accepted
+        assert not validate_manifest(job, {})
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_what_the_crd_takes_the_webhook_refuses(webhook: Webhook, api: ApiServer, case: Case) -> None:
+    answer = api.judge(manifest(case.spec, case.name))
+    assert not answer.accepted
+    if "admission webhook" in answer.message:
+        assert case.at in [at for at, _ in answer.causes]
+        assert case.fix in answer.message
+    else:
+        assert answer.causes
+
+
+def test_the_webhook_never_sees_what_was_dropped(webhook: Webhook, api: ApiServer) -> None:
+    """It is asked after the pruning: kubectl apply's annotation alone tells it (test_webhook.py)."""
+    assert api.judge(manifest(with_value("trainning", 1)), validation="Ignore").accepted
+
+
+@pytest.mark.parametrize("depth", [150, 900, 3000])
+def test_the_webhook_answers_whatever_the_depth(webhook: Webhook, api: ApiServer, depth: int) -> None:
+    deep = '{"a":' * depth + "1" + "}" * depth
+    text = json.dumps(manifest(with_value("cluster.head.podTemplate", {"a": "deep"}))).replace('"deep"', deep)
+    answer = api.judge_text(text)
+    assert answer.status == 422
+    assert "is nested deeper than" in answer.message

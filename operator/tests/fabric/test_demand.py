@@ -1,0 +1,113 @@
+"""The demand of a spec, and what is sized from it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fabric.node_sets import GPUS, HCA, IB, NVIDIA, node, nvidia, pair
+
+from rlt_api.runtime import resolved
+from rlt_operator.fabric.demand import SECRET, Demand, demand_of
+from rlt_operator.fabric.explain import explain, network
+from rlt_operator.fabric.nodes import nodes_of
+from rlt_operator.fabric.settings import Attachment
+from rlt_operator.fabric.shared_memory import GiB, shared_memory
+
+JOB: dict[str, Any] = {
+    "runtimeRef": {"name": "gpus"},
+    "model": {"path": "m", "parameters": "7B"},
+    "cluster": {"env": [{"name": "NCCL_IB_TC", "value": "1"}], "workers": [{"replicas": 3}]},
+}
+RUNTIME: dict[str, Any] = {
+    "nodePools": [
+        {
+            "name": "p",
+            "resources": {"cpu": "8", "memory": "512Gi"},
+            "accelerator": {"resourceName": "nvidia.com/gpu", "count": 8},
+            "nodeSelector": {"pool": "a"},
+            "tolerations": [{"key": "gpu", "operator": "Exists"}],
+        }
+    ],
+    "defaults": {
+        "cluster": {"env": [{"name": "NCCL_IB_TC", "value": "2"}, {"name": "NCCL_IB_SL", "value": "3"}]},
+        "network": {"socketInterface": "bond0"},
+    },
+}
+
+
+def test_what_the_runtime_gives_is_the_admins() -> None:
+    demand = demand_of(resolved(JOB, RUNTIME), JOB)
+    assert (demand.resource, demand.count, demand.workers) == ("nvidia.com/gpu", 8, 3)
+    assert demand.user_env == (("NCCL_IB_TC", "1"),)
+    assert demand.admin_env == (("NCCL_IB_SL", "3"),)
+    assert demand.admin_fields == {"socket_interface"}
+    assert demand.node_selector == {"pool": "a"}
+    assert demand.parameters == 7e9
+    assert demand.attach is None
+
+
+def test_secrets_stay_where_they_are() -> None:
+    job = {"cluster": {"image": "i", "env": [{"name": "NCCL_X", "secretKeyRef": {"name": "s", "key": "k"}}]}}
+    assert demand_of(resolved(job, None), job).user_env == (("NCCL_X", SECRET),)
+
+
+def test_the_pod_template_counts_as_the_users_word() -> None:
+    container = {
+        "name": "ray-worker",
+        "env": [{"name": "NCCL_DEBUG", "value": "INFO"}],
+        "resources": {"limits": {"amd.com/gpu": 8, "cpu": 1}},
+    }
+    group = {"podTemplate": {"spec": {"containers": [container]}}}
+    job = {"cluster": {"image": "i", "workers": [group]}, "network": {"attach": "podNetwork"}}
+    demand = demand_of(resolved(job, None), job)
+    assert demand.user_env == (("NCCL_DEBUG", "INFO"),)
+    assert demand.other_resources == ("amd.com/gpu",)
+    assert demand.attach == "podNetwork"
+
+
+def test_an_admins_interface_is_named_as_his() -> None:
+    demand = Demand("nvidia.com/gpu", 8, socket_interface="bond0", admin_fields=frozenset({"socket_interface"}))
+    found = explain(pair(nvidia() | IB, GPUS | HCA), demand)
+    setting = next(each for each in found["env"] if each["name"] == "GLOO_SOCKET_IFNAME")
+    assert setting["value"] == "bond0"
+    assert setting["source"].startswith("RLRuntime")
+    assert not found["overriddenByUser"]
+
+
+def test_shared_memory_is_the_sum_of_its_parts_or_a_quarter() -> None:
+    small = shared_memory(64 * GiB, accelerators=8, parameters=7e9)
+    assert small.size == small.needed == small.object_store + 8 * GiB + 2 * GiB
+    assert shared_memory(2048 * GiB, accelerators=8).size == 512 * GiB
+    assert shared_memory(4 * GiB, accelerators=0).size == GiB
+
+
+def test_shared_memory_that_leaves_too_little_is_refused() -> None:
+    found = network(nodes_of(pair(nvidia(), GPUS)), Demand("nvidia.com/gpu", 8, memory=16 * GiB))
+    assert found.refusals[0].code == "SharedMemoryTooLarge"
+
+
+def test_a_worker_on_part_of_a_node_takes_part_of_its_devices() -> None:
+    whole = Attachment("podNetwork", (("rdma/hca_shared_devices_a", 1), ("vpc.amazonaws.com/efa", 32)))
+    assert whole.share(8, 8) == {"rdma/hca_shared_devices_a": 1, "vpc.amazonaws.com/efa": 32}
+    assert whole.share(2, 8) == {"rdma/hca_shared_devices_a": 1, "vpc.amazonaws.com/efa": 8}
+
+
+def test_privileges_come_with_what_they_open() -> None:
+    demand = Demand("nvidia.com/gpu", 8, ptrace=True, unconfined=True, privileged=True)
+    found = network(nodes_of([node("n", nvidia(), GPUS)]), demand)
+    assert "SYS_PTRACE" in found.settings.capabilities
+    for field in ("ptrace", "unconfined", "privileged"):
+        assert any(f"security.{field}" in warning for warning in found.warnings)
+
+
+def test_verbs_bring_ipc_lock_and_tcp_does_not() -> None:
+    with_verbs = network(nodes_of(pair(nvidia() | IB, GPUS | HCA)), NVIDIA)
+    without = network(nodes_of(pair(nvidia(), GPUS)), NVIDIA)
+    assert with_verbs.settings.capabilities == ("IPC_LOCK",)
+    assert without.settings.capabilities == ()
+
+
+def test_amd_gets_the_group_video() -> None:
+    found = network(nodes_of([node("n", {}, {"amd.com/gpu": 8})]), Demand("amd.com/gpu", 8))
+    assert found.settings.groups == (44,)
+    assert not any("VISIBLE_DEVICES" in setting.name for setting in found.settings.env)

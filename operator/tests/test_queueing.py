@@ -1,0 +1,103 @@
+"""Kueue suspends and admits the RayCluster; the job says so, waits, and starts anew after it was taken back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import observed as o
+import pytest
+
+from rlt_api.conditions import ConditionType as C
+from rlt_api.conditions import Reason
+from rlt_api.status import Condition, Phase
+from rlt_operator.conditions import condition
+from rlt_operator.observation import Observed, Ray, parse_ray_cluster
+from rlt_operator.plan import plan
+
+JOB = o.job({**o.SPEC, "scheduling": {"queueName": "team-a"}})
+ASKED = replace(o.FRESH, job=JOB)
+HELD = replace(ASKED, cluster=o.cluster(suspend=True))
+ADMITTED = replace(o.RUNNING, job=JOB, cluster=o.cluster(suspend=False))
+
+
+def admitted(observed: Observed) -> Condition:
+    found = condition(o.after(observed).job.status, C.ADMITTED)
+    assert found
+    return found
+
+
+def test_a_job_without_a_queue_says_nothing_of_admission() -> None:
+    assert condition(o.after(o.FRESH).job.status, C.ADMITTED) is None
+
+
+@pytest.mark.parametrize(
+    ("observed", "status", "reason"),
+    [
+        (ASKED, "False", Reason.WAITING_FOR_QUEUE),
+        (HELD, "False", Reason.WAITING_FOR_QUEUE),
+        (ADMITTED, "True", Reason.QUOTA_RESERVED),
+        (replace(ADMITTED, cluster=o.cluster()), "Unknown", Reason.QUEUE_SILENT),
+    ],
+)
+def test_admission_is_as_the_cluster_shows_it(observed: Observed, status: str, reason: Reason) -> None:
+    found = admitted(observed)
+    assert (found.status, found.reason) == (status, reason)
+    assert "team-a" in found.message
+
+
+def test_a_job_that_waits_for_its_place_is_pending() -> None:
+    status = o.after(HELD).job.status
+    ready = condition(status, C.CLUSTER_READY)
+    assert ready
+    assert (status.phase, ready.reason) == (Phase.PENDING, Reason.WAITING_FOR_QUEUE)
+    assert plan(HELD, o.NOW).submit is None
+
+
+def test_an_ended_job_stays_admitted() -> None:
+    done = o.after(replace(o.after(ADMITTED), ray=o.ended("SUCCEEDED", o.final_log())))
+    assert admitted(replace(done, cluster=None, pods=(), ray=None)).status == "True"
+
+
+@pytest.mark.parametrize("end", ["STOPPED", "FAILED"])
+def test_a_cluster_that_is_taken_back_is_no_failure(end: str) -> None:
+    taken = replace(o.after(ADMITTED), cluster=o.cluster(suspend=True), ray=o.ended(end))
+    assert o.after(taken).job.status.phase == Phase.PENDING
+
+
+def test_a_job_that_was_taken_back_is_submitted_again() -> None:
+    taken = o.after(replace(o.after(ADMITTED), cluster=o.cluster(suspend=True), pods=(), ray=None))
+    assert taken.job.status.ray_cluster
+    assert taken.job.status.ray_cluster.job_id is None
+    assert plan(replace(taken, cluster=o.cluster(suspend=False), pods=o.pods(), ray=Ray()), o.NOW).submit
+
+
+def test_it_is_submitted_again_even_if_nobody_saw_it_go() -> None:
+    later = o.NOW + timedelta(seconds=60)
+    back = replace(o.after(ADMITTED), cluster=o.cluster(suspend=False, resumed=later), ray=Ray())
+    assert plan(back, later).submit
+    assert o.after(back).job.status.phase == Phase.PROVISIONING
+
+
+def test_a_head_that_is_lost_meanwhile_is_lost() -> None:
+    earlier = o.NOW - timedelta(seconds=60)
+    lost = replace(o.after(ADMITTED), cluster=o.cluster(suspend=False, resumed=earlier), ray=Ray())
+    assert o.after(lost).job.status.phase == Phase.FAILED
+
+
+def test_a_cluster_that_somebody_suspended_by_hand_says_so() -> None:
+    status = o.after(replace(o.FRESH, cluster=o.cluster(suspend=True))).job.status
+    assert "spec.suspend" in (status.message or "")
+
+
+SUSPENDED = {"type": "RayClusterSuspended", "status": "True", "lastTransitionTime": "2026-01-02T03:04:05Z"}
+
+
+def test_a_ray_cluster_is_read() -> None:
+    metadata: dict[str, Any] = {"uid": "u", "creationTimestamp": "2026-01-02T03:04:05Z"}
+    held = parse_ray_cluster({"metadata": metadata, "spec": {"suspend": True}, "status": {"conditions": [SUSPENDED]}})
+    assert (held.suspend, held.resumed) == (True, None)
+    resumed = {**SUSPENDED, "status": "False"}
+    back = parse_ray_cluster({"metadata": metadata, "spec": {}, "status": {"conditions": [resumed]}})
+    assert (back.suspend, back.resumed) == (None, o.NOW)

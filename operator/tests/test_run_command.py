@@ -1,0 +1,464 @@
+"""A command is run as if it ran alone, and what it prints becomes its progress. The processes are real ones."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import observed as o
+import pytest
+import yaml
+from apiserver.in_cluster import eventually, free_port
+from prometheus_client.parser import text_string_to_metric_families
+
+from rlt_api.status import ProgressMetrics
+from rlt_api.training_config import METRICS_PORT, PROGRESS_PREFIX, ProgressReport
+from rlt_api.validation import validate_job
+from rlt_operator.children.config_map import config_map, config_volume
+from rlt_operator.command import run_command
+from rlt_operator.command.console import METRICS, Progress, finish, follow, report
+from rlt_operator.command.exposition import exposition
+from rlt_operator.progress import last_report
+from rlt_trainer.telemetry.exposition import Snapshot, families
+from rlt_trainer.telemetry.prometheus_names import GAUGES
+
+GUIDE = Path(__file__).parents[2] / "docs/command-jobs.md"
+
+# As printed by verl: the beginnings of a step's line (verl-project/verl#7412) and of its progress bar (#2566).
+VERL_LINE = (
+    "(TaskRunner pid=222265) step:34 - global_seqlen/min:419336 - global_seqlen/max:497506 - "
+    "global_seqlen/minmax_diff:78170 - global_seqlen/balanced_min:458960 - global_seqlen/balanced_max:458975 - "
+    "global_seqlen/mean:458966.5 - actor/entropy:0.22266578674316406 - perf/mfu/actor_infer:0.0 - "
+    "actor/pg_clipfrac:0.0007935191160472839 - actor/ppo_kl:-8.163164312320433e-06 - "
+    "actor/pg_clipfrac_lower:6.1140820869933e-07 - actor/pg_loss:0.042396901015308686 - "
+    "actor/kl_loss:0.0013280365410537343 - actor/kl_coef:0.0010000000000000002 - actor/loss:0.042398229241371155 - "
+    "actor/grad_norm:0.129638671875 - actor/perf/max_memory_allocated_gb:24.52155876159668 - "
+    "actor/perf/max_memory_reserved_gb:27.626953125 - actor/perf/cpu_memory_used_gb:148.17413711547852 - "
+    "actor/lr:2e-06 - perf/mfu/actor:0.0 - training/global_step:34 - training/epoch:0 - "
+    "critic/score/mean:-0.0182796623557806 - critic/score/max:1.0 - critic/score/min:-1.0 - "
+    "critic/rewards/mean:-0.0182796623557806 - critic/rewards/max:1.0 - critic/rewards/min:-1.0 - "
+    "critic/advantages/mean:-0.0423407182097435 - critic/advantages/max:1.7888524532318115 - "
+    "critic/advantages/min:-1.7888524532318115 - critic/returns/mean:-0.0423407182097435 - "
+    "critic/returns/max:1.7888524532318115 - critic/returns/min:-1.7888524532318115 - "
+    "response_length/mean:1267.024169921875 - response_length/max:3072.0 - response_length/min:38.0"
+)
+VERL_BAR = "Training Progress:   0%|          | 1/624 [10:00<103:53:21, 600.32s/it]"
+START = Progress(0.0)
+
+
+def told(*lines: str, since: Progress = START) -> dict[str, Any]:
+    """The report after the lines, one every 2 s."""
+    seen = since
+    for number, line in enumerate(lines, start=1):
+        seen = follow(seen, line, number * 2.0)
+    said = report(seen)
+    assert said is not None
+    assert ProgressReport.model_validate(said).step == said["step"]
+    return said
+
+
+def test_verls_line_has_every_metric() -> None:
+    said = told(VERL_LINE)
+    assert (said["stage"], said["step"], said["updated"]) == ("training", 34, "1970-01-01T00:00:02.000Z")
+    assert said["metrics"] == {
+        "reward": -0.0182796623557806,
+        "kl": 0.0013280365410537343,
+        "entropy": 0.22266578674316406,
+        "responseLength": 1267.024169921875,
+        "loss": 0.042396901015308686,
+        "gradNorm": 0.129638671875,
+        "clipFraction": 0.0007935191160472839,
+    }
+
+
+@pytest.mark.parametrize(
+    ("pair", "metrics"),
+    [
+        ("critic/score/mean:0.5", {"reward": 0.5}),
+        ("actor/reward_kl_penalty:0.02", {"kl": 0.02}),
+        ("critic/kl:0.02", {"kl": 0.02}),
+        ("actor/entropy_loss:0.3", {"entropy": 0.3}),
+        ("actor/ppo_kl:0.01", {}),
+        ("critic/rewards/mean:nan", {}),
+    ],
+)
+def test_other_names_of_a_metric(pair: str, metrics: dict[str, float]) -> None:
+    assert told(f"step:1 - {pair}")["metrics"] == metrics
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Total training steps: 624",
+        "\x1b[36m(TaskRunner pid=9)\x1b[0m Total training steps: 624",
+        "Total training steps: 624,",
+        VERL_BAR,
+    ],
+)
+def test_the_total_is_read_from_the_programs_words(line: str) -> None:
+    assert told(line)["totalSteps"] == 624
+
+
+def test_the_users_total_counts_more() -> None:
+    given = Progress(0.0, total_steps=100, total_is_given=True)
+    assert told("Total training steps: 624", VERL_BAR, "step:3 - a:1", since=given)["totalSteps"] == 100
+
+
+def test_a_total_is_never_below_the_step() -> None:
+    assert told("Total training steps: 2", "step:3 - a:1")["totalSteps"] == 3
+
+
+def test_without_a_total_there_is_none() -> None:
+    assert told("step:3 - a:1")["totalSteps"] == 0
+
+
+def test_a_bar_alone_counts_steps_and_lines_count_more() -> None:
+    bar = "Training Progress:  10%|# | {}/50 [00:05<00:45,  5.0s/it]"
+    assert told(bar.format(0), bar.format(1))["step"] == 1
+    assert told(bar.format(0), "step:1 - a:1", bar.format(2))["step"] == 1
+
+
+def test_lines_of_one_step_add_up_and_those_of_the_next_replace_them() -> None:
+    first = ("step:1 - critic/rewards/mean:0.5", "step:1 - actor/kl_loss:0.1")
+    assert told(*first)["metrics"] == {"reward": 0.5, "kl": 0.1}
+    assert told(*first, "step:2 - actor/kl_loss:0.2")["metrics"] == {"kl": 0.2}
+
+
+@pytest.mark.parametrize(
+    ("lines", "seconds"),
+    [
+        (["step:1 - timing_s/step:1.5"], 1.5),
+        (["step:1 - timing_s/step:1.5 - timing_s/testing:2.5"], 4.0),
+        (["step:1 - timing_s/step:1.5", "step:2 - timing_s/step:2.5"], 2.0),
+        ([f"step:{step} - timing_s/step:{step}" for step in range(1, 21)], 15.5),
+        ([f"step:{step} - a:1" for step in range(10, 30, 4)], 0.5),
+        (["step:9 - timing_s/step:1.5", "step:2 - timing_s/step:7.0"], 7.0),
+    ],
+)
+def test_the_duration_of_a_step_is_the_mean_of_the_latest(lines: list[str], seconds: float) -> None:
+    """In the program's words, or by the clock: the lines come 2 s apart."""
+    assert told(*lines)["secondsPerStep"] == seconds
+
+
+def test_after_one_step_without_times_nothing_is_known_of_its_duration() -> None:
+    assert "secondsPerStep" not in told("step:1 - a:1")
+
+
+def test_tokens_are_those_of_all_workers() -> None:
+    line = "step:1 - perf/total_num_tokens:3000 - timing_s/step:2.0 - perf/throughput:187.5"
+    assert told(line)["tokensPerSecond"] == 1500.0
+
+
+def test_a_command_without_steps_has_no_report() -> None:
+    assert report(finish(follow(START, "hello step: 4", 1.0), 2.0)) is None
+
+
+def test_every_metric_of_the_report_is_the_apis() -> None:
+    assert ProgressMetrics.model_validate(dict.fromkeys(METRICS, 1.0))
+
+
+def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_prometheus_sees_what_it_sees_of_rlts_own_trainer() -> None:
+    """Every metric that the trainer has a name for, one of a phase, one without a name, and what no float is."""
+    keys = [gauge.verl for gauge in GAUGES if not gauge.verl.endswith("/*")]
+    metrics = {key: float(number) for number, key in enumerate([*keys, "timing_s/gen", 'val/"x"'], start=2)}
+    metrics = {**metrics, "training/global_step": 2.0, "actor/lr": float("inf")}
+    line = " - ".join(["step:2", *(f"{key}:{value}" for key, value in metrics.items())])
+    seen = follow(follow(START, "Total training steps: 4", 1.0), line, 8.0)
+    said = ProgressReport.model_validate(report(seen))
+    tokens = metrics["perf/total_num_tokens"]
+    snapshot = Snapshot("sum", "demo", last_step_timestamp=8.0, report=said, metrics=metrics, tokens=tokens)
+    expected = {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in families(snapshot)
+        for sample in family.samples
+    }
+    assert samples(exposition(seen, job="sum", namespace="demo")) == expected
+
+
+def test_the_guides_job_is_valid() -> None:
+    (block,) = re.findall(r"```yaml\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    job = yaml.safe_load(block)
+    assert validate_job(job["metadata"]["name"], job["spec"]).findings == ()
+
+
+def test_constants_are_the_apis() -> None:
+    assert run_command.PORT == METRICS_PORT
+    assert run_command.PROGRESS_PREFIX == PROGRESS_PREFIX
+
+
+# The program as the pods see it
+
+
+@pytest.fixture(scope="module")
+def mounted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The ConfigMap's volume as the kubelet lays it out: all names lead through ..data to a folder."""
+    job = o.job(o.COMMAND_SPEC)
+    assert job.spec
+    volume = tmp_path_factory.mktemp("volume")
+    (volume / "..data").symlink_to("..2026")
+    for item in config_volume(job, job.spec)["items"]:
+        file = volume / "..2026" / item["path"]
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(config_map(job, job.spec)["data"][item["key"]])
+        top = Path(item["path"]).parts[0]
+        if not (volume / top).is_symlink():
+            (volume / top).symlink_to(f"..data/{top}")
+    return volume
+
+
+Start = Callable[..., "subprocess.Popen[bytes]"]
+
+
+@pytest.fixture
+def start(mounted: Path, tmp_path: Path) -> Iterator[Start]:
+    """Starts the program with options and a Python script as its command."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def run(script: str, *options: str, python: str = sys.executable) -> subprocess.Popen[bytes]:
+        command = [python, str(mounted / "run_command.py"), *options, "--", sys.executable, "-uc", script]
+        pipe = subprocess.PIPE
+        started.append(subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, cwd=tmp_path))
+        return started[-1]
+
+    yield run
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+WAIT = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.02)\n"
+"""For a script that goes on when there is a file called go."""
+SAY_SIGNALS = (
+    "import os, signal, sys\n"
+    "for s in (2, 15): signal.signal(s, lambda n, f: (os.write(1, b'got %d\\n' % n), sys.exit(7)))\n"
+)
+
+
+def end(process: subprocess.Popen[bytes]) -> tuple[int, bytes, str]:
+    """Exit code, standard output and standard error, once it has ended."""
+    out, err = process.communicate(timeout=60)
+    return process.returncode, out, err.decode()
+
+
+def fetch(port: int, path: str) -> str | None:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+            return str(answer.read().decode())
+    except OSError:  # HTTPError, too
+        return None
+
+
+def printed(process: subprocess.Popen[bytes], text: bytes) -> bool:
+    """Read on until the text has come; False if the output ends without it."""
+    assert process.stdout
+    seen = b""
+    while text not in seen:
+        piece = os.read(process.stdout.fileno(), 1000)
+        if not piece:
+            return False
+        seen += piece
+    return True
+
+
+def test_progress_is_served_while_the_command_runs(start: Start, tmp_path: Path) -> None:
+    port = free_port()
+    script = f"print('Total training steps: 624')\nprint({VERL_LINE!r})\n{WAIT}"
+    process = start(script, "--port", str(port), "--job", "sum", "--namespace", "demo")
+    text = eventually("step 34", lambda: (said := fetch(port, "/progress")) and '"step": 34' in said and said)
+    said = ProgressReport.model_validate_json(text)
+    assert (said.total_steps, said.metrics.kl) == (624, 0.0013280365410537343)
+    assert 'rlt_trainer_reward_mean{job="sum",namespace="demo"} -0.0182796623557806\n' in str(fetch(port, "/metrics"))
+    assert fetch(port, "/healthz") == "ok\n"
+    (tmp_path / "go").touch()
+    assert end(process)[0] == 0
+
+
+def test_progress_that_is_not_known_yet_is_said_to_be_so(start: Start, tmp_path: Path) -> None:
+    port = free_port()
+    process = start(WAIT, "--port", str(port))
+    eventually("an answer", lambda: fetch(port, "/healthz"))
+    with pytest.raises(urllib.error.HTTPError, match="503"):
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/progress", timeout=10)
+    (tmp_path / "go").touch()
+    assert end(process)[0] == 0
+
+
+def test_the_output_passes_unchanged(start: Start) -> None:
+    output = b"one\r\n\xff\xfe \xc3\x28\r 10%|\r 20%|\n\x00" + b"x" * 2_000_000 + b"\nno end of line"
+    script = f"import sys\nsys.stdout.buffer.write({output[:30]!r} + b'x' * 2_000_000 + {output[-16:]!r})"
+    expected = output[:30] + b"x" * 2_000_000 + output[-16:]
+    assert end(start(script, "--port", str(free_port())))[:2] == (0, expected)
+
+
+def test_standard_error_stands_where_it_was_printed(start: Start) -> None:
+    script = "import os\nfor text in (b'a', b'b', b'c'): os.write(1, text); os.write(2, text)"
+    assert end(start(script, "--port", str(free_port()))) == (0, b"aabbcc", "")
+
+
+def test_a_part_of_a_line_is_not_held_back(start: Start, tmp_path: Path) -> None:
+    process = start(f"print('loading: 10%', end='\\r')\nprint('loading: 2', end='')\n{WAIT}", "--port", "0")
+    assert printed(process, b"loading: 10%\rloading: 2")
+    (tmp_path / "go").touch()
+    assert end(process)[0] == 0
+
+
+def test_the_last_line_is_the_report(start: Start) -> None:
+    bar = "Training Progress:  50%|##  | 2/4 [00:05<00:05,  2.5s/it]"
+    script = f"print('step:1 - a:1')\nprint({bar!r}, end='\\r')\nprint('step:2 - critic/rewards/mean:0.5', end='')"
+    code, out, _ = end(start(script, "--port", str(free_port())))
+    assert code == 0
+    assert out.decode().splitlines()[-1].startswith(PROGRESS_PREFIX)
+    last = last_report(out.decode())
+    assert last
+    assert (last.stage, last.step, last.total_steps, last.metrics.reward) == ("finished", 2, 4, 0.5)
+
+
+def test_a_command_that_fails_has_not_finished(start: Start) -> None:
+    code, out, _ = end(start("print('step:1 - a:1')\nraise SystemExit(3)", "--total-steps", "9", "--port", "0"))
+    last = last_report(out.decode())
+    assert last
+    assert (code, last.stage, last.step, last.total_steps) == (3, "training", 1, 9)
+
+
+@pytest.mark.parametrize(
+    ("script", "code"), [("raise SystemExit(200)", 200), ("import os; os.kill(os.getpid(), 9)", 137)]
+)
+def test_the_exit_code_is_the_commands(start: Start, script: str, code: int) -> None:
+    assert end(start(script, "--port", str(free_port()))) == (code, b"", "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_reaches_the_command_and_its_children(start: Start, number: signal.Signals) -> None:
+    child = f"{SAY_SIGNALS}print('child')\nsignal.pause()"
+    script = (
+        f"import subprocess\nchild = subprocess.Popen([sys.executable, '-uc', {child!r}])\n"
+        "try: signal.pause()\nfinally: print('child ended', child.wait())"
+    )
+    process = start(SAY_SIGNALS + script, "--port", str(free_port()))
+    assert printed(process, b"child\n")
+    process.send_signal(number)
+    code, out, _ = end(process)
+    assert code == 7
+    assert out.count(f"got {number}\n".encode()) == 2
+    assert b"child ended 7\n" in out
+
+
+def test_a_signal_that_the_command_bears_ends_nothing(start: Start, tmp_path: Path) -> None:
+    process = start(f"import signal\nsignal.signal(15, lambda n, f: print('no'))\nprint('up')\n{WAIT}", "--port", "0")
+    assert printed(process, b"up\n")
+    for _ in range(2):
+        process.send_signal(signal.SIGTERM)
+        assert printed(process, b"no\n")
+    (tmp_path / "go").touch()
+    assert end(process)[0] == 0
+
+
+def test_the_command_is_in_the_group_that_ray_kills(start: Start) -> None:
+    process = start("import os; print(os.getpgrp())", "--port", str(free_port()))
+    assert end(process)[1] == f"{process.pid}\n".encode()
+
+
+def test_a_command_that_closes_its_output_runs_on(start: Start, tmp_path: Path) -> None:
+    process = start(f"import os\nos.close(1); os.close(2)\n{WAIT}os.rename('go', 'gone'); os._exit(5)", "--port", "0")
+    (tmp_path / "go").touch()
+    assert end(process)[0] == 5
+    assert (tmp_path / "gone").exists()
+
+
+def test_what_the_command_left_behind_does_not_hold_it_up(start: Start) -> None:
+    script = "import subprocess; print(subprocess.Popen(['sleep', '1000']).pid, 'x' * 60_000)"
+    process = start(script, "--port", str(free_port()))
+    assert process.wait(timeout=60) == 0  # though the pipe is still open
+    assert process.stdout
+    pid, rest = os.read(process.stdout.fileno(), 2**17).split()
+    os.kill(int(pid), signal.SIGKILL)
+    assert len(rest) == 60_000
+
+
+def test_standard_input_is_empty(start: Start) -> None:
+    assert end(start("import sys; print([sys.stdin.read()])", "--port", "0"))[1] == b"['']\n"
+
+
+def test_the_working_directory(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    options = ["--port", str(free_port()), "--working-directory"]
+    assert end(start("import os; print(os.getcwd())", *options, "work"))[1] == f"{tmp_path / 'work'}\n".encode()
+    assert end(start("", *options, "/no/such"))[::2] == (127, "run_command: /no/such: No such file or directory\n")
+
+
+@pytest.mark.parametrize(("program", "code"), [("no-such-program", 127), ("/", 126)])
+def test_what_cannot_be_run_is_said(mounted: Path, program: str, code: int) -> None:
+    command = [sys.executable, str(mounted / "run_command.py"), "--", program, "--", "x"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == code
+    assert done.stderr.startswith(f"run_command: {program}: ")
+
+
+def test_a_port_that_is_taken_costs_the_progress_only(start: Start, tmp_path: Path) -> None:
+    port = free_port()
+    first = start(WAIT, "--port", str(port))
+    eventually("an answer", lambda: fetch(port, "/healthz"))
+    code, out, err = end(start("print('step:1 - a:1')", "--port", str(port)))
+    assert code == 0
+    assert last_report(out.decode())
+    assert err.startswith(f"run_command: no /progress and no /metrics, since port {port} cannot be had: Address")
+    (tmp_path / "go").touch()
+    assert end(first)[0] == 0
+
+
+def test_a_full_disk_does_not_end_the_command(mounted: Path) -> None:
+    command = [sys.executable, str(mounted / "run_command.py"), "--port", "0", "--"]
+    command += [sys.executable, "-uc", "print('a'); print('b'); raise SystemExit(4)"]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 4
+    assert done.stderr.count("No space left on device") == 1
+
+
+def test_the_modules_are_grammatical_in_python_3_8(mounted: Path) -> None:
+    modules = list((mounted / "..data").rglob("*.py"))
+    assert len(modules) == 8
+    for module in modules:
+        ast.parse(module.read_text(), str(module), feature_version=(3, 8))
+
+
+def old_pythons() -> list[str]:
+    """Interpreters of this machine that are older than rlt's own floor, one a version."""
+    found = {
+        version: next(map(str, Path.home().glob(f".pyenv/versions/{version}.*/bin/python3")), None)
+        or shutil.which(f"python{version}")
+        for version in ("3.8", "3.9", "3.10")
+    }
+    return [python for python in found.values() if python]
+
+
+@pytest.mark.skipif(not old_pythons(), reason="there is no Python 3.8, 3.9 or 3.10 here")
+@pytest.mark.parametrize("python", old_pythons())
+def test_it_runs_on_an_old_python_without_any_package(start: Start, tmp_path: Path, python: str) -> None:
+    port = free_port()
+    script = f"print({VERL_LINE!r})\n{WAIT}"
+    process = start(script, "--port", str(port), "--total-steps", "40", python=python)
+    said = eventually("a report", lambda: fetch(port, "/progress"))
+    assert json.loads(said)["metrics"]["reward"] == -0.0182796623557806
+    assert fetch(port, "/metrics")
+    (tmp_path / "go").touch()
+    assert end(process)[0] == 0

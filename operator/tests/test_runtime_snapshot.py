@@ -1,0 +1,115 @@
+"""A job and its RLRuntime: waited for, then kept in the status from the first accepted look to the end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import observed as o
+import pytest
+
+from rlt_api.conditions import ConditionType as C
+from rlt_api.conditions import Reason
+from rlt_api.status import Phase, RLTrainingJobStatus, RuntimeSnapshot
+from rlt_operator.conditions import condition, is_true
+from rlt_operator.observation import Job, Observed, parse_job
+from rlt_operator.plan import Plan, plan
+
+SPEC: dict[str, Any] = {**o.SPEC, "runtimeRef": {"name": "cpu"}, "cluster": {"workers": [{"replicas": 2}]}}
+RUNTIME = RuntimeSnapshot(
+    name="cpu",
+    generation=3,
+    spec={
+        "images": {"cpu": "registry.example/trainer:cpu"},
+        "nodePools": [{"name": "small", "resources": {"cpu": "2", "memory": "8Gi"}}],
+        "defaults": {"ttlSecondsAfterFinished": 60},
+        "limits": [{"field": "spec.cluster.workers[].replicas", "max": 4}],
+    },
+)
+EDITED = RUNTIME.model_copy(update={"generation": 4, "spec": {"images": {"cpu": "registry.example/other:1"}}})
+
+
+def stored(status: RLTrainingJobStatus, runtime: RuntimeSnapshot | None, spec: dict[str, Any] = SPEC) -> Job:
+    """The job as the next look sees it, with the runtime as it is then."""
+    return parse_job({**o.manifest(spec), "status": status.to_json()}, runtime)
+
+
+def status_of(plan: Plan) -> RLTrainingJobStatus:
+    assert plan.status
+    return plan.status
+
+
+def image(plan: Plan) -> str:
+    cluster = next(manifest for manifest in plan.apply if manifest["kind"] == "RayCluster")
+    found: str = cluster["spec"]["headGroupSpec"]["template"]["spec"]["containers"][0]["image"]
+    return found
+
+
+def test_the_runtime_gives_what_the_job_does_not() -> None:
+    first = plan(Observed(o.job(SPEC, runtime=RUNTIME)), o.NOW)
+    assert image(first) == "registry.example/trainer:cpu"
+    assert status_of(first).runtime_snapshot == RUNTIME
+
+
+@pytest.mark.parametrize("later", [EDITED, None])
+def test_an_edited_or_deleted_runtime_does_not_touch_the_job(later: RuntimeSnapshot | None) -> None:
+    status = status_of(plan(Observed(o.job(SPEC, runtime=RUNTIME)), o.NOW))
+    again = plan(Observed(stored(status, later)), o.NOW)
+    assert image(again) == "registry.example/trainer:cpu"
+    assert (again.status or status).runtime_snapshot == RUNTIME
+
+
+def test_a_missing_runtime_is_waited_for() -> None:
+    held = plan(Observed(o.job(SPEC)), o.NOW)
+    status = status_of(held)
+    assert (held.apply, held.again_after, status.phase) == ((), 5.0, Phase.PENDING)
+    accepted = condition(status, C.ACCEPTED)
+    assert accepted
+    assert (accepted.status, accepted.reason) == ("False", Reason.RUNTIME_NOT_FOUND)
+    assert "no RLRuntime cpu" in accepted.message
+    assert is_true(status, C.STALLED)
+    assert [event.reason for event in held.events] == ["RuntimeNotFound"]
+
+
+def test_a_runtime_that_comes_later_sets_the_job_off() -> None:
+    held = status_of(plan(Observed(o.job(SPEC)), o.NOW))
+    found = plan(Observed(stored(held, RUNTIME)), o.NOW)
+    assert found.apply
+    assert is_true(status_of(found), C.ACCEPTED)
+
+
+def test_a_job_that_waits_for_its_runtime_is_not_suspended_into_acceptance() -> None:
+    held = plan(Observed(o.job({**SPEC, "suspend": True})), o.NOW)
+    assert not is_true(status_of(held), C.ACCEPTED)
+    assert status_of(held).runtime_snapshot is None
+
+
+def test_the_wait_for_a_runtime_has_its_deadline() -> None:
+    held = o.after(Observed(o.job({**SPEC, "pendingDeadlineSeconds": 4})))
+    assert plan(held, o.NOW).again_after == 4
+    late = o.after(held, now=o.NOW.replace(minute=59)).job.status
+    failed = condition(late, C.FAILED)
+    assert failed
+    assert failed.reason == Reason.PENDING_DEADLINE_EXCEEDED
+    assert not is_true(late, C.ACCEPTED)
+
+
+def test_a_limit_of_the_runtime_refuses_the_job() -> None:
+    greedy = {**SPEC, "cluster": {"workers": [{"replicas": 5}]}}
+    refused = plan(Observed(o.job(greedy, runtime=RUNTIME)), o.NOW)
+    assert refused.apply == ()
+    assert "spec.cluster.workers[0].replicas: 5" in (status_of(refused).message or "")
+    assert status_of(refused).runtime_snapshot is None
+
+
+def test_a_contradiction_needs_no_runtime_to_be_one() -> None:
+    wrong = {**SPEC, "training": {"totalSteps": 1, "trainBatchSize": 5, "ppoMiniBatchSize": 3}}
+    assert status_of(plan(Observed(o.job(wrong)), o.NOW)).phase == Phase.FAILED
+
+
+def test_the_runtimes_ttl_holds_for_the_job() -> None:
+    status = status_of(plan(Observed(o.job(SPEC, runtime=RUNTIME)), o.NOW))
+    running = replace(o.RUNNING, job=stored(status, None))
+    done = o.after(replace(running, ray=o.ended("SUCCEEDED", o.final_log())))
+    gone = o.after(replace(done, cluster=None, pods=(), ray=None))
+    assert plan(gone, o.NOW.replace(minute=59)).delete_job

@@ -1,0 +1,26 @@
+"""The webhook's options on the command line."""
+
+from __future__ import annotations
+
+import pytest
+
+from rlt_operator.__main__ import main
+
+OWN = ["--webhook-secret=ns/name", "--webhook-configuration=rlt"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([], "give --webhook-certificates, or --webhook-secret and --webhook-configuration"),
+        (OWN[:1], "give --webhook-certificates, or --webhook-secret and --webhook-configuration"),
+        ([*OWN, "--webhook-certificates=/certificates"], "give --webhook-certificates, or"),
+        (["--webhook-secret=name"], "name: write NAMESPACE/NAME"),
+    ],
+)
+def test_where_the_certificate_is_must_be_said_once(
+    options: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["run", "--webhook-port=9443", *options])
+    assert said in capsys.readouterr().err
