@@ -139,10 +139,10 @@ def things_of(cluster: Cluster, namespace: str, name: str) -> list[str]:
     return sorted({*ours, *rays})
 
 
-def await_nothing(cluster: Cluster, namespace: str, name: str, *, timeout_s: float = 120) -> None:
-    """Return once nothing is left of the job; TimeoutError with what is left otherwise."""
+def await_nothing(cluster: Cluster, namespace: str, name: str, *, but: str = "nothing", timeout_s: float = 120) -> None:
+    """Return once nothing is left of the job `but` a kind that stays; TimeoutError with what is left otherwise."""
     deadline = time.monotonic() + timeout_s
-    while left := things_of(cluster, namespace, name):
+    while left := [each for each in things_of(cluster, namespace, name) if not each.startswith(f"{but}/")]:
         if time.monotonic() > deadline:
             raise TimeoutError(f"of {namespace}/{name} there is still {', '.join(left)}")
         time.sleep(1)

@@ -19,6 +19,7 @@ from rlt_api.blocks.rollout import Rollout
 from rlt_api.blocks.scheduling import Scheduling
 from rlt_api.blocks.storage import Storage
 from rlt_api.blocks.training import Training
+from rlt_api.fixed import fixed_rules
 from rlt_api.model import ApiModel, ObjectName, Positive, cel
 
 OPERATOR = "rlt.dev/operator"
@@ -75,36 +76,6 @@ class JobBlocks(ApiModel):
     """The job is deleted so long after its end. What lies in the storage stays. Default: it is kept."""
 
 
-def _fixed(block: str) -> tuple[str, str]:
-    return (
-        f"has(self.{block}) == has(oldSelf.{block}) && (!has(self.{block}) || self.{block} == oldSelf.{block})",
-        f"{block} is fixed once the job exists: give a new job another name, or delete this one first",
-    )
-
-
-FIXED = (
-    "runtimeRef",
-    "framework",
-    "managedBy",
-    "model",
-    "data",
-    "rewards",
-    "algorithm",
-    "training",
-    "rollout",
-    "cluster",
-    "network",
-    "scheduling",
-    "storage",
-    "checkpoint",
-    "preflight",
-    "failurePolicy",
-    "observability",
-    "security",
-)
-"""Blocks that a change could not be honoured in. The others are read at every look."""
-
-
 class RLTrainingJobSpec(JobBlocks):
     """What to train, and on what. Everything but suspend and the times is fixed once the job exists."""
 
@@ -132,7 +103,7 @@ class RLTrainingJobSpec(JobBlocks):
             "|| self.data.maxPromptLength + self.data.maxResponseLength <= self.rollout.maxModelLen",
             "rollout.maxModelLen must hold data.maxPromptLength + data.maxResponseLength",
         ),
-        *(_fixed(block) for block in FIXED),
+        *fixed_rules(),
     )
 
     runtime_ref: RuntimeReference | None = None

@@ -25,7 +25,7 @@ class Condition(ApiModel):
     """One aspect of the job's state, in the form of Kubernetes' metav1.Condition (KEP-1623)."""
 
     type: str
-    """Accepted, ClusterReady, Running, Succeeded, Failed, Suspended, Reconciling or Stalled."""
+    """Accepted, Admitted, ClusterReady, Running, Succeeded, Failed, Suspended, Reconciling or Stalled."""
     status: Literal["True", "False", "Unknown"]
     """Whether it holds."""
     reason: str

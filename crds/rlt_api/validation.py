@@ -18,12 +18,13 @@ from rlt_api import rules
 from rlt_api.as_stored import as_stored, not_json
 from rlt_api.crd import GROUP, KIND, RUNTIME_KIND, VERSION
 from rlt_api.finding import Finding, child, shown
+from rlt_api.fixed import changed
 from rlt_api.model import ApiModel
 from rlt_api.rules.choices import TYPE
 from rlt_api.rules.metadata import SUFFIX, labels_and_annotations, object_name
 from rlt_api.runtime import RLRuntimeSpec, resolve
 from rlt_api.schema import schema_of, unsupported
-from rlt_api.spec import FIXED, RLTrainingJobSpec
+from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.structure import MOST, nearest, schema_findings, unknown
 
 __all__ = [
@@ -104,8 +105,7 @@ def validate_change(old: Json, new: Json) -> tuple[Finding, ...]:
             "give a new job another name, or delete this one first",
             "immutable",
         )
-        for block in FIXED
-        if old.get(block) != new.get(block)
+        for block in changed(old, new)
     )
 
 

@@ -223,6 +223,15 @@ def test_only_what_can_be_honoured_may_change() -> None:
     assert fields(validate_change(BUILTIN, merged(BUILTIN, {"training.seed": 1}))) == ["spec.training"]
 
 
+def test_a_default_in_a_list_may_be_left_out_again() -> None:
+    """As the previous CRD stored it, and as its file says."""
+    worker = BUILTIN["cluster"]["workers"][0]
+    old = {**BUILTIN, **workers(name="workers", nodeSelector={}), "rewards": [{"name": "exact", "weight": 1.0}]}
+    assert validate_change(old, {**BUILTIN, **workers(), "rewards": [{"name": "exact"}]}) == ()
+    other = {"cluster": {"workers": [{**worker, "name": "other"}]}, "rewards": [{"name": "exact", "weight": 0.5}]}
+    assert sorted(fields(validate_change(old, merged(old, other)))) == ["spec.cluster", "spec.rewards"]
+
+
 def test_validation_leaves_its_input_alone() -> None:
     for index in range(50):
         made = random_manifest(Random(index))

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 
 from rlt_api.conditions import ConditionType, Reason
-from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.status import Phase
-from rlt_api.training_config import CONFIG_DIRECTORY, CONFIG_FILE
-from rlt_operator.children.config_map import RUN_COMMAND, config_map
+from rlt_operator.children.config_map import config_map
 from rlt_operator.children.pod_template import checks
 from rlt_operator.children.raycluster import ray_cluster
 from rlt_operator.conditions import Claim, condition, is_true
 from rlt_operator.deadlines import active_seconds, elapsed
 from rlt_operator.diagnosis import crashes, diagnose, shorten
-from rlt_operator.observation import Job, Observed, cluster_pods, submission_id, submitted
+from rlt_operator.entrypoint import entrypoint
+from rlt_operator.observation import Observed, cluster_pods, submission_id, submitted
 from rlt_operator.progress import duration, last_report, last_words
 from rlt_operator.queueing import waiting_for
 from rlt_operator.verdict import SETTLED, Submission, Verdict, cluster_claim, failed, release, remains, waiting
@@ -318,17 +316,3 @@ POLICIES: list[Policy] = [
     submit,
     provisioning,
 ]
-
-
-def entrypoint(job: Job, spec: RLTrainingJobSpec) -> str:
-    """The line that Ray's shell runs on the head: one program with its arguments."""
-    if spec.framework.type == "builtin":
-        return f"exec rlt-trainer run --config {CONFIG_DIRECTORY}/{CONFIG_FILE}"
-    framework = spec.framework
-    options = ["--job", job.name, "--namespace", job.namespace]
-    if framework.total_steps is not None:
-        options += ["--total-steps", str(framework.total_steps)]
-    if framework.working_directory is not None:
-        options += ["--working-directory", framework.working_directory]
-    program = f"{CONFIG_DIRECTORY}/{RUN_COMMAND}"
-    return shlex.join(["exec", "python3", program, *options, "--", *(framework.command or [])])

@@ -59,7 +59,7 @@ MAXIMAL_SPEC: dict[str, Any] = {
         "head": {
             "resources": {"cpu": "2", "memory": "8Gi"},
             "tolerations": [{"key": "system", "operator": "Equal", "value": "yes", "effect": "NoSchedule"}],
-            "podTemplate": {"metadata": {"labels": {"team": "a"}}, "spec": {"serviceAccountName": "trainer"}},
+            "podTemplate": {"metadata": {"labels": {"team": "a"}}, "spec": {"enableServiceLinks": False}},
         },
         "workers": [
             {

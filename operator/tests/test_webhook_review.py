@@ -6,8 +6,9 @@ import json
 from typing import Any
 
 import observed as o
+import pytest
 
-from rlt_operator.webhook.review import LAST_APPLIED, MOST_FINDINGS, Runtimes, review, runtime_name
+from rlt_operator.webhook.review import LAST_APPLIED, MOST_FINDINGS, Runtimes, review, runtime_name, too_deep
 
 Json = dict[str, Any]
 
@@ -134,3 +135,12 @@ def test_many_findings_are_cut_short() -> None:
     response = answer(manifest({**o.SPEC, **{f"unknown{number}": 1 for number in range(50)}}))
     assert len(fields(response)) == MOST_FINDINGS
     assert response["status"]["message"].splitlines()[-1] == "and more"
+
+
+def test_what_nests_deeper_than_pythons_parser_is_refused_by_its_uid() -> None:
+    text = '{"kind": "AdmissionReview", "request": {"uid": "u-1", "object": ' + "[" * 5000 + "]" * 5000 + "}}"
+    with pytest.raises(RecursionError):
+        json.loads(text)
+    answer = too_deep(text)["response"]
+    assert (answer["uid"], answer["allowed"]) == ("u-1", False)
+    assert "spec: nests too deeply" in answer["status"]["message"]

@@ -25,7 +25,7 @@ class Scheduling(ApiModel):
 
     queue_name: ObjectName | None = None
     """Kueue's LocalQueue: the label kueue.x-k8s.io/queue-name of the RayCluster. A label of that name on the job itself
-    does the same."""
+    does the same, and wins."""
     scheduler_name: ObjectName | None = None
     """The scheduler of all pods. Default: the cluster's."""
     priority_class_name: ObjectName | None = None

@@ -6,6 +6,7 @@ https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-con
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -38,6 +39,15 @@ def review(asked: Json, runtimes: Runtimes) -> Json:
     if warnings := list(_warnings(new, old, runtimes)):
         response["warnings"] = warnings
     return {"apiVersion": asked["apiVersion"], "kind": asked["kind"], "response": response}
+
+
+def too_deep(text: str) -> Json:
+    """The refusal of a review that nests deeper than Python's parser goes: nothing of it can be read but its uid."""
+    found = re.search(r'"uid":\s*"([^"]+)"', text)  # the request's own comes first
+    assert found
+    status = {"code": 422, "reason": "Invalid", "message": "spec: nests too deeply; at most 100 levels are allowed"}
+    response = {"uid": found[1], "allowed": False, "status": status}
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
 
 
 def runtime_name(asked: Json) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import ssl
@@ -13,7 +14,7 @@ from aiohttp import web
 
 from rlt_operator import kubernetes_api, metrics
 from rlt_operator.kubernetes_api import ApiError, KubernetesApi
-from rlt_operator.webhook.review import review, runtime_name
+from rlt_operator.webhook.review import review, runtime_name, too_deep
 
 RUNTIME_S = 2.0
 """So long the API server may take to give the runtime; without it the job is validated by itself."""
@@ -48,7 +49,11 @@ async def serve(port: int, tls: Tls, api: KubernetesApi) -> web.AppRunner:
     """Serve POST /validate on all addresses."""
 
     async def validate(request: web.Request) -> web.Response:
-        asked = await request.json()
+        text = await request.text()
+        try:
+            asked = json.loads(text)
+        except RecursionError:
+            return web.json_response(too_deep(text))
         name = runtime_name(asked)
         runtimes = await _runtime(api, name) if name else {}
         answer = review(asked, runtimes)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +12,8 @@ from apiserver.in_cluster import Kubernetes, Operator, Webhook, free_port
 
 from cluster import Cluster
 
+NUMBERS = itertools.count(1)
+"""Of namespaces: names of tests may begin alike."""
 CRDS = Path(__file__).parents[3] / "crds"
 
 
@@ -28,7 +32,8 @@ def kubernetes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubernetes]
 @pytest.fixture
 def namespace(kubernetes: Kubernetes, request: pytest.FixtureRequest) -> Iterator[str]:
     """A namespace of the test's own."""
-    name = request.node.name.replace("_", "-").removeprefix("test-")[:50].rstrip("-")
+    words = re.sub("[^a-z0-9]+", "-", request.node.name.lower()).removeprefix("test-")
+    name = f"{words[:50].strip('-')}-{next(NUMBERS)}"
     kubernetes.kubectl("create", "namespace", name)
     yield name
     kubernetes.kubectl("delete", "namespace", name, "--wait=false")

@@ -57,4 +57,12 @@ def test_its_file_may_be_applied_again(kubernetes: Kubernetes, stored: str, how:
     kubernetes.kubectl("apply", *how, "-n", stored, "-f", EXAMPLE)
     job = kubernetes.get(stored, "rltrainingjob", NAME)
     assert job
-    assert job["metadata"]["generation"] == 1
+    assert job["spec"]["rewards"] == [{"name": "exact"}], "lists are as in the file: the previous defaults are gone"
+    assert job["spec"]["rollout"]["topP"] == 1.0
+
+
+@pytest.mark.parametrize("path", ["/spec/cluster/workers/0/replicas", "/spec/rewards/0/weight", "/spec/training/seed"])
+def test_what_is_fixed_stays_so(kubernetes: Kubernetes, stored: str, path: str) -> None:
+    patch = json.dumps([{"op": "replace", "path": path, "value": 3}])
+    with pytest.raises(ValueError, match="is fixed once the job exists"):
+        kubernetes.kubectl("patch", "rltrainingjob", NAME, "-n", stored, "--type=json", "-p", patch)

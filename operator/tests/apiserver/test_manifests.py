@@ -17,6 +17,9 @@ EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))
 GOLDEN = sorted((Path(__file__).parents[1] / "golden").glob("*.yaml"))
 
 
+HIGH = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 1}
+
+
 @pytest.mark.parametrize("golden", GOLDEN, ids=lambda path: path.stem)
 def test_every_golden_manifest_is_valid(kubernetes: Kubernetes, golden: Path) -> None:
     for manifest in yaml.safe_load_all(golden.read_text()):
@@ -27,6 +30,7 @@ def test_every_golden_manifest_is_valid(kubernetes: Kubernetes, golden: Path) ->
 @pytest.mark.parametrize("golden", GOLDEN, ids=lambda path: path.stem)
 def test_every_golden_pod_is_restricted(kubernetes: Kubernetes, golden: Path) -> None:
     """Pod security `restricted` takes the templates as they are."""
+    kubernetes.cluster.apply(HIGH)
     restrict = "pod-security.kubernetes.io/enforce=restricted"
     kubernetes.kubectl("label", "--overwrite", "namespace", "default", restrict)
     (cluster,) = (m for m in yaml.safe_load_all(golden.read_text()) if m["kind"] == "RayCluster")

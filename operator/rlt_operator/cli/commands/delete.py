@@ -1,0 +1,39 @@
+"""rlt delete: jobs and their clusters."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from rlt_operator import kubernetes_api
+from rlt_operator.cli.connection import Place, connected, place_options, run
+from rlt_operator.cli.failure import Failure
+from rlt_operator.cli.main import program
+from rlt_operator.cli.output import say
+
+
+@click.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@place_options
+def command(
+    names: tuple[str, ...], yes: bool, namespace: str | None, context: str | None, kubeconfig: str | None
+) -> None:
+    """Delete jobs with their clusters. What they wrote into their volumes stays."""
+    if not yes:
+        if not sys.stdin.isatty():
+            raise Failure("Deletion asks, and there is no terminal.", next=f"{program()} delete {names[0]} --yes")
+        click.confirm(f"Delete {', '.join(names)}?", abort=True, err=True)
+    run(_delete(names, Place(namespace, context, kubeconfig)))
+    for name in names:
+        click.echo(f"{name} deleted")
+    say("what they wrote lies in their volumes still")
+
+
+async def _delete(names: tuple[str, ...], place: Place) -> None:
+    async with connected(place) as connection:
+        jobs = [await connection.job(name) for name in names]
+        for job in jobs:
+            metadata = job["metadata"]
+            await connection.api.delete(kubernetes_api.job(connection.namespace, metadata["name"]), uid=metadata["uid"])

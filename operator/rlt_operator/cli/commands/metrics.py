@@ -1,0 +1,61 @@
+"""rlt metrics: the numbers of each step."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from rlt_api.training_config import METRICS_PORT
+from rlt_operator.cli.connection import Place, connected, place_options, run
+from rlt_operator.cli.failure import Failure
+from rlt_operator.cli.job_page import SHOWN, metric_rows, sparkline
+from rlt_operator.cli.main import program
+from rlt_operator.cli.output import TABLE, emit, emit_table, output_option
+
+
+@click.command()
+@click.argument("name")
+@click.argument("metrics", nargs=-1, metavar="[METRIC]...")
+@click.option("--since", default=0, show_default=True, metavar="STEP", help="Only later steps.")
+@click.option("--plot", is_flag=True, help="A line of bars for each metric instead of numbers.")
+@place_options
+@output_option
+def command(
+    name: str,
+    metrics: tuple[str, ...],
+    since: int,
+    plot: bool,
+    namespace: str | None,
+    context: str | None,
+    kubeconfig: str | None,
+    output: str,
+) -> None:
+    """Show the metrics of each step of the job NAME, under verl's names; a few of them unless METRIC says which.
+
+    They are asked of the running job. Once it has ended they lie in its volume.
+    """
+    history = [
+        json.loads(line) for line in run(_history(name, since, Place(namespace, context, kubeconfig))).splitlines()
+    ]
+    names = list(metrics) or [each for each in SHOWN.values() if any(each in step for step in history)]
+    known = {key for step in history for key in step}
+    if history and (unknown := [each for each in metrics if each not in known]):
+        raise Failure(f"There is no metric {unknown[0]}.", next=f"{program()} metrics {name} -o json")
+    if output != TABLE:
+        emit(
+            history if not metrics else [{k: step[k] for k in ("step", *names) if k in step} for step in history],
+            output,
+        )
+    elif plot:
+        series = [(each, [step[each] for step in history if each in step]) for each in names]
+        emit_table(
+            ("METRIC", "FIRST", "LAST", ""), [(n, f"{v[0]:.4g}", f"{v[-1]:.4g}", sparkline(v)) for n, v in series if v]
+        )
+    else:
+        emit_table(("STEP", *names), metric_rows(history, names))
+
+
+async def _history(name: str, since: int, place: Place) -> str:
+    async with connected(place) as connection:
+        return await connection.head(name, METRICS_PORT, f"/history?since={since}")

@@ -1,0 +1,56 @@
+"""rlt rollouts: what the model said."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from rlt_api.training_config import METRICS_PORT
+from rlt_operator.cli.connection import Place, connected, place_options, run
+from rlt_operator.cli.output import TABLE, emit, output_option
+
+
+@click.command()
+@click.argument("name")
+@click.option("--step", type=int, help="Of this step.  [default: the latest]")
+@click.option("--best", type=int, metavar="K", help="Only the K with the highest rewards.")
+@click.option("--worst", type=int, metavar="K", help="Only the K with the lowest rewards.")
+@place_options
+@output_option
+def command(
+    name: str,
+    step: int | None,
+    best: int | None,
+    worst: int | None,
+    namespace: str | None,
+    context: str | None,
+    kubeconfig: str | None,
+    output: str,
+) -> None:
+    """Show prompts, responses and rewards of one step of the job NAME."""
+    text = run(_rollouts(name, step, Place(namespace, context, kubeconfig)))
+    chosen = choose([json.loads(line) for line in text.splitlines()], best=best, worst=worst)
+    if output != TABLE:
+        emit(chosen, output)
+        return
+    for each in chosen:
+        click.echo(f"reward {each['reward']:.4g}   answer {each['ground_truth']}")
+        click.echo(f"  prompt    {each['prompt']!r}")
+        click.echo(f"  response  {each['response']!r}")
+
+
+def choose(rollouts: list[dict[str, Any]], *, best: int | None, worst: int | None) -> list[dict[str, Any]]:
+    """The best and the worst ones, or all in their order."""
+    if best is None and worst is None:
+        return rollouts
+    ordered = sorted(rollouts, key=lambda each: float(each["reward"]), reverse=True)
+    kept = ordered[: best or 0]
+    return kept + (ordered[max(len(kept), len(ordered) - worst) :] if worst else [])
+
+
+async def _rollouts(name: str, step: int | None, place: Place) -> str:
+    query = f"?step={step}" if step is not None else ""
+    async with connected(place) as connection:
+        return await connection.head(name, METRICS_PORT, f"/rollouts{query}")

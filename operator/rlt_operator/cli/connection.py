@@ -1,0 +1,185 @@
+"""The cluster as a command sees it: one namespace, by the user's own rights."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from rlt_api.crd import KIND
+from rlt_operator import kubernetes_api
+from rlt_operator.cli.failure import Failure
+from rlt_operator.cli.main import program
+from rlt_operator.kubernetes_api import ApiError, KubernetesApi, NoConnectionError, connect_as_user, in_cluster
+from rlt_operator.names import JOB_LABEL
+from rlt_operator.observation import Manifest
+from rlt_operator.ray_api import UnreachableError, ask
+
+FIELD_MANAGER = "rlt"
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a command works, as the user says."""
+
+    namespace: str | None
+    context: str | None
+    kubeconfig: str | None
+
+
+def place_options(command: Command) -> Command:
+    """-n, --context and --kubeconfig: the command is called with all three, for Place."""
+    for option in (
+        click.option("--kubeconfig", type=click.Path(), help="The kubeconfig.  [default: $KUBECONFIG, ~/.kube/config]"),
+        click.option("--context", help="The kubeconfig's context.  [default: its current one]"),
+        click.option("-n", "--namespace", help="The jobs' namespace.  [default: the context's]"),
+    ):
+        command = option(command)
+    return command
+
+
+@dataclass(frozen=True)
+class Connection:
+    """An API server and a namespace."""
+
+    api: KubernetesApi
+    namespace: str
+
+    async def jobs(self) -> list[Manifest]:
+        """All jobs of the namespace."""
+        return await self.api.list(kubernetes_api.jobs(self.namespace))
+
+    async def job(self, name: str) -> Manifest:
+        """One job. Raises Failure where there is none."""
+        found = await self.api.get(kubernetes_api.job(self.namespace, name))
+        if found is None:
+            raise Failure(
+                f"There is no RLTrainingJob {name} in namespace {self.namespace}.",
+                next=f"{program()} get -n {self.namespace}",
+            )
+        return found
+
+    async def pods(self, name: str) -> list[Manifest]:
+        """The job's pods, its head first."""
+        pods = await self.api.list(kubernetes_api.pods(self.namespace), labelSelector=f"{JOB_LABEL}={name}")
+        return sorted(pods, key=lambda pod: (not is_head(pod), pod["metadata"]["name"]))
+
+    async def apply(self, manifest: Manifest) -> None:
+        """Server-side apply as the user's own field manager."""
+        query = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict", "force": "true"}
+        metadata = manifest["metadata"]
+        job = manifest["kind"] == KIND
+        status, text = await self.api.send(
+            "PATCH",
+            kubernetes_api.job(metadata["namespace"], metadata["name"])
+            if job
+            else kubernetes_api.runtime(metadata["name"]),
+            query=query,
+            body=manifest,
+            content="application/apply-patch+yaml",
+        )
+        _check(status, text)
+
+    async def patch_spec(self, name: str, change: dict[str, Any]) -> None:
+        """Change fields of a job's spec."""
+        path = kubernetes_api.job(self.namespace, name)
+        body = {"spec": change}
+        _check(*await self.api.send("PATCH", path, body=body, content="application/merge-patch+json"))
+
+    async def changes(self, name: str) -> AsyncIterator[Manifest]:
+        """The job now, and again at each change of it. Ends when it is deleted."""
+        job = await self.job(name)
+        yield job
+        while True:
+            version = job["metadata"]["resourceVersion"]
+            path = kubernetes_api.jobs(self.namespace)
+            try:
+                async for kind, job in self.api.watch(
+                    path, fieldSelector=f"metadata.name={name}", resourceVersion=version
+                ):
+                    if kind == "DELETED":
+                        return
+                    yield job
+            except ApiError as error:
+                if error.status not in (0, 410):
+                    raise
+            found = await self.api.get(kubernetes_api.job(self.namespace, name))
+            if found is None:
+                return
+            job = found
+            yield job
+
+    async def head(self, name: str, port: int, path: str) -> str:
+        """What the job's head answers. Raises Failure, with a way to go on, where it does not."""
+        try:
+            status, text = await ask(self.api, self.namespace, name, "GET", port, path)
+        except UnreachableError as error:
+            raise await self._no_head(name, str(error)) from error
+        if status != 200:
+            raise await self._no_head(name, text.strip() or f"HTTP {status}")
+        return text
+
+    async def _no_head(self, name: str, reason: str) -> Failure:
+        job = await self.job(name)
+        status = job.get("status", {})
+        if status.get("rayCluster"):
+            return Failure(f"{name}'s head does not answer: {reason}.", next=f"{program()} status {name}")
+        path = status.get("checkpoint", {}).get("path")
+        where = f" What it wrote lies in its volume, beside {path}." if path else ""
+        return Failure(f"{name} has no Ray cluster now.{where}", next=f"{program()} status {name}")
+
+
+@asynccontextmanager
+async def connected(place: Place) -> AsyncIterator[Connection]:
+    """A connection as kubectl would make it. What goes wrong becomes a Failure."""
+    files = (place.kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config").split(os.pathsep)
+    if not in_cluster() and not any(Path(file).expanduser().exists() for file in files):
+        words = f"There is no way to a cluster: {', '.join(files)} does not exist."
+        raise Failure(words, next="export KUBECONFIG=FILE, or give --kubeconfig FILE")
+    try:
+        api, default = await connect_as_user(kubeconfig=place.kubeconfig, context=place.context)
+        try:
+            yield Connection(api, place.namespace or default)
+        finally:
+            await api.client.close()
+    except NoConnectionError as error:
+        raise Failure(f"There is no way to a cluster: {error}.", next="kubectl config get-contexts") from error
+    except ApiError as error:
+        next = "kubectl cluster-info" if error.status == 0 else f"{program()} --help"
+        raise Failure(str(error), next=next) from error
+
+
+def run(coroutine: Coroutine[Any, Any, Result], *, detached: str | None = None) -> Result:
+    """Run a command's coroutine. Ctrl-C ends it, and `detached` says what goes on without it."""
+    try:
+        return asyncio.run(coroutine)
+    except KeyboardInterrupt:
+        if detached is None:
+            raise
+        click.echo(f"\n{detached}", err=True)
+        raise click.exceptions.Exit(130) from None
+
+
+def is_head(pod: Manifest) -> bool:
+    """Whether it is the pod of Ray's head."""
+    return bool(pod["metadata"].get("labels", {}).get("ray.io/node-type") == "head")
+
+
+def _check(status: int, text: str) -> None:
+    if status < 400:
+        return
+    details = json.loads(text)
+    causes = [f"{cause['field']}: {cause['message']}" for cause in details.get("details", {}).get("causes", [])]
+    raise ApiError(
+        status, "\n".join([details.get("message", text), *causes]) if len(causes) > 1 else details["message"]
+    )

@@ -1,0 +1,149 @@
+"""What commands say of a job: rows, lines and the page of `rlt status`. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from rlt_operator.cli.output import table
+
+Job = Mapping[str, Any]
+COLUMNS = ("NAME", "PHASE", "STEP", "PROGRESS", "REWARD", "ETA", "GPUS", "AGE")
+BARS = "▁▂▃▄▅▆▇█"
+SHOWN = {
+    "reward": "critic/rewards/mean",
+    "kl": "actor/kl_loss",
+    "entropy": "actor/entropy",
+    "response length": "response_length/mean",
+    "gradient norm": "actor/grad_norm",
+    "seconds a step": "timing_s/step",
+}
+"""Lines of the status page -> the metric in verl's words."""
+
+
+def row(job: Job, now: datetime) -> tuple[object, ...]:
+    """The job as in `kubectl get`."""
+    status = job.get("status", {})
+    progress = status.get("progress", {})
+    return (
+        job["metadata"]["name"],
+        status.get("phase", "Pending"),
+        progress.get("step"),
+        progress.get("display"),
+        progress.get("metrics", {}).get("reward"),
+        progress.get("eta"),
+        status.get("gpus"),
+        age(job["metadata"]["creationTimestamp"], now),
+    )
+
+
+def line(job: Job) -> str:
+    """Where the job is, in one line."""
+    status = job.get("status", {})
+    progress = status.get("progress")
+    phase = status.get("phase", "Pending")
+    if phase != "Running" or not progress or not progress.get("step"):
+        return f"{phase}: {status.get('message') or 'the operator has not looked at it yet'}"
+    reward = progress.get("metrics", {}).get("reward")
+    return (
+        f"{phase}: step {progress['step']} of {progress['totalSteps']}"
+        + (f", reward {reward}" if reward is not None else "")
+        + (f", {progress['eta']} left" if progress.get("eta") else "")
+    )
+
+
+def condition(job: Job, type: str) -> Mapping[str, Any]:
+    """One condition; an empty one if the job has none of that type."""
+    found = [each for each in job.get("status", {}).get("conditions", []) if each["type"] == type]
+    return found[0] if found else {}
+
+
+def has(job: Job, type: str) -> bool:
+    """Whether the condition is True, and speaks of the spec as it is."""
+    found = condition(job, type)
+    return found.get("status") == "True" and found.get("observedGeneration", 0) >= job["metadata"].get("generation", 0)
+
+
+def can_come(job: Job, type: str) -> bool:
+    """Whether the condition may still become True: nothing but the end itself comes after the end."""
+    return not any(has(job, final) for final in ("Succeeded", "Failed") if final != type)
+
+
+def sparkline(values: Sequence[float], width: int = 40) -> str:
+    """The values as bars, averaged to at most `width` of them."""
+    finite = [value for value in values if math.isfinite(value)]
+    if not finite:
+        return ""
+    size = math.ceil(len(finite) / width)
+    means = [sum(part) / len(part) for part in (finite[i : i + size] for i in range(0, len(finite), size))]
+    low, high = min(means), max(means)
+    return "".join(BARS[int((value - low) / (high - low) * 7.999) if high > low else 3] for value in means)
+
+
+def progress_bar(percent: int, width: int = 40) -> str:
+    """Such as ████░░░░."""
+    full = percent * width // 100
+    return "█" * full + "░" * (width - full)
+
+
+def page(job: Job, pods: Sequence[Job], history: Sequence[Mapping[str, float]], now: datetime) -> str:
+    """Everything about a job: header, progress, conditions, pods, metrics, findings."""
+    status = job.get("status", {})
+    name = f"{job['metadata']['namespace']}/{job['metadata']['name']}"
+    about = ", ".join(filter(None, (status.get("model"), status.get("algorithm"))))
+    lines = [f"{name}  {status.get('phase', 'Pending')}" + (f"  {about}" if about else "")]
+    lines.append(status.get("message") or "The operator has not looked at it yet.")
+    if progress := status.get("progress"):
+        eta = f", {progress['eta']} left" if progress.get("eta") else ""
+        steps = f"step {progress['step']} of {progress['totalSteps']}{eta}"
+        lines += ["", f"{progress_bar(progress['percent'])} {progress['display']}  {steps}"]
+    rows = [
+        (each["type"], each["status"], each["reason"], age(each["lastTransitionTime"], now), each["message"])
+        for each in status.get("conditions", [])
+    ]
+    if rows:
+        lines += ["", table(("CONDITION", "STATUS", "REASON", "AGE", "MESSAGE"), rows)]
+    if pods:
+        lines += ["", table(("POD", "NODE", "READY", "RESTARTS", "AGE"), [_pod(pod, now) for pod in pods])]
+    if shown := [(label, _number(values[-1]), sparkline(values)) for label, values in _series(history)]:
+        lines += ["", table(("METRIC", "NOW", f"{len(history)} STEPS"), shown)]
+    return "\n".join([*lines, "", *_findings(job)])
+
+
+def metric_rows(history: Sequence[Mapping[str, float]], names: Sequence[str]) -> list[tuple[object, ...]]:
+    """A row for each step: its number and the named metrics."""
+    return [(int(step["step"]), *(_number(step[name]) if name in step else None for name in names)) for step in history]
+
+
+def age(since: str, now: datetime) -> str:
+    """Such as 45s, 3m, 2h or 5d, as kubectl has it."""
+    seconds = max(0, int((now - datetime.fromisoformat(since)).total_seconds()))
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= 2 * size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
+
+
+def _series(history: Sequence[Mapping[str, float]]) -> list[tuple[str, list[float]]]:
+    series = [(label, [step[name] for step in history if name in step]) for label, name in SHOWN.items()]
+    return [(label, values) for label, values in series if values]
+
+
+def _pod(pod: Job, now: datetime) -> tuple[object, ...]:
+    status = pod.get("status", {})
+    ready = any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions", []))
+    restarts = sum(each.get("restartCount", 0) for each in status.get("containerStatuses", []))
+    started = age(pod["metadata"]["creationTimestamp"], now)
+    return pod["metadata"]["name"], pod["spec"].get("nodeName"), "yes" if ready else "no", restarts, started
+
+
+def _findings(job: Job) -> list[str]:
+    found = [each for each in (condition(job, type) for type in ("Failed", "Stalled")) if each.get("status") == "True"]
+    unique = {each["message"]: each["reason"] for each in found}
+    return [f"! {reason}: {message}" for message, reason in unique.items()] or ["No problems found."]
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}"

@@ -1,0 +1,134 @@
+"""What `rlt` says of a job: the status page, lines, bars and ages.
+
+- the page holds everything that there is, and leaves out what there is not;
+- conditions that speak of an earlier spec do not count.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+import pytest
+
+from rlt_operator.cli.commands.rollouts import choose
+from rlt_operator.cli.commands.wait import seconds
+from rlt_operator.cli.job_page import age, can_come, has, line, page, progress_bar, sparkline
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def condition(type: str, status: str = "True", generation: int = 1, **more: str) -> dict[str, Any]:
+    return {
+        "type": type,
+        "status": status,
+        "reason": "Because",
+        "message": "so it is",
+        "lastTransitionTime": "2026-01-02T03:02:05Z",
+        "observedGeneration": generation,
+        **more,
+    }
+
+
+def job(*conditions: dict[str, Any], phase: str = "Running", progress: bool = True) -> dict[str, Any]:
+    status: dict[str, Any] = {"phase": phase, "message": "The Ray job is running.", "conditions": list(conditions)}
+    status |= {"model": "/models/qwen", "algorithm": "grpo"}
+    if progress:
+        metrics = {"reward": 0.5}
+        status["progress"] = {
+            "step": 45,
+            "totalSteps": 100,
+            "percent": 45,
+            "display": "45%",
+            "eta": "3m10s",
+            "metrics": metrics,
+        }
+    metadata = {"name": "sum", "namespace": "demo", "generation": 1, "creationTimestamp": "2026-01-02T03:00:05Z"}
+    return {"metadata": metadata, "status": status}
+
+
+def test_the_page_of_a_running_job() -> None:
+    pod = {
+        "metadata": {"name": "sum-head", "creationTimestamp": "2026-01-02T03:01:05Z"},
+        "spec": {"nodeName": "node-1"},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}], "containerStatuses": [{"restartCount": 2}]},
+    }
+    history = [{"step": step, "critic/rewards/mean": step / 10} for step in range(1, 9)]
+    assert page(job(condition("Running")), [pod], history, NOW).splitlines() == [
+        "demo/sum  Running  /models/qwen, grpo",
+        "The Ray job is running.",
+        "",
+        "██████████████████░░░░░░░░░░░░░░░░░░░░░░ 45%  step 45 of 100, 3m10s left",
+        "",
+        "CONDITION   STATUS   REASON    AGE   MESSAGE",
+        "Running     True     Because   2m    so it is",
+        "",
+        "POD        NODE     READY   RESTARTS   AGE",
+        "sum-head   node-1   yes     2          3m",
+        "",
+        "METRIC   NOW   8 STEPS",
+        "reward   0.8   ▁▂▃▄▅▆▇█",
+        "",
+        "No problems found.",
+    ]
+
+
+def test_the_page_of_a_new_job_says_so() -> None:
+    fresh = {"metadata": {"name": "sum", "namespace": "demo"}}
+    assert "The operator has not looked at it yet." in page(fresh, [], [], NOW)
+
+
+def test_a_problem_is_a_finding_once() -> None:
+    words = {"message": "no node has 8 GPUs", "reason": "Unschedulable"}
+    text = page(job(condition("Failed", **words), condition("Stalled", **words)), [], [], NOW)
+    assert text.splitlines()[-1] == "! Unschedulable: no node has 8 GPUs"
+
+
+def test_a_line_has_step_reward_and_time_left_once_there_are_steps() -> None:
+    assert line(job()) == "Running: step 45 of 100, reward 0.5, 3m10s left"
+    assert line(job(phase="Pending", progress=False)) == "Pending: The Ray job is running."
+
+
+def test_a_condition_of_an_earlier_spec_does_not_hold() -> None:
+    resumed = job(condition("Suspended", generation=1))
+    resumed["metadata"]["generation"] = 2
+    assert not has(resumed, "Suspended")
+
+
+@pytest.mark.parametrize(("wanted", "possible"), [("Succeeded", False), ("Running", False), ("Failed", True)])
+def test_after_the_end_only_that_end_can_come(wanted: str, possible: bool) -> None:
+    assert can_come(job(condition("Failed")), wanted) is possible
+
+
+@pytest.mark.parametrize(
+    ("values", "bars"), [([], ""), ([1, 1], "▄▄"), ([0, 1], "▁█"), ([0, float("nan"), 7], "▁█"), (range(100), None)]
+)
+def test_sparklines(values: list[float], bars: str | None) -> None:
+    drawn = sparkline(list(values))
+    assert drawn == bars if bars is not None else (len(drawn) <= 40 and drawn[0] == "▁" and drawn[-1] == "█")
+
+
+def test_bars_and_ages() -> None:
+    assert (progress_bar(0, 4), progress_bar(50, 4), progress_bar(100, 4)) == ("░░░░", "██░░", "████")
+    ages = [age(f"2026-01-0{day}T03:0{minute}:05Z", NOW) for day, minute in ((2, 4), (2, 1), (1, 4))]
+    assert ages == ["0s", "3m", "24h"]
+
+
+@pytest.mark.parametrize(("text", "value"), [("90", 90), ("90s", 90), ("1.5m", 90), ("2h", 7200), ("1d", 86400)])
+def test_times(text: str, value: float) -> None:
+    assert seconds(text) == value
+
+
+def test_a_wrong_time_is_named() -> None:
+    with pytest.raises(click.BadParameter, match="soon: write a time"):
+        seconds("soon")
+
+
+@pytest.mark.parametrize(
+    ("best", "worst", "kept"),
+    [(None, None, [2, 3, 1]), (1, None, [3]), (None, 2, [2, 1]), (1, 1, [3, 1]), (2, 2, [3, 2, 1])],
+)
+def test_best_and_worst_rollouts(best: int | None, worst: int | None, kept: list[int]) -> None:
+    rollouts = [{"reward": reward} for reward in (2, 3, 1)]
+    assert [each["reward"] for each in choose(rollouts, best=best, worst=worst)] == kept
