@@ -17,6 +17,7 @@ from rlt_api.reference import api_reference
 from rlt_api.runtime import RLRuntimeSpec
 from rlt_api.schema import make_schema
 from rlt_api.spec import RLTrainingJobSpec
+from rlt_operator.cli.reference import cli_reference
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "charts"))
@@ -35,6 +36,7 @@ def generated_files() -> dict[Path, str]:
     values = (ROOT / "charts/rlt-operator/values.yaml").read_text()
     files = {
         ROOT / "charts/rlt-operator/values.schema.json": json.dumps(values_schema(values), indent=1) + "\n",
+        ROOT / "docs/reference/cli.md": cli_reference(),
         ROOT / "docs/reference/verl-roll-mapping.md": verl_roll_mapping(),
         ROOT / "docs/reference/not-supported-yet.md": not_supported_yet(),
     }
