@@ -69,6 +69,8 @@ def _apiserver(layout: Layout) -> list[str]:
     where = f"--bind-address={layout.address} --secure-port={layout.port('kube-apiserver')}"
     # kube-apiserver refuses to advertise loopback; with no nodes nobody asks for the address.
     where += f" --advertise-address={layout.address}" if layout.nodes else " --endpoint-reconciler-type=none"
+    # There is no kube-proxy beside it, so that services' own addresses lead nowhere: webhooks are called at their pods.
+    where += " --enable-aggregator-routing=true"
     return shlex.split(f"""kube-apiserver {where} --service-cluster-ip-range={SERVICE_NETWORK}
         --etcd-servers=https://{LOOPBACK}:{layout.port("etcd")} --etcd-cafile={keys}/etcd-ca.crt
         --etcd-certfile={keys}/etcd-client.crt --etcd-keyfile={keys}/etcd-client.key
