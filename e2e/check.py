@@ -75,7 +75,7 @@ def cluster_tests(name: str) -> None:
     """The end-to-end tests, and the end of the cluster they ran on."""
     from cluster import Cluster
 
-    tests("cluster", "end-to-end tests on the whole cluster", 1200)(name)
+    tests("cluster", "end-to-end tests on the whole cluster", 1500)(name)
     if "KUBECONFIG" not in os.environ:
         Cluster.connect().down()
 
@@ -96,8 +96,8 @@ STAGES: dict[str, Callable[[str], None]] = {
     "lint": lint,
     "verify": verify,
     "unit": tests("not apiserver and not cluster and not slow", "unit tests", 60),
-    "apiserver": tests("apiserver", "tests against the real API server", 180),
-    "slow": tests("slow", "trainer tests with real engines and several ranks", 240),
+    "apiserver": tests("apiserver", "tests against the real API server", 420),
+    "slow": tests("slow", "trainer tests with real engines and several ranks", 300),
     "cluster": cluster_tests,
 }
 
