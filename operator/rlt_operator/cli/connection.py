@@ -125,8 +125,8 @@ class Connection:
             status, text = await ask(self.api, self.namespace, name, "GET", port, path)
         except UnreachableError as error:
             raise await self._no_head(name, str(error)) from error
-        if status != 200:
-            raise await self._no_head(name, text.strip() or f"HTTP {status}")
+        if status != 200:  # its own words, such as that there is nothing yet
+            raise Failure(f"{name}: {text.strip() or f'HTTP {status}'}", next=f"{program()} status {name}")
         return text
 
     async def _no_head(self, name: str, reason: str) -> Failure:

@@ -11,7 +11,7 @@ from rlt_operator.cli.connection import Place, connected, place_options, run
 from rlt_operator.cli.failure import Failure
 from rlt_operator.cli.job_page import SHOWN, metric_rows, sparkline
 from rlt_operator.cli.main import program
-from rlt_operator.cli.output import TABLE, emit, emit_table, output_option
+from rlt_operator.cli.output import TABLE, emit, emit_table, output_option, say
 
 
 @click.command()
@@ -39,6 +39,8 @@ def command(
         json.loads(line) for line in run(_history(name, since, Place(namespace, context, kubeconfig))).splitlines()
     ]
     names = list(metrics) or [each for each in SHOWN.values() if any(each in step for step in history)]
+    if not history:
+        say("no steps yet")
     known = {key for step in history for key in step}
     if history and (unknown := [each for each in metrics if each not in known]):
         raise Failure(f"There is no metric {unknown[0]}.", next=f"{program()} metrics {name} -o json")
@@ -47,6 +49,8 @@ def command(
             history if not metrics else [{k: step[k] for k in ("step", *names) if k in step} for step in history],
             output,
         )
+    elif not history:
+        return
     elif plot:
         series = [(each, [step[each] for step in history if each in step]) for each in names]
         emit_table(
