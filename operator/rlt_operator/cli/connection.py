@@ -74,8 +74,8 @@ class Connection:
         pods = await self.api.list(kubernetes_api.pods(self.namespace), labelSelector=f"{JOB_LABEL}={name}")
         return sorted(pods, key=lambda pod: (not is_head(pod), pod["metadata"]["name"]))
 
-    async def apply(self, manifest: Manifest) -> None:
-        """Server-side apply as the user's own field manager."""
+    async def apply(self, manifest: Manifest) -> Manifest:
+        """Server-side apply as the user's own field manager; the object as it is then."""
         query = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict", "force": "true"}
         metadata = manifest["metadata"]
         job = manifest["kind"] == KIND
@@ -88,13 +88,13 @@ class Connection:
             body=manifest,
             content="application/apply-patch+yaml",
         )
-        _check(status, text)
+        return _object(status, text)
 
-    async def patch_spec(self, name: str, change: dict[str, Any]) -> None:
-        """Change fields of a job's spec."""
+    async def patch_spec(self, name: str, change: dict[str, Any]) -> Manifest:
+        """Change fields of a job's spec; the job as it is then."""
         path = kubernetes_api.job(self.namespace, name)
         body = {"spec": change}
-        _check(*await self.api.send("PATCH", path, body=body, content="application/merge-patch+json"))
+        return _object(*await self.api.send("PATCH", path, body=body, content="application/merge-patch+json"))
 
     async def changes(self, name: str) -> AsyncIterator[Manifest]:
         """The job now, and again at each change of it. Ends when it is deleted."""
@@ -175,10 +175,10 @@ def is_head(pod: Manifest) -> bool:
     return bool(pod["metadata"].get("labels", {}).get("ray.io/node-type") == "head")
 
 
-def _check(status: int, text: str) -> None:
+def _object(status: int, text: str) -> Manifest:
+    details: Manifest = json.loads(text)
     if status < 400:
-        return
-    details = json.loads(text)
+        return details
     causes = [f"{cause['field']}: {cause['message']}" for cause in details.get("details", {}).get("causes", [])]
     raise ApiError(
         status, "\n".join([details.get("message", text), *causes]) if len(causes) > 1 else details["message"]

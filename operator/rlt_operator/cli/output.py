@@ -30,6 +30,14 @@ def emit(data: object, output: str) -> None:
         click.echo(yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=120), nl=False)
 
 
+def tell(words: str, data: object, output: str) -> None:
+    """What has been done: in words, or the object that it was done to as data."""
+    if output == TABLE:
+        click.echo(words)
+    else:
+        emit(data, output)
+
+
 def emit_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print rows below the names of their columns."""
     click.echo(table(columns, rows))

@@ -66,8 +66,9 @@ def test_a_wrong_job_is_not_handed_in(rlt: Rlt, file: str, tmp_path: Path) -> No
 
 def test_suspend_wait_resume_and_delete(rlt: Rlt, file: str, operator: Operator) -> None:
     rlt("submit", file)
-    rlt("suspend", "sum")
-    rlt("wait", "sum", "--for", "Suspended", "--timeout", "60s")
+    assert json.loads(rlt("suspend", "sum", "-o", "json").stdout)["spec"]["suspend"] is True
+    done = rlt("wait", "sum", "--for", "Suspended", "--timeout", "60s", "-o", "json")
+    assert json.loads(done.stdout)["status"]["phase"] == "Suspended"
     rlt("resume", "sum")
     assert rlt("wait", "sum", "--for", "Succeeded", "--timeout", "1s", expected=2).stderr.endswith("rlt status sum\n")
     assert "asks" in rlt("delete", "sum", expected=1).stderr

@@ -8,26 +8,30 @@ from rlt_operator.cli.connection import Place, connected, place_options, run
 from rlt_operator.cli.failure import Failure
 from rlt_operator.cli.job_page import has
 from rlt_operator.cli.main import program
-from rlt_operator.cli.output import say
+from rlt_operator.cli.output import output_option, say, tell
+from rlt_operator.observation import Manifest
 
 
 @click.command()
 @click.argument("name")
 @place_options
-def command(name: str, namespace: str | None, context: str | None, kubeconfig: str | None) -> None:
+@output_option
+def command(name: str, namespace: str | None, context: str | None, kubeconfig: str | None, output: str) -> None:
     """End the job NAME for good: it fails with DeadlineExceeded, its cluster goes, its status and its files stay.
 
     What it does is to set spec.activeDeadlineSeconds (and pendingDeadlineSeconds) to 1.
     """
-    run(_cancel(name, Place(namespace, context, kubeconfig)))
-    click.echo(f"{name} cancelled")
+    job = run(_cancel(name, Place(namespace, context, kubeconfig)))
+    tell(f"{name} cancelled", job, output)
     say(f"next: {program()} status {name}")
 
 
-async def _cancel(name: str, place: Place) -> None:
+async def _cancel(name: str, place: Place) -> Manifest:
     async with connected(place) as connection:
         job = await connection.job(name)
         for final in ("Succeeded", "Failed"):
             if has(job, final):
                 raise Failure(f"{name} has ended already: {final}.", next=f"{program()} delete {name}")
-        await connection.patch_spec(name, {"suspend": False, "activeDeadlineSeconds": 1, "pendingDeadlineSeconds": 1})
+        return await connection.patch_spec(
+            name, {"suspend": False, "activeDeadlineSeconds": 1, "pendingDeadlineSeconds": 1}
+        )

@@ -10,30 +10,32 @@ from rlt_operator import kubernetes_api
 from rlt_operator.cli.connection import Place, connected, place_options, run
 from rlt_operator.cli.failure import Failure
 from rlt_operator.cli.main import program
-from rlt_operator.cli.output import say
+from rlt_operator.cli.output import output_option, say, tell
+from rlt_operator.observation import Manifest
 
 
 @click.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @place_options
+@output_option
 def command(
-    names: tuple[str, ...], yes: bool, namespace: str | None, context: str | None, kubeconfig: str | None
+    names: tuple[str, ...], yes: bool, namespace: str | None, context: str | None, kubeconfig: str | None, output: str
 ) -> None:
     """Delete jobs with their clusters. What they wrote into their volumes stays."""
     if not yes:
         if not sys.stdin.isatty():
             raise Failure("Deletion asks, and there is no terminal.", next=f"{program()} delete {names[0]} --yes")
         click.confirm(f"Delete {', '.join(names)}?", abort=True, err=True)
-    run(_delete(names, Place(namespace, context, kubeconfig)))
-    for name in names:
-        click.echo(f"{name} deleted")
+    jobs = run(_delete(names, Place(namespace, context, kubeconfig)))
+    tell("\n".join(f"{name} deleted" for name in names), jobs, output)
     say("what they wrote lies in their volumes still")
 
 
-async def _delete(names: tuple[str, ...], place: Place) -> None:
+async def _delete(names: tuple[str, ...], place: Place) -> list[Manifest]:
     async with connected(place) as connection:
         jobs = [await connection.job(name) for name in names]
         for job in jobs:
             metadata = job["metadata"]
             await connection.api.delete(kubernetes_api.job(connection.namespace, metadata["name"]), uid=metadata["uid"])
+        return jobs

@@ -7,14 +7,15 @@ import click
 from rlt_operator.cli.commands.suspend import set_suspend
 from rlt_operator.cli.connection import Place, place_options, run
 from rlt_operator.cli.main import program
-from rlt_operator.cli.output import say
+from rlt_operator.cli.output import output_option, say, tell
 
 
 @click.command()
 @click.argument("name")
 @place_options
-def command(name: str, namespace: str | None, context: str | None, kubeconfig: str | None) -> None:
+@output_option
+def command(name: str, namespace: str | None, context: str | None, kubeconfig: str | None, output: str) -> None:
     """Continue the suspended job NAME from its latest checkpoint."""
-    run(set_suspend(name, False, Place(namespace, context, kubeconfig)))
-    click.echo(f"{name} resumed")
+    job = run(set_suspend(name, False, Place(namespace, context, kubeconfig)))
+    tell(f"{name} resumed", job, output)
     say(f"next: {program()} watch {name}")

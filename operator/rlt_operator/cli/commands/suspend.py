@@ -6,21 +6,23 @@ import click
 
 from rlt_operator.cli.connection import Place, connected, place_options, run
 from rlt_operator.cli.main import program
-from rlt_operator.cli.output import say
+from rlt_operator.cli.output import output_option, say, tell
+from rlt_operator.observation import Manifest
 
 
 @click.command()
 @click.argument("name")
 @place_options
-def command(name: str, namespace: str | None, context: str | None, kubeconfig: str | None) -> None:
+@output_option
+def command(name: str, namespace: str | None, context: str | None, kubeconfig: str | None, output: str) -> None:
     """Release the cluster of the job NAME for a while; `resume` continues from the latest checkpoint."""
-    run(set_suspend(name, True, Place(namespace, context, kubeconfig)))
-    click.echo(f"{name} suspended")
+    job = run(set_suspend(name, True, Place(namespace, context, kubeconfig)))
+    tell(f"{name} suspended", job, output)
     say(f"next: {program()} wait {name} --for Suspended, then {program()} resume {name}")
 
 
-async def set_suspend(name: str, value: bool, place: Place) -> None:
-    """Write spec.suspend."""
+async def set_suspend(name: str, value: bool, place: Place) -> Manifest:
+    """Write spec.suspend; the job as it is then."""
     async with connected(place) as connection:
         await connection.job(name)
-        await connection.patch_spec(name, {"suspend": value})
+        return await connection.patch_spec(name, {"suspend": value})

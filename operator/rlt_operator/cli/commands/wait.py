@@ -10,7 +10,8 @@ import click
 from rlt_operator.cli.connection import Place, connected, place_options, run
 from rlt_operator.cli.job_page import can_come, condition, has, line
 from rlt_operator.cli.main import program
-from rlt_operator.cli.output import say
+from rlt_operator.cli.output import TABLE, emit, output_option, say
+from rlt_operator.observation import Manifest
 
 EXIT_FAILED, EXIT_TIMEOUT = 1, 2
 
@@ -22,8 +23,15 @@ EXIT_FAILED, EXIT_TIMEOUT = 1, 2
 )
 @click.option("--timeout", default="24h", show_default=True, help="How long, such as 90s, 30m or 2h.")
 @place_options
+@output_option
 def command(
-    name: str, wanted: str, timeout: str, namespace: str | None, context: str | None, kubeconfig: str | None
+    name: str,
+    wanted: str,
+    timeout: str,
+    namespace: str | None,
+    context: str | None,
+    kubeconfig: str | None,
+    output: str,
 ) -> None:
     """Wait until a condition of the job NAME is True.
 
@@ -31,31 +39,35 @@ def command(
     """
     place = Place(namespace, context, kubeconfig)
     detached = f"detached; the job goes on. Back: {program()} watch {name}"
-    raise click.exceptions.Exit(run(follow(name, wanted, timeout, place), detached=detached))
+    code, job = run(follow(name, wanted, timeout, place), detached=detached)
+    if job and output != TABLE:
+        emit(job, output)
+    raise click.exceptions.Exit(code)
 
 
-async def follow(name: str, wanted: str, timeout: str, place: Place) -> int:
-    """Wait, and say on standard error what for at each change. Returns the exit code."""
+async def follow(name: str, wanted: str, timeout: str, place: Place) -> tuple[int, Manifest | None]:
+    """Wait, and say on standard error what for at each change. Returns the exit code and the job as it is then."""
+    job = None
     try:
         async with asyncio.timeout(seconds(timeout)), connected(place) as connection:
             said = ""
             async for job in connection.changes(name):
                 if has(job, wanted):
                     say(f"{name}: {wanted}. {condition(job, wanted).get('message', '')}".strip())
-                    return 0
+                    return 0, job
                 if not can_come(job, wanted):
                     say(f"{name}: {line(job)}")
                     say(f"next: {program()} status {name}")
-                    return EXIT_FAILED
+                    return EXIT_FAILED, job
                 if (now := f"waiting for {wanted}: {line(job)}") != said:
                     said = now
                     say(said)
             say(f"{name} was deleted")
-            return EXIT_FAILED
+            return EXIT_FAILED, None
     except TimeoutError:
         say(f"{name}: not {wanted} within {timeout}. {said}")
         say(f"next: {program()} status {name}")
-        return EXIT_TIMEOUT
+        return EXIT_TIMEOUT, job
 
 
 def seconds(text: str) -> float:
