@@ -71,8 +71,13 @@ class KubernetesApi:
 
     async def list(self, path: str, **query: str) -> list[Manifest]:
         """The items of a list, selected by `labelSelector` or `fieldSelector`."""
-        items: list[Manifest] = _json(*await self.send("GET", path, query=query))["items"]
+        items, _ = await self.list_with_version(path, **query)
         return items
+
+    async def list_with_version(self, path: str, **query: str) -> tuple[list[Manifest], str]:
+        """The items of a list, and the resourceVersion from which a watch goes on."""
+        found = _json(*await self.send("GET", path, query=query))
+        return found["items"], found["metadata"]["resourceVersion"]
 
     async def apply(self, path: str, manifest: Manifest) -> None:
         """Server-side apply, as the one owner of the fields that are named."""
@@ -210,6 +215,7 @@ async def connect_as_user(*, kubeconfig: str | None, context: str | None) -> tup
     if in_cluster() and not kubeconfig and not context:
         config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
         return KubernetesApi(client.ApiClient(configuration)), SERVICE_ACCOUNT.with_name("namespace").read_text()
+    kubeconfig = kubeconfig or os.environ.get("KUBECONFIG")  # the client's own default is of the time of its import
     try:
         loader = await config.load_kube_config(  # type: ignore[no-untyped-call]
             kubeconfig, context, client_configuration=configuration, persist_config=False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shlex
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -17,12 +18,15 @@ from rlt_api.crd import KIND
 from rlt_operator import kubernetes_api
 from rlt_operator.cli.failure import Failure
 from rlt_operator.cli.main import program
+from rlt_operator.cli.output import say
 from rlt_operator.kubernetes_api import ApiError, KubernetesApi, NoConnectionError, connect_as_user, in_cluster
 from rlt_operator.names import JOB_LABEL
 from rlt_operator.observation import Manifest
 from rlt_operator.ray_api import UnreachableError, ask
 
 FIELD_MANAGER = "rlt"
+RETRY_S = 2.0
+"""Between attempts to reach an API server that is away."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Result = TypeVar("Result")
@@ -35,6 +39,12 @@ class Place:
     namespace: str | None
     context: str | None
     kubeconfig: str | None
+
+    def rlt(self, words: str) -> str:
+        """The command line `rlt WORDS` for the same place, to be copied."""
+        given = {"-n": self.namespace, "--context": self.context, "--kubeconfig": self.kubeconfig}
+        options = [f"{option} {shlex.quote(value)}" for option, value in given.items() if value]
+        return " ".join([program(), words, *options])
 
 
 def place_options(command: Command) -> Command:
@@ -54,6 +64,8 @@ class Connection:
 
     api: KubernetesApi
     namespace: str
+    place: Place
+    """As the user said it."""
 
     async def jobs(self) -> list[Manifest]:
         """All jobs of the namespace."""
@@ -65,7 +77,7 @@ class Connection:
         if found is None:
             raise Failure(
                 f"There is no RLTrainingJob {name} in namespace {self.namespace}.",
-                next=f"{program()} get -n {self.namespace}",
+                next=self.place.rlt("get"),
             )
         return found
 
@@ -97,27 +109,34 @@ class Connection:
         return _object(*await self.api.send("PATCH", path, body=body, content="application/merge-patch+json"))
 
     async def changes(self, name: str) -> AsyncIterator[Manifest]:
-        """The job now, and again at each change of it. Ends when it is deleted."""
-        job = await self.job(name)
-        yield job
+        """The job now, and again at each change of it. Ends when it is deleted.
+
+        It outlives an API server that is away for a while, and says that it waits for it.
+        """
+        uid, seen, away = (await self.job(name))["metadata"]["uid"], None, False
+        path, which = kubernetes_api.jobs(self.namespace), {"fieldSelector": f"metadata.name={name}"}
         while True:
-            version = job["metadata"]["resourceVersion"]
-            path = kubernetes_api.jobs(self.namespace)
             try:
-                async for kind, job in self.api.watch(
-                    path, fieldSelector=f"metadata.name={name}", resourceVersion=version
-                ):
+                # The list's version, not the job's: that may be older than what the API server remembers.
+                found, version = await self.api.list_with_version(path, **which)
+                away = False
+                if not found or found[0]["metadata"]["uid"] != uid:
+                    return
+                if found[0]["metadata"]["resourceVersion"] != seen:
+                    seen = found[0]["metadata"]["resourceVersion"]
+                    yield found[0]
+                async for kind, job in self.api.watch(path, resourceVersion=version, **which):
                     if kind == "DELETED":
                         return
+                    seen = job["metadata"]["resourceVersion"]
                     yield job
             except ApiError as error:
-                if error.status not in (0, 410):
+                if error.refused and error.status != 410:
                     raise
-            found = await self.api.get(kubernetes_api.job(self.namespace, name))
-            if found is None:
-                return
-            job = found
-            yield job
+                if not away:
+                    say(f"waiting for the API server: {error}")
+                away = True
+                await asyncio.sleep(RETRY_S)
 
     async def head(self, name: str, port: int, path: str) -> str:
         """What the job's head answers. Raises Failure, with a way to go on, where it does not."""
@@ -126,17 +145,17 @@ class Connection:
         except UnreachableError as error:
             raise await self._no_head(name, str(error)) from error
         if status != 200:  # its own words, such as that there is nothing yet
-            raise Failure(f"{name}: {text.strip() or f'HTTP {status}'}", next=f"{program()} status {name}")
+            raise Failure(f"{name}: {text.strip() or f'HTTP {status}'}", next=self.place.rlt(f"status {name}"))
         return text
 
     async def _no_head(self, name: str, reason: str) -> Failure:
         job = await self.job(name)
         status = job.get("status", {})
         if status.get("rayCluster"):
-            return Failure(f"{name}'s head does not answer: {reason}.", next=f"{program()} status {name}")
+            return Failure(f"{name}'s head does not answer: {reason}.", next=self.place.rlt(f"status {name}"))
         path = status.get("checkpoint", {}).get("path")
         where = f" What it wrote lies in its volume, beside {path}." if path else ""
-        return Failure(f"{name} has no Ray cluster now.{where}", next=f"{program()} status {name}")
+        return Failure(f"{name} has no Ray cluster now.{where}", next=self.place.rlt(f"status {name}"))
 
 
 @asynccontextmanager
@@ -149,14 +168,13 @@ async def connected(place: Place) -> AsyncIterator[Connection]:
     try:
         api, default = await connect_as_user(kubeconfig=place.kubeconfig, context=place.context)
         try:
-            yield Connection(api, place.namespace or default)
+            yield Connection(api, place.namespace or default, place)
         finally:
             await api.client.close()
     except NoConnectionError as error:
         raise Failure(f"There is no way to a cluster: {error}.", next="kubectl config get-contexts") from error
     except ApiError as error:
-        next = "kubectl cluster-info" if error.status == 0 else f"{program()} --help"
-        raise Failure(str(error), next=next) from error
+        raise _explained(error, place) from error
 
 
 def run(coroutine: Coroutine[Any, Any, Result], *, detached: str | None = None) -> Result:
@@ -170,13 +188,33 @@ def run(coroutine: Coroutine[Any, Any, Result], *, detached: str | None = None) 
         raise click.exceptions.Exit(130) from None
 
 
+def _explained(error: ApiError, place: Place) -> Failure:
+    match error.status:
+        case 0:
+            return Failure(f"The API server does not answer: {error}.", next="kubectl cluster-info")
+        case 401:
+            return Failure("The API server does not know you: you are not logged in, or no longer.", next=WHO)
+        case 403:
+            return Failure(str(error), next=WHO)
+        case 404:
+            return Failure(f"This cluster knows no RLTrainingJob ({error}).", next=place.rlt("version --server"))
+        case _:
+            return Failure(str(error), next=place.rlt("get"))
+
+
+WHO = "kubectl auth whoami"
+
+
 def is_head(pod: Manifest) -> bool:
     """Whether it is the pod of Ray's head."""
     return bool(pod["metadata"].get("labels", {}).get("ray.io/node-type") == "head")
 
 
 def _object(status: int, text: str) -> Manifest:
-    details: Manifest = json.loads(text)
+    try:
+        details: Manifest = json.loads(text)
+    except ValueError as error:  # something between here and the API server
+        raise ApiError(status, f"HTTP {status}: {text.strip()[:200]}") from error
     if status < 400:
         return details
     causes = [f"{cause['field']}: {cause['message']}" for cause in details.get("details", {}).get("causes", [])]

@@ -7,7 +7,6 @@ import click
 from rlt_operator.cli.connection import Place, connected, place_options, run
 from rlt_operator.cli.failure import Failure
 from rlt_operator.cli.job_page import has
-from rlt_operator.cli.main import program
 from rlt_operator.cli.output import output_option, say, tell
 from rlt_operator.observation import Manifest
 
@@ -21,9 +20,10 @@ def command(name: str, namespace: str | None, context: str | None, kubeconfig: s
 
     What it does is to set spec.activeDeadlineSeconds (and pendingDeadlineSeconds) to 1.
     """
-    job = run(_cancel(name, Place(namespace, context, kubeconfig)))
+    place = Place(namespace, context, kubeconfig)
+    job = run(_cancel(name, place))
     tell(f"{name} cancelled", job, output)
-    say(f"next: {program()} status {name}")
+    say(f"next: {place.rlt(f'status {name}')}")
 
 
 async def _cancel(name: str, place: Place) -> Manifest:
@@ -31,7 +31,7 @@ async def _cancel(name: str, place: Place) -> Manifest:
         job = await connection.job(name)
         for final in ("Succeeded", "Failed"):
             if has(job, final):
-                raise Failure(f"{name} has ended already: {final}.", next=f"{program()} delete {name}")
+                raise Failure(f"{name} has ended already: {final}.", next=place.rlt(f"delete {name}"))
         return await connection.patch_spec(
             name, {"suspend": False, "activeDeadlineSeconds": 1, "pendingDeadlineSeconds": 1}
         )

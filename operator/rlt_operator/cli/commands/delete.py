@@ -9,7 +9,6 @@ import click
 from rlt_operator import kubernetes_api
 from rlt_operator.cli.connection import Place, connected, place_options, run
 from rlt_operator.cli.failure import Failure
-from rlt_operator.cli.main import program
 from rlt_operator.cli.output import output_option, say, tell
 from rlt_operator.observation import Manifest
 
@@ -23,11 +22,12 @@ def command(
     names: tuple[str, ...], yes: bool, namespace: str | None, context: str | None, kubeconfig: str | None, output: str
 ) -> None:
     """Delete jobs with their clusters. What they wrote into their volumes stays."""
+    place = Place(namespace, context, kubeconfig)
     if not yes:
         if not sys.stdin.isatty():
-            raise Failure("Deletion asks, and there is no terminal.", next=f"{program()} delete {names[0]} --yes")
+            raise Failure("Deletion asks, and there is no terminal.", next=place.rlt(f"delete {' '.join(names)} --yes"))
         click.confirm(f"Delete {', '.join(names)}?", abort=True, err=True)
-    jobs = run(_delete(names, Place(namespace, context, kubeconfig)))
+    jobs = run(_delete(names, place))
     tell("\n".join(f"{name} deleted" for name in names), jobs, output)
     say("what they wrote lies in their volumes still")
 

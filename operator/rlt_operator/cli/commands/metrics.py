@@ -10,7 +10,6 @@ from rlt_api.training_config import METRICS_PORT
 from rlt_operator.cli.connection import Place, connected, place_options, run
 from rlt_operator.cli.failure import Failure
 from rlt_operator.cli.job_page import SHOWN, metric_rows, sparkline
-from rlt_operator.cli.main import program
 from rlt_operator.cli.output import TABLE, emit, emit_table, output_option, say
 
 
@@ -35,15 +34,14 @@ def command(
 
     They are asked of the running job. Once it has ended they lie in its volume.
     """
-    history = [
-        json.loads(line) for line in run(_history(name, since, Place(namespace, context, kubeconfig))).splitlines()
-    ]
+    place = Place(namespace, context, kubeconfig)
+    history = [json.loads(line) for line in run(_history(name, since, place)).splitlines()]
     names = list(metrics) or [each for each in SHOWN.values() if any(each in step for step in history)]
     if not history:
         say("no steps yet")
     known = {key for step in history for key in step}
     if history and (unknown := [each for each in metrics if each not in known]):
-        raise Failure(f"There is no metric {unknown[0]}.", next=f"{program()} metrics {name} -o json")
+        raise Failure(f"There is no metric {unknown[0]}.", next=place.rlt(f"metrics {name} -o json"))
     if output != TABLE:
         emit(
             history if not metrics else [{k: step[k] for k in ("step", *names) if k in step} for step in history],

@@ -6,7 +6,6 @@ import click
 
 from rlt_operator.cli.commands.suspend import set_suspend
 from rlt_operator.cli.connection import Place, place_options, run
-from rlt_operator.cli.main import program
 from rlt_operator.cli.output import output_option, say, tell
 
 
@@ -16,6 +15,7 @@ from rlt_operator.cli.output import output_option, say, tell
 @output_option
 def command(name: str, namespace: str | None, context: str | None, kubeconfig: str | None, output: str) -> None:
     """Continue the suspended job NAME from its latest checkpoint."""
-    job = run(set_suspend(name, False, Place(namespace, context, kubeconfig)))
+    place = Place(namespace, context, kubeconfig)
+    job = run(set_suspend(name, False, place))
     tell(f"{name} resumed", job, output)
-    say(f"next: {program()} watch {name}")
+    say(f"next: {place.rlt(f'watch {name}')}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import click
 
 from rlt_operator.cli.connection import Place, connected, place_options, run
-from rlt_operator.cli.main import program
 from rlt_operator.cli.output import output_option, say, tell
 from rlt_operator.observation import Manifest
 
@@ -16,9 +15,10 @@ from rlt_operator.observation import Manifest
 @output_option
 def command(name: str, namespace: str | None, context: str | None, kubeconfig: str | None, output: str) -> None:
     """Release the cluster of the job NAME for a while; `resume` continues from the latest checkpoint."""
-    job = run(set_suspend(name, True, Place(namespace, context, kubeconfig)))
+    place = Place(namespace, context, kubeconfig)
+    job = run(set_suspend(name, True, place))
     tell(f"{name} suspended", job, output)
-    say(f"next: {program()} wait {name} --for Suspended, then {program()} resume {name}")
+    say(f"next: {place.rlt(f'wait {name} --for Suspended')}, then {place.rlt(f'resume {name}')}")
 
 
 async def set_suspend(name: str, value: bool, place: Place) -> Manifest:

@@ -9,7 +9,6 @@ import click
 
 from rlt_operator.cli.connection import Place, connected, place_options, run
 from rlt_operator.cli.job_page import can_come, condition, has, line
-from rlt_operator.cli.main import program
 from rlt_operator.cli.output import TABLE, emit, output_option, say
 from rlt_operator.observation import Manifest
 
@@ -38,7 +37,7 @@ def command(
     Exit codes: 0 it is, 1 it never will be (the job has ended otherwise, or is deleted), 2 not in time.
     """
     place = Place(namespace, context, kubeconfig)
-    detached = f"detached; the job goes on. Back: {program()} watch {name}"
+    detached = f"detached; the job goes on. Back: {place.rlt(f'watch {name}')}"
     code, job = run(follow(name, wanted, timeout, place), detached=detached)
     if job and output != TABLE:
         emit(job, output)
@@ -57,7 +56,7 @@ async def follow(name: str, wanted: str, timeout: str, place: Place) -> tuple[in
                     return 0, job
                 if not can_come(job, wanted):
                     say(f"{name}: {line(job)}")
-                    say(f"next: {program()} status {name}")
+                    say(f"next: {place.rlt(f'status {name}')}")
                     return EXIT_FAILED, job
                 if (now := f"waiting for {wanted}: {line(job)}") != said:
                     said = now
@@ -66,7 +65,7 @@ async def follow(name: str, wanted: str, timeout: str, place: Place) -> tuple[in
             return EXIT_FAILED, None
     except TimeoutError:
         say(f"{name}: not {wanted} within {timeout}. {said}")
-        say(f"next: {program()} status {name}")
+        say(f"next: {place.rlt(f'status {name}')}")
         return EXIT_TIMEOUT, job
 
 
