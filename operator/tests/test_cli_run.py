@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,17 +46,38 @@ def rlt(*arguments: str, input: str | None = None) -> Result:
     return CliRunner().invoke(cli, ["run", *arguments], input=input)
 
 
-def process(spec: dict[str, Any], tmp_path: Path) -> subprocess.Popen[str]:
-    """`rlt run --local` in a process group of its own."""
-    (tmp_path / "job.yaml").write_text(manifest(spec))
-    return subprocess.Popen(
-        [sys.executable, "-m", "rlt_operator.cli.main", "run", "--local", "job.yaml"],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+Start = Callable[[dict[str, Any]], "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Iterator[Start]:
+    """Starts `rlt run --local` of a spec in a process group of its own, which ends with the test."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(spec: dict[str, Any]) -> subprocess.Popen[str]:
+        (tmp_path / "job.yaml").write_text(manifest(spec))
+        running = subprocess.Popen(
+            [sys.executable, "-m", "rlt_operator.cli.main", "run", "--local", "job.yaml"],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            preexec_fn=heed_interrupts,
+        )
+        started.append(running)
+        return running
+
+    yield start
+    for each in started:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(each.pid, signal.SIGKILL)
+        each.communicate()
+
+
+def heed_interrupts() -> None:
+    """As in a terminal: a shell starts background jobs deaf to SIGINT, and their children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def right(job: Job) -> tuple[Job, Any]:
@@ -87,23 +110,21 @@ def test_without_the_trainer_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPat
     assert done.stderr.splitlines()[-1] == "next: pip install rlt-trainer"
 
 
-def test_a_command_runs_with_its_environment_and_ends_with_its_exit_code(tmp_path: Path) -> None:
+def test_a_command_runs_with_its_environment_and_ends_with_its_exit_code(process: Start, tmp_path: Path) -> None:
     script = 'echo "step:1 - critic/score/mean:0.5 - $WHERE - $SECRET"; exit 1'
     env = [
         {"name": "WHERE", "value": "/mnt/rlt/x"},
         {"name": "SECRET", "secretKeyRef": {"name": "s", "key": "k"}},
     ]
-    run = process(command_spec("sh", "-c", script, env=env), tmp_path)
+    run = process(command_spec("sh", "-c", script, env=env))
     out, talk = run.communicate(timeout=60)
     assert run.returncode == 1
     assert out.splitlines()[0] == f"step:1 - critic/score/mean:0.5 - {tmp_path}/out/x - "
     assert "note: SECRET is in the cluster: its value is taken from this shell" in talk
 
 
-def test_an_interrupt_reaches_the_command_and_its_exit_code_is_kept(tmp_path: Path) -> None:
-    run = process(
-        command_spec("sh", "-c", "trap 'echo saved; exit 7' INT; echo up; while :; do read x; done"), tmp_path
-    )
+def test_an_interrupt_reaches_the_command_and_its_exit_code_is_kept(process: Start) -> None:
+    run = process(command_spec("sh", "-c", "trap 'echo saved; exit 7' INT; echo up; while :; do sleep 0.1; done"))
     assert run.stdout
     assert run.stdout.readline() == "up\n"
     os.killpg(run.pid, signal.SIGINT)
@@ -114,9 +135,9 @@ def test_an_interrupt_reaches_the_command_and_its_exit_code_is_kept(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_a_job_is_trained_and_the_same_job_again_continues(tmp_path: Path) -> None:
+def test_a_job_is_trained_and_the_same_job_again_continues(process: Start, tmp_path: Path) -> None:
     spec = {**TINY, "checkpoint": {"saveFreq": 1}}
-    first = process(spec, tmp_path)
+    first = process(spec)
     out, talk = first.communicate(timeout=600)
     assert first.returncode == 0, talk
     assert [line[:7] for line in out.splitlines() if line.startswith("step:")] == ["step:1 ", "step:2 "]
@@ -125,15 +146,15 @@ def test_a_job_is_trained_and_the_same_job_again_continues(tmp_path: Path) -> No
     assert [json.loads(line)["step"] for line in lines] == [1, 2]
     assert Path(said).parent == tmp_path / "out/runs"
 
-    again = process(spec, tmp_path)
+    again = process(spec)
     out, _ = again.communicate(timeout=600)
     assert again.returncode == 0
     assert "step:" not in out
 
 
 @pytest.mark.slow
-def test_an_interrupt_ends_the_training_in_a_sentence(tmp_path: Path) -> None:
-    run = process({**TINY, "training": {"totalSteps": 10_000, "trainBatchSize": 4}}, tmp_path)
+def test_an_interrupt_ends_the_training_in_a_sentence(process: Start) -> None:
+    run = process({**TINY, "training": {"totalSteps": 10_000, "trainBatchSize": 4}})
     assert run.stdout
     assert any(line.startswith("step:2 ") for line in run.stdout)
     os.killpg(run.pid, signal.SIGINT)
