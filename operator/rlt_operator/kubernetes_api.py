@@ -69,15 +69,15 @@ class KubernetesApi:
             return None
         raise UnknownResourceError(status, _message(text))
 
-    async def list(self, path: str, **query: str) -> list[Manifest]:
-        """The items of a list, selected by `labelSelector` or `fieldSelector`."""
-        items, _ = await self.list_with_version(path, **query)
-        return items
-
     async def list_with_version(self, path: str, **query: str) -> tuple[list[Manifest], str]:
         """The items of a list, and the resourceVersion from which a watch goes on."""
         found = _json(*await self.send("GET", path, query=query))
         return found["items"], found["metadata"]["resourceVersion"]
+
+    async def list(self, path: str, **query: str) -> list[Manifest]:
+        """The items of a list, selected by `labelSelector` or `fieldSelector`."""
+        items, _ = await self.list_with_version(path, **query)
+        return items
 
     async def apply(self, path: str, manifest: Manifest) -> None:
         """Server-side apply, as the one owner of the fields that are named."""

@@ -14,7 +14,8 @@ import pytest
 
 from rlt_operator.cli.commands.rollouts import choose
 from rlt_operator.cli.commands.wait import seconds
-from rlt_operator.cli.job_page import age, can_come, has, line, page, progress_bar, sparkline
+from rlt_operator.cli.connection import Place
+from rlt_operator.cli.job_page import age, can_come, has, line, metric_rows, page, progress_bar, sparkline
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -132,3 +133,21 @@ def test_a_wrong_time_is_named() -> None:
 def test_best_and_worst_rollouts(best: int | None, worst: int | None, kept: list[int]) -> None:
     rollouts = [{"reward": reward} for reward in (2, 3, 1)]
     assert [each["reward"] for each in choose(rollouts, best=best, worst=worst)] == kept
+
+
+def test_numbers_that_json_cannot_say_are_shown_and_not_drawn() -> None:
+    """The trainer writes NaN and infinities as null, just when somebody looks."""
+    history: list[dict[str, float | None]] = [{"step": 1, "actor/grad_norm": 0.5}, {"step": 2, "actor/grad_norm": None}]
+    assert "gradient norm   NaN   ▄" in page(job(), [], history, NOW)
+    assert metric_rows(history, ["actor/grad_norm"]) == [(1, "0.5"), (2, "NaN")]
+
+
+def test_a_reward_that_is_no_number_is_the_worst() -> None:
+    rollouts = [{"reward": None}, {"reward": 0.0}, {"reward": 1.0}]
+    assert choose(rollouts, best=1, worst=1) == [{"reward": 1.0}, {"reward": None}]
+
+
+def test_a_command_to_copy_goes_to_the_same_place() -> None:
+    place = Place("demo", None, "/home/me/my config")
+    assert place.rlt("status sum") == "rlt status sum -n demo --kubeconfig '/home/me/my config'"
+    assert Place(None, None, None).rlt("get") == "rlt get"

@@ -144,6 +144,9 @@ class Connection:
             status, text = await ask(self.api, self.namespace, name, "GET", port, path)
         except UnreachableError as error:
             raise await self._no_head(name, str(error)) from error
+        if status == 404 and text.startswith("here are "):
+            words = f"{name}'s program serves no {path.partition('?')[0]}; rlt's own trainer does."
+            raise Failure(words, next=self.place.rlt(f"logs {name}"))
         if status != 200:  # its own words, such as that there is nothing yet
             raise Failure(f"{name}: {text.strip() or f'HTTP {status}'}", next=self.place.rlt(f"status {name}"))
         return text

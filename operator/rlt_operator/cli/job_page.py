@@ -10,6 +10,8 @@ from typing import Any
 from rlt_operator.cli.output import table
 
 Job = Mapping[str, Any]
+Step = Mapping[str, float | None]
+"""A line of metrics.jsonl: `step` and the metrics. None is a number that JSON cannot say, NaN or infinite."""
 COLUMNS = ("NAME", "PHASE", "STEP", "PROGRESS", "REWARD", "ETA", "GPUS", "AGE")
 BARS = "▁▂▃▄▅▆▇█"
 SHOWN = {
@@ -71,9 +73,9 @@ def can_come(job: Job, type: str) -> bool:
     return not any(has(job, final) for final in ("Succeeded", "Failed") if final != type)
 
 
-def sparkline(values: Sequence[float], width: int = 40) -> str:
-    """The values as bars, averaged to at most `width` of them."""
-    finite = [value for value in values if math.isfinite(value)]
+def sparkline(values: Sequence[float | None], width: int = 40) -> str:
+    """The values that are finite as bars, averaged to at most `width` of them."""
+    finite = [value for value in values if value is not None and math.isfinite(value)]
     if not finite:
         return ""
     size = math.ceil(len(finite) / width)
@@ -88,7 +90,7 @@ def progress_bar(percent: int, width: int = 40) -> str:
     return "█" * full + "░" * (width - full)
 
 
-def page(job: Job, pods: Sequence[Job], history: Sequence[Mapping[str, float]], now: datetime) -> str:
+def page(job: Job, pods: Sequence[Job], history: Sequence[Step], now: datetime) -> str:
     """Everything about a job: header, progress, conditions, pods, metrics, findings."""
     status = job.get("status", {})
     name = f"{job['metadata']['namespace']}/{job['metadata']['name']}"
@@ -107,14 +109,19 @@ def page(job: Job, pods: Sequence[Job], history: Sequence[Mapping[str, float]], 
         lines += ["", table(("CONDITION", "STATUS", "REASON", "AGE", "MESSAGE"), rows)]
     if pods:
         lines += ["", table(("POD", "NODE", "READY", "RESTARTS", "AGE"), [_pod(pod, now) for pod in pods])]
-    if shown := [(label, _number(values[-1]), sparkline(values)) for label, values in _series(history)]:
+    if shown := [(label, number(values[-1]), sparkline(values)) for label, values in _series(history)]:
         lines += ["", table(("METRIC", "NOW", f"{len(history)} STEPS"), shown)]
     return "\n".join([*lines, "", *_findings(job)])
 
 
-def metric_rows(history: Sequence[Mapping[str, float]], names: Sequence[str]) -> list[tuple[object, ...]]:
+def metric_rows(history: Sequence[Step], names: Sequence[str]) -> list[tuple[object, ...]]:
     """A row for each step: its number and the named metrics."""
-    return [(int(step["step"]), *(_number(step[name]) if name in step else None for name in names)) for step in history]
+    return [(step["step"], *(number(step[name]) if name in step else None for name in names)) for step in history]
+
+
+def number(value: float | None) -> str:
+    """Four significant digits; NaN for what JSON cannot say."""
+    return "NaN" if value is None else f"{value:.4g}"
 
 
 def age(since: str, now: datetime) -> str:
@@ -126,7 +133,7 @@ def age(since: str, now: datetime) -> str:
     return f"{seconds}s"
 
 
-def _series(history: Sequence[Mapping[str, float]]) -> list[tuple[str, list[float]]]:
+def _series(history: Sequence[Step]) -> list[tuple[str, list[float | None]]]:
     series = [(label, [step[name] for step in history if name in step]) for label, name in SHOWN.items()]
     return [(label, values) for label, values in series if values]
 
@@ -143,7 +150,3 @@ def _findings(job: Job) -> list[str]:
     found = [each for each in (condition(job, type) for type in ("Failed", "Stalled")) if each.get("status") == "True"]
     unique = {each["message"]: each["reason"] for each in found}
     return [f"! {reason}: {message}" for message, reason in unique.items()] or ["No problems found."]
-
-
-def _number(value: float) -> str:
-    return f"{value:.4g}"

@@ -6,6 +6,7 @@ Pods and service are played by the test; the service leads to a head that runs o
 from __future__ import annotations
 
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -87,6 +88,21 @@ def test_what_a_command_prints_is_in_kubectl_get(
     (tmp_path / "go").touch()
     kubernetes.wait(namespace, "Succeeded")
     assert kubernetes.condition(namespace, "Succeeded")[2] == "2 of 8 steps are done."
+
+
+def test_the_output_is_followed_to_its_end(
+    kubernetes: Kubernetes, operator: Operator, namespace: str, ray: RayHead, tmp_path: Path
+) -> None:
+    """`rlt logs -f` by the API server, from a line before it is called to the last one."""
+    start(kubernetes, namespace, ray, f"print('early', flush=True)\n{wait_for_file(tmp_path / 'go')}print('late')")
+    command = [sys.executable, "-m", "rlt_operator.cli.main", "logs", "sum", "--follow", "-n", namespace]
+    command += ["--kubeconfig", str(kubernetes.cluster.kubeconfig)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:
+        assert following.stdout
+        assert any(line == "early\n" for line in following.stdout)
+        (tmp_path / "go").touch()
+        assert [line for line in following.stdout if line == "late\n"] == ["late\n"]
+        assert following.wait(timeout=30) == 0
 
 
 def test_a_failing_command_says_why(kubernetes: Kubernetes, operator: Operator, namespace: str, ray: RayHead) -> None:

@@ -9,7 +9,7 @@ import click
 from rlt_api.training_config import METRICS_PORT
 from rlt_operator.cli.connection import Place, connected, place_options, run
 from rlt_operator.cli.failure import Failure
-from rlt_operator.cli.job_page import SHOWN, metric_rows, sparkline
+from rlt_operator.cli.job_page import SHOWN, metric_rows, number, sparkline
 from rlt_operator.cli.output import TABLE, emit, emit_table, output_option, say
 
 
@@ -52,7 +52,7 @@ def command(
     elif plot:
         series = [(each, [step[each] for step in history if each in step]) for each in names]
         emit_table(
-            ("METRIC", "FIRST", "LAST", ""), [(n, f"{v[0]:.4g}", f"{v[-1]:.4g}", sparkline(v)) for n, v in series if v]
+            ("METRIC", "FIRST", "LAST", ""), [(n, number(v[0]), number(v[-1]), sparkline(v)) for n, v in series if v]
         )
     else:
         emit_table(("STEP", *names), metric_rows(history, names))

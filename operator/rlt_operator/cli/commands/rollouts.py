@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import click
 
 from rlt_api.training_config import METRICS_PORT
 from rlt_operator.cli.connection import Place, connected, place_options, run
+from rlt_operator.cli.job_page import number
 from rlt_operator.cli.output import TABLE, emit, output_option
 
 
@@ -36,7 +38,7 @@ def command(
         emit(chosen, output)
         return
     for each in chosen:
-        click.echo(f"reward {each['reward']:.4g}   answer {each['ground_truth']}")
+        click.echo(f"reward {number(each['reward'])}   answer {each['ground_truth']}")
         click.echo(f"  prompt    {each['prompt']!r}")
         click.echo(f"  response  {each['response']!r}")
 
@@ -45,9 +47,14 @@ def choose(rollouts: list[dict[str, Any]], *, best: int | None, worst: int | Non
     """The best and the worst ones, or all in their order."""
     if best is None and worst is None:
         return rollouts
-    ordered = sorted(rollouts, key=lambda each: float(each["reward"]), reverse=True)
+    ordered = sorted(rollouts, key=_reward, reverse=True)
     kept = ordered[: best or 0]
     return kept + (ordered[max(len(kept), len(ordered) - worst) :] if worst else [])
+
+
+def _reward(rollout: dict[str, Any]) -> float:
+    """What is not finite is JSON's null, and the worst."""
+    return -math.inf if rollout["reward"] is None else float(rollout["reward"])
 
 
 async def _rollouts(name: str, step: int | None, place: Place) -> str:

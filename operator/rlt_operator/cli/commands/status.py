@@ -14,6 +14,10 @@ from rlt_operator.cli.connection import Connection, Place, connected, place_opti
 from rlt_operator.cli.failure import Failure
 from rlt_operator.cli.job_page import page
 from rlt_operator.cli.output import TABLE, emit, output_option
+from rlt_operator.observation import Manifest
+
+LATEST_STEPS = 400
+"""So many steps are drawn: a run of thousands need not send all of them."""
 
 
 @click.command()
@@ -32,14 +36,20 @@ def command(name: str, namespace: str | None, context: str | None, kubeconfig: s
 async def _look(name: str, place: Place) -> tuple[Any, list[Any], list[Any]]:
     async with connected(place) as connection:
         job = await connection.job(name)
-        pods, history = await asyncio.gather(connection.pods(name), metric_history(connection, name))
-        return job, pods, history
+        return job, *await pods_and_history(connection, job)
 
 
-async def metric_history(connection: Connection, name: str) -> list[dict[str, float]]:
-    """The metrics of each step so far; empty where there is nobody to ask."""
+async def pods_and_history(connection: Connection, job: Manifest) -> tuple[list[Manifest], list[Any]]:
+    """What the page shows besides the job itself."""
+    pods, history = await asyncio.gather(connection.pods(job["metadata"]["name"]), metric_history(connection, job))
+    return pods, history
+
+
+async def metric_history(connection: Connection, job: Manifest) -> list[dict[str, float | None]]:
+    """The metrics of the latest steps; empty where there is nobody to ask."""
+    since = max(0, job.get("status", {}).get("progress", {}).get("step", 0) - LATEST_STEPS)
     try:
-        text = await connection.head(name, METRICS_PORT, "/history")
+        text = await connection.head(job["metadata"]["name"], METRICS_PORT, f"/history?since={since}")
     except Failure:  # no cluster, or a program that keeps no history: the page shows what there is
         return []
     return [json.loads(each) for each in text.splitlines()]

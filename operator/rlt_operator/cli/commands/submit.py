@@ -6,6 +6,7 @@ import click
 
 from rlt_api.crd import KIND
 from rlt_operator.cli.commands.wait import EXIT_FAILED, follow
+from rlt_operator.cli.commands.watch import watch
 from rlt_operator.cli.connection import Place, connected, place_options, run
 from rlt_operator.cli.failure import Failure
 from rlt_operator.cli.main import program
@@ -16,12 +17,14 @@ from rlt_operator.observation import Manifest
 
 @click.command()
 @click.argument("files", nargs=-1, type=FILE, required=True, metavar="FILE...")
+@click.option("--watch", "watching", is_flag=True, help="Follow the job to its end; exit code as `watch`.")
 @click.option("--wait", is_flag=True, help="Wait for the end of the job; exit code as `wait`.")
 @click.option("--timeout", default="24h", show_default=True, help="With --wait: how long, such as 30m.")
 @place_options
 @output_option
 def command(
     files: tuple[str, ...],
+    watching: bool,
     wait: bool,
     timeout: str,
     namespace: str | None,
@@ -42,13 +45,16 @@ def command(
     objects = run(_submit([dict(document.manifest) for document in validated.documents], place))
     tell("\n".join(each["metadata"]["name"] for each in objects), objects, output)
     for job in (each["metadata"] for each in objects if each["kind"] == KIND):
-        back = f"{program()} watch {job['name']} -n {job['namespace']}"
-        if not wait:
+        there = Place(job["namespace"], context, kubeconfig)
+        back = there.rlt(f"watch {job['name']}")
+        detached = f"detached; the job goes on. Back: {back}"
+        if watching:
+            code = run(watch(job["name"], there), detached=detached)
+        elif wait:
+            code, _ = run(follow(job["name"], "Succeeded", timeout, there), detached=detached)
+        else:
             say(f"next: {back}")
             continue
-        there = Place(job["namespace"], context, kubeconfig)
-        waiting = follow(job["name"], "Succeeded", timeout, there)
-        code, _ = run(waiting, detached=f"detached; the job goes on. Back: {back}")
         if code:
             raise click.exceptions.Exit(code)
 

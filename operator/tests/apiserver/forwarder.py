@@ -1,0 +1,80 @@
+"""A port that leads to the API server until it is cut: what a client sees of an API server that is away."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import socketserver
+import threading
+from pathlib import Path
+from types import TracebackType
+
+import yaml
+
+
+class Forwarder:
+    """Listens on a port of its own. Where it leads to is what the kubeconfig says."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        self._config = yaml.safe_load(kubeconfig.read_text())
+        host, _, port = self._config["clusters"][0]["cluster"]["server"].removeprefix("https://").rpartition(":")
+        self.target = (host, int(port))
+        self.open: set[socket.socket] = set()
+        self.port = 0
+
+    def kubeconfig(self, folder: Path) -> Path:
+        """A kubeconfig that goes by this port."""
+        self._config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{self.port}"
+        file = folder / "forwarded"
+        file.write_text(yaml.safe_dump(self._config))
+        return file
+
+    def mend(self) -> None:
+        """Listen, again on the same port."""
+        self._server = _Server(("127.0.0.1", self.port), _Handler)
+        self._server.forwarder = self
+        self.port = self._server.server_address[1]
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def cut(self) -> None:
+        """End every connection and refuse new ones."""
+        self._server.shutdown()
+        self._server.server_close()
+        for each in list(self.open):
+            with contextlib.suppress(OSError):  # it has ended by itself
+                each.shutdown(socket.SHUT_RDWR)
+
+    def __enter__(self) -> Forwarder:
+        self.mend()
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.cut()
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    block_on_close = False
+    allow_reuse_address = True
+    forwarder: Forwarder
+
+
+class _Handler(socketserver.BaseRequestHandler):
+    def handle(self) -> None:
+        assert isinstance(self.server, _Server)
+        forwarder = self.server.forwarder
+        with socket.create_connection(forwarder.target) as there:
+            ends = {self.request, there}
+            forwarder.open |= ends
+            back = threading.Thread(target=_copy, args=(there, self.request), daemon=True)
+            back.start()
+            _copy(self.request, there)
+            back.join()
+            forwarder.open -= ends
+
+
+def _copy(source: socket.socket, sink: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # either end may go away
+        while data := source.recv(65536):
+            sink.sendall(data)
+        sink.shutdown(socket.SHUT_WR)
