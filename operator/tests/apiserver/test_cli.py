@@ -129,7 +129,7 @@ def test_on_a_terminal_the_page_is_kept_up_to_date_until_ctrl_c(
         wait_for(screen, b"sum  Suspended")
         screen.write(b"\x03")
         wait_for(screen, f"detached; the job goes on. Back: rlt watch sum -n {namespace}".encode())
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 130
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 130
 
 
 def wait_for(screen: IO[bytes], words: bytes) -> None:
