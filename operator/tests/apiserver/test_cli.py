@@ -10,6 +10,7 @@ import json
 import os
 import pty
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -121,6 +122,7 @@ def test_on_a_terminal_the_page_is_kept_up_to_date_until_ctrl_c(
     by = ["-n", namespace, "--kubeconfig", str(kubernetes.cluster.kubeconfig)]
     child, terminal = pty.fork()
     if child == 0:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell starts background jobs deaf to it
         command = [sys.executable, "-m", "rlt_operator.cli.main", "watch", "sum", *by]
         os.execve(command[0], command, {**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "40"})
     with os.fdopen(terminal, "r+b", buffering=0) as screen:
