@@ -103,10 +103,15 @@ def resolve(job: Mapping[str, Any], runtime: Mapping[str, Any] | None) -> dict[s
         below = defaults.get("cluster", {}).get("env", [])
         cluster["env"] = [*own, *(each for each in below if each["name"] not in given)]
     cluster["workers"] = [_from_pool(group, pools) for group in cluster.get("workers", [{}])]
-    if image := runtime.get("images", {}).get(accelerator_kind(cluster["workers"][0].get("accelerator"))):
+    if image := runtime.get("images", {}).get(accelerator_kind(_main_accelerator(cluster["workers"]))):
         cluster.setdefault("image", image)
     cluster.setdefault("rayVersion", runtime.get("rayVersion", DEFAULT_RAY_VERSION))
     return spec
+
+
+def _main_accelerator(groups: list[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The one that the image is made for: all pods have the same image."""
+    return next((group["accelerator"] for group in groups if group.get("accelerator")), None)
 
 
 def resolved(job: Mapping[str, Any], runtime: Mapping[str, Any] | None) -> RLTrainingJobSpec:

@@ -103,6 +103,11 @@ class RLTrainingJobSpec(JobBlocks):
             "|| self.data.maxPromptLength + self.data.maxResponseLength <= self.rollout.maxModelLen",
             "rollout.maxModelLen must hold data.maxPromptLength + data.maxResponseLength",
         ),
+        (
+            "!has(self.cluster) || !has(self.cluster.workers) || self.cluster.workers.size() < 2 "
+            "|| has(self.framework) && has(self.framework.type) && self.framework.type != 'builtin'",
+            "cluster.workers: several groups are not supported yet for framework builtin, only for command",
+        ),
         *fixed_rules(),
     )
 

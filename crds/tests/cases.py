@@ -32,6 +32,12 @@ def workers(**changes: Any) -> Json:
     return {"cluster": {"workers": [{**BUILTIN["cluster"]["workers"][0], **changes}]}}
 
 
+def groups(*names: str | None) -> Json:
+    """A cluster of equal groups of workers with those names."""
+    (group,) = BUILTIN["cluster"]["workers"]
+    return {"cluster": {"workers": [{**group, **({"name": name} if name else {})} for name in names]}}
+
+
 def gpus(count: int = 8, replicas: int = 1, memory: str = "80Gi", pod: str = "512Gi") -> Json:
     """Workers with accelerators of a known memory."""
     accelerator = {"resourceName": "nvidia.com/gpu", "count": count, "memory": memory}
@@ -268,6 +274,10 @@ CASES = [
         cel=True,
     ),
     Case("ray-cpus", "spec.cluster.workers[0].numCpus", workers(numCpus=64), "use 2"),
+    Case("ray-cpus", "spec.cluster.workers[0].numCpus", workers(numCpus=64), "use 2", base=COMMAND),
+    Case("worker-groups", "spec.cluster.workers", groups("train", "generate"), "framework.type: command", cel=True),
+    Case("worker-groups", "spec.cluster.workers[1].name", groups("a", "a"), "use a-2", cel=True, base=COMMAND),
+    Case("worker-groups", "spec.cluster.workers[1].name", groups(None, "workers"), cel=True, base=COMMAND),
     # lengths and memory
     Case("max-model-len", "spec.rollout.maxModelLen", {"rollout.maxModelLen": 1000}, "use 1024"),
     Case(

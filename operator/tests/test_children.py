@@ -123,9 +123,27 @@ def stored(path: Path) -> Manifest:
     return manifest | {"metadata": metadata}
 
 
+SEPARATE_SPEC: Manifest = {
+    **o.COMMAND_SPEC,
+    "cluster": {
+        "image": "registry.example/roll:0.2",
+        "workers": [
+            {
+                "name": name,
+                "replicas": replicas,
+                "resources": {"cpu": "32", "memory": "512Gi"},
+                "accelerator": {"resourceName": "nvidia.com/gpu", "count": 8},
+            }
+            for name, replicas in (("train", 2), ("infer", 1))
+        ],
+    },
+}
+"""ROLL with device mappings that do not overlap: the training on one group, the generation on another."""
+
 JOBS = {
     "arithmetic": o.job(),
     "command": o.job(o.COMMAND_SPEC),
+    "command-separate": o.job(SEPARATE_SPEC),
     "gpu": o.job(GPU_SPEC),
     "maximal": o.job(MAXIMAL_SPEC),
     **{path.stem: example(path) for path in sorted(EXAMPLES.glob("*.yaml"))},

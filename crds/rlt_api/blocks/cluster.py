@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from rlt_api.blocks.resources import Accelerator, EnvVar, NodeSelector, Resources, Tolerations
-from rlt_api.model import ApiModel, DnsLabel, JsonObject, KeyedBy, ObjectName
+from rlt_api.model import ApiModel, DnsLabel, JsonObject, KeyedBy, ObjectName, cel
 
 Image = Annotated[str, StringConstraints(min_length=1, max_length=512)]
 RayVersion = Annotated[str, StringConstraints(pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$", max_length=32)]
@@ -54,6 +54,14 @@ class WorkerGroup(ApiModel):
 class Cluster(ApiModel):
     """The Ray cluster, made by KubeRay for this job alone."""
 
+    model_config = cel(
+        (
+            "!has(self.workers) || self.workers.all(one, self.workers.exists_one(other, "
+            "(has(one.name) ? one.name : 'workers') == (has(other.name) ? other.name : 'workers')))",
+            "worker groups must have different names",
+        )
+    )
+
     image: Image | None = None
     """The image of all pods. It holds Ray and the trainer (or what framework.command runs). Default: the runtime's for
     the workers' accelerator."""
@@ -67,5 +75,6 @@ class Cluster(ApiModel):
     """Environment variables of all pods."""
     head: Head = Head()
     """The head's pod."""
-    workers: Annotated[list[WorkerGroup], Field(min_length=1, max_length=1)] = [WorkerGroup()]
-    """The workers: exactly one group for now."""
+    workers: Annotated[list[WorkerGroup], Field(min_length=1, max_length=8)] = [WorkerGroup()]
+    """Groups of workers, each with a name of its own. The builtin trainer takes one group for now; a command may use
+    several, such as one that trains and one that generates."""

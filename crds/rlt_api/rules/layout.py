@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.finding import Finding
-from rlt_api.model import quantity_value
 from rlt_api.rules.nearest import divisors_around, either, multiples_around
 from rlt_api.spec import RLTrainingJobSpec
 
@@ -133,23 +132,6 @@ def rollout_group_exists(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         yield Finding(field, groups[0], message, "add a worker group, or mode: colocated", rule, involved)
 
 
-def ray_counts_the_cpus_there_are(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """Ray starts a process for each CPU that it counts: more than there are, and they fail to register (verl's FAQ)."""
-    for index, group in enumerate(spec.cluster.workers):
-        if group.num_cpus is None or group.resources is None:
-            continue
-        cpus = quantity_value(group.resources.cpu)
-        if group.num_cpus > max(1.0, cpus):
-            yield Finding(
-                f"spec.cluster.workers[{index}].numCpus",
-                str(group.num_cpus),
-                f"is more than resources.cpu {group.resources.cpu}: Ray's workers would fail to register",
-                f"use {max(1, int(cpus))}",
-                "ray-cpus",
-                (f"spec.cluster.workers[{index}].resources.cpu",),
-            )
-
-
 def _engine_group(spec: RLTrainingJobSpec) -> WorkerGroup:
     named = [group for group in spec.cluster.workers if group.name == spec.rollout.worker_group]
     return (named or spec.cluster.workers)[0]
@@ -161,5 +143,4 @@ RULES = (
     reference_is_sharded_as_the_actor,
     engines_fit_their_workers,
     rollout_group_exists,
-    ray_counts_the_cpus_there_are,
 )

@@ -1,4 +1,4 @@
-"""What pods ask for, and where they may run."""
+"""The groups of pods: their names, what they ask for, and where they may run."""
 
 from __future__ import annotations
 
@@ -121,6 +121,42 @@ def is_label_value(text: str) -> bool:
     return not text or bool(re.fullmatch(LABEL, text))
 
 
+def groups_have_names(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """KubeRay tells groups apart by name, and the builtin trainer knows one group only."""
+    groups, taken = spec.cluster.workers, list[str]()
+    for index, group in enumerate(groups):
+        if group.name in taken:
+            field, fix = f"spec.cluster.workers[{index}].name", f"use {group.name}-{index + 1}"
+            yield Finding(field, group.name, "is the name of another worker group", fix, "worker-groups")
+        taken.append(group.name)
+    if spec.framework.type == "builtin" and len(groups) > 1:
+        yield Finding(
+            "spec.cluster.workers",
+            f"{len(groups)} groups",
+            "several groups are not supported yet for framework builtin",
+            "leave one, or give framework.type: command",
+            "worker-groups",
+            ("spec.framework.type",),
+        )
+
+
+def ray_counts_the_cpus_there_are(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """Ray starts a process for each CPU that it counts: more than there are, and they fail to register (verl's FAQ)."""
+    for index, group in enumerate(spec.cluster.workers):
+        if group.num_cpus is None or group.resources is None:
+            continue
+        cpus = quantity_value(group.resources.cpu)
+        if group.num_cpus > max(1.0, cpus):
+            yield Finding(
+                f"spec.cluster.workers[{index}].numCpus",
+                str(group.num_cpus),
+                f"is more than resources.cpu {group.resources.cpu}: Ray's workers would fail to register",
+                f"use {max(1, int(cpus))}",
+                "ray-cpus",
+                (f"spec.cluster.workers[{index}].resources.cpu",),
+            )
+
+
 def _resources(spec: RLTrainingJobSpec) -> Iterator[tuple[str, Resources]]:
     yield "spec.cluster.head.resources", spec.cluster.head.resources
     for index, group in enumerate(spec.cluster.workers):
@@ -128,4 +164,4 @@ def _resources(spec: RLTrainingJobSpec) -> Iterator[tuple[str, Resources]]:
             yield f"spec.cluster.workers[{index}].resources", group.resources
 
 
-RULES = (resources_are_given, labels_are_labels)
+RULES = (resources_are_given, groups_have_names, ray_counts_the_cpus_there_are, labels_are_labels)

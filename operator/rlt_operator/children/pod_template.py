@@ -63,7 +63,7 @@ def worker_template(job: Job, spec: RLTrainingJobSpec, group: WorkerGroup) -> Ma
                 "maxSkew": 1,
                 "topologyKey": "kubernetes.io/hostname",
                 "whenUnsatisfiable": "ScheduleAnyway",
-                "labelSelector": {"matchLabels": {names.JOB_LABEL: job.name, "ray.io/node-type": "worker"}},
+                "labelSelector": {"matchLabels": {names.JOB_LABEL: job.name, "ray.io/group": group.name}},
             }
         ]
     }

@@ -1,4 +1,4 @@
-"""The RayCluster (ray.io/v1): a head that does no training work, and workers of a fixed number.
+"""The RayCluster (ray.io/v1): a head that does no training work, and groups of workers of a fixed number.
 
 KubeRay fills in the rest: `ray start`, probes, the init container that waits for the head (pod.go, KubeRay 1.6.2).
 Its spec.suspend is Kueue's and never set here.
@@ -19,7 +19,6 @@ from rlt_operator.observation import Job, Manifest
 
 def ray_cluster(job: Job, spec: RLTrainingJobSpec) -> Manifest:
     """The RayCluster of the job."""
-    (workers,) = spec.cluster.workers
     about = metadata(job, names.ray_cluster(job.name))
     if job.queue:
         about["labels"] |= {names.QUEUE_LABEL: job.queue}
@@ -31,7 +30,7 @@ def ray_cluster(job: Job, spec: RLTrainingJobSpec) -> Manifest:
             "rayVersion": spec.cluster.ray_version,
             "enableInTreeAutoscaling": False,
             "headGroupSpec": _head(job, spec),
-            "workerGroupSpecs": [_workers(job, spec, workers)],
+            "workerGroupSpecs": [_workers(job, spec, group) for group in spec.cluster.workers],
         },
     }
 
