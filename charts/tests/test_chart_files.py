@@ -11,8 +11,8 @@ from typing import Any
 
 import yaml
 
+from rlt_api.prometheus_names import NAMES
 from rlt_operator.metrics import REGISTRY
-from rlt_trainer.telemetry.prometheus_names import NAMES
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts/rlt-operator"

@@ -16,12 +16,6 @@ CONFIG_DIRECTORY = "/etc/rlt"
 """Where the pods see the ConfigMap."""
 CONFIG_FILE = "training.json"
 """Its key, a TrainingConfig."""
-METRICS_PORT = 8090
-"""The driver's HTTP port on the head: /metrics (Prometheus), /progress (ProgressReport), /healthz."""
-PROGRESS_PREFIX = "rlt-progress "
-"""The driver's last line on standard output is this and its last ProgressReport as JSON: it outlives the server."""
-
-
 PRESET_REWARD = {"arithmetic": "exact", "gsm8k": "gsm8k"}
 """Data preset -> the rule that responses are scored with when a job names none."""
 

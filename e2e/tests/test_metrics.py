@@ -22,6 +22,7 @@ from environment import ROOT
 from installation import CLAIM, RELEASE, SYSTEM_NAMESPACE, make_namespace
 from jobs import Job, apply_job, await_job, holds, load_example, read_metrics
 from prometheus import Prometheus, prometheus, promtool
+from rlt_api.driver_report import METRICS_PORT
 
 pytestmark = pytest.mark.cluster
 
@@ -94,7 +95,7 @@ def scraped(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
         running = await_job(
             cluster, NAMESPACE, NAME, lambda job: progress(job).get("step", 0) >= 2, what="step 2", timeout_s=600
         )
-        exposition = served(cluster, f"{running['status']['rayCluster']['name']}-head-svc", NAMESPACE, 8090)
+        exposition = served(cluster, f"{running['status']['rayCluster']['name']}-head-svc", NAMESPACE, METRICS_PORT)
         job = await_job(cluster, NAMESPACE, NAME, lambda job: holds(job, "Succeeded"), what="the end", timeout_s=600)
         yield Scraped(server, job, read_metrics(cluster, NAMESPACE, job), exposition)
     clear(cluster)

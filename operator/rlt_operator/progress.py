@@ -7,8 +7,9 @@ import re
 
 from pydantic import ValidationError
 
+from rlt_api.driver_report import PROGRESS_PREFIX
 from rlt_api.status import CheckpointStatus, Progress, ProgressMetrics
-from rlt_api.training_config import PROGRESS_PREFIX, ProgressReport
+from rlt_api.training_config import ProgressReport
 from rlt_operator.diagnosis import LONGEST, shorten
 
 RAY_PREAMBLE = re.compile(r"\S+ \S+\tINFO job_manager\.py:|Running entrypoint for job ")

@@ -11,7 +11,8 @@ from typing import Any
 
 import aiohttp
 
-from rlt_api.training_config import METRICS_PORT, ProgressReport
+from rlt_api.driver_report import METRICS_PORT
+from rlt_api.training_config import ProgressReport
 from rlt_operator import kubernetes_api, names
 from rlt_operator.kubernetes_api import ApiError, KubernetesApi
 from rlt_operator.observation import Job, Ray, RayJob

@@ -6,8 +6,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from rlt_api.driver_report import PROGRESS_PREFIX
 from rlt_api.status import RuntimeSnapshot
-from rlt_api.training_config import PROGRESS_PREFIX, ProgressReport
+from rlt_api.training_config import ProgressReport
 from rlt_operator.observation import Job, Manifest, Observed, Pod, Ray, RayCluster, RayJob, parse_job
 from rlt_operator.plan import plan
 

@@ -22,16 +22,16 @@ import yaml
 from apiserver.in_cluster import eventually, free_port
 from prometheus_client.parser import text_string_to_metric_families
 
+from rlt_api.driver_report import METRICS, PROGRESS_PREFIX
+from rlt_api.prometheus_names import GAUGES
 from rlt_api.status import ProgressMetrics
-from rlt_api.training_config import METRICS_PORT, PROGRESS_PREFIX, ProgressReport
+from rlt_api.training_config import ProgressReport
 from rlt_api.validation import validate_job
-from rlt_operator.children.config_map import config_map, config_volume
-from rlt_operator.command import run_command
-from rlt_operator.command.console import METRICS, Progress, finish, follow, report
+from rlt_operator.children.config_map import COMMAND_FILES, config_map, config_volume
+from rlt_operator.command.console import Progress, finish, follow, report
 from rlt_operator.command.exposition import exposition
 from rlt_operator.progress import last_report
 from rlt_trainer.telemetry.exposition import Snapshot, families
-from rlt_trainer.telemetry.prometheus_names import GAUGES
 
 GUIDE = Path(__file__).parents[2] / "docs/command-jobs.md"
 
@@ -199,11 +199,6 @@ def test_the_guides_job_is_valid_with_either_of_its_workers() -> None:
     for workers in (job["spec"]["cluster"]["workers"], other["cluster"]["workers"]):
         spec = {**job["spec"], "cluster": {**job["spec"]["cluster"], "workers": workers}}
         assert validate_job(job["metadata"]["name"], spec).findings == ()
-
-
-def test_constants_are_the_apis() -> None:
-    assert run_command.PORT == METRICS_PORT
-    assert run_command.PROGRESS_PREFIX == PROGRESS_PREFIX
 
 
 # The program as the pods see it
@@ -437,7 +432,7 @@ def test_a_full_disk_does_not_end_the_command(mounted: Path) -> None:
 
 def test_the_modules_are_grammatical_in_python_3_8(mounted: Path) -> None:
     modules = list((mounted / "..data").rglob("*.py"))
-    assert len(modules) == 8
+    assert len(modules) == len(COMMAND_FILES)
     for module in modules:
         ast.parse(module.read_text(), str(module), feature_version=(3, 8))
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import ray
 
-from rlt_api.training_config import METRICS_PORT, TrainingConfig
+from rlt_api.driver_report import METRICS_PORT
+from rlt_api.training_config import TrainingConfig
 from rlt_trainer.data.dataset import PromptDataset
 from rlt_trainer.data.seeded_model import load_tokenizer
 from rlt_trainer.loop import Trainer

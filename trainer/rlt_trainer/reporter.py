@@ -8,24 +8,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from rlt_api.driver_report import LATEST_STEPS, METRICS, PROGRESS_PREFIX
 from rlt_api.status import ProgressMetrics
-from rlt_api.training_config import PROGRESS_PREFIX, ProgressReport
+from rlt_api.training_config import ProgressReport
 from rlt_trainer.telemetry.console import step_line
 from rlt_trainer.telemetry.run_directory import RunDirectory
 from rlt_trainer.telemetry.server import ProgressServer
-
-LATEST_STEPS = 10
-"""So many steps make the mean duration that the time left is estimated from."""
-
-_METRICS = {
-    "reward": "critic/rewards/mean",
-    "kl": "actor/kl_loss",
-    "entropy": "actor/entropy",
-    "response_length": "response_length/mean",
-    "loss": "actor/pg_loss",
-    "grad_norm": "actor/grad_norm",
-    "clip_fraction": "actor/pg_clipfrac",
-}
 
 
 class Reporter:
@@ -60,7 +48,12 @@ class Reporter:
             step=step,
             seconds_per_step=sum(self._durations) / len(self._durations),
             tokens_per_second=metrics["perf/total_num_tokens"] / seconds,
-            metrics=ProgressMetrics(**{field: metrics.get(name) for field, name in _METRICS.items()}),
+            metrics=ProgressMetrics.model_validate(
+                {
+                    field: next((metrics[name] for name in names if name in metrics), None)
+                    for field, names in METRICS.items()
+                }
+            ),
         )
 
     def warmup_step(self, step: int, steps: int, loss: float) -> None:

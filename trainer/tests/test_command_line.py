@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rlt_api.training_config import PROGRESS_PREFIX, TrainingConfig
+from rlt_api.driver_report import PROGRESS_PREFIX
+from rlt_api.training_config import TrainingConfig
 from rlt_trainer.__main__ import main, root_cause, sentence
 from rlt_trainer.errors import TrainingError
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from rlt_api.training_config import PROGRESS_PREFIX, ProgressReport, TrainingConfig
+from rlt_api.driver_report import PROGRESS_PREFIX
+from rlt_api.training_config import ProgressReport, TrainingConfig
 
 MakeConfig = Callable[..., TrainingConfig]
 Run = tuple[subprocess.CompletedProcess[str], ProgressReport]

@@ -10,8 +10,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
+from rlt_api import prometheus_names as names
 from rlt_api.training_config import ProgressReport
-from rlt_trainer.telemetry import prometheus_names as names
 from rlt_trainer.telemetry.exposition import Snapshot, families
 
 TARGET = {"job": "j", "namespace": "n"}

@@ -27,6 +27,8 @@ COMMAND_FILES = {
             ("rlt_operator", "command", "exposition.py"),
             ("rlt_operator", "command", "server.py"),
             ("rlt_api", "__init__.py"),
+            ("rlt_api", "driver_report.py"),
+            ("rlt_api", "prometheus_names.py"),
             ("rlt_api", "step_line.py"),
         )
     },

@@ -8,10 +8,11 @@ from typing import Any
 
 from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.blocks.resources import Accelerator, Resources, Toleration
+from rlt_api.driver_report import METRICS_PORT
 from rlt_api.model import quantity_value
 from rlt_api.rules.pods import SHARED_MEMORY_SHARE
 from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.training_config import CONFIG_DIRECTORY, METRICS_PORT
+from rlt_api.training_config import CONFIG_DIRECTORY
 from rlt_operator import names
 from rlt_operator.children.config_map import config_volume
 from rlt_operator.children.environment import environment

@@ -13,26 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from rlt_api.driver_report import LATEST_STEPS, METRICS
 from rlt_api.step_line import parse_step_line
-
-LATEST_STEPS = 10
-"""So many steps make the mean duration that the time left is estimated from, as in rlt's own trainer."""
-
-METRICS = {
-    "reward": ("critic/rewards/mean", "critic/score/mean"),
-    "kl": ("actor/kl_loss", "actor/reward_kl_penalty", "critic/kl"),
-    "entropy": ("actor/entropy", "actor/entropy_loss"),
-    "responseLength": ("response_length/mean",),
-    "loss": ("actor/pg_loss",),
-    "gradNorm": ("actor/grad_norm",),
-    "clipFraction": ("actor/pg_clipfrac",),
-}
-"""Field of ProgressMetrics -> verl's names for it; the first that is there counts.
-
-The KL divergence to the reference model is kl_loss where it is part of the loss, and reward_kl_penalty (critic/kl until
-verl 0.2) where it is part of the reward. actor/ppo_kl is another thing: the divergence from the policy that sampled.
-actor/entropy was called entropy_loss until verl 0.4.
-"""
 
 _TOTAL = re.compile(r"Total training steps: (?P<total>[0-9]{1,18})")
 _BAR = re.compile(r"Training Progress: +[0-9]+%\|[^|]*\| *(?P<step>[0-9]{1,18})/(?P<total>[0-9]{1,18}) ")

@@ -19,13 +19,10 @@ import sys
 import time
 from types import FrameType
 
+from rlt_api.driver_report import METRICS_PORT, PROGRESS_PREFIX
 from rlt_operator.command import console, server
 from rlt_operator.command.console import Progress
 
-PORT = 8090
-"""rlt_api.training_config.METRICS_PORT"""
-PROGRESS_PREFIX = "rlt-progress "
-"""rlt_api.training_config.PROGRESS_PREFIX"""
 CHUNK = 65536
 """Bytes of a read: what a pipe holds (pipe(7)), so that one read takes everything that a process left in it."""
 LONGEST_LINE = 2**18
@@ -106,7 +103,7 @@ def _parse(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--job", default="", help="label of the metrics: the RLTrainingJob")
     parser.add_argument("--namespace", default="", help="label of the metrics: its namespace")
-    parser.add_argument("--port", type=int, default=PORT, help="for /progress, /metrics and /healthz")
+    parser.add_argument("--port", type=int, default=METRICS_PORT, help="for /progress, /metrics and /healthz")
     parser.add_argument("--total-steps", type=int, help="steps in all (default: what the program says of them)")
     parser.add_argument("--working-directory", help="where the command runs")
     end = arguments.index("--") if "--" in arguments else len(arguments)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster import Cluster
-from rlt_api.training_config import METRICS_PORT
+from rlt_api.driver_report import METRICS_PORT
 
 DEADLINE_S = 30.0
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from rlt_api import prometheus_names as names
 from rlt_api.training_config import ProgressReport
-from rlt_trainer.telemetry import prometheus_names as names
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def families(snapshot: Snapshot) -> Iterator[Metric]:
         put(gauge.name, value, **labels)
     put(names.LAST_STEP_TIMESTAMP, snapshot.last_step_timestamp)
     if snapshot.report is not None:
-        put("rlt_trainer_step", snapshot.report.step)
+        put(names.STEP, snapshot.report.step)
         put(names.TOTAL_STEPS, snapshot.report.total_steps)
         put(names.STAGE, 1, stage=snapshot.report.stage)
         if snapshot.report.tokens_per_second is not None:

@@ -6,7 +6,7 @@ import json
 
 import click
 
-from rlt_api.training_config import METRICS_PORT
+from rlt_api.driver_report import METRICS_PORT
 from rlt_operator.cli.connection import Place, connected, place_options, run
 from rlt_operator.cli.failure import Failure
 from rlt_operator.cli.job_page import SHOWN, metric_rows, number, sparkline

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from rlt_api.training_config import METRICS_PORT
+from rlt_api.driver_report import METRICS_PORT
 from rlt_operator.cli.connection import Place, connected, place_options, run
 from rlt_operator.cli.job_page import number
 from rlt_operator.cli.output import TABLE, emit, output_option

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from rlt_api.training_config import METRICS_PORT
+from rlt_api.driver_report import METRICS_PORT
 from rlt_operator.cli.connection import Connection, Place, connected, place_options, run
 from rlt_operator.cli.failure import Failure
 from rlt_operator.cli.job_page import page

@@ -1,12 +1,22 @@
-"""verl's metric names and what they are called in Prometheus: the one list that server, dashboards and alerts share."""
+"""verl's metric names and what they are called in Prometheus: the one list that servers, dashboards and alerts share.
+
+The labels job and namespace of every series are the RLTrainingJob's: without honorLabels they come as exported_job, …
+Python 3.8 and its standard library are all that it asks for: it is mounted into images that are not rlt's own.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-LABELS = ("job", "namespace")
-"""On every series: the RLTrainingJob's name and namespace. Scrape with honorLabels, or they arrive as exported_job."""
+STEP = "rlt_trainer_step"
+TOTAL_STEPS = "rlt_trainer_total_steps"
+TOKENS_PER_SECOND = "rlt_trainer_tokens_per_second"
+STAGE = "rlt_trainer_stage"
+LATEST_CHECKPOINT_STEP = "rlt_trainer_latest_checkpoint_step"
+LAST_STEP_TIMESTAMP = "rlt_trainer_last_step_timestamp_seconds"
+TOKENS_TOTAL = "rlt_trainer_tokens_total"
+STEPS_TOTAL = "rlt_trainer_steps_total"
 
 
 @dataclass(frozen=True)
@@ -19,8 +29,6 @@ class Gauge:
     """Its name in Prometheus."""
     help: str
     """What it is, with its unit."""
-    labels: Mapping[str, str] = field(default_factory=dict)
-    """Labels beside LABELS."""
     rest_label: str | None = None
     """For "/*": the label that holds the rest of the key."""
 
@@ -76,21 +84,13 @@ GAUGES: tuple[Gauge, ...] = (
     Gauge("perf/time_per_step", "rlt_trainer_step_duration_seconds", "Duration of the whole step"),
     Gauge("perf/mfu/actor", "rlt_trainer_model_flops_utilization", "Share of the devices' peak arithmetic, 0 to 1"),
     # Where it stands
-    Gauge("training/global_step", "rlt_trainer_step", "Steps completed"),
+    Gauge("training/global_step", STEP, "Steps completed"),
     Gauge("training/epoch", "rlt_trainer_epoch", "Passes over the prompts begun, from 0"),
 )
 """In the order of matching: an exact key stands before the "/*" that would also match it."""
 
 OTHER = Gauge("*", "rlt_trainer_other", "A metric without a name of its own here", rest_label="metric")
 """Takes every other key, so that no metric is lost."""
-
-TOTAL_STEPS = "rlt_trainer_total_steps"
-TOKENS_PER_SECOND = "rlt_trainer_tokens_per_second"
-STAGE = "rlt_trainer_stage"
-LATEST_CHECKPOINT_STEP = "rlt_trainer_latest_checkpoint_step"
-LAST_STEP_TIMESTAMP = "rlt_trainer_last_step_timestamp_seconds"
-TOKENS_TOTAL = "rlt_trainer_tokens_total"
-STEPS_TOTAL = "rlt_trainer_steps_total"
 
 REPORTED: Mapping[str, str] = {
     TOTAL_STEPS: "Steps in all",
@@ -107,15 +107,15 @@ COUNTERS: Mapping[str, str] = {
 }
 
 NAMES: frozenset[str] = frozenset({gauge.name for gauge in GAUGES} | {OTHER.name} | REPORTED.keys() | COUNTERS.keys())
-"""Every name that the trainer serves."""
+"""Every name that a driver serves."""
 
 
 def gauge_of(key: str) -> tuple[Gauge, dict[str, str]]:
     """The gauge of one of verl's keys and its labels, OTHER for a key without a name."""
     for gauge in GAUGES:
         if gauge.verl == key:
-            return gauge, dict(gauge.labels)
-        prefix = gauge.verl.removesuffix("*")
+            return gauge, {}
+        prefix = gauge.verl[:-1]
         if gauge.rest_label is not None and key.startswith(prefix):
-            return gauge, {gauge.rest_label: key.removeprefix(prefix)}
+            return gauge, {gauge.rest_label: key[len(prefix) :]}
     return OTHER, {"metric": key}
