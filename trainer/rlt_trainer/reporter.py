@@ -10,8 +10,8 @@ from typing import Any
 
 from rlt_api.driver_report import LATEST_STEPS, METRICS, PROGRESS_PREFIX
 from rlt_api.status import ProgressMetrics
+from rlt_api.step_line import step_line
 from rlt_api.training_config import ProgressReport
-from rlt_trainer.telemetry.console import step_line
 from rlt_trainer.telemetry.run_directory import RunDirectory
 from rlt_trainer.telemetry.server import ProgressServer
 

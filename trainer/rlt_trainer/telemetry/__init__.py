@@ -1,1 +1,1 @@
-"""What a run says of itself: its directory, its console line, its HTTP server."""
+"""What a run says of itself: its directory, its HTTP server."""

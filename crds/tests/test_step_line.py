@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlt_trainer.telemetry.console import parse_step_line, step_line
+from rlt_api.step_line import parse_step_line, step_line
 
 
 def test_the_line_is_verls() -> None:
