@@ -30,11 +30,13 @@ fuzz-api: machine environment ## 2,000 random jobs before the real API server an
 lint: environment ## style, types and import contracts
 	@$(PYTHON) e2e/check.py lint
 
-generate: environment ## write the CRD, its copy in the chart, the editors' schema and the reference page
+generate: environment ## write the CRDs, the schemas and the reference pages
 	@$(PYTHON) crds/generate.py
+	@$(PYTHON) charts/values_schema.py
 
 verify: environment ## fail where something generated is out of date
 	@$(PYTHON) crds/generate.py --check
+	@$(PYTHON) charts/values_schema.py --check
 	@$(PYTHON) requirements/compile.py --check
 
 requirements: environment ## pin the distributions' dependencies anew

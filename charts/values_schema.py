@@ -1,4 +1,6 @@
-"""The schema of the chart's values, made from values.yaml: types from the values, texts from the comments above them.
+"""Writes the schema of the chart's values: `python charts/values_schema.py`, or `--check` to fail on a difference.
+
+It is made from values.yaml: types from the values, texts from the comments above them.
 
 A comment line `# @schema {…}` adds JSON-schema keywords to what the value itself says. An object without such a line
 takes no keys but its own; a key whose value is not empty cannot be removed.
@@ -7,10 +9,13 @@ takes no keys but its own; a key whose value is not empty cannot be removed.
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 from typing import Any
 
 import yaml
 
+CHART = Path(__file__).parent / "rlt-operator"
 Schema = dict[str, Any]
 MARK = "@schema "
 TYPES = {
@@ -19,6 +24,18 @@ TYPES = {
     "tag:yaml.org,2002:float": "number",
     "tag:yaml.org,2002:bool": "boolean",
 }
+
+
+def main() -> None:
+    file = CHART / "values.schema.json"
+    text = json.dumps(values_schema((CHART / "values.yaml").read_text()), indent=1) + "\n"
+    if file.exists() and file.read_text() == text:
+        return
+    name = file.relative_to(CHART.parent.parent)
+    if "--check" in sys.argv[1:]:
+        sys.exit(f"out of date: {name}\nRun `make generate` and commit what it writes.")
+    file.write_text(text)
+    print(f"wrote {name}")
 
 
 def values_schema(text: str) -> Schema:
@@ -65,3 +82,7 @@ def _comment(lines: list[str], line: int) -> tuple[str, Schema]:
         else:
             words.insert(0, text)
     return " ".join(words), keywords
+
+
+if __name__ == "__main__":
+    main()

@@ -20,9 +20,6 @@ from rlt_api.spec import RLTrainingJobSpec
 from rlt_operator.cli.reference import cli_reference
 
 ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT / "charts"))
-from values_schema import values_schema  # noqa: E402  # a script beside the chart, in no package
-
 HEADER = "# Generated from crds/rlt_api by `make generate`. Do not edit.\n"
 
 
@@ -33,9 +30,7 @@ class _Dumper(yaml.SafeDumper):
 
 def generated_files() -> dict[Path, str]:
     """Every generated file with the text that it must have."""
-    values = (ROOT / "charts/rlt-operator/values.yaml").read_text()
     files = {
-        ROOT / "charts/rlt-operator/values.schema.json": json.dumps(values_schema(values), indent=1) + "\n",
         ROOT / "docs/reference/cli.md": cli_reference(),
         ROOT / "docs/reference/verl-roll-mapping.md": verl_roll_mapping(),
         ROOT / "docs/reference/not-supported-yet.md": not_supported_yet(),

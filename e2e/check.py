@@ -41,7 +41,7 @@ def lint(name: str) -> None:
 def verify(name: str) -> None:
     """Nothing generated is out of date."""
     with stage("verify: generated files and pins", estimate_s=15) as this:
-        for script in ("crds/generate.py", "requirements/compile.py"):
+        for script in ("crds/generate.py", "charts/values_schema.py", "requirements/compile.py"):
             this.run([BIN / "python", script, "--check"], log=LOGS / f"{name}.log", cwd=ROOT, advice="make generate")
 
 
