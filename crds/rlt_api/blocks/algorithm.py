@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
 from rlt_api.blocks.model import ModelPath
 from rlt_api.model import NOT_YET, ApiModel, NotYet, Positive, cel
 
-LATER_ESTIMATORS = (
+LaterEstimator = Literal[
     "gae",
     "rloo",
     "reinforce_plus_plus",
@@ -17,8 +17,9 @@ LATER_ESTIMATORS = (
     "remax",
     "opo",
     "grpo_passk",
-)
-LATER_LOSSES = ("gspo", "cispo", "sapo")
+]
+LaterPolicyLoss = Literal["gspo", "cispo", "sapo"]
+LaterKlEstimator = Literal["kl", "abs", "mse", "full"]
 Coefficient = Annotated[float, Field(ge=0, le=100)]
 Ratio = Annotated[float, Field(gt=0, lt=1)]
 
@@ -98,19 +99,7 @@ class Algorithm(ApiModel):
         ),
     )
 
-    adv_estimator: Annotated[
-        Literal[
-            "grpo",
-            "gae",
-            "rloo",
-            "reinforce_plus_plus",
-            "reinforce_plus_plus_baseline",
-            "remax",
-            "opo",
-            "grpo_passk",
-        ],
-        NotYet(LATER_ESTIMATORS),
-    ] = "grpo"
+    adv_estimator: Annotated[Literal["grpo", LaterEstimator], NotYet(get_args(LaterEstimator))] = "grpo"
     """grpo: the reward minus its group's mean, over its group's standard deviation (arXiv 2402.03300)."""
     norm_adv_by_std_in_grpo: bool = True
     """Whether to divide by the group's standard deviation. false is Dr. GRPO (arXiv 2503.20783)."""
@@ -118,7 +107,7 @@ class Algorithm(ApiModel):
     """Discount of later rewards."""
     lam: Annotated[Annotated[float, Field(ge=0, le=1)], NOT_YET] = 1.0
     """Lambda of gae."""
-    policy_loss: Annotated[Literal["vanilla", "gspo", "cispo", "sapo"], NotYet(LATER_LOSSES)] = "vanilla"
+    policy_loss: Annotated[Literal["vanilla", LaterPolicyLoss], NotYet(get_args(LaterPolicyLoss))] = "vanilla"
     """vanilla is PPO's clipped loss: verl's policy_loss.loss_mode."""
     clip_ratio: Ratio = 0.2
     """PPO's clip: the ratio is kept within 1 - clipRatio and 1 + clipRatio."""
@@ -130,9 +119,7 @@ class Algorithm(ApiModel):
     """Dual clip: the bound of the ratio for negative advantages (arXiv 1912.09729). (verl: 3.0.)"""
     kl_loss_coef: Coefficient = 0.001
     """Weight of the KL term to the reference model in the loss. 0: no reference model."""
-    kl_loss_type: Annotated[Literal["low_var_kl", "kl", "abs", "mse", "full"], NotYet(("kl", "abs", "mse", "full"))] = (
-        "low_var_kl"
-    )
+    kl_loss_type: Annotated[Literal["low_var_kl", LaterKlEstimator], NotYet(get_args(LaterKlEstimator))] = "low_var_kl"
     """The estimator of that term: low_var_kl is k3, kl is k1, mse is k2."""
     kl_in_reward: Annotated[KlControl | None, NOT_YET] = None
     """A KL term in the reward: verl's use_kl_in_reward and kl_ctrl. Default: none."""
