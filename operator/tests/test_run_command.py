@@ -20,6 +20,7 @@ import observed as o
 import pytest
 import yaml
 from apiserver.in_cluster import eventually, free_port
+from gate import Gate
 from prometheus_client.parser import text_string_to_metric_families
 
 from rlt_api.driver_report import METRICS, PROGRESS_PREFIX
@@ -241,8 +242,6 @@ def start(mounted: Path, tmp_path: Path) -> Iterator[Start]:
         process.communicate()
 
 
-WAIT = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.02)\n"
-"""For a script that goes on when there is a file called go."""
 SAY_SIGNALS = (
     "import os, signal, sys\n"
     "for s in (2, 15): signal.signal(s, lambda n, f: (os.write(1, b'got %d\\n' % n), sys.exit(7)))\n"
@@ -275,26 +274,26 @@ def printed(process: subprocess.Popen[bytes], text: bytes) -> bool:
     return True
 
 
-def test_progress_is_served_while_the_command_runs(start: Start, tmp_path: Path) -> None:
+def test_progress_is_served_while_the_command_runs(start: Start, gate: Gate) -> None:
     port = free_port()
-    script = f"print('Total training steps: 624')\nprint({VERL_LINE!r})\n{WAIT}"
+    script = f"print('Total training steps: 624')\nprint({VERL_LINE!r})\n{gate.wait}"
     process = start(script, "--port", str(port), "--job", "sum", "--namespace", "demo")
     text = eventually("step 34", lambda: (said := fetch(port, "/progress")) and '"step": 34' in said and said)
     said = ProgressReport.model_validate_json(text)
     assert (said.total_steps, said.metrics.kl) == (624, 0.0013280365410537343)
     assert 'rlt_trainer_reward_mean{job="sum",namespace="demo"} -0.0182796623557806\n' in str(fetch(port, "/metrics"))
     assert fetch(port, "/healthz") == "ok\n"
-    (tmp_path / "go").touch()
+    gate.open()
     assert end(process)[0] == 0
 
 
-def test_progress_that_is_not_known_yet_is_said_to_be_so(start: Start, tmp_path: Path) -> None:
+def test_progress_that_is_not_known_yet_is_said_to_be_so(start: Start, gate: Gate) -> None:
     port = free_port()
-    process = start(WAIT, "--port", str(port))
+    process = start(gate.wait, "--port", str(port))
     eventually("an answer", lambda: fetch(port, "/healthz"))
     with pytest.raises(urllib.error.HTTPError, match="503"):
         urllib.request.urlopen(f"http://127.0.0.1:{port}/progress", timeout=10)
-    (tmp_path / "go").touch()
+    gate.open()
     assert end(process)[0] == 0
 
 
@@ -310,10 +309,10 @@ def test_standard_error_stands_where_it_was_printed(start: Start) -> None:
     assert end(start(script, "--port", str(free_port()))) == (0, b"aabbcc", "")
 
 
-def test_a_part_of_a_line_is_not_held_back(start: Start, tmp_path: Path) -> None:
-    process = start(f"print('loading: 10%', end='\\r')\nprint('loading: 2', end='')\n{WAIT}", "--port", "0")
+def test_a_part_of_a_line_is_not_held_back(start: Start, gate: Gate) -> None:
+    process = start(f"print('loading: 10%', end='\\r')\nprint('loading: 2', end='')\n{gate.wait}", "--port", "0")
     assert printed(process, b"loading: 10%\rloading: 2")
-    (tmp_path / "go").touch()
+    gate.open()
     assert end(process)[0] == 0
 
 
@@ -358,13 +357,15 @@ def test_a_signal_reaches_the_command_and_its_children(start: Start, number: sig
     assert b"child ended 7\n" in out
 
 
-def test_a_signal_that_the_command_bears_ends_nothing(start: Start, tmp_path: Path) -> None:
-    process = start(f"import signal\nsignal.signal(15, lambda n, f: print('no'))\nprint('up')\n{WAIT}", "--port", "0")
+def test_a_signal_that_the_command_bears_ends_nothing(start: Start, gate: Gate) -> None:
+    process = start(
+        f"import signal\nsignal.signal(15, lambda n, f: print('no'))\nprint('up')\n{gate.wait}", "--port", "0"
+    )
     assert printed(process, b"up\n")
     for _ in range(2):
         process.send_signal(signal.SIGTERM)
         assert printed(process, b"no\n")
-    (tmp_path / "go").touch()
+    gate.open()
     assert end(process)[0] == 0
 
 
@@ -373,9 +374,9 @@ def test_the_command_is_in_the_group_that_ray_kills(start: Start) -> None:
     assert end(process)[1] == f"{process.pid}\n".encode()
 
 
-def test_a_command_that_closes_its_output_runs_on(start: Start, tmp_path: Path) -> None:
-    process = start(f"import os\nos.close(1); os.close(2)\n{WAIT}os.rename('go', 'gone'); os._exit(5)", "--port", "0")
-    (tmp_path / "go").touch()
+def test_a_command_that_closes_its_output_runs_on(start: Start, gate: Gate, tmp_path: Path) -> None:
+    process = start(f"import os\nos.close(1); os.close(2)\n{gate.wait}os.mkdir('gone'); os._exit(5)", "--port", "0")
+    gate.open()
     assert end(process)[0] == 5
     assert (tmp_path / "gone").exists()
 
@@ -409,15 +410,15 @@ def test_what_cannot_be_run_is_said(mounted: Path, program: str, code: int) -> N
     assert done.stderr.startswith(f"run_command: {program}: ")
 
 
-def test_a_port_that_is_taken_costs_the_progress_only(start: Start, tmp_path: Path) -> None:
+def test_a_port_that_is_taken_costs_the_progress_only(start: Start, gate: Gate) -> None:
     port = free_port()
-    first = start(WAIT, "--port", str(port))
+    first = start(gate.wait, "--port", str(port))
     eventually("an answer", lambda: fetch(port, "/healthz"))
     code, out, err = end(start("print('step:1 - a:1')", "--port", str(port)))
     assert code == 0
     assert last_report(out.decode())
     assert err.startswith(f"run_command: no /progress and no /metrics, since port {port} cannot be had: Address")
-    (tmp_path / "go").touch()
+    gate.open()
     assert end(first)[0] == 0
 
 
@@ -452,12 +453,12 @@ def old_pythons() -> list[str]:
 
 @pytest.mark.skipif(not old_pythons(), reason="there is no Python 3.8, 3.9 or 3.10 here")
 @pytest.mark.parametrize("python", old_pythons())
-def test_it_runs_on_an_old_python_without_any_package(start: Start, tmp_path: Path, python: str) -> None:
+def test_it_runs_on_an_old_python_without_any_package(start: Start, gate: Gate, python: str) -> None:
     port = free_port()
-    script = f"print({VERL_LINE!r})\n{WAIT}"
+    script = f"print({VERL_LINE!r})\n{gate.wait}"
     process = start(script, "--port", str(port), "--total-steps", "40", python=python)
     said = eventually("the step's report", lambda: (text := fetch(port, "/progress") or "") * ("reward" in text))
     assert json.loads(said)["metrics"]["reward"] == -0.0182796623557806
     assert fetch(port, "/metrics")
-    (tmp_path / "go").touch()
+    gate.open()
     assert end(process)[0] == 0
