@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rlt_api.blocks.cluster import WorkerGroup
+from rlt_api.blocks.model import Model
 from rlt_api.finding import Finding
 from rlt_api.model import quantity_value
 from rlt_api.rules.layout import MODEL_PARALLEL, RANKS, WORKERS, ranks
@@ -60,28 +61,22 @@ def trainer_parts(spec: RLTrainingJobSpec, size: Size, *, offloaded: bool, gradi
 
 def accelerators_hold_trainer_and_engine(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """vLLM: no available memory for the cache blocks; or the trainer runs out of memory at its first step."""
-    group = spec.cluster.workers[0]
-    size = model_size(spec.model) if spec.model else None
-    if (
-        size is None
-        or spec.model is None
-        or spec.model.lora
-        or group.accelerator is None
-        or not group.accelerator.memory
-    ):
+    group, trained = spec.cluster.workers[0], _trained(spec)
+    if trained is None or group.accelerator is None or not group.accelerator.memory:
         return
+    model, size = trained
     device = quantity_value(group.accelerator.memory)
     colocated = spec.rollout.mode == "colocated" and spec.rollout.engine == "vllm"
     share = spec.rollout.gpu_memory_utilization * device if colocated else 0.0
     involved = (size.field, "spec.model.dtype", ACCELERATOR_MEMORY, *RANKS, *MODEL_PARALLEL[:2], *OFFLOAD, *REFERENCE)
     engine_fields = ("spec.rollout.engine", "spec.rollout.mode", "spec.rollout.tensorParallelSize")
     if colocated:
-        weights = BYTES[spec.model.dtype] * size.parameters / spec.rollout.tensor_parallel_size
+        weights = BYTES[model.dtype] * size.parameters / spec.rollout.tensor_parallel_size
         if weights >= share:
             yield Finding(
                 UTILIZATION,
                 str(spec.rollout.gpu_memory_utilization),
-                f"of {group.accelerator.memory} is {share / GIB:.3g} GiB, and the engine's {spec.model.dtype} weights "
+                f"of {group.accelerator.memory} is {share / GIB:.3g} GiB, and the engine's {model.dtype} weights "
                 f"take {weights / GIB:.3g} GiB ({size.said}): no memory for the KV cache",
                 _share(weights, device) or "use a larger rollout.tensorParallelSize, or accelerators with more memory",
                 "engine-memory",
@@ -113,20 +108,14 @@ def accelerators_hold_trainer_and_engine(spec: RLTrainingJobSpec) -> Iterator[Fi
 
 def processors_hold_trainer_and_engine(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """Without accelerators all of it is in the pod's memory, the KV cache being rollout.kvCacheSpace."""
-    group = spec.cluster.workers[0]
-    size = model_size(spec.model) if spec.model else None
-    if (
-        size is None
-        or spec.model is None
-        or spec.model.lora
-        or group.accelerator is not None
-        or group.resources is None
-    ):
+    group, trained = spec.cluster.workers[0], _trained(spec)
+    if trained is None or group.accelerator is not None or group.resources is None:
         return
+    model, size = trained
     parts = [
         *trainer_parts(spec, size, offloaded=False),
         *trainer_parts(spec, size, offloaded=True),
-        Part(f"{spec.model.dtype} weights of the engine", BYTES[spec.model.dtype] * size.parameters),
+        Part(f"{model.dtype} weights of the engine", BYTES[model.dtype] * size.parameters),
     ]
     if spec.rollout.engine == "vllm":
         parts.append(Part("rollout.kvCacheSpace", spec.rollout.kv_cache_space * GIB))
@@ -137,16 +126,22 @@ def processors_hold_trainer_and_engine(spec: RLTrainingJobSpec) -> Iterator[Find
 
 def offloaded_state_fits_the_pod(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """What waits in the CPU's memory is there for every accelerator of the pod."""
-    group = spec.cluster.workers[0]
-    size = model_size(spec.model) if spec.model else None
-    if size is None or spec.model is None or spec.model.lora or group.accelerator is None or group.resources is None:
+    group, trained = spec.cluster.workers[0], _trained(spec)
+    if trained is None or group.accelerator is None or group.resources is None:
         return
+    _, size = trained
     count = group.accelerator.count
     parts = [
         Part(f"{part.said} x {count} in the pod", part.bytes * count)
         for part in trainer_parts(spec, size, offloaded=True)
     ]
     yield from _pod_memory(spec, group, parts, size, (*OFFLOAD, *REFERENCE[1:]))
+
+
+def _trained(spec: RLTrainingJobSpec) -> tuple[Model, Size] | None:
+    """The model and its size; None where the size is not known, or adapters alone are trained."""
+    size = model_size(spec.model) if spec.model else None
+    return (spec.model, size) if spec.model and size and not spec.model.lora else None
 
 
 def _pod_memory(
