@@ -10,7 +10,7 @@ from pydantic import Field, StringConstraints
 from rlt_api.blocks.cluster import Image, RayVersion
 from rlt_api.blocks.resources import Accelerator, NodeSelector, Resources, Tolerations
 from rlt_api.model import ApiModel, DnsLabel, KeyedBy, cel
-from rlt_api.spec import JobBlocks, RLTrainingJobSpec
+from rlt_api.spec import JobBlocks
 
 DEFAULT_RAY_VERSION = "2.60.0"
 """The version in the images that images/ builds."""
@@ -112,11 +112,6 @@ def resolve(job: Mapping[str, Any], runtime: Mapping[str, Any] | None) -> dict[s
 def _main_accelerator(groups: list[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     """The one that the image is made for: all pods have the same image."""
     return next((group["accelerator"] for group in groups if group.get("accelerator")), None)
-
-
-def resolved(job: Mapping[str, Any], runtime: Mapping[str, Any] | None) -> RLTrainingJobSpec:
-    """`resolve`, typed. Raises pydantic's ValidationError where either is wrong."""
-    return RLTrainingJobSpec.model_validate(resolve(job, runtime))
 
 
 def accelerator_kind(accelerator: Mapping[str, Any] | None) -> Kind | None:

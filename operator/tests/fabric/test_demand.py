@@ -6,7 +6,7 @@ from typing import Any
 
 from fabric.node_sets import GPUS, HCA, IB, NVIDIA, node, nvidia, pair
 
-from rlt_api.runtime import resolved
+from rlt_api.validation import validate_job
 from rlt_operator.fabric.demand import SECRET, Demand, demand_of
 from rlt_operator.fabric.explain import explain, network
 from rlt_operator.fabric.nodes import nodes_of
@@ -35,8 +35,14 @@ RUNTIME: dict[str, Any] = {
 }
 
 
+def demanded(job: dict[str, Any], runtime: dict[str, Any] | None = None) -> Demand:
+    spec = validate_job("sum", job, runtime).spec
+    assert spec
+    return demand_of(spec, job)
+
+
 def test_what_the_runtime_gives_is_the_admins() -> None:
-    demand = demand_of(resolved(JOB, RUNTIME), JOB)
+    demand = demanded(JOB, RUNTIME)
     assert (demand.resource, demand.count, demand.workers) == ("nvidia.com/gpu", 8, 3)
     assert demand.user_env == (("NCCL_IB_TC", "1"),)
     assert demand.admin_env == (("NCCL_IB_SL", "3"),)
@@ -48,7 +54,7 @@ def test_what_the_runtime_gives_is_the_admins() -> None:
 
 def test_secrets_stay_where_they_are() -> None:
     job = {"cluster": {"image": "i", "env": [{"name": "NCCL_X", "secretKeyRef": {"name": "s", "key": "k"}}]}}
-    assert demand_of(resolved(job, None), job).user_env == (("NCCL_X", SECRET),)
+    assert demanded(job).user_env == (("NCCL_X", SECRET),)
 
 
 def test_the_pod_template_counts_as_the_users_word() -> None:
@@ -59,7 +65,7 @@ def test_the_pod_template_counts_as_the_users_word() -> None:
     }
     group = {"podTemplate": {"spec": {"containers": [container]}}}
     job = {"cluster": {"image": "i", "workers": [group]}, "network": {"attach": "podNetwork"}}
-    demand = demand_of(resolved(job, None), job)
+    demand = demanded(job)
     assert demand.user_env == (("NCCL_DEBUG", "INFO"),)
     assert demand.other_resources == ("amd.com/gpu",)
     assert demand.attach == "podNetwork"
