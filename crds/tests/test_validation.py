@@ -128,7 +128,7 @@ def test_what_is_no_json_is_refused_by_path(value: Any) -> None:
     assert str(found[0]).isprintable()
 
 
-def test_a_megabyte_is_judged_quickly_and_more_is_refused() -> None:
+def test_a_megabyte_is_judged_and_more_is_refused() -> None:
     for text, rule in (("x" * 60_000, None), ("x" * 65_000, "size")):
         spec = merged(COMMAND, {"framework.command": [text] * 17})
         assert [each.rule for each in validate_job("sum", spec).findings] == ([rule] if rule else [])
@@ -146,14 +146,15 @@ def test_a_megabyte_is_judged_quickly_and_more_is_refused() -> None:
     ],
 )  # fmt: skip
 def test_hostile_manifests_are_judged_in_a_moment(change: dict[str, Any]) -> None:
-    """The webhook answers within its time-out, whatever it is asked: measured against a usual manifest."""
+    """The webhook answers within its time-out, whatever it is asked: a thousand usual manifests take longer."""
     validate_job("sum", BUILTIN)
     start = time.process_time()
     for _ in range(1000):
         validate_job("sum", BUILTIN)
     usual = time.process_time() - start
+    start = time.process_time()
     assert validate_job("sum", merged(BUILTIN, change)).findings
-    assert time.process_time() - start < 5 * usual
+    assert time.process_time() - start < usual
 
 
 def test_a_job_without_its_runtime_is_held_to_what_it_gives_itself() -> None:

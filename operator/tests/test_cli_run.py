@@ -124,7 +124,11 @@ def test_a_command_runs_with_its_environment_and_ends_with_its_exit_code(process
 
 
 def test_an_interrupt_reaches_the_command_and_its_exit_code_is_kept(process: Start) -> None:
-    run = process(command_spec("sh", "-c", "trap 'echo saved; exit 7' INT; echo up; while :; do sleep 0.1; done"))
+    script = (
+        "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])\n"
+        "print('up', flush=True)\nsignal.sigwait([signal.SIGINT])\nprint('saved')\nraise SystemExit(7)"
+    )
+    run = process(command_spec(sys.executable, "-c", script))
     assert run.stdout
     assert run.stdout.readline() == "up\n"
     os.killpg(run.pid, signal.SIGINT)
