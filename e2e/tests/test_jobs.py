@@ -25,7 +25,9 @@ from jobs import (
     await_nothing,
     command_job,
     holds,
+    image_of,
     load_example,
+    mount_path,
     read_job,
     read_metrics,
     run_on_claim,
@@ -97,9 +99,8 @@ def test_gsm8k_sees_real_questions(cluster: Cluster, namespace: str) -> None:
     assert len(metrics) == 3
     assert all(math.isfinite(value) for line in metrics for value in line.values())
     directory = done["status"]["checkpoint"]["path"] + "/.."
-    rollouts = run_on_claim(
-        cluster, namespace, ["cat", f"{directory}/rollouts/step-1.jsonl"], "localhost/rlt-trainer:cpu", "/mnt/rlt"
-    )
+    read = ["cat", f"{directory}/rollouts/step-1.jsonl"]
+    rollouts = run_on_claim(cluster, namespace, read, image_of(done), mount_path(done))
     questions = [json.loads(line)["question"] for line in (GSM8K / "train.jsonl").read_text().splitlines()]
     prompts = [json.loads(line)["prompt"] for line in rollouts.splitlines()]
     assert prompts

@@ -11,7 +11,15 @@ from typing import Any
 
 from rlt_api.training_config import TrainingConfig
 
+METRICS = "metrics.jsonl"
+ROLLOUTS = "rollouts"
+
 _log = logging.getLogger(__name__)
+
+
+def rollouts_file(run: Path, step: int) -> Path:
+    """Where the responses of a step go."""
+    return run / ROLLOUTS / f"step-{step}.jsonl"
 
 
 class RunDirectory:
@@ -26,7 +34,7 @@ class RunDirectory:
         self.path = Path(path)
         self._failing: set[str] = set()
         try:
-            for folder in (self.path / "rollouts", self.checkpoints):
+            for folder in (self.path / ROLLOUTS, self.checkpoints):
                 folder.mkdir(parents=True, exist_ok=True)
             with self._metrics.open("a+b") as file:
                 _end_torn_line(file)
@@ -48,7 +56,7 @@ class RunDirectory:
 
     @property
     def _metrics(self) -> Path:
-        return self.path / "metrics.jsonl"
+        return self.path / METRICS
 
     def write_config(self, config: TrainingConfig) -> None:
         """Write the resolved config. Raises OSError: it is written before the training starts."""
@@ -56,12 +64,12 @@ class RunDirectory:
 
     def append_metrics(self, step: int, metrics: dict[str, float]) -> None:
         """Append one line {"step": N, key: value ...}; NaN and infinities become null, which JSON can say."""
-        self._attempt(self._metrics.name, lambda: _append(self._metrics, _json_line({"step": step, **metrics})))
+        self._attempt(METRICS, lambda: _append(self._metrics, _json_line({"step": step, **metrics})))
 
     def append_rollouts(self, step: int, rollouts: list[dict[str, Any]]) -> None:
         """Add the file of one step, a line a response. A step that is repeated after a resumption replaces its file."""
-        file = self.path / "rollouts" / f"step-{step}.jsonl"
-        self._attempt("rollouts", lambda: _replace(file, b"".join(map(_json_line, rollouts))))
+        file = rollouts_file(self.path, step)
+        self._attempt(ROLLOUTS, lambda: _replace(file, b"".join(map(_json_line, rollouts))))
 
     def _attempt(self, sink: str, write: Callable[[], None]) -> None:
         try:

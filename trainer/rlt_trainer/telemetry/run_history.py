@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from rlt_trainer.telemetry.run_directory import METRICS, ROLLOUTS, rollouts_file
+
 _STEP = re.compile(rb'\{"step": (\d+)[,}]')
 _ROLLOUTS = re.compile(r"step-(\d+)\.jsonl")
 
@@ -16,7 +18,7 @@ def metrics_since(run: Path, step: int) -> bytes:
     A resumed run goes back to its checkpoint: a line makes void what stands before it for the same and later steps.
     """
     lines: list[tuple[int, bytes]] = []
-    for number, line in _metrics(run / "metrics.jsonl"):
+    for number, line in _metrics(run / METRICS):
         while lines and lines[-1][0] >= number:
             lines.pop()
         lines.append((number, line))
@@ -26,14 +28,14 @@ def metrics_since(run: Path, step: int) -> bytes:
 def rollouts_of(run: Path, step: int) -> bytes | None:
     """The responses of a step, a line each; None if there are none."""
     try:
-        return (run / "rollouts" / f"step-{step}.jsonl").read_bytes()
+        return rollouts_file(run, step).read_bytes()
     except FileNotFoundError:
         return None
 
 
 def latest_rollouts(run: Path) -> int | None:
     """The latest step whose responses are kept."""
-    names = (_ROLLOUTS.fullmatch(file.name) for file in (run / "rollouts").glob("step-*.jsonl"))
+    names = (_ROLLOUTS.fullmatch(file.name) for file in (run / ROLLOUTS).glob("step-*.jsonl"))
     return max((int(name[1]) for name in names if name), default=None)
 
 
