@@ -7,16 +7,13 @@ import re
 
 from pydantic import ValidationError
 
-from rlt_api.driver_report import PROGRESS_PREFIX
+from rlt_api.driver_report import PROGRESS_PREFIX, TRAINER_ERROR
 from rlt_api.status import CheckpointStatus, Progress, ProgressMetrics
 from rlt_api.training_config import ProgressReport
 from rlt_operator.diagnosis import LONGEST, shorten
 
 RAY_PREAMBLE = re.compile(r"\S+ \S+\tINFO job_manager\.py:|Running entrypoint for job ")
 """Lines that Ray writes into the log before the program's own (ray/dashboard/modules/job, Ray 2.60)."""
-
-TRAINER_ERROR = "rlt-trainer: error:"
-"""What the trainer's last word on a failure begins with."""
 
 
 def progress(report: ProgressReport) -> Progress:

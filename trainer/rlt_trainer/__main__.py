@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from rlt_api.driver_report import TRAINER_ERROR
 from rlt_api.training_config import TrainingConfig
 
 
@@ -33,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         cause = root_cause(error)
         if not is_expected(cause):
             traceback.print_exception(error)
-        print(f"rlt-trainer: error: {sentence(cause)}", file=sys.stderr, flush=True)
+        print(f"{TRAINER_ERROR} {sentence(cause)}", file=sys.stderr, flush=True)
         return 1
     return 0
 
