@@ -20,6 +20,7 @@ from typing import Any
 
 from cluster import Cluster
 from rlt_api.driver_report import METRICS_PORT
+from rlt_operator.names import DASHBOARD_PORT
 
 DEADLINE_S = 30.0
 
@@ -52,6 +53,11 @@ class Kubernetes:
     def create_job(self, namespace: str, spec: dict[str, Any], name: str = "sum") -> None:
         manifest = {"apiVersion": "rlt.dev/v1alpha1", "kind": "RLTrainingJob", "metadata": {"name": name}, "spec": spec}
         self.kubectl("create", "-n", namespace, "-f", "-", input=json.dumps(manifest))
+
+    def ray_cluster(self, namespace: str, name: str = "sum") -> dict[str, Any]:
+        """The job's RayCluster, once it is there."""
+        found: dict[str, Any] = eventually("a RayCluster", lambda: self.get(namespace, "raycluster", name))
+        return found
 
     def status(self, namespace: str, name: str = "sum") -> dict[str, Any]:
         job = self.get(namespace, "rltrainingjob", name)
@@ -108,7 +114,7 @@ class Kubernetes:
 
     def make_service(self, namespace: str, ray: RayHead, name: str = "sum") -> None:
         """The head's service, which KubeRay would make, leading to a Ray head on this machine."""
-        service, port = f"{name}-head-svc", {"name": "dashboard", "port": 8265}
+        service, port = f"{name}-head-svc", {"name": "dashboard", "port": DASHBOARD_PORT}
         progress = {"name": "rlt-metrics", "port": METRICS_PORT}
         pod = {"kind": "Pod", "namespace": namespace, "name": PODS[0]}  # the API server's proxy asks for its address
         ports = [{**port, "port": ray.port}, progress]
@@ -202,6 +208,12 @@ class Operator:
         assert self.process
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout=30)
+
+    def looks(self) -> float:
+        """How many looks at jobs there have been."""
+        name = "rlt_operator_reconcile_duration_seconds_count "
+        lines = self.fetch("/metrics").splitlines()
+        return next(float(line.removeprefix(name)) for line in lines if line.startswith(name))
 
     def fetch(self, path: str) -> str:
         try:

@@ -12,14 +12,9 @@ from apiserver.in_cluster import PODS, Kubernetes, Operator, eventually
 pytestmark = pytest.mark.apiserver
 
 
-def cluster_of(kubernetes: Kubernetes, namespace: str) -> dict[str, Any]:
-    found: dict[str, Any] = eventually("a RayCluster", lambda: kubernetes.get(namespace, "raycluster", "sum"))
-    return found
-
-
 def test_a_job_gets_its_children(kubernetes: Kubernetes, operator: Operator, namespace: str) -> None:
     kubernetes.create_job(namespace, o.SPEC)
-    cluster = cluster_of(kubernetes, namespace)
+    cluster = kubernetes.ray_cluster(namespace)
     eventually("Pending", lambda: kubernetes.status(namespace).get("phase") == "Pending")
     job = kubernetes.get(namespace, "rltrainingjob", "sum")
     config = kubernetes.get(namespace, "configmap", "sum-training")
@@ -36,7 +31,7 @@ def test_a_job_gets_its_children(kubernetes: Kubernetes, operator: Operator, nam
 
 def test_a_deleted_job_takes_everything_with_it(kubernetes: Kubernetes, operator: Operator, namespace: str) -> None:
     kubernetes.create_job(namespace, o.SPEC)
-    cluster_of(kubernetes, namespace)
+    kubernetes.ray_cluster(namespace)
     kubernetes.kubectl("delete", "rltrainingjob", "sum", "-n", namespace)
     for kind, name in (("raycluster", "sum"), ("configmap", "sum-training")):
         eventually(f"no {kind}", lambda kind=kind, name=name: kubernetes.get(namespace, kind, name) is None)
@@ -55,7 +50,7 @@ def test_contradictions_are_not_accepted(kubernetes: Kubernetes, operator: Opera
 
 def test_the_schedulers_words_reach_the_status(kubernetes: Kubernetes, operator: Operator, namespace: str) -> None:
     kubernetes.create_job(namespace, o.SPEC)
-    cluster_of(kubernetes, namespace)
+    kubernetes.ray_cluster(namespace)
     words = "0/2 nodes are available: 2 Insufficient cpu."
     unscheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": words}
     kubernetes.play_kuberay(namespace, {PODS[0]: {"phase": "Pending", "conditions": [unscheduled]}})
@@ -66,7 +61,7 @@ def test_the_schedulers_words_reach_the_status(kubernetes: Kubernetes, operator:
 
 def test_suspension_and_resumption(kubernetes: Kubernetes, operator: Operator, namespace: str) -> None:
     kubernetes.create_job(namespace, o.SPEC)
-    first = cluster_of(kubernetes, namespace)
+    first = kubernetes.ray_cluster(namespace)
     kubernetes.play_kuberay(namespace, {PODS[0]: {"phase": "Pending"}})
     kubernetes.suspend(namespace, True)
     eventually("no RayCluster", lambda: kubernetes.get(namespace, "raycluster", "sum") is None)
@@ -74,7 +69,7 @@ def test_suspension_and_resumption(kubernetes: Kubernetes, operator: Operator, n
     eventually("Suspended", lambda: kubernetes.condition(namespace, "Suspended")[0] == "True")
     assert kubernetes.status(namespace)["phase"] == "Suspended"
     kubernetes.suspend(namespace, False)
-    assert cluster_of(kubernetes, namespace)["metadata"]["uid"] != first["metadata"]["uid"]
+    assert kubernetes.ray_cluster(namespace)["metadata"]["uid"] != first["metadata"]["uid"]
     eventually("Resumed", lambda: "Resumed" in kubernetes.events(namespace))
 
 
@@ -88,7 +83,7 @@ def test_a_job_suspended_from_the_start_has_no_cluster(
 
 def test_a_killed_operator_catches_up(kubernetes: Kubernetes, operator: Operator, namespace: str) -> None:
     kubernetes.create_job(namespace, o.SPEC)
-    before = cluster_of(kubernetes, namespace)
+    before = kubernetes.ray_cluster(namespace)
     operator.kill()
     kubernetes.play_kuberay(namespace, {PODS[0]: {"phase": "Pending"}})
     operator.start()
@@ -116,12 +111,12 @@ def test_a_foreign_cluster_is_left_alone(kubernetes: Kubernetes, operator: Opera
 
 def test_a_settled_job_is_not_written_again(kubernetes: Kubernetes, operator: Operator, namespace: str) -> None:
     kubernetes.create_job(namespace, o.SPEC)
-    cluster_of(kubernetes, namespace)
+    kubernetes.ray_cluster(namespace)
     kubernetes.play_kuberay(namespace, {pod: {"phase": "Pending"} for pod in PODS})
     eventually("Provisioning", lambda: kubernetes.status(namespace).get("phase") == "Provisioning")
     version = resource_version(kubernetes, namespace)
-    looks = looked(operator)
-    eventually("three more looks", lambda: looked(operator) >= looks + 3)
+    looks = operator.looks()
+    eventually("three more looks", lambda: operator.looks() >= looks + 3)
     assert resource_version(kubernetes, namespace) == version
 
 
@@ -159,7 +154,7 @@ def test_a_pod_template_that_makes_no_pod_is_refused_in_the_api_servers_words(
 def test_a_pod_template_that_makes_a_pod_is_used(kubernetes: Kubernetes, operator: Operator, namespace: str) -> None:
     head = {"podTemplate": {"spec": {"hostname": "ray", "containers": [{"name": "ray-head", "tty": True}]}}}
     kubernetes.create_job(namespace, {**o.SPEC, "cluster": {**o.SPEC["cluster"], "head": head}})
-    pod = cluster_of(kubernetes, namespace)["spec"]["headGroupSpec"]["template"]["spec"]
+    pod = kubernetes.ray_cluster(namespace)["spec"]["headGroupSpec"]["template"]["spec"]
     assert (pod["hostname"], pod["containers"][0]["tty"]) == ("ray", True)
 
 
@@ -177,16 +172,16 @@ def test_a_job_whose_cluster_is_not_ready_in_time_fails_and_goes(
 def test_kueue_has_the_last_word_on_suspension(kubernetes: Kubernetes, operator: Operator, namespace: str) -> None:
     """What Kueue's webhook and controller do is played: they write the RayCluster's spec.suspend."""
     kubernetes.create_job(namespace, {**o.SPEC, "scheduling": {"queueName": "team-a"}})
-    cluster = cluster_of(kubernetes, namespace)
+    cluster = kubernetes.ray_cluster(namespace)
     assert cluster["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team-a"
     assert "suspend" not in cluster["spec"]
     for suspend, reason in ((True, "WaitingForQueue"), (False, "QuotaReserved")):
         patch = json.dumps({"spec": {"suspend": suspend}})
         kubernetes.kubectl("patch", "raycluster", "sum", "-n", namespace, "--type=merge", "-p", patch)
         eventually(reason, lambda reason=reason: kubernetes.condition(namespace, "Admitted")[1] == reason)
-        looks = looked(operator)
-        eventually("two more looks", lambda looks=looks: looked(operator) >= looks + 2)
-        assert cluster_of(kubernetes, namespace)["spec"]["suspend"] is suspend
+        looks = operator.looks()
+        eventually("two more looks", lambda looks=looks: operator.looks() >= looks + 2)
+        assert kubernetes.ray_cluster(namespace)["spec"]["suspend"] is suspend
 
 
 def test_sigterm_ends_the_operator(kubernetes: Kubernetes, operator: Operator) -> None:
@@ -200,9 +195,3 @@ def resource_version(kubernetes: Kubernetes, namespace: str) -> str:
     assert job
     version: str = job["metadata"]["resourceVersion"]
     return version
-
-
-def looked(operator: Operator) -> float:
-    name = "rlt_operator_reconcile_duration_seconds_count "
-    lines = operator.fetch("/metrics").splitlines()
-    return next(float(line.removeprefix(name)) for line in lines if line.startswith(name))

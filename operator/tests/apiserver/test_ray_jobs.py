@@ -36,7 +36,7 @@ def start(kubernetes: Kubernetes, namespace: str, ray: RayHead, script: str) -> 
         "framework": {"type": "command", "command": [sys.executable, "-c", script]},
     }
     kubernetes.create_job(namespace, spec)
-    cluster = eventually("a RayCluster", lambda: kubernetes.get(namespace, "raycluster", "sum"))
+    cluster = kubernetes.ray_cluster(namespace)
     config = kubernetes.get(namespace, "configmap", "sum-training")
     assert config
     volumes = cluster["spec"]["headGroupSpec"]["template"]["spec"]["volumes"]

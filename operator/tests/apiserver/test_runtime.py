@@ -40,11 +40,6 @@ def image_of(cluster: dict[str, Any]) -> str:
     return found
 
 
-def cluster_of(kubernetes: Kubernetes, namespace: str) -> dict[str, Any]:
-    found: dict[str, Any] = eventually("a RayCluster", lambda: kubernetes.get(namespace, "raycluster", "sum"))
-    return found
-
-
 def test_a_job_waits_for_its_runtime_and_is_woken_by_it(
     platform: Kubernetes, operator: Operator, namespace: str
 ) -> None:
@@ -53,7 +48,7 @@ def test_a_job_waits_for_its_runtime_and_is_woken_by_it(
     assert "no RLRuntime processors" in platform.status(namespace)["message"]
     assert platform.get(namespace, "raycluster", "sum") is None
     put_runtime(platform, "registry.example/trainer:1")
-    assert image_of(cluster_of(platform, namespace)) == "registry.example/trainer:1"
+    assert image_of(platform.ray_cluster(namespace)) == "registry.example/trainer:1"
     eventually("Accepted", lambda: platform.condition(namespace, "Accepted")[0] == "True")
     assert platform.status(namespace)["runtimeSnapshot"]["name"] == "processors"
 
@@ -62,7 +57,7 @@ def test_a_job_keeps_the_runtime_it_started_with(platform: Kubernetes, operator:
     """Edited, then deleted, with a new RayCluster made after each; and by an operator that was not there before."""
     put_runtime(platform, "registry.example/trainer:1")
     platform.create_job(namespace, SHORT)
-    first = cluster_of(platform, namespace)
+    first = platform.ray_cluster(namespace)
     put_runtime(platform, "registry.example/trainer:2")
     eventually("Accepted", lambda: platform.condition(namespace, "Accepted")[0] == "True")
     kept = platform.status(namespace)["runtimeSnapshot"]
@@ -72,7 +67,7 @@ def test_a_job_keeps_the_runtime_it_started_with(platform: Kubernetes, operator:
     operator.kill()
     operator.start()
     platform.suspend(namespace, False)
-    again = cluster_of(platform, namespace)
+    again = platform.ray_cluster(namespace)
     assert again["metadata"]["uid"] != first["metadata"]["uid"]
     assert (image_of(first), image_of(again)) == ("registry.example/trainer:1",) * 2
     assert platform.status(namespace)["runtimeSnapshot"] == kept
@@ -81,12 +76,12 @@ def test_a_job_keeps_the_runtime_it_started_with(platform: Kubernetes, operator:
 def test_a_running_cluster_is_not_touched_by_an_edit(platform: Kubernetes, operator: Operator, namespace: str) -> None:
     put_runtime(platform, "registry.example/trainer:1")
     platform.create_job(namespace, SHORT)
-    before = cluster_of(platform, namespace)
+    before = platform.ray_cluster(namespace)
     eventually("Accepted", lambda: platform.condition(namespace, "Accepted")[0] == "True")
-    looks = looked(operator)
+    looks = operator.looks()
     put_runtime(platform, "registry.example/trainer:2")
-    eventually("two more looks", lambda: looked(operator) >= looks + 2)
-    assert cluster_of(platform, namespace)["metadata"]["generation"] == before["metadata"]["generation"]
+    eventually("two more looks", lambda: operator.looks() >= looks + 2)
+    assert platform.ray_cluster(namespace)["metadata"]["generation"] == before["metadata"]["generation"]
 
 
 def test_the_short_example_is_a_whole_job(platform: Kubernetes, operator: Operator, namespace: str) -> None:
@@ -95,9 +90,3 @@ def test_the_short_example_is_a_whole_job(platform: Kubernetes, operator: Operat
     cluster = eventually("a RayCluster", lambda: platform.get(namespace, "raycluster", "short"))
     assert image_of(cluster) == "localhost/rlt-trainer:cpu"
     assert cluster["spec"]["workerGroupSpecs"][0]["replicas"] == 2
-
-
-def looked(operator: Operator) -> float:
-    name = "rlt_operator_reconcile_duration_seconds_count "
-    lines = operator.fetch("/metrics").splitlines()
-    return next(float(line.removeprefix(name)) for line in lines if line.startswith(name))
