@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster import addons, cgroups, control_plane, programs
+from cluster import addons, cgroups, control_plane, go_programs, programs
 from cluster.layout import Layout
 
 
@@ -39,13 +39,13 @@ def test_api_server_knows_no_anonymous_user() -> None:
 
 
 def test_every_pinned_program_has_a_version() -> None:
-    pins = programs.versions((programs.GO_FOLDER / "go.mod").read_text())
+    pins = go_programs.versions((programs.CLUSTER.pins / "go.mod").read_text())
     assert pins["k8s.io/kubernetes"].startswith("v1.")
     assert pins["github.com/ray-project/kuberay/ray-operator"].startswith("v1.")
 
 
 def test_required_go_is_read_as_numbers() -> None:
-    assert programs.required_go("module x\n\ngo 1.25.0\n") == (1, 25, 0)
+    assert go_programs.required_go("module x\n\ngo 1.25.0\n") == (1, 25, 0)
 
 
 def test_environment_is_mounted_read_only_into_trainer_images_alone() -> None:
