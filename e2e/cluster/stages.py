@@ -3,7 +3,8 @@
     with exit_plainly(), stage("build the programs", estimate_s=430) as this:
         this.run(["go", "build", ...], log=Path("build.log"), on_line=lambda line: this.note(line))
 
-A terminal gets a live line, anything else a plain line every ten seconds. Stages do not nest.
+A terminal gets a live line, anything else a plain line every ten seconds, and after two minutes every thirty. Stages
+do not nest.
 """
 
 import json
@@ -18,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 LIVE_S = 0.5
-PLAIN_S = 10.0
+PLAIN_S, SELDOM_S, PATIENCE_S = 10.0, 30.0, 120.0
 TAIL_LINES = 20
 
 finished: dict[str, float] = {}
@@ -41,7 +42,12 @@ class StageError(ValueError):
 
 def progress_line(name: str, elapsed_s: float, estimate_s: float | None, note: str) -> str:
     """One line such as ``build  1:05 of about 7:10  (compiled 812 of 3579 packages)``."""
-    estimate = f" of about {_minutes(estimate_s)}" if estimate_s else ""
+    if estimate_s is None:
+        estimate = ""
+    elif elapsed_s <= estimate_s:
+        estimate = f" of about {_minutes(estimate_s)}"
+    else:
+        estimate = f", longer than the usual {_minutes(estimate_s)}"
     return f"{name}  {_minutes(elapsed_s)}{estimate}" + (f"  ({note})" if note else "")
 
 
@@ -140,13 +146,18 @@ class Stage:
             raise StageError(f"{self.name}: status {status}, see {log}", log=log, advice=advice)
 
     def _tick(self) -> None:
-        while not self._over.wait(LIVE_S if self._live else PLAIN_S):
+        while not self._over.wait(self._pause_s()):
             line = progress_line(self.name, self.elapsed_s, self.estimate_s, self._note)
             if self._live:
                 width = os.get_terminal_size().columns - 1
                 print(f"\r\033[K    {line}"[: width + 8], end="", flush=True)
             else:
                 print(f"    {line}", flush=True)
+
+    def _pause_s(self) -> float:
+        if self._live:
+            return LIVE_S
+        return PLAIN_S if self.elapsed_s < PATIENCE_S else SELDOM_S
 
     def _end(self, mark: str) -> None:
         self._over.set()

@@ -14,6 +14,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_progress_line_tells_elapsed_time_estimate_and_what_is_done() -> None:
     assert progress_line("build", 65.2, 430, "812 packages") == "build  1:05 of about 7:10  (812 packages)"
+    assert progress_line("build", 65.2, 42, "") == "build  1:05, longer than the usual 42 s"
     assert progress_line("build", 5, None, "") == "build  5 s"
 
 
