@@ -18,6 +18,7 @@ from rlt_api.runtime import RLRuntimeSpec
 from rlt_api.schema import make_schema
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_operator.cli.reference import cli_reference
+from rlt_operator.fabric.table import with_profiles
 
 ROOT = Path(__file__).parent.parent
 HEADER = "# Generated from crds/rlt_api by `make generate`. Do not edit.\n"
@@ -31,6 +32,7 @@ class _Dumper(yaml.SafeDumper):
 def generated_files() -> dict[Path, str]:
     """Every generated file with the text that it must have."""
     files = {
+        ROOT / "docs/networking.md": with_profiles((ROOT / "docs/networking.md").read_text()),
         ROOT / "docs/reference/cli.md": cli_reference(),
         ROOT / "docs/reference/verl-roll-mapping.md": verl_roll_mapping(),
         ROOT / "docs/reference/not-supported-yet.md": not_supported_yet(),

@@ -31,7 +31,9 @@ USED = {
     "rlt.dev/rltrainingjobs/status": {"patch"},
     "rlt.dev/rltrainingjobs/finalizers": {"update"},
     "ray.io/rayclusters": {"get", "list", "watch", "create", "patch", "delete"},
+    "kueue.x-k8s.io/workloads": {"list"},
     "/configmaps": {"get", "create", "patch"},
+    "resource.nvidia.com/computedomains": {"create", "patch"},
     "/pods": {"list", "watch"},
     "/podtemplates": {"create"},
     "/events": {"list", "create"},
@@ -39,6 +41,8 @@ USED = {
 """Group/resource -> verbs that the operator uses in the namespaces that it serves (kubernetes_api.py, handlers.py)."""
 USED_EVERYWHERE = {
     "rlt.dev/rlruntimes": {"get", "list", "watch"},
+    "/nodes": {"list"},
+    "apiextensions.k8s.io/customresourcedefinitions": {"get"},
     "admissionregistration.k8s.io/validatingwebhookconfigurations": {"get", "patch"},
 }
 """The same of what belongs to no namespace."""
@@ -156,6 +160,12 @@ def test_watched_namespaces_get_a_role_each_and_the_operator_serves_no_other(ren
     (webhook,) = only(manifests, "ValidatingWebhookConfiguration")["webhooks"]
     (selected,) = webhook["namespaceSelector"]["matchExpressions"]
     assert selected["values"] == ["team-a", "team-b"]
+
+
+def test_of_all_crds_the_operator_reads_kuberays_alone(render: Render) -> None:
+    rules = only(render("userRoles.create=false"), "ClusterRole")["rules"]
+    (rule,) = (rule for rule in rules if "customresourcedefinitions" in rule["resources"])
+    assert rule["resourceNames"] == ["rayclusters.ray.io"]
 
 
 def test_bindings_and_pod_name_the_same_account_and_only_the_pod_mounts_its_token(render: Render) -> None:

@@ -98,10 +98,10 @@ def resolve(job: Mapping[str, Any], runtime: Mapping[str, Any] | None) -> dict[s
     spec = _merge(defaults, job)
     cluster = spec.setdefault("cluster", {})
     own = job.get("cluster", {}).get("env", [])
-    if own:
-        given = {each["name"] for each in own}
-        below = defaults.get("cluster", {}).get("env", [])
-        cluster["env"] = [*own, *(each for each in below if each["name"] not in given)]
+    given = {each["name"] for each in own}
+    below = defaults.get("cluster", {}).get("env", [])
+    if env := [*own, *(each for each in below if each["name"] not in given)]:
+        cluster["env"] = env
     cluster["workers"] = [_from_pool(group, pools) for group in cluster.get("workers", [{}])]
     if image := runtime.get("images", {}).get(accelerator_kind(_main_accelerator(cluster["workers"]))):
         cluster.setdefault("image", image)

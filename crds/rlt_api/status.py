@@ -25,7 +25,8 @@ class Condition(ApiModel):
     """One aspect of the job's state, in the form of Kubernetes' metav1.Condition (KEP-1623)."""
 
     type: str
-    """Accepted, Admitted, ClusterReady, Running, Succeeded, Failed, Suspended, Reconciling or Stalled."""
+    """Accepted, Admitted, FabricVerified, ClusterReady, Running, Succeeded, Failed, Suspended, Reconciling or
+    Stalled."""
     status: Literal["True", "False", "Unknown"]
     """Whether it holds."""
     reason: str
@@ -117,6 +118,78 @@ class RuntimeSnapshot(ApiModel):
     """Its spec then."""
 
 
+class NetworkVariable(ApiModel):
+    """One environment variable with its reason."""
+
+    name: str
+    """Its name."""
+    value: str
+    """Its value. Those of Secrets and ConfigMaps are not read."""
+    rule: str
+    """Why it is set so."""
+    source: str
+    """Where that is written, or who of user and RLRuntime has said it."""
+
+
+class NetworkRefusal(ApiModel):
+    """Why the nodes cannot do what the job asks of them."""
+
+    code: str
+    """One word in CamelCase, a reason of FabricVerified."""
+    message: str
+    """The evidence and the remedy."""
+
+
+class NetworkAttachment(ApiModel):
+    """How worker pods get at the fabric."""
+
+    mode: str
+    """podNetwork, hostNetwork, multus or dra."""
+    resources: dict[str, int] = {}
+    """Extended resources of one worker on a whole node; one on a part of it takes its part."""
+    networks: list[str] = []
+    """Networks of GKE's multi-networking, in the order of the pods' interfaces."""
+    compute_domain: bool = False
+    """Whether workers claim a channel of the job's ComputeDomain (NVLink over nodes)."""
+    mounts: dict[str, str] = {}
+    """Paths of the host, and where workers see them."""
+    capabilities: list[str] = []
+    """Capabilities of the workers' containers."""
+    supplemental_groups: list[int] = []
+    """Groups of the workers' processes."""
+
+
+class NetworkStatus(ApiModel):
+    """What was decided about network and accelerators before the Ray cluster was made, and why."""
+
+    profile: str
+    """The profile, as in docs/networking.md."""
+    fabric: str
+    """infiniband, roce, efa, gib, tcpx, tcpxo, tcp or none, or mnnvl+ and one of them."""
+    vendor: str
+    """nvidia, amd or none."""
+    agree: bool
+    """Whether all candidate nodes want the same. If not, the profile is the vendor's generic one."""
+    candidates: int
+    """Nodes that could take a worker: ready, not cordoned, tolerated, well, with enough accelerators."""
+    accelerators_per_node: int = 0
+    """The fewest accelerators that a candidate has."""
+    refused: NetworkRefusal | None = None
+    """What keeps the job from starting."""
+    evidence: list[str] = []
+    """What the nodes say, and how many of them."""
+    env: list[NetworkVariable] = []
+    """Variables of all pods that belong to network and accelerators, the user's own among them."""
+    overridden_by_user: list[str] = []
+    """Variables of the profile that the user has set to something else."""
+    attach: NetworkAttachment
+    """How worker pods get at the fabric."""
+    avoided: list[str] = []
+    """Nodes that a health controller has marked: no worker goes there."""
+    warnings: list[str] = []
+    """What should be known of all this."""
+
+
 class RLTrainingJobStatus(ApiModel):
     """What became of the job so far."""
 
@@ -136,6 +209,8 @@ class RLTrainingJobStatus(ApiModel):
     """The Ray cluster while there is one."""
     runtime_snapshot: RuntimeSnapshot | None = None
     """The runtime as it was when the job was accepted. Later changes of it do not touch this job."""
+    network: NetworkStatus | None = None
+    """What was decided about network and accelerators, and why. The Ray cluster is made from it."""
     model: str | None = None
     """The model that is trained, for the MODEL column."""
     algorithm: str | None = None

@@ -174,6 +174,14 @@ def test_a_job_with_its_runtime_is_held_to_both() -> None:
     assert "trainBatchSize 30" in finding.message
 
 
+def test_an_empty_list_of_variables_takes_none_of_the_runtimes_away() -> None:
+    runtime = {"defaults": {"cluster": {"env": [{"name": "A", "value": "1"}]}}}
+    job = merged(BUILTIN, {"runtimeRef.name": "r", "cluster.env": []})
+    spec = validate_job("sum", job, runtime).spec
+    assert spec
+    assert [each.name for each in spec.cluster.env] == ["A"]
+
+
 def test_a_jobs_own_variables_keep_their_place_beside_the_runtimes() -> None:
     runtime = {"defaults": {"cluster": {"env": [{"name": "A", "value": "1"}, {"name": "NCCL_DEBUG", "value": "INFO"}]}}}
     job = merged(BUILTIN, {"runtimeRef.name": "r", **{"cluster.env": [{"name": "NCCL_DEBUGS", "value": "1"}]}})

@@ -33,12 +33,36 @@ DEFAULTS: Claims = {
     ConditionType.RECONCILING: Claim("True", Reason.PROGRESSING),
     ConditionType.STALLED: Claim("False", Reason.PROGRESSING),
 }
-"""What holds of a condition that a look does not speak of. Of Admitted nothing: not every job is in a queue."""
+"""What holds of a condition that a look does not speak of. Of Admitted and FabricVerified nothing: not
+every job is in a queue, and nodes are looked at late."""
+
+FABRIC_PROBLEMS = {
+    Reason.NODES_DISAGREE,
+    Reason.UNSUPPORTED_ACCELERATOR,
+    Reason.TWO_VENDORS,
+    Reason.RESOURCE_NOT_FOUND,
+    Reason.TOO_MANY_ACCELERATORS,
+    Reason.NO_CANDIDATE,
+    Reason.PROFILE_DOES_NOT_FIT,
+    Reason.UNKNOWN_PROFILE,
+    Reason.ATTACH_NOT_POSSIBLE,
+    Reason.RDMA_NOT_FOUND,
+    Reason.RDMA_NOT_ATTACHED,
+    Reason.RDMA_DISABLED_BY_USER,
+    Reason.MIXED_FABRIC,
+    Reason.CONTRADICTORY_LABELS,
+    Reason.HCA_MATCHES_NOTHING,
+    Reason.DEVICE_VISIBILITY,
+    Reason.SHARED_MEMORY_TOO_LARGE,
+}
+"""Reasons of FabricVerified that are bad news: every refusal of `rlt_operator.fabric`."""
 
 PROBLEMS = {
     Reason.INVALID_SPEC,
     Reason.RUNTIME_NOT_FOUND,
+    *FABRIC_PROBLEMS,
     Reason.KUBERAY_MISSING,
+    Reason.KUBERAY_TOO_OLD,
     Reason.KUBERAY_SILENT,
     Reason.NAME_TAKEN,
     Reason.CLUSTER_REFUSED,

@@ -25,6 +25,15 @@ CORE = "/api/v1"
 
 TIMEOUT = aiohttp.ClientTimeout(total=30, connect=10)
 
+KUEUE = "/apis/kueue.x-k8s.io"
+
+NODES = f"{CORE}/nodes"
+RAY_CLUSTER_CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/rayclusters.ray.io"
+
+JSON = "application/json"
+METADATA = f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+"""What an answer is to be: the object, or its metadata alone."""
+
 WATCH_S = 300
 """The API server ends a watch by itself then."""
 STREAM_TIMEOUT = aiohttp.ClientTimeout(total=None, connect=10)
@@ -58,6 +67,8 @@ class KubernetesApi:
     client: Any  # kubernetes.aio's ApiClient, whose methods have no types
     last_answer: float = field(default_factory=time.monotonic)
     """When the API server last answered (time.monotonic)."""
+    large: dict[str, Manifest] = field(default_factory=dict)
+    """The objects of get_large, as they were last read."""
 
     async def get(self, path: str) -> Manifest | None:
         """The object; None if there is none. Raises UnknownResourceError if there is no such resource."""
@@ -68,6 +79,18 @@ class KubernetesApi:
         if _status_details(text).get("name"):
             return None
         raise UnknownResourceError(status, _message(text))
+
+    async def get_large(self, path: str) -> Manifest | None:
+        """As `get`, for a large object that seldom changes: read again only if its generation is another one."""
+        status, text = await self.send("GET", path, query={"resourceVersion": "0"}, accept=METADATA)
+        if status == 404:
+            return None
+        metadata, known = _json(status, text)["metadata"], self.large.get(path)
+        if known is None or any(known["metadata"][key] != metadata[key] for key in ("uid", "generation")):
+            known = await self.get(path)
+            if known is not None:
+                self.large[path] = known
+        return known
 
     async def list_with_version(self, path: str, **query: str) -> tuple[list[Manifest], str]:
         """The items of a list, and the resourceVersion from which a watch goes on."""
@@ -108,12 +131,15 @@ class KubernetesApi:
         *,
         query: dict[str, str] | None = None,
         body: Manifest | None = None,
-        content: str = "application/json",
+        content: str = JSON,
+        accept: str = JSON,
         timeout: aiohttp.ClientTimeout = TIMEOUT,
     ) -> tuple[int, str]:
         """Status and text of the answer, whatever it is. Raises ApiError with status 0 if there is none."""
         try:
-            response = await self._request(method, path, query=query, body=body, content=content, timeout=timeout)
+            response = await self._request(
+                method, path, query=query, body=body, content=content, accept=accept, timeout=timeout
+            )
             text = (await response.read()).decode(errors="replace")
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise ApiError(0, f"{type(error).__name__}: {error}") from error
@@ -175,10 +201,11 @@ class KubernetesApi:
         *,
         query: dict[str, str] | None = None,
         body: Manifest | None = None,
-        content: str = "application/json",
+        content: str = JSON,
+        accept: str = JSON,
         timeout: aiohttp.ClientTimeout,
     ) -> Any:
-        headers = {"Content-Type": content, "Accept": "application/json"}
+        headers = {"Content-Type": content, "Accept": accept}
         verb, url, *rest = await self.client.param_serialize(
             method, path, header_params=headers, body=body, auth_settings=["BearerToken"]
         )
@@ -235,6 +262,11 @@ def job(namespace: str, name: str) -> str:
     return f"{jobs(namespace)}/{name}"
 
 
+def compute_domain(namespace: str, name: str) -> str:
+    """Path of a ComputeDomain."""
+    return f"/apis/resource.nvidia.com/v1beta1/namespaces/{namespace}/computedomains/{name}"
+
+
 def runtime(name: str) -> str:
     """Path of an RLRuntime."""
     return f"{JOBS}/{RUNTIME_PLURAL}/{name}"
@@ -243,6 +275,11 @@ def runtime(name: str) -> str:
 def ray_cluster(namespace: str, name: str) -> str:
     """Path of a RayCluster."""
     return f"{RAY}/namespaces/{namespace}/rayclusters/{name}"
+
+
+def workloads(namespace: str, version: str) -> str:
+    """Path of Kueue's Workloads of a namespace, in a version that the API server has."""
+    return f"{KUEUE}/{version}/namespaces/{namespace}/workloads"
 
 
 def config_map(namespace: str, name: str) -> str:
@@ -287,7 +324,7 @@ def service_proxy(namespace: str, service: str, port: int) -> str:
 
 def path_of(manifest: Manifest) -> str:
     """Path of a child."""
-    paths = {"ConfigMap": config_map, "RayCluster": ray_cluster}
+    paths = {"ConfigMap": config_map, "ComputeDomain": compute_domain, "RayCluster": ray_cluster}
     metadata = manifest["metadata"]
     return paths[manifest["kind"]](metadata["namespace"], metadata["name"])
 

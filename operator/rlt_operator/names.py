@@ -13,6 +13,9 @@ JOB_LABEL = "rlt.dev/job"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 """On a job and its RayCluster: the LocalQueue by which Kueue admits it (kueue pkg/controller/constants)."""
 
+WORKLOAD_LABEL = "kueue.x-k8s.io/job-uid"
+"""On a Workload of Kueue's: the uid of the RayCluster that it stands for (kueue pkg/controller/constants)."""
+
 HEAD_GROUP = "headgroup"
 """KubeRay's name for the head's group, in the pods' label ray.io/group."""
 
@@ -28,6 +31,11 @@ def labels(job: str) -> dict[str, str]:
 def config_map(job: str) -> str:
     """Name of the ConfigMap with the training config."""
     return f"{job}-training"
+
+
+def compute_domain(job: str) -> str:
+    """Name of the ComputeDomain, and of the ResourceClaimTemplate that NVIDIA's DRA driver makes for it."""
+    return f"{job}-nvlink"
 
 
 def ray_cluster(job: str) -> str:

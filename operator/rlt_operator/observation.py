@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
 from rlt_api.conditions import ConditionType
 from rlt_api.finding import Finding
+from rlt_api.rules.queues import QUEUE_LABELS
 from rlt_api.spec import OPERATOR, RLTrainingJobSpec
 from rlt_api.status import RLTrainingJobStatus, RuntimeSnapshot
 from rlt_api.training_config import ProgressReport
 from rlt_api.validation import validate_job
 from rlt_operator import names
 from rlt_operator.conditions import condition
+from rlt_operator.fabric.nodes import Node
+from rlt_operator.kuberay import KubeRay
 
 Manifest = dict[str, Any]
 """A Kubernetes object as JSON."""
@@ -33,6 +36,8 @@ class Job:
     spec: RLTrainingJobSpec | None
     """The job and its runtime as one spec. None if this operator cannot read it; then `findings` say why."""
     status: RLTrainingJobStatus
+    given: Mapping[str, Any] = field(default_factory=dict)
+    """Its own spec as JSON: what is not in it came from the runtime, or is a default."""
     findings: tuple[Finding, ...] = ()
     """What is wrong with the spec."""
     runtime: RuntimeSnapshot | None = None
@@ -156,15 +161,30 @@ class Observed:
 
     job: Job
     kuberay_installed: bool = True
+    kuberay: KubeRay | None = None
+    """What its RayCluster CRD can hold. Seen while there is no RayCluster."""
+    nodes: tuple[Node, ...] = ()
+    """The nodes of the Kubernetes cluster. Seen while the job's network is undecided."""
     config: Mapping[str, str] | None = None
     """What the ConfigMap holds."""
     cluster: RayCluster | None = None
+    queue_says: str | None = None
+    """Why Kueue does not admit the RayCluster, while it is suspended."""
     pods: tuple[Pod, ...] = ()
     warnings: tuple[WarningEvent, ...] = ()
     ray: Ray | None = None
     """None if there was no reason to ask."""
     refusal: str | None = None
     """What the API server or Ray answered when the last plan was refused."""
+
+
+def parse_workloads(workloads: list[Manifest]) -> str | None:
+    """Why Kueue does not admit them: what it says of the quota, else of its other checks."""
+    for workload in workloads:
+        for each in workload.get("status", {}).get("conditions", []):
+            if each["type"] in ("QuotaReserved", "Admitted") and each["status"] == "False":
+                return str(each["message"])
+    return None
 
 
 def parse_status(manifest: Manifest) -> RLTrainingJobStatus:
@@ -186,12 +206,18 @@ def parse_job(manifest: Manifest, runtime: RuntimeSnapshot | None = None) -> Job
         deleting="deletionTimestamp" in metadata,
         spec=validated.spec,
         status=status,
+        given=manifest.get("spec", {}),
         findings=validated.findings,
         runtime=snapshot,
         managed_by=manifest.get("spec", {}).get("managedBy") or OPERATOR,
         queue=metadata.get("labels", {}).get(names.QUEUE_LABEL)
-        or (validated.spec.scheduling.queue_name if validated.spec else None),
+        or (_kueues(validated.spec) if validated.spec else None),
     )
+
+
+def _kueues(spec: RLTrainingJobSpec) -> str | None:
+    """The queue, unless it is the scheduler's own."""
+    return None if spec.scheduling.scheduler_name in QUEUE_LABELS else spec.scheduling.queue_name
 
 
 def parse_runtime(manifest: Manifest) -> RuntimeSnapshot:

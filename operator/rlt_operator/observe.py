@@ -11,7 +11,10 @@ from rlt_api.spec import OPERATOR
 from rlt_api.status import RuntimeSnapshot
 from rlt_operator import kubernetes_api, names, ray_api
 from rlt_operator.conditions import is_true
+from rlt_operator.fabric.nodes import Node, nodes_of
+from rlt_operator.kuberay import KubeRay, parse_kuberay
 from rlt_operator.kubernetes_api import KubernetesApi, UnknownResourceError
+from rlt_operator.network import undecided
 from rlt_operator.observation import (
     Job,
     Manifest,
@@ -27,6 +30,7 @@ from rlt_operator.observation import (
     parse_runtime,
     parse_status,
     parse_warning,
+    parse_workloads,
     submission_id,
     submitted,
 )
@@ -45,11 +49,15 @@ async def observe(api: KubernetesApi, send: Send, *, namespace: str, name: str) 
     if job.deleting or job.managed_by != OPERATOR:
         return Observed(job)
     (installed, cluster), pods = await asyncio.gather(_ray_cluster(api, job), _pods(api, job))
-    observed = Observed(job, kuberay_installed=installed, cluster=cluster, pods=pods)
+    kuberay = await _kuberay(api) if installed and cluster is None else None
+    nodes = await _nodes(api, job) if cluster is None else ()
+    observed = Observed(job, kuberay_installed=installed, kuberay=kuberay, nodes=nodes, cluster=cluster, pods=pods)
     if cluster is None or cluster.owner_uid != job.uid or cluster.deleting or job.spec is None:
         return observed
-    warnings, config = await asyncio.gather(_warnings(api, observed), _config(api, job))
-    observed = replace(observed, warnings=warnings, config=config)
+    warnings, config, says = await asyncio.gather(
+        _warnings(api, observed), _config(api, job), _queue_says(api, job, cluster)
+    )
+    observed = replace(observed, warnings=warnings, config=config, queue_says=says)
     head_ready = any(pod.is_head and pod.ready for pod in cluster_pods(observed))
     id = submission_id(observed)
     if id and (head_ready or submitted(observed)):
@@ -75,6 +83,30 @@ async def _ray_cluster(api: KubernetesApi, job: Job) -> tuple[bool, RayCluster |
     except UnknownResourceError:
         return False, None
     return True, parse_ray_cluster(manifest) if manifest else None
+
+
+async def _kuberay(api: KubernetesApi) -> KubeRay | None:
+    crd = await api.get_large(kubernetes_api.RAY_CLUSTER_CRD)
+    return parse_kuberay(crd) if crd else None
+
+
+async def _queue_says(api: KubernetesApi, job: Job, cluster: RayCluster) -> str | None:
+    if job.queue is None or not cluster.suspend:
+        return None
+    try:
+        kueue = await api.get(kubernetes_api.KUEUE)
+    except UnknownResourceError:
+        return None
+    assert kueue
+    path = kubernetes_api.workloads(job.namespace, kueue["preferredVersion"]["version"])
+    return parse_workloads(await api.list(path, labelSelector=f"{names.WORKLOAD_LABEL}={cluster.uid}"))
+
+
+async def _nodes(api: KubernetesApi, job: Job) -> tuple[Node, ...]:
+    """The nodes, if they are to be looked at: there may be thousands, and the API server's cache is good enough."""
+    if job.spec is None or job.spec.suspend or not undecided(job):
+        return ()
+    return nodes_of(await api.list(kubernetes_api.NODES, resourceVersion="0"))
 
 
 async def _pods(api: KubernetesApi, job: Job) -> tuple[Pod, ...]:

@@ -16,10 +16,11 @@ from rlt_operator.children.config_map import config_map
 from rlt_operator.children.pod_template import Check
 from rlt_operator.conditions import Event, events
 from rlt_operator.deadlines import due_in
+from rlt_operator.network import claim as claim_of
 from rlt_operator.observation import Manifest, Observed
 from rlt_operator.policies import POLICIES
 from rlt_operator.queueing import admitted
-from rlt_operator.status import new_status
+from rlt_operator.status import network_after, new_status
 from rlt_operator.verdict import Submission, Verdict
 
 
@@ -57,6 +58,8 @@ def plan(observed: Observed, now: datetime) -> Plan:
         return Plan(delete_job=True)
     if claim := admitted(observed):
         verdict = replace(verdict, claims={**verdict.claims, ConditionType.ADMITTED: claim})
+    if found := network_after(job, verdict):
+        verdict = replace(verdict, claims={**verdict.claims, ConditionType.FABRIC_VERIFIED: claim_of(found)})
     status = new_status(observed, verdict, now)
     due = due_in(job.spec, status, now) if job.spec else None
     return Plan(

@@ -8,13 +8,15 @@ from datetime import datetime
 
 from rlt_api.conditions import ConditionType, Reason
 from rlt_api.status import Phase
-from rlt_operator.children.config_map import config_map
+from rlt_operator.children.all_of_them import children
 from rlt_operator.children.pod_template import checks
 from rlt_operator.children.raycluster import ray_cluster
 from rlt_operator.conditions import Claim, condition, is_true
 from rlt_operator.deadlines import active_seconds, elapsed
 from rlt_operator.diagnosis import crashes, diagnose, shorten
 from rlt_operator.entrypoint import entrypoint
+from rlt_operator.kuberay import dropped
+from rlt_operator.network import claim, decide, holds, undecided
 from rlt_operator.observation import Observed, cluster_pods, submission_id, submitted
 from rlt_operator.progress import duration, last_report, last_words
 from rlt_operator.queueing import waiting_for
@@ -26,6 +28,10 @@ IDLE_INTERVAL_S = 60.0
 """Between looks at a suspended job."""
 RUNTIME_INTERVAL_S = 5.0
 """Between looks at a job whose runtime does not exist. (A new runtime also wakes it.)"""
+QUEUE_INTERVAL_S = 5.0
+"""Between looks at a job in a queue, for what Kueue says of it. (Its admission also wakes it.)"""
+NODES_INTERVAL_S = 5.0
+"""Between looks at the nodes for a job that they have nothing for."""
 KUBERAY_PATIENCE_S = 15.0
 """A RayCluster that KubeRay has not looked at for so long is worth a word."""
 
@@ -211,6 +217,36 @@ def kuberay_missing(observed: Observed, now: datetime) -> Verdict | None:
     return waiting(Reason.KUBERAY_MISSING, message, stalled=True)
 
 
+def network_undecided(observed: Observed, now: datetime) -> Verdict | None:
+    """What the pods get of their nodes' network is decided and written down before anything is made from it.
+
+    A job that cannot have what it asks for is held, and nothing is taken from anybody meanwhile.
+    """
+    job, spec = observed.job, observed.job.spec
+    assert spec
+    if observed.cluster or not undecided(job):
+        return None
+    network = decide(job, spec, observed.nodes)
+    if not holds(network, spec):
+        verdict = replace(waiting(Reason.CREATING, "The Ray cluster is being created."), again_after=0)
+    else:
+        found = claim(network)
+        verdict = replace(waiting(found.reason, found.message, stalled=True), again_after=NODES_INTERVAL_S)
+    return replace(verdict, network=network)
+
+
+def kuberay_too_old(observed: Observed, now: datetime) -> Verdict | None:
+    """The RayCluster would lose fields. (What Kubernetes itself does not know, `checks` tell in its own words.)"""
+    job, spec, kuberay = observed.job, observed.job.spec, observed.kuberay
+    assert spec
+    if kuberay is None or observed.cluster or observed.refusal:
+        return None
+    message = dropped(kuberay, ray_cluster(job, spec))
+    if message is None:
+        return None
+    return replace(waiting(Reason.KUBERAY_TOO_OLD, shorten(message), stalled=True), check=checks(job, spec))
+
+
 def create(observed: Observed, now: datetime) -> Verdict | None:
     """No cluster yet: ask for it. It is not changed afterwards, since a change would only end a training."""
     job, spec = observed.job, observed.job.spec
@@ -221,14 +257,14 @@ def create(observed: Observed, now: datetime) -> Verdict | None:
         verdict = waiting(Reason.CLUSTER_REFUSED, shorten(observed.refusal), stalled=True)
     else:
         verdict = waiting(Reason.CREATING, "The Ray cluster is being created.")
-    return replace(verdict, check=checks(job, spec), apply=(config_map(job, spec), ray_cluster(job, spec)))
+    return replace(verdict, check=checks(job, spec), apply=children(job, spec))
 
 
 def queued(observed: Observed, now: datetime) -> Verdict | None:
     """Kueue has suspended the RayCluster, for the first time or again. A training starts anew once it is admitted."""
     if observed.cluster is None or not observed.cluster.suspend:
         return None
-    return waiting(Reason.WAITING_FOR_QUEUE, waiting_for(observed))
+    return replace(waiting(Reason.WAITING_FOR_QUEUE, waiting_for(observed)), again_after=QUEUE_INTERVAL_S)
 
 
 def running(observed: Observed, now: datetime) -> Verdict | None:
@@ -309,6 +345,8 @@ POLICIES: list[Policy] = [
     name_taken,
     earlier_cluster,
     kuberay_missing,
+    network_undecided,
+    kuberay_too_old,
     create,
     queued,
     head_lost,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from rlt_api.conditions import ConditionType, Reason
 from rlt_operator.conditions import Claim, condition, is_true
+from rlt_operator.diagnosis import shorten
 from rlt_operator.observation import Observed
 
 
@@ -29,7 +30,8 @@ def admitted(observed: Observed) -> Claim | None:
 
 
 def waiting_for(observed: Observed) -> str:
-    """What a suspended RayCluster waits for."""
+    """What a suspended RayCluster waits for, in Kueue's words where it has said any."""
     if observed.job.queue is None:
         return "Somebody has suspended the RayCluster: the job goes on once its spec.suspend is false."
-    return f"Waiting for a place in queue {observed.job.queue}."
+    waiting = f"Waiting for a place in queue {observed.job.queue}"
+    return f"{waiting}: {shorten(observed.queue_says)}" if observed.queue_says else f"{waiting}."

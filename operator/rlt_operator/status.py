@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from rlt_api.conditions import ConditionType
 from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.status import Phase, RayClusterStatus, RLTrainingJobStatus
+from rlt_api.status import NetworkStatus, Phase, RayClusterStatus, RLTrainingJobStatus
 from rlt_operator import names
 from rlt_operator.conditions import condition, is_true, merge, timestamp
 from rlt_operator.deadlines import active_seconds
@@ -32,6 +32,7 @@ def new_status(observed: Observed, verdict: Verdict, now: datetime) -> RLTrainin
             "message": verdict.message,
             "conditions": merge(old, verdict.claims, generation=job.generation, now=now),
             "ray_cluster": _ray_cluster(observed),
+            "network": network_after(job, verdict),
             **(_columns(job.spec) if job.spec else {}),
             "start_time": old.start_time or (timestamp(_moment(started)) if started else None),
             "completion_time": old.completion_time or (timestamp(_moment(ended) if ended else now) if final else None),
@@ -41,6 +42,11 @@ def new_status(observed: Observed, verdict: Verdict, now: datetime) -> RLTrainin
     accepted = is_true(status, ConditionType.ACCEPTED)
     runtime = old.runtime_snapshot or (job.runtime if accepted else None)
     return _with_report(status.model_copy(update={**times, "runtime_snapshot": runtime}), observed, verdict)
+
+
+def network_after(job: Job, verdict: Verdict) -> NetworkStatus | None:
+    """What is decided about the network. A job that was suspended is decided upon anew: its nodes are others' now."""
+    return None if verdict.phase == Phase.SUSPENDED else verdict.network or job.status.network
 
 
 def gpus(spec: RLTrainingJobSpec) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from rlt_api.conditions import ConditionType, Reason
-from rlt_api.status import Phase
+from rlt_api.status import NetworkStatus, Phase
 from rlt_api.training_config import ProgressReport
 from rlt_operator.children.pod_template import Check
 from rlt_operator.conditions import Claim, Claims
@@ -37,6 +37,8 @@ class Verdict:
     """None: as before."""
     claims: Claims = field(default_factory=dict)
     """Conditions; those that are not named get their default."""
+    network: NetworkStatus | None = None
+    """What was decided about the network; None: as before."""
     check: tuple[Check, ...] = ()
     apply: tuple[Manifest, ...] = ()
     stop: str | None = None

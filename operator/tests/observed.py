@@ -9,6 +9,8 @@ from typing import Any
 from rlt_api.driver_report import PROGRESS_PREFIX
 from rlt_api.status import RuntimeSnapshot
 from rlt_api.training_config import ProgressReport
+from rlt_operator.fabric.nodes import Node
+from rlt_operator.network import decide
 from rlt_operator.observation import Job, Manifest, Observed, Pod, Ray, RayCluster, RayJob, parse_job
 from rlt_operator.plan import plan
 
@@ -44,7 +46,15 @@ def job(
     labels: dict[str, str] | None = None,
     runtime: RuntimeSnapshot | None = None,
 ) -> Job:
-    return parse_job(manifest(spec, name=name, labels=labels), runtime)
+    return decided(parse_job(manifest(spec, name=name, labels=labels), runtime))
+
+
+def decided(job: Job, nodes: tuple[Node, ...] = ()) -> Job:
+    """The job after a look at these nodes."""
+    if job.spec is None:
+        return job
+    status = job.status.model_copy(update={"network": decide(job, job.spec, nodes)})
+    return replace(job, status=status)
 
 
 def cluster(**changes: Any) -> RayCluster:

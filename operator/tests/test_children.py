@@ -12,8 +12,9 @@ import yaml
 
 from rlt_operator import names
 from rlt_operator.children.config_map import config_map, config_volume, training_config
-from rlt_operator.children.pod_template import checks, shared_memory
+from rlt_operator.children.pod_template import checks
 from rlt_operator.children.raycluster import ray_cluster
+from rlt_operator.fabric.shared_memory import of_resources
 from rlt_operator.observation import Job, Manifest, parse_job, parse_runtime
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -113,7 +114,7 @@ def example(path: Path) -> Job:
     manifest = stored(path)
     named = manifest["spec"].get("runtimeRef")
     runtime = parse_runtime(stored(EXAMPLES / "runtimes" / f"{named['name']}.yaml")) if named else None
-    return parse_job(manifest, runtime)
+    return o.decided(parse_job(manifest, runtime))
 
 
 def stored(path: Path) -> Manifest:
@@ -203,7 +204,8 @@ def test_rewards_follow_the_data(preset: str, reward: str) -> None:
 def test_shared_memory_is_a_quarter_unless_said() -> None:
     job = o.job()
     assert job.spec
-    assert shared_memory(job.spec.cluster.workers[0].resources) == 2**30
+    assert job.spec.cluster.workers[0].resources
+    assert of_resources(job.spec.cluster.workers[0].resources).size == 2**30
 
 
 def test_a_commands_volume_has_every_file_of_its_config_map() -> None:

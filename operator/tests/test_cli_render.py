@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from rlt_api.training_config import TrainingConfig
 from rlt_operator.cli.main import cli
-from rlt_operator.cli.offline_job import PLACEHOLDER_UID, offline_job
+from rlt_operator.cli.offline_job import PLACEHOLDER_UID, offline_job, with_network
 from rlt_operator.cli.validated_files import validate_files
 from rlt_operator.observation import Observed
 from rlt_operator.policies import create
@@ -29,7 +29,7 @@ def rlt(*arguments: str, input: str | None = None) -> Result:
 def test_it_is_what_the_operator_creates(path: Path) -> None:
     validated = validate_files([str(path), RUNTIME])
     (manifest,) = validated.jobs()
-    verdict = create(Observed(offline_job(manifest, validated)), datetime.now(UTC))
+    verdict = create(Observed(with_network(offline_job(manifest, validated), ())), datetime.now(UTC))
     assert verdict
     done = rlt(str(path), "--runtime", RUNTIME)
     assert done.exit_code == 0, done.stderr

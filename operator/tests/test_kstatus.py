@@ -21,6 +21,7 @@ import observed as o
 import pytest
 
 from rlt_api.conditions import ConditionType, Reason
+from rlt_operator.kuberay import KubeRay
 from rlt_operator.observation import Observed, Ray
 from rlt_operator.plan import plan
 
@@ -67,6 +68,7 @@ STATES: dict[str, tuple[Observed, str]] = {
     "invalid": (Observed(o.job(WRONG)), "Failed"),
     "no runtime": (Observed(o.job({**o.SPEC, "runtimeRef": {"name": "x"}})), "Failed"),
     "no KubeRay": (replace(o.FRESH, kuberay_installed=False), "Failed"),
+    "KubeRay too old": (replace(o.FRESH, kuberay=KubeRay(frozenset())), "Failed"),
     "refused": (replace(o.FRESH, refusal="no"), "Failed"),
     "queued": (replace(o.FRESH, cluster=o.cluster(suspend=True)), "InProgress"),
     "too late": (o.changed(o.STARTED, active_deadline_seconds=0), "Failed"),

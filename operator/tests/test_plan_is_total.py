@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlt_api.finding import Finding
+from rlt_operator.kuberay import KubeRay
 from rlt_operator.observation import Container, KubeRayCondition, Observed, Pod, Ray, RayJob, Termination, WarningEvent
 from rlt_operator.plan import plan
 
@@ -98,6 +99,7 @@ everything = st.builds(
     Observed,
     job=jobs,
     kuberay_installed=st.booleans(),
+    kuberay=st.none() | st.just(KubeRay(frozenset())),
     config=st.none() | st.just({"training.json": "{}"}),
     cluster=st.none() | clusters,
     pods=st.lists(pods, max_size=3).map(tuple),

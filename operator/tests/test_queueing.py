@@ -13,7 +13,7 @@ from rlt_api.conditions import ConditionType as C
 from rlt_api.conditions import Reason
 from rlt_api.status import Condition, Phase
 from rlt_operator.conditions import condition
-from rlt_operator.observation import Observed, Ray, parse_ray_cluster
+from rlt_operator.observation import Observed, Ray, parse_ray_cluster, parse_workloads
 from rlt_operator.plan import plan
 
 JOB = o.job({**o.SPEC, "scheduling": {"queueName": "team-a"}})
@@ -45,6 +45,21 @@ def test_admission_is_as_the_cluster_shows_it(observed: Observed, status: str, r
     found = admitted(observed)
     assert (found.status, found.reason) == (status, reason)
     assert "team-a" in found.message
+
+
+def test_kueues_words_are_quoted() -> None:
+    words = "couldn't assign flavors to pod set head: insufficient unused quota for cpu in flavor on-demand"
+    held = replace(HELD, queue_says=words)
+    assert admitted(held).message == f"Waiting for a place in queue team-a: {words}"
+    assert o.after(held).job.status.message == admitted(held).message
+
+
+def test_what_kueue_says_is_read_from_the_workload() -> None:
+    reserved = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": "insufficient quota"}
+    evicted = {"type": "Evicted", "status": "True", "reason": "Preempted", "message": "Preempted by another"}
+    assert parse_workloads([{"status": {"conditions": [evicted, reserved]}}]) == "insufficient quota"
+    assert parse_workloads([{"status": {"conditions": [{**reserved, "status": "True"}]}}]) is None
+    assert parse_workloads([{}]) is None
 
 
 def test_a_job_that_waits_for_its_place_is_pending() -> None:

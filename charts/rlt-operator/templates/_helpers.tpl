@@ -59,9 +59,17 @@ capabilities:
 - apiGroups: [ray.io]
   resources: [rayclusters]
   verbs: [get, list, watch, create, patch, delete]
+# Reads why Kueue does not admit a RayCluster.
+- apiGroups: [kueue.x-k8s.io]
+  resources: [workloads]
+  verbs: [list]
 - apiGroups: [""]
   resources: [configmaps]
   verbs: [get, create, patch]
+# NVLink over nodes, where NVIDIA's DRA driver is.
+- apiGroups: [resource.nvidia.com]
+  resources: [computedomains]
+  verbs: [create, patch]
 - apiGroups: [""]
   resources: [pods]
   verbs: [list, watch]
@@ -75,11 +83,20 @@ capabilities:
   verbs: [list, create]
 {{- end -}}
 
-{{/* What it may do whatever it watches: RLRuntimes belong to no namespace. */}}
+{{/* What it may do whatever it watches: RLRuntimes, nodes and CRDs belong to no namespace. */}}
 {{- define "rlt-operator.clusterRules" -}}
 - apiGroups: [rlt.dev]
   resources: [rlruntimes]
   verbs: [get, list, watch]
+# Reads from labels and allocatable resources which network the nodes have.
+- apiGroups: [""]
+  resources: [nodes]
+  verbs: [list]
+# Reads which fields the KubeRay that is installed knows.
+- apiGroups: [apiextensions.k8s.io]
+  resources: [customresourcedefinitions]
+  resourceNames: [rayclusters.ray.io]
+  verbs: [get]
 {{- if and .Values.webhook.enabled (eq .Values.webhook.certificates "operator") }}
 # Writes there whom the API server is to trust.
 - apiGroups: [admissionregistration.k8s.io]

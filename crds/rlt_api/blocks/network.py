@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from rlt_api.model import NOT_YET, ApiModel, DnsLabel, NotYet
+from rlt_api.model import ApiModel, DnsLabel
 
 InterfaceName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:=,^-]+$", max_length=128)]
 
@@ -14,15 +14,14 @@ InterfaceName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:=,^-]+$
 class Network(ApiModel):
     """What the fabric must be, and how pods are attached to it."""
 
-    require: Annotated[Literal["any", "rdma", "tcp"], NotYet(("rdma", "tcp"))] = "any"
-    """rdma holds the job rather than fall back to TCP in silence; any takes what there is."""
-    profile: Annotated[DnsLabel | None, NOT_YET] = None
-    """The fabric's profile. Default: found from the nodes' labels."""
-    attach: Annotated[
-        Literal["podNetwork", "hostNetwork", "multus", "dra"], NotYet(("hostNetwork", "multus", "dra"))
-    ] = "podNetwork"
-    """How pods get at the fabric."""
-    socket_interface: Annotated[InterfaceName | None, NOT_YET] = None
+    require: Literal["any", "rdma", "tcp"] = "any"
+    """rdma holds the job rather than fall back to TCP in silence; tcp uses nothing else; any takes what there is."""
+    profile: DnsLabel | None = None
+    """The fabric's profile (docs/networking.md lists them). Default: found from the nodes' labels and resources."""
+    attach: Literal["podNetwork", "hostNetwork", "multus", "dra"] = "podNetwork"
+    """How pods get at the fabric. multus needs the annotation k8s.v1.cni.cncf.io/networks, dra a resourceClaim, in the
+    workers' podTemplate. Default: the profile's own way."""
+    socket_interface: InterfaceName | None = None
     """The interface of the control plane (NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME). Default: the profile's."""
-    hcas: Annotated[Annotated[list[InterfaceName], Field(max_length=32)], NOT_YET] = []
+    hcas: Annotated[list[InterfaceName], Field(max_length=32)] = []
     """The host channel adapters (NCCL_IB_HCA). Default: the profile's."""

@@ -101,11 +101,11 @@ class Security(ApiModel):
     """The group that owns mounted volumes."""
     supplemental_groups: Annotated[list[UserId], Field(max_length=16)] = []
     """More groups, such as those of /dev/kfd and /dev/dri (video, render)."""
-    ptrace: Annotated[bool, NOT_YET] = False
-    """SYS_PTRACE, for py-spy and for ROCm's IPC between processes."""
-    ipc_lock: Annotated[bool, NOT_YET] = False
-    """IPC_LOCK, for RDMA where the runtime limits locked memory."""
-    unconfined: Annotated[bool, NOT_YET] = False
-    """Whether seccomp is off."""
-    privileged: Annotated[bool, NOT_YET] = False
+    ptrace: bool = False
+    """SYS_PTRACE, for py-spy and for ROCm's IPC between processes. It lets processes of a pod read each other."""
+    ipc_lock: bool = False
+    """IPC_LOCK, where the runtime limits locked memory. Profiles with RDMA have it by themselves."""
+    unconfined: bool = False
+    """Whether seccomp is off: every system call of the kernel is then open to the pods."""
+    privileged: bool = False
     """Whether containers are privileged: they then own their node."""

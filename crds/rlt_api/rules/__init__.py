@@ -19,6 +19,7 @@ from rlt_api.rules import (
     memory,
     operations,
     pods,
+    queues,
     storage,
 )
 from rlt_api.rules.layout import ranks
@@ -33,7 +34,7 @@ Rule = Callable[[RLTrainingJobSpec], Iterator[Finding]]
 
 BUILTIN: list[Rule] = [*batches.RULES, *layout.RULES, *learning.RULES, *lengths.RULES, *memory.RULES]
 """Rules over what only rlt's own trainer reads."""
-RULES: list[Rule] = [*choices.RULES, *pods.RULES, *storage.RULES, *environment.RULES, *operations.RULES]
+RULES: list[Rule] = [*choices.RULES, *pods.RULES, *storage.RULES, *environment.RULES, *operations.RULES, *queues.RULES]
 """Rules over everything else."""
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from rlt_api.blocks.operations import Observability, Wandb
 from rlt_api.blocks.resources import EnvVar, KeyReference
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_operator import names
+from rlt_operator.children.attachment import network_of
+from rlt_operator.fabric.demand import SECRET
+from rlt_operator.fabric.settings import ON_MOUNTS
 from rlt_operator.observation import Job, Manifest
 
 ALWAYS = {
@@ -24,9 +29,10 @@ DEBUGGERS = {
 """Ray's two debuggers (ray/util/rpdb.py, Ray 2.60)."""
 
 
-def environment(job: Job, spec: RLTrainingJobSpec) -> list[Manifest]:
+def environment(job: Job, spec: RLTrainingJobSpec, *, worker: bool) -> list[Manifest]:
     """A container's env: the operator's by name, then the user's as given, which may refer to them as $(NAME)."""
     own = {
+        **{name: {"name": name, "value": value} for name, value in _network(job, worker=worker)},
         **{name: {"name": name, "value": value} for name, value in _values(job, spec).items()},
         **{variable["name"]: variable for variable in _secrets(spec.observability)},
     }
@@ -50,6 +56,13 @@ def _values(job: Job, spec: RLTrainingJobSpec) -> dict[str, str]:
         run_directory = names.run_directory(job.name, uid=job.uid, spec=spec)
         values["TENSORBOARD_DIR"] = watched.tensorboard.directory or f"{run_directory}/tensorboard"
     return values
+
+
+def _network(job: Job, *, worker: bool) -> Iterator[tuple[str, str]]:
+    """What was decided for the network; the head has no folders of the workers' hosts."""
+    for setting in network_of(job).env:
+        if setting.value != SECRET and (worker or setting.name not in ON_MOUNTS):
+            yield setting.name, setting.value
 
 
 def _wandb(wandb: Wandb, job: Job) -> dict[str, str]:

@@ -9,14 +9,16 @@ from typing import Any
 from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.blocks.resources import Accelerator, Resources, Toleration
 from rlt_api.driver_report import METRICS_PORT
-from rlt_api.model import quantity_value
-from rlt_api.rules.pods import SHARED_MEMORY_SHARE
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.training_config import CONFIG_DIRECTORY
 from rlt_operator import names
+from rlt_operator.children.attachment import attachment
 from rlt_operator.children.config_map import config_volume
 from rlt_operator.children.environment import environment
 from rlt_operator.children.overlay import overlay
+from rlt_operator.children.placement import placement
+from rlt_operator.fabric.demand import parameters
+from rlt_operator.fabric.shared_memory import of_resources
 from rlt_operator.observation import Job, Manifest
 
 GRACE_S = 10
@@ -49,7 +51,7 @@ def head_template(job: Job, spec: RLTrainingJobSpec) -> Manifest:
     container = _container(job, spec, "ray-head", head.resources) | {
         "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in HEAD_PORTS.items()]
     }
-    pod = _pod(job, spec, container, head.resources, head.node_selector, head.tolerations)
+    pod = _pod(job, spec, container, of_resources(head.resources).size, head.node_selector, head.tolerations)
     annotations = {"annotations": dict(SCRAPE)} if spec.observability.scrape_annotations else {}
     return _with_users_part(job, {"metadata": annotations, "spec": pod}, head.pod_template)
 
@@ -57,18 +59,11 @@ def head_template(job: Job, spec: RLTrainingJobSpec) -> Manifest:
 def worker_template(job: Job, spec: RLTrainingJobSpec, group: WorkerGroup) -> Manifest:
     """The pod template of a group of workers."""
     assert group.resources
-    container = _container(job, spec, "ray-worker", group.resources, group.accelerator)
-    pod = _pod(job, spec, container, group.resources, group.node_selector, group.tolerations) | {
-        "topologySpreadConstraints": [
-            {
-                "maxSkew": 1,
-                "topologyKey": "kubernetes.io/hostname",
-                "whenUnsatisfiable": "ScheduleAnyway",
-                "labelSelector": {"matchLabels": {names.JOB_LABEL: job.name, "ray.io/group": group.name}},
-            }
-        ]
-    }
-    return _with_users_part(job, {"metadata": {}, "spec": pod}, group.pod_template)
+    container = _container(job, spec, "ray-worker", group.resources, group.accelerator, worker=True)
+    size = of_resources(group.resources, accelerators=_count(group.accelerator), parameters=parameters(spec)).size
+    pod = _pod(job, spec, container, size, group.node_selector, group.tolerations)
+    template = overlay({"metadata": {}, "spec": pod}, placement(job, spec, group))
+    return _with_users_part(job, overlay(template, attachment(job, spec, group)), group.pod_template)
 
 
 def checks(job: Job, spec: RLTrainingJobSpec) -> tuple[Check, ...]:
@@ -81,13 +76,6 @@ def checks(job: Job, spec: RLTrainingJobSpec) -> tuple[Check, ...]:
             field = f"spec.cluster.workers[{index}].podTemplate"
             found.append(_check(job, field, worker_template(job, spec, group)))
     return tuple(found)
-
-
-def shared_memory(resources: Resources) -> int:
-    """Size of /dev/shm in bytes."""
-    if resources.shared_memory:
-        return int(quantity_value(resources.shared_memory))
-    return int(quantity_value(resources.memory) * SHARED_MEMORY_SHARE)
 
 
 def _check(job: Job, field: str, template: Manifest) -> Check:
@@ -108,7 +96,13 @@ def _with_users_part(job: Job, template: Manifest, users: Mapping[str, Any]) -> 
 
 
 def _container(
-    job: Job, spec: RLTrainingJobSpec, name: str, resources: Resources, accelerator: Accelerator | None = None
+    job: Job,
+    spec: RLTrainingJobSpec,
+    name: str,
+    resources: Resources,
+    accelerator: Accelerator | None = None,
+    *,
+    worker: bool = False,
 ) -> Manifest:
     amounts = {"cpu": resources.cpu, "memory": resources.memory}
     if accelerator:
@@ -124,7 +118,7 @@ def _container(
         "name": name,
         "image": spec.cluster.image,
         "imagePullPolicy": spec.cluster.image_pull_policy,
-        "env": environment(job, spec),
+        "env": environment(job, spec, worker=worker),
         "resources": {"requests": amounts, "limits": dict(amounts)},
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
         "terminationMessagePolicy": "FallbackToLogsOnError",  # the last words of a crash reach the job's status
@@ -136,7 +130,7 @@ def _pod(
     job: Job,
     spec: RLTrainingJobSpec,
     container: Manifest,
-    resources: Resources,
+    shared_memory: int,
     node_selector: Mapping[str, str],
     tolerations: Sequence[Toleration],
 ) -> Manifest:
@@ -152,7 +146,7 @@ def _pod(
         "securityContext": _security(spec),
         "terminationGracePeriodSeconds": GRACE_S,
         "containers": [container],
-        "volumes": _volumes(job, spec, resources),
+        "volumes": _volumes(job, spec, shared_memory),
         **{name: value for name, value in optional.items() if value},
     }
 
@@ -165,17 +159,17 @@ def _security(spec: RLTrainingJobSpec) -> Manifest:
         "runAsGroup": security.run_as_group,
         "fsGroup": security.fs_group,
         "fsGroupChangePolicy": "OnRootMismatch",
-        "seccompProfile": {"type": "RuntimeDefault"},
+        "seccompProfile": {"type": "Unconfined" if security.unconfined else "RuntimeDefault"},
     }
     if security.supplemental_groups:
         context["supplementalGroups"] = list(security.supplemental_groups)
     return context
 
 
-def _volumes(job: Job, spec: RLTrainingJobSpec, resources: Resources) -> list[Manifest]:
-    storage, size = spec.storage, str(shared_memory(resources))
+def _volumes(job: Job, spec: RLTrainingJobSpec, shared_memory: int) -> list[Manifest]:
+    storage = spec.storage
     volumes: list[Manifest] = [
-        {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": size}},
+        {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": str(shared_memory)}},
         {"name": "storage", **(_claim(storage.claim_name) if storage.claim_name else {"emptyDir": {}})},
         {"name": "training-config", "configMap": config_volume(job, spec)},
     ]
@@ -186,6 +180,10 @@ def _volumes(job: Job, spec: RLTrainingJobSpec, resources: Resources) -> list[Ma
 
 def _claim(name: str, *, read_only: bool = False) -> Manifest:
     return {"persistentVolumeClaim": {"claimName": name, **({"readOnly": True} if read_only else {})}}
+
+
+def _count(accelerator: Accelerator | None) -> int:
+    return accelerator.count if accelerator else 0
 
 
 def _toleration(toleration: Toleration) -> Manifest:

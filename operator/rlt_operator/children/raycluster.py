@@ -7,21 +7,21 @@ Its spec.suspend is Kueue's and never set here.
 from __future__ import annotations
 
 from rlt_api.blocks.cluster import WorkerGroup
-from rlt_api.blocks.resources import Resources
 from rlt_api.model import quantity_value
-from rlt_api.rules.pods import OBJECT_STORE_SHARE
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_operator import names
+from rlt_operator.children.attachment import host_ports
 from rlt_operator.children.ownership import metadata
-from rlt_operator.children.pod_template import head_template, shared_memory, worker_template
+from rlt_operator.children.placement import cluster_labels
+from rlt_operator.children.pod_template import head_template, worker_template
+from rlt_operator.fabric.shared_memory import of_resources
 from rlt_operator.observation import Job, Manifest
 
 
 def ray_cluster(job: Job, spec: RLTrainingJobSpec) -> Manifest:
     """The RayCluster of the job."""
     about = metadata(job, names.ray_cluster(job.name))
-    if job.queue:
-        about["labels"] |= {names.QUEUE_LABEL: job.queue}
+    about["labels"] |= cluster_labels(job, spec)
     return {
         "apiVersion": "ray.io/v1",
         "kind": "RayCluster",
@@ -42,7 +42,7 @@ def _head(job: Job, spec: RLTrainingJobSpec) -> Manifest:
             "num-cpus": "0",  # no task or actor lands on the head, only the driver of the Ray job
             "num-gpus": "0",
             "no-monitor": "true",  # Ray's autoscaler would remove workers that it thinks idle
-            "object-store-memory": _object_store(spec.cluster.head.resources),
+            "object-store-memory": str(of_resources(spec.cluster.head.resources).object_store),
             **_debugger(spec),
         },
         "template": head_template(job, spec),
@@ -53,7 +53,8 @@ def _workers(job: Job, spec: RLTrainingJobSpec, group: WorkerGroup) -> Manifest:
     assert group.resources
     start = {
         "num-cpus": str(group.num_cpus or max(1, int(quantity_value(group.resources.cpu)))),
-        "object-store-memory": _object_store(group.resources),
+        "object-store-memory": str(of_resources(group.resources).object_store),
+        **{name: str(port) for name, port in host_ports(job).items()},
         **_debugger(spec),
     }
     if group.accelerator is None:
@@ -71,7 +72,3 @@ def _workers(job: Job, spec: RLTrainingJobSpec, group: WorkerGroup) -> Manifest:
 def _debugger(spec: RLTrainingJobSpec) -> dict[str, str]:
     """`ray debug` reaches breakpoints on other pods only if each node lets it."""
     return {"ray-debugger-external": "true"} if spec.observability.debugger == "legacy" else {}
-
-
-def _object_store(resources: Resources) -> str:
-    return str(int(shared_memory(resources) * OBJECT_STORE_SHARE))

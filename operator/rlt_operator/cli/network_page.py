@@ -12,23 +12,16 @@ from rlt_operator.cli.main import program
 from rlt_operator.cli.offline_job import offline_job
 from rlt_operator.cli.output import TABLE, emit, say, table
 from rlt_operator.cli.readable_files import read_and_validate
-from rlt_operator.fabric.demand import demand_of
+from rlt_operator.fabric.demand import demands_of
 from rlt_operator.fabric.explain import explain
-
-NOT_YET = "note: the operator does not apply this yet; set what you need of it in spec.cluster.env"
 
 
 def explain_network(file: str, nodes: str, runtimes: tuple[str, ...], output: str) -> None:
     """Print it for the first job of a file."""
     validated = read_and_validate([file, *runtimes])
-    wrong = [
-        (document, finding)
-        for document, finding in validated.findings
-        if not (finding.rule == "not-supported-yet" and finding.field.startswith("spec.network"))
-    ]
-    for document, finding in wrong:
+    for document, finding in validated.findings:
         say(f"{document.file}:{document.line_of(finding.field)}: {finding}")
-    if wrong or not validated.jobs():
+    if validated.findings or not validated.jobs():
         raise click.exceptions.Exit(1)
     manifest = validated.jobs()[0]
     try:
@@ -36,8 +29,7 @@ def explain_network(file: str, nodes: str, runtimes: tuple[str, ...], output: st
     except ValueError as error:
         raise Failure(str(error), next=f"{program()} explain network {file} --nodes {nodes} --runtime FILE") from error
     assert job.spec
-    found = explain(_nodes(nodes), demand_of(job.spec, manifest["spec"]))
-    say(NOT_YET)
+    found = explain(nodes_in(nodes), *demands_of(job.spec, manifest["spec"]))
     if output == TABLE:
         click.echo(page(found))
     else:
@@ -64,7 +56,8 @@ def page(found: Mapping[str, Any]) -> str:
     return "\n".join([*lines, "", table(("VARIABLE", "VALUE", "RULE"), rows)])
 
 
-def _nodes(file: str) -> Any:
+def nodes_in(file: str) -> Any:
+    """What `kubectl get nodes -o yaml` has written to a file."""
     import yaml
 
     try:

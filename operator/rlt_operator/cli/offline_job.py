@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rlt_api.runtime import resolve
 from rlt_api.status import RuntimeSnapshot
 from rlt_operator.cli.validated_files import ValidatedFiles, runtime_name
+from rlt_operator.fabric.nodes import Node
+from rlt_operator.network import decide
 from rlt_operator.observation import Job, parse_job
 
 PLACEHOLDER_UID = "00000000-0000-0000-0000-000000000000"
@@ -24,6 +27,12 @@ def offline_job(
     metadata.setdefault("namespace", namespace or "default")
     snapshot = RuntimeSnapshot(name=name, generation=1, spec=dict(files.runtimes[name])) if name else None
     return parse_job({**manifest, "metadata": metadata, "status": {}}, snapshot)
+
+
+def with_network(job: Job, nodes: Sequence[Node]) -> Job:
+    """The job after the operator's look at these nodes."""
+    assert job.spec
+    return replace(job, status=job.status.model_copy(update={"network": decide(job, job.spec, nodes)}))
 
 
 def content_id(manifest: Mapping[str, Any], files: ValidatedFiles) -> str:

@@ -49,8 +49,8 @@ def rejection(node: Node, demand: Demand) -> str | None:
         return ill
     for taint in node.taints:
         if taint.effect != "PreferNoSchedule" and not any(tolerates(each, taint) for each in demand.tolerations):
-            if demand.resource and taint.key == demand.resource:
-                continue  # the ExtendedResourceToleration admission plugin or the job's renderer tolerates it
+            if demand.resource and taint.key == demand.resource and taint.effect == "NoSchedule":
+                continue  # tolerated by the worker's template, as the ExtendedResourceToleration plugin would
             return f"taint {taint} is not tolerated"
     if demand.resource is None:
         return None

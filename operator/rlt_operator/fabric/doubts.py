@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from rlt_operator.fabric.demand import Demand
+from rlt_operator.fabric.demand import MULTUS, Demand
 from rlt_operator.fabric.facts import Facts
 from rlt_operator.fabric.profiles import Profile
 from rlt_operator.fabric.refusals import RDMA
@@ -37,6 +37,11 @@ def _of_nodes(kinds: list[Facts], demand: Demand, profile: Profile, given: Setti
     products = sorted({facts.product for facts in kinds if facts.product})
     if len(products) > 1:
         yield f"candidate nodes have different GPUs ({', '.join(products)}): the slowest sets the pace"
+    if given.attach.mode == "multus" and not demand.networks_named and demand.attach is None:
+        yield (
+            f"pods get virtual functions but no network by Multus: give the annotation {MULTUS} in the workers' "
+            "podTemplate"
+        )
     if len(verbs := [name for name, _ in given.attach.resources if name.startswith("rdma/")]) > 1:
         yield f"pods get all of {', '.join(verbs)}: if one of them is for storage, take it off these nodes"
 

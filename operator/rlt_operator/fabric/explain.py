@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from rlt_operator.fabric import refusals
 from rlt_operator.fabric.candidates import candidates
@@ -17,6 +17,8 @@ from rlt_operator.fabric.profiles import Profile, choose, generic, load
 from rlt_operator.fabric.refusals import Refusal
 from rlt_operator.fabric.settings import Settings, settings
 from rlt_operator.fabric.shared_memory import LIMIT, SharedMemory, shared_memory
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -59,9 +61,52 @@ class Network:
         }
 
 
-def explain(nodes_json: Mapping[str, Any] | Sequence[Mapping[str, Any]], demand: Demand) -> dict[str, Any]:
+def explain(nodes_json: Mapping[str, Any] | Sequence[Mapping[str, Any]], *demands: Demand) -> dict[str, Any]:
     """The answer as JSON, from what `kubectl get nodes -o json` prints."""
-    return network(nodes_of(nodes_json), demand).to_json()
+    return network_of_groups(nodes_of(nodes_json), demands).to_json()
+
+
+def network_of_groups(nodes: Sequence[Node], demands: Sequence[Demand]) -> Network:
+    """One answer for all worker groups: their pods are one process group, and have one environment.
+
+    Groups that want different settings get the generic profile, as nodes that do.
+    """
+    answers = [network(nodes, demand) for demand in demands]
+    if len({(answer.profile, answer.fabric, answer.settings) for answer in answers}) == 1:
+        return _together(answers)
+    groups = {answer.profile: answer.candidates for answer in answers}
+    vendors = {answer.vendor for answer in answers} - {"none"}
+    plain = [
+        network(nodes, replace(demand, profile=generic(answer.vendor).name, require="any"))
+        for demand, answer in zip(demands, answers, strict=True)
+    ]
+    refused = [refusal for answer in answers for refusal in answer.refusals]
+    if len(vendors) > 1:
+        refused.append(refusals.groups_of_two_vendors(vendors))
+    elif any(demand.require == "rdma" for demand in demands):
+        refused.append(refusals.disagreement(groups))
+    warning = f"worker groups do not agree, the generic profile is used: {refusals.spread(groups)}"
+    found = _together(plain)
+    return replace(found, agree=False, refusals=tuple(refused), warnings=(warning, *found.warnings))
+
+
+def _together(answers: Sequence[Network]) -> Network:
+    """Answers that agree as one."""
+    first = answers[0]
+
+    def union(parts: Iterable[Sequence[T]]) -> tuple[T, ...]:
+        return tuple(dict.fromkeys(each for part in parts for each in part))
+
+    return replace(
+        first,
+        agree=all(answer.agree for answer in answers),
+        candidates=tuple(sorted(union(answer.candidates for answer in answers))),
+        rejected=union(answer.rejected for answer in answers),
+        refusals=union(answer.refusals for answer in answers),
+        evidence=union(answer.evidence for answer in answers),
+        warnings=union(answer.warnings for answer in answers),
+        gpus_per_node=min(answer.gpus_per_node for answer in answers),
+    )
 
 
 def network(nodes: Sequence[Node], demand: Demand) -> Network:
@@ -80,6 +125,7 @@ def network(nodes: Sequence[Node], demand: Demand) -> Network:
     profile, kind, given, agree = _agreed(kinds, demand, refused, warnings)
     alive = found.nodes or any(claim.fact == "declared" for claim in kind.claims) or demand.profile is not None
     refused += refusals.of_profile(profile, kind, demand)
+    refused += refusals.of_attachment(profile, demand, given)
     refused += refusals.of_network(profile, list(kinds), demand, given)
     memory = _shared_memory(demand, refused, warnings)
     warnings += doubts(kinds, demand, profile, given)

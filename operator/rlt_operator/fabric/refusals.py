@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rlt_operator.fabric import aliases
 from rlt_operator.fabric.candidates import Candidates
-from rlt_operator.fabric.demand import SECRET, Demand
+from rlt_operator.fabric.demand import MULTUS, SECRET, Demand
 from rlt_operator.fabric.facts import Facts
 from rlt_operator.fabric.nodes import Node
 from rlt_operator.fabric.profiles import Profile, load
@@ -106,6 +106,25 @@ def of_profile(profile: Profile, facts: Facts, demand: Demand) -> Iterable[Refus
         )
 
 
+def of_attachment(profile: Profile, demand: Demand, given: Settings) -> Iterable[Refusal]:
+    """What the attachment needs of the job itself, where the job or its network.require insists on it."""
+    mode = given.attach.mode
+    if demand.attach != mode and demand.require != "rdma":
+        return
+    if mode == "multus" and not demand.networks_named:
+        yield Refusal(
+            "AttachNotPossible",
+            f"network.attach multus needs the names of the networks: give the annotation {MULTUS} in the workers' "
+            "podTemplate, or another network.attach",
+        )
+    if mode == "dra" and not (demand.claims_made or profile.attach.compute_domain):
+        yield Refusal(
+            "AttachNotPossible",
+            "network.attach dra needs a claim: give resourceClaims in the workers' podTemplate, or another "
+            "network.attach",
+        )
+
+
 def unknown_profile(name: str) -> Refusal:
     """network.profile names none."""
     return Refusal("UnknownProfile", f"there is no profile {name}: name one of {', '.join(load())}, or none")
@@ -155,6 +174,15 @@ def disagreement(groups: Mapping[str, Sequence[str]]) -> Refusal:
         "MixedFabric",
         f"network.require is rdma, but the candidate nodes do not agree ({spread(groups)}): choose nodes of one kind "
         "by nodeSelector, or set require: any",
+    )
+
+
+def groups_of_two_vendors(vendors: Iterable[str]) -> Refusal:
+    """Worker groups whose accelerators cannot talk to each other."""
+    return Refusal(
+        "TwoVendors",
+        f"the worker groups have accelerators of {' and '.join(sorted(vendors))}: one process group cannot span NCCL "
+        "and RCCL; give all groups the accelerators of one vendor",
     )
 
 

@@ -17,6 +17,10 @@ NETWORK_VARIABLE = re.compile(
 )
 """Variables that belong to network or accelerators: a user's own are shown among the settings."""
 LD_LIBRARY_PATH = "LD_LIBRARY_PATH"
+SCRIPT = "BASH_ENV"
+"""KubeRay starts Ray by `bash -c`, which reads the file of this name first."""
+ON_MOUNTS = frozenset({SCRIPT, LD_LIBRARY_PATH})
+"""Variables that refer to folders of the workers' hosts: the head has none of them."""
 HOST_INTERFACES = "^lo,docker,veth,cni,cali,flannel,cilium"
 """NCCL's list of interfaces to leave out on a host whose interfaces are not known."""
 NCCL_DOC = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"
@@ -67,7 +71,6 @@ class Settings:
     """Supplementary groups by number."""
     host_network: bool
     compute_domain: bool
-    script: str
     mounts: tuple[tuple[str, str], ...]
     network: str
     warnings: tuple[str, ...]
@@ -101,7 +104,6 @@ def settings(profile: Profile, facts: Facts, demand: Demand) -> Settings:
         groups=groups,
         host_network=attach.mode == "hostNetwork",
         compute_domain=profile.attach.compute_domain,
-        script=profile.script,
         mounts=profile.mounts,
         network=profile.network,
         warnings=(*warnings, *_security(demand)),
@@ -154,6 +156,10 @@ def _profile_env(
                     "on the host network gloo needs the interface's full name: give network.socketInterface; until "
                     "then it takes the interface of the host's own address"
                 )
+    if profile.script:
+        rule = "bash reads the host's script before anything else, so that Ray and all its processes have its variables"
+        source = f"{profile.sources[0]}; https://www.gnu.org/software/bash/manual/html_node/Bash-Startup-Files.html"
+        ours[SCRIPT] = Setting(SCRIPT, profile.script, f"profile {profile.name}: {rule}", source)
     if demand.require == "tcp":
         rule = "network.require: tcp, so NCCL's own sockets and no other transport"
         ours["NCCL_NET"] = Setting("NCCL_NET", "Socket", rule, f"{NCCL_DOC}#nccl-net")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rlt_api.blocks.resources import Resources
+from rlt_api.model import quantity_value
+from rlt_api.rules.pods import OBJECT_STORE_SHARE, SHARED_MEMORY_SHARE
+
 GiB = 2**30
 
-SHARE = 0.25
-"""Share of the pod's memory that /dev/shm gets at least."""
-OBJECT_STORE_SHARE = 0.15
-"""Share of the pod's memory for Ray's object store."""
 NCCL_PER_ACCELERATOR = 1 * GiB
 """For NCCL's and RCCL's segments and vLLM's message queue between processes, for each accelerator. An estimate, on the
 safe side of 64 MiB, with which both fail (failure C6: "failed to extend /dev/shm/nccl-...")."""
@@ -39,9 +39,20 @@ class SharedMemory:
 def shared_memory(
     memory: int, *, accelerators: int, parameters: float | None = None, given: int | None = None
 ) -> SharedMemory:
-    """The size for a pod with so many bytes of memory, accelerators and parameters of the model (2 bytes each)."""
-    object_store = int(memory * OBJECT_STORE_SHARE)
+    """The size for a pod with so many bytes of memory, accelerators and parameters of the model (2 bytes each).
+
+    Ray's object store has its share of it, but of a size that accelerators or model make larger it gets no more.
+    """
+    least = int(memory * SHARED_MEMORY_SHARE) if given is None else given
+    object_store = int(least * OBJECT_STORE_SHARE)
     nccl = accelerators * NCCL_PER_ACCELERATOR
     model = min(BUCKET, int(2 * parameters)) if parameters else BUCKET * (accelerators > 0)
-    size = given if given is not None else max(int(memory * SHARE), object_store + nccl + model)
+    size = least if given is not None else max(least, object_store + nccl + model)
     return SharedMemory(size, object_store, nccl, model, given is not None)
+
+
+def of_resources(resources: Resources, *, accelerators: int = 0, parameters: float | None = None) -> SharedMemory:
+    """The same for what a pod asks for."""
+    given = int(quantity_value(resources.shared_memory)) if resources.shared_memory else None
+    memory = int(quantity_value(resources.memory))
+    return shared_memory(memory, accelerators=accelerators, parameters=parameters, given=given)

@@ -1,8 +1,16 @@
-"""The page of profiles, generated: what each sets, why, and where that is written."""
+"""The table of profiles in docs/networking.md, generated: what each sets, why, and where that is written."""
 
 from __future__ import annotations
 
 from rlt_operator.fabric.profiles import Profile, Variable, load
+
+BEGIN, END = "<!-- profiles: begin -->\n", "<!-- profiles: end -->\n"
+
+
+def with_profiles(page: str) -> str:
+    """The page with the table of the profiles that there are between its two marks."""
+    before, _, rest = page.partition(BEGIN)
+    return f"{before}{BEGIN}{profiles_table()}{END}{rest.partition(END)[2]}"
 
 
 def profiles_table() -> str:
@@ -28,7 +36,7 @@ def _section(profile: Profile) -> list[str]:
         values = ", ".join(f"`{each.name}={each.value}`" for each in variables)
         lines.append(f"- `{shape}`: {values} ({variables[0].source})")
     if profile.script:
-        lines.append(f"- Sourced in the container before anything else: `{profile.script}`")
+        lines.append(f"- Read by bash before anything else in the container (`BASH_ENV`): `{profile.script}`")
     for host, path in profile.mounts:
         lines.append(f"- Mounted from the host: `{host}` at `{path}`")
     for name, count in profile.attach.resources:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from apiserver.in_cluster import Kubernetes, Operator, Webhook, free_port
+from apiserver.in_cluster import Kubernetes, Operator, Webhook, free_port, free_ports
 
 from cluster import Cluster
 
@@ -20,7 +20,7 @@ CRDS = Path(__file__).parents[3] / "crds"
 @pytest.fixture(scope="session")
 def kubernetes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubernetes]:
     """The API server, with the CRDs of rlt and KubeRay."""
-    cluster = Cluster.up(nodes=0, state=tmp_path_factory.mktemp("kubernetes") / "state", first_port=17440)
+    cluster = Cluster.up(nodes=0, state=tmp_path_factory.mktemp("kubernetes") / "state", first_port=free_ports(6))
     try:
         cluster.kubectl("apply", "--server-side", "-f", CRDS)
         cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -250,6 +251,16 @@ class Webhook:
         except ValueError as error:
             return str(error)
         return ""
+
+
+def free_ports(count: int, first: int = 17440) -> int:
+    """The first of so many ports in a row that nobody listens on."""
+
+    def taken(port: int) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    return next(start for start in itertools.count(first, 10) if not any(map(taken, range(start, start + count))))
 
 
 def free_port() -> int:

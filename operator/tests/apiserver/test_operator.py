@@ -24,7 +24,7 @@ def test_a_job_gets_its_children(kubernetes: Kubernetes, operator: Operator, nam
         (owner,) = child["metadata"]["ownerReferences"]
         assert (owner["uid"], owner["controller"]) == (job["metadata"]["uid"], True)
     assert job["status"]["observedGeneration"] == 1
-    assert len(job["status"]["conditions"]) == 8
+    assert len(job["status"]["conditions"]) == 9
     assert not {"finalizers", "annotations"} & set(job["metadata"])
     assert f'rlt_job_phase{{name="sum",namespace="{namespace}",phase="Pending"}} 1.0' in operator.fetch("/metrics")
 

@@ -7,7 +7,7 @@ from typing import Any
 from fabric.node_sets import GPUS, HCA, IB, NVIDIA, node, nvidia, pair
 
 from rlt_api.validation import validate_job
-from rlt_operator.fabric.demand import SECRET, Demand, demand_of
+from rlt_operator.fabric.demand import SECRET, Demand, demands_of
 from rlt_operator.fabric.explain import explain, network
 from rlt_operator.fabric.nodes import nodes_of
 from rlt_operator.fabric.settings import Attachment
@@ -38,7 +38,8 @@ RUNTIME: dict[str, Any] = {
 def demanded(job: dict[str, Any], runtime: dict[str, Any] | None = None) -> Demand:
     spec = validate_job("sum", job, runtime).spec
     assert spec
-    return demand_of(spec, job)
+    (demand,) = demands_of(spec, job)
+    return demand
 
 
 def test_what_the_runtime_gives_is_the_admins() -> None:
@@ -54,7 +55,8 @@ def test_what_the_runtime_gives_is_the_admins() -> None:
 
 def test_secrets_stay_where_they_are() -> None:
     job = {"cluster": {"image": "i", "env": [{"name": "NCCL_X", "secretKeyRef": {"name": "s", "key": "k"}}]}}
-    assert demanded(job).user_env == (("NCCL_X", SECRET),)
+    demand = demanded(job)
+    assert demand.user_env == (("NCCL_X", SECRET),)
 
 
 def test_the_pod_template_counts_as_the_users_word() -> None:

@@ -1,16 +1,26 @@
-"""The golden matrix: UPDATE_GOLDEN=1 rewrites it, and git shows which cases a changed line of a profile reaches."""
+"""The golden matrix: status.network and the rendered worker of every node set.
+
+UPDATE_GOLDEN=1 rewrites it, and git shows which cases a changed line of a profile reaches.
+"""
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
+from fabric.jobs import as_asked, job_of
 from fabric.node_sets import CASES
+from observed import decided
 
+from rlt_operator.children.pod_template import worker_template
+from rlt_operator.fabric.demand import demands_of
 from rlt_operator.fabric.explain import explain
+from rlt_operator.fabric.nodes import nodes_of
 from rlt_operator.fabric.profiles import load
+from rlt_operator.observation import Job
 
 GOLDEN = Path(__file__).parent / "golden"
 KEYS = [
@@ -28,14 +38,38 @@ KEYS = [
 ]
 
 
+class OneALine(yaml.SafeDumper):
+    """YAML in which a variable, a mount or a sentence is a line."""
+
+
+def _mapping(dumper: OneALine, value: dict[str, Any]) -> yaml.Node:
+    flat = len(value) > 1 and not any(isinstance(each, dict | list) for each in value.values())
+    return dumper.represent_mapping("tag:yaml.org,2002:map", value, flow_style=flat or not value)
+
+
+OneALine.add_representer(dict, _mapping)
+
+
+def on_its_nodes(name: str) -> Job:
+    """The case's job after the operator's look at the case's nodes."""
+    return decided(job_of(CASES[name].demand), nodes_of(CASES[name].nodes))
+
+
+def document(job: Job) -> dict[str, Any]:
+    assert job.spec
+    assert job.status.network
+    template = worker_template(job, job.spec, job.spec.cluster.workers[0])
+    return {"network": job.status.network.to_json(), "worker": template}
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_a_node_set_gets_what_the_golden_file_says(name: str) -> None:
-    answer = explain(CASES[name].nodes, CASES[name].demand)
-    file = GOLDEN / f"{name}.json"
+    text = yaml.dump(document(on_its_nodes(name)), Dumper=OneALine, sort_keys=False, width=1000)
+    file = GOLDEN / f"{name}.yaml"
     if os.environ.get("UPDATE_GOLDEN"):
         GOLDEN.mkdir(exist_ok=True)
-        file.write_text(json.dumps(answer, indent=2, ensure_ascii=False) + "\n")
-    assert answer == json.loads(file.read_text())
+        file.write_text(text)
+    assert text == file.read_text()
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -49,8 +83,38 @@ def test_a_node_set_gets_its_profile_or_its_refusal(name: str) -> None:
         assert any(words in warning for warning in answer["warnings"]), answer["warnings"]
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_the_status_says_what_is_explained_offline(name: str) -> None:
+    job = on_its_nodes(name)
+    assert job.spec
+    assert job.status.network
+    answer = explain(CASES[name].nodes, *demands_of(job.spec, job.given))
+    said = job.status.network.to_json()
+    for key in ("profile", "fabric", "vendor", "agree", "evidence", "env", "overriddenByUser", "warnings"):
+        assert said[key] == answer[key]
+    assert said.get("refused") == answer["refused"]
+    assert (said["attach"]["mode"], said["attach"]["resources"]) == tuple(answer["attach"].values())
+    assert said["candidates"] == len(answer["candidates"])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_jobs_of_the_matrix_ask_what_their_cases_say(name: str) -> None:
+    job = job_of(CASES[name].demand)
+    assert job.spec
+    assert demands_of(job.spec, job.given) == (as_asked(CASES[name].demand),)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_container_has_every_variable_that_the_status_tells_of(name: str) -> None:
+    job = on_its_nodes(name)
+    assert job.status.network
+    (container,) = document(job)["worker"]["spec"]["containers"]
+    has = {each["name"]: each["value"] for each in container["env"]}
+    assert {each.name: each.value for each in job.status.network.env}.items() <= has.items()
+
+
 def test_there_is_a_golden_file_for_each_case_and_no_other() -> None:
-    assert {file.stem for file in GOLDEN.glob("*.json")} == set(CASES)
+    assert {file.stem for file in GOLDEN.iterdir()} == set(CASES)
 
 
 def test_every_profile_is_in_the_matrix_but_those_of_machines_that_nobody_lists() -> None:

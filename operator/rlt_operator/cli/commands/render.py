@@ -4,37 +4,40 @@ from __future__ import annotations
 
 import click
 
-from rlt_operator.children.config_map import config_map
-from rlt_operator.children.raycluster import ray_cluster
-from rlt_operator.cli.offline_job import offline_job
-from rlt_operator.cli.output import JSON, emit
+from rlt_operator.children.all_of_them import children
+from rlt_operator.cli.network_page import nodes_in
+from rlt_operator.cli.offline_job import offline_job, with_network
+from rlt_operator.cli.output import JSON, emit, say
 from rlt_operator.cli.readable_files import FILE, right_jobs
-from rlt_operator.observation import Job, Manifest
+from rlt_operator.fabric.nodes import nodes_of
+from rlt_operator.observation import Manifest
 
 
 @click.command()
 @click.argument("file", type=FILE)
 @click.option("--runtime", "runtimes", multiple=True, type=FILE, metavar="FILE", help="RLRuntimes that the jobs name.")
+@click.option("--nodes", type=FILE, metavar="FILE", help="What `kubectl get nodes -o yaml` prints.  [default: no node]")
 @click.option("-n", "--namespace", help="For jobs that name none.  [default: default]")
 @click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
-def command(file: str, runtimes: tuple[str, ...], namespace: str | None, output: str) -> None:
+def command(file: str, runtimes: tuple[str, ...], nodes: str | None, namespace: str | None, output: str) -> None:
     """Show every manifest that the operator would make for the jobs in FILE.
 
-    The trainer's config is in the ConfigMap. What only a cluster knows, a job's uid, is made up.
+    The trainer's config is in the ConfigMap. What only a cluster knows, a job's uid, is made up; network and devices
+    are those of the nodes in --nodes.
     """
     validated = right_jobs(file, runtimes)
-    jobs = [offline_job(job, validated, namespace=namespace) for job in validated.jobs()]
-    manifests = [manifest for job in jobs for manifest in children(job)]
+    seen = nodes_of(nodes_in(nodes)) if nodes else ()
+    manifests: list[Manifest] = []
+    for manifest in validated.jobs():
+        job = with_network(offline_job(manifest, validated, namespace=namespace), seen)
+        assert job.spec
+        if not nodes and any(group.accelerator for group in job.spec.cluster.workers):
+            say(f"note: {job.name}: which network the nodes have is not known: give --nodes FILE")
+        manifests += children(job, job.spec)
     if output == JSON:
         emit({"apiVersion": "v1", "kind": "List", "items": manifests}, JSON)
     else:
         click.echo(as_yaml(manifests), nl=False)
-
-
-def children(job: Job) -> list[Manifest]:
-    """The job's children, as `plan` creates them."""
-    assert job.spec
-    return [config_map(job, job.spec), ray_cluster(job, job.spec)]
 
 
 def as_yaml(manifests: list[Manifest]) -> str:

@@ -1,0 +1,211 @@
+"""The RayCluster CRDs of KubeRay 1.3.2, 1.4.2, 1.5.1 and 1.6.2 in turn, in a real API server of this file's own."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import observed as o
+import pytest
+import yaml
+from apiserver.in_cluster import Kubernetes, Operator, eventually
+
+from cluster import Cluster
+from cluster.kuberay_crds import VERSIONS, ray_cluster_crd
+from rlt_operator.kuberay import MARKS, OLDEST, POD_FIELDS_SINCE, KubeRay, parse_kuberay
+
+pytestmark = pytest.mark.apiserver
+
+CRDS = Path(__file__).parents[3] / "crds"
+GOLDEN = sorted((Path(__file__).parents[1] / "golden").glob("*.yaml"))
+APPLY = ("apply", "--server-side", "--force-conflicts", "-f")
+STRICTLY = ("create", "--dry-run=server", "--validate=strict", "-f", "-")
+OLD, NEW = VERSIONS[0], VERSIONS[-1]
+
+POD = {
+    "hostnameOverride": "x",
+    "workloadRef": {"name": "x", "podGroup": "x"},
+    "schedulingGroup": {},
+    "resourceClaims": [{"name": "x", "resourceClaimTemplateName": "x"}],
+    "volumes": [
+        {"name": "x", "projected": {"sources": [{"podCertificate": {"keyType": "x", "userAnnotations": {"a/b": "c"}}}]}}
+    ],
+    "containers": [
+        {
+            "name": "x",
+            "env": [{"name": "A", "valueFrom": {"fileKeyRef": {"key": "a", "path": "b", "volumeName": "c"}}}],
+            "lifecycle": {"stopSignal": "SIGTERM"},
+            "restartPolicyRules": [{"action": "Restart"}],
+            "nonsense": {"a": [1]},
+        }
+    ],
+}
+GROUP = {"rayStartParams": {}, "labels": {"a": "b"}, "resources": {"CPU": "1"}, "priority": 1}
+NEWEST: dict[str, Any] = {
+    "apiVersion": "ray.io/v1",
+    "kind": "RayCluster",
+    "metadata": {"name": "x", "namespace": "default"},
+    "spec": {
+        "authOptions": {"mode": "token", "secretName": "x"},
+        "upgradeStrategy": {"type": "None"},
+        "networkPolicy": {"mode": "DenyAll"},
+        "managedBy": "ray.io/kuberay-operator",
+        "autoscalerOptions": {"version": "v2"},
+        "headGroupSpec": {**GROUP, "template": {"metadata": {"generateName": "x", "labels": {"a": "b"}}, "spec": POD}},
+    },
+}
+"""A RayCluster with what KubeRay's newer versions brought, a field of no version, and one of Kubernetes alone."""
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubernetes]:
+    """An API server whose RayCluster CRD may be changed."""
+    cluster = Cluster.up(nodes=0, state=tmp_path_factory.mktemp("kuberay") / "state", first_port=17460)
+    cluster.kubectl("apply", "--server-side", "-f", CRDS)
+    yield Kubernetes(cluster)
+    cluster.down()
+
+
+@dataclass(frozen=True)
+class Installed:
+    """A KubeRay whose RayCluster CRD is in the API server."""
+
+    version: str
+    kubernetes: Kubernetes
+
+    @property
+    def as_read(self) -> KubeRay:
+        crd = self.kubernetes.get("default", "crd", "rayclusters.ray.io")
+        assert crd
+        return parse_kuberay(crd)
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def kuberay(own: Kubernetes, request: pytest.FixtureRequest) -> Installed:
+    """Each version. What was there before is deleted first, so that the API server cannot go by it any more."""
+    own.kubectl("delete", "crd", "rayclusters.ray.io", "--wait", "--ignore-not-found")
+    install(own, request.param)
+    return Installed(request.param, own)
+
+
+def install(own: Kubernetes, version: str) -> None:
+    """Install the CRD, or upgrade to it."""
+    own.kubectl(*APPLY, ray_cluster_crd(version))
+
+    def served() -> bool:
+        crd = own.get("default", "crd", "rayclusters.ray.io") or {}
+        conditions = crd.get("status", {}).get("conditions") or []
+        return ("Established", "True") in {(each["type"], each["status"]) for each in conditions}
+
+    eventually("the CRD is served", served)
+
+
+def minor(version: str) -> str:
+    return ".".join(version.split(".")[:2])
+
+
+def parents(path: str) -> set[str]:
+    return {path[: match.start()] for match in re.finditer(r"[.\[{]", path)}
+
+
+def crd_of(version: str) -> KubeRay:
+    return parse_kuberay(yaml.load(ray_cluster_crd(version).read_text(), yaml.CSafeLoader))
+
+
+@pytest.mark.parametrize("golden", GOLDEN, ids=lambda path: path.stem)
+def test_every_kuberay_takes_every_golden_manifest_strictly(kuberay: Installed, golden: Path) -> None:
+    (cluster,) = (m for m in yaml.safe_load_all(golden.read_text()) if m["kind"] == "RayCluster")
+    cluster["metadata"]["namespace"] = "default"
+    kuberay.kubernetes.kubectl(*STRICTLY, input=json.dumps(cluster))
+    assert kuberay.as_read.lacks(cluster) == ()
+
+
+def test_the_operator_finds_what_the_api_server_would_drop(kuberay: Installed) -> None:
+    with pytest.raises(ValueError, match="unknown field") as refusal:
+        kuberay.kubernetes.kubectl(*STRICTLY, input=json.dumps(NEWEST))
+    unknown = set(re.findall(r'unknown field "([^"]+)"', str(refusal.value)))
+    assert unknown == set(kuberay.as_read.lacks(NEWEST))
+    assert "spec.headGroupSpec.template.spec.containers[0].nonsense" in unknown
+
+
+def test_the_version_is_told_by_the_fields(kuberay: Installed) -> None:
+    told = kuberay.as_read.version
+    assert told == (OLDEST if minor(kuberay.version) == "1.3" else minor(kuberay.version))
+    assert told in {*MARKS, OLDEST}
+
+
+def test_the_table_holds_every_pod_field_that_is_newer_than_the_oldest_crd() -> None:
+    seen, since = crd_of(OLD).fields, dict[str, str]()
+    for version in VERSIONS[1:]:
+        new = crd_of(version).fields - seen
+        tops = {
+            path
+            for path in new
+            if ".template." in path and not any(path.startswith(f"{p}{c}") for p in new for c in ".[{")
+        }
+        for path in tops:
+            (end,) = (end for end in POD_FIELDS_SINCE if path.endswith(f".{end}"))
+            assert since.setdefault(end, minor(version)) == minor(version) == POD_FIELDS_SINCE[end], path
+        seen |= new
+    assert set(POD_FIELDS_SINCE) - set(since) == {"spec.schedulingGroup"}  # 1.7's CRD is not to be had as a Go module
+
+
+@pytest.fixture(scope="module")
+def operated(own: Kubernetes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubernetes]:
+    """The API server with the operator at work."""
+    operator = Operator(own.cluster.kubeconfig, tmp_path_factory.mktemp("operator") / "operator.log")
+    operator.start()
+    yield own
+    operator.stop()
+
+
+@pytest.fixture
+def place(own: Kubernetes, request: pytest.FixtureRequest) -> str:
+    """A namespace there."""
+    name = f"held-{len(request.node.name)}"
+    own.kubectl("create", "namespace", name)
+    return name
+
+
+def with_template(template: dict[str, Any]) -> dict[str, Any]:
+    return {**o.SPEC, "cluster": {**o.SPEC["cluster"], "head": {"podTemplate": template}}}
+
+
+def test_a_job_is_held_by_an_old_crd_and_goes_on_once_it_is_upgraded(operated: Kubernetes, place: str) -> None:
+    install(operated, OLD)
+    signal = {"name": "ray-head", "lifecycle": {"stopSignal": "SIGUSR1"}}
+    operated.create_job(place, with_template({"spec": {"containers": [signal], "os": {"name": "linux"}}}))
+    operated.wait(place, "ClusterReady", "KubeRayTooOld")
+    lost = "spec.headGroupSpec.template.spec.containers[0].lifecycle.stopSignal (since 1.4)"
+    assert lost in operated.condition(place, "Stalled")[2]
+    assert "KubeRayTooOld" in operated.events(place)
+    assert operated.get(place, "raycluster", "sum") is None
+    install(operated, NEW)
+    cluster = eventually("a RayCluster", lambda: operated.get(place, "raycluster", "sum"))
+    (container,) = cluster["spec"]["headGroupSpec"]["template"]["spec"]["containers"]
+    assert container["lifecycle"] == {"stopSignal": "SIGUSR1"}
+
+
+def test_what_kubernetes_itself_does_not_know_is_refused_in_its_own_words(operated: Kubernetes, place: str) -> None:
+    install(operated, OLD)
+    operated.create_job(place, with_template({"spec": {"hostNetwrk": True}}))
+    operated.wait(place, "ClusterReady", "ClusterRefused")
+    assert 'unknown field "template.spec.hostNetwrk"' in operated.status(place)["message"]
+
+
+def test_a_crd_without_a_field_that_rlt_renders_holds_the_job(operated: Kubernetes, place: str) -> None:
+    crd = yaml.load(ray_cluster_crd(OLD).read_text(), yaml.CSafeLoader)
+    for version in crd["spec"]["versions"]:
+        properties = version["schema"]["openAPIV3Schema"]["properties"]
+        for name in ("spec", "headGroupSpec", "template", "spec"):
+            properties = properties[name]["properties"]
+        del properties["nodeSelector"]
+    operated.kubectl(*APPLY, "-", input=json.dumps(crd))
+    spec = {**o.SPEC, "cluster": {**o.SPEC["cluster"], "head": {"nodeSelector": {"pool": "cpu"}}}}
+    operated.create_job(place, spec)
+    operated.wait(place, "ClusterReady", "KubeRayTooOld")
+    assert "lacks spec.headGroupSpec.template.spec.nodeSelector. " in operated.status(place)["message"]

@@ -1,0 +1,103 @@
+"""Nodes in the real API server, made up as device plugins and NFD would label them, and what a job gets on them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import observed as o
+import pytest
+from apiserver.in_cluster import Kubernetes, Operator, eventually
+from fabric.node_sets import GPUS, HCA, IB, Manifest, node, nvidia
+
+pytestmark = pytest.mark.apiserver
+
+ON_GPUS: dict[str, Any] = {
+    **o.COMMAND_SPEC,
+    "network": {"require": "rdma"},
+    "cluster": {
+        "image": "registry.example/trainer",
+        "workers": [
+            {
+                "replicas": 2,
+                "resources": {"cpu": "8", "memory": "128Gi"},
+                "accelerator": {"resourceName": "nvidia.com/gpu", "count": 8},
+                "nodeSelector": {"pool": "gpus"},
+            }
+        ],
+    },
+}
+IN_POOL = nvidia() | IB | {"pool": "gpus"}
+
+
+@pytest.fixture
+def nodes(kubernetes: Kubernetes) -> Iterator[list[str]]:
+    """Names of nodes that the test adds; they go at its end."""
+    names: list[str] = []
+    yield names
+    for name in names:
+        kubernetes.kubectl("delete", "node", name, "--wait=false")
+
+
+def add(kubernetes: Kubernetes, manifest: Manifest) -> str:
+    """The node as the API server takes it; its status goes another way."""
+    name: str = manifest["metadata"]["name"]
+    kubernetes.kubectl("create", "-f", "-", input=json.dumps(manifest))
+    say(kubernetes, name, **manifest["status"])
+    return name
+
+
+def say(kubernetes: Kubernetes, name: str, **status: Any) -> None:
+    """What the kubelet reports. (Nobody else does: there is none.)"""
+    patch = json.dumps({"status": status})
+    kubernetes.kubectl("patch", "node", name, "--subresource=status", "--type=merge", "-p", patch)
+
+
+def test_a_job_waits_for_rdma_and_goes_on_when_a_device_plugin_brings_it(
+    kubernetes: Kubernetes, operator: Operator, namespace: str, nodes: list[str]
+) -> None:
+    nodes += [add(kubernetes, node(f"gpu-{number}", IN_POOL, GPUS)) for number in (1, 2)]
+    kubernetes.create_job(namespace, ON_GPUS)
+    eventually("RdmaNotFound", lambda: kubernetes.condition(namespace, "FabricVerified")[1] == "RdmaNotFound")
+    assert "device plugin" in kubernetes.condition(namespace, "FabricVerified")[2]
+    assert kubernetes.condition(namespace, "Stalled")[0] == "True"
+    assert kubernetes.get(namespace, "raycluster", "sum") is None
+    for name in nodes:
+        say(kubernetes, name, allocatable={key: str(count) for key, count in HCA.items()})
+    cluster = eventually("a RayCluster", lambda: kubernetes.get(namespace, "raycluster", "sum"))
+    assert kubernetes.condition(namespace, "FabricVerified")[:2] == ("True", "FabricFound")
+    (group,) = cluster["spec"]["workerGroupSpecs"]
+    (container,) = group["template"]["spec"]["containers"]
+    status = kubernetes.status(namespace)["network"]
+    assert (status["profile"], status["candidates"]) == ("onprem-infiniband", 2)
+    assert all(each["rule"] and each["source"] for each in status["env"])
+    has = {each["name"]: each["value"] for each in container["env"]}
+    assert {each["name"]: each["value"] for each in status["env"]}.items() <= has.items()
+    assert container["resources"]["limits"]["rdma/hca_shared_devices_a"] == "1"
+    assert container["securityContext"]["capabilities"]["add"] == status["attach"]["capabilities"] == ["IPC_LOCK"]
+
+
+def test_a_mixed_fleet_gets_the_generic_profile_and_says_why(
+    kubernetes: Kubernetes, operator: Operator, namespace: str, nodes: list[str]
+) -> None:
+    nodes.append(add(kubernetes, node("with-ib", IN_POOL, GPUS | HCA)))
+    nodes.append(add(kubernetes, node("without", nvidia() | {"pool": "gpus"}, GPUS)))
+    kubernetes.create_job(namespace, {**ON_GPUS, "network": {"require": "any"}})
+    eventually("a RayCluster", lambda: kubernetes.get(namespace, "raycluster", "sum"))
+    status, reason, message = kubernetes.condition(namespace, "FabricVerified")
+    assert (status, reason) == ("False", "NodesDisagree")
+    assert "onprem-infiniband" in message
+    assert "with-ib" in message
+    assert kubernetes.status(namespace)["network"]["profile"] == "generic"
+    assert "NodesDisagree" in kubernetes.events(namespace)
+
+
+def test_a_resource_that_no_node_has_is_told_of_before_anything_is_made(
+    kubernetes: Kubernetes, operator: Operator, namespace: str, nodes: list[str]
+) -> None:
+    nodes.append(add(kubernetes, node("cpus", {"pool": "gpus"}, {})))
+    kubernetes.create_job(namespace, ON_GPUS)
+    eventually("ResourceNotFound", lambda: kubernetes.condition(namespace, "FabricVerified")[1] == "ResourceNotFound")
+    assert "nvidia.com/gpu" in kubernetes.condition(namespace, "FabricVerified")[2]
+    assert kubernetes.get(namespace, "raycluster", "sum") is None

@@ -1,0 +1,115 @@
+"""What a RayCluster CRD can hold, and what becomes of a job that asks for more.
+
+The CRDs here are made up; KubeRay's own are in apiserver/test_kuberay_versions.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import observed as o
+import pytest
+
+from rlt_api.conditions import ConditionType, Reason
+from rlt_operator.children.raycluster import ray_cluster
+from rlt_operator.kuberay import KubeRay, dropped, parse_kuberay
+from rlt_operator.plan import plan
+
+
+def fields(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties}
+
+
+TEXT = {"type": "string"}
+KUBERAY = parse_kuberay(
+    {
+        "spec": {
+            "versions": [
+                {
+                    "name": "v1",
+                    "schema": {
+                        "openAPIV3Schema": fields(
+                            kind=TEXT,
+                            metadata={"type": "object"},
+                            spec=fields(
+                                labels={"type": "object", "additionalProperties": TEXT},
+                                ports={"type": "object", "additionalProperties": fields(port={"type": "integer"})},
+                                groups={"type": "array", "items": fields(name=TEXT)},
+                                extra={**fields(known=fields(a=TEXT)), "x-kubernetes-preserve-unknown-fields": True},
+                            ),
+                        )
+                    },
+                },
+                {"name": "v1alpha1", "schema": {"openAPIV3Schema": fields(old=TEXT)}},
+            ]
+        }
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("manifest", "lost"),
+    [
+        ({"kind": "x", "metadata": {"generateName": "x"}, "spec": {}}, ()),
+        ({"old": "x"}, ("old",)),
+        ({"spec": {"new": {"a": {"b": 1}}}}, ("spec.new",)),
+        ({"spec": {"labels": {"any.key/at-all": "x"}}}, ()),
+        ({"spec": {"ports": {"web": {"port": 1, "name": "x"}}}}, ("spec.ports.web.name",)),
+        ({"spec": {"groups": [{"name": "a"}, {"name": "b", "size": 1}]}}, ("spec.groups[1].size",)),
+        ({"spec": {"extra": {"any": {"field": 1}, "known": {"b": 1}}}}, ("spec.extra.known.b",)),
+        ({"spec": {"groups": "nonsense", "labels": None}}, ()),
+    ],
+)
+def test_exactly_the_fields_that_the_schema_lacks_are_named(manifest: dict[str, Any], lost: tuple[str, ...]) -> None:
+    assert KUBERAY.lacks(manifest) == lost
+
+
+def test_a_crd_without_v1_holds_nothing() -> None:
+    assert parse_kuberay({"spec": {"versions": []}}).lacks({"kind": "RayCluster", "metadata": {}}) == ("kind",)
+
+
+def test_the_message_tells_which_kuberay_has_a_field_first() -> None:
+    pod = {"spec": {"headGroupSpec": {"template": {"spec": {"hostnameOverride": "head"}}}}}
+    kuberay = KubeRay(frozenset(["spec", "spec.headGroupSpec", "spec.headGroupSpec.template"]))
+    message = dropped(kuberay, pod) or ""
+    assert "(KubeRay 1.3 or older, by its fields) lacks spec.headGroupSpec.template.spec. " in message
+    kuberay = KubeRay(kuberay.fields | {"spec.autoscalerOptions.version", "spec.headGroupSpec.template.spec"})
+    message = dropped(kuberay, pod) or ""
+    assert "(KubeRay 1.4, by its fields) lacks" in message
+    assert "spec.headGroupSpec.template.spec.hostnameOverride (since 1.5)" in message
+
+
+def all_paths(value: object, path: str = "") -> set[str]:
+    """Of a manifest, as if its CRD had been made for it."""
+    if isinstance(value, dict):
+        return {path}.union(*(all_paths(child, f"{path}.{key}".lstrip(".")) for key, child in value.items()))
+    return {path}.union(*(all_paths(child, f"{path}[]") for child in value)) if isinstance(value, list) else {path}
+
+
+def just_enough() -> frozenset[str]:
+    job = o.job()
+    assert job.spec
+    return frozenset(all_paths(ray_cluster(job, job.spec)))
+
+
+def test_a_kuberay_that_has_every_field_gets_the_ray_cluster() -> None:
+    decided = plan(replace(o.FRESH, kuberay=KubeRay(just_enough())), o.NOW)
+    assert [manifest["kind"] for manifest in decided.apply] == ["ConfigMap", "RayCluster"]
+
+
+@pytest.mark.parametrize("field", ["enableInTreeAutoscaling", "workerGroupSpecs[].rayStartParams"])
+def test_a_job_waits_for_a_kuberay_that_has_the_field(field: str) -> None:
+    decided = plan(replace(o.FRESH, kuberay=KubeRay(just_enough() - {f"spec.{field}"})), o.NOW)
+    assert decided.apply == ()
+    assert decided.again_after
+    assert decided.status
+    ready = next(c for c in decided.status.conditions if c.type == ConditionType.CLUSTER_READY)
+    assert (ready.status, ready.reason) == ("False", Reason.KUBERAY_TOO_OLD)
+    assert f"lacks spec.{field.replace('[]', '[0]')}. " in ready.message
+
+
+def test_what_kubernetes_itself_refuses_is_told_in_its_own_words() -> None:
+    decided = plan(replace(o.FRESH, kuberay=KubeRay(frozenset()), refusal='unknown field "spec.nonsense"'), o.NOW)
+    assert decided.status
+    assert decided.status.message == 'unknown field "spec.nonsense"'
