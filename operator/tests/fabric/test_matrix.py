@@ -6,6 +6,7 @@ UPDATE_GOLDEN=1 rewrites it, and git shows which cases a changed line of a profi
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ KEYS = [
 ]
 
 
-class OneALine(yaml.SafeDumper):
+class OneALine(yaml.CSafeDumper):
     """YAML in which a variable, a mount or a sentence is a line."""
 
 
@@ -50,12 +51,16 @@ def _mapping(dumper: OneALine, value: dict[str, Any]) -> yaml.Node:
 OneALine.add_representer(dict, _mapping)
 
 
+@cache
 def on_its_nodes(name: str) -> Job:
     """The case's job after the operator's look at the case's nodes."""
     return decided(job_of(CASES[name].demand), nodes_of(CASES[name].nodes))
 
 
-def document(job: Job) -> dict[str, Any]:
+@cache
+def document(name: str) -> dict[str, Any]:
+    """What the golden file holds."""
+    job = on_its_nodes(name)
     assert job.spec
     assert job.status.network
     template = worker_template(job, job.spec, job.spec.cluster.workers[0])
@@ -64,7 +69,7 @@ def document(job: Job) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_node_set_gets_what_the_golden_file_says(name: str) -> None:
-    text = yaml.dump(document(on_its_nodes(name)), Dumper=OneALine, sort_keys=False, width=1000)
+    text = yaml.dump(document(name), Dumper=OneALine, sort_keys=False, width=1000)
     file = GOLDEN / f"{name}.yaml"
     if os.environ.get("UPDATE_GOLDEN"):
         GOLDEN.mkdir(exist_ok=True)
@@ -108,7 +113,7 @@ def test_the_jobs_of_the_matrix_ask_what_their_cases_say(name: str) -> None:
 def test_the_container_has_every_variable_that_the_status_tells_of(name: str) -> None:
     job = on_its_nodes(name)
     assert job.status.network
-    (container,) = document(job)["worker"]["spec"]["containers"]
+    (container,) = document(name)["worker"]["spec"]["containers"]
     has = {each["name"]: each["value"] for each in container["env"]}
     assert {each.name: each.value for each in job.status.network.env}.items() <= has.items()
 
