@@ -22,7 +22,7 @@ environment: ## make .venv with everything pinned in requirements/
 	@$(SYSTEM_PYTHON) e2e/environment.py
 
 unit: environment ## the unit tests alone
-	@$(PYTHON) -m pytest -q -m "not apiserver and not cluster and not slow"
+	@$(PYTHON) -m pytest -q -n 2 --dist worksteal -m "not apiserver and not cluster and not slow"
 
 fuzz-api: machine environment ## 2,000 random jobs before the real API server and the offline validator: they must agree
 	@$(PYTHON) e2e/fuzz_api.py --count 2000

@@ -45,13 +45,13 @@ def verify(name: str) -> None:
             this.run([BIN / "python", script, "--check"], log=LOGS / f"{name}.log", cwd=ROOT, advice="make generate")
 
 
-def tests(marker: str, title: str, estimate_s: float) -> Callable[[str], None]:
+def tests(marker: str, title: str, estimate_s: float, *options: str) -> Callable[[str], None]:
     """A stage that runs the tests of one marker expression."""
 
     def run(name: str) -> None:
         with stage(title, estimate_s=estimate_s) as this:
             pytest = [str(BIN / "python"), "-m", "pytest", "-v", "--durations=10", "--color=no"]
-            this.run([*pytest, "-m", marker], log=LOGS / f"{name}.log", on_line=show_tests(this), cwd=ROOT)
+            this.run([*pytest, *options, "-m", marker], log=LOGS / f"{name}.log", on_line=show_tests(this), cwd=ROOT)
 
     return run
 
@@ -64,7 +64,8 @@ def show_tests(this: Stage) -> Callable[[str], None]:
         nonlocal done
         if " PASSED" in line or " FAILED" in line or " SKIPPED" in line:
             done += 1
-            this.note(f"{done} tests, last {line.split()[0].rsplit('::', 1)[-1]}")
+            name = next(word for word in line.split() if "::" in word)
+            this.note(f"{done} tests, last {name.rsplit('::', 1)[-1]}")
         if line.startswith(("SKIPPED [", "FAILED ", "ERROR ")) or (line.startswith("==") and " in " in line):
             print(f"    {line.strip('= ')}" if line.startswith("SKIPPED") else line, flush=True)
 
@@ -73,10 +74,14 @@ def show_tests(this: Stage) -> Callable[[str], None]:
 
 def cluster_tests(name: str) -> None:
     """The end-to-end tests, and the end of the cluster they ran on."""
-    from cluster import Cluster
+    from cluster import Cluster, fake_nodes, kueue
 
-    tests("cluster", "end-to-end tests on the whole cluster", 1500)(name)
-    if "KUBECONFIG" not in os.environ:
+    ours = "KUBECONFIG" not in os.environ
+    if ours:
+        kueue.build()  # a test would build them as well, but show no progress
+        fake_nodes.build()
+    tests("cluster", "end-to-end tests on the whole cluster", 2100)(name)
+    if ours:
         Cluster.connect().down()
 
 
@@ -92,11 +97,15 @@ SCRIPTS = (
 )
 PACKAGES = ("rlt_api", "rlt_operator", "rlt_trainer", "cluster")
 
+UNIT = "not apiserver and not cluster and not slow"
+ON_TWO_CORES = ("-n", "2", "--dist", "worksteal")
+"""The other tests share a cluster, or measure something."""
+
 STAGES: dict[str, Callable[[str], None]] = {
     "lint": lint,
     "verify": verify,
-    "unit": tests("not apiserver and not cluster and not slow", "unit tests", 60),
-    "apiserver": tests("apiserver", "tests against the real API server", 420),
+    "unit": tests(UNIT, "unit tests", 60, *ON_TWO_CORES),
+    "apiserver": tests("apiserver", "tests against the real API server", 600),
     "slow": tests("slow", "trainer tests with real engines and several ranks", 300),
     "cluster": cluster_tests,
 }
