@@ -106,7 +106,7 @@ class RLTrainingJobSpec(JobBlocks):
         (
             "!has(self.cluster) || !has(self.cluster.workers) || self.cluster.workers.size() < 2 "
             "|| has(self.framework) && has(self.framework.type) && self.framework.type != 'builtin'",
-            "cluster.workers: several groups are not supported yet for framework builtin, only for command",
+            "cluster.workers: framework builtin takes one group, only command takes several",
         ),
         *fixed_rules(),
     )

@@ -281,6 +281,7 @@ CASES = [
     Case("worker-groups", "spec.cluster.workers", groups("train", "generate"), "framework.type: command", cel=True),
     Case("worker-groups", "spec.cluster.workers[1].name", groups("a", "a"), "use a-2", cel=True, base=COMMAND),
     Case("worker-groups", "spec.cluster.workers[1].name", groups(None, "workers"), cel=True, base=COMMAND),
+    Case("worker-groups", "spec.cluster.workers[1]", groups(None, None), "use workers-2", cel=True, base=COMMAND),
     # lengths and memory
     Case("max-model-len", "spec.rollout.maxModelLen", {"rollout.maxModelLen": 1000}, "use 1024"),
     Case(

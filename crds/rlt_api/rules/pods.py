@@ -126,14 +126,15 @@ def groups_have_names(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     groups, taken = spec.cluster.workers, list[str]()
     for index, group in enumerate(groups):
         if group.name in taken:
-            field, fix = f"spec.cluster.workers[{index}].name", f"use {group.name}-{index + 1}"
+            field, fix = f"spec.cluster.workers[{index}]", f"use {group.name}-{index + 1}"
+            field += ".name" if "name" in group.model_fields_set else ""
             yield Finding(field, group.name, "is the name of another worker group", fix, "worker-groups")
         taken.append(group.name)
     if spec.framework.type == "builtin" and len(groups) > 1:
         yield Finding(
             "spec.cluster.workers",
             f"{len(groups)} groups",
-            "several groups are not supported yet for framework builtin",
+            "framework builtin takes one group",
             "leave one, or give framework.type: command",
             "worker-groups",
             ("spec.framework.type",),
