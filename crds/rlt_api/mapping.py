@@ -35,7 +35,7 @@ class Setting:
     gone: bool
     """verl no longer has it."""
     profile: bool
-    """The operator's fabric profiles will choose it."""
+    """Whether the operator's network profiles choose it."""
 
     @property
     def is_group(self) -> bool:
@@ -143,7 +143,7 @@ supported yet is refused: see [the list](not-supported-yet.md)."""
 PATH = re.compile(r"\bspec(\.\w+(\[\])?)+")
 """One of our fields in a text."""
 
-PROFILE = "The operator's network profile will choose it (next release)."
+PROFILE = "The operator's network profile chooses it, unless the job says."
 
 
 def _setting(key: str, entry: Mapping[str, Any]) -> Setting:

@@ -16,9 +16,6 @@ QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 WORKLOAD_LABEL = "kueue.x-k8s.io/job-uid"
 """On a Workload of Kueue's: the uid of the RayCluster that it stands for (kueue pkg/controller/constants)."""
 
-HEAD_GROUP = "headgroup"
-"""KubeRay's name for the head's group, in the pods' label ray.io/group."""
-
 DASHBOARD_PORT = 8265
 """Ray's dashboard with its job API, on the head."""
 

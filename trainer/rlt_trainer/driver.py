@@ -72,7 +72,7 @@ def _run(config: TrainingConfig, server: ProgressServer, *, local: bool) -> None
 def check_batches(config: TrainingConfig) -> None:
     """Raises ValueError for batches that the ranks cannot share equally."""
     training, ranks = config.training, rank_count(config)
-    mini = training.ppo_mini_batch_size or training.train_batch_size
+    mini = training.ppo_mini_batch_size
     if training.train_batch_size % mini:
         raise ValueError(f"training.ppoMiniBatchSize {mini} must divide trainBatchSize {training.train_batch_size}.")
     if mini % ranks:

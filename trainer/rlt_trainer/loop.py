@@ -139,7 +139,7 @@ class Trainer:
     def update(self, experience: Experience) -> list[Sequence[UpdateResult]]:
         """ppoEpochs passes over the mini-batches. Returns the results by optimizer step, each by rank."""
         training = self.config.training
-        rows = (training.ppo_mini_batch_size or training.train_batch_size) * self.config.rollout.n
+        rows = training.ppo_mini_batch_size * self.config.rollout.n
         steps = list(mini_batches(experience, rows=rows, ranks=self.workers.ranks)) * training.ppo_epochs
         by_rank = self.workers.each("update", list(zip(*steps, strict=True)))
         return list(zip(*by_rank, strict=True))

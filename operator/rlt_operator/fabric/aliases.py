@@ -75,7 +75,6 @@ PRODUCT: Final = re.compile(
 
 SHARING_LABEL: Final = "nvidia.com/gpu.sharing-strategy"
 REPLICAS_LABEL: Final = "nvidia.com/gpu.replicas"
-MIG_STRATEGY_LABEL: Final = "nvidia.com/mig.strategy"
 SHARED_SUFFIX: Final = "-SHARED"
 MIG_INFIX: Final = "-MIG-"
 CLIQUE_LABEL: Final = "nvidia.com/gpu.clique"

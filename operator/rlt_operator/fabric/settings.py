@@ -69,7 +69,6 @@ class Settings:
     capabilities: tuple[str, ...]
     groups: tuple[int, ...]
     """Supplementary groups by number."""
-    host_network: bool
     compute_domain: bool
     mounts: tuple[tuple[str, str], ...]
     network: str
@@ -102,7 +101,6 @@ def settings(profile: Profile, facts: Facts, demand: Demand) -> Settings:
         attach=attach,
         capabilities=(*capabilities, *(("SYS_PTRACE",) if demand.ptrace else ())),
         groups=groups,
-        host_network=attach.mode == "hostNetwork",
         compute_domain=profile.attach.compute_domain,
         mounts=profile.mounts,
         network=profile.network,

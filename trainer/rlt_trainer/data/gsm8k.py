@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,12 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from rlt_trainer.data.prompt import Example
+from rlt_trainer.rewards.rules import FINAL_ANSWER
 
 DATA_SOURCE = "openai/gsm8k"
 INSTRUCTION = 'Let\'s think step by step and output the final answer after "####".'
 SPLITS = ("train", "test")
 
-_ANSWER = re.compile(r"#### (-?[0-9.,]+)")
 _SCHEMA = pa.schema(
     {
         "data_source": pa.string(),
@@ -95,7 +94,7 @@ def _read_published(path: Path) -> list[tuple[str, str]]:
                         f'{path}, line {number} has no text "{key}" (found: {found}). '
                         'GSM8K\'s lines are {"question": ..., "answer": ...}; rename the fields to these.'
                     )
-            if not _ANSWER.search(row["answer"]):
+            if not FINAL_ANSWER.search(row["answer"]):
                 raise ValueError(
                     f'{path}, line {number}: the answer does not end with "#### NUMBER", so that nothing can be '
                     "scored against it. Add the number, or leave the line out."
@@ -107,7 +106,7 @@ def _read_published(path: Path) -> list[tuple[str, str]]:
 
 
 def _verl_row(split: str, index: int, question: str, answer: str) -> dict[str, Any]:
-    match = _ANSWER.search(answer)
+    match = FINAL_ANSWER.search(answer)
     assert match is not None, "checked while reading"
     return {
         "data_source": DATA_SOURCE,
