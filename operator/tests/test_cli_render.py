@@ -15,7 +15,7 @@ from rlt_operator.cli.main import cli
 from rlt_operator.cli.offline_job import PLACEHOLDER_UID, offline_job, with_network
 from rlt_operator.cli.validated_files import validate_files
 from rlt_operator.observation import Observed
-from rlt_operator.policies import create
+from rlt_operator.policies.before_the_cluster import create
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 RUNTIME = str(EXAMPLES / "runtimes/cpu.yaml")
