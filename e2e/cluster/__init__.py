@@ -18,6 +18,9 @@
     cluster.lose_node("node-2"); cluster.restore_node("node-2")
     cluster.down()
 
+    with kueue(cluster): ...                    # cluster.kueue: Kueue, for so long
+    with fake_nodes(cluster, racks(8, nodes=8, gpus=8)): ...    # cluster.fake_nodes: 64 nodes more, played by KWOK
+
 Pods whose image starts with ``localhost/rlt-trainer:`` see this machine's Python environment (.venv, trainer/, crds/ of
 the repository) read-only at the same paths; `images.TRAINER` is loaded on every node.
 """

@@ -53,7 +53,7 @@ class Layout:
     """`nodes` 0 means a control plane alone, on loopback: it needs no network of its own.
 
     Everything of a cluster with nodes lies within 10.SUBNET.0.0/16: the machine is .0.1, node N is .0.(N+1) and its
-    pods are .N.0/24. Clusters of different state, subnet and ports go beside each other.
+    pods are .N.0/24, N below 128. Clusters of different state, subnet and ports go beside each other.
     """
 
     state: Path
@@ -64,6 +64,11 @@ class Layout:
     @property
     def network(self) -> str:
         return f"10.{self.subnet}.0.0/16"
+
+    @property
+    def fake_pods(self) -> str:
+        """Addresses of pods on nodes that are not there: nobody answers."""
+        return f"10.{self.subnet}.128.0/17"
 
     @property
     def bridge(self) -> str:

@@ -40,6 +40,7 @@ def create(layout: Layout) -> None:
     _ip("link", "add", bridge, "type", "bridge")
     _ip("address", "add", f"{layout.machine}/24", "dev", bridge)
     _ip("link", "set", bridge, "up")
+    _ip("route", "add", layout.network, "dev", bridge)  # what nobody answers to ends here, and not on the way out
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
     _nft(
         f"""table ip {bridge} {{
