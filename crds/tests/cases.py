@@ -276,6 +276,8 @@ CASES = [
     Case("gang", "spec.scheduling.gang", {"scheduling": {"gang": True}}, "Kueue's queueName"),
     Case("gang", "spec.scheduling.gang", {"scheduling": {"gang": True, "schedulerName": "mine", "queueName": "q"}}),
     Case("queue", "spec.scheduling.queueName", {"scheduling": {"schedulerName": "kai-scheduler"}}),
+    Case("queue", "spec.cluster.workers[0].name", {**workers(name="head"), "scheduling": {"queueName": "q"}}),
+    Case("queue", "spec.cluster.workers", {**groups(*"abcdefgh"), "scheduling": {"queueName": "q"}}, base=COMMAND),
     Case("ray-cpus", "spec.cluster.workers[0].numCpus", workers(numCpus=64), "use 2"),
     Case("ray-cpus", "spec.cluster.workers[0].numCpus", workers(numCpus=64), "use 2", base=COMMAND),
     Case("worker-groups", "spec.cluster.workers", groups("train", "generate"), "framework.type: command", cel=True),

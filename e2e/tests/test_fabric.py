@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from cluster import Cluster
-from jobs import apply_job, await_job, command_job, condition, holds
+from jobs import Job, apply_job, await_job, command_job, condition, holds
 
 pytestmark = [
     pytest.mark.cluster,
@@ -72,23 +72,32 @@ FLEETS = {
 }
 
 
-@pytest.fixture(params=FLEETS)
-def fleet(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Fleet]:
-    """The cluster's nodes, as long as the test lasts."""
-    fleet = FLEETS[request.param]
-    nodes = cluster.nodes()
-    labels: dict[str, str | None] = {**fleet.labels, **INFINIBAND}
+@pytest.fixture
+def fleets(cluster: Cluster) -> Iterator[dict[str, Fleet]]:
+    """A node of each vendor, as long as the test lasts."""
+    nodes = dict(zip(cluster.nodes(), FLEETS.values(), strict=True))
     try:
-        for node in nodes:
-            cluster.label_node(node, labels)
+        for node, fleet in nodes.items():
+            cluster.label_node(node, {**fleet.labels, **INFINIBAND})
             for resource in (fleet.accelerator, HCA):
                 cluster.set_extended_resource(node, resource, 8)
-        yield fleet
+        yield FLEETS
     finally:
-        for node in nodes:
-            cluster.label_node(node, dict.fromkeys(labels))
+        for node, fleet in nodes.items():
+            cluster.label_node(node, dict.fromkeys({**fleet.labels, **INFINIBAND}))
             for resource in (fleet.accelerator, HCA):
                 cluster.set_extended_resource(node, resource, 0)
+
+
+def job_on(fleet: Fleet, name: str) -> Job:
+    """A job that holds a whole node of the fleet."""
+    worker = {
+        "resources": {"cpu": "500m", "memory": str(MEMORY), "sharedMemory": str(SHARED_MEMORY)},
+        "accelerator": {"resourceName": fleet.accelerator, "count": 8},
+    }
+    job = command_job(name, *FOREVER, workers=[worker])
+    job["spec"]["network"] = {"require": "rdma"}
+    return job
 
 
 def look_into(cluster: Cluster, namespace: str, pod: str, container: str) -> dict[str, Any]:
@@ -98,41 +107,41 @@ def look_into(cluster: Cluster, namespace: str, pod: str, container: str) -> dic
     return said
 
 
-def test_inside_the_containers_it_is_as_the_status_says(cluster: Cluster, namespace: str, fleet: Fleet) -> None:
-    worker = {
-        "replicas": 2,
-        "resources": {"cpu": "500m", "memory": str(MEMORY), "sharedMemory": str(SHARED_MEMORY)},
-        "accelerator": {"resourceName": fleet.accelerator, "count": 8},
-    }
-    job = command_job("on-devices", *FOREVER, workers=[worker])
-    job["spec"]["network"] = {"require": "rdma"}
-    name = apply_job(cluster, namespace, job)
-    ready = await_job(cluster, namespace, name, lambda job: holds(job, "Running"), what="Running", timeout_s=START_S)
+def test_inside_the_containers_it_is_as_the_status_says(
+    cluster: Cluster, namespace: str, fleets: dict[str, Fleet]
+) -> None:
+    names = {apply_job(cluster, namespace, job_on(fleet, name)): fleet for name, fleet in fleets.items()}
+    for name, fleet in names.items():
+        job = await_job(cluster, namespace, name, lambda job: holds(job, "Running"), what="Running", timeout_s=START_S)
+        the_reasons_are_there(job, fleet)
+        the_containers_are_so(cluster, namespace, job, fleet)
 
-    network = ready["status"]["network"]
+
+def the_reasons_are_there(job: Job, fleet: Fleet) -> None:
+    network = job["status"]["network"]
     assert (network["profile"], network["fabric"], network["agree"]) == (fleet.profile, "infiniband", True)
-    assert condition(ready, "FabricVerified")["reason"] == "FabricFound"
+    assert condition(job, "FabricVerified")["reason"] == "FabricFound"
     assert network["evidence"]
     assert all(each["rule"] and each["source"] for each in network["env"])
     assert network["attach"]["resources"] == {HCA: 1}
 
-    selector = f"ray.io/cluster={name}"
-    pods = json.loads(cluster.kubectl("-n", namespace, "get", "pods", "-l", selector, "-o", "json"))["items"]
-    workers = [pod for pod in pods if pod["metadata"]["labels"]["ray.io/node-type"] == "worker"]
-    assert len({pod["spec"]["nodeName"] for pod in workers}) == 2
-    for pod in workers:
-        limits = pod["spec"]["containers"][0]["resources"]["limits"]
-        assert (limits[fleet.accelerator], limits[HCA]) == ("8", "1")
-        inside = look_into(cluster, namespace, pod["metadata"]["name"], "ray-worker")
-        assert {each["name"]: each["value"] for each in network["env"]}.items() <= inside["env"].items()
-        assert not [variable for variable in inside["env"] if variable.endswith("_VISIBLE_DEVICES")]
-        assert set(network["attach"]["supplementalGroups"]) == set(fleet.groups) <= set(inside["groups"])
-        assert (network["attach"]["capabilities"], inside["bounding"]) == (["IPC_LOCK"], CAP_IPC_LOCK)
-        assert inside["seccomp"] == 2  # a filter: RuntimeDefault
-        assert (inside["memory"], inside["shm"]) == (MEMORY, SHARED_MEMORY)
-        assert {"/dev/shm", "/etc/rlt"} <= set(inside["mounts"])
 
-    (head,) = [pod for pod in pods if pod not in workers]
+def the_containers_are_so(cluster: Cluster, namespace: str, job: Job, fleet: Fleet) -> None:
+    network, selector = job["status"]["network"], f"ray.io/cluster={job['metadata']['name']}"
+    variables = {each["name"]: each["value"] for each in network["env"]}
+    pods = json.loads(cluster.kubectl("-n", namespace, "get", "pods", "-l", selector, "-o", "json"))["items"]
+    (worker,) = [pod for pod in pods if pod["metadata"]["labels"]["ray.io/node-type"] == "worker"]
+    limits = worker["spec"]["containers"][0]["resources"]["limits"]
+    assert (limits[fleet.accelerator], limits[HCA]) == ("8", "1")
+    inside = look_into(cluster, namespace, worker["metadata"]["name"], "ray-worker")
+    assert variables.items() <= inside["env"].items()
+    assert not [variable for variable in inside["env"] if variable.endswith("_VISIBLE_DEVICES")]
+    assert set(network["attach"]["supplementalGroups"]) == set(fleet.groups) <= set(inside["groups"])
+    assert (network["attach"]["capabilities"], inside["bounding"]) == (["IPC_LOCK"], CAP_IPC_LOCK)
+    assert inside["seccomp"] == 2  # a filter: RuntimeDefault
+    assert (inside["memory"], inside["shm"]) == (MEMORY, SHARED_MEMORY)
+    assert {"/dev/shm", "/etc/rlt"} <= set(inside["mounts"])
+    (head,) = [pod for pod in pods if pod is not worker]
     inside = look_into(cluster, namespace, head["metadata"]["name"], "ray-head")
-    assert {each["name"]: each["value"] for each in network["env"]}.items() <= inside["env"].items()
+    assert variables.items() <= inside["env"].items()
     assert inside["bounding"] == 0

@@ -18,6 +18,8 @@ ALWAYS_GANGS = frozenset({"volcano", "kai-scheduler"})
 GANG_LABEL_SCHEDULERS = frozenset({"yunikorn", "scheduler-plugins-scheduler"})
 """Schedulers that do so where KubeRay finds the label ray.io/gang-scheduling-enabled."""
 
+MOST_GROUPS_OF_KUEUE = 7
+
 
 def gang_has_a_scheduler(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """Kubernetes' default scheduler starts pods one by one: two jobs may each hold half of what they need."""
@@ -50,4 +52,19 @@ def kai_has_a_queue(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         )
 
 
-RULES = (gang_has_a_scheduler, kai_has_a_queue)
+def kueue_takes_the_groups(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """A Workload has up to 8 sets of pods, one of them Ray's head, called head (raycluster_webhook.go, Kueue 0.15)."""
+    scheduling, groups = spec.scheduling, spec.cluster.workers
+    if scheduling.queue_name is None or scheduling.scheduler_name in QUEUE_LABELS:
+        return
+    queue = ("spec.scheduling.queueName", "spec.scheduling.schedulerName")
+    if len(groups) > MOST_GROUPS_OF_KUEUE:
+        message, fix = f"Kueue takes {MOST_GROUPS_OF_KUEUE} worker groups", "join some of them, or leave queueName out"
+        yield Finding("spec.cluster.workers", f"{len(groups)} groups", message, fix, "queue", queue)
+    for index, group in enumerate(groups):
+        if group.name == "head":
+            message, fix = "is Kueue's name for Ray's head", "use another name"
+            yield Finding(f"spec.cluster.workers[{index}].name", "head", message, fix, "queue", queue)
+
+
+RULES = (gang_has_a_scheduler, kai_has_a_queue, kueue_takes_the_groups)
