@@ -12,7 +12,7 @@ from typing import Any
 import observed as o
 import pytest
 import yaml
-from apiserver.in_cluster import Kubernetes, Operator, eventually
+from apiserver.in_cluster import Kubernetes, Operator, eventually, free_ports
 
 from cluster import Cluster
 from cluster.kuberay_crds import VERSIONS, ray_cluster_crd
@@ -22,6 +22,7 @@ pytestmark = pytest.mark.apiserver
 
 CRDS = Path(__file__).parents[3] / "crds"
 GOLDEN = sorted((Path(__file__).parents[1] / "golden").glob("*.yaml"))
+NETWORKS = sorted((Path(__file__).parents[1] / "fabric/golden").glob("*.yaml"))
 APPLY = ("apply", "--server-side", "--force-conflicts", "-f")
 STRICTLY = ("create", "--dry-run=server", "--validate=strict", "-f", "-")
 OLD, NEW = VERSIONS[0], VERSIONS[-1]
@@ -64,7 +65,7 @@ NEWEST: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubernetes]:
     """An API server whose RayCluster CRD may be changed."""
-    cluster = Cluster.up(nodes=0, state=tmp_path_factory.mktemp("kuberay") / "state", first_port=17460)
+    cluster = Cluster.up(nodes=0, state=tmp_path_factory.mktemp("kuberay") / "state", first_port=free_ports(6))
     cluster.kubectl("apply", "--server-side", "-f", CRDS)
     yield Kubernetes(cluster)
     cluster.down()
@@ -122,6 +123,20 @@ def test_every_kuberay_takes_every_golden_manifest_strictly(kuberay: Installed, 
     cluster["metadata"]["namespace"] = "default"
     kuberay.kubernetes.kubectl(*STRICTLY, input=json.dumps(cluster))
     assert kuberay.as_read.lacks(cluster) == ()
+
+
+def test_every_kuberay_takes_the_workers_of_every_network_strictly(kuberay: Installed) -> None:
+    clusters = []
+    for path in NETWORKS:
+        template = yaml.load(path.read_text(), yaml.CSafeLoader)["worker"]
+        group = {"groupName": "workers", "replicas": 1, "minReplicas": 1, "maxReplicas": 1, "rayStartParams": {}}
+        head = {"rayStartParams": {}, "template": template}
+        spec = {"headGroupSpec": head, "workerGroupSpecs": [{**group, "template": template}]}
+        metadata = {"name": path.stem, "namespace": "default"}
+        clusters.append({"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": metadata, "spec": spec})
+    listed = {"apiVersion": "v1", "kind": "List", "items": clusters}
+    made = kuberay.kubernetes.kubectl(*STRICTLY, input=json.dumps(listed)).splitlines()
+    assert len(made) == len(NETWORKS)
 
 
 def test_the_operator_finds_what_the_api_server_would_drop(kuberay: Installed) -> None:
