@@ -68,11 +68,11 @@ class Progress(ApiModel):
     step: int
     """Steps completed."""
     total_steps: int
-    """Steps in all."""
+    """Steps in all; 0 where a command does not say how many."""
     percent: int
     """Share of steps completed, 0 to 100."""
     display: str
-    """The same for the PROGRESS column, such as 45%."""
+    """The same for the PROGRESS column: 45%, or step 12 where the total is not known."""
     eta: str | None = None
     """Estimated time to the end, such as 3m10s."""
     tokens_per_second: float | None = None

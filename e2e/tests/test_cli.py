@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,10 @@ def rlt(cluster: Cluster, *arguments: str | Path, expected: int = 0) -> subproce
     done = subprocess.run([VENV / "bin/rlt", *arguments], env=environment, capture_output=True, text=True)
     assert done.returncode == expected, (arguments, done.stdout, done.stderr)
     return done
+
+
+def objects(text: str) -> list[dict[str, str]]:
+    return [json.loads(line) for line in text.splitlines()]
 
 
 def test_a_wrong_job_is_refused_by_the_webhook_as_by_rlt_validate(cluster: Cluster, namespace: str) -> None:
@@ -72,6 +77,16 @@ def test_a_job_from_its_file_to_its_numbers(cluster: Cluster, namespace: str, tm
     (worst,) = json.loads(rlt(cluster, "rollouts", "short", "--worst", "1", "-o", "json", *there).stdout)
     assert worst["prompt"].endswith("=")
     assert "step:1 - " in rlt(cluster, "logs", "short", *there).stdout
+    (said,) = objects(rlt(cluster, "logs", "short", "--tail", "1", "-o", "json", *there).stdout)
+    assert said.keys() == {"source", "line"}
+    pods = json.loads(rlt(cluster, "status", "short", "-o", "json", *there).stdout)["pods"]
+    worker = pods[-1]["metadata"]["name"]
+    last = objects(rlt(cluster, "logs", "short", "--pod", worker, "--tail", "2", "-o", "json", *there).stdout)
+    whole = rlt(cluster, "logs", "short", "--pod", worker, *there).stdout.splitlines()
+    assert [each["pod"] for each in last] == [worker, worker]
+    assert all(datetime.fromisoformat(each["time"]) and each["line"] in whole for each in last)
+    missing = rlt(cluster, "logs", "short", "--pod", "no-such", *there, expected=1).stderr
+    assert f"short has no pod no-such. Its pods: {pods[0]['metadata']['name']}, " in missing
     rlt(cluster, "suspend", "short", *there)
     rlt(cluster, "wait", "short", "--for", "Suspended", "--timeout", "5m", *there)
     rlt(cluster, "delete", "short", "--yes", *there)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,10 +65,19 @@ class KubernetesApi:
     """One connection pool to the API server."""
 
     client: Any  # kubernetes.aio's ApiClient, whose methods have no types
+    renew: Callable[[], Awaitable[Any]] | None = None
+    """Makes a client with the credential as it is now: asked once the API server takes the old one no longer."""
+    outdated: list[Any] = field(default_factory=list)
+    """The clients before. What they have begun goes on."""
     last_answer: float = field(default_factory=time.monotonic)
     """When the API server last answered (time.monotonic)."""
     large: dict[str, Manifest] = field(default_factory=dict)
     """The objects of get_large, as they were last read."""
+
+    async def close(self) -> None:
+        """End all connections."""
+        for each in (self.client, *self.outdated):
+            await each.close()
 
     async def get(self, path: str) -> Manifest | None:
         """The object; None if there is none. Raises UnknownResourceError if there is no such resource."""
@@ -206,11 +215,24 @@ class KubernetesApi:
         timeout: aiohttp.ClientTimeout,
     ) -> Any:
         headers = {"Content-Type": content, "Accept": accept}
-        verb, url, *rest = await self.client.param_serialize(
-            method, path, header_params=headers, body=body, auth_settings=["BearerToken"]
-        )
-        url += f"?{urlencode(query)}" if query else ""
-        return await self.client.call_api(verb, url, *rest, _request_timeout=timeout)
+        url = f"{path}?{urlencode(query)}" if query else path
+
+        async def ask(client: Any) -> Any:
+            request = await client.param_serialize(
+                method, url, header_params=dict(headers), body=body, auth_settings=["BearerToken"]
+            )
+            return await client.call_api(*request, _request_timeout=timeout)
+
+        client = self.client
+        response = await ask(client)
+        if response.status != 401 or self.renew is None:
+            return response
+        response.response.release()
+        if client is self.client:
+            fresh = await self.renew()
+            self.outdated.append(self.client)
+            self.client = fresh
+        return await ask(self.client)
 
 
 def in_cluster() -> bool:
@@ -235,21 +257,32 @@ class NoConnectionError(Exception):
 async def connect_as_user(*, kubeconfig: str | None, context: str | None) -> tuple[KubernetesApi, str]:
     """A connection as kubectl would make it, and the namespace that its context names.
 
-    By a kubeconfig (default KUBECONFIG, then ~/.kube/config), or by the pod's service account where there is none.
-    Raises NoConnectionError.
+    By a kubeconfig (default KUBECONFIG, then ~/.kube/config), or by the pod's service account where there is none. The
+    kubeconfig is read again, its plugin asked again, when its credential has expired. Raises NoConnectionError.
     """
-    configuration = client.Configuration()
     if in_cluster() and not kubeconfig and not context:
+        configuration = client.Configuration()
         config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
         return KubernetesApi(client.ApiClient(configuration)), SERVICE_ACCOUNT.with_name("namespace").read_text()
-    kubeconfig = kubeconfig or os.environ.get("KUBECONFIG")  # the client's own default is of the time of its import
-    try:
-        loader = await config.load_kube_config(  # type: ignore[no-untyped-call]
-            kubeconfig, context, client_configuration=configuration, persist_config=False
-        )
-    except (config.ConfigException, OSError) as error:
-        raise NoConnectionError(str(error)) from error
-    return KubernetesApi(client.ApiClient(configuration)), loader.current_context["context"].get("namespace", "default")
+
+    async def load() -> tuple[Any, Any]:
+        configuration = client.Configuration()
+        # The client's own default for KUBECONFIG is of the time of its import.
+        file = kubeconfig or os.environ.get("KUBECONFIG")
+        try:
+            loader = await config.load_kube_config(  # type: ignore[no-untyped-call]
+                file, context, client_configuration=configuration, persist_config=False
+            )
+        except (config.ConfigException, OSError) as error:
+            raise NoConnectionError(str(error)) from error
+        return client.ApiClient(configuration), loader
+
+    async def renew() -> Any:
+        fresh, _ = await load()
+        return fresh
+
+    first, loader = await load()
+    return KubernetesApi(first, renew), loader.current_context["context"].get("namespace", "default")
 
 
 def jobs(namespace: str | None) -> str:

@@ -58,7 +58,7 @@ def record(job: Job, plan: Plan) -> None:
         "gpus": status.gpus,
         "ready_workers": cluster.ready_workers if cluster else 0,
         "step": progress.step if progress else None,
-        "total_steps": progress.total_steps if progress else None,
+        "total_steps": progress.total_steps or None if progress else None,
         "tokens_per_second": progress.tokens_per_second if progress else None,
         "reward": progress.metrics.reward if progress else None,
         "kl": progress.metrics.kl if progress else None,

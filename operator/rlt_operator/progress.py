@@ -17,7 +17,10 @@ RAY_PREAMBLE = re.compile(r"\S+ \S+\tINFO job_manager\.py:|Running entrypoint fo
 
 
 def progress(report: ProgressReport) -> Progress:
-    """The report for people: percent, time left, four significant digits."""
+    """The report for people: percent, time left, four significant digits.
+
+    A command need not say how many steps there will be: then its total is 0, and the step stands for the percentage.
+    """
     percent = 100 * report.step // report.total_steps if report.total_steps else 0
     left = report.total_steps - report.step
     known = report.seconds_per_step is not None and math.isfinite(report.seconds_per_step) and left > 0
@@ -26,7 +29,7 @@ def progress(report: ProgressReport) -> Progress:
         step=report.step,
         total_steps=report.total_steps,
         percent=percent,
-        display=f"{percent}%",
+        display=f"{percent}%" if report.total_steps else f"step {report.step}",
         eta=duration(left * (report.seconds_per_step or 0)) if known else None,
         tokens_per_second=rounded(report.tokens_per_second),
         metrics=ProgressMetrics(**{name: rounded(value) for name, value in report.metrics.model_dump().items()}),

@@ -9,13 +9,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-import click
 import pytest
 
 from rlt_operator.cli.commands.rollouts import choose
-from rlt_operator.cli.commands.wait import seconds
-from rlt_operator.cli.connection import Place
 from rlt_operator.cli.job_page import age, can_come, has, line, metric_rows, page, progress_bar, sparkline
+from rlt_operator.cli.place import Place
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -91,6 +89,17 @@ def test_a_line_has_step_reward_and_time_left_once_there_are_steps() -> None:
     assert line(job(phase="Pending", progress=False)) == "Pending: The Ray job is running."
 
 
+def test_a_total_that_nobody_knows_is_not_shown() -> None:
+    unknown = job()
+    unknown["status"]["progress"] |= {"step": 12, "totalSteps": 0, "percent": 0, "display": "step 12", "eta": None}
+    assert line(unknown, bar=20) == "Running: step 12, reward 0.5"
+    assert page(unknown, [], [], NOW).splitlines()[3] == "step 12"
+
+
+def test_a_line_may_have_a_bar() -> None:
+    assert line(job(), bar=4) == "█░░░ 45%  Running: step 45 of 100, reward 0.5, 3m10s left"
+
+
 def test_a_condition_of_an_earlier_spec_does_not_hold() -> None:
     resumed = job(condition("Suspended", generation=1))
     resumed["metadata"]["generation"] = 2
@@ -110,20 +119,14 @@ def test_sparklines(values: list[float], bars: str | None) -> None:
     assert drawn == bars if bars is not None else (len(drawn) <= 40 and drawn[0] == "▁" and drawn[-1] == "█")
 
 
-def test_bars_and_ages() -> None:
-    assert (progress_bar(0, 4), progress_bar(50, 4), progress_bar(100, 4)) == ("░░░░", "██░░", "████")
+@pytest.mark.parametrize(("percent", "bar"), [(0, "░░░░ 0%"), (50, "██░░ 50%"), (100, "████ 100%")])
+def test_bars(percent: int, bar: str) -> None:
+    assert progress_bar({"totalSteps": 10, "percent": percent, "display": f"{percent}%"}, 4) == bar
+
+
+def test_ages() -> None:
     ages = [age(f"2026-01-0{day}T03:0{minute}:05Z", NOW) for day, minute in ((2, 4), (2, 1), (1, 4))]
     assert ages == ["0s", "3m", "24h"]
-
-
-@pytest.mark.parametrize(("text", "value"), [("90", 90), ("90s", 90), ("1.5m", 90), ("2h", 7200), ("1d", 86400)])
-def test_times(text: str, value: float) -> None:
-    assert seconds(text) == value
-
-
-def test_a_wrong_time_is_named() -> None:
-    with pytest.raises(click.BadParameter, match="soon: write a time"):
-        seconds("soon")
 
 
 @pytest.mark.parametrize(

@@ -123,6 +123,15 @@ def test_a_command_runs_with_its_environment_and_ends_with_its_exit_code(process
     assert "note: SECRET is in the cluster: its value is taken from this shell" in talk
 
 
+def test_as_data_each_line_of_the_program_is_an_object(tmp_path: Path) -> None:
+    spec = command_spec("sh", "-c", "echo step:1 - a:1; printf bye; exit 3")
+    done = rlt("--local", "-", "--directory", str(tmp_path), "-o", "json", input=manifest(spec))
+    assert done.exit_code == 3
+    said = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {"source": "program", "line": "step:1 - a:1"} in said
+    assert "bye" in [each["line"] for each in said]
+
+
 def test_an_interrupt_reaches_the_command_and_its_exit_code_is_kept(process: Start) -> None:
     script = (
         "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])\n"

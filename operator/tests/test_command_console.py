@@ -154,3 +154,12 @@ def test_prometheus_sees_what_it_sees_of_rlts_own_trainer() -> None:
         for sample in family.samples
     }
     assert samples(exposition(seen, job="sum", namespace="demo")) == expected
+
+
+def test_a_total_that_nobody_knows_is_no_metric() -> None:
+    known, unknown = (
+        exposition(follow(since, "step:3 - a:1", 1.0), job="sum", namespace="demo")
+        for since in (Progress(0.0, total_steps=9), START)
+    )
+    assert "rlt_trainer_total_steps{" in known
+    assert "rlt_trainer_total_steps{" not in unknown

@@ -22,6 +22,11 @@ def test_percent_and_time_left() -> None:
     assert (half.percent, half.display, half.eta) == (49, "49%", "2m32s")
 
 
+def test_without_a_total_the_step_stands_for_the_percentage() -> None:
+    told = progress(o.report(12, total_steps=0, seconds_per_step=1.5))
+    assert (told.display, told.eta) == ("step 12", None)
+
+
 def test_no_time_left_is_told_at_the_end() -> None:
     assert progress(o.report(200)).eta is None
 

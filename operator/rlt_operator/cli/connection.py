@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shlex
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,45 +16,27 @@ import click
 from rlt_api.crd import KIND
 from rlt_operator import kubernetes_api
 from rlt_operator.cli.failure import Failure
-from rlt_operator.cli.main import program
 from rlt_operator.cli.output import say
+from rlt_operator.cli.place import Place
 from rlt_operator.kubernetes_api import ApiError, KubernetesApi, NoConnectionError, connect_as_user, in_cluster
 from rlt_operator.names import JOB_LABEL
 from rlt_operator.observation import Manifest
 from rlt_operator.ray_api import UnreachableError, ask
 
 FIELD_MANAGER = "rlt"
+"""Owner of the fields of a file that `rlt submit` hands in."""
 RETRY_S = 2.0
 """Between attempts to reach an API server that is away."""
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where a command works, as the user says."""
+class FieldConflictError(Exception):
+    """Somebody else has set the fields since. `owners`: path of each field -> who."""
 
-    namespace: str | None
-    context: str | None
-    kubeconfig: str | None
-
-    def rlt(self, words: str) -> str:
-        """The command line `rlt WORDS` for the same place, to be copied."""
-        given = {"-n": self.namespace, "--context": self.context, "--kubeconfig": self.kubeconfig}
-        options = [f"{option} {shlex.quote(value)}" for option, value in given.items() if value]
-        return " ".join([program(), words, *options])
-
-
-def place_options(command: Command) -> Command:
-    """-n, --context and --kubeconfig: the command is called with all three, for Place."""
-    for option in (
-        click.option("--kubeconfig", type=click.Path(), help="The kubeconfig.  [default: $KUBECONFIG, ~/.kube/config]"),
-        click.option("--context", help="The kubeconfig's context.  [default: its current one]"),
-        click.option("-n", "--namespace", help="The jobs' namespace.  [default: the context's]"),
-    ):
-        command = option(command)
-    return command
+    def __init__(self, owners: Mapping[str, str]) -> None:
+        super().__init__(", ".join(f"{field} (set by {owner})" for field, owner in owners.items()))
+        self.owners = owners
 
 
 @dataclass(frozen=True)
@@ -67,9 +48,11 @@ class Connection:
     place: Place
     """As the user said it."""
 
-    async def jobs(self) -> list[Manifest]:
-        """All jobs of the namespace."""
-        return await self.api.list(kubernetes_api.jobs(self.namespace))
+    async def jobs(self, *, everywhere: bool = False, selector: str | None = None) -> list[Manifest]:
+        """All jobs of the namespace, or of all namespaces, that have these labels."""
+        query = {"labelSelector": selector} if selector else {}
+        found = await self.api.list(kubernetes_api.jobs(None if everywhere else self.namespace), **query)
+        return [shown(job) for job in found]
 
     async def job(self, name: str) -> Manifest:
         """One job. Raises Failure where there is none."""
@@ -79,16 +62,19 @@ class Connection:
                 f"There is no RLTrainingJob {name} in namespace {self.namespace}.",
                 next=self.place.rlt("get"),
             )
-        return found
+        return shown(found)
 
     async def pods(self, name: str) -> list[Manifest]:
         """The job's pods, its head first."""
         pods = await self.api.list(kubernetes_api.pods(self.namespace), labelSelector=f"{JOB_LABEL}={name}")
-        return sorted(pods, key=lambda pod: (not is_head(pod), pod["metadata"]["name"]))
+        return sorted(map(shown, pods), key=lambda pod: (not is_head(pod), pod["metadata"]["name"]))
 
-    async def apply(self, manifest: Manifest) -> Manifest:
-        """Server-side apply as the user's own field manager; the object as it is then."""
-        query = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict", "force": "true"}
+    async def apply(self, manifest: Manifest, *, force: bool) -> Manifest:
+        """Server-side apply as FIELD_MANAGER; the object as it is then.
+
+        Raises FieldConflictError where it would change what others have set. With `force` their fields become ours.
+        """
+        query = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict", "force": str(force).lower()}
         metadata = manifest["metadata"]
         job = manifest["kind"] == KIND
         status, text = await self.api.send(
@@ -100,13 +86,16 @@ class Connection:
             body=manifest,
             content="application/apply-patch+yaml",
         )
+        if status == 409 and (owners := _owners(text)):
+            raise FieldConflictError(owners)
         return _object(status, text)
 
-    async def patch_spec(self, name: str, change: dict[str, Any]) -> Manifest:
-        """Change fields of a job's spec; the job as it is then."""
-        path = kubernetes_api.job(self.namespace, name)
-        body = {"spec": change}
-        return _object(*await self.api.send("PATCH", path, body=body, content="application/merge-patch+json"))
+    async def patch_spec(self, name: str, change: dict[str, Any], *, by: str) -> Manifest:
+        """Change fields of a job's spec, as their owner `by`; the job as it is then."""
+        path, query, body = kubernetes_api.job(self.namespace, name), {"fieldManager": by}, {"spec": change}
+        return _object(
+            *await self.api.send("PATCH", path, query=query, body=body, content="application/merge-patch+json")
+        )
 
     async def changes(self, name: str) -> AsyncIterator[Manifest]:
         """The job now, and again at each change of it. Ends when it is deleted.
@@ -124,12 +113,12 @@ class Connection:
                     return
                 if found[0]["metadata"]["resourceVersion"] != seen:
                     seen = found[0]["metadata"]["resourceVersion"]
-                    yield found[0]
+                    yield shown(found[0])
                 async for kind, job in self.api.watch(path, resourceVersion=version, **which):
                     if kind == "DELETED":
                         return
                     seen = job["metadata"]["resourceVersion"]
-                    yield job
+                    yield shown(job)
             except ApiError as error:
                 if error.refused and error.status != 410:
                     raise
@@ -173,7 +162,7 @@ async def connected(place: Place) -> AsyncIterator[Connection]:
         try:
             yield Connection(api, place.namespace or default, place)
         finally:
-            await api.client.close()
+            await api.close()
     except NoConnectionError as error:
         raise Failure(f"There is no way to a cluster: {error}.", next="kubectl config get-contexts") from error
     except ApiError as error:
@@ -213,14 +202,33 @@ def is_head(pod: Manifest) -> bool:
     return bool(pod["metadata"].get("labels", {}).get("ray.io/node-type") == "head")
 
 
+def shown(manifest: Manifest) -> Manifest:
+    """As kubectl shows it: without metadata.managedFields."""
+    metadata = {key: value for key, value in manifest["metadata"].items() if key != "managedFields"}
+    return {**manifest, "metadata": metadata}
+
+
 def _object(status: int, text: str) -> Manifest:
     try:
         details: Manifest = json.loads(text)
     except ValueError as error:  # something between here and the API server
         raise ApiError(status, f"HTTP {status}: {text.strip()[:200]}") from error
     if status < 400:
-        return details
+        return shown(details)
     causes = [f"{cause['field']}: {cause['message']}" for cause in details.get("details", {}).get("causes", [])]
     raise ApiError(
         status, "\n".join([details.get("message", text), *causes]) if len(causes) > 1 else details["message"]
     )
+
+
+def _owners(text: str) -> dict[str, str]:
+    """Path of each field in conflict -> its owner. Empty for a 409 of another kind.
+
+    A message is `conflict with "OWNER" using rlt.dev/v1alpha1 at …` (apimachinery/pkg/util/managedfields/internal).
+    """
+    causes = json.loads(text).get("details", {}).get("causes", [])
+    conflicts = [cause for cause in causes if cause["reason"] == "FieldManagerConflict"]
+    return {
+        each["field"].removeprefix("."): each["message"].split('"')[1]
+        for each in sorted(conflicts, key=lambda each: each["field"])
+    }

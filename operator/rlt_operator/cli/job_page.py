@@ -12,7 +12,6 @@ from rlt_operator.cli.output import table
 Job = Mapping[str, Any]
 Step = Mapping[str, float | None]
 """A line of metrics.jsonl: `step` and the metrics. None is a number that JSON cannot say, NaN or infinite."""
-COLUMNS = ("NAME", "PHASE", "STEP", "PROGRESS", "REWARD", "ETA", "GPUS", "AGE")
 BARS = "▁▂▃▄▅▆▇█"
 SHOWN = {
     "reward": "critic/rewards/mean",
@@ -25,35 +24,24 @@ SHOWN = {
 """Lines of the status page -> the metric in verl's words."""
 
 
-def row(job: Job, now: datetime) -> tuple[object, ...]:
-    """The job as in `kubectl get`."""
-    status = job.get("status", {})
-    progress = status.get("progress", {})
-    return (
-        job["metadata"]["name"],
-        status.get("phase", "Pending"),
-        progress.get("step"),
-        progress.get("display"),
-        progress.get("metrics", {}).get("reward"),
-        progress.get("eta"),
-        status.get("gpus"),
-        age(job["metadata"]["creationTimestamp"], now),
-    )
-
-
-def line(job: Job) -> str:
-    """Where the job is, in one line."""
+def line(job: Job, *, bar: int = 0) -> str:
+    """Where the job is, in one line, behind a bar of that width."""
     status = job.get("status", {})
     progress = status.get("progress")
     phase = status.get("phase", "Pending")
-    if phase != "Running" or not progress or not progress.get("step"):
-        return f"{phase}: {status.get('message') or 'the operator has not looked at it yet'}"
-    reward = progress.get("metrics", {}).get("reward")
-    return (
-        f"{phase}: step {progress['step']} of {progress['totalSteps']}"
-        + (f", reward {reward}" if reward is not None else "")
-        + (f", {progress['eta']} left" if progress.get("eta") else "")
-    )
+    words = f"{phase}: {status.get('message') or 'the operator has not looked at it yet'}"
+    if phase == "Running" and progress and progress.get("step"):
+        reward = progress.get("metrics", {}).get("reward")
+        words = f"{phase}: {steps(progress)}" + (f", reward {reward}" if reward is not None else "")
+        words += f", {progress['eta']} left" if progress.get("eta") else ""
+    drawn = bar and progress and progress_bar(progress, bar)
+    return f"{drawn}  {words}" if drawn else words
+
+
+def steps(progress: Mapping[str, Any]) -> str:
+    """Such as "step 3 of 10", or "step 3" where nobody knows how many there will be."""
+    total = progress["totalSteps"]
+    return f"step {progress['step']} of {total}" if total else f"step {progress['step']}"
 
 
 def condition(job: Job, type: str) -> Mapping[str, Any]:
@@ -84,10 +72,12 @@ def sparkline(values: Sequence[float | None], width: int = 40) -> str:
     return "".join(BARS[int((value - low) / (high - low) * 7.999) if high > low else 3] for value in means)
 
 
-def progress_bar(percent: int, width: int = 40) -> str:
-    """Such as ████░░░░."""
-    full = percent * width // 100
-    return "█" * full + "░" * (width - full)
+def progress_bar(progress: Mapping[str, Any], width: int = 40) -> str:
+    """Such as ████░░░░ 50%. Empty where nobody knows how many steps there will be."""
+    if not progress["totalSteps"]:
+        return ""
+    full = progress["percent"] * width // 100
+    return f"{'█' * full}{'░' * (width - full)} {progress['display']}"
 
 
 def page(job: Job, pods: Sequence[Job], history: Sequence[Step], now: datetime) -> str:
@@ -99,8 +89,7 @@ def page(job: Job, pods: Sequence[Job], history: Sequence[Step], now: datetime) 
     lines.append(status.get("message") or "The operator has not looked at it yet.")
     if progress := status.get("progress"):
         eta = f", {progress['eta']} left" if progress.get("eta") else ""
-        steps = f"step {progress['step']} of {progress['totalSteps']}{eta}"
-        lines += ["", f"{progress_bar(progress['percent'])} {progress['display']}  {steps}"]
+        lines += ["", f"{progress_bar(progress)}  {steps(progress)}{eta}".strip()]
     rows = [
         (each["type"], each["status"], each["reason"], age(each["lastTransitionTime"], now), each["message"])
         for each in status.get("conditions", [])

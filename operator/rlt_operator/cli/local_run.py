@@ -12,6 +12,7 @@ from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.training_config import CONFIG_FILE, TrainingConfig
 from rlt_operator import names
 from rlt_operator.children.config_map import training_config
+from rlt_operator.entrypoint import run_command_arguments
 from rlt_operator.observation import Job
 
 
@@ -50,11 +51,6 @@ def local_run(job: Job, spec: RLTrainingJobSpec, directory: Path) -> LocalRun:
         file = Path(config.run_directory) / CONFIG_FILE
         trainer = (sys.executable, "-m", "rlt_trainer", "run", "--config", str(file), "--local")
         return LocalRun(trainer, environment, config, file, elsewhere)
-    framework = spec.framework
-    options = ["--job", job.name, "--namespace", job.namespace, "--port", "0"]
-    if framework.total_steps is not None:
-        options += ["--total-steps", str(framework.total_steps)]
-    if framework.working_directory is not None:
-        options += ["--working-directory", here(framework.working_directory)]
-    program = (sys.executable, "-m", "rlt_operator.command.run_command", *options, "--", *here(framework.command))
+    arguments = ("--port", "0", *here(run_command_arguments(job, spec.framework)))
+    program = (sys.executable, "-m", "rlt_operator.command.run_command", *arguments)
     return LocalRun(program, environment, from_the_cluster=elsewhere)

@@ -18,14 +18,12 @@ from typing import Any
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
+from rlt_api.as_stored import DEEPEST
 from rlt_api.finding import Finding
 
 STDIN = "-"
 MOST_VALUES = 1_000_000
 """Of one document, aliases written out. The largest object that the API server takes (3 MB) has fewer."""
-
-DEEPEST = 100
-"""Objects and lists within each other."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +84,7 @@ def _refuse_depth(stream: bytes) -> None:
     with contextlib.suppress(yaml.YAMLError):  # it is told where the documents are read
         for event in yaml.parse(stream, Loader=yaml.CSafeLoader):
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > DEEPEST:
+            if depth > DEEPEST + 1:  # spec is within the manifest
                 raise RecursionError
 
 

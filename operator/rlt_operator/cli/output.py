@@ -13,11 +13,10 @@ TABLE, JSON, YAML = FORMATS = ("table", "json", "yaml")
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def output_option(command: Command) -> Command:
-    """-o/--output: the command is called with `output`, one of FORMATS."""
-    return click.option(
-        "-o", "--output", type=click.Choice(FORMATS), default=TABLE, show_default=True, help="Form of the answer."
-    )(command)
+def output_option(*more: str, default: str = TABLE) -> Callable[[Command], Command]:
+    """-o/--output: the command is called with `output`, one of FORMATS or of `more`."""
+    choice = click.Choice([*FORMATS, *more])
+    return click.option("-o", "--output", type=choice, default=default, show_default=True, help="Form of the answer.")
 
 
 def emit(data: object, output: str) -> None:
@@ -25,9 +24,30 @@ def emit(data: object, output: str) -> None:
     if output == JSON:
         click.echo(json.dumps(data, indent=2, ensure_ascii=False))
     else:
-        import yaml
+        click.echo(as_yaml(data), nl=False)
 
-        click.echo(yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=120), nl=False)
+
+def emit_next(data: object, output: str) -> None:
+    """Print one more of a stream: as JSON in a line of its own, or as a YAML document of its own."""
+    if output == JSON:
+        click.echo(json.dumps(data, ensure_ascii=False))
+    else:
+        click.echo(f"---\n{as_yaml(data)}", nl=False)
+
+
+def as_yaml(data: object) -> str:
+    """One document, with texts of several lines as blocks and without aliases."""
+    import yaml
+
+    class Dumper(yaml.CSafeDumper):
+        def ignore_aliases(self, data: object) -> bool:
+            return True
+
+    def represent(dumper: yaml.CSafeDumper, text: str) -> yaml.ScalarNode:
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+    Dumper.add_representer(str, represent)
+    return str(yaml.dump(data, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=120))
 
 
 def tell(words: str, data: object, output: str) -> None:

@@ -31,7 +31,8 @@ def _series(seen: Progress) -> Iterator[tuple[str, Mapping[str, str], float]]:
     said = report(seen)
     if said is not None:
         yield names.STEP, {}, said["step"]
-        yield names.TOTAL_STEPS, {}, said["totalSteps"]
+        if said["totalSteps"]:  # else nobody knows
+            yield names.TOTAL_STEPS, {}, said["totalSteps"]
         yield names.STAGE, {"stage": said["stage"]}, 1
     speed = tokens_per_second(seen)
     if speed is not None:

@@ -7,7 +7,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import observed as o
 import pytest
+import yaml
+from apiserver.command_line import Rlt
 from apiserver.in_cluster import Kubernetes, Operator, Webhook, free_port, free_ports
 
 from cluster import Cluster
@@ -37,6 +40,20 @@ def namespace(kubernetes: Kubernetes, request: pytest.FixtureRequest) -> Iterato
     kubernetes.kubectl("create", "namespace", name)
     yield name
     kubernetes.kubectl("delete", "namespace", name, "--wait=false")
+
+
+@pytest.fixture
+def rlt(kubernetes: Kubernetes, namespace: str) -> Rlt:
+    """`rlt ARGUMENTS` in the test's namespace, as the cluster's administrator."""
+    return Rlt(kubernetes.cluster.kubeconfig, namespace)
+
+
+@pytest.fixture
+def job_file(tmp_path: Path) -> str:
+    """A file with the job `sum`, without a namespace."""
+    manifest = {"apiVersion": "rlt.dev/v1alpha1", "kind": "RLTrainingJob", "metadata": {"name": "sum"}, "spec": o.SPEC}
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(manifest))
+    return str(tmp_path / "job.yaml")
 
 
 @pytest.fixture

@@ -14,44 +14,21 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
 import observed as o
 import pytest
 import yaml
+from apiserver.command_line import Rlt
 from apiserver.forwarder import Forwarder
 from apiserver.in_cluster import Kubernetes, Operator
 
 pytestmark = pytest.mark.apiserver
 
-Rlt = Callable[..., subprocess.CompletedProcess[str]]
 
-
-@pytest.fixture
-def rlt(kubernetes: Kubernetes, namespace: str) -> Rlt:
-    """Runs `rlt ARGUMENTS` in the test's namespace and sees its exit code."""
-
-    def run(*arguments: str, expected: int = 0) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "rlt_operator.cli.main", *arguments, "--namespace", namespace]
-        environment = {**os.environ, "KUBECONFIG": str(kubernetes.cluster.kubeconfig)}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
-        assert done.returncode == expected, (done.args, done.stdout, done.stderr)
-        return done
-
-    return run
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> str:
-    manifest = {"apiVersion": "rlt.dev/v1alpha1", "kind": "RLTrainingJob", "metadata": {"name": "sum"}, "spec": o.SPEC}
-    (tmp_path / "job.yaml").write_text(yaml.safe_dump(manifest))
-    return str(tmp_path / "job.yaml")
-
-
-def test_a_job_is_handed_in_and_shown(rlt: Rlt, file: str, operator: Operator) -> None:
-    assert rlt("submit", file).stdout == "sum\n"
+def test_a_job_is_handed_in_and_shown(rlt: Rlt, job_file: str, operator: Operator) -> None:
+    assert rlt("submit", job_file).stdout == "sum\n"
     rlt("wait", "sum", "--for", "Accepted", "--timeout", "60s")
     assert rlt("get").stdout.splitlines()[1].split()[:2] == ["sum", "Pending"]
     assert json.loads(rlt("get", "sum", "-o", "json").stdout)["spec"] == o.SPEC
@@ -60,8 +37,8 @@ def test_a_job_is_handed_in_and_shown(rlt: Rlt, file: str, operator: Operator) -
     assert "ClusterReady" in page
 
 
-def test_a_wrong_job_is_not_handed_in(rlt: Rlt, file: str, tmp_path: Path) -> None:
-    wrong: dict[str, Any] = yaml.safe_load(Path(file).read_text())
+def test_a_wrong_job_is_not_handed_in(rlt: Rlt, job_file: str, tmp_path: Path) -> None:
+    wrong: dict[str, Any] = yaml.safe_load(Path(job_file).read_text())
     wrong["spec"] = {**o.SPEC, "training": {"totalSteps": 1, "trainBatchSize": 7}}
     (tmp_path / "wrong.yaml").write_text(yaml.safe_dump(wrong))
     done = rlt("submit", str(tmp_path / "wrong.yaml"), expected=1)
@@ -69,8 +46,8 @@ def test_a_wrong_job_is_not_handed_in(rlt: Rlt, file: str, tmp_path: Path) -> No
     assert "no jobs" in rlt("get").stderr
 
 
-def test_suspend_wait_resume_and_delete(rlt: Rlt, file: str, operator: Operator, namespace: str) -> None:
-    rlt("submit", file)
+def test_suspend_wait_resume_and_delete(rlt: Rlt, job_file: str, operator: Operator, namespace: str) -> None:
+    rlt("submit", job_file)
     assert json.loads(rlt("suspend", "sum", "-o", "json").stdout)["spec"]["suspend"] is True
     done = rlt("wait", "sum", "--for", "Suspended", "--timeout", "60s", "-o", "json")
     assert json.loads(done.stdout)["status"]["phase"] == "Suspended"
@@ -82,25 +59,25 @@ def test_suspend_wait_resume_and_delete(rlt: Rlt, file: str, operator: Operator,
     assert "There is no RLTrainingJob sum" in rlt("status", "sum", expected=1).stderr
 
 
-def test_a_cancelled_job_fails_and_waiting_for_it_ends(rlt: Rlt, file: str, operator: Operator) -> None:
-    rlt("submit", file)
+def test_a_cancelled_job_fails_and_waiting_for_it_ends(rlt: Rlt, job_file: str, operator: Operator) -> None:
+    rlt("submit", job_file)
     rlt("cancel", "sum")
     assert "pendingDeadlineSeconds" in rlt("wait", "sum", "--timeout", "60s", expected=1).stderr
     assert "has ended already" in rlt("cancel", "sum", expected=1).stderr
     assert rlt("watch", "sum", expected=1).stdout.startswith("Failed: ")
 
 
-def test_what_needs_a_running_job_says_so(rlt: Rlt, file: str, operator: Operator) -> None:
-    rlt("submit", file)
+def test_what_needs_a_running_job_says_so(rlt: Rlt, job_file: str, operator: Operator) -> None:
+    rlt("submit", job_file)
     rlt("wait", "sum", "--for", "Accepted", "--timeout", "60s")
     for command in ("logs", "metrics", "rollouts"):
         assert "next: rlt status sum" in rlt(command, "sum", expected=1).stderr
 
 
 def test_waiting_outlives_an_api_server_that_is_away(
-    kubernetes: Kubernetes, rlt: Rlt, file: str, namespace: str, operator: Operator, tmp_path: Path
+    kubernetes: Kubernetes, rlt: Rlt, job_file: str, namespace: str, operator: Operator, tmp_path: Path
 ) -> None:
-    rlt("submit", file)
+    rlt("submit", job_file)
     with Forwarder(kubernetes.cluster.kubeconfig) as there:
         by = ("-n", namespace, "--kubeconfig", str(there.kubeconfig(tmp_path)))
         arguments = ["wait", "sum", "--for", "Suspended", *by]
@@ -116,9 +93,9 @@ def test_waiting_outlives_an_api_server_that_is_away(
 
 
 def test_on_a_terminal_the_page_is_kept_up_to_date_until_ctrl_c(
-    kubernetes: Kubernetes, rlt: Rlt, file: str, namespace: str, operator: Operator
+    kubernetes: Kubernetes, rlt: Rlt, job_file: str, namespace: str, operator: Operator
 ) -> None:
-    rlt("submit", file)
+    rlt("submit", job_file)
     by = ["-n", namespace, "--kubeconfig", str(kubernetes.cluster.kubeconfig)]
     child, terminal = pty.fork()
     if child == 0:

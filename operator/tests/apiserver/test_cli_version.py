@@ -13,8 +13,8 @@ from rlt_operator.cli.main import cli
 
 @pytest.mark.apiserver
 def test_the_installed_schema_is_this_programs_own(kubernetes: Kubernetes) -> None:
-    kubeconfig = {"KUBECONFIG": str(kubernetes.cluster.kubeconfig)}
-    done = CliRunner().invoke(cli, ["version", "--server", "-o", "json"], env=kubeconfig)
+    by = ["--kubeconfig", str(kubernetes.cluster.kubeconfig)]
+    done = CliRunner().invoke(cli, ["version", "--server", "-o", "json", *by])
     assert done.exit_code == 0, done.stderr
     versions = json.loads(done.stdout)
     assert versions["serverSchema"] == versions["schema"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from rlt_operator.cli.output import say
+from rlt_operator.cli.output import output_option, say, tell
 
 HOW = {
     "bash": "source <(rlt completion bash)",
@@ -27,12 +27,11 @@ case "$answers" in *file,*) echo :0 ;; *) echo :4 ;; esac
 
 @click.command()
 @click.argument("shell", type=click.Choice(list(HOW)))
+@output_option()
 @click.pass_context
-def command(context: click.Context, shell: str) -> None:
+def command(context: click.Context, shell: str, output: str) -> None:
     """Write SHELL's completion script on standard output."""
     completion = get_completion_class(shell)
-    if completion is None:
-        click.echo(KUBECTL, nl=False)
-    else:
-        click.echo(completion(context.find_root().command, {}, "rlt", "_RLT_COMPLETE").source())
+    script = completion(context.find_root().command, {}, "rlt", "_RLT_COMPLETE").source() if completion else KUBECTL
+    tell(script.rstrip("\n"), {"shell": shell, "script": script, "use": HOW[shell]}, output)
     say(f"next: {HOW[shell]}")

@@ -7,9 +7,10 @@ import sys
 import click
 
 from rlt_operator import kubernetes_api
-from rlt_operator.cli.connection import Place, connected, place_options, run
+from rlt_operator.cli.connection import connected, run
 from rlt_operator.cli.failure import Failure
 from rlt_operator.cli.output import output_option, say, tell
+from rlt_operator.cli.place import Place, place_options
 from rlt_operator.observation import Manifest
 
 
@@ -17,7 +18,7 @@ from rlt_operator.observation import Manifest
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @place_options
-@output_option
+@output_option()
 def command(
     names: tuple[str, ...], yes: bool, namespace: str | None, context: str | None, kubeconfig: str | None, output: str
 ) -> None:

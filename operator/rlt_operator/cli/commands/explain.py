@@ -28,9 +28,9 @@ WIDTH = 100
     "--json-schema",
     "schema_of",
     type=click.Choice([KIND.lower(), RUNTIME_KIND.lower()]),
-    help="Write the JSON schema of that kind instead, for editors.",
+    help="The JSON schema of that kind instead, for editors; its table form is JSON.",
 )
-@output_option
+@output_option()
 def command(
     field: str | None, job: str | None, nodes: str | None, runtimes: tuple[str, ...], schema_of: str | None, output: str
 ) -> None:
@@ -52,7 +52,7 @@ def command(
         from rlt_api.editor_schema import editor_schema
 
         kind = next(kind for kind in MODELS if kind.lower() == schema_of)
-        emit(editor_schema(kind, MODELS[kind]), JSON)
+        emit(editor_schema(kind, MODELS[kind]), JSON if output == TABLE else output)
         return
     try:
         found = find(field) if field else blocks()

@@ -6,28 +6,45 @@ from datetime import UTC, datetime
 
 import click
 
-from rlt_operator.cli.connection import Place, connected, place_options, run
-from rlt_operator.cli.job_page import COLUMNS, row
-from rlt_operator.cli.output import TABLE, emit, emit_table, output_option, say
+from rlt_operator.cli.connection import connected, run
+from rlt_operator.cli.job_table import job_table
+from rlt_operator.cli.output import TABLE, emit, output_option, say
+from rlt_operator.cli.place import Place, place_options
 from rlt_operator.observation import Manifest
+
+WIDE = "wide"
 
 
 @click.command()
 @click.argument("name", required=False)
+@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="The jobs of all namespaces.")
+@click.option("-l", "--selector", help="Only jobs with these labels, such as team=a,stage!=test.")
 @place_options
-@output_option
-def command(name: str | None, namespace: str | None, context: str | None, kubeconfig: str | None, output: str) -> None:
-    """List the jobs, or show NAME."""
-    jobs, namespace = run(_jobs(name, Place(namespace, context, kubeconfig)))
-    if output != TABLE:
+@output_option(WIDE)
+def command(
+    name: str | None,
+    everywhere: bool,
+    selector: str | None,
+    namespace: str | None,
+    context: str | None,
+    kubeconfig: str | None,
+    output: str,
+) -> None:
+    """List the jobs, or show NAME. The columns are those of `kubectl get`; -o wide has more of them."""
+    if name and (everywhere or selector):
+        raise click.UsageError("NAME is one job: give it without --all-namespaces and --selector")
+    jobs, namespace = run(_jobs(name, everywhere, selector, Place(namespace, context, kubeconfig)))
+    if output not in (TABLE, WIDE):
         emit(jobs[0] if name else jobs, output)
     elif jobs:
-        now = datetime.now(UTC)
-        emit_table(COLUMNS, [row(job, now) for job in jobs])
+        click.echo(job_table(jobs, datetime.now(UTC), wide=output == WIDE, namespaces=everywhere))
     else:
-        say(f"no jobs in namespace {namespace}")
+        which = f" with labels {selector}" if selector else ""
+        say(f"no jobs{which} in {'any namespace' if everywhere else f'namespace {namespace}'}")
 
 
-async def _jobs(name: str | None, place: Place) -> tuple[list[Manifest], str]:
+async def _jobs(name: str | None, everywhere: bool, selector: str | None, place: Place) -> tuple[list[Manifest], str]:
     async with connected(place) as connection:
-        return [await connection.job(name)] if name else await connection.jobs(), connection.namespace
+        if name:
+            return [await connection.job(name)], connection.namespace
+        return await connection.jobs(everywhere=everywhere, selector=selector), connection.namespace

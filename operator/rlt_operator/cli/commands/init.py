@@ -7,7 +7,8 @@ import click
 from rlt_operator.cli.failure import Failure
 from rlt_operator.cli.main import program
 from rlt_operator.cli.manifest_files import documents
-from rlt_operator.cli.output import say
+from rlt_operator.cli.manifest_list import emit_manifests
+from rlt_operator.cli.output import YAML, output_option, say
 from rlt_operator.cli.starting_manifest import template, with_every_field
 from rlt_operator.cli.validated_files import validate_documents
 
@@ -19,15 +20,20 @@ NAMES = {"arithmetic": "arithmetic-grpo", "gsm8k": "gsm8k-grpo", "runtime": "gpu
 @click.option("--preset", type=click.Choice(["arithmetic", "gsm8k"]), default="arithmetic", show_default=True)
 @click.option("--name", help="Of the object.  [default: the preset's]")
 @click.option("--runtime", metavar="NAME", help="The RLRuntime that gives image, pods and volume.")
-@click.option("--full", is_flag=True, help="With every field, what is not set being commented out.")
-def command(kind: str, preset: str, name: str | None, runtime: str | None, full: bool) -> None:
-    """Write a manifest to start from on standard output. It is right as it is."""
+@click.option("--full", is_flag=True, help="With every field, what is not set being commented out (in YAML).")
+@output_option(default=YAML)
+def command(kind: str, preset: str, name: str | None, runtime: str | None, full: bool, output: str) -> None:
+    """Write a manifest to start from on standard output. It is right as it is. Its YAML is commented."""
     if kind == "runtime" and runtime:
         raise click.UsageError("--runtime is for jobs")
     which = preset if kind == "job" else "runtime"
     text = template(which, object_name=name or NAMES[which], runtime=runtime)
-    for _, finding in validate_documents(list(documents(which, text.encode()))).findings:
+    validated = validate_documents(list(documents(which, text.encode())))
+    for _, finding in validated.findings:
         raise Failure(f"{finding}.", next=f"{program()} init --help")  # the names are the only part that is not ours
     schema = "rltrainingjob.json" if kind == "job" else "rlruntime.json"
-    click.echo(f"# yaml-language-server: $schema={schema}\n{with_every_field(text) if full else text}", nl=False)
+    if output == YAML:
+        click.echo(f"# yaml-language-server: $schema={schema}\n{with_every_field(text) if full else text}", nl=False)
+    else:
+        emit_manifests([dict(document.manifest) for document in validated.documents], output)
     say(f"next: {program()} explain --json-schema {schema.removesuffix('.json')} > {schema}    # for editors")

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 
 import click
 
 from rlt_operator import kubernetes_api
-from rlt_operator.cli.connection import RETRY_S, Connection, Place, connected, is_head, place_options, run
+from rlt_operator.cli.connection import RETRY_S, Connection, connected, is_head, run
 from rlt_operator.cli.failure import Failure
 from rlt_operator.cli.job_page import can_come, line
-from rlt_operator.cli.output import say
+from rlt_operator.cli.log_lines import PROGRAM, LogLines, last_lines
+from rlt_operator.cli.output import TABLE, output_option, say
+from rlt_operator.cli.place import Place, place_options
 from rlt_operator.kubernetes_api import ApiError
 from rlt_operator.names import DASHBOARD_PORT, head_service
 from rlt_operator.observation import Manifest
@@ -19,13 +22,16 @@ from rlt_operator.observation import Manifest
 
 @click.command()
 @click.argument("name")
-@click.option("--worker", type=int, metavar="N", help="The log of the Nth worker's pod, from 0.")
+@click.option("--pod", metavar="POD", help="The log of this pod of the job.")
+@click.option("--worker", type=click.IntRange(min=0), metavar="N", help="The log of the Nth worker's pod, from 0.")
 @click.option("--head", is_flag=True, help="The log of the head's pod, where Ray itself speaks.")
 @click.option("-f", "--follow", is_flag=True, help="Go on to the end, or until Ctrl-C.")
-@click.option("--tail", type=int, metavar="LINES", help="Only the last lines.")
+@click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines.")
 @place_options
+@output_option()
 def command(
     name: str,
+    pod: str | None,
     worker: int | None,
     head: bool,
     follow: bool,
@@ -33,26 +39,46 @@ def command(
     namespace: str | None,
     context: str | None,
     kubeconfig: str | None,
+    output: str,
 ) -> None:
-    """Show what the program of the job NAME has printed so far; with --worker or --head, what a pod has."""
+    """Show what the program of the job NAME has printed so far; with --pod, --worker or --head, what a pod has.
+
+    -o json is an object for each line, in a line of its own: {"source": "program", "line": …}, or of a pod {"pod": …,
+    "time": …, "line": …}.
+    """
+    if (pod is not None) + (worker is not None) + head > 1:
+        raise click.UsageError("--pod, --worker and --head are each the log of one pod: give one of them")
     place = Place(namespace, context, kubeconfig)
     detached = f"detached; the job goes on. Back: {place.rlt(f'logs {name} --follow')}"
-    run(_logs(name, worker, head, follow, tail, place), detached=detached)
+    if pod is None and worker is None and not head:
+        run(_log(name, follow, tail, place, output), detached=detached)
+    else:
+        run(_pod_log(name, pod, worker, follow, tail, place, output), detached=detached)
 
 
-async def _logs(name: str, worker: int | None, head: bool, follow: bool, tail: int | None, place: Place) -> None:
+async def _log(name: str, follow: bool, tail: int | None, place: Place, output: str) -> None:
+    lines = LogLines(PROGRAM, output)
     async with connected(place) as connection:
-        if worker is None and not head:
-            if follow:
-                await _follow_program(connection, name, tail)
-                return
-            text = await _program_log(connection, name)
-            click.echo("\n".join(text.splitlines()[-tail:] if tail else text.splitlines()))
-            return
-        pod = await _pod(connection, name, worker)
-        query = ({"follow": "true"} if follow else {}) | ({"tailLines": str(tail)} if tail else {})
-        async for line in connection.api.lines(kubernetes_api.log(connection.namespace, pod), query):
-            click.echo(line)
+        if follow:
+            async for text in _followed(connection, name, tail):
+                lines.write(text)
+        else:
+            lines.write(last_lines(await _program_log(connection, name), tail))
+    lines.end()
+
+
+async def _pod_log(
+    name: str, pod: str | None, worker: int | None, follow: bool, tail: int | None, place: Place, output: str
+) -> None:
+    query = {"follow": str(follow).lower(), "timestamps": str(output != TABLE).lower()}
+    query |= {"tailLines": str(tail)} if tail is not None else {}
+    async with connected(place) as connection:
+        manifest = await _pod(connection, name, pod, worker)
+        query["container"] = manifest["spec"]["containers"][0]["name"]  # Ray's, in KubeRay's pods
+        lines = LogLines({"pod": manifest["metadata"]["name"]}, output, timed=output != TABLE)
+        path = kubernetes_api.log(connection.namespace, manifest["metadata"]["name"])
+        async for line in connection.api.lines(path, query):
+            lines.write(f"{line}\n")
 
 
 async def _program_log(connection: Connection, name: str) -> str:
@@ -64,14 +90,14 @@ async def _program_log(connection: Connection, name: str) -> str:
     return str(json.loads(await connection.head(name, DASHBOARD_PORT, f"/api/jobs/{id}/logs"))["logs"])
 
 
-async def _follow_program(connection: Connection, name: str, tail: int | None) -> None:
+async def _followed(connection: Connection, name: str, tail: int | None) -> AsyncIterator[str]:
     """The program's output as it comes, once it has begun, to its end."""
     id = await _begun(connection, name)
     path = kubernetes_api.service_proxy(connection.namespace, head_service(name), DASHBOARD_PORT)
     seen, said = 0, ""
-    if tail:
+    if tail is not None:
         text = await _program_log(connection, name)
-        click.echo("".join(text.splitlines(keepends=True)[-tail:]), nl=False)
+        yield last_lines(text, tail)
         seen = len(text)
     while True:
         skip = seen  # Ray sends it from its beginning each time
@@ -81,7 +107,7 @@ async def _follow_program(connection: Connection, name: str, tail: int | None) -
                     text = str(message.data)
                     new, skip = text[skip:], max(0, skip - len(text))
                     seen += len(new)
-                    click.echo(new, nl=False)
+                    yield new
         except ApiError as error:
             if str(error) != said:
                 said = str(error)
@@ -111,10 +137,19 @@ def _ray_job(job: Manifest) -> str | None:
     return id
 
 
-async def _pod(connection: Connection, name: str, worker: int | None) -> str:
-    pods = [pod for pod in await connection.pods(name) if is_head(pod) == (worker is None)]
-    place = worker or 0
+async def _pod(connection: Connection, name: str, pod: str | None, worker: int | None) -> Manifest:
+    pods = await connection.pods(name)
+    if not pods:
+        await connection.job(name)  # says so if there is none
+    next = connection.place.rlt(f"status {name}")
+    if pod is not None:
+        for each in pods:
+            if each["metadata"]["name"] == pod:
+                return each
+        names = ", ".join(each["metadata"]["name"] for each in pods) or "none"
+        raise Failure(f"{name} has no pod {pod}. Its pods: {names}.", next=next)
+    pods, place = [each for each in pods if is_head(each) == (worker is None)], worker or 0
     if place >= len(pods):
         what = "no head" if worker is None else f"{len(pods)} workers, and no worker {worker}"
-        raise Failure(f"{name} has {what}.", next=connection.place.rlt(f"status {name}"))
-    return str(pods[place]["metadata"]["name"])
+        raise Failure(f"{name} has {what}.", next=next)
+    return pods[place]

@@ -7,10 +7,11 @@ import json
 import click
 
 from rlt_api.driver_report import METRICS_PORT
-from rlt_operator.cli.connection import Place, connected, place_options, run
+from rlt_operator.cli.connection import connected, run
 from rlt_operator.cli.failure import Failure
 from rlt_operator.cli.job_page import SHOWN, metric_rows, number, sparkline
 from rlt_operator.cli.output import TABLE, emit, emit_table, output_option, say
+from rlt_operator.cli.place import Place, place_options
 
 
 @click.command()
@@ -19,7 +20,7 @@ from rlt_operator.cli.output import TABLE, emit, emit_table, output_option, say
 @click.option("--since", default=0, show_default=True, metavar="STEP", help="Only later steps.")
 @click.option("--plot", is_flag=True, help="A line of bars for each metric instead of numbers.")
 @place_options
-@output_option
+@output_option()
 def command(
     name: str,
     metrics: tuple[str, ...],

@@ -5,9 +5,10 @@ from __future__ import annotations
 import click
 
 from rlt_operator.children.all_of_them import children
+from rlt_operator.cli.manifest_list import emit_manifests
 from rlt_operator.cli.network_page import nodes_in
 from rlt_operator.cli.offline_job import offline_job, with_network
-from rlt_operator.cli.output import JSON, emit, say
+from rlt_operator.cli.output import YAML, output_option, say
 from rlt_operator.cli.readable_files import FILE, right_jobs
 from rlt_operator.fabric.nodes import nodes_of
 from rlt_operator.observation import Manifest
@@ -18,7 +19,7 @@ from rlt_operator.observation import Manifest
 @click.option("--runtime", "runtimes", multiple=True, type=FILE, metavar="FILE", help="RLRuntimes that the jobs name.")
 @click.option("--nodes", type=FILE, metavar="FILE", help="What `kubectl get nodes -o yaml` prints.  [default: no node]")
 @click.option("-n", "--namespace", help="For jobs that name none.  [default: default]")
-@click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
+@output_option(default=YAML)
 def command(file: str, runtimes: tuple[str, ...], nodes: str | None, namespace: str | None, output: str) -> None:
     """Show every manifest that the operator would make for the jobs in FILE.
 
@@ -34,24 +35,4 @@ def command(file: str, runtimes: tuple[str, ...], nodes: str | None, namespace: 
         if not nodes and any(group.accelerator for group in job.spec.cluster.workers):
             say(f"note: {job.name}: which network the nodes have is not known: give --nodes FILE")
         manifests += children(job, job.spec)
-    if output == JSON:
-        emit({"apiVersion": "v1", "kind": "List", "items": manifests}, JSON)
-    else:
-        click.echo(as_yaml(manifests), nl=False)
-
-
-def as_yaml(manifests: list[Manifest]) -> str:
-    """One document each, with texts of several lines as blocks."""
-    import yaml
-
-    class Dumper(yaml.CSafeDumper):
-        def ignore_aliases(self, data: object) -> bool:
-            return True
-
-    Dumper.add_representer(
-        str,
-        lambda dumper, text: dumper.represent_scalar(
-            "tag:yaml.org,2002:str", text, style="|" if "\n" in text else None
-        ),
-    )
-    return str(yaml.dump_all(manifests, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=120))
+    emit_manifests(manifests, output)

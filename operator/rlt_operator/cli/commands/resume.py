@@ -5,14 +5,15 @@ from __future__ import annotations
 import click
 
 from rlt_operator.cli.commands.suspend import set_suspend
-from rlt_operator.cli.connection import Place, place_options, run
+from rlt_operator.cli.connection import run
 from rlt_operator.cli.output import output_option, say, tell
+from rlt_operator.cli.place import Place, place_options
 
 
 @click.command()
 @click.argument("name")
 @place_options
-@output_option
+@output_option()
 def command(name: str, namespace: str | None, context: str | None, kubeconfig: str | None, output: str) -> None:
     """Continue the suspended job NAME from its latest checkpoint."""
     place = Place(namespace, context, kubeconfig)

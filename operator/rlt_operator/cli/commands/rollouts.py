@@ -9,9 +9,10 @@ from typing import Any
 import click
 
 from rlt_api.driver_report import METRICS_PORT
-from rlt_operator.cli.connection import Place, connected, place_options, run
+from rlt_operator.cli.connection import connected, run
 from rlt_operator.cli.job_page import number
 from rlt_operator.cli.output import TABLE, emit, output_option
+from rlt_operator.cli.place import Place, place_options
 
 
 @click.command()
@@ -20,7 +21,7 @@ from rlt_operator.cli.output import TABLE, emit, output_option
 @click.option("--best", type=int, metavar="K", help="Only the K with the highest rewards.")
 @click.option("--worst", type=int, metavar="K", help="Only the K with the lowest rewards.")
 @place_options
-@output_option
+@output_option()
 def command(
     name: str,
     step: int | None,

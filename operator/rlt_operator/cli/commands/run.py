@@ -14,9 +14,10 @@ import click
 
 from rlt_operator.cli.failure import Failure
 from rlt_operator.cli.local_run import local_run
+from rlt_operator.cli.log_lines import PROGRAM, LogLines
 from rlt_operator.cli.main import program
 from rlt_operator.cli.offline_job import content_id, offline_job
-from rlt_operator.cli.output import say
+from rlt_operator.cli.output import TABLE, output_option, say
 from rlt_operator.cli.readable_files import FILE, right_jobs
 
 
@@ -31,12 +32,16 @@ from rlt_operator.cli.readable_files import FILE, right_jobs
     show_default=True,
     help="What storage.mountPath is on this machine.",
 )
+@output_option()
 @click.pass_context
-def command(context: click.Context, file: str, local: bool, runtimes: tuple[str, ...], directory: Path) -> None:
+def command(
+    context: click.Context, file: str, local: bool, runtimes: tuple[str, ...], directory: Path, output: str
+) -> None:
     """Run the job in FILE in this machine's processes, without Kubernetes.
 
     The spec is the same: paths below storage.mountPath lie below --directory, and the builtin trainer starts a Ray of
-    its own. Run the same job again and it continues from its latest checkpoint.
+    its own. Run the same job again and it continues from its latest checkpoint. -o json is an object for each line that
+    the program prints, as of `logs`.
     """
     if not local:
         raise Failure("run needs --local: only clusters have another way.", next=f"{program()} submit {file}")
@@ -56,19 +61,35 @@ def command(context: click.Context, file: str, local: bool, runtimes: tuple[str,
         run.config_file.parent.mkdir(parents=True, exist_ok=True)
         run.config_file.write_text(run.config.model_dump_json(by_alias=True, exclude_none=True, indent=2))
         say(f"run directory: {run.config_file.parent}")
-    context.exit(run_process(run.command, {**os.environ, **run.environment}))
+    lines = None if output == TABLE else LogLines(PROGRAM, output)
+    context.exit(run_process(run.command, {**os.environ, **run.environment}, lines))
 
 
-def run_process(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Run to the end; returns the exit code, 128 + N after signal N. SIGINT and SIGTERM are passed on."""
+def run_process(command: Sequence[str], environment: Mapping[str, str], lines: LogLines | None = None) -> int:
+    """Run to the end; returns the exit code, 128 + N after signal N. SIGINT and SIGTERM are passed on.
+
+    Its output is this program's, or goes to `lines`.
+    """
     # In a group of its own it hears of Ctrl-C from here alone, and once.
-    process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, process_group=0)
+    process = subprocess.Popen(
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE if lines else None,
+        encoding="utf-8",
+        errors="replace",
+        process_group=0,
+    )
 
     def forward(number: int, frame: FrameType | None) -> None:
         say("stopping: waiting for the program to end")
         process.send_signal(number)
 
     before = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM)}
+    if lines and process.stdout:
+        for line in process.stdout:
+            lines.write(line)
+        lines.end()
     returned = process.wait()
     for number, handler in before.items():
         signal.signal(number, handler)

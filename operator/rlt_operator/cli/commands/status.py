@@ -10,10 +10,11 @@ from typing import Any
 import click
 
 from rlt_api.driver_report import METRICS_PORT
-from rlt_operator.cli.connection import Connection, Place, connected, place_options, run
+from rlt_operator.cli.connection import Connection, connected, run
 from rlt_operator.cli.failure import Failure
 from rlt_operator.cli.job_page import page
 from rlt_operator.cli.output import TABLE, emit, output_option
+from rlt_operator.cli.place import Place, place_options
 from rlt_operator.observation import Manifest
 
 LATEST_STEPS = 400
@@ -23,7 +24,7 @@ LATEST_STEPS = 400
 @click.command()
 @click.argument("name")
 @place_options
-@output_option
+@output_option()
 def command(name: str, namespace: str | None, context: str | None, kubeconfig: str | None, output: str) -> None:
     """Everything about the job NAME: progress, conditions, pods, metrics, findings."""
     job, pods, history = run(_look(name, Place(namespace, context, kubeconfig)))

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
+
 import click
 
 from rlt_api.crd import KIND
 from rlt_operator.cli.commands.wait import EXIT_FAILED, follow
 from rlt_operator.cli.commands.watch import watch
-from rlt_operator.cli.connection import Place, connected, place_options, run
+from rlt_operator.cli.connection import FieldConflictError, connected, run
+from rlt_operator.cli.duration import Duration, duration
 from rlt_operator.cli.failure import Failure
 from rlt_operator.cli.main import program
-from rlt_operator.cli.output import output_option, say, tell
+from rlt_operator.cli.output import TABLE, emit, emit_next, output_option, say
+from rlt_operator.cli.place import Place, place_options
 from rlt_operator.cli.readable_files import FILE, read_and_validate
 from rlt_operator.observation import Manifest
 
@@ -19,47 +23,65 @@ from rlt_operator.observation import Manifest
 @click.argument("files", nargs=-1, type=FILE, required=True, metavar="FILE...")
 @click.option("--watch", "watching", is_flag=True, help="Follow the job to its end; exit code as `watch`.")
 @click.option("--wait", is_flag=True, help="Wait for the end of the job; exit code as `wait`.")
-@click.option("--timeout", default="24h", show_default=True, help="With --wait: how long, such as 30m.")
+@click.option(
+    "--timeout", type=duration, default="24h", show_default=True, help="With --wait: how long, such as 30m or 1h30m."
+)
+@click.option("--force-conflicts", is_flag=True, help="Change fields that others have set since, and own them.")
 @place_options
-@output_option
+@output_option()
 def command(
     files: tuple[str, ...],
     watching: bool,
     wait: bool,
-    timeout: str,
+    timeout: Duration,
+    force_conflicts: bool,
     namespace: str | None,
     context: str | None,
     kubeconfig: str | None,
     output: str,
 ) -> None:
-    """Hand the RLTrainingJobs and RLRuntimes in FILE to the cluster.
+    """Hand the RLTrainingJobs and RLRuntimes in FILE to the cluster, by server-side apply.
 
-    They are judged here first; what is wrong is said as by `validate`, and nothing is sent.
+    They are judged here first; what is wrong is said as by `validate`, and nothing is sent. -o json is what was handed
+    in, with --wait as it is at the end, with --watch in a line each as those of `watch`.
     """
+    if watching and wait:
+        raise click.UsageError("--watch follows the job to its end, and --wait waits for it: give one of them")
     validated = read_and_validate(files)
     for document, finding in validated.findings:
         say(f"{document.file}:{document.line_of(finding.field)}: {finding}")
     if validated.findings:
         raise click.exceptions.Exit(EXIT_FAILED)
     place = Place(namespace, context, kubeconfig)
-    objects = run(_submit([dict(document.manifest) for document in validated.documents], place))
-    tell("\n".join(each["metadata"]["name"] for each in objects), objects, output)
-    for job in (each["metadata"] for each in objects if each["kind"] == KIND):
-        there = Place(job["namespace"], context, kubeconfig)
-        back = there.rlt(f"watch {job['name']}")
+    manifests = [dict(document.manifest) for document in validated.documents]
+    objects = run(_submit(manifests, place, files, force=force_conflicts))
+    if output == TABLE:
+        click.echo("\n".join(each["metadata"]["name"] for each in objects))
+    elif watching:
+        for each in objects:
+            emit_next(each, output)
+    elif not wait:
+        emit(objects, output)
+    code = 0
+    for index, metadata in [(index, each["metadata"]) for index, each in enumerate(objects) if each["kind"] == KIND]:
+        name, there = metadata["name"], Place(metadata["namespace"], context, kubeconfig)
+        back = there.rlt(f"watch {name}")
         detached = f"detached; the job goes on. Back: {back}"
         if watching:
-            code = run(watch(job["name"], there), detached=detached)
+            code = run(watch(name, there, output), detached=detached)
         elif wait:
-            code, _ = run(follow(job["name"], "Succeeded", timeout, there), detached=detached)
+            code, job = run(follow(name, "Succeeded", timeout, there), detached=detached)
+            objects[index] = job or objects[index]
         else:
             say(f"next: {back}")
-            continue
         if code:
-            raise click.exceptions.Exit(code)
+            break
+    if wait and output != TABLE:
+        emit(objects, output)
+    raise click.exceptions.Exit(code)
 
 
-async def _submit(manifests: list[Manifest], place: Place) -> list[Manifest]:
+async def _submit(manifests: list[Manifest], place: Place, files: tuple[str, ...], *, force: bool) -> list[Manifest]:
     async with connected(place) as connection:
         objects = []
         for manifest in sorted(manifests, key=lambda each: each["kind"] == KIND):  # runtimes first
@@ -71,5 +93,10 @@ async def _submit(manifests: list[Manifest], place: Place) -> list[Manifest]:
                         f"{metadata['name']} is for namespace {own}, not {place.namespace}.",
                         next=f"{program()} submit --namespace {own} FILE",
                     )
-            objects.append(await connection.apply({**manifest, "metadata": metadata}))
+            try:
+                objects.append(await connection.apply({**manifest, "metadata": metadata}, force=force))
+            except FieldConflictError as conflict:
+                words = f"{metadata['name']} has other values now in fields that the file sets: {conflict}."
+                again = place.rlt(f"submit {shlex.join(files)} --force-conflicts")
+                raise Failure(words, next=again) from conflict
         return objects

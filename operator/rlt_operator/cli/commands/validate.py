@@ -11,7 +11,7 @@ from rlt_operator.cli.readable_files import FILE, read_and_validate
 @click.command()
 @click.argument("files", nargs=-1, type=FILE, required=True, metavar="FILE...")
 @click.option("--runtime", "runtimes", multiple=True, type=FILE, metavar="FILE", help="RLRuntimes that the jobs name.")
-@output_option
+@output_option()
 @click.pass_context
 def command(context: click.Context, files: tuple[str, ...], runtimes: tuple[str, ...], output: str) -> None:
     """Say what is wrong with RLTrainingJobs and RLRuntimes. Exit code 1 if anything is.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import importlib.metadata
 import json
@@ -11,8 +10,8 @@ from typing import Any
 import click
 
 from rlt_api.crd import GROUP, VERSION, custom_resource_definition, runtime_definition
-from rlt_operator.cli.failure import Failure
-from rlt_operator.cli.output import TABLE, emit, output_option, table
+from rlt_operator.cli.output import TABLE, emit, emit_table, output_option
+from rlt_operator.cli.place import Place, place_options
 from rlt_operator.observation import Manifest
 
 NOT_INSTALLED = "not installed"
@@ -20,8 +19,9 @@ NOT_INSTALLED = "not installed"
 
 @click.command()
 @click.option("--server", is_flag=True, help="Ask the cluster for its own.")
-@output_option
-def command(server: bool, output: str) -> None:
+@place_options
+@output_option()
+def command(server: bool, namespace: str | None, context: str | None, kubeconfig: str | None, output: str) -> None:
     """Show the versions of this program and of its API; with --server also the API that the cluster has.
 
     Equal schema hashes mean that cluster and program agree on every field and bound.
@@ -33,10 +33,11 @@ def command(server: bool, output: str) -> None:
         "schema": schema_hash(definitions),
     }
     if server:
-        installed = asyncio.run(_installed([definition["metadata"]["name"] for definition in definitions]))
+        names = [definition["metadata"]["name"] for definition in definitions]
+        installed = _installed(names, Place(namespace, context, kubeconfig))
         versions["serverSchema"] = schema_hash(installed) if installed else NOT_INSTALLED
     if output == TABLE:
-        click.echo(table(("WHAT", "VERSION"), versions.items()))
+        emit_table(("WHAT", "VERSION"), versions.items())
     else:
         emit(versions, output)
 
@@ -53,17 +54,14 @@ def _as_stored(number: str) -> float:
     return int(float(number)) if float(number).is_integer() else float(number)
 
 
-async def _installed(names: list[str]) -> list[Manifest] | None:
+def _installed(names: list[str], place: Place) -> list[Manifest] | None:
     """The cluster's CRDs; None if one is missing."""
-    from rlt_operator.kubernetes_api import ApiError, NoConnectionError, connect_as_user
+    from rlt_operator.cli.connection import connected, run  # the Kubernetes client, for --server alone
 
-    try:
-        api, _ = await connect_as_user(kubeconfig=None, context=None)
-        try:
+    async def ask() -> list[Manifest | None]:
+        async with connected(place) as connection:
             path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-            found = [await api.get(f"{path}/{name}") for name in names]
-        finally:
-            await api.client.close()
-    except (ApiError, NoConnectionError) as error:
-        raise Failure(f"The cluster did not answer: {error}.", next="kubectl cluster-info") from error
+            return [await connection.api.get(f"{path}/{name}") for name in names]
+
+    found = run(ask())
     return [each for each in found if each] if all(found) else None

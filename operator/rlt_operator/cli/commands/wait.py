@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import re
 
 import click
 
-from rlt_operator.cli.connection import Place, connected, place_options, run
+from rlt_operator.cli.connection import connected, run
+from rlt_operator.cli.duration import Duration, duration
 from rlt_operator.cli.job_page import can_come, condition, has, line
 from rlt_operator.cli.output import TABLE, emit, output_option, say
+from rlt_operator.cli.place import Place, place_options
 from rlt_operator.observation import Manifest
 
 EXIT_FAILED, EXIT_TIMEOUT = 1, 2
@@ -20,13 +21,19 @@ EXIT_FAILED, EXIT_TIMEOUT = 1, 2
 @click.option(
     "--for", "wanted", default="Succeeded", show_default=True, metavar="CONDITION", help="Until this is True."
 )
-@click.option("--timeout", default="24h", show_default=True, help="How long, such as 90s, 30m or 2h.")
+@click.option(
+    "--timeout",
+    type=duration,
+    default="24h",
+    show_default=True,
+    help="How long, such as 90s, 30m or 1h30m; 0 looks once.",
+)
 @place_options
-@output_option
+@output_option()
 def command(
     name: str,
     wanted: str,
-    timeout: str,
+    timeout: Duration,
     namespace: str | None,
     context: str | None,
     kubeconfig: str | None,
@@ -44,34 +51,39 @@ def command(
     raise click.exceptions.Exit(code)
 
 
-async def follow(name: str, wanted: str, timeout: str, place: Place) -> tuple[int, Manifest | None]:
+async def follow(name: str, wanted: str, timeout: Duration, place: Place) -> tuple[int, Manifest | None]:
     """Wait, and say on standard error what for at each change. Returns the exit code and the job as it is then."""
-    job = None
-    try:
-        async with asyncio.timeout(seconds(timeout)), connected(place) as connection:
-            said = ""
-            async for job in connection.changes(name):
-                if has(job, wanted):
-                    say(f"{name}: {wanted}. {condition(job, wanted).get('message', '')}".strip())
-                    return 0, job
-                if not can_come(job, wanted):
-                    say(f"{name}: {line(job)}")
-                    say(f"next: {place.rlt(f'status {name}')}")
-                    return EXIT_FAILED, job
-                if (now := f"waiting for {wanted}: {line(job)}") != said:
-                    said = now
-                    say(said)
-            say(f"{name} was deleted")
-            return EXIT_FAILED, None
-    except TimeoutError:
-        say(f"{name}: not {wanted} within {timeout}. {said}")
-        say(f"next: {place.rlt(f'status {name}')}")
-        return EXIT_TIMEOUT, job
+    job, said = None, ""
+    async with connected(place) as connection:
+        if timeout.seconds == 0:
+            job = await connection.job(name)
+            code, said = judged(job, wanted)
+            say(f"{name}: {said}")
+            return EXIT_TIMEOUT if code is None else code, job
+        try:
+            async with asyncio.timeout(timeout.seconds):
+                async for job in connection.changes(name):
+                    code, now = judged(job, wanted)
+                    if code is not None:
+                        say(f"{name}: {now}")
+                        if code:
+                            say(f"next: {place.rlt(f'status {name}')}")
+                        return code, job
+                    if now != said:
+                        said = now
+                        say(said)
+        except TimeoutError:
+            say(f"{name}: not {wanted} within {timeout.text}. {said}".strip())
+            say(f"next: {place.rlt(f'status {name}')}")
+            return EXIT_TIMEOUT, job
+    say(f"{name} was deleted")
+    return EXIT_FAILED, None
 
 
-def seconds(text: str) -> float:
-    """ "90s", "30m", "2h" or "90" in seconds."""
-    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(s|m|h|d)?", text)
-    if found is None:
-        raise click.BadParameter(f"{text}: write a time such as 90s, 30m or 2h", param_hint="--timeout")
-    return float(found[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[found[2] or "s"]
+def judged(job: Manifest, wanted: str) -> tuple[int | None, str]:
+    """The exit code, None while the condition may still come, and where the job is."""
+    if has(job, wanted):
+        return 0, f"{wanted}. {condition(job, wanted).get('message', '')}".strip()
+    if not can_come(job, wanted):
+        return EXIT_FAILED, line(job)
+    return None, f"waiting for {wanted}: {line(job)}"

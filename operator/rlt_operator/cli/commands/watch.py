@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import click
@@ -11,29 +12,37 @@ from rich.text import Text
 
 from rlt_operator.cli.commands.status import pods_and_history
 from rlt_operator.cli.commands.wait import EXIT_FAILED
-from rlt_operator.cli.connection import Connection, Place, connected, place_options, run
-from rlt_operator.cli.job_page import has, line, page, progress_bar
-from rlt_operator.cli.output import say
+from rlt_operator.cli.connection import Connection, connected, run
+from rlt_operator.cli.job_page import has, line, page
+from rlt_operator.cli.output import TABLE, emit_next, output_option, say
+from rlt_operator.cli.place import Place, place_options
 from rlt_operator.observation import Manifest
 
 
 @click.command()
 @click.argument("name")
 @place_options
-def command(name: str, namespace: str | None, context: str | None, kubeconfig: str | None) -> None:
+@output_option()
+def command(name: str, namespace: str | None, context: str | None, kubeconfig: str | None, output: str) -> None:
     """Follow the job NAME to its end: the page of `status`, kept up to date on a terminal, else a line at each change.
 
-    Exit codes as of `wait`. Ctrl-C detaches; the job goes on.
+    -o json is the job in a line at each change, -o yaml a document. Exit codes as of `wait`. Ctrl-C detaches; the job
+    goes on.
     """
     place = Place(namespace, context, kubeconfig)
     detached = f"detached; the job goes on. Back: {place.rlt(f'watch {name}')}"
-    raise click.exceptions.Exit(run(watch(name, place), detached=detached))
+    raise click.exceptions.Exit(run(watch(name, place, output), detached=detached))
 
 
-async def watch(name: str, place: Place) -> int:
+async def watch(name: str, place: Place, output: str) -> int:
     """Show the job until its end. Returns the exit code."""
     async with connected(place) as connection:
-        code = await (_page if sys.stdout.isatty() else _lines)(connection, name)
+        if output != TABLE:
+            code = await _each(connection, name, lambda job: emit_next(job, output))
+        elif sys.stdout.isatty():
+            code = await _page(connection, name)
+        else:
+            code = await _each(connection, name, _Lines())
     if code is None:
         say(f"{name} was deleted")
     return EXIT_FAILED if code is None else code
@@ -49,21 +58,23 @@ async def _page(connection: Connection, name: str) -> int | None:
     return None
 
 
-async def _lines(connection: Connection, name: str) -> int | None:
-    said = ""
+async def _each(connection: Connection, name: str, show: Callable[[Manifest], None]) -> int | None:
     async for job in connection.changes(name):
-        if (now := _line(job)) != said:
-            said = now
-            click.echo(now)
+        show(job)
         if (code := _end(job)) is not None:
             return code
     return None
 
 
-def _line(job: Manifest) -> str:
-    progress = job.get("status", {}).get("progress")
-    bar = f"{progress_bar(progress['percent'], 20)} {progress['display']}  " if progress else ""
-    return bar + line(job)
+class _Lines:
+    """Prints a job's line where it differs from the one before."""
+
+    said = ""
+
+    def __call__(self, job: Manifest) -> None:
+        if (now := line(job, bar=20)) != self.said:
+            self.said = now
+            click.echo(now)
 
 
 def _end(job: Manifest) -> int | None:
