@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -147,14 +148,17 @@ def test_a_megabyte_is_judged_and_more_is_refused() -> None:
 )  # fmt: skip
 def test_hostile_manifests_are_judged_in_a_moment(change: dict[str, Any]) -> None:
     """The webhook answers within its time-out, whatever it is asked: a thousand usual manifests take longer."""
-    validate_job("sum", BUILTIN)
+    hostile = merged(BUILTIN, change)
+    assert validate_job("sum", hostile).findings
+    usual = processor_seconds(lambda: [validate_job("sum", BUILTIN) for _ in range(1000)])
+    # The best of three: a machine that is busy makes each of them slower, and none of them faster.
+    assert min(processor_seconds(lambda: validate_job("sum", hostile)) for _ in range(3)) < usual
+
+
+def processor_seconds(work: Callable[[], object]) -> float:
     start = time.process_time()
-    for _ in range(1000):
-        validate_job("sum", BUILTIN)
-    usual = time.process_time() - start
-    start = time.process_time()
-    assert validate_job("sum", merged(BUILTIN, change)).findings
-    assert time.process_time() - start < usual
+    work()
+    return time.process_time() - start
 
 
 def test_a_job_without_its_runtime_is_held_to_what_it_gives_itself() -> None:
