@@ -102,9 +102,9 @@ def report(cluster: Cluster, job: Job, rewards: list[float], shared: Path | None
     (OUT / "result.json").write_text(json.dumps(result, indent=2) + "\n")
     print("\n$ kubectl get rltrainingjobs")
     print(cluster.kubectl("-n", NAMESPACE, "get", "rltrainingjobs"))
-    print(f"{'CONDITION':13} {'STATUS':7} {'REASON':20} MESSAGE")
+    print(f"{'CONDITION':15} {'STATUS':7} {'REASON':20} MESSAGE")
     for each in job["status"]["conditions"]:
-        print(f"{each['type']:13} {each['status']:7} {each['reason']:20} {each['message']}")
+        print(f"{each['type']:15} {each['status']:7} {each['reason']:20} {each['message']}".rstrip())
     print("\n" + terminal_curve(rewards))
     print(f"reward      {first:.3f} over the first 5 steps, {last:.3f} over the last 5 ({last / first:.1f} times)")
     print(f"picture     {picture.relative_to(ROOT)}")
