@@ -33,6 +33,21 @@ COMMAND_SPEC: dict[str, Any] = {
     "cluster": SPEC["cluster"],
 }
 
+ON_GPUS: dict[str, Any] = {
+    **COMMAND_SPEC,
+    "cluster": {
+        "image": "registry.example/trainer",
+        "workers": [
+            {
+                "replicas": 2,
+                "resources": {"cpu": "32", "memory": "512Gi"},
+                "accelerator": {"resourceName": "nvidia.com/gpu", "count": 8},
+            }
+        ],
+    },
+}
+"""A command on two nodes of eight GPUs."""
+
 
 def manifest(spec: dict[str, Any] = SPEC, *, name: str = "sum", labels: dict[str, str] | None = None) -> Manifest:
     metadata = {"namespace": "demo", "name": name, "uid": UID, "generation": 1, "resourceVersion": "7"}

@@ -16,7 +16,7 @@ def variables(**blocks: Any) -> dict[str, dict[str, Any]]:
     cluster = {**o.COMMAND_SPEC["cluster"], **blocks.pop("cluster", {})}
     job = o.job({**o.COMMAND_SPEC, **blocks, "cluster": cluster})
     assert job.spec
-    listed = environment(job, job.spec, worker=True)
+    listed = environment(job, job.spec, mounted=True)
     named = {variable["name"]: variable for variable in listed}
     assert len(named) == len(listed)
     return named

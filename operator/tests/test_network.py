@@ -21,24 +21,11 @@ from rlt_operator.observation import Manifest, Observed, parse_job
 from rlt_operator.plan import plan
 
 INFINIBAND = nodes_of(pair(nvidia() | IB, GPUS | HCA))
-ON_GPUS: dict[str, Any] = {
-    **o.COMMAND_SPEC,
-    "cluster": {
-        "image": "registry.example/trainer",
-        "workers": [
-            {
-                "replicas": 2,
-                "resources": {"cpu": "32", "memory": "512Gi"},
-                "accelerator": {"resourceName": "nvidia.com/gpu", "count": 8},
-            }
-        ],
-    },
-}
 
 
 def fresh(nodes: tuple[Node, ...], **blocks: Any) -> Observed:
     """A new job on GPUs that nobody has looked at."""
-    return Observed(parse_job(o.manifest({**ON_GPUS, **blocks})), nodes=nodes)
+    return Observed(parse_job(o.manifest({**o.ON_GPUS, **blocks})), nodes=nodes)
 
 
 def status_after(observed: Observed) -> RLTrainingJobStatus:
@@ -160,30 +147,43 @@ def test_nvlink_over_nodes_is_a_compute_domain_that_every_worker_claims_from() -
 
 
 def test_two_groups_that_want_different_settings_get_the_generic_profile() -> None:
-    (group,) = ON_GPUS["cluster"]["workers"]
+    (group,) = o.ON_GPUS["cluster"]["workers"]
     groups = [{**group, "name": name, "nodeSelector": {"kubernetes.io/hostname": name}} for name in ("a", "b")]
     nodes = nodes_of([node("a", nvidia() | IB, GPUS | HCA), node("b", nvidia(), GPUS)])
-    network = status_after(fresh(nodes, cluster={**ON_GPUS["cluster"], "workers": groups})).network
+    network = status_after(fresh(nodes, cluster={**o.ON_GPUS["cluster"], "workers": groups})).network
     assert network
     assert (network.profile, network.agree, network.candidates) == ("generic", False, 2)
 
 
 def test_two_groups_of_two_vendors_are_refused() -> None:
-    (group,) = ON_GPUS["cluster"]["workers"]
+    (group,) = o.ON_GPUS["cluster"]["workers"]
     other = {**group, "name": "b", "accelerator": {"resourceName": "amd.com/gpu", "count": 8}}
     nodes = nodes_of([node("a", nvidia(), GPUS), node("b", {}, {"amd.com/gpu": 8})])
-    network = status_after(fresh(nodes, cluster={**ON_GPUS["cluster"], "workers": [group, other]})).network
+    network = status_after(fresh(nodes, cluster={**o.ON_GPUS["cluster"], "workers": [group, other]})).network
     assert network
     assert network.refused
     assert network.refused.code == Reason.TWO_VENDORS
 
 
 def test_groups_that_agree_are_one() -> None:
-    (group,) = ON_GPUS["cluster"]["workers"]
+    (group,) = o.ON_GPUS["cluster"]["workers"]
     groups = [{**group, "name": name} for name in ("train", "infer")]
-    network = status_after(fresh(INFINIBAND, cluster={**ON_GPUS["cluster"], "workers": groups})).network
+    network = status_after(fresh(INFINIBAND, cluster={**o.ON_GPUS["cluster"], "workers": groups})).network
     assert network
     assert (network.profile, network.agree, network.candidates) == ("onprem-infiniband", True, 2)
+
+
+def test_a_group_on_cpus_beside_one_on_gpus_gets_nothing_of_the_fabric() -> None:
+    (group,) = o.ON_GPUS["cluster"]["workers"]
+    cpus = {"name": "rewards", "resources": {"cpu": "4", "memory": "8Gi"}}
+    cluster = {**o.ON_GPUS["cluster"], "workers": [group, cpus]}
+    network = {"attach": "hostNetwork", "socketInterface": "bond0"}
+    made = rendered(fresh(INFINIBAND, cluster=cluster, network=network))[-1]
+    on_gpus, on_cpus = made["spec"]["workerGroupSpecs"]
+    assert on_gpus["template"]["spec"]["hostNetwork"]
+    assert "hostNetwork" not in on_cpus["template"]["spec"]
+    assert "metrics-export-port" not in on_cpus["rayStartParams"]
+    assert on_cpus["template"]["spec"]["containers"][0]["securityContext"]["capabilities"] == {"drop": ["ALL"]}
 
 
 @pytest.mark.parametrize("mode", ["multus", "dra"])
@@ -199,8 +199,8 @@ def test_an_attachment_needs_its_names(mode: str) -> None:
     [{"spec": "x"}, {"spec": {"containers": "x"}}, {"spec": {"containers": [{"name": "ray-worker", "env": 3}]}}],
 )
 def test_a_template_out_of_shape_is_left_for_the_api_server_to_refuse(template: Manifest) -> None:
-    (group,) = ON_GPUS["cluster"]["workers"]
-    observed = fresh(INFINIBAND, cluster={**ON_GPUS["cluster"], "workers": [{**group, "podTemplate": template}]})
+    (group,) = o.ON_GPUS["cluster"]["workers"]
+    observed = fresh(INFINIBAND, cluster={**o.ON_GPUS["cluster"], "workers": [{**group, "podTemplate": template}]})
     assert plan(o.after(observed), o.NOW).check
 
 

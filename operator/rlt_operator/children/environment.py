@@ -29,10 +29,10 @@ DEBUGGERS = {
 """Ray's two debuggers (ray/util/rpdb.py, Ray 2.60)."""
 
 
-def environment(job: Job, spec: RLTrainingJobSpec, *, worker: bool) -> list[Manifest]:
+def environment(job: Job, spec: RLTrainingJobSpec, *, mounted: bool) -> list[Manifest]:
     """A container's env: the operator's by name, then the user's as given, which may refer to them as $(NAME)."""
     own = {
-        **{name: {"name": name, "value": value} for name, value in _network(job, worker=worker)},
+        **{name: {"name": name, "value": value} for name, value in _network(job, mounted=mounted)},
         **{name: {"name": name, "value": value} for name, value in _values(job, spec).items()},
         **{variable["name"]: variable for variable in _secrets(spec.observability)},
     }
@@ -58,10 +58,10 @@ def _values(job: Job, spec: RLTrainingJobSpec) -> dict[str, str]:
     return values
 
 
-def _network(job: Job, *, worker: bool) -> Iterator[tuple[str, str]]:
-    """What was decided for the network; the head has no folders of the workers' hosts."""
+def _network(job: Job, *, mounted: bool) -> Iterator[tuple[str, str]]:
+    """What was decided for the network; without the hosts' folders nothing that refers to them."""
     for setting in network_of(job).env:
-        if setting.value != SECRET and (worker or setting.name not in ON_MOUNTS):
+        if setting.value != SECRET and (mounted or setting.name not in ON_MOUNTS):
             yield setting.name, setting.value
 
 

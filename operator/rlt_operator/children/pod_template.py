@@ -12,7 +12,7 @@ from rlt_api.driver_report import METRICS_PORT
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.training_config import CONFIG_DIRECTORY
 from rlt_operator import names
-from rlt_operator.children.attachment import attachment
+from rlt_operator.children.attachment import attach_of, attachment
 from rlt_operator.children.config_map import config_volume
 from rlt_operator.children.environment import environment
 from rlt_operator.children.overlay import overlay
@@ -59,7 +59,8 @@ def head_template(job: Job, spec: RLTrainingJobSpec) -> Manifest:
 def worker_template(job: Job, spec: RLTrainingJobSpec, group: WorkerGroup) -> Manifest:
     """The pod template of a group of workers."""
     assert group.resources
-    container = _container(job, spec, "ray-worker", group.resources, group.accelerator, worker=True)
+    mounted = bool(attach_of(job, spec, group).mounts)
+    container = _container(job, spec, "ray-worker", group.resources, group.accelerator, mounted=mounted)
     size = of_resources(group.resources, accelerators=_count(group.accelerator), parameters=parameters(spec)).size
     pod = _pod(job, spec, container, size, group.node_selector, group.tolerations)
     template = overlay({"metadata": {}, "spec": pod}, placement(job, spec, group))
@@ -102,7 +103,7 @@ def _container(
     resources: Resources,
     accelerator: Accelerator | None = None,
     *,
-    worker: bool = False,
+    mounted: bool = False,
 ) -> Manifest:
     amounts = {"cpu": resources.cpu, "memory": resources.memory}
     if accelerator:
@@ -118,7 +119,7 @@ def _container(
         "name": name,
         "image": spec.cluster.image,
         "imagePullPolicy": spec.cluster.image_pull_policy,
-        "env": environment(job, spec, worker=worker),
+        "env": environment(job, spec, mounted=mounted),
         "resources": {"requests": amounts, "limits": dict(amounts)},
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
         "terminationMessagePolicy": "FallbackToLogsOnError",  # the last words of a crash reach the job's status

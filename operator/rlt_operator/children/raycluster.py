@@ -10,7 +10,7 @@ from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.model import quantity_value
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_operator import names
-from rlt_operator.children.attachment import host_ports
+from rlt_operator.children.attachment import attach_of, host_ports
 from rlt_operator.children.ownership import metadata
 from rlt_operator.children.placement import cluster_labels
 from rlt_operator.children.pod_template import head_template, worker_template
@@ -54,7 +54,7 @@ def _workers(job: Job, spec: RLTrainingJobSpec, group: WorkerGroup) -> Manifest:
     start = {
         "num-cpus": str(group.num_cpus or max(1, int(quantity_value(group.resources.cpu)))),
         "object-store-memory": str(of_resources(group.resources).object_store),
-        **{name: str(port) for name, port in host_ports(job).items()},
+        **{name: str(port) for name, port in host_ports(job, attach_of(job, spec, group)).items()},
         **_debugger(spec),
     }
     if group.accelerator is None:

@@ -20,7 +20,7 @@ LD_LIBRARY_PATH = "LD_LIBRARY_PATH"
 SCRIPT = "BASH_ENV"
 """KubeRay starts Ray by `bash -c`, which reads the file of this name first."""
 ON_MOUNTS = frozenset({SCRIPT, LD_LIBRARY_PATH})
-"""Variables that refer to folders of the workers' hosts: the head has none of them."""
+"""Variables that refer to folders of the hosts: pods that do not mount them have none of these."""
 HOST_INTERFACES = "^lo,docker,veth,cni,cali,flannel,cilium"
 """NCCL's list of interfaces to leave out on a host whose interfaces are not known."""
 NCCL_DOC = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"

@@ -13,20 +13,12 @@ from fabric.node_sets import GPUS, HCA, IB, Manifest, node, nvidia
 
 pytestmark = pytest.mark.apiserver
 
+(GROUP,) = o.ON_GPUS["cluster"]["workers"]
+IN_THE_POOL = {**GROUP, "nodeSelector": {"pool": "gpus"}}
 ON_GPUS: dict[str, Any] = {
-    **o.COMMAND_SPEC,
+    **o.ON_GPUS,
     "network": {"require": "rdma"},
-    "cluster": {
-        "image": "registry.example/trainer",
-        "workers": [
-            {
-                "replicas": 2,
-                "resources": {"cpu": "8", "memory": "128Gi"},
-                "accelerator": {"resourceName": "nvidia.com/gpu", "count": 8},
-                "nodeSelector": {"pool": "gpus"},
-            }
-        ],
-    },
+    "cluster": {**o.ON_GPUS["cluster"], "workers": [IN_THE_POOL]},
 }
 IN_POOL = nvidia() | IB | {"pool": "gpus"}
 
