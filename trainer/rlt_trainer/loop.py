@@ -113,7 +113,7 @@ class Trainer:
                     ref_log_probs = torch.cat(workers.each("ref_log_probs", [sequences.rows(p) for p in parts]))
 
             with watch.measure("update_actor"):
-                updates = self.update(Experience(sequences, old_log_probs, ref_log_probs, advantages))
+                updates = self.update(Experience(sequences, old_log_probs, advantages, ref_log_probs=ref_log_probs))
 
             with watch.measure("update_weights"):
                 workers.all("sync_weights")

@@ -54,7 +54,7 @@ def update_metrics(steps: Sequence[Sequence[UpdateResult]], learning_rate: float
 
 def speed_metrics(timing: dict[str, float], sequences: Sequences, ranks: int) -> dict[str, float]:
     """Seconds by phase, "step" among them, and throughput in prompt and response tokens a second and rank."""
-    tokens = int(sequences.prompt_mask.sum() + sequences.response_mask.sum())
+    tokens = int(sequences.prompt_mask.sum() + sequences.response_attention.sum())
     seconds = timing["step"]
     accounted = sum(value for phase, value in timing.items() if phase != "step")
     return {

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -11,8 +12,25 @@ from torch import Tensor
 TokenIds = Sequence[int]
 
 
+class Rows:
+    """Tensors with one row for each response, which are cut and moved together."""
+
+    def rows(self, rows: slice | Tensor) -> Self:
+        """Some of them, at the same width."""
+        return self._each(lambda part: part.rows(rows) if isinstance(part, Rows) else part[rows])
+
+    def to(self, device: torch.device) -> Self:
+        """The same on another device."""
+        return self._each(lambda part: part.to(device))
+
+    def _each(self, change: Callable[[Any], Any]) -> Self:
+        assert is_dataclass(self)
+        parts = {each.name: getattr(self, each.name) for each in fields(self)}
+        return replace(self, **{name: change(part) for name, part in parts.items() if part is not None})
+
+
 @dataclass(frozen=True)
-class Sequences:
+class Sequences(Rows):
     """B prompts, padded on the left to P tokens, and their responses, padded on the right to T tokens."""
 
     prompts: Tensor
@@ -21,60 +39,51 @@ class Sequences:
     """[B, P], bool: False is padding"""
     responses: Tensor
     """[B, T], int64"""
+    response_attention: Tensor
+    """[B, T], bool: False is padding"""
     response_mask: Tensor
-    """[B, T], bool"""
+    """[B, T], bool: the tokens that the policy chose and learns from. An environment's observations are not."""
 
     @classmethod
-    def pad(cls, prompts: Sequence[TokenIds], responses: Sequence[TokenIds], *, pad_token_id: int) -> Sequences:
-        """From lists of tokens."""
+    def pad(
+        cls,
+        prompts: Sequence[TokenIds],
+        responses: Sequence[TokenIds],
+        *,
+        pad_token_id: int,
+        chosen: Sequence[Sequence[bool]] | None = None,
+    ) -> Self:
+        """From lists of tokens. `chosen` says of each response token whether the policy chose it; default: all."""
         left = [list(reversed(prompt)) for prompt in prompts]
         prompt_ids, prompt_mask = _pad_right(left, pad_token_id)
-        response_ids, response_mask = _pad_right(responses, pad_token_id)
-        return cls(prompt_ids.flip(-1), prompt_mask.flip(-1), response_ids, response_mask)
+        response_ids, attention = _pad_right(responses, pad_token_id)
+        mask = attention if chosen is None else _pad_right(chosen, 0)[0].bool()
+        return cls(prompt_ids.flip(-1), prompt_mask.flip(-1), response_ids, attention, mask)
 
     def __len__(self) -> int:
         return len(self.prompts)
 
-    def rows(self, rows: slice) -> Sequences:
-        """Some of them, at the same width."""
-        return Sequences(self.prompts[rows], self.prompt_mask[rows], self.responses[rows], self.response_mask[rows])
-
-    def to(self, device: torch.device) -> Sequences:
-        """The same on another device."""
-        return Sequences(
-            self.prompts.to(device),
-            self.prompt_mask.to(device),
-            self.responses.to(device),
-            self.response_mask.to(device),
-        )
-
 
 @dataclass(frozen=True)
-class Experience:
-    """What a policy update learns from."""
+class Experience(Rows):
+    """What an update learns from."""
 
     sequences: Sequences
     old_log_probs: Tensor
     """[B, T], float32: under the policy that the step began with."""
-    ref_log_probs: Tensor | None
-    """[B, T], float32: under the reference. None without a KL term."""
     advantages: Tensor
     """[B, T], float32"""
+    ref_log_probs: Tensor | None = None
+    """[B, T], float32: under the reference. None without a KL term in the loss."""
+    weights: Tensor | None = None
+    """[B, T], float32: what each token's loss is multiplied by (rollout correction). None: 1."""
+    values: Tensor | None = None
+    """[B, T], float32: the critic's, when the step began. None without a critic."""
+    returns: Tensor | None = None
+    """[B, T], float32: what the critic learns to say. None without a critic."""
 
     def __len__(self) -> int:
         return len(self.sequences)
-
-    def rows(self, rows: slice) -> Experience:
-        """Some of them."""
-        reference = None if self.ref_log_probs is None else self.ref_log_probs[rows]
-        return Experience(self.sequences.rows(rows), self.old_log_probs[rows], reference, self.advantages[rows])
-
-    def to(self, device: torch.device) -> Experience:
-        """The same on another device."""
-        reference = None if self.ref_log_probs is None else self.ref_log_probs.to(device)
-        return Experience(
-            self.sequences.to(device), self.old_log_probs.to(device), reference, self.advantages.to(device)
-        )
 
 
 @dataclass(frozen=True)

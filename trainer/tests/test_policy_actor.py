@@ -50,7 +50,8 @@ def batch(policy: Policy, advantage: float) -> MiniBatch:
     log_probs, _ = policy.log_probs(SEQUENCES)
     advantages = torch.tensor([[advantage], [-advantage]]).expand(log_probs.shape)
     reference = None if policy.reference is None else policy.ref_log_probs(SEQUENCES)
-    return MiniBatch(Experience(SEQUENCES, log_probs, reference, advantages), total_tokens=4, total_sequences=2)
+    experience = Experience(SEQUENCES, log_probs, advantages, ref_log_probs=reference)
+    return MiniBatch(experience, total_tokens=4, total_sequences=2)
 
 
 def weights(policy: Policy) -> dict[str, torch.Tensor]:

@@ -57,7 +57,7 @@ def one_rank(model: str, rank: int, ranks: int, port: int, micro_batch: int) -> 
     )
     shape = sequences.responses.shape
     noise = [torch.randn(shape) * 0.1 - 5.5 for _ in range(2)]
-    experience = Experience(sequences, noise[0], noise[1], torch.randn(rows, 1).expand(shape))
+    experience = Experience(sequences, noise[0], torch.randn(rows, 1).expand(shape), ref_log_probs=noise[1])
     policy = Policy(
         model,
         dtype=torch.float32,

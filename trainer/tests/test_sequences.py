@@ -26,10 +26,16 @@ def test_a_response_may_hold_the_padding_token() -> None:
     assert Sequences.pad([[1]], [[4, 9]], pad_token_id=9).response_mask.all()
 
 
+def test_what_the_policy_did_not_choose_is_attended_to_and_not_learned_from() -> None:
+    padded = Sequences.pad([[1], [2]], [[4, 5, 6], [7]], pad_token_id=9, chosen=[[True, False, True], [True]])
+    assert padded.response_attention.tolist() == [[True, True, True], [True, False, False]]
+    assert padded.response_mask.tolist() == [[True, False, True], [True, False, False]]
+
+
 def test_mini_batches_share_every_row_once_and_know_the_whole_counts() -> None:
     everything = sequences(8)
     advantages = torch.arange(8.0)[:, None].expand(everything.responses.shape)
-    experience = Experience(everything, torch.zeros(8, 2), None, advantages)
+    experience = Experience(everything, torch.zeros(8, 2), advantages)
     batches = list(mini_batches(experience, rows=4, ranks=2))
     rows = [[part.experience.advantages[:, 0].tolist() for part in parts] for parts in batches]
     assert rows == [[[0.0, 1.0], [2.0, 3.0]], [[4.0, 5.0], [6.0, 7.0]]]

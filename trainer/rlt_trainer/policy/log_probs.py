@@ -13,7 +13,7 @@ def response_log_probs(model: nn.Module, sequences: Sequences, *, temperature: f
 
     At the sampling temperature, so that they compare with the rollout's own. Values at padding mean nothing.
     """
-    mask = torch.cat([sequences.prompt_mask, sequences.response_mask], dim=-1)
+    mask = torch.cat([sequences.prompt_mask, sequences.response_attention], dim=-1)
     tokens = torch.cat([sequences.prompts, sequences.responses], dim=-1)
     width = sequences.responses.shape[-1]
     logits = model(
