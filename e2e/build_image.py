@@ -11,10 +11,11 @@ import sys
 from cluster import images
 from cluster.stages import StageError, exit_plainly
 from environment import ROOT
+from installation import OPERATOR_IMAGE
 
 IMAGES = {
-    "operator": ("operator.Dockerfile", None, "localhost/rlt-operator:dev"),
-    "trainer-cpu": ("trainer.Dockerfile", "cpu", "localhost/rlt-trainer:cpu"),
+    "operator": ("operator.Dockerfile", None, f"{OPERATOR_IMAGE}:dev"),
+    "trainer-cpu": ("trainer.Dockerfile", "cpu", images.TRAINER),
 }
 """Name -> Dockerfile, target, and what the image is called where it is loaded."""
 FREE_GB = {"operator": 2, "trainer-cpu": 20}
@@ -23,7 +24,7 @@ FREE_GB = {"operator": 2, "trainer-cpu": 20}
 def main(name: str) -> None:
     """Build and archive one image."""
     dockerfile, target, reference = IMAGES[name]
-    # In the store, localhost/rlt-trainer:cpu is the embedded cluster's own image, which holds no environment.
+    # In the store, images.TRAINER is the embedded cluster's own image, which holds no environment.
     tag = f"localhost/rlt-built-{name}:latest"
     free = shutil.disk_usage(ROOT).free / 1e9
     if free < FREE_GB[name]:

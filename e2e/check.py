@@ -72,6 +72,15 @@ def show_tests(this: Stage) -> Callable[[str], None]:
     return on_line
 
 
+def apiserver_tests(name: str) -> None:
+    """The tests that need an API server, and no nodes."""
+    from cluster import cert_manager, programs
+
+    programs.obtain_built()  # a test would build them as well, but show no progress
+    cert_manager.build()  # after them: most of its packages are theirs
+    tests("apiserver", "tests against the real API server", 600)(name)
+
+
 def cluster_tests(name: str) -> None:
     """The end-to-end tests, and the end of the cluster they ran on."""
     from cluster import Cluster, fake_nodes, kueue
@@ -86,6 +95,7 @@ def cluster_tests(name: str) -> None:
 
 
 SCRIPTS = (
+    "bench/profile_choice.py",
     "charts/values_schema.py",
     "crds/generate.py",
     "e2e/build_image.py",
@@ -105,7 +115,7 @@ STAGES: dict[str, Callable[[str], None]] = {
     "lint": lint,
     "verify": verify,
     "unit": tests(UNIT, "unit tests", 60, *ON_TWO_CORES),
-    "apiserver": tests("apiserver", "tests against the real API server", 600),
+    "apiserver": apiserver_tests,
     "slow": tests("slow", "trainer tests with real engines and several ranks", 300),
     "cluster": cluster_tests,
 }

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from cluster import Cluster
+from cluster import Cluster, images
 from environment import ROOT
 from installation import CLAIM
 
@@ -115,7 +115,7 @@ def command_job(name: str, *command: str, **cluster_fields: Any) -> Job:
         "spec": {
             "framework": {"type": "command", "command": list(command)},
             "cluster": {
-                "image": "localhost/rlt-trainer:cpu",
+                "image": images.TRAINER,
                 "head": {"resources": small},
                 "workers": [{"replicas": 1, "resources": small}],
                 **cluster_fields,

@@ -33,12 +33,14 @@ USED = {
     "ray.io/rayclusters": {"get", "list", "watch", "create", "patch", "delete"},
     "kueue.x-k8s.io/workloads": {"list"},
     "/configmaps": {"get", "create", "patch"},
+    "/persistentvolumeclaims": {"create", "patch"},
     "resource.nvidia.com/computedomains": {"create", "patch"},
+    "scheduling.k8s.io/workloads": {"create", "patch"},
     "/pods": {"list", "watch"},
     "/podtemplates": {"create"},
     "/events": {"list", "create"},
 }
-"""Group/resource -> verbs that the operator uses in the namespaces that it serves (kubernetes_api.py, handlers.py)."""
+"""Group/resource -> verbs that the operator uses in the namespaces that it serves (api_paths.py, handlers.py)."""
 USED_EVERYWHERE = {
     "rlt.dev/rlruntimes": {"get", "list", "watch"},
     "/nodes": {"list"},

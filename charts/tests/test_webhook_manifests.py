@@ -77,8 +77,10 @@ def test_cert_manager_fills_the_folder_that_the_operator_reads(render: Render) -
     (container,), (volume,) = pod["containers"], pod["volumes"]
     (mount,) = container["volumeMounts"]
     assert parser().parse_args(container["args"]).webhook_certificates == Path(mount["mountPath"])
-    (certificate,) = of_kind(manifests, "Certificate")
+    authority, certificate = of_kind(manifests, "Certificate")
     assert volume["secret"]["secretName"] == certificate["spec"]["secretName"]
+    issuers = {issuer["metadata"]["name"]: issuer["spec"] for issuer in of_kind(manifests, "Issuer")}
+    assert issuers[certificate["spec"]["issuerRef"]["name"]]["ca"]["secretName"] == authority["spec"]["secretName"]
     (configuration,) = of_kind(manifests, "ValidatingWebhookConfiguration")
     injected = configuration["metadata"]["annotations"]["cert-manager.io/inject-ca-from"]
     assert injected == f"rlt-system/{certificate['metadata']['name']}"

@@ -86,8 +86,6 @@ class Reason(StrEnum):
     """FabricVerified: network.hcas or NCCL_IB_HCA names adapters that there are not."""
     DEVICE_VISIBILITY = "DeviceVisibility"
     """FabricVerified: variables that hide devices contradict each other."""
-    SHARED_MEMORY_TOO_LARGE = "SharedMemoryTooLarge"
-    """FabricVerified: /dev/shm would need most of the pod's memory."""
 
     KUBERAY_MISSING = "KubeRayMissing"
     """ClusterReady: this Kubernetes knows no RayCluster."""
@@ -119,6 +117,8 @@ class Reason(StrEnum):
     """ClusterReady: a volume cannot be mounted; the message holds the kubelet's words."""
     READY = "Ready"
     """ClusterReady: head and workers are ready."""
+    STOPPING = "Stopping"
+    """Suspended, Running: the training is asked to save and to end."""
     RELEASED = "Released"
     """ClusterReady: there is no cluster any more, and none is needed."""
     RELEASING = "Releasing"

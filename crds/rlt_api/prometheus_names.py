@@ -72,9 +72,28 @@ GAUGES: tuple[Gauge, ...] = (
     ),
     Gauge("training/rollout_probs_diff_max", "rlt_trainer_rollout_probs_diff_max", "The largest such difference"),
     Gauge("training/rollout_probs_diff_std", "rlt_trainer_rollout_probs_diff_std", "Standard deviation of it"),
+    Gauge(
+        "training/weight_sync_difference",
+        "rlt_trainer_weight_sync_difference",
+        "Mean difference of log-probabilities between rollout engine and trainer after the latest weight sync",
+    ),
+    Gauge(
+        "rollout_corr/*",
+        "rlt_trainer_rollout_correction",
+        "How far rollout engine and trainer are apart, by verl's names",
+        rest_label="metric",
+    ),
     # Speed
     Gauge("timing_s/step", "rlt_trainer_step_duration_seconds", "Duration of the whole step"),
     Gauge("timing_s/*", "rlt_trainer_step_seconds", "Duration of one phase of the step", rest_label="phase"),
+    Gauge("overlap_s/*", "rlt_trainer_overlap_seconds", "Time for which a phase ran beside others", rest_label="phase"),
+    Gauge(
+        "timing_per_token_ms/*",
+        "rlt_trainer_milliseconds_per_token",
+        "Duration of one phase per token",
+        rest_label="phase",
+    ),
+    Gauge("perf/unaccounted_share", "rlt_trainer_unaccounted_share", "Share of the step that is in no phase, 0 to 1"),
     Gauge(
         "perf/throughput",
         "rlt_trainer_throughput_tokens_per_second_per_device",
@@ -83,6 +102,23 @@ GAUGES: tuple[Gauge, ...] = (
     Gauge("perf/total_num_tokens", "rlt_trainer_step_tokens", "Prompt and response tokens of the step"),
     Gauge("perf/time_per_step", "rlt_trainer_step_duration_seconds", "Duration of the whole step"),
     Gauge("perf/mfu/actor", "rlt_trainer_model_flops_utilization", "Share of the devices' peak arithmetic, 0 to 1"),
+    Gauge("perf/mfu/actor_infer", "rlt_trainer_inference_model_flops_utilization", "The same for log-probabilities"),
+    Gauge("perf/mfu/critic", "rlt_trainer_critic_model_flops_utilization", "The same for the critic's update"),
+    Gauge(
+        "perf/max_memory_allocated_gb",
+        "rlt_trainer_device_memory_allocated_gib",
+        "Peak of tensors on the fullest device, in GiB",
+    ),
+    Gauge(
+        "perf/max_memory_reserved_gb",
+        "rlt_trainer_device_memory_reserved_gib",
+        "Peak of torch's allocator on the fullest device, in GiB",
+    ),
+    Gauge("perf/cpu_memory_used_gb", "rlt_trainer_node_memory_used_gib", "Memory in use on the fullest node, in GiB"),
+    # Rewards
+    Gauge("reward/*", "rlt_trainer_reward_detail", "Rewards by name, and failures of them", rest_label="metric"),
+    Gauge("val/*", "rlt_trainer_validation_overall", "Over the whole validation set", rest_label="metric"),
+    Gauge("val-core/*", "rlt_trainer_validation", "Mean score on a validation set", rest_label="metric"),
     # Where it stands
     Gauge("training/global_step", STEP, "Steps completed"),
     Gauge("training/epoch", "rlt_trainer_epoch", "Passes over the prompts begun, from 0"),
@@ -106,8 +142,13 @@ COUNTERS: Mapping[str, str] = {
     STEPS_TOTAL: "Steps completed since the driver started",
 }
 
-NAMES: frozenset[str] = frozenset({gauge.name for gauge in GAUGES} | {OTHER.name} | REPORTED.keys() | COUNTERS.keys())
-"""Every name that a driver serves."""
+HELP: Mapping[str, str] = {
+    **{gauge.name: gauge.help for gauge in (*GAUGES, OTHER)},
+    **REPORTED,
+    **COUNTERS,
+}
+"""Every name that a driver serves, and what it is."""
+NAMES: frozenset[str] = frozenset(HELP)
 
 
 def gauge_of(key: str) -> tuple[Gauge, dict[str, str]]:

@@ -69,7 +69,8 @@ class RLRuntimeSpec(ApiModel):
     ray_version: RayVersion | None = None
     """The version of Ray in the images. Default: 2.60.0."""
     node_pools: Annotated[list[NodePool], Field(max_length=64), KeyedBy("name")] = []
-    """Nodes of one kind each. A worker group that names none gets the first."""
+    """Nodes of one kind each. A worker group that names none gets the first with the accelerator that the group gives
+    itself, else the first."""
     defaults: JobBlocks = JobBlocks()
     """What every job gets that does not say otherwise: fabric in network, classes and caches in storage, queue and
     scheduler in scheduling, users and privileges in security, and every other block."""
@@ -144,9 +145,17 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
 
 def _from_pool(group: Mapping[str, Any], pools: list[Mapping[str, Any]]) -> dict[str, Any]:
     """A worker group with what its pool gives. Without a pool of that name it stays as it is, and a rule says so."""
-    wanted = group.get("pool", pools[0]["name"] if pools else None)
-    pool = next((pool for pool in pools if pool["name"] == wanted), None)
-    if pool is None:
+    if "pool" in group:
+        fitting = [pool for pool in pools if pool["name"] == group["pool"]]
+    else:
+        wanted = _resource_name(group)
+        fitting = [pool for pool in pools if wanted and _resource_name(pool) == wanted] or pools
+    if not fitting:
         return dict(group)
-    given = {key: value for key, value in pool.items() if key != "name"}
-    return {**_merge(given, group), "pool": wanted}
+    given = {key: value for key, value in fitting[0].items() if key != "name"}
+    return {**_merge(given, group), "pool": fitting[0]["name"]}
+
+
+def _resource_name(of: Mapping[str, Any]) -> str | None:
+    """The accelerator of a worker group or of a node pool."""
+    return (of.get("accelerator") or {}).get("resourceName")

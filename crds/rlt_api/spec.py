@@ -83,8 +83,9 @@ class RLTrainingJobSpec(JobBlocks):
         (
             "has(self.runtimeRef) "
             "|| has(self.framework) && has(self.framework.type) && self.framework.type != 'builtin' "
-            "|| has(self.model) && has(self.data) && has(self.training) && has(self.training.totalSteps)",
-            "framework builtin needs model, data and training.totalSteps, here or by runtimeRef",
+            "|| has(self.model) && has(self.data) && has(self.training) "
+            "&& (has(self.training.totalSteps) || has(self.training.totalEpochs))",
+            "framework builtin needs model, data and training.totalSteps or totalEpochs, here or by runtimeRef",
         ),
         (
             "has(self.runtimeRef) || has(self.cluster) && has(self.cluster.image)",
@@ -105,8 +106,10 @@ class RLTrainingJobSpec(JobBlocks):
         ),
         (
             "!has(self.cluster) || !has(self.cluster.workers) || self.cluster.workers.size() < 2 "
-            "|| has(self.framework) && has(self.framework.type) && self.framework.type != 'builtin'",
-            "cluster.workers: framework builtin takes one group, only command takes several",
+            "|| has(self.framework) && has(self.framework.type) && self.framework.type != 'builtin' "
+            "|| self.cluster.workers.size() == 2 && (has(self.runtimeRef) "
+            "|| has(self.rollout) && has(self.rollout.mode) && self.rollout.mode == 'separate')",
+            "cluster.workers: framework builtin takes one group, and two with rollout.mode separate",
         ),
         *fixed_rules(),
     )

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from pydantic import Field
+
 from rlt_api.blocks.algorithm import Algorithm
 from rlt_api.blocks.checkpoint import Checkpoint
 from rlt_api.blocks.data import Data
 from rlt_api.blocks.model import Model
+from rlt_api.blocks.operations import Observability
 from rlt_api.blocks.rewards import Reward
 from rlt_api.blocks.rollout import Rollout
 from rlt_api.blocks.training import Training
@@ -16,14 +21,19 @@ CONFIG_DIRECTORY = "/etc/rlt"
 """Where the pods see the ConfigMap."""
 CONFIG_FILE = "training.json"
 """Its key, a TrainingConfig."""
-PRESET_REWARD = {"arithmetic": "exact", "gsm8k": "gsm8k"}
+FUNCTIONS_DIRECTORY = "/etc/rlt-functions"
+"""Where the pods see the ConfigMaps of rewards[].function.configMap, each in a folder of its name."""
+TRAIN_RESOURCE, ROLLOUT_RESOURCE = "rlt-train", "rlt-rollout"
+"""What Ray knows pods that train and pods that only generate by, where they are two kinds: each pod offers 1."""
+PRESET_REWARD = {"arithmetic": "exact", "bandit": "exact", "digits": "characters", "gsm8k": "gsm8k", "math": "math"}
 """Data preset -> the rule that responses are scored with when a job names none."""
 
 
 class ResolvedTraining(Training):
     """spec.training with nothing left open."""
 
-    total_steps: Positive
+    total_steps: Annotated[int, Field(ge=0)]
+    """0: totalEpochs passes over the data, which the trainer counts."""
     ppo_mini_batch_size: Positive
 
 
@@ -37,11 +47,17 @@ class TrainingConfig(ApiModel):
     run_directory: str
     """Where this run writes, as all pods see it. It is the same after a suspension."""
     workers: int
-    """Number of worker pods; each holds devicesPerWorker ranks."""
+    """Number of worker pods that train; each holds devicesPerWorker ranks."""
     devices_per_worker: int
     """Accelerators of one worker. 0: one rank on the CPU."""
     cpus_per_worker: int
     """Threads that one worker may use, at least 1."""
+    rollout_workers: int = 0
+    """Number of worker pods that only generate. 0: those that train generate as well."""
+    rollout_devices_per_worker: int = 0
+    """Accelerators of one of them."""
+    rollout_cpus_per_worker: int = 1
+    """Threads that one of them may use."""
     model: Model
     data: Data
     rewards: list[Reward]
@@ -50,6 +66,7 @@ class TrainingConfig(ApiModel):
     training: ResolvedTraining
     rollout: Rollout
     checkpoint: Checkpoint
+    observability: Observability = Observability()
 
 
 class ProgressReport(ApiModel):

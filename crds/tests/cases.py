@@ -96,6 +96,7 @@ TRAIN, MINI, MICRO = (
     f"spec.training.{each}" for each in ("trainBatchSize", "ppoMiniBatchSize", "ppoMicroBatchSizePerDevice")
 )
 N, POD, CRITIC = "spec.rollout.responsesPerPrompt", "spec.cluster.workers[0].resources", "spec.algorithm.critic"
+CORRECTION = "spec.algorithm.rolloutCorrection"
 SEED, ENV, TOKENS = "spec.model.fromSeed", "spec.cluster.env[0].name", "spec.training.ppoMaxTokenLenPerDevice"
 
 CASES = [
@@ -161,19 +162,7 @@ CASES = [
     Case(
         "batch-divisibility",
         TRAIN,
-        {"training.trainBatchSize": 6, "training.tensorParallelSize": 2, **gpus()},
-        "use 4 or 8",
-    ),
-    Case(
-        "batch-divisibility",
-        TRAIN,
         {"training.trainBatchSize": 6, "training.contextParallelSize": 2, **gpus()},
-        "use 4 or 8",
-    ),
-    Case(
-        "batch-divisibility",
-        TRAIN,
-        {"training.trainBatchSize": 6, "training.pipelineParallelSize": 2, **gpus()},
         "use 4 or 8",
     ),
     Case(
@@ -221,6 +210,12 @@ CASES = [
         cel=True,
     ),
     Case("clip-ratio", "spec.algorithm.clipRatioHigh", {"algorithm.clipRatioHigh": 0.1}, "use 0.2"),
+    Case(
+        "clip-ratio",
+        "spec.algorithm.clipRatioHigh",
+        {"algorithm.convention": "trl", "algorithm.policyLoss": "cispo"},
+        "use 5.0",
+    ),
     Case("critic", CRITIC, {"algorithm.advEstimator": "gae"}),
     Case("critic", CRITIC, {"algorithm.critic": {}}),
     Case(
@@ -228,15 +223,61 @@ CASES = [
     ),
     Case("reward-choice", "spec.rewards[0]", {"rewards": [{"weight": 1}]}, cel=True),
     Case("reward-choice", "spec.rewards[0]", {"rewards": [{"name": "exact", "model": "m"}]}, cel=True),
+    Case("reward-choice", "spec.rewards[0].options", {"rewards": [{"model": "m", "options": {"a": 1}}]}, cel=True),
+    Case(
+        "reward-options",
+        "spec.rewards[0].options.methd",
+        {"rewards": [{"name": "gsm8k", "options": {"methd": "flexible"}}]},
+        "the options of gsm8k are: method",
+    ),
+    Case("reward-options", "spec.rewards[0].options.max", {"rewards": [{"name": "length", "options": {"min": 5}}]}),
+    Case(
+        "own-function",
+        "spec.algorithm.advantageFunction",
+        {"algorithm.advantageFunction.name": "mine:advantage", "algorithm.advEstimator": "rloo"},
+        "leave one of them out",
+    ),
+    Case(
+        "own-function",
+        "spec.algorithm.policyLossFunction",
+        {"algorithm.policyLossFunction.name": "mine:loss", "algorithm.policyLoss": "gspo"},
+    ),
+    Case(
+        "rejection",
+        f"{CORRECTION}.rejectionThreshold",
+        {"algorithm.rolloutCorrection.rejection": "token_k2"},
+        "such as 1.01",
+        cel=True,
+    ),
+    Case(
+        "rejection",
+        f"{CORRECTION}.rejectionThreshold",
+        {"algorithm.rolloutCorrection.rejectionThreshold": 0.5},
+        cel=True,
+    ),
+    Case(
+        "rejection",
+        f"{CORRECTION}.rejectionThreshold",
+        {"algorithm.rolloutCorrection": {"rejection": "seq_mean_k1", "rejectionThreshold": 0.5}},
+        "use more than 1",
+    ),
+    Case(
+        "rejection",
+        f"{CORRECTION}.lowerThreshold",
+        {"algorithm.rolloutCorrection": {"lowerThreshold": 3.0, "threshold": 2.0}},
+        "use less than 2.0",
+        cel=True,
+    ),
     Case("reward-name", "spec.rewards[0].name", {"rewards": [{"name": "gms8k"}]}, "did you mean gsm8k?"),
     # ranks, and what they share
-    Case("parallel-sizes", "spec.training.tensorParallelSize", {"training.tensorParallelSize": 3, **gpus()}, "6 or 9"),
     Case(
         "parallel-sizes",
         "spec.training.contextParallelSize",
-        {"training.tensorParallelSize": 2, "training.contextParallelSize": 8, **gpus()},
-        "16",
+        {"training.contextParallelSize": 3, "model.useRemovePadding": True, **gpus()},
+        "6 or 9 ranks",
     ),
+    Case("context-parallel", "spec.training.contextParallelSize", {"training.contextParallelSize": 2, **gpus()}),
+    Case("staleness", "spec.rollout.staleness", {"rollout.staleness": {}}, "rollout.mode: separate"),
     Case("fsdp-size", "spec.training.fsdp.fsdpSize", {"training.fsdp.fsdpSize": 3, **gpus()}, "use 2 or 4"),
     Case(
         "reference-sharding",
@@ -336,6 +377,7 @@ CASES = [
         "use 1024Mi",
         cel=True,
     ),
+    Case("shared-memory", "spec.cluster.workers[0].resources.memory", gpus(pod="16Gi"), "use 23Gi"),
     Case(
         "object-store",
         "spec.cluster.workers[0].resources.memory",
@@ -409,12 +451,10 @@ CASES = [
         "spec.cluster.head.tolerations[0].value",
         {"cluster.head.tolerations": [{"key": "a", "operator": "Exists", "value": "b"}]},
     ),
-    Case("not-supported-yet", "spec.observability.tensorboard", {"observability.tensorboard": {"directory": "/t"}}),
-    Case(
-        "not-supported-yet",
-        "spec.observability.wandb",
-        {"observability.wandb.apiKey": {"name": "wandb", "key": "apiKey"}},
-    ),
+    Case("framework", "spec.observability.profiler", {"observability.profiler.steps": [1]}, base=COMMAND),
+    Case("framework", "spec.observability.recordSteps", {"observability.recordSteps": [1]}, base=COMMAND),
+    Case("framework", "spec.observability.timeline.file", {"observability.timeline.file": "/t.json"}, base=COMMAND),
+    Case("recorded-steps", "spec.observability.recordSteps[0]", {"observability.recordSteps": [11, 1]}, "use 10"),
     Case("root", "spec.security.runAsUser", {"security.runAsUser": 0}, "1000", cel=True),
     Case("profiled-steps", "spec.observability.profiler.steps[1]", {"observability.profiler.steps": [5, 11]}, "use 10"),
     # structure

@@ -26,10 +26,14 @@ Type = Any
 """A class, or a generic alias such as list[Reward]."""
 
 
-def read_fields(folder: Path) -> set[Field]:
-    """The fields of pydantic models that modules below a folder read."""
+def read_fields(source: Path) -> set[Field]:
+    """The fields of pydantic models that a module, or the modules below a folder, read."""
     classes = {cls.__name__: cls for cls in _models()}
-    trees = [ast.parse(path.read_text()) for path in sorted(folder.rglob("*.py")) if "tests" not in path.parts]
+    trees = [
+        ast.parse(path.read_text())
+        for path in sorted(source.rglob("*.py") if source.is_dir() else [source])
+        if "tests" not in path.parts
+    ]
     api = [ast.parse(path.read_text()) for path in API.glob("*.py")]  # dataclasses of ours may hold models
     own = {node.name: node for tree in (*api, *trees) for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
     reader = _Reader(classes, {name: node for name, node in own.items() if name not in classes})
@@ -197,6 +201,8 @@ class _Reader:
             return given[0] if function.id in ("enumerate", "sorted", "list", "reversed") and given else None
         if isinstance(function, ast.Attribute):
             type = self.infer(function.value, names)
+            if function.attr in ("items", "values"):  # of a dictionary: its values count
+                return type
             if function.attr == "to_json":
                 self.found |= {(cls, name) for cls in _classes(type) if _is_flat(cls) for name in cls.model_fields}
             return self.attribute(type, function.attr)

@@ -1,7 +1,8 @@
 """No field is ignored: what a job may say, and is not refused with "not supported yet", somebody reads.
 
-The trainer reads what is its own, the operator everything else. A field of one possible value decides nothing. What is
-"for the memory arithmetic" is read by the rules, and a node pool where job and runtime become one.
+The trainer reads what is its own, the operator everything else (/dev/shm by the rule that sizes it). A field of one
+possible value decides nothing. What is "for the memory arithmetic" is read by the rules, and a node pool where job and
+runtime become one.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from rlt_api.spec import RLTrainingJobSpec
 
 ROOT = Path(__file__).parents[2]
 TRAINER = read_fields(ROOT / "trainer/rlt_trainer")
-OPERATOR = read_fields(ROOT / "operator/rlt_operator")
+OPERATOR = read_fields(ROOT / "operator/rlt_operator") | read_fields(ROOT / "crds/rlt_api/rules/shared_memory.py")
 ARITHMETIC = read_fields(ROOT / "crds/rlt_api/rules")
 AS_JSON = ("crds/rlt_api/runtime.py", "operator/rlt_operator/observation.py")
 MARKS = not_yet(RLTrainingJobSpec)
+BY_RULES = ("spec.rollout.workerGroup", "spec.training.reference.fsdpSize")
+"""The first is read by rules/layout.py for all; the second must be training.fsdp.fsdpSize, and so decides nothing."""
 
 
 def supported() -> list[tuple[str, Schema]]:
@@ -45,10 +48,12 @@ def is_read_by_name(path: str) -> bool:
 def test_it_is_read(path: str, schema: Schema) -> None:
     block = path.split(".")[1].removesuffix("[]")
     field = field_of(RLTrainingJobSpec, path)
-    if "memory arithmetic" in schema["description"]:
+    if "memory arithmetic" in schema["description"] or path in BY_RULES:
         assert field in ARITHMETIC
     elif block in BUILTIN_ONLY:
         assert field in TRAINER
+    elif block == "observability":  # partly of all jobs, partly of the trainer
+        assert field in OPERATOR | TRAINER
     else:
         assert field in OPERATOR or is_read_by_name(path)
 

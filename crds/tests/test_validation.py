@@ -15,6 +15,7 @@ from random_jobs import manifest as random_manifest
 from rlt_api.as_stored import as_stored
 from rlt_api.crd import GROUP, KIND, RUNTIME_KIND, VERSION
 from rlt_api.finding import Finding
+from rlt_api.runtime import resolve
 from rlt_api.schema import schema_of
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.validation import validate_change, validate_job, validate_manifest, validate_runtime
@@ -176,6 +177,18 @@ def test_a_job_with_its_runtime_is_held_to_both() -> None:
     (finding,) = validate_job("sum", spec, runtime).findings
     assert finding.field == "spec.training.ppoMiniBatchSize"
     assert "trainBatchSize 30" in finding.message
+
+
+def test_a_group_without_a_pool_gets_the_first_with_its_accelerator() -> None:
+    resources = {"cpu": "1", "memory": "2Gi"}
+    gpu, amd = ({"resourceName": f"{vendor}.com/gpu", "count": 8} for vendor in ("nvidia", "amd"))
+    pools = [{"name": "cpus", "resources": resources}, {"name": "gpus", "resources": resources, "accelerator": gpu}]
+
+    def pool_of(group: dict[str, object]) -> object:
+        return resolve({"cluster": {"workers": [group]}}, {"nodePools": pools})["cluster"]["workers"][0]["pool"]
+
+    assert pool_of({"accelerator": gpu}) == "gpus"
+    assert pool_of({}) == pool_of({"accelerator": amd}) == pool_of({"accelerator": gpu, "pool": "cpus"}) == "cpus"
 
 
 def test_an_empty_list_of_variables_takes_none_of_the_runtimes_away() -> None:

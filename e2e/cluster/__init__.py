@@ -19,6 +19,7 @@
     cluster.down()
 
     with kueue(cluster): ...                    # cluster.kueue: Kueue, for so long
+    with cert_manager(cluster): ...             # cluster.cert_manager: cert-manager, needs no nodes
     with fake_nodes(cluster, racks(8, nodes=8, gpus=8)): ...    # cluster.fake_nodes: 64 nodes more, played by KWOK
 
 Pods whose image starts with ``localhost/rlt-trainer:`` see this machine's Python environment (.venv, trainer/, crds/ of

@@ -83,8 +83,9 @@ def _apiserver(layout: Layout) -> list[str]:
         --service-account-signing-key-file={keys}/service-account.key
         --service-account-key-file={keys}/service-account.key
         --enable-admission-plugins=NodeRestriction,MutatingAdmissionPolicy
-        --feature-gates=MutatingAdmissionPolicy=true
-        --runtime-config=admissionregistration.k8s.io/v1beta1=true --profiling=false""")
+        --feature-gates=MutatingAdmissionPolicy=true,GenericWorkload=true
+        --runtime-config=admissionregistration.k8s.io/v1beta1=true,scheduling.k8s.io/v1alpha1=true
+        --profiling=false""")
 
 
 def _controller_manager(layout: Layout) -> list[str]:
@@ -95,7 +96,8 @@ def _controller_manager(layout: Layout) -> list[str]:
 
 
 def _scheduler(layout: Layout) -> list[str]:
-    return shlex.split(f"kube-scheduler {_client(layout, 'kube-scheduler')}")
+    gangs = "--feature-gates=GenericWorkload=true,GangScheduling=true"
+    return shlex.split(f"kube-scheduler {_client(layout, 'kube-scheduler')} {gangs}")
 
 
 def _coredns(layout: Layout) -> list[str]:

@@ -1,4 +1,4 @@
-"""Programs built from Go modules. Each folder below go/ holds one go.mod with `tool` lines and no source of its own."""
+"""Programs built from Go modules. Each folder below go/ holds one go.mod with `tool` lines, and hardly any source."""
 
 import hashlib
 import os
@@ -46,8 +46,8 @@ class Family:
 
 
 def built_folder(family: Family) -> Path:
-    """Keyed by what is pinned, so that every clone of the same pins shares one build."""
-    pins = hashlib.sha256((family.pins / "go.mod").read_bytes() + (family.pins / "go.sum").read_bytes())
+    """Keyed by what is pinned, and our own source, so that every clone of the same pins shares one build."""
+    pins = hashlib.sha256(b"".join(file.read_bytes() for file in sorted(family.pins.glob("*.*"))))
     pins.update(family.flags().encode())
     return cache_folder() / f"bin-{pins.hexdigest()[:12]}"
 

@@ -4,7 +4,6 @@ operator finds out about so many nodes."""
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 
 from cluster import Cluster
 from cluster.fake_nodes import RACK, TOLERATION, fake_nodes, racks
-from jobs import Job, apply_job, await_job, command_job, condition
+from jobs import Job, apply_job, await_job, command_job, condition, holds
 
 pytestmark = pytest.mark.cluster
 
@@ -45,26 +44,17 @@ def job_of(workers: int, *, mode: str, **fields: Any) -> Job:
 
 
 def landing(cluster: Cluster, namespace: str, job: Job) -> Counter[str]:
-    """Rack -> workers on it, of the applied job, once all of them are on a node of their own."""
+    """Rack -> workers on it, of the applied job, once all of them are up, each on a node of its own."""
     name = apply_job(cluster, namespace, job)
-    (group,) = job["spec"]["cluster"]["workers"]
+    await_job(
+        cluster, namespace, name, lambda job: holds(job, "ClusterReady"), what="all pods on a node", timeout_s=LANDED_S
+    )
     selector = f"ray.io/cluster={name},ray.io/node-type=worker"
-    deadline = time.monotonic() + LANDED_S
-    while True:
-        pods = json.loads(cluster.kubectl("-n", namespace, "get", "pods", "-l", selector, "-o", "json"))["items"]
-        nodes = [pod["spec"]["nodeName"] for pod in pods if "nodeName" in pod["spec"]]
-        if len(nodes) == group["replicas"]:
-            assert len(set(nodes)) == len(nodes)
-            return Counter(node.rpartition("-")[0] for node in nodes)
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{len(nodes)} of {len(pods)} pods have a node:\n{why_pending(pods)}")
-        time.sleep(0.5)
-
-
-def why_pending(pods: list[dict[str, Any]]) -> str:
-    """The scheduler's words."""
-    conditions = [condition for pod in pods for condition in pod["status"].get("conditions", [])]
-    return "\n".join({each["message"] for each in conditions if each["status"] == "False" and each.get("message")})
+    pods = json.loads(cluster.kubectl("-n", namespace, "get", "pods", "-l", selector, "-o", "json"))["items"]
+    nodes = {pod["spec"]["nodeName"] for pod in pods}
+    (group,) = job["spec"]["cluster"]["workers"]
+    assert len(nodes) == group["replicas"]
+    return Counter(node.rpartition("-")[0] for node in nodes)
 
 
 def test_job_that_fits_a_rack_lands_in_one(cluster: Cluster, namespace: str) -> None:
@@ -95,6 +85,22 @@ def test_job_that_needs_more_than_a_rack_waits_and_says_why(cluster: Cluster, na
         timeout_s=LANDED_S,
     )
     assert words in said["status"]["message"]
+
+
+def test_gang_that_does_not_fit_takes_no_node(cluster: Cluster, namespace: str) -> None:
+    job = job_of(RACKS * NODES + 1, mode="preferred")
+    job["spec"]["scheduling"] |= {"schedulerName": "default-scheduler", "gang": True}
+    name = apply_job(cluster, namespace, job)
+    await_job(
+        cluster,
+        namespace,
+        name,
+        lambda job: condition(job, "ClusterReady")["reason"] == "Unschedulable",
+        what="the scheduler's words",
+        timeout_s=LANDED_S,
+    )
+    pods = json.loads(cluster.kubectl("-n", namespace, "get", "pods", "-l", f"ray.io/cluster={name}", "-o", "json"))
+    assert [pod["metadata"]["name"] for pod in pods["items"] if "nodeName" in pod["spec"]] == []
 
 
 def test_mixed_fleet_gets_the_generic_profile_and_says_why(cluster: Cluster, namespace: str) -> None:

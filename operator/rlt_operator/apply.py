@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from rlt_api.crd import GROUP, KIND, VERSION
-from rlt_operator import kubernetes_api, names, ray_api
+from rlt_operator import api_paths, names, ray_api
 from rlt_operator.children.pod_template import Check
 from rlt_operator.conditions import Event, timestamp
 from rlt_operator.kubernetes_api import ApiError, KubernetesApi
@@ -29,11 +29,11 @@ async def apply(api: KubernetesApi, send: Send, observed: Observed, now: datetim
     if refusal is not None:
         decided = plan(replace(observed, refusal=refusal), now)
     if decided.delete_job:
-        await api.delete(kubernetes_api.job(observed.job.namespace, observed.job.name), uid=observed.job.uid)
+        await api.delete(api_paths.job(observed.job.namespace, observed.job.name), uid=observed.job.uid)
     if decided.status is not None:
         await _write_status(api, observed.job, decided)
         for event in decided.events:
-            path = kubernetes_api.events(observed.job.namespace)
+            path = api_paths.events(observed.job.namespace)
             await api.create(path, event_manifest(observed.job, event, now))
     return decided
 
@@ -43,7 +43,7 @@ async def _act(api: KubernetesApi, send: Send, job: Job, plan: Plan) -> str | No
         for check in plan.check:
             await _ask(api, job, check)
         for manifest in plan.apply:
-            await api.apply(kubernetes_api.path_of(manifest), manifest)
+            await api.apply(api_paths.path_of(manifest), manifest)
         if plan.submit:
             await ray_api.submit(send, job, plan.submit)
     except (RayRefusedError, UnreachableError) as error:
@@ -56,7 +56,7 @@ async def _act(api: KubernetesApi, send: Send, job: Job, plan: Plan) -> str | No
         with contextlib.suppress(UnreachableError):  # its pods are deleted next
             await ray_api.stop(send, job, plan.stop)
     if plan.delete_cluster:
-        path = kubernetes_api.ray_cluster(job.namespace, names.ray_cluster(job.name))
+        path = api_paths.ray_cluster(job.namespace, names.ray_cluster(job.name))
         await api.delete(path, uid=plan.delete_cluster)
     return None
 
@@ -64,7 +64,7 @@ async def _act(api: KubernetesApi, send: Send, job: Job, plan: Plan) -> str | No
 async def _ask(api: KubernetesApi, job: Job, check: Check) -> None:
     """Raises ApiError with the API server's words if it would refuse the pods."""
     try:
-        await api.dry_run(kubernetes_api.pod_templates(job.namespace), check.manifest)
+        await api.dry_run(api_paths.pod_templates(job.namespace), check.manifest)
     except ApiError as error:
         raise ApiError(error.status, f"{check.field}: {error}") from error
 
@@ -83,7 +83,7 @@ async def _write_status(api: KubernetesApi, job: Job, plan: Plan) -> None:
         },
         "status": plan.status.to_json(),
     }
-    await api.apply(f"{kubernetes_api.job(job.namespace, job.name)}/status", manifest)
+    await api.apply(f"{api_paths.job(job.namespace, job.name)}/status", manifest)
 
 
 def event_manifest(job: Job, event: Event, now: datetime) -> Manifest:

@@ -53,7 +53,6 @@ FABRIC_PROBLEMS = {
     Reason.CONTRADICTORY_LABELS,
     Reason.HCA_MATCHES_NOTHING,
     Reason.DEVICE_VISIBILITY,
-    Reason.SHARED_MEMORY_TOO_LARGE,
 }
 """Reasons of FabricVerified that are bad news: every refusal of `rlt_operator.fabric`."""
 

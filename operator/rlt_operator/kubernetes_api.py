@@ -15,20 +15,10 @@ from urllib.parse import urlencode
 import aiohttp
 from kubernetes.aio import client, config
 
-from rlt_api.crd import GROUP, PLURAL, RUNTIME_PLURAL, VERSION
 from rlt_operator.names import FIELD_OWNER
 from rlt_operator.observation import Manifest
 
-JOBS = f"/apis/{GROUP}/{VERSION}"
-RAY = "/apis/ray.io/v1"
-CORE = "/api/v1"
-
 TIMEOUT = aiohttp.ClientTimeout(total=30, connect=10)
-
-KUEUE = "/apis/kueue.x-k8s.io"
-
-NODES = f"{CORE}/nodes"
-RAY_CLUSTER_CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/rayclusters.ray.io"
 
 JSON = "application/json"
 METADATA = f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
@@ -112,10 +102,14 @@ class KubernetesApi:
         return items
 
     async def apply(self, path: str, manifest: Manifest) -> None:
-        """Server-side apply, as the one owner of the fields that are named."""
+        """Server-side apply, as the one owner of the fields that are named. Raises UnknownResourceError as `get`."""
         query = {"fieldManager": FIELD_OWNER, "force": "true"}
-        answer = await self.send("PATCH", path, query=query, body=manifest, content="application/apply-patch+yaml")
-        _json(*answer)
+        content = "application/apply-patch+yaml"
+        status, text = await self.send("PATCH", path, query=query, body=manifest, content=content)
+        if status == 404 and not _status_details(text).get("name"):
+            kind, version = manifest["kind"], manifest["apiVersion"]
+            raise UnknownResourceError(status, f"this Kubernetes has no {kind} of {version}, which the job needs")
+        _json(status, text)
 
     async def create(self, path: str, manifest: Manifest) -> None:
         """A new object, of a generated name for instance."""
@@ -283,83 +277,6 @@ async def connect_as_user(*, kubeconfig: str | None, context: str | None) -> tup
 
     first, loader = await load()
     return KubernetesApi(first, renew), loader.current_context["context"].get("namespace", "default")
-
-
-def jobs(namespace: str | None) -> str:
-    """Path of the jobs of a namespace, or of all."""
-    return f"{JOBS}/namespaces/{namespace}/{PLURAL}" if namespace else f"{JOBS}/{PLURAL}"
-
-
-def job(namespace: str, name: str) -> str:
-    """Path of a job."""
-    return f"{jobs(namespace)}/{name}"
-
-
-def compute_domain(namespace: str, name: str) -> str:
-    """Path of a ComputeDomain."""
-    return f"/apis/resource.nvidia.com/v1beta1/namespaces/{namespace}/computedomains/{name}"
-
-
-def runtime(name: str) -> str:
-    """Path of an RLRuntime."""
-    return f"{JOBS}/{RUNTIME_PLURAL}/{name}"
-
-
-def ray_cluster(namespace: str, name: str) -> str:
-    """Path of a RayCluster."""
-    return f"{RAY}/namespaces/{namespace}/rayclusters/{name}"
-
-
-def workloads(namespace: str, version: str) -> str:
-    """Path of Kueue's Workloads of a namespace, in a version that the API server has."""
-    return f"{KUEUE}/{version}/namespaces/{namespace}/workloads"
-
-
-def config_map(namespace: str, name: str) -> str:
-    """Path of a ConfigMap."""
-    return f"{CORE}/namespaces/{namespace}/configmaps/{name}"
-
-
-def secret(namespace: str, name: str) -> str:
-    """Path of a Secret."""
-    return f"{CORE}/namespaces/{namespace}/secrets/{name}"
-
-
-def webhook_configuration(name: str) -> str:
-    """Path of a ValidatingWebhookConfiguration."""
-    return f"/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/{name}"
-
-
-def pods(namespace: str) -> str:
-    """Path of the pods of a namespace."""
-    return f"{CORE}/namespaces/{namespace}/pods"
-
-
-def pod_templates(namespace: str) -> str:
-    """Path of the PodTemplates of a namespace."""
-    return f"{CORE}/namespaces/{namespace}/podtemplates"
-
-
-def log(namespace: str, pod: str) -> str:
-    """Path of a pod's log."""
-    return f"{pods(namespace)}/{pod}/log"
-
-
-def events(namespace: str) -> str:
-    """Path of the events of a namespace."""
-    return f"{CORE}/namespaces/{namespace}/events"
-
-
-def service_proxy(namespace: str, service: str, port: int) -> str:
-    """Path below which the API server passes requests on to a service."""
-    return f"{CORE}/namespaces/{namespace}/services/{service}:{port}/proxy"
-
-
-def path_of(manifest: Manifest) -> str:
-    """Path of a child."""
-    paths = {"ConfigMap": config_map, "ComputeDomain": compute_domain, "RayCluster": ray_cluster}
-    metadata = manifest["metadata"]
-    return paths[manifest["kind"]](metadata["namespace"], metadata["name"])
 
 
 def _json(status: int, text: str) -> Any:

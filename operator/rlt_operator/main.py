@@ -14,7 +14,7 @@ from pathlib import Path
 
 import aiohttp
 
-from rlt_operator import http_server, kubernetes_api, metrics, ray_api
+from rlt_operator import api_paths, http_server, kubernetes_api, metrics, ray_api
 from rlt_operator.apply import apply
 from rlt_operator.handlers import watch
 from rlt_operator.kubernetes_api import ApiError, KubernetesApi
@@ -124,7 +124,7 @@ def _tell(job: Job, plan: Plan) -> None:
 
 async def _all_jobs(api: KubernetesApi, namespaces: Collection[str]) -> list[Key]:
     everywhere: Collection[str | None] = namespaces or [None]
-    lists = [await api.list(kubernetes_api.jobs(namespace)) for namespace in everywhere]
+    lists = [await api.list(api_paths.jobs(namespace)) for namespace in everywhere]
     return [(job["metadata"]["namespace"], job["metadata"]["name"]) for jobs in lists for job in jobs]
 
 

@@ -30,9 +30,19 @@ def config_map(job: str) -> str:
     return f"{job}-training"
 
 
+def claim(job: str) -> str:
+    """Name of the PersistentVolumeClaim that is made for the job."""
+    return f"{job}-storage"
+
+
 def compute_domain(job: str) -> str:
     """Name of the ComputeDomain, and of the ResourceClaimTemplate that NVIDIA's DRA driver makes for it."""
     return f"{job}-nvlink"
+
+
+def gang(job: str, pods: int) -> str:
+    """Name of Kubernetes' own Workload of so many pods."""
+    return f"{job}-{pods}-pods"
 
 
 def ray_cluster(job: str) -> str:

@@ -24,7 +24,7 @@ LONGEST_LIST = 32
 
 def decide(job: Job, spec: RLTrainingJobSpec, nodes: Sequence[Node]) -> NetworkStatus:
     """What the job's pods get on these nodes, with reasons."""
-    demands = demands_of(spec, job.given)
+    demands = demands_of(spec, job.given, job.runtime.spec if job.runtime else None)
     found = network_of_groups(nodes, demands)
     selected = {node.name: node for demand in demands for node in candidates(nodes, demand).selected}
     attach = found.settings.attach

@@ -9,7 +9,7 @@ from dataclasses import replace
 from rlt_api.conditions import ConditionType
 from rlt_api.spec import OPERATOR
 from rlt_api.status import RuntimeSnapshot
-from rlt_operator import kubernetes_api, names, ray_api
+from rlt_operator import api_paths, names, ray_api
 from rlt_operator.conditions import is_true
 from rlt_operator.fabric.nodes import Node, nodes_of
 from rlt_operator.kuberay import KubeRay, parse_kuberay
@@ -42,7 +42,7 @@ PODS_EXPLAINED = 3
 
 async def observe(api: KubernetesApi, send: Send, *, namespace: str, name: str) -> Observed | None:
     """The job and what belongs to it; None if there is no such job. Raises ApiError."""
-    manifest = await api.get(kubernetes_api.job(namespace, name))
+    manifest = await api.get(api_paths.job(namespace, name))
     if manifest is None:
         return None
     job = parse_job(manifest, await _runtime(api, manifest))
@@ -71,7 +71,7 @@ async def _runtime(api: KubernetesApi, manifest: Manifest) -> RuntimeSnapshot | 
     if reference is None or parse_status(manifest).runtime_snapshot:
         return None
     try:
-        runtime = await api.get(kubernetes_api.runtime(reference["name"]))
+        runtime = await api.get(api_paths.runtime(reference["name"]))
     except UnknownResourceError:
         return None
     return parse_runtime(runtime) if runtime else None
@@ -79,14 +79,14 @@ async def _runtime(api: KubernetesApi, manifest: Manifest) -> RuntimeSnapshot | 
 
 async def _ray_cluster(api: KubernetesApi, job: Job) -> tuple[bool, RayCluster | None]:
     try:
-        manifest = await api.get(kubernetes_api.ray_cluster(job.namespace, names.ray_cluster(job.name)))
+        manifest = await api.get(api_paths.ray_cluster(job.namespace, names.ray_cluster(job.name)))
     except UnknownResourceError:
         return False, None
     return True, parse_ray_cluster(manifest) if manifest else None
 
 
 async def _kuberay(api: KubernetesApi) -> KubeRay | None:
-    crd = await api.get_large(kubernetes_api.RAY_CLUSTER_CRD)
+    crd = await api.get_large(api_paths.RAY_CLUSTER_CRD)
     return parse_kuberay(crd) if crd else None
 
 
@@ -94,11 +94,11 @@ async def _queue_says(api: KubernetesApi, job: Job, cluster: RayCluster) -> str 
     if job.queue is None or not cluster.suspend:
         return None
     try:
-        kueue = await api.get(kubernetes_api.KUEUE)
+        kueue = await api.get(api_paths.KUEUE)
     except UnknownResourceError:
         return None
     assert kueue
-    path = kubernetes_api.workloads(job.namespace, kueue["preferredVersion"]["version"])
+    path = api_paths.workloads(job.namespace, kueue["preferredVersion"]["version"])
     return parse_workloads(await api.list(path, labelSelector=f"{names.WORKLOAD_LABEL}={cluster.uid}"))
 
 
@@ -106,12 +106,12 @@ async def _nodes(api: KubernetesApi, job: Job) -> tuple[Node, ...]:
     """The nodes, if they are to be looked at: there may be thousands, and the API server's cache is good enough."""
     if job.spec is None or job.spec.suspend or not undecided(job):
         return ()
-    return nodes_of(await api.list(kubernetes_api.NODES, resourceVersion="0"))
+    return nodes_of(await api.list(api_paths.NODES, resourceVersion="0"))
 
 
 async def _pods(api: KubernetesApi, job: Job) -> tuple[Pod, ...]:
     selector = f"{names.JOB_LABEL}={job.name}"
-    return tuple(map(parse_pod, await api.list(kubernetes_api.pods(job.namespace), labelSelector=selector)))
+    return tuple(map(parse_pod, await api.list(api_paths.pods(job.namespace), labelSelector=selector)))
 
 
 async def _warnings(api: KubernetesApi, observed: Observed) -> tuple[WarningEvent, ...]:
@@ -120,7 +120,7 @@ async def _warnings(api: KubernetesApi, observed: Observed) -> tuple[WarningEven
         return ()
     assert observed.cluster
     unready = [pod.uid for pod in pods if not pod.ready and pod.unschedulable is None]
-    path = kubernetes_api.events(observed.job.namespace)
+    path = api_paths.events(observed.job.namespace)
     found = await asyncio.gather(
         *(
             api.list(path, fieldSelector=f"involvedObject.uid={uid},type=Warning")
@@ -133,5 +133,5 @@ async def _warnings(api: KubernetesApi, observed: Observed) -> tuple[WarningEven
 async def _config(api: KubernetesApi, job: Job) -> Mapping[str, str] | None:
     if is_true(job.status, ConditionType.RUNNING):  # the Ray job has read it
         return None
-    manifest = await api.get(kubernetes_api.config_map(job.namespace, names.config_map(job.name)))
+    manifest = await api.get(api_paths.config_map(job.namespace, names.config_map(job.name)))
     return parse_config(manifest) if manifest else None

@@ -13,7 +13,7 @@ import aiohttp
 
 from rlt_api.driver_report import METRICS_PORT
 from rlt_api.training_config import ProgressReport
-from rlt_operator import kubernetes_api, names
+from rlt_operator import api_paths, names
 from rlt_operator.kubernetes_api import ApiError, KubernetesApi
 from rlt_operator.observation import Job, Ray, RayJob
 from rlt_operator.progress import parse_report
@@ -68,7 +68,7 @@ async def ask(
     timeout: aiohttp.ClientTimeout = TIMEOUT,
 ) -> tuple[int, str]:
     """Status and text of what a job's head answers, by way of the API server. Raises UnreachableError."""
-    proxy = kubernetes_api.service_proxy(namespace, names.head_service(job), port)
+    proxy = api_paths.service_proxy(namespace, names.head_service(job), port)
     try:
         status, text = await api.send(method, proxy + path, body=body, timeout=timeout)
     except ApiError as error:
@@ -108,7 +108,7 @@ async def submit(send: Send, job: Job, submission: Submission) -> None:
 
 
 async def stop(send: Send, job: Job, submission_id: str) -> None:
-    """Ask Ray to stop the job: SIGTERM, and SIGKILL three seconds later. Its pods end soon after in any case."""
+    """Ask Ray to stop the job: SIGTERM, and SIGKILL RAY_JOB_STOP_WAIT_TIME_S later. Asking again changes nothing."""
     await send(job, "POST", names.DASHBOARD_PORT, f"/api/jobs/{submission_id}/stop", None)
 
 

@@ -8,7 +8,7 @@ from rlt_api.conditions import ConditionType, Reason
 from rlt_api.status import NetworkStatus, Phase
 from rlt_api.training_config import ProgressReport
 from rlt_operator.children.pod_template import Check
-from rlt_operator.conditions import Claim, Claims
+from rlt_operator.conditions import Claim, Claims, condition
 from rlt_operator.diagnosis import diagnose
 from rlt_operator.observation import Manifest, Observed, cluster_pods
 
@@ -91,6 +91,12 @@ def _own_cluster(observed: Observed) -> bool:
 def remains(observed: Observed) -> bool:
     """Whether there is anything of the job's cluster left."""
     return _own_cluster(observed) or bool(observed.pods)
+
+
+def was_stopped(observed: Observed) -> bool:
+    """Whether the training was stopped for a suspension that is not over. A resumption in the middle of it waits."""
+    suspended = condition(observed.job.status, ConditionType.SUSPENDED)
+    return remains(observed) and suspended is not None and suspended.reason in (Reason.STOPPING, Reason.RELEASING)
 
 
 def release(observed: Observed, verdict: Verdict) -> Verdict:

@@ -10,11 +10,11 @@ import observed as o
 import pytest
 import yaml
 
+from rlt_api.rules.shared_memory import shared_memory
 from rlt_operator import names
 from rlt_operator.children.config_map import config_map, config_volume, training_config
 from rlt_operator.children.pod_template import checks
 from rlt_operator.children.raycluster import ray_cluster
-from rlt_operator.fabric.shared_memory import of_resources
 from rlt_operator.observation import Job, Manifest, parse_job, parse_runtime
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -205,7 +205,7 @@ def test_shared_memory_is_a_quarter_unless_said() -> None:
     job = o.job()
     assert job.spec
     assert job.spec.cluster.workers[0].resources
-    assert of_resources(job.spec.cluster.workers[0].resources).size == 2**30
+    assert shared_memory(job.spec.cluster.workers[0].resources).size == 2**30
 
 
 def test_a_commands_volume_has_every_file_of_its_config_map() -> None:

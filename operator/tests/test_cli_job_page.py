@@ -47,6 +47,14 @@ def job(*conditions: dict[str, Any], phase: str = "Running", progress: bool = Tr
     return {"metadata": metadata, "status": status}
 
 
+def test_a_metric_is_shown_by_whichever_of_its_names_a_run_has() -> None:
+    shown = page(job(), [], [{"step": 1, "critic/score/mean": 0.25, "actor/entropy_loss": 2.0}], NOW)
+    assert [row.split()[:2] for row in shown.splitlines() if row.startswith(("reward", "entropy"))] == [
+        ["reward", "0.25"],
+        ["entropy", "2"],
+    ]
+
+
 def test_the_page_of_a_running_job() -> None:
     pod = {
         "metadata": {"name": "sum-head", "creationTimestamp": "2026-01-02T03:01:05Z"},

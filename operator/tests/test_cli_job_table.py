@@ -38,4 +38,4 @@ def test_all_namespaces_are_a_column() -> None:
 
 
 def test_what_is_not_known_yet_is_left_empty() -> None:
-    assert job_table([{"metadata": METADATA}], NOW).splitlines()[1].split() == ["sum", "3m"]
+    assert job_table([{"metadata": METADATA}], NOW).splitlines()[1].split() == ["sum", "Pending", "3m"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -154,6 +155,14 @@ def test_prometheus_sees_what_it_sees_of_rlts_own_trainer() -> None:
         for sample in family.samples
     }
     assert samples(exposition(seen, job="sum", namespace="demo")) == expected
+
+
+def test_every_metric_says_what_it_is() -> None:
+    lines = exposition(follow(START, "step:3 - actor/entropy:1 - a:1", 1.0), job="sum", namespace="demo").splitlines()
+    types = [index for index, line in enumerate(lines) if line.startswith("# TYPE")]
+    assert types
+    for index in types:
+        assert re.match(f"# HELP {lines[index].split()[2]} \\w", lines[index - 1])
 
 
 def test_a_total_that_nobody_knows_is_no_metric() -> None:

@@ -9,11 +9,11 @@ from typing import Any
 
 import observed as o
 import pytest
-from fabric.node_sets import GPUS, HCA, IB, node, nvidia, pair
+from fabric.node_sets import GPUS, HCA, IB, TYPE, node, nvidia, pair
 
 from rlt_api.conditions import ConditionType as C
 from rlt_api.conditions import Reason
-from rlt_api.status import NetworkStatus, RLTrainingJobStatus
+from rlt_api.status import NetworkStatus, RLTrainingJobStatus, RuntimeSnapshot
 from rlt_operator.conditions import FABRIC_PROBLEMS, condition, is_true
 from rlt_operator.fabric import explain, refusals
 from rlt_operator.fabric.nodes import Node, nodes_of
@@ -100,6 +100,20 @@ def test_without_nodes_nothing_is_claimed() -> None:
     found = condition(status_after(fresh(())), C.FABRIC_VERIFIED)
     assert found
     assert (found.status, found.reason) == ("Unknown", Reason.NO_NODES)
+
+
+def test_a_pool_at_zero_nodes_holds_no_job_although_other_nodes_are_there() -> None:
+    pool = {"name": "gpus", **o.ON_GPUS["cluster"]["workers"][0], "nodeSelector": {TYPE: "p5.48xlarge"}}
+    cpus = {"name": "cpus", "resources": {"cpu": "1", "memory": "2Gi"}, "nodeSelector": {TYPE: "m5.large"}}
+    del pool["replicas"]
+    runtime = RuntimeSnapshot(name="r", generation=1, spec={"nodePools": [cpus, pool]})
+    asked = {"accelerator": {"resourceName": "nvidia.com/gpu", "count": 8}}
+    spec = {**o.COMMAND_SPEC, "runtimeRef": {"name": "r"}, "cluster": {"image": "i", "workers": [asked]}}
+    observed = Observed(parse_job(o.manifest(spec), runtime), nodes=nodes_of(pair({TYPE: "m5.large"}, {})))
+    network = status_after(observed).network
+    assert network
+    assert (network.profile, network.refused) == ("aws-efa", None)
+    assert worker(observed)["spec"]["nodeSelector"] == {TYPE: "p5.48xlarge"}
 
 
 def test_a_suspended_job_forgets_its_network() -> None:

@@ -189,9 +189,20 @@ def test_ray_not_answering_is_no_failure() -> None:
 
 def test_suspension_stops_the_job_and_releases_the_cluster() -> None:
     first = plan(o.suspend(o.STARTED), o.NOW)
-    assert first.stop == "sum-99999999"
-    assert first.delete_cluster == o.CLUSTER_UID
-    assert not is_true(status_of(first), C.SUSPENDED)
+    assert (first.stop, first.delete_cluster) == ("sum-99999999", None)
+    assert reason_of(first, C.SUSPENDED) == Reason.STOPPING
+    then = plan(replace(o.after(o.suspend(o.STARTED)), ray=o.ended("STOPPED")), o.NOW)
+    assert (then.stop, then.delete_cluster) == (None, o.CLUSTER_UID)
+    assert reason_of(then, C.SUSPENDED) == Reason.RELEASING
+
+
+def test_a_resumption_in_the_middle_of_a_suspension_waits_for_its_end() -> None:
+    stopping = o.suspend(o.after(o.suspend(o.STARTED)), False)
+    assert plan(stopping, o.NOW).stop == "sum-99999999"
+    stopped = o.after(replace(stopping, ray=o.ended("STOPPED")))
+    assert not is_true(stopped.job.status, C.FAILED)
+    again = o.after(replace(stopped, cluster=None, pods=(), ray=None))
+    assert [manifest["kind"] for manifest in plan(again, o.NOW).apply] == ["ConfigMap", "RayCluster"]
 
 
 def test_a_released_job_is_suspended_and_keeps_its_progress() -> None:

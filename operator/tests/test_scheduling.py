@@ -7,6 +7,7 @@ from typing import Any
 import observed as o
 import pytest
 
+from rlt_operator.children.all_of_them import children
 from rlt_operator.children.raycluster import ray_cluster
 from rlt_operator.observation import Manifest
 
@@ -56,6 +57,24 @@ def worker(**scheduling: Any) -> Manifest:
 def test_each_scheduler_finds_its_own_labels_and_no_other(scheduling: Any, expected: dict[str, str]) -> None:
     labels = made(**scheduling)["metadata"]["labels"]
     assert {key: value for key, value in labels.items() if key not in OURS} == expected
+
+
+def test_kubernetes_own_scheduler_starts_all_pods_of_a_job_or_none() -> None:
+    job = o.job({**o.COMMAND_SPEC, "scheduling": {"schedulerName": "default-scheduler", "gang": True}})
+    assert job.findings == ()
+    assert job.spec
+    *_, workload, cluster = children(job, job.spec)
+    (group,) = workload["spec"]["podGroups"]
+    assert group["policy"] == {"gang": {"minCount": 3}}
+    pods = [cluster["spec"]["headGroupSpec"], *cluster["spec"]["workerGroupSpecs"]]
+    reference = {"name": workload["metadata"]["name"], "podGroup": group["name"]}
+    assert [pod["template"]["spec"]["workloadRef"] for pod in pods] == [reference] * 2
+
+
+def test_without_gang_the_default_scheduler_gets_no_workload() -> None:
+    job = o.job({**o.COMMAND_SPEC, "scheduling": {"schedulerName": "default-scheduler"}})
+    assert job.spec
+    assert {manifest["kind"] for manifest in children(job, job.spec)} == {"ConfigMap", "RayCluster"}
 
 
 def test_the_label_of_the_job_wins() -> None:

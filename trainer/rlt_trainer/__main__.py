@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 import traceback
 from collections.abc import Sequence
@@ -12,30 +13,83 @@ from pydantic import ValidationError
 
 from rlt_api.driver_report import TRAINER_ERROR
 from rlt_api.training_config import TrainingConfig
+from rlt_trainer.errors import Terminated, TrainingError, root_cause
+
+TERMINATED = 143
+"""Exit code after SIGTERM, as shells have it: 128 + 15."""
+INTERRUPTED = 130
+"""Exit code after Ctrl-C: 128 + SIGINT."""
+PROGRAMS = {
+    "replay": ("rlt_trainer.replay", "repeat the updates of a recorded step"),
+    "trace": ("rlt_trainer.telemetry.chrome_trace", "a run's spans as a trace for Perfetto"),
+}
+"""Commands with a module and arguments of their own: `main(arguments) -> int`."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0 when the training came to its end, 130 after Ctrl-C, else 1. The reason is the last line on standard
-    error."""
-    parser = argparse.ArgumentParser(prog="rlt-trainer", description="GRPO on Ray: FSDP2 and vLLM.")
-    run_parser = parser.add_subparsers(dest="command", required=True).add_parser("run", help="train")
-    run_parser.add_argument("--config", type=Path, required=True, help="a TrainingConfig in JSON")
-    run_parser.add_argument("--local", action="store_true", help="with a Ray of its own on this machine")
-    options = parser.parse_args(arguments)
+    """Exit code 0 when the work is done, 143 after SIGTERM, 130 after Ctrl-C, else 1. The reason is the last line on
+    standard error."""
+    parser = command_line()
+    options, rest = parser.parse_known_args(arguments)
+    if rest and options.command not in PROGRAMS:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
     try:
-        config = read_config(options.config)
-        from rlt_trainer import driver  # torch and Ray take seconds to import: not for --help or a wrong config
-
-        driver.run(config, local=options.local)
+        return run(options, rest)
+    except Terminated as end:
+        print(f"rlt-trainer: terminated: {end}", file=sys.stderr, flush=True)
+        return TERMINATED
     except KeyboardInterrupt:
         print("rlt-trainer: interrupted", file=sys.stderr, flush=True)
-        return 130  # as shells have it: 128 + SIGINT
+        return INTERRUPTED
     except Exception as error:
         cause = root_cause(error)
         if not is_expected(cause):
             traceback.print_exception(error)
         print(f"{TRAINER_ERROR} {sentence(cause)}", file=sys.stderr, flush=True)
         return 1
+
+
+def command_line() -> argparse.ArgumentParser:
+    """The arguments."""
+    parser = argparse.ArgumentParser(
+        prog="rlt-trainer",
+        description="Reinforcement learning of language models on Ray: FSDP2 and vLLM.",
+        epilog=f"Exit code 0: done. {TERMINATED}: SIGTERM, after a checkpoint. {INTERRUPTED}: Ctrl-C. 1: an error, "
+        "which the last line on standard error tells.",
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    train = commands.add_parser("run", help="train, from the start or the newest checkpoint to the exported model")
+    train.add_argument("--config", type=Path, required=True, help="a TrainingConfig in JSON")
+    train.add_argument("--local", action="store_true", help="with a Ray of its own on this machine")
+    export = commands.add_parser(
+        "export", help="write a checkpoint's model in Hugging Face's format, without Ray or accelerators"
+    )
+    export.add_argument("--checkpoint", type=Path, required=True, metavar="DIR", help="a folder checkpoints/step-N")
+    export.add_argument("--output", type=Path, required=True, metavar="DIR", help="is replaced if it is there")
+    export.add_argument(
+        "--config", type=Path, help="the run's TrainingConfig. Default: config.json in the run directory around DIR"
+    )
+    for name, (_, text) in PROGRAMS.items():
+        commands.add_parser(name, help=text, add_help=False)
+    return parser
+
+
+def run(options: argparse.Namespace, rest: Sequence[str]) -> int:
+    """Do what was asked. torch and Ray take seconds to import: not for --help or a wrong config."""
+    if options.command in PROGRAMS:
+        program = importlib.import_module(PROGRAMS[options.command][0])
+        return int(program.main(rest))
+    if options.command == "export":
+        config = read_config(options.config or options.checkpoint.absolute().parent.parent / "config.json")
+        from rlt_trainer.checkpoint.export_checkpoint import export_checkpoint
+
+        export_checkpoint(options.checkpoint, options.output, config)
+        print(options.output)
+        return 0
+    config = read_config(options.config)
+    from rlt_trainer import driver
+
+    driver.run(config, local=options.local)
     return 0
 
 
@@ -51,16 +105,8 @@ def read_config(path: Path) -> TrainingConfig:
         raise ValueError(f"--config {path}: {field}: {first['msg']}.") from error
 
 
-def root_cause(error: BaseException) -> BaseException:
-    """The error itself, where Ray wraps one that was raised in an actor."""
-    cause = getattr(error, "cause", None)  # ray.exceptions.RayTaskError; Ray need not be imported yet
-    return root_cause(cause) if isinstance(cause, BaseException) else error
-
-
 def is_expected(error: BaseException) -> bool:
     """Whether its message alone says what to do."""
-    from rlt_trainer.errors import TrainingError
-
     return isinstance(error, ValueError | FileNotFoundError | TrainingError)
 
 

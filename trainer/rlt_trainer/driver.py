@@ -8,15 +8,22 @@ from pathlib import Path
 import ray
 
 from rlt_api.driver_report import METRICS_PORT
-from rlt_api.training_config import TrainingConfig
-from rlt_trainer.data.dataset import PromptDataset
-from rlt_trainer.data.seeded_model import load_tokenizer
+from rlt_api.training_config import ROLLOUT_RESOURCE, TRAIN_RESOURCE, TrainingConfig
+from rlt_trainer.data.dataset import PromptDataset, validation_prompts
+from rlt_trainer.data.tokenizer import check_tokenizer, load_tokenizer
+from rlt_trainer.experience import estimator
+from rlt_trainer.functions import make_importable
 from rlt_trainer.loop import Trainer
 from rlt_trainer.policy.config import load_config
 from rlt_trainer.reporter import Reporter
-from rlt_trainer.rewards import Scorer
+from rlt_trainer.rewards.scorer import Scorer
+from rlt_trainer.rollout.checks import check_rollout
+from rlt_trainer.rollout.groups import rollout_group
+from rlt_trainer.telemetry.flops import shape_of
 from rlt_trainer.telemetry.run_directory import RunDirectory
 from rlt_trainer.telemetry.server import ProgressServer
+from rlt_trainer.telemetry.sinks import sinks_of
+from rlt_trainer.termination import Termination
 from rlt_trainer.workers import Workers, rank_count
 
 MIN_HEAD_SIZE = 32
@@ -27,7 +34,8 @@ def run(config: TrainingConfig, *, local: bool) -> None:
     """Train to the end. `local` starts a Ray of its own on this machine instead of joining the cluster's.
 
     The last line on standard output is PROGRESS_PREFIX and the last report, also when an error is raised: ValueError
-    or FileNotFoundError where the user's input is at fault, TrainingError where the training cannot go on.
+    or FileNotFoundError where the user's input is at fault, TrainingError where the training cannot go on, Terminated
+    after SIGTERM.
     """
     port = 0 if local else METRICS_PORT
     server = ProgressServer(port, run_directory=config.run_directory, job=config.job, namespace=config.namespace)
@@ -40,38 +48,69 @@ def run(config: TrainingConfig, *, local: bool) -> None:
 
 def _run(config: TrainingConfig, server: ProgressServer, *, local: bool) -> None:
     run_directory = RunDirectory(config.run_directory)
-    reporter = Reporter(server, run_directory, total_steps=config.training.total_steps)
+    reporter = Reporter(server, run_directory, total_steps=config.training.total_steps, sinks=sinks_of(config))
     try:
         reporter.stage("preparing", "checking model, data and rewards")
-        scorer = Scorer(config.rewards)
+        make_importable()
         check_batches(config)
+        check_rollout(config)
+        estimator(config.algorithm)
         tokenizer = load_tokenizer(config.model)
-        check_model(config)
-        prompts = PromptDataset.load(
-            config.data, tokenizer, seed=config.training.seed, run_directory=Path(config.run_directory)
+        architecture = load_config(config.model)
+        check_tokenizer(tokenizer, architecture.get_text_config().vocab_size, path=config.model.path or "fromSeed")
+        check_lengths(config)
+        folder = Path(config.run_directory)
+        prompts = PromptDataset.load(config.data, tokenizer, seed=config.training.seed, run_directory=folder)
+        validation = (
+            validation_prompts(config.data, tokenizer, seed=config.training.seed, run_directory=folder)
+            if config.training.validation
+            else []
         )
+        check_validation(config, len(validation))
+        config = counted(config, len(prompts))
+        reporter.planned(config.training.total_steps)
         run_directory.write_config(config)
 
-        reporter.stage("preparing", "joining Ray")
-        _join_ray(config, local=local)
-        trainer = Trainer(
-            config,
-            workers=Workers(config),
-            prompts=prompts,
-            tokenizer=tokenizer,
-            scorer=scorer,
-            reporter=reporter,
-            run=run_directory,
-        )
-        trainer.run()
+        with Scorer(config.rewards) as scorer:
+            reporter.stage("preparing", "joining Ray")
+            _join_ray(config, local=local)
+            with Termination() as termination:
+                workers = Workers(config)
+                Trainer(
+                    config,
+                    workers=workers,
+                    engines=rollout_group(config, workers),
+                    prompts=prompts,
+                    validation_prompts=validation,
+                    tokenizer=tokenizer,
+                    scorer=scorer,
+                    reporter=reporter,
+                    run=run_directory,
+                    shape=shape_of(architecture),
+                    termination=termination,
+                ).run()
     finally:
-        ray.shutdown()  # no worker's output comes after the last report
+        _leave_ray(config)  # no worker's output comes after the last report
         reporter.print_last()
+
+
+def counted(config: TrainingConfig, prompts: int) -> TrainingConfig:
+    """The config with the number of steps, where training.totalEpochs is given. Raises ValueError if that is none."""
+    training = config.training
+    if training.total_epochs is None:
+        return config
+    steps = training.total_epochs * prompts // training.train_batch_size
+    if steps == 0:
+        raise ValueError(
+            f"training.totalEpochs {training.total_epochs}: {prompts} prompts do not fill one batch of trainBatchSize "
+            f"{training.train_batch_size}. Give a smaller trainBatchSize, or more epochs."
+        )
+    return config.model_copy(update={"training": training.model_copy(update={"total_steps": steps})})
 
 
 def check_batches(config: TrainingConfig) -> None:
     """Raises ValueError for batches that the ranks cannot share equally."""
-    training, ranks = config.training, rank_count(config)
+    training, ranks = config.training, rank_count(config) // config.training.context_parallel_size
     mini = training.ppo_mini_batch_size
     if training.train_batch_size % mini:
         raise ValueError(f"training.ppoMiniBatchSize {mini} must divide trainBatchSize {training.train_batch_size}.")
@@ -87,11 +126,12 @@ def check_batches(config: TrainingConfig) -> None:
         )
 
 
-def check_model(config: TrainingConfig) -> None:
-    """Raises ValueError for a model that is not there, or that cannot do what is asked."""
+def check_lengths(config: TrainingConfig) -> None:
+    """Raises ValueError for a model that cannot do what is asked."""
     architecture = load_config(config.model).get_text_config()
     head_size = getattr(architecture, "head_dim", None) or architecture.hidden_size // architecture.num_attention_heads
-    if config.rollout.engine == "vllm" and config.devices_per_worker == 0 and head_size < MIN_HEAD_SIZE:
+    devices = config.rollout_devices_per_worker if config.rollout_workers else config.devices_per_worker
+    if config.rollout.engine == "vllm" and devices == 0 and head_size < MIN_HEAD_SIZE:
         raise ValueError(
             f"The model's heads have {head_size} dimensions, and vLLM on a CPU needs {MIN_HEAD_SIZE} at least: take "
             "fewer or wider heads, or rollout.engine: transformers."
@@ -105,15 +145,34 @@ def check_model(config: TrainingConfig) -> None:
         )
 
 
+def check_validation(config: TrainingConfig, prompts: int) -> None:
+    """Raises ValueError for a validation without a validation set."""
+    wanted = config.training.validation
+    if wanted and (wanted.test_freq > 0 or wanted.before_train) and prompts == 0:
+        raise ValueError(
+            "training.validation needs a validation set, and the data has none: give data.valFiles or "
+            "data.hub.valSplit, or leave validation out."
+        )
+
+
 def _join_ray(config: TrainingConfig, *, local: bool) -> None:
     # The first error of any rank ends the run; those of the others would only hide it.
     os.environ["RAY_IGNORE_UNHANDLED_ERRORS"] = "1"
-    if local:
-        ray.init(
-            address="local",
-            num_cpus=config.workers * config.cpus_per_worker,
-            num_gpus=config.workers * config.devices_per_worker,
-            include_dashboard=False,
-        )
-    else:
+    if not local:
         ray.init(address="auto")
+        return
+    engines = config.rollout_workers
+    ray.init(
+        address="local",
+        num_cpus=config.workers * config.cpus_per_worker + engines * config.rollout_cpus_per_worker,
+        num_gpus=config.workers * config.devices_per_worker + engines * config.rollout_devices_per_worker,
+        resources={TRAIN_RESOURCE: config.workers, ROLLOUT_RESOURCE: engines} if engines else None,
+        include_dashboard=False,
+    )
+
+
+def _leave_ray(config: TrainingConfig) -> None:
+    timeline = config.observability.timeline
+    if ray.is_initialized() and timeline is not None and timeline.file is not None:
+        ray.timeline(timeline.file)
+    ray.shutdown()

@@ -1,30 +1,41 @@
-"""GRPO (arXiv 2402.03300), from prompts to new weights. The numbers are made elsewhere; here is their order."""
+"""RL post-training from prompts to new weights. The numbers are made elsewhere; here is their order."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
-from itertools import chain
-from typing import Any
 
-import numpy as np
-import torch
 from transformers import PreTrainedTokenizerBase
 
 from rlt_api.training_config import TrainingConfig
-from rlt_trainer.algorithms.advantages import grpo_advantages
-from rlt_trainer.data.dataset import Prompt, PromptDataset
-from rlt_trainer.metrics import policy_metrics, rollout_metrics, speed_metrics, update_metrics
+from rlt_trainer.algorithms.kl_controller import KlController
+from rlt_trainer.checkpoints import Checkpoints
+from rlt_trainer.data.dataset import PromptDataset
+from rlt_trainer.data.prompt import Prompt
+from rlt_trainer.data_parallel import DataParallel
+from rlt_trainer.errors import NonFiniteGradientError, last_finite
+from rlt_trainer.experience import Learnable, learnable
+from rlt_trainer.generation import Generated, Generation
+from rlt_trainer.metrics import update_metrics, validation_metrics
 from rlt_trainer.policy.update_result import UpdateResult
+from rlt_trainer.recording import Recording
 from rlt_trainer.reporter import Reporter
-from rlt_trainer.rewards import Scorer
-from rlt_trainer.rollout.engine import Response
-from rlt_trainer.sequences import Experience, Sequences, mini_batches, shares
+from rlt_trainer.rewards.scorer import Scorer
+from rlt_trainer.rollout.groups import RolloutGroup
+from rlt_trainer.rollout.schedule import Schedule
+from rlt_trainer.sequences import Experience, Sequences
 from rlt_trainer.stopwatch import Stopwatch
+from rlt_trainer.telemetry.flops import Shape
+from rlt_trainer.telemetry.kept_rollouts import rollout_lines, segments_of
 from rlt_trainer.telemetry.run_directory import RunDirectory
+from rlt_trainer.telemetry.speed import Work, speed_metrics
+from rlt_trainer.termination import Termination
 from rlt_trainer.workers import Workers
 
+_log = logging.getLogger(__name__)
+
 PROBES = 4
-"""So many prompts are what the engine's weights are verified on."""
+"""So many prompts are what the engines' weights are verified on."""
 
 
 class Trainer:
@@ -35,114 +46,175 @@ class Trainer:
         config: TrainingConfig,
         *,
         workers: Workers,
+        engines: RolloutGroup,
         prompts: PromptDataset,
+        validation_prompts: Sequence[Prompt],
         tokenizer: PreTrainedTokenizerBase,
         scorer: Scorer,
         reporter: Reporter,
         run: RunDirectory,
+        shape: Shape | None,
+        termination: Termination,
     ) -> None:
         self.config = config
         self.workers = workers
+        self.engines = engines
         self.prompts = prompts
+        self.validation_prompts = validation_prompts
         self.tokenizer = tokenizer
-        self.scorer = scorer
         self.reporter = reporter
         self.run_directory = run
+        self.shape = shape
+        self.ranks = DataParallel(workers, context_parallel_size=config.training.context_parallel_size)
+        self.watch = Stopwatch()
+        self.generation = Generation(
+            config,
+            engines=engines,
+            workers=workers,
+            prompts=prompts,
+            tokenizer=tokenizer,
+            scorer=scorer,
+            watch=self.watch,
+        )
+        self.kl_controller: KlController | None = None
+        if kl := config.algorithm.kl_in_reward:
+            self.kl_controller = KlController(kl.type, kl.kl_coef, target=kl.target_kl, horizon=kl.horizon)
+        self.checkpoints = Checkpoints(
+            config,
+            workers=workers,
+            run=run,
+            reporter=reporter,
+            generation=self.generation,
+            kl_controller=self.kl_controller,
+            termination=termination,
+        )
+        self.score: float | None = None
+        """The latest score on the validation set."""
 
     def run(self) -> None:
         """From the start or the latest checkpoint to the exported model."""
         nodes = self.workers.connect()
         self.reporter.stage("preparing", f"loading the policy on {self.workers.ranks} ranks at {', '.join(nodes)}")
-        self.workers.all("load_policy")
+        self.workers.all("load_models")
         self.reporter.stage("preparing", f"starting {self.config.rollout.engine}")
-        self.workers.all("start_engine", self.prompts.batch(0, PROBES))
+        self.engines.start(self.prompts.batch(0, PROBES))
 
-        done = self.resume()
+        done = self.checkpoints.resume()
         if done is None:
             self.warm_up()
             done = 0
-        self.workers.all("sync_weights")
+        self.engines.sync_weights()
+        validation = self.config.training.validation
+        if done == 0 and validation is not None and validation.before_train:
+            self.reporter.validation(self.validate())
 
         total = self.config.training.total_steps
         self.reporter.stage("training", f"steps {done + 1} to {total}")
-        for step in range(done + 1, total + 1):
-            self.step(step)
+        steps = range(done + 1, total + 1)
+        staleness = self.config.rollout.staleness
+        schedule = iter(Schedule(self.generation.start, steps, max_staleness=staleness.max_steps if staleness else 0))
+        for self.watch.step in steps:
+            self.workers.all("begin_step", self.watch.step)
+            with self.watch.measure("step"):
+                with self.watch.measure("gen"):
+                    step, generated = next(schedule)
+                self.checkpoints.end_if_asked(step - 1)
+                learned, metrics = self.step(step, generated)
+            self.report(step, generated, learned, metrics)
+            self.checkpoints.end_if_asked(step)
+        self.finish()
 
-        self.reporter.stage("exporting", f"writing the model to {self.run_directory.export}")
-        self.workers.all("export", self.run_directory.export)
-        self.reporter.exported(self.run_directory.export)
-        self.workers.all("close")
-        self.reporter.stage("finished", f"{total} steps done")
+    def step(self, step: int, generated: Generated) -> tuple[Learnable, dict[str, float]]:
+        """What is learned from a step's responses; then new weights for the engines, and a checkpoint if one is due."""
+        config, watch = self.config, self.watch
+        self.engines.sleep()
+        learned = learnable(
+            config,
+            generated,
+            ranks=self.ranks,
+            kl_controller=self.kl_controller,
+            pad_token_id=self.tokenizer.pad_token_id,
+            watch=watch,
+        )
+        self.checkpoints.end_if_asked(step - 1)
+        metrics = {"training/global_step": float(step), "training/epoch": float(self.prompts.epoch(generated.consumed))}
+        metrics |= self.prompts.metrics() | learned.metrics
+        if step in config.observability.record_steps:
+            self.workers.all("save_recorded", self.run_directory.recordings / "checkpoints", step - 1)
 
-    def step(self, step: int) -> None:
-        """One step of GRPO, `step` counted from 1."""
-        config, workers = self.config, self.workers
-        watch = Stopwatch()
-        with watch.measure("step"):
-            prompts = self.prompts.batch(step - 1, config.training.train_batch_size)
-            grouped = [prompt for prompt in prompts for _ in range(config.rollout.n)]
-            parts = shares(len(grouped), workers.ranks)
-
-            with watch.measure("gen"):
-                seeds = sampling_seeds(config.training.seed, step, len(grouped))
-                token_ids = [prompt.token_ids for prompt in grouped]
-                generated = workers.each("generate", [token_ids[p] for p in parts], [seeds[p] for p in parts])
-                responses: list[Response] = list(chain.from_iterable(generated))
-                sequences, rollout_log_probs = self.pad(grouped, responses)
-
-            with watch.measure("reward"):
-                texts = self.tokenizer.batch_decode([list(r.token_ids) for r in responses], skip_special_tokens=True)
-                scored = zip(texts, grouped, strict=True)
-                rewards = torch.tensor([self.scorer(text, prompt.ground_truth) for text, prompt in scored])
-
-            with watch.measure("adv"):
-                advantages = grpo_advantages(
-                    rewards,
-                    sequences.response_mask,
-                    group_size=config.rollout.n,
-                    norm_by_std=config.algorithm.norm_adv_by_std_in_grpo,
-                )
-
-            with watch.measure("old_log_prob"):
-                results = workers.each("log_probs", [sequences.rows(p) for p in parts])
-                old_log_probs, entropy = (torch.cat(part) for part in zip(*results, strict=True))
-
-            ref_log_probs = None
-            if config.algorithm.kl_loss_coef > 0:
-                with watch.measure("ref"):
-                    ref_log_probs = torch.cat(workers.each("ref_log_probs", [sequences.rows(p) for p in parts]))
-
+        critic = config.algorithm.critic
+        if critic is not None:
+            with watch.measure("update_critic"):
+                metrics |= update_metrics(self.update("update_critic", learned.experience), "critic")
+        if critic is None or step > critic.warmup_steps:
             with watch.measure("update_actor"):
-                updates = self.update(Experience(sequences, old_log_probs, advantages, ref_log_probs=ref_log_probs))
+                metrics |= update_metrics(self.update("update", learned.experience))
+        with watch.measure("update_weights"):
+            metrics["training/weight_sync_difference"] = self.engines.sync_weights()
+        if self.is_validated(step):
+            with watch.measure("testing"):
+                metrics |= self.validate()
+        self.checkpoints.completed(generated.consumed)
+        if self.checkpoints.is_due(step):
+            with watch.measure("save_checkpoint"):
+                self.checkpoints.save(step, self.score)
+        return learned, metrics
 
-            with watch.measure("update_weights"):
-                workers.all("sync_weights")
-
-            if self.is_saved(step):
-                with watch.measure("save_checkpoint"):
-                    self.save(step)
-
-        metrics = {
-            "training/global_step": float(step),
-            **rollout_metrics(sequences, rewards, advantages, config.data.max_response_length),
-            **policy_metrics(
-                sequences.response_mask,
-                log_probs=old_log_probs,
-                rollout_log_probs=rollout_log_probs,
-                entropy=entropy,
-            ),
-            **update_metrics(updates, config.training.learning_rate),
-            **speed_metrics(watch.seconds, sequences, workers.ranks),
-        }
-        self.reporter.step(step, metrics, rollout_lines(grouped, texts, rewards.tolist()))
-
-    def update(self, experience: Experience) -> list[Sequence[UpdateResult]]:
-        """ppoEpochs passes over the mini-batches. Returns the results by optimizer step, each by rank."""
+    def update(self, method: str, experience: Experience) -> list[Sequence[UpdateResult]]:
+        """ppoEpochs passes over the mini-batches. Raises TrainingError naming the last checkpoint when it diverges."""
         training = self.config.training
         rows = training.ppo_mini_batch_size * self.config.rollout.n
-        steps = list(mini_batches(experience, rows=rows, ranks=self.workers.ranks)) * training.ppo_epochs
-        by_rank = self.workers.each("update", list(zip(*steps, strict=True)))
-        return list(zip(*by_rank, strict=True))
+        try:
+            return self.ranks.update(method, experience, rows=rows, epochs=training.ppo_epochs)
+        except NonFiniteGradientError as error:
+            raise last_finite(error, self.checkpoints.latest) from None
+
+    def report(self, step: int, generated: Generated, learned: Learnable, metrics: dict[str, float]) -> None:
+        """Tell everybody of a step."""
+        training, sequences = self.config.training, learned.experience.sequences
+        reports, spans = self.workers.all("end_step"), self.watch.take()
+        work = Work.of(
+            sequences,
+            self.shape,
+            self.shape if self.config.algorithm.critic else None,
+            epochs=training.ppo_epochs,
+            lora=self.config.model.lora is not None,
+        )
+        metrics |= speed_metrics(spans, reports, work)
+        self.run_directory.append_spans([*spans, *(span for report in reports for span in report.spans)])
+        multi_turn = self.config.rollout.multi_turn is not None
+        lines = rollout_lines(
+            generated.prompts,
+            generated.texts,
+            learned.rewards.tolist(),
+            by_reward={name: scores.tolist() for name, scores in generated.scores.by_reward.items()},
+            segments=segments_of(sequences, self.decode) if multi_turn else None,
+        )
+        self.reporter.step(step, metrics, lines)
+        if step in self.config.observability.record_steps:
+            self.record(step, generated, learned, metrics)
+        self.checkpoints.tell_finished()
+
+    def record(self, step: int, generated: Generated, learned: Learnable, metrics: dict[str, float]) -> None:
+        """Keep all that the step learned from, for `rlt-trainer replay`."""
+        rollouts = {"rewards": learned.rewards, "rollout_log_probs": learned.rollout_log_probs}
+        rollouts |= {f"rewards.{name}": scores for name, scores in generated.scores.by_reward.items()}
+        try:
+            Recording(step, learned.experience, rollouts, metrics, self.config).save(self.run_directory.recordings)
+        except OSError as error:
+            _log.warning("step %s could not be recorded: %s", step, error)
+
+    def validate(self) -> dict[str, float]:
+        """Scores of greedy responses to the validation set."""
+        metrics = validation_metrics(self.generation.validate(self.validation_prompts))
+        self.score = metrics["val/reward/mean"]
+        return metrics
+
+    def is_validated(self, step: int) -> bool:
+        """Whether the validation set is due after `step`."""
+        validation = self.config.training.validation
+        every = validation.test_freq if validation else -1
+        return every > 0 and (step % every == 0 or step == self.config.training.total_steps)
 
     def warm_up(self) -> None:
         """Supervised steps on the data's own answers, if asked for; then the stage of reinforcement begins."""
@@ -152,49 +224,28 @@ class Trainer:
             self.reporter.stage("warmup", f"{warmup.steps} supervised steps")
             self.workers.all("start_stage", warmup.learning_rate)
             for step in range(1, warmup.steps + 1):
-                examples = self.prompts.batch(step - 1, warmup.batch_size)
-                targets = self.solutions(examples)
-                tokens = int(targets.response_mask.sum())
-                parts = [targets.rows(part) for part in shares(len(targets), self.workers.ranks)]
-                results = self.workers.each("supervised_step", parts, [tokens] * self.workers.ranks)
-                loss = sum(result.shares["warmup/loss"] for result in results)
-                self.reporter.warmup_step(step, warmup.steps, loss)
+                results = self.ranks.supervised_step(self.solutions(self.prompts.batch(step - 1, warmup.batch_size)))
+                self.reporter.warmup_step(step, warmup.steps, sum(result.shares["warmup/loss"] for result in results))
         self.workers.all("start_stage", training.learning_rate)
         if training.warmup is not None and self.config.checkpoint.save_freq > 0:
-            self.save(0)  # where the reinforcement starts from, and what the reference is
+            self.checkpoints.completed(consumed=0)
+            self.checkpoints.save(0)  # where the reinforcement starts from, and what the reference is
 
-    def resume(self) -> int | None:
-        """Load the latest whole checkpoint, if there is one and it is wanted. Returns its step."""
-        if self.config.checkpoint.resume == "never":
-            return None
-        checkpoints = self.run_directory.checkpoints
-        step: int | None = self.workers.first("latest_checkpoint", checkpoints)
-        if step is not None:
-            self.reporter.stage("preparing", f"resuming from {checkpoints}/step-{step}")
-            self.workers.all("resume", checkpoints, step)
-            self.reporter.resumed(step)
-        return step
+    def finish(self) -> None:
+        """Export the model, and end everything."""
+        total, export = self.config.training.total_steps, self.run_directory.export
+        self.generation.close()
+        self.checkpoints.tell_finished(wait=True)
+        self.reporter.stage("exporting", f"writing the model to {export}")
+        self.workers.all("export", export)
+        self.reporter.exported(export)
+        self.engines.close()
+        self.workers.all("close")
+        self.reporter.stage("finished", f"{total} steps done")
 
-    def is_saved(self, step: int) -> bool:
-        """Whether a checkpoint is due after `step`."""
-        every = self.config.checkpoint.save_freq
-        return every > 0 and (step % every == 0 or step == self.config.training.total_steps)
-
-    def save(self, step: int) -> None:
-        """Save a checkpoint."""
-        self.workers.all("save", self.run_directory.checkpoints, step)
-        self.reporter.checkpoint(step)
-
-    def pad(self, prompts: Sequence[Prompt], responses: Sequence[Response]) -> tuple[Sequences, torch.Tensor]:
-        """Prompts and responses in tensors, and the rollout's log-probabilities [B, T], 0 at padding."""
-        sequences = Sequences.pad(
-            [prompt.token_ids for prompt in prompts],
-            [response.token_ids for response in responses],
-            pad_token_id=self.tokenizer.pad_token_id,
-        )
-        log_probs = torch.zeros(sequences.responses.shape)
-        log_probs[sequences.response_mask] = torch.tensor([v for response in responses for v in response.log_probs])
-        return sequences, log_probs
+    def decode(self, token_ids: list[int]) -> str:
+        """Tokens as text, special ones included."""
+        return str(self.tokenizer.decode(token_ids))
 
     def solutions(self, prompts: Sequence[Prompt]) -> Sequences:
         """Prompts and their right answers, end-of-text token included."""
@@ -204,23 +255,3 @@ class Trainer:
             [[*tokens, self.tokenizer.eos_token_id] for tokens in encoded],
             pad_token_id=self.tokenizer.pad_token_id,
         )
-
-
-def sampling_seeds(seed: int, step: int, count: int) -> list[int]:
-    """A seed for each response: of the run's seed, the step and the place alone, whatever the number of ranks."""
-    return [int(value) for value in np.random.SeedSequence([seed, step]).generate_state(count)]
-
-
-def rollout_lines(prompts: Sequence[Prompt], texts: Sequence[str], rewards: Sequence[float]) -> list[dict[str, Any]]:
-    """The step's responses for the run directory."""
-    return [
-        {
-            "index": prompt.index,
-            "data_source": prompt.data_source,
-            "prompt": prompt.text,
-            "response": text,
-            "ground_truth": prompt.ground_truth,
-            "reward": reward,
-        }
-        for prompt, text, reward in zip(prompts, texts, rewards, strict=True)
-    ]

@@ -2,68 +2,77 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from rlt_trainer.generation import Generated
 from rlt_trainer.policy.update_result import UpdateResult
 from rlt_trainer.sequences import Sequences
 
 
 def rollout_metrics(
-    sequences: Sequences, rewards: Tensor, advantages: Tensor, max_response_length: int
+    sequences: Sequences, generated: Generated, rewards: Tensor, advantages: Tensor, max_response_length: int
 ) -> dict[str, float]:
-    """Rewards [B], advantages [B, T] and lengths of a step's responses."""
-    prompt_lengths, response_lengths = sequences.prompt_mask.sum(-1), sequences.response_mask.sum(-1)
+    """Scores and rewards [B], NaN where one failed; advantages [B, T]; lengths and turns of a step's responses."""
+    scores = generated.scores.total
+    responses = sequences.response_attention.sum(-1)
+    turns = torch.tensor([response.num_turns for response in generated.responses])
     return {
-        **_spread("critic/rewards", rewards),
+        **_spread("critic/score", scores[scores.isfinite()]),
+        **_spread("critic/rewards", rewards[rewards.isfinite()]),
         **_spread("critic/advantages", advantages[sequences.response_mask]),
-        **_spread("response_length", response_lengths),
-        "response_length/clip_ratio": _mean(response_lengths >= max_response_length),
-        **_spread("prompt_length", prompt_lengths),
+        **_spread("response_length", responses),
+        "response_length/clip_ratio": _mean(responses >= max_response_length),
+        **_spread("prompt_length", sequences.prompt_mask.sum(-1)),
+        **(_spread("num_turns", turns) if bool((turns > 1).any()) else {}),
+        "data/prompts_consumed": float(generated.consumed),
+        "train/num_gen_batches": float(generated.batches),
     }
 
 
-def policy_metrics(mask: Tensor, *, log_probs: Tensor, rollout_log_probs: Tensor, entropy: Tensor) -> dict[str, float]:
-    """How sure the policy is, and how far its probabilities are from those of the rollout engine: all [B, T].
-
-    verl's FAQ calls training/rollout_probs_diff_mean below 0.005 healthy and above 0.01 bad.
-    """
-    difference = (log_probs.exp() - rollout_log_probs.exp()).abs()[mask]
-    return {
-        "actor/entropy": _mean(entropy[mask]),
-        "training/rollout_probs_diff_mean": _mean(difference),
-        "training/rollout_probs_diff_max": float(difference.max()),
-    }
+def policy_metrics(sequences: Sequences, entropy: Tensor) -> dict[str, float]:
+    """How sure the policy is: `entropy` [B, T] of the distributions that tokens were drawn from."""
+    return {"actor/entropy": _mean(entropy[sequences.response_mask])}
 
 
-def update_metrics(steps: Sequence[Sequence[UpdateResult]], learning_rate: float) -> dict[str, float]:
-    """The optimizer steps of one training step, each as its ranks' results: the mean over the optimizer steps.
+def critic_metrics(values: Tensor, returns: Tensor, mask: Tensor) -> dict[str, float]:
+    """What the critic said and what it is to say, [B, T], and how much of the returns' variance it explains."""
+    said, meant = values[mask].double(), returns[mask].double()
+    variance = meant.var()
+    explained = {"critic/vf_explained_var": float(1 - (meant - said).var() / variance)} if variance > 0 else {}
+    return {**_spread("critic/values", said), **_spread("critic/returns", meant), **explained}
 
-    A gradient norm that is not finite stays so in the mean, and is counted in actor/skipped_updates.
+
+def update_metrics(steps: Sequence[Sequence[UpdateResult]], model: str = "actor") -> dict[str, float]:
+    """The optimizer steps of one training step, each as its shares' results: the mean over the optimizer steps.
+
+    A gradient norm that is not finite stays so in the mean, and is counted in skipped_updates.
     """
     names = steps[0][0].shares
     return {
         **{name: sum(rank.shares[name] for ranks in steps for rank in ranks) / len(steps) for name in names},
-        "actor/grad_norm": sum(ranks[0].grad_norm for ranks in steps) / len(steps),
-        "actor/skipped_updates": float(sum(ranks[0].skipped for ranks in steps)),
-        "actor/lr": learning_rate,
+        f"{model}/grad_norm": sum(ranks[0].grad_norm for ranks in steps) / len(steps),
+        f"{model}/skipped_updates": float(sum(ranks[0].skipped for ranks in steps)),
+        f"{model}/lr": steps[-1][0].learning_rate,
     }
 
 
-def speed_metrics(timing: dict[str, float], sequences: Sequences, ranks: int) -> dict[str, float]:
-    """Seconds by phase, "step" among them, and throughput in prompt and response tokens a second and rank."""
-    tokens = int(sequences.prompt_mask.sum() + sequences.response_attention.sum())
-    seconds = timing["step"]
-    accounted = sum(value for phase, value in timing.items() if phase != "step")
-    return {
-        **{f"timing_s/{phase}": value for phase, value in timing.items()},
-        "timing_s/unaccounted": max(0.0, seconds - accounted),
-        "perf/total_num_tokens": float(tokens),
-        "perf/time_per_step": seconds,
-        "perf/throughput": tokens / seconds / ranks,
-    }
+def validation_metrics(generated: Generated) -> dict[str, float]:
+    """Mean scores on the validation set, by data source as verl has them, and over all of it: val/reward/mean."""
+    rows: dict[str, list[int]] = defaultdict(list)
+    for row, prompt in enumerate(generated.prompts):
+        rows[prompt.data_source].append(row)
+    scores = generated.scores
+    metrics = {"val/reward/mean": float(scores.total.nanmean()), "val/failed": float(scores.failed.sum())}
+    for source, places in sorted(rows.items()):
+        metrics[f"val-core/{source}/reward/mean@1"] = float(scores.total[places].nanmean())
+        for name, each in scores.by_reward.items() if len(scores.by_reward) > 1 else ():
+            metrics[f"val-aux/{source}/{name}/mean@1"] = float(each[places].nanmean())
+    lengths = torch.tensor([len(response.token_ids) for response in generated.responses])
+    return {**metrics, "val-aux/response_length/mean": _mean(lengths)}
 
 
 def _spread(name: str, values: Tensor) -> dict[str, float]:

@@ -1,46 +1,48 @@
-"""One rank of the training: a share of the policy, a rollout engine, and the process group with the other ranks."""
+"""One rank of the training: a share of the models, perhaps a rollout engine, and the process group with the others."""
 
 from __future__ import annotations
 
-import os
-import socket
+import logging
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.checkpoint.stateful import Stateful
 from transformers.utils.logging import disable_progress_bar
 
+from rlt_api.blocks.checkpoint import Checkpoint
+from rlt_api.blocks.model import Model
 from rlt_api.training_config import TrainingConfig
-from rlt_trainer.checkpoint import state
+from rlt_trainer.checkpoint.driver_state import DriverState
 from rlt_trainer.checkpoint.export import export
-from rlt_trainer.checkpoint.marker import latest_complete
+from rlt_trainer.checkpoint.parts import ModelState, OptimizerState, Parts
+from rlt_trainer.checkpoint.resume import Resumed, load_reference, resume
+from rlt_trainer.checkpoint.saver import SaveOutcome, Saver
 from rlt_trainer.data.prompt import Prompt
-from rlt_trainer.data.seeded_model import load_tokenizer
+from rlt_trainer.data.tokenizer import load_tokenizer
+from rlt_trainer.environments.conversation import Episode
 from rlt_trainer.policy.actor import Policy
+from rlt_trainer.policy.critic import Critic
+from rlt_trainer.policy.mesh import training_mesh
 from rlt_trainer.policy.model import DTYPES, model_files
 from rlt_trainer.policy.update_result import UpdateResult
-from rlt_trainer.rollout.engine import Response, RolloutEngine, Sampling
-from rlt_trainer.rollout.transformers_sampler import TransformersSampler
+from rlt_trainer.rendezvous import Rendezvous, free_port, use_interface_of
+from rlt_trainer.rewards.model import RewardModel
+from rlt_trainer.rollout.broadcast import WeightChannel, send
+from rlt_trainer.rollout.engine import Response
+from rlt_trainer.rollout.responder import Responder
 from rlt_trainer.rollout.verification import as_response, probe, verify_weights
 from rlt_trainer.sequences import MiniBatch, Sequences
+from rlt_trainer.telemetry.rank_telemetry import RankReport, RankTelemetry
+
+_log = logging.getLogger(__name__)
 
 PATIENCE = timedelta(minutes=10)
 """How long a rank waits for the others in a collective (verl's nccl_timeout)."""
-
-
-@dataclass(frozen=True)
-class Rendezvous:
-    """Where the ranks meet."""
-
-    address: str
-    port: int
 
 
 class Rank:
@@ -52,6 +54,12 @@ class Rank:
         self._rank = rank
         self._ranks = ranks
         self._scratch = tempfile.TemporaryDirectory(prefix="rlt-model-")
+        self._on_gpu = config.devices_per_worker > 0
+        self._device = torch.device("cuda" if self._on_gpu else "cpu")
+        self._dtype = DTYPES[config.model.dtype]
+        self._responder: Responder | None = None
+        self._channel: WeightChannel | None = None
+        self._reward_models: dict[str, RewardModel] = {}
 
     def node_address(self) -> str:
         """The address of this rank's node."""
@@ -59,69 +67,148 @@ class Rank:
 
     def rendezvous(self) -> Rendezvous:
         """A free port at this rank's node, for rank 0."""
-        address = self._node_address
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        with socket.create_server((address, 0), family=family) as server:
-            return Rendezvous(address, int(server.getsockname()[1]))
+        return Rendezvous(self._node_address, free_port(self._node_address))
 
     def connect(self, meeting: Rendezvous) -> None:
         """Join the process group: gloo on CPUs, NCCL on GPUs."""
-        on_gpu = self._config.devices_per_worker > 0
-        if not on_gpu:
+        if not self._on_gpu:
             use_interface_of(self._node_address)
             torch.set_num_threads(self._config.cpus_per_worker)
-        host = f"[{meeting.address}]" if ":" in meeting.address else meeting.address
         dist.init_process_group(
-            "nccl" if on_gpu else "gloo",
-            init_method=f"tcp://{host}:{meeting.port}",
+            "nccl" if self._on_gpu else "gloo",
+            init_method=f"tcp://{meeting.host}:{meeting.port}",
             rank=self._rank,
             world_size=self._ranks,
             timeout=PATIENCE,
         )
         torch.manual_seed(self._config.training.seed)
 
-    def load_policy(self) -> None:
-        """Load the model and shard it."""
+    def load_models(self) -> None:
+        """Load the policy, and the critic if there is one, each rank its shards."""
         config = self._config
         disable_progress_bar()  # type: ignore[no-untyped-call] # a log is no terminal
-        mesh = init_device_mesh("cuda" if config.devices_per_worker > 0 else "cpu", (self._ranks,))
-        self._device = torch.device(mesh.device_type)
-        self._dtype = DTYPES[config.model.dtype]
-        self._files = model_files(config.model, Path(self._scratch.name))
+        mesh = training_mesh(self._device.type, config.training, self._ranks)
+        scratch = Path(self._scratch.name)
+        self._files = model_files(config.model, scratch)
         self._tokenizer = load_tokenizer(config.model)
         self._policy = Policy(
             self._files,
+            model=config.model,
             dtype=self._dtype,
             mesh=mesh,
             algorithm=config.algorithm,
             training=config.training,
             temperature=config.rollout.temperature,
+            max_response_length=config.data.max_response_length,
         )
+        self._critic: Critic | None = None
+        if config.algorithm.critic is not None:
+            own = config.algorithm.critic.model_path
+            self._critic = Critic(
+                self._files if own is None else model_files(Model(path=own), scratch),
+                model=config.model,
+                dtype=self._dtype,
+                mesh=mesh,
+                algorithm=config.algorithm,
+                training=config.training,
+                max_response_length=config.data.max_response_length,
+            )
+        self._saver = Saver(Path(config.run_directory) / "checkpoints", config.checkpoint)
+        self.telemetry = RankTelemetry(
+            self._rank,
+            device=self._device,
+            dtype=self._dtype,
+            profiles=Path(config.run_directory) / "profiles",
+            profiler=config.observability.profiler,
+        )
+
+    def begin_step(self, step: int) -> None:
+        """A step begins: what is measured from now on belongs to it, and so does the learning rate."""
+        self.telemetry.begin(step)
+        self._policy.set_step(step)
+
+    def end_step(self) -> RankReport:
+        """What the step was like."""
+        return self.telemetry.end()
+
+    # The rollout engine
+
+    def keep_probe(self, probes: Sequence[Prompt]) -> None:
+        """Remember what the engines' weights are verified on after each sync."""
+        self._probe = probe(probes)
 
     def start_engine(self, probes: Sequence[Prompt]) -> None:
-        """Start the rollout engine. `probes` are what its weights are verified on after each sync."""
-        config = self._config
-        self._probe = probe(probes)
-        sampling = Sampling(
-            temperature=config.rollout.temperature,
-            top_p=config.rollout.top_p,
-            max_tokens=config.data.max_response_length,
-            stop_token_ids=stop_tokens(self._policy.model.generation_config, self._tokenizer.eos_token_id),
-        )
-        self._engine: RolloutEngine
-        if config.rollout.engine == "transformers":
-            self._engine = TransformersSampler(self._files, dtype=self._dtype, device=self._device, sampling=sampling)
-            return
-        from rlt_trainer.rollout.vllm_engine import VllmEngine
+        """Start the rollout engine of this rank."""
+        self.keep_probe(probes)
+        self._responder = Responder.start(self._config, self._files, device=self._device, tokenizer=self._tokenizer)
 
-        self._engine = VllmEngine(
-            self._files,
-            dtype=config.model.dtype,
-            rollout=config.rollout,
-            sampling=sampling,
-            max_model_len=config.data.max_prompt_length + config.data.max_response_length,
-            seed=config.training.seed,
-        )
+    def generate(self, prompts: Sequence[Sequence[int]], seeds: Sequence[int]) -> list[Response]:
+        """One response to each prompt."""
+        with self.telemetry.measure("gen"):
+            return self._own_responder.generate(prompts, seeds)
+
+    def generate_greedily(self, prompts: Sequence[Sequence[int]], seeds: Sequence[int]) -> list[Response]:
+        """The most probable response to each prompt."""
+        return self._own_responder.generate_greedily(prompts, seeds)
+
+    def converse(self, prompts: Sequence[Prompt], seeds: Sequence[int]) -> list[Episode]:
+        """One conversation with the environment on each prompt."""
+        with self.telemetry.measure("gen"):
+            return self._own_responder.converse(prompts, seeds)
+
+    def sleep_engine(self) -> None:
+        """Let the engine give its memory back until the next sync."""
+        self._own_responder.engine.sleep()
+
+    def sync_weights(self) -> float:
+        """Give this rank's engine the policy's weights, and verify that it has them: the mean difference of
+        log-probabilities. Raises StaleWeightsError."""
+        with self.telemetry.measure("update_weights"):
+            engine = self._own_responder.engine
+            engine.update_weights(self._policy.full_weights())
+            return verify_weights(engine, self._probe, self.probe_log_probs(), self._config.model.dtype)
+
+    def open_channel(self, meeting: Rendezvous, size: int) -> None:
+        """Let rank 0 join the group of engines that are elsewhere, as its member 0 of `size`."""
+        if self._rank == 0:
+            self._channel = WeightChannel(meeting.address, meeting.port, rank=0, size=size, device=self._device)
+
+    def send_weights(self) -> None:
+        """Send the policy's weights to engines that are elsewhere."""
+        with self.telemetry.measure("update_weights"):
+            send(self._policy.full_weights(), self._channel)
+
+    def probe_log_probs(self) -> Tensor:
+        """The policy's log-probabilities of the probe: [B, T]."""
+        return self._policy.probe_log_probs(as_response(self._probe))
+
+    # What is learned from
+
+    def log_probs(self, sequences: Sequences) -> tuple[Tensor, Tensor]:
+        """Log-probabilities and entropies under the policy: [B, T]."""
+        with self.telemetry.measure("old_log_prob"):
+            return self._policy.log_probs(sequences)
+
+    def ref_log_probs(self, sequences: Sequences) -> Tensor:
+        """Log-probabilities under the reference: [B, T]."""
+        with self.telemetry.measure("ref"):
+            return self._policy.ref_log_probs(sequences)
+
+    def values(self, sequences: Sequences) -> Tensor:
+        """The critic's values: [B, T]."""
+        assert self._critic is not None
+        with self.telemetry.measure("values"):
+            return self._critic.values(sequences)
+
+    def model_rewards(self, path: str, prompts: Sequence[Prompt], texts: Sequence[str]) -> Tensor:
+        """What the reward model at `path` says of responses: [B]. It stays loaded."""
+        if path not in self._reward_models:
+            self._reward_models[path] = RewardModel(
+                path, device=self._device, dtype=self._dtype, trust_remote_code=self._config.model.trust_remote_code
+            )
+        return self._reward_models[path].score([prompt.messages or prompt.text for prompt in prompts], texts)
+
+    # Learning
 
     def start_stage(self, learning_rate: float) -> None:
         """Begin a stage with a fresh optimizer and with the policy as it is now as its reference."""
@@ -131,44 +218,40 @@ class Rank:
         """One step of the warm-up."""
         return self._policy.supervised_step(sequences, total_tokens)
 
-    def generate(self, prompts: Sequence[Sequence[int]], seeds: Sequence[int]) -> list[Response]:
-        """One response to each prompt."""
-        return self._engine.generate(prompts, seeds)
-
-    def log_probs(self, sequences: Sequences) -> tuple[Tensor, Tensor]:
-        """Log-probabilities and entropies under the policy: [B, T]."""
-        return self._policy.log_probs(sequences)
-
-    def ref_log_probs(self, sequences: Sequences) -> Tensor:
-        """Log-probabilities under the reference: [B, T]."""
-        return self._policy.ref_log_probs(sequences)
-
     def update(self, batches: Sequence[MiniBatch]) -> list[UpdateResult]:
-        """One optimizer step for each mini-batch."""
-        return [self._policy.update(batch) for batch in batches]
+        """One optimizer step of the policy for each mini-batch."""
+        with self.telemetry.measure("update_actor"):
+            return [self._policy.update(batch) for batch in batches]
 
-    def sync_weights(self) -> float:
-        """Give the engine the policy's weights, and verify that it has them: the mean difference of log-probabilities.
+    def update_critic(self, batches: Sequence[MiniBatch]) -> list[UpdateResult]:
+        """One optimizer step of the critic for each mini-batch."""
+        assert self._critic is not None
+        with self.telemetry.measure("update_critic"):
+            return self._critic.update(batches)
 
-        Raises StaleWeightsError.
-        """
-        self._engine.update_weights(self._policy.full_weights())
-        expected = self._policy.probe_log_probs(as_response(self._probe))
-        return verify_weights(self._engine, self._probe, expected, self._config.model.dtype)
+    # Checkpoints
 
-    def latest_checkpoint(self, checkpoints: Path) -> int | None:
-        """The step of the latest whole checkpoint."""
-        return latest_complete(checkpoints)
+    def save(self, step: int, driver: DriverState, score: float | None) -> list[SaveOutcome]:
+        """Save everything, or begin to. Returns the saves that have ended since the last call."""
+        with self.telemetry.measure("save_checkpoint"):
+            return self._saver.save(step, self._parts(), driver, score=score)
 
-    def save(self, checkpoints: Path, step: int) -> None:
-        """Save weights and optimizer."""
-        state.save(checkpoints, step, self._policy.model, self._policy.optimizer)
+    def finished_saves(self, wait: bool) -> list[SaveOutcome]:
+        """The save in the background, if it has ended; `wait` for that."""
+        return self._saver.finished(wait=wait)
 
-    def resume(self, checkpoints: Path, step: int) -> None:
-        """Load weights and optimizer of `step`; the reference, where a warm-up made it, from step 0."""
-        state.load(checkpoints, step, self._policy.model, self._policy.optimizer)
-        if self._policy.reference is not None and self._config.training.warmup is not None:
-            state.load_model(checkpoints, 0, self._policy.reference)
+    def save_recorded(self, recordings: Path, step: int) -> None:
+        """Save what a recorded step begins with, out of reach of maxToKeep."""
+        (outcome,) = Saver(recordings, Checkpoint()).save(step, self._parts(), DriverState())
+        if outcome.problem:
+            _log.warning("%s", outcome.problem)
+
+    def resume(self, checkpoints: Path) -> Resumed | None:
+        """Load the checkpoint to go on from; the reference, where a warm-up made it, from step 0."""
+        resumed = resume(checkpoints, self._config.checkpoint, self._parts())
+        if resumed and self._policy.reference is not None and self._config.training.warmup is not None:
+            load_reference(resumed.directory, self._policy.reference)
+        return resumed
 
     def export(self, directory: Path) -> None:
         """Write the model in Hugging Face's format."""
@@ -176,30 +259,26 @@ class Rank:
 
     def close(self) -> None:
         """Free everything."""
-        self._engine.close()
+        if self._responder is not None:
+            self._responder.engine.close()
         if dist.is_initialized():  # vLLM ends the group, which it has joined
             dist.destroy_process_group()
         self._scratch.cleanup()
 
+    @property
+    def _own_responder(self) -> Responder:
+        assert self._responder is not None, "this rank's engines are elsewhere"
+        return self._responder
 
-def stop_tokens(generation_config: object, eos_token_id: int) -> tuple[int, ...]:
-    """The tokens that end a response: the tokenizer's and those of the model's generation config (chat models)."""
-    configured = getattr(generation_config, "eos_token_id", None)
-    more = configured if isinstance(configured, list) else [] if configured is None else [configured]
-    return tuple(sorted({eos_token_id, *more}))
-
-
-def use_interface_of(address: str) -> None:
-    """Let gloo listen at the node's own `address`: it resolves the host's name, which may give loopback.
-
-    GLOO_SOCKET_IFNAME, where the user has set it, is left alone.
-    """
-    try:
-        resolved = socket.getaddrinfo(socket.gethostname(), None)
-    except socket.gaierror:
-        resolved = []
-    if any(entry[4][0] == address for entry in resolved):
-        return
-    for name, addresses in psutil.net_if_addrs().items():
-        if any(each.address == address for each in addresses):
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
+    def _parts(self) -> Parts:
+        policy, critic = self._policy, self._critic
+        parts: dict[str, Stateful] = {
+            "model": ModelState(policy.model),
+            "optimizer": OptimizerState(policy.model, policy.optimizer),
+        }
+        if critic is not None:
+            parts |= {
+                "critic": ModelState(critic.model),
+                "critic_optimizer": OptimizerState(critic.model, critic.optimizer),
+            }
+        return parts

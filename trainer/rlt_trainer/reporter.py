@@ -1,4 +1,4 @@
-"""What the driver tells the world: the console, the run directory, and the progress server."""
+"""What the driver tells the world: the console, the run directory, the progress server, and the sinks."""
 
 from __future__ import annotations
 
@@ -12,16 +12,21 @@ from rlt_api.driver_report import LATEST_STEPS, METRICS, PROGRESS_PREFIX
 from rlt_api.status import ProgressMetrics
 from rlt_api.step_line import step_line
 from rlt_api.training_config import ProgressReport
+from rlt_trainer.telemetry.kept_rollouts import kept
 from rlt_trainer.telemetry.run_directory import RunDirectory
 from rlt_trainer.telemetry.server import ProgressServer
+from rlt_trainer.telemetry.sinks import Sinks
 
 
 class Reporter:
     """Keeps the latest report, and hands every change on at once."""
 
-    def __init__(self, server: ProgressServer, run: RunDirectory, *, total_steps: int) -> None:
+    def __init__(
+        self, server: ProgressServer, run: RunDirectory, *, total_steps: int, sinks: Sinks | None = None
+    ) -> None:
         self._server = server
         self._run = run
+        self._sinks = sinks or Sinks([])
         self._durations: deque[float] = deque(maxlen=LATEST_STEPS)
         self._metrics: Mapping[str, float] = {}
         self._report = ProgressReport(stage="preparing", step=0, total_steps=total_steps, updated=_now())
@@ -32,15 +37,18 @@ class Reporter:
         print(f"[{stage}] {note}", flush=True)
         self._publish(stage=stage)
 
+    def planned(self, total_steps: int) -> None:
+        """The number of steps is known."""
+        self._publish(total_steps=total_steps)
+
     def resumed(self, step: int) -> None:
         """The run continues after `step`."""
         self._publish(step=step, latest_checkpoint_step=step)
 
     def step(self, step: int, metrics: dict[str, float], rollouts: Sequence[dict[str, Any]]) -> None:
-        """A step is done."""
-        print(step_line(step, metrics), flush=True)
-        self._run.append_metrics(step, metrics)
-        self._run.append_rollouts(step, list(rollouts))
+        """A step is done. Of its responses kept_rollouts.py says which are kept."""
+        self._record(step, metrics)
+        self._run.append_rollouts(step, kept(rollouts))
         seconds = metrics["timing_s/step"]
         self._durations.append(seconds)
         self._metrics = metrics
@@ -55,6 +63,12 @@ class Reporter:
                 }
             ),
         )
+
+    def validation(self, metrics: dict[str, float]) -> None:
+        """What the validation set says before the first step. Later its metrics are among the step's own."""
+        self._record(0, metrics)
+        self._metrics = metrics
+        self._publish()
 
     def warmup_step(self, step: int, steps: int, loss: float) -> None:
         """A supervised step is done. The console hears of ten of them."""
@@ -72,8 +86,14 @@ class Reporter:
         self._publish(exported_path=str(path))
 
     def print_last(self) -> None:
-        """The report as the program's last word: it outlives the server."""
+        """Close the sinks, and print the report as the program's last word: it outlives the server."""
+        self._sinks.close()
         print(PROGRESS_PREFIX + self._report.model_dump_json(by_alias=True, exclude_none=True), flush=True)
+
+    def _record(self, step: int, metrics: dict[str, float]) -> None:
+        print(step_line(step, metrics), flush=True)
+        self._run.append_metrics(step, metrics)
+        self._sinks.step(step, metrics)
 
     def _publish(self, **changes: Any) -> None:
         self._report = self._report.model_copy(update={**changes, "updated": _now()})

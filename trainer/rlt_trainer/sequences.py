@@ -9,6 +9,8 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from rlt_trainer.policy.balance import balanced_parts
+
 TokenIds = Sequence[int]
 
 
@@ -94,22 +96,26 @@ class MiniBatch:
     total_tokens: int
     """Response tokens of the whole mini-batch, over all ranks."""
     total_sequences: int
-    """Responses of the whole mini-batch, over all ranks."""
+    """Responses of the whole mini-batch that have such tokens, over all ranks."""
 
 
-def shares(rows: int, parts: int) -> list[slice]:
-    """`rows` rows in `parts` equal, contiguous slices."""
-    size, rest = divmod(rows, parts)
-    assert rest == 0, f"{rows} rows cannot be shared equally by {parts}"
-    return [slice(part * size, (part + 1) * size) for part in range(parts)]
+def balanced_shares(sequences: Sequences, shares: int) -> list[Tensor]:
+    """Row numbers of each share: equally many rows, in ascending order, and about equally many tokens."""
+    lengths = (sequences.prompt_mask.sum(-1) + sequences.response_attention.sum(-1)).tolist()
+    return [torch.tensor(rows) for rows in balanced_parts(lengths, shares, equal=True)]
 
 
-def mini_batches(experience: Experience, *, rows: int, ranks: int) -> Iterator[list[MiniBatch]]:
-    """The optimizer steps in order, each as the parts of its ranks. `rows` is the size of a mini-batch."""
-    for place in shares(len(experience), len(experience) // rows):
-        whole = experience.rows(place)
-        total_tokens = int(whole.sequences.response_mask.sum())
-        yield [MiniBatch(whole.rows(part), total_tokens, rows) for part in shares(rows, ranks)]
+def mini_batches(experience: Experience, *, rows: int, shares: int) -> Iterator[list[MiniBatch]]:
+    """The optimizer steps in order, each as its shares. `rows` is the size of a mini-batch.
+
+    A response without a token to learn from, one whose reward failed for instance, is not counted.
+    """
+    for start in range(0, len(experience), rows):
+        whole = experience.rows(slice(start, start + rows))
+        mask = whole.sequences.response_mask
+        tokens, sequences = int(mask.sum()), int(mask.any(-1).sum())
+        parts = balanced_shares(whole.sequences, shares)
+        yield [MiniBatch(whole.rows(part), tokens, sequences) for part in parts]
 
 
 def _pad_right(lists: Sequence[TokenIds], pad_token_id: int) -> tuple[Tensor, Tensor]:

@@ -1,23 +1,39 @@
-"""Seconds by phase."""
+"""Measures what a process does when."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from rlt_trainer.telemetry.spans import DRIVER, Span
+
 
 class Stopwatch:
-    """Adds up what its phases took."""
+    """Keeps the spans of one process, of all its threads. A phase inside a phase, and one beside another, are right."""
 
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
+    def __init__(self, rank: int = DRIVER, *, step: int = 0) -> None:
+        self.step = step
+        """What new spans belong to."""
+        self._rank = rank
+        self._spans: list[Span] = []
+        self._threads = {threading.get_ident(): 0}
+        self._epoch = time.time() - time.perf_counter()  # one clock for all ranks that never goes back in this process
 
     @contextmanager
     def measure(self, phase: str) -> Iterator[None]:
-        """Count the time of the block for `phase`."""
-        start = time.perf_counter()
+        """The block is `phase` of the step."""
+        step, start = self.step, time.perf_counter()
+        thread = self._threads.setdefault(threading.get_ident(), len(self._threads))
         try:
             yield
         finally:
-            self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - start
+            end = time.perf_counter()
+            self._spans.append(Span(self._rank, phase, self._epoch + start, self._epoch + end, step, thread))
+
+    def take(self) -> list[Span]:
+        """What has ended since the last time."""
+        count = len(self._spans)
+        taken, self._spans[:count] = self._spans[:count], []
+        return taken

@@ -1,103 +1,186 @@
-"""The ranks as Ray actors: one for each device of each worker pod, or one for each pod without any."""
+"""The processes in the worker pods as Ray actors: one for each device, or one for each pod without any."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import ray
+from ray.exceptions import RayActorError
 from ray.util.placement_group import PlacementGroup, placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from rlt_api.training_config import TrainingConfig
+from rlt_api.training_config import ROLLOUT_RESOURCE, TRAIN_RESOURCE, TrainingConfig
 from rlt_trainer.errors import TrainingError
+from rlt_trainer.functions import make_importable
 
 PATIENCE_S = 600
 """How long to wait for the cluster's resources."""
 
+Role = Literal["train", "rollout"]
 
-class RankActor:
-    """A rank in its own process. Only there FSDP and vLLM are imported: the driver's processor is small."""
 
-    def __init__(self, config: TrainingConfig, rank: int, ranks: int) -> None:
-        from rlt_trainer.rank import Rank
+@dataclass(frozen=True)
+class Pods:
+    """The worker pods of one role."""
 
-        self._rank = Rank(config, rank, ranks, node_address=ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
+    role: Role
+    count: int
+    devices: int
+    """Accelerators of each. 0: one process on the CPU."""
+    cpus: int
+    """Threads of each."""
+    resource: str | None
+    """The custom resource of Ray that only these pods offer."""
+
+    @property
+    def processes(self) -> int:
+        """Processes in one pod."""
+        return max(1, self.devices)
+
+    @property
+    def threads(self) -> int:
+        """Threads of one process."""
+        return max(1, self.cpus // self.processes)
+
+    def bundle(self) -> dict[str, float]:
+        """What one pod has to offer."""
+        bundle: dict[str, float] = {"CPU": self.cpus}
+        if self.devices:
+            bundle["GPU"] = self.devices
+        if self.resource:
+            bundle[self.resource] = 1
+        return bundle
+
+
+def training_pods(config: TrainingConfig) -> Pods:
+    """The pods that train."""
+    resource = TRAIN_RESOURCE if config.rollout_workers else None
+    return Pods("train", config.workers, config.devices_per_worker, config.cpus_per_worker, resource)
+
+
+def rollout_pods(config: TrainingConfig) -> Pods:
+    """The pods that only generate."""
+    count, devices, cpus = config.rollout_workers, config.rollout_devices_per_worker, config.rollout_cpus_per_worker
+    return Pods("rollout", count, devices, cpus, ROLLOUT_RESOURCE)
+
+
+class ProcessActor:
+    """A rank or a rollout worker in its own process. Only there FSDP and vLLM are imported: the driver is small."""
+
+    def __init__(self, config: TrainingConfig, role: Role, number: int, processes: int) -> None:
+        node_address = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+        make_importable()
+        self._process: Any
+        if role == "train":
+            from rlt_trainer.rank import Rank
+
+            self._process = Rank(config, number, processes, node_address=node_address)
+        else:
+            from rlt_trainer.rollout.worker import RolloutWorker
+
+            self._process = RolloutWorker(config, node_address=node_address)
 
     def call(self, method: str, *arguments: Any) -> Any:
-        """Call a method of the rank."""
-        return getattr(self._rank, method)(*arguments)
+        """Call a method of the rank or the rollout worker."""
+        return getattr(self._process, method)(*arguments)
 
 
-class Workers:
-    """All ranks. A call goes to all of them at once; the first error of any is raised here."""
+class Processes:
+    """All processes of one role. A call goes to all of them at once; the first error of any is raised here."""
+
+    def __init__(self, config: TrainingConfig, pods: Pods, *, concurrency: int = 1) -> None:
+        """`concurrency`: so many calls of one process may run at a time, each in a thread of it."""
+        self._group = _reserve(pods)
+        self._role = pods.role
+        actor = ray.remote(ProcessActor)
+        count = pods.count * pods.processes
+        self.actors: list[Any] = [
+            actor.options(
+                num_cpus=pods.threads,
+                num_gpus=min(1, pods.devices),
+                max_concurrency=concurrency,
+                runtime_env={"env_vars": {"OMP_NUM_THREADS": str(pods.threads)}},
+                scheduling_strategy=PlacementGroupSchedulingStrategy(
+                    placement_group=self._group, placement_group_bundle_index=number // pods.processes
+                ),
+            ).remote(config, pods.role, number, count)
+            for number in range(count)
+        ]
+
+    def __len__(self) -> int:
+        return len(self.actors)
+
+    def submit(self, method: str, *arguments: Any) -> list[Any]:
+        """Begin a call of a method of every process. Returns what `results` takes."""
+        return [actor.call.remote(method, *arguments) for actor in self.actors]
+
+    def all(self, method: str, *arguments: Any) -> list[Any]:
+        """Call a method of every process with the same arguments. Returns the results in their order."""
+        return results(self.submit(method, *arguments))
+
+    def each(self, method: str, *shares: Sequence[Any]) -> list[Any]:
+        """Call a method of every process with its own arguments: each of `shares` has one element for every one."""
+        by_process = zip(self.actors, *shares, strict=True)
+        return results([actor.call.remote(method, *arguments) for actor, *arguments in by_process])
+
+    def first(self, method: str, *arguments: Any) -> Any:
+        """Call a method of the first process."""
+        return results([self.actors[0].call.remote(method, *arguments)])[0]
+
+
+class Workers(Processes):
+    """All ranks of the training."""
 
     def __init__(self, config: TrainingConfig) -> None:
-        self.ranks = rank_count(config)
-        self._group = _reserve(config)
-        per_worker = max(1, config.devices_per_worker)
-        threads = max(1, config.cpus_per_worker // per_worker)
-        actor = ray.remote(RankActor)
-        self._actors: list[Any] = [
-            actor.options(
-                num_cpus=threads,
-                num_gpus=min(1, config.devices_per_worker),
-                runtime_env={"env_vars": {"OMP_NUM_THREADS": str(threads)}},
-                scheduling_strategy=PlacementGroupSchedulingStrategy(
-                    placement_group=self._group, placement_group_bundle_index=rank // per_worker
-                ),
-            ).remote(config, rank, self.ranks)
-            for rank in range(self.ranks)
-        ]
+        super().__init__(config, training_pods(config))
+        self.ranks = len(self)
 
     def connect(self) -> list[str]:
         """Let the ranks meet at rank 0's node. Returns the nodes' addresses by rank."""
         self.all("connect", self.first("rendezvous"))
         return self.all("node_address")
 
-    def all(self, method: str, *arguments: Any) -> list[Any]:
-        """Call a method of every rank with the same arguments. Returns the results by rank."""
-        return _gather([actor.call.remote(method, *arguments) for actor in self._actors])
-
-    def each(self, method: str, *shares: Sequence[Any]) -> list[Any]:
-        """Call a method of every rank with its own arguments: each of `shares` has one element for every rank."""
-        by_rank = zip(self._actors, *shares, strict=True)
-        return _gather([actor.call.remote(method, *arguments) for actor, *arguments in by_rank])
-
-    def first(self, method: str, *arguments: Any) -> Any:
-        """Call a method of rank 0."""
-        return _gather([self._actors[0].call.remote(method, *arguments)])[0]
-
 
 def rank_count(config: TrainingConfig) -> int:
     """Ranks in all."""
-    return config.workers * max(1, config.devices_per_worker)
+    pods = training_pods(config)
+    return pods.count * pods.processes
 
 
-def _reserve(config: TrainingConfig) -> PlacementGroup:
+def results(references: list[Any]) -> list[Any]:
+    """The results of calls in order; the first error as soon as it happens, since others may wait forever then.
+
+    Raises TrainingError where a process is gone, and else what the call raised.
+    """
+    pending = references
+    try:
+        while pending:
+            done, pending = ray.wait(pending)
+            ray.get(done)
+        return list(ray.get(references))
+    except RayActorError as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise TrainingError(
+            f"A process in a worker pod is gone ({reason}). Look at the pods' last state: OOMKilled asks for more "
+            "memory or smaller batches. The run can be resumed from its latest checkpoint."
+        ) from error
+
+
+def _reserve(pods: Pods) -> PlacementGroup:
     """One bundle a worker pod, spread over the nodes. Waits for the pods."""
-    bundle: dict[str, float] = {"CPU": config.cpus_per_worker}
-    if config.devices_per_worker:
-        bundle["GPU"] = config.devices_per_worker
-    group: PlacementGroup = placement_group([bundle] * config.workers, strategy="SPREAD")
+    bundle = pods.bundle()
+    group: PlacementGroup = placement_group([bundle] * pods.count, strategy="SPREAD")
     deadline = time.monotonic() + PATIENCE_S
     while not ray.wait([group.ready()], timeout=10)[0]:
         resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
         there = {name: amount for name, amount in resources.items() if name in bundle}
         if time.monotonic() > deadline:
             raise TrainingError(
-                f"Ray has had no room for {config.workers} workers of {bundle} for {PATIENCE_S} s: it has {there} in "
-                "all. Look at the worker pods: each must offer what the spec asks for."
+                f"Ray has had no room for {pods.count} {pods.role} workers of {bundle} for {PATIENCE_S} s: it has "
+                f"{there} in all. Look at the worker pods: each must offer what the spec asks for."
             )
-        print(f"[preparing] waiting for {config.workers} workers of {bundle}; Ray has {there}", flush=True)
+        print(f"[preparing] waiting for {pods.count} {pods.role} workers of {bundle}; Ray has {there}", flush=True)
     return group
-
-
-def _gather(references: list[Any]) -> list[Any]:
-    """The results in order; the first error as soon as it happens, since the other ranks may wait forever then."""
-    pending = references
-    while pending:
-        done, pending = ray.wait(pending)
-        ray.get(done)
-    return list(ray.get(references))

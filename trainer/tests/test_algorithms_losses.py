@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 from torch.testing import assert_close
 
-from rlt_trainer.algorithms.aggregation import AggregationMode, aggregate, masked_sum
-from rlt_trainer.algorithms.kl import k3
-from rlt_trainer.algorithms.losses import ppo_clip_loss
+from rlt_trainer.algorithms.aggregation import AggregationMode, aggregate
+from rlt_trainer.algorithms.kl import kl_divergence
+from rlt_trainer.algorithms.losses import POLICY_LOSSES, LossInputs, PolicyLoss, value_loss
 
 MASK = torch.tensor([[True, True, True], [True, False, False]])
 VALUES = torch.tensor([[1.0, 2.0, 3.0], [5.0, 100.0, 100.0]])
+
+
+def run(name: str, ratios: list[float], advantages: list[float], **settings: Any) -> tuple[PolicyLoss, Tensor]:
+    """One response whose tokens are now `ratios` times as likely: its loss, and the gradient."""
+    log_probs = torch.tensor([ratios]).log().requires_grad_()
+    mask = torch.ones_like(log_probs).bool()
+    inputs = LossInputs(log_probs, torch.zeros_like(log_probs), torch.tensor([advantages]), mask, **settings)
+    result = POLICY_LOSSES[name](inputs)
+    result.loss.sum().backward()  # type: ignore[no-untyped-call]
+    assert log_probs.grad is not None
+    return result, log_probs.grad[0]
 
 
 @pytest.mark.parametrize(
@@ -22,75 +35,86 @@ VALUES = torch.tensor([[1.0, 2.0, 3.0], [5.0, 100.0, 100.0]])
         ("token-mean", 11 / 4),
         ("seq-mean-token-sum", (6 + 5) / 2),
         ("seq-mean-token-mean", (2 + 5) / 2),
+        ("seq-mean-token-sum-norm", (6 + 5) / 2 / 10),
     ],
 )
 def test_aggregation(mode: AggregationMode, expected: float) -> None:
-    assert aggregate(VALUES, MASK, mode, total_tokens=4, total_sequences=2).item() == pytest.approx(expected)
+    loss = aggregate(VALUES, MASK, mode, total_tokens=4, total_sequences=2, loss_scale_factor=10)
+    assert loss.item() == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("mode", ["token-mean", "seq-mean-token-sum", "seq-mean-token-mean"])
-def test_shares_of_micro_batches_add_up(mode: AggregationMode) -> None:
-    whole = aggregate(VALUES, MASK, mode, total_tokens=4, total_sequences=2)
-    parts = [aggregate(VALUES[i], MASK[i], mode, total_tokens=4, total_sequences=2) for i in (slice(1), slice(1, 2))]
-    assert_close(sum(parts), whole)
-
-
-@pytest.mark.parametrize("mode", ["token-mean", "seq-mean-token-sum", "seq-mean-token-mean"])
-def test_nan_at_padding_reaches_neither_loss_nor_gradient(mode: AggregationMode) -> None:
-    values = VALUES.masked_fill(~MASK, math.nan).requires_grad_()
-    loss = aggregate(values * 2, MASK, mode, total_tokens=4, total_sequences=2)
-    loss.backward()  # type: ignore[no-untyped-call]
-    assert values.grad is not None
-    assert loss.isfinite()
-    assert not values.grad[~MASK].any()
-    assert values.grad[MASK].all()
-
-
-def test_on_policy_the_ratio_is_one_and_nothing_is_clipped() -> None:
-    log_probs = torch.tensor([[-1.0, -2.0]], requires_grad=True)
-    advantages = torch.tensor([[3.0, -4.0]])
-    result = ppo_clip_loss(log_probs, log_probs.detach(), advantages, clip_ratio=0.2)
-    result.loss.sum().backward()  # type: ignore[no-untyped-call]
-    assert_close(result.loss, -advantages)
-    assert_close(log_probs.grad, -advantages)  # the policy gradient itself
-    assert not result.clipped.any()
-    assert not result.kl.any()
+def test_a_mini_batch_without_tokens_has_loss_0(mode: AggregationMode) -> None:
+    assert aggregate(VALUES, torch.zeros_like(MASK), mode, total_tokens=0, total_sequences=0).item() == 0
 
 
 def test_the_clip_stops_the_gradient_only_where_the_ratio_has_gone_too_far() -> None:
-    ratios = torch.tensor([1.5, 0.5, 1.5, 0.5])
-    advantages = torch.tensor([1.0, 1.0, -1.0, -1.0])
-    log_probs = ratios.log().requires_grad_()
-    result = ppo_clip_loss(log_probs, torch.zeros(4), advantages, clip_ratio=0.2)
-    result.loss.sum().backward()  # type: ignore[no-untyped-call]
-    assert_close(result.loss, torch.tensor([-1.2, -0.5, 1.5, 0.8]))
-    assert result.clipped.tolist() == [1.0, 0.0, 0.0, 1.0]
-    assert_close(log_probs.grad, torch.tensor([0.0, -0.5, 1.5, 0.0]))
+    result, gradient = run("vanilla", [1.5, 0.5, 1.5, 0.5], [1.0, 1.0, -1.0, -1.0])
+    assert_close(result.loss[0], torch.tensor([-1.2, -0.5, 1.5, 0.8]))
+    assert result.metrics["actor/pg_clipfrac"].tolist() == [[1, 0, 0, 1]]
+    assert_close(gradient, torch.tensor([0.0, -0.5, 1.5, 0.0]))
+
+
+def test_clip_higher_has_bounds_of_its_own() -> None:
+    result, _ = run("vanilla", [1.5, 0.5], [1.0, -1.0], clip_ratio_low=0.4, clip_ratio_high=0.28)
+    assert_close(result.loss[0], torch.tensor([-1.28, 0.6]))
+
+
+def test_the_dual_clip_bounds_the_loss_of_a_bad_token() -> None:
+    result, gradient = run("vanilla", [5.0, 5.0, 2.0], [-1.0, 1.0, -1.0], clip_ratio_c=3.0)
+    assert_close(result.loss[0], torch.tensor([3.0, -1.2, 2.0]))
+    assert result.metrics["actor/pg_clipfrac_lower"].tolist() == [[1, 0, 0]]
+    assert_close(gradient, torch.tensor([0.0, 0.0, 2.0]))
+
+
+def test_gspo_clips_whole_responses() -> None:
+    result, gradient = run("gspo", [2.0, 0.5, 2.0], [1.0, 1.0, 1.0], clip_ratio_high=0.2)
+    assert_close(result.loss[0], torch.full((3,), -1.2))  # the geometric mean is 2^(1/3) = 1.26
+    assert not gradient.any()
+
+
+def test_cispo_keeps_the_gradient_of_clipped_tokens() -> None:
+    result, gradient = run("cispo", [1.5, 0.5, 1.1], [1.0, 1.0, -2.0])
+    assert_close(gradient, torch.tensor([-1.2, -0.8, 2.2]))
+    assert result.metrics["actor/pg_clipfrac"].tolist() == [[1, 1, 0]]
+
+
+def test_a_cispo_of_trl_with_the_clip_of_verl_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"clipRatioHigh: .*largest ratio of cispo itself, and 0.2 would weaken"):
+        run("cispo", [1.0], [1.0], convention="trl")
+
+
+def test_sapo_is_steeper_for_bad_tokens() -> None:
+    result, _ = run("sapo", [1.5, 1.5], [1.0, -1.0], tau_pos=1.0, tau_neg=2.0)
+    assert_close(result.loss[0], torch.tensor([-4 / (1 + math.exp(-0.5)), 2 / (1 + math.exp(-1.0))]))
+
+
+def test_weights_multiply_losses() -> None:
+    result, _ = run("vanilla", [1.0, 1.0], [1.0, 1.0], weights=torch.tensor([[0.5, 2.0]]))
+    assert_close(result.loss[0], torch.tensor([-0.5, -2.0]))
 
 
 def test_a_huge_difference_of_log_probabilities_stays_finite() -> None:
-    result = ppo_clip_loss(torch.tensor([0.0]), torch.tensor([-1000.0]), torch.tensor([-1.0]), clip_ratio=0.2)
-    assert_close(result.loss, torch.tensor([math.exp(20.0)]))
+    inputs = LossInputs(torch.zeros(1, 1), torch.full((1, 1), -1000.0), -torch.ones(1, 1), torch.ones(1, 1).bool())
+    assert_close(POLICY_LOSSES["vanilla"](inputs).loss.item(), math.exp(20.0))
+
+
+def test_the_value_loss_takes_the_worse_of_clipped_and_not() -> None:
+    values, old, returns = torch.tensor([[2.0, 2.0]]), torch.tensor([[1.0, 1.0]]), torch.tensor([[3.0, 1.0]])
+    result = value_loss(values, old_values=old, returns=returns, mask=torch.ones(1, 2).bool(), cliprange_value=0.5)
+    assert_close(result.loss, torch.tensor([[1.5**2 / 2, 1.0**2 / 2]]))
+    assert result.metrics["critic/vf_clipfrac"].tolist() == [[1, 0]]
 
 
 def test_k3() -> None:
     log_probs, reference = torch.tensor([-1.0, -1.0, -1.0]), torch.tensor([-1.0, -0.5, -3.0])
     expected = [0.0, math.exp(0.5) - 0.5 - 1, math.exp(-2.0) + 2.0 - 1]
-    assert_close(k3(log_probs, reference), torch.tensor(expected))
+    assert_close(kl_divergence(log_probs, reference, "k3"), torch.tensor(expected))
 
 
-def test_k3_is_never_negative_and_its_mean_is_the_divergence() -> None:
+@pytest.mark.parametrize("estimator", ["k1", "k3"])
+def test_the_mean_of_an_estimator_is_the_divergence(estimator: Any) -> None:
     torch.manual_seed(0)
     policy, reference = (torch.randn(2, 5) / 2).log_softmax(-1)
-    values = k3(policy, reference)
-    assert (values >= 0).all()
     divergence = (policy.exp() * (policy - reference)).sum()
-    assert_close((policy.exp() * values).sum(), divergence)
-
-
-def test_equal_rewards_and_no_kl_make_no_gradient() -> None:
-    log_probs = torch.randn(2, 3, requires_grad=True)
-    loss = ppo_clip_loss(log_probs, log_probs.detach(), torch.zeros(2, 3), clip_ratio=0.2).loss
-    masked_sum(loss, MASK).backward()  # type: ignore[no-untyped-call]
-    assert log_probs.grad is not None
-    assert not log_probs.grad.any()
+    assert_close((policy.exp() * kl_divergence(policy, reference, estimator)).sum(), divergence)

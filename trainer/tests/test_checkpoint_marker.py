@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
-from rlt_trainer.checkpoint.marker import COMPLETE, LATEST, checkpoint_directory, commit, latest_complete, prepare
+import pytest
+
+from rlt_trainer.checkpoint.marker import (
+    COMPLETE,
+    LATEST,
+    DamagedCheckpointError,
+    checkpoint_directory,
+    commit,
+    latest_complete,
+    marks,
+    prepare,
+    read_mark,
+    sweep,
+    verify,
+)
 
 
-def save(checkpoints: Path, step: int, content: str = "weights") -> None:
+def save(checkpoints: Path, step: int, content: str = "weights") -> Path:
     (prepare(checkpoints, step) / "shard").write_text(content)
     commit(checkpoints, step)
+    return checkpoint_directory(checkpoints, step)
 
 
 def test_there_is_none_in_a_new_folder(tmp_path: Path) -> None:
     assert latest_complete(tmp_path / "checkpoints") is None
 
 
-def test_the_latest_is_the_one_of_the_highest_step(tmp_path: Path) -> None:
-    for step in (2, 10, 9):
+def test_the_latest_is_the_one_that_was_written_last(tmp_path: Path) -> None:
+    for step in (2, 10, 9):  # 9: the run had gone back to an earlier checkpoint
         save(tmp_path, step)
-    assert latest_complete(tmp_path) == 10
+    assert [mark.step for mark in marks(tmp_path).values()] == [9, 10, 2]
+    assert latest_complete(tmp_path) == 9
+    assert (tmp_path / LATEST).read_text() == "step-9\n"
 
 
 def test_a_checkpoint_that_was_not_finished_does_not_count(tmp_path: Path) -> None:
@@ -28,21 +46,65 @@ def test_a_checkpoint_that_was_not_finished_does_not_count(tmp_path: Path) -> No
     assert latest_complete(tmp_path) == 1
 
 
-def test_one_that_was_renamed_and_not_marked_does_not_count(tmp_path: Path) -> None:
+def test_without_its_mark_it_does_not_count(tmp_path: Path) -> None:
     save(tmp_path, 1)
-    save(tmp_path, 2)
-    (checkpoint_directory(tmp_path, 2) / COMPLETE).unlink()
+    (save(tmp_path, 2) / COMPLETE).unlink()
     assert latest_complete(tmp_path) == 1
 
 
 def test_what_was_left_of_an_earlier_attempt_is_gone(tmp_path: Path) -> None:
     (prepare(tmp_path, 1) / "stale").write_text("stale")
-    save(tmp_path, 1)
-    assert sorted(path.name for path in checkpoint_directory(tmp_path, 1).iterdir()) == [COMPLETE, "shard"]
+    assert sorted(path.name for path in save(tmp_path, 1).iterdir()) == [COMPLETE, "shard"]
+    prepare(tmp_path, 2)
+    sweep(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [LATEST, "step-1"]
 
 
 def test_a_repeated_step_replaces_its_checkpoint(tmp_path: Path) -> None:
     save(tmp_path, 1, "old")
-    save(tmp_path, 1, "new")
-    assert (checkpoint_directory(tmp_path, 1) / "shard").read_text() == "new"
+    assert (save(tmp_path, 1, "new") / "shard").read_text() == "new"
+
+
+@pytest.mark.parametrize(("where", "call"), [(Path, "write_text"), (Path, "rename"), (os, "fsync")])
+def test_an_interruption_anywhere_leaves_the_earlier_one_latest(
+    where: object, call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(tmp_path, 1)
+    (prepare(tmp_path, 2) / "shard").write_text("weights")
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(where, call, fail)
+    with pytest.raises(OSError, match="No space"):
+        commit(tmp_path, 2)
+    monkeypatch.undo()
+    assert latest_complete(tmp_path) == 1
     assert (tmp_path / LATEST).read_text() == "step-1\n"
+
+
+def test_a_missing_or_shortened_file_is_damage(tmp_path: Path) -> None:
+    directory = save(tmp_path, 1)
+    mark = read_mark(directory)
+    verify(directory, mark)
+    (directory / "shard").write_text("we")
+    with pytest.raises(DamagedCheckpointError, match="shard has 2 bytes and was written with 7"):
+        verify(directory, mark)
+    (directory / "shard").unlink()
+    with pytest.raises(DamagedCheckpointError, match="shard is missing"):
+        verify(directory, mark)
+
+
+@pytest.mark.parametrize("content", ["", "{", '{"format": 2, "step": 1}', '{"format": 2, "who": "knows"}'])
+def test_a_mark_that_is_none_is_damage(content: str, tmp_path: Path) -> None:
+    (save(tmp_path, 1) / COMPLETE).write_text(content)
+    assert latest_complete(tmp_path) is None
+    with pytest.raises(DamagedCheckpointError, match=COMPLETE):
+        read_mark(tmp_path / "step-1")
+
+
+@pytest.mark.parametrize("content", ["1\n", '{"format": 3}'])
+def test_another_version_s_checkpoint_is_refused(content: str, tmp_path: Path) -> None:
+    (save(tmp_path, 1) / COMPLETE).write_text(content)
+    with pytest.raises(ValueError, match=r"step-1 has the checkpoint format \d.*resume: never"):
+        read_mark(tmp_path / "step-1")

@@ -9,8 +9,8 @@ import pytest
 
 from rlt_api.driver_report import PROGRESS_PREFIX
 from rlt_api.training_config import TrainingConfig
-from rlt_trainer.__main__ import main, root_cause, sentence
-from rlt_trainer.errors import TrainingError
+from rlt_trainer.__main__ import main, sentence
+from rlt_trainer.errors import TrainingError, root_cause
 
 MakeConfig = Callable[..., TrainingConfig]
 

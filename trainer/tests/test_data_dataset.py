@@ -9,10 +9,10 @@ import pytest
 from tokenizers import processors
 
 from rlt_api.blocks.data import Data
-from rlt_trainer.data.arithmetic import arithmetic_examples
 from rlt_trainer.data.byte_tokenizer import byte_tokenizer
-from rlt_trainer.data.dataset import Prompt, PromptDataset, tokenize
-from rlt_trainer.data.prompt import Example
+from rlt_trainer.data.dataset import PromptDataset, validation_prompts
+from rlt_trainer.data.encoding import tokenize
+from rlt_trainer.data.prompt import Example, Prompt
 
 TOKENIZER = byte_tokenizer()
 
@@ -52,22 +52,18 @@ def test_unshuffled_prompts_come_in_order_and_wrap() -> None:
     assert indices(data.batch(1, 4)) == [4, 0, 1, 2]
 
 
-def test_arithmetic_is_all_sums_of_two_digit_numbers() -> None:
-    examples = arithmetic_examples(0)
-    assert len({example.prompt for example in examples}) == 90 * 90
-    answers = {str(example.prompt): example.ground_truth for example in examples}
-    assert (answers["37+58="], answers["10+10="], answers["99+99="]) == ("095", "020", "198")
-
-
-def test_arithmetic_is_in_the_seeds_order() -> None:
-    assert arithmetic_examples(0) == arithmetic_examples(0)
-    assert arithmetic_examples(0) != arithmetic_examples(1)
+def test_any_number_of_prompts_can_be_taken_from_anywhere() -> None:
+    data = dataset(10)
+    whole = indices(data.take(0, 35))
+    assert [*indices(data.take(0, 3)), *indices(data.take(3, 30)), *indices(data.take(33, 2))] == whole
+    assert data.take(7, 0) == []
+    assert [data.epoch(taken) for taken in (0, 9, 10, 35)] == [0, 0, 1, 3]
 
 
 def test_loaded_arithmetic_is_plain_text_in_bytes(tmp_path: Path) -> None:
     data = PromptDataset.load(Data(preset="arithmetic"), TOKENIZER, seed=0, run_directory=tmp_path)
     (prompt,) = data.batch(0, 1)
-    assert len(data) == 8100
+    assert len(data) == 8000
     assert bytes(prompt.token_ids).decode() == prompt.text
     a, b = prompt.text.removesuffix("=").split("+")
     assert int(prompt.ground_truth) == int(a) + int(b)
@@ -77,7 +73,7 @@ def test_loaded_arithmetic_is_plain_text_in_bytes(tmp_path: Path) -> None:
 
 def test_prompts_that_are_all_too_long_are_refused(tmp_path: Path) -> None:
     data = Data(preset="arithmetic", max_prompt_length=5)
-    with pytest.raises(ValueError, match=r"data.maxPromptLength 5 .*8100 prompts.*shortest has 6 tokens. Raise it"):
+    with pytest.raises(ValueError, match=r"data.maxPromptLength 5 .*8000 prompts.*shortest has 6 tokens. Raise it"):
         PromptDataset.load(data, TOKENIZER, seed=0, run_directory=tmp_path)
 
 
@@ -103,3 +99,41 @@ def test_a_conversation_needs_a_chat_template() -> None:
     example = Example([{"role": "user", "content": "1+1?"}], "2", "2", "test")
     with pytest.raises(ValueError, match=r"no chat template.*instruct model"):
         tokenize([example], tokenizer)
+
+
+def test_a_template_that_refuses_a_conversation_is_named() -> None:
+    example = Example([{"role": "wizard", "content": "1+1?"}], "2", "2", "test")
+    with pytest.raises(ValueError, match=r"template refuses a conversation: unknown role wizard.*data.chatTemplate"):
+        tokenize([example], TOKENIZER)
+
+
+def test_an_empty_prompt_is_refused() -> None:
+    with pytest.raises(ValueError, match="Prompt 2 of 2 is empty"):
+        tokenize([Example("a", "", "", ""), Example("", "", "", "")], TOKENIZER)
+
+
+def test_a_prompt_keeps_its_conversation_and_what_else_is_known() -> None:
+    conversation = [{"role": "user", "content": "1+1?"}]
+    plain, chat = (
+        tokenize([Example(prompt, "2", "2", "test", {"level": 1})], TOKENIZER)[0] for prompt in ("1+1=", conversation)
+    )
+    assert (plain.messages, chat.messages, chat.extra_info) == (None, conversation, {"level": 1})
+
+
+def test_overlong_prompts_are_counted(tmp_path: Path) -> None:
+    data = Data.model_validate({"inline": [{"prompt": "a" * n, "answer": ""} for n in (3, 4, 5)], "maxPromptLength": 3})
+    loaded = PromptDataset.load(data, TOKENIZER, seed=0, run_directory=tmp_path)
+    assert loaded.metrics() == {"data/prompts": 1.0, "data/overlong_prompts": 2.0}
+
+
+def test_validation_is_on_what_is_not_trained_on(tmp_path: Path) -> None:
+    data = Data(preset="arithmetic")
+    validated = validation_prompts(data, TOKENIZER, seed=0, run_directory=tmp_path)
+    trained = PromptDataset.load(data, TOKENIZER, seed=0, run_directory=tmp_path).take(0, 8000)
+    assert len(validated) == 100
+    assert not {prompt.text for prompt in validated} & {prompt.text for prompt in trained}
+
+
+def test_a_job_without_data_for_validation_has_none(tmp_path: Path) -> None:
+    data = Data.model_validate({"inline": [{"prompt": "a", "answer": "b"}]})
+    assert validation_prompts(data, TOKENIZER, seed=0, run_directory=tmp_path) == []

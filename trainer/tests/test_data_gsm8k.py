@@ -11,8 +11,10 @@ import pytest
 
 from rlt_api.blocks.data import Data
 from rlt_trainer.data.byte_tokenizer import byte_tokenizer
-from rlt_trainer.data.dataset import PromptDataset
-from rlt_trainer.data.gsm8k import gsm8k_examples, prepare_gsm8k
+from rlt_trainer.data.dataset import PromptDataset, validation_prompts
+from rlt_trainer.data.gsm8k import gsm8k_rows
+from rlt_trainer.data.prompt import Split
+from rlt_trainer.data.published import prepared, read_parquet
 
 PUBLISHED = Path(__file__).parents[3] / "shared" / "data" / "gsm8k"
 GOOD = {"question": "How many?", "answer": "Many.\n#### 1,200"}
@@ -28,7 +30,7 @@ def write(folder: Path, train: list[object], test: list[object] | None = None) -
 
 
 def test_a_row_has_verls_format(tmp_path: Path) -> None:
-    prepare_gsm8k(write(tmp_path / "source", [GOOD]), tmp_path)
+    prepared(gsm8k_rows, str(write(tmp_path / "source", [GOOD])), tmp_path, "train")
     (row,) = pq.read_table(tmp_path / "train.parquet").to_pylist()
     asked = 'How many? Let\'s think step by step and output the final answer after "####".'
     assert row == {
@@ -48,6 +50,8 @@ def test_the_training_prompts_are_those_of_the_train_split(tmp_path: Path) -> No
     assert prompt.text.startswith("<|bos|><|user|>How many? Let's think")
     assert prompt.text.endswith("<|eos|><|assistant|>")
     assert (prompt.ground_truth, prompt.solution) == ("1200", GOOD["answer"])
+    (validated,) = validation_prompts(data, TOKENIZER, seed=0, run_directory=tmp_path / "run")
+    assert (validated.ground_truth, validated.data_source) == ("2", "openai/gsm8k")
     assert sorted(path.name for path in (tmp_path / "run" / "data").iterdir()) == ["test.parquet", "train.parquet"]
 
 
@@ -63,7 +67,7 @@ def test_long_prompts_are_left_out_and_counted(tmp_path: Path, caplog: pytest.Lo
     ("bad", "named"),
     [
         ("{", r"train.jsonl, line 2 is not JSON .*copy the file anew"),
-        ([1], r'train.jsonl, line 2 has no text "question" \(found: list\)'),
+        ([1], r"train.jsonl, line 2 is no JSON object but a list"),
         (
             {"problem": "?", "answer": "#### 1"},
             r'line 2 has no text "question" \(found: \'problem\', \'answer\'\).*rename',
@@ -75,45 +79,45 @@ def test_long_prompts_are_left_out_and_counted(tmp_path: Path, caplog: pytest.Lo
 )
 def test_a_bad_line_is_named_with_what_to_do(tmp_path: Path, bad: object, named: str) -> None:
     with pytest.raises(ValueError, match=named):
-        prepare_gsm8k(write(tmp_path / "source", [GOOD, bad]), tmp_path)
+        gsm8k_rows(write(tmp_path / "source", [GOOD, bad]), "train")
 
 
 def test_an_empty_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"train.jsonl is empty: copy"):
-        prepare_gsm8k(write(tmp_path / "source", []), tmp_path)
+        gsm8k_rows(write(tmp_path / "source", []), "train")
 
 
 def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
     (write(tmp_path / "source", [GOOD]) / "train.jsonl").write_bytes(b"\x1f\x8b\xff")
     with pytest.raises(ValueError, match=r"train.jsonl, line 1 is no UTF-8 text: unpack it"):
-        prepare_gsm8k(tmp_path / "source", tmp_path)
+        gsm8k_rows(tmp_path / "source", "train")
 
 
-@pytest.mark.parametrize("missing", ["train.jsonl", "test.jsonl"])
-def test_a_missing_file_is_named(tmp_path: Path, missing: str) -> None:
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_a_missing_file_is_named(tmp_path: Path, split: Split) -> None:
     source = write(tmp_path / "source", [GOOD])
-    (source / missing).unlink()
-    with pytest.raises(ValueError, match=f"data.path {source} has no {missing}: put"):
-        prepare_gsm8k(source, tmp_path)
+    (source / f"{split}.jsonl").unlink()
+    with pytest.raises(ValueError, match=f"data.path {source} has no {split}.jsonl: put"):
+        gsm8k_rows(source, split)
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     data = Data(preset="gsm8k", path="/no/such/folder")
-    with pytest.raises(ValueError, match=r"data.path /no/such/folder: no such folder.*Put GSM8K's"):
+    with pytest.raises(ValueError, match=r"data.path /no/such/folder: no such folder.*Put the data set's files"):
         PromptDataset.load(data, TOKENIZER, seed=0, run_directory=tmp_path)
 
 
 def test_the_path_is_needed(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"data.path is needed for preset gsm8k"):
+    with pytest.raises(ValueError, match=r"data.path is needed for this preset"):
         PromptDataset.load(Data(preset="gsm8k"), TOKENIZER, seed=0, run_directory=tmp_path)
 
 
 def test_a_missing_column_is_named(tmp_path: Path) -> None:
-    prepare_gsm8k(write(tmp_path / "source", [GOOD]), tmp_path)
+    prepared(gsm8k_rows, str(write(tmp_path / "source", [GOOD])), tmp_path, "train")
     parquet = tmp_path / "train.parquet"
     pq.write_table(pq.read_table(parquet).drop_columns(["reward_model"]), parquet)
     with pytest.raises(ValueError, match=rf"{parquet} has no column reward_model; it has data_source, prompt"):
-        gsm8k_examples(parquet)
+        read_parquet(parquet)
 
 
 def test_the_published_data_set_is_read_whole(tmp_path: Path) -> None:
@@ -122,5 +126,5 @@ def test_the_published_data_set_is_read_whole(tmp_path: Path) -> None:
     data = Data(preset="gsm8k", path=str(PUBLISHED), max_prompt_length=2048)
     prompts = PromptDataset.load(data, TOKENIZER, seed=0, run_directory=tmp_path)
     assert len(prompts) == 7473
-    assert len(gsm8k_examples(tmp_path / "data" / "test.parquet")) == 1319
+    assert len(gsm8k_rows(PUBLISHED, "test")) == 1319
     assert all(re.fullmatch(r"-?[0-9.]+", prompt.ground_truth) for prompt in prompts.batch(0, 7473))

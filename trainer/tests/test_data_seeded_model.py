@@ -13,9 +13,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from rlt_api.blocks.model import Model, SeededModel
+from rlt_api.blocks.model import SeededModel
 from rlt_trainer.data.byte_tokenizer import BOS, EOS, PAD, ROLE_MARKS, byte_tokenizer
-from rlt_trainer.data.seeded_model import load_tokenizer, seeded_config, write_seeded_model
+from rlt_trainer.data.seeded_model import seeded_config, write_seeded_model
 
 SMALL = SeededModel(seed=3, hidden_size=32, intermediate_size=64, num_hidden_layers=2)
 TOKENIZER = byte_tokenizer()
@@ -107,34 +107,3 @@ def test_pods_of_other_users_can_read_the_weights(tmp_path: Path) -> None:
 def test_sizes_that_do_not_divide_are_refused(sizes: dict[str, int], named: str) -> None:
     with pytest.raises(ValueError, match=named):
         seeded_config(SMALL.model_copy(update=sizes))
-
-
-def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(
-        ValueError, match=rf"model.path {tmp_path}/none: no such folder.*Put a Hugging Face model there"
-    ):
-        load_tokenizer(Model(path=f"{tmp_path}/none"))
-
-
-def test_a_folder_without_tokenizer_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=rf"model.path {tmp_path}: no tokenizer can be loaded.*tokenizer.json"):
-        load_tokenizer(Model(path=str(tmp_path)))
-
-
-def test_a_tokenizer_without_padding_pads_with_its_end_of_text(tmp_path: Path) -> None:
-    tokenizer = byte_tokenizer()
-    tokenizer.pad_token = None
-    tokenizer.save_pretrained(tmp_path)
-    assert load_tokenizer(Model(path=str(tmp_path))).pad_token == "<|eos|>"
-
-
-def test_a_tokenizer_without_end_of_text_is_refused(tmp_path: Path) -> None:
-    tokenizer = byte_tokenizer()
-    tokenizer.eos_token = None
-    tokenizer.save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=r"no end-of-text token.*Set eos_token"):
-        load_tokenizer(Model(path=str(tmp_path)))
-
-
-def test_a_seeded_model_brings_the_byte_tokenizer() -> None:
-    assert load_tokenizer(Model(from_seed=SMALL)).get_vocab() == TOKENIZER.get_vocab()

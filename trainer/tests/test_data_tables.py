@@ -10,13 +10,15 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
-from rlt_api.blocks.data import Data
+from rlt_api.blocks.data import Data, DataFilter
 from rlt_trainer.data.byte_tokenizer import byte_tokenizer
-from rlt_trainer.data.dataset import PromptDataset, fitted, tokenize
-from rlt_trainer.data.prompt import Example
-from rlt_trainer.data.tables import file_examples
+from rlt_trainer.data.dataset import PromptDataset
+from rlt_trainer.data.encoding import fitted, tokenize
+from rlt_trainer.data.prompt import Example, Split
+from rlt_trainer.data.tables import file_examples, hub_examples
 
 TOKENIZER = byte_tokenizer()
+SPLITS: tuple[Split, ...] = ("train", "test")
 VERL_ROW = {
     "data_source": "openai/gsm8k",
     "prompt": [{"role": "user", "content": "How many?"}],
@@ -36,13 +38,13 @@ def written(tmp_path: Path, name: str, rows: list[dict[str, Any]]) -> str:
 
 @pytest.mark.parametrize("name", ["rows.parquet", "rows.jsonl"])
 def test_verls_columns_need_no_names(tmp_path: Path, name: str) -> None:
-    (example,) = file_examples(Data(files=[written(tmp_path, name, [VERL_ROW])]))
-    assert example == Example(VERL_ROW["prompt"], "7", "They are #### 7", "openai/gsm8k")  # type: ignore[arg-type]
+    (example,) = file_examples(Data(files=[written(tmp_path, name, [VERL_ROW])]), "train")
+    assert example == Example(VERL_ROW["prompt"], "7", "They are #### 7", "openai/gsm8k", VERL_ROW["extra_info"])  # type: ignore[arg-type]
 
 
 def test_named_columns(tmp_path: Path) -> None:
     files = [written(tmp_path, "sums.jsonl", [{"q": "1+1=", "a": 2}])]
-    (example,) = file_examples(Data(files=files, prompt_key="q", answer_key="a"))
+    (example,) = file_examples(Data(files=files, prompt_key="q", answer_key="a"), "train")
     assert (example.prompt, example.ground_truth, example.data_source) == ("1+1=", "2", "sums")
 
 
@@ -53,7 +55,7 @@ def test_filters_keep_what_fulfils_all_of_them(tmp_path: Path) -> None:
     files = [written(tmp_path, "rows.jsonl", rows)]
     filters = [{"column": "level", "values": ["2"]}, {"column": "kind", "values": ["a", "c"]}]
     data = Data.model_validate({"files": files, "filters": filters})
-    assert [example.prompt for example in file_examples(data)] == ["2a"]
+    assert [example.prompt for example in file_examples(data, "train")] == ["2a"]
 
 
 @pytest.mark.parametrize(
@@ -67,7 +69,7 @@ def test_filters_keep_what_fulfils_all_of_them(tmp_path: Path) -> None:
 )
 def test_rows_that_do_not_fit_are_named(tmp_path: Path, rows: list[dict[str, Any]], words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        file_examples(Data(files=[written(tmp_path, "rows.jsonl", rows)]))
+        file_examples(Data(files=[written(tmp_path, "rows.jsonl", rows)]), "train")
 
 
 @pytest.mark.parametrize(
@@ -76,12 +78,12 @@ def test_rows_that_do_not_fit_are_named(tmp_path: Path, rows: list[dict[str, Any
 def test_a_damaged_file_is_named(tmp_path: Path, name: str, words: str) -> None:
     (tmp_path / name).write_text("{")
     with pytest.raises(ValueError, match=words):
-        file_examples(Data(files=[str(tmp_path / name)]))
+        file_examples(Data(files=[str(tmp_path / name)]), "train")
 
 
 def test_a_missing_file_is_named() -> None:
     with pytest.raises(ValueError, match=r"data\.files /nowhere/a\.parquet: no such file"):
-        file_examples(Data(files=["/nowhere/a.parquet"]))
+        file_examples(Data(files=["/nowhere/a.parquet"]), "train")
 
 
 def test_inline_prompts_are_a_data_set(tmp_path: Path) -> None:
@@ -94,7 +96,7 @@ def test_inline_prompts_are_a_data_set(tmp_path: Path) -> None:
 def test_overlong_prompts_are_cut_as_verl_does(part: str, kept: str) -> None:
     data = Data.model_validate({"preset": "arithmetic", "maxPromptLength": 4, "overlongPrompts": part})
     prompts = tokenize([Example("abcdef", "", "", ""), Example("xy", "", "", "")], TOKENIZER)
-    assert [prompt.text for prompt in fitted(prompts, data, TOKENIZER)] == [kept, "xy"]
+    assert [prompt.text for prompt in fitted(prompts, data, TOKENIZER)[0]] == [kept, "xy"]
 
 
 def test_overlong_prompts_can_be_an_error() -> None:
@@ -108,3 +110,67 @@ def test_a_chat_template_of_the_jobs_own() -> None:
     template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
     (prompt,) = tokenize([Example(conversation, "", "", "")], TOKENIZER, chat_template=template)
     assert prompt.text == "<user>hello"
+
+
+def test_validation_files_are_read_alike(tmp_path: Path) -> None:
+    train, test = (written(tmp_path, name, [{"q": name, "a": "1"}]) for name in ("train.jsonl", "test.jsonl"))
+    data = Data(files=[train], val_files=[test, train], prompt_key="q", answer_key="a")
+    assert [example.prompt for example in file_examples(data, "test")] == ["test.jsonl", "train.jsonl"]
+    assert [example.data_source for example in file_examples(data, "test")] == ["test", "train"]
+
+
+def test_a_missing_validation_file_is_named_by_its_field(tmp_path: Path) -> None:
+    files = [written(tmp_path, "a.jsonl", [{"prompt": "", "answer": ""}])]
+    with pytest.raises(ValueError, match=r"data\.valFiles /nowhere: no such file"):
+        file_examples(Data(files=files, val_files=["/nowhere"]), "test")
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library datasets keeps what it has read here, not in the home directory."""
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+
+
+def hub(tmp_path: Path, **fields: Any) -> Data:
+    """A folder that looks to the library datasets as a data set on the hub does."""
+    folder = tmp_path / "hub"
+    folder.mkdir()
+    for split in SPLITS:
+        written(folder, f"{split}.jsonl", [{"q": f"{split} {n}", "a": n, "level": n} for n in range(3)])
+    return Data.model_validate({"hub": {"name": str(folder), **fields}, "promptKey": "q", "answerKey": "a"})
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_hub_data_set_is_read_by_split(tmp_path: Path) -> None:
+    data = hub(tmp_path, valSplit="test")
+    data = data.model_copy(update={"filters": [DataFilter(column="level", values=["1", "2"])]})
+    examples = {split: hub_examples(data, split) for split in SPLITS}
+    assert {s: [(e.prompt, e.ground_truth) for e in found] for s, found in examples.items()} == {
+        split: [(f"{split} 1", "1"), (f"{split} 2", "2")] for split in SPLITS
+    }
+    assert examples["train"][0].data_source == str(tmp_path / "hub")
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_hub_data_set_without_val_split_has_no_validation(tmp_path: Path) -> None:
+    assert hub_examples(hub(tmp_path), "test") == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"split": "valid"}, r"split valid: it cannot be loaded .*Unknown split .*valid"),
+        ({"config": "other"}, r"cannot be loaded .*BuilderConfig 'other' not found"),
+    ],
+)
+@pytest.mark.usefixtures("cache")
+def test_what_the_hub_does_not_have_is_named(tmp_path: Path, fields: dict[str, str], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        hub_examples(hub(tmp_path, **fields), "train")
+
+
+@pytest.mark.usefixtures("cache")
+def test_an_unknown_column_of_a_hub_data_set_is_named(tmp_path: Path) -> None:
+    data = hub(tmp_path).model_copy(update={"prompt_key": "question"})
+    with pytest.raises(ValueError, match=r"split train, row 1 has no column question; it has q, a, level"):
+        hub_examples(data, "train")

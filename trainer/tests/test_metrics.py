@@ -7,44 +7,66 @@ import math
 import pytest
 import torch
 
-from rlt_trainer.metrics import policy_metrics, rollout_metrics, speed_metrics, update_metrics
+from rlt_trainer.data.prompt import Prompt
+from rlt_trainer.generation import Generated
+from rlt_trainer.metrics import critic_metrics, rollout_metrics, update_metrics, validation_metrics
 from rlt_trainer.policy.update_result import UpdateResult
-from rlt_trainer.sequences import Sequences
+from rlt_trainer.rewards.scorer import Scores
+from rlt_trainer.rollout.engine import Response
 
-SEQUENCES = Sequences.pad([[1, 2], [3]], [[4], [5, 6, 7]], pad_token_id=0)
-MASK = SEQUENCES.response_mask
+NAN = math.nan
+
+
+def prompt(index: int, source: str = "sums") -> Prompt:
+    return Prompt(index, (1, 2), "1+1=", "2", "2", source)
+
+
+def generated(totals: list[float], lengths: list[int], *, sources: tuple[str, ...] = ("sums",)) -> Generated:
+    """Responses of these lengths with these scores."""
+    responses = [Response((7,) * length, (-1.0,) * length) for length in lengths]
+    total = torch.tensor(totals)
+    prompts = [prompt(i, sources[i % len(sources)]) for i in range(len(totals))]
+    scores = Scores(total, {"exact": total}, total.isnan(), {})
+    return Generated(prompts, responses, [""] * len(totals), scores, torch.zeros(len(totals)), consumed=2)
 
 
 def test_rewards_advantages_and_lengths() -> None:
+    batch = generated([1.0, 0.0], [1, 3])
+    sequences, _ = batch.pad(0)
     advantages = torch.tensor([[2.0, 99.0, 99.0], [-1.0, -1.0, -1.0]])
-    metrics = rollout_metrics(SEQUENCES, torch.tensor([1.0, 0.0]), advantages, max_response_length=3)
-    assert metrics["critic/rewards/mean"] == 0.5
-    assert metrics["critic/advantages/mean"] == -0.25
-    assert metrics["critic/advantages/max"] == 2.0
-    assert metrics["response_length/mean"] == 2.0
-    assert metrics["response_length/clip_ratio"] == 0.5
-    assert metrics["prompt_length/min"] == 1.0
+    metrics = rollout_metrics(sequences, batch, torch.tensor([0.5, 0.0]), advantages, max_response_length=3)
+    assert (metrics["critic/score/mean"], metrics["critic/rewards/mean"]) == (0.5, 0.25)
+    assert (metrics["critic/advantages/mean"], metrics["critic/advantages/max"]) == (-0.25, 2.0)
+    assert (metrics["response_length/mean"], metrics["response_length/clip_ratio"]) == (2.0, 0.5)
+    assert metrics["prompt_length/min"] == 2.0
 
 
-def test_the_engine_is_compared_by_probabilities_of_response_tokens() -> None:
-    nothing = torch.zeros(MASK.shape)
-    rollout = torch.where(MASK, torch.tensor(0.5).log(), torch.tensor(-math.inf))
-    metrics = policy_metrics(MASK, log_probs=nothing, rollout_log_probs=rollout, entropy=torch.ones(MASK.shape))
-    assert metrics["training/rollout_probs_diff_mean"] == pytest.approx(0.5)
-    assert metrics["actor/entropy"] == 1.0
+def test_a_failed_reward_is_in_no_mean() -> None:
+    batch = generated([1.0, NAN], [1, 1])
+    sequences, _ = batch.pad(0)
+    metrics = rollout_metrics(sequences, batch, torch.tensor([1.0, NAN]), torch.zeros(2, 1), max_response_length=3)
+    assert (metrics["critic/score/mean"], metrics["critic/rewards/min"]) == (1.0, 1.0)
+
+
+def test_a_critic_that_says_the_returns_explains_all_of_their_variance() -> None:
+    returns, mask = torch.tensor([[1.0, 2.0, NAN]]), torch.tensor([[True, True, False]])
+    metrics = critic_metrics(torch.where(mask, returns, 0.0), returns, mask)
+    assert metrics["critic/vf_explained_var"] == 1.0
+    assert metrics["critic/values/mean"] == metrics["critic/returns/mean"] == 1.5
 
 
 def test_updates_add_up_over_ranks_and_average_over_optimizer_steps() -> None:
     def result(loss: float, norm: float, *, skipped: bool = False) -> UpdateResult:
-        return UpdateResult({"actor/pg_loss": loss}, norm, skipped)
+        return UpdateResult({"actor/pg_loss": loss}, norm, skipped, 0.1)
 
     steps = [[result(1.0, 3.0), result(2.0, 3.0)], [result(3.0, 5.0, skipped=True), result(4.0, 5.0, skipped=True)]]
-    metrics = update_metrics(steps, learning_rate=0.1)
+    metrics = update_metrics(steps)
     assert metrics == {"actor/pg_loss": 5.0, "actor/grad_norm": 4.0, "actor/skipped_updates": 1.0, "actor/lr": 0.1}
 
 
-def test_time_that_no_phase_accounts_for_is_shown() -> None:
-    metrics = speed_metrics({"gen": 1.0, "adv": 0.5, "step": 2.0}, SEQUENCES, ranks=2)
-    assert metrics["timing_s/unaccounted"] == 0.5
-    assert metrics["perf/total_num_tokens"] == 7.0
-    assert metrics["perf/throughput"] == 7 / 2.0 / 2
+def test_validation_is_told_by_data_source() -> None:
+    metrics = validation_metrics(generated([1.0, 0.0, 0.0, NAN], [2, 2, 2, 2], sources=("sums", "gsm8k")))
+    assert metrics["val-core/sums/reward/mean@1"] == 0.5
+    assert metrics["val-core/gsm8k/reward/mean@1"] == 0.0
+    assert metrics["val/reward/mean"] == pytest.approx(1 / 3)
+    assert metrics["val/failed"] == 1.0

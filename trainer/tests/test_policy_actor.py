@@ -3,43 +3,41 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.testing import assert_close
 
 from rlt_api.blocks.algorithm import Algorithm
+from rlt_api.blocks.model import Model
 from rlt_api.blocks.training import Training
 from rlt_trainer.errors import TrainingError
 from rlt_trainer.policy.actor import Policy
 from rlt_trainer.policy.model import load_model
 from rlt_trainer.sequences import Experience, MiniBatch, Sequences
 
+pytestmark = pytest.mark.usefixtures("process_group")
 SEQUENCES = Sequences.pad([[50, 51], [60]], [[70, 71, 72], [80]], pad_token_id=0)
 MakePolicy = Callable[..., Policy]
 
 
-@pytest.fixture(scope="module")
-def _process_group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    meeting = tmp_path_factory.mktemp("process-group") / "meeting"
-    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
-
-
 @pytest.fixture
-def make_policy(tiny_model: str, _process_group: None) -> MakePolicy:
-    def make(*, kl_loss_coef: float = 0.0, dtype: torch.dtype = torch.float32) -> Policy:
+def make_policy(tiny_model: str) -> MakePolicy:
+    def make(*, dtype: torch.dtype = torch.float32, training: dict[str, Any] | None = None, **algorithm: Any) -> Policy:
         return Policy(
             tiny_model,
+            model=Model(),
             dtype=dtype,
             mesh=init_device_mesh("cpu", (1,)),
-            algorithm=Algorithm(kl_loss_coef=kl_loss_coef),
-            training=Training(total_steps=1, learning_rate=1e-3),
+            algorithm=Algorithm.model_validate({"kl_loss_coef": 0.0, **algorithm}),
+            training=Training.model_validate({"total_steps": 10, "learning_rate": 1e-3, **(training or {})}),
             temperature=0.7,
+            max_response_length=8,
         )
 
     return make
@@ -121,3 +119,78 @@ def test_bfloat16_computes_in_it_and_keeps_float32_to_train(make_policy: MakePol
     policy.update(batch(policy, 1.0))
     assert {parameter.dtype for parameter in policy.model.parameters()} == {torch.float32}
     assert {weight.dtype for weight in weights(policy).values()} == {torch.bfloat16}
+
+
+LOSSES: list[dict[str, Any]] = [
+    {"policy_loss": "gspo", "loss_agg_mode": "seq-mean-token-mean"},
+    {"policy_loss": "cispo"},
+    {"policy_loss": "sapo"},
+    {"clip_ratio_low": 0.1, "clip_ratio_high": 0.3, "clip_ratio_c": 3.0},
+    {"loss_agg_mode": "seq-mean-token-sum-norm"},
+    {"kl_loss_coef": 0.1, "kl_loss_type": "mse"},
+    {"entropy_coeff": 0.1},
+]
+
+
+@pytest.mark.parametrize("algorithm", LOSSES, ids=str)
+def test_every_loss_makes_the_better_response_likelier(make_policy: MakePolicy, algorithm: dict[str, Any]) -> None:
+    policy = make_policy(**algorithm)
+    before, _ = policy.log_probs(SEQUENCES)
+    policy.update(batch(policy, 1.0))
+    after, _ = policy.log_probs(SEQUENCES)
+    assert (after[0] > before[0]).all()
+    assert after[1, 0] < before[1, 0]
+
+
+def test_the_norm_of_seq_mean_token_sum_norm_is_the_longest_response(make_policy: MakePolicy) -> None:
+    policy = make_policy(loss_agg_mode="seq-mean-token-sum-norm")
+    result = policy.update(batch(policy, 1.0))
+    assert result.shares["actor/pg_loss"] == pytest.approx(-(3 - 1) / 2 / 8)  # two responses, of up to 8 tokens
+
+
+def test_the_entropy_bonus_makes_the_policy_less_sure(make_policy: MakePolicy) -> None:
+    policy = make_policy(entropy_coeff=1.0)
+    results = [policy.update(batch(policy, 0.0)) for _ in range(5)]
+    assert results[-1].shares["actor/entropy_loss"] > results[0].shares["actor/entropy_loss"]
+
+
+def test_weights_of_the_rollout_correction_scale_the_loss(make_policy: MakePolicy) -> None:
+    policy = make_policy()
+    whole = batch(policy, 1.0)
+    halved = replace(whole.experience, weights=torch.full_like(whole.experience.advantages, 0.5))
+    result = policy.update(replace(whole, experience=halved))
+    assert result.shares["actor/pg_loss"] == pytest.approx(-(3 - 1) / 4 / 2)
+
+
+def test_a_loss_of_the_users_own(make_policy: MakePolicy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_loss.py").write_text(
+        "from rlt_trainer.algorithms.losses import PolicyLoss\n"
+        "def reinforce(inputs):\n"
+        "    return PolicyLoss(-inputs.advantages * inputs.log_probs, {'actor/own': inputs.advantages})\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    policy = make_policy(policy_loss_function={"name": "own_loss:reinforce"})
+    result = policy.update(batch(policy, 1.0))
+    assert result.shares["actor/own"] == pytest.approx((3 - 1) / 4)
+    assert result.grad_norm > 0
+
+
+def test_the_learning_rate_is_that_of_the_step(make_policy: MakePolicy) -> None:
+    policy = make_policy(training={"lr_schedule": {"type": "linear", "warmup_steps": 2}})
+    rates = []
+    for step in (1, 2, 6):
+        policy.set_step(step)
+        rates.append(policy.update(batch(policy, 1.0)).learning_rate)
+    assert rates == pytest.approx([0.5e-3, 1e-3, 0.5e-3])
+
+
+def test_passes_of_any_size_give_rows_back_in_order(make_policy: MakePolicy) -> None:
+    rows = Sequences.pad(
+        [[50 + row] for row in range(5)], [[70] * (1 + 3 * row % 4) for row in range(5)], pad_token_id=0
+    )
+    whole, _ = make_policy().log_probs(rows)
+    for training in (
+        {"log_prob_micro_batch_size_per_device": 2},
+        {"use_dynamic_bsz": True, "ppo_max_token_len_per_device": 11},
+    ):
+        assert_close(make_policy(training=training).log_probs(rows)[0], whole)

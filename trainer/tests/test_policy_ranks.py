@@ -1,6 +1,6 @@
-"""Loss and gradient are those of the mini-batch, however many ranks and micro-batches share it.
+"""Ten optimizer steps have the same losses, however ranks, passes, packing and memory are arranged.
 
-This file is also the program of one rank: `python test_policy_ranks.py MODEL RANK RANKS PORT MICRO_BATCH`.
+This file is also the program of one rank: `python test_policy_ranks.py MODEL RANK RANKS PORT`.
 """
 
 from __future__ import annotations
@@ -13,66 +13,181 @@ from typing import Any
 
 import pytest
 
+STEPS = 10
+TOLERANCE = {"rel": 1e-3, "abs": 1e-6}
+"""float32, whose sums differ in order; ten steps at a learning rate of 1e-3 amplify it."""
 
-def train(model: str, *, ranks: int, micro_batch: int) -> dict[str, Any]:
-    """What rank 0 says after two optimizer steps, in processes of their own."""
+DYNAMIC = {"use_dynamic_bsz": True, "ppo_max_token_len_per_device": 20}
+ALONE: dict[str, dict[str, Any]] = {
+    "reference": {},
+    "plain": {},  # without FSDP2, with whole logits: below
+    "small passes": {"training": {"ppo_micro_batch_size_per_device": 3}},
+    "packed": {"model": {"use_remove_padding": True}},
+    "dynamic": {"model": {"use_remove_padding": True}, "training": DYNAMIC},
+    "checkpointing": {"model": {"enable_gradient_checkpointing": True}},
+    "offload": {
+        "training": {"fsdp": {"param_offload": True, "optimizer_offload": True, "reshard_after_forward": False}}
+    },
+}
+TOGETHER: dict[str, dict[str, Any]] = {
+    "two ranks": {},
+    "two ranks, one row at a time": {"training": {"ppo_micro_batch_size_per_device": 1}},
+    "two ranks, dynamic": {"model": {"use_remove_padding": True}, "training": DYNAMIC},
+    "two copies": {"training": {"fsdp": {"fsdp_size": 1}}},
+    "context parallel": {"model": {"use_remove_padding": True}, "training": {"context_parallel_size": 2}},
+}
+
+Steps = dict[str, list[float]]
+
+
+def train(model: str, ranks: int) -> dict[str, Steps]:
+    """What rank 0 says, in processes of their own."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    commands = [[sys.executable, __file__, model, *map(str, (rank, ranks, port, micro_batch))] for rank in range(ranks)]
+    commands = [[sys.executable, __file__, model, *map(str, (rank, ranks, port))] for rank in range(ranks)]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
     outputs = [process.communicate(timeout=300)[0] for process in processes]
     assert [process.returncode for process in processes] == [0] * ranks
-    result: dict[str, Any] = json.loads(outputs[0].splitlines()[-1])
+    result: dict[str, Steps] = json.loads(outputs[0].splitlines()[-1])
     return result
 
 
+@pytest.fixture(scope="module")
+def runs(tiny_model: str) -> dict[str, Steps]:
+    return train(tiny_model, 1) | train(tiny_model, 2)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("ranks", "micro_batch"), [(1, 3), (2, 8), (2, 1)])
-def test_two_ranks_and_small_micro_batches_learn_the_same(tiny_model: str, ranks: int, micro_batch: int) -> None:
-    whole = train(tiny_model, ranks=1, micro_batch=8)
-    shared = train(tiny_model, ranks=ranks, micro_batch=micro_batch)
-    assert whole["grad_norm"][0] > 1e-3
-    for name, expected in whole.items():
-        assert shared[name] == pytest.approx(expected, rel=1e-4, abs=1e-6), name
+@pytest.mark.parametrize("variant", [*ALONE, *TOGETHER])
+def test_ten_steps_are_the_same(runs: dict[str, Steps], variant: str) -> None:
+    expected = runs["reference"]
+    assert expected["grad_norm"][0] > 1e-3
+    assert abs(expected["critic/vf_loss"][0] - expected["critic/vf_loss"][-1]) > 1e-2
+    for name, steps in runs[variant].items():
+        assert steps == pytest.approx(expected[name], **TOLERANCE), name
 
 
-def one_rank(model: str, rank: int, ranks: int, port: int, micro_batch: int) -> dict[str, Any]:
+def one_rank(files: str, rank: int, ranks: int, port: int) -> dict[str, Steps]:
     import torch
     import torch.distributed as dist
-    from torch.distributed.device_mesh import init_device_mesh
 
-    from rlt_api.blocks.algorithm import Algorithm
-    from rlt_api.blocks.training import Training
-    from rlt_trainer.policy.actor import Policy
-    from rlt_trainer.sequences import Experience, MiniBatch, Sequences, shares
-
+    torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks)
-    torch.manual_seed(0)
-    rows = 8
+    variants = ALONE if ranks == 1 else TOGETHER
+    results = {name: plain(files) if name == "plain" else sharded(files, rank, **variants[name]) for name in variants}
+    dist.destroy_process_group()
+    return results
+
+
+def experience() -> Any:
+    import torch
+
+    from rlt_trainer.sequences import Experience, Sequences
+
+    generator = torch.Generator().manual_seed(0)
     lengths = [3, 1, 5, 2, 4, 4, 1, 6]
     sequences = Sequences.pad(
-        [[40 + i] * (1 + i % 3) for i in range(rows)],
-        [torch.randint(0, 256, (length,)).tolist() for length in lengths],
+        [[40 + row] * (1 + row % 3) for row in range(len(lengths))],
+        [torch.randint(256, (length,), generator=generator).tolist() for length in lengths],
         pad_token_id=0,
+        chosen=[[place != 1 for place in range(length)] for length in lengths],
     )
     shape = sequences.responses.shape
-    noise = [torch.randn(shape) * 0.1 - 5.5 for _ in range(2)]
-    experience = Experience(sequences, noise[0], torch.randn(rows, 1).expand(shape), ref_log_probs=noise[1])
-    policy = Policy(
-        model,
-        dtype=torch.float32,
-        mesh=init_device_mesh("cpu", (ranks,)),
-        algorithm=Algorithm(kl_loss_coef=0.1, loss_agg_mode="seq-mean-token-mean"),
-        training=Training(total_steps=1, ppo_micro_batch_size_per_device=micro_batch, learning_rate=1e-3),
-        temperature=1.0,
+    old, ref, values, returns = (torch.randn(shape, generator=generator) * 0.1 for _ in range(4))
+    advantages = torch.randn(len(lengths), 1, generator=generator).expand(shape)
+    return Experience(sequences, old - 5.5, advantages, ref_log_probs=ref - 5.5, values=values, returns=returns + 1)
+
+
+def algorithm() -> Any:
+    from rlt_api.blocks.algorithm import Algorithm, Critic
+
+    critic = Critic(learning_rate=1e-3)
+    return Algorithm(kl_loss_coef=0.1, entropy_coeff=0.01, loss_agg_mode="seq-mean-token-mean", critic=critic)
+
+
+def sharded(
+    files: str, rank: int, *, model: dict[str, Any] | None = None, training: dict[str, Any] | None = None
+) -> Steps:
+    """Losses over all ranks and norms of the gradient, step by step, of policy and critic."""
+    import torch
+    import torch.distributed as dist
+
+    from rlt_api.blocks.algorithm import Critic as CriticBlock
+    from rlt_api.blocks.model import Model
+    from rlt_api.blocks.training import Training
+    from rlt_trainer.policy.actor import Policy
+    from rlt_trainer.policy.critic import Critic
+    from rlt_trainer.policy.mesh import data_parallel_size, training_mesh
+    from rlt_trainer.sequences import MiniBatch
+
+    ranks = dist.get_world_size()
+    block = Training.model_validate({"total_steps": STEPS, "learning_rate": 1e-3, **(training or {})})
+    options = Model.model_validate(model or {})
+    critic_block = CriticBlock(
+        learning_rate=1e-3,
+        use_remove_padding=options.use_remove_padding,
+        enable_gradient_checkpointing=options.enable_gradient_checkpointing,
     )
-    part = MiniBatch(experience.rows(shares(rows, ranks)[rank]), sum(lengths), rows)
-    results = [policy.update(part) for _ in range(2)]
-    losses = torch.tensor([[each.shares["actor/pg_loss"], each.shares["actor/kl_loss"]] for each in results])
+    parts = data_parallel_size(block, ranks)
+    whole = experience()
+    rows, part = len(whole) // parts, rank * parts // ranks
+    batch = MiniBatch(
+        whole.rows(slice(part * rows, (part + 1) * rows)),
+        total_tokens=int(whole.sequences.response_mask.sum()),
+        total_sequences=len(whole),
+    )
+    common: dict[str, Any] = {
+        "model": options,
+        "dtype": torch.float32,
+        "mesh": training_mesh("cpu", block, ranks),
+        "algorithm": algorithm().model_copy(update={"critic": critic_block}),
+        "training": block,
+        "max_response_length": 6,
+    }
+    policy, critic = Policy(files, **common, temperature=0.9), Critic(files, **common)
+    results = [(policy.update(batch), critic.update([batch])[0]) for _ in range(STEPS)]
+    names = [*results[0][0].shares, *results[0][1].shares]
+    losses = torch.tensor([[(one.shares | two.shares)[name] for name in names] for one, two in results])
     dist.all_reduce(losses)
-    checksum = sum(float(weights.double().square().sum()) for _, weights in policy.full_weights())
-    dist.destroy_process_group()
-    return {"losses": losses.flatten().tolist(), "grad_norm": [each.grad_norm for each in results], "weights": checksum}
+    return {
+        **dict(zip(names, losses.T.tolist(), strict=True)),
+        "grad_norm": [one.grad_norm for one, _ in results],
+        "critic/grad_norm": [two.grad_norm for _, two in results],
+    }
+
+
+def plain(files: str) -> Steps:
+    """The policy's losses on one device: a plain model, whole logits, the whole batch in one pass."""
+    import torch
+    from torch.nn.utils import clip_grad_norm_
+
+    from rlt_api.blocks.training import Training
+    from rlt_trainer.policy.model import load_model
+    from rlt_trainer.policy.policy_objective import PolicyObjective
+
+    block, batch = Training(total_steps=STEPS), experience()
+    objective, model = PolicyObjective(algorithm(), max_response_length=6), load_model(files, torch.float32)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=block.weight_decay)
+    sequences = batch.sequences
+    mask = torch.cat([sequences.prompt_mask, sequences.response_attention], -1)
+    tokens, positions = (
+        torch.cat([sequences.prompts, sequences.responses], -1),
+        (mask.long().cumsum(-1) - 1).clamp(min=0),
+    )
+    width = sequences.responses.shape[1]
+    steps: Steps = {"actor/pg_loss": [], "actor/kl_loss": [], "actor/entropy_loss": [], "grad_norm": []}
+    for _ in range(STEPS):
+        logits = model(input_ids=tokens, attention_mask=mask.long(), position_ids=positions).logits
+        chosen = torch.distributions.Categorical(logits=logits[:, -width - 1 : -1] / 0.9)
+        counts = {"total_tokens": int(sequences.response_mask.sum()), "total_sequences": len(batch)}
+        loss, shares = objective.share(chosen.log_prob(sequences.responses), chosen.entropy(), batch, **counts)
+        loss.backward()  # type: ignore[no-untyped-call]
+        steps["grad_norm"].append(float(clip_grad_norm_(model.parameters(), block.grad_clip)))
+        optimizer.step()
+        optimizer.zero_grad()
+        for name in ("actor/pg_loss", "actor/kl_loss", "actor/entropy_loss"):
+            steps[name].append(float(shares[name]))
+    return steps
 
 
 if __name__ == "__main__":

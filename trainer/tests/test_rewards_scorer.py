@@ -1,39 +1,141 @@
-"""A job's reward is the weighted sum of the rules that it names."""
+"""A job's reward is a weighted sum, in which what could not be scored is no 0."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
+import torch
 
 from rlt_api.blocks.rewards import Reward
 from rlt_api.training_config import PRESET_REWARD
-from rlt_trainer.rewards import RULES, Scorer
+from rlt_trainer.data.prompt import Prompt
+from rlt_trainer.errors import TrainingError
+from rlt_trainer.rewards import sources
+from rlt_trainer.rewards.scorer import Scorer, Scores
+
+FUNCTION = """
+def compute_score(data_source, solution_str, ground_truth, extra_info):
+    if solution_str == "bad": raise ValueError("bad luck")
+    return {"score": float(solution_str == ground_truth) + extra_info["bonus"] + 10 * (data_source == "other"), "x": 1}
+"""
+
+
+def prompt(ground_truth: str, *, data_source: str = "test", **extra_info: Any) -> Prompt:
+    return Prompt(0, (1,), "?", ground_truth, ground_truth, data_source, extra_info=extra_info)
+
+
+def score(rewards: list[dict[str, Any]], texts: list[str], prompts: list[Prompt], **elsewhere: Any) -> Scores:
+    with Scorer([Reward.model_validate(each) for each in rewards]) as scorer:
+        return scorer.score(texts, prompts, **elsewhere)
+
+
+@pytest.fixture
+def function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """A reward whose function is in the ConfigMap `mine`."""
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "scoring.py").write_text(FUNCTION)
+    monkeypatch.setattr(sources, "FUNCTIONS_DIRECTORY", str(tmp_path))
+    return {"function": {"name": "scoring:compute_score", "configMap": "mine"}}
 
 
 def test_rewards_are_weighted_and_added() -> None:
-    scorer = Scorer([Reward(name="exact", weight=2.0), Reward(name="gsm8k", weight=-0.5)])
-    assert scorer("7", "7") == 2.0
-    assert scorer("#### 7", "7") == -0.5
-    assert scorer("8", "7") == 0.0
+    rewards: list[dict[str, Any]] = [{"name": "exact", "weight": 2.0}, {"name": "gsm8k", "weight": -0.5}]
+    scores = score(rewards, ["7", "#### 7", "8"], [prompt("7")] * 3)
+    assert scores.total.tolist() == [2.0, -0.5, 0.0]
+    assert {name: each.tolist() for name, each in scores.by_reward.items()} == {"exact": [1, 0, 0], "gsm8k": [0, 1, 0]}
+    assert not scores.failed.any()
+    assert scores.metrics() == {
+        "reward/failed": 0.0,
+        "reward/exact/mean": pytest.approx(1 / 3),
+        "reward/gsm8k/mean": pytest.approx(1 / 3),
+    }
 
 
-@pytest.mark.parametrize(("preset", "right", "wrong"), [("arithmetic", "095", "096"), ("gsm8k", "#### 095", "095")])
+def test_one_rule_with_two_options_is_two_rewards() -> None:
+    rewards: list[dict[str, Any]] = [
+        {"name": "gsm8k"},
+        {"name": "gsm8k", "options": {"method": "flexible"}, "weight": 0.5},
+    ]
+    scores = score(rewards, ["7", "#### 7"], [prompt("7")] * 2)
+    assert list(scores.by_reward) == ["gsm8k", "gsm8k-2"]
+    assert scores.total.tolist() == [0.5, 1.5]
+
+
+@pytest.mark.parametrize(
+    ("preset", "right", "wrong"),
+    [
+        ("arithmetic", "095", "096"),
+        ("bandit", "095", "096"),
+        ("digits", "095", "1"),
+        ("gsm8k", "#### 095", "095"),
+    ],
+)
 def test_each_preset_has_a_rule_of_its_own(preset: str, right: str, wrong: str) -> None:
-    scorer = Scorer([Reward(name=PRESET_REWARD[preset])])
-    assert (scorer(right, "095"), scorer(wrong, "095")) == (1.0, 0.0)
+    scores = score([{"name": PRESET_REWARD[preset]}], [right, wrong], [prompt("095")] * 2)
+    assert scores.total.tolist() == [1.0, 0.0]
 
 
-@pytest.mark.parametrize(("name", "nearest"), [("exct", "exact"), ("gsm8", "gsm8k"), ("openai.gsm8k", "gsm8k")])
+def test_a_function_of_the_users_own_is_called_as_verl_calls_it(function: dict[str, Any]) -> None:
+    prompts = [prompt("7", bonus=0.25), prompt("7", bonus=0), prompt("7", bonus=0, data_source="other")]
+    assert score([function], ["7", "8", "7"], prompts).total.tolist() == [1.25, 0.0, 11.0]
+
+
+def test_a_failed_response_is_masked_counted_and_mentioned(
+    function: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    scores = score([{"name": "exact"}, function], ["7", "bad", "8"], [prompt("7", bonus=0)] * 3)
+    assert scores.failed.tolist() == [False, True, False]
+    assert scores.total.isnan().tolist() == [False, True, False]
+    assert scores.by_reward["exact"].tolist() == [1.0, 0.0, 0.0]
+    assert scores.reasons == {"scoring:compute_score/raised": 1}
+    assert scores.metrics()["reward/failed/scoring:compute_score/raised"] == 1.0
+    assert scores.metrics()["reward/scoring:compute_score/mean"] == 0.5
+    assert "failed for 1 of 3 responses: ValueError: bad luck" in caplog.text
+
+
+def test_a_batch_without_any_score_is_an_error(function: dict[str, Any]) -> None:
+    with pytest.raises(TrainingError, match=r"No response .* failed for 2 of 2 responses: ValueError: bad luck"):
+        score([function], ["bad", "bad"], [prompt("7")] * 2)
+
+
+def test_hostile_text_cannot_hold_a_pattern_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "RULE_SECONDS", 0.5)
+    scores = score([{"name": "regex", "options": {"pattern": "(a+)+b"}}], ["aab", "a" * 64], [prompt("")] * 2)
+    assert scores.by_reward["regex"].nan_to_num(-1).tolist() == [1.0, -1.0]
+    assert scores.reasons == {"regex/timed_out": 1}
+
+
+def test_math_is_the_rule_of_preset_math_and_fails_where_the_answer_is_no_mathematics() -> None:
+    texts, truths = [r"\boxed{95}", r"\boxed{96}", "95"], ["095", "095", ""]
+    scores = score([{"name": PRESET_REWARD["math"]}], texts, [prompt(truth) for truth in truths])
+    assert scores.total.nan_to_num(-1).tolist() == [1.0, 0.0, -1.0]
+    assert scores.reasons == {"math/raised": 1}
+
+
+def test_scores_of_models_and_environments_are_added_in() -> None:
+    rewards: list[dict[str, Any]] = [{"name": "exact"}, {"model": "/models/judge", "weight": 0.5}]
+    models = {"judge": torch.tensor([2.0, torch.nan])}
+    scores = score(rewards, ["7", "7"], [prompt("7")] * 2, models=models, environment=torch.tensor([0.25, 0.0]))
+    assert scores.total.nan_to_num(-1).tolist() == [2.25, -1.0]
+    assert scores.reasons == {"judge/not_finite": 1}
+    assert list(scores.by_reward) == ["exact", "judge", "environment"]
+
+
+def test_reward_models_are_told_with_their_paths() -> None:
+    with Scorer([Reward(name="exact"), Reward(model="/models/judge")]) as scorer:
+        assert scorer.models == {"judge": "/models/judge"}
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"), [("exct", "exact"), ("gsm8", "gsm8k"), ("openai.gsm8k", "gsm8k"), ("zzz", "")]
+)
 def test_an_unknown_rule_is_refused_with_the_known_ones_and_the_nearest(name: str, nearest: str) -> None:
-    with pytest.raises(ValueError, match=f'"{name}".*exact, gsm8k.*did you mean "{nearest}"'):
+    with pytest.raises(ValueError, match=f'"{name}".*characters, exact, format, gsm8k.*did you mean "{nearest}'):
         Scorer([Reward(name=name)])
 
 
-def test_a_name_like_no_other_is_refused_too() -> None:
-    with pytest.raises(ValueError, match=r'no rule "zzz".*exact, gsm8k'):
-        Scorer([Reward(name="zzz")])
-
-
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("response", ["", "1", "#### 1", "x" * 1000, "\udc80"])
-def test_every_rule_scores_between_0_and_1(rule: str, response: str) -> None:
-    assert 0.0 <= RULES[rule](response, "1") <= 1.0
+def test_a_function_that_is_not_there_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"rewards: function nowhere:score: .* No module named 'nowhere'"):
+        Scorer([Reward.model_validate({"function": {"name": "nowhere:score"}})])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 import torch
 from torch.testing import assert_close
@@ -9,7 +12,7 @@ from torch.testing import assert_close
 from rlt_trainer.policy.log_probs import response_log_probs
 from rlt_trainer.policy.model import load_model
 from rlt_trainer.rollout.engine import Sampling
-from rlt_trainer.rollout.transformers_sampler import TransformersSampler, draw, keep_top_p
+from rlt_trainer.rollout.transformers_sampler import TransformersSampler, draw, keep_top_k, keep_top_p
 from rlt_trainer.sequences import Sequences
 
 PROMPTS = [[50, 51, 52], [60], [70, 71, 72, 73]]
@@ -82,3 +85,29 @@ def test_log_probs_follow_an_update_of_the_weights(tiny_model: str) -> None:
         sequences = Sequences.pad([PROMPTS[0][:1]], [PROMPTS[0][1:]], pad_token_id=0)
         expected, _ = response_log_probs(other, sequences, temperature=1.0)
     assert_close(torch.tensor(engine.log_probs(PROMPTS)[0]), expected[0], atol=1e-5, rtol=0)
+
+
+def test_top_k_keeps_the_most_probable() -> None:
+    logits = torch.tensor([[0.2, 0.5, 0.3]]).log()
+    assert keep_top_k(logits, 1).isfinite().tolist() == [[False, True, False]]
+    assert keep_top_k(logits, 2).isfinite().tolist() == [[False, True, True]]
+
+
+@pytest.mark.parametrize("changes", [{"top_k": 1}, {"temperature": 0.0}])
+def test_one_token_to_choose_from_is_greedy(tiny_model: str, changes: dict[str, Any]) -> None:
+    engine = sampler(tiny_model)
+    sampling = replace(Sampling(temperature=0.8, top_p=1.0, max_tokens=6, stop_token_ids=()), **changes)
+    responses = engine.generate(PROMPTS, SEEDS, sampling)
+    assert responses == engine.generate(PROMPTS, [9, 9, 9], sampling)
+    tokens = torch.tensor([[*PROMPTS[0], *responses[0].token_ids]])
+    with torch.no_grad():
+        logits = load_model(tiny_model, torch.float32)(input_ids=tokens).logits
+    assert logits[0, 2:-1].argmax(-1).tolist() == list(responses[0].token_ids)
+
+
+def test_each_response_may_have_a_length_of_its_own(tiny_model: str) -> None:
+    engine = sampler(tiny_model)
+    whole, limits = engine.generate(PROMPTS, SEEDS), [1, 4, 6]
+    responses = engine.generate(PROMPTS, SEEDS, max_tokens=limits)
+    assert [each.token_ids for each in responses] == [each.token_ids[:n] for each, n in zip(whole, limits, strict=True)]
+    assert [each.finish_reason for each in responses] == ["length"] * 3

@@ -54,7 +54,10 @@ def scraped(metrics: dict[str, float], report: ProgressReport | None = None) -> 
         ("perf/throughput", "rlt_trainer_throughput_tokens_per_second_per_device", []),
         ("training/global_step", "rlt_trainer_step", []),
         ("training/rollout_probs_diff_mean", "rlt_trainer_rollout_probs_diff_mean", []),
-        ("val-core/openai/gsm8k/acc", "rlt_trainer_other", ["metric=val-core/openai/gsm8k/acc"]),
+        ("overlap_s/gen", "rlt_trainer_overlap_seconds", ["phase=gen"]),
+        ("perf/unaccounted_share", "rlt_trainer_unaccounted_share", []),
+        ("val-core/openai/gsm8k/acc", "rlt_trainer_validation", ["metric=openai/gsm8k/acc"]),
+        ("val-aux/openai/gsm8k/acc", "rlt_trainer_other", ["metric=val-aux/openai/gsm8k/acc"]),
         ('odd"\n\\', "rlt_trainer_other", ['metric=odd"\n\\']),
     ],
 )

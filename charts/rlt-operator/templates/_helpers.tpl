@@ -66,9 +66,17 @@ capabilities:
 - apiGroups: [""]
   resources: [configmaps]
   verbs: [get, create, patch]
+# storage.storageClassName.
+- apiGroups: [""]
+  resources: [persistentvolumeclaims]
+  verbs: [create, patch]
 # NVLink over nodes, where NVIDIA's DRA driver is.
 - apiGroups: [resource.nvidia.com]
   resources: [computedomains]
+  verbs: [create, patch]
+# scheduling.gang by Kubernetes' own scheduler.
+- apiGroups: [scheduling.k8s.io]
+  resources: [workloads]
   verbs: [create, patch]
 - apiGroups: [""]
   resources: [pods]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 from pydantic import Field
 
+from rlt_api.blocks.functions import PythonFunction
 from rlt_api.blocks.model import ModelPath
-from rlt_api.model import NOT_YET, ApiModel, NotYet, Positive, cel
+from rlt_api.model import ApiModel, Positive, cel
 
-LaterEstimator = Literal[
+Estimator = Literal[
+    "grpo",
     "gae",
     "rloo",
     "reinforce_plus_plus",
@@ -18,8 +20,21 @@ LaterEstimator = Literal[
     "opo",
     "grpo_passk",
 ]
-LaterPolicyLoss = Literal["gspo", "cispo", "sapo"]
-LaterKlEstimator = Literal["kl", "abs", "mse", "full"]
+KlEstimator = Literal["kl", "abs", "mse", "low_var_kl"]
+LossKlEstimator = Literal["kl", "abs", "mse", "low_var_kl", "kl+", "abs+", "low_var_kl+"]
+Rejection = Literal[
+    "token_k1",
+    "token_k2",
+    "token_k3",
+    "seq_sum_k1",
+    "seq_sum_k2",
+    "seq_sum_k3",
+    "seq_mean_k1",
+    "seq_mean_k2",
+    "seq_mean_k3",
+    "seq_max_k2",
+    "seq_max_k3",
+]
 Coefficient = Annotated[float, Field(ge=0, le=100)]
 Ratio = Annotated[float, Field(gt=0, lt=1)]
 
@@ -29,6 +44,8 @@ class KlControl(ApiModel):
 
     type: Literal["fixed", "adaptive"] = "fixed"
     """adaptive steers the coefficient to targetKl (arXiv 1909.08593)."""
+    estimator: KlEstimator = "kl"
+    """The estimator of the term: verl's algorithm.kl_penalty."""
     kl_coef: Coefficient = 0.001
     """The coefficient, or where it starts."""
     target_kl: Annotated[float, Field(gt=0, le=1000)] = 0.1
@@ -56,14 +73,26 @@ class OverlongBuffer(ApiModel):
 
 
 class RolloutCorrection(ApiModel):
-    """Importance sampling between the engine's and the trainer's probabilities."""
+    """What is done about the difference between the engine's and the trainer's probabilities."""
 
-    level: Literal["token", "sequence"] = "token"
-    """What is weighted."""
+    model_config = cel(
+        ("has(self.rejection) == has(self.rejectionThreshold)", "rejection and rejectionThreshold go together"),
+        (
+            "!has(self.lowerThreshold) || !has(self.threshold) || self.lowerThreshold < self.threshold",
+            "lowerThreshold must be below threshold",
+        ),
+    )
+
+    level: Literal["token", "sequence", "none"] = "token"
+    """What importance sampling weighs."""
     threshold: Annotated[float, Field(gt=0, le=1e6)] = 2.0
     """Weights are cut here."""
-    rejection: Literal["none", "k1", "k2", "k3", "icepop"] = "none"
-    """What is left out of the loss altogether."""
+    lower_threshold: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    """IcePop: what weighs less than this or more than threshold weighs nothing. Default: weights are only cut."""
+    rejection: Rejection | None = None
+    """The statistic by which tokens or responses are left out of the loss: verl's rollout_rs. Default: none is."""
+    rejection_threshold: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    """Its bound. For k1 ratios are kept within 1/threshold and threshold."""
 
 
 class Critic(ApiModel):
@@ -99,42 +128,54 @@ class Algorithm(ApiModel):
         ),
     )
 
-    adv_estimator: Annotated[Literal["grpo", LaterEstimator], NotYet(get_args(LaterEstimator))] = "grpo"
-    """grpo: the reward minus its group's mean, over its group's standard deviation (arXiv 2402.03300)."""
+    convention: Literal["verl", "trl"] = "verl"
+    """Whose formulas are meant where they differ: docs/algorithms.md has the table."""
+    adv_estimator: Estimator = "grpo"
+    """grpo: the reward minus its group's mean, over its group's standard deviation (arXiv 2402.03300). The others have
+    verl's names: docs/algorithms.md."""
+    advantage_function: PythonFunction | None = None
+    """A function of your own instead of advEstimator: docs/algorithms.md has its signature."""
     norm_adv_by_std_in_grpo: bool = True
     """Whether to divide by the group's standard deviation. false is Dr. GRPO (arXiv 2503.20783)."""
-    gamma: Annotated[Annotated[float, Field(ge=0, le=1)], NOT_YET] = 1.0
+    gamma: Annotated[float, Field(ge=0, le=1)] = 1.0
     """Discount of later rewards."""
-    lam: Annotated[Annotated[float, Field(ge=0, le=1)], NOT_YET] = 1.0
+    lam: Annotated[float, Field(ge=0, le=1)] = 1.0
     """Lambda of gae."""
-    policy_loss: Annotated[Literal["vanilla", LaterPolicyLoss], NotYet(get_args(LaterPolicyLoss))] = "vanilla"
-    """vanilla is PPO's clipped loss: verl's policy_loss.loss_mode."""
+    policy_loss: Literal["vanilla", "gspo", "cispo", "sapo"] = "vanilla"
+    """vanilla is PPO's clipped loss, gspo clips the ratio of whole responses, cispo and sapo weigh instead of clipping:
+    verl's policy_loss.loss_mode."""
+    policy_loss_function: PythonFunction | None = None
+    """A function of your own instead of policyLoss: docs/algorithms.md has its signature."""
+    tau_pos: Annotated[float, Field(gt=0, le=1000)] = 1.0
+    """For sapo: the temperature of positive advantages."""
+    tau_neg: Annotated[float, Field(gt=0, le=1000)] = 1.05
+    """For sapo: the temperature of negative advantages."""
     clip_ratio: Ratio = 0.2
     """PPO's clip: the ratio is kept within 1 - clipRatio and 1 + clipRatio."""
-    clip_ratio_low: Annotated[Ratio | None, NOT_YET] = None
+    clip_ratio_low: Ratio | None = None
     """The lower clip. Default: clipRatio."""
-    clip_ratio_high: Annotated[Annotated[float, Field(gt=0, le=100)] | None, NOT_YET] = None
+    clip_ratio_high: Annotated[float, Field(gt=0, le=100)] | None = None
     """The upper clip, DAPO's clip-higher. Default: clipRatio."""
-    clip_ratio_c: Annotated[Annotated[float, Field(gt=1, le=1000)] | None, NOT_YET] = None
+    clip_ratio_c: Annotated[float, Field(gt=1, le=1000)] | None = None
     """Dual clip: the bound of the ratio for negative advantages (arXiv 1912.09729). (verl: 3.0.)"""
     kl_loss_coef: Coefficient = 0.001
     """Weight of the KL term to the reference model in the loss. 0: no reference model."""
-    kl_loss_type: Annotated[Literal["low_var_kl", LaterKlEstimator], NotYet(get_args(LaterKlEstimator))] = "low_var_kl"
-    """The estimator of that term: low_var_kl is k3, kl is k1, mse is k2."""
-    kl_in_reward: Annotated[KlControl | None, NOT_YET] = None
+    kl_loss_type: LossKlEstimator = "low_var_kl"
+    """The estimator of that term: low_var_kl is k3, kl is k1, mse is k2; with a + the gradient is that of k2."""
+    kl_in_reward: KlControl | None = None
     """A KL term in the reward: verl's use_kl_in_reward and kl_ctrl. Default: none."""
-    entropy_coeff: Annotated[Coefficient, NOT_YET] = 0.0
+    entropy_coeff: Coefficient = 0.0
     """Weight of the entropy bonus in the loss."""
-    loss_agg_mode: Annotated[
-        Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"],
-        NotYet(("seq-mean-token-sum-norm",)),
-    ] = "token-mean"
-    """How the losses of tokens become one number. Denominators are global over the mini-batch."""
-    filter_groups: Annotated[FilterGroups | None, NOT_YET] = None
+    loss_agg_mode: Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"] = (
+        "token-mean"
+    )
+    """How the losses of tokens become one number. Denominators are global over the mini-batch; seq-mean-token-sum-norm
+    (Dr. GRPO) also divides by maxResponseLength."""
+    filter_groups: FilterGroups | None = None
     """DAPO's dynamic sampling. Default: none."""
-    overlong_buffer: Annotated[OverlongBuffer | None, NOT_YET] = None
+    overlong_buffer: OverlongBuffer | None = None
     """DAPO's penalty on overlong responses. Default: none."""
-    rollout_correction: Annotated[RolloutCorrection | None, NOT_YET] = None
+    rollout_correction: RolloutCorrection | None = None
     """Importance sampling between engine and trainer. Default: none."""
-    critic: Annotated[Critic | None, NOT_YET] = None
+    critic: Critic | None = None
     """The value model of gae."""

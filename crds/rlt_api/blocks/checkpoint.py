@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rlt_api.model import NOT_YET, AbsolutePath, ApiModel, NotYet, Positive, cel
+from rlt_api.model import AbsolutePath, ApiModel, Positive, cel
 
 
 class Checkpoint(ApiModel):
@@ -21,14 +21,14 @@ class Checkpoint(ApiModel):
 
     save_freq: Annotated[int, Field(ge=-1, le=2**31 - 1)] = -1
     """Save after every so many steps. -1: only the model, at the end."""
-    resume: Annotated[Literal["auto", "never", "path"], NotYet(("path",))] = "auto"
+    resume: Literal["auto", "never", "path"] = "auto"
     """auto continues from the job's latest complete checkpoint, after a suspension for instance; path from
     resumeFromPath: verl's resume_mode."""
-    resume_from_path: Annotated[AbsolutePath | None, NOT_YET] = None
+    resume_from_path: AbsolutePath | None = None
     """For path: the folder of one checkpoint, ending in step-N."""
-    max_to_keep: Annotated[Positive | None, NOT_YET] = None
+    max_to_keep: Positive | None = None
     """Older checkpoints are deleted: verl's max_actor_ckpt_to_keep. Default: none is."""
-    keep_best: Annotated[bool, NOT_YET] = False
+    keep_best: bool = False
     """Whether the checkpoint with the highest validation score is kept as well."""
-    asynchronous: Annotated[bool, NOT_YET] = False
+    asynchronous: bool = False
     """Whether training goes on while a checkpoint is written."""

@@ -34,7 +34,7 @@ class WorkerGroup(ApiModel):
     """The group's name."""
     pool: DnsLabel | None = None
     """The runtime's node pool: it gives accelerator, resources, nodeSelector and tolerations that are not given here.
-    Default: the runtime's first one."""
+    Default: the runtime's first one with the accelerator that is given here, else its first one."""
     replicas: Annotated[int, Field(ge=1, le=4096)] = 1
     """Number of pods. They are spread over nodes where possible."""
     resources: Resources | None = None

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from rlt_api.model import NOT_YET, ApiModel, NotYet, Positive, cel
+from rlt_api.model import ApiModel, Positive, cel
 
 Text = Annotated[str, StringConstraints(min_length=1, max_length=1024)]
 Column = Annotated[str, StringConstraints(min_length=1, max_length=128)]
@@ -22,6 +22,8 @@ class HubDataset(ApiModel):
     """The configuration of that name. Default: the data set's own."""
     split: Text = "train"
     """The split to train on."""
+    val_split: Text | None = None
+    """The split to validate on. Default: none."""
     revision: Text | None = None
     """The branch, tag or commit. Default: the newest."""
 
@@ -53,27 +55,29 @@ class Data(ApiModel):
             "give exactly one of preset, files, hub and inline",
         ),
         (
-            "!has(self.preset) || self.preset != 'arithmetic' || !has(self.path)",
-            "preset arithmetic reads no files: leave path out",
+            "!has(self.preset) || self.preset in ['gsm8k', 'math'] || !has(self.path)",
+            "only presets gsm8k and math read files: leave path out",
         ),
     )
 
-    preset: Annotated[Literal["arithmetic", "gsm8k", "math"] | None, NotYet(("math",))] = None
-    """arithmetic makes additions of two-digit numbers from a seed; gsm8k and math read those data sets at path."""
+    preset: Literal["arithmetic", "bandit", "digits", "gsm8k", "math"] | None = None
+    """arithmetic makes additions of two-digit numbers from a seed, bandit one-token questions, digits series to
+    continue; gsm8k and math read those data sets at path."""
     path: Text | None = None
     """For presets: the folder in the pods with the data set as it is published (gsm8k: train.jsonl, test.jsonl)."""
     files: Files | None = None
     """Parquet or JSON-lines files in the pods to train on: verl's data.train_files."""
-    val_files: Annotated[Files | None, NOT_YET] = None
+    val_files: Files | None = None
     """The same for validation: verl's data.val_files."""
-    hub: Annotated[HubDataset | None, NOT_YET] = None
+    hub: HubDataset | None = None
     """A data set on the Hugging Face hub."""
     inline: Annotated[list[InlineExample], Field(min_length=1, max_length=1024)] | None = None
     """Prompts that stand here, for tests."""
     prompt_key: Column = "prompt"
-    """For files: the column of prompts, text or messages with role and content."""
+    """For files and hub: the column of prompts, text or messages with role and content."""
     answer_key: Column = "answer"
-    """For files: the column that rewards compare with, where a row has no reward_model.ground_truth as verl's do."""
+    """For files and hub: the column that rewards compare with, where a row has no reward_model.ground_truth as verl's
+    do."""
     chat_template: Annotated[str, StringConstraints(min_length=1, max_length=65536)] | None = None
     """A chat template in Jinja. Default: the tokenizer's own."""
     max_prompt_length: Positive = 512
@@ -86,4 +90,4 @@ class Data(ApiModel):
     shuffle: bool = True
     """Whether the prompts are shuffled anew, by the seed, in each epoch."""
     filters: Annotated[list[DataFilter], Field(max_length=16)] = []
-    """For files: rows to keep, those that fulfil all filters."""
+    """For files and hub: rows to keep, those that fulfil all filters."""

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from rlt_api.model import NOT_YET, ApiModel, Positive, cel
+from rlt_api.model import ApiModel, Positive, cel
 
 ModelPath = Annotated[str, StringConstraints(min_length=1, max_length=1024)]
 """A folder in the pods with a Hugging Face model, or a name on the Hugging Face hub."""
@@ -64,17 +64,17 @@ class Model(ApiModel):
     """A folder in the pods with a Hugging Face model and tokenizer, or a name on the Hugging Face hub."""
     from_seed: SeededModel | None = None
     """A model with random weights, made in the job. For demonstrations and tests."""
-    revision: Annotated[Annotated[str, StringConstraints(min_length=1, max_length=255)] | None, NOT_YET] = None
+    revision: Annotated[str, StringConstraints(min_length=1, max_length=255)] | None = None
     """The branch, tag or commit on the hub. Default: the newest."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """The type of the computation and of the engine's weights. The optimizer keeps float32 weights in any case."""
-    trust_remote_code: Annotated[bool, NOT_YET] = False
+    trust_remote_code: bool = False
     """Whether code that comes with the model may run in the pods."""
     parameters: Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9]+)?[MBT]?$", max_length=20)] | None = None
     """Number of parameters, such as 7B, for the memory arithmetic before the start. Default: read from the name."""
-    lora: Annotated[Lora | None, NOT_YET] = None
+    lora: Lora | None = None
     """Train low-rank adapters instead of all weights."""
-    enable_gradient_checkpointing: Annotated[bool, NOT_YET] = False
+    enable_gradient_checkpointing: bool = False
     """Whether activations are computed again in the backward pass instead of being kept. (verl: true.)"""
-    use_remove_padding: Annotated[bool, NOT_YET] = False
+    use_remove_padding: bool = False
     """Whether sequences are packed without padding. (verl: true.)"""

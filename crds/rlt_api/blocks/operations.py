@@ -35,7 +35,7 @@ class Timeline(ApiModel):
 
     enabled: bool = True
     """Whether Ray records it (RAY_PROFILING)."""
-    file: Annotated[AbsolutePath | None, NOT_YET] = None
+    file: AbsolutePath | None = None
     """Where it is written at the end: verl's ray_kwargs.timeline_json_file."""
 
 
@@ -77,12 +77,14 @@ class Observability(ApiModel):
     """prometheus.io annotations on the head's pod."""
     timeline: Timeline | None = None
     """Ray's timeline. Default: none."""
-    profiler: Annotated[Profiler | None, NOT_YET] = None
+    profiler: Profiler | None = None
     """torch.profiler. Default: none."""
+    record_steps: Annotated[list[Positive], Field(max_length=64)] = []
+    """Steps whose rollouts are recorded, for `rlt-trainer replay`."""
     wandb: Wandb | None = None
-    """Weights & Biases, for type command. Default: none."""
+    """Weights & Biases. Default: none."""
     tensorboard: TensorBoard | None = None
-    """TensorBoard, for type command. Default: none."""
+    """TensorBoard. Default: none."""
     debugger: Literal["none", "ray", "legacy"] = "none"
     """ray: the distributed debugger of VS Code, with post-mortem (RAY_DEBUG=1, RAY_DEBUG_POST_MORTEM=1). legacy: pdb by
     `ray debug` (RAY_DEBUG=legacy, --ray-debugger-external). They exclude each other."""

@@ -27,7 +27,8 @@ class Resources(ApiModel):
     memory: Quantity
     """Memory with /dev/shm in it, such as 64Gi."""
     shared_memory: Quantity | None = None
-    """Size of /dev/shm, a memory volume that counts as part of memory. Default: a quarter of memory."""
+    """Size of /dev/shm, a memory volume that counts as part of memory. Default: a quarter of memory, or more where
+    accelerators and model need it."""
 
 
 class Accelerator(ApiModel):

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
-from rlt_api.model import NOT_YET, ApiModel, DnsLabel, JsonObject, NotYet, Positive, Probability, cel
+from rlt_api.model import ApiModel, DnsLabel, JsonObject, ObjectName, Positive, Probability, cel
+
+
+class MultiTurn(ApiModel):
+    """Conversations with an environment: verl's rollout.multi_turn."""
+
+    environment: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_.:]*$", max_length=253)]
+    """calculator, or module:Class of your own, the module being in the image or in the ConfigMap."""
+    config_map: ObjectName | None = None
+    """A ConfigMap in the job's namespace whose keys are the modules' files. Default: the image has the module."""
+    max_turns: Positive = 8
+    """The policy speaks at most so often: verl's max_assistant_turns."""
 
 
 class Staleness(ApiModel):
@@ -32,10 +43,10 @@ class Rollout(ApiModel):
 
     engine: Literal["vllm", "transformers"] = "vllm"
     """vllm, or a plain sampler of transformers for comparison and small models."""
-    mode: Annotated[Literal["colocated", "separate"], NotYet(("separate",))] = "colocated"
+    mode: Literal["colocated", "separate"] = "colocated"
     """colocated: the workers train and generate in turns. separate: a worker group of its own generates, as ROLL's
     disjoint device mappings do."""
-    worker_group: Annotated[DnsLabel | None, NOT_YET] = None
+    worker_group: DnsLabel | None = None
     """For separate: the name of the worker group that generates."""
     n: Annotated[int, Field(ge=1, le=4096, alias="responsesPerPrompt")] = 8
     """Responses to each prompt: the group of GRPO, which needs 2; verl's rollout.n. (To kubectl, n is false.)"""
@@ -43,9 +54,9 @@ class Rollout(ApiModel):
     """Sampling temperature. Training uses the log-probabilities at this temperature too."""
     top_p: Probability = 1.0
     """Nucleus sampling: the smallest set of tokens with this probability."""
-    top_k: Annotated[Annotated[int, Field(ge=-1, le=2**31 - 1)], NOT_YET] = -1
+    top_k: Annotated[int, Field(ge=-1, le=2**31 - 1)] = -1
     """The so many most probable tokens. -1: all."""
-    tensor_parallel_size: Annotated[Positive, NOT_YET] = 1
+    tensor_parallel_size: Positive = 1
     """Devices that one engine is spread over: verl's tensor_model_parallel_size."""
     gpu_memory_utilization: Probability = 0.5
     """Share of a GPU's memory for vLLM. On a CPU the KV cache is kvCacheSpace instead."""
@@ -53,17 +64,19 @@ class Rollout(ApiModel):
     """GiB of memory for vLLM's KV cache on a CPU (VLLM_CPU_KVCACHE_SPACE)."""
     enforce_eager: bool = True
     """Whether vLLM runs without compilation and CUDA graphs."""
-    max_model_len: Annotated[Positive | None, NOT_YET] = None
+    max_model_len: Positive | None = None
     """The longest sequence the engine takes. Default: maxPromptLength + maxResponseLength."""
-    max_num_seqs: Annotated[Positive | None, NOT_YET] = None
+    max_num_seqs: Positive | None = None
     """Responses generated at a time. Default: the engine's own."""
-    max_num_batched_tokens: Annotated[Positive | None, NOT_YET] = None
+    max_num_batched_tokens: Positive | None = None
     """Tokens in one pass of the engine. Default: the engine's own."""
-    enable_chunked_prefill: Annotated[bool | None, NOT_YET] = None
+    enable_chunked_prefill: bool | None = None
     """Whether long prompts are taken in pieces. Default: the engine's own."""
-    free_cache_engine: Annotated[bool, NOT_YET] = False
+    free_cache_engine: bool = False
     """Whether the engine gives its memory back while the model trains. (verl: true.)"""
-    engine_kwargs: Annotated[JsonObject, NOT_YET] = {}
+    engine_kwargs: JsonObject = {}
     """More options of the engine, by its own names: verl's rollout.engine_kwargs."""
-    staleness: Annotated[Staleness | None, NOT_YET] = None
-    """Generation that runs ahead of the training. Default: none, on-policy."""
+    staleness: Staleness | None = None
+    """Generation that runs ahead of the training, in mode separate. Default: none, on-policy."""
+    multi_turn: MultiTurn | None = None
+    """Conversations with an environment. Default: one response to each prompt."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from rlt_api.model import NOT_YET, AbsolutePath, ApiModel, ObjectName, Quantity, cel
+from rlt_api.model import AbsolutePath, ApiModel, ObjectName, Quantity, cel
 
 
 class ModelCache(ApiModel):
@@ -33,9 +31,10 @@ class Storage(ApiModel):
     claim_name: ObjectName | None = None
     """An existing PersistentVolumeClaim in the job's namespace that many nodes can write (ReadWriteMany). Default: the
     run directory is lost with the cluster."""
-    storage_class_name: Annotated[ObjectName | None, NOT_YET] = None
-    """Make a claim of this class for the job instead of taking an existing one."""
-    size: Annotated[Quantity | None, NOT_YET] = None
+    storage_class_name: ObjectName | None = None
+    """Make a claim of this class for the job (NAME-storage, ReadWriteMany) instead of taking an existing one. It stays
+    when the job is deleted."""
+    size: Quantity | None = None
     """The size of that claim."""
     mount_path: AbsolutePath = "/mnt/rlt"
     """Where the pods see it."""

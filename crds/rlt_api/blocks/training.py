@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rlt_api.model import NOT_YET, ApiModel, Positive, cel
+from rlt_api.model import ApiModel, Positive, cel
 
 LearningRate = Annotated[float, Field(gt=0, le=10)]
 
@@ -95,7 +95,7 @@ class Training(ApiModel):
 
     total_steps: Positive | None = None
     """Number of steps. Each one generates, scores and learns from one batch of prompts."""
-    total_epochs: Annotated[Positive | None, NOT_YET] = None
+    total_epochs: Positive | None = None
     """Passes over the data instead of a number of steps."""
     train_batch_size: Positive = 128
     """Prompts in a step, over all workers."""
@@ -103,17 +103,17 @@ class Training(ApiModel):
     """Prompts in one optimizer step. It must divide trainBatchSize. Default: trainBatchSize (on-policy)."""
     ppo_micro_batch_size_per_device: Positive = 64
     """Responses in one forward and backward pass of one worker. It changes memory and speed, never the result."""
-    log_prob_micro_batch_size_per_device: Annotated[Positive | None, NOT_YET] = None
+    log_prob_micro_batch_size_per_device: Positive | None = None
     """The same where only log-probabilities are computed. Default: ppoMicroBatchSizePerDevice."""
-    use_dynamic_bsz: Annotated[bool, NOT_YET] = False
+    use_dynamic_bsz: bool = False
     """Whether passes are filled by tokens instead of responses."""
-    ppo_max_token_len_per_device: Annotated[Positive | None, NOT_YET] = None
+    ppo_max_token_len_per_device: Positive | None = None
     """For useDynamicBsz: tokens in one pass of one worker."""
     ppo_epochs: Positive = 1
     """How often a step's batch is learned from."""
     learning_rate: LearningRate = 1e-6
     """AdamW's learning rate."""
-    lr_schedule: Annotated[LearningRateSchedule | None, NOT_YET] = None
+    lr_schedule: LearningRateSchedule | None = None
     """How the learning rate changes. Default: it is constant."""
     weight_decay: Annotated[float, Field(ge=0, le=10)] = 0.01
     """AdamW's weight decay."""
@@ -125,17 +125,13 @@ class Training(ApiModel):
     """A supervised warm-up before the reinforcement. Default: none."""
     strategy: Literal["fsdp2"] = "fsdp2"
     """How the model is cut up."""
-    fsdp: Annotated[Fsdp | None, NOT_YET] = None
+    fsdp: Fsdp | None = None
     """Options of fsdp2."""
-    reference: Annotated[Reference | None, NOT_YET] = None
+    reference: Reference | None = None
     """The frozen model of the KL term."""
-    tensor_parallel_size: Annotated[Positive, NOT_YET] = 1
-    """Ranks that share each matrix."""
-    pipeline_parallel_size: Annotated[Positive, NOT_YET] = 1
-    """Ranks that share the layers."""
-    context_parallel_size: Annotated[Positive, NOT_YET] = 1
+    context_parallel_size: Positive = 1
     """Ranks that share each sequence: verl's ulysses_sequence_parallel_size."""
-    use_torch_compile: Annotated[bool, NOT_YET] = False
+    use_torch_compile: bool = False
     """Whether torch.compile is used. (verl: true.)"""
-    validation: Annotated[Validation | None, NOT_YET] = None
+    validation: Validation | None = None
     """Scores on the validation set. Default: none."""

@@ -20,6 +20,7 @@ from rlt_api.rules import (
     operations,
     pods,
     queues,
+    shared_memory,
     storage,
 )
 from rlt_api.rules.layout import ranks
@@ -34,7 +35,15 @@ Rule = Callable[[RLTrainingJobSpec], Iterator[Finding]]
 
 BUILTIN: list[Rule] = [*batches.RULES, *layout.RULES, *learning.RULES, *lengths.RULES, *memory.RULES]
 """Rules over what only rlt's own trainer reads."""
-RULES: list[Rule] = [*choices.RULES, *pods.RULES, *storage.RULES, *environment.RULES, *operations.RULES, *queues.RULES]
+RULES: list[Rule] = [
+    *choices.RULES,
+    *pods.RULES,
+    *shared_memory.RULES,
+    *storage.RULES,
+    *environment.RULES,
+    *operations.RULES,
+    *queues.RULES,
+]
 """Rules over everything else."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rlt_api.finding import Finding
-from rlt_api.rules.layout import MODEL_PARALLEL, RANKS, counted, data_parallel_size
+from rlt_api.rules.layout import CONTEXT_PARALLEL, RANKS, counted, data_parallel_size
 from rlt_api.rules.nearest import divisors_around, either, multiples_around
 from rlt_api.spec import RLTrainingJobSpec
 
@@ -34,7 +34,7 @@ def ranks_share_the_batch(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     mini, field = training.ppo_mini_batch_size, MINI
     if mini is None:
         mini, field = training.train_batch_size, TRAIN
-    involved = (*RANKS, *MODEL_PARALLEL)
+    involved = (*RANKS, CONTEXT_PARALLEL)
     if mini % shares:
         parts = f"{shares} data-parallel shares" if shares > 1 else "the ranks"
         fitting = multiples_around(mini, shares)
@@ -75,7 +75,7 @@ def micro_batches_are_whole(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         f"({prompts} prompts x {spec.rollout.n} responses / {shares} shares)",
         f"use {either(divisors_around(micro, responses))}",
         "micro-batch",
-        (TRAIN, MINI, RESPONSES, *RANKS, *MODEL_PARALLEL),
+        (TRAIN, MINI, RESPONSES, *RANKS, CONTEXT_PARALLEL),
     )
 
 
@@ -107,7 +107,7 @@ def dynamic_batches_have_a_size(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         return
     longest = spec.data.max_prompt_length + spec.data.max_response_length
     least = -(-longest // training.context_parallel_size)
-    lengths = ("spec.data.maxPromptLength", "spec.data.maxResponseLength", MODEL_PARALLEL[2], flag)
+    lengths = ("spec.data.maxPromptLength", "spec.data.maxResponseLength", CONTEXT_PARALLEL, flag)
     if tokens is None:
         yield Finding(
             field, "none", "useDynamicBsz needs it", f"give {2 * longest}, or another", "dynamic-batch", (flag,)

@@ -34,7 +34,8 @@ def framework_has_what_it_needs(spec: RLTrainingJobSpec) -> Iterator[Finding]:
             yield Finding(f"spec.{field}", "none", "framework builtin needs it", f"add spec.{field}", rule)
     if spec.training.total_steps is None and spec.training.total_epochs is None:
         message = "framework builtin needs it"
-        yield Finding("spec.training.totalSteps", "none", message, "give the number of steps", rule)
+        fix, involved = "give the number of steps, or totalEpochs", ("spec.training.totalEpochs",)
+        yield Finding("spec.training.totalSteps", "none", message, fix, rule, involved)
 
 
 def model_has_one_source(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -93,9 +94,9 @@ def data_has_one_source(spec: RLTrainingJobSpec) -> Iterator[Finding]:
 
 
 def columns_belong_to_files(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """Only files have columns and rows to filter."""
+    """Only files and data sets of the hub have columns and rows to filter."""
     data = spec.data
-    if data is None or data.files is not None:
+    if data is None or data.files is not None or data.hub is not None:
         return
     involved = ("spec.data.files", *(f"spec.data.{name}" for name in SOURCES if getattr(data, name) is not None))
     for name, given in (
@@ -104,7 +105,7 @@ def columns_belong_to_files(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         ("filters", bool(data.filters)),
     ):
         if given:
-            message, fix = "is read for files only", "leave it out, or give files"
+            message, fix = "is read for files and hub only", "leave it out, or give files"
             yield Finding(f"spec.data.{name}", "given", message, fix, "data-source", involved[1:])
 
 

@@ -12,7 +12,20 @@ from rlt_api.spec import RLTrainingJobSpec
 WORKERS = "spec.cluster.workers[0]"
 RANKS = (f"{WORKERS}.replicas", f"{WORKERS}.accelerator.count")
 """What the number of ranks is made of."""
-MODEL_PARALLEL = tuple(f"spec.training.{name}ParallelSize" for name in ("tensor", "pipeline", "context"))
+CONTEXT_PARALLEL = "spec.training.contextParallelSize"
+
+
+def rollout_group(spec: RLTrainingJobSpec) -> WorkerGroup | None:
+    """The group that only generates, in rollout.mode separate."""
+    if spec.rollout.mode != "separate":
+        return None
+    return next((group for group in spec.cluster.workers if group.name == spec.rollout.worker_group), None)
+
+
+def training_group(spec: RLTrainingJobSpec) -> WorkerGroup:
+    """The group that trains: the first one that does not only generate."""
+    generating = rollout_group(spec)
+    return next((group for group in spec.cluster.workers if group is not generating), spec.cluster.workers[0])
 
 
 def ranks(group: WorkerGroup) -> int:
@@ -20,20 +33,14 @@ def ranks(group: WorkerGroup) -> int:
     return group.replicas * (group.accelerator.count if group.accelerator else 1)
 
 
-def model_parallel_size(spec: RLTrainingJobSpec) -> int:
-    """Ranks that work on the same responses: tensor x pipeline x context parallel."""
-    training = spec.training
-    return training.tensor_parallel_size * training.pipeline_parallel_size * training.context_parallel_size
-
-
 def data_parallel_size(spec: RLTrainingJobSpec) -> int:
     """Shares that a batch is cut into, at least 1."""
-    return max(1, ranks(spec.cluster.workers[0]) // model_parallel_size(spec))
+    return max(1, ranks(training_group(spec)) // spec.training.context_parallel_size)
 
 
 def counted(spec: RLTrainingJobSpec) -> str:
     """The number of ranks with its arithmetic, for messages."""
-    group = spec.cluster.workers[0]
+    group = training_group(spec)
     if group.accelerator is None:
         return f"{ranks(group)} training processes (replicas {group.replicas})"
     return (
@@ -42,23 +49,13 @@ def counted(spec: RLTrainingJobSpec) -> str:
     )
 
 
-def model_parallel_divides_ranks(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+def context_parallel_divides_ranks(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """verl: n_gpus must be divisible by model_parallel_size times context_parallel_size."""
-    parallel, processes = model_parallel_size(spec), ranks(spec.cluster.workers[0])
-    if processes % parallel == 0:
-        return
-    training = spec.training
-    sizes = (training.tensor_parallel_size, training.pipeline_parallel_size, training.context_parallel_size)
-    field, size = max(zip(MODEL_PARALLEL, sizes, strict=True), key=lambda pair: pair[1])
-    yield Finding(
-        field,
-        str(size),
-        f"tensor x pipeline x context parallel {' x '.join(map(str, sizes))} = {parallel} does not divide "
-        f"{counted(spec)}",
-        f"use sizes whose product divides {processes}, or {either(multiples_around(processes, parallel))} ranks",
-        "parallel-sizes",
-        (*MODEL_PARALLEL, *RANKS),
-    )
+    size, processes = spec.training.context_parallel_size, ranks(training_group(spec))
+    if processes % size:
+        message = f"does not divide {counted(spec)}"
+        fix = f"use {either(divisors_around(size, processes))}, or {either(multiples_around(processes, size))} ranks"
+        yield Finding(CONTEXT_PARALLEL, str(size), message, fix, "parallel-sizes", RANKS)
 
 
 def fsdp_size_divides_ranks(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -66,17 +63,15 @@ def fsdp_size_divides_ranks(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     fsdp = spec.training.fsdp
     if fsdp is None or fsdp.fsdp_size is None:
         return
-    sharing = ranks(spec.cluster.workers[0]) // max(
-        1, spec.training.tensor_parallel_size * spec.training.pipeline_parallel_size
-    )
-    if sharing and sharing % fsdp.fsdp_size:
+    sharing = ranks(training_group(spec))
+    if sharing % fsdp.fsdp_size:
         yield Finding(
             "spec.training.fsdp.fsdpSize",
             str(fsdp.fsdp_size),
             f"does not divide the {sharing} ranks that weights can be shared by: {counted(spec)}",
             f"use {either(divisors_around(fsdp.fsdp_size, sharing))}",
             "fsdp-size",
-            (*MODEL_PARALLEL[:2], *RANKS),
+            RANKS,
         )
 
 
@@ -99,7 +94,7 @@ def reference_is_sharded_as_the_actor(spec: RLTrainingJobSpec) -> Iterator[Findi
 
 def engines_fit_their_workers(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """An engine is spread over devices of one worker."""
-    size, group = spec.rollout.tensor_parallel_size, _engine_group(spec)
+    size, group = spec.rollout.tensor_parallel_size, rollout_group(spec) or training_group(spec)
     devices = group.accelerator.count if group.accelerator else 1
     if devices % size:
         below = max(candidate for candidate in range(1, min(size, devices) + 1) if devices % candidate == 0)
@@ -132,15 +127,30 @@ def rollout_group_exists(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         yield Finding(field, groups[0], message, "add a worker group, or mode: colocated", rule, involved)
 
 
-def _engine_group(spec: RLTrainingJobSpec) -> WorkerGroup:
-    named = [group for group in spec.cluster.workers if group.name == spec.rollout.worker_group]
-    return (named or spec.cluster.workers)[0]
+def staleness_has_engines_of_its_own(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """Workers that train and generate in turns cannot do both at once."""
+    if spec.rollout.staleness is not None and spec.rollout.mode == "colocated":
+        message = "mode colocated generates and trains in turns, nothing would run ahead"
+        fix = "leave it out, or give rollout.mode: separate with a workerGroup"
+        field, involved = "spec.rollout.staleness", ("spec.rollout.mode",)
+        yield Finding(field, "given", message, fix, "staleness", involved)
+
+
+def shared_sequences_are_packed(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """Ranks share the tokens of packed sequences."""
+    size, packed = spec.training.context_parallel_size, bool(spec.model and spec.model.use_remove_padding)
+    if size > 1 and not packed:
+        message, fix = "shares packed sequences", "give model.useRemovePadding: true, or leave it out"
+        involved = ("spec.model.useRemovePadding",)
+        yield Finding(CONTEXT_PARALLEL, str(size), message, fix, "context-parallel", involved)
 
 
 RULES = (
-    model_parallel_divides_ranks,
+    context_parallel_divides_ranks,
     fsdp_size_divides_ranks,
     reference_is_sharded_as_the_actor,
     engines_fit_their_workers,
     rollout_group_exists,
+    staleness_has_engines_of_its_own,
+    shared_sequences_are_packed,
 )

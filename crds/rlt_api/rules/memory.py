@@ -15,7 +15,7 @@ from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.blocks.model import Model
 from rlt_api.finding import Finding
 from rlt_api.model import quantity_value
-from rlt_api.rules.layout import MODEL_PARALLEL, RANKS, WORKERS, ranks
+from rlt_api.rules.layout import RANKS, WORKERS, ranks, training_group
 from rlt_api.rules.lengths import LENGTHS, MODEL_LEN, longest_sequence
 from rlt_api.rules.model_size import BYTES, Size, kv_bytes_per_token, model_size
 from rlt_api.spec import RLTrainingJobSpec
@@ -42,10 +42,7 @@ class Part:
 def trainer_parts(spec: RLTrainingJobSpec, size: Size, *, offloaded: bool, gradients: bool = True) -> list[Part]:
     """What one rank holds on its device, or with `offloaded` what it keeps in the CPU's memory instead."""
     fsdp, reference = spec.training.fsdp, spec.training.reference
-    shards = (fsdp.fsdp_size if fsdp else None) or ranks(spec.cluster.workers[0])
-    shards *= (
-        spec.training.tensor_parallel_size * spec.training.pipeline_parallel_size if fsdp and fsdp.fsdp_size else 1
-    )
+    shards = (fsdp.fsdp_size if fsdp else None) or ranks(training_group(spec))
     params, optimizer = (fsdp.param_offload, fsdp.optimizer_offload) if fsdp else (False, False)
     weights = 4 * size.parameters / shards
     parts = [
@@ -61,14 +58,14 @@ def trainer_parts(spec: RLTrainingJobSpec, size: Size, *, offloaded: bool, gradi
 
 def accelerators_hold_trainer_and_engine(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """vLLM: no available memory for the cache blocks; or the trainer runs out of memory at its first step."""
-    group, trained = spec.cluster.workers[0], _trained(spec)
+    group, trained = training_group(spec), _trained(spec)
     if trained is None or group.accelerator is None or not group.accelerator.memory:
         return
     model, size = trained
     device = quantity_value(group.accelerator.memory)
     colocated = spec.rollout.mode == "colocated" and spec.rollout.engine == "vllm"
     share = spec.rollout.gpu_memory_utilization * device if colocated else 0.0
-    involved = (size.field, "spec.model.dtype", ACCELERATOR_MEMORY, *RANKS, *MODEL_PARALLEL[:2], *OFFLOAD, *REFERENCE)
+    involved = (size.field, "spec.model.dtype", ACCELERATOR_MEMORY, *RANKS, *OFFLOAD, *REFERENCE)
     engine_fields = ("spec.rollout.engine", "spec.rollout.mode", "spec.rollout.tensorParallelSize")
     if colocated:
         weights = BYTES[model.dtype] * size.parameters / spec.rollout.tensor_parallel_size
@@ -108,7 +105,7 @@ def accelerators_hold_trainer_and_engine(spec: RLTrainingJobSpec) -> Iterator[Fi
 
 def processors_hold_trainer_and_engine(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """Without accelerators all of it is in the pod's memory, the KV cache being rollout.kvCacheSpace."""
-    group, trained = spec.cluster.workers[0], _trained(spec)
+    group, trained = training_group(spec), _trained(spec)
     if trained is None or group.accelerator is not None or group.resources is None:
         return
     model, size = trained
@@ -126,7 +123,7 @@ def processors_hold_trainer_and_engine(spec: RLTrainingJobSpec) -> Iterator[Find
 
 def offloaded_state_fits_the_pod(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """What waits in the CPU's memory is there for every accelerator of the pod."""
-    group, trained = spec.cluster.workers[0], _trained(spec)
+    group, trained = training_group(spec), _trained(spec)
     if trained is None or group.accelerator is None or group.resources is None:
         return
     _, size = trained
@@ -156,13 +153,13 @@ def _pod_memory(
             f"one pod needs {' + '.join(map(str, parts))} = {needed / GIB:.3g} GiB ({size.said}, {_ranks(group)})",
             f"use {int(needed / GIB) + 1}Gi or more, or more ranks",
             "pod-memory",
-            (size.field, *RANKS, *MODEL_PARALLEL[:2], REFERENCE[0], *involved),
+            (size.field, *RANKS, REFERENCE[0], *involved),
         )
 
 
 def cache_holds_a_response(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """vLLM refuses to start where the KV cache is smaller than one sequence of the greatest length."""
-    group = spec.cluster.workers[0]
+    group = training_group(spec)
     per_token = kv_bytes_per_token(spec.model) if spec.model else None
     if per_token is None or spec.data is None or group.accelerator is not None or spec.rollout.engine != "vllm":
         return

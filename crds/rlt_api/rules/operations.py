@@ -26,12 +26,28 @@ def profiled_steps_come(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         yield Finding(field, str(late), message, f"use {steps} or less", "profiled-steps", involved)
 
 
-def trackers_have_a_reader(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """rlt's own trainer writes neither yet; a command's program does, by its environment."""
-    for name in ("wandb", "tensorboard") if spec.framework.type == "builtin" else ():
-        if getattr(spec.observability, name):
-            message, fix = "not supported yet for framework builtin", "leave it out: metrics.jsonl has its numbers"
-            yield Finding(f"spec.observability.{name}", "given", message, fix, "not-supported-yet", (TYPE,))
+def recorded_steps_come(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """A step after the last one is never recorded."""
+    recorded, steps = spec.observability.record_steps, spec.training.total_steps
+    if recorded and steps and max(recorded) > steps:
+        late = max(recorded)
+        message, involved = f"comes after the last step, {steps}", ("spec.training.totalSteps",)
+        field = f"spec.observability.recordSteps[{recorded.index(late)}]"
+        yield Finding(field, str(late), message, f"use {steps} or less", "recorded-steps", involved)
 
 
-RULES = (nobody_is_root, profiled_steps_come, trackers_have_a_reader)
+def a_command_watches_itself(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """What rlt's own trainer writes of itself; a command has its own ways."""
+    watched = spec.observability
+    given = {
+        "profiler": watched.profiler is not None,
+        "recordSteps": bool(watched.record_steps),
+        "timeline.file": watched.timeline is not None and watched.timeline.file is not None,
+    }
+    for name, is_given in given.items() if spec.framework.type == "command" else ():
+        if is_given:
+            message, fix = "is of framework builtin; a command does it by itself", "leave it out"
+            yield Finding(f"spec.observability.{name}", "given", message, fix, "framework", (TYPE,))
+
+
+RULES = (nobody_is_root, profiled_steps_come, recorded_steps_come, a_command_watches_itself)

@@ -8,12 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from rlt_api.blocks.resources import Resources, Toleration
 from rlt_api.finding import Finding, child
 from rlt_api.model import quantity_value
+from rlt_api.rules.shared_memory import OBJECT_STORE_SHARE, SHARED_MEMORY_SHARE, shared_memory
 from rlt_api.spec import RLTrainingJobSpec
 
-SHARED_MEMORY_SHARE = 0.25
-"""Share of a pod's memory that /dev/shm gets if nobody says."""
-OBJECT_STORE_SHARE = 0.6
-"""Share of /dev/shm for Ray's object store; the rest is for NCCL, gloo and data loaders."""
 LEAST_OBJECT_STORE = 75 * 2**20
 """Ray does not start with less (ray/_private/ray_constants.py, OBJECT_STORE_MINIMUM_MEMORY_BYTES)."""
 LABEL = r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)"
@@ -37,7 +34,7 @@ def resources_make_sense(resources: Resources, field: str) -> Iterator[Finding]:
             message, fix = "is nothing", "give what the pod needs"
             yield Finding(f"{field}.{name}", getattr(resources, name), message, fix, "resources")
     memory = quantity_value(resources.memory)
-    shared = quantity_value(resources.shared_memory) if resources.shared_memory else memory * SHARED_MEMORY_SHARE
+    shared = shared_memory(resources).size
     least = LEAST_OBJECT_STORE / OBJECT_STORE_SHARE
     if resources.shared_memory and shared >= memory:
         yield Finding(
@@ -130,12 +127,14 @@ def groups_have_names(spec: RLTrainingJobSpec) -> Iterator[Finding]:
             field += ".name" if "name" in group.model_fields_set else ""
             yield Finding(field, group.name, "is the name of another worker group", fix, "worker-groups")
         taken.append(group.name)
-    if spec.framework.type == "builtin" and len(groups) > 1:
+    most = 2 if spec.rollout.mode == "separate" else 1
+    if spec.framework.type == "builtin" and len(groups) > most:
+        takes = "two groups in rollout.mode separate" if most == 2 else "one group, and two in rollout.mode separate"
         yield Finding(
             "spec.cluster.workers",
             f"{len(groups)} groups",
-            "framework builtin takes one group",
-            "leave one, or give framework.type: command",
+            f"framework builtin takes {takes}",
+            f"leave {most}, or give framework.type: command",
             "worker-groups",
             ("spec.framework.type",),
         )

@@ -17,18 +17,23 @@ ALWAYS_GANGS = frozenset({"volcano", "kai-scheduler"})
 """Schedulers that start a RayCluster's pods all together whether or not they are asked to."""
 GANG_LABEL_SCHEDULERS = frozenset({"yunikorn", "scheduler-plugins-scheduler"})
 """Schedulers that do so where KubeRay finds the label ray.io/gang-scheduling-enabled."""
+KUBERNETES_SCHEDULER = "default-scheduler"
+"""Kubernetes' own, which does so as an alpha of 1.35 (see rlt_operator.children.gang). It must be named: almost no
+cluster has that switched on."""
+GANG_SCHEDULERS = ALWAYS_GANGS | GANG_LABEL_SCHEDULERS | {KUBERNETES_SCHEDULER}
 
 MOST_GROUPS_OF_KUEUE = 7
 
 
 def gang_has_a_scheduler(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """Kubernetes' default scheduler starts pods one by one: two jobs may each hold half of what they need."""
+    """A scheduler that starts pods one by one may give two jobs half of what they need each."""
     scheduling = spec.scheduling
-    if not scheduling.gang or scheduling.scheduler_name in ALWAYS_GANGS | GANG_LABEL_SCHEDULERS:
+    if not scheduling.gang or scheduling.scheduler_name in GANG_SCHEDULERS:
         return
     if scheduling.scheduler_name is None and scheduling.queue_name:
         return  # Kueue admits a job whole
-    known = ", ".join(sorted(ALWAYS_GANGS | GANG_LABEL_SCHEDULERS))
+    alpha = f"{KUBERNETES_SCHEDULER} (an alpha of Kubernetes 1.35)"
+    known = ", ".join([*sorted(GANG_SCHEDULERS - {KUBERNETES_SCHEDULER}), alpha])
     yield Finding(
         "spec.scheduling.gang",
         "true",

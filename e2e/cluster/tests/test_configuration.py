@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from cluster import addons, cgroups, control_plane, go_programs, programs
+from cluster.cert_manager import CERT_MANAGER
 from cluster.fake_nodes import KWOK
 from cluster.kueue import KUEUE
 from cluster.layout import Layout
@@ -46,7 +47,7 @@ def test_every_pinned_program_has_a_version() -> None:
     assert pins["github.com/ray-project/kuberay/ray-operator"].startswith("v1.")
 
 
-@pytest.mark.parametrize("family", [programs.CLUSTER, KUEUE, KWOK], ids=lambda family: family.folder)
+@pytest.mark.parametrize("family", [programs.CLUSTER, CERT_MANAGER, KUEUE, KWOK], ids=lambda family: family.folder)
 def test_what_is_copied_from_a_module_is_pinned(family: go_programs.Family) -> None:
     pins = go_programs.versions((family.pins / "go.mod").read_text())
     assert {module for module, _, _ in family.copies} <= set(pins)

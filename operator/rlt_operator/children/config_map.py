@@ -5,8 +5,10 @@ from __future__ import annotations
 from functools import cache
 from importlib import resources
 
+from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.blocks.rewards import Reward
 from rlt_api.model import quantity_value
+from rlt_api.rules.layout import rollout_group, training_group
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.training_config import CONFIG_FILE, PRESET_REWARD, ResolvedTraining, TrainingConfig
 from rlt_operator import names
@@ -28,6 +30,7 @@ COMMAND_FILES = {
             ("rlt_operator", "command", "server.py"),
             ("rlt_api", "__init__.py"),
             ("rlt_api", "driver_report.py"),
+            ("rlt_api", "driver_server.py"),
             ("rlt_api", "prometheus_names.py"),
             ("rlt_api", "step_line.py"),
         )
@@ -72,16 +75,20 @@ def training_config(job: Job, spec: RLTrainingJobSpec) -> TrainingConfig:
     assert spec.model
     assert spec.data
     mini_batch = spec.training.ppo_mini_batch_size or spec.training.train_batch_size
-    (workers,) = spec.cluster.workers
+    workers, engines = training_group(spec), rollout_group(spec)
     assert workers.resources
-    training = {**spec.training.to_json(), "ppoMiniBatchSize": mini_batch}
+    steps = spec.training.total_steps or 0
+    training = {**spec.training.to_json(), "totalSteps": steps, "ppoMiniBatchSize": mini_batch}
     return TrainingConfig(
         job=job.name,
         namespace=job.namespace,
         run_directory=names.run_directory(job.name, uid=job.uid, spec=spec),
         workers=workers.replicas,
-        devices_per_worker=workers.accelerator.count if workers.accelerator else 0,
-        cpus_per_worker=max(1, int(quantity_value(workers.resources.cpu))),
+        devices_per_worker=_devices(workers),
+        cpus_per_worker=_cpus(workers),
+        rollout_workers=engines.replicas if engines else 0,
+        rollout_devices_per_worker=_devices(engines) if engines else 0,
+        rollout_cpus_per_worker=_cpus(engines) if engines else 1,
         model=spec.model,
         data=spec.data,
         rewards=spec.rewards or [Reward(name=PRESET_REWARD[spec.data.preset or ""])],
@@ -89,4 +96,14 @@ def training_config(job: Job, spec: RLTrainingJobSpec) -> TrainingConfig:
         training=ResolvedTraining.model_validate(training),
         rollout=spec.rollout,
         checkpoint=spec.checkpoint,
+        observability=spec.observability,
     )
+
+
+def _devices(group: WorkerGroup) -> int:
+    return group.accelerator.count if group.accelerator else 0
+
+
+def _cpus(group: WorkerGroup) -> int:
+    assert group.resources
+    return max(1, int(quantity_value(group.resources.cpu)))

@@ -29,6 +29,10 @@ DEBUGGERS = {
 """Ray's two debuggers (ray/util/rpdb.py, Ray 2.60)."""
 
 
+STOP_WAIT_S = 300
+"""So long may a training take for its last checkpoint when it is suspended. cluster.env may say otherwise."""
+
+
 def environment(job: Job, spec: RLTrainingJobSpec, *, mounted: bool) -> list[Manifest]:
     """A container's env: the operator's by name, then the user's as given, which may refer to them as $(NAME)."""
     own = {
@@ -46,6 +50,8 @@ def environment(job: Job, spec: RLTrainingJobSpec, *, mounted: bool) -> list[Man
 def _values(job: Job, spec: RLTrainingJobSpec) -> dict[str, str]:
     watched, cache = spec.observability, spec.storage.model_cache
     values = {**ALWAYS, "HF_HOME": names.hf_home(spec), **DEBUGGERS[watched.debugger]}
+    if spec.framework.type == "builtin" and spec.checkpoint.save_freq > 0:
+        values["RAY_JOB_STOP_WAIT_TIME_S"] = str(STOP_WAIT_S)
     if cache and cache.read_only:
         values["HF_HUB_OFFLINE"] = "1"
     if watched.timeline and watched.timeline.enabled:

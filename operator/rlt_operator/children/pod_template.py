@@ -8,17 +8,19 @@ from typing import Any
 
 from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.blocks.resources import Accelerator, Resources, Toleration
+from rlt_api.blocks.storage import Storage
 from rlt_api.driver_report import METRICS_PORT
+from rlt_api.rules.shared_memory import shared_memory, shared_memory_of
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.training_config import CONFIG_DIRECTORY
 from rlt_operator import names
 from rlt_operator.children.attachment import attach_of, attachment
 from rlt_operator.children.config_map import config_volume
 from rlt_operator.children.environment import environment
+from rlt_operator.children.functions import function_mounts, function_volumes
+from rlt_operator.children.gang import gang_of_pod
 from rlt_operator.children.overlay import overlay
 from rlt_operator.children.placement import placement
-from rlt_operator.fabric.demand import parameters
-from rlt_operator.fabric.shared_memory import of_resources
 from rlt_operator.observation import Job, Manifest
 
 GRACE_S = 10
@@ -51,7 +53,7 @@ def head_template(job: Job, spec: RLTrainingJobSpec) -> Manifest:
     container = _container(job, spec, "ray-head", head.resources) | {
         "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in HEAD_PORTS.items()]
     }
-    pod = _pod(job, spec, container, of_resources(head.resources).size, head.node_selector, head.tolerations)
+    pod = _pod(job, spec, container, shared_memory(head.resources).size, head.node_selector, head.tolerations)
     annotations = {"annotations": dict(SCRAPE)} if spec.observability.scrape_annotations else {}
     return _with_users_part(job, {"metadata": annotations, "spec": pod}, head.pod_template)
 
@@ -61,8 +63,7 @@ def worker_template(job: Job, spec: RLTrainingJobSpec, group: WorkerGroup) -> Ma
     assert group.resources
     mounted = bool(attach_of(job, spec, group).mounts)
     container = _container(job, spec, "ray-worker", group.resources, group.accelerator, mounted=mounted)
-    size = of_resources(group.resources, accelerators=_count(group.accelerator), parameters=parameters(spec)).size
-    pod = _pod(job, spec, container, size, group.node_selector, group.tolerations)
+    pod = _pod(job, spec, container, shared_memory_of(spec, group).size, group.node_selector, group.tolerations)
     template = overlay({"metadata": {}, "spec": pod}, placement(job, spec, group))
     return _with_users_part(job, overlay(template, attachment(job, spec, group)), group.pod_template)
 
@@ -113,6 +114,7 @@ def _container(
         {"name": "storage", "mountPath": names.mount_path(spec)},
         {"name": "training-config", "mountPath": CONFIG_DIRECTORY, "readOnly": True},
     ]
+    mounts += function_mounts(spec)
     if cache := spec.storage.model_cache:
         mounts.append({"name": "model-cache", "mountPath": cache.mount_path, "readOnly": cache.read_only})
     return {
@@ -131,7 +133,7 @@ def _pod(
     job: Job,
     spec: RLTrainingJobSpec,
     container: Manifest,
-    shared_memory: int,
+    shared_bytes: int,
     node_selector: Mapping[str, str],
     tolerations: Sequence[Toleration],
 ) -> Manifest:
@@ -147,8 +149,9 @@ def _pod(
         "securityContext": _security(spec),
         "terminationGracePeriodSeconds": GRACE_S,
         "containers": [container],
-        "volumes": _volumes(job, spec, shared_memory),
+        "volumes": _volumes(job, spec, shared_bytes),
         **{name: value for name, value in optional.items() if value},
+        **gang_of_pod(job, spec),
     }
 
 
@@ -167,24 +170,27 @@ def _security(spec: RLTrainingJobSpec) -> Manifest:
     return context
 
 
-def _volumes(job: Job, spec: RLTrainingJobSpec, shared_memory: int) -> list[Manifest]:
+def _volumes(job: Job, spec: RLTrainingJobSpec, shared_bytes: int) -> list[Manifest]:
     storage = spec.storage
     volumes: list[Manifest] = [
-        {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": str(shared_memory)}},
-        {"name": "storage", **(_claim(storage.claim_name) if storage.claim_name else {"emptyDir": {}})},
+        {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": str(shared_bytes)}},
+        {"name": "storage", **_storage(job, storage)},
         {"name": "training-config", "configMap": config_volume(job, spec)},
     ]
+    volumes += function_volumes(spec)
     if cache := storage.model_cache:
         volumes.append({"name": "model-cache", **_claim(cache.claim_name, read_only=cache.read_only)})
     return volumes
 
 
+def _storage(job: Job, storage: Storage) -> Manifest:
+    if storage.storage_class_name:
+        return _claim(names.claim(job.name))
+    return _claim(storage.claim_name) if storage.claim_name else {"emptyDir": {}}
+
+
 def _claim(name: str, *, read_only: bool = False) -> Manifest:
     return {"persistentVolumeClaim": {"claimName": name, **({"readOnly": True} if read_only else {})}}
-
-
-def _count(accelerator: Accelerator | None) -> int:
-    return accelerator.count if accelerator else 0
 
 
 def _toleration(toleration: Toleration) -> Manifest:

@@ -6,15 +6,19 @@ Its spec.suspend is Kueue's and never set here.
 
 from __future__ import annotations
 
+import json
+
 from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.model import quantity_value
+from rlt_api.rules.layout import rollout_group
+from rlt_api.rules.shared_memory import shared_memory
 from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.training_config import ROLLOUT_RESOURCE, TRAIN_RESOURCE
 from rlt_operator import names
 from rlt_operator.children.attachment import attach_of, host_ports
 from rlt_operator.children.ownership import metadata
 from rlt_operator.children.placement import cluster_labels
 from rlt_operator.children.pod_template import head_template, worker_template
-from rlt_operator.fabric.shared_memory import of_resources
 from rlt_operator.observation import Job, Manifest
 
 
@@ -42,18 +46,27 @@ def _head(job: Job, spec: RLTrainingJobSpec) -> Manifest:
             "num-cpus": "0",  # no task or actor lands on the head, only the driver of the Ray job
             "num-gpus": "0",
             "no-monitor": "true",  # Ray's autoscaler would remove workers that it thinks idle
-            "object-store-memory": str(of_resources(spec.cluster.head.resources).object_store),
+            "object-store-memory": str(shared_memory(spec.cluster.head.resources).object_store),
             **_debugger(spec),
         },
         "template": head_template(job, spec),
     }
 
 
+def _role(spec: RLTrainingJobSpec, group: WorkerGroup) -> dict[str, str]:
+    """In rollout.mode separate, what Ray tells pods that train from pods that generate by."""
+    if spec.framework.type != "builtin" or rollout_group(spec) is None:
+        return {}
+    resource = ROLLOUT_RESOURCE if group is rollout_group(spec) else TRAIN_RESOURCE
+    return {"resources": f"'{json.dumps({resource: 1})}'"}  # in quotes for the shell that runs `ray start`
+
+
 def _workers(job: Job, spec: RLTrainingJobSpec, group: WorkerGroup) -> Manifest:
     assert group.resources
     start = {
         "num-cpus": str(group.num_cpus or max(1, int(quantity_value(group.resources.cpu)))),
-        "object-store-memory": str(of_resources(group.resources).object_store),
+        "object-store-memory": str(shared_memory(group.resources).object_store),
+        **_role(spec, group),
         **{name: str(port) for name, port in host_ports(job, attach_of(job, spec, group)).items()},
         **_debugger(spec),
     }

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import click
 
 from rlt_api.crd import KIND
-from rlt_operator import kubernetes_api
+from rlt_operator import api_paths
 from rlt_operator.cli.failure import Failure
 from rlt_operator.cli.output import say
 from rlt_operator.cli.place import Place
@@ -51,12 +51,12 @@ class Connection:
     async def jobs(self, *, everywhere: bool = False, selector: str | None = None) -> list[Manifest]:
         """All jobs of the namespace, or of all namespaces, that have these labels."""
         query = {"labelSelector": selector} if selector else {}
-        found = await self.api.list(kubernetes_api.jobs(None if everywhere else self.namespace), **query)
+        found = await self.api.list(api_paths.jobs(None if everywhere else self.namespace), **query)
         return [shown(job) for job in found]
 
     async def job(self, name: str) -> Manifest:
         """One job. Raises Failure where there is none."""
-        found = await self.api.get(kubernetes_api.job(self.namespace, name))
+        found = await self.api.get(api_paths.job(self.namespace, name))
         if found is None:
             raise Failure(
                 f"There is no RLTrainingJob {name} in namespace {self.namespace}.",
@@ -66,7 +66,7 @@ class Connection:
 
     async def pods(self, name: str) -> list[Manifest]:
         """The job's pods, its head first."""
-        pods = await self.api.list(kubernetes_api.pods(self.namespace), labelSelector=f"{JOB_LABEL}={name}")
+        pods = await self.api.list(api_paths.pods(self.namespace), labelSelector=f"{JOB_LABEL}={name}")
         return sorted(map(shown, pods), key=lambda pod: (not is_head(pod), pod["metadata"]["name"]))
 
     async def apply(self, manifest: Manifest, *, force: bool) -> Manifest:
@@ -79,9 +79,7 @@ class Connection:
         job = manifest["kind"] == KIND
         status, text = await self.api.send(
             "PATCH",
-            kubernetes_api.job(metadata["namespace"], metadata["name"])
-            if job
-            else kubernetes_api.runtime(metadata["name"]),
+            api_paths.job(metadata["namespace"], metadata["name"]) if job else api_paths.runtime(metadata["name"]),
             query=query,
             body=manifest,
             content="application/apply-patch+yaml",
@@ -92,7 +90,7 @@ class Connection:
 
     async def patch_spec(self, name: str, change: dict[str, Any], *, by: str) -> Manifest:
         """Change fields of a job's spec, as their owner `by`; the job as it is then."""
-        path, query, body = kubernetes_api.job(self.namespace, name), {"fieldManager": by}, {"spec": change}
+        path, query, body = api_paths.job(self.namespace, name), {"fieldManager": by}, {"spec": change}
         return _object(
             *await self.api.send("PATCH", path, query=query, body=body, content="application/merge-patch+json")
         )
@@ -103,7 +101,7 @@ class Connection:
         It outlives an API server that is away for a while, and says that it waits for it.
         """
         uid, seen, away = (await self.job(name))["metadata"]["uid"], None, False
-        path, which = kubernetes_api.jobs(self.namespace), {"fieldSelector": f"metadata.name={name}"}
+        path, which = api_paths.jobs(self.namespace), {"fieldSelector": f"metadata.name={name}"}
         while True:
             try:
                 # The list's version, not the job's: that may be older than what the API server remembers.

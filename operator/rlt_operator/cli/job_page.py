@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from rlt_api.driver_report import METRICS
+from rlt_api.status import Phase
 from rlt_operator.cli.output import table
 
 Job = Mapping[str, Any]
@@ -14,25 +16,29 @@ Step = Mapping[str, float | None]
 """A line of metrics.jsonl: `step` and the metrics. None is a number that JSON cannot say, NaN or infinite."""
 BARS = "▁▂▃▄▅▆▇█"
 SHOWN = {
-    "reward": "critic/rewards/mean",
-    "kl": "actor/kl_loss",
-    "entropy": "actor/entropy",
-    "response length": "response_length/mean",
-    "gradient norm": "actor/grad_norm",
-    "seconds a step": "timing_s/step",
+    "reward": METRICS["reward"],
+    "kl": METRICS["kl"],
+    "entropy": METRICS["entropy"],
+    "response length": METRICS["responseLength"],
+    "gradient norm": METRICS["gradNorm"],
+    "seconds a step": ("timing_s/step",),
 }
-"""Lines of the status page -> the metric in verl's words."""
+"""Lines of the status page -> verl's names of the metric; the first that is there counts."""
+
+
+def phase(job: Job) -> str:
+    """The job's phase; Pending before the operator has looked at it."""
+    return str(job.get("status", {}).get("phase", Phase.PENDING))
 
 
 def line(job: Job, *, bar: int = 0) -> str:
     """Where the job is, in one line, behind a bar of that width."""
     status = job.get("status", {})
     progress = status.get("progress")
-    phase = status.get("phase", "Pending")
-    words = f"{phase}: {status.get('message') or 'the operator has not looked at it yet'}"
-    if phase == "Running" and progress and progress.get("step"):
+    words = f"{phase(job)}: {status.get('message') or 'the operator has not looked at it yet'}"
+    if phase(job) == "Running" and progress and progress.get("step"):
         reward = progress.get("metrics", {}).get("reward")
-        words = f"{phase}: {steps(progress)}" + (f", reward {reward}" if reward is not None else "")
+        words = f"{phase(job)}: {steps(progress)}" + (f", reward {reward}" if reward is not None else "")
         words += f", {progress['eta']} left" if progress.get("eta") else ""
     drawn = bar and progress and progress_bar(progress, bar)
     return f"{drawn}  {words}" if drawn else words
@@ -85,7 +91,7 @@ def page(job: Job, pods: Sequence[Job], history: Sequence[Step], now: datetime) 
     status = job.get("status", {})
     name = f"{job['metadata']['namespace']}/{job['metadata']['name']}"
     about = ", ".join(filter(None, (status.get("model"), status.get("algorithm"))))
-    lines = [f"{name}  {status.get('phase', 'Pending')}" + (f"  {about}" if about else "")]
+    lines = [f"{name}  {phase(job)}" + (f"  {about}" if about else "")]
     lines.append(status.get("message") or "The operator has not looked at it yet.")
     if progress := status.get("progress"):
         eta = f", {progress['eta']} left" if progress.get("eta") else ""
@@ -98,9 +104,16 @@ def page(job: Job, pods: Sequence[Job], history: Sequence[Step], now: datetime) 
         lines += ["", table(("CONDITION", "STATUS", "REASON", "AGE", "MESSAGE"), rows)]
     if pods:
         lines += ["", table(("POD", "NODE", "READY", "RESTARTS", "AGE"), [_pod(pod, now) for pod in pods])]
-    if shown := [(label, number(values[-1]), sparkline(values)) for label, values in _series(history)]:
-        lines += ["", table(("METRIC", "NOW", f"{len(history)} STEPS"), shown)]
+    if metrics := [(label, number(values[-1]), sparkline(values)) for label, values in _series(history)]:
+        lines += ["", table(("METRIC", "NOW", f"{len(history)} STEPS"), metrics)]
     return "\n".join([*lines, "", *_findings(job)])
+
+
+def shown(history: Sequence[Step]) -> dict[str, str]:
+    """Lines of the status page -> the name that the run has for it, for those that it has."""
+    known = {name for step in history for name in step}
+    found = ((label, next((name for name in names if name in known), None)) for label, names in SHOWN.items())
+    return {label: name for label, name in found if name is not None}
 
 
 def metric_rows(history: Sequence[Step], names: Sequence[str]) -> list[tuple[object, ...]]:
@@ -123,8 +136,7 @@ def age(since: str, now: datetime) -> str:
 
 
 def _series(history: Sequence[Step]) -> list[tuple[str, list[float | None]]]:
-    series = [(label, [step[name] for step in history if name in step]) for label, name in SHOWN.items()]
-    return [(label, values) for label, values in series if values]
+    return [(label, [step[name] for step in history if name in step]) for label, name in shown(history).items()]
 
 
 def _pod(pod: Job, now: datetime) -> tuple[object, ...]:

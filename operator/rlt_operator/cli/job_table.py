@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from rlt_api.crd import PRINTER_COLUMNS
-from rlt_operator.cli.job_page import Job, age
+from rlt_operator.cli.job_page import Job, age, phase
 from rlt_operator.cli.output import table
 
 
@@ -22,6 +22,8 @@ def job_table(jobs: Sequence[Job], now: datetime, *, wide: bool = False, namespa
 
 
 def _cell(job: Job, column: Mapping[str, Any], now: datetime) -> object:
+    if column["jsonPath"] == ".status.phase":
+        return phase(job)
     value: Any = job
     for name in column["jsonPath"].removeprefix(".").split("."):
         value = value.get(name, {})

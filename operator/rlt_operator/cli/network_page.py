@@ -29,7 +29,8 @@ def explain_network(file: str, nodes: str, runtimes: tuple[str, ...], output: st
     except ValueError as error:
         raise Failure(str(error), next=f"{program()} explain network {file} --nodes {nodes} --runtime FILE") from error
     assert job.spec
-    found = explain(nodes_in(nodes), *demands_of(job.spec, manifest["spec"]))
+    demands = demands_of(job.spec, manifest["spec"], job.runtime.spec if job.runtime else None)
+    found = explain(nodes_in(nodes), *demands)
     if output == TABLE:
         click.echo(page(found))
     else:

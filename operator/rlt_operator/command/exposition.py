@@ -18,6 +18,7 @@ def exposition(seen: Progress, *, job: str, namespace: str) -> str:
         families.setdefault(name, {})[text] = value  # a name that is given twice has the later value
     lines = []
     for name, series in families.items():
+        lines.append(f"# HELP {name} {names.HELP[name]}")
         lines.append(f"# TYPE {name} {'counter' if name in names.COUNTERS else 'gauge'}")
         lines += [f"{name}{{{labels}}} {_number(value)}" for labels, value in series.items()]
     return "\n".join(lines) + "\n"

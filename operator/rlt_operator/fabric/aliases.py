@@ -134,6 +134,14 @@ PENSANDO: Final = ("feature.node.kubernetes.io/pci-0200_1dd8.present", "feature.
 FLAVOR_LABEL: Final = "backend.coreweave.cloud/flavor"
 """infiniband or roce: https://docs.coreweave.com/products/networking/hpc-interconnect/infiniband-roce-labels"""
 
+DRANET_LABEL: Final = "cloud.google.com/gke-networking-dra-driver"
+"""Nodes whose network interfaces are claimed by DRA: https://cloud.google.com/kubernetes-engine/docs/how-to/allocate-network-resources-dra"""
+DRA_LABELS: Final = {
+    DRANET_LABEL: "network interfaces (GKE's DRANET)",
+    "cloud.google.com/gke-nvidia-gpu-dra-driver": "GPUs (NVIDIA's DRA driver)",
+}
+"""Labels of what is claimed by DRA on a node."""
+
 # --- clouds ---------------------------------------------------------------------------------------------------------
 PROVIDERS: Final = {"aws://": "aws", "gce://": "gke", "azure://": "azure", "ocid1.": "oracle", "nebius://": "nebius"}
 """Prefix of spec.providerID. nebius:// is not verified."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rlt_api.blocks.resources import Toleration
 from rlt_operator.fabric import aliases
 from rlt_operator.fabric.demand import Demand
+from rlt_operator.fabric.node_affinity import allows
 from rlt_operator.fabric.nodes import Node, Taint
 
 
@@ -18,7 +19,10 @@ class Candidates:
     nodes: tuple[Node, ...]
     """Ready, not cordoned, tolerated, well, with enough of the accelerator; ordered by name."""
     selected: tuple[Node, ...]
-    """Those that the nodeSelector names, whether or not they can."""
+    """Those that nodeSelector and node affinity name, whether or not they can; of a declared pool those that may be
+    its nodes."""
+    away: tuple[Node, ...]
+    """Those that could take one but for what passes: cordoned, not Ready, ill. Ordered by name."""
     rejected: tuple[tuple[str, str], ...]
     """Name and reason of each selected node that is no candidate."""
 
@@ -30,13 +34,28 @@ def candidates(nodes: Iterable[Node], demand: Demand) -> Candidates:
         node
         for node in sorted(nodes, key=lambda node: node.name)
         if all(node.labels.get(key) == value for key, value in selector.items())
+        and allows(demand.node_affinity, node)
+        and _may_be_meant(node, demand)
     )
     reasons = [(node, rejection(node, demand)) for node in selected]
     return Candidates(
         nodes=tuple(node for node, reason in reasons if reason is None),
         selected=selected,
+        away=tuple(node for node, reason in reasons if reason is not None and rejection(_well(node), demand) is None),
         rejected=tuple((node.name, reason) for node, reason in reasons if reason is not None),
     )
+
+
+def _well(node: Node) -> Node:
+    taints = tuple(taint for taint in node.taints if not taint.key.startswith(aliases.HEALTH_TAINTS))
+    return replace(node, cordoned=False, conditions={"Ready": "True"}, taints=taints)
+
+
+def _may_be_meant(node: Node, demand: Demand) -> bool:
+    """Of a declared pool a node with neither the accelerator nor a label of one is another pool's."""
+    if not demand.declared or demand.resource in node.allocatable:
+        return True
+    return any(node.labels.get(key, "false") != "false" for key in aliases.VENDOR_LABELS)
 
 
 def rejection(node: Node, demand: Demand) -> str | None:

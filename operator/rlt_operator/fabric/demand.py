@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
 from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.blocks.resources import EnvVar, Toleration
-from rlt_api.model import quantity_value
-from rlt_api.rules.model_size import model_size
+from rlt_api.rules.shared_memory import SharedMemory, shared_memory_of
 from rlt_api.spec import RLTrainingJobSpec
+from rlt_operator.fabric.node_affinity import Requirement, Term
 
 SECRET = "(from a Secret or ConfigMap)"
 """Stands for a value that the operator does not read."""
@@ -25,7 +25,11 @@ class Demand:
     count: int = 0
     """Accelerators of one worker pod."""
     workers: int = 1
+    declared: bool = False
+    """Whether a node pool of the runtime has this accelerator: such nodes can be, even if none is alive."""
     node_selector: Mapping[str, str] | None = None
+    node_affinity: tuple[Term, ...] | None = None
+    """What the podTemplate requires of nodes; None where it requires nothing."""
     tolerations: tuple[Toleration, ...] = ()
     user_env: tuple[tuple[str, str], ...] = ()
     admin_env: tuple[tuple[str, str], ...] = ()
@@ -45,12 +49,8 @@ class Demand:
     """Whether the podTemplate has Multus' annotation."""
     claims_made: bool = True
     """Whether the podTemplate has a resourceClaim."""
-    memory: int = 0
-    """Bytes of a worker pod, /dev/shm in it. 0: not known."""
-    shared_memory: int | None = None
-    """Bytes of /dev/shm that the job gives itself."""
-    parameters: float | None = None
-    """Parameters of the model, for /dev/shm."""
+    shared_memory: SharedMemory | None = None
+    """What /dev/shm of a worker pod holds; None where its memory is not known."""
     run_as_user: int = 1000
     supplemental_groups: tuple[int, ...] = ()
     ptrace: bool = False
@@ -59,21 +59,25 @@ class Demand:
     privileged: bool = False
 
 
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 MULTUS = "k8s.v1.cni.cncf.io/networks"
 """The annotation that names a pod's additional networks: https://github.com/k8snetworkplumbingwg/multi-net-spec"""
 
 
-def demands_of(spec: RLTrainingJobSpec, job: Mapping[str, Any] | None = None) -> tuple[Demand, ...]:
+def demands_of(
+    spec: RLTrainingJobSpec, job: Mapping[str, Any] | None = None, runtime: Mapping[str, Any] | None = None
+) -> tuple[Demand, ...]:
     """The demands of the worker groups that take part in the collectives: those with accelerators, or else the first.
 
     `job` is the job's own spec as JSON; what only `spec` has came from the runtime. Without it everything counts as the
-    user's.
+    user's. `runtime` is the runtime's spec as JSON, None where the job names none.
     """
     groups = [group for group in spec.cluster.workers if group.accelerator] or spec.cluster.workers[:1]
-    return tuple(_demand(spec, group, job) for group in groups)
+    pools = [pool.get("accelerator") or {} for pool in (runtime or {}).get("nodePools", [])]
+    return tuple(_demand(spec, group, job, {str(pool.get("resourceName")) for pool in pools}) for group in groups)
 
 
-def _demand(spec: RLTrainingJobSpec, group: WorkerGroup, job: Mapping[str, Any] | None) -> Demand:
+def _demand(spec: RLTrainingJobSpec, group: WorkerGroup, job: Mapping[str, Any] | None, declared: Set[str]) -> Demand:
     own = job if job is not None else spec.model_dump(mode="json", by_alias=True, exclude_unset=True)
     own_env = {each.get("name") for each in (own.get("cluster") or {}).get("env") or []}
     own_network = own.get("network") or {}
@@ -86,8 +90,10 @@ def _demand(spec: RLTrainingJobSpec, group: WorkerGroup, job: Mapping[str, Any] 
         resource=accelerator.resource_name if accelerator else None,
         count=accelerator.count if accelerator else 0,
         workers=group.replicas,
-        node_selector=dict(group.node_selector),
-        tolerations=tuple(group.tolerations),
+        declared=accelerator is not None and accelerator.resource_name in declared,
+        node_selector={**group.node_selector, **template.node_selector},
+        node_affinity=template.node_affinity,
+        tolerations=(*group.tolerations, *template.tolerations),
         user_env=(*((name, value) for name, value in env if name in own_env), *template.env),
         admin_env=tuple((name, value) for name, value in env if name not in own_env),
         require=spec.network.require,
@@ -99,9 +105,7 @@ def _demand(spec: RLTrainingJobSpec, group: WorkerGroup, job: Mapping[str, Any] 
         other_resources=template.resources,
         networks_named=template.networks_named,
         claims_made=template.claims_made,
-        memory=int(quantity_value(resources.memory)) if resources else 0,
-        shared_memory=int(quantity_value(resources.shared_memory)) if resources and resources.shared_memory else None,
-        parameters=parameters(spec),
+        shared_memory=shared_memory_of(spec, group) if resources else None,
         run_as_user=security.run_as_user,
         supplemental_groups=tuple(security.supplemental_groups),
         ptrace=security.ptrace,
@@ -109,12 +113,6 @@ def _demand(spec: RLTrainingJobSpec, group: WorkerGroup, job: Mapping[str, Any] 
         unconfined=security.unconfined,
         privileged=security.privileged,
     )
-
-
-def parameters(spec: RLTrainingJobSpec) -> float | None:
-    """Parameters of the model, as far as that is known."""
-    size = model_size(spec.model) if spec.model else None
-    return size.parameters if size else None
 
 
 def _value(variable: EnvVar) -> str:
@@ -129,6 +127,9 @@ class _Template:
     resources: tuple[str, ...]
     networks_named: bool
     claims_made: bool
+    node_selector: Mapping[str, str]
+    node_affinity: tuple[Term, ...] | None
+    tolerations: tuple[Toleration, ...]
 
 
 def _template(template: Mapping[str, Any]) -> _Template:
@@ -146,7 +147,38 @@ def _template(template: Mapping[str, Any]) -> _Template:
         resources=tuple(sorted(resources)),
         networks_named=_at(template, "metadata", "annotations", MULTUS) is not None,
         claims_made=bool(_objects(_at(template, "spec", "resourceClaims"))),
+        node_selector=_texts(_at(template, "spec", "nodeSelector")),
+        node_affinity=_terms(_at(template, "spec", "affinity", "nodeAffinity", REQUIRED, "nodeSelectorTerms")),
+        tolerations=tuple(_toleration(each) for each in _objects(_at(template, "spec", "tolerations"))),
     )
+
+
+def _terms(value: Any) -> tuple[Term, ...] | None:
+    if not isinstance(value, list):
+        return None
+    kinds = ("matchExpressions", "matchFields")
+    return tuple(
+        tuple(_requirement(each) for kind in kinds for each in _objects(term.get(kind))) for term in _objects(value)
+    )
+
+
+def _requirement(value: Mapping[str, Any]) -> Requirement:
+    values = value.get("values")
+    texts = tuple(map(str, values)) if isinstance(values, list) else ()
+    return Requirement(str(value.get("key")), str(value.get("operator")), texts)
+
+
+def _toleration(value: Mapping[str, Any]) -> Toleration:
+    return Toleration.model_construct(
+        key=value.get("key"),
+        operator=value.get("operator", "Equal"),
+        value=value.get("value"),
+        effect=value.get("effect"),
+    )
+
+
+def _texts(value: Any) -> dict[str, str]:
+    return {str(key): str(text) for key, text in value.items()} if isinstance(value, Mapping) else {}
 
 
 def _at(value: Any, *path: str) -> Any:

@@ -37,6 +37,9 @@ def _of_nodes(kinds: list[Facts], demand: Demand, profile: Profile, given: Setti
     products = sorted({facts.product for facts in kinds if facts.product})
     if len(products) > 1:
         yield f"candidate nodes have different GPUs ({', '.join(products)}): the slowest sets the pace"
+    drivers = sorted({facts.driver for facts in kinds if facts.driver})
+    if demand.resource and len(drivers) > 1:
+        yield f"candidate nodes have different drivers ({', '.join(drivers)}): the image must run on the oldest"
     if given.attach.mode == "multus" and not demand.networks_named and demand.attach is None:
         yield (
             f"pods get virtual functions but no network by Multus: give the annotation {MULTUS} in the workers' "

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from rlt_api.rules.shared_memory import SharedMemory, gib
 from rlt_operator.fabric import refusals
 from rlt_operator.fabric.candidates import candidates
 from rlt_operator.fabric.demand import Demand
@@ -16,7 +17,6 @@ from rlt_operator.fabric.nodes import Node, nodes_of
 from rlt_operator.fabric.profiles import Profile, choose, generic, load
 from rlt_operator.fabric.refusals import Refusal
 from rlt_operator.fabric.settings import Settings, settings
-from rlt_operator.fabric.shared_memory import LIMIT, SharedMemory, shared_memory
 
 T = TypeVar("T")
 
@@ -37,8 +37,6 @@ class Network:
     refusals: tuple[Refusal, ...]
     evidence: tuple[str, ...]
     settings: Settings
-    shared_memory: SharedMemory | None
-    """None where the pods' memory is not known."""
     gpus_per_node: int
     topology: tuple[str, ...]
     """Labels that say where all candidate nodes are."""
@@ -115,19 +113,24 @@ def network(nodes: Sequence[Node], demand: Demand) -> Network:
     refused = [*refusals.of_accelerator(demand), *refusals.of_candidates(found, demand)]
     warnings: list[str] = []
     kinds: dict[Facts, list[str]] = {}
-    for name, said in facts(found.nodes).items():
+    for name, said in facts(found.nodes or found.away).items():
         kinds.setdefault(_asked(said, demand), []).append(name)
-    if not found.nodes:
-        pool = _asked(declared(demand.node_selector or {}, demand.resource or "", demand.count), demand)
+    if not kinds:
+        pool = _asked(declared(demand), demand)
         kinds[pool] = []
         if not found.selected:
             warnings.append(_unborn(nodes, demand, pool))
     profile, kind, given, agree = _agreed(kinds, demand, refused, warnings)
-    alive = found.nodes or any(claim.fact == "declared" for claim in kind.claims) or demand.profile is not None
+    alive = (
+        found.nodes
+        or found.away
+        or any(claim.fact == "declared" for claim in kind.claims)
+        or demand.profile is not None
+    )
     refused += refusals.of_profile(profile, kind, demand)
     refused += refusals.of_attachment(profile, demand, given)
     refused += refusals.of_network(profile, list(kinds), demand, given)
-    memory = _shared_memory(demand, refused, warnings)
+    warnings += _of_shared_memory(demand.shared_memory)
     warnings += doubts(kinds, demand, profile, given)
     return Network(
         profile=profile.name,
@@ -139,7 +142,6 @@ def network(nodes: Sequence[Node], demand: Demand) -> Network:
         refusals=tuple(dict.fromkeys(refused)),
         evidence=_evidence(kinds),
         settings=given,
-        shared_memory=memory,
         gpus_per_node=min((each.gpus for each in kinds), default=0),
         topology=tuple(key for key in kind.topology if all(key in each.topology for each in kinds)),
         warnings=tuple(dict.fromkeys([*warnings, *given.warnings])),
@@ -216,40 +218,24 @@ def _tcp(kind: Facts) -> Profile:
 
 def _unborn(nodes: Sequence[Node], demand: Demand, pool: Facts) -> str:
     selector = ", ".join(f"{key}={value}" for key, value in sorted((demand.node_selector or {}).items()))
-    which = f"of {len(nodes)} nodes none has {selector}" if selector else "there is no node"
+    lacking = " and ".join(each for each in (selector, demand.resource if demand.declared else None) if each)
+    which = f"of {len(nodes)} nodes none has {lacking}" if nodes and lacking else "there is no node"
+    if demand.profile in load():
+        return f"{which}: the settings are those of network.profile {demand.profile}"
     if any(claim.fact == "declared" for claim in pool.claims):
         return f"{which}: the settings are those of the instance type {pool.instance_type}"
     return (
         f"{which}, and nothing declared says what its nodes will be: the pool's nodeSelector should name "
-        "node.kubernetes.io/instance-type, or the job network.profile"
+        "node.kubernetes.io/instance-type, or the job or its RLRuntime network.profile"
     )
 
 
-def _shared_memory(demand: Demand, refused: list[Refusal], warnings: list[str]) -> SharedMemory | None:
-    if not demand.memory:
-        return None
-    memory = shared_memory(
-        demand.memory, accelerators=demand.count, parameters=demand.parameters, given=demand.shared_memory
-    )
-    if not memory.given and memory.size > LIMIT * demand.memory:
-        refused.append(
-            Refusal(
-                "SharedMemoryTooLarge",
-                f"/dev/shm needs {_gib(memory.needed)} (object store {_gib(memory.object_store)}, NCCL "
-                f"{_gib(memory.nccl)}, weights {_gib(memory.model)}), more than half of the pod's {_gib(demand.memory)}"
-                f": give the workers {_gib(int(memory.needed / LIMIT))} of memory, or resources.sharedMemory",
-            )
+def _of_shared_memory(memory: SharedMemory | None) -> Iterator[str]:
+    if memory and memory.given and memory.size < memory.needed:
+        yield (
+            f"resources.sharedMemory is {gib(memory.size)}, but may need {memory}: NCCL fails with 'No space left on "
+            "device' where it is too small"
         )
-    if memory.given and memory.size < memory.needed:
-        warnings.append(
-            f"resources.sharedMemory is {_gib(memory.size)}, but object store, NCCL and weights may need "
-            f"{_gib(memory.needed)}: NCCL fails with 'No space left on device' where it is too small"
-        )
-    return memory
-
-
-def _gib(size: int) -> str:
-    return f"{size / 2**30:.1f}Gi"
 
 
 def _evidence(kinds: Mapping[Facts, list[str]]) -> tuple[str, ...]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 
 from rlt_operator.fabric import aliases
 from rlt_operator.fabric.claims import Claim, settle
+from rlt_operator.fabric.demand import Demand
 from rlt_operator.fabric.machines import Machine, machine
 from rlt_operator.fabric.nodes import Node
 from rlt_operator.fabric.transport import fabric, fabric_resources, nic
@@ -26,6 +27,7 @@ EXACT = frozenset(
         *aliases.RDMA_LABELS,
         *aliases.MELLANOX,
         *aliases.PENSANDO,
+        *aliases.DRA_LABELS,
         *aliases.INSTANCE_LABELS,
         aliases.SHARING_LABEL,
         aliases.REPLICAS_LABEL,
@@ -61,6 +63,9 @@ class Facts:
     topology: tuple[str, ...]
     """Labels that say where the node is."""
     driver: str | None
+    """Version of the accelerator's driver."""
+    dra: tuple[str, ...]
+    """What is claimed by DRA here."""
     missing: str | None
     """What keeps pods from a fabric that the hardware has, None if nothing does."""
     unsure: str | None
@@ -92,19 +97,27 @@ def _telling(node: Node) -> Hashable:
     return (
         frozenset((key, labels[key]) for key in labels.keys() & EXACT),
         frozenset(key for key in labels.keys() & PLACES if labels[key] not in aliases.NO_PLACE),
-        frozenset(key for key in labels if key.startswith(PREFIXES)),
+        frozenset(key for key in labels if _counts(key)),
         frozenset(node.allocatable.items()),
         node.provider_id.partition("://")[0][:6],
     )
 
 
-def declared(labels: Mapping[str, str], resource: str, count: int) -> Facts:
-    """The facts of a pool without a node, from its nodeSelector: what its instance type offers, once a node is there.
+@lru_cache(maxsize=4096)
+def _counts(key: str) -> bool:
+    return key.startswith(PREFIXES)
 
-    `resource` and `count` are the accelerator that the job asks for.
+
+def declared(demand: Demand) -> Facts:
+    """The facts of a pool without a node: what it offers once a node is there.
+
+    They are those of the instance type in its nodeSelector, and whatever the job's podTemplate asks for.
     """
+    labels = demand.node_selector or {}
     kind = _machine(labels)
-    offered = {resource: max(count, kind.gpus) if kind else count} if resource else {}
+    offered = dict.fromkeys(demand.other_resources, 1)
+    if demand.resource:
+        offered[demand.resource] = max(demand.count, kind.gpus) if kind else demand.count
     if kind:
         offered.update(kind.resources)
         if kind.needs:
@@ -140,6 +153,9 @@ def node_facts(node: Node) -> Facts:
         cloud = kind.cloud
     slicing = _slicing(node, claims)
     claims += [Claim("resource", f"{name}={count}", "allocatable") for name, count in resources]
+    driver = settle("driver", _drivers(labels), claims, [])
+    by_claim = [(key, what) for key, what in aliases.DRA_LABELS.items() if labels.get(key) == "true"]
+    claims += [Claim("dra", what, f"label {key}=true") for key, what in by_claim]
     link, missing, unsure = fabric(node, cloud, kind, resources, claims, contradictions)
     clique = labels.get(aliases.CLIQUE_LABEL, "")
     mnnvl = bool(clique and product in ("GB200", "GB300"))
@@ -157,7 +173,8 @@ def node_facts(node: Node) -> Facts:
         nic=nic(node),
         resources=resources,
         topology=tuple(key for key in aliases.TOPOLOGY if labels.get(key, "") not in aliases.NO_PLACE),
-        driver=_driver(labels),
+        driver=driver,
+        dra=tuple(what for _, what in by_claim),
         missing=missing,
         unsure=unsure,
         contradictions=tuple(contradictions),
@@ -247,8 +264,8 @@ def _slicing(node: Node, claims: list[Claim]) -> str | None:
     return " and ".join(parts) or None
 
 
-def _driver(labels: Mapping[str, str]) -> str | None:
-    if full := next((labels[key] for key in aliases.DRIVER_LABELS if labels.get(key)), None):
-        return full
-    old = [labels[key] for key in aliases.OLD_DRIVER_LABELS if labels.get(key)]
-    return ".".join(old) or None
+def _drivers(labels: Mapping[str, str]) -> list[Claim]:
+    found = [Claim("driver", labels[key], f"label {key}") for key in aliases.DRIVER_LABELS if labels.get(key)]
+    if old := [labels[key] for key in aliases.OLD_DRIVER_LABELS if labels.get(key)]:
+        found.append(Claim("driver", ".".join(old), f"labels {aliases.OLD_DRIVER_LABELS[0]}, ..."))
+    return found

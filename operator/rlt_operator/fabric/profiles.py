@@ -98,10 +98,10 @@ class Profile:
         chosen = {each.name: each for each in (*self.env, *shape) if each.applies(versions)}
         return tuple(chosen[name] for name in sorted(chosen))
 
-    def fits(self, facts: Facts) -> bool:
-        """Whether every condition of `match` holds."""
+    def fits(self, said: Mapping[str, str]) -> bool:
+        """Whether every condition of `match` holds of what facts say (see `_said`)."""
         return bool(self.match) and all(
-            any(fnmatchcase(_fact(facts, key), glob) for glob in globs) for key, globs in self.match
+            any(fnmatchcase(said[key], glob) for glob in globs) for key, globs in self.match
         )
 
 
@@ -112,8 +112,13 @@ def choose(facts: Facts) -> Profile:
     """
     if facts.contradictions:
         return generic(facts.vendor)
-    fitting = [profile for profile in load().values() if profile.fits(facts)]
-    assert fitting, facts
+    return _best(_said(facts))
+
+
+@cache
+def _best(said: tuple[tuple[str, str], ...]) -> Profile:
+    fitting = [profile for profile in load().values() if profile.fits(dict(said))]
+    assert fitting, said
     most = max(len(profile.match) for profile in fitting)
     (best,) = [profile for profile in fitting if len(profile.match) == most]
     return best
@@ -169,10 +174,15 @@ def _shape(shape: Mapping[str, Any]) -> tuple[Variable, ...]:
     return tuple(Variable(name, value, rule, source) for name, value in shape["env"].items())
 
 
-def _fact(facts: Facts, key: str) -> str:
-    if key == "mnnvl":
-        return "yes" if facts.mnnvl else "no"
-    return str(getattr(facts, key) or "")
+def _said(facts: Facts) -> tuple[tuple[str, str], ...]:
+    """What profiles are chosen by, as their files write it."""
+    return (
+        ("vendor", facts.vendor),
+        ("cloud", facts.cloud),
+        ("fabric", facts.fabric),
+        ("mnnvl", "yes" if facts.mnnvl else "no"),
+        ("nic", facts.nic or ""),
+    )
 
 
 def _version(text: str) -> tuple[int, ...]:

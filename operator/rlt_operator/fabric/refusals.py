@@ -74,7 +74,8 @@ def of_candidates(found: Candidates, demand: Demand) -> Iterable[Refusal]:
             yield Refusal(
                 "ResourceNotFound",
                 f"{where} has {demand.resource} in allocatable ({_offers(found.selected)}): check the name and its "
-                "device plugin, or the group's nodeSelector",
+                "device plugin, or the group's nodeSelector; if an autoscaler brings such nodes, declare them as a "
+                "node pool of the RLRuntime",
             )
             return
         if offered < demand.count:
@@ -154,7 +155,7 @@ def of_network(profile: Profile, facts: Sequence[Facts], demand: Demand, given: 
         yield Refusal(
             "RdmaNotAttached",
             f"network.require is rdma and the nodes have {profile.fabric}, but pods cannot get at it, missing: "
-            f"{'; '.join(missing)}; install it, or set require: any",
+            f"{'; '.join(missing)}; see to that, or set require: any",
         )
     against: dict[str, tuple[str, ...]] = {"NCCL_IB_DISABLE": ("1",), "NCCL_NET": ("socket",)}
     if fabric == "efa":

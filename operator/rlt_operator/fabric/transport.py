@@ -43,6 +43,9 @@ def fabric(
         if kind.needs and not verbs:
             return "tcp", f"a resource {kind.needs}..., of an RDMA device plugin", None
         if kind.cloud == "gke" and not names:
+            if node.labels.get(aliases.DRANET_LABEL) == "true":
+                claim = "a resourceClaim in the workers' podTemplate and network.attach: dra"
+                return kind.fabric, f"{claim}, since these nodes have DRANET", None
             networks = "networking.gke.io.networks/..., of GKE's multi-networking"
             return kind.fabric, f"{networks} (or DRANET with network.attach: dra)", None
         return kind.fabric, None, None

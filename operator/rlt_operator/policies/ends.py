@@ -12,7 +12,7 @@ from rlt_operator.deadlines import active_seconds, elapsed
 from rlt_operator.diagnosis import crashes, shorten
 from rlt_operator.observation import Observed, submission_id, submitted
 from rlt_operator.progress import duration, last_report, last_words
-from rlt_operator.verdict import SETTLED, Verdict, cluster_claim, failed, release, remains
+from rlt_operator.verdict import SETTLED, Verdict, cluster_claim, failed, release, remains, was_stopped
 
 C = ConditionType
 
@@ -82,7 +82,7 @@ def ended(observed: Observed, now: datetime) -> Verdict | None:
     assert spec
     if ray is None or ray.job is None or ray.job.status in ("PENDING", "RUNNING"):
         return None
-    if ray.job.status == "STOPPED" and spec.suspend:
+    if ray.job.status == "STOPPED" and (spec.suspend or was_stopped(observed)):
         return None
     if ray.job.status != "SUCCEEDED" and observed.cluster and observed.cluster.suspend:
         return None  # its queue has taken the cluster back, and the program ended with it

@@ -11,8 +11,18 @@ from rlt_operator.conditions import Claim
 from rlt_operator.diagnosis import diagnose, shorten
 from rlt_operator.entrypoint import entrypoint
 from rlt_operator.observation import Observed, cluster_pods, submission_id, submitted
+from rlt_operator.progress import last_report
 from rlt_operator.queueing import waiting_for
-from rlt_operator.verdict import SETTLED, Submission, Verdict, cluster_claim, release, remains, waiting
+from rlt_operator.verdict import (
+    SETTLED,
+    Submission,
+    Verdict,
+    cluster_claim,
+    release,
+    remains,
+    waiting,
+    was_stopped,
+)
 
 RUNNING_INTERVAL_S = 2.0
 """Between looks at a job that runs: progress in the status is never older than 5 s."""
@@ -27,10 +37,13 @@ C = ConditionType
 
 
 def suspended(observed: Observed, now: datetime) -> Verdict | None:
-    """spec.suspend: the Ray job is stopped and the cluster released. Progress and checkpoints stay."""
+    """spec.suspend: the Ray job is stopped, and at its end the cluster is released. Progress and checkpoints stay.
+
+    Ray gives a program that is asked to end RAY_JOB_STOP_WAIT_TIME_S for its last checkpoint, and ends it then.
+    """
     spec = observed.job.spec
     assert spec
-    if not spec.suspend:
+    if not spec.suspend and not was_stopped(observed):
         return None
     message = "Suspended: the cluster is released. Set spec.suspend to false to go on."
     claims = {
@@ -40,15 +53,18 @@ def suspended(observed: Observed, now: datetime) -> Verdict | None:
     verdict = Verdict(message, Phase.SUSPENDED, claims, again_after=IDLE_INTERVAL_S)
     if not remains(observed):
         return release(observed, verdict)
+    ray = observed.ray
+    if ray and ray.job and ray.job.status in ("PENDING", "RUNNING"):
+        message = "Suspending: the training is asked to save and to end."
+        claims[C.SUSPENDED] = Claim("False", Reason.STOPPING, message)
+        claims[C.RUNNING] = Claim("True", Reason.STOPPING, message)
+        claims[C.CLUSTER_READY] = cluster_claim(observed)
+        verdict = Verdict(message, claims=claims, again_after=RUNNING_INTERVAL_S)
+        return replace(verdict, stop=submission_id(observed), report=ray.progress)
     message = "Suspending: the cluster is being released."
     claims[C.SUSPENDED] = Claim("False", Reason.RELEASING, message)
-    ray = observed.ray
-    alive = ray and ray.job and ray.job.status in ("PENDING", "RUNNING")
-    return replace(
-        release(observed, Verdict(message, claims=claims)),
-        stop=submission_id(observed) if alive else None,
-        report=ray.progress if ray else None,
-    )
+    verdict = release(observed, Verdict(message, claims=claims))
+    return replace(verdict, report=last_report(ray.log) if ray and ray.log else ray.progress if ray else None)
 
 
 def queued(observed: Observed, now: datetime) -> Verdict | None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from rlt_operator import kubernetes_api
+from rlt_operator import api_paths
 from rlt_operator.kubernetes_api import ApiError, KubernetesApi
 from rlt_operator.webhook import key_pair
 from rlt_operator.webhook.key_pair import KeyPair
@@ -97,22 +97,22 @@ async def look(
     api: KubernetesApi, places: Places, serve: Serve, *, served: KeyPair | None, now: datetime
 ) -> tuple[float, KeyPair | None]:
     """One look: seconds until the next, and what is served then. Raises ApiError."""
-    configuration = await api.get(kubernetes_api.webhook_configuration(places.configuration))
+    configuration = await api.get(api_paths.webhook_configuration(places.configuration))
     if configuration is None:
         log.warning("the webhook waits for the ValidatingWebhookConfiguration %s", places.configuration)
         return SPREAD_S, served
-    secret = await api.get(kubernetes_api.secret(places.secret_namespace, places.secret))
+    secret = await api.get(api_paths.secret(places.secret_namespace, places.secret))
     observed = observe(configuration, secret, served)
     decided = plan(observed, now)
     kept = observed.kept
     if decided.renew:
         made = key_pair.make(observed.hosts, now=now, before=served or kept)
         manifest = secret_manifest(places, made, secret)
-        await api.apply(kubernetes_api.secret(places.secret_namespace, places.secret), manifest)
+        await api.apply(api_paths.secret(places.secret_namespace, places.secret), manifest)
         log.info("made the webhook's certificate, to be renewed on %s", f"{made.due():%Y-%m-%d}")
     if decided.trust:
         assert kept
-        path = kubernetes_api.webhook_configuration(places.configuration)
+        path = api_paths.webhook_configuration(places.configuration)
         await api.apply(path, trust_manifest(configuration, kept))
     if decided.serve:
         assert kept

@@ -12,7 +12,7 @@ from typing import Any
 
 from aiohttp import web
 
-from rlt_operator import kubernetes_api, metrics
+from rlt_operator import api_paths, metrics
 from rlt_operator.kubernetes_api import ApiError, KubernetesApi
 from rlt_operator.webhook.review import review, runtime_name, too_deep
 
@@ -71,7 +71,7 @@ async def serve(port: int, tls: Tls, api: KubernetesApi) -> web.AppRunner:
 async def _runtime(api: KubernetesApi, name: str) -> Mapping[str, Mapping[str, Any] | None]:
     try:
         async with asyncio.timeout(RUNTIME_S):
-            manifest = await api.get(kubernetes_api.runtime(name))
+            manifest = await api.get(api_paths.runtime(name))
     except (ApiError, TimeoutError) as error:
         log.warning("the RLRuntime %s cannot be read, and the job is validated without it: %s", name, error)
         return {}

@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import random
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -15,9 +17,12 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from cryptography import x509
 
 from cluster import Cluster
 from rlt_api.driver_report import METRICS_PORT
@@ -243,6 +248,11 @@ class Webhook:
 
         eventually("the API server asks the webhook", refused, tell=lambda: seen[0] or "it takes everything")
 
+    def serial(self) -> int:
+        """Number of the certificate that the server shows."""
+        pem = ssl.get_server_certificate(("127.0.0.1", self.port))
+        return x509.load_pem_x509_certificate(pem.encode()).serial_number
+
     def refusal(self, spec: dict[str, Any], *options: str, kind: str = "RLTrainingJob", name: str = "asked") -> str:
         """What the API server says to a dry run of `kubectl apply`; nothing if it takes the object."""
         manifest = {"apiVersion": "rlt.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
@@ -264,11 +274,12 @@ def free_ports(count: int, first: int = 17440) -> int:
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port that nobody listens on, below those that the kernel gives to outgoing connections (from 32768 on)."""
+    for port in random.sample(range(20000, 32768), 100):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("0.0.0.0", port))
+            return port
+    raise AssertionError("100 ports in use")
 
 
 MOUNT_CONFIG = """

@@ -16,7 +16,8 @@ from apiserver.in_cluster import Kubernetes, Operator, eventually, free_ports
 
 from cluster import Cluster
 from cluster.kuberay_crds import VERSIONS, ray_cluster_crd
-from rlt_operator.kuberay import MARKS, OLDEST, POD_FIELDS_SINCE, KubeRay, parse_kuberay
+from rlt_operator.children.all_of_them import children
+from rlt_operator.kuberay import MARKS, OLDEST, POD_FIELDS_SINCE, KubeRay, dropped, parse_kuberay
 
 pytestmark = pytest.mark.apiserver
 
@@ -145,6 +146,17 @@ def test_the_operator_finds_what_the_api_server_would_drop(kuberay: Installed) -
     unknown = set(re.findall(r'unknown field "([^"]+)"', str(refusal.value)))
     assert unknown == set(kuberay.as_read.lacks(NEWEST))
     assert "spec.headGroupSpec.template.spec.containers[0].nonsense" in unknown
+
+
+def test_the_oldest_kuberays_cannot_carry_kubernetes_own_gangs(kuberay: Installed) -> None:
+    job = o.job({**o.COMMAND_SPEC, "scheduling": {"schedulerName": "default-scheduler", "gang": True}})
+    assert job.spec
+    *_, cluster = children(job, job.spec)
+    message = dropped(kuberay.as_read, cluster)
+    if minor(kuberay.version) < "1.6":
+        assert "spec.headGroupSpec.template.spec.workloadRef (since 1.6)" in (message or "")
+    else:
+        assert message is None
 
 
 def test_the_version_is_told_by_the_fields(kuberay: Installed) -> None:

@@ -85,6 +85,18 @@ def test_a_mixed_fleet_gets_the_generic_profile_and_says_why(
     assert "NodesDisagree" in kubernetes.events(namespace)
 
 
+def test_a_kind_that_kubernetes_lacks_is_named(
+    kubernetes: Kubernetes, operator: Operator, namespace: str, nodes: list[str]
+) -> None:
+    clique = {"nvidia.com/gpu.clique": "7b968a6d-c8aa-45e1-9e07-e1e51be99c31.1", "pool": "gpus"}
+    nodes.append(add(kubernetes, node("nvl72", nvidia("NVIDIA-GB200", **clique) | IB, GPUS | HCA)))
+    kubernetes.create_job(namespace, ON_GPUS)
+    kubernetes.wait(namespace, "ClusterReady", "ClusterRefused")
+    message = "this Kubernetes has no ComputeDomain of resource.nvidia.com/v1beta1"
+    assert message in kubernetes.condition(namespace, "ClusterReady")[2]
+    assert kubernetes.get(namespace, "raycluster", "sum") is None
+
+
 def test_a_resource_that_no_node_has_is_told_of_before_anything_is_made(
     kubernetes: Kubernetes, operator: Operator, namespace: str, nodes: list[str]
 ) -> None:

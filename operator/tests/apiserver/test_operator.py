@@ -38,6 +38,31 @@ def test_a_deleted_job_takes_everything_with_it(kubernetes: Kubernetes, operator
     eventually("no metrics", lambda: f'namespace="{namespace}"' not in operator.fetch("/metrics"))
 
 
+def test_a_claim_is_made_and_outlives_the_job(kubernetes: Kubernetes, operator: Operator, namespace: str) -> None:
+    kubernetes.create_job(namespace, {**o.SPEC, "storage": {"storageClassName": "nfs", "size": "10Gi"}})
+    cluster = kubernetes.ray_cluster(namespace)
+    (volume,) = (v for v in cluster["spec"]["headGroupSpec"]["template"]["spec"]["volumes"] if v["name"] == "storage")
+    assert volume["persistentVolumeClaim"] == {"claimName": "sum-storage"}
+    kubernetes.kubectl("delete", "rltrainingjob", "sum", "-n", namespace)
+    eventually("no cluster", lambda: kubernetes.get(namespace, "raycluster", "sum") is None)
+    claim = kubernetes.get(namespace, "persistentvolumeclaim", "sum-storage")
+    assert claim
+    assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
+    assert (claim["spec"]["storageClassName"], claim["spec"]["resources"]) == ("nfs", {"requests": {"storage": "10Gi"}})
+    kubernetes.kubectl("delete", "pvc", "-n", namespace, "-l", "rlt.dev/job=sum", "--wait=false")
+
+
+def test_a_claim_that_is_another_one_is_not_taken(kubernetes: Kubernetes, operator: Operator, namespace: str) -> None:
+    """The words are the API server's: a claim's class cannot be changed."""
+    spec = {**o.SPEC, "storage": {"storageClassName": "nfs", "size": "10Gi"}}
+    kubernetes.create_job(namespace, spec)
+    kubernetes.ray_cluster(namespace)
+    kubernetes.kubectl("delete", "rltrainingjob", "sum", "-n", namespace)
+    kubernetes.create_job(namespace, {**spec, "storage": {**spec["storage"], "storageClassName": "ceph"}})
+    eventually("ClusterRefused", lambda: kubernetes.condition(namespace, "ClusterReady")[1] == "ClusterRefused")
+    assert "spec is immutable after creation" in kubernetes.status(namespace)["message"]
+
+
 def test_contradictions_are_not_accepted(kubernetes: Kubernetes, operator: Operator, namespace: str) -> None:
     kubernetes.create_job(namespace, {**o.SPEC, "training": {"totalSteps": 1, "trainBatchSize": 5}})
     eventually("Failed", lambda: kubernetes.status(namespace).get("phase") == "Failed")

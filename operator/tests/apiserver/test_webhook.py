@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import ssl
 from datetime import UTC, datetime
 from typing import Any
 
@@ -28,12 +27,6 @@ def apply(webhook: Webhook, namespace: str, spec: dict[str, Any], *options: str)
         return webhook.kubernetes.kubectl("apply", "-n", namespace, *options, "-f", "-", input=json.dumps(manifest))
     except ValueError as error:
         return str(error)
-
-
-def shown(webhook: Webhook) -> int:
-    """Serial number of the certificate that the server shows."""
-    pem = ssl.get_server_certificate(("127.0.0.1", webhook.port))
-    return x509.load_pem_x509_certificate(pem.encode()).serial_number
 
 
 def secret(kubernetes: Kubernetes) -> dict[str, str]:
@@ -105,12 +98,12 @@ def test_a_certificate_that_is_due_is_replaced_while_it_serves(webhook: Webhook,
     old = key_pair.make(before.hosts(), now=datetime.now(UTC) - key_pair.VALIDITY * 0.8, before=before)
     found = kubernetes.get("default", "secret", "webhook")
     manifest = secret_manifest(Places("default", "webhook", "rlt"), old, found)
-    serial = shown(webhook)
+    serial = webhook.serial()
     kubernetes.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=json.dumps(manifest))
 
     def renewed() -> bool:
         assert "is invalid" in apply(webhook, namespace, WRONG)  # at every moment
-        return shown(webhook) != serial
+        return webhook.serial() != serial
 
     eventually("a new certificate", renewed, 60)
     authorities = x509.load_pem_x509_certificates(secret(kubernetes)["ca.crt"].encode())
@@ -126,17 +119,17 @@ def test_an_authority_that_was_lost_is_put_back(webhook: Webhook) -> None:
 
 
 def test_a_secret_that_was_deleted_is_made_anew(webhook: Webhook) -> None:
-    serial = shown(webhook)
+    serial = webhook.serial()
     webhook.kubernetes.kubectl("delete", "secret", "webhook", "-n", "default")
-    eventually("another certificate", lambda: shown(webhook) != serial, 60)
+    eventually("another certificate", lambda: webhook.serial() != serial, 60)
     webhook.wait()
 
 
 def test_a_restart_keeps_the_certificate(webhook: Webhook) -> None:
-    serial = shown(webhook)
+    serial = webhook.serial()
     webhook.operator.stop()
     webhook.operator.start()
-    assert shown(webhook) == serial
+    assert webhook.serial() == serial
     webhook.wait()
 
 

@@ -7,11 +7,13 @@ from typing import Any
 
 import observed as o
 
+from rlt_api.blocks.resources import Resources
+from rlt_api.rules.shared_memory import shared_memory
 from rlt_api.status import RuntimeSnapshot
 from rlt_operator.fabric.demand import Demand
 from rlt_operator.observation import Job
 
-MEMORY = 1024 * 2**30
+POD = Resources(cpu="32", memory=str(2**40))
 
 
 def job_of(demand: Demand) -> Job:
@@ -19,7 +21,7 @@ def job_of(demand: Demand) -> Job:
     container = {"name": "ray-worker", "resources": {"limits": dict.fromkeys(demand.other_resources, 1)}}
     group = {
         "replicas": demand.workers,
-        "resources": {"cpu": "32", "memory": str(MEMORY)},
+        "resources": POD.to_json(),
         "accelerator": {"resourceName": demand.resource, "count": demand.count} if demand.resource else None,
         "nodeSelector": dict(demand.node_selector or {}),
         "tolerations": [toleration.to_json() for toleration in demand.tolerations],
@@ -38,7 +40,9 @@ def job_of(demand: Demand) -> Job:
         "cluster": {"image": "registry.example/trainer", "workers": [_given(group)], "env": _env(demand.user_env)},
         "network": _given(network),
     }
-    runtime = {"defaults": {"cluster": {"env": _env(demand.admin_env)}}}
+    runtime: dict[str, Any] = {"defaults": {"cluster": {"env": _env(demand.admin_env)}}}
+    if demand.declared:
+        runtime["nodePools"] = [{"name": "pool", **{key: group[key] for key in ("resources", "accelerator")}}]
     return o.job(spec, runtime=RuntimeSnapshot(name="gpus", generation=1, spec=runtime))
 
 
@@ -49,7 +53,7 @@ def as_asked(demand: Demand) -> Demand:
         demand,
         admin_env=tuple((name, value) for name, value in demand.admin_env if name not in own),
         node_selector=dict(demand.node_selector or {}),
-        memory=MEMORY,
+        shared_memory=shared_memory(POD, accelerators=demand.count),
         networks_named=False,
         claims_made=False,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rlt_api.blocks.resources import Toleration
@@ -193,6 +193,24 @@ CASES: dict[str, Case] = {
         refused="RdmaNotAttached",
         warns=("multi-networking",),
     ),
+    "gke-a4-dranet": Case(
+        gke("a4-highgpu-8g", "nvidia-b200", [], **{"cloud.google.com/gke-networking-dra-driver": "true"}),
+        RDMA_ONLY,
+        "gke-gib",
+        "gib",
+        refused="RdmaNotAttached",
+        warns=("network.attach: dra, since these nodes have DRANET",),
+    ),
+    "mixed-drivers": Case(
+        [
+            node(name, nvidia(**{"nvidia.com/cuda.driver-version.full": version}) | IB, GPUS | HCA)
+            for name, version in (("a", "570.86.15"), ("b", "535.230.02"))
+        ],
+        NVIDIA,
+        "onprem-infiniband",
+        "infiniband",
+        warns=("different drivers (535.230.02, 570.86.15)",),
+    ),
     "gke-a3-mega": Case(
         gke("a3-megagpu-8g", "nvidia-h100-mega-80gb", [f"vpc{n}" for n in range(1, 9)]),
         NVIDIA,
@@ -364,8 +382,33 @@ CASES: dict[str, Case] = {
     "scale-from-zero-mi300x": Case(
         [], Demand("amd.com/gpu", 8, 2, node_selector={TYPE: "BM.GPU.MI300X.8"}), "oracle-roce-amd", "roce"
     ),
+    "scale-from-zero-beside-cpu-nodes": Case(
+        pair({TYPE: "m5.large"}, {}),
+        Demand("nvidia.com/gpu", 8, 2, declared=True),
+        "tcp",
+        "none",
+        warns=("of 2 nodes none has nvidia.com/gpu, and nothing declared",),
+    ),
+    "scale-from-zero-with-a-named-profile": Case(
+        pair({}, {}),
+        replace(RDMA_ONLY, declared=True, profile="onprem-roce", other_resources=("rdma/roce",)),
+        "onprem-roce",
+        "roce",
+        warns=("those of network.profile onprem-roce",),
+    ),
+    "declared-without-device-plugin": Case(
+        [node("cpu", {}, {}), node("gpu", nvidia(), {})],
+        Demand("nvidia.com/gpu", 8, 2, declared=True),
+        "tcp",
+        "none",
+        refused="ResourceNotFound",
+    ),
     "all-cordoned": Case(
-        pair(nvidia() | IB, GPUS | HCA, unschedulable=True), NVIDIA, "tcp", "none", refused="NoCandidate"
+        pair(nvidia() | IB, GPUS | HCA, unschedulable=True),
+        NVIDIA,
+        "onprem-infiniband",
+        "infiniband",
+        refused="NoCandidate",
     ),
     "ill-nodes-are-avoided": Case(
         [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from fabric.node_sets import GPUS, HCA, IB, NVIDIA, node, nvidia, pair
@@ -11,7 +12,6 @@ from rlt_operator.fabric.demand import SECRET, Demand, demands_of
 from rlt_operator.fabric.explain import explain, network
 from rlt_operator.fabric.nodes import nodes_of
 from rlt_operator.fabric.settings import Attachment
-from rlt_operator.fabric.shared_memory import GiB, shared_memory
 
 JOB: dict[str, Any] = {
     "runtimeRef": {"name": "gpus"},
@@ -38,7 +38,7 @@ RUNTIME: dict[str, Any] = {
 def demanded(job: dict[str, Any], runtime: dict[str, Any] | None = None) -> Demand:
     spec = validate_job("sum", job, runtime).spec
     assert spec
-    (demand,) = demands_of(spec, job)
+    (demand,) = demands_of(spec, job, runtime)
     return demand
 
 
@@ -49,8 +49,18 @@ def test_what_the_runtime_gives_is_the_admins() -> None:
     assert demand.admin_env == (("NCCL_IB_SL", "3"),)
     assert demand.admin_fields == {"socket_interface"}
     assert demand.node_selector == {"pool": "a"}
-    assert demand.parameters == 7e9
+    assert demand.shared_memory
+    assert demand.shared_memory.model == 2 * 2**30
     assert demand.attach is None
+
+
+def test_a_pool_of_the_runtime_declares_its_accelerator() -> None:
+    assert demanded(JOB, RUNTIME).declared
+    own = {"cluster": {"image": "i", "workers": [{"accelerator": {"resourceName": "nvidia.com/gpu", "count": 8}}]}}
+    assert demanded(own, RUNTIME).declared
+    assert not demanded(own).declared
+    other = {"cluster": {"image": "i", "workers": [{"accelerator": {"resourceName": "nvidia.com/gpus", "count": 8}}]}}
+    assert not demanded(other, RUNTIME).declared
 
 
 def test_secrets_stay_where_they_are() -> None:
@@ -82,16 +92,13 @@ def test_an_admins_interface_is_named_as_his() -> None:
     assert not found["overriddenByUser"]
 
 
-def test_shared_memory_is_the_sum_of_its_parts_or_a_quarter() -> None:
-    small = shared_memory(64 * GiB, accelerators=8, parameters=7e9)
-    assert small.size == small.needed == small.object_store + 8 * GiB + 2 * GiB
-    assert shared_memory(2048 * GiB, accelerators=8).size == 512 * GiB
-    assert shared_memory(4 * GiB, accelerators=0).size == GiB
-
-
-def test_shared_memory_that_leaves_too_little_is_refused() -> None:
-    found = network(nodes_of(pair(nvidia(), GPUS)), Demand("nvidia.com/gpu", 8, memory=16 * GiB))
-    assert found.refusals[0].code == "SharedMemoryTooLarge"
+def test_a_shared_memory_that_may_be_too_small_brings_a_warning() -> None:
+    resources = {"cpu": "1", "memory": "64Gi", "sharedMemory": "1Gi"}
+    group = {"resources": resources, "accelerator": {"resourceName": "nvidia.com/gpu", "count": 8}}
+    demand = demanded({"cluster": {"image": "i", "workers": [group]}})
+    warnings = network(nodes_of(pair(nvidia(), GPUS)), demand).warnings
+    assert any("No space left on device" in warning for warning in warnings)
+    assert not network(nodes_of(pair(nvidia(), GPUS)), replace(demand, shared_memory=None)).warnings
 
 
 def test_a_worker_on_part_of_a_node_takes_part_of_its_devices() -> None:

@@ -17,7 +17,7 @@ from fabric.node_sets import CASES
 from observed import decided
 
 from rlt_operator.children.pod_template import worker_template
-from rlt_operator.fabric.demand import demands_of
+from rlt_operator.fabric.demand import Demand, demands_of
 from rlt_operator.fabric.explain import explain
 from rlt_operator.fabric.nodes import nodes_of
 from rlt_operator.fabric.profiles import load
@@ -57,6 +57,12 @@ def on_its_nodes(name: str) -> Job:
     return decided(job_of(CASES[name].demand), nodes_of(CASES[name].nodes))
 
 
+def demands_in(job: Job) -> tuple[Demand, ...]:
+    assert job.spec
+    assert job.runtime
+    return demands_of(job.spec, job.given, job.runtime.spec)
+
+
 @cache
 def document(name: str) -> dict[str, Any]:
     """What the golden file holds."""
@@ -88,12 +94,27 @@ def test_a_node_set_gets_its_profile_or_its_refusal(name: str) -> None:
         assert any(words in warning for warning in answer["warnings"]), answer["warnings"]
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    {
+        "contradictory-product": ["H100", "NVIDIA-A100-SXM4-40GB", "p5.48xlarge", "correct the labels"],
+        "no-such-resource": ["nvidia.com/gpu", "none of 2 nodes", "check the name"],
+        "hcas-match-nothing": ["mlx5_0,mlx5_1", "begin with ibp", "correct network.hcas"],
+        "user-disables-ib": ["NCCL_IB_DISABLE=1", "user: spec.cluster.env", "remove the variable"],
+        "two-vendors": ["amd.com/gpu and nvidia.com/gpu", "of one vendor only"],
+        "more-than-any-node": ["16 of nvidia.com/gpu", "the most is 8", "ask for at most 8"],
+    }.items(),
+)
+def test_a_refusal_gives_the_evidence_and_the_fix(name: str, words: list[str]) -> None:
+    message = explain(CASES[name].nodes, CASES[name].demand)["refused"]["message"]
+    assert [each for each in words if each not in message] == [], message
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_the_status_says_what_is_explained_offline(name: str) -> None:
     job = on_its_nodes(name)
-    assert job.spec
     assert job.status.network
-    answer = explain(CASES[name].nodes, *demands_of(job.spec, job.given))
+    answer = explain(CASES[name].nodes, *demands_in(job))
     said = job.status.network.to_json()
     for key in ("profile", "fabric", "vendor", "agree", "evidence", "env", "overriddenByUser", "warnings"):
         assert said[key] == answer[key]
@@ -104,9 +125,7 @@ def test_the_status_says_what_is_explained_offline(name: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_jobs_of_the_matrix_ask_what_their_cases_say(name: str) -> None:
-    job = job_of(CASES[name].demand)
-    assert job.spec
-    assert demands_of(job.spec, job.given) == (as_asked(CASES[name].demand),)
+    assert demands_in(job_of(CASES[name].demand)) == (as_asked(CASES[name].demand),)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -63,7 +63,8 @@ def test_a_machine_has_a_profile_for_its_fabric() -> None:
 
 VERL = """NCCL_DEBUG GPU_MAX_HW_QUEUES TORCH_NCCL_HIGH_PRIORITY NCCL_CHECKS_DISABLE NCCL_IB_HCA NCCL_IB_GID_INDEX
 NCCL_CROSS_NIC CUDA_DEVICE_MAX_CONNECTIONS NCCL_PROTO RCCL_MSCCL_ENABLE TOKENIZERS_PARALLELISM HSA_NO_SCRATCH_RECLAIM
-HIP_ ROCR_ CUDA_VISIBLE_DEVICES SYS_PTRACE seccomp privileged /dev/kfd /dev/dri /dev/infiniband video"""
+HIP_ ROCR_ CUDA_VISIBLE_DEVICES HF_HOME TRANSFORMERS_CACHE SYS_PTRACE seccomp privileged /dev/kfd /dev/dri
+/dev/infiniband video --shm-size"""
 """What verl's script for an AMD cluster exports and gives to its containers."""
 
 

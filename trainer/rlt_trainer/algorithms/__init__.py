@@ -1,1 +1,1 @@
-"""The mathematics of GRPO in pure torch: no Ray, no vLLM, no torch.distributed."""
+"""The mathematics of reinforcement learning in pure torch: no Ray, no vLLM, no torch.distributed."""

@@ -4,40 +4,44 @@ from __future__ import annotations
 
 from typing import Literal
 
-import torch
 from torch import Tensor
 
-AggregationMode = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean"]
+from rlt_trainer.algorithms.masking import masked_sum, row_means
 
+__all__ = ["AggregationMode", "aggregate", "masked_sum"]
 
-def masked_sum(values: Tensor, mask: Tensor) -> Tensor:
-    """The sum of `values` [B, T] where `mask` [B, T] holds. NaN elsewhere harms neither it nor its gradient."""
-    return _keep(values, mask).sum()
+AggregationMode = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 
 
 def aggregate(
-    values: Tensor, mask: Tensor, mode: AggregationMode, *, total_tokens: int, total_sequences: int
+    values: Tensor,
+    mask: Tensor,
+    mode: AggregationMode,
+    *,
+    total_tokens: int,
+    total_sequences: int,
+    loss_scale_factor: float | None = None,
 ) -> Tensor:
     """This part's share of a mini-batch's loss, a scalar: the shares of all parts add up to the loss.
 
     values: [B, T], a loss per token; mask: [B, T], the response's tokens.
     total_tokens, total_sequences: counts over the whole mini-batch, over all ranks and micro-batches. They make loss
-    and gradient independent of how the mini-batch is split.
+    and gradient independent of how the mini-batch is split. A mini-batch without tokens has loss 0.
+    loss_scale_factor: for seq-mean-token-sum-norm alone, a constant of the whole run: the longest response possible.
 
     token-mean: every token of the mini-batch weighs the same (DAPO, arXiv 2503.14476).
     seq-mean-token-sum: sums within responses, mean over responses.
     seq-mean-token-mean: means within responses, mean over responses (GRPO, arXiv 2402.03300).
+    seq-mean-token-sum-norm: seq-mean-token-sum over loss_scale_factor (Dr. GRPO, arXiv 2503.20783).
     The names and formulas are those of agg_loss in verl 0.9.1, verl/trainer/ppo/core_algos.py.
     """
     match mode:
         case "token-mean":
-            return masked_sum(values, mask) / total_tokens
+            return masked_sum(values, mask) / max(total_tokens, 1)
         case "seq-mean-token-sum":
-            return masked_sum(values, mask) / total_sequences
+            return masked_sum(values, mask) / max(total_sequences, 1)
         case "seq-mean-token-mean":
-            lengths = mask.sum(-1).clamp(min=1)
-            return (_keep(values, mask).sum(-1) / lengths).sum() / total_sequences
-
-
-def _keep(values: Tensor, mask: Tensor) -> Tensor:
-    return torch.where(mask, values, torch.zeros((), dtype=values.dtype, device=values.device))
+            return row_means(values, mask).sum() / max(total_sequences, 1)
+        case "seq-mean-token-sum-norm":
+            assert loss_scale_factor is not None, "seq-mean-token-sum-norm divides by a constant of the run"
+            return masked_sum(values, mask) / max(total_sequences, 1) / loss_scale_factor

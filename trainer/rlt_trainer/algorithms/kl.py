@@ -1,15 +1,50 @@
-"""Estimates of the KL divergence between the policy and its reference."""
+"""Estimates of the KL divergence between the policy and its reference, from the sampled tokens."""
 
 from __future__ import annotations
 
+from typing import Literal
+
 from torch import Tensor
 
+from rlt_trainer.algorithms.conventions import CONVENTIONS, ConventionName
 
-def k3(log_probs: Tensor, ref_log_probs: Tensor) -> Tensor:
-    """Schulman's k3 per token, never negative: exp(x) - x - 1 with x = ref - current, any shape.
+KlEstimator = Literal[
+    "kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3", "kl+", "k1+", "abs+", "mse+", "k2+", "low_var_kl+", "k3+"
+]
 
-    An unbiased estimate of KL(policy || reference) for tokens sampled from the policy, of low variance
-    (http://joschu.net/blog/kl-approx.html). Clamped as verl 0.9.1 clamps its low_var_kl: x to +-20, the result to +-10.
+
+def kl_divergence(
+    log_probs: Tensor, ref_log_probs: Tensor, estimator: KlEstimator, *, convention: ConventionName = "verl"
+) -> Tensor:
+    """KL(policy || reference) per token, for tokens sampled from the policy. Any shape.
+
+    With d = log_probs - ref_log_probs (http://joschu.net/blog/kl-approx.html), under verl's names:
+    kl or k1: d; unbiased, of high variance, may be negative.
+    abs: |d|.
+    mse or k2: d^2 / 2; its gradient is an unbiased estimate of the divergence's.
+    low_var_kl or k3: exp(-d) + d - 1; unbiased, of low variance, never negative.
+    With "+": the value of the estimator, the gradient of k2 (kl_penalty in verl 0.9.1).
     """
-    x = (ref_log_probs - log_probs).clamp(-20.0, 20.0)
-    return (x.exp() - x - 1).clamp(-10.0, 10.0)
+    if estimator.endswith("+"):
+        value = _estimate(log_probs, ref_log_probs, estimator[:-1], convention).detach()
+        unbiased = (log_probs - ref_log_probs).square() / 2
+        return unbiased - unbiased.detach() + value
+    return _estimate(log_probs, ref_log_probs, estimator, convention)
+
+
+def _estimate(log_probs: Tensor, ref_log_probs: Tensor, estimator: str, convention: ConventionName) -> Tensor:
+    difference = log_probs - ref_log_probs
+    match estimator:
+        case "kl" | "k1":
+            return difference
+        case "abs":
+            return difference.abs()
+        case "mse" | "k2":
+            return difference.square() / 2
+        case "low_var_kl" | "k3":
+            bounds = CONVENTIONS[convention]
+            x = (-difference).clamp(-bounds.k3_input_bound, bounds.k3_input_bound)
+            # expm1, not exp - 1: of a small x the latter leaves only rounding, which may be negative
+            return (x.expm1() - x).clamp(-bounds.k3_bound, bounds.k3_bound)
+        case _:
+            raise AssertionError(f"not an estimator: {estimator}")

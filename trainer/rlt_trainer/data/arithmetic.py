@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlt_trainer.data.prompt import Example
+from rlt_trainer.data.prompt import Example, Split
 
 DATA_SOURCE = "rlt/arithmetic"
+TEST_EXAMPLES = 100
+"""So many of the 8,100 are for validation, and never trained on."""
 
 
-def arithmetic_examples(seed: int) -> list[Example]:
-    """All 8,100 of them, "37+58=" -> "095", in an order drawn from the seed: unshuffled runs see mixed numbers too.
+def arithmetic_examples(seed: int, split: Split) -> list[Example]:
+    """One split of all 8,100, "37+58=" -> "095", in an order drawn from the seed: unshuffled runs see mixed numbers.
 
     The sum has always three digits, so that the length of the response says nothing about it.
     """
     pairs = [(a, b) for a in range(10, 100) for b in range(10, 100)]
-    return [
-        Example(prompt=f"{a}+{b}=", ground_truth=f"{a + b:03d}", solution=f"{a + b:03d}", data_source=DATA_SOURCE)
-        for a, b in (pairs[i] for i in np.random.default_rng(seed).permutation(len(pairs)))
-    ]
+    order = np.random.default_rng(seed).permutation(len(pairs))
+    taken = order[:-TEST_EXAMPLES] if split == "train" else order[-TEST_EXAMPLES:]
+    return [_example(*pairs[i]) for i in taken]
+
+
+def _example(a: int, b: int) -> Example:
+    answer = f"{a + b:03d}"
+    return Example(f"{a}+{b}=", answer, answer, DATA_SOURCE)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Split = Literal["train", "test"]
+"""What is learned on, and what is validated on."""
+Messages = list[dict[str, str]]
+"""A conversation: role and content of each message."""
 
 
 @dataclass(frozen=True)
 class Example:
     """A task in words: what is asked and what is right."""
 
-    prompt: str | list[dict[str, str]]
+    prompt: str | Messages
     """Plain text, or a conversation for the tokenizer's chat template."""
     ground_truth: str
     """What the reward rules compare with."""
@@ -17,6 +23,8 @@ class Example:
     """A right response in full, without end-of-text token: the target of the supervised warm-up."""
     data_source: str
     """verl's name of the data set."""
+    extra_info: dict[str, Any] = field(default_factory=dict)
+    """What else verl's format says of it, for reward functions."""
 
 
 @dataclass(frozen=True)
@@ -35,3 +43,7 @@ class Prompt:
     """A right response in full, without end-of-text token: the target of the supervised warm-up."""
     data_source: str
     """verl's name of the data set."""
+    messages: Messages | None = None
+    """The conversation, where the prompt is one."""
+    extra_info: dict[str, Any] = field(default_factory=dict)
+    """What else verl's format says of it, for reward functions."""

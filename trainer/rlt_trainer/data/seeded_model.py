@@ -1,4 +1,4 @@
-"""Models that need no download: a small Qwen3 with random weights from a seed. And the tokenizer of any model."""
+"""Models that need no download: a small Qwen3 with random weights from a seed."""
 
 from __future__ import annotations
 
@@ -6,39 +6,10 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import save
-from transformers import AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase, Qwen3Config
+from transformers import GenerationConfig, Qwen3Config
 
-from rlt_api.blocks.model import Model, SeededModel
+from rlt_api.blocks.model import SeededModel
 from rlt_trainer.data.byte_tokenizer import byte_tokenizer
-
-
-def load_tokenizer(model: Model) -> PreTrainedTokenizerBase:
-    """The tokenizer of `model`; padding falls back to the end-of-text token where the model names no other.
-
-    Raises ValueError when there is none at model.path, or when it has no end-of-text token.
-    """
-    if model.path is None:
-        return byte_tokenizer()
-    if model.path.startswith(("/", ".")) and not Path(model.path).is_dir():
-        raise ValueError(
-            f"model.path {model.path}: no such folder in the pod. Put a Hugging Face model there "
-            "(spec.storage mounts a volume in all pods), or name a model on the Hugging Face hub."
-        )
-    try:
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(model.path)
-    except (OSError, ValueError) as error:
-        raise ValueError(
-            f"model.path {model.path}: no tokenizer can be loaded from it ({_first_line(error)}). It must be a folder "
-            "in the pods with tokenizer.json and config.json, or the name of a model on the Hugging Face hub."
-        ) from error
-    if tokenizer.eos_token_id is None:
-        raise ValueError(
-            f"model.path {model.path}: its tokenizer has no end-of-text token, so that no response would end. "
-            "Set eos_token in its tokenizer_config.json."
-        )
-    if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token
-    return tokenizer
 
 
 def seeded_config(model: SeededModel) -> Qwen3Config:
@@ -109,7 +80,3 @@ def write_seeded_model(model: SeededModel, directory: Path) -> None:
         do_sample=True,
     )
     generation.save_pretrained(directory)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]

@@ -1,44 +1,48 @@
-"""Examples from a user's own rows: parquet or JSON lines, in verl's columns or in two columns that the job names."""
+"""Examples from a user's own rows: parquet, JSON lines or the hub, in verl's columns or in two that the job names."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from rlt_api.blocks.data import Data, DataFilter
-from rlt_trainer.data.prompt import Example
+from rlt_trainer.data.hub import hub_rows
+from rlt_trainer.data.prompt import Example, Split
 
 Row = dict[str, Any]
 
 JSON_LINES = (".jsonl", ".json")
 
 
-def file_examples(data: Data) -> list[Example]:
-    """The examples of data.files, in order. Raises ValueError with file, row, column and the fix."""
-    assert data.files
+def file_examples(data: Data, split: Split) -> list[Example]:
+    """The examples of data.files or data.valFiles, in order. Raises ValueError with file, row, column and the fix."""
+    files, field = (data.files, "data.files") if split == "train" else (data.val_files, "data.valFiles")
     examples: list[Example] = []
-    for name in data.files:
+    for name in files or []:
         path = Path(name)
         if not path.is_file():
-            raise ValueError(f"data.files {name}: no such file in the pod. spec.storage mounts a volume in all pods.")
-        rows = list(_json_lines(path) if path.suffix in JSON_LINES else _parquet(path))
-        if not rows:
-            raise ValueError(f"data.files {name} is empty.")
-        kept = [(number, row) for number, row in rows if keeps(row, data.filters, f"{name}, row {number}")]
-        if not kept:
-            raise ValueError(f"data.files {name}: data.filters leave none of its {len(rows)} rows.")
-        examples += [_example(row, data, f"{name}, row {number}", path.stem) for number, row in kept]
+            raise ValueError(f"{field} {name}: no such file in the pod. spec.storage mounts a volume in all pods.")
+        rows = _json_lines(path, field) if path.suffix in JSON_LINES else _parquet(path, field)
+        examples += _examples(rows, data, f"{field} {name}", path.stem)
     return examples
+
+
+def hub_examples(data: Data, split: Split) -> list[Example]:
+    """The examples of data.hub's split for training or validation. Raises ValueError with row, column and the fix."""
+    assert data.hub is not None
+    name = data.hub.split if split == "train" else data.hub.val_split
+    if name is None:
+        return []
+    return _examples(hub_rows(data.hub, name), data, f"data.hub {data.hub.name}, split {name}", data.hub.name)
 
 
 def inline_examples(data: Data) -> list[Example]:
     """The examples that stand in the job itself."""
-    assert data.inline
-    return [Example(each.prompt, each.answer, each.answer, "inline") for each in data.inline]
+    return [Example(each.prompt, each.answer, each.answer, "inline") for each in data.inline or []]
 
 
 def keeps(row: Row, filters: Sequence[DataFilter], where: str) -> bool:
@@ -46,7 +50,17 @@ def keeps(row: Row, filters: Sequence[DataFilter], where: str) -> bool:
     return all(str(_column(row, each.column, where, "data.filters")) in each.values for each in filters)
 
 
-def _example(row: Row, data: Data, where: str, stem: str) -> Example:
+def _examples(rows: Iterable[tuple[int, Row]], data: Data, where: str, data_source: str) -> list[Example]:
+    numbered = list(rows)
+    if not numbered:
+        raise ValueError(f"{where} is empty.")
+    kept = [(number, row) for number, row in numbered if keeps(row, data.filters, f"{where}, row {number}")]
+    if not kept:
+        raise ValueError(f"{where}: data.filters leave none of its {len(numbered)} rows.")
+    return [_example(row, data, f"{where}, row {number}", data_source) for number, row in kept]
+
+
+def _example(row: Row, data: Data, where: str, data_source: str) -> Example:
     prompt = _column(row, data.prompt_key, where, "data.promptKey")
     if not isinstance(prompt, str) and not _is_conversation(prompt):
         raise ValueError(
@@ -57,9 +71,10 @@ def _example(row: Row, data: Data, where: str, stem: str) -> Example:
         ground_truth = str(reward_model["ground_truth"])
     else:
         ground_truth = str(_column(row, data.answer_key, where, "data.answerKey"))
-    extra = row.get("extra_info")
-    solution = extra.get("answer") if isinstance(extra, dict) else None
-    return Example(prompt, ground_truth, str(solution or ground_truth), str(row.get("data_source") or stem))
+    given = row.get("extra_info")
+    extra = given if isinstance(given, dict) else {}
+    solution = str(extra.get("answer") or ground_truth)
+    return Example(prompt, ground_truth, solution, str(row.get("data_source") or data_source), extra)
 
 
 def _is_conversation(value: object) -> bool:
@@ -76,21 +91,21 @@ def _column(row: Row, name: str, where: str, field: str) -> Any:
     return row[name]
 
 
-def _parquet(path: Path) -> Iterator[tuple[int, Row]]:
+def _parquet(path: Path, field: str) -> Iterator[tuple[int, Row]]:
     try:
         rows: list[Row] = pq.read_table(path).to_pylist()
     except (OSError, ValueError) as error:  # pyarrow's own errors are ValueErrors
-        raise ValueError(f"data.files {path} cannot be read as parquet: {error}. JSON lines end in .jsonl.") from error
+        raise ValueError(f"{field} {path} cannot be read as parquet: {error}. JSON lines end in .jsonl.") from error
     yield from enumerate(rows, start=1)
 
 
-def _json_lines(path: Path) -> Iterator[tuple[int, Row]]:
+def _json_lines(path: Path, field: str) -> Iterator[tuple[int, Row]]:
     with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             try:
                 row = json.loads(line)
             except ValueError as error:  # JSON or UTF-8
-                raise ValueError(f"data.files {path}, line {number} is not JSON ({error}).") from error
+                raise ValueError(f"{field} {path}, line {number} is not JSON ({error}).") from error
             if not isinstance(row, dict):
-                raise ValueError(f"data.files {path}, line {number} is no object.")
+                raise ValueError(f"{field} {path}, line {number} is no object.")
             yield number, row

@@ -13,10 +13,17 @@ def load_config(model: Model) -> PreTrainedConfig:
     if model.from_seed is not None:
         return seeded_config(model.from_seed)
     assert model.path
+    return configured(model.path, revision=model.revision, trust_remote_code=model.trust_remote_code)
+
+
+def configured(path: str, *, revision: str | None = None, trust_remote_code: bool = False) -> PreTrainedConfig:
+    """The architecture at `path`, a folder or a name on the hub. Raises ValueError naming it if there is none."""
     try:
-        config: PreTrainedConfig = AutoConfig.from_pretrained(model.path)
+        config: PreTrainedConfig = AutoConfig.from_pretrained(
+            path, revision=revision, trust_remote_code=trust_remote_code
+        )
     except (OSError, ValueError) as error:
-        raise unusable(model.path, error) from error
+        raise unusable(path, error) from error
     return config
 
 

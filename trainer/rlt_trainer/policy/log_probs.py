@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor, nn
+import torch.distributed as dist
+from torch import Tensor
+from transformers import PreTrainedModel
 
+from rlt_trainer.policy.response_tokens import per_response_token
+from rlt_trainer.policy.token_log_probs import LogitScale, token_log_probs
 from rlt_trainer.sequences import Sequences
 
 
-def response_log_probs(model: nn.Module, sequences: Sequences, *, temperature: float) -> tuple[Tensor, Tensor]:
-    """Log-probability of each response token, and entropy of its distribution (without gradient): [B, T] in float32.
+def response_log_probs(
+    model: PreTrainedModel,
+    sequences: Sequences,
+    *,
+    temperature: float,
+    packed: bool = False,
+    group: dist.ProcessGroup | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Log-probability of each response token, and entropy of its distribution: [B, T] in float32, 0 at padding.
 
-    At the sampling temperature, so that they compare with the rollout's own. Values at padding mean nothing.
+    At the sampling temperature, so that they compare with the rollout's own. Both have a gradient.
+    packed: without padding, for a model with packed_attention. group: the ranks that share each sequence.
     """
-    mask = torch.cat([sequences.prompt_mask, sequences.response_attention], dim=-1)
-    tokens = torch.cat([sequences.prompts, sequences.responses], dim=-1)
-    width = sequences.responses.shape[-1]
-    logits = model(
-        input_ids=tokens,
-        attention_mask=mask.long(),
-        position_ids=position_ids(mask),
-        logits_to_keep=width + 1,
-        use_cache=False,
-    ).logits[:, :-1]
-    distribution = torch.log_softmax(logits.float() / temperature, dim=-1)
-    with torch.no_grad():
-        entropy = -(distribution.exp() * distribution).sum(-1)
-    return distribution.gather(-1, sequences.responses[..., None]).squeeze(-1), entropy
+    output = model.get_output_embeddings()  # type: ignore[no-untyped-call]
+    logits = LogitScale.of(model.config, temperature)
 
+    def head(hidden: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
+        return token_log_probs(hidden, output.weight, getattr(output, "bias", None), targets, logits)
 
-def position_ids(mask: Tensor) -> Tensor:
-    """Positions [B, L] that count from 0 at the first token that is no padding, for `mask` [B, L]."""
-    return (mask.long().cumsum(-1) - 1).clamp(min=0)
+    log_probs, entropy = per_response_token(model, sequences, head, packed=packed, group=group)
+    return log_probs, entropy

@@ -1,4 +1,4 @@
-"""Loading a causal language model and sharding it over the ranks."""
+"""A causal language model's files, the whole model in one process, and whole weights from a sharded one."""
 
 from __future__ import annotations
 
@@ -6,57 +6,61 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HfHubHTTPError
+from peft.tuners.lora import LoraLayer
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from rlt_api.blocks.model import Model
 from rlt_trainer.data.seeded_model import write_seeded_model
 from rlt_trainer.policy.config import unusable
+from rlt_trainer.policy.lora import base_name, is_adapter, merged
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+FILES = ["*.safetensors", "*.json", "*.txt", "*.model", "*.jinja", "*.py"]
+"""What is downloaded of a model on the hub."""
 
 
 def model_files(model: Model, scratch: Path) -> str:
-    """Path or hub name of the model's files. A model from a seed is written to the folder `scratch` first."""
-    if model.from_seed is None:
-        assert model.path
+    """The folder with the model's files. A model from a seed is written to the folder `scratch` first; one on the hub
+    is downloaded at model.revision, so that the trainer and the engine have the same.
+
+    Raises ValueError naming model.path if there is none.
+    """
+    if model.from_seed is not None:
+        write_seeded_model(model.from_seed, scratch)
+        return str(scratch)
+    assert model.path
+    if Path(model.path).is_dir():
         return model.path
-    write_seeded_model(model.from_seed, scratch)
-    return str(scratch)
+    try:
+        return snapshot_download(model.path, revision=model.revision, allow_patterns=FILES)
+    except (OSError, ValueError, HfHubHTTPError) as error:
+        raise unusable(model.path, error) from error
 
 
-def load_model(files: str, dtype: torch.dtype) -> PreTrainedModel:
+def load_model(files: str, dtype: torch.dtype, *, trust_remote_code: bool = False) -> PreTrainedModel:
     """The whole model on the CPU, in evaluation mode: dropout would make the ratio of new to old policy wrong.
 
     Raises ValueError naming `files` if they cannot be loaded.
     """
     try:
-        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(files, dtype=dtype)
+        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+            files, dtype=dtype, trust_remote_code=trust_remote_code
+        )
     except (OSError, ValueError) as error:
         raise unusable(files, error) from error
     model.eval()  # type: ignore[no-untyped-call]
     return model
 
 
-def shard(model: PreTrainedModel, mesh: DeviceMesh, dtype: torch.dtype) -> PreTrainedModel:
-    """FSDP2 around every layer and around the rest, in place; the weights move to the mesh's devices.
-
-    The shards keep the type in which the model was loaded, float32, and so do gradients and optimizer; computation and
-    gathered weights are in `dtype`. bfloat16 alone would round small updates away.
-    """
-    precision = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
-    layers = [module for module in model.modules() if type(module).__name__ in (model._no_split_modules or ())]
-    for module in [*layers, model]:
-        fully_shard(module, mesh=mesh, mp_policy=precision)
-    return model
-
-
 def full_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Names and whole weights of a sharded model, one layer at a time. All ranks must consume it alike.
 
+    Adapters are merged into the weights that they change, under those weights' own names.
     The tensors are copies: the engine may hold them for longer than the layer stays gathered.
     """
     for prefix, module in model.named_modules():
@@ -64,7 +68,14 @@ def full_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
             continue
         module.unshard()
         assert isinstance(module, nn.Module)
+        adapted = {
+            f"{name}.base_layer.weight": layer
+            for name, layer in module.named_modules(prefix=prefix)
+            if isinstance(layer, LoraLayer)
+        }
         for name, parameter in module.named_parameters(prefix=prefix):
-            if not isinstance(parameter, DTensor):  # what is still sharded belongs to a layer with its own turn
-                yield name, parameter.detach().clone()
+            if isinstance(parameter, DTensor) or is_adapter(name):  # what is sharded belongs to a layer yet to come
+                continue
+            weight = merged(adapted[name]) if name in adapted else parameter.clone()
+            yield base_name(name), weight.detach()
         module.reshard()

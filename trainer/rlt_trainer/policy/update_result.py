@@ -15,3 +15,5 @@ class UpdateResult:
     """Norm of the gradient over all ranks' parameters, before clipping."""
     skipped: bool
     """Whether the step was left out because the norm is not finite."""
+    learning_rate: float
+    """With which it was made."""

@@ -1,4 +1,4 @@
-"""The rules themselves: pure functions of a response and the right answer."""
+"""The rules by name: pure functions of a response without end-of-text token, the answer, and the rule's options."""
 
 from __future__ import annotations
 
@@ -10,17 +10,63 @@ CLIP_CHARACTERS = 300
 FINAL_ANSWER = re.compile(r"#### (-?[0-9.,]+)")
 """How GSM8K, and who is asked to, ends an answer."""
 
+_NUMBER = re.compile(r"-?[0-9.,]+")
+
 
 def exact(response: str, ground_truth: str) -> float:
     """1.0 when the whole response, white space around it aside, is the ground truth, else 0.0."""
     return float(response.strip() == ground_truth)
 
 
-def gsm8k(response: str, ground_truth: str) -> float:
-    """1.0 when the number after the last "#### " of the response is the ground truth, commas aside, else 0.0.
+def characters(response: str, ground_truth: str) -> float:
+    """The share of the places, of the longer of both, at which response and ground truth have the same character.
 
-    The strict rule of verl.utils.reward_score.gsm8k (verl 0.9.1): exactly one space, ASCII digits, the comparison is
-    of text ("18.0" is not "18"), and only the last 300 characters are read, however long the response is.
+    A dense reward, from which a policy with random weights learns: any right character pays, and so does an early end.
     """
-    answers = FINAL_ANSWER.findall(response[-CLIP_CHARACTERS:])
-    return float(bool(answers) and answers[-1].replace(",", "") == ground_truth)
+    if response == ground_truth:
+        return 1.0
+    right = sum(said == true for said, true in zip(response, ground_truth, strict=False))
+    return right / max(len(response), len(ground_truth))
+
+
+def gsm8k(response: str, ground_truth: str, *, method: str = "strict") -> float:
+    """1.0 when the number that is found in the response is the ground truth, else 0.0: verl.utils.reward_score.gsm8k.
+
+    strict takes the number after the last "#### " (exactly one space), commas aside; flexible the last run of digits,
+    dots and commas, as it stands ("1,000" is not "1000": so has it verl 0.9.1). Both compare text ("18.0" is not "18"),
+    know ASCII digits only, and read the last 300 characters, however long the response is.
+    """
+    end = response[-CLIP_CHARACTERS:]
+    if method == "strict":
+        answers = [answer.replace(",", "") for answer in FINAL_ANSWER.findall(end)]
+    else:
+        answers = [answer for answer in _NUMBER.findall(end) if answer != "."]
+    return float(bool(answers) and answers[-1] == ground_truth)
+
+
+def length(response: str, ground_truth: str, *, min: int = 0, max: int, unit: str = "characters") -> float:
+    """1.0 when the response has between `min` and `max` characters or words, both included, else 0.0."""
+    size = len(response) if unit == "characters" else len(response.split())
+    return float(min <= size <= max)
+
+
+def form(response: str, ground_truth: str, *, tags: list[str], pattern: str | None = None) -> float:
+    """1.0 when the response consists of the sections `tags` in order, or matches `pattern` as a whole, else 0.0."""
+    if pattern is not None:
+        return float(re.fullmatch(pattern, response, re.DOTALL) is not None)
+    rest = response.strip()
+    for tag in tags:
+        begin, end = f"<{tag}>", f"</{tag}>"
+        if response.count(begin) != 1 or response.count(end) != 1 or not rest.startswith(begin):
+            return 0.0
+        rest = rest.partition(end)[2].lstrip()
+    return float(not rest)
+
+
+def regex(response: str, ground_truth: str, *, pattern: str) -> float:
+    """1.0 when `pattern` is found, else 0.0. A group named answer, of the last match, must be the ground truth, too."""
+    expression = re.compile(pattern)
+    if "answer" not in expression.groupindex:
+        return float(expression.search(response) is not None)
+    answers = [(match["answer"] or "").strip() for match in expression.finditer(response)]
+    return float(bool(answers) and answers[-1] == ground_truth)

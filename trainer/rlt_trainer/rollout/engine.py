@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from threading import Event
+from typing import Literal, Protocol
 
 from torch import Tensor
+
+from rlt_trainer.errors import TrainingError
+
+FinishReason = Literal["stop", "length", "abort"]
+
+
+class EngineError(TrainingError):
+    """The rollout engine failed. The message says what to do."""
 
 
 @dataclass(frozen=True)
@@ -14,28 +24,59 @@ class Sampling:
     """How tokens are drawn."""
 
     temperature: float
+    """0 is greedy: the most probable token."""
     top_p: float
     max_tokens: int
     """The longest response, end-of-text token included."""
     stop_token_ids: tuple[int, ...]
     """Tokens that end a response, and belong to it."""
+    top_k: int = -1
+    """The so many most probable tokens. -1: all."""
+
+    def greedy(self) -> Sampling:
+        """The same without chance: for validation and for ReMax's baseline."""
+        return replace(self, temperature=0.0, top_p=1.0, top_k=-1)
 
 
 @dataclass(frozen=True)
 class Response:
-    """One response."""
+    """One response. In a conversation, what the environment says in between is part of it."""
 
     token_ids: tuple[int, ...]
-    """At least one token."""
+    """Empty only if it was aborted before its first token."""
     log_probs: tuple[float, ...]
-    """Of each token, under the distribution that it was drawn from: after temperature and top_p."""
+    """Of each token, under the distribution that it was drawn from: after temperature, top_k and top_p, with the
+    weights of that moment. 0 at tokens that were not drawn."""
+    chosen: tuple[bool, ...] = ()
+    """Of each token, whether the policy drew it; False is an environment's observation. Default: all of them."""
+    num_turns: int = 1
+    """How often the policy spoke."""
+    finish_reason: FinishReason = "stop"
+    """A stop token, the greatest length, or an interruption."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "chosen", self.chosen or (True,) * len(self.token_ids))
+        assert len(self.token_ids) == len(self.log_probs) == len(self.chosen)
 
 
 class RolloutEngine(Protocol):
-    """Generates on one rank, in that rank's own process."""
+    """Generates in the caller's process."""
 
-    def generate(self, prompts: Sequence[Sequence[int]], seeds: Sequence[int]) -> list[Response]:
-        """One response to each prompt. A response depends on its own seed, not on the rest of the batch."""
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        seeds: Sequence[int],
+        sampling: Sampling | None = None,
+        *,
+        max_tokens: Sequence[int] | None = None,
+        interrupt: Event | None = None,
+    ) -> list[Response]:
+        """One response to each prompt. A response depends on its own seed, not on the rest of the batch.
+
+        Without `sampling` as the engine was told when it was made. `max_tokens`, of each request, takes the place of
+        sampling.max_tokens. When `interrupt` is set, the responses that still run end with the tokens that they have.
+        Raises EngineError.
+        """
         ...
 
     def log_probs(self, sequences: Sequence[Sequence[int]]) -> list[list[float]]:
@@ -43,9 +84,27 @@ class RolloutEngine(Protocol):
         ...
 
     def update_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        """Take the policy's weights, and forget what was computed with the earlier ones."""
+        """Take the policy's weights, and forget what was computed with the earlier ones.
+
+        `weights` is consumed to its end, and no more than one layer of it is held at a time.
+        """
+        ...
+
+    def sleep(self) -> None:
+        """Give memory back until the next update_weights, where that is possible (rollout.freeCacheEngine)."""
         ...
 
     def close(self) -> None:
         """Free what the engine holds."""
         ...
+
+
+def continuation_seed(seed: int, drawn: int) -> int:
+    """The seed with which a response goes on after `drawn` tokens: after an observation, or an interruption.
+
+    The first token's seed is `seed` itself. Hashed, so that no two responses of a batch share a stream.
+    """
+    if drawn == 0:
+        return seed
+    digest = hashlib.blake2b(f"{seed} {drawn}".encode(), digest_size=4).digest()
+    return int.from_bytes(digest, "little")

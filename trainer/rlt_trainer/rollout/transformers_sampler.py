@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from threading import Event
 
 import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from rlt_trainer.policy.log_probs import position_ids
 from rlt_trainer.policy.model import load_model
+from rlt_trainer.policy.model_inputs import position_ids
 from rlt_trainer.rollout.engine import Response, Sampling
 from rlt_trainer.sequences import Sequences
 
@@ -17,26 +18,48 @@ from rlt_trainer.sequences import Sequences
 class TransformersSampler:
     """All prompts in one batch, a token a step. It has a whole copy of the weights."""
 
-    def __init__(self, files: str, *, dtype: torch.dtype, device: torch.device, sampling: Sampling) -> None:
-        self._model = load_model(files, dtype).to(device).requires_grad_(False)  # type: ignore[arg-type]
+    def __init__(
+        self,
+        files: str,
+        *,
+        dtype: torch.dtype,
+        device: torch.device,
+        sampling: Sampling,
+        trust_remote_code: bool = False,
+    ) -> None:
+        model = load_model(files, dtype, trust_remote_code=trust_remote_code)
+        self._model = model.to(device).requires_grad_(False)  # type: ignore[arg-type]
         self._weights = dict(self._model.named_parameters())
         self._device = device
         self._sampling = sampling
 
     @torch.no_grad()
-    def generate(self, prompts: Sequence[Sequence[int]], seeds: Sequence[int]) -> list[Response]:
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        seeds: Sequence[int],
+        sampling: Sampling | None = None,
+        *,
+        max_tokens: Sequence[int] | None = None,
+        interrupt: Event | None = None,
+    ) -> list[Response]:
         """As in RolloutEngine: every response has a random generator of its own."""
+        if not prompts:
+            return []
+        sampling = sampling or self._sampling
         padded = Sequences.pad(prompts, [[0]] * len(prompts), pad_token_id=0).to(self._device)
         generators = [torch.Generator(self._device).manual_seed(seed) for seed in seeds]
-        stops = torch.tensor(self._sampling.stop_token_ids, device=self._device)
+        stops = torch.tensor(sampling.stop_token_ids, dtype=torch.long, device=self._device)
+        limits = torch.tensor(max_tokens or [sampling.max_tokens] * len(prompts), device=self._device)
         cache = DynamicCache()
         tokens, mask = padded.prompts, padded.prompt_mask
         positions = position_ids(mask)
         running = torch.ones(len(prompts), dtype=torch.bool, device=self._device)
+        stopped = ~running
+        lengths = torch.zeros(len(prompts), dtype=torch.long, device=self._device)
         drawn: list[Tensor] = []
         log_probs: list[Tensor] = []
-        lengths = torch.zeros(len(prompts), dtype=torch.long, device=self._device)
-        for _ in range(self._sampling.max_tokens):
+        while running.any() and not (interrupt and interrupt.is_set()):
             logits = self._model(
                 input_ids=tokens,
                 attention_mask=mask.long(),
@@ -45,19 +68,28 @@ class TransformersSampler:
                 use_cache=True,
                 logits_to_keep=1,
             ).logits[:, -1]
-            distribution = self._distribution(logits)
-            token = draw(distribution, generators)
+            distribution = log_distribution(logits, sampling)
+            token = draw(distribution, generators) if sampling.temperature > 0 else distribution.argmax(-1)
             drawn.append(token)
             log_probs.append(distribution.gather(-1, token[:, None]).squeeze(-1))
             lengths += running
-            running &= ~torch.isin(token, stops)
-            if not running.any():
-                break
+            stopped |= running & torch.isin(token, stops)
+            running &= ~stopped & (lengths < limits)
             tokens = token[:, None]
             mask = torch.cat([mask, torch.ones_like(tokens, dtype=torch.bool)], dim=-1)
             positions = positions[:, -1:] + 1
-        rows = zip(torch.stack(drawn, -1).tolist(), torch.stack(log_probs, -1).tolist(), lengths.tolist(), strict=True)
-        return [Response(tuple(ids[:length]), tuple(values[:length])) for ids, values, length in rows]
+        ids = torch.stack(drawn, -1).tolist() if drawn else [[]] * len(prompts)
+        values = torch.stack(log_probs, -1).tolist() if drawn else [[]] * len(prompts)
+        return [
+            Response(
+                tuple(ids[row][:length]),
+                tuple(values[row][:length]),
+                finish_reason="abort" if aborted else "stop" if stop else "length",
+            )
+            for row, (length, aborted, stop) in enumerate(
+                zip(lengths.tolist(), running.tolist(), stopped.tolist(), strict=True)
+            )
+        ]
 
     @torch.no_grad()
     def log_probs(self, sequences: Sequence[Sequence[int]]) -> list[list[float]]:
@@ -75,15 +107,32 @@ class TransformersSampler:
         for name, tensor in weights:
             self._weights[name].copy_(tensor)
 
+    def sleep(self) -> None:
+        """As in RolloutEngine. Its KV cache is free between calls anyway, and its weights stay."""
+
     def close(self) -> None:
         """As in RolloutEngine."""
 
-    def _distribution(self, logits: Tensor) -> Tensor:
-        """[B, V] log-probabilities in float32 after temperature and top_p."""
-        logits = logits.float() / self._sampling.temperature
-        if self._sampling.top_p < 1:
-            logits = keep_top_p(logits, self._sampling.top_p)
-        return torch.log_softmax(logits, dim=-1)
+
+def log_distribution(logits: Tensor, sampling: Sampling) -> Tensor:
+    """[B, V] log-probabilities in float32 after temperature, top_k and top_p, in vLLM's order.
+
+    Greedy sampling leaves them as at temperature 1.
+    """
+    logits = logits.float()
+    if sampling.temperature > 0:
+        logits = logits / sampling.temperature
+    if 0 < sampling.top_k < logits.shape[-1]:
+        logits = keep_top_k(logits, sampling.top_k)
+    if sampling.top_p < 1:
+        logits = keep_top_p(logits, sampling.top_p)
+    return torch.log_softmax(logits, dim=-1)
+
+
+def keep_top_k(logits: Tensor, top_k: int) -> Tensor:
+    """`logits` [B, V] with minus infinity below the `top_k`-th greatest of each row; what equals it stays."""
+    least = logits.topk(top_k, dim=-1).values[:, -1:]
+    return logits.masked_fill(logits < least, -torch.inf)
 
 
 def keep_top_p(logits: Tensor, top_p: float) -> Tensor:

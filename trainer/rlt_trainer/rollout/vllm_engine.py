@@ -1,20 +1,30 @@
-"""vLLM in the rank's own process: tensors are handed over without being serialised."""
+"""vLLM in the caller's own process: tensors are handed over without being serialised."""
 
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from itertools import count
+from threading import Event
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
 
 from rlt_api.blocks.rollout import Rollout
-from rlt_trainer.rollout.engine import Response, Sampling
+from rlt_trainer.rollout.engine import EngineError, FinishReason, Response, Sampling
+from rlt_trainer.rollout.vllm_options import check_engine_kwargs, engine_options
+
+if TYPE_CHECKING:
+    from vllm import SamplingParams
+    from vllm.outputs import CompletionOutput
+
+FINISHED: dict[str | None, FinishReason] = {"stop": "stop", "length": "length"}
 
 
 class VllmEngine:
-    """One engine a rank, without tensor parallelism. It joins the rank's process group, so all ranks start together.
+    """One engine. It joins the process group of its process, so all ranks start theirs together.
 
     It starts with dummy weights: the first update_weights has to bring all of them, and the verification after it
     shows whether it did.
@@ -29,7 +39,20 @@ class VllmEngine:
         sampling: Sampling,
         max_model_len: int,
         seed: int,
+        trust_remote_code: bool = False,
     ) -> None:
+        """Raises ValueError for options that vLLM does not take, and EngineError where it does not start."""
+        check_engine_kwargs(rollout)
+        on_gpu = torch.cuda.is_available()
+        options = engine_options(
+            files,
+            dtype=dtype,
+            rollout=rollout,
+            max_model_len=max_model_len,
+            seed=seed,
+            trust_remote_code=trust_remote_code,
+            on_gpu=on_gpu,
+        )
         os.environ |= {
             "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
             "VLLM_CPU_KVCACHE_SPACE": str(rollout.kv_cache_space),
@@ -39,50 +62,66 @@ class VllmEngine:
         # Its warnings repeat with every sync (layers without weights, such as rotary embeddings); we verify each sync.
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
         from vllm import LLM
+        from vllm.engine.arg_utils import EngineArgs
 
-        self._llm = LLM(
-            model=files,
-            load_format="dummy",
-            dtype=dtype,
-            seed=seed,
-            max_model_len=max_model_len,
-            enforce_eager=rollout.enforce_eager,
-            gpu_memory_utilization=rollout.gpu_memory_utilization,
-            distributed_executor_backend="uni",
-            logprobs_mode="processed_logprobs",
-            generation_config="vllm",  # the model's own top_k and the like must not shape what is learned from
-            disable_log_stats=True,
-        )
+        if unknown := sorted(set(rollout.engine_kwargs) - set(EngineArgs.__dataclass_fields__)):
+            raise ValueError(f"rollout.engineKwargs: vLLM has no option {', '.join(unknown)}. Use its own names.")
+        try:
+            self._llm = LLM(**options)
+        except Exception as error:
+            raise EngineError(
+                f"vLLM did not start: {_first_line(error)}. Where memory is short, lower rollout.gpuMemoryUtilization "
+                "(on a CPU rollout.kvCacheSpace) or rollout.maxModelLen; else look at rollout.engineKwargs and at the "
+                "log above, or use rollout.engine: transformers."
+            ) from error
+        if rollout.free_cache_engine and not on_gpu:
+            warnings.warn("rollout.freeCacheEngine has no effect: vLLM can sleep on GPUs only.", stacklevel=2)
+        self._can_sleep = rollout.free_cache_engine and on_gpu
+        self._asleep = False
         self._sampling = sampling
+        self._request_ids = map(str, count())
 
-    def generate(self, prompts: Sequence[Sequence[int]], seeds: Sequence[int]) -> list[Response]:
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        seeds: Sequence[int],
+        sampling: Sampling | None = None,
+        *,
+        max_tokens: Sequence[int] | None = None,
+        interrupt: Event | None = None,
+    ) -> list[Response]:
         """As in RolloutEngine."""
-        from vllm import SamplingParams
         from vllm.inputs import TokensPrompt
+        from vllm.outputs import RequestOutput
 
-        parameters = [
-            SamplingParams(
-                temperature=self._sampling.temperature,
-                top_p=self._sampling.top_p,
-                max_tokens=self._sampling.max_tokens,
-                stop_token_ids=list(self._sampling.stop_token_ids),
-                seed=seed,
-                logprobs=0,  # of the drawn token alone
-                detokenize=False,
-            )
-            for seed in seeds
+        assert not self._asleep, "the engine sleeps until the next update_weights"
+        sampling = sampling or self._sampling
+        limits = max_tokens or [sampling.max_tokens] * len(prompts)
+        engine = self._llm.llm_engine
+        drawn: dict[str, _Drawn] = {}
+        try:
+            for prompt, seed, limit in zip(prompts, seeds, limits, strict=True):
+                request_id = next(self._request_ids)
+                parameters = _parameters(sampling, seed=seed, max_tokens=limit, interruptible=interrupt is not None)
+                engine.add_request(request_id, TokensPrompt(prompt_token_ids=list(prompt)), parameters)
+                drawn[request_id] = _Drawn()
+            while engine.has_unfinished_requests():
+                if interrupt is not None and interrupt.is_set():
+                    engine.abort_request([name for name, each in drawn.items() if each.finish_reason == "abort"])
+                    break
+                for output in engine.step():
+                    assert isinstance(output, RequestOutput)
+                    drawn[output.request_id].add(output.outputs[0])
+        except Exception as error:
+            raise EngineError(
+                f"vLLM failed while it generated: {_first_line(error)}. Where memory is short, lower "
+                "rollout.maxNumSeqs or rollout.gpuMemoryUtilization; a prompt with its response must fit in "
+                "rollout.maxModelLen. The run can be resumed from its latest checkpoint."
+            ) from error
+        return [
+            Response(tuple(each.token_ids), tuple(each.log_probs), finish_reason=each.finish_reason)
+            for each in drawn.values()
         ]
-        outputs = self._llm.generate(
-            [TokensPrompt(prompt_token_ids=list(prompt)) for prompt in prompts], parameters, use_tqdm=False
-        )
-        responses = []
-        for output in outputs:
-            completion = output.outputs[0]
-            token_ids, steps = tuple(completion.token_ids), completion.logprobs
-            assert steps is not None
-            log_probs = [step[token].logprob for token, step in zip(token_ids, steps, strict=True) if step is not None]
-            responses.append(Response(token_ids, tuple(log_probs)))
-        return responses
 
     def log_probs(self, sequences: Sequence[Sequence[int]]) -> list[list[float]]:
         """As in RolloutEngine. A request for a prompt's log-probabilities reads no prefix cache."""
@@ -102,13 +141,67 @@ class VllmEngine:
         return result
 
     def update_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        """As in RolloutEngine: through vLLM's own loading, which packs the weights anew for the CPU's kernels."""
-        self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": list(weights)})
+        """As in RolloutEngine: through vLLM's own loading, which packs the weights anew for the CPU's kernels.
+
+        It takes them layer by layer, so that not all of them are there twice.
+        """
+        if self._asleep:
+            self._llm.wake_up()
+            self._asleep = False
+        stream = iter(weights)
+        self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": stream})
+        for _ in stream:  # the ranks gather them together: none may stop early
+            pass
         if not self._llm.reset_prefix_cache():
             raise RuntimeError("vLLM did not reset its prefix cache: it holds values of the earlier weights")
+
+    def sleep(self) -> None:
+        """As in RolloutEngine: level 2, which keeps no copy of the weights, since the next sync brings them."""
+        if self._can_sleep:
+            self._llm.sleep(level=2)
+            self._asleep = True
 
     def close(self) -> None:
         """As in RolloutEngine."""
         self._llm.llm_engine.engine_core.shutdown()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
+
+
+class _Drawn:
+    """A response as it grows."""
+
+    def __init__(self) -> None:
+        self.token_ids: list[int] = []
+        self.log_probs: list[float] = []
+        self.finish_reason: FinishReason = "abort"
+
+    def add(self, completion: CompletionOutput) -> None:
+        """The tokens since the last time: all of them at once, if the request cannot be interrupted."""
+        tokens, steps = completion.token_ids, completion.logprobs
+        assert steps is not None
+        self.token_ids += tokens
+        self.log_probs += [step[token].logprob for token, step in zip(tokens, steps, strict=True) if step is not None]
+        if completion.finish_reason is not None:
+            self.finish_reason = FINISHED[completion.finish_reason]
+
+
+def _parameters(sampling: Sampling, *, seed: int, max_tokens: int, interruptible: bool) -> SamplingParams:
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+
+    return SamplingParams(
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        top_k=sampling.top_k,
+        max_tokens=max_tokens,
+        stop_token_ids=list(sampling.stop_token_ids),
+        seed=seed,
+        logprobs=0,  # of the drawn token alone
+        detokenize=False,
+        output_kind=RequestOutputKind.DELTA if interruptible else RequestOutputKind.FINAL_ONLY,
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__

@@ -31,7 +31,6 @@ def families(snapshot: Snapshot) -> Iterator[Metric]:
     """One family a name, each series with the labels job and namespace."""
     target = {"job": snapshot.job, "namespace": snapshot.namespace}
     series: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
-    helps = {gauge.name: gauge.help for gauge in (*names.GAUGES, names.OTHER)} | dict(names.REPORTED)
 
     def put(name: str, value: float, **labels: str) -> None:
         series.setdefault(name, {})[tuple((target | labels).items())] = value
@@ -50,11 +49,11 @@ def families(snapshot: Snapshot) -> Iterator[Metric]:
             put(names.LATEST_CHECKPOINT_STEP, snapshot.report.latest_checkpoint_step)
 
     for name, values in series.items():
-        family = GaugeMetricFamily(name, helps[name], labels=[label for label, _ in next(iter(values))])
+        family = GaugeMetricFamily(name, names.HELP[name], labels=[label for label, _ in next(iter(values))])
         for labelled, value in values.items():
             family.add_metric([text for _, text in labelled], value)
         yield family
     for name, total in ((names.TOKENS_TOTAL, snapshot.tokens), (names.STEPS_TOTAL, snapshot.steps)):
-        counter = CounterMetricFamily(name, names.COUNTERS[name], labels=list(target))
+        counter = CounterMetricFamily(name, names.HELP[name], labels=list(target))
         counter.add_metric(list(target.values()), total)
         yield counter

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from rlt_api.training_config import TrainingConfig
+from rlt_trainer.telemetry.spans import Span
 
 METRICS = "metrics.jsonl"
+SPANS = "spans.jsonl"
 ROLLOUTS = "rollouts"
+RECORDINGS = "recordings"
 
 _log = logging.getLogger(__name__)
 
@@ -23,7 +27,8 @@ def rollouts_file(run: Path, step: int) -> Path:
 
 
 class RunDirectory:
-    """The layout: config.json, metrics.jsonl, rollouts/step-N.jsonl, checkpoints/, export/.
+    """The layout: config.json, metrics.jsonl, spans.jsonl, rollouts/step-N.jsonl, checkpoints/, export/; where they are
+    asked for, recordings/, profiles/, tensorboard/ and wandb/.
 
     A folder that cannot be written fails the run at its start (ValueError). Later failures, a full disk for instance,
     never stop the training: each file warns once and goes on trying. A resumed run repeats the steps after its
@@ -36,8 +41,9 @@ class RunDirectory:
         try:
             for folder in (self.path / ROLLOUTS, self.checkpoints):
                 folder.mkdir(parents=True, exist_ok=True)
-            with self._metrics.open("a+b") as file:
-                _end_torn_line(file)
+            for name in (METRICS, SPANS):
+                with (self.path / name).open("a+b") as file:
+                    _end_torn_line(file)
         except OSError as error:
             raise ValueError(
                 f"The run directory {self.path} cannot be written: {error.strerror or error}. Check spec.storage: "
@@ -55,8 +61,14 @@ class RunDirectory:
         return self.path / "export"
 
     @property
-    def _metrics(self) -> Path:
-        return self.path / METRICS
+    def recordings(self) -> Path:
+        """Where recorded steps go (recording.py), and below it, in checkpoints/, what each began with."""
+        return self.path / RECORDINGS
+
+    @property
+    def profiles(self) -> Path:
+        """Where torch.profiler's traces go."""
+        return self.path / "profiles"
 
     def write_config(self, config: TrainingConfig) -> None:
         """Write the resolved config. Raises OSError: it is written before the training starts."""
@@ -64,7 +76,11 @@ class RunDirectory:
 
     def append_metrics(self, step: int, metrics: dict[str, float]) -> None:
         """Append one line {"step": N, key: value ...}; NaN and infinities become null, which JSON can say."""
-        self._attempt(METRICS, lambda: _append(self._metrics, _json_line({"step": step, **metrics})))
+        self._attempt(METRICS, lambda: _append(self.path / METRICS, _json_line({"step": step, **metrics})))
+
+    def append_spans(self, spans: Sequence[Span]) -> None:
+        """Append a line for each span. Steps that a resumed run repeats are there twice, as they were."""
+        self._attempt(SPANS, lambda: _append(self.path / SPANS, b"".join(_json_line(asdict(span)) for span in spans)))
 
     def append_rollouts(self, step: int, rollouts: list[dict[str, Any]]) -> None:
         """Add the file of one step, a line a response. A step that is repeated after a resumption replaces its file."""

@@ -5,16 +5,11 @@
 
 from __future__ import annotations
 
-import logging
 import re
-import socket
-import socketserver
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -23,11 +18,10 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from rlt_api.driver_server import DriverServer
 from rlt_api.training_config import ProgressReport
 from rlt_trainer.telemetry.exposition import Snapshot, families
 from rlt_trainer.telemetry.run_history import latest_rollouts, metrics_since, rollouts_of
-
-_log = logging.getLogger(__name__)
 
 Answer = tuple[HTTPStatus, str, bytes]
 """Status, content type and body."""
@@ -49,25 +43,21 @@ class ProgressServer(Collector):
         self._registry = CollectorRegistry()
         self._registry.register(self)
         try:
-            self._server = _Server(self, port)
+            self._server = DriverServer(port, self.respond)
         except OSError as error:
             raise ValueError(
                 f"Port {port} for /metrics and /progress cannot be had on the head: {error.strerror}. "
                 "Another process in the pod listens on it; with hostNetwork, another pod of the node may."
             ) from error
-        self._thread: threading.Thread | None = None
 
     @property
     def port(self) -> int:
         """The port that it listens on."""
-        return int(self._server.server_address[1])
+        return self._server.port
 
     def start(self) -> None:
         """Begin to answer."""
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(0.1,), name="progress-server", daemon=True
-        )
-        self._thread.start()
+        self._server.start()
 
     def publish(self, report: ProgressReport, metrics: Mapping[str, float]) -> None:
         """Make `report` and the step's metrics (verl's names) what is served from now on. One thread calls it."""
@@ -86,10 +76,7 @@ class ProgressServer(Collector):
 
     def close(self) -> None:
         """Stop to answer, and free the port."""
-        if self._thread is not None:
-            self._server.shutdown()
-            self._thread.join()
-        self._server.server_close()
+        self._server.close()
 
     def collect(self) -> Iterator[Metric]:
         """For the registry: the series of the latest snapshot."""
@@ -137,42 +124,3 @@ class ProgressServer(Collector):
 
 def _text(status: HTTPStatus, text: str) -> Answer:
     return status, "text/plain", f"{text}\n".encode()
-
-
-class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
-    """Listens on every address of the pod, IPv4 and IPv6. (HTTPServer would look its own name up in DNS first.)"""
-
-    daemon_threads = True
-    allow_reuse_address = True
-    request_queue_size = 64
-
-    def __init__(self, progress: ProgressServer, port: int) -> None:
-        super().__init__(("", port), _Handler, bind_and_activate=False)
-        self.progress = progress
-        self.socket.close()
-        dual = socket.has_dualstack_ipv6()
-        family = socket.AF_INET6 if dual else socket.AF_INET
-        self.socket = socket.create_server(
-            ("", port), family=family, dualstack_ipv6=dual, backlog=self.request_queue_size
-        )
-        self.server_address = self.socket.getsockname()
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        _log.debug("a client of the progress server went away: %s", client_address, exc_info=True)
-
-
-class _Handler(BaseHTTPRequestHandler):
-    timeout = 10.0
-    """Seconds without a byte after which a client is given up."""
-    server: _Server
-
-    def do_GET(self) -> None:
-        status, content_type, body = self.server.progress.respond(self.path, self.headers.get("Accept", ""))
-        self.send_response(status)
-        self.send_header("Content-Type", content_type)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Every request is no news."""

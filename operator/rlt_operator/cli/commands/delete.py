@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from rlt_operator import kubernetes_api
+from rlt_operator import api_paths
 from rlt_operator.cli.connection import connected, run
 from rlt_operator.cli.failure import Failure
 from rlt_operator.cli.output import output_option, say, tell
@@ -38,5 +38,5 @@ async def _delete(names: tuple[str, ...], place: Place) -> list[Manifest]:
         jobs = [await connection.job(name) for name in names]
         for job in jobs:
             metadata = job["metadata"]
-            await connection.api.delete(kubernetes_api.job(connection.namespace, metadata["name"]), uid=metadata["uid"])
+            await connection.api.delete(api_paths.job(connection.namespace, metadata["name"]), uid=metadata["uid"])
         return jobs

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import click
 
-from rlt_operator import kubernetes_api
+from rlt_operator import api_paths
 from rlt_operator.cli.connection import RETRY_S, Connection, connected, is_head, run
 from rlt_operator.cli.failure import Failure
 from rlt_operator.cli.job_page import can_come, line
@@ -76,7 +76,7 @@ async def _pod_log(
         manifest = await _pod(connection, name, pod, worker)
         query["container"] = manifest["spec"]["containers"][0]["name"]  # Ray's, in KubeRay's pods
         lines = LogLines({"pod": manifest["metadata"]["name"]}, output, timed=output != TABLE)
-        path = kubernetes_api.log(connection.namespace, manifest["metadata"]["name"])
+        path = api_paths.log(connection.namespace, manifest["metadata"]["name"])
         async for line in connection.api.lines(path, query):
             lines.write(f"{line}\n")
 
@@ -93,7 +93,7 @@ async def _program_log(connection: Connection, name: str) -> str:
 async def _followed(connection: Connection, name: str, tail: int | None) -> AsyncIterator[str]:
     """The program's output as it comes, once it has begun, to its end."""
     id = await _begun(connection, name)
-    path = kubernetes_api.service_proxy(connection.namespace, head_service(name), DASHBOARD_PORT)
+    path = api_paths.service_proxy(connection.namespace, head_service(name), DASHBOARD_PORT)
     seen, said = 0, ""
     if tail is not None:
         text = await _program_log(connection, name)

@@ -9,7 +9,7 @@ import click
 from rlt_api.driver_report import METRICS_PORT
 from rlt_operator.cli.connection import connected, run
 from rlt_operator.cli.failure import Failure
-from rlt_operator.cli.job_page import SHOWN, metric_rows, number, sparkline
+from rlt_operator.cli.job_page import metric_rows, number, shown, sparkline
 from rlt_operator.cli.output import TABLE, emit, emit_table, output_option, say
 from rlt_operator.cli.place import Place, place_options
 
@@ -37,7 +37,7 @@ def command(
     """
     place = Place(namespace, context, kubeconfig)
     history = [json.loads(line) for line in run(_history(name, since, place)).splitlines()]
-    names = list(metrics) or [each for each in SHOWN.values() if any(each in step for step in history)]
+    names = list(metrics) or list(shown(history).values())
     if not history:
         say("no steps yet")
     known = {key for step in history for key in step}

@@ -39,7 +39,7 @@ def command(
         emit(chosen, output)
         return
     for each in chosen:
-        click.echo(f"reward {number(each['reward'])}   answer {each['ground_truth']}")
+        click.echo(f"{_scores(each)}   answer {each['ground_truth']}")
         click.echo(f"  prompt    {each['prompt']!r}")
         click.echo(f"  response  {each['response']!r}")
 
@@ -51,6 +51,13 @@ def choose(rollouts: list[dict[str, Any]], *, best: int | None, worst: int | Non
     ordered = sorted(rollouts, key=_reward, reverse=True)
     kept = ordered[: best or 0]
     return kept + (ordered[max(len(kept), len(ordered) - worst) :] if worst else [])
+
+
+def _scores(rollout: dict[str, Any]) -> str:
+    """The reward, and where it is made of several, these."""
+    by_name = rollout.get("rewards", {})
+    parts = [f"{name} {number(value)}" for name, value in by_name.items()] if len(by_name) > 1 else []
+    return "   ".join([f"reward {number(rollout['reward'])}", *parts])
 
 
 def _reward(rollout: dict[str, Any]) -> float:

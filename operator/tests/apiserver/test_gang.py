@@ -1,0 +1,33 @@
+"""Kubernetes' own gang scheduling in the real API server, which has it switched on."""
+
+from __future__ import annotations
+
+import json
+
+import observed as o
+import pytest
+from apiserver.in_cluster import Kubernetes, Operator, eventually
+
+pytestmark = pytest.mark.apiserver
+
+GANG = {**o.COMMAND_SPEC, "scheduling": {"schedulerName": "default-scheduler", "gang": True}}
+
+
+def test_a_job_gets_a_workload_that_its_pods_name(kubernetes: Kubernetes, operator: Operator, namespace: str) -> None:
+    kubernetes.create_job(namespace, GANG)
+    cluster = eventually("a RayCluster", lambda: kubernetes.get(namespace, "raycluster", "sum"))
+    reference = cluster["spec"]["headGroupSpec"]["template"]["spec"]["workloadRef"]
+    kind = "workloads.v1alpha1.scheduling.k8s.io"
+    workload = kubernetes.get(namespace, kind, reference["name"])
+    assert workload
+    (group,) = workload["spec"]["podGroups"]
+    assert (group["name"], group["policy"]["gang"]["minCount"]) == (reference["podGroup"], 3)
+
+
+def test_the_api_server_keeps_what_a_pod_says_of_its_gang(kubernetes: Kubernetes, namespace: str) -> None:
+    spec = {"containers": [{"name": "a", "image": "i"}], "workloadRef": {"name": "sum-3-pods", "podGroup": "ray"}}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": namespace}, "spec": spec}
+    made = kubernetes.kubectl(
+        "create", "--dry-run=server", "--validate=strict", "-o", "json", "-f", "-", input=json.dumps(pod)
+    )
+    assert json.loads(made)["spec"]["workloadRef"] == spec["workloadRef"]

@@ -1,0 +1,137 @@
+"""Runs in an environment that has trl 1.16.0: `python trl_oracle.py OUT.json`.
+
+Its formulas stand in the middle of its trainers' methods, so real trainers of a tiny random model are made and those
+methods are called: for advantages with a reward function that gives the rewards below, for losses with our own
+log-probabilities in place of the model's.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from oracle_inputs import ROWS, random_inputs, write
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
+
+INPUTS = random_inputs()
+GROUP = 4
+REWARDS = [0.0, 1.0, 1.0, 0.25, 0.5, 0.5, 0.5, 0.5, -1.0, None, 2.0, 0.75, None, 3.0, None, None]
+"""Four groups of four; None is a reward that failed. Exact in float32, which TRL computes them in."""
+PROMPTS = [[{"role": "user", "content": str(row // GROUP)}] for row in range(len(REWARDS))]
+LENGTH = 12
+"""max_completion_length"""
+
+
+def make_trainer(kind: type[Any], config: type[Any], **options: Any) -> Any:
+    words = {"[PAD]": 0, "[EOS]": 1, "[UNK]": 2, "0": 3, "1": 4, "2": 5, "3": 6}
+    core = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
+    core.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, pad_token="[PAD]", eos_token="[EOS]", unk_token="[UNK]")
+    tokenizer.chat_template = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+    shape = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=len(words), **shape))
+    with tempfile.TemporaryDirectory() as folder:
+        return kind(
+            model=model,
+            reward_funcs=lambda completions, **_: REWARDS,
+            args=config(
+                output_dir=folder,
+                per_device_train_batch_size=len(REWARDS),
+                num_generations=GROUP,
+                max_completion_length=LENGTH,
+                use_cpu=True,
+                bf16=False,
+                report_to="none",
+                **options,
+            ),
+            train_dataset=Dataset.from_dict({"prompt": PROMPTS}),
+            processing_class=tokenizer,
+        )
+
+
+def advantages() -> list[dict[str, Any]]:
+    told: list[tuple[str, type[Any], type[Any], dict[str, Any], dict[str, Any]]] = [
+        ("grpo", GRPOTrainer, GRPOConfig, {"scale_rewards": "group"}, {}),
+        ("grpo", GRPOTrainer, GRPOConfig, {"scale_rewards": "none"}, {"norm_by_std": False}),
+        ("rloo", RLOOTrainer, RLOOConfig, {"beta": 0.0}, {}),
+    ]
+    cases = []
+    for name, kind, config, options, settings in told:
+        trainer = make_trainer(kind, config, **options)
+        trainer.model.train()
+        made = trainer._generate_and_score_completions([{"prompt": prompt} for prompt in PROMPTS])
+        cases.append({"estimator": name, "settings": settings, "advantages": made["advantages"].double()})
+    return cases
+
+
+def losses() -> list[dict[str, Any]]:
+    trainer = make_trainer(GRPOTrainer, GRPOConfig)
+    cases: list[dict[str, Any]] = []
+    for kind, level, old, beta, weighted in product(
+        ["grpo", "dr_grpo", "dapo", "cispo", "sapo"],
+        ["token", "sequence"],
+        ["old_log_probs", "far_log_probs"],
+        [0.0, 0.04],
+        [False, True],
+    ):
+        if level == "sequence" and (kind not in ("grpo", "dapo") or beta or old == "far_log_probs"):
+            continue
+        case: dict[str, Any] = {"loss_type": kind, "level": level, "old": old, "beta": beta, "weighted": weighted}
+        cases.append({**case, **loss(trainer, **case)})
+        if kind == "grpo" and level == "token":
+            cases.append({**case, "delta": 3.0, **loss(trainer, delta=3.0, **case)})
+    return cases
+
+
+def loss(
+    trainer: Any, *, loss_type: str, level: str, old: str, beta: float, weighted: bool, delta: float | None = None
+) -> dict[str, Any]:
+    log_probs = INPUTS["log_probs"].clone().requires_grad_()
+    trainer._get_per_token_logps_and_entropies = lambda *_, **__: (log_probs, torch.zeros_like(log_probs), None)
+    trainer.loss_type, trainer.importance_sampling_level, trainer.beta, trainer.args.delta = (
+        loss_type,
+        level,
+        beta,
+        delta,
+    )
+    trainer.epsilon_low, trainer.epsilon_high = 0.1, 5.0 if loss_type == "cispo" else 0.3
+    trainer.use_vllm = trainer.vllm_importance_sampling_correction = weighted
+    trainer.current_gradient_accumulation_steps = trainer.args.steps_per_generation = 1
+    ids = torch.ones(ROWS, 1, dtype=torch.int64)
+    value = trainer._compute_loss(
+        trainer.model,
+        {
+            "prompt_ids": ids,
+            "prompt_mask": ids,
+            "completion_ids": torch.ones_like(log_probs, dtype=torch.int64),
+            "completion_mask": INPUTS["mask"].double(),
+            "advantages": INPUTS["advantages"][:, 0],
+            "old_per_token_logps": INPUTS[old],
+            "ref_per_token_logps": INPUTS["ref_log_probs"],
+            "importance_sampling_ratio": INPUTS["weights"],
+            "num_items_in_batch": INPUTS["mask"].sum(),
+        },
+    )
+    value.backward()
+    return {"value": value.item(), "gradient": log_probs.grad}
+
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    write(
+        Path(sys.argv[1]),
+        {
+            "rewards": REWARDS,
+            "length": LENGTH,
+            "bias_correction": GRPOConfig(output_dir="unused", use_cpu=True, bf16=False).use_bias_correction_kl,
+            "advantages": advantages(),
+            "losses": losses(),
+        },
+    )

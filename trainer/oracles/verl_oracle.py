@@ -1,0 +1,232 @@
+"""Runs in an environment that has verl 0.9.1: `python verl_oracle.py OUT.json`."""
+
+from __future__ import annotations
+
+import sys
+from itertools import product
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from oracle_inputs import random_inputs, write
+from verl.protocol import DataProto
+from verl.trainer.config import AlgoConfig
+from verl.trainer.ppo import core_algos, rollout_corr_helper
+from verl.trainer.ppo.ray_trainer import apply_kl_penalty
+from verl.utils.debug.metrics import calculate_debug_metrics
+from verl.workers.config.actor import ActorConfig, PolicyLossConfig
+
+INPUTS = random_inputs()
+MASK = INPUTS["mask"].double()
+MODES = ["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
+COUNTS = {"dp_size": 2, "batch_num_tokens": 100, "global_batch_size": 16, "loss_scale_factor": 12}
+
+
+def advantages() -> list[dict[str, Any]]:
+    """Every estimator, with and without what it can be told."""
+    plain: dict[str, Any] = {}
+    told = [
+        ("grpo", plain),
+        ("grpo", {"norm_by_std": False}),
+        ("grpo_vectorized", plain),
+        ("grpo_passk", plain),
+        ("grpo_passk", {"norm_by_std": False}),
+        ("gae", plain),
+        ("gae", {"gamma": 0.9, "lam": 0.8}),
+        ("rloo", plain),
+        ("rloo_vectorized", plain),
+        ("reinforce_plus_plus", plain),
+        ("reinforce_plus_plus", {"gamma": 0.7}),
+        ("reinforce_plus_plus_baseline", plain),
+        ("remax", plain),
+        ("opo", plain),
+    ]
+    return [{"estimator": name, "settings": settings, **estimate(name, settings)} for name, settings in told]
+
+
+def estimate(name: str, settings: dict[str, Any]) -> dict[str, Any]:
+    rewards = INPUTS["token_rewards"].clone()
+    groups = "groups_of_several" if name == "grpo_passk" else "groups"
+    by_std = settings.get("norm_by_std", True)
+    gamma, lam = settings.get("gamma", 1.0), settings.get("lam", 1.0)
+    function = core_algos.get_adv_estimator_fn(name)
+    if name == "gae":
+        result = function(rewards, INPUTS["values"], MASK, gamma, lam)
+    elif name == "remax":
+        result = function(rewards, INPUTS["baselines"], MASK)
+    else:
+        config = AlgoConfig(gamma=gamma, lam=lam, norm_adv_by_std_in_grpo=by_std)
+        more = {"norm_adv_by_std_in_grpo": by_std} if name == "grpo" else {}
+        index = INPUTS[groups].numpy()
+        result = function(token_level_rewards=rewards, response_mask=MASK, index=index, config=config, **more)
+    return {"groups": groups, "advantages": result[0], "returns": result[1]}
+
+
+def losses() -> list[dict[str, Any]]:
+    """Every policy loss in every aggregation that it honours."""
+    cases: list[dict[str, Any]] = []
+    for name, mode, old, weighted in product(
+        ["vanilla", "gspo", "cispo", "sapo"], MODES[:3], ["old_log_probs", "far_log_probs"], [False, True]
+    ):
+        if name == "sapo" and mode != "seq-mean-token-mean":
+            continue  # verl ignores the mode there
+        clip = (0.1, 0.3, 1.5) if weighted else (0.2, 0.2, 3.0)
+        case = {"name": name, "mode": mode, "old": old, "weighted": weighted, "clip": clip}
+        cases.append({**case, **loss(**case)})
+    return cases
+
+
+def loss(*, name: str, mode: str, old: str, weighted: bool, clip: tuple[float, float, float]) -> dict[str, Any]:
+    low, high, c = clip
+    config = ActorConfig(
+        strategy="fsdp",
+        rollout_n=1,
+        ppo_micro_batch_size_per_gpu=1,
+        clip_ratio_low=low,
+        clip_ratio_high=high,
+        clip_ratio_c=c,
+        loss_agg_mode=mode,
+        policy_loss=PolicyLossConfig(loss_mode=name),
+    )
+    log_probs = INPUTS["log_probs"].clone().requires_grad_()
+    value, metrics = core_algos.get_policy_loss_fn(name)(
+        INPUTS[old],
+        log_probs,
+        INPUTS["advantages"],
+        MASK,
+        mode,
+        config,
+        INPUTS["weights"] if weighted else None,
+    )
+    value.backward()
+    return {"value": value.item(), "gradient": log_probs.grad, "metrics": metrics}
+
+
+def aggregations() -> list[dict[str, Any]]:
+    return [
+        {
+            "mode": mode,
+            "counts": counts,
+            "value": core_algos.agg_loss(INPUTS["advantages"], MASK, mode, **counts).item(),
+        }
+        for mode in MODES
+        for counts in ({"loss_scale_factor": 12}, COUNTS)
+    ]
+
+
+def kls() -> list[dict[str, Any]]:
+    names = ["kl", "abs", "mse", "low_var_kl", "kl+", "abs+", "mse+", "low_var_kl+"]
+    cases = []
+    for name, reference in product(names, ["ref_log_probs", "far_log_probs"]):
+        log_probs = INPUTS["log_probs"].clone().requires_grad_()
+        value = core_algos.kl_penalty(log_probs, INPUTS[reference], name)
+        value.sum().backward()
+        cases.append({"estimator": name, "reference": reference, "value": value.detach(), "gradient": log_probs.grad})
+    return cases
+
+
+def values() -> list[dict[str, Any]]:
+    cases = []
+    for mode, clip in product(MODES[:3], [0.2, 0.5]):
+        predicted = INPUTS["new_values"].clone().requires_grad_()
+        value, fraction = core_algos.compute_value_loss(
+            predicted, INPUTS["returns"], INPUTS["values"], MASK, clip, mode
+        )
+        value.backward()
+        cases.append(
+            {
+                "mode": mode,
+                "clip": clip,
+                "value": value.item(),
+                "gradient": predicted.grad,
+                "clipped": fraction.item(),
+            }
+        )
+    return cases
+
+
+def kl_in_reward() -> dict[str, Any]:
+    controller = core_algos.AdaptiveKLController(init_kl_coef=0.2, target_kl=0.1, horizon=1000)
+    tensors = {
+        "response_mask": MASK,
+        "token_level_scores": INPUTS["token_rewards"],
+        "old_log_probs": INPUTS["log_probs"],
+        "ref_log_prob": INPUTS["ref_log_probs"],
+    }
+    data, metrics = apply_kl_penalty(DataProto.from_dict(tensors=tensors), controller, kl_penalty="k3")
+    return {
+        "token_rewards": data.batch["token_level_rewards"],
+        "kl": metrics["actor/reward_kl_penalty"],
+        "coefficient": controller.value,
+    }
+
+
+def controller() -> list[float]:
+    steered = core_algos.AdaptiveKLController(init_kl_coef=0.2, target_kl=0.1, horizon=1000)
+    coefficients = []
+    for kl, responses in [(0.5, 64), (0.11, 64), (0.01, 128), (0.1, 64), (3.0, 1000)]:
+        steered.update(kl, responses)
+        coefficients.append(steered.value)
+    return coefficients
+
+
+def corrections() -> list[dict[str, Any]]:
+    told: list[dict[str, Any]] = [
+        {"level": level, "threshold": upper, "lower": lower}
+        for level in ("token", "sequence")
+        for lower, upper in ((None, 2.0), (None, 1.1), (0.5, 2.0), (0.6, 1.4))
+    ]
+    options = sorted(rollout_corr_helper.SUPPORTED_ROLLOUT_RS_OPTIONS)
+    told += [
+        {"rejection": option, "rejection_threshold": threshold}
+        for option in options
+        for threshold in ((1.2, 1.6) if option.endswith("k1") else (0.05, 0.3))
+    ]
+    return [{"settings": settings, **correction(settings)} for settings in told]
+
+
+def correction(settings: dict[str, Any]) -> dict[str, Any]:
+    threshold: Any = settings.get("threshold", 2.0)
+    if settings.get("lower") is not None:
+        threshold = f"{settings['lower']}_{threshold}"
+    weights, mask, metrics = rollout_corr_helper.compute_rollout_correction_and_rejection_mask(
+        INPUTS["log_probs"],
+        INPUTS["rollout_log_probs"],
+        MASK,
+        rollout_is=settings.get("level"),
+        rollout_is_threshold=threshold,
+        rollout_rs=settings.get("rejection"),
+        rollout_rs_threshold=settings.get("rejection_threshold"),
+    )
+    applied = None if weights is None else weights.batch["rollout_is_weights"]
+    return {"weights": applied, "mask": mask, "metrics": metrics}
+
+
+def mismatch() -> dict[str, Any]:
+    tensors = {
+        "rollout_log_probs": INPUTS["rollout_log_probs"],
+        "old_log_probs": INPUTS["log_probs"],
+        "response_mask": INPUTS["mask"],
+        "responses": torch.zeros_like(INPUTS["mask"], dtype=torch.int64),
+    }
+    metrics: dict[str, Any] = calculate_debug_metrics(SimpleNamespace(batch=tensors))
+    return metrics
+
+
+if __name__ == "__main__":
+    write(
+        Path(sys.argv[1]),
+        {
+            "inputs": INPUTS,
+            "advantages": advantages(),
+            "losses": losses(),
+            "aggregations": aggregations(),
+            "kls": kls(),
+            "values": values(),
+            "kl_in_reward": kl_in_reward(),
+            "controller": controller(),
+            "corrections": corrections(),
+            "mismatch": mismatch(),
+        },
+    )

@@ -1,0 +1,37 @@
+"""Advantages: how much better a response, or a token of it, was than expected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rlt_trainer.algorithms.advantages.discounted import gae, reinforce_plus_plus, remax
+from rlt_trainer.algorithms.advantages.grouped import grpo, grpo_passk, opo, reinforce_plus_plus_baseline, rloo
+from rlt_trainer.algorithms.advantages.inputs import AdvantageInputs, Advantages, rewards_at_end
+
+__all__ = [
+    "ESTIMATORS",
+    "NEEDS_BASELINES",
+    "NEEDS_VALUES",
+    "AdvantageInputs",
+    "Advantages",
+    "Estimator",
+    "rewards_at_end",
+]
+
+Estimator = Callable[[AdvantageInputs], Advantages]
+
+ESTIMATORS: dict[str, Estimator] = {
+    "grpo": grpo,
+    "gae": gae,
+    "rloo": rloo,
+    "reinforce_plus_plus": reinforce_plus_plus,
+    "reinforce_plus_plus_baseline": reinforce_plus_plus_baseline,
+    "remax": remax,
+    "opo": opo,
+    "grpo_passk": grpo_passk,
+}
+"""By verl's names (verl 0.9.1, AdvantageEstimator)."""
+NEEDS_VALUES = frozenset({"gae"})
+"""Those that ask for a critic's values."""
+NEEDS_BASELINES = frozenset({"remax"})
+"""Those that ask for the scores of greedy responses."""

@@ -1,0 +1,82 @@
+"""Policy losses per token. r is the ratio of the policy's probability of the token to the one at the step's start."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rlt_trainer.algorithms.losses.inputs import LossInputs, PolicyLoss
+from rlt_trainer.algorithms.masking import row_means
+
+
+def vanilla(inputs: LossInputs) -> PolicyLoss:
+    """PPO's clipped surrogate (arXiv 1707.06347, equation 7): max(-A r, -A clip(r, 1 - low, 1 + high)).
+
+    With clip_ratio_c at most -A c where A < 0 (dual clip, arXiv 1912.09729): compute_policy_loss_vanilla in verl 0.9.1.
+    """
+    log_ratio = _bounded_log_ratio(inputs)
+    loss, clipped = _clipped(log_ratio.exp(), inputs)
+    lower = torch.zeros_like(clipped)
+    if inputs.clip_ratio_c is not None:
+        ceiling = -inputs.advantages * inputs.clip_ratio_c
+        lower = (inputs.advantages < 0) & (loss > ceiling)
+        loss = torch.where(inputs.advantages < 0, torch.minimum(loss, ceiling), loss)
+    return _result(loss, inputs, clipped, lower, kl=-log_ratio)
+
+
+def gspo(inputs: LossInputs) -> PolicyLoss:
+    """The clipped surrogate of the response's ratio, the geometric mean of its tokens' (GSPO, arXiv 2507.18071).
+
+    Each token has the response's ratio as value and its own log-probability as gradient (the paper's GSPO-token), which
+    is the sequence form's gradient, since a response's advantage is the same throughout. The row must be whole.
+    """
+    mean = row_means(inputs.log_ratio, inputs.mask).detach()[:, None]
+    log_ratio = (inputs.log_probs - inputs.log_probs.detach() + mean).clamp(max=inputs.bounds.sequence_log_ratio_bound)
+    loss, clipped = _clipped(log_ratio.exp(), inputs)
+    return _result(loss, inputs, clipped, torch.zeros_like(clipped), kl=-inputs.log_ratio)
+
+
+def cispo(inputs: LossInputs) -> PolicyLoss:
+    """-A clip(r) log p, the clipped ratio a constant: every token keeps its gradient (CISPO, arXiv 2506.13585).
+
+    verl keeps r within 1 - low and 1 + high; TRL below high alone, and ValueError says so where that is below 1.
+    """
+    log_ratio = _bounded_log_ratio(inputs)
+    ratio = log_ratio.exp().detach()
+    if inputs.bounds.cispo_is_capped_only:
+        if inputs.clip_ratio_high < 1:
+            raise ValueError(
+                f"algorithm.clipRatioHigh: in TRL's convention it is the largest ratio of cispo itself, and "
+                f"{inputs.clip_ratio_high} would weaken every token. TRL's recipe has 5.0."
+            )
+        weight = ratio.clamp(max=inputs.clip_ratio_high)
+    else:
+        weight = ratio.clamp(1 - inputs.clip_ratio_low, 1 + inputs.clip_ratio_high)
+    clipped = ratio != weight
+    loss = -inputs.advantages * weight * inputs.log_probs
+    return _result(loss, inputs, clipped, torch.zeros_like(clipped), kl=-log_ratio)
+
+
+def sapo(inputs: LossInputs) -> PolicyLoss:
+    """-A sigmoid(tau (r - 1)) 4 / tau: a soft gate instead of a clip (SAPO, arXiv 2511.20347)."""
+    log_ratio = _bounded_log_ratio(inputs)
+    tau = torch.where(inputs.advantages > 0, inputs.tau_pos, inputs.tau_neg).to(log_ratio.dtype)
+    loss = -inputs.advantages * torch.sigmoid(tau * (log_ratio.exp() - 1)) * 4 / tau
+    never = torch.zeros_like(inputs.mask)
+    return _result(loss, inputs, never, never, kl=-log_ratio)
+
+
+def _bounded_log_ratio(inputs: LossInputs) -> Tensor:
+    return inputs.log_ratio.clamp(-inputs.bounds.log_ratio_bound, inputs.bounds.log_ratio_bound)
+
+
+def _clipped(ratio: Tensor, inputs: LossInputs) -> tuple[Tensor, Tensor]:
+    """The clipped surrogate, and where the clip decided it."""
+    plain = -inputs.advantages * ratio
+    clipped = -inputs.advantages * ratio.clamp(1 - inputs.clip_ratio_low, 1 + inputs.clip_ratio_high)
+    return torch.maximum(plain, clipped), clipped > plain
+
+
+def _result(loss: Tensor, inputs: LossInputs, clipped: Tensor, lower: Tensor, *, kl: Tensor) -> PolicyLoss:
+    metrics = {"actor/pg_clipfrac": clipped, "actor/pg_clipfrac_lower": lower, "actor/ppo_kl": kl}
+    return PolicyLoss(inputs.weighted(loss), {name: value.detach().to(loss.dtype) for name, value in metrics.items()})

@@ -1,0 +1,174 @@
+"""Between the probabilities that tokens were sampled with and those that the trainer computes for them.
+
+r is the trainer's probability of a token over the engine's. Names and formulas: verl 0.9.1,
+verl/trainer/ppo/rollout_corr_helper.py; what the numbers mean: docs/algorithms.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from rlt_trainer.algorithms.masking import keep, masked_mean, row_means, row_sums
+
+Rejection = Literal[
+    "token_k1",
+    "token_k2",
+    "token_k3",
+    "seq_sum_k1",
+    "seq_sum_k2",
+    "seq_sum_k3",
+    "seq_mean_k1",
+    "seq_mean_k2",
+    "seq_mean_k3",
+    "seq_max_k2",
+    "seq_max_k3",
+]
+
+BOUND = 20.0
+"""Logarithms of ratios are kept within +- this before they are exponentiated."""
+
+
+@dataclass(frozen=True)
+class Correction:
+    """What the correction makes of a batch."""
+
+    weights: Tensor | None
+    """[B, T]: what losses are multiplied by, 0 outside of the mask before rejection. None: no weights."""
+    mask: Tensor
+    """[B, T], bool: the response's mask without what was rejected. Denominators are counted from it."""
+    metrics: dict[str, float]
+    """rollout_corr/..."""
+
+
+def correct(
+    log_probs: Tensor,
+    rollout_log_probs: Tensor,
+    mask: Tensor,
+    *,
+    level: Literal["token", "sequence"] | None = "token",
+    threshold: float = 2.0,
+    lower_threshold: float | None = None,
+    rejection: Rejection | None = None,
+    rejection_threshold: float | None = None,
+) -> Correction:
+    """Weights and mask for a step's batch. All tensors [B, T].
+
+    log_probs: the trainer's, when the step began; rollout_log_probs: the engine's, of its processed distribution.
+    level: token weighs each token by its r, sequence each response by its tokens' product.
+    threshold: weights above it are cut to it (truncated importance sampling). With lower_threshold, weights outside of
+    the two become 0 instead (IcePop, arXiv 2510.18855). Weights above and below count the tokens of the denominators.
+    rejection: tokens or whole responses whose statistic passes rejection_threshold leave the mask, and so the
+    denominators. For k1 the threshold x means ratios within 1/x and x; for k2 and k3 an upper bound.
+    """
+    log_ratio = keep(log_probs - rollout_log_probs, mask)
+    weights, metrics = None, {}
+    if level is not None:
+        raw = _ratios(log_ratio, mask, level)
+        if lower_threshold is None:
+            weights = raw.clamp(max=threshold)
+        else:
+            inside = (raw >= lower_threshold) & (raw <= threshold)
+            weights = keep(raw, inside)
+            metrics["rollout_is_oob_ratio"] = masked_mean((~inside).to(raw.dtype), mask)
+        lower = 1 / threshold if lower_threshold is None else lower_threshold
+        metrics |= _weight_metrics(weights, raw, mask, level, lower, threshold)
+    kept = mask
+    if rejection is not None:
+        assert rejection_threshold is not None, "a rejection needs its threshold"
+        kept, rejected = _reject(log_ratio, mask, rejection, rejection_threshold)
+        metrics |= rejected
+    return Correction(weights, kept, {f"rollout_corr/{name}": float(value) for name, value in metrics.items()})
+
+
+def _ratios(log_ratio: Tensor, mask: Tensor, level: Literal["token", "sequence"]) -> Tensor:
+    """[B, T], 0 outside of the mask."""
+    if level == "sequence":
+        log_ratio = row_sums(log_ratio, mask)[:, None].expand(mask.shape)
+    return keep(log_ratio.clamp(-BOUND, BOUND).exp(), mask)
+
+
+def _weight_metrics(
+    weights: Tensor, raw: Tensor, mask: Tensor, level: Literal["token", "sequence"], lower: float, upper: float
+) -> dict[str, Tensor]:
+    """As verl: extremes of tokens' weights as applied, of responses' before the cut; fractions before the cut."""
+    rows = mask.any(-1)
+    by_response = row_means(weights, mask)[rows]
+    before = raw[mask] if level == "token" else raw.amax(-1)[rows]
+    extremes = weights[mask] if level == "token" else before
+    mean = masked_mean(weights, mask)
+    return {
+        "rollout_is_mean": mean,
+        "rollout_is_max": extremes.max(),
+        "rollout_is_min": extremes.min(),
+        "rollout_is_std": weights[mask].std(correction=0),
+        "rollout_is_eff_sample_size": mean.square() / masked_mean(weights.square(), mask).clamp(min=1e-8),
+        "rollout_is_ratio_fraction_high": (before > upper).to(raw.dtype).mean(),
+        "rollout_is_ratio_fraction_low": (before < lower).to(raw.dtype).mean(),
+        "rollout_is_seq_mean": by_response.mean(),
+        "rollout_is_seq_std": by_response.std() if len(by_response) > 1 else by_response.new_zeros(()),
+        "rollout_is_seq_max": by_response.max(),
+        "rollout_is_seq_min": by_response.min(),
+    }
+
+
+def _reject(
+    log_ratio: Tensor, mask: Tensor, rejection: Rejection, threshold: float
+) -> tuple[Tensor, dict[str, Tensor]]:
+    level, _, kind = rejection.rpartition("_")
+    x = log_ratio.clamp(-BOUND, BOUND)
+    per_token = keep({"k1": -x, "k2": x.square() / 2, "k3": x.expm1() - x}[kind], mask)
+    statistic = {
+        "token": per_token,
+        "seq_sum": row_sums(per_token, mask)[:, None],
+        "seq_mean": row_means(per_token, mask)[:, None],
+        "seq_max": per_token.amax(-1, keepdim=True),
+    }[level].expand(mask.shape)
+    outside = statistic.abs() > log(threshold) if kind == "k1" else statistic > threshold
+    kept = mask & ~outside
+    return kept, {
+        f"rollout_rs_{rejection}_mean": masked_mean(statistic, mask),
+        f"rollout_rs_{rejection}_max": statistic[mask].max(),
+        f"rollout_rs_{rejection}_min": statistic[mask].min(),
+        "rollout_rs_masked_fraction": masked_mean(outside.to(x.dtype), mask),
+        "rollout_rs_seq_masked_fraction": (mask & outside).any(-1).to(x.dtype).mean(),
+    }
+
+
+def mismatch_metrics(log_probs: Tensor, rollout_log_probs: Tensor, mask: Tensor) -> dict[str, float]:
+    """How far the two are apart, correction or not. All [B, T]; `mask` must hold somewhere.
+
+    verl's FAQ calls training/rollout_probs_diff_mean below 0.005 healthy and above 0.01 bad.
+    """
+    trainer, engine = keep(log_probs, mask), keep(rollout_log_probs, mask)
+    log_ratio = trainer - engine
+    rows = mask.any(-1)
+    trainer_log_ppl, engine_log_ppl = -row_means(trainer, mask)[rows], -row_means(engine, mask)[rows]
+    log_ppl_diff = trainer_log_ppl - engine_log_ppl
+    probabilities = torch.stack([trainer[mask].exp(), engine[mask].exp()])
+    difference = (probabilities[0] - probabilities[1]).abs()
+    bounded, bounded_sum = log_ratio.clamp(-BOUND, BOUND), row_sums(log_ratio, mask)[rows].clamp(-BOUND, BOUND)
+    metrics = {
+        "training/rollout_probs_diff_mean": difference.mean(),
+        "training/rollout_probs_diff_max": difference.max(),
+        "training/rollout_probs_diff_std": difference.std(),
+        "training/rollout_actor_probs_pearson_corr": torch.corrcoef(probabilities)[0, 1],
+        "rollout_corr/kl": masked_mean(-log_ratio, mask),
+        "rollout_corr/k3_kl": masked_mean(log_ratio.expm1() - log_ratio, mask),
+        "rollout_corr/training_ppl": trainer_log_ppl.exp().mean(),
+        "rollout_corr/training_log_ppl": trainer_log_ppl.mean(),
+        "rollout_corr/rollout_ppl": engine_log_ppl.exp().mean(),
+        "rollout_corr/rollout_log_ppl": engine_log_ppl.mean(),
+        "rollout_corr/log_ppl_diff": log_ppl_diff.mean(),
+        "rollout_corr/log_ppl_abs_diff": log_ppl_diff.abs().mean(),
+        "rollout_corr/log_ppl_diff_max": log_ppl_diff.max(),
+        "rollout_corr/log_ppl_diff_min": log_ppl_diff.min(),
+        "rollout_corr/ppl_ratio": log_ppl_diff.exp().mean(),
+        "rollout_corr/chi2_token": masked_mean((2 * bounded).exp(), mask) - 1,
+        "rollout_corr/chi2_seq": (2 * bounded_sum).exp().mean() - 1,
+    }
+    return {name: float(value) for name, value in metrics.items()}

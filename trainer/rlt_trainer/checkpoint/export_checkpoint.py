@@ -1,0 +1,131 @@
+"""From a checkpoint to Hugging Face's format, in one process, without Ray or accelerators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import HashStore  # type: ignore[attr-defined]
+from torch.distributed.checkpoint.filesystem import FileSystemReader
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+from torch.distributed.checkpoint.state_dict_loader import load as dcp_load
+from torch.distributed.device_mesh import init_device_mesh
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from rlt_api.training_config import TrainingConfig
+from rlt_trainer.checkpoint.contents import saved_shapes
+from rlt_trainer.checkpoint.export import MAX_SHARD_BYTES, Weights, export, replacing, shards, write_model
+from rlt_trainer.checkpoint.marker import COMPLETE, DamagedCheckpointError
+from rlt_trainer.checkpoint.parts import ModelState
+from rlt_trainer.checkpoint.resume import check_part, check_shapes, load_parts, opened
+from rlt_trainer.data.tokenizer import load_tokenizer
+from rlt_trainer.policy.config import configured
+from rlt_trainer.policy.model import DTYPES, model_files
+from rlt_trainer.policy.sharded_model import ModelOptions, sharded_model
+
+
+def export_checkpoint(
+    checkpoint: Path, output: Path, config: TrainingConfig, *, max_shard_bytes: int = MAX_SHARD_BYTES
+) -> None:
+    """Write the policy of the folder `checkpoint` to `output`. It holds two files' worth of weights; with LoRA, the
+    base model.
+
+    Raises ValueError for a checkpoint that is damaged or of another model than config.model, TrainingError if `output`
+    cannot be written.
+    """
+    if not (checkpoint / COMPLETE).is_file():
+        raise ValueError(f"--checkpoint {checkpoint}: no whole checkpoint, there is no file {COMPLETE} in it.")
+    write = _export_whole if config.model.lora is None else _export_adapted
+    try:
+        with group_of_one(), TemporaryDirectory(prefix="rlt-model-") as scratch, opened(checkpoint) as content:
+            files = model_files(config.model, Path(scratch))
+            write(checkpoint, output, config, files=files, saved=content.saved, max_shard_bytes=max_shard_bytes)
+    except DamagedCheckpointError as error:
+        raise ValueError(f"--checkpoint {checkpoint} is damaged: {error}. Take the one before.") from error
+
+
+def _export_whole(
+    checkpoint: Path,
+    output: Path,
+    config: TrainingConfig,
+    *,
+    files: str,
+    saved: dict[str, Any],
+    max_shard_bytes: int,
+) -> None:
+    model = _architecture(config, files)
+    weights = _streamed(checkpoint, saved, model, max_shard_bytes)
+    dtype = DTYPES[config.model.dtype]
+    with replacing(output) as partial:
+        write_model(weights, model, load_tokenizer(config.model), partial, dtype, max_shard_bytes=max_shard_bytes)
+
+
+def _export_adapted(
+    checkpoint: Path,
+    output: Path,
+    config: TrainingConfig,
+    *,
+    files: str,
+    saved: dict[str, Any],
+    max_shard_bytes: int,
+) -> None:
+    """The checkpoint has the adapter alone; the base model comes from its files."""
+    options = ModelOptions(
+        mesh=init_device_mesh("cpu", (1,)),
+        dtype=torch.float32,
+        lora=config.model.lora,
+        trust_remote_code=config.model.trust_remote_code,
+    )
+    model = sharded_model("policy", files, options, forward=type(None))  # nothing is computed
+    parts = {"model": ModelState(model)}
+    check_part(checkpoint, "model", parts["model"], saved)
+    load_parts(checkpoint, parts)
+    tokenizer, dtype = load_tokenizer(config.model), DTYPES[config.model.dtype]
+    export(model, tokenizer, output, dtype, max_shard_bytes=max_shard_bytes)
+
+
+def _architecture(config: TrainingConfig, files: str) -> PreTrainedModel:
+    """The model without its weights."""
+    with torch.device("meta"):
+        model: PreTrainedModel = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
+            configured(files, trust_remote_code=config.model.trust_remote_code),
+            trust_remote_code=config.model.trust_remote_code,
+        )
+    return model
+
+
+def _streamed(checkpoint: Path, saved: dict[str, Any], model: PreTrainedModel, max_bytes: int) -> Weights:
+    """The weights by and by. Raises ValueError at once if they are another model's."""
+    every = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    tied = every - {name for name, _ in model.named_parameters()}  # other names of the same weights
+    wanted = {name: tuple(value.shape) for name, value in model.state_dict().items() if name not in tied}
+    found = {name: shape for name, shape in saved_shapes(saved, "model").items() if name not in tied}
+    check_shapes(checkpoint, found, wanted)
+
+    def read() -> Iterator[tuple[str, Tensor]]:
+        for part in shards(((name, _outline(saved[f"model.{name}"])) for name in wanted), max_bytes):
+            tensors = {name: torch.empty_like(outline, device="cpu") for name, outline in part.items()}
+            dcp_load({"model": tensors}, storage_reader=FileSystemReader(checkpoint))
+            yield from tensors.items()
+
+    return read()
+
+
+def _outline(entry: TensorStorageMetadata) -> Tensor:
+    return torch.empty(entry.size, dtype=entry.properties.dtype, device="meta")
+
+
+@contextmanager
+def group_of_one() -> Iterator[None]:
+    """What reads checkpoints on many ranks asks a process group."""
+    dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()

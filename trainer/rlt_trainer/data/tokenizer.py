@@ -1,0 +1,67 @@
+"""The tokenizer of a model, and whether it belongs to that model."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from rlt_api.blocks.model import Model
+from rlt_trainer.data.byte_tokenizer import byte_tokenizer
+
+_log = logging.getLogger(__name__)
+
+
+def load_tokenizer(model: Model) -> PreTrainedTokenizerBase:
+    """The tokenizer of `model`; padding falls back to the end-of-text token where the model names no other.
+
+    (What is padding is known from masks, so that the token's number does not matter. verl does the same.)
+
+    Raises ValueError when there is none at model.path, or when it has no end-of-text token.
+    """
+    if model.path is None:
+        return byte_tokenizer()
+    if model.path.startswith(("/", ".")) and not Path(model.path).is_dir():
+        raise ValueError(
+            f"model.path {model.path}: no such folder in the pod. Put a Hugging Face model there "
+            "(spec.storage mounts a volume in all pods), or name a model on the Hugging Face hub."
+        )
+    try:
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+            model.path, revision=model.revision or "main", trust_remote_code=model.trust_remote_code
+        )
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"model.path {model.path}: no tokenizer can be loaded from it ({_first_line(error)}). It must be a folder "
+            "in the pods with tokenizer.json and config.json, or the name of a model on the Hugging Face hub."
+        ) from error
+    if tokenizer.eos_token_id is None:
+        raise ValueError(
+            f"model.path {model.path}: its tokenizer has no end-of-text token, so that no response would end. "
+            "Set eos_token in its tokenizer_config.json."
+        )
+    if tokenizer.pad_token_id is None:
+        _log.warning("model.path %s: its tokenizer has no padding token, the end-of-text token is used", model.path)
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def check_tokenizer(tokenizer: PreTrainedTokenizerBase, vocabulary_size: int, *, path: str) -> None:
+    """Raises ValueError when the tokenizer has tokens that the model at `path` has no embedding for.
+
+    `vocabulary_size` is the model's, which is often rounded up. A token beyond it is one that a GPU reads from
+    memory that is not the embedding's.
+    """
+    ids = tokenizer.get_vocab()
+    token = max(ids, key=ids.__getitem__)
+    if ids[token] >= vocabulary_size:
+        raise ValueError(
+            f"model.path {path}: its tokenizer has {len(ids)} tokens, the last being {token!r} with number "
+            f"{ids[token]}, and the model has embeddings for {vocabulary_size}. The tokenizer is another model's: copy "
+            "tokenizer.json and tokenizer_config.json of this model there, or resize its embeddings."
+        )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]

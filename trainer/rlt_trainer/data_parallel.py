@@ -1,0 +1,59 @@
+"""A batch shared by the ranks: as many responses for each, and about as many tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from rlt_trainer.policy.update_result import UpdateResult
+from rlt_trainer.sequences import Experience, Sequences, balanced_shares, mini_batches
+
+T = TypeVar("T")
+
+
+class Ranks(Protocol):
+    """All ranks: Ray's actors (workers.py), or the processes that torchrun has started (replay.py)."""
+
+    ranks: int
+
+    def each(self, method: str, *shares: Sequence[Any]) -> list[Any]:
+        """Call a method of every rank with its own arguments: each of `shares` has one element for every rank."""
+
+
+class DataParallel:
+    """Calls the ranks with their shares, and puts the answers back in order.
+
+    Ranks that share sequences (training.contextParallelSize) get the same rows.
+    """
+
+    def __init__(self, workers: Ranks, *, context_parallel_size: int) -> None:
+        self._workers = workers
+        self._copies = context_parallel_size
+        self._shares = workers.ranks // context_parallel_size
+
+    def compute(self, method: str, sequences: Sequences) -> tuple[Tensor, ...]:
+        """What `method` of the ranks says of its sequences, one tensor or several of one row each: in row order."""
+        shares = balanced_shares(sequences, self._shares)
+        answers = self._workers.each(method, self._spread([sequences.rows(share) for share in shares]))
+        tensors = [answer if isinstance(answer, tuple) else (answer,) for answer in answers[:: self._copies]]
+        order = torch.cat(shares).argsort()
+        return tuple(torch.cat(parts)[order] for parts in zip(*tensors, strict=True))
+
+    def update(self, method: str, experience: Experience, *, rows: int, epochs: int) -> list[Sequence[UpdateResult]]:
+        """`epochs` passes over the mini-batches of `rows` responses, an optimizer step each. Returns the results by
+        optimizer step, each by share."""
+        steps = list(mini_batches(experience, rows=rows, shares=self._shares)) * epochs
+        by_rank = self._workers.each(method, self._spread(list(zip(*steps, strict=True))))
+        return list(zip(*by_rank[:: self._copies], strict=True))
+
+    def supervised_step(self, targets: Sequences) -> list[UpdateResult]:
+        """One step of the warm-up."""
+        tokens = int(targets.response_mask.sum())
+        parts = self._spread([targets.rows(share) for share in balanced_shares(targets, self._shares)])
+        return self._workers.each("supervised_step", parts, [tokens] * self._workers.ranks)[:: self._copies]
+
+    def _spread(self, shares: Sequence[T]) -> list[T]:
+        return [share for share in shares for _ in range(self._copies)]

@@ -1,0 +1,245 @@
+"""From prompts to scored responses: what a step learns from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from rlt_api.training_config import TrainingConfig
+from rlt_trainer.algorithms.advantages import NEEDS_BASELINES
+from rlt_trainer.algorithms.shaping import filter_groups, overlong_penalty
+from rlt_trainer.data.dataset import PromptDataset
+from rlt_trainer.data.prompt import Prompt
+from rlt_trainer.environments.conversation import Episode
+from rlt_trainer.errors import TrainingError
+from rlt_trainer.rewards.scorer import Scorer, Scores
+from rlt_trainer.rollout.engine import Response
+from rlt_trainer.rollout.groups import RolloutGroup
+from rlt_trainer.sequences import Sequences
+from rlt_trainer.stopwatch import Stopwatch
+from rlt_trainer.workers import Workers
+
+
+@dataclass(frozen=True)
+class Generated:
+    """Scored responses, B of them; those to one prompt lie next to one another."""
+
+    prompts: list[Prompt]
+    """[B]: of each response."""
+    responses: list[Response]
+    """[B]"""
+    texts: list[str]
+    """[B]: the responses without special tokens."""
+    scores: Scores
+    """[B]"""
+    penalties: Tensor
+    """[B]: what is added to the scores of overlong responses, 0 without algorithm.overlongBuffer."""
+    baselines: Tensor | None = None
+    """[B]: the score of the greedy response to the same prompt, for ReMax."""
+    consumed: int = 0
+    """Prompts that were taken from the data set until here."""
+    batches: int = 1
+    """Generations that it took: more than one with algorithm.filterGroups."""
+
+    def rows(self, rows: Tensor) -> Generated:
+        """Some of them."""
+        places = rows.tolist()
+        return Generated(
+            [self.prompts[i] for i in places],
+            [self.responses[i] for i in places],
+            [self.texts[i] for i in places],
+            self.scores.rows(rows),
+            self.penalties[rows],
+            None if self.baselines is None else self.baselines[rows],
+            self.consumed,
+            self.batches,
+        )
+
+    @staticmethod
+    def joined(parts: Sequence[Generated]) -> Generated:
+        """One after the other."""
+        baselines = [part.baselines for part in parts if part.baselines is not None]
+        return Generated(
+            [prompt for part in parts for prompt in part.prompts],
+            [response for part in parts for response in part.responses],
+            [text for part in parts for text in part.texts],
+            Scores.joined([part.scores for part in parts]),
+            torch.cat([part.penalties for part in parts]),
+            torch.cat(baselines) if baselines else None,
+            parts[-1].consumed,
+            sum(part.batches for part in parts),
+        )
+
+    def pad(self, pad_token_id: int) -> tuple[Sequences, Tensor]:
+        """Prompts and responses in tensors, and the engine's log-probabilities [B, T], 0 at padding."""
+        sequences = Sequences.pad(
+            [prompt.token_ids for prompt in self.prompts],
+            [response.token_ids for response in self.responses],
+            pad_token_id=pad_token_id,
+            chosen=[response.chosen for response in self.responses],
+        )
+        log_probs = torch.zeros(sequences.responses.shape)
+        drawn = torch.tensor([value for response in self.responses for value in response.log_probs])
+        log_probs[sequences.response_attention] = drawn
+        return sequences, log_probs
+
+
+class Generation:
+    """Generates and scores. All of its state is how many prompts have been taken."""
+
+    def __init__(
+        self,
+        config: TrainingConfig,
+        *,
+        engines: RolloutGroup,
+        workers: Workers,
+        prompts: PromptDataset,
+        tokenizer: PreTrainedTokenizerBase,
+        scorer: Scorer,
+        watch: Stopwatch,
+    ) -> None:
+        self._config = config
+        self._engines = engines
+        self._workers = workers
+        self._prompts = prompts
+        self._tokenizer = tokenizer
+        self._scorer = scorer
+        self._watch = watch
+        self._ahead = ThreadPoolExecutor(1, thread_name_prefix="generation")
+        self.consumed = 0
+        """Prompts taken from the data set so far."""
+
+    def start(self, step: int) -> Future[Generated]:
+        """Begin what `step`, counted from 1, learns from: beside the training if rollout.staleness allows it."""
+        if self._config.rollout.staleness is not None:
+            return self._ahead.submit(self.batch, step)
+        done: Future[Generated] = Future()
+        done.set_result(self.batch(step))
+        return done
+
+    def batch(self, step: int) -> Generated:
+        """Responses to training.trainBatchSize prompts; with algorithm.filterGroups (DAPO's dynamic sampling) only
+        such groups whose responses differ in their score, generated until there are enough.
+
+        Raises TrainingError when maxNumGenBatches generations do not suffice.
+        """
+        algorithm, size, n = self._config.algorithm, self._config.training.train_batch_size, self._config.rollout.n
+        kept: list[Generated] = []
+        for attempt in count(1):
+            generated = self._generate(step, attempt)
+            filtering = algorithm.filter_groups
+            if filtering is None:
+                return generated
+            metric = differing(generated, filtering.metric)
+            kept.append(generated.rows(filter_groups(metric, group_numbers(len(metric), n)).nonzero()[:, 0]))
+            whole = Generated.joined(kept)
+            if len(whole.prompts) >= size * n:
+                return whole.rows(torch.arange(size * n))
+            if attempt == filtering.max_num_gen_batches:
+                raise TrainingError(
+                    f"After {attempt} generations only {len(whole.prompts) // n} of {size} prompts have responses of "
+                    f"different {filtering.metric} (algorithm.filterGroups): the prompts are too easy or too hard. "
+                    "Raise maxNumGenBatches or responsesPerPrompt, or take other prompts."
+                )
+        raise AssertionError("count() does not end")
+
+    def validate(self, prompts: Sequence[Prompt]) -> Generated:
+        """One greedy response to each prompt of the validation set."""
+        seeds = [0] * len(prompts)
+        return self._scored(prompts, self._respond("generate_greedily", prompts, seeds))
+
+    def close(self) -> None:
+        """End the thread that runs ahead. What it still generates is given up."""
+        self._ahead.shutdown(wait=False, cancel_futures=True)
+
+    def _generate(self, step: int, attempt: int) -> Generated:
+        n = self._config.rollout.n
+        taken = self._prompts.take(self.consumed, self._config.training.train_batch_size)
+        self.consumed += len(taken)
+        prompts = [prompt for prompt in taken for _ in range(n)]
+        method = "generate" if self._config.rollout.multi_turn is None else "converse"
+        with self._watch.measure("gen"):
+            seeds = sampling_seeds(self._config.training.seed, step, attempt, len(prompts))
+            answers = self._respond(method, prompts, seeds)
+            greedy = None
+            if self._config.algorithm.adv_estimator in NEEDS_BASELINES:
+                greedy = self._respond("generate_greedily", taken, seeds[::n])
+        with self._watch.measure("reward"):
+            baselines = None
+            if greedy is not None:
+                baselines = self._scored(taken, greedy).scores.total.repeat_interleave(n)
+            return self._scored(prompts, answers, baselines)
+
+    def _respond(self, method: str, prompts: Sequence[Prompt], seeds: Sequence[int]) -> list[Any]:
+        columns = prompts if method == "converse" else [prompt.token_ids for prompt in prompts]
+        return self._engines.map(method, columns, seeds).result()
+
+    def _scored(
+        self, prompts: Sequence[Prompt], answers: Sequence[Response | Episode], baselines: Tensor | None = None
+    ) -> Generated:
+        responses = [answer.response if isinstance(answer, Episode) else answer for answer in answers]
+        token_ids = [list(response.token_ids) for response in responses]
+        texts = self._tokenizer.batch_decode(token_ids, skip_special_tokens=True)
+        models = {name: self._scores_by_model(path, prompts, texts) for name, path in self._scorer.models.items()}
+        scores = self._scorer.score(texts, prompts, models=models, environment=environment_rewards(answers))
+        lengths = torch.tensor([len(response.token_ids) for response in responses])
+        penalties = torch.zeros(len(responses))
+        if buffer := self._config.algorithm.overlong_buffer:
+            penalties = overlong_penalty(
+                lengths,
+                max_response_length=self._config.data.max_response_length,
+                buffer_length=buffer.length,
+                penalty_factor=buffer.penalty_factor,
+            )
+        return Generated(list(prompts), responses, texts, scores, penalties, baselines, self.consumed)
+
+    def _scores_by_model(self, path: str, prompts: Sequence[Prompt], texts: Sequence[str]) -> Tensor:
+        ranks = self._workers.ranks
+        shares = [(list(prompts[rank::ranks]), list(texts[rank::ranks])) for rank in range(ranks)]
+        asked, answered = zip(*shares, strict=True)
+        scores = torch.empty(len(texts))
+        for rank, part in enumerate(self._workers.each("model_rewards", [path] * ranks, asked, answered)):
+            scores[rank::ranks] = part
+        return scores
+
+
+def differing(generated: Generated, metric: str) -> Tensor:
+    """What DAPO's filter compares within a group: [B], NaN where a reward failed.
+
+    acc is the first reward alone, score the weighted sum of all, seq_reward that with the penalty of overlong ones.
+    """
+    scores = generated.scores
+    match metric:
+        case "acc":
+            return torch.where(scores.failed, torch.nan, next(iter(scores.by_reward.values())))
+        case "score":
+            return scores.total
+        case _:
+            return scores.total + generated.penalties
+
+
+def environment_rewards(answers: Sequence[Response | Episode]) -> Tensor | None:
+    """[B], NaN where the environment failed; None where no environment gives rewards."""
+    episodes = [answer for answer in answers if isinstance(answer, Episode)]
+    if all(episode.reward is None and episode.failure is None for episode in episodes):
+        return None
+    return torch.tensor([torch.nan if e.failure is not None else e.reward or 0.0 for e in episodes])
+
+
+def group_numbers(responses: int, n: int) -> Tensor:
+    """The number of each response's group: [B], n responses to each prompt."""
+    return torch.arange(responses) // n
+
+
+def sampling_seeds(seed: int, step: int, attempt: int, responses: int) -> list[int]:
+    """A seed for each response: of the run's seed, step, attempt and place alone, whatever the number of ranks."""
+    entropy = [seed, step] if attempt == 1 else [seed, step, attempt]
+    return [int(value) for value in np.random.SeedSequence(entropy).generate_state(responses)]

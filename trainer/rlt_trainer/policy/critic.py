@@ -1,0 +1,138 @@
+"""The critic: a value head on a model of its own, with its own optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+from torch.nn import functional
+from transformers import PreTrainedModel
+
+from rlt_api.blocks.algorithm import Algorithm
+from rlt_api.blocks.model import Model
+from rlt_api.blocks.training import Fsdp, Training
+from rlt_trainer.algorithms.aggregation import aggregate, masked_sum
+from rlt_trainer.algorithms.losses import value_loss
+from rlt_trainer.policy.evaluation import evaluate
+from rlt_trainer.policy.mesh import context_group
+from rlt_trainer.policy.offload import Offload
+from rlt_trainer.policy.passes import PassSize
+from rlt_trainer.policy.response_tokens import per_response_token
+from rlt_trainer.policy.sharded_model import ModelOptions, sharded_model
+from rlt_trainer.policy.trained_model import TrainedModel
+from rlt_trainer.policy.update_result import UpdateResult
+from rlt_trainer.sequences import Experience, MiniBatch, Sequences
+
+
+class Critic:
+    """The value model with its optimizer. All methods are collective."""
+
+    def __init__(
+        self,
+        files: str,
+        *,
+        model: Model,
+        dtype: torch.dtype,
+        mesh: DeviceMesh,
+        algorithm: Algorithm,
+        training: Training,
+        max_response_length: int,
+    ) -> None:
+        critic, fsdp = algorithm.critic, training.fsdp or Fsdp()
+        assert critic is not None
+        self._algorithm = algorithm
+        self._cliprange = critic.cliprange_value
+        self._max_response_length = max_response_length
+        self._packed = critic.use_remove_padding
+        self._group = context_group(mesh.device_type, training, mesh.size())
+        self._device = torch.device(mesh.device_type)
+        self._offload = Offload(self._device, weights=critic.param_offload, optimizer=critic.optimizer_offload)
+        self._size = PassSize(
+            critic.ppo_micro_batch_size_per_device or training.ppo_micro_batch_size_per_device,
+            training.ppo_max_token_len_per_device if training.use_dynamic_bsz else None,
+            self._packed,
+        )
+        options = ModelOptions(
+            mesh=mesh,
+            dtype=dtype,
+            gradient_checkpointing=critic.enable_gradient_checkpointing,
+            packed=self._packed,
+            compiled=training.use_torch_compile,
+            reshard_after_forward=fsdp.reshard_after_forward,
+            trust_remote_code=model.trust_remote_code,
+            seed=training.seed,
+        )
+        self._trained = TrainedModel(
+            sharded_model("critic", files, options, response_values),
+            learning_rate=critic.learning_rate,
+            learning_rate_field="algorithm.critic.learningRate",
+            training=training,
+            device=self._device,
+            offload=self._offload,
+            shared_by=training.context_parallel_size,
+        )
+
+    @property
+    def model(self) -> PreTrainedModel:
+        """The sharded model."""
+        return self._trained.model
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """Its own."""
+        return self._trained.optimizer
+
+    def values(self, sequences: Sequences) -> Tensor:
+        """The value of the state before each token of this rank's responses: [B, T] on the CPU, 0 at padding."""
+        with self._offload.on_device(self.model):
+            (values,) = evaluate(self.model, sequences, self._size, self._device, lambda part: (self._values(part),))
+        return values
+
+    def update(self, batches: Sequence[MiniBatch]) -> list[UpdateResult]:
+        """One optimizer step on the clipped value loss for each mini-batch."""
+        return [self._update(batch) for batch in batches]
+
+    def _update(self, batch: MiniBatch) -> UpdateResult:
+        tokens = max(batch.total_tokens, 1)
+
+        def share_of(part: Experience) -> tuple[Tensor, dict[str, Tensor]]:
+            assert part.values is not None
+            assert part.returns is not None
+            mask, values = part.sequences.response_mask, self._values(part.sequences)
+            clipped = value_loss(
+                values, old_values=part.values, returns=part.returns, mask=mask, cliprange_value=self._cliprange
+            )
+            loss = aggregate(
+                clipped.loss,
+                mask,
+                self._algorithm.loss_agg_mode,
+                total_tokens=batch.total_tokens,
+                total_sequences=batch.total_sequences,
+                loss_scale_factor=self._max_response_length,
+            )
+            shares = {"critic/vf_loss": loss.detach(), "critic/vpred_mean": masked_sum(values.detach(), mask) / tokens}
+            shares |= {name: masked_sum(value, mask) / tokens for name, value in clipped.metrics.items()}
+            return loss, shares
+
+        return self._trained.learn(batch.experience, self._size, share_of)
+
+    def _values(self, sequences: Sequences) -> Tensor:
+        values: Tensor = self.model(sequences, packed=self._packed, group=self._group)
+        return values
+
+
+def response_values(
+    model: PreTrainedModel, sequences: Sequences, *, packed: bool = False, group: dist.ProcessGroup | None = None
+) -> Tensor:
+    """The value of the state before each response token, as verl aligns it: [B, T] in float32, 0 at padding."""
+    score = model.get_submodule("score")
+    assert isinstance(score, torch.nn.Linear)
+
+    def head(hidden: Tensor, _: Tensor) -> tuple[Tensor, ...]:
+        return (functional.linear(hidden.float(), score.weight.float(), score.bias.float()).squeeze(-1),)
+
+    (values,) = per_response_token(model, sequences, head, packed=packed, group=group)
+    return values

@@ -1,0 +1,68 @@
+"""The policy's loss, as the config puts it together."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from rlt_api.blocks.algorithm import Algorithm
+from rlt_trainer.algorithms.aggregation import aggregate, masked_sum
+from rlt_trainer.algorithms.custom import own_function
+from rlt_trainer.algorithms.losses import POLICY_LOSSES, LossInputs, kl_loss
+from rlt_trainer.sequences import Experience
+
+
+class PolicyObjective:
+    """Policy loss, minus the entropy bonus, plus the KL term."""
+
+    def __init__(self, algorithm: Algorithm, *, max_response_length: int) -> None:
+        """max_response_length: the constant of seq-mean-token-sum-norm."""
+        self._algorithm = algorithm
+        own = algorithm.policy_loss_function
+        field = "algorithm.policyLossFunction"
+        self._loss_function = own_function(own, field=field) if own else POLICY_LOSSES[algorithm.policy_loss]
+        self._max_response_length = max_response_length
+
+    def share(
+        self, log_probs: Tensor, entropy: Tensor, micro: Experience, *, total_tokens: int, total_sequences: int
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """A pass's share of the mini-batch's loss, and of its metrics. log_probs, entropy: [B, T] with gradient."""
+        algorithm, mask = self._algorithm, micro.sequences.response_mask
+
+        def aggregated(values: Tensor) -> Tensor:
+            return aggregate(
+                values,
+                mask,
+                algorithm.loss_agg_mode,
+                total_tokens=total_tokens,
+                total_sequences=total_sequences,
+                loss_scale_factor=self._max_response_length,
+            )
+
+        inputs = LossInputs(
+            log_probs,
+            micro.old_log_probs,
+            micro.advantages,
+            mask,
+            weights=micro.weights,
+            clip_ratio_low=algorithm.clip_ratio_low or algorithm.clip_ratio,
+            clip_ratio_high=algorithm.clip_ratio_high or algorithm.clip_ratio,
+            clip_ratio_c=algorithm.clip_ratio_c,
+            tau_pos=algorithm.tau_pos,
+            tau_neg=algorithm.tau_neg,
+            convention=algorithm.convention,
+        )
+        policy = self._loss_function(inputs)
+        loss = aggregated(policy.loss)
+        tokens = max(total_tokens, 1)
+        shares = {"actor/pg_loss": loss.detach()}
+        shares |= {name: masked_sum(value, mask) / tokens for name, value in policy.metrics.items()}
+        if algorithm.entropy_coeff > 0:
+            bonus = aggregated(entropy)
+            loss = loss - algorithm.entropy_coeff * bonus
+            shares["actor/entropy_loss"] = bonus.detach()
+        if algorithm.kl_loss_coef > 0:
+            assert micro.ref_log_probs is not None
+            kl = aggregated(kl_loss(inputs, micro.ref_log_probs, algorithm.kl_loss_type))
+            loss = loss + algorithm.kl_loss_coef * kl
+            shares["actor/kl_loss"] = kl.detach()
+        return loss, shares

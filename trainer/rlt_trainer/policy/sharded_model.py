@@ -1,0 +1,118 @@
+"""A model of which every rank holds a part: made empty, cut up by FSDP2, then filled from its files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForTokenClassification,
+    GenerationConfig,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
+from transformers.utils import GENERATION_CONFIG_NAME
+
+from rlt_api.blocks.model import Lora
+from rlt_trainer.policy import packed_attention
+from rlt_trainer.policy.config import configured, unusable
+from rlt_trainer.policy.lora import add_adapters, base_name
+from rlt_trainer.policy.sharded_weights import fresh_weight, load_weights
+from rlt_trainer.policy.sharding import layers_of, shard
+
+Kind = Literal["policy", "critic"]
+AUTO_CLASSES: dict[Kind, Any] = {"policy": AutoModelForCausalLM, "critic": AutoModelForTokenClassification}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """How a model is held and run."""
+
+    mesh: DeviceMesh
+    """All ranks (mesh.py)."""
+    dtype: torch.dtype
+    """The type of computation and gathered weights. Shards, gradients and optimizer are float32."""
+    lora: Lora | None = None
+    gradient_checkpointing: bool = False
+    packed: bool = False
+    """Whether sequences are packed without padding."""
+    compiled: bool = False
+    reshard_after_forward: bool = True
+    trust_remote_code: bool = False
+    seed: int = 0
+    """Of the weights that no file has."""
+
+
+def sharded_model(kind: Kind, files: str, options: ModelOptions, forward: Callable[..., Any]) -> PreTrainedModel:
+    """The model in `files`, in evaluation mode: dropout would make the ratio of new to old policy wrong.
+
+    forward: what the model's own becomes, see `shard`.
+    Raises ValueError naming `files` if they cannot be loaded.
+    """
+    config = configured(files, trust_remote_code=options.trust_remote_code)
+    if kind == "critic":
+        config.num_labels = 1
+    if options.packed:
+        check_packable(config)
+    try:
+        with torch.device("meta"):
+            model: PreTrainedModel = AUTO_CLASSES[kind].from_config(
+                config,
+                dtype=torch.float32,
+                attn_implementation=packed_attention.NAME if options.packed else None,
+                trust_remote_code=options.trust_remote_code,
+            )
+    except (OSError, ValueError) as error:
+        raise unusable(files, error) from error
+    model.eval()  # type: ignore[no-untyped-call]
+    if kind == "policy" and (Path(files) / GENERATION_CONFIG_NAME).is_file():
+        model.generation_config = GenerationConfig.from_pretrained(files)
+    if options.lora is not None:
+        add_adapters(model, options.lora)
+    shard(
+        model,
+        layers_of(model),
+        forward,
+        mesh=options.mesh,
+        dtype=options.dtype,
+        gradient_checkpointing=options.gradient_checkpointing,
+        compiled=options.compiled,
+        reshard_after_forward=options.reshard_after_forward,
+    )
+    _fill(kind, model, files, options)
+    return model
+
+
+def check_packable(config: PreTrainedConfig) -> None:
+    """Raises ValueError for models whose layers would carry something from one packed sequence to the next."""
+    kinds = set(getattr(config.get_text_config(), "layer_types", None) or ())
+    if others := kinds - {"full_attention", "sliding_attention"}:
+        raise ValueError(
+            f"model.useRemovePadding does not work with layers of {', '.join(sorted(others))}: packed sequences would "
+            "see each other. Leave it out."
+        )
+
+
+def _fill(kind: Kind, model: PreTrainedModel, files: str, options: ModelOptions) -> None:
+    model.to_empty(device=options.mesh.device_type)
+    model.tie_weights()
+    for module in model.modules():  # rotary frequencies and the like, which no file has
+        if not list(module.parameters(recurse=False)) and list(module.buffers(recurse=False)):
+            model._init_weights(module)  # type: ignore[no-untyped-call]
+    initializer_range = getattr(model.config.get_text_config(), "initializer_range", None) or 0.02
+    load_weights(
+        model,
+        files,
+        fresh=lambda name, shape: fresh_weight(name, shape, options.seed, initializer_range),
+        file_name=base_name,
+        load_whole=lambda: AUTO_CLASSES[kind].from_pretrained(
+            files, config=model.config, dtype=torch.float32, trust_remote_code=options.trust_remote_code
+        ),
+    )
+    dist.barrier()

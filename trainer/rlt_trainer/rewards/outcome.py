@@ -1,0 +1,40 @@
+"""What comes of scoring one response: a number, or why there is none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Reason = Literal["raised", "timed_out", "crashed", "none", "not_a_number", "not_finite"]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A response that could not be scored. It is left out of the learning: it is not a score of 0."""
+
+    reason: Reason
+    message: str
+    """For people."""
+
+
+Outcome = float | Failure
+
+
+def outcome(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Outcome:
+    """Call a reward. Anything that float() takes is a number, text aside; of a dictionary its "score" counts."""
+    try:
+        value = function(**arguments)
+        if isinstance(value, dict):
+            value = value.get("score")
+        if value is None:
+            return Failure("none", 'it returned None, or a dictionary without "score"')
+        if not hasattr(value, "__float__"):
+            return Failure("not_a_number", f"it returned {type(value).__name__} instead of a number")
+        score = float(value)
+    except (Exception, SystemExit) as error:
+        return Failure("raised", f"{type(error).__name__}: {error}"[:500])
+    if not math.isfinite(score):
+        return Failure("not_finite", f"it returned {score}")
+    return score

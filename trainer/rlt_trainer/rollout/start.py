@@ -1,0 +1,60 @@
+"""Which engine generates, and how tokens are drawn: as the job says."""
+
+from __future__ import annotations
+
+import torch
+from transformers import AutoConfig, GenerationConfig
+
+from rlt_api.training_config import TrainingConfig
+from rlt_trainer.policy.model import DTYPES
+from rlt_trainer.rollout.engine import RolloutEngine, Sampling
+from rlt_trainer.rollout.shared_engine import SharedEngine, sharing_ranks
+from rlt_trainer.rollout.transformers_sampler import TransformersSampler
+
+
+def training_sampling(config: TrainingConfig, stop_token_ids: tuple[int, ...]) -> Sampling:
+    """How the responses that are learned from are drawn."""
+    return Sampling(
+        temperature=config.rollout.temperature,
+        top_p=config.rollout.top_p,
+        top_k=config.rollout.top_k,
+        max_tokens=config.data.max_response_length,
+        stop_token_ids=stop_token_ids,
+    )
+
+
+def start_engine(config: TrainingConfig, *, files: str, device: torch.device, sampling: Sampling) -> RolloutEngine:
+    """The engine on this device for the model in the folder `files`. Raises ValueError or EngineError."""
+    if config.rollout.engine == "transformers":
+        return TransformersSampler(
+            files,
+            dtype=DTYPES[config.model.dtype],
+            device=device,
+            sampling=sampling,
+            trust_remote_code=config.model.trust_remote_code,
+        )
+    from rlt_trainer.rollout.vllm_engine import VllmEngine
+
+    shared = config.rollout.tensor_parallel_size > 1
+    group = sharing_ranks(config.rollout.tensor_parallel_size) if shared else None
+    engine = VllmEngine(
+        files,
+        dtype=config.model.dtype,
+        rollout=config.rollout,
+        sampling=sampling,
+        max_model_len=config.data.max_prompt_length + config.data.max_response_length,
+        seed=config.training.seed,
+        trust_remote_code=config.model.trust_remote_code,
+    )
+    return SharedEngine(engine, group) if group else engine
+
+
+def stop_token_ids(files: str, eos_token_id: int) -> tuple[int, ...]:
+    """The tokens that end a response: the tokenizer's and those of the model's generation config (chat models)."""
+    try:
+        generation = GenerationConfig.from_pretrained(files)
+    except OSError:  # it has none
+        generation = GenerationConfig.from_model_config(AutoConfig.from_pretrained(files))
+    configured = generation.eos_token_id
+    more = configured if isinstance(configured, list) else [] if configured is None else [configured]
+    return tuple(sorted({eos_token_id, *more}))

@@ -1,0 +1,76 @@
+"""The options that vLLM is started with. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlt_api.blocks.rollout import Rollout
+
+SAID_BY = {
+    "model": "model.path or model.fromSeed",
+    "revision": "model.revision",
+    "tokenizer_revision": "model.revision",
+    "dtype": "model.dtype",
+    "trust_remote_code": "model.trustRemoteCode",
+    "seed": "training.seed",
+    "max_model_len": "rollout.maxModelLen",
+    "max_num_seqs": "rollout.maxNumSeqs",
+    "max_num_batched_tokens": "rollout.maxNumBatchedTokens",
+    "enable_chunked_prefill": "rollout.enableChunkedPrefill",
+    "enforce_eager": "rollout.enforceEager",
+    "gpu_memory_utilization": "rollout.gpuMemoryUtilization",
+    "tensor_parallel_size": "rollout.tensorParallelSize",
+    "enable_sleep_mode": "rollout.freeCacheEngine",
+    "distributed_executor_backend": "rollout.tensorParallelSize",
+    "disable_custom_all_reduce": "rollout.tensorParallelSize",
+    "load_format": "always dummy: the first weight sync brings the weights",
+    "logprobs_mode": "always processed_logprobs: what is learned from",
+    "generation_config": "always vllm: the model's own top_k and the like must not shape what is learned from",
+    "disable_log_stats": "always true",
+}
+"""vLLM's option -> what decides it here."""
+
+
+def check_engine_kwargs(rollout: Rollout) -> None:
+    """Raises ValueError where rollout.engineKwargs names an option that is set here."""
+    for name in rollout.engine_kwargs:
+        if name in SAID_BY:
+            raise ValueError(
+                f"rollout.engineKwargs.{name}: the trainer sets this option itself ({SAID_BY[name]}). Leave it out."
+            )
+
+
+def engine_options(
+    files: str,
+    *,
+    dtype: str,
+    rollout: Rollout,
+    max_model_len: int,
+    seed: int,
+    trust_remote_code: bool,
+    on_gpu: bool,
+) -> dict[str, Any]:
+    """The arguments of vllm.LLM for the model in the folder `files`."""
+    options: dict[str, Any] = {
+        "model": files,
+        "load_format": "dummy",
+        "dtype": dtype,
+        "trust_remote_code": trust_remote_code,
+        "seed": seed,
+        "max_model_len": rollout.max_model_len or max_model_len,
+        "max_num_seqs": rollout.max_num_seqs,
+        "max_num_batched_tokens": rollout.max_num_batched_tokens,
+        "enable_chunked_prefill": rollout.enable_chunked_prefill,
+        "enforce_eager": rollout.enforce_eager,
+        "gpu_memory_utilization": rollout.gpu_memory_utilization,
+        "tensor_parallel_size": rollout.tensor_parallel_size,
+        "enable_sleep_mode": True if rollout.free_cache_engine and on_gpu else None,
+        "distributed_executor_backend": "uni" if rollout.tensor_parallel_size == 1 else "external_launcher",
+        # It would reach into the other ranks' devices, and each process sees its own alone.
+        "disable_custom_all_reduce": True if rollout.tensor_parallel_size > 1 else None,
+        "logprobs_mode": "processed_logprobs",
+        "generation_config": "vllm",
+        "disable_log_stats": True,
+        **rollout.engine_kwargs,
+    }
+    return {name: value for name, value in options.items() if value is not None}

@@ -1,0 +1,91 @@
+"""A user's own estimator and loss by import path."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rlt_api.blocks.functions import PythonFunction
+from rlt_trainer.algorithms import custom
+from rlt_trainer.algorithms.advantages import AdvantageInputs
+from rlt_trainer.algorithms.custom import load_function, own_function
+from rlt_trainer.algorithms.losses import LossInputs
+
+SOURCE = '''
+from rlt_trainer.algorithms.advantages import AdvantageInputs, Advantages
+from rlt_trainer.algorithms.losses import LossInputs, PolicyLoss
+
+VERSION = 3
+
+
+def best_of_batch(inputs: AdvantageInputs) -> Advantages:
+    """Only the best response of the batch is learned from."""
+    scores = inputs.token_rewards.sum(-1)
+    advantages = (scores == scores.max())[:, None] * inputs.mask.to(scores.dtype)
+    return Advantages(advantages, advantages)
+
+
+def reinforce(inputs: LossInputs) -> PolicyLoss:
+    """The plain policy gradient."""
+    loss = inputs.weighted(-inputs.advantages * inputs.log_probs)
+    return PolicyLoss(loss, {"actor/surprise": -inputs.log_probs.detach()})
+'''
+
+
+FIELD = "algorithm.policyLossFunction"
+
+
+@pytest.fixture(autouse=True)
+def _own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module of the user's own, in a ConfigMap."""
+    folder = tmp_path / "my-functions"
+    folder.mkdir()
+    (folder / "my_algorithms.py").write_text(SOURCE)
+    (folder / "json.py").write_text(SOURCE)
+    monkeypatch.setattr(custom, "FUNCTIONS_DIRECTORY", str(tmp_path))
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "my_algorithms", raising=False)
+
+
+def own(name: str) -> Any:
+    return own_function(PythonFunction(name=name, config_map="my-functions"), field=FIELD)
+
+
+def test_a_users_estimator() -> None:
+    mask = torch.tensor([[True, True], [True, False]])
+    inputs = AdvantageInputs(torch.tensor([[0.0, 1.0], [2.0, 9.0]]), mask, torch.tensor([0, 0]))
+    assert own("my_algorithms:best_of_batch")(inputs).advantages.tolist() == [[0, 0], [1, 0]]
+
+
+def test_a_users_loss() -> None:
+    log_probs = torch.tensor([[-1.0, float("nan")]], requires_grad=True)
+    mask = torch.tensor([[True, False]])
+    result = own("my_algorithms:reinforce")(LossInputs(log_probs, log_probs.detach(), torch.ones(1, 2), mask))
+    result.loss.sum().backward()
+    assert log_probs.grad is not None
+    assert log_probs.grad.tolist() == [[-1, 0]]
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("no_such_module:f", "No module named 'no_such_module'"),
+        ("my_algorithms:reenforce", "has: .*best_of_batch, reinforce"),
+        ("my_algorithms:VERSION", "a value of type int"),
+        ("json:reinforce", "has the same name. Rename the module"),
+    ],
+)
+def test_what_cannot_be_loaded_is_said(path: str, found: str) -> None:
+    with pytest.raises(ValueError, match=rf'^{FIELD}: .*"{path}".*{found}'):
+        own(path)
+
+
+def test_without_a_config_map_the_image_has_the_module() -> None:
+    assert own_function(PythonFunction(name="math:hypot"), field=FIELD) is math.hypot
+    with pytest.raises(ValueError, match="not an import path of the form module:function"):
+        load_function("math.hypot", field=FIELD)

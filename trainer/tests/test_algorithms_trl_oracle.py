@@ -1,0 +1,145 @@
+"""Equal to the real trainers of TRL 1.16.0 in its convention, and where not, different as docs/algorithms.md says."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from rlt_trainer.algorithms.advantages import ESTIMATORS, AdvantageInputs, rewards_at_end
+from rlt_trainer.algorithms.aggregation import AggregationMode, aggregate
+from rlt_trainer.algorithms.conventions import ConventionName
+from rlt_trainer.algorithms.losses import POLICY_LOSSES, LossInputs, kl_loss
+
+FOLDER = Path(__file__).parent / "oracles"
+ORACLE: dict[str, Any] = json.loads((FOLDER / "trl.json").read_text())
+INPUTS: dict[str, Tensor] = {
+    name: torch.tensor(values, dtype=torch.float64)
+    for name, values in json.loads((FOLDER / "verl.json").read_text())["inputs"].items()
+}
+MASK = INPUTS["mask"].bool()
+LOSSES = {"grpo": "vanilla", "dr_grpo": "vanilla", "dapo": "vanilla", "cispo": "cispo", "sapo": "sapo"}
+MODES: dict[str, AggregationMode] = {
+    "grpo": "seq-mean-token-mean",
+    "dr_grpo": "seq-mean-token-sum-norm",
+    "dapo": "token-mean",
+    "cispo": "token-mean",
+    "sapo": "seq-mean-token-mean",
+}
+
+
+def close(actual: Tensor, expected: Any) -> None:
+    assert_close(actual, torch.as_tensor(expected, dtype=torch.float64), rtol=1e-6, atol=1e-6)
+
+
+def advantages(case: dict[str, Any], convention: ConventionName) -> Tensor:
+    scores = torch.tensor([math.nan if reward is None else reward for reward in ORACLE["rewards"]], dtype=torch.float64)
+    mask = scores.isfinite()[:, None]  # a reward that failed: nothing to learn from
+    groups = torch.arange(len(scores)) // 4
+    inputs = AdvantageInputs(rewards_at_end(scores, mask), mask, groups, convention=convention, **case["settings"])
+    return ESTIMATORS[case["estimator"]](inputs).advantages[:, 0]
+
+
+@pytest.mark.parametrize("case", ORACLE["advantages"], ids=lambda case: f"{case['estimator']}-{case['settings']}")
+def test_advantages(case: dict[str, Any]) -> None:
+    close(advantages(case, "trl"), case["advantages"])
+
+
+def test_the_conventions_differ_in_the_epsilon_and_for_a_response_without_others() -> None:
+    case = ORACLE["advantages"][0]
+    ours, theirs = advantages(case, "verl"), torch.tensor(case["advantages"], dtype=torch.float64)
+    deviation = torch.tensor([0.0, 1.0, 1.0, 0.25], dtype=torch.float64).std()
+    close(ours[:4] * (deviation + 1e-6), theirs[:4] * (deviation + 1e-4))
+    assert [ours[13].item(), theirs[13].item()] == [pytest.approx(3.0, rel=1e-5), 0.0]  # 3.0 / (1 + 1e-6)
+
+
+def loss(case: dict[str, Any], convention: ConventionName) -> tuple[Tensor, Tensor]:
+    """The loss that TRL's settings ask for, and its gradient."""
+    log_probs = INPUTS["log_probs"].clone().requires_grad_()
+    inputs = LossInputs(
+        log_probs,
+        INPUTS[case["old"]],
+        INPUTS["advantages"][:, :1].expand(MASK.shape),
+        MASK,
+        weights=INPUTS["weights"] if case["weighted"] else None,
+        clip_ratio_low=0.1,
+        clip_ratio_high=5.0 if case["loss_type"] == "cispo" else 0.3,
+        clip_ratio_c=case.get("delta"),
+        convention=convention,
+    )
+    name = "gspo" if case["level"] == "sequence" else LOSSES[case["loss_type"]]
+    per_token = POLICY_LOSSES[name](inputs).loss + case["beta"] * kl_loss(inputs, INPUTS["ref_log_probs"])
+    value = aggregate(
+        per_token,
+        MASK,
+        MODES[case["loss_type"]],
+        total_tokens=int(MASK.sum()),
+        total_sequences=len(MASK),
+        loss_scale_factor=ORACLE["length"],
+    )
+    value.backward()  # type: ignore[no-untyped-call]
+    assert log_probs.grad is not None
+    return value.detach(), log_probs.grad
+
+
+@pytest.mark.parametrize("case", ORACLE["losses"], ids=lambda case: "-".join(str(case[key]) for key in list(case)[:5]))
+def test_losses(case: dict[str, Any]) -> None:
+    value, gradient = loss(case, "trl")
+    close(value, case["value"])
+    if not (case["level"] == "sequence" and case["weighted"]):  # see test_gspos_gradient_is_spread...
+        close(gradient, case["gradient"])
+
+
+def differing(**wanted: Any) -> tuple[Tensor, dict[str, Any]]:
+    """Our loss in verl's convention, and the case of TRL's."""
+    case = next(case for case in ORACLE["losses"] if wanted.items() <= case.items())
+    return loss(case, "verl")[0], case
+
+
+def test_the_conventions_differ_by_the_ratio_on_the_kl_term() -> None:
+    assert ORACLE["bias_correction"]
+    wanted = {"loss_type": "dapo", "level": "token", "old": "old_log_probs", "weighted": False}
+    ours, case = differing(beta=0.04, **wanted)
+    without, _ = differing(beta=0.0, **wanted)
+    ratio = (INPUTS["log_probs"] - INPUTS["old_log_probs"]).exp()
+    x = INPUTS["ref_log_probs"] - INPUTS["log_probs"]
+    divergence = x.exp() - x - 1
+    close(ours - without, 0.04 * divergence[MASK].mean())
+    close(case["value"] - without, 0.04 * (divergence * ratio)[MASK].mean())
+
+
+def test_the_conventions_differ_by_the_bound_of_the_log_ratio() -> None:
+    ours, case = differing(loss_type="dapo", level="token", old="far_log_probs", beta=0.0, weighted=False)
+    # the first token of row 7 is e^25 times as likely as it was, its advantage is negative: no clip applies
+    log_ratio = (INPUTS["log_probs"] - INPUTS["far_log_probs"])[7, 0]
+    difference = -INPUTS["advantages"][7, 0] * (log_ratio.exp() - math.exp(20)) / MASK.sum()
+    assert log_ratio > 24
+    close(case["value"] - ours, difference)
+
+
+def test_gspos_gradient_is_spread_over_the_response_by_trl() -> None:
+    wanted = {"loss_type": "dapo", "level": "sequence", "weighted": True}
+    case = next(case for case in ORACLE["losses"] if wanted.items() <= case.items())
+    value, gradient = loss(case, "trl")
+    close(value, case["value"])
+    spread = gradient.sum(-1, keepdim=True) / MASK.sum(-1, keepdim=True)
+    close(spread * MASK, case["gradient"])
+
+
+@pytest.mark.parametrize(("convention", "weights"), [("verl", [6.0, 0.9]), ("trl", [5.0, 0.05])])
+def test_cispos_upper_clip_is_a_distance_for_verl_and_a_bound_for_trl(
+    convention: ConventionName, weights: list[float]
+) -> None:
+    log_probs = torch.zeros(1, 2, dtype=torch.float64, requires_grad=True)
+    old = -torch.tensor([[10.0, 0.05]], dtype=torch.float64).log()
+    clip: dict[str, Any] = {"clip_ratio_low": 0.1, "clip_ratio_high": 5.0, "convention": convention}
+    ones = torch.ones_like(old)
+    POLICY_LOSSES["cispo"](LossInputs(log_probs, old, ones, ones.bool(), **clip)).loss.sum().backward()  # type: ignore[no-untyped-call]
+    assert log_probs.grad is not None
+    close(-log_probs.grad[0], weights)

@@ -1,0 +1,25 @@
+"""The benchmark of a training step runs, and its figures belong together."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "bench/train_step.py"
+
+
+@pytest.mark.slow
+def test_it_measures_a_tiny_step_and_needs_no_other_part_of_the_trainer() -> None:
+    command = [sys.executable, "-X", "importtime", str(SCRIPT), "--config", "tiny", "--device", "cpu", "--steps", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    figures = json.loads(done.stdout.splitlines()[-1])
+    assert figures["tokens_per_step"] == 256
+    assert figures["tokens_per_second"] == pytest.approx(256 / figures["seconds_per_step"], rel=0.01)
+    assert figures["peak_memory_gib"] > 0
+    imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
+    assert "torch" in imported
+    assert not imported & {"ray", "vllm", "pydantic", "rlt_api", "peft"}

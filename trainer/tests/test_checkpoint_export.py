@@ -1,0 +1,157 @@
+"""What is exported is what was learned, in files that transformers reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel, Qwen3Config, Qwen3MoeConfig
+
+from rlt_api.blocks.checkpoint import Checkpoint
+from rlt_api.blocks.model import Lora
+from rlt_api.training_config import TrainingConfig
+from rlt_trainer.__main__ import main
+from rlt_trainer.checkpoint.driver_state import DriverState
+from rlt_trainer.checkpoint.export import export, shards
+from rlt_trainer.checkpoint.export_checkpoint import group_of_one
+from rlt_trainer.checkpoint.parts import ModelState
+from rlt_trainer.checkpoint.saver import Saver
+from rlt_trainer.data.byte_tokenizer import byte_tokenizer
+
+MakeConfig = Callable[..., TrainingConfig]
+SMALL: dict[str, Any] = {
+    "vocab_size": 260,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 16,
+}
+EXPERTS: dict[str, Any] = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+
+
+def random_model(architecture: PreTrainedConfig) -> PreTrainedModel:
+    model: PreTrainedModel = AutoModelForCausalLM.from_config(architecture)  # type: ignore[no-untyped-call]
+    return model
+
+
+def on_disk(model: PreTrainedModel, directory: Path) -> str:
+    """The model with a tokenizer and a generation config of its own."""
+    model.save_pretrained(directory)
+    byte_tokenizer().save_pretrained(directory)
+    (directory / "generation_config.json").write_text('{"do_sample": false, "temperature": 0.6, "eos_token_id": 2}')
+    return str(directory)
+
+
+def trained(files: str, lora: Lora | None = None) -> PreTrainedModel:
+    """A sharded model whose weights are no longer those of its files."""
+    from torch.distributed.device_mesh import init_device_mesh
+
+    from rlt_trainer.policy.sharded_model import ModelOptions, sharded_model
+
+    options = ModelOptions(mesh=init_device_mesh("cpu", (1,)), dtype=torch.float32, lora=lora)
+    model = sharded_model("policy", files, options, forward=type(None))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.add_(0.5)
+    return model
+
+
+def weights(directory: Path) -> dict[str, Tensor]:
+    """Everything that transformers loads, as the model has it."""
+    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
+    return dict(model.named_parameters())
+
+
+@pytest.mark.parametrize(
+    "architecture",
+    [
+        Qwen3Config(**SMALL, tie_word_embeddings=False),
+        Qwen3Config(**SMALL, tie_word_embeddings=True),
+        Qwen3MoeConfig(**SMALL, **EXPERTS),
+    ],
+    ids=["plain", "tied", "experts"],
+)
+def test_a_checkpoint_gives_the_same_model_as_the_run_itself(
+    architecture: PreTrainedConfig, make_config: MakeConfig, tmp_path: Path
+) -> None:
+    model = random_model(architecture)
+    files = on_disk(model, tmp_path / "base")
+    run = tmp_path / "run"
+    with group_of_one():
+        policy = trained(files)
+        export(policy, byte_tokenizer(), run / "export", torch.float32, max_shard_bytes=30_000)
+        Saver(run / "checkpoints", Checkpoint()).save(3, {"model": ModelState(policy)}, DriverState())
+    expected = {name: parameter + 0.5 for name, parameter in model.named_parameters()}
+    found = weights(run / "export")
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+    output = command(run / "checkpoints" / "step-3", make_config(model={"fromSeed": None, "path": files}), tmp_path)
+    again = weights(output)
+    assert all(torch.equal(found[name], again[name]) for name in found)
+    for name in ("config.json", "generation_config.json", "tokenizer.json"):
+        assert (output / name).read_text() == (run / "export" / name).read_text()
+
+
+def command(checkpoint: Path, config: TrainingConfig, tmp_path: Path) -> Path:
+    """What `rlt-trainer export` has written."""
+    (checkpoint.parent.parent / "config.json").write_text(config.model_dump_json(by_alias=True))
+    output = tmp_path / "exported"
+    assert main(["export", "--checkpoint", str(checkpoint), "--output", str(output)]) == 0
+    return output
+
+
+def test_an_adapter_is_merged_and_saved_beside(make_config: MakeConfig, tmp_path: Path) -> None:
+    from peft import PeftModel
+
+    lora = Lora(rank=2)
+    model = random_model(Qwen3Config(**SMALL, tie_word_embeddings=False))
+    files = on_disk(model, tmp_path / "base")
+    run = tmp_path / "run"
+    with group_of_one():
+        policy = trained(files, lora)
+        export(policy, byte_tokenizer(), run / "export", torch.float32)
+        Saver(run / "checkpoints", Checkpoint()).save(3, {"model": ModelState(policy)}, DriverState())
+    merged = weights(run / "export")
+    adapted = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(files), run / "export" / "adapter")
+    expected = dict(adapted.merge_and_unload().named_parameters())
+    assert merged.keys() == expected.keys()
+    assert all(torch.allclose(merged[name], expected[name], atol=1e-6) for name in expected)
+    changed = "model.layers.0.mlp.up_proj.weight"
+    assert not torch.equal(merged[changed], model.get_parameter(changed))
+
+    shards = (run / "checkpoints" / "step-3").glob("*.distcp")
+    assert sum(path.stat().st_size for path in shards) < 100_000, "the base is not saved"
+    config = make_config(model={"fromSeed": None, "path": files, "lora": {"rank": 2}})
+    again = weights(command(run / "checkpoints" / "step-3", config, tmp_path))
+    assert all(torch.equal(merged[name], again[name]) for name in merged)
+    assert (tmp_path / "exported" / "adapter" / "adapter_model.safetensors").is_file()
+
+
+def test_files_hold_so_many_bytes_or_one_tensor() -> None:
+    sizes = {"a": 10, "b": 10, "c": 50, "d": 10, "e": 20}
+    parts = shards([(name, torch.zeros(size, dtype=torch.int8)) for name, size in sizes.items()], 30)
+    assert [list(part) for part in parts] == [["a", "b"], ["c"], ["d", "e"]]
+
+
+def test_a_checkpoint_of_another_model_is_not_exported(
+    make_config: MakeConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = on_disk(random_model(Qwen3Config(**SMALL)), tmp_path / "base")
+    with group_of_one():
+        Saver(tmp_path / "checkpoints", Checkpoint()).save(3, {"model": ModelState(trained(files))}, DriverState())
+    (tmp_path / "config.json").write_text(make_config().model_dump_json(by_alias=True))
+    arguments = ["export", "--checkpoint", str(tmp_path / "checkpoints" / "step-3"), "--output", str(tmp_path / "out")]
+    assert main(arguments) == 1
+    assert "step-3 is a checkpoint of another model: model.embed_tokens.weight is [" in capsys.readouterr().err
+    (tmp_path / "checkpoints" / "step-3" / "complete").unlink()
+    assert main(arguments) == 1
+    assert "no whole checkpoint" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

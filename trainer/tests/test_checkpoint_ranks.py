@@ -1,0 +1,110 @@
+"""A checkpoint of two ranks goes on on one.
+
+This file is also the program of one rank: `python test_checkpoint_ranks.py MODEL CHECKPOINTS RANK RANKS PORT FROM TO`.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def train(model: str, checkpoints: Path, *, ranks: int, steps: range, asynchronous: bool = False) -> dict[str, Any]:
+    """What rank 0 says of the steps, which begin with the checkpoint before them, in processes of their own."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    numbers = [port, steps.start, steps.stop, int(asynchronous)]
+    commands = [
+        [sys.executable, __file__, model, str(checkpoints), *map(str, (rank, ranks, *numbers))] for rank in range(ranks)
+    ]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
+    outputs = [process.communicate(timeout=300)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0] * ranks
+    result: dict[str, Any] = json.loads(outputs[0].splitlines()[-1])
+    return result
+
+
+@pytest.mark.slow
+def test_another_number_of_ranks_goes_on(tiny_model: str, tmp_path: Path) -> None:
+    two = train(tiny_model, tmp_path, ranks=2, steps=range(1, 5), asynchronous=True)
+    assert two["outcomes"] == [[step, None] for step in range(1, 5)]
+    shutil.rmtree(tmp_path / "step-4")
+    one = train(tiny_model, tmp_path, ranks=1, steps=range(4, 5))
+    assert one["states"][0] == two["states"][3], "bit for bit what was saved"
+    assert one["losses"][-1] == pytest.approx(two["losses"][-1], rel=1e-5)
+    assert one["states"][1] == pytest.approx(two["states"][4], rel=1e-4)
+
+
+def one_rank(
+    model: str, checkpoints: Path, rank: int, ranks: int, port: int, start: int, stop: int, asynchronous: int
+) -> dict[str, Any]:
+    import torch
+    import torch.distributed as dist
+    from torch import Tensor
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor
+
+    from rlt_api.blocks.algorithm import Algorithm
+    from rlt_api.blocks.checkpoint import Checkpoint
+    from rlt_api.blocks.model import Model
+    from rlt_api.blocks.training import Training
+    from rlt_trainer.checkpoint.driver_state import DriverState
+    from rlt_trainer.checkpoint.parts import ModelState, OptimizerState, Parts
+    from rlt_trainer.checkpoint.resume import resume
+    from rlt_trainer.checkpoint.saver import Saver
+    from rlt_trainer.policy.actor import Policy
+    from rlt_trainer.sequences import Sequences
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks)
+    policy = Policy(
+        model,
+        model=Model(),
+        dtype=torch.float32,
+        mesh=init_device_mesh("cpu", (ranks,)),
+        algorithm=Algorithm(),
+        training=Training(total_steps=9, ppo_micro_batch_size_per_device=4, learning_rate=1e-3),
+        temperature=1.0,
+        max_response_length=8,
+    )
+    config = Checkpoint(asynchronous=bool(asynchronous))
+    saver = Saver(checkpoints, config)
+    parts: Parts = {"model": ModelState(policy.model), "optimizer": OptimizerState(policy.model, policy.optimizer)}
+
+    @torch.no_grad()
+    def checksum(values: Iterable[Tensor]) -> float:
+        whole = [value.full_tensor() if isinstance(value, DTensor) else value for value in values]
+        return float(sum(value.double().square().sum() for value in whole))
+
+    def state() -> list[float]:
+        moments = [value for each in policy.optimizer.state.values() for value in each.values()]
+        return [checksum(policy.model.parameters()), checksum(moments)]
+
+    resumed = resume(checkpoints, config, parts)
+    assert (resumed.step if resumed else 0) == start - 1
+    states, losses, outcomes = [state()], [], []
+    for step in range(start, stop):
+        tokens = torch.randint(0, 256, (4, 6), generator=torch.Generator().manual_seed(step)).tolist()
+        sequences = Sequences.pad([[65, 66]] * 4, tokens, pad_token_id=0)
+        result = policy.supervised_step(sequences.rows(slice(rank * 4 // ranks, (rank + 1) * 4 // ranks)), 24)
+        loss = torch.tensor(result.shares["warmup/loss"])
+        dist.all_reduce(loss)
+        losses.append(loss.item())
+        outcomes += saver.save(step, parts, DriverState())
+        states.append(state())
+    outcomes += saver.finished(wait=True)
+    dist.destroy_process_group()
+    told = [[outcome.step, outcome.problem] for outcome in outcomes]
+    return {"states": states, "losses": losses, "outcomes": told}
+
+
+if __name__ == "__main__":
+    print(json.dumps(one_rank(sys.argv[1], Path(sys.argv[2]), *map(int, sys.argv[3:]))))

@@ -1,0 +1,94 @@
+"""MATH as published becomes verl's parquet, and that becomes prompts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import pytest
+
+from rlt_api.blocks.data import Data
+from rlt_trainer.data.byte_tokenizer import byte_tokenizer
+from rlt_trainer.data.dataset import PromptDataset, validation_prompts
+from rlt_trainer.data.hendrycks_math import last_boxed, math_rows
+
+TOKENIZER = byte_tokenizer()
+
+
+def problem(number: int) -> dict[str, str]:
+    return {"problem": f"What is {number}?", "level": "Level 1", "type": "Algebra", "solution": f"\\boxed{{{number}}}"}
+
+
+def published(folder: Path) -> Path:
+    for split, subject, number in (("train", "algebra", 10), ("train", "algebra", 9), ("test", "geometry", 2)):
+        path = folder / split / subject / f"{number}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(problem(number)))
+    return folder
+
+
+def test_a_row_has_verls_format(tmp_path: Path) -> None:
+    data = Data(preset="math", path=str(published(tmp_path / "source")))
+    PromptDataset.load(data, TOKENIZER, seed=0, run_directory=tmp_path)
+    row, _ = pq.read_table(tmp_path / "data" / "train.parquet").to_pylist()
+    asked = "What is 9? Let's think step by step and output the final answer within \\boxed{}."
+    assert row == {
+        "data_source": "DigitalLearningGmbH/MATH-lighteval",
+        "prompt": [{"role": "user", "content": asked}],
+        "ability": "math",
+        "reward_model": {"style": "rule", "ground_truth": "9"},
+        "extra_info": {"split": "train", "index": 0, "answer": "\\boxed{9}", "question": "What is 9?"},
+    }
+
+
+def test_the_test_split_is_for_validation(tmp_path: Path) -> None:
+    data = Data(preset="math", path=str(published(tmp_path / "source")))
+    (prompt,) = validation_prompts(data, TOKENIZER, seed=0, run_directory=tmp_path)
+    assert (prompt.ground_truth, prompt.solution) == ("2", "\\boxed{2}")
+
+
+def test_lines_are_read_as_well_as_folders(tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(problem(n)) + "\n" for n in (3, 4)))
+    assert [row["reward_model"]["ground_truth"] for row in math_rows(tmp_path, "train")] == ["3", "4"]
+
+
+@pytest.mark.parametrize(
+    ("solution", "answer"),
+    [
+        (r"So $\boxed{7}$.", "7"),
+        (r"\boxed{1} and \boxed{2}", "2"),
+        (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
+        (r"\fbox{3}", "3"),
+        (r"$\boxed 5$ it is", "5"),
+        (r"\boxed{1} then $\boxed 5$", "5"),
+        (r"\boxed{}", ""),
+        (r"\boxed{\text{a {b} c}} }", r"\text{a {b} c}"),
+        (r"\boxed{1", None),
+        ("none", None),
+    ],
+)
+def test_the_answer_is_the_last_box(solution: str, answer: str | None) -> None:
+    assert last_boxed(solution) == answer
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"problem": "?", "solution": "7"}, r"line 1: there is no \\boxed\{...\} in the solution"),
+        ({"problem": "?"}, r'line 1 has no text "solution" \(found: \'problem\'\). MATH\'s problems are'),
+        ("", "line 1 is no JSON object but a str"),
+    ],
+)
+def test_a_bad_problem_is_named(tmp_path: Path, row: object, words: str) -> None:
+    (tmp_path / "train.jsonl").write_text(json.dumps(row))
+    with pytest.raises(ValueError, match=words):
+        math_rows(tmp_path, "train")
+
+
+def test_an_empty_or_missing_split_is_named(tmp_path: Path) -> None:
+    (tmp_path / "train").mkdir()
+    with pytest.raises(ValueError, match="its train has no problem"):
+        math_rows(tmp_path, "train")
+    with pytest.raises(ValueError, match=r"has neither a folder test nor a file test.jsonl"):
+        math_rows(tmp_path, "test")

@@ -1,0 +1,58 @@
+"""A tokenizer is loaded, or what is wrong with it is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rlt_api.blocks.model import Model, SeededModel
+from rlt_trainer.data.byte_tokenizer import byte_tokenizer
+from rlt_trainer.data.tokenizer import check_tokenizer, load_tokenizer
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(
+        ValueError, match=rf"model.path {tmp_path}/none: no such folder.*Put a Hugging Face model there"
+    ):
+        load_tokenizer(Model(path=f"{tmp_path}/none"))
+
+
+def test_a_folder_without_tokenizer_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=rf"model.path {tmp_path}: no tokenizer can be loaded.*tokenizer.json"):
+        load_tokenizer(Model(path=str(tmp_path)))
+
+
+def test_a_tokenizer_without_padding_pads_with_its_end_of_text(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tokenizer = byte_tokenizer()
+    tokenizer.pad_token = None
+    tokenizer.save_pretrained(tmp_path)
+    assert load_tokenizer(Model(path=str(tmp_path))).pad_token == "<|eos|>"
+    assert "no padding token" in caplog.text
+
+
+def test_a_tokenizer_without_end_of_text_is_refused(tmp_path: Path) -> None:
+    tokenizer = byte_tokenizer()
+    tokenizer.eos_token = None
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"no end-of-text token.*Set eos_token"):
+        load_tokenizer(Model(path=str(tmp_path)))
+
+
+def test_a_seeded_model_brings_the_byte_tokenizer() -> None:
+    assert load_tokenizer(Model(from_seed=SeededModel())).get_vocab() == byte_tokenizer().get_vocab()
+
+
+def test_a_tokenizer_of_a_smaller_vocabulary_belongs_to_the_model() -> None:
+    check_tokenizer(byte_tokenizer(), 262, path="/models/a")
+    check_tokenizer(byte_tokenizer(), 512, path="/models/a")
+
+
+def test_a_tokenizer_of_another_model_is_refused() -> None:
+    tokenizer = byte_tokenizer()
+    tokenizer.add_tokens(["<|image|>"])
+    words = r"model.path /models/a: its tokenizer has 263 tokens, the last being '<|image|>' with number 262"
+    with pytest.raises(ValueError, match=words.replace("|", r"\|")):
+        check_tokenizer(tokenizer, 262, path="/models/a")

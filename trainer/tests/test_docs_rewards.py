@@ -1,0 +1,42 @@
+"""What docs/rewards.md shows works as it is shown."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlt_api.reward_rules import RULE_OPTIONS
+from rlt_trainer.data.prompt import Prompt
+
+PAGE = (Path(__file__).parents[2] / "docs" / "rewards.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def shown() -> dict[str, Any]:
+    """The names that the page's Python defines."""
+    names: dict[str, Any] = {}
+    for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
+        exec(block, names)
+    return names
+
+
+def test_every_rule_is_in_the_table() -> None:
+    assert set(re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE)) >= set(RULE_OPTIONS)
+
+
+def test_the_function(shown: dict[str, Any]) -> None:
+    arguments = {"data_source": "", "ground_truth": "7", "extra_info": {}}
+    assert shown["compute_score"](solution_str=" 7\n", **arguments) == {"score": 1.0}
+
+
+def test_the_environment(shown: dict[str, Any]) -> None:
+    game = shown["GuessTheNumber"]()
+    assert game.reset(Prompt(0, (1,), "", "7", "7", "")) is None
+    assert [game.step(guess) for guess in ("3", "9", "7")] == [
+        ("higher", None, False),
+        ("lower", None, False),
+        ("", 1.0, True),
+    ]

@@ -1,0 +1,57 @@
+"""Passes are balanced, within their budget, and have every row once."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlt_trainer.policy.balance import balanced_parts, passes_within, split_to
+
+LENGTHS = st.lists(st.integers(1, 100), min_size=1, max_size=24)
+
+
+def loads(lengths: list[int], parts: list[list[int]]) -> list[int]:
+    return [sum(lengths[row] for row in part) for part in parts]
+
+
+@given(LENGTHS, st.integers(1, 6))
+def test_parts_differ_by_no_more_than_the_longest_row(lengths: list[int], count: int) -> None:
+    parts = balanced_parts(lengths, count)
+    assert sorted(chain.from_iterable(parts)) == list(range(len(lengths)))
+    assert max(loads(lengths, parts)) - min(loads(lengths, parts)) <= max(lengths)
+
+
+@given(st.lists(st.integers(1, 100), min_size=12, max_size=12), st.sampled_from([1, 2, 3, 4, 6]))
+def test_equal_parts_have_as_many_rows(lengths: list[int], count: int) -> None:
+    parts = balanced_parts(lengths, count, equal=True)
+    assert sorted(chain.from_iterable(parts)) == list(range(12))
+    assert {len(part) for part in parts} == {12 // count}
+
+
+@given(LENGTHS, st.integers(100, 400), st.integers(1, 40))
+def test_passes_stay_within_the_budget_however_many_others_need(lengths: list[int], budget: int, count: int) -> None:
+    passes = passes_within(lengths, budget)
+    wider = split_to(passes, lengths, max(count, len(passes)))
+    for each in (passes, wider):
+        assert sorted(chain.from_iterable(each)) == list(range(len(lengths)))
+        assert max(loads(lengths, each)) <= budget
+    assert len(wider) == max(count, len(passes))
+
+
+@pytest.mark.parametrize(
+    ("lengths", "budget", "expected"),
+    [
+        ([4, 4, 4, 4], 8, [[0, 2], [1, 3]]),
+        ([9, 1, 1], 4, [[0], [1], [2]]),  # nothing helps the long row: it goes alone
+        ([5], 100, [[0]]),
+    ],
+)
+def test_passes(lengths: list[int], budget: int, expected: list[list[int]]) -> None:
+    assert passes_within(lengths, budget) == expected
+
+
+def test_a_rank_with_fewer_rows_than_passes_has_empty_ones() -> None:
+    assert split_to([[0, 1]], [3, 2], 3) == [[0], [1], []]

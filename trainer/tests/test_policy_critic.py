@@ -1,0 +1,65 @@
+"""The critic on one rank: what it says of responses, and what it learns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.testing import assert_close
+
+from rlt_api.blocks.algorithm import Algorithm
+from rlt_api.blocks.algorithm import Critic as CriticBlock
+from rlt_api.blocks.model import Model
+from rlt_api.blocks.training import LearningRateSchedule, Training
+from rlt_trainer.policy.critic import Critic
+from rlt_trainer.sequences import Experience, MiniBatch, Sequences
+
+pytestmark = pytest.mark.usefixtures("process_group")
+SEQUENCES = Sequences.pad([[50, 51], [60]], [[70, 71, 72], [80]], pad_token_id=0)
+
+
+def make(files: str, **block: Any) -> Critic:
+    return Critic(
+        files,
+        model=Model(),
+        dtype=torch.float32,
+        mesh=init_device_mesh("cpu", (1,)),
+        algorithm=Algorithm(critic=CriticBlock(learning_rate=1e-3, **block)),
+        training=Training(total_steps=9, lr_schedule=LearningRateSchedule(type="linear")),
+        max_response_length=8,
+    )
+
+
+def batch(critic: Critic, target: float) -> MiniBatch:
+    values = critic.values(SEQUENCES)
+    zeros = torch.zeros_like(values)
+    return MiniBatch(Experience(SEQUENCES, zeros, zeros, values=values, returns=zeros + target), 4, 2)
+
+
+def test_it_learns_returns_within_the_clip(tiny_model: str) -> None:
+    critic = make(tiny_model, cliprange_value=0.1)
+    first, *_, last = critic.update([batch(critic, 1.0)] * 8)
+    assert 0.3 < first.shares["critic/vf_loss"] < 0.7  # half of (about 0 - 1) squared
+    assert first.shares["critic/vf_clipfrac"] == 0
+    assert last.shares["critic/vf_loss"] < first.shares["critic/vf_loss"]
+    assert last.shares["critic/vpred_mean"] > first.shares["critic/vpred_mean"]
+    assert first.learning_rate == last.learning_rate == 1e-3  # the schedule is the policy's
+
+
+def test_values_are_of_the_state_before_each_token(tiny_model: str) -> None:
+    critic = make(tiny_model)
+    other_end = Sequences.pad([[50, 51], [60]], [[70, 71, 99], [80]], pad_token_id=0)
+    values = critic.values(SEQUENCES)
+    assert_close(critic.values(other_end), values)  # the last token is not seen yet
+    assert not values[~SEQUENCES.response_attention].any()
+    assert values.dtype == torch.float32
+
+
+def test_it_starts_the_same_every_time(tiny_model: str) -> None:
+    assert torch.equal(make(tiny_model).values(SEQUENCES), make(tiny_model).values(SEQUENCES))
+
+
+def test_packed_values_are_the_padded_ones(tiny_model: str) -> None:
+    assert_close(make(tiny_model, use_remove_padding=True).values(SEQUENCES), make(tiny_model).values(SEQUENCES))

@@ -1,0 +1,74 @@
+"""The peak of a training step grows with its tokens, not with its tokens times the vocabulary.
+
+This file is also the program that is measured: `python test_policy_memory.py FOLDER`.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+VOCABULARY, SHORT, LONG = 150_000, 32, 512
+
+
+@pytest.mark.slow
+def test_the_peak_does_not_grow_with_the_logits(tmp_path: Path) -> None:
+    """16 times the tokens at a vocabulary of 150,000: the peak grows by under a quarter of what logits take."""
+    command = [sys.executable, __file__, str(tmp_path)]
+    output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+    in_chunks, whole = json.loads(output.splitlines()[-1])
+    assert whole > (LONG - SHORT) * VOCABULARY * 4
+    assert in_chunks < 0.25 * whole
+
+
+def measure(folder: Path) -> tuple[int, int]:
+    """By how many bytes LONG tokens take the peak above that of SHORT ones: in chunks, and in one chunk."""
+    import resource
+
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    from rlt_api.blocks.algorithm import Algorithm
+    from rlt_api.blocks.model import Model
+    from rlt_api.blocks.training import Training
+    from rlt_trainer.policy import token_log_probs
+    from rlt_trainer.policy.actor import Policy
+    from rlt_trainer.sequences import Experience, MiniBatch, Sequences
+
+    torch.set_num_threads(1)
+    token_log_probs.CHUNK_ELEMENTS = 2**22
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=0, world_size=1)
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 1}
+    config = Qwen3Config(vocab_size=VOCABULARY, num_key_value_heads=1, head_dim=16, **sizes)
+    Qwen3ForCausalLM(config).save_pretrained(folder / "model")  # type: ignore[no-untyped-call]
+    policy = Policy(
+        str(folder / "model"),
+        model=Model(),
+        dtype=torch.float32,
+        mesh=init_device_mesh("cpu", (1,)),
+        algorithm=Algorithm(kl_loss_coef=0, entropy_coeff=0.1),
+        training=Training(total_steps=1),
+        temperature=1.0,
+        max_response_length=LONG,
+    )
+
+    def step(tokens: int) -> int:
+        sequences = Sequences.pad([[1]], [[2] * tokens], pad_token_id=0)
+        zeros = torch.zeros(1, tokens)
+        policy.update(MiniBatch(Experience(sequences, zeros, zeros + 1), tokens, 1))
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+    step(SHORT)  # makes the optimizer's state
+    short, in_chunks = step(SHORT), step(LONG)
+    token_log_probs.CHUNK_ELEMENTS = LONG * VOCABULARY
+    return in_chunks - short, step(LONG) - short
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure(Path(sys.argv[1]))))

@@ -1,0 +1,23 @@
+"""The learning rate as a function of the step."""
+
+from __future__ import annotations
+
+import pytest
+
+from rlt_api.blocks.training import LearningRateSchedule
+from rlt_trainer.policy.schedule import learning_rate_factor
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        ({}, [1, 1, 1, 1, 1, 1]),
+        ({"warmup_steps": 4}, [0.25, 0.5, 0.75, 1, 1, 1]),
+        ({"type": "linear"}, [5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6, 0]),
+        ({"type": "linear", "warmup_steps": 2, "decay_steps": 4, "min_ratio": 0.1}, [0.5, 1, 0.55, 0.1, 0.1, 0.1]),
+        ({"type": "cosine", "warmup_steps": 2}, [0.5, 1, 0.5 + 2**0.5 / 4, 0.5, 0.5 - 2**0.5 / 4, 0]),
+    ],
+)
+def test_factor_of_six_steps(schedule: dict[str, object], expected: list[float]) -> None:
+    block = LearningRateSchedule.model_validate(schedule)
+    assert [learning_rate_factor(block, step, 6) for step in range(1, 7)] == pytest.approx(expected)

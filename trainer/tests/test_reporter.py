@@ -1,0 +1,73 @@
+"""One step, told everywhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlt_api.driver_report import PROGRESS_PREFIX
+from rlt_trainer.reporter import Reporter
+from rlt_trainer.stopwatch import Stopwatch
+from rlt_trainer.telemetry import chrome_trace
+from rlt_trainer.telemetry.run_directory import RunDirectory
+from rlt_trainer.telemetry.server import ProgressServer
+from rlt_trainer.telemetry.sinks import Sinks
+
+METRICS = {"timing_s/step": 2.0, "perf/total_num_tokens": 10.0, "critic/rewards/mean": 0.5}
+
+
+class Collected:
+    name = "a list"
+
+    def __init__(self) -> None:
+        self.steps: list[tuple[int, dict[str, float]]] = []
+        self.closed = False
+
+    def step(self, step: int, metrics: Mapping[str, float]) -> None:
+        self.steps.append((step, dict(metrics)))
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_validation_and_steps_reach_files_console_and_sinks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    server, sink = ProgressServer(0, run_directory=tmp_path), Collected()
+    reporter = Reporter(server, RunDirectory(tmp_path), total_steps=3, sinks=Sinks([sink]))
+    reporter.validation({"val-core/gsm8k/reward/mean@1": 0.25})
+    reporter.step(1, METRICS, [{"reward": 0.5}] * 300)
+    reporter.print_last()
+    server.close()
+    expected: list[dict[str, Any]] = [{"step": 0, "val-core/gsm8k/reward/mean@1": 0.25}, {"step": 1, **METRICS}]
+    assert [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()] == expected
+    assert [{"step": step, **metrics} for step, metrics in sink.steps] == expected
+    assert sink.closed
+    assert len((tmp_path / "rollouts/step-1.jsonl").read_text().splitlines()) == 256
+    first, second, last = capsys.readouterr().out.splitlines()
+    assert (first, second[:9]) == ("step:0 - val-core/gsm8k/reward/mean@1:0.25", "step:1 - ")
+    assert json.loads(last.removeprefix(PROGRESS_PREFIX))["metrics"]["reward"] == 0.5
+
+
+def test_spans_become_a_trace_for_perfetto(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = RunDirectory(tmp_path)
+    driver, rank = Stopwatch(step=1), Stopwatch(0, step=1)
+    with driver.measure("step"), rank.measure("gen"):
+        pass
+    run.append_spans([*driver.take(), *rank.take()])
+    with (tmp_path / "spans.jsonl").open("a") as file:
+        file.write('{"rank": 0, "pha')  # killed while writing
+    assert chrome_trace.main([str(tmp_path)]) == 0
+    events = json.loads(capsys.readouterr().out)["traceEvents"]
+    assert [(e["pid"], e["args"]["name"]) for e in events if e["ph"] == "M"] == [(-1, "driver"), (0, "rank 0")]
+    step, gen = (event for event in events if event["ph"] == "X")
+    assert (step["name"], gen["name"], gen["args"]) == ("step", "gen", {"step": 1})
+    assert step["ts"] <= gen["ts"]
+    assert gen["ts"] + gen["dur"] <= step["ts"] + step["dur"] + 1
+
+
+def test_a_run_without_spans_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"spans\.jsonl: no such file"):
+        chrome_trace.main([str(tmp_path)])

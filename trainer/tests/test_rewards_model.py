@@ -1,0 +1,83 @@
+"""A classifier scores whole conversations, alone or in a batch, and nothing else is taken for one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, Qwen3Config, Qwen3ForSequenceClassification
+
+from rlt_trainer.data.byte_tokenizer import byte_tokenizer
+from rlt_trainer.rewards import model
+from rlt_trainer.rewards.model import RewardModel
+
+CPU = torch.device("cpu")
+CHAT = [{"role": "user", "content": "2+2?"}]
+
+
+def written(folder: Path, *, num_labels: int = 1, pads: bool = True, longest: int = 64) -> str:
+    config = Qwen3Config(
+        vocab_size=262,
+        hidden_size=32,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=16,
+        max_position_embeddings=longest,
+    )
+    config.num_labels = num_labels
+    torch.manual_seed(0)
+    classifier = Qwen3ForSequenceClassification(config)  # type: ignore[no-untyped-call]
+    classifier.save_pretrained(folder)
+    tokenizer = byte_tokenizer()
+    if not pads:
+        tokenizer.pad_token = None
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.mark.parametrize("pads", [True, False])
+def test_scores_are_the_classifiers_logits_whatever_stands_beside_them(tmp_path: Path, pads: bool) -> None:
+    path = written(tmp_path, pads=pads)
+    classifier, tokenizer = (
+        AutoModelForSequenceClassification.from_pretrained(path),
+        AutoTokenizer.from_pretrained(path),
+    )
+    texts = ["<|bos|><|user|>2+2?<|eos|><|assistant|>4<|eos|>", "2+2=5, or 6"]
+    expected = [classifier(torch.tensor([tokenizer(text)["input_ids"]])).logits[0, 0].item() for text in texts]
+    scores = RewardModel(path, device=CPU, dtype=torch.float32).score([CHAT, "2+2="], ["4", "5, or 6"])
+    torch.testing.assert_close(scores, torch.tensor(expected), rtol=1e-5, atol=1e-6)
+    assert abs(expected[0] - expected[1]) > 1e-3
+
+
+def test_batches_are_bounded_and_lose_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judge = RewardModel(written(tmp_path), device=CPU, dtype=torch.float32)
+    prompts, responses = ["a" * n for n in range(1, 9)], ["b"] * 8
+    at_once = judge.score(prompts, responses)
+    monkeypatch.setattr(model, "TOKENS", 10)
+    torch.testing.assert_close(judge.score(prompts, responses), at_once, rtol=1e-5, atol=1e-6)
+
+
+def test_what_is_too_long_has_no_score(tmp_path: Path) -> None:
+    judge = RewardModel(written(tmp_path, longest=8), device=CPU, dtype=torch.float32)
+    assert judge.score(["abcd", "abcd"], ["efgh", "efghi"]).isnan().tolist() == [False, True]
+
+
+def test_a_classifier_of_several_outputs_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"is no reward model \(it has 2 outputs instead of one"):
+        RewardModel(written(tmp_path, num_labels=2), device=CPU, dtype=torch.float32)
+
+
+def test_a_language_model_is_refused(tiny_model: str, tmp_path: Path) -> None:
+    for name in ("model.safetensors", "tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / name).write_bytes((Path(tiny_model) / name).read_bytes())
+    Qwen3Config.from_pretrained(tiny_model, num_labels=1).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"it has no weights for score\.weight"):
+        RewardModel(str(tmp_path), device=CPU, dtype=torch.float32)
+
+
+def test_a_missing_folder_is_named() -> None:
+    with pytest.raises(ValueError, match="rewards: model /nowhere is no reward model"):
+        RewardModel("/nowhere", device=CPU, dtype=torch.float32)

@@ -1,0 +1,160 @@
+"""A function that misbehaves ends alone: in time, without the trainer's secrets, and the next call works."""
+
+from __future__ import annotations
+
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlt_trainer.rewards.outcome import Failure
+from rlt_trainer.rewards.sandbox import Sandbox
+
+BEHAVIOURS = """
+    import os, re, signal, subprocess, sys, time
+
+    def score(what, value=1.0):
+        print("noise on standard output", what)
+        if what == "return": return value
+        if what == "nan": return float("nan")
+        if what == "raise": raise RuntimeError("no such luck")
+        if what == "exit": sys.exit(3)
+        if what == "hang": time.sleep(3600)
+        if what == "regex": return float(bool(re.fullmatch("(a+)+b", "a" * 64)))
+        if what == "die": os.kill(os.getpid(), signal.SIGKILL)
+        if what == "eat": return float(len(bytearray(8 * 2**30)))
+        if what == "secret": return float("RLT_SECRET" in os.environ)
+        if what == "pid": return float(os.getpid())
+        if what == "spawn": return float(subprocess.Popen(["sleep", "3600"], stdout=subprocess.DEVNULL).pid)
+        if what == "array":
+            import numpy
+            return numpy.float32(0.5)
+"""
+
+MakeSandbox = Callable[..., Sandbox]
+
+
+@pytest.fixture
+def sandbox(tmp_path: Path) -> Iterator[MakeSandbox]:
+    """A sandbox of one process around BEHAVIOURS, or around other source."""
+    made: list[Sandbox] = []
+
+    def make(source: str = BEHAVIOURS, *, seconds: float = 20.0, processes: int = 1) -> Sandbox:
+        (tmp_path / "behaviours.py").write_text(textwrap.dedent(source))
+        made.append(Sandbox("behaviours:score", seconds=seconds, processes=processes, path=[str(tmp_path)]))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+@pytest.mark.parametrize(
+    ("value", "score"), [(1, 1.0), (0.25, 0.25), (True, 1.0), (-3, -3.0), ({"score": 0.5, "acc": 1}, 0.5)]
+)
+def test_what_counts_as_a_score(sandbox: MakeSandbox, value: object, score: float) -> None:
+    assert sandbox().map([{"what": "return", "value": value}]) == [score]
+
+
+@pytest.mark.parametrize(
+    ("call", "reason", "words"),
+    [
+        ({"what": "return", "value": None}, "none", "returned None"),
+        ({"what": "return", "value": {"acc": 1}}, "none", 'without "score"'),
+        ({"what": "return", "value": "1"}, "not_a_number", "returned str"),
+        ({"what": "return", "value": [1]}, "not_a_number", "returned list"),
+        ({"what": "return", "value": 1e999}, "not_finite", "returned inf"),
+        ({"what": "nan"}, "not_finite", "returned nan"),
+        ({"what": "raise"}, "raised", "RuntimeError: no such luck"),
+        ({"what": "exit"}, "raised", "SystemExit: 3"),
+        ({"what": "eat"}, "raised", "MemoryError"),
+        ({"what": "die"}, "crashed", "ended with code -9"),
+        ({"unknown": 1}, "raised", "TypeError"),
+    ],
+)
+def test_each_failure_has_its_reason(sandbox: MakeSandbox, call: dict[str, Any], reason: str, words: str) -> None:
+    (failure,) = sandbox().map([call])
+    assert isinstance(failure, Failure)
+    assert failure.reason == reason
+    assert words in failure.message
+
+
+@pytest.mark.parametrize("what", ["hang", "regex"])
+def test_a_call_that_hangs_is_ended_and_the_next_one_works(sandbox: MakeSandbox, what: str) -> None:
+    start = time.monotonic()
+    late, good = sandbox(seconds=0.3).map([{"what": what}, {"what": "return"}])
+    assert isinstance(late, Failure)
+    assert (late.reason, good) == ("timed_out", 1.0)
+    assert time.monotonic() - start < 60  # it would be an hour
+
+
+def test_a_batch_that_hangs_from_the_start_is_given_up(sandbox: MakeSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlt_trainer.rewards.sandbox.HOPELESS", 2)
+    outcomes = sandbox(seconds=0.1).map([{"what": "hang"}] * 2 + [{"what": "return"}] * 3)
+    assert [getattr(each, "reason", each) for each in outcomes] == ["timed_out"] * 5
+    assert "was not called, as 2 calls before did not end in time" in str(outcomes[-1])
+
+
+def test_outcomes_come_in_the_order_of_the_calls(sandbox: MakeSandbox) -> None:
+    calls = [{"what": "die"} if i == 5 else {"what": "return", "value": i} for i in range(12)]
+    outcomes = sandbox(processes=2).map(calls)
+    assert [o for o in outcomes if not isinstance(o, Failure)] == [i for i in range(12) if i != 5]
+    assert isinstance(outcomes[5], Failure)
+
+
+def test_processes_live_from_call_to_call(sandbox: MakeSandbox) -> None:
+    one = sandbox()
+    assert one.map([{"what": "pid"}]) == one.map([{"what": "pid"}])
+
+
+def test_secrets_of_the_environment_are_not_passed_on(sandbox: MakeSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RLT_SECRET", "s3cret")
+    assert sandbox().map([{"what": "secret"}]) == [0.0]
+
+
+def test_what_a_function_starts_ends_with_it(sandbox: MakeSandbox) -> None:
+    one = sandbox()
+    (child,) = one.map([{"what": "spawn"}])
+    assert isinstance(child, float)
+    one.close()
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and _runs(int(child)):
+        time.sleep(0.01)
+    assert not _runs(int(child))
+
+
+def _runs(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def test_numbers_of_numpy_are_numbers(sandbox: MakeSandbox) -> None:
+    assert sandbox().map([{"what": "array"}]) == [0.5]
+
+
+def test_ten_megabytes_and_halves_of_characters_travel(sandbox: MakeSandbox) -> None:
+    one = sandbox("def score(text): return len(text)")
+    assert one.map([{"text": "🎉" * 2_500_000}, {"text": "\ud800\x00\n"}]) == [2_500_000.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("def other(): pass", "has no attribute 'score'"),
+        ("score = 3", "score is no function"),
+        ("def score(:", "SyntaxError"),
+        ("raise SystemExit('stop')", "SystemExit: stop"),
+    ],
+)
+def test_a_module_that_does_not_load_is_refused_before_the_training(
+    sandbox: MakeSandbox, source: str, words: str
+) -> None:
+    with pytest.raises(ValueError, match=f"could not be loaded: .*{words}"):
+        sandbox(source).check()

@@ -1,0 +1,99 @@
+"""Weights in buckets, and from one process to others."""
+
+from __future__ import annotations
+
+import socket
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from torch import Tensor
+
+from rlt_trainer.rollout.broadcast import WeightChannel, send
+from rlt_trainer.rollout.buckets import Bucket, buckets
+from rlt_trainer.rollout.verification import StaleWeightsError
+
+CPU = torch.device("cpu")
+
+
+def weights() -> dict[str, Tensor]:
+    """Tensors of several sizes and types, one of them of an odd number of bytes, one larger than a bucket."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = {"a": (3, 5), "b": (7,), "c": (100, 9), "d": (), "e": (11, 2)}
+    types = {"b": torch.bfloat16, "e": torch.float16}
+    return {
+        name: torch.randn(shape, generator=generator).to(types.get(name, torch.float32))
+        for name, shape in shapes.items()
+    }
+
+
+def equal(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> bool:
+    return list(actual) == list(expected) and all(torch.equal(actual[name], expected[name]) for name in expected)
+
+
+@pytest.mark.parametrize(("limit", "count"), [(1, 5), (100, 3), (10**6, 1)])
+def test_buckets_are_bounded_and_hold_everything(limit: int, count: int) -> None:
+    packed = list(buckets(weights().items(), limit=limit))
+    assert len(packed) == count
+    assert all(len(bucket.data) <= limit or len(bucket.layouts) == 1 for bucket in packed)
+    assert equal({name: value for bucket in packed for name, value in bucket.unpack()}, weights())
+
+
+def test_tensors_are_packed_as_they_are_taken() -> None:
+    taken = []
+
+    def stream() -> object:
+        for name, tensor in weights().items():
+            taken.append(name)
+            yield name, tensor
+
+    first = next(iter(buckets(stream(), limit=100)))  # type: ignore[arg-type]
+    assert [layout.name for layout in first.layouts] == ["a", "b"]
+    assert taken == ["a", "b", "c"]  # the third told that the first bucket was full
+
+
+def test_one_changed_bit_changes_the_checksum() -> None:
+    bucket = Bucket.pack(list(weights().items()))
+    before = bucket.checksum()
+    bucket.data[17] ^= 1
+    assert bucket.checksum() != before
+
+
+def channels(receivers: int) -> list[WeightChannel]:
+    """The sender's end and those of the receivers, in threads of this process."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with ThreadPoolExecutor(receivers + 1) as threads:
+        ends = [
+            threads.submit(WeightChannel, "127.0.0.1", port, rank=rank, size=receivers + 1, device=CPU)
+            for rank in range(receivers + 1)
+        ]
+        return [end.result() for end in ends]
+
+
+def test_every_receiver_gets_what_was_sent_again_and_again() -> None:
+    sender, *receivers = channels(2)
+    for factor in (1, 2):
+        sent = {name: tensor * factor for name, tensor in weights().items()}
+        with ThreadPoolExecutor(2) as threads:
+            received = [threads.submit(dict, receiver.receive()) for receiver in receivers]
+            sender.send(sent.items(), limit=100)
+            assert all(equal(each.result(), sent) for each in received)
+
+
+def test_a_bucket_that_arrives_changed_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    sender, receiver = channels(1)
+    flips = iter([0, 1])  # the sender's sum is right, the receiver finds another
+    checksum = Bucket.checksum
+    monkeypatch.setattr(Bucket, "checksum", lambda bucket: checksum(bucket) ^ next(flips))
+    with ThreadPoolExecutor(1) as threads:
+        received = threads.submit(dict, receiver.receive())
+        sender.send(weights().items())
+        with pytest.raises(StaleWeightsError, match="did not arrive as they were sent"):
+            received.result()
+
+
+def test_ranks_without_the_channel_consume_the_weights_all_the_same() -> None:
+    stream = iter(weights().items())
+    send(stream, None)
+    assert next(stream, None) is None

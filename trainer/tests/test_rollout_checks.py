@@ -1,0 +1,41 @@
+"""What is refused before anything is started."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rlt_api.training_config import TrainingConfig
+from rlt_trainer.rollout.checks import check_rollout
+
+MakeConfig = Callable[..., TrainingConfig]
+VLLM: dict[str, Any] = {"engine": "vllm"}
+SEPARATE: dict[str, Any] = {"mode": "separate", "workerGroup": "rollout"}
+
+
+@pytest.mark.parametrize(
+    ("rollout", "said"),
+    [
+        ({"tensorParallelSize": 2}, "tensorParallelSize 2 is for rollout.engine: vllm"),
+        ({"engineKwargs": {"swap_space": 1}}, "rollout.engine is transformers"),
+        ({**VLLM, "engineKwargs": {"dtype": "half"}}, r"engineKwargs.dtype: .* \(model.dtype\). Leave it out"),
+        ({**VLLM, "tensorParallelSize": 4}, "does not divide the 2 ranks. Use a divisor of 2"),
+        ({**VLLM, **SEPARATE, "tensorParallelSize": 2}, "is for mode colocated"),
+        ({"staleness": {"maxSteps": 1}}, "use rollout.mode: separate"),
+        ({**VLLM, "maxModelLen": 20}, "together, 21. Use 21 or more"),
+    ],
+)
+def test_what_an_engine_cannot_do_is_said_with_advice(
+    make_config: MakeConfig, rollout: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        check_rollout(make_config(rollout=rollout))
+
+
+@pytest.mark.parametrize(
+    "rollout", [{}, {**VLLM, "tensorParallelSize": 2}, {**SEPARATE, "staleness": {"maxSteps": 2}}, {"maxModelLen": 21}]
+)
+def test_what_it_can_do_passes(make_config: MakeConfig, rollout: dict[str, Any]) -> None:
+    check_rollout(make_config(rollout=rollout))

@@ -1,0 +1,70 @@
+"""Which steps are generated when, and with which weights."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+import pytest
+
+from rlt_trainer.rollout.schedule import Schedule
+
+
+class Generation:
+    """Responses are the number of weight updates at the time when they were asked for."""
+
+    def __init__(self) -> None:
+        self.updates = 0
+        self.started: list[int] = []
+
+    def start(self, step: int) -> Future[int]:
+        self.started.append(step)
+        future: Future[int] = Future()
+        future.set_result(self.updates)
+        return future
+
+
+@pytest.mark.parametrize(
+    ("max_staleness", "ages"), [(0, [0, 0, 0, 0, 0]), (1, [0, 1, 1, 1, 1]), (3, [0, 1, 2, 3, 3]), (9, [0, 1, 2, 3, 4])]
+)
+def test_nothing_is_learned_from_that_is_older_than_allowed(max_staleness: int, ages: list[int]) -> None:
+    generation = Generation()
+    seen = []
+    for step, weights in Schedule(generation.start, range(1, 6), max_staleness=max_staleness):
+        seen.append((step, generation.updates - weights))
+        generation.updates += 1
+    assert seen == list(enumerate(ages, 1))
+    assert generation.started == [1, 2, 3, 4, 5]
+
+
+def test_on_policy_a_step_is_generated_when_it_begins() -> None:
+    generation = Generation()
+    schedule = iter(Schedule(generation.start, range(3, 6), max_staleness=0))
+    assert next(schedule) == (3, 0)
+    assert generation.started == [3]
+
+
+def test_what_a_checkpoint_kept_is_not_generated_again() -> None:
+    generation = Generation()
+    schedule = Schedule(generation.start, range(1, 6), max_staleness=2)
+    next(iter(schedule))
+    assert schedule.finished() == {2: 0, 3: 0}
+    resumed = Generation()
+    rest = Schedule(resumed.start, range(2, 6), max_staleness=2, finished={2: 20, 3: 30})
+    assert dict(rest) == {2: 20, 3: 30, 4: 0, 5: 0}
+    assert resumed.started == [4, 5]
+
+
+def test_a_generation_that_fails_ends_the_run_at_its_step() -> None:
+    def start(step: int) -> Future[int]:
+        future: Future[int] = Future()
+        if step == 3:
+            future.set_exception(RuntimeError("engine lost"))
+        else:
+            future.set_result(step)
+        return future
+
+    schedule = Schedule(start, range(1, 6), max_staleness=2)
+    seen = []
+    with pytest.raises(RuntimeError, match="engine lost"):
+        seen += [step for step, _ in schedule]
+    assert list(schedule.finished()) == [4, 5]

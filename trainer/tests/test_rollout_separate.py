@@ -1,0 +1,52 @@
+"""Engines in a worker group of their own, in real runs with Ray."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlt_api.training_config import TrainingConfig
+
+MakeConfig = Callable[..., TrainingConfig]
+
+
+def metrics(config: TrainingConfig, tmp_path: Path) -> list[dict[str, Any]]:
+    """The metrics of a whole run of the program."""
+    file = tmp_path / "training.json"
+    file.write_text(config.model_dump_json(by_alias=True))
+    command = [sys.executable, "-m", "rlt_trainer", "run", "--config", str(file), "--local"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [json.loads(line) for line in (Path(config.run_directory) / "metrics.jsonl").read_text().splitlines()]
+
+
+REWARD: dict[str, Any] = {"rewards": [{"name": "regex", "options": {"pattern": "[a-z0-9]"}}], "workers": 1}
+"""So that responses of a model with random weights differ in their reward, and the weights change."""
+SEPARATE = {"mode": "separate", "workerGroup": "rollout"}
+
+
+@pytest.mark.slow
+def test_on_policy_they_do_what_colocated_engines_do(make_config: MakeConfig, tmp_path: Path) -> None:
+    colocated = make_config(**REWARD, training={"totalSteps": 2}, runDirectory=str(tmp_path / "colocated"))
+    changes: dict[str, Any] = {**REWARD, "rolloutWorkers": 2, "rollout": SEPARATE, "training": {"totalSteps": 2}}
+    separate = make_config(**changes, runDirectory=str(tmp_path / "separate"))
+    for ours, theirs in zip(metrics(separate, tmp_path), metrics(colocated, tmp_path), strict=True):
+        for name in ("critic/rewards/mean", "response_length/mean", "actor/grad_norm", "actor/entropy"):
+            assert ours[name] == pytest.approx(theirs[name], rel=1e-4), name
+        assert ours["actor/grad_norm"] > 0
+
+
+@pytest.mark.slow
+def test_one_step_off_learns_from_responses_of_older_weights(make_config: MakeConfig, tmp_path: Path) -> None:
+    rollout = {**SEPARATE, "engine": "vllm", "staleness": {"maxSteps": 1}}
+    steps = metrics(make_config(**REWARD, rolloutWorkers=1, rollout=rollout), tmp_path)
+    assert [step["training/global_step"] for step in steps] == [1, 2, 3]
+    assert steps[0]["training/rollout_probs_diff_max"] < 1e-4
+    assert max(step["training/rollout_probs_diff_max"] for step in steps[1:]) > 1e-4
+    assert all(step["training/weight_sync_difference"] < 1e-4 for step in steps)

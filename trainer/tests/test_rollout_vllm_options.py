@@ -1,0 +1,66 @@
+"""What vLLM is started with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rlt_api.blocks.rollout import Rollout
+from rlt_trainer.rollout.vllm_options import SAID_BY, check_engine_kwargs, engine_options
+
+
+def options(rollout: dict[str, Any], *, on_gpu: bool = False) -> dict[str, Any]:
+    return engine_options(
+        "/model",
+        dtype="float32",
+        rollout=Rollout.model_validate(rollout),
+        max_model_len=96,
+        seed=7,
+        trust_remote_code=False,
+        on_gpu=on_gpu,
+    )
+
+
+def test_what_the_job_leaves_open_is_left_to_vllm() -> None:
+    given = options({})
+    assert not {"max_num_seqs", "max_num_batched_tokens", "enable_chunked_prefill", "enable_sleep_mode"} & set(given)
+    assert given["max_model_len"] == 96
+    assert given["distributed_executor_backend"] == "uni"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "option"),
+    [
+        ("maxModelLen", 200, "max_model_len"),
+        ("maxNumSeqs", 16, "max_num_seqs"),
+        ("maxNumBatchedTokens", 512, "max_num_batched_tokens"),
+        ("enableChunkedPrefill", False, "enable_chunked_prefill"),
+        ("gpuMemoryUtilization", 0.3, "gpu_memory_utilization"),
+        ("enforceEager", False, "enforce_eager"),
+    ],
+)
+def test_a_field_is_an_option(field: str, value: object, option: str) -> None:
+    assert options({field: value})[option] == value
+
+
+def test_engine_kwargs_are_passed_on_by_their_own_names() -> None:
+    assert options({"engineKwargs": {"swap_space": 8}})["swap_space"] == 8
+
+
+@pytest.mark.parametrize("name", sorted(SAID_BY))
+def test_engine_kwargs_that_the_trainer_sets_are_refused_by_name(name: str) -> None:
+    with pytest.raises(ValueError, match=rf"rollout.engineKwargs.{name}: the trainer sets this option itself"):
+        check_engine_kwargs(Rollout(engine_kwargs={name: 1}))
+
+
+@pytest.mark.parametrize("on_gpu", [True, False])
+def test_every_option_set_here_is_one_that_engine_kwargs_may_not_set(on_gpu: bool) -> None:
+    everything = {"maxNumSeqs": 1, "maxNumBatchedTokens": 1, "enableChunkedPrefill": True, "freeCacheEngine": True}
+    everything["tensorParallelSize"] = 2
+    assert set(options(everything, on_gpu=on_gpu)) <= set(SAID_BY)
+
+
+def test_only_a_gpu_sleeps() -> None:
+    assert options({"freeCacheEngine": True}, on_gpu=True)["enable_sleep_mode"] is True
+    assert "enable_sleep_mode" not in options({"freeCacheEngine": True}, on_gpu=False)

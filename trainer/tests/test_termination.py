@@ -1,0 +1,58 @@
+"""SIGTERM is remembered, and the command says with its exit code that it was asked to end."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rlt_api.training_config import TrainingConfig
+from rlt_trainer import driver
+from rlt_trainer.__main__ import TERMINATED, main
+from rlt_trainer.errors import NonFiniteGradientError, Terminated, last_finite
+from rlt_trainer.termination import Termination
+
+MakeConfig = Callable[..., TrainingConfig]
+
+
+def test_sigterm_is_a_wish_until_the_end_of_the_block(capsys: pytest.CaptureFixture[str]) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with Termination() as termination:
+        assert not termination.requested
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert termination.requested
+    assert capsys.readouterr().out.count("SIGTERM") == 1
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_the_exit_code_says_so(
+    make_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(config: TrainingConfig, *, local: bool) -> None:
+        raise Terminated("the checkpoint of step 7 is whole")
+
+    monkeypatch.setattr(driver, "run", run)
+    file = tmp_path / "training.json"
+    file.write_text(make_config().model_dump_json(by_alias=True))
+    assert main(["run", "--config", str(file)]) == TERMINATED == 128 + signal.SIGTERM
+    assert capsys.readouterr().err == "rlt-trainer: terminated: the checkpoint of step 7 is whole\n"
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "words"),
+    [(Path("/run/step-4"), "The last finite checkpoint is /run/step-4."), (None, "No checkpoint was saved: ")],
+)
+def test_a_divergence_names_the_last_finite_checkpoint(checkpoint: Path | None, words: str) -> None:
+    from ray.exceptions import RayTaskError
+
+    raised = NonFiniteGradientError("The gradient was nan.")
+    wrapped = RayTaskError("update", "Traceback ...", raised).as_instanceof_cause()  # type: ignore[no-untyped-call]
+    assert isinstance(wrapped, NonFiniteGradientError)
+    told = last_finite(wrapped, checkpoint)
+    assert str(told).startswith(f"The gradient was nan. {words}")
+    assert str(pickle.loads(pickle.dumps(told))) == str(told)
