@@ -95,6 +95,7 @@ def cluster_tests(name: str) -> None:
 
 
 SCRIPTS = (
+    "bench/train_step.py",
     "bench/profile_choice.py",
     "charts/values_schema.py",
     "crds/generate.py",
@@ -104,6 +105,7 @@ SCRIPTS = (
     "e2e/demo.py",
     "e2e/fuzz_api.py",
     "requirements/compile.py",
+    "trainer/oracles/make_fixtures.py",
 )
 PACKAGES = ("rlt_api", "rlt_operator", "rlt_trainer", "cluster")
 

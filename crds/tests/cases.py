@@ -277,6 +277,18 @@ CASES = [
         "6 or 9 ranks",
     ),
     Case("context-parallel", "spec.training.contextParallelSize", {"training.contextParallelSize": 2, **gpus()}),
+    Case(
+        "context-parallel",
+        "spec.algorithm.critic.useRemovePadding",
+        {
+            "training.contextParallelSize": 2,
+            "model.useRemovePadding": True,
+            "algorithm.advEstimator": "gae",
+            "algorithm.critic": {},
+            **gpus(),
+        },
+        "give true",
+    ),
     Case("staleness", "spec.rollout.staleness", {"rollout.staleness": {}}, "rollout.mode: separate"),
     Case("fsdp-size", "spec.training.fsdp.fsdpSize", {"training.fsdp.fsdpSize": 3, **gpus()}, "use 2 or 4"),
     Case(

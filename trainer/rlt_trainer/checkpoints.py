@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.algorithms.kl_controller import KlController
@@ -22,10 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class Checkpoints:
-    """The driver's part: the ranks save their shards, this the little that the driver remembers.
-
-    What was generated for later steps is not saved: it is generated anew, from the same prompts and newer weights.
-    """
+    """The driver's part: the ranks save their shards, this the little that the driver remembers."""
 
     def __init__(
         self,
@@ -45,7 +43,8 @@ class Checkpoints:
         self._generation = generation
         self._kl_controller = kl_controller
         self._termination = termination
-        self._state = DriverState({})
+        self._state: dict[str, Any] = {}
+        self.completed(consumed=0)
         self._saved_step: int | None = None
         self.latest: Path | None = None
         """The newest whole checkpoint."""
@@ -58,19 +57,18 @@ class Checkpoints:
         for warning in resumed.warnings:
             _log.warning("%s", warning)
         self._reporter.stage("preparing", f"resuming from {resumed.directory}")
-        self._state = resumed.driver
-        self._generation.consumed = int(resumed.driver.values["consumed"])
-        if self._kl_controller is not None and "kl_controller" in resumed.driver.values:
-            self._kl_controller.load_state_dict(resumed.driver.values["kl_controller"])
-        self.latest = resumed.directory
+        self._state = dict(resumed.driver.values)
+        self._generation.restore(self._state["consumed"], resumed.driver.tensors)
+        if self._kl_controller is not None and "kl_controller" in self._state:
+            self._kl_controller.load_state_dict(self._state["kl_controller"])
+        self.latest, self._saved_step = resumed.directory, resumed.step
         self._reporter.resumed(resumed.step)
         return resumed.step
 
     def completed(self, consumed: int) -> None:
         """A step is done, which took the data set's prompts up to `consumed`."""
         controller = self._kl_controller
-        values = {"consumed": consumed, **({"kl_controller": controller.state_dict()} if controller else {})}
-        self._state = DriverState(values)
+        self._state = {"consumed": consumed, **({"kl_controller": controller.state_dict()} if controller else {})}
 
     def is_due(self, step: int) -> bool:
         """Whether there is to be a checkpoint after `step`."""
@@ -78,18 +76,20 @@ class Checkpoints:
         return every > 0 and (step % every == 0 or step == self._config.training.total_steps)
 
     def save(self, step: int, score: float | None = None) -> None:
-        """Save `step`, or begin to. `score` is the latest on the validation set."""
+        """Save `step`, or begin to. `score` is that of its weights on the validation set, if they were validated."""
         self._saved_step = step
-        self._tell(self._workers.all("save", step, self._state, score)[0])
+        self._tell(self._workers.all("save", step, DriverState(self._state, self._generation.ahead(step)), score)[0])
 
     def tell_finished(self, *, wait: bool = False) -> None:
         """Tell of the save in the background, if it has ended; `wait` for that."""
         self._tell(self._workers.all("finished_saves", wait)[0])
 
-    def end_if_asked(self, done: int) -> None:
-        """After SIGTERM: save what step `done` has made, and raise Terminated."""
+    def end_if_asked(self, done: int | None) -> None:
+        """After SIGTERM: save what step `done` has made, and raise Terminated. None: the warm-up is not over."""
         if not self._termination.requested:
             return
+        if done is None:
+            raise Terminated("The training was asked to end (SIGTERM) in the warm-up, of which nothing is saved.")
         if self._config.checkpoint.save_freq > 0 and self._saved_step != done:
             self.save(done)
         self.tell_finished(wait=True)

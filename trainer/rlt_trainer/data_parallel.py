@@ -44,16 +44,16 @@ class DataParallel:
 
     def update(self, method: str, experience: Experience, *, rows: int, epochs: int) -> list[Sequence[UpdateResult]]:
         """`epochs` passes over the mini-batches of `rows` responses, an optimizer step each. Returns the results by
-        optimizer step, each by share."""
+        optimizer step, each by rank: ranks that share rows have divided what they say of them among themselves."""
         steps = list(mini_batches(experience, rows=rows, shares=self._shares)) * epochs
         by_rank = self._workers.each(method, self._spread(list(zip(*steps, strict=True))))
-        return list(zip(*by_rank[:: self._copies], strict=True))
+        return list(zip(*by_rank, strict=True))
 
     def supervised_step(self, targets: Sequences) -> list[UpdateResult]:
-        """One step of the warm-up."""
+        """One step of the warm-up. Returns the results by rank."""
         tokens = int(targets.response_mask.sum())
         parts = self._spread([targets.rows(share) for share in balanced_shares(targets, self._shares)])
-        return self._workers.each("supervised_step", parts, [tokens] * self._workers.ranks)[:: self._copies]
+        return self._workers.each("supervised_step", parts, [tokens] * self._workers.ranks)
 
     def _spread(self, shares: Sequence[T]) -> list[T]:
         return [share for share in shares for _ in range(self._copies)]

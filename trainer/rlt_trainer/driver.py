@@ -11,10 +11,11 @@ from rlt_api.driver_report import METRICS_PORT
 from rlt_api.training_config import ROLLOUT_RESOURCE, TRAIN_RESOURCE, TrainingConfig
 from rlt_trainer.data.dataset import PromptDataset, validation_prompts
 from rlt_trainer.data.tokenizer import check_tokenizer, load_tokenizer
+from rlt_trainer.environments.registry import load_environment
 from rlt_trainer.experience import estimator
-from rlt_trainer.functions import make_importable
 from rlt_trainer.loop import Trainer
 from rlt_trainer.policy.config import load_config
+from rlt_trainer.policy.policy_objective import PolicyObjective
 from rlt_trainer.reporter import Reporter
 from rlt_trainer.rewards.scorer import Scorer
 from rlt_trainer.rollout.checks import check_rollout
@@ -51,10 +52,9 @@ def _run(config: TrainingConfig, server: ProgressServer, *, local: bool) -> None
     reporter = Reporter(server, run_directory, total_steps=config.training.total_steps, sinks=sinks_of(config))
     try:
         reporter.stage("preparing", "checking model, data and rewards")
-        make_importable()
         check_batches(config)
         check_rollout(config)
-        estimator(config.algorithm)
+        check_functions(config)
         tokenizer = load_tokenizer(config.model)
         architecture = load_config(config.model)
         check_tokenizer(tokenizer, architecture.get_text_config().vocab_size, path=config.model.path or "fromSeed")
@@ -92,6 +92,14 @@ def _run(config: TrainingConfig, server: ProgressServer, *, local: bool) -> None
     finally:
         _leave_ray(config)  # no worker's output comes after the last report
         reporter.print_last()
+
+
+def check_functions(config: TrainingConfig) -> None:
+    """Raises ValueError for functions and an environment of the user's own that cannot be imported."""
+    estimator(config.algorithm)
+    PolicyObjective(config.algorithm, max_response_length=config.data.max_response_length)
+    if config.rollout.multi_turn:
+        load_environment(config.rollout.multi_turn)
 
 
 def counted(config: TrainingConfig, prompts: int) -> TrainingConfig:

@@ -16,7 +16,8 @@ from rlt_trainer.algorithms.kl_controller import KlController, penalize
 from rlt_trainer.algorithms.rollout_correction import correct, mismatch_metrics
 from rlt_trainer.data_parallel import DataParallel
 from rlt_trainer.errors import TrainingError
-from rlt_trainer.generation import Generated, group_numbers
+from rlt_trainer.generated import Generated
+from rlt_trainer.generation import group_numbers
 from rlt_trainer.metrics import critic_metrics, policy_metrics, rollout_metrics
 from rlt_trainer.sequences import Experience
 from rlt_trainer.stopwatch import Stopwatch
@@ -50,7 +51,7 @@ def learnable(
     """
     algorithm = config.algorithm
     sequences, rollout_log_probs = generated.pad(pad_token_id)
-    scored = sequences.response_mask & ~generated.scores.failed[:, None]
+    scored = sequences.response_mask & ~generated.failed[:, None]
 
     with watch.measure("old_log_prob"):
         old_log_probs, entropy = ranks.compute("log_probs", sequences)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
@@ -14,82 +14,22 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from rlt_api.training_config import TrainingConfig
+from rlt_trainer import generation_queue
 from rlt_trainer.algorithms.advantages import NEEDS_BASELINES
 from rlt_trainer.algorithms.shaping import filter_groups, overlong_penalty
 from rlt_trainer.data.dataset import PromptDataset
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.environments.conversation import Episode
 from rlt_trainer.errors import TrainingError
-from rlt_trainer.rewards.scorer import Scorer, Scores
+from rlt_trainer.generated import Generated
+from rlt_trainer.rewards.scorer import Scorer
 from rlt_trainer.rollout.engine import Response
 from rlt_trainer.rollout.groups import RolloutGroup
-from rlt_trainer.sequences import Sequences
+from rlt_trainer.rollout.schedule import Schedule
 from rlt_trainer.stopwatch import Stopwatch
 from rlt_trainer.workers import Workers
 
-
-@dataclass(frozen=True)
-class Generated:
-    """Scored responses, B of them; those to one prompt lie next to one another."""
-
-    prompts: list[Prompt]
-    """[B]: of each response."""
-    responses: list[Response]
-    """[B]"""
-    texts: list[str]
-    """[B]: the responses without special tokens."""
-    scores: Scores
-    """[B]"""
-    penalties: Tensor
-    """[B]: what is added to the scores of overlong responses, 0 without algorithm.overlongBuffer."""
-    baselines: Tensor | None = None
-    """[B]: the score of the greedy response to the same prompt, for ReMax."""
-    consumed: int = 0
-    """Prompts that were taken from the data set until here."""
-    batches: int = 1
-    """Generations that it took: more than one with algorithm.filterGroups."""
-
-    def rows(self, rows: Tensor) -> Generated:
-        """Some of them."""
-        places = rows.tolist()
-        return Generated(
-            [self.prompts[i] for i in places],
-            [self.responses[i] for i in places],
-            [self.texts[i] for i in places],
-            self.scores.rows(rows),
-            self.penalties[rows],
-            None if self.baselines is None else self.baselines[rows],
-            self.consumed,
-            self.batches,
-        )
-
-    @staticmethod
-    def joined(parts: Sequence[Generated]) -> Generated:
-        """One after the other."""
-        baselines = [part.baselines for part in parts if part.baselines is not None]
-        return Generated(
-            [prompt for part in parts for prompt in part.prompts],
-            [response for part in parts for response in part.responses],
-            [text for part in parts for text in part.texts],
-            Scores.joined([part.scores for part in parts]),
-            torch.cat([part.penalties for part in parts]),
-            torch.cat(baselines) if baselines else None,
-            parts[-1].consumed,
-            sum(part.batches for part in parts),
-        )
-
-    def pad(self, pad_token_id: int) -> tuple[Sequences, Tensor]:
-        """Prompts and responses in tensors, and the engine's log-probabilities [B, T], 0 at padding."""
-        sequences = Sequences.pad(
-            [prompt.token_ids for prompt in self.prompts],
-            [response.token_ids for response in self.responses],
-            pad_token_id=pad_token_id,
-            chosen=[response.chosen for response in self.responses],
-        )
-        log_probs = torch.zeros(sequences.responses.shape)
-        drawn = torch.tensor([value for response in self.responses for value in response.log_probs])
-        log_probs[sequences.response_attention] = drawn
-        return sequences, log_probs
+_log = logging.getLogger(__name__)
 
 
 class Generation:
@@ -113,14 +53,32 @@ class Generation:
         self._tokenizer = tokenizer
         self._scorer = scorer
         self._watch = watch
-        self._ahead = ThreadPoolExecutor(1, thread_name_prefix="generation")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="generation")
+        self._schedule: Schedule[Generated] | None = None
+        self._restored: dict[int, Generated] = {}
         self.consumed = 0
         """Prompts taken from the data set so far."""
 
-    def start(self, step: int) -> Future[Generated]:
-        """Begin what `step`, counted from 1, learns from: beside the training if rollout.staleness allows it."""
+    def batches(self, steps: range) -> Iterator[tuple[int, Generated]]:
+        """What each of the steps learns from, at most rollout.staleness steps ahead of the training."""
+        staleness = self._config.rollout.staleness
+        self._schedule = Schedule(
+            self._start, steps, max_staleness=staleness.max_steps if staleness else 0, finished=self._restored
+        )
+        return iter(self._schedule)
+
+    def ahead(self, step: int) -> dict[str, Tensor]:
+        """What has been generated for the steps after `step`, for its checkpoint."""
+        return generation_queue.pack(self._schedule.finished(step)) if self._schedule else {}
+
+    def restore(self, consumed: int, ahead: Mapping[str, Tensor]) -> None:
+        """Go on from a checkpoint, `consumed` being the prompts that its step had taken."""
+        self._restored = generation_queue.unpack(ahead, prompts=self._prompts.by_index, decode=self._decode)
+        self.consumed = max([consumed, *(generated.consumed for generated in self._restored.values())])
+
+    def _start(self, step: int) -> Future[Generated]:
         if self._config.rollout.staleness is not None:
-            return self._ahead.submit(self.batch, step)
+            return self._thread.submit(self.batch, step)
         done: Future[Generated] = Future()
         done.set_result(self.batch(step))
         return done
@@ -149,45 +107,54 @@ class Generation:
                     f"different {filtering.metric} (algorithm.filterGroups): the prompts are too easy or too hard. "
                     "Raise maxNumGenBatches or responsesPerPrompt, or take other prompts."
                 )
+            print(
+                f"[training] step {step}: after {attempt} generations {len(whole.prompts) // n} of {size} prompts have "
+                f"responses of different {filtering.metric} (algorithm.filterGroups)",
+                flush=True,
+            )
         raise AssertionError("count() does not end")
 
     def validate(self, prompts: Sequence[Prompt]) -> Generated:
-        """One greedy response to each prompt of the validation set."""
-        seeds = [0] * len(prompts)
-        return self._scored(prompts, self._respond("generate_greedily", prompts, seeds))
+        """One greedy response to each prompt of the validation set, or conversation on it."""
+        return self._scored(prompts, self._respond(prompts, [0] * len(prompts), greedily=True))
 
     def close(self) -> None:
         """End the thread that runs ahead. What it still generates is given up."""
-        self._ahead.shutdown(wait=False, cancel_futures=True)
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _generate(self, step: int, attempt: int) -> Generated:
         n = self._config.rollout.n
         taken = self._prompts.take(self.consumed, self._config.training.train_batch_size)
         self.consumed += len(taken)
         prompts = [prompt for prompt in taken for _ in range(n)]
-        method = "generate" if self._config.rollout.multi_turn is None else "converse"
         with self._watch.measure("gen"):
             seeds = sampling_seeds(self._config.training.seed, step, attempt, len(prompts))
-            answers = self._respond(method, prompts, seeds)
+            answers = self._respond(prompts, seeds)
             greedy = None
             if self._config.algorithm.adv_estimator in NEEDS_BASELINES:
-                greedy = self._respond("generate_greedily", taken, seeds[::n])
+                greedy = self._respond(taken, seeds[::n], greedily=True)
         with self._watch.measure("reward"):
             baselines = None
             if greedy is not None:
-                baselines = self._scored(taken, greedy).scores.total.repeat_interleave(n)
+                scored = self._scored(taken, greedy)
+                baselines = (scored.scores.total + scored.penalties).repeat_interleave(n)
             return self._scored(prompts, answers, baselines)
 
-    def _respond(self, method: str, prompts: Sequence[Prompt], seeds: Sequence[int]) -> list[Any]:
-        columns = prompts if method == "converse" else [prompt.token_ids for prompt in prompts]
-        return self._engines.map(method, columns, seeds).result()
+    def _respond(self, prompts: Sequence[Prompt], seeds: Sequence[int], *, greedily: bool = False) -> list[Any]:
+        """A response to each prompt, or a conversation (Episode) on it."""
+        if self._config.rollout.multi_turn is not None:
+            return self._engines.map("converse_greedily" if greedily else "converse", prompts, seeds).result()
+        tokens = [prompt.token_ids for prompt in prompts]
+        return self._engines.map("generate_greedily" if greedily else "generate", tokens, seeds).result()
 
     def _scored(
         self, prompts: Sequence[Prompt], answers: Sequence[Response | Episode], baselines: Tensor | None = None
     ) -> Generated:
         responses = [answer.response if isinstance(answer, Episode) else answer for answer in answers]
+        if failures := [each.failure for each in answers if isinstance(each, Episode) and each.failure is not None]:
+            _log.warning("the environment failed in %s of %s: %s", len(failures), len(answers), failures[0])
         token_ids = [list(response.token_ids) for response in responses]
-        texts = self._tokenizer.batch_decode(token_ids, skip_special_tokens=True)
+        texts = self._decode(token_ids)
         models = {name: self._scores_by_model(path, prompts, texts) for name, path in self._scorer.models.items()}
         scores = self._scorer.score(texts, prompts, models=models, environment=environment_rewards(answers))
         lengths = torch.tensor([len(response.token_ids) for response in responses])
@@ -200,6 +167,9 @@ class Generation:
                 penalty_factor=buffer.penalty_factor,
             )
         return Generated(list(prompts), responses, texts, scores, penalties, baselines, self.consumed)
+
+    def _decode(self, token_ids: list[list[int]]) -> list[str]:
+        return [str(text) for text in self._tokenizer.batch_decode(token_ids, skip_special_tokens=True)]
 
     def _scores_by_model(self, path: str, prompts: Sequence[Prompt], texts: Sequence[str]) -> Tensor:
         ranks = self._workers.ranks

@@ -15,14 +15,14 @@ from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.data_parallel import DataParallel
 from rlt_trainer.errors import NonFiniteGradientError, last_finite
 from rlt_trainer.experience import Learnable, learnable
-from rlt_trainer.generation import Generated, Generation
+from rlt_trainer.generated import Generated
+from rlt_trainer.generation import Generation
 from rlt_trainer.metrics import update_metrics, validation_metrics
 from rlt_trainer.policy.update_result import UpdateResult
 from rlt_trainer.recording import Recording
 from rlt_trainer.reporter import Reporter
 from rlt_trainer.rewards.scorer import Scorer
 from rlt_trainer.rollout.groups import RolloutGroup
-from rlt_trainer.rollout.schedule import Schedule
 from rlt_trainer.sequences import Experience, Sequences
 from rlt_trainer.stopwatch import Stopwatch
 from rlt_trainer.telemetry.flops import Shape
@@ -88,8 +88,6 @@ class Trainer:
             kl_controller=self.kl_controller,
             termination=termination,
         )
-        self.score: float | None = None
-        """The latest score on the validation set."""
 
     def run(self) -> None:
         """From the start or the latest checkpoint to the exported model."""
@@ -111,13 +109,12 @@ class Trainer:
         total = self.config.training.total_steps
         self.reporter.stage("training", f"steps {done + 1} to {total}")
         steps = range(done + 1, total + 1)
-        staleness = self.config.rollout.staleness
-        schedule = iter(Schedule(self.generation.start, steps, max_staleness=staleness.max_steps if staleness else 0))
+        batches = self.generation.batches(steps)
         for self.watch.step in steps:
             self.workers.all("begin_step", self.watch.step)
             with self.watch.measure("step"):
                 with self.watch.measure("gen"):
-                    step, generated = next(schedule)
+                    step, generated = next(batches)
                 self.checkpoints.end_if_asked(step - 1)
                 learned, metrics = self.step(step, generated)
             self.report(step, generated, learned, metrics)
@@ -157,7 +154,7 @@ class Trainer:
         self.checkpoints.completed(generated.consumed)
         if self.checkpoints.is_due(step):
             with watch.measure("save_checkpoint"):
-                self.checkpoints.save(step, self.score)
+                self.checkpoints.save(step, metrics.get("val/reward/mean"))
         return learned, metrics
 
     def update(self, method: str, experience: Experience) -> list[Sequence[UpdateResult]]:
@@ -173,6 +170,7 @@ class Trainer:
         """Tell everybody of a step."""
         training, sequences = self.config.training, learned.experience.sequences
         reports, spans = self.workers.all("end_step"), self.watch.take()
+        engines = self.engines.end_step(step)
         work = Work.of(
             sequences,
             self.shape,
@@ -180,8 +178,8 @@ class Trainer:
             epochs=training.ppo_epochs,
             lora=self.config.model.lora is not None,
         )
-        metrics |= speed_metrics(spans, reports, work)
-        self.run_directory.append_spans([*spans, *(span for report in reports for span in report.spans)])
+        metrics |= speed_metrics(spans, reports, work, engines=engines)
+        self.run_directory.append_spans([*spans, *(span for report in [*reports, *engines] for span in report.spans)])
         multi_turn = self.config.rollout.multi_turn is not None
         lines = rollout_lines(
             generated.prompts,
@@ -206,9 +204,7 @@ class Trainer:
 
     def validate(self) -> dict[str, float]:
         """Scores of greedy responses to the validation set."""
-        metrics = validation_metrics(self.generation.validate(self.validation_prompts))
-        self.score = metrics["val/reward/mean"]
-        return metrics
+        return validation_metrics(self.generation.validate(self.validation_prompts))
 
     def is_validated(self, step: int) -> bool:
         """Whether the validation set is due after `step`."""
@@ -224,11 +220,11 @@ class Trainer:
             self.reporter.stage("warmup", f"{warmup.steps} supervised steps")
             self.workers.all("start_stage", warmup.learning_rate)
             for step in range(1, warmup.steps + 1):
+                self.checkpoints.end_if_asked(None)
                 results = self.ranks.supervised_step(self.solutions(self.prompts.batch(step - 1, warmup.batch_size)))
                 self.reporter.warmup_step(step, warmup.steps, sum(result.shares["warmup/loss"] for result in results))
         self.workers.all("start_stage", training.learning_rate)
         if training.warmup is not None and self.config.checkpoint.save_freq > 0:
-            self.checkpoints.completed(consumed=0)
             self.checkpoints.save(0)  # where the reinforcement starts from, and what the reference is
 
     def finish(self) -> None:

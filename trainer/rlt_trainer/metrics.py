@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from rlt_trainer.generation import Generated
+from rlt_trainer.generated import Generated
 from rlt_trainer.policy.update_result import UpdateResult
 from rlt_trainer.sequences import Sequences
 
@@ -47,7 +47,7 @@ def critic_metrics(values: Tensor, returns: Tensor, mask: Tensor) -> dict[str, f
 
 
 def update_metrics(steps: Sequence[Sequence[UpdateResult]], model: str = "actor") -> dict[str, float]:
-    """The optimizer steps of one training step, each as its shares' results: the mean over the optimizer steps.
+    """The optimizer steps of one training step, each as its ranks' results: the mean over the optimizer steps.
 
     A gradient norm that is not finite stays so in the mean, and is counted in skipped_updates.
     """

@@ -156,6 +156,10 @@ class Rank:
         with self.telemetry.measure("gen"):
             return self._own_responder.converse(prompts, seeds)
 
+    def converse_greedily(self, prompts: Sequence[Prompt], seeds: Sequence[int]) -> list[Episode]:
+        """The same, of the most probable tokens."""
+        return self._own_responder.converse_greedily(prompts, seeds)
+
     def sleep_engine(self) -> None:
         """Let the engine give its memory back until the next sync."""
         self._own_responder.engine.sleep()

@@ -14,7 +14,6 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from rlt_api.training_config import ROLLOUT_RESOURCE, TRAIN_RESOURCE, TrainingConfig
 from rlt_trainer.errors import TrainingError
-from rlt_trainer.functions import make_importable
 
 PATIENCE_S = 600
 """How long to wait for the cluster's resources."""
@@ -72,7 +71,6 @@ class ProcessActor:
 
     def __init__(self, config: TrainingConfig, role: Role, number: int, processes: int) -> None:
         node_address = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
-        make_importable()
         self._process: Any
         if role == "train":
             from rlt_trainer.rank import Rank

@@ -208,6 +208,21 @@ def test_the_reference_is_that_of_step_0(tmp_path: Path) -> None:
         load_reference(tmp_path / "step-2", reference.model)
 
 
+def test_the_reference_is_found_through_the_runs_that_went_before(tmp_path: Path) -> None:
+    learner, folder = Learner(), tmp_path / "first"
+    start = learner.weights()
+    Saver(folder, AUTO).save(0, learner.parts, DriverState())
+    for step, name in ((1, "second"), (2, "third")):
+        origin = Checkpoint(resume="path", resume_from_path=str(folder / f"step-{step - 1}"))
+        folder = tmp_path / name
+        learner.learn(step)
+        Saver(folder, origin).save(step, learner.parts, DriverState())
+    reference = Learner(seed=1)
+    reference.model.requires_grad_(False)
+    load_reference(folder / "step-2", reference.model)
+    assert reference.weights() == start
+
+
 def test_the_best_stays(tmp_path: Path) -> None:
     learner, saver = Learner(), Saver(tmp_path, Checkpoint(max_to_keep=1, keep_best=True))
     for step, score in ((1, 0.1), (2, 0.9), (3, 0.5), (4, None)):

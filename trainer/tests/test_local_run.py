@@ -49,22 +49,6 @@ def test_three_steps_with_vllm_on_two_ranks(make_config: MakeConfig, tmp_path: P
 
 
 @pytest.mark.slow
-def test_a_resumed_run_continues_as_if_it_had_not_stopped(make_config: MakeConfig, tmp_path: Path) -> None:
-    changes: dict[str, Any] = {"checkpoint": {"saveFreq": 1}, "algorithm": {"klLossCoef": 0.1}}
-    training = {"warmup": {"steps": 2, "batchSize": 8}}
-    whole = make_config(**changes, training={**training, "totalSteps": 4}, runDirectory=str(tmp_path / "whole"))
-    run(whole, tmp_path)
-
-    half = make_config(**changes, training={**training, "totalSteps": 2}, runDirectory=str(tmp_path / "parts"))
-    run(half, tmp_path)
-    rest = make_config(**changes, training={**training, "totalSteps": 4}, runDirectory=str(tmp_path / "parts"))
-    done, report = run(rest, tmp_path)
-    assert "[warmup]" not in done.stdout
-    assert report.latest_checkpoint_step == 4
-    assert metrics(rest) == metrics(whole)
-
-
-@pytest.mark.slow
 def test_the_exported_model_is_the_trained_one(make_config: MakeConfig, tmp_path: Path) -> None:
     import torch
     from torch.distributed.checkpoint.state_dict_loader import load

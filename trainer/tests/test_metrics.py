@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rlt_trainer.data.prompt import Prompt
-from rlt_trainer.generation import Generated
+from rlt_trainer.generated import Generated
 from rlt_trainer.metrics import critic_metrics, rollout_metrics, update_metrics, validation_metrics
 from rlt_trainer.policy.update_result import UpdateResult
 from rlt_trainer.rewards.scorer import Scores

@@ -47,7 +47,7 @@ def test_what_a_checkpoint_kept_is_not_generated_again() -> None:
     generation = Generation()
     schedule = Schedule(generation.start, range(1, 6), max_staleness=2)
     next(iter(schedule))
-    assert schedule.finished() == {2: 0, 3: 0}
+    assert schedule.finished(after=1) == {2: 0, 3: 0}
     resumed = Generation()
     rest = Schedule(resumed.start, range(2, 6), max_staleness=2, finished={2: 20, 3: 30})
     assert dict(rest) == {2: 20, 3: 30, 4: 0, 5: 0}
@@ -67,4 +67,13 @@ def test_a_generation_that_fails_ends_the_run_at_its_step() -> None:
     seen = []
     with pytest.raises(RuntimeError, match="engine lost"):
         seen += [step for step, _ in schedule]
-    assert list(schedule.finished()) == [4, 5]
+    assert list(schedule.finished(after=2)) == [4, 5]
+
+
+def test_a_step_that_is_interrupted_keeps_what_it_was_to_learn_from() -> None:
+    generation = Generation()
+    schedule = Schedule(generation.start, range(1, 6), max_staleness=1)
+    steps = iter(schedule)
+    next(steps)
+    next(steps)
+    assert list(schedule.finished(after=1)) == [2, 3]

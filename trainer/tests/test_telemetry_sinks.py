@@ -142,6 +142,8 @@ def wandb_session() -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("wandb_session")
 def test_wandb_offline_holds_every_step_of_one_run(make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    import wandb
+
     monkeypatch.setenv("WANDB_MODE", "offline")
     config = make_config(observability={"wandb": KEY})
     Path(config.run_directory).mkdir()
@@ -150,6 +152,7 @@ def test_wandb_offline_holds_every_step_of_one_run(make_config: MakeConfig, monk
         for step in steps:
             sinks.step(step, {"critic/rewards/mean": step / 10})
         sinks.close()
+    wandb.teardown()  # ends the process that writes the files
     (first, begun), (second, resumed) = offline_runs(config)
     assert first == second
     assert [(row["_step"], row["critic/rewards/mean"]) for row in [*begun, *resumed]] == [

@@ -55,12 +55,14 @@ class KlControl(ApiModel):
 
 
 class FilterGroups(ApiModel):
-    """DAPO's dynamic sampling (arXiv 2503.14476): groups whose responses all score alike are drawn again."""
+    """DAPO's dynamic sampling (arXiv 2503.14476): groups whose responses all score alike are left out, and further
+    prompts are taken until the batch is full."""
 
     metric: Literal["acc", "score", "seq_reward"] = "acc"
-    """What must differ within a group."""
+    """What must differ within a group: acc is the first reward, score the weighted sum of all, seq_reward that with the
+    penalty of overlongBuffer."""
     max_num_gen_batches: Annotated[int, Field(ge=0, le=1024)] = 0
-    """At most so many generations for a step. 0: no bound."""
+    """At most so many generations for a step; where they do not suffice the run fails. 0: no bound."""
 
 
 class OverlongBuffer(ApiModel):
@@ -84,11 +86,11 @@ class RolloutCorrection(ApiModel):
     )
 
     level: Literal["token", "sequence", "none"] = "token"
-    """What importance sampling weighs."""
+    """What importance sampling weighs: each token, or each response as a whole; none: nothing is weighed."""
     threshold: Annotated[float, Field(gt=0, le=1e6)] = 2.0
-    """Weights are cut here."""
+    """Larger weights are cut to this, or with lowerThreshold made 0."""
     lower_threshold: Annotated[float, Field(gt=0, le=1e6)] | None = None
-    """IcePop: what weighs less than this or more than threshold weighs nothing. Default: weights are only cut."""
+    """IcePop: weights below this or above threshold are made 0. Default: none, weights are only cut."""
     rejection: Rejection | None = None
     """The statistic by which tokens or responses are left out of the loss: verl's rollout_rs. Default: none is."""
     rejection_threshold: Annotated[float, Field(gt=0, le=1e6)] | None = None
@@ -99,23 +101,23 @@ class Critic(ApiModel):
     """The value model that advEstimator gae needs."""
 
     model_path: ModelPath | None = None
-    """Where its weights start from: verl's critic.model.path. Default: the model's."""
+    """Where its weights start from, as for model.path: verl's critic.model.path. Default: the model's."""
     learning_rate: Annotated[float, Field(gt=0, le=10)] = 1e-5
-    """AdamW's learning rate: verl's critic.optim.lr."""
+    """AdamW's learning rate, the same in all steps: verl's critic.optim.lr."""
     ppo_micro_batch_size_per_device: Positive | None = None
-    """Responses in one pass of one worker. Default: training.ppoMicroBatchSizePerDevice."""
+    """Responses in one pass of one device. Default: training.ppoMicroBatchSizePerDevice."""
     warmup_steps: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
-    """Steps in which it alone learns: verl's trainer.critic_warmup."""
+    """Steps at the start in which it learns and the policy does not: verl's trainer.critic_warmup."""
     cliprange_value: Annotated[float, Field(gt=0, le=1000)] = 0.5
-    """Clip of the value loss."""
+    """Clip of the value loss: a value counts only as far as this from the one before the step."""
     enable_gradient_checkpointing: bool = False
-    """As for the model."""
+    """Whether its activations are computed again in the backward pass instead of being kept. (verl: true.)"""
     use_remove_padding: bool = False
-    """As for the model."""
+    """Whether its sequences are packed without padding; training.contextParallelSize needs that. (verl: true.)"""
     param_offload: bool = False
-    """Whether its weights wait in the CPU's memory."""
+    """Whether its weights wait in the CPU's memory while they are not needed."""
     optimizer_offload: bool = False
-    """Whether its optimizer waits in the CPU's memory."""
+    """Whether its optimizer's state waits in the CPU's memory while it is not needed."""
 
 
 class Algorithm(ApiModel):
@@ -138,7 +140,7 @@ class Algorithm(ApiModel):
     norm_adv_by_std_in_grpo: bool = True
     """Whether to divide by the group's standard deviation. false is Dr. GRPO (arXiv 2503.20783)."""
     gamma: Annotated[float, Field(ge=0, le=1)] = 1.0
-    """Discount of later rewards."""
+    """Discount of later rewards, of gae and reinforce_plus_plus."""
     lam: Annotated[float, Field(ge=0, le=1)] = 1.0
     """Lambda of gae."""
     policy_loss: Literal["vanilla", "gspo", "cispo", "sapo"] = "vanilla"
@@ -157,9 +159,9 @@ class Algorithm(ApiModel):
     clip_ratio_high: Annotated[float, Field(gt=0, le=100)] | None = None
     """The upper clip, DAPO's clip-higher. Default: clipRatio."""
     clip_ratio_c: Annotated[float, Field(gt=1, le=1000)] | None = None
-    """Dual clip: the bound of the ratio for negative advantages (arXiv 1912.09729). (verl: 3.0.)"""
+    """Dual clip: the bound of the ratio for negative advantages (arXiv 1912.09729). Default: none. (verl: 3.0.)"""
     kl_loss_coef: Coefficient = 0.001
-    """Weight of the KL term to the reference model in the loss. 0: no reference model."""
+    """Weight of the KL term to the reference model in the loss. 0: none, and no reference model but for klInReward."""
     kl_loss_type: LossKlEstimator = "low_var_kl"
     """The estimator of that term: low_var_kl is k3, kl is k1, mse is k2; with a + the gradient is that of k2."""
     kl_in_reward: KlControl | None = None
@@ -176,6 +178,6 @@ class Algorithm(ApiModel):
     overlong_buffer: OverlongBuffer | None = None
     """DAPO's penalty on overlong responses. Default: none."""
     rollout_correction: RolloutCorrection | None = None
-    """Importance sampling between engine and trainer. Default: none."""
+    """Importance sampling and rejection between engine and trainer. Default: none; the mismatch is reported anyway."""
     critic: Critic | None = None
-    """The value model of gae."""
+    """The value model, which advEstimator gae needs and no other reads. Default: none."""

@@ -20,7 +20,7 @@ class Checkpoint(ApiModel):
     )
 
     save_freq: Annotated[int, Field(ge=-1, le=2**31 - 1)] = -1
-    """Save after every so many steps. -1: only the model, at the end."""
+    """Save after every so many steps and after the last. -1: only the model, at the end."""
     resume: Literal["auto", "never", "path"] = "auto"
     """auto continues from the job's latest complete checkpoint, after a suspension for instance; path from
     resumeFromPath: verl's resume_mode."""
@@ -29,6 +29,6 @@ class Checkpoint(ApiModel):
     max_to_keep: Positive | None = None
     """Older checkpoints are deleted: verl's max_actor_ckpt_to_keep. Default: none is."""
     keep_best: bool = False
-    """Whether the checkpoint with the highest validation score is kept as well."""
+    """Whether the checkpoint with the highest score of training.validation is kept as well."""
     asynchronous: bool = False
-    """Whether training goes on while a checkpoint is written."""
+    """Whether training goes on while a checkpoint is written, from a copy in the CPU's memory."""

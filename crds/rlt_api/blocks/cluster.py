@@ -28,7 +28,7 @@ class Head(ApiModel):
 
 
 class WorkerGroup(ApiModel):
-    """Equal pods that train and generate."""
+    """Equal pods that train and generate, or do one of both."""
 
     name: DnsLabel = "workers"
     """The group's name."""
@@ -76,5 +76,5 @@ class Cluster(ApiModel):
     head: Head = Head()
     """The head's pod."""
     workers: Annotated[list[WorkerGroup], Field(min_length=1, max_length=8)] = [WorkerGroup()]
-    """Groups of workers, each with a name of its own. The builtin trainer takes one group for now; a command may use
-    several, such as one that trains and one that generates."""
+    """Groups of workers, each with a name of its own. One trains, and with rollout.mode separate another one
+    generates; a command may use more."""

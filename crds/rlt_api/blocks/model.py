@@ -52,7 +52,7 @@ class Lora(ApiModel):
     target_modules: Annotated[list[Annotated[str, StringConstraints(max_length=253)]], Field(max_length=64)] = [
         "all-linear"
     ]
-    """The modules that get one."""
+    """The modules that get one: all-linear, or ends of their names, such as q_proj. Default: all-linear."""
 
 
 class Model(ApiModel):
@@ -73,7 +73,7 @@ class Model(ApiModel):
     parameters: Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9]+)?[MBT]?$", max_length=20)] | None = None
     """Number of parameters, such as 7B, for the memory arithmetic before the start. Default: read from the name."""
     lora: Lora | None = None
-    """Train low-rank adapters instead of all weights."""
+    """Train low-rank adapters instead of all weights. Default: all weights."""
     enable_gradient_checkpointing: bool = False
     """Whether activations are computed again in the backward pass instead of being kept. (verl: true.)"""
     use_remove_padding: bool = False

@@ -19,7 +19,7 @@ class RewardFunction(PythonFunction):
 
 
 class Reward(ApiModel):
-    """One score of a response between 0 and 1: exactly one of name, function and model."""
+    """One score of a response: exactly one of name, function and model. Those by name are between 0 and 1."""
 
     model_config = cel(
         (
@@ -39,6 +39,6 @@ class Reward(ApiModel):
     function: RewardFunction | None = None
     """A Python function of your own."""
     model: ModelPath | None = None
-    """A reward model: a classifier with one output."""
+    """A reward model, as for model.path: a sequence classifier with one output, whose logit is the score."""
     weight: Annotated[float, Field(ge=-1e6, le=1e6)] = 1.0
     """What the score is multiplied by before the rewards are added."""

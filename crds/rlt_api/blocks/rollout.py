@@ -13,18 +13,19 @@ class MultiTurn(ApiModel):
     """Conversations with an environment: verl's rollout.multi_turn."""
 
     environment: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_.:]*$", max_length=253)]
-    """calculator, or module:Class of your own, the module being in the image or in the ConfigMap."""
+    """calculator, or module:Class of your own, the module being in the image or in the ConfigMap: docs/rewards.md."""
     config_map: ObjectName | None = None
     """A ConfigMap in the job's namespace whose keys are the modules' files. Default: the image has the module."""
     max_turns: Positive = 8
-    """The policy speaks at most so often: verl's max_assistant_turns."""
+    """The policy speaks at most so often: verl's max_assistant_turns. All turns and answers of a conversation together
+    have data.maxResponseLength."""
 
 
 class Staleness(ApiModel):
     """Generation that runs ahead of the training."""
 
     max_steps: Positive = 1
-    """A response may be older than the weights by so many steps."""
+    """A response may have begun with weights that are so many steps old when it is learned from. 1: one step off."""
 
 
 class Rollout(ApiModel):
@@ -57,7 +58,8 @@ class Rollout(ApiModel):
     top_k: Annotated[int, Field(ge=-1, le=2**31 - 1)] = -1
     """The so many most probable tokens. -1: all."""
     tensor_parallel_size: Positive = 1
-    """Devices that one engine is spread over: verl's tensor_model_parallel_size."""
+    """Devices that one engine is spread over, in mode colocated: verl's tensor_model_parallel_size. In mode separate
+    each device has an engine."""
     gpu_memory_utilization: Probability = 0.5
     """Share of a GPU's memory for vLLM. On a CPU the KV cache is kvCacheSpace instead."""
     kv_cache_space: Annotated[int, Field(ge=1, le=4096)] = 1
@@ -73,7 +75,7 @@ class Rollout(ApiModel):
     enable_chunked_prefill: bool | None = None
     """Whether long prompts are taken in pieces. Default: the engine's own."""
     free_cache_engine: bool = False
-    """Whether the engine gives its memory back while the model trains. (verl: true.)"""
+    """Whether vLLM gives its memory back while the model trains: on GPUs, in mode colocated. (verl: true.)"""
     engine_kwargs: JsonObject = {}
     """More options of the engine, by its own names: verl's rollout.engine_kwargs."""
     staleness: Staleness | None = None

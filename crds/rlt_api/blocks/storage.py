@@ -29,13 +29,13 @@ class Storage(ApiModel):
     )
 
     claim_name: ObjectName | None = None
-    """An existing PersistentVolumeClaim in the job's namespace that many nodes can write (ReadWriteMany). Default: the
-    run directory is lost with the cluster."""
+    """An existing PersistentVolumeClaim in the job's namespace that many nodes can write (ReadWriteMany). Default:
+    none. Without it and storageClassName the run directory is lost with the cluster."""
     storage_class_name: ObjectName | None = None
     """Make a claim of this class for the job (NAME-storage, ReadWriteMany) instead of taking an existing one. It stays
     when the job is deleted."""
     size: Quantity | None = None
-    """The size of that claim."""
+    """The size of that claim, such as 500Gi, which storageClassName needs."""
     mount_path: AbsolutePath = "/mnt/rlt"
     """Where the pods see it."""
     model_cache: ModelCache | None = None

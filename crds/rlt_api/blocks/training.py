@@ -47,20 +47,20 @@ class Fsdp(ApiModel):
     """Fully sharded data parallel (FSDP2): verl's fsdp_config."""
 
     fsdp_size: Positive | None = None
-    """Ranks that share one copy of the weights; more ranks hold further copies. Default: all."""
+    """Ranks that share one copy of the weights; the others hold further copies (HSDP). Default: all."""
     param_offload: bool = False
     """Whether weights wait in the CPU's memory while they are not needed."""
     optimizer_offload: bool = False
     """Whether the optimizer's state waits in the CPU's memory while it is not needed."""
     reshard_after_forward: bool = True
-    """Whether weights are given back between forward and backward."""
+    """Whether a layer's gathered weights are given back between forward and backward: less memory, more traffic."""
 
 
 class Reference(ApiModel):
     """The frozen model of the KL term: verl's actor_rollout_ref.ref."""
 
     log_prob_micro_batch_size_per_device: Positive | None = None
-    """Responses in one pass of one worker. Default: training.ppoMicroBatchSizePerDevice."""
+    """Responses in one pass of one device. Default: training.ppoMicroBatchSizePerDevice."""
     fsdp_size: Positive | None = None
     """Ranks that share one copy. It must be the training's."""
     param_offload: bool = False
@@ -68,10 +68,10 @@ class Reference(ApiModel):
 
 
 class Validation(ApiModel):
-    """Scores on the validation set."""
+    """When the validation set is scored."""
 
     test_freq: Annotated[int, Field(ge=-1, le=2**31 - 1)] = -1
-    """Every so many steps: verl's trainer.test_freq. -1: never."""
+    """Every so many steps, and after the last: verl's trainer.test_freq. -1: never."""
     before_train: bool = False
     """Also before the first step: verl's trainer.val_before_train."""
 
@@ -102,25 +102,26 @@ class Training(ApiModel):
     ppo_mini_batch_size: Positive | None = None
     """Prompts in one optimizer step. It must divide trainBatchSize. Default: trainBatchSize (on-policy)."""
     ppo_micro_batch_size_per_device: Positive = 64
-    """Responses in one forward and backward pass of one worker. It changes memory and speed, never the result."""
+    """Responses in one forward and backward pass of one device. It changes memory and speed, never the result."""
     log_prob_micro_batch_size_per_device: Positive | None = None
     """The same where only log-probabilities are computed. Default: ppoMicroBatchSizePerDevice."""
     use_dynamic_bsz: bool = False
-    """Whether passes are filled by tokens instead of responses."""
+    """Whether passes are filled by tokens (ppoMaxTokenLenPerDevice) instead of by responses."""
     ppo_max_token_len_per_device: Positive | None = None
-    """For useDynamicBsz: tokens in one pass of one worker."""
+    """For useDynamicBsz: the most tokens in one pass of one device, prompts included."""
     ppo_epochs: Positive = 1
     """How often a step's batch is learned from."""
     learning_rate: LearningRate = 1e-6
     """AdamW's learning rate."""
     lr_schedule: LearningRateSchedule | None = None
-    """How the learning rate changes. Default: it is constant."""
+    """How the policy's learning rate changes. Default: it is constant."""
     weight_decay: Annotated[float, Field(ge=0, le=10)] = 0.01
     """AdamW's weight decay."""
     grad_clip: Annotated[float, Field(gt=0, le=1e9)] = 1.0
     """The largest norm of the gradient over all parameters; a larger one is scaled down."""
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
-    """Seed of data order, sampling and everything else random: the same seed repeats the run."""
+    """Seed of data order, sampling and everything else random. The same seed repeats the run, where kernels do and
+    generation does not run ahead."""
     warmup: Warmup | None = None
     """A supervised warm-up before the reinforcement. Default: none."""
     strategy: Literal["fsdp2"] = "fsdp2"
@@ -130,8 +131,9 @@ class Training(ApiModel):
     reference: Reference | None = None
     """The frozen model of the KL term."""
     context_parallel_size: Positive = 1
-    """Ranks that share each sequence: verl's ulysses_sequence_parallel_size."""
+    """Ranks that share each sequence: verl's ulysses_sequence_parallel_size. It needs model.useRemovePadding."""
     use_torch_compile: bool = False
-    """Whether torch.compile is used. (verl: true.)"""
+    """Whether torch.compile compiles the models' layers. (verl: true.)"""
     validation: Validation | None = None
-    """Scores on the validation set. Default: none."""
+    """When the validation set (data.valFiles, data.hub.valSplit or the preset's own) is scored, by one greedy response to
+    each prompt. Default: never."""

@@ -143,6 +143,10 @@ def shared_sequences_are_packed(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         message, fix = "shares packed sequences", "give model.useRemovePadding: true, or leave it out"
         involved = ("spec.model.useRemovePadding",)
         yield Finding(CONTEXT_PARALLEL, str(size), message, fix, "context-parallel", involved)
+    critic, field = spec.algorithm.critic, "spec.algorithm.critic.useRemovePadding"
+    if size > 1 and packed and critic is not None and not critic.use_remove_padding:
+        message, fix = f"must be true with contextParallelSize {size}: ranks share packed sequences", "give true"
+        yield Finding(field, "false", message, fix, "context-parallel", (CONTEXT_PARALLEL,))
 
 
 RULES = (

@@ -96,12 +96,14 @@ def load(directory: Path, parts: Parts) -> tuple[int, DriverState]:
 
 
 def load_reference(directory: Path, model: nn.Module) -> None:
-    """Load what the warm-up has made, the checkpoint step-0 beside `directory`, into the frozen `model`. Collective.
+    """Load what the warm-up has made, the checkpoint step-0 that `directory` goes back to, into the frozen `model`.
+    Collective.
 
     Raises ValueError if it is not there or damaged: the reference would be another one.
     """
-    start = marker.checkpoint_directory(directory.parent, 0)
+    start = directory
     try:
+        start = start_of(directory)
         with opened(start) as checkpoint:
             names = saved_shapes(checkpoint.saved, "model")
             reference = FrozenState(model, names)
@@ -112,6 +114,12 @@ def load_reference(directory: Path, model: nn.Module) -> None:
             f"{directory} cannot be gone on from: the policy after the warm-up, which the KL term compares with, is "
             f"{start}, and {error}."
         ) from error
+
+
+def start_of(directory: Path) -> Path:
+    """The checkpoint step-0 of the run that `directory` is of, or of the one that this began with (resumeFromPath)."""
+    start, origin = marker.checkpoint_directory(directory.parent, 0), marker.read_mark(directory).origin
+    return start if origin is None or start.exists() else start_of(Path(origin))
 
 
 @dataclass(frozen=True)

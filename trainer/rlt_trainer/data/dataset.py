@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
@@ -54,6 +55,11 @@ class PromptDataset:
             epoch, place = divmod(start + len(taken), len(self))
             taken += [self._prompts[i] for i in self._order(epoch)[place : place + count - len(taken)]]
         return taken
+
+    def by_index(self, indices: Sequence[int]) -> list[Prompt]:
+        """The prompts of these indices."""
+        places = {prompt.index: prompt for prompt in self._prompts}
+        return [places[index] for index in indices]
 
     def epoch(self, taken: int) -> int:
         """The epochs that are over after so many prompts."""

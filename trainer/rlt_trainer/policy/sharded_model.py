@@ -106,13 +106,16 @@ def _fill(kind: Kind, model: PreTrainedModel, files: str, options: ModelOptions)
         if not list(module.parameters(recurse=False)) and list(module.buffers(recurse=False)):
             model._init_weights(module)  # type: ignore[no-untyped-call]
     initializer_range = getattr(model.config.get_text_config(), "initializer_range", None) or 0.02
-    load_weights(
-        model,
-        files,
-        fresh=lambda name, shape: fresh_weight(name, shape, options.seed, initializer_range),
-        file_name=base_name,
-        load_whole=lambda: AUTO_CLASSES[kind].from_pretrained(
-            files, config=model.config, dtype=torch.float32, trust_remote_code=options.trust_remote_code
-        ),
-    )
+    try:
+        load_weights(
+            model,
+            files,
+            fresh=lambda name, shape: fresh_weight(name, shape, options.seed, initializer_range),
+            file_name=base_name,
+            load_whole=lambda: AUTO_CLASSES[kind].from_pretrained(
+                files, config=model.config, dtype=torch.float32, trust_remote_code=options.trust_remote_code
+            ),
+        )
+    except (OSError, ValueError) as error:
+        raise unusable(files, error) from error
     dist.barrier()

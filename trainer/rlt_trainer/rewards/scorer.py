@@ -45,13 +45,17 @@ class Scores:
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
-        """One after the other. All of them are of one Scorer."""
+        """One after the other. All of them are of one Scorer; an environment's rewards are told where all have them."""
         reasons: Counter[str] = Counter()
         for part in parts:
             reasons.update(part.reasons)
         return cls(
             torch.cat([part.total for part in parts]),
-            {name: torch.cat([part.by_reward[name] for part in parts]) for name in parts[0].by_reward},
+            {
+                name: torch.cat([part.by_reward[name] for part in parts])
+                for name in parts[0].by_reward
+                if all(name in part.by_reward for part in parts)
+            },
             torch.cat([part.failed for part in parts]),
             dict(reasons),
         )

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.data.prompt import Prompt
+from rlt_trainer.telemetry.rank_telemetry import RankReport
 from rlt_trainer.workers import Processes, Workers, results, rollout_pods
 
 CHUNKS_PER_ENGINE = 4
@@ -39,6 +40,10 @@ class RolloutGroup(Protocol):
 
     def sleep(self) -> None:
         """Give memory back until the next sync (rollout.freeCacheEngine)."""
+        ...
+
+    def end_step(self, step: int) -> list[RankReport]:
+        """What those of them did during `step` that are no ranks of the training."""
         ...
 
     def close(self) -> None:
@@ -80,6 +85,10 @@ class ColocatedEngines:
         """As in RolloutGroup."""
         if self._sleeps:
             self._workers.all("sleep_engine")
+
+    def end_step(self, step: int) -> list[RankReport]:
+        """As in RolloutGroup."""
+        return []
 
     def close(self) -> None:
         """As in RolloutGroup: they end with their ranks."""
@@ -128,6 +137,10 @@ class SeparateEngines:
 
     def sleep(self) -> None:
         """As in RolloutGroup: nobody else wants their memory."""
+
+    def end_step(self, step: int) -> list[RankReport]:
+        """As in RolloutGroup."""
+        return self._processes.all("end_step", step)
 
     def close(self) -> None:
         """As in RolloutGroup. Rows that are still waiting are given up."""

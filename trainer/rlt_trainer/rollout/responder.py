@@ -57,7 +57,9 @@ class Responder:
         """The most probable response to each prompt."""
         return self._together(self.engine.generate(prompts, seeds, self.sampling.greedy()) if prompts else [])
 
-    def converse(self, prompts: Sequence[Prompt], seeds: Sequence[int]) -> list[Episode]:
+    def converse(
+        self, prompts: Sequence[Prompt], seeds: Sequence[int], sampling: Sampling | None = None
+    ) -> list[Episode]:
         """One conversation with the environment on each prompt."""
         multi_turn = self._config.rollout.multi_turn
         assert multi_turn is not None
@@ -69,9 +71,14 @@ class Responder:
             tokenizer=self._tokenizer,
             max_turns=multi_turn.max_turns,
             max_response_length=self._config.data.max_response_length,
+            sampling=sampling,
             chat_template=self._config.data.chat_template,
         )
         return self._together(episodes)
+
+    def converse_greedily(self, prompts: Sequence[Prompt], seeds: Sequence[int]) -> list[Episode]:
+        """The same, of the most probable tokens."""
+        return self.converse(prompts, seeds, self.sampling.greedy())
 
     def _together(self, own: list[T]) -> list[T]:
         """`own`, once the ranks that share the engine (rollout.tensorParallelSize) have theirs, too."""

@@ -25,7 +25,7 @@ class Schedule(Generic[T]):
         max_staleness: int,
         finished: Mapping[int, T] | None = None,
     ) -> None:
-        """`finished`: what a checkpoint kept of `finished()`; it is not generated again."""
+        """`finished`: what a checkpoint kept of `finished`; it is not generated again."""
         self._start = start
         self._steps = steps
         self._max_staleness = max_staleness
@@ -36,15 +36,16 @@ class Schedule(Generic[T]):
 
     def __iter__(self) -> Iterator[tuple[int, T]]:
         for step in self._steps:
+            self._running.pop(step - 1, None)  # only now: until its update it belongs into a checkpoint
             for ahead in range(step, min(step + self._max_staleness, self._steps[-1]) + 1):
                 if ahead not in self._running:
                     self._running[ahead] = self._start(ahead)
-            yield step, self._running.pop(step).result()
+            yield step, self._running[step].result()
 
-    def finished(self) -> dict[int, T]:
-        """What has been generated and waits for its step: the replay queue of a checkpoint."""
+    def finished(self, after: int) -> dict[int, T]:
+        """What has been generated for the steps after `after`: the replay queue of the checkpoint of that step."""
         return {
             step: future.result()
             for step, future in self._running.items()
-            if future.done() and future.exception() is None
+            if step > after and future.done() and future.exception() is None
         }

@@ -14,12 +14,13 @@ from rlt_api.training_config import TrainingConfig
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.data.tokenizer import load_tokenizer
 from rlt_trainer.environments.conversation import Episode
-from rlt_trainer.policy.model import model_files
+from rlt_trainer.policy.model import DTYPES, model_files
 from rlt_trainer.rendezvous import Rendezvous, use_interface_of
 from rlt_trainer.rollout.broadcast import WeightChannel
 from rlt_trainer.rollout.engine import Response
 from rlt_trainer.rollout.responder import Responder
 from rlt_trainer.rollout.verification import probe, verify_weights
+from rlt_trainer.telemetry.rank_telemetry import RankReport, RankTelemetry
 
 
 class RolloutWorker:
@@ -46,19 +47,28 @@ class RolloutWorker:
     def open_channel(self, meeting: Rendezvous, place: int, size: int) -> None:
         """Join the group of the weights as its member `place` of `size`: 0 is the training's first rank."""
         self._channel = WeightChannel(meeting.address, meeting.port, rank=place, size=size, device=self._device)
+        self._telemetry = RankTelemetry(
+            self._config.workers * max(1, self._config.devices_per_worker) + place - 1,  # after the training's ranks
+            device=self._device,
+            dtype=DTYPES[self._config.model.dtype],
+            profiles=Path(self._config.run_directory) / "profiles",
+            profiler=self._config.observability.profiler,
+        )
 
     def receive_weights(self, expected: Tensor) -> float:
         """Take the weights that the training sends, and verify them by its log-probabilities of the probe, [B, T].
 
         What is being generated goes on with them. Raises StaleWeightsError.
         """
-        engine = self._responder.engine
-        engine.update_weights(self._channel.receive())
-        return verify_weights(engine, self._probe, expected, self._config.model.dtype)
+        with self._telemetry.measure("update_weights"):
+            engine = self._responder.engine
+            engine.update_weights(self._channel.receive())
+            return verify_weights(engine, self._probe, expected, self._config.model.dtype)
 
     def generate(self, prompts: Sequence[Sequence[int]], seeds: Sequence[int]) -> list[Response]:
         """One response to each prompt."""
-        return self._responder.generate(prompts, seeds)
+        with self._telemetry.measure("gen"):
+            return self._responder.generate(prompts, seeds)
 
     def generate_greedily(self, prompts: Sequence[Sequence[int]], seeds: Sequence[int]) -> list[Response]:
         """The most probable response to each prompt."""
@@ -66,7 +76,18 @@ class RolloutWorker:
 
     def converse(self, prompts: Sequence[Prompt], seeds: Sequence[int]) -> list[Episode]:
         """One conversation with the environment on each prompt."""
-        return self._responder.converse(prompts, seeds)
+        with self._telemetry.measure("gen"):
+            return self._responder.converse(prompts, seeds)
+
+    def converse_greedily(self, prompts: Sequence[Prompt], seeds: Sequence[int]) -> list[Episode]:
+        """The same, of the most probable tokens."""
+        return self._responder.converse_greedily(prompts, seeds)
+
+    def end_step(self, step: int) -> RankReport:
+        """What this process did during `step`; what it does from now on belongs to the next one."""
+        report = self._telemetry.end()
+        self._telemetry.begin(step + 1)
+        return report
 
     def close(self) -> None:
         """Free everything."""

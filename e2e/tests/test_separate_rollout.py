@@ -1,0 +1,70 @@
+"""Engines in pods of their own, and generation that runs ahead: example 05 on the whole cluster."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from cluster import Cluster
+from jobs import (
+    Job,
+    apply_job,
+    await_job,
+    holds,
+    image_of,
+    load_example,
+    mount_path,
+    read_metrics,
+    run_on_claim,
+)
+
+pytestmark = pytest.mark.cluster
+
+STEPS = 12
+START_S = 600.0
+"""The most that a Ray cluster, its engines and the first step may take on a busy machine."""
+TRAIN, ROLLOUT = 0, 1
+"""In spans: the one rank of the training, and the process in the other group's pod, whose number is the next. Ray
+starts that one only where a pod offers the resource of the group rollout."""
+
+
+@pytest.fixture
+def asynchronous() -> Job:
+    """Example 05, cut short."""
+    job = load_example("05-asynchronous.yaml")
+    job["spec"]["training"]["totalSteps"] = STEPS
+    return job
+
+
+def worker_groups(cluster: Cluster, namespace: str, name: str) -> list[str]:
+    """The worker group of each of the job's worker pods."""
+    selector = f"ray.io/cluster={name},ray.io/node-type=worker"
+    pods = json.loads(cluster.kubectl("-n", namespace, "get", "pods", "-l", selector, "-o", "json"))["items"]
+    return sorted(pod["metadata"]["labels"]["ray.io/group"] for pod in pods)
+
+
+def read_spans(cluster: Cluster, namespace: str, job: Job) -> list[dict[str, Any]]:
+    """The lines of the run's spans.jsonl: who did what from when to when."""
+    spans = job["status"]["checkpoint"]["path"] + "/../spans.jsonl"
+    text = run_on_claim(cluster, namespace, ["cat", spans], image_of(job), mount_path(job))
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_one_group_generates_while_the_other_trains(cluster: Cluster, namespace: str, asynchronous: Job) -> None:
+    name = apply_job(cluster, namespace, asynchronous)
+    await_job(cluster, namespace, name, lambda job: holds(job, "Running"), what="Running", timeout_s=START_S)
+    assert worker_groups(cluster, namespace, name) == ["rollout", "train"]
+    done = await_job(cluster, namespace, name, lambda job: holds(job, "Succeeded"), what="the end", timeout_s=START_S)
+
+    metrics = read_metrics(cluster, namespace, done)
+    assert [line["training/global_step"] for line in metrics] == list(range(1, STEPS + 1))
+    assert all(line["training/weight_sync_difference"] < 1e-4 for line in metrics), "every sync was verified"
+    assert metrics[0]["training/rollout_probs_diff_max"] < 1e-4
+    assert max(line["training/rollout_probs_diff_max"] for line in metrics[1:]) > 1e-4, "one step off"
+
+    spans = read_spans(cluster, namespace, done)
+    train, rollout = ({span["phase"] for span in spans if span["rank"] == rank} for rank in (TRAIN, ROLLOUT))
+    assert "gen" in rollout - train
+    assert "update_actor" in train - rollout

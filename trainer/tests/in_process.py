@@ -1,0 +1,124 @@
+"""The real loop with one rank in this process: no Ray, and so no seconds to start it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+import torch.distributed as dist
+
+from rlt_api.training_config import TrainingConfig
+from rlt_trainer.data.dataset import PromptDataset
+from rlt_trainer.data.prompt import Prompt
+from rlt_trainer.data.tokenizer import load_tokenizer
+from rlt_trainer.loop import Trainer
+from rlt_trainer.policy.model import model_files
+from rlt_trainer.rank import Rank
+from rlt_trainer.reporter import Reporter
+from rlt_trainer.rewards.scorer import Scorer
+from rlt_trainer.rollout.groups import ColocatedEngines, RolloutGroup
+from rlt_trainer.rollout.responder import Responder
+from rlt_trainer.rollout.verification import probe, verify_weights
+from rlt_trainer.telemetry.rank_telemetry import RankReport
+from rlt_trainer.telemetry.run_directory import RunDirectory
+from rlt_trainer.telemetry.server import ProgressServer
+from rlt_trainer.termination import Termination
+from rlt_trainer.workers import Workers
+
+LOOPBACK = "127.0.0.1"
+
+
+def train(config: TrainingConfig) -> list[dict[str, Any]]:
+    """Train to the end. Returns the metrics of each step."""
+    workers = cast(Workers, OneRank(config))
+    asynchronous = config.rollout.staleness is not None
+    run, server = RunDirectory(config.run_directory), ProgressServer(0, run_directory=config.run_directory)
+    tokenizer = load_tokenizer(config.model)
+    folder = Path(config.run_directory)
+    try:
+        with Scorer(config.rewards) as scorer:
+            Trainer(
+                config,
+                workers=workers,
+                engines=cast(RolloutGroup, OwnEngine(config, workers))
+                if asynchronous
+                else ColocatedEngines(config, workers),
+                prompts=PromptDataset.load(config.data, tokenizer, seed=config.training.seed, run_directory=folder),
+                validation_prompts=[],
+                tokenizer=tokenizer,
+                scorer=scorer,
+                reporter=Reporter(server, run, total_steps=config.training.total_steps),
+                run=run,
+                shape=None,
+                termination=Termination(),
+            ).run()
+    finally:
+        if dist.is_initialized():  # an error came before the end
+            dist.destroy_process_group()
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+class OneRank:
+    """What the loop wants of rlt_trainer.workers.Workers."""
+
+    ranks = 1
+
+    def __init__(self, config: TrainingConfig) -> None:
+        self.rank = Rank(config, 0, 1, node_address=LOOPBACK)
+
+    def connect(self) -> list[str]:
+        self.rank.connect(self.rank.rendezvous())
+        return [LOOPBACK]
+
+    def all(self, method: str, *arguments: Any) -> list[Any]:
+        return [getattr(self.rank, method)(*arguments)]
+
+    def each(self, method: str, *shares: Sequence[Any]) -> list[Any]:
+        return self.all(method, *(share for (share,) in shares))
+
+    def first(self, method: str, *arguments: Any) -> Any:
+        return self.all(method, *arguments)[0]
+
+
+class OwnEngine:
+    """An engine that generates in a thread of its own while the rank learns, as those of rollout.mode separate do."""
+
+    engines = 1
+
+    def __init__(self, config: TrainingConfig, workers: Workers) -> None:
+        self._config = config
+        self._workers = workers
+        self._thread = ThreadPoolExecutor(1)
+
+    def start(self, probes: Sequence[Prompt]) -> None:
+        self._probe = probe(probes)
+        self._workers.all("keep_probe", probes)
+        scratch = Path(self._config.run_directory) / "engine"
+        scratch.mkdir()
+        self._responder = Responder.start(
+            self._config,
+            model_files(self._config.model, scratch),
+            device=torch.device("cpu"),
+            tokenizer=load_tokenizer(self._config.model),
+            interruptible=True,
+        )
+
+    def map(self, method: str, *columns: Sequence[Any]) -> Future[list[Any]]:
+        return self._thread.submit(getattr(self._responder, method), *columns)
+
+    def sync_weights(self) -> float:
+        rank = cast(OneRank, self._workers).rank
+        self._responder.engine.update_weights(rank._policy.full_weights())
+        return verify_weights(self._responder.engine, self._probe, rank.probe_log_probs(), self._config.model.dtype)
+
+    def sleep(self) -> None: ...
+
+    def end_step(self, step: int) -> list[RankReport]:
+        return []
+
+    def close(self) -> None:
+        self._thread.shutdown()

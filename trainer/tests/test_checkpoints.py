@@ -1,0 +1,96 @@
+"""When a run saves itself, and how it ends when it is asked to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from rlt_api.training_config import TrainingConfig
+from rlt_trainer.algorithms.kl_controller import KlController
+from rlt_trainer.checkpoint.driver_state import DriverState
+from rlt_trainer.checkpoint.resume import Resumed
+from rlt_trainer.checkpoint.saver import SaveOutcome
+from rlt_trainer.checkpoints import Checkpoints
+from rlt_trainer.errors import Terminated
+
+MakeConfig = Callable[..., TrainingConfig]
+
+
+class Run:
+    """A run's ranks, generation and directory, as its checkpoints see them."""
+
+    def __init__(self, config: TrainingConfig, resumed: Resumed | None = None) -> None:
+        self.saved: list[tuple[int, dict[str, Any]]] = []
+        self.consumed = 0
+        self.checkpoints = Path("checkpoints")
+        self.requested = False
+        self.controller = KlController("adaptive", 0.5)
+        self._resumed = resumed
+        self.under_test = Checkpoints(
+            config,
+            workers=cast(Any, self),
+            run=cast(Any, self),
+            reporter=cast(Any, SimpleNamespace(checkpoint=int, resumed=int, stage=lambda *_: None)),
+            generation=cast(Any, self),
+            kl_controller=self.controller,
+            termination=cast(Any, self),
+        )
+
+    def all(self, method: str, *arguments: Any) -> list[Any]:
+        if method == "save":
+            step, state, _ = arguments
+            self.saved.append((step, dict(state.values)))
+            return [[SaveOutcome(step)]]
+        return [self._resumed] if method == "resume" else [[]]
+
+    def ahead(self, step: int) -> dict[str, Any]:
+        return {}
+
+    def restore(self, consumed: int, ahead: object) -> None:
+        self.consumed = consumed
+
+
+def test_sigterm_in_the_first_step_saves_where_it_began(make_config: MakeConfig) -> None:
+    run = Run(make_config(checkpoint={"saveFreq": 5}))
+    run.controller.update(kl=9.0, responses=100)  # of the step that is not over
+    run.requested = True
+    with pytest.raises(Terminated, match="step-0"):
+        run.under_test.end_if_asked(0)
+    assert run.saved == [(0, {"consumed": 0, "kl_controller": {"coefficient": 0.5}})]
+    again = Run(make_config(), Resumed(0, Path("checkpoints/step-0"), DriverState(run.saved[0][1]), ()))
+    assert again.under_test.resume() == 0
+    assert again.consumed == 0
+
+
+def test_sigterm_after_a_save_saves_nothing_more(make_config: MakeConfig) -> None:
+    run = Run(make_config(checkpoint={"saveFreq": 5}))
+    run.under_test.completed(consumed=40)
+    run.under_test.save(5)
+    run.requested = True
+    with pytest.raises(Terminated, match=r"after step 5\. It can go on from checkpoints/step-5\."):
+        run.under_test.end_if_asked(5)
+    assert [step for step, _ in run.saved] == [5]
+
+
+def test_sigterm_before_the_first_step_after_a_resumption_saves_nothing(make_config: MakeConfig) -> None:
+    run = Run(
+        make_config(checkpoint={"saveFreq": 5}), Resumed(5, Path("there/step-5"), DriverState({"consumed": 40}), ())
+    )
+    assert run.under_test.resume() == 5
+    run.requested = True
+    with pytest.raises(Terminated, match="there/step-5"):
+        run.under_test.end_if_asked(5)
+    assert run.saved == []
+
+
+def test_a_warm_up_that_is_not_over_is_not_saved(make_config: MakeConfig) -> None:
+    run = Run(make_config(checkpoint={"saveFreq": 5}))
+    run.under_test.end_if_asked(None)
+    run.requested = True
+    with pytest.raises(Terminated, match="nothing is saved"):
+        run.under_test.end_if_asked(None)
+    assert run.saved == []

@@ -1,0 +1,56 @@
+"""How a batch is shared by ranks, and how their answers are put together again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from rlt_trainer.data_parallel import DataParallel
+from rlt_trainer.metrics import update_metrics
+from rlt_trainer.policy.update_result import UpdateResult
+from rlt_trainer.sequences import Experience, MiniBatch, Sequences
+
+ROWS = 8
+SEQUENCES = Sequences.pad([[row] for row in range(ROWS)], [[7] * (1 + row % 3) for row in range(ROWS)], pad_token_id=0)
+
+
+class FourRanks:
+    """Each says of its rows what it was given; ranks that share rows divide the sum, as TrainedModel does."""
+
+    ranks = 4
+
+    def __init__(self, copies: int) -> None:
+        self._copies = copies
+
+    def each(self, method: str, *shares: Sequence[Any]) -> list[Any]:
+        return [getattr(self, method)(*own) for own in zip(*shares, strict=True)]
+
+    def first_prompt_tokens(self, sequences: Sequences) -> Tensor:
+        return sequences.prompts[:, 0]
+
+    def update(self, batches: Sequence[MiniBatch]) -> list[UpdateResult]:
+        return [
+            UpdateResult({"rows": len(each.experience) / self._copies}, float(each.total_tokens), False, 0.1)
+            for each in batches
+        ]
+
+
+@pytest.mark.parametrize("copies", [1, 2, 4])
+def test_answers_come_back_in_the_order_of_the_rows(copies: int) -> None:
+    ranks = DataParallel(FourRanks(copies), context_parallel_size=copies)
+    (answers,) = ranks.compute("first_prompt_tokens", SEQUENCES)
+    assert answers.tolist() == list(range(ROWS))
+
+
+@pytest.mark.parametrize("copies", [1, 2, 4])
+def test_what_ranks_say_of_shared_rows_counts_once(copies: int) -> None:
+    zeros = torch.zeros(SEQUENCES.responses.shape)
+    experience = Experience(SEQUENCES, zeros, zeros)
+    ranks = DataParallel(FourRanks(copies), context_parallel_size=copies)
+    metrics = update_metrics(ranks.update("update", experience, rows=4, epochs=2))
+    assert metrics["rows"] == 4
+    assert metrics["actor/grad_norm"] == SEQUENCES.response_mask.sum() / 2

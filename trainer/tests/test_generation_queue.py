@@ -1,0 +1,58 @@
+"""What was generated ahead survives a checkpoint as it was."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from rlt_trainer.data.prompt import Prompt
+from rlt_trainer.generated import Generated
+from rlt_trainer.generation_queue import pack, unpack
+from rlt_trainer.rewards.scorer import Scores
+from rlt_trainer.rollout.engine import Response
+
+PROMPTS = [Prompt(index, (1, index), f"{index}?", "x", "x", "s") for index in range(4)]
+
+
+def generated(consumed: int) -> Generated:
+    responses = [
+        Response((5, 6, 7), (-0.1, 0.0, -1 / 3), (True, False, True), num_turns=2, finish_reason="length"),
+        Response((8,), (-math.pi,)),
+    ]
+    total = torch.tensor([0.5, math.nan])
+    scores = Scores(total, {"exact": total, "format": torch.ones(2)}, total.isnan(), {"exact/timed_out": 1})
+    return Generated(
+        [PROMPTS[3], PROMPTS[1]],
+        responses,
+        ["5 6 7", "8"],
+        scores,
+        torch.tensor([-0.25, 0.0]),
+        torch.ones(2),
+        consumed,
+        2,
+    )
+
+
+def test_it_comes_back_as_it_was() -> None:
+    queue = {4: generated(8), 12: generated(10)}
+    back = unpack(
+        pack(queue),
+        prompts=lambda indices: [PROMPTS[index] for index in indices],
+        decode=lambda rows: [" ".join(map(str, row)) for row in rows],
+    )
+    assert list(back) == [4, 12]
+    for step, one in back.items():
+        other = queue[step]
+        assert (one.prompts, one.responses, one.texts) == (other.prompts, other.responses, other.texts)
+        assert torch.equal(one.scores.total.nan_to_num(7), other.scores.total.nan_to_num(7))
+        assert one.scores.failed.tolist() == [False, True]
+        assert one.scores.reasons == other.scores.reasons
+        assert list(one.scores.by_reward) == ["exact", "format"]
+        assert torch.equal(one.penalties, other.penalties)
+        assert (one.consumed, one.batches) == (other.consumed, other.batches)
+
+
+def test_nothing_ahead_is_nothing_to_save() -> None:
+    assert pack({}) == {}
+    assert unpack({}, prompts=lambda _: [], decode=lambda _: []) == {}
