@@ -47,7 +47,7 @@ GAUGES: tuple[Gauge, ...] = (
     *_spread("critic/advantages", "advantage", "Advantage"),
     *_spread("critic/returns", "return", "Return"),
     Gauge("actor/pg_loss", "rlt_trainer_policy_loss", "Policy loss"),
-    Gauge("actor/kl_loss", "rlt_trainer_kl", "Mean k3 estimate of the KL divergence to the reference model, in nats"),
+    Gauge("actor/kl_loss", "rlt_trainer_kl", "Mean KL divergence to the reference model by klLossType, in nats"),
     Gauge("actor/kl_coef", "rlt_trainer_kl_coefficient", "Weight of the KL term in the loss"),
     Gauge("actor/ppo_kl", "rlt_trainer_ppo_kl", "KL divergence of the policy from the one that sampled, in nats"),
     Gauge("actor/entropy", "rlt_trainer_entropy", "Mean entropy of the next-token distribution, in nats"),

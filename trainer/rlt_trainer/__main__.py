@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -87,6 +88,8 @@ def run(options: argparse.Namespace, rest: Sequence[str]) -> int:
         print(options.output)
         return 0
     config = read_config(options.config)
+    # Ray reads it when it is imported. A thread that still generates when the run has ended must not start a new Ray.
+    os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
     from rlt_trainer import driver
 
     driver.run(config, local=options.local)

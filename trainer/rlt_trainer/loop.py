@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+from safetensors import SafetensorError
 from transformers import PreTrainedTokenizerBase
 
 from rlt_api.training_config import TrainingConfig
@@ -96,6 +97,7 @@ class Trainer:
         self.workers.all("load_models")
         self.reporter.stage("preparing", f"starting {self.config.rollout.engine}")
         self.engines.start(self.prompts.batch(0, PROBES))
+        self.engines.sleep()  # until the first sync: a warm-up may need their memory
 
         done = self.checkpoints.resume()
         if done is None:
@@ -199,7 +201,7 @@ class Trainer:
         rollouts |= {f"rewards.{name}": scores for name, scores in generated.scores.by_reward.items()}
         try:
             Recording(step, learned.experience, rollouts, metrics, self.config).save(self.run_directory.recordings)
-        except OSError as error:
+        except (OSError, SafetensorError) as error:
             _log.warning("step %s could not be recorded: %s", step, error)
 
     def validate(self) -> dict[str, float]:

@@ -33,7 +33,7 @@ class Recording:
     config: TrainingConfig
 
     def save(self, recordings: Path) -> None:
-        """Write step-N.safetensors and, as the sign that it is whole, step-N.json. Raises OSError."""
+        """Write step-N.safetensors and, as the sign that it is whole, step-N.json. Raises OSError, SafetensorError."""
         recordings.mkdir(parents=True, exist_ok=True)
         named = {**dict(_flat(self.experience)), **self.rollouts}
         tensors = {name: value.clone(memory_format=torch.contiguous_format) for name, value in named.items()}

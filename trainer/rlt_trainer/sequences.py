@@ -108,12 +108,15 @@ def balanced_shares(sequences: Sequences, shares: int) -> list[Tensor]:
 def mini_batches(experience: Experience, *, rows: int, shares: int) -> Iterator[list[MiniBatch]]:
     """The optimizer steps in order, each as its shares. `rows` is the size of a mini-batch.
 
-    A response without a token to learn from, one whose reward failed for instance, is not counted.
+    A response without a token to learn from, one whose reward failed for instance, is not counted. A mini-batch of such
+    responses alone is left out: AdamW would take a step without a gradient.
     """
     for start in range(0, len(experience), rows):
         whole = experience.rows(slice(start, start + rows))
         mask = whole.sequences.response_mask
         tokens, sequences = int(mask.sum()), int(mask.any(-1).sum())
+        if tokens == 0:
+            continue
         parts = balanced_shares(whole.sequences, shares)
         yield [MiniBatch(whole.rows(part), tokens, sequences) for part in parts]
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from rlt_api.blocks.rollout import MultiTurn
+from rlt_trainer.algorithms import custom
 from rlt_trainer.data.byte_tokenizer import byte_tokenizer
 from rlt_trainer.data.encoding import chat_text, tokenize
 from rlt_trainer.data.prompt import Example, Prompt
-from rlt_trainer.environments import registry
 from rlt_trainer.environments.calculator import Calculator
 from rlt_trainer.environments.conversation import Episode, converse
 from rlt_trainer.environments.environment import Step
@@ -203,7 +203,7 @@ def test_a_template_with_more_behind_the_end_of_a_turn_is_kept_whole() -> None:
 def test_a_users_own_environment_is_found_in_its_config_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "rlt_test_game.py").write_text("class Game:\n    def reset(self, prompt): return 'hello'\n")
-    monkeypatch.setattr(registry, "FUNCTIONS_DIRECTORY", str(tmp_path))
+    monkeypatch.setattr(custom, "FUNCTIONS_DIRECTORY", str(tmp_path))
     made = load_environment(MultiTurn(environment="rlt_test_game:Game", config_map="mine"))()
     assert made.reset(prompt()) == "hello"
 
@@ -212,8 +212,8 @@ def test_a_users_own_environment_is_found_in_its_config_map(tmp_path: Path, monk
     ("name", "words"),
     [
         ("abacus", "there is no such environment. Take calculator, or module:Class"),
-        ("no_such_module:Game", "could not be loaded: No module named 'no_such_module'"),
-        ("json:Game", "could not be loaded: module 'json' has no attribute 'Game'"),
+        ("no_such_module:Game", "cannot be imported .No module named 'no_such_module'"),
+        ("json:Game", "is not there. json "),
     ],
 )
 def test_an_unknown_environment_is_refused(name: str, words: str) -> None:

@@ -55,4 +55,6 @@ def test_what_is_wrong_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str, arguments: list[str], words: str
 ) -> None:
     assert call(monkeypatch, text, *arguments) == 1
-    assert words in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert words in said.err
+    assert said.out == ('{"score": 1.0}\n{"score": 0.0}\n' if words.startswith("line 3") else "")

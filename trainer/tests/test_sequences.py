@@ -49,6 +49,12 @@ def test_a_response_that_nothing_is_learned_from_is_not_counted() -> None:
     assert (part.total_tokens, part.total_sequences) == (2, 1)
 
 
+def test_a_mini_batch_without_anything_to_learn_from_is_left_out() -> None:
+    padded = Sequences.pad([[1]] * 2, [[4], [6]], pad_token_id=9, chosen=[[False], [True]])
+    batches = list(mini_batches(Experience(padded, torch.zeros(2, 1), torch.zeros(2, 1)), rows=1, shares=1))
+    assert [part.total_tokens for (part,) in batches] == [1]
+
+
 def test_shares_have_as_many_rows_and_about_as_many_tokens() -> None:
     uneven = Sequences.pad([[1]] * 4, [[2] * 9, [2] * 8, [2], [2, 2]], pad_token_id=0)
     assert [share.tolist() for share in balanced_shares(uneven, 2)] == [[0, 2], [1, 3]]

@@ -135,5 +135,5 @@ class Training(ApiModel):
     use_torch_compile: bool = False
     """Whether torch.compile compiles the models' layers. (verl: true.)"""
     validation: Validation | None = None
-    """When the validation set (data.valFiles, data.hub.valSplit or the preset's own) is scored, by one greedy response to
-    each prompt. Default: never."""
+    """When the validation set (data.valFiles, data.hub.valSplit or the preset's own) is scored, by one greedy response
+    to each prompt. Default: never."""

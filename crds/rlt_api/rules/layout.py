@@ -127,6 +127,22 @@ def rollout_group_exists(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         yield Finding(field, groups[0], message, "add a worker group, or mode: colocated", rule, involved)
 
 
+def engine_can_do_it(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """What only vLLM can do, and only where it shares the training's devices."""
+    rollout, size, field = spec.rollout, spec.rollout.tensor_parallel_size, "spec.rollout.tensorParallelSize"
+    rule, engine = "rollout-engine", "spec.rollout.engine"
+    if rollout.engine == "transformers":
+        fix = "leave it out, or give rollout.engine: vllm"
+        if size > 1:
+            yield Finding(field, str(size), "is for engine vllm", fix, rule, (engine,))
+        if rollout.engine_kwargs:
+            yield Finding("spec.rollout.engineKwargs", "given", "are options of vLLM", fix, rule, (engine,))
+    elif rollout.mode == "separate" and size > 1:
+        message = "is for mode colocated: engines in a group of their own lie on one device each"
+        fix = "leave it out, or give rollout.mode: colocated"
+        yield Finding(field, str(size), message, fix, rule, ("spec.rollout.mode",))
+
+
 def staleness_has_engines_of_its_own(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """Workers that train and generate in turns cannot do both at once."""
     if spec.rollout.staleness is not None and spec.rollout.mode == "colocated":
@@ -155,6 +171,7 @@ RULES = (
     reference_is_sharded_as_the_actor,
     engines_fit_their_workers,
     rollout_group_exists,
+    engine_can_do_it,
     staleness_has_engines_of_its_own,
     shared_sequences_are_packed,
 )

@@ -86,7 +86,7 @@ def gae_has_a_critic(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     if algorithm.adv_estimator == "gae" and algorithm.critic is None:
         fix = "add it ({} is enough), or use advEstimator: grpo"
         yield Finding("spec.algorithm.critic", "none", "advEstimator gae needs it", fix, "critic", (estimator,))
-    if algorithm.adv_estimator != "gae" and algorithm.critic is not None:
+    if algorithm.adv_estimator != "gae" and algorithm.critic is not None and algorithm.advantage_function is None:
         message = f"advEstimator {algorithm.adv_estimator} reads no critic"
         fix = "leave it out, or use advEstimator: gae"
         yield Finding("spec.algorithm.critic", "given", message, fix, "critic", (estimator,))

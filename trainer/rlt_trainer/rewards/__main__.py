@@ -10,7 +10,6 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
 from typing import Any
 
 from pydantic import ValidationError
@@ -54,14 +53,30 @@ def reward(name: str, options: str, seconds: float) -> Reward:
 def score(asked: Reward) -> None:
     """From standard input to standard output. Raises ValueError naming the line that is broken."""
     scores = source(asked)
-    lines = read(sys.stdin.buffer)
     try:
-        while batch := list(islice(lines, BATCH)):
+        for batch in batches(read(sys.stdin.buffer)):
             texts, prompts = zip(*batch, strict=True)
             for result in scores.outcomes(texts, prompts):
                 print(json.dumps(answer(result)), flush=True)
     finally:
         scores.close()
+
+
+def batches(lines: Iterator[tuple[str, Prompt]]) -> Iterator[list[tuple[str, Prompt]]]:
+    """Up to BATCH lines each; what comes before a broken line is still scored."""
+    batch: list[tuple[str, Prompt]] = []
+    try:
+        for line in lines:
+            batch.append(line)
+            if len(batch) == BATCH:
+                yield batch
+                batch = []
+    except ValueError:
+        if batch:
+            yield batch
+        raise
+    if batch:
+        yield batch
 
 
 def answer(result: Outcome) -> dict[str, Any]:

@@ -21,8 +21,8 @@ class StaleWeightsError(TrainingError):
 
 
 def probe(prompts: Sequence[Prompt]) -> list[list[int]]:
-    """Token sequences to compare log-probabilities on: of at least two tokens."""
-    return [list(prompt.token_ids) for prompt in prompts if len(prompt.token_ids) > 1]
+    """Token sequences to compare log-probabilities on: of at least two tokens, a single one twice."""
+    return [list(prompt.token_ids if len(prompt.token_ids) > 1 else prompt.token_ids * 2) for prompt in prompts]
 
 
 def as_response(sequences: Sequence[Sequence[int]]) -> Sequences:

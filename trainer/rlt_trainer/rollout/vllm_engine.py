@@ -146,6 +146,7 @@ class VllmEngine:
         It takes them layer by layer, so that not all of them are there twice.
         """
         if self._asleep:
+            torch.cuda.empty_cache()  # torch keeps what the training has freed, and vLLM asks the device for its memory
             self._llm.wake_up()
             self._asleep = False
         stream = iter(weights)

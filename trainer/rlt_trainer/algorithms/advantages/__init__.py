@@ -11,7 +11,6 @@ from rlt_trainer.algorithms.advantages.inputs import AdvantageInputs, Advantages
 __all__ = [
     "ESTIMATORS",
     "NEEDS_BASELINES",
-    "NEEDS_VALUES",
     "AdvantageInputs",
     "Advantages",
     "Estimator",
@@ -31,7 +30,5 @@ ESTIMATORS: dict[str, Estimator] = {
     "grpo_passk": grpo_passk,
 }
 """By verl's names (verl 0.9.1, AdvantageEstimator)."""
-NEEDS_VALUES = frozenset({"gae"})
-"""Those that ask for a critic's values."""
 NEEDS_BASELINES = frozenset({"remax"})
 """Those that ask for the scores of greedy responses."""
