@@ -78,7 +78,7 @@ def apiserver_tests(name: str) -> None:
 
     programs.obtain_built()  # a test would build them as well, but show no progress
     cert_manager.build()  # after them: most of its packages are theirs
-    tests("apiserver", "tests against the real API server", 600)(name)
+    tests("apiserver", "tests against the real API server", 480, *FILES_ON_TWO_CORES)(name)
 
 
 def cluster_tests(name: str) -> None:
@@ -111,14 +111,16 @@ PACKAGES = ("rlt_api", "rlt_operator", "rlt_trainer", "cluster")
 
 UNIT = "not apiserver and not cluster and not slow"
 ON_TWO_CORES = ("-n", "2", "--dist", "worksteal")
-"""The other tests share a cluster, or measure something."""
+"""For what computes."""
+FILES_ON_TWO_CORES = ("-n", "2", "--dist", "loadfile")
+"""For what waits, and shares a model or an API server within a file. The whole cluster is there once."""
 
 STAGES: dict[str, Callable[[str], None]] = {
     "lint": lint,
     "verify": verify,
-    "unit": tests(UNIT, "unit tests", 60, *ON_TWO_CORES),
+    "unit": tests(UNIT, "unit tests", 80, *ON_TWO_CORES),
     "apiserver": apiserver_tests,
-    "slow": tests("slow", "trainer tests with real engines and several ranks", 300),
+    "slow": tests("slow", "trainer tests with real engines and several ranks", 480, *FILES_ON_TWO_CORES),
     "cluster": cluster_tests,
 }
 

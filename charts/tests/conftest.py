@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from cluster import Cluster
 from cluster.programs import obtain_built
 
 CHART = Path(__file__).parents[1] / "rlt-operator"
-FIRST_PORT = 16540
+FIRST_PORT = 16540 + 20 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 """Of the control plane: apart from those of the other tests."""
 
 Manifest = dict[str, Any]

@@ -87,12 +87,6 @@ GAUGES: tuple[Gauge, ...] = (
     Gauge("timing_s/step", "rlt_trainer_step_duration_seconds", "Duration of the whole step"),
     Gauge("timing_s/*", "rlt_trainer_step_seconds", "Duration of one phase of the step", rest_label="phase"),
     Gauge("overlap_s/*", "rlt_trainer_overlap_seconds", "Time for which a phase ran beside others", rest_label="phase"),
-    Gauge(
-        "timing_per_token_ms/*",
-        "rlt_trainer_milliseconds_per_token",
-        "Duration of one phase per token",
-        rest_label="phase",
-    ),
     Gauge("perf/unaccounted_share", "rlt_trainer_unaccounted_share", "Share of the step that is in no phase, 0 to 1"),
     Gauge(
         "perf/throughput",

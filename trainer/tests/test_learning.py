@@ -35,6 +35,23 @@ DIGITS: dict[str, Any] = {
     "training": {"totalSteps": 30, "trainBatchSize": 32, "ppoMiniBatchSize": 16, "learningRate": 3e-3},
     "rollout": {"n": 16},
 }
+SUMS: dict[str, Any] = {
+    **BANDIT,
+    "data": {
+        "preset": None,
+        "inline": [{"prompt": f"{a}+{b}=", "answer": f"{a + b:02}"} for a in range(5) for b in range(5)],
+        "maxPromptLength": 8,
+        "maxResponseLength": 3,
+    },
+    "training": {
+        "totalSteps": 35,
+        "trainBatchSize": 25,
+        "ppoMiniBatchSize": 25,
+        "learningRate": 2e-3,
+        "warmup": {"steps": 40, "batchSize": 25, "learningRate": 2e-3},
+    },
+    "rollout": {"n": 16},
+}
 
 
 def scores(config: TrainingConfig) -> list[float]:
@@ -66,3 +83,10 @@ def test_digits_by_a_dense_reward_from_random_weights(make_config: MakeConfig, a
     learned = scores(make_config(**DIGITS, algorithm=ALGORITHMS[algorithm]))
     assert learned[0] < 0.02
     assert last(learned) > 0.15
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_sums_by_a_sparse_reward_after_a_supervised_warm_up(make_config: MakeConfig, algorithm: str) -> None:
+    learned = scores(make_config(**SUMS, algorithm=ALGORITHMS[algorithm]))
+    assert 0.05 < learned[0] < 0.35
+    assert last(learned) > 0.45

@@ -263,8 +263,9 @@ class Webhook:
         return ""
 
 
-def free_ports(count: int, first: int = 17440) -> int:
-    """The first of so many ports in a row that nobody listens on."""
+def free_ports(count: int) -> int:
+    """The first of so many ports in a row that nobody listens on. Each of pytest's processes has a range of its own."""
+    first = 17440 + 500 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 
     def taken(port: int) -> bool:
         with socket.socket() as probe:
