@@ -23,7 +23,6 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
 }
 BANDIT: dict[str, Any] = {
     "workers": 1,
-    "cpusPerWorker": 2,
     "data": {"preset": "bandit", "maxResponseLength": 1},
     "training": {"totalSteps": 55, "trainBatchSize": 8, "ppoMiniBatchSize": 8, "learningRate": 3e-3},
     "rollout": {"n": 64},
