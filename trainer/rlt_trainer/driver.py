@@ -124,8 +124,7 @@ def check_batches(config: TrainingConfig) -> None:
         raise ValueError(f"training.ppoMiniBatchSize {mini} must divide trainBatchSize {training.train_batch_size}.")
     if mini % ranks:
         raise ValueError(
-            f"training.{'ppoMiniBatchSize' if training.ppo_mini_batch_size else 'trainBatchSize'} {mini} cannot be "
-            f"shared equally by {ranks} ranks: use a multiple of {ranks}."
+            f"training.ppoMiniBatchSize {mini} cannot be shared equally by {ranks} ranks: use a multiple of {ranks}."
         )
     if training.warmup and training.warmup.batch_size % ranks:
         raise ValueError(

@@ -112,11 +112,12 @@ class Trainer:
         self.reporter.stage("training", f"steps {done + 1} to {total}")
         steps = range(done + 1, total + 1)
         batches = self.generation.batches(steps)
-        for self.watch.step in steps:
-            self.workers.all("begin_step", self.watch.step)
+        for step in steps:
+            self.watch.step = step
+            self.workers.all("begin_step", step)
             with self.watch.measure("step"):
                 with self.watch.measure("gen"):
-                    step, generated = next(batches)
+                    _, generated = next(batches)
                 self.checkpoints.end_if_asked(step - 1)
                 learned, metrics = self.step(step, generated)
             self.report(step, generated, learned, metrics)

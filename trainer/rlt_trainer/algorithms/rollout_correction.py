@@ -13,21 +13,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from rlt_api.blocks.algorithm import Rejection
 from rlt_trainer.algorithms.masking import keep, masked_mean, row_means, row_sums
-
-Rejection = Literal[
-    "token_k1",
-    "token_k2",
-    "token_k3",
-    "seq_sum_k1",
-    "seq_sum_k2",
-    "seq_sum_k3",
-    "seq_mean_k1",
-    "seq_mean_k2",
-    "seq_mean_k3",
-    "seq_max_k2",
-    "seq_max_k3",
-]
 
 BOUND = 20.0
 """Logarithms of ratios are kept within +- this before they are exponentiated."""
