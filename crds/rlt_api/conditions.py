@@ -7,7 +7,7 @@ from enum import StrEnum
 
 class ConditionType(StrEnum):
     """Every job has all of them from the operator's first look on, in this order; but Admitted only if it names a
-    queue, and FabricVerified once its nodes have been looked at."""
+    queue, FabricVerified once its nodes have been looked at, and PreflightPassed only with spec.preflight.enabled."""
 
     ACCEPTED = "Accepted"
     """The spec makes sense."""
@@ -18,6 +18,8 @@ class ConditionType(StrEnum):
     there is no such node yet."""
     CLUSTER_READY = "ClusterReady"
     """The Ray cluster's head and all its workers are ready."""
+    PREFLIGHT_PASSED = "PreflightPassed"
+    """No check on this Ray cluster's nodes has failed. Unknown while they are made; False before, and if one failed."""
     RUNNING = "Running"
     """The Ray job is running. Unknown while Ray does not answer."""
     SUCCEEDED = "Succeeded"
@@ -124,16 +126,26 @@ class Reason(StrEnum):
     RELEASING = "Releasing"
     """ClusterReady, Suspended, Reconciling: the cluster's pods are ending."""
 
+    CHECKING = "Checking"
+    """PreflightPassed, Running: the nodes are being checked."""
+    CHECKED = "Checked"
+    """PreflightPassed: no check has failed; the message names those that warn."""
+    PREFLIGHT_FAILED = "PreflightFailed"
+    """PreflightPassed, Failed: a check has failed; the message names check, node and remedy."""
+
     WAITING_FOR_CLUSTER = "WaitingForCluster"
-    """Running: not before the cluster is ready."""
+    """Running, PreflightPassed: not before the cluster is ready."""
     SUBMITTED = "Submitted"
     """Running: Ray has the job and has not started it."""
     SUBMISSION_REFUSED = "SubmissionRefused"
-    """Running: Ray does not take the job; the message holds its words."""
+    """Running: Ray does not take the training, or the checks before it; the message holds its words."""
     RAY_UNREACHABLE = "RayUnreachable"
     """Running: Ray's job API does not answer; that alone is no failure."""
     STARTED = "Started"
     """Running: the Ray job is running."""
+    RESTARTING = "Restarting"
+    """Running: the attempt has failed, and spec.failurePolicy.maxRestarts has another one follow; the message says why
+    it failed."""
 
     COMPLETED = "Completed"
     """Succeeded: the program ended with exit code 0."""

@@ -37,6 +37,7 @@ PRINTER_COLUMNS: list[Schema] = [
     {"name": "Algorithm", "type": "string", "jsonPath": ".status.algorithm", "priority": 1},
     {"name": "KL", "type": "string", "jsonPath": ".status.progress.metrics.kl", "priority": 1},
     {"name": "Tok/s", "type": "string", "jsonPath": ".status.progress.tokensPerSecond", "priority": 1},
+    {"name": "Restarts", "type": "integer", "jsonPath": ".status.restarts", "priority": 1},
     {"name": "RayCluster", "type": "string", "jsonPath": ".status.rayCluster.name", "priority": 1},
     {"name": "Message", "type": "string", "jsonPath": ".status.message", "priority": 1},
 ]

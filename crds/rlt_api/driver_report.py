@@ -7,6 +7,8 @@ METRICS_PORT = 8090
 """The driver's HTTP port on the head: /metrics (Prometheus), /progress (ProgressReport), /healthz."""
 PROGRESS_PREFIX = "rlt-progress "
 """The driver's last line on standard output is this and its last ProgressReport as JSON: it outlives the server."""
+PREFLIGHT_PREFIX = "rlt-preflight "
+"""The last line of the checks before a training is this and a list of PreflightCheck as JSON."""
 TRAINER_ERROR = "rlt-trainer: error:"
 """What the trainer's last word on a failure begins with."""
 LATEST_STEPS = 10

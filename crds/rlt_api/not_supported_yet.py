@@ -12,20 +12,21 @@ INTRODUCTION = """\
 These fields of an RLTrainingJob have their place and no reader yet. Giving one is refused with "not supported yet",
 by the API server, the webhook and `rlt validate` alike; its default may be given. See
 [ADR 5](../adr/0005-not-supported-yet.md)."""
+NOTHING = """\
+Nothing: every field of an RLTrainingJob is honoured. One that gets its place before its reader is refused with "not
+supported yet", and listed here. See [ADR 5](../adr/0005-not-supported-yet.md)."""
 
 
 def not_supported_yet() -> str:
     """The page docs/reference/not-supported-yet.md: one row for each mark in the types."""
     rows = [_row(path, values) for path, values in not_yet(RLTrainingJobSpec).items()]
+    table = ["", "| field | what is refused | what it is |", "|---|---|---|", *rows] if rows else []
     lines = [
         "<!-- Generated from crds/rlt_api by `make generate`. Do not edit. -->",
         "# Not supported yet",
         "",
-        INTRODUCTION,
-        "",
-        "| field | what is refused | what it is |",
-        "|---|---|---|",
-        *rows,
+        INTRODUCTION if rows else NOTHING,
+        *table,
     ]
     return "\n".join(lines) + "\n"
 

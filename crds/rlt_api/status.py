@@ -25,8 +25,8 @@ class Condition(ApiModel):
     """One aspect of the job's state, in the form of Kubernetes' metav1.Condition (KEP-1623)."""
 
     type: str
-    """Accepted, Admitted, FabricVerified, ClusterReady, Running, Succeeded, Failed, Suspended, Reconciling or
-    Stalled."""
+    """Accepted, Admitted, FabricVerified, ClusterReady, PreflightPassed, Running, Succeeded, Failed, Suspended,
+    Reconciling or Stalled."""
     status: Literal["True", "False", "Unknown"]
     """Whether it holds."""
     reason: str
@@ -105,6 +105,8 @@ class RayClusterStatus(ApiModel):
     """Worker pods that the job asks for."""
     job_id: str | None = None
     """The submission id of the Ray job."""
+    preflight_job_id: str | None = None
+    """The submission id of the Ray job that checks the nodes before."""
 
 
 class RuntimeSnapshot(ApiModel):
@@ -185,9 +187,51 @@ class NetworkStatus(ApiModel):
     attach: NetworkAttachment
     """How worker pods get at the fabric."""
     avoided: list[str] = []
-    """Nodes that a health controller has marked: no worker goes there."""
+    """Nodes that a health controller has marked, or that were at fault in an earlier attempt: no worker goes there."""
     warnings: list[str] = []
     """What should be known of all this."""
+
+
+class PreflightCheck(ApiModel):
+    """What a check on the job's nodes has found."""
+
+    name: str
+    """The check, as in docs/preflight.md."""
+    result: Literal["passed", "warned", "failed"]
+    """Whether the training can start: not if a check failed."""
+    value: str | None = None
+    """What was measured, with its unit; of several pods the worst."""
+    pods: list[str] = []
+    """The pods that it speaks of; none: all."""
+    nodes: list[str] = []
+    """Their nodes."""
+    message: str
+    """What was found."""
+    remedy: str | None = None
+    """What to do about it."""
+
+
+class Attempt(ApiModel):
+    """An attempt that failed, of a job that may have several (spec.failurePolicy.maxRestarts)."""
+
+    number: int
+    """The first one is 1."""
+    ray_cluster_uid: str
+    """Uid of its RayCluster, which tells attempts apart."""
+    start_time: str | None = None
+    """When its training started (RFC 3339, UTC). Absent if it did not."""
+    completion_time: str
+    """When it failed (RFC 3339, UTC)."""
+    reason: str
+    """Why, as a reason of Failed."""
+    message: str
+    """Why, in short."""
+    step: int | None = None
+    """The step that it had completed, as far as that is known."""
+    node_at_fault: str | None = None
+    """The node that was at fault. Absent if nothing shows that one was."""
+    evidence: str | None = None
+    """What shows it."""
 
 
 class RLTrainingJobStatus(ApiModel):
@@ -207,10 +251,16 @@ class RLTrainingJobStatus(ApiModel):
     """What has been saved."""
     ray_cluster: RayClusterStatus | None = None
     """The Ray cluster while there is one."""
+    restarts: int | None = None
+    """How many attempts have failed and were followed by another one, for the RESTARTS column."""
+    attempts: list[Attempt] = []
+    """The latest attempts that failed, where spec.failurePolicy.maxRestarts is not 0."""
     runtime_snapshot: RuntimeSnapshot | None = None
     """The runtime as it was when the job was accepted. Later changes of it do not touch this job."""
     network: NetworkStatus | None = None
     """What was decided about network and accelerators, and why. The Ray cluster is made from it."""
+    preflight: list[PreflightCheck] = []
+    """What the checks before the training have found on the Ray cluster that there is, or was last."""
     model: str | None = None
     """The model that is trained, for the MODEL column."""
     algorithm: str | None = None
@@ -222,6 +272,6 @@ class RLTrainingJobStatus(ApiModel):
     pending_since: str | None = None
     """Since when the job has been waiting for its cluster, for spec.pendingDeadlineSeconds (RFC 3339, UTC)."""
     active_seconds: int | None = None
-    """How long the training ran before its latest suspension, for spec.activeDeadlineSeconds."""
+    """How long the training ran before its latest suspension or restart, for spec.activeDeadlineSeconds."""
     completion_time: str | None = None
     """When the job succeeded or failed (RFC 3339, UTC)."""

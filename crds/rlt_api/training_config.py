@@ -37,6 +37,21 @@ class ResolvedTraining(Training):
     ppo_mini_batch_size: Positive
 
 
+class Preflight(ApiModel):
+    """What the checks before the training expect of the pods."""
+
+    head_shared_memory: int
+    """Size of /dev/shm in the head, in bytes."""
+    shared_memory: int
+    """The same in pods that train."""
+    rollout_shared_memory: int = 0
+    """The same in pods that only generate."""
+    shared_storage: bool
+    """Whether all pods see the same run directory."""
+    require_rdma: bool
+    """Whether NCCL must not talk over TCP."""
+
+
 class TrainingConfig(ApiModel):
     """Everything the trainer needs to know, with all defaults filled in."""
 
@@ -67,6 +82,8 @@ class TrainingConfig(ApiModel):
     rollout: Rollout
     checkpoint: Checkpoint
     observability: Observability = Observability()
+    preflight: Preflight | None = None
+    """None: no checks before the training."""
 
 
 class ProgressReport(ApiModel):

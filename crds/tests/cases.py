@@ -445,6 +445,18 @@ CASES = [
         cel=True,
     ),
     Case("keep-best", "spec.checkpoint.keepBest", {"checkpoint.keepBest": True}),
+    Case(
+        "keep-best",
+        "spec.checkpoint.saveFreq",
+        {"checkpoint.keepBest": True, "training.validation.testFreq": 2},
+        "use 2",
+    ),
+    Case(
+        "keep-best",
+        "spec.checkpoint.saveFreq",
+        {"checkpoint.keepBest": True, "checkpoint.saveFreq": 5, "training.validation.testFreq": 4},
+        "use 4",
+    ),
     # environment
     Case("env-name", ENV, env("NCCL_SOCKET_IFNAMES"), "did you mean NCCL_SOCKET_IFNAME?"),
     Case("env-name", ENV, env("NCCL_SOKCET_IFNAME"), "did you mean NCCL_SOCKET_IFNAME?"),
@@ -477,6 +489,7 @@ CASES = [
     Case("framework", "spec.observability.profiler", {"observability.profiler.steps": [1]}, base=COMMAND),
     Case("framework", "spec.observability.recordSteps", {"observability.recordSteps": [1]}, base=COMMAND),
     Case("framework", "spec.observability.timeline.file", {"observability.timeline.file": "/t.json"}, base=COMMAND),
+    Case("framework", "spec.preflight.enabled", {"preflight.enabled": True}, base=COMMAND),
     Case("recorded-steps", "spec.observability.recordSteps[0]", {"observability.recordSteps": [11, 1]}, "use 10"),
     Case("root", "spec.security.runAsUser", {"security.runAsUser": 0}, "1000", cel=True),
     Case("profiled-steps", "spec.observability.profiler.steps[1]", {"observability.profiler.steps": [5, 11]}, "use 10"),

@@ -12,6 +12,7 @@ from jobs import (
     Job,
     apply_job,
     await_job,
+    condition,
     holds,
     image_of,
     load_example,
@@ -52,10 +53,23 @@ def read_spans(cluster: Cluster, namespace: str, job: Job) -> list[dict[str, Any
     return [json.loads(line) for line in text.splitlines()]
 
 
+def assert_preflight_passed(job: Job) -> None:
+    """The pods of both groups and the head were checked before the training, over the network that they really have."""
+    assert condition(job, "PreflightPassed")["reason"] == "Checked"
+    checks = {check["name"]: check for check in job["status"]["preflight"]}
+    assert [name for name, check in checks.items() if check["result"] == "failed"] == []
+    assert checks["ranks"]["value"] == "2 processes"
+    assert checks["run-directory"]["message"] == "All pods can write it and see each other's files there."
+    assert checks["connections"]["value"] == "2 of 2"
+    assert "gloo, 2 ranks" in checks["all-reduce"]["message"]
+    assert float(checks["all-reduce"]["value"].removesuffix(" GB/s")) > 0
+
+
 def test_one_group_generates_while_the_other_trains(cluster: Cluster, namespace: str, asynchronous: Job) -> None:
     name = apply_job(cluster, namespace, asynchronous)
-    await_job(cluster, namespace, name, lambda job: holds(job, "Running"), what="Running", timeout_s=START_S)
+    job = await_job(cluster, namespace, name, lambda job: holds(job, "Running"), what="Running", timeout_s=START_S)
     assert worker_groups(cluster, namespace, name) == ["rollout", "train"]
+    assert_preflight_passed(job)
     done = await_job(cluster, namespace, name, lambda job: holds(job, "Succeeded"), what="the end", timeout_s=START_S)
 
     metrics = read_metrics(cluster, namespace, done)

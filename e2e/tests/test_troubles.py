@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from uuid import uuid4
+
 import pytest
 
 from cluster import Cluster
+from installation import CLAIM
 from jobs import apply_job, await_job, await_nothing, command_job, condition, holds, load_example, read_job, things_of
 
 pytestmark = pytest.mark.cluster
@@ -57,6 +60,24 @@ def test_failing_command_is_quoted_and_not_repeated(cluster: Cluster, namespace:
     assert words in failed["status"]["message"]
     await_nothing(cluster, namespace, name, but="configmap")  # the cluster is let go, and no other one is made
     assert holds(read_job(cluster, namespace, name), "Failed")
+    delete(cluster, namespace, name)
+
+
+def test_second_attempt_goes_on_where_the_first_one_failed(cluster: Cluster, namespace: str) -> None:
+    """What the first one has left in the storage the second one finds, and status.attempts tells of the first."""
+    mark = f"/mnt/rlt/{uuid4()}"
+    script = f"test -e {mark} && exit; touch {mark}; echo the disk is full >&2; exit 3"
+    job = command_job("again", "sh", "-c", script)
+    job["spec"] |= {"storage": {"claimName": CLAIM}, "failurePolicy": {"maxRestarts": 1}}
+    name = apply_job(cluster, namespace, job)
+    twice_s = 2 * UP_S
+    done = await_job(cluster, namespace, name, lambda job: holds(job, "Succeeded"), what="Succeeded", timeout_s=twice_s)
+    (attempt,) = done["status"]["attempts"]
+    assert (attempt["number"], attempt["reason"], attempt.get("nodeAtFault")) == (1, "ProgramFailed", None)
+    assert "the disk is full" in attempt["message"]
+    told = cluster.kubectl("-n", namespace, "get", "events", "-o", "jsonpath={.items[*].reason}").split()
+    assert told.count("Restarting") == 1
+    assert done["status"]["restarts"] == 1
     delete(cluster, namespace, name)
 
 

@@ -33,8 +33,8 @@ DEFAULTS: Claims = {
     ConditionType.RECONCILING: Claim("True", Reason.PROGRESSING),
     ConditionType.STALLED: Claim("False", Reason.PROGRESSING),
 }
-"""What holds of a condition that a look does not speak of. Of Admitted and FabricVerified nothing: not
-every job is in a queue, and nodes are looked at late."""
+"""What holds of a condition that a look does not speak of. Of Admitted, FabricVerified and PreflightPassed nothing: not
+every job is in a queue or has its nodes checked, and they are looked at late."""
 
 FABRIC_PROBLEMS = {
     Reason.NODES_DISAGREE,
@@ -71,8 +71,10 @@ PROBLEMS = {
     Reason.CONTAINER_CONFIG_FAILED,
     Reason.CONTAINER_CRASHED,
     Reason.VOLUME_FAILED,
+    Reason.PREFLIGHT_FAILED,
     Reason.SUBMISSION_REFUSED,
     Reason.RAY_UNREACHABLE,
+    Reason.RESTARTING,
     Reason.PROGRAM_FAILED,
     Reason.HEAD_LOST,
     Reason.STOPPED,
@@ -84,6 +86,7 @@ PROBLEMS = {
 
 FINAL = {
     Reason.INVALID_SPEC,
+    Reason.PREFLIGHT_FAILED,
     Reason.PROGRAM_FAILED,
     Reason.HEAD_LOST,
     Reason.STOPPED,

@@ -19,6 +19,11 @@ def entrypoint(job: Job, spec: RLTrainingJobSpec) -> str:
     return shlex.join(["exec", "python3", program, *run_command_arguments(job, spec.framework)])
 
 
+def preflight_entrypoint() -> str:
+    """The line that checks the job's nodes before the training."""
+    return f"exec rlt-trainer preflight --config {CONFIG_DIRECTORY}/{CONFIG_FILE}"
+
+
 def run_command_arguments(job: Job, framework: Framework) -> list[str]:
     """Arguments of the program that follows the user's command, which is the last of them."""
     options = ["--job", job.name, "--namespace", job.namespace]

@@ -35,6 +35,7 @@ JOB_GAUGES = {
         "rlt_job_tokens_per_second", "Tokens of the latest step per second.", _JOB, registry=REGISTRY
     ),
     "gpus": Gauge("rlt_job_gpus", "Accelerators that the job asks for.", _JOB, registry=REGISTRY),
+    "restarts": Gauge("rlt_job_restarts", "Attempts that another one followed.", _JOB, registry=REGISTRY),
     "ready_workers": Gauge("rlt_job_ready_workers", "Worker pods that are ready.", _JOB, registry=REGISTRY),
 }
 
@@ -57,6 +58,7 @@ def record(job: Job, plan: Plan) -> None:
     numbers = {
         "gpus": status.gpus,
         "ready_workers": cluster.ready_workers if cluster else 0,
+        "restarts": status.restarts or 0,
         "step": progress.step if progress else None,
         "total_steps": progress.total_steps or None if progress else None,
         "tokens_per_second": progress.tokens_per_second if progress else None,

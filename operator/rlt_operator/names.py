@@ -60,6 +60,11 @@ def submission_id(job: str, *, ray_cluster_uid: str) -> str:
     return f"{job}-{ray_cluster_uid[:8]}"
 
 
+def preflight_id(submission_id: str) -> str:
+    """Id of the Ray job that checks the nodes before the one with that id."""
+    return f"{submission_id}-preflight"
+
+
 def mount_path(spec: RLTrainingJobSpec) -> str:
     """Where all pods see the storage, or a folder of their own if there is no claim."""
     return spec.storage.mount_path

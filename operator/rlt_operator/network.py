@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from rlt_api.conditions import Reason
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.status import NetworkAttachment, NetworkRefusal, NetworkStatus, NetworkVariable
+from rlt_operator.attempts import excluded_nodes
 from rlt_operator.conditions import Claim
 from rlt_operator.fabric import aliases
 from rlt_operator.fabric.candidates import candidates, illness
@@ -23,7 +24,9 @@ LONGEST_LIST = 32
 
 
 def decide(job: Job, spec: RLTrainingJobSpec, nodes: Sequence[Node]) -> NetworkStatus:
-    """What the job's pods get on these nodes, with reasons."""
+    """What the job's pods get on these nodes, with reasons. Those that were at fault before take none."""
+    excluded = excluded_nodes(job)
+    nodes = [node for node in nodes if node.name not in excluded]
     demands = demands_of(spec, job.given, job.runtime.spec if job.runtime else None)
     found = network_of_groups(nodes, demands)
     selected = {node.name: node for demand in demands for node in candidates(nodes, demand).selected}
@@ -49,7 +52,7 @@ def decide(job: Job, spec: RLTrainingJobSpec, nodes: Sequence[Node]) -> NetworkS
             capabilities=list(found.settings.capabilities),
             supplemental_groups=list(found.settings.groups),
         ),
-        avoided=sorted(name for name, node in selected.items() if illness(node)),
+        avoided=sorted({*excluded, *(name for name, node in selected.items() if illness(node))}),
         warnings=_shortened(found.warnings),
     )
 

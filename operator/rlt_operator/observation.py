@@ -116,6 +116,13 @@ class Pod:
     message: str | None = None
     """The kubelet's message on the pod as a whole, when it was evicted for instance."""
     containers: tuple[Container, ...] = ()
+    node: str | None = None
+    """The node that it was given."""
+    ip: str | None = None
+    reason: str | None = None
+    """The kubelet's reason, one word, where it has a message."""
+    disrupted: str | None = None
+    """Why Kubernetes itself ends the pod: the reason of DisruptionTarget."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +149,15 @@ class RayJob:
 
 
 @dataclass(frozen=True)
+class RayPreflight:
+    """What Ray says of the checks before the training."""
+
+    job: RayJob
+    log: str | None = None
+    """Their output, once they have ended."""
+
+
+@dataclass(frozen=True)
 class Ray:
     """Answers of the head's HTTP servers."""
 
@@ -153,6 +169,8 @@ class Ray:
     """The program's output, once it has ended."""
     progress: ProgressReport | None = None
     """The trainer's own report."""
+    preflight: RayPreflight | None = None
+    """The checks, if Ray knows them. Not asked about once it has the training."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +182,7 @@ class Observed:
     kuberay: KubeRay | None = None
     """What its RayCluster CRD can hold. Seen while there is no RayCluster."""
     nodes: tuple[Node, ...] = ()
-    """The nodes of the Kubernetes cluster. Seen while the job's network is undecided."""
+    """The nodes of the Kubernetes cluster. Seen while the job's network is undecided, and after a failure."""
     config: Mapping[str, str] | None = None
     """What the ConfigMap holds."""
     cluster: RayCluster | None = None
@@ -254,6 +272,7 @@ def parse_pod(manifest: Manifest) -> Pod:
     metadata, status = manifest["metadata"], manifest.get("status") or {}
     conditions = {condition["type"]: condition for condition in status.get("conditions", [])}
     scheduled = conditions.get("PodScheduled", {})
+    disrupted = conditions.get("DisruptionTarget", {})
     containers = [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
     return Pod(
         name=metadata["name"],
@@ -266,6 +285,10 @@ def parse_pod(manifest: Manifest) -> Pod:
         unschedulable=scheduled.get("message", "no node was found") if scheduled.get("status") == "False" else None,
         message=status.get("message"),
         containers=tuple(_container(container) for container in containers),
+        node=manifest.get("spec", {}).get("nodeName"),
+        ip=status.get("podIP"),
+        reason=status.get("reason"),
+        disrupted=disrupted.get("reason") if disrupted.get("status") == "True" else None,
     )
 
 
@@ -309,6 +332,23 @@ def submitted(observed: Observed) -> bool:
     running = condition(observed.job.status, ConditionType.RUNNING)
     assert running
     return cluster.resumed is None or cluster.resumed <= datetime.fromisoformat(running.last_transition_time)
+
+
+def preflight_id(observed: Observed) -> str | None:
+    """Id of the Ray job that checks the nodes of the RayCluster that there is now."""
+    id = submission_id(observed)
+    return names.preflight_id(id) if id else None
+
+
+def preflighted(observed: Observed) -> bool:
+    """Whether the head that there is now was given the checks, as the status says. (See `submitted`.)"""
+    before, cluster = observed.job.status.ray_cluster, observed.cluster
+    if cluster is None or cluster.suspend or before is None or before.preflight_job_id is None:
+        return False
+    checked = condition(observed.job.status, ConditionType.PREFLIGHT_PASSED)
+    if before.preflight_job_id != preflight_id(observed) or checked is None:
+        return False
+    return cluster.resumed is None or cluster.resumed <= datetime.fromisoformat(checked.last_transition_time)
 
 
 def _controller(manifest: Manifest) -> dict[str, str]:

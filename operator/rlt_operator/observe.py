@@ -10,6 +10,7 @@ from rlt_api.conditions import ConditionType
 from rlt_api.spec import OPERATOR
 from rlt_api.status import RuntimeSnapshot
 from rlt_operator import api_paths, names, ray_api
+from rlt_operator.attempts import in_question
 from rlt_operator.conditions import is_true
 from rlt_operator.fabric.nodes import Node, nodes_of
 from rlt_operator.kuberay import KubeRay, parse_kuberay
@@ -31,6 +32,8 @@ from rlt_operator.observation import (
     parse_status,
     parse_warning,
     parse_workloads,
+    preflight_id,
+    preflighted,
     submission_id,
     submitted,
 )
@@ -50,8 +53,9 @@ async def observe(api: KubernetesApi, send: Send, *, namespace: str, name: str) 
         return Observed(job)
     (installed, cluster), pods = await asyncio.gather(_ray_cluster(api, job), _pods(api, job))
     kuberay = await _kuberay(api) if installed and cluster is None else None
-    nodes = await _nodes(api, job) if cluster is None else ()
-    observed = Observed(job, kuberay_installed=installed, kuberay=kuberay, nodes=nodes, cluster=cluster, pods=pods)
+    observed = Observed(job, kuberay_installed=installed, kuberay=kuberay, cluster=cluster, pods=pods)
+    if _looks_for_nodes(observed):
+        observed = replace(observed, nodes=await _nodes(api))
     if cluster is None or cluster.owner_uid != job.uid or cluster.deleting or job.spec is None:
         return observed
     warnings, config, says = await asyncio.gather(
@@ -60,8 +64,11 @@ async def observe(api: KubernetesApi, send: Send, *, namespace: str, name: str) 
     observed = replace(observed, warnings=warnings, config=config, queue_says=says)
     head_ready = any(pod.is_head and pod.ready for pod in cluster_pods(observed))
     id = submission_id(observed)
-    if id and (head_ready or submitted(observed)):
-        return replace(observed, ray=await ray_api.observe(send, job, id))
+    if id and (head_ready or submitted(observed) or preflighted(observed)):
+        checks = preflight_id(observed) if job.spec.preflight.enabled else None
+        observed = replace(observed, ray=await ray_api.observe(send, job, id, preflight_id=checks))
+        if in_question(observed) and not observed.nodes:
+            observed = replace(observed, nodes=await _nodes(api))
     return observed
 
 
@@ -102,10 +109,15 @@ async def _queue_says(api: KubernetesApi, job: Job, cluster: RayCluster) -> str 
     return parse_workloads(await api.list(path, labelSelector=f"{names.WORKLOAD_LABEL}={cluster.uid}"))
 
 
-async def _nodes(api: KubernetesApi, job: Job) -> tuple[Node, ...]:
-    """The nodes, if they are to be looked at: there may be thousands, and the API server's cache is good enough."""
-    if job.spec is None or job.spec.suspend or not undecided(job):
-        return ()
+def _looks_for_nodes(observed: Observed) -> bool:
+    """Whether the nodes are to be looked at, before anything is known of Ray."""
+    job, spec = observed.job, observed.job.spec
+    to_decide = observed.cluster is None and spec is not None and not spec.suspend and undecided(job)
+    return to_decide or in_question(observed)
+
+
+async def _nodes(api: KubernetesApi) -> tuple[Node, ...]:
+    """The nodes. There may be thousands, and the API server's cache is good enough."""
     return nodes_of(await api.list(api_paths.NODES, resourceVersion="0"))
 
 

@@ -12,6 +12,7 @@ from datetime import datetime
 from rlt_api.conditions import ConditionType
 from rlt_api.spec import OPERATOR
 from rlt_api.status import RLTrainingJobStatus
+from rlt_operator import preflight
 from rlt_operator.children.config_map import config_map
 from rlt_operator.children.pod_template import Check
 from rlt_operator.conditions import Event, events
@@ -19,6 +20,7 @@ from rlt_operator.deadlines import due_in
 from rlt_operator.network import claim as claim_of
 from rlt_operator.observation import Manifest, Observed
 from rlt_operator.policies import POLICIES
+from rlt_operator.policies.restarts import restarted
 from rlt_operator.queueing import admitted
 from rlt_operator.status import network_after, new_status
 from rlt_operator.verdict import Submission, Verdict
@@ -58,6 +60,8 @@ def plan(observed: Observed, now: datetime) -> Plan:
         return Plan(delete_job=True)
     if claim := admitted(observed):
         verdict = replace(verdict, claims={**verdict.claims, ConditionType.ADMITTED: claim})
+    if claim := preflight.claim(observed):
+        verdict = replace(verdict, claims={**verdict.claims, ConditionType.PREFLIGHT_PASSED: claim})
     if found := network_after(job, verdict):
         verdict = replace(verdict, claims={**verdict.claims, ConditionType.FABRIC_VERIFIED: claim_of(found)})
     status = new_status(observed, verdict, now)
@@ -75,8 +79,9 @@ def plan(observed: Observed, now: datetime) -> Plan:
 
 
 def decide(observed: Observed, now: datetime) -> Verdict:
-    """The verdict of the first policy that has one."""
-    return next(verdict for policy in POLICIES if (verdict := policy(observed, now)))
+    """The verdict of the first policy that has one. What it says of a failure may hold of one attempt only."""
+    verdict = next(verdict for policy in POLICIES if (verdict := policy(observed, now)))
+    return restarted(observed, verdict, now)
 
 
 def _lost_config(observed: Observed, verdict: Verdict) -> tuple[Manifest, ...]:

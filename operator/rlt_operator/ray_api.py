@@ -15,7 +15,7 @@ from rlt_api.driver_report import METRICS_PORT
 from rlt_api.training_config import ProgressReport
 from rlt_operator import api_paths, names
 from rlt_operator.kubernetes_api import ApiError, KubernetesApi
-from rlt_operator.observation import Job, Ray, RayJob
+from rlt_operator.observation import Job, Ray, RayJob, RayPreflight
 from rlt_operator.progress import parse_report
 from rlt_operator.verdict import Submission
 
@@ -78,18 +78,21 @@ async def ask(
     return status, text
 
 
-async def observe(send: Send, job: Job, submission_id: str) -> Ray:
-    """What the head says of the Ray job: its state, the trainer's report while it runs, then its output."""
-    path = f"/api/jobs/{submission_id}"
+async def observe(send: Send, job: Job, submission_id: str, *, preflight_id: str | None = None) -> Ray:
+    """What the head says of the Ray job: its state, the trainer's report while it runs, then its output.
+
+    As long as it does not know that job, the same of the checks that come before, if there are any.
+    """
     try:
-        status, text = await send(job, "GET", names.DASHBOARD_PORT, path, None)
-        if status == 404 and text.startswith(f"Job {submission_id} does not exist"):
-            return Ray()
-        ray_job = _parse(status, text)
-        if ray_job.status in ("PENDING", "RUNNING"):
-            return Ray(job=ray_job, progress=await _progress(send, job) if ray_job.status == "RUNNING" else None)
-        status, text = await send(job, "GET", names.DASHBOARD_PORT, f"{path}/logs", None)
-        return Ray(job=ray_job, log=str(json.loads(text)["logs"]) if status == 200 else None)
+        ray_job = await _ray_job(send, job, submission_id)
+        if ray_job is None:
+            checks = await _ray_job(send, job, preflight_id) if preflight_id else None
+            if checks is None:
+                return Ray()
+            assert preflight_id
+            return Ray(preflight=RayPreflight(checks, await _log(send, job, preflight_id, checks)))
+        report = await _progress(send, job) if ray_job.status == "RUNNING" else None
+        return Ray(job=ray_job, log=await _log(send, job, submission_id, ray_job), progress=report)
     except UnreachableError as error:
         return Ray(unreachable=str(error))
 
@@ -110,6 +113,21 @@ async def submit(send: Send, job: Job, submission: Submission) -> None:
 async def stop(send: Send, job: Job, submission_id: str) -> None:
     """Ask Ray to stop the job: SIGTERM, and SIGKILL RAY_JOB_STOP_WAIT_TIME_S later. Asking again changes nothing."""
     await send(job, "POST", names.DASHBOARD_PORT, f"/api/jobs/{submission_id}/stop", None)
+
+
+async def _ray_job(send: Send, job: Job, submission_id: str) -> RayJob | None:
+    status, text = await send(job, "GET", names.DASHBOARD_PORT, f"/api/jobs/{submission_id}", None)
+    if status == 404 and text.startswith(f"Job {submission_id} does not exist"):
+        return None
+    return _parse(status, text)
+
+
+async def _log(send: Send, job: Job, submission_id: str, ray_job: RayJob) -> str | None:
+    """The output of a Ray job that has ended."""
+    if ray_job.status in ("PENDING", "RUNNING"):
+        return None
+    status, text = await send(job, "GET", names.DASHBOARD_PORT, f"/api/jobs/{submission_id}/logs", None)
+    return str(json.loads(text)["logs"]) if status == 200 else None
 
 
 async def _progress(send: Send, job: Job) -> ProgressReport | None:

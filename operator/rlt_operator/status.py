@@ -8,9 +8,11 @@ from rlt_api.conditions import ConditionType
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.status import NetworkStatus, Phase, RayClusterStatus, RLTrainingJobStatus
 from rlt_operator import names
+from rlt_operator.attempts import with_attempt
 from rlt_operator.conditions import condition, is_true, merge, timestamp
 from rlt_operator.deadlines import active_seconds
-from rlt_operator.observation import Job, Observed, cluster_pods, submission_id, submitted
+from rlt_operator.observation import Job, Observed, cluster_pods, preflight_id, preflighted, submission_id, submitted
+from rlt_operator.preflight import results
 from rlt_operator.progress import checkpoint, progress
 from rlt_operator.verdict import Verdict
 
@@ -33,6 +35,8 @@ def new_status(observed: Observed, verdict: Verdict, now: datetime) -> RLTrainin
             "conditions": merge(old, verdict.claims, generation=job.generation, now=now),
             "ray_cluster": _ray_cluster(observed),
             "network": network_after(job, verdict),
+            **_attempts(old, verdict),
+            "preflight": results(observed),
             **(_columns(job.spec) if job.spec else {}),
             "start_time": old.start_time or (timestamp(_moment(started)) if started else None),
             "completion_time": old.completion_time or (timestamp(_moment(ended) if ended else now) if final else None),
@@ -60,6 +64,15 @@ def _columns(spec: RLTrainingJobSpec) -> dict[str, int | str | None]:
         return {"gpus": gpus(spec), "model": None, "algorithm": spec.framework.command[0]}
     model = (spec.model.path or "fromSeed") if spec.model else None
     return {"gpus": gpus(spec), "model": model, "algorithm": spec.algorithm.adv_estimator}
+
+
+def _attempts(old: RLTrainingJobStatus, verdict: Verdict) -> dict[str, object]:
+    """The attempts that failed, and how many of them another one followed."""
+    attempt, restarts = verdict.attempt, old.restarts or 0
+    if attempt is None:
+        return {"restarts": restarts}
+    restarts = attempt.number if verdict.phase != Phase.FAILED else restarts
+    return {"restarts": restarts, "attempts": with_attempt(old.attempts, attempt)}
 
 
 def _pending_since(job: Job, status: RLTrainingJobStatus, now: datetime) -> str | None:
@@ -90,11 +103,13 @@ def _ray_cluster(observed: Observed) -> RayClusterStatus | None:
         return None
     id = submission_id(observed)
     known = (observed.ray is not None and observed.ray.job is not None) or submitted(observed)
+    checked = (observed.ray is not None and observed.ray.preflight is not None) or preflighted(observed)
     return RayClusterStatus(
         name=names.ray_cluster(job.name),
         ready_workers=sum(pod.ready and not pod.is_head for pod in cluster_pods(observed)),
         desired_workers=sum(group.replicas for group in spec.cluster.workers),
         job_id=id if known else None,
+        preflight_job_id=preflight_id(observed) if checked else None,
     )
 
 

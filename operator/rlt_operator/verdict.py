@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from rlt_api.conditions import ConditionType, Reason
-from rlt_api.status import NetworkStatus, Phase
+from rlt_api.status import Attempt, NetworkStatus, Phase
 from rlt_api.training_config import ProgressReport
 from rlt_operator.children.pod_template import Check
 from rlt_operator.conditions import Claim, Claims, condition
@@ -46,6 +46,8 @@ class Verdict:
     submit: Submission | None = None
     delete_job: bool = False
     report: ProgressReport | None = None
+    attempt: Attempt | None = None
+    """The attempt that has failed, to be written down, or what is known of it since."""
     again_after: float | None = WAITING_INTERVAL_S
 
 
@@ -84,13 +86,14 @@ def failed(reason: Reason, message: str, claims: Claims, report: ProgressReport 
     return Verdict(message, Phase.FAILED, {**claims, **final}, report=report, again_after=0)
 
 
-def _own_cluster(observed: Observed) -> bool:
+def own_cluster(observed: Observed) -> bool:
+    """Whether there is a RayCluster, and it is the job's."""
     return observed.cluster is not None and observed.cluster.owner_uid == observed.job.uid
 
 
 def remains(observed: Observed) -> bool:
     """Whether there is anything of the job's cluster left."""
-    return _own_cluster(observed) or bool(observed.pods)
+    return own_cluster(observed) or bool(observed.pods)
 
 
 def was_stopped(observed: Observed) -> bool:
@@ -113,6 +116,6 @@ def release(observed: Observed, verdict: Verdict) -> Verdict:
         C.RECONCILING: Claim("True", Reason.RELEASING, message),
     }
     cluster = observed.cluster
-    delete = cluster.uid if cluster and _own_cluster(observed) and not cluster.deleting else None
+    delete = cluster.uid if cluster and own_cluster(observed) and not cluster.deleting else None
     claims = {**verdict.claims, **releasing}
     return replace(verdict, claims=claims, delete_cluster=delete, again_after=WAITING_INTERVAL_S)

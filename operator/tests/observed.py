@@ -11,7 +11,7 @@ from rlt_api.status import RuntimeSnapshot
 from rlt_api.training_config import ProgressReport
 from rlt_operator.fabric.nodes import Node
 from rlt_operator.network import decide
-from rlt_operator.observation import Job, Manifest, Observed, Pod, Ray, RayCluster, RayJob, parse_job
+from rlt_operator.observation import Job, Manifest, Observed, Pod, Ray, RayCluster, RayJob, RayPreflight, parse_job
 from rlt_operator.plan import plan
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -95,6 +95,11 @@ def running(step: int = 90) -> Ray:
 
 def ended(status: Any, log: str = "", message: str = "") -> Ray:
     return Ray(job=RayJob(status, message, start_ms=1767323000000, end_ms=1767323045000), log=log)
+
+
+def checks(status: Any, log: str = "") -> Ray:
+    """The checks before the training."""
+    return Ray(preflight=RayPreflight(RayJob(status), None if status in ("PENDING", "RUNNING") else log))
 
 
 def final_log(step: int = 200) -> str:

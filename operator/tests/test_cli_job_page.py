@@ -55,6 +55,21 @@ def test_a_metric_is_shown_by_whichever_of_its_names_a_run_has() -> None:
     ]
 
 
+def test_the_page_tells_of_attempts_that_failed() -> None:
+    told = {
+        "number": 1,
+        "completionTime": "2026-01-02T03:02:05Z",
+        "reason": "ProgramFailed",
+        "message": "boom",
+        "step": 40,
+    }
+    restarted = job()
+    restarted["status"]["attempts"] = [told, {**told, "number": 2, "nodeAtFault": "gpu-7"}]
+    rows = [line.split() for line in page(restarted, [], [], NOW).splitlines() if line.endswith("boom")]
+    assert rows[0][:5] == ["1", "2m", "ago", "ProgramFailed", "40"]
+    assert rows[1][5:] == ["gpu-7", "boom"]
+
+
 def test_the_page_of_a_running_job() -> None:
     pod = {
         "metadata": {"name": "sum-head", "creationTimestamp": "2026-01-02T03:01:05Z"},
@@ -78,6 +93,21 @@ def test_the_page_of_a_running_job() -> None:
         "reward   0.8   ▁▂▃▄▅▆▇█",
         "",
         "No problems found.",
+    ]
+
+
+def test_checks_before_the_training_are_shown_with_values_and_remedies() -> None:
+    checked = job(condition("PreflightPassed", "False"))
+    checked["status"]["preflight"] = [
+        {"name": "all-reduce", "result": "passed", "value": "0.52 GB/s", "message": "All sums are right."},
+        {"name": "clocks", "result": "warned", "value": "31.5 s", "message": "A clock is wrong.", "remedy": "Use NTP."},
+        {"name": "files", "result": "failed", "nodes": ["n1"], "message": "b cannot read /x.", "remedy": "Mount it."},
+    ]
+    shown = page(checked, [], [], NOW).splitlines()
+    assert shown[shown.index("CHECK          VALUE       FOUND") + 1 :][:3] == [
+        "✓ all-reduce   0.52 GB/s   All sums are right.",
+        "! clocks       31.5 s      A clock is wrong. Use NTP.",
+        "✗ files                    b cannot read /x. (node n1) Mount it.",
     ]
 
 

@@ -20,6 +20,7 @@ from typing import Any
 import observed as o
 import pytest
 
+from rlt_api.blocks.operations import FailurePolicy
 from rlt_api.conditions import ConditionType, Reason
 from rlt_operator.kuberay import KubeRay
 from rlt_operator.observation import Observed, Ray
@@ -53,16 +54,24 @@ def gone(observed: Observed) -> Observed:
 WRONG = {**o.SPEC, "training": {"totalSteps": 1, "trainBatchSize": 5}}
 DONE = replace(o.STARTED, ray=o.ended("SUCCEEDED", o.final_log()))
 BROKEN = replace(o.STARTED, ray=o.ended("FAILED", "boom"))
+RETRIED = o.changed(BROKEN, failure_policy=FailurePolicy(max_restarts=1))
+CHECKED = replace(o.READY, job=o.job({**o.SPEC, "preflight": {"enabled": True}}), ray=o.checks("RUNNING"))
+CHECKS_FAILED = replace(CHECKED, ray=o.checks("FAILED"))
 STATES: dict[str, tuple[Observed, str]] = {
     "new": (o.FRESH, "InProgress"),
     "provisioning": (o.PROVISIONING, "InProgress"),
     "submitted": (o.READY, "InProgress"),
+    "checked": (CHECKED, "InProgress"),
+    "checks failed, its pods end": (CHECKS_FAILED, "Failed"),
     "running": (o.RUNNING, "Current"),
     "unreachable": (replace(o.STARTED, ray=Ray(unreachable="x")), "InProgress"),
     "succeeded, its pods end": (DONE, "InProgress"),
     "succeeded": (gone(DONE), "Current"),
     "failed, its pods end": (BROKEN, "Failed"),
     "failed": (gone(BROKEN), "Failed"),
+    "failed, with a restart left": (RETRIED, "InProgress"),
+    "restarting": (o.after(RETRIED), "InProgress"),
+    "the next attempt": (gone(RETRIED), "InProgress"),
     "suspending": (o.suspend(o.STARTED), "InProgress"),
     "suspended": (gone(o.suspend(o.STARTED)), "Current"),
     "invalid": (Observed(o.job(WRONG)), "Failed"),

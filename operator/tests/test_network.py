@@ -126,7 +126,7 @@ def test_nodes_that_a_health_controller_has_marked_are_avoided() -> None:
     ill = node("ill", nvidia() | IB | {"sagemaker.amazonaws.com/node-health-status": "Unschedulable"}, GPUS | HCA)
     affinity = worker(fresh((*INFINIBAND, *nodes_of([ill]))))["spec"]["affinity"]["nodeAffinity"]
     (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
-    assert term["matchExpressions"] == [{"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["ill"]}]
+    assert term["matchFields"] == [{"key": "metadata.name", "operator": "NotIn", "values": ["ill"]}]
 
 
 def test_jobs_on_the_host_network_have_ports_of_their_own() -> None:

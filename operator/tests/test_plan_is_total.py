@@ -9,11 +9,25 @@ import observed as o
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlt_api.blocks.operations import FailurePolicy, Preflight
+from rlt_api.driver_report import PREFLIGHT_PREFIX
 from rlt_api.finding import Finding
+from rlt_operator.fabric.nodes import Node
 from rlt_operator.kuberay import KubeRay
-from rlt_operator.observation import Container, KubeRayCondition, Observed, Pod, Ray, RayJob, Termination, WarningEvent
+from rlt_operator.observation import (
+    Container,
+    KubeRayCondition,
+    Observed,
+    Pod,
+    Ray,
+    RayJob,
+    RayPreflight,
+    Termination,
+    WarningEvent,
+)
 from rlt_operator.plan import plan
 
+ECC = "(Rank pid=1, ip=10.0.0.1) RuntimeError: CUDA error: uncorrectable ECC error encountered"
 WORDS = st.sampled_from(["", "0/2 nodes are available", "x" * 5000])
 
 containers = st.builds(
@@ -36,6 +50,9 @@ pods = st.builds(
     unschedulable=st.none() | WORDS,
     message=st.none() | WORDS,
     containers=st.lists(containers, max_size=2).map(tuple),
+    node=st.sampled_from([None, "node-1", "node-2"]),
+    ip=st.sampled_from([None, "10.0.0.1"]),
+    disrupted=st.sampled_from([None, "DeletionByTaintManager"]),
 )
 clusters = st.builds(
     o.cluster,
@@ -54,12 +71,14 @@ reports = st.none() | st.builds(
     seconds_per_step=st.sampled_from([None, 0.0, 1e9]),
     updated=st.sampled_from(["2026-01-02T03:04:05Z", "2026-01-02T03:04:05", "yesterday"]),
 )
+CHECKS = f'{PREFLIGHT_PREFIX}[{{"name": "ranks", "result": "failed", "message": "x", "pods": ["sum-head-a"]}}]'
 rays = st.builds(
     Ray,
     unreachable=st.none() | WORDS,
     job=st.none() | ray_jobs,
-    log=st.sampled_from([None, "", "rlt-progress {", o.final_log()]),
+    log=st.sampled_from([None, "", "rlt-progress {", o.final_log(), ECC]),
     progress=reports,
+    preflight=st.none() | st.builds(RayPreflight, ray_jobs, st.sampled_from([None, "", CHECKS])),
 )
 FINDING = Finding("spec.new", "1", "Extra inputs are not permitted", "change it")
 UNREADABLE = replace(o.job(), spec=None, findings=(FINDING,))
@@ -72,9 +91,15 @@ edits = st.fixed_dictionaries(
         "active_deadline_seconds": seconds,
         "pending_deadline_seconds": seconds,
         "ttl_seconds_after_finished": seconds,
+        "preflight": st.builds(Preflight, enabled=st.booleans()),
+        "failure_policy": st.builds(FailurePolicy, max_restarts=st.integers(0, 2), exclude_faulty_nodes=st.booleans()),
     }
 )
 EARLIER = o.NOW - timedelta(hours=1)
+FAILED = replace(o.STARTED, ray=o.ended("FAILED", "boom"))
+RETRIED = o.after(o.changed(FAILED, failure_policy=FailurePolicy(max_restarts=1)))
+EARLIER_ATTEMPT = RETRIED.job.status.attempts[0].model_copy(update={"ray_cluster_uid": "other"})
+CHECKED = replace(o.READY, job=o.job({**o.SPEC, "preflight": {"enabled": True}}), ray=o.checks("RUNNING"))
 jobs = st.builds(
     lambda job, edit, status: replace(job, spec=job.spec and job.spec.model_copy(update=edit), status=status),
     st.sampled_from([o.job(), o.job(o.COMMAND_SPEC), UNREADABLE, QUEUED, RUNTIMELESS, o.job(name="1" * 80)]),
@@ -86,6 +111,10 @@ jobs = st.builds(
             o.after(o.FRESH, now=EARLIER).job.status,
             o.STARTED.job.status,
             o.after(o.RUNNING, now=EARLIER).job.status,
+            o.after(CHECKED).job.status,
+            o.after(replace(CHECKED, ray=o.checks("SUCCEEDED", CHECKS))).job.status,
+            RETRIED.job.status,
+            RETRIED.job.status.model_copy(update={"attempts": [EARLIER_ATTEMPT]}),
         ]
     ),
 )
@@ -100,6 +129,7 @@ everything = st.builds(
     job=jobs,
     kuberay_installed=st.booleans(),
     kuberay=st.none() | st.just(KubeRay(frozenset())),
+    nodes=st.sampled_from([(), (Node("node-2"),), (Node("node-2", conditions={"Ready": "True"}),)]),
     config=st.none() | st.just({"training.json": "{}"}),
     cluster=st.none() | clusters,
     pods=st.lists(pods, max_size=3).map(tuple),
@@ -117,6 +147,19 @@ def test_every_observation_has_a_plan_and_the_second_look_writes_nothing_more(ob
     assert first.again_after is None or first.again_after >= 0
     settled = o.after(o.after(observed))
     assert plan(settled, o.NOW).status is None
+
+
+@settings(deadline=None, max_examples=200)
+@given(everything)
+def test_a_failed_attempt_is_counted_once(observed: Observed) -> None:
+    before = observed.job.status
+    first, second = o.after(observed), o.after(o.after(observed))
+    after = second.job.status
+    assert after.restarts == first.job.status.restarts
+    assert (after.restarts or 0) - (before.restarts or 0) in (0, 1)
+    uids = [attempt.ray_cluster_uid for attempt in after.attempts]
+    assert len(uids) == len(set(uids))
+    assert len(uids) - len(before.attempts) in (0, 1)
 
 
 @settings(deadline=None, max_examples=200)

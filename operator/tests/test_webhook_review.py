@@ -79,6 +79,24 @@ def test_a_runtime_that_is_not_there_is_a_warning_and_one_that_cannot_be_read_is
     assert "warnings" not in answer(job)
 
 
+def test_restarts_that_would_start_anew_are_a_warning() -> None:
+    restarts = {**o.SPEC, "failurePolicy": {"maxRestarts": 3}}
+    (warning,) = answer(manifest(restarts))["warnings"]
+    assert warning == "spec.failurePolicy.maxRestarts: 3: each attempt starts anew, since checkpoint.saveFreq is -1"
+    saved = {**restarts, "checkpoint": {"saveFreq": 5}}
+    assert "go with the pods" in answer(manifest(saved))["warnings"][0]
+    assert "warnings" not in answer(manifest({**saved, "storage": {"claimName": "runs"}}))
+    assert "warnings" not in answer(manifest({**o.COMMAND_SPEC, "failurePolicy": {"maxRestarts": 3}}))
+
+
+def test_a_runtimes_defaults_count_for_restarts_too() -> None:
+    job = manifest({**o.SPEC, "runtimeRef": {"name": "r"}, "checkpoint": {"saveFreq": 5}})
+    defaults = {"failurePolicy": {"maxRestarts": 3}, "storage": {"claimName": "runs"}}
+    assert "warnings" not in answer(job, runtimes={"r": {"defaults": defaults}})
+    assert "warnings" in answer(job, runtimes={"r": {"defaults": {**defaults, "checkpoint": {"resume": "never"}}}})
+    assert "warnings" not in answer(manifest({**job["spec"], "failurePolicy": {"maxRestarts": 3}}))
+
+
 def test_suspension_is_always_allowed() -> None:
     """Even of a job that was stored before a rule came that it breaks."""
     assert answer(manifest({**WRONG, "suspend": True}), manifest(WRONG))["allowed"] is True

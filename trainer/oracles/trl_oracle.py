@@ -27,6 +27,7 @@ REWARDS = [0.0, 1.0, 1.0, 0.25, 0.5, 0.5, 0.5, 0.5, -1.0, None, 2.0, 0.75, None,
 PROMPTS = [[{"role": "user", "content": str(row // GROUP)}] for row in range(len(REWARDS))]
 LENGTH = 12
 """max_completion_length"""
+BETA = 0.0625
 
 
 def make_trainer(kind: type[Any], config: type[Any], **options: Any) -> Any:
@@ -71,18 +72,43 @@ def advantages() -> list[dict[str, Any]]:
     return cases
 
 
+def kl_in_reward() -> dict[str, Any]:
+    """RLOO's KL term, on log-probabilities that are exact in float32: TRL asks the policy, then the reference."""
+    trainer = make_trainer(RLOOTrainer, RLOOConfig, beta=0.0)  # else it looks for the reference's files
+    trainer.beta, trainer.ref_model = BETA, trainer.model
+    generator = torch.Generator().manual_seed(20261121)
+    log_probs, ref_log_probs = (-torch.randint(128, (len(REWARDS), LENGTH), generator=generator) / 64 for _ in range(2))
+    answers = iter((log_probs, ref_log_probs))
+    trainer._get_per_token_logps_and_entropies = lambda model, ids, mask, kept, *_, **__: (
+        next(answers)[:, :kept],
+        None,
+        None,
+    )
+    made = trainer._generate_and_score_completions([{"prompt": prompt} for prompt in PROMPTS])
+    mask = made["completion_mask"].bool()
+    return {
+        "beta": BETA,
+        "mask": mask,
+        "log_probs": log_probs[:, : mask.shape[1]],
+        "ref_log_probs": ref_log_probs[:, : mask.shape[1]],
+        "advantages": made["advantages"].double(),
+    }
+
+
 def losses() -> list[dict[str, Any]]:
     trainer = make_trainer(GRPOTrainer, GRPOConfig)
     cases: list[dict[str, Any]] = []
     for kind, level, old, beta, weighted in product(
-        ["grpo", "dr_grpo", "dapo", "cispo", "sapo"],
+        ["grpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo"],
         ["token", "sequence"],
         ["old_log_probs", "far_log_probs"],
         [0.0, 0.04],
         [False, True],
     ):
-        if level == "sequence" and (kind not in ("grpo", "dapo") or beta or old == "far_log_probs"):
+        if level == "sequence" and (kind not in ("grpo", "dapo", "luspo") or beta or old == "far_log_probs"):
             continue
+        if level == "token" and kind == "luspo":
+            continue  # TRL warns against it
         case: dict[str, Any] = {"loss_type": kind, "level": level, "old": old, "beta": beta, "weighted": weighted}
         cases.append({**case, **loss(trainer, **case)})
         if kind == "grpo" and level == "token":
@@ -132,6 +158,7 @@ if __name__ == "__main__":
             "length": LENGTH,
             "bias_correction": GRPOConfig(output_dir="unused", use_cpu=True, bf16=False).use_bias_correction_kl,
             "advantages": advantages(),
+            "kl_in_reward": kl_in_reward(),
             "losses": losses(),
         },
     )

@@ -9,12 +9,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from gsm8k_spellings import SPELLINGS
 from oracle_inputs import random_inputs, write
 from verl.protocol import DataProto
 from verl.trainer.config import AlgoConfig
 from verl.trainer.ppo import core_algos, rollout_corr_helper
 from verl.trainer.ppo.ray_trainer import apply_kl_penalty
 from verl.utils.debug.metrics import calculate_debug_metrics
+from verl.utils.reward_score import gsm8k
 from verl.workers.config.actor import ActorConfig, PolicyLossConfig
 
 INPUTS = random_inputs()
@@ -116,7 +118,7 @@ def aggregations() -> list[dict[str, Any]]:
 
 
 def kls() -> list[dict[str, Any]]:
-    names = ["kl", "abs", "mse", "low_var_kl", "kl+", "abs+", "mse+", "low_var_kl+"]
+    names = ["kl", "abs", "mse", "low_var_kl", "kl+", "abs+", "low_var_kl+"]
     cases = []
     for name, reference in product(names, ["ref_log_probs", "far_log_probs"]):
         log_probs = INPUTS["log_probs"].clone().requires_grad_()
@@ -154,7 +156,7 @@ def kl_in_reward() -> dict[str, Any]:
         "old_log_probs": INPUTS["log_probs"],
         "ref_log_prob": INPUTS["ref_log_probs"],
     }
-    data, metrics = apply_kl_penalty(DataProto.from_dict(tensors=tensors), controller, kl_penalty="k3")
+    data, metrics = apply_kl_penalty(DataProto.from_dict(tensors=tensors), controller, kl_penalty="low_var_kl")
     return {
         "token_rewards": data.batch["token_level_rewards"],
         "kl": metrics["actor/reward_kl_penalty"],
@@ -214,6 +216,17 @@ def mismatch() -> dict[str, Any]:
     return metrics
 
 
+def gsm8k_scores() -> list[dict[str, Any]]:
+    return [
+        {
+            "response": response,
+            "answer": answer,
+            **{method: gsm8k.compute_score(response, answer, method) for method in ("strict", "flexible")},
+        }
+        for response, answer in SPELLINGS
+    ]
+
+
 if __name__ == "__main__":
     write(
         Path(sys.argv[1]),
@@ -228,5 +241,6 @@ if __name__ == "__main__":
             "controller": controller(),
             "corrections": corrections(),
             "mismatch": mismatch(),
+            "gsm8k": gsm8k_scores(),
         },
     )

@@ -62,6 +62,9 @@ def command_line() -> argparse.ArgumentParser:
     train = commands.add_parser("run", help="train, from the start or the newest checkpoint to the exported model")
     train.add_argument("--config", type=Path, required=True, help="a TrainingConfig in JSON")
     train.add_argument("--local", action="store_true", help="with a Ray of its own on this machine")
+    preflight = commands.add_parser("preflight", help="check the nodes of a Ray cluster before the training")
+    preflight.add_argument("--config", type=Path, required=True, help="a TrainingConfig in JSON, with preflight")
+    preflight.add_argument("--local", action="store_true", help="with a Ray of its own on this machine")
     export = commands.add_parser(
         "export", help="write a checkpoint's model in Hugging Face's format, without Ray or accelerators"
     )
@@ -90,6 +93,10 @@ def run(options: argparse.Namespace, rest: Sequence[str]) -> int:
     config = read_config(options.config)
     # Ray reads it when it is imported. A thread that still generates when the run has ended must not start a new Ray.
     os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
+    if options.command == "preflight":
+        from rlt_trainer.preflight.run import run as check
+
+        return check(config, local=options.local)
     from rlt_trainer import driver
 
     driver.run(config, local=options.local)

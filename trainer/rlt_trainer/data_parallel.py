@@ -26,34 +26,35 @@ class Ranks(Protocol):
 class DataParallel:
     """Calls the ranks with their shares, and puts the answers back in order.
 
-    Ranks that share sequences (training.contextParallelSize) get the same rows.
+    Neighbouring ranks that share sequences (training.contextParallelSize) are a group, and get the same rows.
     """
 
     def __init__(self, workers: Ranks, *, context_parallel_size: int) -> None:
         self._workers = workers
         self._copies = context_parallel_size
-        self._shares = workers.ranks // context_parallel_size
+        self._groups = workers.ranks // context_parallel_size
 
     def compute(self, method: str, sequences: Sequences) -> tuple[Tensor, ...]:
         """What `method` of the ranks says of its sequences, one tensor or several of one row each: in row order."""
-        shares = balanced_shares(sequences, self._shares)
-        answers = self._workers.each(method, self._spread([sequences.rows(share) for share in shares]))
-        tensors = [answer if isinstance(answer, tuple) else (answer,) for answer in answers[:: self._copies]]
-        order = torch.cat(shares).argsort()
-        return tuple(torch.cat(parts)[order] for parts in zip(*tensors, strict=True))
+        numbers = balanced_shares(sequences, self._groups)
+        answers = self._workers.each(method, self._by_rank([sequences.rows(rows) for rows in numbers]))
+        by_group = [answer if isinstance(answer, tuple) else (answer,) for answer in answers[:: self._copies]]
+        order = torch.cat(numbers).argsort()  # from the groups' rows, one group after the other, back to the batch's
+        return tuple(torch.cat(parts)[order] for parts in zip(*by_group, strict=True))
 
     def update(self, method: str, experience: Experience, *, rows: int, epochs: int) -> list[Sequence[UpdateResult]]:
         """`epochs` passes over the mini-batches of `rows` responses, an optimizer step each. Returns the results by
         optimizer step, each by rank: ranks that share rows have divided what they say of them among themselves."""
-        steps = list(mini_batches(experience, rows=rows, shares=self._shares)) * epochs
-        by_rank = self._workers.each(method, self._spread(list(zip(*steps, strict=True))))
-        return list(zip(*by_rank, strict=True))
+        steps = list(mini_batches(experience, rows=rows, shares=self._groups)) * epochs  # [optimizer step][group]
+        by_group = list(zip(*steps, strict=True))  # [group][optimizer step]
+        by_rank = self._workers.each(method, self._by_rank(by_group))  # [rank][optimizer step]
+        return list(zip(*by_rank, strict=True))  # [optimizer step][rank]
 
     def supervised_step(self, targets: Sequences) -> list[UpdateResult]:
         """One step of the warm-up. Returns the results by rank."""
         tokens = int(targets.response_mask.sum())
-        parts = self._spread([targets.rows(share) for share in balanced_shares(targets, self._shares)])
-        return self._workers.each("supervised_step", parts, [tokens] * self._workers.ranks)
+        parts = [targets.rows(rows) for rows in balanced_shares(targets, self._groups)]
+        return self._workers.each("supervised_step", self._by_rank(parts), [tokens] * self._workers.ranks)
 
-    def _spread(self, shares: Sequence[T]) -> list[T]:
-        return [share for share in shares for _ in range(self._copies)]
+    def _by_rank(self, by_group: Sequence[T]) -> list[T]:
+        return [part for part in by_group for _ in range(self._copies)]

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
-import ray
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from rlt_api.driver_report import METRICS_PORT
-from rlt_api.training_config import ROLLOUT_RESOURCE, TRAIN_RESOURCE, TrainingConfig
-from rlt_trainer.data.dataset import PromptDataset, validation_prompts
-from rlt_trainer.data.tokenizer import check_tokenizer, load_tokenizer
+from rlt_api.training_config import TrainingConfig
+from rlt_trainer.data.dataset import PromptDataset, ValidationSet
+from rlt_trainer.data.tokenizer import check_critic, check_end_of_text, check_tokenizer, load_tokenizer
 from rlt_trainer.environments.registry import load_environment
 from rlt_trainer.experience import estimator
 from rlt_trainer.loop import Trainer
-from rlt_trainer.policy.config import load_config
+from rlt_trainer.policy.config import critic_model, end_tokens, load_config
+from rlt_trainer.policy.mesh import data_parallel_size
 from rlt_trainer.policy.policy_objective import PolicyObjective
+from rlt_trainer.ray_session import join_ray, leave_ray
 from rlt_trainer.reporter import Reporter
 from rlt_trainer.rewards.scorer import Scorer
 from rlt_trainer.rollout.checks import check_rollout
@@ -57,23 +58,26 @@ def _run(config: TrainingConfig, server: ProgressServer, *, local: bool) -> None
         check_functions(config)
         tokenizer = load_tokenizer(config.model)
         architecture = load_config(config.model)
-        check_tokenizer(tokenizer, architecture.get_text_config().vocab_size, path=config.model.path or "fromSeed")
-        check_lengths(config)
+        path = config.model.path or "fromSeed"
+        check_tokenizer(tokenizer, architecture.get_text_config().vocab_size, path=path)
+        check_end_of_text(tokenizer, end_tokens(config.model, architecture), path=path)
+        critic_architecture = load_critic_config(config, tokenizer)
+        check_lengths(config, architecture)
         folder = Path(config.run_directory)
         prompts = PromptDataset.load(config.data, tokenizer, seed=config.training.seed, run_directory=folder)
         validation = (
-            validation_prompts(config.data, tokenizer, seed=config.training.seed, run_directory=folder)
+            ValidationSet.load(config.data, tokenizer, seed=config.training.seed, run_directory=folder)
             if config.training.validation
-            else []
+            else ValidationSet()
         )
-        check_validation(config, len(validation))
+        check_validation(config, len(validation.prompts))
         config = counted(config, len(prompts))
         reporter.planned(config.training.total_steps)
         run_directory.write_config(config)
 
         with Scorer(config.rewards) as scorer:
             reporter.stage("preparing", "joining Ray")
-            _join_ray(config, local=local)
+            join_ray(config, local=local)
             with Termination() as termination:
                 workers = Workers(config)
                 Trainer(
@@ -81,16 +85,17 @@ def _run(config: TrainingConfig, server: ProgressServer, *, local: bool) -> None
                     workers=workers,
                     engines=rollout_group(config, workers),
                     prompts=prompts,
-                    validation_prompts=validation,
+                    validation=validation,
                     tokenizer=tokenizer,
                     scorer=scorer,
                     reporter=reporter,
                     run=run_directory,
                     shape=shape_of(architecture),
+                    critic_shape=shape_of(critic_architecture) if critic_architecture else None,
                     termination=termination,
                 ).run()
     finally:
-        _leave_ray(config)  # no worker's output comes after the last report
+        leave_ray(config)  # no worker's output comes after the last report
         reporter.print_last()
 
 
@@ -100,6 +105,17 @@ def check_functions(config: TrainingConfig) -> None:
     PolicyObjective(config.algorithm, max_response_length=config.data.max_response_length)
     if config.rollout.multi_turn:
         load_environment(config.rollout.multi_turn)
+
+
+def load_critic_config(config: TrainingConfig, tokenizer: PreTrainedTokenizerBase) -> PreTrainedConfig | None:
+    """The critic's architecture, if there is one. Raises ValueError where it cannot read the policy's tokens."""
+    if config.algorithm.critic is None:
+        return None
+    start = critic_model(config)
+    architecture = load_config(start)
+    if start != config.model:
+        check_critic(tokenizer, architecture.get_text_config().vocab_size, path=start.path or "")
+    return architecture
 
 
 def counted(config: TrainingConfig, prompts: int) -> TrainingConfig:
@@ -117,33 +133,35 @@ def counted(config: TrainingConfig, prompts: int) -> TrainingConfig:
 
 
 def check_batches(config: TrainingConfig) -> None:
-    """Raises ValueError for batches that the ranks cannot share equally."""
-    training, ranks = config.training, rank_count(config) // config.training.context_parallel_size
-    mini = training.ppo_mini_batch_size
+    """Raises ValueError for ranks that cannot be grouped as asked, and for batches that they cannot share equally."""
+    training = config.training
+    mini, shares = training.ppo_mini_batch_size, data_parallel_size(training, rank_count(config))
+    size = training.context_parallel_size
+    sharing = f"{shares} ranks" if size == 1 else f"{shares} groups of {size} ranks (contextParallelSize)"
     if training.train_batch_size % mini:
         raise ValueError(f"training.ppoMiniBatchSize {mini} must divide trainBatchSize {training.train_batch_size}.")
-    if mini % ranks:
+    if mini % shares:
         raise ValueError(
-            f"training.ppoMiniBatchSize {mini} cannot be shared equally by {ranks} ranks: use a multiple of {ranks}."
+            f"training.ppoMiniBatchSize {mini} cannot be shared equally by {sharing}: use a multiple of {shares}."
         )
-    if training.warmup and training.warmup.batch_size % ranks:
+    if training.warmup and training.warmup.batch_size % shares:
         raise ValueError(
-            f"training.warmup.batchSize {training.warmup.batch_size} cannot be shared equally by {ranks} ranks: use a "
-            f"multiple of {ranks}."
+            f"training.warmup.batchSize {training.warmup.batch_size} cannot be shared equally by {sharing}: use a "
+            f"multiple of {shares}."
         )
 
 
-def check_lengths(config: TrainingConfig) -> None:
+def check_lengths(config: TrainingConfig, architecture: PreTrainedConfig) -> None:
     """Raises ValueError for a model that cannot do what is asked."""
-    architecture = load_config(config.model).get_text_config()
-    head_size = getattr(architecture, "head_dim", None) or architecture.hidden_size // architecture.num_attention_heads
+    text = architecture.get_text_config()
+    head_size = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
     devices = config.rollout_devices_per_worker if config.rollout_workers else config.devices_per_worker
     if config.rollout.engine == "vllm" and devices == 0 and head_size < MIN_HEAD_SIZE:
         raise ValueError(
             f"The model's heads have {head_size} dimensions, and vLLM on a CPU needs {MIN_HEAD_SIZE} at least: take "
             "fewer or wider heads, or rollout.engine: transformers."
         )
-    longest = getattr(architecture, "max_position_embeddings", None)
+    longest = getattr(text, "max_position_embeddings", None)
     asked = config.data.max_prompt_length + config.data.max_response_length
     if longest is not None and asked > longest:
         raise ValueError(
@@ -160,26 +178,3 @@ def check_validation(config: TrainingConfig, prompts: int) -> None:
             "training.validation needs a validation set, and the data has none: give data.valFiles or "
             "data.hub.valSplit, or leave validation out."
         )
-
-
-def _join_ray(config: TrainingConfig, *, local: bool) -> None:
-    # The first error of any rank ends the run; those of the others would only hide it.
-    os.environ["RAY_IGNORE_UNHANDLED_ERRORS"] = "1"
-    if not local:
-        ray.init(address="auto")
-        return
-    engines = config.rollout_workers
-    ray.init(
-        address="local",
-        num_cpus=config.workers * config.cpus_per_worker + engines * config.rollout_cpus_per_worker,
-        num_gpus=config.workers * config.devices_per_worker + engines * config.rollout_devices_per_worker,
-        resources={TRAIN_RESOURCE: config.workers, ROLLOUT_RESOURCE: engines} if engines else None,
-        include_dashboard=False,
-    )
-
-
-def _leave_ray(config: TrainingConfig) -> None:
-    timeline = config.observability.timeline
-    if ray.is_initialized() and timeline is not None and timeline.file is not None:
-        ray.timeline(timeline.file)
-    ray.shutdown()

@@ -20,7 +20,7 @@ from rlt_trainer.generated import Generated
 from rlt_trainer.generation import group_numbers
 from rlt_trainer.metrics import critic_metrics, policy_metrics, rollout_metrics
 from rlt_trainer.sequences import Experience
-from rlt_trainer.stopwatch import Stopwatch
+from rlt_trainer.telemetry.stopwatch import Stopwatch
 
 
 @dataclass(frozen=True)
@@ -109,8 +109,14 @@ def learnable(
         **penalty,
         **({} if values is None else critic_metrics(values, estimated.returns, scored)),
         **generated.scores.metrics(),
+        **({} if generated.baselines is None else failed_baselines(generated.baselines, config.rollout.n)),
     }
     return Learnable(experience, rollout_log_probs, rewards, dict(metrics))
+
+
+def failed_baselines(baselines: Tensor, n: int) -> dict[str, float]:
+    """How many greedy responses could not be scored, of baselines [B] of n responses each."""
+    return {"reward/failed_baselines": float(baselines.isnan().sum()) / n}
 
 
 def penalized(

@@ -20,20 +20,21 @@ from rlt_trainer.algorithms.shaping import filter_groups, overlong_penalty
 from rlt_trainer.data.dataset import PromptDataset
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.environments.conversation import Episode
-from rlt_trainer.errors import TrainingError
+from rlt_trainer.errors import Terminated, TrainingError
 from rlt_trainer.generated import Generated
 from rlt_trainer.rewards.scorer import Scorer
 from rlt_trainer.rollout.engine import Response
 from rlt_trainer.rollout.groups import RolloutGroup
 from rlt_trainer.rollout.schedule import Schedule
-from rlt_trainer.stopwatch import Stopwatch
+from rlt_trainer.telemetry.stopwatch import Stopwatch
+from rlt_trainer.termination import Termination
 from rlt_trainer.workers import Workers
 
 _log = logging.getLogger(__name__)
 
 
 class Generation:
-    """Generates and scores. All of its state is how many prompts have been taken."""
+    """Generates and scores. Its state: how many prompts have been taken, and what was generated ahead of its step."""
 
     def __init__(
         self,
@@ -45,6 +46,7 @@ class Generation:
         tokenizer: PreTrainedTokenizerBase,
         scorer: Scorer,
         watch: Stopwatch,
+        termination: Termination,
     ) -> None:
         self._config = config
         self._engines = engines
@@ -53,6 +55,7 @@ class Generation:
         self._tokenizer = tokenizer
         self._scorer = scorer
         self._watch = watch
+        self._termination = termination
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="generation")
         self._schedule: Schedule[Generated] | None = None
         self._restored: dict[int, Generated] = {}
@@ -87,7 +90,8 @@ class Generation:
         """Responses to training.trainBatchSize prompts; with algorithm.filterGroups (DAPO's dynamic sampling) only
         such groups whose responses differ in their score, generated until there are enough.
 
-        Raises TrainingError when maxNumGenBatches generations do not suffice.
+        Raises TrainingError when maxNumGenBatches generations do not suffice, Terminated after SIGTERM where a further
+        one would follow.
         """
         algorithm, size, n = self._config.algorithm, self._config.training.train_batch_size, self._config.rollout.n
         kept: list[Generated] = []
@@ -107,6 +111,8 @@ class Generation:
                     f"different {filtering.metric} (algorithm.filterGroups): the prompts are too easy or too hard. "
                     "Raise maxNumGenBatches or responsesPerPrompt, or take other prompts."
                 )
+            if self._termination.requested:
+                raise Terminated(f"The training was asked to end (SIGTERM) after {attempt} generations of step {step}.")
             print(
                 f"[training] step {step}: after {attempt} generations {len(whole.prompts) // n} of {size} prompts have "
                 f"responses of different {filtering.metric} (algorithm.filterGroups)",

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from safetensors import SafetensorError
 from transformers import PreTrainedTokenizerBase
 
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.algorithms.kl_controller import KlController
-from rlt_trainer.checkpoints import Checkpoints
-from rlt_trainer.data.dataset import PromptDataset
+from rlt_trainer.data.dataset import PromptDataset, ValidationSet
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.data_parallel import DataParallel
-from rlt_trainer.errors import NonFiniteGradientError, last_finite
+from rlt_trainer.errors import NonFiniteGradientError, Terminated, last_finite
 from rlt_trainer.experience import Learnable, learnable
 from rlt_trainer.generated import Generated
 from rlt_trainer.generation import Generation
@@ -24,12 +23,13 @@ from rlt_trainer.recording import Recording
 from rlt_trainer.reporter import Reporter
 from rlt_trainer.rewards.scorer import Scorer
 from rlt_trainer.rollout.groups import RolloutGroup
+from rlt_trainer.save_and_resume import Checkpoints
 from rlt_trainer.sequences import Experience, Sequences
-from rlt_trainer.stopwatch import Stopwatch
 from rlt_trainer.telemetry.flops import Shape
 from rlt_trainer.telemetry.kept_rollouts import rollout_lines, segments_of
 from rlt_trainer.telemetry.run_directory import RunDirectory
 from rlt_trainer.telemetry.speed import Work, speed_metrics
+from rlt_trainer.telemetry.stopwatch import Stopwatch
 from rlt_trainer.termination import Termination
 from rlt_trainer.workers import Workers
 
@@ -49,23 +49,26 @@ class Trainer:
         workers: Workers,
         engines: RolloutGroup,
         prompts: PromptDataset,
-        validation_prompts: Sequence[Prompt],
+        validation: ValidationSet,
         tokenizer: PreTrainedTokenizerBase,
         scorer: Scorer,
         reporter: Reporter,
         run: RunDirectory,
         shape: Shape | None,
+        critic_shape: Shape | None,
         termination: Termination,
     ) -> None:
         self.config = config
         self.workers = workers
         self.engines = engines
         self.prompts = prompts
-        self.validation_prompts = validation_prompts
+        self.validation = validation
         self.tokenizer = tokenizer
         self.reporter = reporter
         self.run_directory = run
         self.shape = shape
+        self.critic_shape = critic_shape
+        self.termination = termination
         self.ranks = DataParallel(workers, context_parallel_size=config.training.context_parallel_size)
         self.watch = Stopwatch()
         self.generation = Generation(
@@ -76,6 +79,7 @@ class Trainer:
             tokenizer=tokenizer,
             scorer=scorer,
             watch=self.watch,
+            termination=termination,
         )
         self.kl_controller: KlController | None = None
         if kl := config.algorithm.kl_in_reward:
@@ -88,6 +92,7 @@ class Trainer:
             generation=self.generation,
             kl_controller=self.kl_controller,
             termination=termination,
+            data=prompts.fingerprint(),
         )
 
     def run(self) -> None:
@@ -112,17 +117,26 @@ class Trainer:
         self.reporter.stage("training", f"steps {done + 1} to {total}")
         steps = range(done + 1, total + 1)
         batches = self.generation.batches(steps)
+        self.termination.steps_begin()
         for step in steps:
             self.watch.step = step
             self.workers.all("begin_step", step)
             with self.watch.measure("step"):
-                with self.watch.measure("gen"):
-                    _, generated = next(batches)
+                generated = self.generated(step, batches)
                 self.checkpoints.end_if_asked(step - 1)
                 learned, metrics = self.step(step, generated)
             self.report(step, generated, learned, metrics)
             self.checkpoints.end_if_asked(step)
         self.finish()
+
+    def generated(self, step: int, batches: Iterator[tuple[int, Generated]]) -> Generated:
+        """The step's responses. After SIGTERM no further ones are generated for it."""
+        try:
+            with self.watch.measure("gen"):
+                return next(batches)[1]
+        except Terminated:
+            self.checkpoints.end_if_asked(step - 1)
+            raise
 
     def step(self, step: int, generated: Generated) -> tuple[Learnable, dict[str, float]]:
         """What is learned from a step's responses; then new weights for the engines, and a checkpoint if one is due."""
@@ -140,7 +154,8 @@ class Trainer:
         metrics = {"training/global_step": float(step), "training/epoch": float(self.prompts.epoch(generated.consumed))}
         metrics |= self.prompts.metrics() | learned.metrics
         if step in config.observability.record_steps:
-            self.workers.all("save_recorded", self.run_directory.recordings / "checkpoints", step - 1)
+            with watch.measure("record"):
+                self.workers.all("save_recorded", self.run_directory.recordings / "checkpoints", step - 1)
 
         critic = config.algorithm.critic
         if critic is not None:
@@ -177,7 +192,7 @@ class Trainer:
         work = Work.of(
             sequences,
             self.shape,
-            self.shape if self.config.algorithm.critic else None,
+            self.critic_shape,
             epochs=training.ppo_epochs,
             lora=self.config.model.lora is not None,
         )
@@ -207,7 +222,7 @@ class Trainer:
 
     def validate(self) -> dict[str, float]:
         """Scores of greedy responses to the validation set."""
-        return validation_metrics(self.generation.validate(self.validation_prompts))
+        return validation_metrics(self.generation.validate(self.validation.prompts)) | self.validation.metrics()
 
     def is_validated(self, step: int) -> bool:
         """Whether the validation set is due after `step`."""
@@ -223,7 +238,6 @@ class Trainer:
             self.reporter.stage("warmup", f"{warmup.steps} supervised steps")
             self.workers.all("start_stage", warmup.learning_rate)
             for step in range(1, warmup.steps + 1):
-                self.checkpoints.end_if_asked(None)
                 results = self.ranks.supervised_step(self.solutions(self.prompts.batch(step - 1, warmup.batch_size)))
                 self.reporter.warmup_step(step, warmup.steps, sum(result.shares["warmup/loss"] for result in results))
         self.workers.all("start_stage", training.learning_rate)

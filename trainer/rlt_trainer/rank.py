@@ -15,7 +15,6 @@ from torch.distributed.checkpoint.stateful import Stateful
 from transformers.utils.logging import disable_progress_bar
 
 from rlt_api.blocks.checkpoint import Checkpoint
-from rlt_api.blocks.model import Model
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.checkpoint.driver_state import DriverState
 from rlt_trainer.checkpoint.export import export
@@ -26,6 +25,7 @@ from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.data.tokenizer import load_tokenizer
 from rlt_trainer.environments.conversation import Episode
 from rlt_trainer.policy.actor import Policy
+from rlt_trainer.policy.config import critic_model
 from rlt_trainer.policy.critic import Critic
 from rlt_trainer.policy.mesh import training_mesh
 from rlt_trainer.policy.model import DTYPES, model_files
@@ -35,7 +35,7 @@ from rlt_trainer.rewards.model import RewardModel
 from rlt_trainer.rollout.broadcast import WeightChannel, send
 from rlt_trainer.rollout.engine import Response
 from rlt_trainer.rollout.responder import Responder
-from rlt_trainer.rollout.verification import as_response, probe, verify_weights
+from rlt_trainer.rollout.verification import WeightSync, as_response, probe
 from rlt_trainer.sequences import MiniBatch, Sequences
 from rlt_trainer.telemetry.rank_telemetry import RankReport, RankTelemetry
 
@@ -81,7 +81,7 @@ class Rank:
             world_size=self._ranks,
             timeout=PATIENCE,
         )
-        torch.manual_seed(self._config.training.seed)
+        torch.manual_seed(self._config.training.seed)  # for a loss of the user's own: nothing here draws from it
 
     def load_models(self) -> None:
         """Load the policy, and the critic if there is one, each rank its shards."""
@@ -103,9 +103,9 @@ class Rank:
         )
         self._critic: Critic | None = None
         if config.algorithm.critic is not None:
-            own = config.algorithm.critic.model_path
+            start = critic_model(config)
             self._critic = Critic(
-                self._files if own is None else model_files(Model(path=own), scratch),
+                self._files if start == config.model else model_files(start, scratch),
                 model=config.model,
                 dtype=self._dtype,
                 mesh=mesh,
@@ -141,6 +141,7 @@ class Rank:
         """Start the rollout engine of this rank."""
         self.keep_probe(probes)
         self._responder = Responder.start(self._config, self._files, device=self._device, tokenizer=self._tokenizer)
+        self._sync = WeightSync(self._responder.engine, probes, self._config.model.dtype)
 
     def generate(self, prompts: Sequence[Sequence[int]], seeds: Sequence[int]) -> list[Response]:
         """One response to each prompt."""
@@ -168,9 +169,7 @@ class Rank:
         """Give this rank's engine the policy's weights, and verify that it has them: the mean difference of
         log-probabilities. Raises StaleWeightsError."""
         with self.telemetry.measure("update_weights"):
-            engine = self._own_responder.engine
-            engine.update_weights(self._policy.full_weights())
-            return verify_weights(engine, self._probe, self.probe_log_probs(), self._config.model.dtype)
+            return self._sync.bring(self._policy.full_weights(), self.probe_log_probs)
 
     def open_channel(self, meeting: Rendezvous, size: int) -> None:
         """Let rank 0 join the group of engines that are elsewhere, as its member 0 of `size`."""

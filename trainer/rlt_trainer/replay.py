@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from rlt_api.blocks.checkpoint import Checkpoint
 from rlt_api.blocks.operations import Observability
 from rlt_api.training_config import TrainingConfig
+from rlt_trainer.policy.mesh import data_parallel_size
 from rlt_trainer.recording import Recording
 from rlt_trainer.telemetry.run_directory import RECORDINGS
 
@@ -90,18 +91,16 @@ def replay(
     rank.load_models()
     rank.resume(Path(scratch))
     ranks = DataParallel(Processes(rank, place), context_parallel_size=config.training.context_parallel_size)
-    batches = {
-        "rows": config.training.ppo_mini_batch_size * config.rollout.n,
-        "epochs": config.training.ppo_epochs,
-    }
+    rows, epochs = config.training.ppo_mini_batch_size * config.rollout.n, config.training.ppo_epochs
     critic, replayed = config.algorithm.critic, []
     for recording in steps:
         rank.begin_step(recording.step)
         metrics: dict[str, float] = {}
         if critic is not None:
-            metrics |= update_metrics(ranks.update("update_critic", recording.experience, **batches), "critic")
+            results = ranks.update("update_critic", recording.experience, rows=rows, epochs=epochs)
+            metrics |= update_metrics(results, "critic")
         if critic is None or recording.step > critic.warmup_steps:
-            metrics |= update_metrics(ranks.update("update", recording.experience, **batches))
+            metrics |= update_metrics(ranks.update("update", recording.experience, rows=rows, epochs=epochs))
         replayed.append(metrics)
     dist.destroy_process_group()
     return replayed
@@ -128,7 +127,7 @@ def check(recording: Recording, config: TrainingConfig, ranks: int) -> None:
     """Raises ValueError where the recording lacks what `config` learns from, or cannot be shared by so many ranks."""
     experience, step = recording.experience, recording.step
     rows = config.training.ppo_mini_batch_size * config.rollout.n
-    shares = ranks // config.training.context_parallel_size
+    shares = data_parallel_size(config.training, ranks)
     if rows % shares or len(experience) % shares:
         raise ValueError(
             f"Step {step} has {len(experience)} responses, in mini-batches of {rows}, which {shares} ranks cannot "

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import ray
 from ray.exceptions import RayActorError
-from ray.util.placement_group import PlacementGroup, placement_group
+from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from rlt_api.training_config import ROLLOUT_RESOURCE, TRAIN_RESOURCE, TrainingConfig
@@ -89,11 +89,14 @@ class ProcessActor:
 class Processes:
     """All processes of one role. A call goes to all of them at once; the first error of any is raised here."""
 
-    def __init__(self, config: TrainingConfig, pods: Pods, *, concurrency: int = 1) -> None:
-        """`concurrency`: so many calls of one process may run at a time, each in a thread of it."""
+    def __init__(
+        self, config: TrainingConfig, pods: Pods, *, concurrency: int = 1, program: type[Any] = ProcessActor
+    ) -> None:
+        """`concurrency`: so many calls of one process may run at a time, each in a thread of it. `program`: what runs
+        in each of them, made and called like ProcessActor."""
         self._group = _reserve(pods)
-        self._role = pods.role
-        actor = ray.remote(ProcessActor)
+        self.pods = pods
+        actor = ray.remote(program)
         count = pods.count * pods.processes
         self.actors: list[Any] = [
             actor.options(
@@ -110,6 +113,12 @@ class Processes:
 
     def __len__(self) -> int:
         return len(self.actors)
+
+    def pod_names(self) -> list[str]:
+        """The pod of each process, whether it answers or not. (A pod's host name is its own name.)"""
+        nodes: dict[int, str] = placement_group_table(self._group)["bundles_to_node_id"]
+        hosts = {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes()}  # type: ignore[no-untyped-call]
+        return [hosts[nodes[number // self.pods.processes]] for number in range(len(self))]
 
     def submit(self, method: str, *arguments: Any) -> list[Any]:
         """Begin a call of a method of every process. Returns what `results` takes."""

@@ -4,14 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from rlt_api.blocks.model import Model, SeededModel
 from rlt_api.training_config import TrainingConfig
 
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
 TINY = {"seed": 1, "hiddenSize": 64, "intermediateSize": 128, "numHiddenLayers": 2, "numAttentionHeads": 2}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what is marked `gpu` where there is none."""
+    if mark := item.get_closest_marker("gpu"):
+        import torch
+
+        needed, there = mark.kwargs.get("devices", 1), torch.cuda.device_count()
+        if there < needed:
+            pytest.skip(f"needs {needed} CUDA devices, and there are {there}")
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest) -> str:
+    """A test with this runs on the CPU, and on a GPU where there is one."""
+    return str(request.param)
+
+
+@pytest.fixture
+def mesh(device: str, tmp_path: Path) -> Iterator[DeviceMesh]:
+    """This process as the only rank, on `device`."""
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+
+    backend, meeting = "nccl" if device == "cuda" else "gloo", f"file://{tmp_path}/meeting"
+    dist.init_process_group(backend, init_method=meeting, rank=0, world_size=1)
+    yield init_device_mesh(device, (1,))
+    dist.destroy_process_group()
 
 
 @pytest.fixture(scope="session")
@@ -55,7 +87,7 @@ def make_config(tmp_path: Path) -> Callable[..., TrainingConfig]:
             "observability": {},
         }
         for block, values in changes.items():
-            config[block] = {**config[block], **values} if isinstance(values, dict) else values
+            config[block] = {**config.get(block, {}), **values} if isinstance(values, dict) else values
         return TrainingConfig.model_validate(config)
 
     return make

@@ -12,17 +12,20 @@ import torch
 import torch.distributed as dist
 
 from rlt_api.training_config import TrainingConfig
-from rlt_trainer.data.dataset import PromptDataset
+from rlt_trainer.data.dataset import PromptDataset, ValidationSet
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.data.tokenizer import load_tokenizer
+from rlt_trainer.driver import load_critic_config
 from rlt_trainer.loop import Trainer
+from rlt_trainer.policy.config import load_config
 from rlt_trainer.policy.model import model_files
 from rlt_trainer.rank import Rank
 from rlt_trainer.reporter import Reporter
 from rlt_trainer.rewards.scorer import Scorer
 from rlt_trainer.rollout.groups import ColocatedEngines, RolloutGroup
 from rlt_trainer.rollout.responder import Responder
-from rlt_trainer.rollout.verification import probe, verify_weights
+from rlt_trainer.rollout.verification import WeightSync
+from rlt_trainer.telemetry.flops import shape_of
 from rlt_trainer.telemetry.rank_telemetry import RankReport
 from rlt_trainer.telemetry.run_directory import RunDirectory
 from rlt_trainer.telemetry.server import ProgressServer
@@ -38,9 +41,10 @@ def train(config: TrainingConfig) -> list[dict[str, Any]]:
     asynchronous = config.rollout.staleness is not None
     run, server = RunDirectory(config.run_directory), ProgressServer(0, run_directory=config.run_directory)
     tokenizer = load_tokenizer(config.model)
+    critic = load_critic_config(config, tokenizer)
     folder = Path(config.run_directory)
     try:
-        with Scorer(config.rewards) as scorer:
+        with Scorer(config.rewards) as scorer, Termination() as termination:
             Trainer(
                 config,
                 workers=workers,
@@ -48,13 +52,14 @@ def train(config: TrainingConfig) -> list[dict[str, Any]]:
                 if asynchronous
                 else ColocatedEngines(config, workers),
                 prompts=PromptDataset.load(config.data, tokenizer, seed=config.training.seed, run_directory=folder),
-                validation_prompts=[],
+                validation=ValidationSet.load(config.data, tokenizer, seed=config.training.seed, run_directory=folder),
                 tokenizer=tokenizer,
                 scorer=scorer,
                 reporter=Reporter(server, run, total_steps=config.training.total_steps),
                 run=run,
-                shape=None,
-                termination=Termination(),
+                shape=shape_of(load_config(config.model)),
+                critic_shape=shape_of(critic) if critic else None,
+                termination=termination,
             ).run()
     finally:
         if dist.is_initialized():  # an error came before the end
@@ -95,10 +100,9 @@ class OwnEngine:
         self._thread = ThreadPoolExecutor(1)
 
     def start(self, probes: Sequence[Prompt]) -> None:
-        self._probe = probe(probes)
         self._workers.all("keep_probe", probes)
         scratch = Path(self._config.run_directory) / "engine"
-        scratch.mkdir()
+        scratch.mkdir(exist_ok=True)  # a run that goes on
         self._responder = Responder.start(
             self._config,
             model_files(self._config.model, scratch),
@@ -106,14 +110,14 @@ class OwnEngine:
             tokenizer=load_tokenizer(self._config.model),
             interruptible=True,
         )
+        self._sync = WeightSync(self._responder.engine, probes, self._config.model.dtype)
 
     def map(self, method: str, *columns: Sequence[Any]) -> Future[list[Any]]:
         return self._thread.submit(getattr(self._responder, method), *columns)
 
     def sync_weights(self) -> float:
         rank = cast(OneRank, self._workers).rank
-        self._responder.engine.update_weights(rank._policy.full_weights())
-        return verify_weights(self._responder.engine, self._probe, rank.probe_log_probs(), self._config.model.dtype)
+        return self._sync.bring(rank._policy.full_weights(), rank.probe_log_probs)
 
     def sleep(self) -> None: ...
 

@@ -18,7 +18,7 @@ from rlt_trainer.algorithms.losses import LossInputs
 
 SOURCE = '''
 from rlt_trainer.algorithms.advantages import AdvantageInputs, Advantages
-from rlt_trainer.algorithms.losses import LossInputs, PolicyLoss
+from rlt_trainer.algorithms.losses import LossInputs, TokenLoss
 
 VERSION = 3
 
@@ -30,10 +30,10 @@ def best_of_batch(inputs: AdvantageInputs) -> Advantages:
     return Advantages(advantages, advantages)
 
 
-def reinforce(inputs: LossInputs) -> PolicyLoss:
+def reinforce(inputs: LossInputs) -> TokenLoss:
     """The plain policy gradient."""
     loss = inputs.weighted(-inputs.advantages * inputs.log_probs)
-    return PolicyLoss(loss, {"actor/surprise": -inputs.log_probs.detach()})
+    return TokenLoss(loss, {"actor/surprise": -inputs.log_probs.detach()})
 '''
 
 

@@ -10,9 +10,10 @@ from torch import Tensor
 from torch.autograd import grad, gradcheck
 from torch.testing import assert_close
 
-from rlt_trainer.algorithms.aggregation import aggregate, masked_sum
+from rlt_trainer.algorithms.aggregation import aggregate
 from rlt_trainer.algorithms.conventions import ConventionName
 from rlt_trainer.algorithms.losses import POLICY_LOSSES, LossInputs, kl_loss, value_loss
+from rlt_trainer.algorithms.masking import masked_sum
 
 GENERATOR = torch.Generator().manual_seed(0)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,10 +15,11 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from rlt_trainer.algorithms.advantages import ESTIMATORS, AdvantageInputs, rewards_at_end
-from rlt_trainer.algorithms.aggregation import AggregationMode, aggregate, masked_sum
+from rlt_trainer.algorithms.aggregation import AggregationMode, aggregate
 from rlt_trainer.algorithms.conventions import ConventionName
 from rlt_trainer.algorithms.kl import kl_divergence
 from rlt_trainer.algorithms.losses import POLICY_LOSSES, LossInputs, kl_loss
+from rlt_trainer.algorithms.masking import masked_sum
 from rlt_trainer.algorithms.rollout_correction import correct, mismatch_metrics
 
 MODES: list[AggregationMode] = ["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
@@ -257,12 +259,12 @@ def test_k3_is_never_negative_and_with_plus_has_the_gradient_of_k2(seed: int, sc
     for dtype in (torch.float32, torch.float64):
         log_probs = batch.log_probs.to(dtype)
         reference = log_probs + scale * batch.advantages.to(dtype)
-        assert (kl_divergence(log_probs, reference, "k3") >= 0).all()
+        assert (kl_divergence(log_probs, reference, "low_var_kl") >= 0).all()
     log_probs = batch.log_probs.clone().requires_grad_()
     reference = batch.log_probs + scale * batch.advantages
-    value = kl_divergence(log_probs, reference, "k3+")
-    assert_close(value.detach(), kl_divergence(batch.log_probs, reference, "k3"))
-    expected = torch.autograd.grad(kl_divergence(log_probs, reference, "k2").sum(), log_probs)
+    value = kl_divergence(log_probs, reference, "low_var_kl+")
+    assert_close(value.detach(), kl_divergence(batch.log_probs, reference, "low_var_kl"))
+    expected = torch.autograd.grad(kl_divergence(log_probs, reference, "mse").sum(), log_probs)
     assert_close(torch.autograd.grad(value.sum(), log_probs), expected)
 
 
@@ -279,3 +281,12 @@ def test_the_rollout_correction_does_nothing_where_engine_and_trainer_agree(
     assert result.weights.equal(batch.mask.double())
     assert result.mask.equal(batch.mask)
     assert mismatch_metrics(batch.log_probs, engine, batch.mask)["training/rollout_probs_diff_max"] == 0
+
+
+@pytest.mark.parametrize("tokens", [1, 2])
+def test_the_mismatch_of_equal_probabilities_is_a_number(tokens: int) -> None:
+    log_probs = torch.full((1, tokens), -1.0)
+    metrics = mismatch_metrics(log_probs, log_probs - 0.5, torch.ones(1, tokens, dtype=torch.bool))
+    assert all(math.isfinite(value) for value in metrics.values())
+    assert metrics["training/rollout_probs_diff_std"] == 0
+    assert "training/rollout_actor_probs_pearson_corr" not in metrics

@@ -15,6 +15,7 @@ from torch.testing import assert_close
 from rlt_trainer.algorithms.advantages import ESTIMATORS, AdvantageInputs, rewards_at_end
 from rlt_trainer.algorithms.aggregation import AggregationMode, aggregate
 from rlt_trainer.algorithms.conventions import ConventionName
+from rlt_trainer.algorithms.kl_controller import penalize
 from rlt_trainer.algorithms.losses import POLICY_LOSSES, LossInputs, kl_loss
 
 FOLDER = Path(__file__).parent / "oracles"
@@ -24,13 +25,15 @@ INPUTS: dict[str, Tensor] = {
     for name, values in json.loads((FOLDER / "verl.json").read_text())["inputs"].items()
 }
 MASK = INPUTS["mask"].bool()
-LOSSES = {"grpo": "vanilla", "dr_grpo": "vanilla", "dapo": "vanilla", "cispo": "cispo", "sapo": "sapo"}
+LOSSES = {"cispo": "cispo", "sapo": "sapo"}
+"""Of the others: vanilla."""
 MODES: dict[str, AggregationMode] = {
     "grpo": "seq-mean-token-mean",
     "dr_grpo": "seq-mean-token-sum-norm",
     "dapo": "token-mean",
     "cispo": "token-mean",
     "sapo": "seq-mean-token-mean",
+    "luspo": "seq-mean-token-sum",
 }
 
 
@@ -38,17 +41,37 @@ def close(actual: Tensor, expected: Any) -> None:
     assert_close(actual, torch.as_tensor(expected, dtype=torch.float64), rtol=1e-6, atol=1e-6)
 
 
+SCORES = torch.tensor([math.nan if reward is None else reward for reward in ORACLE["rewards"]], dtype=torch.float64)
+GROUPS = torch.arange(len(SCORES)) // 4
+SCORED = SCORES.isfinite()[:, None]
+"""[B, 1]: from a response whose reward failed nothing is learned."""
+
+
 def advantages(case: dict[str, Any], convention: ConventionName) -> Tensor:
-    scores = torch.tensor([math.nan if reward is None else reward for reward in ORACLE["rewards"]], dtype=torch.float64)
-    mask = scores.isfinite()[:, None]  # a reward that failed: nothing to learn from
-    groups = torch.arange(len(scores)) // 4
-    inputs = AdvantageInputs(rewards_at_end(scores, mask), mask, groups, convention=convention, **case["settings"])
+    token_rewards = rewards_at_end(SCORES, SCORED)
+    inputs = AdvantageInputs(token_rewards, SCORED, GROUPS, convention=convention, **case["settings"])
     return ESTIMATORS[case["estimator"]](inputs).advantages[:, 0]
 
 
 @pytest.mark.parametrize("case", ORACLE["advantages"], ids=lambda case: f"{case['estimator']}-{case['settings']}")
 def test_advantages(case: dict[str, Any]) -> None:
     close(advantages(case, "trl"), case["advantages"])
+
+
+def test_kl_in_the_reward() -> None:
+    case = ORACLE["kl_in_reward"]
+    mask = torch.tensor(case["mask"]) & SCORED
+    penalty = penalize(
+        rewards_at_end(SCORES, mask),
+        log_probs=torch.tensor(case["log_probs"], dtype=torch.float64),
+        ref_log_probs=torch.tensor(case["ref_log_probs"], dtype=torch.float64),
+        mask=mask,
+        coefficient=case["beta"],
+        estimator="kl",
+        convention="trl",
+    )
+    ours = ESTIMATORS["rloo"](AdvantageInputs(penalty.token_rewards, mask, GROUPS, convention="trl")).advantages
+    close(ours, mask * torch.tensor(case["advantages"], dtype=torch.float64)[:, None])
 
 
 def test_the_conventions_differ_in_the_epsilon_and_for_a_response_without_others() -> None:
@@ -73,7 +96,7 @@ def loss(case: dict[str, Any], convention: ConventionName) -> tuple[Tensor, Tens
         clip_ratio_c=case.get("delta"),
         convention=convention,
     )
-    name = "gspo" if case["level"] == "sequence" else LOSSES[case["loss_type"]]
+    name = "gspo" if case["level"] == "sequence" else LOSSES.get(case["loss_type"], "vanilla")
     per_token = POLICY_LOSSES[name](inputs).loss + case["beta"] * kl_loss(inputs, INPUTS["ref_log_probs"])
     value = aggregate(
         per_token,

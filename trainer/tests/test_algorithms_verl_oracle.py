@@ -12,10 +12,11 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from rlt_trainer.algorithms.advantages import ESTIMATORS, AdvantageInputs
-from rlt_trainer.algorithms.aggregation import aggregate, masked_sum
+from rlt_trainer.algorithms.aggregation import aggregate
 from rlt_trainer.algorithms.kl import kl_divergence
 from rlt_trainer.algorithms.kl_controller import KlController, penalize
 from rlt_trainer.algorithms.losses import POLICY_LOSSES, LossInputs, value_loss
+from rlt_trainer.algorithms.masking import masked_sum
 from rlt_trainer.algorithms.rollout_correction import correct, mismatch_metrics
 
 ORACLE: dict[str, Any] = json.loads((Path(__file__).parent / "oracles/verl.json").read_text())
@@ -148,7 +149,7 @@ def test_kl_in_the_reward() -> None:
         ref_log_probs=INPUTS["ref_log_probs"],
         mask=MASK,
         coefficient=controller.coefficient,
-        estimator="k3",
+        estimator="low_var_kl",
     )
     controller.update(penalty.kl, len(MASK))
     close(penalty.token_rewards, expected["token_rewards"])

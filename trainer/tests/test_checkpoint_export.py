@@ -1,13 +1,21 @@
-"""What is exported is what was learned, in files that transformers reads."""
+"""What is exported is what was learned, in files that transformers reads.
+
+This file is also the program of one rank: `python test_checkpoint_export.py MODEL DIRECTORY RANK PORT`.
+"""
 
 from __future__ import annotations
 
+import socket
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel, Qwen3Config, Qwen3MoeConfig
 
@@ -54,7 +62,7 @@ def trained(files: str, lora: Lora | None = None) -> PreTrainedModel:
 
     from rlt_trainer.policy.sharded_model import ModelOptions, sharded_model
 
-    options = ModelOptions(mesh=init_device_mesh("cpu", (1,)), dtype=torch.float32, lora=lora)
+    options = ModelOptions(mesh=init_device_mesh("cpu", (dist.get_world_size(),)), dtype=torch.float32, lora=lora)
     model = sharded_model("policy", files, options, forward=type(None))
     with torch.no_grad():
         for parameter in model.parameters():
@@ -155,3 +163,39 @@ def test_a_checkpoint_of_another_model_is_not_exported(
     assert main(arguments) == 1
     assert "no whole checkpoint" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_nobody_waits_in_a_collective_for_the_disk(tiny_model: str, tmp_path: Path) -> None:
+    """Flushing a large model takes longer than the others have patience for."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    commands = [[sys.executable, __file__, tiny_model, str(tmp_path), str(rank), str(port)] for rank in range(2)]
+    processes = [subprocess.Popen(command) for command in commands]
+    assert [process.wait(timeout=120) for process in processes] == [0, 0]
+    exported, start = weights(tmp_path / "export"), weights(Path(tiny_model))
+    assert all(torch.equal(exported[name], start[name] + 0.5) for name in start)
+
+
+def one_rank(files: str, directory: Path, rank: int, port: int) -> None:
+    """Rank 0's disk is slower than rank 1 needs to be done with everything."""
+    from rlt_trainer.checkpoint import export as module
+
+    done, deadline, flush = directory / "rank-1-is-done", time.monotonic() + 60, module.sync
+
+    def slow(path: Path) -> None:
+        while not done.exists():
+            assert time.monotonic() < deadline, "rank 1 waits for rank 0"
+            time.sleep(0.05)
+        flush(path)
+
+    module.sync = slow
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    export(trained(files), byte_tokenizer(), directory / "export", torch.float32)
+    if rank == 1:
+        done.touch()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    one_rank(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))

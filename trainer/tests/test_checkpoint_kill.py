@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -60,36 +62,67 @@ def metrics(run: Path) -> list[dict[str, Any]]:
     return [{key: value for key, value in json.loads(line).items() if not key.startswith(measured)} for line in lines]
 
 
+def killed(start: Callable[[TrainingConfig], subprocess.Popen[str]], config: TrainingConfig, *, within: float) -> float:
+    """A run is killed at a random moment, in seconds from its start, of the `within` that it may last."""
+    while True:
+        moment, process = random.uniform(0, within), start(config)
+        try:
+            process.wait(timeout=moment)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            return moment
+        assert process.returncode == 0
+        within = moment  # it was at its end before that: another moment, for another run
+        shutil.rmtree(config.run_directory)
+
+
 @pytest.mark.slow
 def test_a_run_that_is_killed_at_any_moment_comes_to_the_same_end(
     start: Callable[[TrainingConfig], subprocess.Popen[str]], make_config: MakeConfig, tmp_path: Path
 ) -> None:
     changes: dict[str, Any] = {
         "workers": 1,
-        "algorithm": {"klLossCoef": 0.1},
+        "algorithm": {
+            "advEstimator": "gae",
+            "critic": {},
+            "klLossCoef": 0.1,
+            "klInReward": {"type": "adaptive", "klCoef": 0.01, "horizon": 100},
+        },
+        "rewards": [{"name": "regex", "options": {"pattern": "[a-z0-9]"}}],  # random weights earn it now and then
         "training": {"totalSteps": STEPS, "warmup": {"steps": 2, "batchSize": 8}},
         "checkpoint": {"saveFreq": 1, "asynchronous": True, "maxToKeep": 2},
     }
     whole, parts = (make_config(**changes, runDirectory=str(tmp_path / name)) for name in ("whole", "parts"))
+    began = time.monotonic()
     assert start(whole).wait(timeout=300) == 0
+    moment = killed(start, parts, within=time.monotonic() - began)
+    saved = latest_complete(tmp_path / "parts" / "checkpoints")
 
-    first = start(parts)
-    until_step(first, 2)
-    moment = random.uniform(0, 1)
-    try:
-        first.wait(timeout=moment)
-    except subprocess.TimeoutExpired:
-        os.killpg(first.pid, signal.SIGKILL)
-    first.wait()
     second = start(parts)
-    output = "".join(until_step(second, STEPS))
-    assert second.wait(timeout=300) == 0, moment
-    assert "[warmup]" not in output, moment
-    assert metrics(tmp_path / "parts") == metrics(tmp_path / "whole"), moment
+    output = second.communicate(timeout=300)[0]
+    assert second.returncode == 0, moment
+    assert ("[warmup]" in output) == (saved is None), moment
+    steps = metrics(tmp_path / "parts")
+    assert steps == metrics(tmp_path / "whole"), moment
+    assert all(step["actor/pg_loss"] != 0 and step["critic/vf_loss"] > 0 for step in steps)
     exports = [tmp_path / "whole" / "export", tmp_path / "parts" / "export", tmp_path / "again"]
     last = tmp_path / "parts" / "checkpoints" / f"step-{STEPS}"
     assert main(["export", "--checkpoint", str(last), "--output", str(exports[-1])]) == 0
     assert len({(directory / "model.safetensors").read_bytes() for directory in exports}) == 1, moment
+
+
+@pytest.mark.slow
+def test_sigterm_in_the_preparation_ends_it(
+    start: Callable[[TrainingConfig], subprocess.Popen[str]], make_config: MakeConfig
+) -> None:
+    process = start(make_config(workers=1, training={"totalSteps": 1000}, checkpoint={"saveFreq": 1}))
+    assert process.stdout is not None
+    assert any(line.startswith("[preparing] loading the policy") for line in process.stdout)
+    process.terminate()
+    rest = process.communicate(timeout=120)[0]
+    assert process.returncode == TERMINATED
+    assert "[training]" not in rest
 
 
 @pytest.mark.slow

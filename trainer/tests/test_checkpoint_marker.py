@@ -14,9 +14,9 @@ from rlt_trainer.checkpoint.marker import (
     checkpoint_directory,
     commit,
     latest_complete,
-    marks,
     prepare,
     read_mark,
+    readable_marks,
     sweep,
     verify,
 )
@@ -35,7 +35,7 @@ def test_there_is_none_in_a_new_folder(tmp_path: Path) -> None:
 def test_the_latest_is_the_one_that_was_written_last(tmp_path: Path) -> None:
     for step in (2, 10, 9):  # 9: the run had gone back to an earlier checkpoint
         save(tmp_path, step)
-    assert [mark.step for mark in marks(tmp_path).values()] == [9, 10, 2]
+    assert [mark.step for mark in readable_marks(tmp_path).values()] == [9, 10, 2]
     assert latest_complete(tmp_path) == 9
     assert (tmp_path / LATEST).read_text() == "step-9\n"
 

@@ -143,6 +143,15 @@ def test_a_damaged_one_is_passed_over_with_a_word(file: str, damage: Callable[[P
     assert learner.weights() == expected.weights()
 
 
+def test_an_old_one_of_another_version_is_in_nobodys_way(tmp_path: Path) -> None:
+    run(tmp_path, 3)
+    (tmp_path / "step-1" / COMPLETE).write_text("1")  # all that format 1 wrote
+    assert candidates(tmp_path, AUTO) == [tmp_path / "step-3", tmp_path / "step-2"]
+    (tmp_path / "step-3" / COMPLETE).write_text("3")
+    with pytest.raises(ValueError, match="step-3 has the checkpoint format 1, and this version"):
+        resume(tmp_path, AUTO, Learner().parts)
+
+
 def test_with_none_but_damaged_ones_nothing_is_thrown_away(tmp_path: Path) -> None:
     run(tmp_path, 1)
     (tmp_path / "step-1" / ".metadata").unlink()

@@ -13,6 +13,8 @@ from rlt_trainer.__main__ import main, sentence
 from rlt_trainer.errors import TrainingError, root_cause
 
 MakeConfig = Callable[..., TrainingConfig]
+PLAIN = [{"prompt": "1+1=", "answer": "2"}]
+VALIDATED = {"validation": {"testFreq": 1}}
 
 
 def run(config: TrainingConfig, tmp_path: Path) -> int:
@@ -30,6 +32,11 @@ def run(config: TrainingConfig, tmp_path: Path) -> int:
         ({"training": {"ppoMiniBatchSize": 1}}, "training.ppoMiniBatchSize 1 cannot be shared equally by 2 ranks"),
         ({"training": {"warmup": {"steps": 1, "batchSize": 3}}}, "training.warmup.batchSize 3"),
         ({"data": {"maxResponseLength": 10**6}}, "maxResponseLength 1000000"),
+        ({"data": {"maxPromptLength": 2}}, "data.maxPromptLength 2 is shorter than each of the 8000"),
+        ({"data": {"preset": None, "files": ["/nowhere/a.parquet"]}}, "data.files /nowhere/a.parquet: no such file"),
+        ({"training": {"totalEpochs": 1, "trainBatchSize": 8004}}, "do not fill one batch"),
+        ({"data": {"preset": None, "inline": PLAIN}, "training": VALIDATED}, "training.validation needs a validation"),
+        ({"algorithm": {"critic": {"modelPath": "/nowhere/critic"}}}, "/nowhere/critic"),
     ],
 )
 def test_wrong_input_ends_before_ray_starts(

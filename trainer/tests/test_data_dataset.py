@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from tokenizers import processors
 
 from rlt_api.blocks.data import Data
 from rlt_trainer.data.byte_tokenizer import byte_tokenizer
-from rlt_trainer.data.dataset import PromptDataset, validation_prompts
+from rlt_trainer.data.dataset import PromptDataset, ValidationSet, other_data
 from rlt_trainer.data.encoding import tokenize
 from rlt_trainer.data.prompt import Example, Prompt
 
@@ -20,6 +21,10 @@ TOKENIZER = byte_tokenizer()
 def dataset(length: int, *, seed: int = 0, shuffle: bool = True) -> PromptDataset:
     prompts = [Prompt(i, (i,), str(i), str(i), str(i), "test") for i in range(length)]
     return PromptDataset(prompts, seed=seed, shuffle=shuffle)
+
+
+def load_validation(data: Data, folder: Path) -> ValidationSet:
+    return ValidationSet.load(data, TOKENIZER, seed=0, run_directory=folder)
 
 
 def indices(prompts: list[Prompt]) -> list[int]:
@@ -52,6 +57,16 @@ def test_unshuffled_prompts_come_in_order_and_wrap() -> None:
     assert indices(data.batch(1, 4)) == [4, 0, 1, 2]
 
 
+def test_a_fingerprint_tells_what_differs() -> None:
+    here = dataset(10).fingerprint()
+    assert other_data(dataset(10).fingerprint(), here) is None
+    assert "9 prompts, and here are 10" in str(other_data(dataset(9).fingerprint(), here))
+    assert "another order" in str(other_data(dataset(10, seed=1).fingerprint(), here))
+    answers = [Prompt(i, (i,), str(i), "?", str(i), "test") for i in range(10)]
+    there = PromptDataset(answers, seed=0, shuffle=True).fingerprint()
+    assert "other texts or answers" in str(other_data(there, here))
+
+
 def test_any_number_of_prompts_can_be_taken_from_anywhere() -> None:
     data = dataset(10)
     whole = indices(data.take(0, 35))
@@ -73,7 +88,7 @@ def test_loaded_arithmetic_is_plain_text_in_bytes(tmp_path: Path) -> None:
 
 def test_prompts_that_are_all_too_long_are_refused(tmp_path: Path) -> None:
     data = Data(preset="arithmetic", max_prompt_length=5)
-    with pytest.raises(ValueError, match=r"data.maxPromptLength 5 .*8000 prompts.*shortest has 6 tokens. Raise it"):
+    with pytest.raises(ValueError, match=r"data.maxPromptLength 5 .*8000 training prompts.*shortest has 6 tokens"):
         PromptDataset.load(data, TOKENIZER, seed=0, run_directory=tmp_path)
 
 
@@ -126,9 +141,21 @@ def test_overlong_prompts_are_counted(tmp_path: Path) -> None:
     assert loaded.metrics() == {"data/prompts": 1.0, "data/overlong_prompts": 2.0}
 
 
+def test_overlong_prompts_of_the_validation_set_are_counted_apart(tmp_path: Path) -> None:
+    for name, lengths in (("train", (3, 4, 5)), ("val", (3, 4))):
+        rows = [json.dumps({"prompt": "a" * length, "answer": ""}) for length in lengths]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(rows))
+    files = {"files": [f"{tmp_path}/train.jsonl"], "valFiles": [f"{tmp_path}/val.jsonl"]}
+    loaded = load_validation(Data.model_validate({**files, "maxPromptLength": 3}), tmp_path)
+    assert len(loaded.prompts) == 1
+    assert loaded.metrics() == {"val/overlong_prompts": 1.0}
+    with pytest.raises(ValueError, match="shorter than each of the 2 validation prompts"):
+        load_validation(Data.model_validate({**files, "maxPromptLength": 2}), tmp_path)
+
+
 def test_validation_is_on_what_is_not_trained_on(tmp_path: Path) -> None:
     data = Data(preset="arithmetic")
-    validated = validation_prompts(data, TOKENIZER, seed=0, run_directory=tmp_path)
+    validated = load_validation(data, tmp_path).prompts
     trained = PromptDataset.load(data, TOKENIZER, seed=0, run_directory=tmp_path).take(0, 8000)
     assert len(validated) == 100
     assert not {prompt.text for prompt in validated} & {prompt.text for prompt in trained}
@@ -136,4 +163,4 @@ def test_validation_is_on_what_is_not_trained_on(tmp_path: Path) -> None:
 
 def test_a_job_without_data_for_validation_has_none(tmp_path: Path) -> None:
     data = Data.model_validate({"inline": [{"prompt": "a", "answer": "b"}]})
-    assert validation_prompts(data, TOKENIZER, seed=0, run_directory=tmp_path) == []
+    assert load_validation(data, tmp_path) == ValidationSet()

@@ -11,7 +11,7 @@ import pytest
 
 from rlt_api.blocks.data import Data
 from rlt_trainer.data.byte_tokenizer import byte_tokenizer
-from rlt_trainer.data.dataset import PromptDataset, validation_prompts
+from rlt_trainer.data.dataset import PromptDataset, ValidationSet
 from rlt_trainer.data.gsm8k import gsm8k_rows
 from rlt_trainer.data.prompt import Split
 from rlt_trainer.data.published import prepared, read_parquet
@@ -50,7 +50,7 @@ def test_the_training_prompts_are_those_of_the_train_split(tmp_path: Path) -> No
     assert prompt.text.startswith("<|bos|><|user|>How many? Let's think")
     assert prompt.text.endswith("<|eos|><|assistant|>")
     assert (prompt.ground_truth, prompt.solution) == ("1200", GOOD["answer"])
-    (validated,) = validation_prompts(data, TOKENIZER, seed=0, run_directory=tmp_path / "run")
+    (validated,) = ValidationSet.load(data, TOKENIZER, seed=0, run_directory=tmp_path / "run").prompts
     assert (validated.ground_truth, validated.data_source) == ("2", "openai/gsm8k")
     assert sorted(path.name for path in (tmp_path / "run" / "data").iterdir()) == ["test.parquet", "train.parquet"]
 
@@ -60,7 +60,7 @@ def test_long_prompts_are_left_out_and_counted(tmp_path: Path, caplog: pytest.Lo
     data = Data(preset="gsm8k", path=str(write(tmp_path / "source", [long, GOOD, long])))
     prompts = PromptDataset.load(data, TOKENIZER, seed=0, run_directory=tmp_path)
     assert [prompt.index for prompt in prompts.batch(0, len(prompts))] == [1]
-    assert "2 of 3 prompts are longer than data.maxPromptLength 512 and are left out" in caplog.text
+    assert "2 of 3 training prompts are longer than data.maxPromptLength 512 and are left out" in caplog.text
 
 
 @pytest.mark.parametrize(

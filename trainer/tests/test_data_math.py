@@ -10,7 +10,7 @@ import pytest
 
 from rlt_api.blocks.data import Data
 from rlt_trainer.data.byte_tokenizer import byte_tokenizer
-from rlt_trainer.data.dataset import PromptDataset, validation_prompts
+from rlt_trainer.data.dataset import PromptDataset, ValidationSet
 from rlt_trainer.data.hendrycks_math import last_boxed, math_rows
 
 TOKENIZER = byte_tokenizer()
@@ -44,7 +44,7 @@ def test_a_row_has_verls_format(tmp_path: Path) -> None:
 
 def test_the_test_split_is_for_validation(tmp_path: Path) -> None:
     data = Data(preset="math", path=str(published(tmp_path / "source")))
-    (prompt,) = validation_prompts(data, TOKENIZER, seed=0, run_directory=tmp_path)
+    (prompt,) = ValidationSet.load(data, TOKENIZER, seed=0, run_directory=tmp_path).prompts
     assert (prompt.ground_truth, prompt.solution) == ("2", "\\boxed{2}")
 
 

@@ -63,13 +63,18 @@ def test_filters_keep_what_fulfils_all_of_them(tmp_path: Path) -> None:
     [
         ([{"question": "q", "answer": "a"}], "row 1 has no column prompt; it has question, answer"),
         ([{"prompt": "q"}], "row 1 has no column answer"),
+        ([{"prompt": "q", "answer": None}], r"row 1: column answer \(data.answerKey\) is null"),
         ([{"prompt": ["q"], "answer": "a"}], "neither text nor a list of messages"),
         ([], "is empty"),
+        ([{"prompt": "q", "answer": "a", "level": 1}], "data.filters leave none of its 1 rows"),
+        ([{"prompt": "q", "answer": "a"}], "has no column level.*Change data.filters"),
     ],
 )
 def test_rows_that_do_not_fit_are_named(tmp_path: Path, rows: list[dict[str, Any]], words: str) -> None:
+    files, filters = [written(tmp_path, "rows.jsonl", rows)], [{"column": "level", "values": ["2"]}]
+    data = Data.model_validate({"files": files, "filters": filters if "filters" in words else []})
     with pytest.raises(ValueError, match=words):
-        file_examples(Data(files=[written(tmp_path, "rows.jsonl", rows)]), "train")
+        file_examples(data, "train")
 
 
 @pytest.mark.parametrize(
@@ -96,13 +101,13 @@ def test_inline_prompts_are_a_data_set(tmp_path: Path) -> None:
 def test_overlong_prompts_are_cut_as_verl_does(part: str, kept: str) -> None:
     data = Data.model_validate({"preset": "arithmetic", "maxPromptLength": 4, "overlongPrompts": part})
     prompts = tokenize([Example("abcdef", "", "", ""), Example("xy", "", "", "")], TOKENIZER)
-    assert [prompt.text for prompt in fitted(prompts, data, TOKENIZER)[0]] == [kept, "xy"]
+    assert [prompt.text for prompt in fitted(prompts, data, TOKENIZER, name="training")[0]] == [kept, "xy"]
 
 
 def test_overlong_prompts_can_be_an_error() -> None:
     data = Data.model_validate({"preset": "arithmetic", "maxPromptLength": 4, "overlongPrompts": "error"})
-    with pytest.raises(ValueError, match=r"1 of 1 prompts are longer .* the longest has 6 tokens"):
-        fitted(tokenize([Example("abcdef", "", "", "")], TOKENIZER), data, TOKENIZER)
+    with pytest.raises(ValueError, match=r"1 of 1 training prompts are longer .* the longest has 6 tokens"):
+        fitted(tokenize([Example("abcdef", "", "", "")], TOKENIZER), data, TOKENIZER, name="training")
 
 
 def test_a_chat_template_of_the_jobs_own() -> None:

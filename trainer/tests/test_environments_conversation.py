@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from rlt_trainer.environments.conversation import Episode, converse
 from rlt_trainer.environments.environment import Step
 from rlt_trainer.environments.observation import observation_tokens
 from rlt_trainer.environments.registry import load_environment
+from rlt_trainer.generation import environment_rewards
+from rlt_trainer.rewards.sandbox import HOPELESS
 from rlt_trainer.rollout.engine import Response, Sampling
 from rlt_trainer.rollout.transformers_sampler import TransformersSampler
 
@@ -77,7 +80,12 @@ def prompt(text: str = "a") -> Prompt:
 
 
 def talk(
-    engine: Any, *prompts: Prompt, environment: Any = Echo, max_turns: int = 8, longest: int = 100
+    engine: Any,
+    *prompts: Prompt,
+    environment: Any = Echo,
+    max_turns: int = 8,
+    longest: int = 100,
+    seconds: float = 60,
 ) -> list[Episode]:
     seeds = list(range(len(prompts)))
     return converse(
@@ -88,6 +96,7 @@ def talk(
         tokenizer=TOKENIZER,
         max_turns=max_turns,
         max_response_length=longest,
+        timeout_seconds=seconds,
     )
 
 
@@ -150,6 +159,41 @@ def test_an_environment_that_fails_ends_its_own_conversation_only(turn: str, wor
     assert words in str(bad.failure)
     assert (bad.response.num_turns, bad.response.finish_reason) == (2, "abort")
     assert (good.failure, good.reward) == (None, 1.0)
+
+
+class Hanging(Echo):
+    """Hangs at "hang", for as long as the test lasts, and says which thread it lives in at "where"."""
+
+    forever = threading.Event()
+
+    def step(self, response: str) -> Step:
+        if response == "hang":
+            self.forever.wait()
+        return super().step(response if response != "where" else str(threading.get_ident()))
+
+
+@pytest.fixture
+def hanging() -> Iterator[type[Hanging]]:
+    Hanging.forever.clear()
+    yield Hanging
+    Hanging.forever.set()
+
+
+def test_an_environment_that_hangs_ends_its_own_conversation_only(hanging: type[Hanging]) -> None:
+    engine = Scripted(["where", "hang"], ["where", "where", "end"])
+    bad, good = talk(engine, prompt("a"), prompt("b"), environment=hanging, seconds=0.5)
+    assert bad.failure == "TimeoutError: it did not end within 0.5 s"
+    assert bad.response.finish_reason == "abort"
+    assert (good.failure, good.response.num_turns) == (None, 3)
+    assert environment_rewards([bad, good]).isnan().tolist() == [True, False]  # type: ignore[union-attr]
+
+
+def test_a_batch_whose_environments_all_hang_is_given_up(hanging: type[Hanging]) -> None:
+    turns = [["hang"]] * (HOPELESS + 2)
+    prompts = [prompt(chr(ord("a") + row)) for row in range(len(turns))]
+    for episode in (episodes := talk(Scripted(*turns), *prompts, environment=hanging, seconds=0.05))[:HOPELESS]:
+        assert "did not end within" in str(episode.failure)
+    assert ["was not called" in str(episode.failure) for episode in episodes[HOPELESS:]] == [True, True]
 
 
 def test_an_opening_stands_before_the_first_turn() -> None:

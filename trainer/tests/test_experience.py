@@ -17,7 +17,7 @@ from rlt_trainer.experience import Learnable, learnable
 from rlt_trainer.generated import Generated
 from rlt_trainer.rewards.scorer import Scores
 from rlt_trainer.rollout.engine import Response
-from rlt_trainer.stopwatch import Stopwatch
+from rlt_trainer.telemetry.stopwatch import Stopwatch
 
 MakeConfig = Callable[..., TrainingConfig]
 NAN = math.nan
@@ -63,6 +63,8 @@ def test_a_greedy_response_that_could_not_be_scored_takes_its_prompt_out(make_co
     result = learned(config, [1.0, 0.0, 1.0, 0.0], [NAN, NAN, 0.25, 0.25])
     assert result.experience.sequences.response_mask.any(-1).tolist() == [False, False, True, True]
     assert result.experience.advantages[:, 0].tolist() == [0.0, 0.0, 0.75, -0.25]
+    assert result.metrics["reward/failed_baselines"] == 1.0
+    assert result.metrics["reward/failed"] == 0.0
 
 
 def test_a_batch_without_a_score_ends_the_run(make_config: MakeConfig) -> None:

@@ -3,23 +3,40 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import in_process
 import pytest
 from in_process import train
 
+from rlt_api.blocks.model import Model, SeededModel
 from rlt_api.training_config import TrainingConfig
+from rlt_trainer import loop
 from rlt_trainer.algorithms import custom
-from rlt_trainer.errors import TrainingError
+from rlt_trainer.checkpoint.marker import latest_complete, readable_marks
+from rlt_trainer.errors import Terminated, TrainingError
+from rlt_trainer.policy.config import load_config
+from rlt_trainer.policy.model import model_files
+from rlt_trainer.rank import Rank
 from rlt_trainer.rewards import sources
+from rlt_trainer.rewards.scorer import Scorer, Scores
+from rlt_trainer.rollout.transformers_sampler import TransformersSampler
+from rlt_trainer.rollout.verification import StaleWeightsError
+from rlt_trainer.telemetry.flops import shape_of
+from rlt_trainer.telemetry.run_history import metrics_since
+from rlt_trainer.telemetry.speed import Work, speed_metrics
 
 pytestmark = pytest.mark.slow
 
 MakeConfig = Callable[..., TrainingConfig]
 ONE_RANK = {"workers": 1}
+REWARD: dict[str, Any] = {"rewards": [{"name": "regex", "options": {"pattern": "[a-z0-9]"}}]}
+"""Responses of random weights differ in it, and so the weights change."""
 
 
 def test_the_first_step_is_on_policy(make_config: MakeConfig) -> None:
@@ -47,6 +64,7 @@ def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str
     for module in (sources, custom):
         monkeypatch.setattr(module, "FUNCTIONS_DIRECTORY", str(tmp_path))
     monkeypatch.delitem(sys.modules, "mine", raising=False)
+    monkeypatch.setattr(sys, "path", [*sys.path])  # which gets the folder
     return write
 
 
@@ -81,6 +99,115 @@ def test_dynamic_sampling_that_finds_nothing_says_so(make_config: MakeConfig) ->
     rewards = [{"name": "length", "options": {"max": 1000}}]
     with pytest.raises(TrainingError, match="After 2 generations only 0 of 8 prompts"):
         train(make_config(**ONE_RANK, training={"totalSteps": 1}, algorithm=algorithm, rewards=rewards))
+
+
+def test_dynamic_sampling_without_bound_ends_when_it_is_asked_to(
+    make_config: MakeConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = make_config(
+        **ONE_RANK,
+        algorithm={"filterGroups": {"metric": "score"}},
+        rewards=[{"name": "length", "options": {"max": 1000}}],  # of which there is one score alone
+        checkpoint={"saveFreq": 1},
+    )
+
+    class Asking(Scorer):
+        def score(self, *arguments: Any, **options: Any) -> Scores:
+            os.kill(os.getpid(), signal.SIGTERM)
+            return super().score(*arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(in_process, "Scorer", Asking)
+        with pytest.raises(Terminated, match=r"after step 0\. It can go on from .*step-0"):
+            train(config)
+    assert "after 1 generations" not in capsys.readouterr().out
+
+
+def test_a_run_that_diverges_names_the_last_finite_checkpoint(
+    make_config: MakeConfig, own_module: Callable[[str], None]
+) -> None:
+    own_module(
+        "from dataclasses import replace\n"
+        "from rlt_trainer.algorithms.losses import POLICY_LOSSES\n"
+        "calls = 0\n"
+        "def loss(inputs):\n"
+        "    global calls\n"
+        "    calls += 1\n"
+        "    right = POLICY_LOSSES['vanilla'](inputs)\n"
+        "    return right if calls <= 2 else replace(right, loss=right.loss * float('nan'))\n"
+    )
+    algorithm = {"policyLossFunction": {"name": "mine:loss", "configMap": "functions"}}
+    with pytest.raises(TrainingError, match=r"diverged.* The last finite checkpoint is .*/step-2\.$"):
+        train(make_config(**ONE_RANK, algorithm=algorithm, checkpoint={"saveFreq": 1}))
+
+
+def test_engines_that_keep_old_weights_stop_the_run(make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TransformersSampler, "update_weights", lambda _, weights: list(weights))
+    config = make_config(**ONE_RANK, **REWARD)
+    with pytest.raises(StaleWeightsError, match="Stale weights in the rollout engine"):
+        train(config)  # the sync before the first step brings what the engine has; the next one does not
+    assert metrics_since(Path(config.run_directory), 0) == b""
+
+
+def test_the_validation_set_is_scored_when_it_is_due(make_config: MakeConfig) -> None:
+    config = make_config(
+        **ONE_RANK,
+        **REWARD,
+        data={"preset": "digits"},
+        training={"validation": {"beforeTrain": True, "testFreq": 2}},
+        checkpoint={"saveFreq": 1},
+    )
+    scores = {step["step"]: step["val/reward/mean"] for step in train(config) if "val/reward/mean" in step}
+    assert list(scores) == [0, 2, 3]
+    saved = readable_marks(Path(config.run_directory) / "checkpoints").values()
+    assert {mark.step: mark.score for mark in saved} == {1: None, 2: scores[2], 3: scores[3]}
+
+
+def test_a_critic_that_warms_up_leaves_the_policy_alone(make_config: MakeConfig) -> None:
+    steps = train(make_config(**ONE_RANK, **REWARD, algorithm={"advEstimator": "gae", "critic": {"warmupSteps": 2}}))
+    assert ["actor/pg_loss" in step for step in steps] == [False, False, True]
+    assert all("critic/vf_loss" in step for step in steps)
+
+
+def test_a_run_in_two_parts_is_the_whole_one(make_config: MakeConfig, tmp_path: Path) -> None:
+    algorithm = {"advEstimator": "gae", "critic": {}, "klLossCoef": 0, "klInReward": {"type": "adaptive", "horizon": 9}}
+
+    def run(name: str, steps: int) -> list[dict[str, Any]]:
+        parts = {"training": {"totalSteps": steps}, "checkpoint": {"saveFreq": 1}, "algorithm": algorithm}
+        return train(make_config(**ONE_RANK, **REWARD, **parts, runDirectory=str(tmp_path / name)))
+
+    run("parts", 2)
+    (third,), (whole,) = run("parts", 3)[2:], run("whole", 3)[2:]
+    for name in ("critic/vf_loss", "actor/pg_loss", "actor/grad_norm", "actor/reward_kl_penalty_coeff"):
+        assert third[name] == whole[name] != 0, name
+
+
+@pytest.mark.parametrize("where", ["load_models", "start_engine", "supervised_step"])
+def test_sigterm_before_the_first_step_ends_the_run_there(
+    make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    asked = getattr(Rank, where)
+
+    def call(rank: Rank, *arguments: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return asked(rank, *arguments)
+
+    monkeypatch.setattr(Rank, where, call)
+    config = make_config(**ONE_RANK, training={"warmup": {"steps": 2, "batchSize": 8}}, checkpoint={"saveFreq": 1})
+    with pytest.raises(Terminated, match="before its first step"):
+        train(config)
+    assert latest_complete(Path(config.run_directory) / "checkpoints") is None
+
+
+def test_a_run_goes_on_with_its_own_data_only(make_config: MakeConfig) -> None:
+    def config(answer: str, steps: int) -> TrainingConfig:
+        data = {"preset": None, "inline": [{"prompt": "1+1=", "answer": answer}]}
+        return make_config(**ONE_RANK, data=data, training={"totalSteps": steps}, checkpoint={"saveFreq": 1})
+
+    train(config("2", 1))
+    with pytest.raises(ValueError, match=r"step-1 was saved by a run on other data: as many prompts \(1\) with other"):
+        train(config("two", 2))
+    assert [step["training/global_step"] for step in train(config("2", 2))] == [1, 2]
 
 
 def test_functions_of_the_users_own(make_config: MakeConfig, tmp_path: Path, own_module: Callable[[str], None]) -> None:
@@ -120,6 +247,24 @@ def test_every_algorithm_runs(make_config: MakeConfig, algorithm: dict[str, Any]
     steps = train(make_config(**ONE_RANK, training={"totalSteps": 2}, algorithm=algorithm))
     assert len(steps) == 2
     assert all(value is not None for step in steps for value in step.values())
+
+
+def test_a_critic_of_its_own_counts_with_its_own_arithmetic(
+    make_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = Model(from_seed=SeededModel(hidden_size=64, num_hidden_layers=1))
+    critic = {"modelPath": model_files(small, tmp_path / "critic")}
+    works: list[Work] = []
+
+    def measured(spans: Any, reports: Any, work: Work, **options: Any) -> dict[str, float]:
+        works.append(work)
+        return speed_metrics(spans, reports, work, **options)
+
+    monkeypatch.setattr(loop, "speed_metrics", measured)
+    train(make_config(**ONE_RANK, training={"totalSteps": 1}, algorithm={"advEstimator": "gae", "critic": critic}))
+    (work,) = works
+    assert work.critic == shape_of(load_config(small))
+    assert work.critic != work.actor
 
 
 def test_a_conversation_with_the_calculator(make_config: MakeConfig) -> None:

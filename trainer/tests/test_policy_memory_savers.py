@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch._dynamo.utils import counters
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
 from torch.testing import assert_close
@@ -46,10 +47,13 @@ def test_compiled_layers_say_the_same(tiny_model: str) -> None:
     options = [model_options(compiled=compiled) for compiled in (False, True)]
     models = [sharded_model("policy", tiny_model, each, response_log_probs) for each in options]
     gradients = []
+    torch._dynamo.reset()
+    counters.clear()
     for model in models:
         log_probs, _ = model(SEQUENCES, temperature=1.0)
         log_probs.sum().backward()
         gradients.append({name: each.grad for name, each in model.named_parameters()})
+    assert counters["stats"]["unique_graphs"] > 0, "nothing was compiled"
     assert_close(gradients[1], gradients[0], atol=1e-5, rtol=1e-4)
 
 

@@ -9,6 +9,8 @@ import json
 import socket
 import subprocess
 import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -27,15 +29,29 @@ ALONE: dict[str, dict[str, Any]] = {
     "checkpointing": {"model": {"enable_gradient_checkpointing": True}},
     "offload": {
         "training": {"fsdp": {"param_offload": True, "optimizer_offload": True, "reshard_after_forward": False}}
-    },
+    },  # On a CPU it moves nothing, and is only shown not to be in the way: test_policy_devices.py has it on a GPU.
+    "adapters": {"model": {"lora": {"rank": 4}}},
 }
-TOGETHER: dict[str, dict[str, Any]] = {
+TWO: dict[str, dict[str, Any]] = {
     "two ranks": {},
     "two ranks, one row at a time": {"training": {"ppo_micro_batch_size_per_device": 1}},
     "two ranks, dynamic": {"model": {"use_remove_padding": True}, "training": DYNAMIC},
     "two copies": {"training": {"fsdp": {"fsdp_size": 1}}},
+    "two copies, one row at a time": {"training": {"fsdp": {"fsdp_size": 1}, "ppo_micro_batch_size_per_device": 1}},
     "context parallel": {"model": {"use_remove_padding": True}, "training": {"context_parallel_size": 2}},
+    "two ranks, adapters": {"model": {"lora": {"rank": 4}}},
 }
+FOUR: dict[str, dict[str, Any]] = {
+    "four ranks": {},
+    "four ranks, dynamic": {"model": {"use_remove_padding": True}, "training": DYNAMIC},
+    "two copies on two ranks each": {"training": {"fsdp": {"fsdp_size": 2}}},
+    "context parallel on two of four": {
+        "model": {"use_remove_padding": True},
+        "training": {"context_parallel_size": 2},
+    },
+}
+VARIANTS = {1: ALONE, 2: TWO, 4: FOUR}
+"""By number of ranks."""
 
 Steps = dict[str, list[float]]
 
@@ -54,13 +70,13 @@ def train(model: str, ranks: int) -> dict[str, Steps]:
 
 @pytest.fixture(scope="module")
 def runs(tiny_model: str) -> dict[str, Steps]:
-    return train(tiny_model, 1) | train(tiny_model, 2)
+    return {name: steps for ranks in VARIANTS for name, steps in train(tiny_model, ranks).items()}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("variant", [*ALONE, *TOGETHER])
+@pytest.mark.parametrize("variant", [*ALONE, *TWO, *FOUR])
 def test_ten_steps_are_the_same(runs: dict[str, Steps], variant: str) -> None:
-    expected = runs["reference"]
+    expected = runs["adapters" if "adapters" in variant else "reference"]
     assert expected["grad_norm"][0] > 1e-3
     assert abs(expected["critic/vf_loss"][0] - expected["critic/vf_loss"][-1]) > 1e-2
     for name, steps in runs[variant].items():
@@ -73,7 +89,7 @@ def one_rank(files: str, rank: int, ranks: int, port: int) -> dict[str, Steps]:
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks)
-    variants = ALONE if ranks == 1 else TOGETHER
+    variants = VARIANTS[ranks]
     results = {name: plain(files) if name == "plain" else sharded(files, rank, **variants[name]) for name in variants}
     dist.destroy_process_group()
     return results
@@ -108,7 +124,7 @@ def algorithm() -> Any:
 def sharded(
     files: str, rank: int, *, model: dict[str, Any] | None = None, training: dict[str, Any] | None = None
 ) -> Steps:
-    """Losses over all ranks and norms of the gradient, step by step, of policy and critic."""
+    """Losses over all ranks and norms of the gradient, step by step, of policy and critic; what adapters became."""
     import torch
     import torch.distributed as dist
 
@@ -153,7 +169,23 @@ def sharded(
         **dict(zip(names, losses.T.tolist(), strict=True)),
         "grad_norm": [one.grad_norm for one, _ in results],
         "critic/grad_norm": [two.grad_norm for _, two in results],
+        **(norms(policy) if options.lora else {}),
     }
+
+
+def norms(policy: Any) -> Steps:
+    """Of each whole weight with its adapter in it, and of the adapters as they are saved."""
+    import torch.distributed as dist
+    from safetensors.torch import load_file
+
+    from rlt_trainer.policy.lora import save_adapter
+
+    merged = [float(weight.norm()) for _, weight in policy.full_weights()]
+    assert merged
+    with TemporaryDirectory() as folder:
+        save_adapter(policy.model, Path(folder))
+        saved = load_file(Path(folder) / "adapter_model.safetensors") if dist.get_rank() == 0 else {}
+    return {"merged": merged, "saved": [float(each.norm()) for each in saved.values()]}
 
 
 def plain(files: str) -> Steps:

@@ -13,9 +13,9 @@ from rlt_trainer.policy.schedule import learning_rate_factor
     [
         ({}, [1, 1, 1, 1, 1, 1]),
         ({"warmup_steps": 4}, [0.25, 0.5, 0.75, 1, 1, 1]),
-        ({"type": "linear"}, [5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6, 0]),
-        ({"type": "linear", "warmup_steps": 2, "decay_steps": 4, "min_ratio": 0.1}, [0.5, 1, 0.55, 0.1, 0.1, 0.1]),
-        ({"type": "cosine", "warmup_steps": 2}, [0.5, 1, 0.5 + 2**0.5 / 4, 0.5, 0.5 - 2**0.5 / 4, 0]),
+        ({"type": "linear"}, [6 / 7, 5 / 7, 4 / 7, 3 / 7, 2 / 7, 1 / 7]),
+        ({"type": "linear", "warmup_steps": 2, "decay_steps": 4, "min_ratio": 0.1}, [0.5, 1, 0.7, 0.4, 0.1, 0.1]),
+        ({"type": "cosine", "warmup_steps": 3}, [1 / 3, 2 / 3, 1, 0.5 + 2**0.5 / 4, 0.5, 0.5 - 2**0.5 / 4]),
     ],
 )
 def test_factor_of_six_steps(schedule: dict[str, object], expected: list[float]) -> None:

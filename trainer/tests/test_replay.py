@@ -1,11 +1,12 @@
 """A recorded step can be learned from again, on another number of ranks and with another loss.
 
-This file is also the program that makes a recording: `python test_replay.py CONFIG`.
+This file is also the program that trains and records: `python test_replay.py CONFIG`.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,16 +17,19 @@ from typing import Any
 import pytest
 import torch
 
-from rlt_api.blocks.algorithm import Algorithm
+from rlt_api.blocks.algorithm import Algorithm, Critic
 from rlt_api.blocks.checkpoint import Checkpoint
 from rlt_api.blocks.data import Data
 from rlt_api.blocks.model import Model, SeededModel
+from rlt_api.blocks.operations import Observability
 from rlt_api.blocks.rewards import Reward
-from rlt_api.blocks.rollout import Rollout
+from rlt_api.blocks.rollout import MultiTurn, Rollout
+from rlt_api.blocks.training import Warmup
 from rlt_api.training_config import ResolvedTraining, TrainingConfig
 from rlt_trainer.recording import Recording
-from rlt_trainer.replay import check, this_place
+from rlt_trainer.replay import check
 from rlt_trainer.sequences import Experience, Sequences
+from rlt_trainer.telemetry.run_directory import RECORDINGS
 
 MakeConfig = Callable[..., TrainingConfig]
 STEP = 1
@@ -64,23 +68,31 @@ def test_a_step_that_is_not_recorded_is_named_with_those_that_are(make_config: M
 
 
 @pytest.mark.parametrize(
-    ("ranks", "algorithm", "message"),
+    ("ranks", "changes", "message"),
     [
         (3, {}, "32 responses, in mini-batches of 16, which 3 ranks cannot"),
-        (1, {"advEstimator": "gae", "critic": {}}, "recorded without a critic's values"),
+        (1, {"training": {"contextParallelSize": 2}}, "contextParallelSize 2 must divide the number of ranks, 1"),
+        (1, {"algorithm": {"advEstimator": "gae", "critic": {}}}, "recorded without a critic's values"),
     ],
 )
 def test_what_cannot_be_replayed_is_told(
-    make_config: MakeConfig, ranks: int, algorithm: dict[str, Any], message: str
+    make_config: MakeConfig, ranks: int, changes: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        check(Recording(STEP, experience(), {}, {}, make_config()), make_config(algorithm=algorithm), ranks)
+        check(Recording(STEP, experience(), {}, {}, make_config()), make_config(**changes), ranks)
 
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> TrainingConfig:
-    """The config of a run that has recorded its first step."""
+    """The config of a run of two steps, of conversations with an environment, that has recorded both."""
     folder = tmp_path_factory.mktemp("recorded")
+    (folder / "again.py").write_text(
+        "class Again:\n"
+        "    def reset(self, prompt):\n"
+        "        return None\n"
+        "    def step(self, response):\n"
+        "        return '?', None, False\n"
+    )
     config = TrainingConfig(
         job="tiny",
         namespace="default",
@@ -89,63 +101,71 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> TrainingConfig:
         devices_per_worker=0,
         cpus_per_worker=1,
         model=Model(from_seed=SeededModel(hidden_size=64, intermediate_size=128, num_hidden_layers=2)),
-        data=Data(preset="arithmetic", max_prompt_length=16, max_response_length=5),
-        rewards=[Reward(name="exact")],
-        algorithm=Algorithm(kl_loss_coef=0.1),
-        training=ResolvedTraining(total_steps=1, ppo_mini_batch_size=4, ppo_epochs=2, learning_rate=1e-3),
-        rollout=Rollout(n=4),
+        data=Data(preset="arithmetic", max_prompt_length=16, max_response_length=10),
+        rewards=[Reward(name="characters")],
+        algorithm=Algorithm(adv_estimator="gae", critic=Critic(warmup_steps=1), kl_loss_coef=0.1),
+        training=ResolvedTraining(
+            total_steps=2,
+            train_batch_size=8,
+            ppo_mini_batch_size=4,
+            ppo_epochs=2,
+            learning_rate=1e-3,
+            warmup=Warmup(steps=50, batch_size=16, learning_rate=3e-3),  # turns end; random weights' do not
+        ),
+        rollout=Rollout(engine="transformers", n=4, multi_turn=MultiTurn(environment="again:Again", max_turns=2)),
         checkpoint=Checkpoint(),
+        observability=Observability(record_steps=[1, 2]),
     )
     (folder / "config.json").write_text(config.model_dump_json(by_alias=True))
-    subprocess.run([sys.executable, __file__, str(folder / "config.json")], check=True, timeout=300)
+    command = [sys.executable, __file__, str(folder / "config.json")]
+    subprocess.run(command, check=True, timeout=300, env=os.environ | {"PYTHONPATH": str(folder)})
     return config
 
 
-def replayed(config: TrainingConfig, *options: str, ranks: int = 1) -> dict[str, Any]:
+def replayed(config: TrainingConfig, *options: str, ranks: int = 1) -> list[dict[str, Any]]:
     torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"] if ranks > 1 else []
-    program = ["-m", "rlt_trainer", "replay", config.run_directory, "--step", str(STEP), "-o", "json", *options]
+    program = ["-m", "rlt_trainer", "replay", config.run_directory, "-o", "json", *options]
     command = [sys.executable, *torchrun, *program]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return result
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
 @pytest.mark.slow
-def test_a_replay_is_the_recorded_step_on_any_number_of_ranks(recorded: TrainingConfig) -> None:
-    one, two = replayed(recorded), replayed(recorded, ranks=2)
-    assert {"actor/pg_loss", "actor/kl_loss", "actor/grad_norm"} <= one["recorded"].keys()
-    assert one["replayed"] == one["recorded"]
-    assert two["replayed"] == pytest.approx(two["recorded"], rel=1e-4, abs=1e-6)
+def test_all_that_a_step_began_with_is_recorded(recorded: TrainingConfig) -> None:
+    first, second = (Recording.load(Path(recorded.run_directory) / RECORDINGS, step) for step in (1, 2))
+    assert first.config == recorded
+    assert first.experience.values is not None
+    assert "timing_s/record" in first.metrics
+    sequences = second.experience.sequences
+    assert (sequences.response_attention & ~sequences.response_mask).any(), "what the environment said"
+
+
+@pytest.mark.slow
+def test_replays_are_the_recorded_steps_bit_for_bit(recorded: TrainingConfig) -> None:
+    first, second = replayed(recorded, "--step", "1", "--to", "2")
+    assert "actor/pg_loss" not in first["replayed"], "the critic warms up"
+    assert {"critic/vf_loss", "actor/pg_loss", "actor/kl_loss", "actor/grad_norm"} <= second["recorded"].keys()
+    for step in (first, second):
+        assert step["replayed"] == step["recorded"]
+
+
+@pytest.mark.slow
+def test_two_ranks_replay_what_one_has_recorded(recorded: TrainingConfig) -> None:
+    (step,) = replayed(recorded, "--step", "2", ranks=2)
+    assert step["replayed"] == pytest.approx(step["recorded"], rel=1e-4, abs=1e-6)
 
 
 @pytest.mark.slow
 def test_another_loss_is_tried_on_the_same_rollouts(recorded: TrainingConfig, tmp_path: Path) -> None:
     other = recorded.model_copy(update={"algorithm": recorded.algorithm.model_copy(update={"kl_loss_coef": 0.0})})
     (tmp_path / "other.json").write_text(other.model_dump_json(by_alias=True))
-    said = replayed(recorded, "--config", str(tmp_path / "other.json"))
+    (said,) = replayed(recorded, "--step", "2", "--config", str(tmp_path / "other.json"))
     assert "actor/kl_loss" not in said["replayed"]
     assert said["replayed"]["actor/grad_norm"] != said["recorded"]["actor/grad_norm"]
 
 
-def record(config: TrainingConfig) -> None:
-    """One rank learns from the experience; checkpoint and recording lie where the loop puts them."""
-    from rlt_trainer.metrics import update_metrics
-    from rlt_trainer.rank import Rank
-    from rlt_trainer.rendezvous import Rendezvous
-    from rlt_trainer.sequences import mini_batches
-    from rlt_trainer.telemetry.run_directory import RunDirectory
-
-    place, run = this_place(), RunDirectory(config.run_directory)
-    rank = Rank(config, 0, 1, node_address=place.address)
-    rank.connect(Rendezvous(place.address, place.port))
-    rank.load_models()
-    rank.save_recorded(run.recordings / "checkpoints", STEP - 1)
-    rows = config.training.ppo_mini_batch_size * config.rollout.n
-    batches = list(mini_batches(experience(), rows=rows, shares=1)) * config.training.ppo_epochs
-    updates = [[result] for result in rank.update([batch[0] for batch in batches])]
-    Recording(STEP, experience(), {}, update_metrics(updates), config).save(run.recordings)
-
-
 if __name__ == "__main__":
-    record(TrainingConfig.model_validate_json(Path(sys.argv[1]).read_bytes()))
+    from in_process import train
+
+    train(TrainingConfig.model_validate_json(Path(sys.argv[1]).read_bytes()))

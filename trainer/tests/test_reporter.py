@@ -11,11 +11,11 @@ import pytest
 
 from rlt_api.driver_report import PROGRESS_PREFIX
 from rlt_trainer.reporter import Reporter
-from rlt_trainer.stopwatch import Stopwatch
 from rlt_trainer.telemetry import chrome_trace
 from rlt_trainer.telemetry.run_directory import RunDirectory
 from rlt_trainer.telemetry.server import ProgressServer
 from rlt_trainer.telemetry.sinks import Sinks
+from rlt_trainer.telemetry.stopwatch import Stopwatch
 
 METRICS = {"timing_s/step": 2.0, "perf/total_num_tokens": 10.0, "critic/rewards/mean": 0.5}
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import torch
+from in_process import train
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, Qwen3Config, Qwen3ForSequenceClassification
 
+from rlt_api.training_config import TrainingConfig
 from rlt_trainer.data.byte_tokenizer import byte_tokenizer
+from rlt_trainer.data.prompt import Prompt
+from rlt_trainer.generation import Generation
 from rlt_trainer.rewards import model
 from rlt_trainer.rewards.model import RewardModel
 
@@ -81,3 +88,46 @@ def test_a_language_model_is_refused(tiny_model: str, tmp_path: Path) -> None:
 def test_a_missing_folder_is_named() -> None:
     with pytest.raises(ValueError, match="rewards: model /nowhere is no reward model"):
         RewardModel("/nowhere", device=CPU, dtype=torch.float32)
+
+
+@pytest.mark.slow
+def test_a_run_learns_from_a_reward_model(make_config: Callable[..., TrainingConfig], tmp_path: Path) -> None:
+    path = written(tmp_path / "judge")
+    training = {"totalSteps": 1, "validation": {"testFreq": 1}}
+    (step,) = train(make_config(workers=1, training=training, rewards=[{"model": path}]))
+    lines = [json.loads(line) for line in (tmp_path / "run/rollouts/step-1.jsonl").read_text().splitlines()]
+    prompts, responses = ([line[name] for line in lines] for name in ("prompt", "response"))
+    judged = RewardModel(path, device=CPU, dtype=torch.float32).score(prompts, responses)
+    torch.testing.assert_close(torch.tensor([line["reward"] for line in lines]), judged, rtol=1e-4, atol=1e-5)
+    assert step["critic/score/mean"] == pytest.approx(float(judged.mean()), rel=1e-4)
+    assert step["actor/grad_norm"] > 0
+    assert step["val/reward/mean"] != 0
+    assert step["val/overlong_prompts"] == 0
+
+
+def test_ranks_share_the_responses_and_the_scores_come_back_in_their_order() -> None:
+    class TwoRanks:
+        ranks = 2
+        shares: tuple[int, ...] = ()
+
+        def each(self, method: str, paths: list[str], prompts: Any, texts: Sequence[list[str]]) -> list[torch.Tensor]:
+            assert (method, paths) == ("model_rewards", ["judge"] * 2)
+            assert [[prompt.text for prompt in part] for part in prompts] == list(texts)
+            self.shares = tuple(map(len, texts))
+            return [torch.tensor([float(text) for text in part]) for part in texts]
+
+    workers, names = TwoRanks(), ["0", "1", "2", "3", "4"]
+    missing = cast(Any, None)
+    generation = Generation(
+        missing,
+        engines=missing,
+        workers=cast(Any, workers),
+        prompts=missing,
+        tokenizer=missing,
+        scorer=missing,
+        watch=missing,
+        termination=missing,
+    )
+    prompts = [Prompt(index, (1,), name, "", "", "") for index, name in enumerate(names)]
+    assert generation._scores_by_model("judge", prompts, names).tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
+    assert workers.shares == (3, 2)

@@ -9,10 +9,13 @@ from weakref import WeakSet
 
 import pytest
 import torch
+from torch.distributed.device_mesh import init_device_mesh
 
+from rlt_api.blocks.model import Lora
 from rlt_api.blocks.rollout import Rollout
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.data.prompt import Prompt
+from rlt_trainer.policy.actor import Policy
 from rlt_trainer.rank import Rank
 from rlt_trainer.rollout.engine import EngineError, Response, Sampling
 from rlt_trainer.rollout.verification import StaleWeightsError
@@ -36,7 +39,7 @@ def rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rank]:
             "devicesPerWorker": 0,
             "cpusPerWorker": 2,
             "model": {"fromSeed": tiny},
-            "data": {"preset": "arithmetic", "maxPromptLength": 16, "maxResponseLength": 5},
+            "data": {"preset": "arithmetic", "maxPromptLength": 64, "maxResponseLength": 5},
             "rewards": [{"name": "exact"}],
             "algorithm": {"klLossCoef": 0},
             "training": {"totalSteps": 1, "ppoMiniBatchSize": 128, "learningRate": 1e-3},
@@ -123,6 +126,39 @@ def test_greedy_responses_are_the_most_probable_ones(rank: Rank) -> None:
 
 
 @pytest.mark.slow
+def test_new_weights_do_not_meet_what_older_ones_left_in_the_prefix_cache(rank: Rank) -> None:
+    rank.sync_weights()
+    prompt = [list(range(50, 98))]  # more than a block of the cache
+    rank.generate(prompt, [1])
+    rank.supervised_step(EXAMPLES, 12)
+    assert rank.sync_weights() < 1e-4
+    (response,) = rank.generate(prompt, [1])
+    log_probs, _ = rank.log_probs(Sequences.pad(prompt, [response.token_ids], pad_token_id=0))
+    assert log_probs[0].tolist() == pytest.approx(response.log_probs, abs=1e-4)
+
+
+@pytest.mark.slow
+def test_adapters_come_merged_into_the_weights(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, algorithm, training = (getattr(rank._config, name) for name in ("model", "algorithm", "training"))
+    adapted = Policy(
+        rank._files,
+        model=model.model_copy(update={"lora": Lora(rank=4)}),
+        dtype=torch.float32,
+        mesh=init_device_mesh("cpu", (1,)),
+        algorithm=algorithm,
+        training=training,
+        temperature=1.0,
+        max_response_length=5,
+    )
+    monkeypatch.setattr(rank, "_policy", adapted)
+    before = rank.probe_log_probs()
+    for _ in range(3):
+        rank.supervised_step(EXAMPLES, 12)
+        assert rank.sync_weights() < 1e-4
+    assert not torch.allclose(rank.probe_log_probs(), before, atol=1e-2)
+
+
+@pytest.mark.slow
 def test_an_update_interrupts_a_generation_which_goes_on_with_the_new_weights(rank: Rank) -> None:
     rank.sync_weights()
     plain, prompts = rank._own_responder.engine, [list(prompt.token_ids) for prompt in PROBES]
@@ -132,7 +168,7 @@ def test_an_update_interrupts_a_generation_which_goes_on_with_the_new_weights(ra
     assert rank.log_probs(old)[0].flatten().tolist() == pytest.approx(flat(part), abs=1e-4)
 
     rank.supervised_step(EXAMPLES, 12)
-    assert rank.sync_weights() < 1e-4  # it resets the prefix cache, which would hold the aborted requests' values
+    assert rank.sync_weights() < 1e-4
     longer = [[*prompt, *each.token_ids] for prompt, each in zip(prompts, part, strict=True)]
     rest = plain.generate(longer, [1, 2, 3, 4], max_tokens=[2] * 4)
     new = Sequences.pad(longer, [each.token_ids for each in rest], pad_token_id=0)
@@ -143,7 +179,7 @@ def test_an_update_interrupts_a_generation_which_goes_on_with_the_new_weights(ra
 @pytest.mark.slow
 def test_a_prompt_that_does_not_fit_names_what_to_do(rank: Rank) -> None:
     with pytest.raises(EngineError, match=r"must fit in rollout\.maxModelLen"):
-        rank.generate([[50] * 40], [1])
+        rank.generate([[50] * 80], [1])
     assert len(rank.generate([[50]], [1])) == 1  # and the engine goes on
 
 

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from rlt_trainer.stopwatch import Stopwatch
 from rlt_trainer.telemetry.spans import DRIVER, Span, overlap_seconds, own_seconds, step_seconds, whole_seconds
+from rlt_trainer.telemetry.stopwatch import Stopwatch
 
 
 def span(phase: str, start: float, end: float, *, rank: int = DRIVER, thread: int = 0) -> Span:

@@ -22,12 +22,21 @@ MakeConfig = Callable[..., TrainingConfig]
 def test_sigterm_is_a_wish_until_the_end_of_the_block(capsys: pytest.CaptureFixture[str]) -> None:
     before = signal.getsignal(signal.SIGTERM)
     with Termination() as termination:
+        termination.steps_begin()
         assert not termination.requested
         os.kill(os.getpid(), signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGTERM)
         assert termination.requested
     assert capsys.readouterr().out.count("SIGTERM") == 1
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_sigterm_before_the_first_step_ends_the_run_at_once() -> None:
+    with Termination() as termination:
+        with pytest.raises(Terminated, match="before its first step"):
+            os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)  # a second one does not disturb the end
+    assert termination.requested
 
 
 def test_the_exit_code_says_so(

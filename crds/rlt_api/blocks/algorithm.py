@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
 from rlt_api.blocks.functions import PythonFunction
 from rlt_api.blocks.model import ModelPath
@@ -102,6 +102,8 @@ class Critic(ApiModel):
 
     model_path: ModelPath | None = None
     """Where its weights start from, as for model.path: verl's critic.model.path. Default: the model's."""
+    model_revision: Annotated[str, StringConstraints(min_length=1, max_length=255)] | None = None
+    """A branch, tag or commit of modelPath on the hub, as for model.revision."""
     learning_rate: Annotated[float, Field(gt=0, le=10)] = 1e-5
     """AdamW's learning rate, the same in all steps: verl's critic.optim.lr."""
     ppo_micro_batch_size_per_device: Positive | None = None

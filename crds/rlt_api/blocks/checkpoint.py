@@ -29,6 +29,7 @@ class Checkpoint(ApiModel):
     max_to_keep: Positive | None = None
     """Older checkpoints are deleted: verl's max_actor_ckpt_to_keep. Default: none is."""
     keep_best: bool = False
-    """Whether the checkpoint with the highest score of training.validation is kept as well."""
+    """Whether the checkpoint with the highest score of training.validation is kept as well. Steps that are both saved
+    (saveFreq) and validated (testFreq) have a score."""
     asynchronous: bool = False
     """Whether training goes on while a checkpoint is written, from a copy in the CPU's memory."""

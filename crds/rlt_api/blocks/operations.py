@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from rlt_api.blocks.resources import KeyReference
-from rlt_api.model import NOT_YET, AbsolutePath, ApiModel, Positive, cel
+from rlt_api.model import AbsolutePath, ApiModel, Positive, cel
 
 UserId = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Url = Annotated[str, StringConstraints(pattern=r"^https?://[^\s]+$", max_length=1024)]
@@ -15,19 +15,23 @@ Name = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 
 
 class Preflight(ApiModel):
-    """Checks on the job's own nodes before the training starts."""
+    """Checks on the job's own nodes before the training starts (docs/preflight.md)."""
 
-    enabled: Annotated[bool, NOT_YET] = False
-    """Whether they are made."""
+    enabled: bool = False
+    """Whether they are made, by a Ray job of their own on every new Ray cluster: /dev/shm, accelerators, versions,
+    storage, model and data files, the network between all ranks. For framework builtin."""
 
 
 class FailurePolicy(ApiModel):
-    """What happens when the training fails."""
+    """What happens when the training fails by itself: its program or its Ray head does. (A deadline or somebody who
+    stops it ends the job.)"""
 
-    max_restarts: Annotated[Annotated[int, Field(ge=0, le=1000)], NOT_YET] = 0
-    """New attempts from the latest complete checkpoint."""
-    exclude_faulty_nodes: Annotated[bool, NOT_YET] = False
-    """Whether an attempt avoids a node that was at fault."""
+    max_restarts: Annotated[int, Field(ge=0, le=1000)] = 0
+    """New attempts, each on a new Ray cluster. It goes on from the latest complete checkpoint, so checkpoint.saveFreq
+    and a shared storage belong to it; a command goes on as it does after a suspension."""
+    exclude_faulty_nodes: bool = False
+    """Whether later attempts stay away from a node that was at fault: one that is gone, not ready or marked ill, or
+    whose accelerator reported a hardware error."""
 
 
 class Timeline(ApiModel):

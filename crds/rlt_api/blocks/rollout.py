@@ -19,6 +19,8 @@ class MultiTurn(ApiModel):
     max_turns: Positive = 8
     """The policy speaks at most so often: verl's max_assistant_turns. All turns and answers of a conversation together
     have data.maxResponseLength."""
+    timeout_seconds: Annotated[float, Field(gt=0, le=3600)] = 60.0
+    """Time that the environment may take for one answer; one that takes longer counts as a failed reward."""
 
 
 class Staleness(ApiModel):

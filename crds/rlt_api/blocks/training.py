@@ -38,7 +38,7 @@ class LearningRateSchedule(ApiModel):
     warmup_steps: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
     """Steps of linear increase at the start: verl's lr_warmup_steps."""
     decay_steps: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
-    """The step at which the decay ends. Default: totalSteps."""
+    """The last step of the decay; those after it have minRatio. Default: totalSteps."""
     min_ratio: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Where the decay ends, as a share of the learning rate: verl's min_lr_ratio."""
 

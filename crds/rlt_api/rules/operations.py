@@ -50,4 +50,12 @@ def a_command_watches_itself(spec: RLTrainingJobSpec) -> Iterator[Finding]:
             yield Finding(f"spec.observability.{name}", "given", message, fix, "framework", (TYPE,))
 
 
-RULES = (nobody_is_root, profiled_steps_come, recorded_steps_come, a_command_watches_itself)
+def a_command_is_not_checked(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """The checks are a program of rlt's own trainer, on torch; what a command's image holds nobody knows."""
+    if spec.preflight.enabled and spec.framework.type == "command":
+        message = "is of framework builtin: the checks are part of its image"
+        fix = "leave it out, or say false where the runtime says true"
+        yield Finding("spec.preflight.enabled", "true", message, fix, "framework", (TYPE,))
+
+
+RULES = (nobody_is_root, profiled_steps_come, recorded_steps_come, a_command_watches_itself, a_command_is_not_checked)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import lcm
 
 from rlt_api.finding import Finding
 from rlt_api.spec import RLTrainingJobSpec
@@ -83,9 +84,35 @@ def best_is_measured(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         yield Finding("spec.checkpoint.keepBest", "true", message, fix, "keep-best", involved)
 
 
+def best_is_saved(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """Only a step that is both saved and validated has a checkpoint with a score; the last one always is."""
+    validation, saved, field = spec.training.validation, spec.checkpoint.save_freq, "spec.checkpoint.saveFreq"
+    if not spec.checkpoint.keep_best or validation is None or validation.test_freq < 1:
+        return
+    tested, total = validation.test_freq, spec.training.total_steps
+    test_freq, keep_best = "spec.training.validation.testFreq", "spec.checkpoint.keepBest"
+    if saved < 1:
+        message = "saves no checkpoint of which keepBest could keep one"
+        yield Finding(field, str(saved), message, f"use {tested}, or leave keepBest out", "keep-best", (keep_best,))
+    elif total is not None and max(saved, tested) < lcm(saved, tested) and lcm(saved, tested) >= total:
+        message = (
+            f"meets testFreq {tested} at no step before the last, {total}: keepBest has that one alone to choose from"
+        )
+        nearest = max(1, round(saved / tested)) * tested
+        involved = (test_freq, keep_best, "spec.training.totalSteps")
+        yield Finding(field, str(saved), message, f"use {nearest}, a multiple of testFreq", "keep-best", involved)
+
+
 def _within(path: str, folder: str) -> bool:
     path, folder = path.rstrip("/"), folder.rstrip("/")
     return path == folder or path.startswith(f"{folder}/")
 
 
-RULES = (claim_is_taken_or_made, checkpoints_are_shared, mounts_are_apart, resumed_path_is_given, best_is_measured)
+RULES = (
+    claim_is_taken_or_made,
+    checkpoints_are_shared,
+    mounts_are_apart,
+    resumed_path_is_given,
+    best_is_measured,
+    best_is_saved,
+)

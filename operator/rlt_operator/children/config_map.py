@@ -9,8 +9,9 @@ from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.blocks.rewards import Reward
 from rlt_api.model import quantity_value
 from rlt_api.rules.layout import rollout_group, training_group
+from rlt_api.rules.shared_memory import shared_memory, shared_memory_of
 from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.training_config import CONFIG_FILE, PRESET_REWARD, ResolvedTraining, TrainingConfig
+from rlt_api.training_config import CONFIG_FILE, PRESET_REWARD, Preflight, ResolvedTraining, TrainingConfig
 from rlt_operator import names
 from rlt_operator.children.ownership import metadata
 from rlt_operator.observation import Job, Manifest
@@ -97,6 +98,19 @@ def training_config(job: Job, spec: RLTrainingJobSpec) -> TrainingConfig:
         rollout=spec.rollout,
         checkpoint=spec.checkpoint,
         observability=spec.observability,
+        preflight=_preflight(spec) if spec.preflight.enabled else None,
+    )
+
+
+def _preflight(spec: RLTrainingJobSpec) -> Preflight:
+    """What the checks expect of the pods, which are made from the same."""
+    engines = rollout_group(spec)
+    return Preflight(
+        head_shared_memory=shared_memory(spec.cluster.head.resources).size,
+        shared_memory=shared_memory_of(spec, training_group(spec)).size,
+        rollout_shared_memory=shared_memory_of(spec, engines).size if engines else 0,
+        shared_storage=bool(spec.storage.claim_name or spec.storage.storage_class_name),
+        require_rdma=spec.network.require == "rdma",
     )
 
 

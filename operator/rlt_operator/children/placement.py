@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.rules.queues import GANG_LABEL_SCHEDULERS, QUEUE_LABELS
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_operator import names
-from rlt_operator.children.attachment import network_of
+from rlt_operator.children.overlay import overlay
 from rlt_operator.observation import Job, Manifest
 
 HOSTNAME = "kubernetes.io/hostname"
+REQUIRED = ("spec", "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
+"""Where a pod template says which nodes it may have."""
 
 
 def cluster_labels(job: Job, spec: RLTrainingJobSpec) -> dict[str, str]:
@@ -40,7 +45,7 @@ def placement(job: Job, spec: RLTrainingJobSpec, group: WorkerGroup) -> Manifest
         "whenUnsatisfiable": "ScheduleAnyway",
         "labelSelector": {"matchLabels": {names.JOB_LABEL: job.name, "ray.io/group": group.name}},
     }
-    affinity = {**_together(job, spec), **_away_from(network_of(job).avoided)}
+    affinity = _together(job, spec)
     pod: Manifest = {"topologySpreadConstraints": [spread]}
     if affinity:
         pod["affinity"] = affinity
@@ -63,9 +68,19 @@ def _together(job: Job, spec: RLTrainingJobSpec) -> Manifest:
     return {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
 
 
-def _away_from(nodes: list[str]) -> Manifest:
-    """Nodes that a health controller has marked without a taint."""
+def away_from(nodes: Sequence[str], template: Manifest) -> Manifest:
+    """The pod template, kept off these nodes whatever else it asks of its node: its own terms are alternatives.
+
+    A field selector takes one value each: ValidateNodeFieldSelectorRequirement, kubernetes pkg/apis/core/validation.
+    """
     if not nodes:
-        return {}
-    term = {"matchExpressions": [{"key": HOSTNAME, "operator": "NotIn", "values": nodes}]}
-    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+        return template
+    terms: Any = template
+    for key in REQUIRED:
+        terms = terms.get(key) if isinstance(terms, Mapping) else None
+    own = [term for term in terms if isinstance(term, Mapping)] if isinstance(terms, list) else []
+    names = [{"key": "metadata.name", "operator": "NotIn", "values": [name]} for name in nodes]
+    placed: Any = [{**term, "matchFields": [*term.get("matchFields", []), *names]} for term in own or [{}]]
+    for key in reversed(REQUIRED):
+        placed = {key: placed}
+    return overlay(template, placed)

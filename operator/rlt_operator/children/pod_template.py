@@ -14,13 +14,14 @@ from rlt_api.rules.shared_memory import shared_memory, shared_memory_of
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.training_config import CONFIG_DIRECTORY
 from rlt_operator import names
-from rlt_operator.children.attachment import attach_of, attachment
+from rlt_operator.attempts import excluded_nodes
+from rlt_operator.children.attachment import attach_of, attachment, network_of
 from rlt_operator.children.config_map import config_volume
 from rlt_operator.children.environment import environment
 from rlt_operator.children.functions import function_mounts, function_volumes
 from rlt_operator.children.gang import gang_of_pod
 from rlt_operator.children.overlay import overlay
-from rlt_operator.children.placement import placement
+from rlt_operator.children.placement import away_from, placement
 from rlt_operator.observation import Job, Manifest
 
 GRACE_S = 10
@@ -55,7 +56,8 @@ def head_template(job: Job, spec: RLTrainingJobSpec) -> Manifest:
     }
     pod = _pod(job, spec, container, shared_memory(head.resources).size, head.node_selector, head.tolerations)
     annotations = {"annotations": dict(SCRAPE)} if spec.observability.scrape_annotations else {}
-    return _with_users_part(job, {"metadata": annotations, "spec": pod}, head.pod_template)
+    template = _with_users_part(job, {"metadata": annotations, "spec": pod}, head.pod_template)
+    return away_from(excluded_nodes(job), template)
 
 
 def worker_template(job: Job, spec: RLTrainingJobSpec, group: WorkerGroup) -> Manifest:
@@ -65,7 +67,8 @@ def worker_template(job: Job, spec: RLTrainingJobSpec, group: WorkerGroup) -> Ma
     container = _container(job, spec, "ray-worker", group.resources, group.accelerator, mounted=mounted)
     pod = _pod(job, spec, container, shared_memory_of(spec, group).size, group.node_selector, group.tolerations)
     template = overlay({"metadata": {}, "spec": pod}, placement(job, spec, group))
-    return _with_users_part(job, overlay(template, attachment(job, spec, group)), group.pod_template)
+    template = _with_users_part(job, overlay(template, attachment(job, spec, group)), group.pod_template)
+    return away_from(network_of(job).avoided, template)
 
 
 def checks(job: Job, spec: RLTrainingJobSpec) -> tuple[Check, ...]:

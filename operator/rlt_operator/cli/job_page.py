@@ -15,6 +15,8 @@ Job = Mapping[str, Any]
 Step = Mapping[str, float | None]
 """A line of metrics.jsonl: `step` and the metrics. None is a number that JSON cannot say, NaN or infinite."""
 BARS = "▁▂▃▄▅▆▇█"
+MARKS = {"passed": "✓", "warned": "!", "failed": "✗"}
+"""How a check before the training came out."""
 SHOWN = {
     "reward": METRICS["reward"],
     "kl": METRICS["kl"],
@@ -87,7 +89,7 @@ def progress_bar(progress: Mapping[str, Any], width: int = 40) -> str:
 
 
 def page(job: Job, pods: Sequence[Job], history: Sequence[Step], now: datetime) -> str:
-    """Everything about a job: header, progress, conditions, pods, metrics, findings."""
+    """Everything about a job: header, progress, conditions, checks, pods, metrics, findings."""
     status = job.get("status", {})
     name = f"{job['metadata']['namespace']}/{job['metadata']['name']}"
     about = ", ".join(filter(None, (status.get("model"), status.get("algorithm"))))
@@ -102,6 +104,10 @@ def page(job: Job, pods: Sequence[Job], history: Sequence[Step], now: datetime) 
     ]
     if rows:
         lines += ["", table(("CONDITION", "STATUS", "REASON", "AGE", "MESSAGE"), rows)]
+    if attempts := [_attempt(each, now) for each in status.get("attempts", [])]:
+        lines += ["", table(("ATTEMPT", "FAILED", "REASON", "STEP", "NODE AT FAULT", "MESSAGE"), attempts)]
+    if checks := [_check(each) for each in status.get("preflight", [])]:
+        lines += ["", table(("CHECK", "VALUE", "FOUND"), checks)]
     if pods:
         lines += ["", table(("POD", "NODE", "READY", "RESTARTS", "AGE"), [_pod(pod, now) for pod in pods])]
     if metrics := [(label, number(values[-1]), sparkline(values)) for label, values in _series(history)]:
@@ -137,6 +143,17 @@ def age(since: str, now: datetime) -> str:
 
 def _series(history: Sequence[Step]) -> list[tuple[str, list[float | None]]]:
     return [(label, [step[name] for step in history if name in step]) for label, name in shown(history).items()]
+
+
+def _attempt(attempt: Mapping[str, Any], now: datetime) -> tuple[object, ...]:
+    said = [attempt.get(key) for key in ("reason", "step", "nodeAtFault", "message")]
+    return attempt["number"], f"{age(attempt['completionTime'], now)} ago", *said
+
+
+def _check(check: Mapping[str, Any]) -> tuple[object, ...]:
+    remedy = f" {check['remedy']}" if check.get("remedy") else ""
+    nodes = f" (node {', '.join(check['nodes'])})" if check.get("nodes") else ""
+    return f"{MARKS[check['result']]} {check['name']}", check.get("value"), f"{check['message']}{nodes}{remedy}"
 
 
 def _pod(pod: Job, now: datetime) -> tuple[object, ...]:

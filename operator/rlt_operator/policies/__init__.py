@@ -15,8 +15,10 @@ from rlt_operator.policies.before_the_cluster import (
     network_undecided,
     runtime_missing,
 )
+from rlt_operator.policies.before_the_training import preflight
 from rlt_operator.policies.ends import ended, finished, head_lost, invalid, ran_too_long, waited_too_long
 from rlt_operator.policies.on_the_cluster import provisioning, queued, running, submit, suspended
+from rlt_operator.policies.restarts import restarting
 from rlt_operator.verdict import Verdict
 
 Policy = Callable[[Observed, datetime], Verdict | None]
@@ -26,6 +28,7 @@ POLICIES: list[Policy] = [
     invalid,
     waited_too_long,
     runtime_missing,
+    restarting,
     ended,
     suspended,
     ran_too_long,
@@ -38,6 +41,7 @@ POLICIES: list[Policy] = [
     queued,
     head_lost,
     running,
+    preflight,
     submit,
     provisioning,
 ]

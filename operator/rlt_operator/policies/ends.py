@@ -10,7 +10,7 @@ from rlt_api.status import Phase
 from rlt_operator.conditions import Claim, condition, is_true
 from rlt_operator.deadlines import active_seconds, elapsed
 from rlt_operator.diagnosis import crashes, shorten
-from rlt_operator.observation import Observed, submission_id, submitted
+from rlt_operator.observation import Observed, preflight_id, preflighted, submission_id, submitted
 from rlt_operator.progress import duration, last_report, last_words
 from rlt_operator.verdict import SETTLED, Verdict, cluster_claim, failed, release, remains, was_stopped
 
@@ -121,9 +121,12 @@ def ran_too_long(observed: Observed, now: datetime) -> Verdict | None:
 def head_lost(observed: Observed, now: datetime) -> Verdict | None:
     """Ray has forgotten a job that it had: its head was replaced."""
     ray = observed.ray
-    if ray is None or ray.unreachable or ray.job or not submitted(observed):
+    if ray is None or ray.unreachable or ray.job:
         return None
-    message = f"The Ray head was replaced in mid-run, and the Ray job {submission_id(observed)} was lost with it."
+    if not submitted(observed) and (ray.preflight or not preflighted(observed)):
+        return None
+    lost = submission_id(observed) if submitted(observed) else preflight_id(observed)
+    message = f"The Ray head was replaced in mid-run, and the Ray job {lost} was lost with it."
     if crash := crashes(observed):
         message += f" {crash}"
     return failed(Reason.HEAD_LOST, message, {C.CLUSTER_READY: cluster_claim(observed)}, None)

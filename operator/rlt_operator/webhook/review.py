@@ -11,11 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+from rlt_api.advice import advice
 from rlt_api.crd import GROUP, KIND, RUNTIME_KIND
 from rlt_api.finding import Finding
 from rlt_api.runtime import RLRuntimeSpec
 from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.validation import paths, structure, validate_change, validate_manifest
+from rlt_api.validation import paths, structure, validate_change, validate_job, validate_manifest
 
 Json = dict[str, Any]
 Runtimes = Mapping[str, Mapping[str, Any] | None]
@@ -102,6 +103,9 @@ def _warnings(new: Json, old: Json | None, runtimes: Runtimes) -> Iterator[str]:
     name = new["spec"].get("runtimeRef", {}).get("name")
     if name in runtimes and runtimes[name] is None:
         yield f"spec.runtimeRef.name: {name}: there is no such RLRuntime yet; the job waits until there is one"
+    at_hand = name is None or runtimes.get(name) is not None
+    if at_hand and (spec := validate_job(new["metadata"].get("name", "x"), new["spec"], runtimes.get(name)).spec):
+        yield from advice(spec)
 
 
 def _refusal(request: Json, found: Sequence[Finding]) -> Json:

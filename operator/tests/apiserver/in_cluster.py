@@ -86,7 +86,9 @@ class Kubernetes:
     def events(self, namespace: str) -> list[str]:
         return self.kubectl("get", "events", "-n", namespace, "-o", "jsonpath={.items[*].reason}").split()
 
-    def play_kuberay(self, namespace: str, statuses: dict[str, dict[str, Any]], name: str = "sum") -> None:
+    def play_kuberay(
+        self, namespace: str, statuses: dict[str, dict[str, Any]], name: str = "sum", *, node: str | None = None
+    ) -> None:
         """Make the pods of the RayCluster with the statuses given: what KubeRay, scheduler and kubelet would do."""
         cluster = self.get(namespace, "raycluster", name)
         assert cluster
@@ -104,7 +106,7 @@ class Kubernetes:
                     "labels": {**template["metadata"]["labels"], "ray.io/node-type": node_type},
                     "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}],
                 },
-                "spec": template["spec"],
+                "spec": {**template["spec"], "nodeName": node},
             }
             self.kubectl("create", "-n", namespace, "-f", "-", input=json.dumps(manifest))
             patch = json.dumps({"status": status})
@@ -139,17 +141,20 @@ class RayHead:
     address: str
     port: int = field(default_factory=lambda: free_port())
     """Of the dashboard, with the job API."""
+    cpus: int = 0
+    """What it offers to actors, as if workers had joined it."""
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         self.folder = tempfile.mkdtemp(prefix="ray")  # short: Ray makes sockets there
         own = ("--port", "--dashboard-agent-listen-port", "--dashboard-agent-grpc-port", "--runtime-env-agent-port")
         options = ["--dashboard-host=0.0.0.0", f"--dashboard-port={self.port}", f"--temp-dir={self.folder}"]
-        options += ["--num-cpus=0", *(f"{option}={free_port()}" for option in own)]
-        ray = [Path(sys.executable).with_name("ray"), "start", "--head", "--block", "--disable-usage-stats", *options]
+        options += [f"--num-cpus={self.cpus}", *(f"{option}={free_port()}" for option in own)]
+        programs = Path(sys.executable).parent
+        ray = [programs / "ray", "start", "--head", "--block", "--disable-usage-stats", *options]
         self.process = subprocess.Popen(
             ["unshare", "--mount", "sh", "-ec", MOUNT_CONFIG, self.folder, *ray],
-            env={**os.environ, "RAY_AUTH_MODE": "disabled"},
+            env={**os.environ, "RAY_AUTH_MODE": "disabled", "PATH": f"{programs}:{os.environ['PATH']}"},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
@@ -157,7 +162,7 @@ class RayHead:
 
     def mount(self, volume: dict[str, Any], data: dict[str, str]) -> None:
         """Lay the ConfigMap's data out as the volume says: what the kubelet would do."""
-        for item in volume["items"]:
+        for item in volume.get("items", [{"key": key, "path": key} for key in data]):
             file = Path(self.folder, "rlt", item["path"])
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(data[item["key"]])

@@ -9,6 +9,8 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import observed as o
 import pytest
@@ -23,18 +25,28 @@ def ray() -> Iterator[RayHead]:
     """`ray start --head`."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect(("10.255.255.255", 1))  # sends nothing: it tells this machine's address
-        head = RayHead(probe.getsockname()[0])
+        head = RayHead(probe.getsockname()[0], cpus=2)
     head.start()
     yield head
     head.stop()
 
 
-def start(kubernetes: Kubernetes, namespace: str, ray: RayHead, script: str) -> None:
-    """A job whose command is a Python script, on a cluster that is ready."""
+def start(
+    kubernetes: Kubernetes, namespace: str, ray: RayHead, script: str, *, node: str | None = None, **fields: Any
+) -> None:
+    """A job whose command is a Python script, on a cluster that is ready. `fields` are more of its spec."""
     spec = {
         **o.COMMAND_SPEC,
         "framework": {"type": "command", "command": [sys.executable, "-c", script]},
+        **fields,
     }
+    start_job(kubernetes, namespace, ray, spec, node=node)
+
+
+def start_job(
+    kubernetes: Kubernetes, namespace: str, ray: RayHead, spec: dict[str, Any], *, node: str | None = None
+) -> None:
+    """A job on a cluster that is ready."""
     kubernetes.create_job(namespace, spec)
     cluster = kubernetes.ray_cluster(namespace)
     config = kubernetes.get(namespace, "configmap", "sum-training")
@@ -42,8 +54,13 @@ def start(kubernetes: Kubernetes, namespace: str, ray: RayHead, script: str) -> 
     volumes = cluster["spec"]["headGroupSpec"]["template"]["spec"]["volumes"]
     ray.mount(next(volume["configMap"] for volume in volumes if volume["name"] == "training-config"), config["data"])
     kubernetes.make_service(namespace, ray)
+    make_ready(kubernetes, namespace, ray, node=node)
+
+
+def make_ready(kubernetes: Kubernetes, namespace: str, ray: RayHead, *, node: str | None = None) -> None:
+    """The RayCluster's pods, all of them ready."""
     at = {"podIP": ray.address, "podIPs": [{"ip": ray.address}]}
-    kubernetes.play_kuberay(namespace, {pod: {**READY, **at} for pod in PODS})
+    kubernetes.play_kuberay(namespace, {pod: {**READY, **at} for pod in PODS}, node=node)
 
 
 def test_a_job_runs_to_its_end_through_a_crash_of_the_operator(
@@ -108,6 +125,37 @@ def test_a_failing_command_says_why(kubernetes: Kubernetes, operator: Operator, 
     eventually("no RayCluster", lambda: kubernetes.get(namespace, "raycluster", "sum") is None)
 
 
+def test_a_failed_attempt_is_followed_by_another_off_the_node_at_fault(
+    kubernetes: Kubernetes, operator: Operator, namespace: str, ray: RayHead, tmp_path: Path
+) -> None:
+    """The operator dies in between. That the API server takes the second pods shows what they ask of nodes is right."""
+    words = f"(Rank pid=7, ip={ray.address}) RuntimeError: CUDA error: uncorrectable ECC error encountered"
+    mark = tmp_path / "mark"
+    script = f"import pathlib\nmark = pathlib.Path({str(mark)!r})\nif not mark.exists():\n"
+    script += f"    mark.touch()\n    print({words!r})\n    raise SystemExit('the first one')"
+    policy = {"maxRestarts": 2, "excludeFaultyNodes": True}
+    start(kubernetes, namespace, ray, script, node="gpu-1", failurePolicy=policy)
+    first = kubernetes.ray_cluster(namespace)["metadata"]["uid"]
+    kubernetes.wait(namespace, "Running", "Restarting")
+    eventually("no RayCluster", lambda: kubernetes.get(namespace, "raycluster", "sum") is None)
+    operator.kill()
+    operator.start()
+    kubernetes.end_pods(namespace)
+    second = kubernetes.ray_cluster(namespace)
+    make_ready(kubernetes, namespace, ray)
+    kubernetes.wait(namespace, "Succeeded")
+    status = kubernetes.status(namespace)
+    (attempt,) = status["attempts"]
+    assert (attempt["number"], attempt["rayClusterUid"], attempt["nodeAtFault"]) == (1, first, "gpu-1")
+    assert (attempt["reason"], attempt["message"].endswith("the first one")) == ("ProgramFailed", True)
+    assert (status["restarts"], status["network"]["avoided"]) == (1, ["gpu-1"])
+    affinity = second["spec"]["workerGroupSpecs"][0]["template"]["spec"]["affinity"]["nodeAffinity"]
+    (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert term == {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["gpu-1"]}]}
+    assert [ray.jobs()[f"sum-{uid[:8]}"] for uid in (first, second["metadata"]["uid"])] == ["FAILED", "SUCCEEDED"]
+    assert kubernetes.events(namespace).count("Restarting") == 1
+
+
 def test_suspension_stops_the_ray_job(
     kubernetes: Kubernetes, operator: Operator, namespace: str, ray: RayHead, gate: Gate
 ) -> None:
@@ -130,3 +178,31 @@ def test_a_new_head_that_does_not_know_the_job_is_a_lost_head(
     assert kubernetes.condition(namespace, "Failed")[0] == "False"
     ray.start()
     kubernetes.wait(namespace, "Failed", "HeadLost")
+
+
+def test_checks_come_before_the_training_and_one_that_fails_ends_the_job(
+    kubernetes: Kubernetes, operator: Operator, namespace: str, ray: RayHead, tmp_path: Path
+) -> None:
+    """The real checks, of two workers that were to have more shared memory than this machine has. The operator dies
+    while they run."""
+    large = {"cpu": "1", "memory": "100Ti", "sharedMemory": "40Ti"}
+    spec = {
+        **o.SPEC,
+        "preflight": {"enabled": True},
+        "storage": {"mountPath": str(tmp_path)},
+        "cluster": {**o.SPEC["cluster"], "workers": [{"replicas": 2, "resources": large}]},
+    }
+    start_job(kubernetes, namespace, ray, spec)
+    kubernetes.wait(namespace, "PreflightPassed", "Checking")
+    id = kubernetes.status(namespace)["rayCluster"]["preflightJobId"]
+    operator.kill()
+    operator.start()
+    kubernetes.wait(namespace, "Failed", "PreflightFailed")
+    assert kubernetes.condition(namespace, "PreflightPassed")[:2] == ("False", "PreflightFailed")
+    found = {check["name"]: check for check in kubernetes.status(namespace)["preflight"]}
+    assert {name for name, check in found.items() if check["result"] == "failed"} == {"shared-memory"}
+    assert "the job asked for 40960.0Gi" in found["shared-memory"]["message"]
+    assert found["all-reduce"]["value"].endswith(" GB/s")
+    uid = id.removesuffix("-preflight")
+    assert {name: state for name, state in ray.jobs().items() if name.startswith(uid)} == {id: "FAILED"}
+    assert kubernetes.events(namespace).count("PreflightFailed") == 1

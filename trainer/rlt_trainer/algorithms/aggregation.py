@@ -8,8 +8,6 @@ from torch import Tensor
 
 from rlt_trainer.algorithms.masking import masked_sum, row_means
 
-__all__ = ["AggregationMode", "aggregate", "masked_sum"]
-
 AggregationMode = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 
 

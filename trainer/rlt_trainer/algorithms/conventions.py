@@ -20,11 +20,11 @@ class Convention:
     log_ratio_bound: float
     """Logarithms of ratios of probabilities are kept within +- this."""
     sequence_log_ratio_bound: float
-    """The upper bound of gspo's."""
+    """gspo: the logarithm of a response's ratio is at most this."""
     k3_input_bound: float
-    """k3's argument is kept within +- this."""
+    """low_var_kl (k3): ref - log_probs is kept within +- this."""
     k3_bound: float
-    """And k3 itself."""
+    """low_var_kl (k3): its value is kept within +- this."""
     kl_is_weighted: bool
     """Whether the KL term in the loss is multiplied by the ratio, which makes its gradient unbiased off-policy."""
     cispo_is_capped_only: bool

@@ -1,7 +1,7 @@
 """A user's own functions by import path.
 
 algorithm.advantageFunction is a function AdvantageInputs -> Advantages, algorithm.policyLossFunction one
-LossInputs -> PolicyLoss. Both are called where the built-in ones are.
+LossInputs -> TokenLoss. Both are called where the built-in ones are.
 """
 
 from __future__ import annotations

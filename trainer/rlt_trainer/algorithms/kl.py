@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from torch import Tensor
 
+from rlt_api.blocks.algorithm import LossKlEstimator
 from rlt_trainer.algorithms.conventions import CONVENTIONS, ConventionName
-
-KlEstimator = Literal[
-    "kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3", "kl+", "k1+", "abs+", "mse+", "k2+", "low_var_kl+", "k3+"
-]
 
 
 def kl_divergence(
-    log_probs: Tensor, ref_log_probs: Tensor, estimator: KlEstimator, *, convention: ConventionName = "verl"
+    log_probs: Tensor, ref_log_probs: Tensor, estimator: LossKlEstimator, *, convention: ConventionName = "verl"
 ) -> Tensor:
     """KL(policy || reference) per token, for tokens sampled from the policy. Any shape.
 
-    With d = log_probs - ref_log_probs (http://joschu.net/blog/kl-approx.html), under verl's names:
-    kl or k1: d; unbiased, of high variance, may be negative.
+    With d = log_probs - ref_log_probs, under verl's names (kl_penalty in verl 0.9.1) beside Schulman's
+    (http://joschu.net/blog/kl-approx.html):
+    kl (k1): d; unbiased, of high variance, may be negative.
     abs: |d|.
-    mse or k2: d^2 / 2; its gradient is an unbiased estimate of the divergence's.
-    low_var_kl or k3: exp(-d) + d - 1; unbiased, of low variance, never negative.
-    With "+": the value of the estimator, the gradient of k2 (kl_penalty in verl 0.9.1).
+    mse (k2): d^2 / 2; its gradient is an unbiased estimate of the divergence's.
+    low_var_kl (k3): exp(-d) + d - 1; unbiased, of low variance, never negative.
+    With "+": the value of the estimator, the gradient of k2 ("straight-through").
     """
     if estimator.endswith("+"):
         value = _estimate(log_probs, ref_log_probs, estimator[:-1], convention).detach()
@@ -35,13 +31,13 @@ def kl_divergence(
 def _estimate(log_probs: Tensor, ref_log_probs: Tensor, estimator: str, convention: ConventionName) -> Tensor:
     difference = log_probs - ref_log_probs
     match estimator:
-        case "kl" | "k1":
+        case "kl":
             return difference
         case "abs":
             return difference.abs()
-        case "mse" | "k2":
+        case "mse":
             return difference.square() / 2
-        case "low_var_kl" | "k3":
+        case "low_var_kl":
             bounds = CONVENTIONS[convention]
             x = (-difference).clamp(-bounds.k3_input_bound, bounds.k3_input_bound)
             # expm1, not exp - 1: of a small x the latter leaves only rounding, which may be negative

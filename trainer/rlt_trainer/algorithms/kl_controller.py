@@ -7,8 +7,9 @@ from typing import Literal
 
 from torch import Tensor
 
+from rlt_api.blocks.algorithm import KlEstimator
 from rlt_trainer.algorithms.conventions import ConventionName
-from rlt_trainer.algorithms.kl import KlEstimator, kl_divergence
+from rlt_trainer.algorithms.kl import kl_divergence
 from rlt_trainer.algorithms.masking import keep, row_means
 
 LARGEST_ERROR = 0.2

@@ -1,4 +1,4 @@
-"""Between the probabilities that tokens were sampled with and those that the trainer computes for them.
+"""How far the trainer's probabilities of tokens are from those that the engine drew them with, and what to do about it.
 
 r is the trainer's probability of a token over the engine's. Names and formulas: verl 0.9.1,
 verl/trainer/ppo/rollout_corr_helper.py; what the numbers mean: docs/algorithms.md.
@@ -48,9 +48,10 @@ def correct(
     log_probs: the trainer's, when the step began; rollout_log_probs: the engine's, of its processed distribution.
     level: token weighs each token by its r, sequence each response by its tokens' product.
     threshold: weights above it are cut to it (truncated importance sampling). With lower_threshold, weights outside of
-    the two become 0 instead (IcePop, arXiv 2510.18855). Weights above and below count the tokens of the denominators.
+    the two become 0 instead (IcePop, arXiv 2510.18855). A token of weight 0 still counts in the denominators.
     rejection: tokens or whole responses whose statistic passes rejection_threshold leave the mask, and so the
-    denominators. For k1 the threshold x means ratios within 1/x and x; for k2 and k3 an upper bound.
+    denominators. The statistic of a token is, with x = log r: k1 -x, k2 x^2 / 2, k3 exp(x) - 1 - x. For k1 a threshold
+    t keeps ratios within 1/t and t; for k2 and k3 it is an upper bound.
     """
     log_ratio = keep(log_probs - rollout_log_probs, mask)
     weights, metrics = None, {}
@@ -106,7 +107,8 @@ def _weight_metrics(
 def _reject(
     log_ratio: Tensor, mask: Tensor, rejection: Rejection, threshold: float
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    level, _, kind = rejection.rpartition("_")
+    """The mask without what is rejected, and metrics."""
+    level, _, kind = rejection.rpartition("_")  # seq_mean_k1: seq_mean, k1
     x = log_ratio.clamp(-BOUND, BOUND)
     per_token = keep({"k1": -x, "k2": x.square() / 2, "k3": x.expm1() - x}[kind], mask)
     statistic = {
@@ -142,8 +144,7 @@ def mismatch_metrics(log_probs: Tensor, rollout_log_probs: Tensor, mask: Tensor)
     metrics = {
         "training/rollout_probs_diff_mean": difference.mean(),
         "training/rollout_probs_diff_max": difference.max(),
-        "training/rollout_probs_diff_std": difference.std(),
-        "training/rollout_actor_probs_pearson_corr": torch.corrcoef(probabilities)[0, 1],
+        "training/rollout_probs_diff_std": difference.std() if len(difference) > 1 else difference.new_zeros(()),
         "rollout_corr/kl": masked_mean(-log_ratio, mask),
         "rollout_corr/k3_kl": masked_mean(log_ratio.expm1() - log_ratio, mask),
         "rollout_corr/training_ppl": trainer_log_ppl.exp().mean(),
@@ -158,4 +159,6 @@ def mismatch_metrics(log_probs: Tensor, rollout_log_probs: Tensor, mask: Tensor)
         "rollout_corr/chi2_token": masked_mean((2 * bounded).exp(), mask) - 1,
         "rollout_corr/chi2_seq": (2 * bounded_sum).exp().mean() - 1,
     }
+    if (probabilities.amax(-1) > probabilities.amin(-1)).all():  # else there is no correlation to speak of
+        metrics["training/rollout_actor_probs_pearson_corr"] = torch.corrcoef(probabilities)[0, 1]
     return {name: float(value) for name, value in metrics.items()}

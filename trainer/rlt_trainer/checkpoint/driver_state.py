@@ -23,7 +23,7 @@ class DriverState:
     """The driver's part of a checkpoint."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
-    """Whatever JSON can say: prompts consumed, the KL coefficient, the best score. Floats come back bit for bit."""
+    """Whatever JSON can say: prompts consumed, the data's fingerprint, the KL coefficient. Floats come back exactly."""
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
     """The queue of rollouts that wait for their step, in asynchronous mode."""
 

@@ -42,14 +42,16 @@ def export(
     max_shard_bytes: int = MAX_SHARD_BYTES,
 ) -> None:
     """Write a sharded model, and its LoRA adapter if it has one. Collective: rank 0 writes, and holds one file's worth
-    of weights and one layer.
+    of weights and one layer. The others return when they have given theirs: whoever called all ranks waits for rank 0,
+    which may flush a large model to a slow disk for longer than a collective waits.
 
     Raises TrainingError if it cannot be written.
     """
     weights = chain(full_weights(model), persistent_buffers(model))
     if dist.get_rank() != 0:
-        for _ in weights:
-            pass
+        for _, weight in weights:
+            if weight.is_cuda:  # else all gatherings would be queued at once, and NCCL's timeout runs from then
+                torch.cuda.synchronize(weight.device)
         if has_adapters(model):
             save_adapter(model, directory)
     else:
@@ -57,7 +59,6 @@ def export(
             write_model(weights, model, tokenizer, partial, dtype, max_shard_bytes=max_shard_bytes)
             if has_adapters(model):
                 save_adapter(model, partial / ADAPTER)
-    dist.barrier()
 
 
 def persistent_buffers(model: PreTrainedModel) -> Weights:

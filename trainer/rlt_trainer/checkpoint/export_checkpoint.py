@@ -25,7 +25,7 @@ from rlt_trainer.checkpoint.marker import COMPLETE, DamagedCheckpointError
 from rlt_trainer.checkpoint.parts import ModelState
 from rlt_trainer.checkpoint.resume import check_part, check_shapes, load_parts, opened
 from rlt_trainer.data.tokenizer import load_tokenizer
-from rlt_trainer.policy.config import configured
+from rlt_trainer.policy.config import config_at
 from rlt_trainer.policy.model import DTYPES, model_files
 from rlt_trainer.policy.sharded_model import ModelOptions, sharded_model
 
@@ -94,7 +94,7 @@ def _architecture(config: TrainingConfig, files: str) -> PreTrainedModel:
     """The model without its weights."""
     with torch.device("meta"):
         model: PreTrainedModel = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
-            configured(files, trust_remote_code=config.model.trust_remote_code),
+            config_at(files, trust_remote_code=config.model.trust_remote_code),
             trust_remote_code=config.model.trust_remote_code,
         )
     return model

@@ -33,7 +33,8 @@ def remove_superseded(
     checkpoints: Path, *, max_to_keep: int | None, keep_best: bool, pinned: Collection[Path] = ()
 ) -> None:
     """Delete those that can go and that nobody is reading; what cannot be deleted is warned of."""
-    for directory in superseded(marker.marks(checkpoints), max_to_keep=max_to_keep, keep_best=keep_best, pinned=pinned):
+    marks = marker.readable_marks(checkpoints)
+    for directory in superseded(marks, max_to_keep=max_to_keep, keep_best=keep_best, pinned=pinned):
         try:
             if not _is_read(directory):
                 marker.remove(directory)

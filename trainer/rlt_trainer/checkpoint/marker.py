@@ -47,6 +47,11 @@ def checkpoint_directory(checkpoints: Path, step: int) -> Path:
     return checkpoints / f"step-{step}"
 
 
+def step_of(directory: Path) -> int:
+    """The step of a checkpoint's folder, by its name."""
+    return int(directory.name.removeprefix("step-"))
+
+
 def prepare(checkpoints: Path, step: int) -> Path:
     """An empty folder to write the checkpoint of `step` to."""
     partial = partial_directory(checkpoints, step)
@@ -62,7 +67,7 @@ def commit(checkpoints: Path, step: int, *, score: float | None = None, origin: 
     """
     partial, final = partial_directory(checkpoints, step), checkpoint_directory(checkpoints, step)
     files = {str(path.relative_to(partial)): path.stat().st_size for path in partial.rglob("*") if path.is_file()}
-    number = 1 + max((mark.number for mark in marks(checkpoints).values()), default=0)
+    number = 1 + max((mark.number for mark in readable_marks(checkpoints).values()), default=0)
     mark = Mark(step=step, number=number, files=files, score=score, origin=origin)
     unmarked, latest = partial / f"{COMPLETE}.tmp", checkpoints / f"{LATEST}.tmp"
     unmarked.write_text(json.dumps(asdict(mark)) + "\n", encoding="utf-8")
@@ -103,7 +108,7 @@ def read_mark(directory: Path) -> Mark:
         content = json.loads((directory / COMPLETE).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise DamagedCheckpointError(f"its file {COMPLETE} cannot be read ({error})") from error
-    found = content.get("format") if isinstance(content, dict) else 1  # it was the step alone
+    found = content.get("format") if isinstance(content, dict) else 1  # which was the step alone
     if found != FORMAT:
         raise ValueError(
             f"{directory} has the checkpoint format {found}, and this version of rlt reads {FORMAT}: use the version "
@@ -115,10 +120,10 @@ def read_mark(directory: Path) -> Mark:
         raise DamagedCheckpointError(f"its file {COMPLETE} is not what was written ({error})") from error
 
 
-def marks(checkpoints: Path) -> dict[Path, Mark]:
+def readable_marks(checkpoints: Path) -> dict[Path, Mark]:
     """The whole checkpoints, the newest first. Those whose mark cannot be read are left out."""
     found: dict[Path, Mark] = {}
-    for directory in marked(checkpoints):
+    for directory in with_a_mark(checkpoints):
         try:
             found[directory] = read_mark(directory)
         except (DamagedCheckpointError, ValueError):
@@ -126,15 +131,15 @@ def marks(checkpoints: Path) -> dict[Path, Mark]:
     return dict(sorted(found.items(), key=lambda item: item[1].number, reverse=True))
 
 
-def marked(checkpoints: Path) -> list[Path]:
-    """All folders that have a mark, readable or not."""
+def with_a_mark(checkpoints: Path) -> list[Path]:
+    """All folders that have a mark, readable or not: the last step first."""
     found = [mark.parent for mark in checkpoints.glob(f"step-*/{COMPLETE}")]
-    return sorted(path for path in found if path.suffix != ".tmp")
+    return sorted((path for path in found if path.suffix != ".tmp"), key=step_of, reverse=True)
 
 
 def latest_complete(checkpoints: Path) -> int | None:
     """The step of the newest whole checkpoint, by the marks in the folders; None if there is none."""
-    return next((mark.step for mark in marks(checkpoints).values()), None)
+    return next((mark.step for mark in readable_marks(checkpoints).values()), None)
 
 
 def verify(directory: Path, mark: Mark) -> None:

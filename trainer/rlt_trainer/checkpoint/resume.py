@@ -64,12 +64,18 @@ def resume(checkpoints: Path, config: Checkpoint, parts: Parts) -> Resumed | Non
 
 
 def candidates(checkpoints: Path, config: Checkpoint) -> list[Path]:
-    """The checkpoints to go on from, in the order in which they are tried. Raises ValueError for resumeFromPath."""
+    """The checkpoints to go on from, in the order in which they are tried. Raises ValueError for resumeFromPath.
+
+    Those with a mark that cannot be read come first if they are of a later step than the newest of the others: what is
+    damaged, or of another version, is not gone past in silence. Older ones stop nobody.
+    """
     if config.resume == "never":
         return []
-    readable = marker.marks(checkpoints)
+    readable = marker.readable_marks(checkpoints)
     if config.resume == "auto":
-        return [*(path for path in marker.marked(checkpoints) if path not in readable), *readable]
+        newest = next((mark.step for mark in readable.values()), -1)
+        unreadable = [path for path in marker.with_a_mark(checkpoints) if path not in readable]
+        return [*(path for path in unreadable if marker.step_of(path) > newest), *readable]
     assert config.resume_from_path
     origin = Path(config.resume_from_path)
     if not (origin / marker.COMPLETE).is_file():

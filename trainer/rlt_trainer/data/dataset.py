@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
@@ -38,7 +40,8 @@ class PromptDataset:
         chat template.
         """
         examples = read_examples(data, "train", seed=seed, run_directory=run_directory)
-        prompts, overlong = fitted(tokenize(examples, tokenizer, chat_template=data.chat_template), data, tokenizer)
+        tokenized = tokenize(examples, tokenizer, chat_template=data.chat_template)
+        prompts, overlong = fitted(tokenized, data, tokenizer, name="training")
         return cls(prompts, seed=seed, shuffle=data.shuffle, overlong=overlong)
 
     def __len__(self) -> int:
@@ -61,6 +64,14 @@ class PromptDataset:
         places = {prompt.index: prompt for prompt in self._prompts}
         return [places[index] for index in indices]
 
+    def fingerprint(self) -> dict[str, Any]:
+        """What a checkpoint remembers of the data and its order, to know them again."""
+        digest = sha256()
+        for prompt in self._prompts:
+            digest.update(f"{prompt.index}\0{prompt.text}\0{prompt.ground_truth}\0".encode(errors="surrogatepass"))
+        order = self._seed if self._shuffle else None
+        return {"prompts": len(self), "order": order, "sha256": digest.hexdigest()}
+
     def epoch(self, taken: int) -> int:
         """The epochs that are over after so many prompts."""
         return taken // len(self)
@@ -75,15 +86,37 @@ class PromptDataset:
         return [int(i) for i in np.random.default_rng([self._seed, epoch]).permutation(len(self))]
 
 
-def validation_prompts(
-    data: Data, tokenizer: PreTrainedTokenizerBase, *, seed: int, run_directory: Path
-) -> list[Prompt]:
-    """The prompts to validate on, in the data's order: data.valFiles, data.hub.valSplit, or the preset's test split.
+def other_data(saved: Mapping[str, Any], here: Mapping[str, Any]) -> str | None:
+    """In what two fingerprints differ, for people. None: in nothing."""
+    if saved["prompts"] != here["prompts"]:
+        return f"{saved['prompts']} prompts, and here are {here['prompts']}"
+    if saved["sha256"] != here["sha256"]:
+        return f"as many prompts ({here['prompts']}) with other texts or answers"
+    if saved["order"] != here["order"]:
+        return "the same prompts in another order (data.shuffle, training.seed)"
+    return None
 
-    Empty where the job has none. Prompts that are too long are dealt with as those for training. Raises ValueError as
-    PromptDataset.load.
-    """
-    examples = read_examples(data, "test", seed=seed, run_directory=run_directory)
-    if not examples:
-        return []
-    return fitted(tokenize(examples, tokenizer, chat_template=data.chat_template), data, tokenizer)[0]
+
+@dataclass(frozen=True)
+class ValidationSet:
+    """The prompts to validate on, in the data's order."""
+
+    prompts: Sequence[Prompt] = ()
+    overlong: int = 0
+    """So many were longer than data.maxPromptLength, and were left out or cut."""
+
+    @classmethod
+    def load(cls, data: Data, tokenizer: PreTrainedTokenizerBase, *, seed: int, run_directory: Path) -> Self:
+        """Those of data.valFiles, data.hub.valSplit, or the preset's test split; empty where the job has none.
+
+        Prompts that are too long are dealt with as those for training. Raises ValueError as PromptDataset.load.
+        """
+        examples = read_examples(data, "test", seed=seed, run_directory=run_directory)
+        if not examples:
+            return cls()
+        tokenized = tokenize(examples, tokenizer, chat_template=data.chat_template)
+        return cls(*fitted(tokenized, data, tokenizer, name="validation"))
+
+    def metrics(self) -> dict[str, float]:
+        """How many prompts were too long."""
+        return {"val/overlong_prompts": float(self.overlong)}

@@ -1,7 +1,8 @@
 """Arithmetic series modulo 10 to go on with: verl's digit completion (tests/special_e2e/envs/digit_completion).
 
-Its dense reward (rule characters) pays for every right character, so that random weights learn it without examples.
-verl's own ends at the first mistake, which pays often enough where 16 tokens are all there are, but not with 262.
+Its dense reward (rule characters) pays for every right character, so that random weights learn without examples how an
+answer looks; commas and zeros of the right length get 0.5, and what is above that has looked at the terms. verl's own
+ends at the first mistake, which pays often enough where 16 tokens are all there are, but not with 262.
 """
 
 from __future__ import annotations

@@ -69,8 +69,11 @@ def chat_text(
     return text
 
 
-def fitted(prompts: list[Prompt], data: Data, tokenizer: PreTrainedTokenizerBase) -> tuple[list[Prompt], int]:
-    """Prompts of at most data.maxPromptLength tokens, and how many were longer: left out, cut or refused.
+def fitted(
+    prompts: list[Prompt], data: Data, tokenizer: PreTrainedTokenizerBase, *, name: str
+) -> tuple[list[Prompt], int]:
+    """Prompts of at most data.maxPromptLength tokens, and how many were longer: left out, cut or refused. Messages call
+    them the `name` prompts.
 
     Cutting is verl's truncation: `left` cuts the beginning away, `right` the end, `middle` keeps both halves.
     """
@@ -78,7 +81,7 @@ def fitted(prompts: list[Prompt], data: Data, tokenizer: PreTrainedTokenizerBase
     longer = [prompt for prompt in prompts if len(prompt.token_ids) > most]
     if not longer:
         return prompts, 0
-    what = f"{len(longer)} of {len(prompts)} prompts are longer than data.maxPromptLength {most}"
+    what = f"{len(longer)} of {len(prompts)} {name} prompts are longer than data.maxPromptLength {most}"
     longest = max(len(prompt.token_ids) for prompt in longer)
     if data.overlong_prompts == "error":
         raise ValueError(f"{what}: the longest has {longest} tokens. Raise it, or set data.overlongPrompts: filter.")
@@ -87,8 +90,8 @@ def fitted(prompts: list[Prompt], data: Data, tokenizer: PreTrainedTokenizerBase
         if not kept:
             shortest = min(len(prompt.token_ids) for prompt in prompts)
             raise ValueError(
-                f"data.maxPromptLength {most} is shorter than each of the {len(prompts)} prompts: the shortest has "
-                f"{shortest} tokens. Raise it."
+                f"data.maxPromptLength {most} is shorter than each of the {len(prompts)} {name} prompts: the "
+                f"shortest has {shortest} tokens. Raise it."
             )
         _log.warning("%s and are left out", what)
         return kept, len(longer)

@@ -86,8 +86,10 @@ def _is_conversation(value: object) -> bool:
 
 
 def _column(row: Row, name: str, where: str, field: str) -> Any:
-    if row.get(name) is None:
+    if name not in row:
         raise ValueError(f"{where} has no column {name}; it has {', '.join(row)}. Change {field} or the file.")
+    if row[name] is None:
+        raise ValueError(f"{where}: column {name} ({field}) is null. Give it a value, or leave the row out.")
     return row[name]
 
 

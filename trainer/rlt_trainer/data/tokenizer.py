@@ -63,5 +63,30 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, vocabulary_size: int, *,
         )
 
 
+def check_end_of_text(tokenizer: PreTrainedTokenizerBase, ends: set[int], *, path: str) -> None:
+    """Warn where the tokenizer's end-of-text token is none of those that the configs of the model at `path` name."""
+    if ends and tokenizer.eos_token_id not in ends:
+        _log.warning(
+            "model.path %s: its tokenizer ends a text with %r, number %s; its config and generation config name %s. "
+            "If the tokenizer is another model's, responses will hardly end: take the model's own, or set eos_token.",
+            path,
+            tokenizer.eos_token,
+            tokenizer.eos_token_id,
+            " and ".join(f"{token} ({tokenizer.convert_ids_to_tokens(token)!r})" for token in sorted(ends)),
+        )
+
+
+def check_critic(tokenizer: PreTrainedTokenizerBase, vocabulary_size: int, *, path: str) -> None:
+    """Raises ValueError when the policy's tokenizer has tokens that the critic at `path` has no embedding for."""
+    ids = tokenizer.get_vocab()
+    token = max(ids, key=ids.__getitem__)
+    if ids[token] >= vocabulary_size:
+        raise ValueError(
+            f"algorithm.critic.modelPath {path}: it has embeddings for {vocabulary_size} tokens, and the policy's "
+            f"tokenizer goes up to {token!r} with number {ids[token]}. The critic reads what the policy writes: take a "
+            "model with the same tokenizer, or leave modelPath out."
+        )
+
+
 def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0]

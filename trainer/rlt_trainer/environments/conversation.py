@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerBase
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.environments.environment import Environment
 from rlt_trainer.environments.observation import observation_tokens
+from rlt_trainer.environments.time_limit import TimeLimit
 from rlt_trainer.rollout.engine import FinishReason, Response, RolloutEngine, Sampling, continuation_seed
 
 
@@ -36,15 +37,18 @@ def converse(
     tokenizer: PreTrainedTokenizerBase,
     max_turns: int,
     max_response_length: int,
+    timeout_seconds: float,
     chat_template: str | None = None,
 ) -> list[Episode]:
     """One conversation on each prompt, all of them in step: the policy speaks at most `max_turns` times.
 
     Turns and observations together have at most `max_response_length` tokens. An observation that leaves no room for
-    another turn is not appended: the conversation ends, with finish reason "length". Raises EngineError.
+    another turn is not appended: the conversation ends, with finish reason "length". An environment that takes longer
+    than `timeout_seconds` for one answer has failed. Raises EngineError.
     """
+    limit = TimeLimit(timeout_seconds)
     conversations = [
-        _Conversation(prompt, environment, tokenizer, max_turns, max_response_length, chat_template)
+        _Conversation(prompt, environment, tokenizer, max_turns, max_response_length, limit, chat_template)
         for prompt in prompts
     ]
     while running := [(each, seed) for each, seed in zip(conversations, seeds, strict=True) if not each.is_over]:
@@ -56,6 +60,7 @@ def converse(
         )
         for (each, _), turn in zip(running, turns, strict=True):
             each.take_turn(turn)
+    limit.close()
     return [each.episode() for each in conversations]
 
 
@@ -67,6 +72,7 @@ class _Conversation:
         tokenizer: PreTrainedTokenizerBase,
         max_turns: int,
         max_length: int,
+        limit: TimeLimit,
         chat_template: str | None,
     ) -> None:
         self.tokens: list[int] = []
@@ -81,10 +87,11 @@ class _Conversation:
         self._tokenizer = tokenizer
         self._max_turns = max_turns
         self._max_length = max_length
+        self._limit = limit
         self._chat_template = chat_template
         try:
-            self._environment = environment()
-            opening = self._environment.reset(prompt)
+            self._environment = limit.call(environment)
+            opening = limit.call(self._environment.reset, prompt)
             if opening is not None:
                 self._observe(opening, ())
             if self.is_over:
@@ -112,7 +119,7 @@ class _Conversation:
             return
         text = str(self._tokenizer.decode(list(turn.token_ids), skip_special_tokens=True))
         try:
-            observation, reward, is_done = self._environment.step(text)
+            observation, reward, is_done = self._limit.call(self._environment.step, text)
             if reward is not None:
                 self._rewards.append(finite(reward))
         except Exception as error:

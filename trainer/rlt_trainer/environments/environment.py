@@ -11,7 +11,8 @@ Step = tuple[str, float | None, bool]
 
 
 class Environment(Protocol):
-    """One is made for each conversation, without arguments, and lives as long. It runs in the process that generates.
+    """One is made for each conversation, without arguments, and lives as long. It runs in the process that generates,
+    in a thread beside it, and may take rollout.multiTurn.timeoutSeconds for each answer.
 
     What it raises ends the conversation, whose response is left out of the learning and counted.
     """

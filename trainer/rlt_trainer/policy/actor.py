@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from rlt_api.blocks.algorithm import Algorithm
 from rlt_api.blocks.model import Model
 from rlt_api.blocks.training import Fsdp, Reference, Training
-from rlt_trainer.algorithms.aggregation import masked_sum
+from rlt_trainer.algorithms.masking import masked_sum
 from rlt_trainer.policy.evaluation import evaluate
 from rlt_trainer.policy.log_probs import response_log_probs
 from rlt_trainer.policy.lora import without_adapters
@@ -56,31 +56,27 @@ class Policy:
         self._device = torch.device(mesh.device_type)
         self._offload = Offload(self._device, weights=fsdp.param_offload, optimizer=fsdp.optimizer_offload)
 
-        rows, tokens = training.ppo_micro_batch_size_per_device, training.ppo_max_token_len_per_device
-        tokens = tokens if training.use_dynamic_bsz else None
-        self._update_size = PassSize(rows, tokens, self._packed)
-        self._log_prob_size = PassSize(training.log_prob_micro_batch_size_per_device or rows, tokens, self._packed)
-        self._ref_size = PassSize(reference.log_prob_micro_batch_size_per_device or rows, tokens, self._packed)
-
-        options = ModelOptions(
+        rows = training.ppo_micro_batch_size_per_device
+        without_gradient = training.log_prob_micro_batch_size_per_device or rows
+        of_reference = reference.log_prob_micro_batch_size_per_device or rows
+        self._update_size, self._log_prob_size, self._ref_size = (
+            PassSize.of(training, each, packed=self._packed) for each in (rows, without_gradient, of_reference)
+        )
+        options = ModelOptions.of(
+            model,
+            training,
             mesh=mesh,
             dtype=dtype,
             lora=model.lora,
             gradient_checkpointing=model.enable_gradient_checkpointing,
             packed=self._packed,
-            compiled=training.use_torch_compile,
-            reshard_after_forward=fsdp.reshard_after_forward,
-            trust_remote_code=model.trust_remote_code,
-            seed=training.seed,
         )
         self._trained = TrainedModel(
             sharded_model("policy", files, options, response_log_probs),
             learning_rate=training.learning_rate,
             learning_rate_field="training.learningRate",
             training=training,
-            device=self._device,
             offload=self._offload,
-            shared_by=training.context_parallel_size,
         )
         self.has_reference = algorithm.kl_loss_coef > 0 or algorithm.kl_in_reward is not None
         self.reference: PreTrainedModel | None = None
@@ -175,5 +171,6 @@ class Policy:
     def _response_log_probs(
         self, model: PreTrainedModel, sequences: Sequences, temperature: float
     ) -> tuple[Tensor, Tensor]:
+        # sharded_model has put response_log_probs in the place of the model's own forward
         log_probs, entropy = model(sequences, temperature=temperature, packed=self._packed, group=self._group)
         return log_probs, entropy

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 
 def balanced_parts(lengths: Sequence[int], parts: int, *, equal: bool = False) -> list[list[int]]:
     """Row numbers of each part so that the parts' sums of `lengths` are close: the longest first, each to the part
-    with the least so far (Graham's rule: at most 4/3 of the best). The rows of a part are in ascending order.
+    with the least so far. The rows of a part are in ascending order.
 
-    equal: every part has the same number of rows, which `parts` must divide (what verl calls balance_batch).
+    equal: every part has the same number of rows, which `parts` must divide (what verl calls balance_batch). Without
+    it this is Graham's rule: the largest part is at most 4/3 of the best. With it there is no such bound.
     """
     assert not equal or len(lengths) % parts == 0, f"{len(lengths)} rows cannot be shared equally by {parts}"
     room = len(lengths) // parts if equal else len(lengths)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from transformers import AutoConfig, PreTrainedConfig
+from contextlib import suppress
+
+from transformers import AutoConfig, GenerationConfig, PreTrainedConfig
 
 from rlt_api.blocks.model import Model
+from rlt_api.training_config import TrainingConfig
 from rlt_trainer.data.seeded_model import seeded_config
 
 
@@ -13,10 +16,28 @@ def load_config(model: Model) -> PreTrainedConfig:
     if model.from_seed is not None:
         return seeded_config(model.from_seed)
     assert model.path
-    return configured(model.path, revision=model.revision, trust_remote_code=model.trust_remote_code)
+    return config_at(model.path, revision=model.revision, trust_remote_code=model.trust_remote_code)
 
 
-def configured(path: str, *, revision: str | None = None, trust_remote_code: bool = False) -> PreTrainedConfig:
+def end_tokens(model: Model, architecture: PreTrainedConfig) -> set[int]:
+    """The tokens that end a text by the model's config and generation config. Empty where neither says."""
+    named = [getattr(architecture.get_text_config(), "eos_token_id", None)]
+    if model.path is not None:
+        with suppress(OSError):  # it has no generation config
+            named.append(GenerationConfig.from_pretrained(model.path, revision=model.revision or "main").eos_token_id)
+    return {token for each in named for token in (each if isinstance(each, list) else [each]) if token is not None}
+
+
+def critic_model(config: TrainingConfig) -> Model:
+    """What the critic starts from: algorithm.critic.modelPath, or the policy's model."""
+    critic = config.algorithm.critic
+    if critic is None or critic.model_path is None:
+        return config.model
+    trusted = config.model.trust_remote_code
+    return Model(path=critic.model_path, revision=critic.model_revision, trust_remote_code=trusted)
+
+
+def config_at(path: str, *, revision: str | None = None, trust_remote_code: bool = False) -> PreTrainedConfig:
     """The architecture at `path`, a folder or a name on the hub. Raises ValueError naming it if there is none."""
     try:
         config: PreTrainedConfig = AutoConfig.from_pretrained(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+Exchange = Callable[[Tensor, dist.ProcessGroup], Tensor]
 
 
 def tokens_to_heads(part: Tensor, group: dist.ProcessGroup) -> Tensor:
@@ -21,13 +24,13 @@ def tokens_to_heads(part: Tensor, group: dist.ProcessGroup) -> Tensor:
         raise ValueError(
             f"training.contextParallelSize {ranks} does not divide the model's {heads} attention heads, nor they it."
         )
-    swapped: Tensor = _TokensToHeads.apply(part, group)  # type: ignore[no-untyped-call]
+    swapped: Tensor = _ThereAndBack.apply(part, group, _to_heads, _to_tokens)  # type: ignore[no-untyped-call]
     return swapped
 
 
 def heads_to_tokens(part: Tensor, group: dist.ProcessGroup) -> Tensor:
     """The way back: from [1, heads / ranks, n * ranks, d] to [1, heads, n, d]."""
-    swapped: Tensor = _HeadsToTokens.apply(part, group)  # type: ignore[no-untyped-call]
+    swapped: Tensor = _ThereAndBack.apply(part, group, _to_tokens, _to_heads)  # type: ignore[no-untyped-call]
     return swapped
 
 
@@ -40,26 +43,17 @@ def gather_tokens(part: Tensor, group: dist.ProcessGroup) -> Tensor:
     return gathered
 
 
-class _TokensToHeads(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, part: Tensor, group: dist.ProcessGroup) -> Tensor:
-        ctx.group = group
-        return _to_heads(part, group)
+class _ThereAndBack(torch.autograd.Function):
+    """One exchange forward, and the opposite one backward."""
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return _to_tokens(gradient, ctx.group), None
-
-
-class _HeadsToTokens(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, part: Tensor, group: dist.ProcessGroup) -> Tensor:
-        ctx.group = group
-        return _to_tokens(part, group)
+    def forward(ctx: Any, part: Tensor, group: dist.ProcessGroup, there: Exchange, back: Exchange) -> Tensor:
+        ctx.group, ctx.back = group, back
+        return there(part, group)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return _to_heads(gradient, ctx.group), None
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        return ctx.back(gradient, ctx.group), None, None, None
 
 
 class _GatherTokens(torch.autograd.Function):
@@ -77,21 +71,24 @@ class _GatherTokens(torch.autograd.Function):
 
 
 def _to_heads(part: Tensor, group: dist.ProcessGroup) -> Tensor:
-    _, heads, tokens, width = part.shape
     ranks = group.size()
-    by_rank = part.reshape(ranks, heads // ranks, tokens, width)
-    return _exchange(by_rank, group).transpose(0, 1).reshape(1, heads // ranks, ranks * tokens, width)
+    _, heads, n, d = part.shape  # all heads, this rank's tokens
+    for_rank = part.reshape(ranks, heads // ranks, n, d)  # [ranks, heads / ranks, n, d]: rank r's heads
+    from_rank = _exchange(for_rank, group)  # the same shape: this rank's heads of rank r's tokens
+    return from_rank.transpose(0, 1).reshape(1, heads // ranks, ranks * n, d)
 
 
 def _to_tokens(part: Tensor, group: dist.ProcessGroup) -> Tensor:
-    _, heads, tokens, width = part.shape
     ranks = group.size()
-    by_rank = part.reshape(heads, ranks, tokens // ranks, width).transpose(0, 1)
-    return _exchange(by_rank, group).reshape(1, ranks * heads, tokens // ranks, width)
+    _, heads, tokens, d = part.shape  # this rank's heads, all tokens
+    n = tokens // ranks
+    for_rank = part.reshape(heads, ranks, n, d).transpose(0, 1)  # [ranks, heads, n, d]: rank r's tokens
+    from_rank = _exchange(for_rank, group)  # the same shape: rank r's heads of this rank's tokens
+    return from_rank.reshape(1, ranks * heads, n, d)
 
 
-def _exchange(by_rank: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """Give each rank its entry [r] of the first dimension, and put what each rank gives in its place."""
-    received = torch.empty(by_rank.shape, dtype=by_rank.dtype, device=by_rank.device)
-    dist.all_to_all_single(received, by_rank.contiguous(), group=group)
-    return received
+def _exchange(for_rank: Tensor, group: dist.ProcessGroup) -> Tensor:
+    """Give rank r the entry for_rank[r]. Returns as many entries: at r what rank r has given."""
+    from_rank = torch.empty(for_rank.shape, dtype=for_rank.dtype, device=for_rank.device)
+    dist.all_to_all_single(from_rank, for_rank.contiguous(), group=group)
+    return from_rank

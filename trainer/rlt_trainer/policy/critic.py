@@ -13,9 +13,10 @@ from transformers import PreTrainedModel
 
 from rlt_api.blocks.algorithm import Algorithm
 from rlt_api.blocks.model import Model
-from rlt_api.blocks.training import Fsdp, Training
-from rlt_trainer.algorithms.aggregation import aggregate, masked_sum
+from rlt_api.blocks.training import Training
+from rlt_trainer.algorithms.aggregation import aggregate
 from rlt_trainer.algorithms.losses import value_loss
+from rlt_trainer.algorithms.masking import masked_sum
 from rlt_trainer.policy.evaluation import evaluate
 from rlt_trainer.policy.mesh import context_group
 from rlt_trainer.policy.offload import Offload
@@ -41,7 +42,7 @@ class Critic:
         training: Training,
         max_response_length: int,
     ) -> None:
-        critic, fsdp = algorithm.critic, training.fsdp or Fsdp()
+        critic = algorithm.critic
         assert critic is not None
         self._algorithm = algorithm
         self._cliprange = critic.cliprange_value
@@ -50,29 +51,22 @@ class Critic:
         self._group = context_group(mesh.device_type, training, mesh.size())
         self._device = torch.device(mesh.device_type)
         self._offload = Offload(self._device, weights=critic.param_offload, optimizer=critic.optimizer_offload)
-        self._size = PassSize(
-            critic.ppo_micro_batch_size_per_device or training.ppo_micro_batch_size_per_device,
-            training.ppo_max_token_len_per_device if training.use_dynamic_bsz else None,
-            self._packed,
-        )
-        options = ModelOptions(
+        rows = critic.ppo_micro_batch_size_per_device or training.ppo_micro_batch_size_per_device
+        self._size = PassSize.of(training, rows, packed=self._packed)
+        options = ModelOptions.of(
+            model,
+            training,
             mesh=mesh,
             dtype=dtype,
             gradient_checkpointing=critic.enable_gradient_checkpointing,
             packed=self._packed,
-            compiled=training.use_torch_compile,
-            reshard_after_forward=fsdp.reshard_after_forward,
-            trust_remote_code=model.trust_remote_code,
-            seed=training.seed,
         )
         self._trained = TrainedModel(
             sharded_model("critic", files, options, response_values),
             learning_rate=critic.learning_rate,
             learning_rate_field="algorithm.critic.learningRate",
             training=training,
-            device=self._device,
             offload=self._offload,
-            shared_by=training.context_parallel_size,
         )
 
     @property
@@ -120,6 +114,7 @@ class Critic:
         return self._trained.learn(batch.experience, self._size, share_of)
 
     def _values(self, sequences: Sequences) -> Tensor:
+        # sharded_model has put response_values in the place of the model's own forward
         values: Tensor = self.model(sequences, packed=self._packed, group=self._group)
         return values
 

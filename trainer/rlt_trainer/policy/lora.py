@@ -62,7 +62,7 @@ def without_adapters(model: nn.Module) -> Iterator[None]:
 
 
 def merged(module: LoraLayer) -> Tensor:
-    """The weight of a layer that is gathered, and what its adapter adds, in the weight's type."""
+    """The weight of a gathered layer with what its adapter adds to it, in the weight's type."""
     parts = (module.get_base_layer(), module.lora_A[ADAPTER], module.lora_B[ADAPTER])
     base, down, up = (cast("Tensor", part.weight) for part in parts)
     change: Tensor = module.scaling[ADAPTER] * (up.float() @ down.float())

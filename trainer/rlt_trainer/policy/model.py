@@ -74,7 +74,7 @@ def full_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
             if isinstance(layer, LoraLayer)
         }
         for name, parameter in module.named_parameters(prefix=prefix):
-            if isinstance(parameter, DTensor) or is_adapter(name):  # what is sharded belongs to a layer yet to come
+            if isinstance(parameter, DTensor) or is_adapter(name):  # still sharded: of a layer within, yet to come
                 continue
             weight = merged(adapted[name]) if name in adapted else parameter.clone()
             yield base_name(name), weight.detach()

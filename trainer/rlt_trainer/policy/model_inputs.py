@@ -13,7 +13,7 @@ from rlt_trainer.sequences import Sequences
 
 @dataclass(frozen=True)
 class ModelInputs:
-    """One forward pass, and which of its M positions precede a token of a response, row by row."""
+    """One forward pass over sequences, and where it speaks of their M response tokens, counted row by row."""
 
     tokens: Tensor
     """[B, L], int64; packed: [1, N]"""
@@ -22,9 +22,9 @@ class ModelInputs:
     attention_mask: Tensor | None
     """[B, L], int64. None when packed: `lengths` says where a sequence ends."""
     before: Tensor
-    """[M], int64: places in the flattened tokens. What the model says there is of the token that follows."""
+    """[M], int64: the place before each response token, in the flattened tokens. There the model predicts it."""
     targets: Tensor
-    """[M], int64: the tokens that follow."""
+    """[M], int64: the response tokens."""
     lengths: tuple[int, ...]
     """Tokens of each sequence, for packed ones."""
 

@@ -30,17 +30,21 @@ class Offload:
         """This rank's part of the weights is where it is computed with."""
         if self.weights:
             model.to(self.device)
-        yield
-        self.park(model)
+        try:
+            yield
+        finally:
+            self.park(model)
 
     @contextmanager
     def state_on_device(self, optimizer: torch.optim.Optimizer) -> Iterator[None]:
         """The same for the optimizer's state."""
         if self.optimizer:
             _move(optimizer, self.device)
-        yield
-        if self.optimizer:
-            _move(optimizer, CPU)
+        try:
+            yield
+        finally:
+            if self.optimizer:
+                _move(optimizer, CPU)
 
 
 def _move(optimizer: torch.optim.Optimizer, device: torch.device) -> None:

@@ -90,6 +90,7 @@ def _flash(
 def _one_by_one(
     query: Tensor, key: Tensor, value: Tensor, lengths: tuple[int, ...], scaling: float | None, window: int | None
 ) -> Tensor:
+    """Each sequence by itself: on CPUs, and in 32 bits."""
     results = []
     for part in segments(lengths):
         length = part.stop - part.start

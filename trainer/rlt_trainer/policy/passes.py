@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from rlt_api.blocks.training import Training
 from rlt_trainer.policy.balance import passes_within, split_to
 from rlt_trainer.sequences import Experience, Sequences
 
@@ -26,6 +27,12 @@ class PassSize:
     """Tokens instead of responses: training.useDynamicBsz."""
     packed: bool = False
     """Whether padding costs nothing."""
+
+    @classmethod
+    def of(cls, training: Training, rows: int, *, packed: bool) -> Self:
+        """`rows` responses, or as many tokens as the devices that share a sequence have room for together."""
+        tokens = training.ppo_max_token_len_per_device if training.use_dynamic_bsz else None
+        return cls(rows, tokens and tokens * training.context_parallel_size, packed)
 
 
 def passes(rows: Part, size: PassSize, device: torch.device) -> Iterator[tuple[Tensor, Part]]:
@@ -58,6 +65,7 @@ def _lengths(sequences: Sequences, *, packed: bool) -> list[int]:
 
 
 def _muted(row: Any) -> Any:
+    """The same without a token to learn from."""
     if isinstance(row, Experience):
         return replace(row, sequences=_muted(row.sequences))
     return replace(row, response_mask=torch.zeros_like(row.response_mask))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from torch import Tensor
 
 from rlt_api.blocks.algorithm import Algorithm
-from rlt_trainer.algorithms.aggregation import aggregate, masked_sum
+from rlt_trainer.algorithms.aggregation import aggregate
 from rlt_trainer.algorithms.custom import own_function
 from rlt_trainer.algorithms.losses import POLICY_LOSSES, LossInputs, kl_loss
+from rlt_trainer.algorithms.masking import masked_sum
 from rlt_trainer.sequences import Experience
 
 

@@ -11,13 +11,14 @@ def learning_rate_factor(schedule: LearningRateSchedule, step: int, total_steps:
     """What the learning rate is multiplied by in training step `step`, from 1.
 
     Up linearly from 0 to 1 in `warmup_steps` steps, where the first has 1 / warmup_steps (verl's first has 0 and
-    changes nothing); then down to `min_ratio` at `decay_steps` (default: `total_steps`), by half a cosine or linearly.
+    changes nothing); then down, by half a cosine or linearly, to `min_ratio` in the step after `decay_steps` (default:
+    `total_steps`): the last step of a decay to 0 learns as well.
     """
     if step < schedule.warmup_steps:
         return step / schedule.warmup_steps
     if schedule.type == "constant":
         return 1.0
     end = schedule.decay_steps or total_steps
-    progress = min(1.0, (step - schedule.warmup_steps) / max(1, end - schedule.warmup_steps))
+    progress = min(1.0, (step - schedule.warmup_steps) / (end - schedule.warmup_steps + 1))
     remaining = (1 + math.cos(math.pi * progress)) / 2 if schedule.type == "cosine" else 1 - progress
     return schedule.min_ratio + (1 - schedule.min_ratio) * remaining

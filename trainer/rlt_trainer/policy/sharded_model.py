@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import torch
 import torch.distributed as dist
@@ -19,9 +19,10 @@ from transformers import (
 )
 from transformers.utils import GENERATION_CONFIG_NAME
 
-from rlt_api.blocks.model import Lora
+from rlt_api.blocks.model import Lora, Model
+from rlt_api.blocks.training import Fsdp, Training
 from rlt_trainer.policy import packed_attention
-from rlt_trainer.policy.config import configured, unusable
+from rlt_trainer.policy.config import config_at, unusable
 from rlt_trainer.policy.lora import add_adapters, base_name
 from rlt_trainer.policy.sharded_weights import fresh_weight, load_weights
 from rlt_trainer.policy.sharding import layers_of, shard
@@ -48,6 +49,19 @@ class ModelOptions:
     seed: int = 0
     """Of the weights that no file has."""
 
+    @classmethod
+    def of(cls, model: Model, training: Training, *, mesh: DeviceMesh, dtype: torch.dtype, **own: Any) -> Self:
+        """What all models of a job have in common, and what is this one's `own`."""
+        return cls(
+            mesh=mesh,
+            dtype=dtype,
+            compiled=training.use_torch_compile,
+            reshard_after_forward=(training.fsdp or Fsdp()).reshard_after_forward,
+            trust_remote_code=model.trust_remote_code,
+            seed=training.seed,
+            **own,
+        )
+
 
 def sharded_model(kind: Kind, files: str, options: ModelOptions, forward: Callable[..., Any]) -> PreTrainedModel:
     """The model in `files`, in evaluation mode: dropout would make the ratio of new to old policy wrong.
@@ -55,7 +69,7 @@ def sharded_model(kind: Kind, files: str, options: ModelOptions, forward: Callab
     forward: what the model's own becomes, see `shard`.
     Raises ValueError naming `files` if they cannot be loaded.
     """
-    config = configured(files, trust_remote_code=options.trust_remote_code)
+    config = config_at(files, trust_remote_code=options.trust_remote_code)
     if kind == "critic":
         config.num_labels = 1
     if options.packed:

@@ -129,7 +129,7 @@ def fresh_weight(name: str, shape: torch.Size, seed: int, initializer_range: flo
     nothing at first); the value head normal, its bias zero.
     """
     generator = torch.Generator().manual_seed(seed + zlib.crc32(name.encode()))
-    match name.rpartition("lora_")[2] if "lora_" in name else name:
+    match name.rpartition("lora_")[2]:  # the whole name, if it has no such part
         case "A.default.weight":
             return (torch.rand(shape, generator=generator) * 2 - 1) / math.sqrt(shape[-1])
         case "B.default.weight" | "score.bias":

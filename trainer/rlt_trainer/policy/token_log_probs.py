@@ -118,13 +118,17 @@ def _chunk_gradient(
     grad_log_probs: Tensor,
     grad_entropy: Tensor,
 ) -> Tensor:
-    """The gradient of the logits: [n, V], in the type of `hidden`."""
+    """The gradient of the output layer's result: [n, V], in the type of `hidden`.
+
+    With g_lp and g_H for the gradients of log-probability and entropy: dL/ds = p (-g_H (log p + H) - g_lp), and g_lp
+    more at the target. Everything but p and the slope is computed in the memory of the scores.
+    """
     scores, slope = _scores(hidden, weight, bias, logits)
     log_p = scores.sub_(normaliser[:, None])
     p = log_p.exp()
-    gradient = log_p.add_(entropy[:, None]).mul_(-grad_entropy[:, None]).sub_(grad_log_probs[:, None])
-    gradient.mul_(p).scatter_add_(-1, targets[:, None], grad_log_probs[:, None])
-    gradient.mul_(logits.scale if slope is None else slope.mul_(logits.scale))
+    per_p = log_p.add_(entropy[:, None]).mul_(-grad_entropy[:, None]).sub_(grad_log_probs[:, None])
+    gradient = per_p.mul_(p).scatter_add_(-1, targets[:, None], grad_log_probs[:, None])
+    gradient.mul_(logits.scale if slope is None else slope.mul_(logits.scale))  # from s to the output layer's result
     return gradient.to(hidden.dtype)
 
 

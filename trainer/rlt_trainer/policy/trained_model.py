@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, pairwise
+from typing import TypeVar, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grad_norm_
 from transformers import PreTrainedModel
@@ -22,6 +24,7 @@ from rlt_trainer.policy.update_result import UpdateResult
 from rlt_trainer.sequences import Experience, Sequences
 
 Part = TypeVar("Part", Sequences, Experience)
+T = TypeVar("T")
 
 MAX_SKIPPED = 3
 """So many optimizer steps in a row may be skipped for a gradient that is not finite."""
@@ -37,17 +40,13 @@ class TrainedModel:
         learning_rate: float,
         learning_rate_field: str,
         training: Training,
-        device: torch.device,
         offload: Offload,
-        shared_by: int,
     ) -> None:
-        """shared_by: so many ranks see the same rows and say the same numbers of them (context parallelism)."""
+        assert isinstance(model, FSDPModule)
         self.model = model
         self._learning_rate_field = learning_rate_field
         self._training = training
-        self._device = device
         self._offload = offload
-        self._shared_by = shared_by
         self._skipped_in_a_row = 0
         self.restart(learning_rate)
         offload.park(model)
@@ -75,12 +74,17 @@ class TrainedModel:
     ) -> UpdateResult:
         """One optimizer step on `rows` of all ranks. share_of gives a pass's share of the loss and of the metrics."""
         totals: Counter[str] = Counter()
+        shared_by = self._training.context_parallel_size  # so many ranks say the same numbers of the same rows
         with self._offload.on_device(self.model):
-            for _, part in passes(rows, size, self._device):
+            for is_last, (_, part) in marked_last(passes(rows, size, self._offload.device)):
+                # Each pass leaves every rank its part of the gradients: whole ones are as large as the model. Copies of
+                # the weights (fsdp.fsdpSize) add theirs once, in the last pass. torchtitan does both; verl keeps whole
+                # gradients.
+                self.model.set_requires_all_reduce(is_last)
                 loss, shares = share_of(part)
                 # FSDP2 averages gradients over the ranks; the shares of the loss are to be added.
                 (loss * dist.get_world_size()).backward()  # type: ignore[no-untyped-call]
-                totals.update({name: share.item() / self._shared_by for name, share in shares.items()})
+                totals.update({name: share.item() / shared_by for name, share in shares.items()})
             return self._optimizer_step(dict(totals))
 
     def _optimizer_step(self, shares: dict[str, float]) -> UpdateResult:
@@ -98,3 +102,10 @@ class TrainedModel:
                 self.optimizer.step()
         self.optimizer.zero_grad()
         return UpdateResult(shares, grad_norm, skipped, self.learning_rate)
+
+
+def marked_last(items: Iterable[T]) -> Iterator[tuple[bool, T]]:
+    """Each of `items`, and whether it is the last one."""
+    end = object()
+    for item, following in pairwise(chain(items, (end,))):
+        yield following is end, cast(T, item)

@@ -40,7 +40,8 @@ def gsm8k(response: str, ground_truth: str, *, method: str = "strict") -> float:
     if method == "strict":
         answers = [answer.replace(",", "") for answer in FINAL_ANSWER.findall(end)]
     else:
-        answers = [answer for answer in _NUMBER.findall(end) if answer != "."]
+        found = _NUMBER.findall(end)
+        answers = [answer for answer in found if answer != "."] or found
     return float(bool(answers) and answers[-1] == ground_truth)
 
 

@@ -11,6 +11,7 @@ from typing import Literal, Protocol
 from torch import Tensor
 
 from rlt_trainer.errors import TrainingError
+from rlt_trainer.rollout.weight_sums import Sums
 
 FinishReason = Literal["stop", "length", "abort"]
 
@@ -88,6 +89,11 @@ class RolloutEngine(Protocol):
 
         `weights` is consumed to its end, and no more than one layer of it is held at a time.
         """
+        ...
+
+    def weight_sums(self) -> Sums:
+        """Of the weights that it computes with: those of what was sent last, or where it keeps that in a form of its
+        own, others, which change when it does."""
         ...
 
     def sleep(self) -> None:

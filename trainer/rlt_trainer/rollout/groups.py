@@ -107,6 +107,7 @@ class SeparateEngines:
         self._idle: SimpleQueue[Any] = SimpleQueue()
         for actor in self._processes.actors:
             self._idle.put(actor)
+        # One thread for each engine: what waits for an idle engine waits in their queue.
         self._callers = ThreadPoolExecutor(self.engines, thread_name_prefix="engine")
         self._gatherers = ThreadPoolExecutor(thread_name_prefix="gather")
 

@@ -14,6 +14,7 @@ from threading import Condition, Event
 from torch import Tensor
 
 from rlt_trainer.rollout.engine import Response, RolloutEngine, Sampling, continuation_seed
+from rlt_trainer.rollout.weight_sums import Sums
 
 
 class InterruptibleEngine:
@@ -66,6 +67,11 @@ class InterruptibleEngine:
         """As in RolloutEngine."""
         with self._turn():
             self._engine.update_weights(weights)
+
+    def weight_sums(self) -> Sums:
+        """As in RolloutEngine."""
+        with self._turn():
+            return self._engine.weight_sums()
 
     def sleep(self) -> None:
         """As in RolloutEngine."""

@@ -44,7 +44,7 @@ class Responder:
 
         Raises ValueError or EngineError.
         """
-        stops = stop_token_ids(files, tokenizer.eos_token_id)
+        stops = stop_token_ids(files, tokenizer.eos_token_id, trust_remote_code=config.model.trust_remote_code)
         sampling = training_sampling(config, stops)
         engine = start_engine(config, files=files, device=device, sampling=sampling)
         return cls(config, InterruptibleEngine(engine, sampling) if interruptible else engine, sampling, tokenizer)
@@ -71,6 +71,7 @@ class Responder:
             tokenizer=self._tokenizer,
             max_turns=multi_turn.max_turns,
             max_response_length=self._config.data.max_response_length,
+            timeout_seconds=multi_turn.timeout_seconds,
             sampling=sampling,
             chat_template=self._config.data.chat_template,
         )
@@ -82,5 +83,5 @@ class Responder:
 
     def _together(self, own: list[T]) -> list[T]:
         """`own`, once the ranks that share the engine (rollout.tensorParallelSize) have theirs, too."""
-        self.engine.generate([], [])
+        self.engine.generate([], [])  # SharedEngine: takes part in their rounds until they are done. Others: nothing
         return own

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from rlt_trainer.rollout.engine import Response, RolloutEngine, Sampling
+from rlt_trainer.rollout.weight_sums import Sums
 
 
 def sharing_ranks(size: int) -> ProcessGroup:
@@ -59,13 +60,12 @@ class SharedEngine:
             asking = [each for each in everyone if each.prompts]
             if not asking:
                 return []
+            limits = [limit for each in asking for limit in each.max_tokens or ()]
             responses = self._engine.generate(
                 [prompt for each in asking for prompt in each.prompts],
                 [seed for each in asking for seed in each.seeds],
                 asking[0].sampling,
-                max_tokens=None
-                if asking[0].max_tokens is None
-                else [n for each in asking for n in each.max_tokens or ()],
+                max_tokens=limits or None,
             )
             if own.prompts:
                 before = sum(len(each.prompts) for each in everyone[: dist.get_rank(self._group)])
@@ -78,6 +78,12 @@ class SharedEngine:
     def update_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         """As in RolloutEngine: each rank takes its part of the whole weights."""
         self._engine.update_weights(weights)
+
+    def weight_sums(self) -> Sums:
+        """As in RolloutEngine: those of all parts together. What each rank has counts as often."""
+        everyone: list[Sums] = [{}] * dist.get_world_size(self._group)
+        dist.all_gather_object(everyone, self._engine.weight_sums(), group=self._group)
+        return {layer: sum(sums[layer] for sums in everyone) % 2**64 for layer in everyone[0]}
 
     def sleep(self) -> None:
         """As in RolloutEngine."""

@@ -49,12 +49,13 @@ def start_engine(config: TrainingConfig, *, files: str, device: torch.device, sa
     return SharedEngine(engine, group) if group else engine
 
 
-def stop_token_ids(files: str, eos_token_id: int) -> tuple[int, ...]:
+def stop_token_ids(files: str, eos_token_id: int, *, trust_remote_code: bool) -> tuple[int, ...]:
     """The tokens that end a response: the tokenizer's and those of the model's generation config (chat models)."""
     try:
         generation = GenerationConfig.from_pretrained(files)
     except OSError:  # it has none
-        generation = GenerationConfig.from_model_config(AutoConfig.from_pretrained(files))
-    configured = generation.eos_token_id
-    more = configured if isinstance(configured, list) else [] if configured is None else [configured]
-    return tuple(sorted({eos_token_id, *more}))
+        config = AutoConfig.from_pretrained(files, trust_remote_code=trust_remote_code)
+        generation = GenerationConfig.from_model_config(config)
+    found = generation.eos_token_id
+    more = found if isinstance(found, list) else [found]
+    return tuple(sorted({eos_token_id, *more} - {None}))

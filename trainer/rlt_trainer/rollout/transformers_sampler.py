@@ -12,6 +12,7 @@ from transformers import DynamicCache
 from rlt_trainer.policy.model import load_model
 from rlt_trainer.policy.model_inputs import position_ids
 from rlt_trainer.rollout.engine import Response, Sampling
+from rlt_trainer.rollout.weight_sums import Sums, weight_sums
 from rlt_trainer.sequences import Sequences
 
 
@@ -55,9 +56,9 @@ class TransformersSampler:
         tokens, mask = padded.prompts, padded.prompt_mask
         positions = position_ids(mask)
         running = torch.ones(len(prompts), dtype=torch.bool, device=self._device)
-        stopped = ~running
+        stopped = ~running  # by a stop token
         lengths = torch.zeros(len(prompts), dtype=torch.long, device=self._device)
-        drawn: list[Tensor] = []
+        drawn: list[Tensor] = []  # [B] a token; rows that have ended draw on, and are cut to their lengths below
         log_probs: list[Tensor] = []
         while running.any() and not (interrupt and interrupt.is_set()):
             logits = self._model(
@@ -106,6 +107,10 @@ class TransformersSampler:
         """As in RolloutEngine. The KV cache lives within one call of generate."""
         for name, tensor in weights:
             self._weights[name].copy_(tensor)
+
+    def weight_sums(self) -> Sums:
+        """As in RolloutEngine."""
+        return weight_sums(self._weights.items())
 
     def sleep(self) -> None:
         """As in RolloutEngine. Its KV cache is free between calls anyway, and its weights stay."""

@@ -10,11 +10,13 @@ from threading import Event
 from typing import TYPE_CHECKING, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rlt_api.blocks.rollout import Rollout
 from rlt_trainer.rollout.engine import EngineError, FinishReason, Response, Sampling
 from rlt_trainer.rollout.vllm_options import check_engine_kwargs, engine_options
+from rlt_trainer.rollout.vllm_weights import held_weights, pack_shared_weights
+from rlt_trainer.rollout.weight_sums import Sums, weight_sums
 
 if TYPE_CHECKING:
     from vllm import SamplingParams
@@ -153,8 +155,14 @@ class VllmEngine:
         self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": stream})
         for _ in stream:  # the ranks gather them together: none may stop early
             pass
+        self._llm.apply_model(pack_shared_weights)
         if not self._llm.reset_prefix_cache():
             raise RuntimeError("vLLM did not reset its prefix cache: it holds values of the earlier weights")
+
+    def weight_sums(self) -> Sums:
+        """As in RolloutEngine."""
+        sums: list[Sums] = self._llm.apply_model(_held_sums)
+        return sums[0]
 
     def sleep(self) -> None:
         """As in RolloutEngine: level 2, which keeps no copy of the weights, since the next sync brings them."""
@@ -202,6 +210,10 @@ def _parameters(sampling: Sampling, *, seed: int, max_tokens: int, interruptible
         detokenize=False,
         output_kind=RequestOutputKind.DELTA if interruptible else RequestOutputKind.FINAL_ONLY,
     )
+
+
+def _held_sums(model: nn.Module) -> Sums:
+    return weight_sums(held_weights(model))
 
 
 def _first_line(error: Exception) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from rlt_api.blocks.rollout import Rollout
 
-SAID_BY = {
+DECIDED_BY = {
     "model": "model.path or model.fromSeed",
     "revision": "model.revision",
     "tokenizer_revision": "model.revision",
@@ -34,9 +34,9 @@ SAID_BY = {
 def check_engine_kwargs(rollout: Rollout) -> None:
     """Raises ValueError where rollout.engineKwargs names an option that is set here."""
     for name in rollout.engine_kwargs:
-        if name in SAID_BY:
+        if name in DECIDED_BY:
             raise ValueError(
-                f"rollout.engineKwargs.{name}: the trainer sets this option itself ({SAID_BY[name]}). Leave it out."
+                f"rollout.engineKwargs.{name}: the trainer sets this option itself ({DECIDED_BY[name]}). Leave it out."
             )
 
 

@@ -19,7 +19,7 @@ from rlt_trainer.rendezvous import Rendezvous, use_interface_of
 from rlt_trainer.rollout.broadcast import WeightChannel
 from rlt_trainer.rollout.engine import Response
 from rlt_trainer.rollout.responder import Responder
-from rlt_trainer.rollout.verification import probe, verify_weights
+from rlt_trainer.rollout.verification import WeightSync
 from rlt_trainer.telemetry.rank_telemetry import RankReport, RankTelemetry
 
 
@@ -37,12 +37,12 @@ class RolloutWorker:
     def start_engine(self, probes: Sequence[Prompt]) -> None:
         """Start the engine. `probes` are what its weights are verified on after each sync."""
         disable_progress_bar()  # type: ignore[no-untyped-call] # a log is no terminal
-        self._probe = probe(probes)
         files = model_files(self._config.model, Path(self._scratch.name))
         tokenizer = load_tokenizer(self._config.model)
         self._responder = Responder.start(
             self._config, files, device=self._device, tokenizer=tokenizer, interruptible=True
         )
+        self._sync = WeightSync(self._responder.engine, probes, self._config.model.dtype)
 
     def open_channel(self, meeting: Rendezvous, place: int, size: int) -> None:
         """Join the group of the weights as its member `place` of `size`: 0 is the training's first rank."""
@@ -61,9 +61,7 @@ class RolloutWorker:
         What is being generated goes on with them. Raises StaleWeightsError.
         """
         with self._telemetry.measure("update_weights"):
-            engine = self._responder.engine
-            engine.update_weights(self._channel.receive())
-            return verify_weights(engine, self._probe, expected, self._config.model.dtype)
+            return self._sync.bring(self._channel.receive(), lambda: expected)
 
     def generate(self, prompts: Sequence[Sequence[int]], seeds: Sequence[int]) -> list[Response]:
         """One response to each prompt."""

@@ -9,6 +9,7 @@ What is computed again under activation checkpointing is not counted: it is the 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -72,9 +73,9 @@ def training_flops(shape: Shape, lengths: Sequence[int], *, logits: int | None =
 
 def _attention(shape: Shape, lengths: Sequence[int]) -> float:
     """4 FLOPs for each dimension and each pair of a token with itself, halved, or with one before it."""
-    by_window = {
-        window: sum(width for width, each in shape.attention if each == window) for _, window in shape.attention
-    }
+    by_window: Counter[int | None] = Counter()
+    for width, window in shape.attention:
+        by_window[window] += width
     return sum(4.0 * width * _pairs(length, window) for window, width in by_window.items() for length in lengths)
 
 

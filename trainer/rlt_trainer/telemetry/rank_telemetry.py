@@ -12,9 +12,9 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from rlt_api.blocks.operations import Profiler
-from rlt_trainer.stopwatch import Stopwatch
 from rlt_trainer.telemetry.peak_flops import peak_flops
 from rlt_trainer.telemetry.spans import Span
+from rlt_trainer.telemetry.stopwatch import Stopwatch
 
 GIB = 1024**3
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rlt_trainer.algorithms.losses.inputs import LossInputs, PolicyLoss
+from rlt_trainer.algorithms.losses.inputs import LossInputs, TokenLoss
 from rlt_trainer.algorithms.losses.kl_term import kl_loss
 from rlt_trainer.algorithms.losses.policy import cispo, gspo, sapo, vanilla
 from rlt_trainer.algorithms.losses.value import value_loss
@@ -12,13 +12,13 @@ from rlt_trainer.algorithms.losses.value import value_loss
 __all__ = [
     "POLICY_LOSSES",
     "LossInputs",
-    "PolicyLoss",
     "PolicyLossFunction",
+    "TokenLoss",
     "kl_loss",
     "value_loss",
 ]
 
-PolicyLossFunction = Callable[[LossInputs], PolicyLoss]
+PolicyLossFunction = Callable[[LossInputs], TokenLoss]
 
 POLICY_LOSSES: dict[str, PolicyLossFunction] = {"vanilla": vanilla, "gspo": gspo, "cispo": cispo, "sapo": sapo}
 """By verl's names (verl 0.9.1, policy_loss.loss_mode)."""

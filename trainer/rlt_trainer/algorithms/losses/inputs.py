@@ -1,4 +1,4 @@
-"""What policy losses take and give. A user's own loss is a function from the one to the other."""
+"""What losses take and give. A user's own policy loss is a function from LossInputs to TokenLoss."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class LossInputs:
 
 
 @dataclass(frozen=True)
-class PolicyLoss:
-    """Losses and metrics by token."""
+class TokenLoss:
+    """What a loss of the policy, or of the critic, says of each token."""
 
     loss: Tensor
     """[B, T], with gradient, the weights applied."""

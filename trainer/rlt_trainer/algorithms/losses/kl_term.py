@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from rlt_trainer.algorithms.kl import KlEstimator, kl_divergence
+from rlt_api.blocks.algorithm import LossKlEstimator
+from rlt_trainer.algorithms.kl import kl_divergence
 from rlt_trainer.algorithms.losses.inputs import LossInputs
 from rlt_trainer.algorithms.masking import keep
 
 
-def kl_loss(inputs: LossInputs, ref_log_probs: Tensor, estimator: KlEstimator = "low_var_kl") -> Tensor:
+def kl_loss(inputs: LossInputs, ref_log_probs: Tensor, estimator: LossKlEstimator = "low_var_kl") -> Tensor:
     """The divergence from the reference per token: [B, T] with gradient, before its coefficient.
 
     ref_log_probs: [B, T]. In TRL's convention times the token's ratio: the tokens come from the policy of the step's

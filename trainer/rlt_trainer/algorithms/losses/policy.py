@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rlt_trainer.algorithms.losses.inputs import LossInputs, PolicyLoss
+from rlt_trainer.algorithms.losses.inputs import LossInputs, TokenLoss
 from rlt_trainer.algorithms.masking import row_means
 
 
-def vanilla(inputs: LossInputs) -> PolicyLoss:
+def vanilla(inputs: LossInputs) -> TokenLoss:
     """PPO's clipped surrogate (arXiv 1707.06347, equation 7): max(-A r, -A clip(r, 1 - low, 1 + high)).
 
     With clip_ratio_c at most -A c where A < 0 (dual clip, arXiv 1912.09729): compute_policy_loss_vanilla in verl 0.9.1.
@@ -24,7 +24,7 @@ def vanilla(inputs: LossInputs) -> PolicyLoss:
     return _result(loss, inputs, clipped, lower, kl=-log_ratio)
 
 
-def gspo(inputs: LossInputs) -> PolicyLoss:
+def gspo(inputs: LossInputs) -> TokenLoss:
     """The clipped surrogate of the response's ratio, the geometric mean of its tokens' (GSPO, arXiv 2507.18071).
 
     Each token has the response's ratio as value and its own log-probability as gradient (the paper's GSPO-token), which
@@ -36,7 +36,7 @@ def gspo(inputs: LossInputs) -> PolicyLoss:
     return _result(loss, inputs, clipped, torch.zeros_like(clipped), kl=-inputs.log_ratio)
 
 
-def cispo(inputs: LossInputs) -> PolicyLoss:
+def cispo(inputs: LossInputs) -> TokenLoss:
     """-A clip(r) log p, the clipped ratio a constant: every token keeps its gradient (CISPO, arXiv 2506.13585).
 
     verl keeps r within 1 - low and 1 + high; TRL below high alone, and ValueError says so where that is below 1.
@@ -57,7 +57,7 @@ def cispo(inputs: LossInputs) -> PolicyLoss:
     return _result(loss, inputs, clipped, torch.zeros_like(clipped), kl=-log_ratio)
 
 
-def sapo(inputs: LossInputs) -> PolicyLoss:
+def sapo(inputs: LossInputs) -> TokenLoss:
     """-A sigmoid(tau (r - 1)) 4 / tau: a soft gate instead of a clip (SAPO, arXiv 2511.20347)."""
     log_ratio = _bounded_log_ratio(inputs)
     tau = torch.where(inputs.advantages > 0, inputs.tau_pos, inputs.tau_neg).to(log_ratio.dtype)
@@ -77,6 +77,6 @@ def _clipped(ratio: Tensor, inputs: LossInputs) -> tuple[Tensor, Tensor]:
     return torch.maximum(plain, clipped), clipped > plain
 
 
-def _result(loss: Tensor, inputs: LossInputs, clipped: Tensor, lower: Tensor, *, kl: Tensor) -> PolicyLoss:
+def _result(loss: Tensor, inputs: LossInputs, clipped: Tensor, lower: Tensor, *, kl: Tensor) -> TokenLoss:
     metrics = {"actor/pg_clipfrac": clipped, "actor/pg_clipfrac_lower": lower, "actor/ppo_kl": kl}
-    return PolicyLoss(inputs.weighted(loss), {name: value.detach().to(loss.dtype) for name, value in metrics.items()})
+    return TokenLoss(inputs.weighted(loss), {name: value.detach().to(loss.dtype) for name, value in metrics.items()})

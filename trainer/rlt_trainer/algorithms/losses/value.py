@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rlt_trainer.algorithms.losses.inputs import PolicyLoss
+from rlt_trainer.algorithms.losses.inputs import TokenLoss
 from rlt_trainer.algorithms.masking import keep
 
 
 def value_loss(
     values: Tensor, *, old_values: Tensor, returns: Tensor, mask: Tensor, cliprange_value: float = 0.5
-) -> PolicyLoss:
+) -> TokenLoss:
     """Half the squared error, clipped: max((V - R)^2, (clip(V, V_old - c, V_old + c) - R)^2) / 2. All [B, T].
 
     values: with gradient; old_values: when the step began. compute_value_loss in verl 0.9.1.
@@ -20,6 +20,6 @@ def value_loss(
     values, old_values, returns = (keep(each, mask) for each in (values, old_values, returns))
     bounded = values.clamp(old_values - cliprange_value, old_values + cliprange_value)
     plain, clipped = (values - returns).square(), (bounded - returns).square()
-    return PolicyLoss(
+    return TokenLoss(
         torch.maximum(plain, clipped) / 2, {"critic/vf_clipfrac": (clipped > plain).detach().to(values.dtype)}
     )

@@ -11,7 +11,7 @@ from rlt_trainer.telemetry.spans import DRIVER, Span
 
 
 class Stopwatch:
-    """Keeps the spans of one process, of all its threads. A phase inside a phase, and one beside another, are right."""
+    """Keeps the spans of one process, of all its threads. Phases may nest, and those of threads may overlap."""
 
     def __init__(self, rank: int = DRIVER, *, step: int = 0) -> None:
         self.step = step

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from rlt_trainer.algorithms.kl_controller import KlController
 from rlt_trainer.checkpoint.driver_state import DriverState
 from rlt_trainer.checkpoint.resume import Resumed
 from rlt_trainer.checkpoint.saver import SaveOutcome
+from rlt_trainer.data.dataset import other_data
 from rlt_trainer.errors import Terminated
 from rlt_trainer.generation import Generation
 from rlt_trainer.reporter import Reporter
@@ -35,7 +36,9 @@ class Checkpoints:
         generation: Generation,
         kl_controller: KlController | None,
         termination: Termination,
+        data: Mapping[str, Any],
     ) -> None:
+        """`data` is the fingerprint of the prompts."""
         self._config = config
         self._workers = workers
         self._run = run
@@ -43,6 +46,7 @@ class Checkpoints:
         self._generation = generation
         self._kl_controller = kl_controller
         self._termination = termination
+        self._data = data
         self._state: dict[str, Any] = {}
         self.completed(consumed=0)
         self._saved_step: int | None = None
@@ -50,7 +54,10 @@ class Checkpoints:
         """The newest whole checkpoint."""
 
     def resume(self) -> int | None:
-        """Load the checkpoint to go on from, if there is one and it is wanted. Returns its step."""
+        """Load the checkpoint to go on from, if there is one and it is wanted. Returns its step.
+
+        Raises ValueError for one that was made on other data; with resumeFromPath the data begins anew.
+        """
         resumed: Resumed | None = self._workers.all("resume", self._run.checkpoints)[0]
         if resumed is None:
             return None
@@ -58,7 +65,10 @@ class Checkpoints:
             _log.warning("%s", warning)
         self._reporter.stage("preparing", f"resuming from {resumed.directory}")
         self._state = dict(resumed.driver.values)
-        self._generation.restore(self._state["consumed"], resumed.driver.tensors)
+        if self._is_of_these_data(resumed.directory):
+            self._generation.restore(self._state["consumed"], resumed.driver.tensors)
+        else:
+            self._state |= {"consumed": 0, "data": self._data}
         if self._kl_controller is not None and "kl_controller" in self._state:
             self._kl_controller.load_state_dict(self._state["kl_controller"])
         self.latest, self._saved_step = resumed.directory, resumed.step
@@ -68,7 +78,9 @@ class Checkpoints:
     def completed(self, consumed: int) -> None:
         """A step is done, which took the data set's prompts up to `consumed`."""
         controller = self._kl_controller
-        self._state = {"consumed": consumed, **({"kl_controller": controller.state_dict()} if controller else {})}
+        self._state = {"consumed": consumed, "data": self._data}
+        if controller is not None:
+            self._state["kl_controller"] = controller.state_dict()
 
     def is_due(self, step: int) -> bool:
         """Whether there is to be a checkpoint after `step`."""
@@ -84,12 +96,10 @@ class Checkpoints:
         """Tell of the save in the background, if it has ended; `wait` for that."""
         self._tell(self._workers.all("finished_saves", wait)[0])
 
-    def end_if_asked(self, done: int | None) -> None:
-        """After SIGTERM: save what step `done` has made, and raise Terminated. None: the warm-up is not over."""
+    def end_if_asked(self, done: int) -> None:
+        """After SIGTERM: save what step `done` has made, and raise Terminated."""
         if not self._termination.requested:
             return
-        if done is None:
-            raise Terminated("The training was asked to end (SIGTERM) in the warm-up, of which nothing is saved.")
         if self._config.checkpoint.save_freq > 0 and self._saved_step != done:
             self.save(done)
         self.tell_finished(wait=True)
@@ -97,6 +107,20 @@ class Checkpoints:
             f"The training was asked to end (SIGTERM) after step {done}. "
             + (f"It can go on from {self.latest}." if self.latest else "checkpoint.saveFreq is off: nothing is saved.")
         )
+
+    def _is_of_these_data(self, directory: Path) -> bool:
+        """False: the job is to go on from there on other data. Raises ValueError where it did not ask to."""
+        saved = self._state.get("data")  # the first checkpoints had none
+        difference = other_data(saved, self._data) if saved is not None else None
+        if difference is None:
+            return True
+        if directory != Path(self._config.checkpoint.resume_from_path or ""):
+            raise ValueError(
+                f"{directory} was saved by a run on other data: {difference}. Give the data back, or start a job that "
+                "has this folder as checkpoint.resumeFromPath: it begins with the first of its own prompts."
+            )
+        _log.warning("%s was saved by a run on other data: %s. This run begins with its first.", directory, difference)
+        return False
 
     def _tell(self, outcomes: Sequence[SaveOutcome]) -> None:
         for outcome in outcomes:

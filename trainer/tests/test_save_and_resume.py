@@ -14,10 +14,11 @@ from rlt_trainer.algorithms.kl_controller import KlController
 from rlt_trainer.checkpoint.driver_state import DriverState
 from rlt_trainer.checkpoint.resume import Resumed
 from rlt_trainer.checkpoint.saver import SaveOutcome
-from rlt_trainer.checkpoints import Checkpoints
 from rlt_trainer.errors import Terminated
+from rlt_trainer.save_and_resume import Checkpoints
 
 MakeConfig = Callable[..., TrainingConfig]
+DATA = {"prompts": 8, "order": 1, "sha256": "ab"}
 
 
 class Run:
@@ -38,6 +39,7 @@ class Run:
             generation=cast(Any, self),
             kl_controller=self.controller,
             termination=cast(Any, self),
+            data=DATA,
         )
 
     def all(self, method: str, *arguments: Any) -> list[Any]:
@@ -60,7 +62,7 @@ def test_sigterm_in_the_first_step_saves_where_it_began(make_config: MakeConfig)
     run.requested = True
     with pytest.raises(Terminated, match="step-0"):
         run.under_test.end_if_asked(0)
-    assert run.saved == [(0, {"consumed": 0, "kl_controller": {"coefficient": 0.5}})]
+    assert run.saved == [(0, {"consumed": 0, "data": DATA, "kl_controller": {"coefficient": 0.5}})]
     again = Run(make_config(), Resumed(0, Path("checkpoints/step-0"), DriverState(run.saved[0][1]), ()))
     assert again.under_test.resume() == 0
     assert again.consumed == 0
@@ -87,10 +89,42 @@ def test_sigterm_before_the_first_step_after_a_resumption_saves_nothing(make_con
     assert run.saved == []
 
 
-def test_a_warm_up_that_is_not_over_is_not_saved(make_config: MakeConfig) -> None:
-    run = Run(make_config(checkpoint={"saveFreq": 5}))
-    run.under_test.end_if_asked(None)
-    run.requested = True
-    with pytest.raises(Terminated, match="nothing is saved"):
-        run.under_test.end_if_asked(None)
-    assert run.saved == []
+def resumed(directory: str, data: dict[str, Any] | None) -> Resumed:
+    values = {"consumed": 40, "kl_controller": {"coefficient": 0.25}, **({"data": data} if data else {})}
+    return Resumed(5, Path(directory), DriverState(values), ())
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"prompts": 9}, "9 prompts, and here are 8"),
+        ({"sha256": "cd"}, r"as many prompts \(8\) with other texts"),
+        ({"order": 2}, "another order"),
+    ],
+)
+def test_other_data_are_refused_and_the_difference_is_named(
+    make_config: MakeConfig, change: dict[str, Any], words: str
+) -> None:
+    run = Run(make_config(), resumed("checkpoints/step-5", {**DATA, **change}))
+    with pytest.raises(ValueError, match=f"step-5 was saved by a run on other data: .*{words}"):
+        run.under_test.resume()
+
+
+@pytest.mark.parametrize("data", [DATA, None], ids=["the same", "not known"])
+def test_the_same_data_are_gone_on_with(make_config: MakeConfig, data: dict[str, Any] | None) -> None:
+    run = Run(make_config(), resumed("checkpoints/step-5", data))
+    assert run.under_test.resume() == 5
+    assert run.consumed == 40
+
+
+def test_a_job_that_goes_on_from_another_s_begins_with_its_own_data(
+    make_config: MakeConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = make_config(checkpoint={"resume": "path", "resumeFromPath": "/there/step-5", "saveFreq": 1})
+    run = Run(config, resumed("/there/step-5", {**DATA, "prompts": 9}))
+    assert run.under_test.resume() == 5
+    assert run.consumed == 0
+    assert run.controller.coefficient == 0.25
+    assert "9 prompts, and here are 8" in caplog.text
+    run.under_test.save(6)
+    assert run.saved[0][1] == {"consumed": 0, "data": DATA, "kl_controller": {"coefficient": 0.25}}

@@ -1,0 +1,169 @@
+"""node_at_fault(): who is blamed for real texts and states, and that nobody is without evidence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import observed as o
+import pytest
+
+from rlt_api.status import PreflightCheck
+from rlt_operator.fabric.nodes import Node, Taint
+from rlt_operator.fault import Fault, node_at_fault
+from rlt_operator.observation import Pod, parse_pod
+
+WELL = {"Ready": "True"}
+PODS = tuple(replace(pod, node=f"node-{number}", ip=f"10.0.0.{number}") for number, pod in enumerate(o.pods()))
+NODES = tuple(Node(f"node-{number}", conditions=WELL) for number in range(4))
+
+ECC = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
+NVLINK = "torch.AcceleratorError: CUDA error: uncorrectable NVLink error detected during the execution"
+XID = "NVRM: Xid (PCI:0000:44:00): {}, pid='<unknown>', name=<unknown>, {}"
+
+
+def blamed(*, pods: tuple[Pod, ...] = PODS, nodes: tuple[Node, ...] = NODES, log: str = "") -> str | None:
+    fault = node_at_fault(pods, nodes, log)
+    return fault.node if fault else None
+
+
+def with_node(number: int, **changes: object) -> tuple[Node, ...]:
+    return tuple(replace(node, **changes) if node.name == f"node-{number}" else node for node in NODES)  # type: ignore[arg-type]
+
+
+def with_pod(number: int, **changes: object) -> tuple[Pod, ...]:
+    return tuple(replace(pod, **changes) if pod.node == f"node-{number}" else pod for pod in PODS)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ECC,
+        NVLINK,
+        "RuntimeError: HIP error: uncorrectable ECC error encountered",
+        XID.format(79, "GPU has fallen off the bus."),
+        XID.format(48, "An uncorrectable double bit error (DBE) has been detected on GPU"),
+        XID.format(95, "Uncontained: LTC TAG (0x4,0x0)."),
+    ],
+)
+def test_a_line_of_a_worker_blames_its_node(words: str) -> None:
+    log = f"step:3 - reward:1\n\x1b[36m(Rank pid=214, ip=10.0.0.2)\x1b[0m {words}\nsomething else\n"
+    assert node_at_fault(PODS, NODES, log) == Fault("node-2", f'the program said "(Rank pid=214, ip=10.0.0.2) {words}"')
+
+
+def test_a_traceback_blames_the_node_that_it_comes_from() -> None:
+    log = (
+        "ray.exceptions.RayTaskError(AcceleratorError): \x1b[36mray::Rank.update()\x1b[39m "
+        "(pid=214, ip=10.0.0.1, actor_id=0a, repr=<rlt_trainer.rank.Rank object at 0x7f>)\n"
+        '  File "/opt/rlt/rlt_trainer/rank.py", line 90, in update\n'
+        "    loss.backward()\n"
+        f"{ECC}\n"
+        "CUDA kernel errors might be asynchronously reported at some other API call.\n"
+    )
+    assert blamed(log=log) == "node-1"
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        "",
+        f"{ECC}\n",
+        f"(Rank pid=214, ip=10.9.9.9) {ECC}\n",
+        f"(Rank pid=214, ip=10.0.0.2) step 3 is done\n{ECC}\nan end\n",
+        "(Rank pid=214, ip=10.0.0.2) RuntimeError: CUDA error: an illegal memory access was encountered\n",
+        "(Rank pid=214, ip=10.0.0.2) torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n",
+        f"(Rank pid=214, ip=10.0.0.2) {XID.format(13, 'Graphics Exception')}\n",
+        f"(Rank pid=214, ip=10.0.0.2) {XID.format(94, 'Contained: SM (0x1).')}\n",
+    ],
+)
+def test_nobody_is_blamed_without_evidence(log: str) -> None:
+    assert blamed(log=log) is None
+
+
+def check(name: str, *nodes: str, result: Any = "failed") -> PreflightCheck:
+    return PreflightCheck(name=name, result=result, nodes=list(nodes), message="got a wrong sum.")
+
+
+@pytest.mark.parametrize(
+    ("found", "node"),
+    [
+        (check("all-reduce", "node-2"), "node-2"),
+        (check("accelerators", "node-1"), "node-1"),
+        (check("all-reduce", "node-1", "node-2"), None),
+        (check("all-reduce", "node-1", result="warned"), None),
+        (check("all-reduce"), None),
+        (check("files", "node-1"), None),
+    ],
+)
+def test_a_check_that_failed_on_one_node_alone_blames_it(found: PreflightCheck, node: str | None) -> None:
+    fault = node_at_fault(PODS, NODES, None, [check("shared-memory", "node-0"), found])
+    assert (fault.node if fault else None) == node
+    assert node_at_fault(PODS[:2], NODES, None, [found]) is None  # there is no other worker
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"reason": "NodeLost", "message": "Node node-1 which was running pod is unresponsive"},
+        {"reason": "NodeShutdown", "message": "Pod was rejected as the node is shutting down."},
+        {"reason": "Terminated", "message": "Pod was terminated in response to imminent node shutdown."},
+        {"reason": "UnexpectedAdmissionError", "message": "Allocate failed due to no healthy devices present"},
+        {"disrupted": "DeletionByTaintManager", "deleting": True},
+        {"disrupted": "DeletionByPodGC", "deleting": True},
+    ],
+)
+def test_a_pod_that_its_node_ended_blames_it(changes: dict[str, object]) -> None:
+    assert blamed(pods=with_pod(1, **changes)) == "node-1"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"reason": "Evicted", "message": "The node was low on resource: memory."},
+        {"disrupted": "PreemptionByScheduler"},
+        {"disrupted": "EvictionByEvictionAPI"},
+        {"reason": "NodeLost", "node": None},
+    ],
+)
+def test_a_pod_that_somebody_else_ended_blames_nobody(changes: dict[str, object]) -> None:
+    assert blamed(pods=with_pod(1, **changes)) is None
+
+
+@pytest.mark.parametrize(
+    ("nodes", "state"),
+    [
+        (with_node(1, conditions={"Ready": "Unknown"}), "it is not Ready"),
+        (tuple(node for node in NODES if node.name != "node-1"), "it is gone"),
+        (
+            with_node(1, conditions={**WELL, "AcceleratedHardwareReady": "False"}),
+            "it is marked ill: condition AcceleratedHardwareReady=False",
+        ),
+    ],
+)
+def test_the_state_of_a_node_blames_it(nodes: tuple[Node, ...], state: str) -> None:
+    assert node_at_fault(PODS, nodes, None) == Fault("node-1", state)
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        (),
+        with_node(3, conditions={"Ready": "False"}),
+        with_node(1, cordoned=True, taints=(Taint("node.kubernetes.io/unschedulable", "", "NoSchedule"),)),
+        with_node(1, taints=(Taint("node.kubernetes.io/memory-pressure", "", "NoSchedule"),)),
+    ],
+)
+def test_unseen_foreign_and_drained_nodes_are_not_blamed(nodes: tuple[Node, ...]) -> None:
+    assert blamed(nodes=nodes) is None
+
+
+def test_a_pod_is_read_with_what_tells_of_its_node() -> None:
+    disrupted = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}
+    pod = parse_pod(
+        {
+            "metadata": {"name": "sum-head-a", "uid": "1"},
+            "spec": {"nodeName": "node-1"},
+            "status": {"podIP": "10.0.0.1", "reason": "NodeLost", "conditions": [disrupted]},
+        }
+    )
+    assert (pod.node, pod.ip, pod.reason, pod.disrupted) == ("node-1", "10.0.0.1", "NodeLost", "DeletionByTaintManager")

@@ -1,0 +1,250 @@
+"""spec.preflight: a Ray job checks the nodes of every new cluster, and only then the training is submitted.
+
+* what it finds is in the status before the training is asked for, whatever crashed in between;
+* a check that fails fails the job, with check, node and remedy.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import observed as o
+import pytest
+
+from rlt_api.conditions import ConditionType as C
+from rlt_api.conditions import Reason
+from rlt_api.driver_report import PREFLIGHT_PREFIX
+from rlt_api.status import Phase, RLTrainingJobStatus
+from rlt_api.training_config import TrainingConfig
+from rlt_operator.children.config_map import config_map
+from rlt_operator.conditions import condition, is_true
+from rlt_operator.observation import Observed, Ray, RayJob, RayPreflight
+from rlt_operator.plan import Plan, plan
+from rlt_operator.preflight import LONGEST_LIST, parse
+
+SPEC = {**o.SPEC, "preflight": {"enabled": True}}
+ID = "sum-99999999-preflight"
+PASSED = {"name": "all-reduce", "result": "passed", "value": "0.52 GB/s", "message": "All sums are right."}
+WARNED = {"name": "clocks", "result": "warned", "value": "31.5 s", "message": "A clock is wrong.", "remedy": "Use NTP."}
+FAILED = {
+    "name": "shared-memory",
+    "result": "failed",
+    "value": "0.1Gi",
+    "pods": ["sum-workers-worker-b"],
+    "message": "/dev/shm has 0.1Gi.",
+    "remedy": "Make it larger.",
+}
+
+PODS = tuple(replace(pod, node=f"node-{pod.name[-1]}") for pod in o.pods())
+READY = replace(o.READY, job=o.job(SPEC), pods=PODS)
+
+
+def checks(status: Any, found: Sequence[object] = ()) -> Ray:
+    """What Ray says of the checks."""
+    log = f"[preflight] joining Ray\n{PREFLIGHT_PREFIX}{json.dumps(list(found))}\n"
+    return o.checks(status, log)
+
+
+CHECKING = replace(READY, ray=checks("RUNNING"))
+GOOD = replace(READY, ray=checks("SUCCEEDED", [PASSED, WARNED]))
+BAD = replace(READY, ray=checks("FAILED", [PASSED, FAILED]))
+
+
+def told(plan: Plan, type: C = C.PREFLIGHT_PASSED) -> tuple[str, str, str]:
+    assert plan.status
+    found = condition(plan.status, type)
+    assert found
+    return found.status, found.reason, found.message
+
+
+def test_the_checks_are_submitted_before_the_training() -> None:
+    decided = plan(READY, o.NOW)
+    assert decided.submit
+    assert decided.submit.id == ID
+    assert decided.submit.entrypoint == "exec rlt-trainer preflight --config /etc/rlt/training.json"
+    assert told(decided)[0] == "False"
+
+
+def test_nothing_is_submitted_while_a_pod_is_missing() -> None:
+    assert plan(replace(READY, pods=PODS[:2]), o.NOW).submit is None
+
+
+@pytest.mark.parametrize("state", ["PENDING", "RUNNING"])
+def test_the_training_waits_for_the_checks(state: str) -> None:
+    decided = plan(replace(READY, ray=checks(state)), o.NOW)
+    assert decided.submit is None
+    assert decided.status
+    assert decided.status.phase == Phase.PROVISIONING
+    assert told(decided)[:2] == ("Unknown", Reason.CHECKING)
+    assert decided.status.ray_cluster
+    assert (decided.status.ray_cluster.preflight_job_id, decided.status.ray_cluster.job_id) == (ID, None)
+
+
+def test_what_is_found_is_written_down_before_the_training_is_submitted() -> None:
+    first = plan(replace(o.after(CHECKING), ray=GOOD.ray), o.NOW)
+    assert (first.submit, first.again_after) == (None, 0)
+    assert told(first)[:2] == ("True", Reason.CHECKED)
+    assert told(first)[2] == "1 of 2 checks have passed; clocks: A clock is wrong. Use NTP."
+    assert first.status
+    assert [check.name for check in first.status.preflight] == ["all-reduce", "clocks"]
+    assert ("Normal", "PreflightPassed") in [(event.type, event.reason) for event in first.events]
+    second = plan(o.after(GOOD), o.NOW).submit
+    assert second
+    assert second.id == "sum-99999999"
+
+
+def test_a_failed_check_fails_the_job_with_check_node_and_remedy() -> None:
+    decided = plan(BAD, o.NOW)
+    words = "shared-memory (node node-b): /dev/shm has 0.1Gi. Make it larger."
+    assert told(decided, C.FAILED) == ("True", Reason.PREFLIGHT_FAILED, words)
+    assert told(decided) == ("False", Reason.PREFLIGHT_FAILED, words)
+    assert (decided.submit, decided.delete_cluster) == (None, None)
+    assert [(event.type, event.reason) for event in decided.events if event.reason != "Accepted"] == [
+        ("Normal", "ClusterReady"),
+        ("Warning", "PreflightFailed"),
+    ]
+    assert plan(o.after(BAD), o.NOW).delete_cluster == o.CLUSTER_UID
+
+
+def test_what_failed_is_still_told_when_the_cluster_is_gone() -> None:
+    gone = o.after(replace(o.after(BAD), cluster=None, pods=(), ray=None))
+    assert [check.result for check in gone.job.status.preflight] == ["passed", "failed"]
+    found = condition(gone.job.status, C.PREFLIGHT_PASSED)
+    assert found
+    assert found.reason == Reason.PREFLIGHT_FAILED
+    assert plan(gone, o.NOW) == Plan()
+
+
+def test_checks_that_crash_are_told_in_their_own_words() -> None:
+    log = "starting\nrlt-trainer: error: ImportError: libcuda.so.1\n"
+    crashed = replace(READY, ray=o.checks("FAILED", log))
+    assert told(plan(crashed, o.NOW), C.FAILED)[2] == "ImportError: libcuda.so.1"
+    without_log = replace(READY, ray=Ray(preflight=RayPreflight(RayJob("FAILED", "exit code 1"))))
+    assert told(plan(without_log, o.NOW), C.FAILED)[2] == "exit code 1"
+
+
+def test_what_was_found_stays_while_the_training_runs() -> None:
+    running = o.after(replace(o.after(o.after(GOOD)), ray=o.running()))
+    again = o.after(running, now=o.NOW + timedelta(minutes=5))
+    assert is_true(again.job.status, C.PREFLIGHT_PASSED)
+    assert [check.name for check in again.job.status.preflight] == ["all-reduce", "clocks"]
+    assert again.job.status.ray_cluster
+    assert again.job.status.ray_cluster.preflight_job_id == ID
+
+
+def test_ray_not_answering_takes_nothing_back() -> None:
+    for seen in (CHECKING, GOOD):
+        silent = plan(replace(o.after(seen), ray=Ray(unreachable="connection refused")), o.NOW)
+        assert silent.submit is None
+        before = condition(o.after(seen).job.status, C.PREFLIGHT_PASSED)
+        assert before
+        assert told(silent)[0] == before.status
+
+
+def test_a_head_that_is_replaced_during_the_checks_is_lost() -> None:
+    lost = plan(replace(o.after(CHECKING), ray=Ray()), o.NOW)
+    assert told(lost, C.FAILED)[1] == Reason.HEAD_LOST
+    assert ID in told(lost, C.FAILED)[2]
+
+
+def test_a_new_cluster_is_checked_anew() -> None:
+    started = o.after(replace(o.after(o.after(GOOD)), ray=o.running()))
+    other = "00000000-0000-0000-0000-000000000000"
+    moved = tuple(replace(pod, cluster_uid=other) for pod in PODS)
+    anew = replace(started, cluster=o.cluster(uid=other), pods=moved, ray=Ray())
+    submission = plan(anew, o.NOW).submit
+    assert submission
+    assert submission.id == "sum-00000000-preflight"
+    assert told(plan(anew, o.NOW))[:2] == ("False", Reason.WAITING_FOR_CLUSTER)
+    assert plan(anew, o.NOW).status
+    assert plan(replace(o.after(anew), ray=Ray()), o.NOW).submit == submission
+
+
+def test_a_cluster_that_its_queue_took_back_is_checked_anew() -> None:
+    later = o.cluster(suspend=False, resumed=o.NOW + timedelta(minutes=1))
+    for seen in (CHECKING, GOOD):
+        submission = plan(replace(o.after(seen), cluster=later, ray=Ray()), o.NOW).submit
+        assert submission
+        assert submission.id == ID
+    taken = plan(replace(o.after(CHECKING), cluster=o.cluster(suspend=True), ray=BAD.ray), o.NOW)
+    assert told(taken)[:2] == ("False", Reason.WAITING_FOR_CLUSTER)
+    assert told(taken, C.FAILED)[0] == "False"
+
+
+def test_a_suspension_in_the_middle_of_the_checks_releases_the_cluster() -> None:
+    decided = plan(o.suspend(o.after(CHECKING)), o.NOW)
+    assert decided.delete_cluster == o.CLUSTER_UID
+    released = o.after(replace(o.suspend(o.after(CHECKING)), cluster=None, pods=(), ray=None))
+    assert released.job.status.preflight == []
+    found = condition(released.job.status, C.PREFLIGHT_PASSED)
+    assert found
+    assert found.reason == Reason.WAITING_FOR_CLUSTER
+
+
+def test_refused_checks_say_why() -> None:
+    refused = plan(replace(READY, refusal="No available agent"), o.NOW)
+    assert told(refused, C.RUNNING)[1:] == (
+        Reason.SUBMISSION_REFUSED,
+        "Ray does not take the checks: No available agent",
+    )
+    assert refused.submit
+
+
+def test_a_job_that_asks_for_none_has_no_such_condition() -> None:
+    assert condition(o.STARTED.job.status, C.PREFLIGHT_PASSED) is None
+    assert o.STARTED.job.status.preflight == []
+
+
+LIFE = [o.FRESH, o.PROVISIONING, READY, CHECKING, GOOD, GOOD, replace(READY, ray=o.running())]
+
+
+@pytest.mark.parametrize("missed", range(1 << len(LIFE)))
+def test_a_crash_anywhere_loses_nothing(missed: int) -> None:
+    """Whatever statuses were never written (a bit of `missed` each), the training is not submitted without them."""
+    status = RLTrainingJobStatus()
+    for number, stage in enumerate(LIFE):
+        seen = replace(stage, job=replace(o.job(SPEC), status=status))
+        decided = plan(seen, o.NOW)
+        if decided.submit and not decided.submit.id.endswith("preflight"):
+            assert is_true(status, C.PREFLIGHT_PASSED)
+            assert status.preflight
+        if not missed >> number & 1:
+            status = o.after(seen).job.status
+
+
+def test_a_list_that_cannot_be_read_is_none() -> None:
+    assert parse("", PODS) == []
+    assert parse(f"{PREFLIGHT_PREFIX}[{{}}]", PODS) == []
+    assert parse(f"{PREFLIGHT_PREFIX}[", PODS) == []
+    newer = json.dumps([{**PASSED, "since": "tomorrow"}])
+    assert [check.name for check in parse(f"{PREFLIGHT_PREFIX}{newer}", PODS)] == ["all-reduce"]
+
+
+def test_of_many_pods_the_status_keeps_some() -> None:
+    many = {**FAILED, "pods": [f"p{number}" for number in range(1000)]}
+    (check,) = parse(f"{PREFLIGHT_PREFIX}{json.dumps([many])}", PODS)
+    assert len(check.pods) == LONGEST_LIST
+    assert check.pods[-1] == "and 969 more"
+
+
+def test_the_config_says_what_the_pods_were_given() -> None:
+    spec = {**SPEC, "storage": {"claimName": "runs"}, "network": {"require": "rdma"}}
+    job = o.job(spec)
+    assert job.spec
+    config = TrainingConfig.model_validate_json(config_map(job, job.spec)["data"]["training.json"])
+    assert config.preflight
+    assert config.preflight.shared_memory == 2**30, "a quarter of 4Gi"
+    assert (config.preflight.shared_storage, config.preflight.require_rdma) == (True, True)
+    plain = o.job()
+    assert plain.spec
+    assert "preflight" not in config_map(plain, plain.spec)["data"]["training.json"]
+
+
+def test_a_command_is_not_checked() -> None:
+    refused = plan(Observed(o.job({**o.COMMAND_SPEC, "preflight": {"enabled": True}})), o.NOW)
+    assert told(refused, C.ACCEPTED)[1] == Reason.INVALID_SPEC
+    assert "spec.preflight.enabled: true: is of framework builtin" in told(refused, C.ACCEPTED)[2]

@@ -1,0 +1,301 @@
+"""spec.failurePolicy: attempts that fail are written down once, released, and followed by another."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import observed as o
+import pytest
+
+from rlt_api.conditions import ConditionType as C
+from rlt_api.conditions import Reason
+from rlt_api.driver_report import PREFLIGHT_PREFIX
+from rlt_api.status import Phase, RLTrainingJobStatus
+from rlt_operator.attempts import MOST_ATTEMPTS, in_question, with_attempt
+from rlt_operator.children.raycluster import ray_cluster
+from rlt_operator.conditions import condition, is_true
+from rlt_operator.fabric.nodes import Node
+from rlt_operator.observation import Job, Observed, Ray, RayJob, RayPreflight
+from rlt_operator.plan import plan
+
+NODES = tuple(Node(f"node-{number}", conditions={"Ready": "True"}) for number in range(3))
+BOOM = o.ended("FAILED", "boom")
+ECC = o.ended("FAILED", "(Rank pid=9, ip=10.0.0.1) RuntimeError: CUDA error: uncorrectable ECC error encountered")
+
+
+def job(restarts: int = 2, *, exclude: bool = False, **spec: Any) -> Job:
+    policy = {"maxRestarts": restarts, "excludeFaultyNodes": exclude}
+    return o.job({**o.SPEC, "failurePolicy": policy, **spec})
+
+
+def uid(attempt: int) -> str:
+    return f"{attempt:08}-8888-7777-6666-555555555555"
+
+
+def on_cluster(observed: Observed, attempt: int, ray: Ray | None, *, ready: bool = True) -> Observed:
+    """The job's cluster of that attempt, its pods on three nodes."""
+    pods = tuple(
+        replace(pod, cluster_uid=uid(attempt), node=f"node-{number}", ip=f"10.0.0.{number}")
+        for number, pod in enumerate(o.pods(ready=ready))
+    )
+    nodes = NODES if observed.nodes == () else observed.nodes
+    return replace(observed, cluster=o.cluster(uid=uid(attempt)), pods=pods, ray=ray, nodes=nodes)
+
+
+def gone(observed: Observed) -> Observed:
+    return replace(observed, cluster=None, pods=(), ray=None)
+
+
+def fails(observed: Observed, attempt: int, ray: Ray = BOOM) -> Observed:
+    """The job after a look at this attempt as it runs, and one at its failure."""
+    running = o.after(on_cluster(observed, attempt, o.running(40)))
+    return o.after(replace(running, ray=ray))
+
+
+def status_of(observed: Observed) -> RLTrainingJobStatus:
+    return observed.job.status
+
+
+def reason(observed: Observed, type: C) -> str:
+    found = condition(status_of(observed), type)
+    assert found
+    return found.reason
+
+
+def test_a_failure_is_written_down_before_the_cluster_goes() -> None:
+    running = o.after(on_cluster(Observed(job()), 1, o.running(40)))
+    failed = plan(replace(running, ray=BOOM), o.NOW)
+    assert (failed.delete_cluster, failed.apply, failed.again_after) == (None, (), 0)
+    assert failed.status
+    (attempt,) = failed.status.attempts
+    assert (attempt.number, attempt.ray_cluster_uid, attempt.reason) == (1, uid(1), Reason.PROGRAM_FAILED)
+    assert (attempt.message, attempt.step, attempt.node_at_fault) == ("boom", 40, None)
+    assert (attempt.start_time, attempt.completion_time) == ("2026-01-02T03:03:20Z", "2026-01-02T03:04:05Z")
+    assert (failed.status.restarts, failed.status.phase) == (1, Phase.PENDING)
+    assert failed.status.completion_time is None
+    assert failed.status.message == "Attempt 1 of 3 failed: boom. The next one starts anew."
+    assert [(event.type, event.reason) for event in failed.events] == [("Warning", "Restarting")]
+    assert plan(fails(Observed(job()), 1), o.NOW).delete_cluster == uid(1)
+
+
+def test_the_next_attempt_gets_a_cluster_and_a_ray_job_of_its_own() -> None:
+    released = o.after(fails(Observed(job()), 1))
+    assert reason(released, C.RUNNING) == Reason.RESTARTING
+    assert plan(replace(released, cluster=None), o.NOW).apply == ()  # its pods are still there
+    assert [manifest["kind"] for manifest in plan(gone(released), o.NOW).apply] == ["ConfigMap", "RayCluster"]
+    submission = plan(on_cluster(o.after(gone(released)), 2, Ray()), o.NOW).submit
+    assert submission
+    assert submission.id == "sum-00000002"
+
+
+def test_it_says_where_the_next_one_goes_on() -> None:
+    saved = o.ended("FAILED", o.final_log(55).replace('"latestCheckpointStep":null', '"latestCheckpointStep":40') + "x")
+    assert (status_of(fails(Observed(job()), 1, saved)).message or "").endswith("The next one goes on from step 40.")
+    never = job(checkpoint={"resume": "never"})
+    assert (status_of(fails(Observed(never), 1, saved)).message or "").endswith("The next one starts anew.")
+    command = replace(job(), spec=o.job({**o.COMMAND_SPEC, "failurePolicy": {"maxRestarts": 1}}).spec)
+    assert (status_of(fails(Observed(command), 1)).message or "").endswith("The next one runs the command again.")
+
+
+def test_success_after_a_failure_is_success() -> None:
+    second = on_cluster(o.after(gone(fails(Observed(job()), 1))), 2, o.ended("SUCCEEDED", o.final_log()))
+    status = status_of(o.after(second))
+    assert (status.phase, status.restarts, [each.number for each in status.attempts]) == (Phase.SUCCEEDED, 1, [1])
+
+
+@pytest.mark.parametrize("restarts", [1, 2, 5])
+def test_the_job_fails_when_its_restarts_are_used_up(restarts: int) -> None:
+    observed = Observed(job(restarts))
+    for attempt in range(1, restarts + 2):
+        assert not is_true(status_of(observed), C.FAILED)
+        observed = o.after(gone(fails(observed, attempt)))
+    status = status_of(observed)
+    assert (status.phase, reason(observed, C.FAILED)) == (Phase.FAILED, Reason.PROGRAM_FAILED)
+    assert status.message == f"boom (after {restarts} restart{'s' * (restarts > 1)})"
+    assert (status.restarts, [each.number for each in status.attempts]) == (restarts, [*range(1, restarts + 2)])
+    assert plan(observed, o.NOW).apply == ()
+
+
+def test_without_restarts_there_are_no_attempts() -> None:
+    status = status_of(fails(Observed(job(0)), 1))
+    assert (status.phase, status.attempts, status.restarts, status.message) == (Phase.FAILED, [], 0, "boom")
+
+
+@pytest.mark.parametrize(
+    ("ray", "phase"),
+    [(o.ended("STOPPED"), Phase.FAILED), (Ray(), Phase.PENDING), (BOOM, Phase.PENDING), (ECC, Phase.PENDING)],
+)
+def test_only_what_failed_by_itself_is_tried_again(ray: Ray, phase: Phase) -> None:
+    assert status_of(fails(Observed(job()), 1, ray)).phase == phase
+
+
+@pytest.mark.parametrize(("state", "phase"), [("FAILED", Phase.PENDING), ("STOPPED", Phase.FAILED)])
+def test_checks_that_failed_are_an_attempt(state: Any, phase: Phase) -> None:
+    """The node on which they did so alone is avoided; checks that somebody stopped end the job."""
+    check = {"name": "all-reduce", "result": "failed", "pods": ["sum-workers-worker-b"], "message": "a wrong sum."}
+    log = f"{PREFLIGHT_PREFIX}{json.dumps([check])}\n"
+    checked = on_cluster(Observed(job(exclude=True, preflight={"enabled": True})), 1, Ray())
+    failed = o.after(replace(o.after(checked), ray=Ray(preflight=RayPreflight(RayJob(state), log))))
+    assert status_of(failed).phase == phase
+    told = [(each.reason, each.node_at_fault, each.step) for each in status_of(failed).attempts]
+    assert told == ([(Reason.PREFLIGHT_FAILED, "node-1", None)] if state == "FAILED" else [])
+
+
+def test_deadlines_end_the_job_whatever_restarts_are_left() -> None:
+    """The time that it ran counts over all attempts, and that it waited from each anew."""
+    first = replace(o.after(on_cluster(Observed(job()), 1, o.running())), ray=BOOM)
+    failed = o.after(first, now=o.NOW + timedelta(seconds=60))
+    waiting = o.after(gone(failed), now=o.NOW + timedelta(seconds=90))
+    assert status_of(waiting).active_seconds == 60
+    assert status_of(waiting).pending_since == "2026-01-02T03:05:35Z"
+    second = on_cluster(o.changed(waiting, active_deadline_seconds=100), 2, o.running())
+    running = o.after(second, now=o.NOW + timedelta(seconds=200))
+    late = o.after(running, now=o.NOW + timedelta(seconds=240))
+    assert reason(late, C.FAILED) == Reason.DEADLINE_EXCEEDED
+    assert status_of(late).restarts == 1
+
+
+def test_a_suspension_in_the_middle_of_a_restart_suspends() -> None:
+    releasing = o.suspend(fails(Observed(job()), 1))
+    assert plan(releasing, o.NOW).delete_cluster == uid(1)
+    suspended = o.after(gone(o.after(releasing)))
+    assert (status_of(suspended).phase, status_of(suspended).restarts) == (Phase.SUSPENDED, 1)
+    resumed = o.after(o.suspend(suspended, False))
+    assert [manifest["kind"] for manifest in plan(resumed, o.NOW).apply] == ["ConfigMap", "RayCluster"]
+    again = fails(replace(resumed, nodes=()), 2)
+    assert [each.number for each in status_of(again).attempts] == [1, 2]
+
+
+def test_a_suspension_is_no_attempt() -> None:
+    running = o.after(on_cluster(Observed(job()), 1, o.running()))
+    stopped = o.after(replace(o.after(o.suspend(running)), ray=o.ended("STOPPED")))
+    assert (status_of(stopped).attempts, status_of(stopped).restarts) == ([], 0)
+
+
+def test_a_cluster_that_its_queue_took_back_is_no_attempt() -> None:
+    queued = job(scheduling={"queueName": "team-a"})
+    running = o.after(on_cluster(Observed(queued), 1, o.running()))
+    taken = o.after(replace(running, cluster=o.cluster(uid=uid(1), suspend=True), pods=(), ray=BOOM))
+    assert status_of(taken).attempts == []
+    assert reason(taken, C.CLUSTER_READY) == Reason.WAITING_FOR_QUEUE
+
+
+def affinity(observed: Observed, group: str = "workerGroupSpecs") -> list[dict[str, Any]]:
+    assert observed.job.spec
+    spec = ray_cluster(observed.job, observed.job.spec)["spec"][group]
+    pod = (spec[0] if isinstance(spec, list) else spec)["template"]["spec"]
+    required = pod.get("affinity", {}).get("nodeAffinity", {}).get("requiredDuringSchedulingIgnoredDuringExecution", {})
+    terms: list[dict[str, Any]] = required.get("nodeSelectorTerms", [])
+    return terms
+
+
+AWAY_FROM_1 = {"key": "metadata.name", "operator": "NotIn", "values": ["node-1"]}
+
+
+def test_later_attempts_stay_away_from_the_node_at_fault() -> None:
+    failed = fails(Observed(job(exclude=True)), 1, ECC)
+    assert status_of(failed).attempts[0].node_at_fault == "node-1"
+    assert "Node node-1 was at fault and is avoided: the program said" in (status_of(failed).message or "")
+    assert status_of(failed).network
+    assert status_of(failed).network.avoided == ["node-1"]  # type: ignore[union-attr]
+    for group in ("workerGroupSpecs", "headGroupSpec"):
+        assert affinity(o.after(gone(failed)), group) == [{"matchFields": [AWAY_FROM_1]}]
+    third = o.after(gone(fails(o.after(gone(failed)), 2)))
+    assert affinity(third) == [{"matchFields": [AWAY_FROM_1]}]
+
+
+def test_it_is_avoided_after_a_suspension_too() -> None:
+    failed = o.after(gone(fails(Observed(job(exclude=True)), 1, ECC)))
+    resumed = o.suspend(o.after(o.suspend(failed)), False)
+    assert status_of(resumed).network is None
+    decided = o.after(replace(resumed, nodes=NODES))
+    assert decided.job.status.network
+    assert decided.job.status.network.avoided == ["node-1"]
+    assert affinity(decided) == [{"matchFields": [AWAY_FROM_1]}]
+
+
+def test_the_users_own_node_affinity_holds_as_well() -> None:
+    own = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [own, own]}}
+    (group,) = o.SPEC["cluster"]["workers"]
+    workers = [{**group, "podTemplate": {"spec": {"affinity": {"nodeAffinity": required}}}}]
+    asked = job(exclude=True, cluster={**o.SPEC["cluster"], "workers": workers})
+    assert affinity(fails(Observed(asked), 1, ECC)) == [{**own, "matchFields": [AWAY_FROM_1]}] * 2
+
+
+def test_without_exclude_faulty_nodes_it_is_only_named() -> None:
+    failed = fails(Observed(job()), 1, ECC)
+    assert "Node node-1 was at fault: the program said" in (status_of(failed).message or "")
+    assert affinity(failed) == []
+
+
+def test_a_node_that_is_found_lost_while_its_pods_end_is_avoided() -> None:
+    failed = fails(Observed(job(exclude=True)), 1)
+    assert (in_question(failed), status_of(failed).attempts[0].node_at_fault) == (True, None)
+    lost = (NODES[0], Node("node-1", conditions={"Ready": "Unknown"}), NODES[2])
+    releasing = o.after(replace(failed, nodes=lost, cluster=o.cluster(uid=uid(1), deleting=True)))
+    (attempt,) = status_of(releasing).attempts
+    assert (attempt.node_at_fault, attempt.evidence, status_of(releasing).restarts) == ("node-1", "it is not Ready", 1)
+    assert "kubectl delete node" in (status_of(releasing).message or "")
+    assert not in_question(releasing)
+    assert affinity(o.after(gone(releasing))) == [{"matchFields": [AWAY_FROM_1]}]
+
+
+@pytest.mark.parametrize("ray", [None, o.running(), Ray(unreachable="x"), o.ended("SUCCEEDED"), o.ended("STOPPED")])
+def test_nodes_are_looked_at_after_a_failure_only(ray: Ray | None) -> None:
+    running = o.after(on_cluster(Observed(job()), 1, o.running()))
+    assert not in_question(replace(running, ray=ray))
+    assert in_question(replace(running, ray=BOOM))
+    assert in_question(replace(running, ray=Ray()))
+
+
+def test_the_list_is_bounded_and_keeps_the_nodes() -> None:
+    (first,) = status_of(fails(Observed(job(exclude=True)), 1, ECC)).attempts
+    attempts = [first]
+    for number in range(2, 100):
+        update = {"number": number, "ray_cluster_uid": uid(number), "node_at_fault": None}
+        attempts = with_attempt(attempts, first.model_copy(update=update))
+    assert len(attempts) == MOST_ATTEMPTS
+    assert (attempts[0], attempts[-1].number) == (first, 99)
+
+
+def test_a_long_message_is_kept_short() -> None:
+    failed = fails(Observed(job()), 1, o.ended("FAILED", "\n".join(["x" * 900, "ValueError: it was this"])))
+    (attempt,) = status_of(failed).attempts
+    assert len(attempt.message) <= 301
+    assert attempt.message.endswith("ValueError: it was this")
+
+
+FIRST = Observed(job(1))
+LIFE: list[tuple[str, int, Any]] = [
+    ("made", 1, None), ("up", 1, Ray()), ("runs", 1, o.running()), ("failed", 1, BOOM), ("still there", 1, BOOM),
+    ("gone", 0, None), ("made", 2, None), ("runs", 2, o.running()),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("end", [BOOM, o.ended("SUCCEEDED", o.final_log())])
+@pytest.mark.parametrize("missed", range(1 << len(LIFE)))
+def test_a_crash_anywhere_counts_no_attempt_twice(missed: int, end: Ray) -> None:
+    """Whatever statuses were never written (a bit of `missed` each): the first failure is, since without it written the
+    operator releases nothing, and looks again until it is."""
+    status = RLTrainingJobStatus(network=FIRST.job.status.network)
+    for number, (what, attempt, ray) in enumerate([*LIFE, ("ends", 2, end), ("ends", 2, end)]):
+        seen = replace(FIRST, job=replace(FIRST.job, status=status))
+        seen = on_cluster(seen, attempt, ray, ready=what != "made") if attempt else seen
+        decided = plan(seen, o.NOW)
+        if attempt == 1:  # nothing of it goes before it is written down
+            assert decided.delete_cluster is None or status.attempts
+        written = what in ("still there", "ends")
+        if written or not missed >> number & 1:
+            status = o.after(seen).job.status
+    succeeded = end is not BOOM
+    assert status.phase == (Phase.SUCCEEDED if succeeded else Phase.FAILED)
+    assert [each.number for each in status.attempts] == [1] if succeeded else [1, 2]
+    assert status.restarts == 1
+    done = replace(FIRST, job=replace(FIRST.job, status=status))
+    settled = o.after(done)
+    assert plan(settled, o.NOW).status is None
+    assert plan(settled, o.NOW).apply == ()

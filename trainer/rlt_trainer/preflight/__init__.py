@@ -1,0 +1,1 @@
+"""Checks on the job's own nodes before the training: a process for each rank measures, pure functions judge."""

@@ -1,0 +1,34 @@
+"""The driver's membership in a Ray cluster."""
+
+from __future__ import annotations
+
+import os
+
+import ray
+
+from rlt_api.training_config import ROLLOUT_RESOURCE, TRAIN_RESOURCE, TrainingConfig
+
+
+def join_ray(config: TrainingConfig, *, local: bool) -> None:
+    """Join the cluster's Ray; `local`: a Ray of its own on this machine, as large as the job's cluster."""
+    # The first error of any rank ends the run; those of the others would only hide it.
+    os.environ["RAY_IGNORE_UNHANDLED_ERRORS"] = "1"
+    if not local:
+        ray.init(address="auto")
+        return
+    engines = config.rollout_workers
+    ray.init(
+        address="local",
+        num_cpus=config.workers * config.cpus_per_worker + engines * config.rollout_cpus_per_worker,
+        num_gpus=config.workers * config.devices_per_worker + engines * config.rollout_devices_per_worker,
+        resources={TRAIN_RESOURCE: config.workers, ROLLOUT_RESOURCE: engines} if engines else None,
+        include_dashboard=False,
+    )
+
+
+def leave_ray(config: TrainingConfig) -> None:
+    """Leave it, and write its timeline if that is asked for. No worker's output comes afterwards."""
+    timeline = config.observability.timeline
+    if ray.is_initialized() and timeline is not None and timeline.file is not None:
+        ray.timeline(timeline.file)
+    ray.shutdown()

@@ -1,0 +1,112 @@
+"""An asynchronous run that is ended goes on with what was generated ahead: no prompt is lost or trained on twice.
+
+This file is also the program that is ended: `python test_generation_resume.py CONFIG SIGNAL`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import in_process
+import pytest
+from safetensors.torch import load_file
+
+from rlt_api.training_config import TrainingConfig
+from rlt_trainer.checkpoint.driver_state import TENSORS
+from rlt_trainer.checkpoint.marker import latest_complete
+from rlt_trainer.data.byte_tokenizer import byte_tokenizer
+from rlt_trainer.data.dataset import PromptDataset
+from rlt_trainer.errors import Terminated
+from rlt_trainer.generated import Generated
+from rlt_trainer.generation import Generation
+from rlt_trainer.rank import Rank
+
+STEPS, SIZE, ENDED_IN = 7, 8, 4
+
+
+def ended(config: TrainingConfig, number: int) -> None:
+    """Train until the signal comes, as step ENDED_IN begins. All that may be generated ahead is there by then."""
+    ahead, begin_step = Generation.ahead, Rank.begin_step
+
+    def all_ahead(generation: Generation, step: int) -> Any:
+        assert generation._schedule is not None
+        for future in generation._schedule._running.values():
+            future.result()
+        return ahead(generation, step)
+
+    def begin(rank: Rank, step: int) -> None:
+        if step == ENDED_IN:
+            os.kill(os.getpid(), number)
+        begin_step(rank, step)
+
+    Generation.ahead, Rank.begin_step = all_ahead, begin  # type: ignore[method-assign]
+    in_process.train(config)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "saved", "waiting"),
+    [(signal.SIGKILL, 2, [3, 4]), (signal.SIGTERM, 3, [4, 5, 6])],  # SIGTERM comes after step 4 has begun the sixth
+    ids=["killed", "asked"],
+)
+def test_what_was_generated_ahead_is_learned_from(
+    make_config: Callable[..., TrainingConfig],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+    saved: int,
+    waiting: list[int],
+) -> None:
+    config = make_config(
+        workers=1,
+        training={"totalSteps": STEPS, "trainBatchSize": SIZE},
+        rollout={"mode": "separate", "workerGroup": "engines", "staleness": {"maxSteps": 2}},
+        rewards=[{"name": "regex", "options": {"pattern": "[a-z0-9]"}}],
+        checkpoint={"saveFreq": 2},
+    )
+    file, run = tmp_path / "config.json", Path(config.run_directory)
+    file.write_text(config.model_dump_json(by_alias=True))
+    program = subprocess.run([sys.executable, __file__, str(file), str(int(number))], timeout=300, check=False)
+    assert program.returncode == (-number if number == signal.SIGKILL else 128 + number)
+    assert latest_complete(run / "checkpoints") == saved
+    queue = load_file(run / "checkpoints" / f"step-{saved}" / TENSORS)
+    assert sorted({int(name.partition("/")[0]) for name in queue}) == waiting
+
+    generated: list[int] = []
+    batch = Generation.batch
+
+    def recorded(generation: Generation, step: int) -> Generated:
+        generated.append(step)
+        return batch(generation, step)
+
+    monkeypatch.setattr(Generation, "batch", recorded)
+    last = {line["training/global_step"]: line for line in in_process.train(config)}
+    assert generated == list(range(waiting[-1] + 1, STEPS + 1))
+    assert [last[step]["data/prompts_consumed"] for step in range(1, STEPS + 1)] == [
+        SIZE * step for step in range(1, STEPS + 1)
+    ]
+
+    tokenizer = byte_tokenizer()
+    prompts = PromptDataset.load(config.data, tokenizer, seed=config.training.seed, run_directory=run)
+    for step in range(1, STEPS + 1):
+        lines = [json.loads(line) for line in (run / "rollouts" / f"step-{step}.jsonl").read_text().splitlines()]
+        asked = [prompt.text for prompt in prompts.batch(step - 1, SIZE) for _ in range(config.rollout.n)]
+        assert [line["prompt"] for line in lines] == asked, step
+        if step in waiting:
+            pieces = queue[f"{step}/tokens"].split(queue[f"{step}/lengths"].tolist())
+            texts = tokenizer.batch_decode([piece.tolist() for piece in pieces], skip_special_tokens=True)
+            assert [line["response"] for line in lines] == texts, step
+
+
+if __name__ == "__main__":
+    try:
+        ended(TrainingConfig.model_validate_json(Path(sys.argv[1]).read_bytes()), int(sys.argv[2]))
+    except Terminated:
+        os._exit(128 + signal.SIGTERM)  # the engine's thread may still generate

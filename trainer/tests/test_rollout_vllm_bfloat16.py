@@ -1,0 +1,131 @@
+"""vLLM and the policy in bfloat16, whose rounding hides an optimizer step from every log-probability."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from rlt_api.blocks.model import Model, SeededModel
+from rlt_api.training_config import TrainingConfig
+from rlt_trainer.data.prompt import Prompt
+from rlt_trainer.policy.model import model_files
+from rlt_trainer.rank import Rank
+from rlt_trainer.rollout.verification import MAX_DIFFERENCE, StaleWeightsError, verify_log_probs
+from rlt_trainer.rollout.weight_sums import weight_sums
+from rlt_trainer.sequences import Sequences
+
+PROBES = [Prompt(i, (50 + i, 51, 52, 53), "", "", "", "") for i in range(4)]
+EXAMPLES = Sequences.pad([[50, 51]] * 4, [[60, 61, 62]] * 4, pad_token_id=0)
+TINY = {"seed": 1, "hiddenSize": 64, "intermediateSize": 128, "numHiddenLayers": 2, "numAttentionHeads": 2}
+
+
+def tied_model(folder: Path) -> str:
+    """A model whose output layer is its embedding, as Qwen3-0.6B's is."""
+    files = model_files(Model(from_seed=SeededModel.model_validate(TINY)), folder)
+    config = Qwen3Config.from_pretrained(files)
+    config.tie_word_embeddings = True
+    torch.manual_seed(0)
+    Qwen3ForCausalLM(config).save_pretrained(files)  # type: ignore[no-untyped-call]
+    return files
+
+
+@pytest.fixture(scope="module", params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def rank(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rank]:
+    """A rank alone, after its first weight sync."""
+    on_gpu = request.param == "cuda"
+    if on_gpu:
+        from vllm.platforms import current_platform
+
+        if not current_platform.is_cuda():
+            pytest.skip("needs vLLM for CUDA, and this is its build for another device")
+    config = TrainingConfig.model_validate(
+        {
+            "job": "tiny",
+            "namespace": "default",
+            "runDirectory": str(tmp_path_factory.mktemp("run")),
+            "workers": 1,
+            "devicesPerWorker": int(on_gpu),
+            "cpusPerWorker": 2,
+            "model": {"path": tied_model(tmp_path_factory.mktemp("model")), "dtype": "bfloat16"},
+            "data": {"preset": "arithmetic", "maxPromptLength": 16, "maxResponseLength": 5},
+            "rewards": [{"name": "exact"}],
+            "algorithm": {"klLossCoef": 0},
+            "training": {"totalSteps": 1, "ppoMiniBatchSize": 128, "learningRate": 1e-6},
+            "rollout": {"engine": "vllm", "maxNumSeqs": 8, "freeCacheEngine": on_gpu, "gpuMemoryUtilization": 0.3},
+            "checkpoint": {},
+        }
+    )
+    rank = Rank(config, 0, 1, node_address="127.0.0.1")
+    rank.connect(rank.rendezvous())
+    rank.load_models()
+    rank.start_engine(PROBES)
+    rank.sync_weights()
+    yield rank
+    rank.close()
+
+
+Weights = Iterable[tuple[str, Tensor]]
+
+
+@pytest.mark.slow
+def test_no_sync_of_several_steps_is_called_stale(rank: Rank) -> None:
+    for _ in range(5):
+        rank.supervised_step(EXAMPLES, 12)
+        assert rank.sync_weights() < MAX_DIFFERENCE["bfloat16"]
+        assert rank.sync_weights() < MAX_DIFFERENCE["bfloat16"]  # the same weights once more
+
+
+@pytest.mark.slow
+def test_the_engine_computes_with_what_it_was_sent_to_the_bit(rank: Rank) -> None:
+    """Also where kernels hide it, q, k and v are fused, and the output layer is the embedding."""
+    rank.supervised_step(EXAMPLES, 12)
+    rank.sync_weights()
+    assert rank._own_responder.engine.weight_sums() == weight_sums(rank._policy.full_weights())
+
+
+def nothing(_: Callable[[Weights], None], weights: Weights) -> None:
+    """A sync that consumes the weights and does nothing."""
+    list(weights)
+
+
+def all_but_one(update: Callable[[Weights], None], weights: Weights) -> None:
+    """A sync in which a matrix of one layer keeps its place and gets older values."""
+    update((name, tensor - 1e-4 if "layers.1.mlp.up_proj" in name else tensor) for name, tensor in weights)
+
+
+@pytest.mark.slow
+def test_an_engine_that_slept_generates_as_before(rank: Rank) -> None:
+    """With freeCacheEngine, on GPUs: its memory is the device's in the meantime."""
+    prompts, seeds = [list(prompt.token_ids) for prompt in PROBES], [1, 2, 3, 4]
+    rank.sync_weights()
+    before = [response.token_ids for response in rank.generate(prompts, seeds)]
+    sleeps = torch.cuda.is_available()
+    taken = torch.cuda.mem_get_info()[0] if sleeps else 0
+    rank.sleep_engine()
+    if sleeps:
+        free, whole = torch.cuda.mem_get_info()
+        assert free - taken > 0.1 * whole  # of gpuMemoryUtilization's 0.3
+    rank.log_probs(EXAMPLES)  # there is room for it
+    rank.sync_weights()
+    assert [response.token_ids for response in rank.generate(prompts, seeds)] == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sync", "where"), [(nothing, r"embedding.*, layer 0, layer 1"), (all_but_one, r"layer 1")])
+def test_a_stale_engine_is_found_out_though_its_log_probs_agree(
+    rank: Rank, monkeypatch: pytest.MonkeyPatch, sync: Callable[..., None], where: str
+) -> None:
+    engine = rank._own_responder.engine
+    rank.supervised_step(EXAMPLES, 12)
+    with monkeypatch.context() as patch:
+        update = engine.update_weights
+        patch.setattr(engine, "update_weights", lambda weights: sync(update, weights))
+        with pytest.raises(StaleWeightsError, match=rf"Stale weights .* not those that were sent \({where}\)"):
+            rank.sync_weights()
+    assert verify_log_probs(engine, rank._probe, rank.probe_log_probs(), "bfloat16") < MAX_DIFFERENCE["bfloat16"]
+    rank.sync_weights()
