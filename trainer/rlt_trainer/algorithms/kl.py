@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from torch import Tensor
 
-from rlt_api.blocks.algorithm import LossKlEstimator
 from rlt_trainer.algorithms.conventions import CONVENTIONS, ConventionName
+
+if TYPE_CHECKING:  # at run time torch is enough: bench/train_step.py needs no pydantic
+    from rlt_api.blocks.algorithm import LossKlEstimator
 
 
 def kl_divergence(

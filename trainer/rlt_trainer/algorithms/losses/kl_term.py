@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from torch import Tensor
 
-from rlt_api.blocks.algorithm import LossKlEstimator
 from rlt_trainer.algorithms.kl import kl_divergence
 from rlt_trainer.algorithms.losses.inputs import LossInputs
 from rlt_trainer.algorithms.masking import keep
+
+if TYPE_CHECKING:  # at run time torch is enough: bench/train_step.py needs no pydantic
+    from rlt_api.blocks.algorithm import LossKlEstimator
 
 
 def kl_loss(inputs: LossInputs, ref_log_probs: Tensor, estimator: LossKlEstimator = "low_var_kl") -> Tensor:
