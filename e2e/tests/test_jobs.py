@@ -2,7 +2,7 @@
 
 - example 01 learns, on two nodes, while the operator is killed and comes back;
 - example 02 takes real GSM8K questions through every stage;
-- a job that is suspended lets its cluster go, and resumes from its checkpoint.
+- a job that is suspended lets its cluster go, and resumes from its checkpoint; so does one whose Ray head is lost.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from cluster import Cluster
 from environment import ROOT
 from installation import CLAIM, RELEASE, SYSTEM_NAMESPACE
 from jobs import (
+    Job,
     apply_job,
     await_job,
     await_nothing,
@@ -134,15 +135,14 @@ def test_command_reports_the_steps_that_it_prints(cluster: Cluster, namespace: s
     assert (progress["metrics"]["reward"], progress["metrics"]["kl"]) == (0.5, 0.01)
 
 
-def test_suspended_job_resumes_from_its_checkpoint(cluster: Cluster, namespace: str) -> None:
+def test_job_goes_on_from_its_checkpoint_when_it_was_suspended_and_when_its_head_was_lost(
+    cluster: Cluster, namespace: str
+) -> None:
     example = load_example("01-arithmetic-grpo.yaml")
     example["spec"]["rollout"] |= {"engine": "transformers"}
     example["spec"]["training"] |= {"totalSteps": 2000, "warmup": {"steps": 10}}
-    example["spec"]["checkpoint"] = {"saveFreq": 2}
+    example["spec"] |= {"checkpoint": {"saveFreq": 2}, "failurePolicy": {"maxRestarts": 1}}
     name = apply_job(cluster, namespace, example)
-
-    def saved(job: dict[str, dict[str, dict[str, int]]]) -> int:
-        return job["status"].get("checkpoint", {}).get("latestStep", 0)
 
     first = await_job(cluster, namespace, name, lambda job: saved(job) >= 4, what="a checkpoint", timeout_s=START_S)
     suspend(cluster, namespace, name, "true")
@@ -150,21 +150,39 @@ def test_suspended_job_resumes_from_its_checkpoint(cluster: Cluster, namespace: 
     cluster.kubectl("-n", namespace, "wait", "--for=delete", f"raycluster/{name}", "--timeout=120s")
     kept = saved(read_job(cluster, namespace, name))
     assert kept >= saved(first)
-
     suspend(cluster, namespace, name, "false")
     second = await_job(
         cluster, namespace, name, lambda job: saved(job) >= kept + 4, what="more steps", timeout_s=START_S
     )
-    assert second["status"]["rayCluster"]["jobId"] != first["status"]["rayCluster"]["jobId"]
-    steps = [line["step"] for line in read_metrics(cluster, namespace, second)]
+
+    (head,) = [pod for pod in pods_of(cluster, namespace, name) if "-head-" in pod]
+    cluster.kubectl("-n", namespace, "delete", "pod", head, "--now")
+    lost = await_job(
+        cluster, namespace, name, lambda job: "attempts" in job["status"], what="a failed attempt", timeout_s=START_S
+    )
+    (attempt,) = lost["status"]["attempts"]
+    assert (attempt["reason"], attempt.get("nodeAtFault")) == ("HeadLost", None)
+    assert attempt["step"] >= saved(second)
+    third = await_job(
+        cluster, namespace, name, lambda job: saved(job) >= saved(lost) + 4, what="more steps", timeout_s=START_S
+    )
+
+    assert len({job["status"]["rayCluster"]["jobId"] for job in (first, second, third)}) == 3
+    steps = [line["step"] for line in read_metrics(cluster, namespace, third)]
     assert steps.count(1) == 1, "it did not start anew"
     assert set(steps) == set(range(1, max(steps) + 1)), "no step is missing"
     repeated_from = [now for before, now in pairwise(steps) if now != before + 1]
+    assert len(repeated_from) <= 2
     assert all((step - 1) % 2 == 0 and step - 1 >= saved(first) for step in repeated_from), (
         "it went on from a checkpoint"
     )
     cluster.kubectl("-n", namespace, "delete", "rltrainingjob", name, "--wait")
     await_nothing(cluster, namespace, name)
+
+
+def saved(job: Job) -> int:
+    """The step of the latest whole checkpoint that the status tells of."""
+    return int(job["status"].get("checkpoint", {}).get("latestStep", 0))
 
 
 def suspend(cluster: Cluster, namespace: str, name: str, value: str) -> None:
