@@ -1,4 +1,4 @@
-"""What is valid in a job and probably not what its user wants: told when it is created, and no reason to refuse it."""
+"""What is valid in a job and probably not what its user wants: told by `rlt validate` and when it is created."""
 
 from __future__ import annotations
 

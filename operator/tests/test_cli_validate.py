@@ -123,6 +123,15 @@ def test_verls_n_is_named_as_the_key_that_yaml_takes_for_false() -> None:
     assert '-:16: spec.rollout.n: n: is read as false by YAML, not as a name; write "n" in quotes\n' in done.stdout
 
 
+def test_restarts_that_start_anew_are_told() -> None:
+    done = rlt("-", input=JOB + "  failurePolicy:\n    maxRestarts: 3\n")
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert done.stderr.splitlines() == [
+        "note: -:16: spec.failurePolicy.maxRestarts: 3: each attempt starts anew, since checkpoint.saveFreq is -1",
+        "1 manifest is right",
+    ]
+
+
 def test_other_peoples_manifests_are_left_alone() -> None:
     claim = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: c}\n"
     done = rlt("-", input=f"{claim}---\n{JOB}")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rlt_api.advice import advice
 from rlt_api.crd import GROUP, KIND, RUNTIME_KIND
 from rlt_api.finding import Finding
-from rlt_api.validation import validate_manifest
+from rlt_api.validation import validate_job, validate_manifest
 from rlt_operator.cli.manifest_files import Document, read_documents
 
 OUR_KINDS = (KIND.lower(), RUNTIME_KIND.lower())
@@ -25,7 +26,7 @@ class ValidatedFiles:
     runtimes: Mapping[str, Mapping[str, Any]]
     """Specs of the runtimes that are right, by name."""
     notes: tuple[str, ...]
-    """What could not be asked, each a sentence."""
+    """What could not be asked, and what is right but probably not meant: each a sentence."""
 
     def jobs(self) -> list[Mapping[str, Any]]:
         """The manifests of the jobs, right or wrong."""
@@ -51,6 +52,8 @@ def validate_documents(documents: Sequence[Document]) -> ValidatedFiles:
         if not found and document.manifest["kind"] == RUNTIME_KIND:
             runtimes[document.manifest["metadata"]["name"]] = document.manifest["spec"]
     notes = [_left_alone(document) for document in others] + _missing_runtimes(ours, runtimes)
+    wrong = [document for document, _ in findings]
+    notes += [note for document in ours if document not in wrong for note in _advice(document, runtimes)]
     findings.sort(key=lambda each: (ours.index(each[0]), each[0].line_of(each[1].field)))
     return ValidatedFiles(tuple(ours), tuple(findings), runtimes, tuple(notes))
 
@@ -83,3 +86,13 @@ def _missing_runtimes(documents: Sequence[Document], runtimes: Mapping[str, obje
         for document, name in wanted.items()
         if name is not None and name not in runtimes
     ]
+
+
+def _advice(document: Document, runtimes: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Where it is, and the words of rlt_api.advice. Nothing of a job whose runtime is not at hand."""
+    manifest, name = document.manifest, runtime_name(document.manifest)
+    if manifest["kind"] != KIND or (name is not None and name not in runtimes):
+        return
+    spec = validate_job(manifest["metadata"]["name"], manifest["spec"], runtimes.get(name or "")).spec
+    for sentence in advice(spec) if spec else ():
+        yield f"{document.file}:{document.line_of(sentence.partition(':')[0])}: {sentence}"
