@@ -158,7 +158,12 @@ def test_job_goes_on_from_its_checkpoint_when_it_was_suspended_and_when_its_head
     (head,) = [pod for pod in pods_of(cluster, namespace, name) if "-head-" in pod]
     cluster.kubectl("-n", namespace, "delete", "pod", head, "--now")
     lost = await_job(
-        cluster, namespace, name, lambda job: "attempts" in job["status"], what="a failed attempt", timeout_s=START_S
+        cluster,
+        namespace,
+        name,
+        lambda job: bool(job["status"]["attempts"]),
+        what="a failed attempt",
+        timeout_s=START_S,
     )
     (attempt,) = lost["status"]["attempts"]
     assert (attempt["reason"], attempt.get("nodeAtFault")) == ("HeadLost", None)
