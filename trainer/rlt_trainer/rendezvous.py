@@ -40,6 +40,11 @@ def use_interface_of(address: str) -> None:
         resolved = []
     if any(entry[4][0] == address for entry in resolved):
         return
-    for name, addresses in psutil.net_if_addrs().items():
-        if any(each.address == address for each in addresses):
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
+    if (name := interface_of(address)) is not None:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
+
+
+def interface_of(address: str) -> str | None:
+    """The network interface that has the address."""
+    found = psutil.net_if_addrs().items()
+    return next((name for name, its in found if any(each.address == address for each in its)), None)

@@ -10,7 +10,8 @@ import pytest
 
 from rlt_trainer.preflight import shared_folder
 from rlt_trainer.preflight.connections import Listener, broken_links, listen
-from rlt_trainer.preflight.pod_facts import has_chat_template, interface_of, unreadable, versions
+from rlt_trainer.preflight.pod_facts import has_chat_template, unreadable, versions
+from rlt_trainer.rendezvous import interface_of
 
 LOOPBACK = "127.0.0.1"
 
@@ -52,7 +53,7 @@ def test_versions_are_those_that_run_here() -> None:
 
 def test_the_interface_of_an_address() -> None:
     assert interface_of(LOOPBACK) == "lo"
-    assert interface_of("192.0.2.1") == "?"
+    assert interface_of("192.0.2.1") is None
 
 
 def test_pods_see_each_others_files(tmp_path: Path) -> None:

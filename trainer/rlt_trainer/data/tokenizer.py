@@ -53,13 +53,12 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, vocabulary_size: int, *,
     `vocabulary_size` is the model's, which is often rounded up. A token beyond it is one that a GPU reads from
     memory that is not the embedding's.
     """
-    ids = tokenizer.get_vocab()
-    token = max(ids, key=ids.__getitem__)
-    if ids[token] >= vocabulary_size:
+    token, number = last_token(tokenizer)
+    if number >= vocabulary_size:
         raise ValueError(
-            f"model.path {path}: its tokenizer has {len(ids)} tokens, the last being {token!r} with number "
-            f"{ids[token]}, and the model has embeddings for {vocabulary_size}. The tokenizer is another model's: copy "
-            "tokenizer.json and tokenizer_config.json of this model there, or resize its embeddings."
+            f"model.path {path}: its tokenizer has {len(tokenizer.get_vocab())} tokens, the last being {token!r} with "
+            f"number {number}, and the model has embeddings for {vocabulary_size}. The tokenizer is another model's: "
+            "copy tokenizer.json and tokenizer_config.json of this model there, or resize its embeddings."
         )
 
 
@@ -78,14 +77,20 @@ def check_end_of_text(tokenizer: PreTrainedTokenizerBase, ends: set[int], *, pat
 
 def check_critic(tokenizer: PreTrainedTokenizerBase, vocabulary_size: int, *, path: str) -> None:
     """Raises ValueError when the policy's tokenizer has tokens that the critic at `path` has no embedding for."""
-    ids = tokenizer.get_vocab()
-    token = max(ids, key=ids.__getitem__)
-    if ids[token] >= vocabulary_size:
+    token, number = last_token(tokenizer)
+    if number >= vocabulary_size:
         raise ValueError(
             f"algorithm.critic.modelPath {path}: it has embeddings for {vocabulary_size} tokens, and the policy's "
-            f"tokenizer goes up to {token!r} with number {ids[token]}. The critic reads what the policy writes: take a "
+            f"tokenizer goes up to {token!r} with number {number}. The critic reads what the policy writes: take a "
             "model with the same tokenizer, or leave modelPath out."
         )
+
+
+def last_token(tokenizer: PreTrainedTokenizerBase) -> tuple[str, int]:
+    """The token with the highest number."""
+    ids = tokenizer.get_vocab()
+    token = max(ids, key=ids.__getitem__)
+    return token, ids[token]
 
 
 def _first_line(error: Exception) -> str:

@@ -16,7 +16,7 @@ class Pod:
     role: Role | None
     """None: the head."""
     interface: str
-    """The network interface that has the pod's address."""
+    """The network interface that has the pod's address; "?" if none does."""
     resolves: bool
     """Whether its host name leads to an address."""
     shared_memory: int

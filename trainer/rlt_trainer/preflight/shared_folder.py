@@ -12,6 +12,7 @@ from rlt_trainer.preflight.measured import Folder
 SEEN_S = 5.0
 """How long a file may take to be seen in other pods: NFS keeps what it knows of a folder for seconds (nfs(5))."""
 POLL_S = 0.1
+"""Between two looks: no event tells what another machine has written."""
 
 
 def scratch(run_directory: str, token: str) -> Path:
