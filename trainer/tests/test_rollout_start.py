@@ -45,5 +45,5 @@ def test_a_config_of_the_models_own_code_is_read_where_it_is_trusted(
     (tmp_path / "config.json").write_text(json.dumps(config))
     (tmp_path / "own.py").write_text(OWN_CODE)
     assert stop_token_ids(str(tmp_path), 5, trust_remote_code=True) == (5, 8)
-    with pytest.raises(ValueError, match="trust_remote_code=True"):
+    with pytest.raises(ValueError, match=r"custom code.*model\.trustRemoteCode"):
         stop_token_ids(str(tmp_path), 5, trust_remote_code=False)

@@ -53,5 +53,6 @@ def unusable(path: str, error: Exception) -> ValueError:
     reason = str(error).strip().partition("\n")[0]
     return ValueError(
         f"model.path {path}: no causal language model can be loaded from it ({reason}). It must be a folder in the "
-        "pods with config.json and weights, or the name of a model on the Hugging Face hub."
+        "pods with config.json and weights, or the name of a model on the Hugging Face hub. Code that it brings along "
+        "is run with model.trustRemoteCode alone."
     )
