@@ -78,8 +78,7 @@ def set_link(node: Node, *, is_up: bool) -> None:
 def remove(layout: Layout) -> None:
     """Whatever of it is there."""
     for node in layout.all_nodes():
-        if Path("/sys/class/net", node.veth).exists():
-            _ip("link", "delete", node.veth)
+        delete_link(node.veth)
     if exists(layout):
         _ip("link", "delete", layout.bridge)
     tables = json.loads(_run("nft", "--json", "list", "tables"))["nftables"]
@@ -98,6 +97,15 @@ def drops_forwarded() -> bool:
 
 def _exceptions(layout: Layout) -> list[list[str]]:
     return [[f"--{side}-interface", layout.bridge, "--jump", "ACCEPT"] for side in ("in", "out")]
+
+
+def delete_link(name: str) -> None:
+    """A veth also goes by itself with its node's namespace, which may be while it is being deleted."""
+    try:
+        _ip("link", "delete", name)
+    except ValueError:
+        if Path("/sys/class/net", name).exists():
+            raise
 
 
 def _ip(*arguments: str) -> None:
