@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster import Cluster, cgroups, images, lifecycle, machine, processes
+from cluster import Cluster, cgroups, images, lifecycle, machine, network, processes
 
 BESIDE = {"first_port": 19440, "subnet": 101}
 ALONE = {"first_port": 18440}
@@ -107,6 +107,15 @@ def test_lost_node_turns_unready_and_comes_back(cluster: Cluster) -> None:
     finally:
         cluster.restore_node("node-2")
     cluster.kubectl("wait", "--for=condition=Ready", "node/node-2", "--timeout=120s")
+
+
+@embedded
+@pytest.mark.cluster
+def test_link_that_went_by_itself_is_no_error_and_one_that_stays_is(cluster: Cluster) -> None:
+    """A node's namespace takes its end of the link with it, which may be while the cluster is being taken down."""
+    network.delete_link("rlt-no-link")
+    with pytest.raises(ValueError, match="ip link delete lo"):
+        network.delete_link("lo")
 
 
 @embedded
