@@ -31,16 +31,16 @@ lint: environment ## style, types and import contracts
 	@$(PYTHON) e2e/check.py lint
 
 generate: environment ## write the CRDs, the schemas and the reference pages
-	@$(PYTHON) crds/generate.py
-	@$(PYTHON) charts/values_schema.py
+	@$(PYTHON) tools/generate.py
+	@$(PYTHON) tools/values_schema.py
 
 verify: environment ## fail where something generated is out of date
-	@$(PYTHON) crds/generate.py --check
-	@$(PYTHON) charts/values_schema.py --check
-	@$(PYTHON) requirements/compile.py --check
+	@$(PYTHON) tools/generate.py --check
+	@$(PYTHON) tools/values_schema.py --check
+	@$(PYTHON) tools/compile_requirements.py --check
 
 requirements: environment ## pin the distributions' dependencies anew
-	@$(PYTHON) requirements/compile.py
+	@$(PYTHON) tools/compile_requirements.py
 
 cluster-up: environment ## the embedded Kubernetes of two nodes, without the operator
 	@$(PYTHON) -m cluster up

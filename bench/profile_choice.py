@@ -7,8 +7,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from rlt_operator.fabric.demand import Demand
-from rlt_operator.fabric.explain import explain
+from rlt_core.fabric.demand import Demand
+from rlt_core.fabric.explain import explain
 
 LIMIT_MS = 50.0
 """For 500 nodes, from the API server's JSON to the answer."""

@@ -29,10 +29,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "trainer"))  # w
 
 from rlt_trainer.algorithms.aggregation import aggregate
 from rlt_trainer.algorithms.losses import POLICY_LOSSES, LossInputs
+from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.policy import packed_attention
 from rlt_trainer.policy.log_probs import response_log_probs
 from rlt_trainer.policy.sharding import layers_of, shard
-from rlt_trainer.sequences import Sequences
 from rlt_trainer.telemetry.flops import shape_of, training_flops
 from rlt_trainer.telemetry.peak_flops import peak_flops
 

@@ -41,7 +41,7 @@ def lint(name: str) -> None:
 def verify(name: str) -> None:
     """Nothing generated is out of date."""
     with stage("verify: generated files and pins", estimate_s=15) as this:
-        for script in ("crds/generate.py", "charts/values_schema.py", "requirements/compile.py"):
+        for script in ("tools/generate.py", "tools/values_schema.py", "tools/compile_requirements.py"):
             this.run([BIN / "python", script, "--check"], log=LOGS / f"{name}.log", cwd=ROOT, advice="make generate")
 
 
@@ -97,17 +97,17 @@ def cluster_tests(name: str) -> None:
 SCRIPTS = (
     "bench/train_step.py",
     "bench/profile_choice.py",
-    "charts/values_schema.py",
-    "crds/generate.py",
     "e2e/build_image.py",
     "e2e/check.py",
-    "e2e/check_verl_mapping.py",
     "e2e/demo.py",
     "e2e/fuzz_api.py",
-    "requirements/compile.py",
+    "tools/check_verl_mapping.py",
+    "tools/compile_requirements.py",
+    "tools/generate.py",
+    "tools/values_schema.py",
     "trainer/oracles/make_fixtures.py",
 )
-PACKAGES = ("rlt_api", "rlt_operator", "rlt_trainer", "cluster")
+PACKAGES = ("rlt_api", "rlt_core", "rlt_operator", "rlt_cli", "rlt_trainer", "cluster")
 
 UNIT = "not apiserver and not cluster and not slow"
 ON_TWO_CORES = ("-n", "2", "--dist", "worksteal")

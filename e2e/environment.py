@@ -17,8 +17,8 @@ from cluster.stages import StageError, exit_plainly, stage
 
 ROOT = Path(__file__).parent.parent
 VENV = ROOT / ".venv"
-REQUIREMENTS = [ROOT / "requirements" / name for name in ("operator.txt", "trainer-cpu.txt", "dev.txt")]
-DISTRIBUTIONS = [ROOT / name for name in ("crds", "operator", "trainer", "e2e")]
+REQUIREMENTS = [ROOT / "requirements" / name for name in ("operator.txt", "cli.txt", "trainer-cpu.txt", "dev.txt")]
+DISTRIBUTIONS = [ROOT / name for name in ("crds", "core", "operator", "cli", "trainer", "e2e")]
 DEBIAN = ("g++", "libgomp1", "libnuma1", "python3-dev", "python3-venv")
 """Packages that the environment needs: vLLM on a CPU compiles with torch.compile."""
 FREE_GB = 10

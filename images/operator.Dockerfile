@@ -1,4 +1,4 @@
-# The operator's image: Python, its pinned packages, rlt_api and rlt_operator. No torch, no compiler, no pip.
+# The operator's image: Python, its pinned packages, rlt_api, rlt_core and rlt_operator. No torch, no compiler, no pip.
 #
 #   docker build -f images/operator.Dockerfile -t rlt-operator:0.1.0 .
 #
@@ -18,8 +18,9 @@ RUN awk '/^[a-z]/ { keep = /^(hatchling|packaging|pathspec|pluggy|trove-classifi
       > requirements/build.txt \
  && /pip/bin/pip install --no-cache-dir --require-hashes --no-deps -r requirements/build.txt
 COPY crds crds
+COPY core core
 COPY operator operator
-RUN /pip/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir wheels ./crds ./operator \
+RUN /pip/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir wheels ./crds ./core ./operator \
  && /pip/bin/pip --python /opt/rlt/bin/python install --no-cache-dir --no-compile --no-deps --no-index wheels/*.whl
 # Bytecode for all but the Kubernetes client's thousands of generated modules, of which a handful is ever imported.
 RUN /opt/rlt/bin/python -m compileall -q -x '/kubernetes/(aio/)?client/(api|models)/' /opt/rlt/lib

@@ -19,7 +19,7 @@ from cluster import Cluster
 from cluster.programs import obtain_built
 from rlt_api.status import Phase
 from rlt_operator.observation import Observed
-from rlt_operator.plan import plan
+from rlt_operator.reconcile.plan import plan
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = (ROOT / "charts/rlt-operator/files/argocd-health.lua").read_text()

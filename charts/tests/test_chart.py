@@ -226,8 +226,8 @@ def test_the_dashboard_survives_helms_templates(render: Render) -> None:
 
 
 def test_the_monitors_select_what_the_operator_and_its_children_are_labelled_with(render: Render) -> None:
-    from rlt_operator.children.pod_template import HEAD_PORTS
-    from rlt_operator.names import JOB_LABEL
+    from rlt_core.children.pod_template import HEAD_PORTS
+    from rlt_core.names import JOB_LABEL
 
     manifests = render("metrics.podMonitor.enabled=true", "metrics.serviceMonitor.enabled=true")
     trainers = only(manifests, "PodMonitor")["spec"]

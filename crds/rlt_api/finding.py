@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import asdict, dataclass
 
-LONGEST = 100
+MAX_LENGTH = 100
 """Characters of a value or a key that a finding repeats."""
 
 
@@ -46,5 +46,5 @@ def child(path: str, key: str | int) -> str:
 
 def shown(value: str) -> str:
     """A text in one printable line that is not too long."""
-    short = value if len(value) <= LONGEST else value[: LONGEST - 1] + "…"
+    short = value if len(value) <= MAX_LENGTH else value[: MAX_LENGTH - 1] + "…"
     return short if short.isprintable() else ascii(short)[1:-1]

@@ -16,7 +16,7 @@ Schema = dict[str, Any]
 
 @functools.cache
 def schema_of(model: type[ApiModel]) -> Schema:
-    """The type's schema with all references resolved, as crds/generate.py has written it: to make it takes long."""
+    """The type's schema with all references resolved, as tools/generate.py has written it: to make it takes long."""
     text = resources.files("rlt_api").joinpath("generated", f"{model.__name__}.json").read_text(encoding="utf-8")
     schema: Schema = json.loads(text)
     return schema

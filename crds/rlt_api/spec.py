@@ -19,7 +19,7 @@ from rlt_api.blocks.rollout import Rollout
 from rlt_api.blocks.scheduling import Scheduling
 from rlt_api.blocks.storage import Storage
 from rlt_api.blocks.training import Training
-from rlt_api.fixed import fixed_rules
+from rlt_api.immutability import fixed_rules
 from rlt_api.model import ApiModel, ObjectName, Positive, cel
 
 OPERATOR = "rlt.dev/operator"

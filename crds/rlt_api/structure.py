@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from rlt_api.finding import LONGEST, Finding, child, shown
+from rlt_api.finding import MAX_LENGTH, Finding, child, shown
 from rlt_api.model import ApiModel
-from rlt_api.rules.words import nearest_word
 from rlt_api.schema import fields_of, leaves
+from rlt_api.spelling import nearest_word
 
 WORDS_OF_OTHERS = {
     "adv_estimator": "spec.algorithm.advEstimator",
@@ -47,7 +47,7 @@ MOST = 100
 def nearest(word: str, words: list[str]) -> str | None:
     """The word that was probably meant: snake_case is as good as camelCase."""
     alike = {_bare(each): each for each in words}
-    bare = _bare(word[:LONGEST])
+    bare = _bare(word[:MAX_LENGTH])
     return alike.get(bare) or alike.get(nearest_word(bare, alike, most=max(1, len(bare) // 3)) or "")
 
 

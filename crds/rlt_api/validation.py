@@ -15,11 +15,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from rlt_api import rules
-from rlt_api.as_stored import as_stored, not_json
 from rlt_api.crd import GROUP, KIND, RUNTIME_KIND, VERSION
 from rlt_api.finding import Finding, child, shown
-from rlt_api.fixed import changed
+from rlt_api.immutability import changed
 from rlt_api.model import ApiModel
+from rlt_api.normalize import normalize, not_json
 from rlt_api.rules.choices import TYPE
 from rlt_api.rules.metadata import SUFFIX, labels_and_annotations, object_name
 from rlt_api.runtime import RLRuntimeSpec, resolve
@@ -62,7 +62,7 @@ def validate_job(name: str, spec: Json, runtime: Json | None = None) -> Validate
     found = list(structure(spec, RLTrainingJobSpec, "spec"))
     if found:
         return Validated(tuple(found), None)
-    spec = as_stored(spec, schema_of(RLTrainingJobSpec))
+    spec = normalize(spec, schema_of(RLTrainingJobSpec))
     try:
         resolved = RLTrainingJobSpec.model_validate(resolve(spec, runtime), by_alias=True, by_name=False)
     except ValidationError as error:  # each is right by itself, and together they are not
@@ -84,7 +84,7 @@ def validate_runtime(spec: Json) -> tuple[Finding, ...]:
     found = list(structure(spec, RLRuntimeSpec, "spec"))
     if found:
         return tuple(found)
-    spec = as_stored(spec, schema_of(RLRuntimeSpec))
+    spec = normalize(spec, schema_of(RLRuntimeSpec))
     defaults = spec.get("defaults", {})
     partial = RLTrainingJobSpec.model_validate(defaults, by_alias=True, by_name=False)
     for finding in _decided(rules.spec_findings(partial), defaults):
@@ -131,7 +131,7 @@ def structure(value: Json, model: type[ApiModel], path: str) -> Iterator[Finding
     if strange:
         yield from strange
         return
-    text = json.dumps(as_stored(value, schema_of(model)))
+    text = json.dumps(normalize(value, schema_of(model)))
     if len(text) > LARGEST:
         message = f"is more than the {LARGEST} bytes that a spec may have"
         yield Finding(path, f"{len(text)} bytes", message, "put what is large into a volume or the image", "size")

@@ -26,11 +26,12 @@ Type = Any
 """A class, or a generic alias such as list[Reward]."""
 
 
-def read_fields(source: Path) -> set[Field]:
-    """The fields of pydantic models that a module, or the modules below a folder, read."""
+def read_fields(*sources: Path) -> set[Field]:
+    """The fields of pydantic models that these modules, or the modules below these folders, read."""
     classes = {cls.__name__: cls for cls in _models()}
     trees = [
         ast.parse(path.read_text())
+        for source in sources
         for path in sorted(source.rglob("*.py") if source.is_dir() else [source])
         if "tests" not in path.parts
     ]

@@ -68,7 +68,7 @@ def test_printer_columns_point_at_fields_that_exist() -> None:
 
 
 def test_generated_files_are_up_to_date() -> None:
-    script = [sys.executable, str(ROOT / "crds/generate.py"), "--check"]
+    script = [sys.executable, str(ROOT / "tools/generate.py"), "--check"]
     outcome = subprocess.run(script, capture_output=True, text=True)
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
 

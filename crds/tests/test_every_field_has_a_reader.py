@@ -18,9 +18,11 @@ from rlt_api.spec import RLTrainingJobSpec
 
 ROOT = Path(__file__).parents[2]
 TRAINER = read_fields(ROOT / "trainer/rlt_trainer")
-OPERATOR = read_fields(ROOT / "operator/rlt_operator") | read_fields(ROOT / "crds/rlt_api/rules/shared_memory.py")
+OPERATOR = read_fields(
+    ROOT / "operator/rlt_operator", ROOT / "core/rlt_core", ROOT / "crds/rlt_api/rules/shared_memory.py"
+)
 ARITHMETIC = read_fields(ROOT / "crds/rlt_api/rules")
-AS_JSON = ("crds/rlt_api/runtime.py", "operator/rlt_operator/observation.py")
+AS_JSON = ("crds/rlt_api/runtime.py", "core/rlt_core/job.py")
 MARKS = not_yet(RLTrainingJobSpec)
 BY_RULES = ("spec.rollout.workerGroup", "spec.training.reference.fsdpSize")
 """The first is read by rules/layout.py for all; the second must be training.fsdp.fsdpSize, and so decides nothing."""

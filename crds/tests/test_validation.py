@@ -12,9 +12,9 @@ import pytest
 from cases import BUILTIN, COMMAND, env, gpus, merged, workers
 from random_jobs import manifest as random_manifest
 
-from rlt_api.as_stored import as_stored
 from rlt_api.crd import GROUP, KIND, RUNTIME_KIND, VERSION
 from rlt_api.finding import Finding
+from rlt_api.normalize import normalize
 from rlt_api.runtime import resolve
 from rlt_api.schema import schema_of
 from rlt_api.spec import RLTrainingJobSpec
@@ -102,13 +102,13 @@ def test_null_is_as_if_not_given_and_whole_floats_are_integers() -> None:
     assert validated.findings == ()
     assert validated.spec
     assert validated.spec.training.total_steps == 8
-    assert as_stored(spec, schema_of(RLTrainingJobSpec))["training"] == {"totalSteps": 8, "trainBatchSize": 32}
+    assert normalize(spec, schema_of(RLTrainingJobSpec))["training"] == {"totalSteps": 8, "trainBatchSize": 32}
 
 
 def test_nulls_stay_where_any_json_is_allowed() -> None:
     spec = merged(BUILTIN, {"cluster.head": {"podTemplate": {"spec": {}}}})
     spec["cluster"]["head"]["podTemplate"]["spec"]["x"] = None
-    assert as_stored(spec, schema_of(RLTrainingJobSpec)) == spec
+    assert normalize(spec, schema_of(RLTrainingJobSpec)) == spec
 
 
 def nested(depth: int) -> Any:

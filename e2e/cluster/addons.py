@@ -12,7 +12,7 @@ from cluster.programs import CLUSTER, Programs
 
 REPOSITORY = Path(__file__).parents[2]
 
-MOUNTED = (REPOSITORY / ".venv", REPOSITORY / "trainer", REPOSITORY / "crds")
+MOUNTED = tuple(REPOSITORY / name for name in (".venv", "trainer", "crds"))
 """Read-only in every container of a trainer image, at the machine's own paths: editable installs name them."""
 
 TRAINER_IMAGES = "localhost/rlt-trainer:"

@@ -20,7 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.webhook_port and bool(own) == bool(options.webhook_certificates):
         command.error("--webhook-port: give --webhook-certificates, or --webhook-secret and --webhook-configuration")
     logs.configure()
-    from rlt_operator.kubernetes_api import ApiError  # after the parser: --help needs no Kubernetes client
+    from rlt_core.kubernetes.client import ApiError  # after the parser: --help needs no Kubernetes client
     from rlt_operator.main import Webhook, run
     from rlt_operator.webhook.certificates import Places
 

@@ -12,7 +12,7 @@ from rlt_api.status import Condition, RLTrainingJobStatus
 
 
 @dataclass(frozen=True)
-class Claim:
+class ConditionUpdate:
     """What this look says of one condition."""
 
     status: Literal["True", "False", "Unknown"]
@@ -21,17 +21,19 @@ class Claim:
     message: str = ""
 
 
-Claims = Mapping[ConditionType, Claim]
+ConditionUpdates = Mapping[ConditionType, ConditionUpdate]
 
-DEFAULTS: Claims = {
-    ConditionType.ACCEPTED: Claim("True", Reason.VALID, "The spec is valid."),
-    ConditionType.CLUSTER_READY: Claim("False", Reason.RELEASED, "There is no Ray cluster."),
-    ConditionType.RUNNING: Claim("False", Reason.WAITING_FOR_CLUSTER, "The training waits for its Ray cluster."),
-    ConditionType.SUCCEEDED: Claim("False", Reason.NOT_FINISHED),
-    ConditionType.FAILED: Claim("False", Reason.NOT_FINISHED),
-    ConditionType.SUSPENDED: Claim("False", Reason.NOT_REQUESTED),
-    ConditionType.RECONCILING: Claim("True", Reason.PROGRESSING),
-    ConditionType.STALLED: Claim("False", Reason.PROGRESSING),
+DEFAULTS: ConditionUpdates = {
+    ConditionType.ACCEPTED: ConditionUpdate("True", Reason.VALID, "The spec is valid."),
+    ConditionType.CLUSTER_READY: ConditionUpdate("False", Reason.RELEASED, "There is no Ray cluster."),
+    ConditionType.RUNNING: ConditionUpdate(
+        "False", Reason.WAITING_FOR_CLUSTER, "The training waits for its Ray cluster."
+    ),
+    ConditionType.SUCCEEDED: ConditionUpdate("False", Reason.NOT_FINISHED),
+    ConditionType.FAILED: ConditionUpdate("False", Reason.NOT_FINISHED),
+    ConditionType.SUSPENDED: ConditionUpdate("False", Reason.NOT_REQUESTED),
+    ConditionType.RECONCILING: ConditionUpdate("True", Reason.PROGRESSING),
+    ConditionType.STALLED: ConditionUpdate("False", Reason.PROGRESSING),
 }
 """What holds of a condition that a look does not speak of. Of Admitted, FabricVerified and PreflightPassed nothing: not
 every job is in a queue or has its nodes checked, and they are looked at late."""
@@ -54,7 +56,7 @@ FABRIC_PROBLEMS = {
     Reason.HCA_MATCHES_NOTHING,
     Reason.DEVICE_VISIBILITY,
 }
-"""Reasons of FabricVerified that are bad news: every refusal of `rlt_operator.fabric`."""
+"""Reasons of FabricVerified that are bad news: every refusal of `rlt_core.fabric`."""
 
 PROBLEMS = {
     Reason.INVALID_SPEC,
@@ -116,14 +118,14 @@ def is_true(status: RLTrainingJobStatus, type: ConditionType) -> bool:
     return found is not None and found.status == "True"
 
 
-def merge(status: RLTrainingJobStatus, claims: Claims, *, generation: int, now: datetime) -> list[Condition]:
+def merge(status: RLTrainingJobStatus, claims: ConditionUpdates, *, generation: int, now: datetime) -> list[Condition]:
     """All conditions, in the order of ConditionType. lastTransitionTime moves only with the condition's status.
 
     A job that is stalled is not reconciling: kstatus would take it for one on its way.
     """
     every = {**DEFAULTS, **claims}
     if (stalled := every[ConditionType.STALLED]).status == "True":
-        every[ConditionType.RECONCILING] = Claim("False", stalled.reason, stalled.message)
+        every[ConditionType.RECONCILING] = ConditionUpdate("False", stalled.reason, stalled.message)
     merged = []
     for type in (type for type in ConditionType if type in every):
         claim = every[type]

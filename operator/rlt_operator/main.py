@@ -14,21 +14,23 @@ from pathlib import Path
 
 import aiohttp
 
-from rlt_operator import api_paths, http_server, kubernetes_api, metrics, ray_api
-from rlt_operator.apply import apply
-from rlt_operator.handlers import watch
-from rlt_operator.kubernetes_api import ApiError, KubernetesApi
-from rlt_operator.observation import Job
-from rlt_operator.observe import observe
-from rlt_operator.plan import Plan
-from rlt_operator.ray_api import Send
+from rlt_core import ray_http
+from rlt_core.job import Job
+from rlt_core.kubernetes import api_paths, client
+from rlt_core.kubernetes.client import ApiError, KubernetesApi
+from rlt_core.ray_http import Send
+from rlt_operator import http_server, metrics
+from rlt_operator.reconcile.apply import apply
+from rlt_operator.reconcile.observe import observe
+from rlt_operator.reconcile.plan import Plan
+from rlt_operator.watch import watch
 from rlt_operator.webhook import certificates
 from rlt_operator.webhook import server as webhook_server
 from rlt_operator.webhook.certificates import Places
 from rlt_operator.webhook.server import Tls
-from rlt_operator.work_queue import Key, Outcome, WorkQueue
+from rlt_operator.work_queue import Key, Result, WorkQueue
 
-AT_ONCE = 16
+MAX_CONCURRENT_RECONCILES = 16
 """Jobs that are looked at at the same time."""
 RETRY_S = 2.0
 """Between attempts to reach the API server at the start."""
@@ -52,17 +54,17 @@ async def run(*, namespaces: Collection[str], metrics_port: int, webhook: Webhoo
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    api = await kubernetes_api.connect()
+    api = await client.connect()
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(api.client.close)
         session = await stack.enter_async_context(aiohttp.ClientSession())
-        inside = kubernetes_api.in_cluster()
-        send = ray_api.through_service(session) if inside else ray_api.through_api_server(api)
+        inside = client.in_cluster()
+        send = ray_http.through_service(session) if inside else ray_http.through_api_server(api)
 
-        async def look(key: Key) -> Outcome:
+        async def look(key: Key) -> Result:
             return await look_at(api, send, key)
 
-        queue = WorkQueue(look, on_error=metrics.ERRORS.inc, at_once=AT_ONCE)
+        queue = WorkQueue(look, on_error=metrics.ERRORS.inc, at_once=MAX_CONCURRENT_RECONCILES)
         stack.push_async_callback(queue.close)
         for key in await _first_jobs(api, namespaces):
             queue.wake(key)
@@ -91,24 +93,24 @@ async def _serve_webhook(api: KubernetesApi, webhook: Webhook, stack: contextlib
     return tls
 
 
-async def look_at(api: KubernetesApi, send: Send, key: Key) -> Outcome:
+async def look_at(api: KubernetesApi, send: Send, key: Key) -> Result:
     """One look: observe, plan, apply."""
     namespace, name = key
     started = time.monotonic()
     observed = await observe(api, send, namespace=namespace, name=name)
     if observed is None:
         metrics.forget(namespace, name)
-        return Outcome(gone=True)
+        return Result(gone=True)
     try:
         done = await apply(api, send, observed, datetime.now(UTC))
     except ApiError as error:
         if error.status in (404, 409):  # the job has changed, or is gone
-            return Outcome(again_after=0)
+            return Result(requeue_after=0)
         raise
     metrics.record(observed.job, done)
-    metrics.LOOK_SECONDS.observe(time.monotonic() - started)
+    metrics.RECONCILE_SECONDS.observe(time.monotonic() - started)
     _tell(observed.job, done)
-    return Outcome(done.again_after)
+    return Result(done.requeue_after)
 
 
 def _tell(job: Job, plan: Plan) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from rlt_api.status import Phase
-from rlt_operator.observation import Job
-from rlt_operator.plan import Plan
+from rlt_core.job import Job
+from rlt_operator.reconcile.plan import Plan
 
 REGISTRY = CollectorRegistry()
 
-LOOK_SECONDS = Histogram(
+RECONCILE_SECONDS = Histogram(
     "rlt_operator_reconcile_duration_seconds",
     "Duration of one look at a job: observe, plan, apply.",
     buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),

@@ -3,50 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
 from rlt_api.conditions import ConditionType
-from rlt_api.finding import Finding
-from rlt_api.rules.queues import QUEUE_LABELS
-from rlt_api.spec import OPERATOR, RLTrainingJobSpec
-from rlt_api.status import RLTrainingJobStatus, RuntimeSnapshot
 from rlt_api.training_config import ProgressReport
-from rlt_api.validation import validate_job
-from rlt_operator import names
+from rlt_core import names
+from rlt_core.fabric.nodes import Node
+from rlt_core.job import Job, Manifest
 from rlt_operator.conditions import condition
-from rlt_operator.fabric.nodes import Node
 from rlt_operator.kuberay import KubeRay
-
-Manifest = dict[str, Any]
-"""A Kubernetes object as JSON."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """An RLTrainingJob."""
-
-    namespace: str
-    name: str
-    uid: str
-    generation: int
-    resource_version: str
-    deleting: bool
-    spec: RLTrainingJobSpec | None
-    """The job and its runtime as one spec. None if this operator cannot read it; then `findings` say why."""
-    status: RLTrainingJobStatus
-    given: Mapping[str, Any] = field(default_factory=dict)
-    """Its own spec as JSON: what is not in it came from the runtime, or is a default."""
-    findings: tuple[Finding, ...] = ()
-    """What is wrong with the spec."""
-    runtime: RuntimeSnapshot | None = None
-    """The runtime: as the status keeps it, or as it is now if the job has not been accepted yet. None if the job names
-    none, or none that there is."""
-    managed_by: str = OPERATOR
-    """The controller that runs the job."""
-    queue: str | None = None
-    """The LocalQueue that admits its RayCluster: the job's label, else spec.scheduling.queueName."""
 
 
 @dataclass(frozen=True)
@@ -203,45 +170,6 @@ def parse_workloads(workloads: list[Manifest]) -> str | None:
             if each["type"] in ("QuotaReserved", "Admitted") and each["status"] == "False":
                 return str(each["message"])
     return None
-
-
-def parse_status(manifest: Manifest) -> RLTrainingJobStatus:
-    """The job's status. One that a newer operator wrote may hold more than this one knows."""
-    return RLTrainingJobStatus.model_validate(manifest.get("status", {}), extra="ignore")
-
-
-def parse_job(manifest: Manifest, runtime: RuntimeSnapshot | None = None) -> Job:
-    """The job as the API server stores it, with its runtime. A spec that cannot be used is reported, never raised."""
-    metadata, status = manifest["metadata"], parse_status(manifest)
-    snapshot = status.runtime_snapshot or runtime
-    validated = validate_job(metadata["name"], manifest.get("spec", {}), snapshot.spec if snapshot else None)
-    return Job(
-        namespace=metadata["namespace"],
-        name=metadata["name"],
-        uid=metadata["uid"],
-        generation=metadata["generation"],
-        resource_version=metadata["resourceVersion"],
-        deleting="deletionTimestamp" in metadata,
-        spec=validated.spec,
-        status=status,
-        given=manifest.get("spec", {}),
-        findings=validated.findings,
-        runtime=snapshot,
-        managed_by=manifest.get("spec", {}).get("managedBy") or OPERATOR,
-        queue=metadata.get("labels", {}).get(names.QUEUE_LABEL)
-        or (_kueues(validated.spec) if validated.spec else None),
-    )
-
-
-def _kueues(spec: RLTrainingJobSpec) -> str | None:
-    """The queue, unless it is the scheduler's own."""
-    return None if spec.scheduling.scheduler_name in QUEUE_LABELS else spec.scheduling.queue_name
-
-
-def parse_runtime(manifest: Manifest) -> RuntimeSnapshot:
-    """An RLRuntime as it is now."""
-    metadata = manifest["metadata"]
-    return RuntimeSnapshot(name=metadata["name"], generation=metadata["generation"], spec=manifest["spec"])
 
 
 def parse_ray_cluster(manifest: Manifest) -> RayCluster:

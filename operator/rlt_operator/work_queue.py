@@ -12,23 +12,23 @@ from dataclasses import dataclass
 Key = tuple[str, str]
 """Namespace and name."""
 
-SHORTEST_INTERVAL_S = 0.5
+MIN_INTERVAL_S = 0.5
 """Between two looks at one job, however often it is woken."""
-LONGEST_BACKOFF_S = 30.0
+MAX_BACKOFF_S = 30.0
 """Between looks that fail one after another."""
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Result:
     """What came of a look."""
 
-    again_after: float | None = None
+    requeue_after: float | None = None
     """Seconds to the next look; None if only a wake-up is worth one."""
     gone: bool = False
     """The job does not exist any more."""
 
 
-Look = Callable[[Key], Awaitable[Outcome]]
+Look = Callable[[Key], Awaitable[Result]]
 
 
 class WorkQueue:
@@ -76,11 +76,11 @@ class WorkQueue:
                 except Exception:
                     failures += 1
                     self._on_error()
-                    outcome = Outcome(again_after=min(LONGEST_BACKOFF_S, SHORTEST_INTERVAL_S * 2**failures))
+                    outcome = Result(requeue_after=min(MAX_BACKOFF_S, MIN_INTERVAL_S * 2**failures))
                     logging.getLogger(__name__).exception("a look at %s/%s failed", *key)
             if outcome.gone and not woken.is_set():
                 del self._tasks[key], self._woken[key]
                 return
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(woken.wait(), outcome.again_after)
-            await asyncio.sleep(max(0.0, started + SHORTEST_INTERVAL_S - time.monotonic()))
+                await asyncio.wait_for(woken.wait(), outcome.requeue_after)
+            await asyncio.sleep(max(0.0, started + MIN_INTERVAL_S - time.monotonic()))

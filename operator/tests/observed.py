@@ -9,10 +9,11 @@ from typing import Any
 from rlt_api.driver_report import PROGRESS_PREFIX
 from rlt_api.status import RuntimeSnapshot
 from rlt_api.training_config import ProgressReport
-from rlt_operator.fabric.nodes import Node
-from rlt_operator.network import decide
-from rlt_operator.observation import Job, Manifest, Observed, Pod, Ray, RayCluster, RayJob, RayPreflight, parse_job
-from rlt_operator.plan import plan
+from rlt_core.fabric.nodes import Node
+from rlt_core.fabric_decision import decide_fabric
+from rlt_core.job import Job, Manifest, parse_job
+from rlt_operator.observation import Observed, Pod, Ray, RayCluster, RayJob, RayPreflight
+from rlt_operator.reconcile.plan import plan
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 UID = "11111111-2222-3333-4444-555555555555"
@@ -68,7 +69,7 @@ def decided(job: Job, nodes: tuple[Node, ...] = ()) -> Job:
     """The job after a look at these nodes."""
     if job.spec is None:
         return job
-    status = job.status.model_copy(update={"network": decide(job, job.spec, nodes)})
+    status = job.status.model_copy(update={"network": decide_fabric(job, job.spec, nodes)})
     return replace(job, status=status)
 
 

@@ -14,7 +14,7 @@ from rlt_api.conditions import Reason
 from rlt_api.status import Phase
 from rlt_operator.conditions import condition, is_true
 from rlt_operator.observation import Observed, Ray
-from rlt_operator.plan import Plan, plan
+from rlt_operator.reconcile.plan import Plan, plan
 
 
 def at(seconds: float) -> datetime:
@@ -47,7 +47,7 @@ def resumed(observed: Observed, seconds: float) -> Observed:
 
 def test_a_training_that_runs_too_long_fails() -> None:
     job = o.changed(o.STARTED, active_deadline_seconds=100)
-    assert plan(job, at(99)).again_after == pytest.approx(1)
+    assert plan(job, at(99)).requeue_after == pytest.approx(1)
     late = plan(job, at(100))
     assert failure(late) == Reason.DEADLINE_EXCEEDED
     assert late.delete_cluster is None
@@ -107,7 +107,7 @@ def test_a_cluster_that_is_not_ready_in_time_fails_the_job(waiting: Observed) ->
 
 def test_the_look_at_the_pending_deadline_is_in_time() -> None:
     held = o.after(o.changed(replace(o.FRESH, kuberay_installed=False), pending_deadline_seconds=1))
-    assert plan(held, at(0.5)).again_after == pytest.approx(0.5)
+    assert plan(held, at(0.5)).requeue_after == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("ready", [o.READY, o.RUNNING])
@@ -130,7 +130,7 @@ def test_a_finished_job_goes_when_its_time_is_up() -> None:
     job = finished(100)
     ended = datetime.fromisoformat(job.job.status.completion_time or "")
     early = plan(job, ended + timedelta(seconds=99))
-    assert (early.delete_job, early.again_after) == (False, pytest.approx(1))
+    assert (early.delete_job, early.requeue_after) == (False, pytest.approx(1))
     assert plan(job, ended + timedelta(seconds=100)) == Plan(delete_job=True)
 
 

@@ -15,9 +15,9 @@ from rlt_api.conditions import ConditionType as C
 from rlt_api.conditions import Reason
 from rlt_api.status import Phase
 from rlt_operator.conditions import condition, is_true
-from rlt_operator.diagnosis import LONGEST, diagnose, shorten
+from rlt_operator.diagnosis.pods import MAX_MESSAGE_LENGTH, diagnose, shorten
 from rlt_operator.observation import Observed, WarningEvent, parse_pod
-from rlt_operator.plan import plan
+from rlt_operator.reconcile.plan import plan
 
 
 def pod(status: dict[str, Any], name: str = "sum-head-a") -> dict[str, Any]:
@@ -160,4 +160,4 @@ def test_a_worker_out_of_memory_is_named_with_the_failure() -> None:
 
 
 def test_words_are_bounded() -> None:
-    assert len(shorten("x" * 10 * LONGEST)) == LONGEST + 1
+    assert len(shorten("x" * 10 * MAX_MESSAGE_LENGTH)) == MAX_MESSAGE_LENGTH + 1

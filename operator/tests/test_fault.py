@@ -9,8 +9,8 @@ import observed as o
 import pytest
 
 from rlt_api.status import PreflightCheck
-from rlt_operator.fabric.nodes import Node, Taint
-from rlt_operator.fault import Fault, node_at_fault
+from rlt_core.fabric.nodes import Node, Taint
+from rlt_operator.diagnosis.faulty_node import Fault, node_at_fault
 from rlt_operator.observation import Pod, parse_pod
 
 WELL = {"Ready": "True"}
@@ -54,8 +54,8 @@ def test_a_line_of_a_worker_blames_its_node(words: str) -> None:
 def test_a_traceback_blames_the_node_that_it_comes_from() -> None:
     log = (
         "ray.exceptions.RayTaskError(AcceleratorError): \x1b[36mray::Rank.update()\x1b[39m "
-        "(pid=214, ip=10.0.0.1, actor_id=0a, repr=<rlt_trainer.rank.Rank object at 0x7f>)\n"
-        '  File "/opt/rlt/rlt_trainer/rank.py", line 90, in update\n'
+        "(pid=214, ip=10.0.0.1, actor_id=0a, repr=<rlt_trainer.workers.train_worker.Rank object at 0x7f>)\n"
+        '  File "/opt/rlt/rlt_trainer/workers/train_worker.py", line 90, in update\n'
         "    loss.backward()\n"
         f"{ECC}\n"
         "CUDA kernel errors might be asynchronously reported at some other API call.\n"

@@ -24,7 +24,7 @@ from rlt_api.blocks.operations import FailurePolicy
 from rlt_api.conditions import ConditionType, Reason
 from rlt_operator.kuberay import KubeRay
 from rlt_operator.observation import Observed, Ray
-from rlt_operator.plan import plan
+from rlt_operator.reconcile.plan import plan
 
 
 def kstatus(manifest: dict[str, Any]) -> str:

@@ -12,9 +12,9 @@ import observed as o
 import pytest
 
 from rlt_api.conditions import ConditionType, Reason
-from rlt_operator.children.raycluster import ray_cluster
+from rlt_core.children.raycluster import build_ray_cluster
 from rlt_operator.kuberay import KubeRay, dropped, parse_kuberay
-from rlt_operator.plan import plan
+from rlt_operator.reconcile.plan import plan
 
 
 def fields(**properties: Any) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def all_paths(value: object, path: str = "") -> set[str]:
 def just_enough() -> frozenset[str]:
     job = o.job()
     assert job.spec
-    return frozenset(all_paths(ray_cluster(job, job.spec)))
+    return frozenset(all_paths(build_ray_cluster(job, job.spec)))
 
 
 def test_a_kuberay_that_has_every_field_gets_the_ray_cluster() -> None:
@@ -102,7 +102,7 @@ def test_a_kuberay_that_has_every_field_gets_the_ray_cluster() -> None:
 def test_a_job_waits_for_a_kuberay_that_has_the_field(field: str) -> None:
     decided = plan(replace(o.FRESH, kuberay=KubeRay(just_enough() - {f"spec.{field}"})), o.NOW)
     assert decided.apply == ()
-    assert decided.again_after
+    assert decided.requeue_after
     assert decided.status
     ready = next(c for c in decided.status.conditions if c.type == ConditionType.CLUSTER_READY)
     assert (ready.status, ready.reason) == ("False", Reason.KUBERAY_TOO_OLD)

@@ -18,7 +18,7 @@ from rlt_api.conditions import Reason
 from rlt_api.status import Phase, RLTrainingJobStatus
 from rlt_operator.conditions import condition, is_true
 from rlt_operator.observation import KubeRayCondition, Observed, Ray
-from rlt_operator.plan import Plan, plan
+from rlt_operator.reconcile.plan import Plan, plan
 
 
 def status_of(plan: Plan) -> RLTrainingJobStatus:
@@ -112,8 +112,8 @@ def test_a_look_that_sees_nothing_new_writes_nothing() -> None:
     again = plan(o.STARTED, o.NOW + timedelta(seconds=60))
     assert again.status is None
     assert again.events == ()
-    assert again.again_after is not None
-    assert again.again_after <= 3
+    assert again.requeue_after is not None
+    assert again.requeue_after <= 3
 
 
 def test_success_is_written_before_the_cluster_goes() -> None:
@@ -262,7 +262,7 @@ def test_without_kuberay_the_job_waits_and_says_so() -> None:
     waiting = plan(replace(o.FRESH, kuberay_installed=False), o.NOW)
     assert "install KubeRay" in (status_of(waiting).message or "")
     assert waiting.apply == ()
-    assert waiting.again_after
+    assert waiting.requeue_after
 
 
 def test_a_silent_kuberay_is_told_of_after_a_while() -> None:

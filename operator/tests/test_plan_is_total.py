@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rlt_api.blocks.operations import FailurePolicy, Preflight
 from rlt_api.driver_report import PREFLIGHT_PREFIX
 from rlt_api.finding import Finding
-from rlt_operator.fabric.nodes import Node
+from rlt_core.fabric.nodes import Node
 from rlt_operator.kuberay import KubeRay
 from rlt_operator.observation import (
     Container,
@@ -25,7 +25,7 @@ from rlt_operator.observation import (
     Termination,
     WarningEvent,
 )
-from rlt_operator.plan import plan
+from rlt_operator.reconcile.plan import plan
 
 ECC = "(Rank pid=1, ip=10.0.0.1) RuntimeError: CUDA error: uncorrectable ECC error encountered"
 WORDS = st.sampled_from(["", "0/2 nodes are available", "x" * 5000])
@@ -144,7 +144,7 @@ everything = st.builds(
 def test_every_observation_has_a_plan_and_the_second_look_writes_nothing_more(observed: Observed) -> None:
     first = plan(observed, o.NOW)
     assert first.status is None or first.status.phase
-    assert first.again_after is None or first.again_after >= 0
+    assert first.requeue_after is None or first.requeue_after >= 0
     settled = o.after(o.after(observed))
     assert plan(settled, o.NOW).status is None
 

@@ -20,11 +20,11 @@ from rlt_api.conditions import Reason
 from rlt_api.driver_report import PREFLIGHT_PREFIX
 from rlt_api.status import Phase, RLTrainingJobStatus
 from rlt_api.training_config import TrainingConfig
-from rlt_operator.children.config_map import config_map
+from rlt_core.children.config_map import build_config_map
 from rlt_operator.conditions import condition, is_true
+from rlt_operator.lifecycle.preflight_results import MAX_LIST_LENGTH, parse_preflight
 from rlt_operator.observation import Observed, Ray, RayJob, RayPreflight
-from rlt_operator.plan import Plan, plan
-from rlt_operator.preflight import LONGEST_LIST, parse
+from rlt_operator.reconcile.plan import Plan, plan
 
 SPEC = {**o.SPEC, "preflight": {"enabled": True}}
 ID = "sum-99999999-preflight"
@@ -86,7 +86,7 @@ def test_the_training_waits_for_the_checks(state: str) -> None:
 
 def test_what_is_found_is_written_down_before_the_training_is_submitted() -> None:
     first = plan(replace(o.after(CHECKING), ray=GOOD.ray), o.NOW)
-    assert (first.submit, first.again_after) == (None, 0)
+    assert (first.submit, first.requeue_after) == (None, 0)
     assert told(first)[:2] == ("True", Reason.CHECKED)
     assert told(first)[2] == "1 of 2 checks have passed; clocks: A clock is wrong. Use NTP."
     assert first.status
@@ -217,17 +217,17 @@ def test_a_crash_anywhere_loses_nothing(missed: int) -> None:
 
 
 def test_a_list_that_cannot_be_read_is_none() -> None:
-    assert parse("", PODS) == []
-    assert parse(f"{PREFLIGHT_PREFIX}[{{}}]", PODS) == []
-    assert parse(f"{PREFLIGHT_PREFIX}[", PODS) == []
+    assert parse_preflight("", PODS) == []
+    assert parse_preflight(f"{PREFLIGHT_PREFIX}[{{}}]", PODS) == []
+    assert parse_preflight(f"{PREFLIGHT_PREFIX}[", PODS) == []
     newer = json.dumps([{**PASSED, "since": "tomorrow"}])
-    assert [check.name for check in parse(f"{PREFLIGHT_PREFIX}{newer}", PODS)] == ["all-reduce"]
+    assert [check.name for check in parse_preflight(f"{PREFLIGHT_PREFIX}{newer}", PODS)] == ["all-reduce"]
 
 
 def test_of_many_pods_the_status_keeps_some() -> None:
     many = {**FAILED, "pods": [f"p{number}" for number in range(1000)]}
-    (check,) = parse(f"{PREFLIGHT_PREFIX}{json.dumps([many])}", PODS)
-    assert len(check.pods) == LONGEST_LIST
+    (check,) = parse_preflight(f"{PREFLIGHT_PREFIX}{json.dumps([many])}", PODS)
+    assert len(check.pods) == MAX_LIST_LENGTH
     assert check.pods[-1] == "and 969 more"
 
 
@@ -235,13 +235,13 @@ def test_the_config_says_what_the_pods_were_given() -> None:
     spec = {**SPEC, "storage": {"claimName": "runs"}, "network": {"require": "rdma"}}
     job = o.job(spec)
     assert job.spec
-    config = TrainingConfig.model_validate_json(config_map(job, job.spec)["data"]["training.json"])
+    config = TrainingConfig.model_validate_json(build_config_map(job, job.spec)["data"]["training.json"])
     assert config.preflight
     assert config.preflight.shared_memory == 2**30, "a quarter of 4Gi"
     assert (config.preflight.shared_storage, config.preflight.require_rdma) == (True, True)
     plain = o.job()
     assert plain.spec
-    assert "preflight" not in config_map(plain, plain.spec)["data"]["training.json"]
+    assert "preflight" not in build_config_map(plain, plain.spec)["data"]["training.json"]
 
 
 def test_a_command_is_not_checked() -> None:

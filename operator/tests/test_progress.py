@@ -7,7 +7,7 @@ import math
 import observed as o
 import pytest
 
-from rlt_operator.progress import duration, last_report, last_words, parse_report, progress, rounded
+from rlt_operator.diagnosis.progress import duration, last_report, last_words, parse_report, progress, rounded
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from rlt_api.conditions import Reason
 from rlt_api.status import Condition, Phase
 from rlt_operator.conditions import condition
 from rlt_operator.observation import Observed, Ray, parse_ray_cluster, parse_workloads
-from rlt_operator.plan import plan
+from rlt_operator.reconcile.plan import plan
 
 JOB = o.job({**o.SPEC, "scheduling": {"queueName": "team-a"}})
 ASKED = replace(o.FRESH, job=JOB)

@@ -14,12 +14,13 @@ from rlt_api.conditions import ConditionType as C
 from rlt_api.conditions import Reason
 from rlt_api.driver_report import PREFLIGHT_PREFIX
 from rlt_api.status import Phase, RLTrainingJobStatus
-from rlt_operator.attempts import MOST_ATTEMPTS, in_question, with_attempt
-from rlt_operator.children.raycluster import ray_cluster
+from rlt_core.children.raycluster import build_ray_cluster
+from rlt_core.fabric.nodes import Node
+from rlt_core.job import Job
 from rlt_operator.conditions import condition, is_true
-from rlt_operator.fabric.nodes import Node
-from rlt_operator.observation import Job, Observed, Ray, RayJob, RayPreflight
-from rlt_operator.plan import plan
+from rlt_operator.lifecycle.attempts import MAX_ATTEMPTS, in_question, with_attempt
+from rlt_operator.observation import Observed, Ray, RayJob, RayPreflight
+from rlt_operator.reconcile.plan import plan
 
 NODES = tuple(Node(f"node-{number}", conditions={"Ready": "True"}) for number in range(3))
 BOOM = o.ended("FAILED", "boom")
@@ -68,7 +69,7 @@ def reason(observed: Observed, type: C) -> str:
 def test_a_failure_is_written_down_before_the_cluster_goes() -> None:
     running = o.after(on_cluster(Observed(job()), 1, o.running(40)))
     failed = plan(replace(running, ray=BOOM), o.NOW)
-    assert (failed.delete_cluster, failed.apply, failed.again_after) == (None, (), 0)
+    assert (failed.delete_cluster, failed.apply, failed.requeue_after) == (None, (), 0)
     assert failed.status
     (attempt,) = failed.status.attempts
     assert (attempt.number, attempt.ray_cluster_uid, attempt.reason) == (1, uid(1), Reason.PROGRAM_FAILED)
@@ -185,7 +186,7 @@ def test_a_cluster_that_its_queue_took_back_is_no_attempt() -> None:
 
 def affinity(observed: Observed, group: str = "workerGroupSpecs") -> list[dict[str, Any]]:
     assert observed.job.spec
-    spec = ray_cluster(observed.job, observed.job.spec)["spec"][group]
+    spec = build_ray_cluster(observed.job, observed.job.spec)["spec"][group]
     pod = (spec[0] if isinstance(spec, list) else spec)["template"]["spec"]
     required = pod.get("affinity", {}).get("nodeAffinity", {}).get("requiredDuringSchedulingIgnoredDuringExecution", {})
     terms: list[dict[str, Any]] = required.get("nodeSelectorTerms", [])
@@ -258,7 +259,7 @@ def test_the_list_is_bounded_and_keeps_the_nodes() -> None:
     for number in range(2, 100):
         update = {"number": number, "ray_cluster_uid": uid(number), "node_at_fault": None}
         attempts = with_attempt(attempts, first.model_copy(update=update))
-    assert len(attempts) == MOST_ATTEMPTS
+    assert len(attempts) == MAX_ATTEMPTS
     assert (attempts[0], attempts[-1].number) == (first, 99)
 
 

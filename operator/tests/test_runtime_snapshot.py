@@ -11,9 +11,10 @@ import pytest
 from rlt_api.conditions import ConditionType as C
 from rlt_api.conditions import Reason
 from rlt_api.status import Phase, RLTrainingJobStatus, RuntimeSnapshot
+from rlt_core.job import Job, parse_job
 from rlt_operator.conditions import condition, is_true
-from rlt_operator.observation import Job, Observed, parse_job
-from rlt_operator.plan import Plan, plan
+from rlt_operator.observation import Observed
+from rlt_operator.reconcile.plan import Plan, plan
 
 SPEC: dict[str, Any] = {**o.SPEC, "runtimeRef": {"name": "cpu"}, "cluster": {"workers": [{"replicas": 2}]}}
 RUNTIME = RuntimeSnapshot(
@@ -62,7 +63,7 @@ def test_an_edited_or_deleted_runtime_does_not_touch_the_job(later: RuntimeSnaps
 def test_a_missing_runtime_is_waited_for() -> None:
     held = plan(Observed(o.job(SPEC)), o.NOW)
     status = status_of(held)
-    assert (held.apply, held.again_after, status.phase) == ((), 5.0, Phase.PENDING)
+    assert (held.apply, held.requeue_after, status.phase) == ((), 5.0, Phase.PENDING)
     accepted = condition(status, C.ACCEPTED)
     assert accepted
     assert (accepted.status, accepted.reason) == ("False", Reason.RUNTIME_NOT_FOUND)
@@ -86,7 +87,7 @@ def test_a_job_that_waits_for_its_runtime_is_not_suspended_into_acceptance() -> 
 
 def test_the_wait_for_a_runtime_has_its_deadline() -> None:
     held = o.after(Observed(o.job({**SPEC, "pendingDeadlineSeconds": 4})))
-    assert plan(held, o.NOW).again_after == 4
+    assert plan(held, o.NOW).requeue_after == 4
     late = o.after(held, now=o.NOW.replace(minute=59)).job.status
     failed = condition(late, C.FAILED)
     assert failed

@@ -45,7 +45,7 @@ async def shown_to_a_client(server: ssl.SSLContext, trusted: str, host: str) -> 
 
 def test_all_is_well_for_two_thirds_of_the_validity() -> None:
     assert plan(SETTLED, NOW + VALIDITY * 0.66) == Plan()
-    assert plan(SETTLED, NOW + VALIDITY * 0.67) == Plan(renew=True, again_after=0)
+    assert plan(SETTLED, NOW + VALIDITY * 0.67) == Plan(renew=True, requeue_after=0)
 
 
 def test_the_first_is_made_then_trusted_and_served_at_once() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import observed as o
 import pytest
 
-from rlt_operator.webhook.review import LAST_APPLIED, MOST_FINDINGS, Runtimes, review, runtime_name, too_deep
+from rlt_operator.webhook.review import LAST_APPLIED, MAX_FINDINGS, Runtimes, review, runtime_name, too_deep
 
 Json = dict[str, Any]
 
@@ -151,7 +151,7 @@ def test_any_text_may_stand_in_the_annotation() -> None:
 
 def test_many_findings_are_cut_short() -> None:
     response = answer(manifest({**o.SPEC, **{f"unknown{number}": 1 for number in range(50)}}))
-    assert len(fields(response)) == MOST_FINDINGS
+    assert len(fields(response)) == MAX_FINDINGS
     assert response["status"]["message"].splitlines()[-1] == "and more"
 
 

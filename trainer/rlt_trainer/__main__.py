@@ -21,7 +21,7 @@ TERMINATED = 143
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 + SIGINT."""
 PROGRAMS = {
-    "replay": ("rlt_trainer.replay", "repeat the updates of a recorded step"),
+    "replay": ("rlt_trainer.driver.replay", "repeat the updates of a recorded step"),
     "trace": ("rlt_trainer.telemetry.chrome_trace", "a run's spans as a trace for Perfetto"),
 }
 """Commands with a module and arguments of their own: `main(arguments) -> int`."""
@@ -97,9 +97,9 @@ def run(options: argparse.Namespace, rest: Sequence[str]) -> int:
         from rlt_trainer.preflight.run import run as check
 
         return check(config, local=options.local)
-    from rlt_trainer import driver
+    from rlt_trainer.driver.run import run as train
 
-    driver.run(config, local=options.local)
+    train(config, local=options.local)
     return 0
 
 

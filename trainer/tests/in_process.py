@@ -15,29 +15,29 @@ from rlt_api.training_config import TrainingConfig
 from rlt_trainer.data.dataset import PromptDataset, ValidationSet
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.data.tokenizer import load_tokenizer
-from rlt_trainer.driver import load_critic_config
-from rlt_trainer.loop import Trainer
+from rlt_trainer.driver.engines import ColocatedEngines, RolloutEngines
+from rlt_trainer.driver.loop import Trainer
+from rlt_trainer.driver.reporter import Reporter
+from rlt_trainer.driver.run import load_critic_config
+from rlt_trainer.driver.termination import Termination
+from rlt_trainer.driver.worker_group import TrainWorkers
 from rlt_trainer.policy.config import load_config
 from rlt_trainer.policy.model import model_files
-from rlt_trainer.rank import Rank
-from rlt_trainer.reporter import Reporter
 from rlt_trainer.rewards.scorer import Scorer
-from rlt_trainer.rollout.groups import ColocatedEngines, RolloutGroup
-from rlt_trainer.rollout.responder import Responder
-from rlt_trainer.rollout.verification import WeightSync
+from rlt_trainer.rollout.weight_sync import WeightSync
 from rlt_trainer.telemetry.flops import shape_of
-from rlt_trainer.telemetry.rank_telemetry import RankReport
 from rlt_trainer.telemetry.run_directory import RunDirectory
 from rlt_trainer.telemetry.server import ProgressServer
-from rlt_trainer.termination import Termination
-from rlt_trainer.workers import Workers
+from rlt_trainer.telemetry.worker_telemetry import WorkerReport
+from rlt_trainer.workers.responder import Responder
+from rlt_trainer.workers.train_worker import TrainWorker
 
 LOOPBACK = "127.0.0.1"
 
 
 def train(config: TrainingConfig) -> list[dict[str, Any]]:
     """Train to the end. Returns the metrics of each step."""
-    workers = cast(Workers, OneRank(config))
+    workers = cast(TrainWorkers, OneRank(config))
     asynchronous = config.rollout.staleness is not None
     run, server = RunDirectory(config.run_directory), ProgressServer(0, run_directory=config.run_directory)
     tokenizer = load_tokenizer(config.model)
@@ -48,7 +48,7 @@ def train(config: TrainingConfig) -> list[dict[str, Any]]:
             Trainer(
                 config,
                 workers=workers,
-                engines=cast(RolloutGroup, OwnEngine(config, workers))
+                engines=cast(RolloutEngines, OwnEngine(config, workers))
                 if asynchronous
                 else ColocatedEngines(config, workers),
                 prompts=PromptDataset.load(config.data, tokenizer, seed=config.training.seed, run_directory=folder),
@@ -68,12 +68,12 @@ def train(config: TrainingConfig) -> list[dict[str, Any]]:
 
 
 class OneRank:
-    """What the loop wants of rlt_trainer.workers.Workers."""
+    """What the loop wants of rlt_trainer.driver.worker_group.Workers."""
 
     ranks = 1
 
     def __init__(self, config: TrainingConfig) -> None:
-        self.rank = Rank(config, 0, 1, node_address=LOOPBACK)
+        self.rank = TrainWorker(config, 0, 1, node_address=LOOPBACK)
 
     def connect(self) -> list[str]:
         self.rank.connect(self.rank.rendezvous())
@@ -94,7 +94,7 @@ class OwnEngine:
 
     engines = 1
 
-    def __init__(self, config: TrainingConfig, workers: Workers) -> None:
+    def __init__(self, config: TrainingConfig, workers: TrainWorkers) -> None:
         self._config = config
         self._workers = workers
         self._thread = ThreadPoolExecutor(1)
@@ -121,7 +121,7 @@ class OwnEngine:
 
     def sleep(self) -> None: ...
 
-    def end_step(self, step: int) -> list[RankReport]:
+    def end_step(self, step: int) -> list[WorkerReport]:
         return []
 
     def close(self) -> None:

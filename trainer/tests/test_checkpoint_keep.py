@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rlt_trainer.checkpoint.keep import reading, remove_superseded, superseded
 from rlt_trainer.checkpoint.marker import Mark, commit, prepare
+from rlt_trainer.checkpoint.retention import reading, remove_superseded, superseded
 
 SCORES = {1: 0.5, 2: 0.9, 3: 0.9, 4: None, 5: 0.1}
 

@@ -56,12 +56,12 @@ def one_rank(
     from rlt_api.blocks.checkpoint import Checkpoint
     from rlt_api.blocks.model import Model
     from rlt_api.blocks.training import Training
+    from rlt_trainer.batches.sequences import Sequences
     from rlt_trainer.checkpoint.driver_state import DriverState
     from rlt_trainer.checkpoint.parts import ModelState, OptimizerState, Parts
     from rlt_trainer.checkpoint.resume import resume
     from rlt_trainer.checkpoint.saver import Saver
     from rlt_trainer.policy.actor import Policy
-    from rlt_trainer.sequences import Sequences
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks)

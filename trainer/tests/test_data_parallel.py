@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlt_trainer.data_parallel import DataParallel
-from rlt_trainer.metrics import update_metrics
-from rlt_trainer.policy.update_result import UpdateResult
-from rlt_trainer.sequences import Experience, MiniBatch, Sequences
+from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences
+from rlt_trainer.batches.update_result import UpdateResult
+from rlt_trainer.driver.data_parallel import DataParallel
+from rlt_trainer.driver.metrics import update_metrics
 
 ROWS = 8
 SEQUENCES = Sequences.pad([[row] for row in range(ROWS)], [[7] * (1 + row % 3) for row in range(ROWS)], pad_token_id=0)

@@ -13,7 +13,7 @@ from transformers import Qwen3Config
 
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.data.byte_tokenizer import byte_tokenizer
-from rlt_trainer.driver import check_batches, load_critic_config, run
+from rlt_trainer.driver.run import check_batches, load_critic_config, run
 from rlt_trainer.policy.config import critic_model
 
 MakeConfig = Callable[..., TrainingConfig]

@@ -11,19 +11,19 @@ import pytest
 import torch
 
 from rlt_api.blocks.rollout import MultiTurn
-from rlt_trainer.algorithms import custom
+from rlt_trainer.algorithms import user_functions
 from rlt_trainer.data.byte_tokenizer import byte_tokenizer
 from rlt_trainer.data.encoding import chat_text, tokenize
 from rlt_trainer.data.prompt import Example, Prompt
+from rlt_trainer.driver.generation import environment_rewards
 from rlt_trainer.environments.calculator import Calculator
 from rlt_trainer.environments.conversation import Episode, converse
 from rlt_trainer.environments.environment import Step
 from rlt_trainer.environments.observation import observation_tokens
 from rlt_trainer.environments.registry import load_environment
-from rlt_trainer.generation import environment_rewards
 from rlt_trainer.rewards.sandbox import HOPELESS
 from rlt_trainer.rollout.engine import Response, Sampling
-from rlt_trainer.rollout.transformers_sampler import TransformersSampler
+from rlt_trainer.rollout.transformers_engine import TransformersEngine
 
 TOKENIZER = byte_tokenizer()
 EOS = 257
@@ -217,7 +217,7 @@ def test_a_calculator_helps_with_a_sum() -> None:
 
 def test_a_real_engine_sees_in_each_turn_all_that_was_said(tiny_model: str) -> None:
     sampling = Sampling(temperature=1.0, top_p=1.0, max_tokens=24, stop_token_ids=tuple(range(200)))
-    engine = TransformersSampler(tiny_model, dtype=torch.float32, device=torch.device("cpu"), sampling=sampling)
+    engine = TransformersEngine(tiny_model, dtype=torch.float32, device=torch.device("cpu"), sampling=sampling)
     episodes = talk(engine, prompt("a"), prompt("bc"), max_turns=3, longest=24)
     for text, episode in zip(("a", "bc"), episodes, strict=True):
         response = episode.response
@@ -247,7 +247,7 @@ def test_a_template_with_more_behind_the_end_of_a_turn_is_kept_whole() -> None:
 def test_a_users_own_environment_is_found_in_its_config_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "rlt_test_game.py").write_text("class Game:\n    def reset(self, prompt): return 'hello'\n")
-    monkeypatch.setattr(custom, "FUNCTIONS_DIRECTORY", str(tmp_path))
+    monkeypatch.setattr(user_functions, "FUNCTIONS_DIRECTORY", str(tmp_path))
     made = load_environment(MultiTurn(environment="rlt_test_game:Game", config_map="mine"))()
     assert made.reset(prompt()) == "hello"
 

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from rlt_api.training_config import TrainingConfig
+from rlt_trainer.batches.rollout_batch import RolloutBatch
 from rlt_trainer.data.prompt import Prompt
-from rlt_trainer.data_parallel import DataParallel
+from rlt_trainer.driver.data_parallel import DataParallel
+from rlt_trainer.driver.experience import TrainingBatch, build_experience
 from rlt_trainer.errors import TrainingError
-from rlt_trainer.experience import Learnable, learnable
-from rlt_trainer.generated import Generated
 from rlt_trainer.rewards.scorer import Scores
 from rlt_trainer.rollout.engine import Response
 from rlt_trainer.telemetry.stopwatch import Stopwatch
@@ -34,10 +34,10 @@ class OneRank:
         return [(log_probs, -log_probs) if method == "log_probs" else log_probs]
 
 
-def learned(config: TrainingConfig, totals: list[float], baselines: list[float] | None = None) -> Learnable:
+def learned(config: TrainingConfig, totals: list[float], baselines: list[float] | None = None) -> TrainingBatch:
     """Of responses of two tokens, the second being an observation, with these scores."""
     total = torch.tensor(totals)
-    generated = Generated(
+    generated = RolloutBatch(
         [Prompt(0, (1, 2), "1+1=", "2", "2", "sums")] * len(totals),
         [Response((7, 8), (-2.0, 0.0), (True, False))] * len(totals),
         [""] * len(totals),
@@ -46,7 +46,7 @@ def learned(config: TrainingConfig, totals: list[float], baselines: list[float] 
         None if baselines is None else torch.tensor(baselines),
     )
     ranks = DataParallel(OneRank(), context_parallel_size=1)
-    return learnable(config, generated, ranks=ranks, kl_controller=None, pad_token_id=0, watch=Stopwatch())
+    return build_experience(config, generated, ranks=ranks, kl_controller=None, pad_token_id=0, watch=Stopwatch())
 
 
 def test_nothing_is_learned_from_a_failed_reward_or_an_observation(make_config: MakeConfig) -> None:

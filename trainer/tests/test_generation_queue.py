@@ -6,23 +6,23 @@ import math
 
 import torch
 
+from rlt_trainer.batches.rollout_batch import RolloutBatch
 from rlt_trainer.data.prompt import Prompt
-from rlt_trainer.generated import Generated
-from rlt_trainer.generation_queue import pack, unpack
+from rlt_trainer.driver.saved_rollouts import pack, unpack
 from rlt_trainer.rewards.scorer import Scores
 from rlt_trainer.rollout.engine import Response
 
 PROMPTS = [Prompt(index, (1, index), f"{index}?", "x", "x", "s") for index in range(4)]
 
 
-def generated(consumed: int) -> Generated:
+def generated(consumed: int) -> RolloutBatch:
     responses = [
         Response((5, 6, 7), (-0.1, 0.0, -1 / 3), (True, False, True), num_turns=2, finish_reason="length"),
         Response((8,), (-math.pi,)),
     ]
     total = torch.tensor([0.5, math.nan])
     scores = Scores(total, {"exact": total, "format": torch.ones(2)}, total.isnan(), {"exact/timed_out": 1})
-    return Generated(
+    return RolloutBatch(
         [PROMPTS[3], PROMPTS[1]],
         responses,
         ["5 6 7", "8"],

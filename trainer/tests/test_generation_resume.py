@@ -19,34 +19,34 @@ import pytest
 from safetensors.torch import load_file
 
 from rlt_api.training_config import TrainingConfig
+from rlt_trainer.batches.rollout_batch import RolloutBatch
 from rlt_trainer.checkpoint.driver_state import TENSORS
 from rlt_trainer.checkpoint.marker import latest_complete
 from rlt_trainer.data.byte_tokenizer import byte_tokenizer
 from rlt_trainer.data.dataset import PromptDataset
+from rlt_trainer.driver.generation import RolloutGenerator
 from rlt_trainer.errors import Terminated
-from rlt_trainer.generated import Generated
-from rlt_trainer.generation import Generation
-from rlt_trainer.rank import Rank
+from rlt_trainer.workers.train_worker import TrainWorker
 
 STEPS, SIZE, ENDED_IN = 7, 8, 4
 
 
 def ended(config: TrainingConfig, number: int) -> None:
     """Train until the signal comes, as step ENDED_IN begins. All that may be generated ahead is there by then."""
-    ahead, begin_step = Generation.ahead, Rank.begin_step
+    ahead, begin_step = RolloutGenerator.ahead, TrainWorker.begin_step
 
-    def all_ahead(generation: Generation, step: int) -> Any:
+    def all_ahead(generation: RolloutGenerator, step: int) -> Any:
         assert generation._schedule is not None
         for future in generation._schedule._running.values():
             future.result()
         return ahead(generation, step)
 
-    def begin(rank: Rank, step: int) -> None:
+    def begin(rank: TrainWorker, step: int) -> None:
         if step == ENDED_IN:
             os.kill(os.getpid(), number)
         begin_step(rank, step)
 
-    Generation.ahead, Rank.begin_step = all_ahead, begin  # type: ignore[method-assign]
+    RolloutGenerator.ahead, TrainWorker.begin_step = all_ahead, begin  # type: ignore[method-assign]
     in_process.train(config)
 
 
@@ -80,13 +80,13 @@ def test_what_was_generated_ahead_is_learned_from(
     assert sorted({int(name.partition("/")[0]) for name in queue}) == waiting
 
     generated: list[int] = []
-    batch = Generation.batch
+    batch = RolloutGenerator.batch
 
-    def recorded(generation: Generation, step: int) -> Generated:
+    def recorded(generation: RolloutGenerator, step: int) -> RolloutBatch:
         generated.append(step)
         return batch(generation, step)
 
-    monkeypatch.setattr(Generation, "batch", recorded)
+    monkeypatch.setattr(RolloutGenerator, "batch", recorded)
     last = {line["training/global_step"]: line for line in in_process.train(config)}
     assert generated == list(range(waiting[-1] + 1, STEPS + 1))
     assert [last[step]["data/prompts_consumed"] for step in range(1, STEPS + 1)] == [

@@ -16,20 +16,20 @@ from in_process import train
 
 from rlt_api.blocks.model import Model, SeededModel
 from rlt_api.training_config import TrainingConfig
-from rlt_trainer import loop
-from rlt_trainer.algorithms import custom
+from rlt_trainer.algorithms import user_functions
 from rlt_trainer.checkpoint.marker import latest_complete, readable_marks
+from rlt_trainer.driver import loop
 from rlt_trainer.errors import Terminated, TrainingError
 from rlt_trainer.policy.config import load_config
 from rlt_trainer.policy.model import model_files
-from rlt_trainer.rank import Rank
 from rlt_trainer.rewards import sources
 from rlt_trainer.rewards.scorer import Scorer, Scores
-from rlt_trainer.rollout.transformers_sampler import TransformersSampler
-from rlt_trainer.rollout.verification import StaleWeightsError
+from rlt_trainer.rollout.transformers_engine import TransformersEngine
+from rlt_trainer.rollout.weight_sync import StaleWeightsError
 from rlt_trainer.telemetry.flops import shape_of
 from rlt_trainer.telemetry.run_history import metrics_since
 from rlt_trainer.telemetry.speed import Work, speed_metrics
+from rlt_trainer.workers.train_worker import TrainWorker
 
 pytestmark = pytest.mark.slow
 
@@ -61,7 +61,7 @@ def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str
         (tmp_path / "functions").mkdir()
         (tmp_path / "functions/mine.py").write_text(source)
 
-    for module in (sources, custom):
+    for module in (sources, user_functions):
         monkeypatch.setattr(module, "FUNCTIONS_DIRECTORY", str(tmp_path))
     monkeypatch.delitem(sys.modules, "mine", raising=False)
     monkeypatch.setattr(sys, "path", [*sys.path])  # which gets the folder
@@ -142,7 +142,7 @@ def test_a_run_that_diverges_names_the_last_finite_checkpoint(
 
 
 def test_engines_that_keep_old_weights_stop_the_run(make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(TransformersSampler, "update_weights", lambda _, weights: list(weights))
+    monkeypatch.setattr(TransformersEngine, "update_weights", lambda _, weights: list(weights))
     config = make_config(**ONE_RANK, **REWARD)
     with pytest.raises(StaleWeightsError, match="Stale weights in the rollout engine"):
         train(config)  # the sync before the first step brings what the engine has; the next one does not
@@ -186,13 +186,13 @@ def test_a_run_in_two_parts_is_the_whole_one(make_config: MakeConfig, tmp_path: 
 def test_sigterm_before_the_first_step_ends_the_run_there(
     make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    asked = getattr(Rank, where)
+    asked = getattr(TrainWorker, where)
 
-    def call(rank: Rank, *arguments: Any) -> Any:
+    def call(rank: TrainWorker, *arguments: Any) -> Any:
         os.kill(os.getpid(), signal.SIGTERM)
         return asked(rank, *arguments)
 
-    monkeypatch.setattr(Rank, where, call)
+    monkeypatch.setattr(TrainWorker, where, call)
     config = make_config(**ONE_RANK, training={"warmup": {"steps": 2, "batchSize": 8}}, checkpoint={"saveFreq": 1})
     with pytest.raises(Terminated, match="before its first step"):
         train(config)

@@ -7,10 +7,10 @@ import math
 import pytest
 import torch
 
+from rlt_trainer.batches.rollout_batch import RolloutBatch
+from rlt_trainer.batches.update_result import UpdateResult
 from rlt_trainer.data.prompt import Prompt
-from rlt_trainer.generated import Generated
-from rlt_trainer.metrics import critic_metrics, rollout_metrics, update_metrics, validation_metrics
-from rlt_trainer.policy.update_result import UpdateResult
+from rlt_trainer.driver.metrics import critic_metrics, rollout_metrics, update_metrics, validation_metrics
 from rlt_trainer.rewards.scorer import Scores
 from rlt_trainer.rollout.engine import Response
 
@@ -21,13 +21,13 @@ def prompt(index: int, source: str = "sums") -> Prompt:
     return Prompt(index, (1, 2), "1+1=", "2", "2", source)
 
 
-def generated(totals: list[float], lengths: list[int], *, sources: tuple[str, ...] = ("sums",)) -> Generated:
+def generated(totals: list[float], lengths: list[int], *, sources: tuple[str, ...] = ("sums",)) -> RolloutBatch:
     """Responses of these lengths with these scores."""
     responses = [Response((7,) * length, (-1.0,) * length) for length in lengths]
     total = torch.tensor(totals)
     prompts = [prompt(i, sources[i % len(sources)]) for i in range(len(totals))]
     scores = Scores(total, {"exact": total}, total.isnan(), {})
-    return Generated(prompts, responses, [""] * len(totals), scores, torch.zeros(len(totals)), consumed=2)
+    return RolloutBatch(prompts, responses, [""] * len(totals), scores, torch.zeros(len(totals)), consumed=2)
 
 
 def test_rewards_advantages_and_lengths() -> None:

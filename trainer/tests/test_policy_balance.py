@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlt_trainer.policy.balance import balanced_parts, passes_within, split_to
+from rlt_trainer.batches.balance import balanced_parts, passes_within, split_to
 
 LENGTHS = st.lists(st.integers(1, 100), min_size=1, max_size=24)
 

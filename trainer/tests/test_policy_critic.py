@@ -13,8 +13,8 @@ from rlt_api.blocks.algorithm import Algorithm
 from rlt_api.blocks.algorithm import Critic as CriticBlock
 from rlt_api.blocks.model import Model
 from rlt_api.blocks.training import LearningRateSchedule, Training
+from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences
 from rlt_trainer.policy.critic import Critic
-from rlt_trainer.sequences import Experience, MiniBatch, Sequences
 
 pytestmark = pytest.mark.usefixtures("process_group")
 SEQUENCES = Sequences.pad([[50, 51], [60]], [[70, 71, 72], [80]], pad_token_id=0)

@@ -14,9 +14,9 @@ from torch.testing import assert_close
 from rlt_api.blocks.algorithm import Algorithm
 from rlt_api.blocks.model import Model
 from rlt_api.blocks.training import Fsdp, Training
+from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences
 from rlt_trainer.policy.actor import Policy
 from rlt_trainer.policy.packed_attention import _flash, _one_by_one
-from rlt_trainer.sequences import Experience, MiniBatch, Sequences
 
 LENGTHS = (5, 1, 17, 64)
 KERNELS = [

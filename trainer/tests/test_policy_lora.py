@@ -14,11 +14,11 @@ from torch.testing import assert_close
 from rlt_api.blocks.algorithm import Algorithm
 from rlt_api.blocks.model import Lora, Model
 from rlt_api.blocks.training import Training
+from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences
 from rlt_trainer.policy.actor import Policy
 from rlt_trainer.policy.log_probs import response_log_probs
 from rlt_trainer.policy.lora import is_adapter, save_adapter
 from rlt_trainer.policy.model import load_model
-from rlt_trainer.sequences import Experience, MiniBatch, Sequences
 
 pytestmark = pytest.mark.usefixtures("process_group")
 SEQUENCES = Sequences.pad([[50, 51], [60]], [[70, 71, 72], [80]], pad_token_id=0)

@@ -40,9 +40,9 @@ def measure(folder: Path) -> tuple[int, int]:
     from rlt_api.blocks.algorithm import Algorithm
     from rlt_api.blocks.model import Model
     from rlt_api.blocks.training import Training
+    from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences
     from rlt_trainer.policy import token_log_probs
     from rlt_trainer.policy.actor import Policy
-    from rlt_trainer.sequences import Experience, MiniBatch, Sequences
 
     class Peak(TorchDispatchMode):
         """The most bytes that results of operations took at a time: of this process alone, and always the same."""

@@ -10,9 +10,9 @@ from torch.distributed.tensor import DTensor
 from torch.testing import assert_close
 from transformers import Qwen3Config
 
+from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.policy.log_probs import response_log_probs
 from rlt_trainer.policy.sharded_model import ModelOptions, check_packable, sharded_model
-from rlt_trainer.sequences import Sequences
 
 pytestmark = pytest.mark.usefixtures("process_group")
 SEQUENCES = Sequences.pad([[50, 51], [60]], [[70, 71, 72], [80]], pad_token_id=0)

@@ -14,10 +14,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from rlt_api.blocks.algorithm import Algorithm
 from rlt_api.blocks.model import Model
 from rlt_api.blocks.training import Training
+from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences
 from rlt_trainer.policy.actor import Policy
 from rlt_trainer.policy.offload import CPU, Offload
 from rlt_trainer.policy.passes import PassSize, passes
-from rlt_trainer.sequences import Experience, MiniBatch, Sequences
 
 SEQUENCES = Sequences.pad([[50, 51], [60], [50], [60]], [[70, 71, 72], [80], [90], [99]], pad_token_id=0)
 

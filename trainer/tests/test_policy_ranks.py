@@ -98,7 +98,7 @@ def one_rank(files: str, rank: int, ranks: int, port: int) -> dict[str, Steps]:
 def experience() -> Any:
     import torch
 
-    from rlt_trainer.sequences import Experience, Sequences
+    from rlt_trainer.batches.sequences import Experience, Sequences
 
     generator = torch.Generator().manual_seed(0)
     lengths = [3, 1, 5, 2, 4, 4, 1, 6]
@@ -131,10 +131,10 @@ def sharded(
     from rlt_api.blocks.algorithm import Critic as CriticBlock
     from rlt_api.blocks.model import Model
     from rlt_api.blocks.training import Training
+    from rlt_trainer.batches.sequences import MiniBatch
     from rlt_trainer.policy.actor import Policy
     from rlt_trainer.policy.critic import Critic
     from rlt_trainer.policy.mesh import data_parallel_size, training_mesh
-    from rlt_trainer.sequences import MiniBatch
 
     ranks = dist.get_world_size()
     block = Training.model_validate({"total_steps": STEPS, "learning_rate": 1e-3, **(training or {})})

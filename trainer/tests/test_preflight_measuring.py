@@ -11,7 +11,7 @@ import pytest
 from rlt_trainer.preflight import shared_folder
 from rlt_trainer.preflight.connections import Listener, broken_links, listen
 from rlt_trainer.preflight.pod_facts import has_chat_template, unreadable, versions
-from rlt_trainer.rendezvous import interface_of
+from rlt_trainer.workers.rendezvous import interface_of
 
 LOOPBACK = "127.0.0.1"
 

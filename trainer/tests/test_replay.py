@@ -26,9 +26,9 @@ from rlt_api.blocks.rewards import Reward
 from rlt_api.blocks.rollout import MultiTurn, Rollout
 from rlt_api.blocks.training import Warmup
 from rlt_api.training_config import ResolvedTraining, TrainingConfig
-from rlt_trainer.recording import Recording
-from rlt_trainer.replay import check
-from rlt_trainer.sequences import Experience, Sequences
+from rlt_trainer.batches.recording import Recording
+from rlt_trainer.batches.sequences import Experience, Sequences
+from rlt_trainer.driver.replay import check
 from rlt_trainer.telemetry.run_directory import RECORDINGS
 
 MakeConfig = Callable[..., TrainingConfig]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rlt_api.driver_report import PROGRESS_PREFIX
-from rlt_trainer.reporter import Reporter
+from rlt_trainer.driver.reporter import Reporter
 from rlt_trainer.telemetry import chrome_trace
 from rlt_trainer.telemetry.run_directory import RunDirectory
 from rlt_trainer.telemetry.server import ProgressServer

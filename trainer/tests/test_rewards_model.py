@@ -15,7 +15,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, Qwen
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.data.byte_tokenizer import byte_tokenizer
 from rlt_trainer.data.prompt import Prompt
-from rlt_trainer.generation import Generation
+from rlt_trainer.driver.generation import RolloutGenerator
 from rlt_trainer.rewards import model
 from rlt_trainer.rewards.model import RewardModel
 
@@ -118,7 +118,7 @@ def test_ranks_share_the_responses_and_the_scores_come_back_in_their_order() -> 
 
     workers, names = TwoRanks(), ["0", "1", "2", "3", "4"]
     missing = cast(Any, None)
-    generation = Generation(
+    generation = RolloutGenerator(
         missing,
         engines=missing,
         workers=cast(Any, workers),

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlt_trainer.rollout.broadcast import WeightChannel, send
 from rlt_trainer.rollout.buckets import Bucket, buckets
-from rlt_trainer.rollout.verification import StaleWeightsError
+from rlt_trainer.rollout.weight_channel import WeightChannel, send
+from rlt_trainer.rollout.weight_sync import StaleWeightsError
 
 CPU = torch.device("cpu")
 

@@ -13,9 +13,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlt_trainer.rendezvous import free_port
-from rlt_trainer.rollout.broadcast import WeightChannel
+from rlt_trainer.rollout.weight_channel import WeightChannel
 from rlt_trainer.rollout.weight_sums import weight_sums
+from rlt_trainer.workers.rendezvous import free_port
 
 ROUNDS = 2
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rlt_api.training_config import TrainingConfig
-from rlt_trainer.rollout.checks import check_rollout
+from rlt_trainer.driver.rollout_checks import check_rollout
 
 MakeConfig = Callable[..., TrainingConfig]
 VLLM: dict[str, Any] = {"engine": "vllm"}

@@ -9,9 +9,9 @@ from typing import Any, cast
 import pytest
 
 from rlt_api.training_config import TrainingConfig
-from rlt_trainer.rollout import groups
-from rlt_trainer.rollout.groups import SeparateEngines
-from rlt_trainer.workers import Workers
+from rlt_trainer.driver import engines as engines_module
+from rlt_trainer.driver.engines import SeparateEngines
+from rlt_trainer.driver.worker_group import TrainWorkers
 
 ROWS = list(range(16))
 
@@ -49,9 +49,9 @@ def test_an_engine_that_is_slow_takes_fewer_rows(
     class TwoEngines(list[Engine]):
         actors = (slow, fast)
 
-    monkeypatch.setattr(groups, "Processes", lambda *_, **__: TwoEngines((slow, fast)))
-    monkeypatch.setattr(groups, "results", lambda references: references)
-    engines = SeparateEngines(make_config(), cast(Workers, None))
+    monkeypatch.setattr(engines_module, "WorkerGroup", lambda *_, **__: TwoEngines((slow, fast)))
+    monkeypatch.setattr(engines_module, "results", lambda references: references)
+    engines = SeparateEngines(make_config(), cast(TrainWorkers, None))
     rows: list[Any] = engines.map("generate", ROWS).result(20)
     assert rows == [row * 10 for row in ROWS]
     assert len(slow.taken) < len(ROWS) / 4

@@ -13,15 +13,15 @@ from torch import Tensor, nn
 from rlt_trainer.policy.model import load_model
 from rlt_trainer.rollout.engine import Response, Sampling, continuation_seed
 from rlt_trainer.rollout.interruption import InterruptibleEngine, joined
-from rlt_trainer.rollout.transformers_sampler import TransformersSampler
+from rlt_trainer.rollout.transformers_engine import TransformersEngine
 
 PROMPTS = [[50, 51, 52], [60], [70, 71, 72, 73]]
 SEEDS = [1, 2, 3]
 SAMPLING = Sampling(temperature=1.0, top_p=1.0, max_tokens=8, stop_token_ids=())
 
 
-def sampler(files: str) -> TransformersSampler:
-    return TransformersSampler(files, dtype=torch.float32, device=torch.device("cpu"), sampling=SAMPLING)
+def sampler(files: str) -> TransformersEngine:
+    return TransformersEngine(files, dtype=torch.float32, device=torch.device("cpu"), sampling=SAMPLING)
 
 
 class Interrupting(Event):
@@ -57,7 +57,7 @@ def test_what_goes_on_has_a_seed_of_its_own() -> None:
     assert continuation_seed(7, 0) == 7
 
 
-class Observed(TransformersSampler):
+class Observed(TransformersEngine):
     """It tells when it has drawn the first tokens, and goes on when it is told: an update surely comes in between."""
 
     def __init__(self, files: str) -> None:

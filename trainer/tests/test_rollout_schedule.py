@@ -6,7 +6,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from rlt_trainer.rollout.schedule import Schedule
+from rlt_trainer.driver.schedule import Schedule
 
 
 class Generation:

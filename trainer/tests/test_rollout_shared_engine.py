@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from rlt_api.training_config import TrainingConfig
-from rlt_trainer.rendezvous import free_port
+from rlt_trainer.workers.rendezvous import free_port
 
 PROMPTS = [[[50, 51], [60]], []]
 """Of each rank: the second has nothing to generate, but its part of the engine has."""
@@ -45,11 +45,11 @@ def one_rank(file: Path, rank: int, port: int) -> dict[str, Any]:
     import torch
 
     from rlt_trainer.data.prompt import Prompt
-    from rlt_trainer.rank import Rank
-    from rlt_trainer.rendezvous import Rendezvous
+    from rlt_trainer.workers.rendezvous import Rendezvous
+    from rlt_trainer.workers.train_worker import TrainWorker
 
     torch.set_num_threads(1)
-    process = Rank(TrainingConfig.model_validate_json(file.read_text()), rank, 2, node_address="127.0.0.1")
+    process = TrainWorker(TrainingConfig.model_validate_json(file.read_text()), rank, 2, node_address="127.0.0.1")
     process.connect(Rendezvous("127.0.0.1", port))
     process.load_models()
     process.start_engine([Prompt(i, (50 + i, 51, 52, 53), "", "", "", "") for i in range(4)])

@@ -9,19 +9,19 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.policy.log_probs import response_log_probs
 from rlt_trainer.policy.model import load_model
 from rlt_trainer.rollout.engine import Sampling
-from rlt_trainer.rollout.transformers_sampler import TransformersSampler, draw, keep_top_k, keep_top_p
-from rlt_trainer.sequences import Sequences
+from rlt_trainer.rollout.transformers_engine import TransformersEngine, draw, keep_top_k, keep_top_p
 
 PROMPTS = [[50, 51, 52], [60], [70, 71, 72, 73]]
 SEEDS = [1, 2, 3]
 
 
-def sampler(files: str, *, stop: int = -1, top_p: float = 1.0) -> TransformersSampler:
+def sampler(files: str, *, stop: int = -1, top_p: float = 1.0) -> TransformersEngine:
     sampling = Sampling(temperature=0.8, top_p=top_p, max_tokens=6, stop_token_ids=(stop,))
-    return TransformersSampler(files, dtype=torch.float32, device=torch.device("cpu"), sampling=sampling)
+    return TransformersEngine(files, dtype=torch.float32, device=torch.device("cpu"), sampling=sampling)
 
 
 def test_its_log_probs_are_those_of_a_forward_pass_without_cache(tiny_model: str) -> None:

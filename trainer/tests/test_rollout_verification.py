@@ -9,23 +9,17 @@ from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.policy.log_probs import response_log_probs
 from rlt_trainer.policy.model import load_model
 from rlt_trainer.rollout.engine import Sampling
-from rlt_trainer.rollout.transformers_sampler import TransformersSampler
-from rlt_trainer.rollout.verification import (
-    StaleWeightsError,
-    WeightSync,
-    as_response,
-    stale_layers,
-    verify_log_probs,
-)
+from rlt_trainer.rollout.transformers_engine import TransformersEngine
 from rlt_trainer.rollout.weight_sums import Sums, element_sum, weight_sums
+from rlt_trainer.rollout.weight_sync import StaleWeightsError, WeightSync, as_response, stale_layers, verify_log_probs
 
 PROBE = [[50, 51, 52], [60, 61]]
 PROMPTS = [Prompt(i, tuple(tokens), "", "", "", "") for i, tokens in enumerate(PROBE)]
 
 
-def engine(files: str, dtype: torch.dtype = torch.float32) -> TransformersSampler:
+def engine(files: str, dtype: torch.dtype = torch.float32) -> TransformersEngine:
     sampling = Sampling(temperature=1.0, top_p=1.0, max_tokens=2, stop_token_ids=())
-    return TransformersSampler(files, dtype=dtype, device=torch.device("cpu"), sampling=sampling)
+    return TransformersEngine(files, dtype=dtype, device=torch.device("cpu"), sampling=sampling)
 
 
 def test_equal_weights_pass(tiny_model: str) -> None:

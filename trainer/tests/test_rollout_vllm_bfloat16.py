@@ -12,12 +12,12 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from rlt_api.blocks.model import Model, SeededModel
 from rlt_api.training_config import TrainingConfig
+from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.policy.model import model_files
-from rlt_trainer.rank import Rank
-from rlt_trainer.rollout.verification import MAX_DIFFERENCE, StaleWeightsError, verify_log_probs
 from rlt_trainer.rollout.weight_sums import weight_sums
-from rlt_trainer.sequences import Sequences
+from rlt_trainer.rollout.weight_sync import MAX_DIFFERENCE, StaleWeightsError, verify_log_probs
+from rlt_trainer.workers.train_worker import TrainWorker
 
 PROBES = [Prompt(i, (50 + i, 51, 52, 53), "", "", "", "") for i in range(4)]
 EXAMPLES = Sequences.pad([[50, 51]] * 4, [[60, 61, 62]] * 4, pad_token_id=0)
@@ -35,7 +35,7 @@ def tied_model(folder: Path) -> str:
 
 
 @pytest.fixture(scope="module", params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def rank(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rank]:
+def rank(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrainWorker]:
     """A rank alone, after its first weight sync."""
     on_gpu = request.param == "cuda"
     if on_gpu:
@@ -60,7 +60,7 @@ def rank(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
             "checkpoint": {},
         }
     )
-    rank = Rank(config, 0, 1, node_address="127.0.0.1")
+    rank = TrainWorker(config, 0, 1, node_address="127.0.0.1")
     rank.connect(rank.rendezvous())
     rank.load_models()
     rank.start_engine(PROBES)
@@ -73,7 +73,7 @@ Weights = Iterable[tuple[str, Tensor]]
 
 
 @pytest.mark.slow
-def test_no_sync_of_several_steps_is_called_stale(rank: Rank) -> None:
+def test_no_sync_of_several_steps_is_called_stale(rank: TrainWorker) -> None:
     for _ in range(5):
         rank.supervised_step(EXAMPLES, 12)
         assert rank.sync_weights() < MAX_DIFFERENCE["bfloat16"]
@@ -81,7 +81,7 @@ def test_no_sync_of_several_steps_is_called_stale(rank: Rank) -> None:
 
 
 @pytest.mark.slow
-def test_the_engine_computes_with_what_it_was_sent_to_the_bit(rank: Rank) -> None:
+def test_the_engine_computes_with_what_it_was_sent_to_the_bit(rank: TrainWorker) -> None:
     """Also where kernels hide it, q, k and v are fused, and the output layer is the embedding."""
     rank.supervised_step(EXAMPLES, 12)
     rank.sync_weights()
@@ -99,7 +99,7 @@ def all_but_one(update: Callable[[Weights], None], weights: Weights) -> None:
 
 
 @pytest.mark.slow
-def test_an_engine_that_slept_generates_as_before(rank: Rank) -> None:
+def test_an_engine_that_slept_generates_as_before(rank: TrainWorker) -> None:
     """With freeCacheEngine, on GPUs: its memory is the device's in the meantime."""
     prompts, seeds = [list(prompt.token_ids) for prompt in PROBES], [1, 2, 3, 4]
     rank.sync_weights()
@@ -118,7 +118,7 @@ def test_an_engine_that_slept_generates_as_before(rank: Rank) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("sync", "where"), [(nothing, r"embedding.*, layer 0, layer 1"), (all_but_one, r"layer 1")])
 def test_a_stale_engine_is_found_out_though_its_log_probs_agree(
-    rank: Rank, monkeypatch: pytest.MonkeyPatch, sync: Callable[..., None], where: str
+    rank: TrainWorker, monkeypatch: pytest.MonkeyPatch, sync: Callable[..., None], where: str
 ) -> None:
     engine = rank._own_responder.engine
     rank.supervised_step(EXAMPLES, 12)

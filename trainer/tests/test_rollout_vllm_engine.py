@@ -14,20 +14,20 @@ from torch.distributed.device_mesh import init_device_mesh
 from rlt_api.blocks.model import Lora
 from rlt_api.blocks.rollout import Rollout
 from rlt_api.training_config import TrainingConfig
+from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.policy.actor import Policy
-from rlt_trainer.rank import Rank
 from rlt_trainer.rollout.engine import EngineError, Response, Sampling
-from rlt_trainer.rollout.verification import StaleWeightsError
 from rlt_trainer.rollout.vllm_engine import VllmEngine
-from rlt_trainer.sequences import Sequences
+from rlt_trainer.rollout.weight_sync import StaleWeightsError
+from rlt_trainer.workers.train_worker import TrainWorker
 
 PROBES = [Prompt(i, (50 + i, 51, 52, 53), "", "", "", "") for i in range(4)]
 EXAMPLES = Sequences.pad([[50, 51]] * 4, [[60, 61, 62]] * 4, pad_token_id=0)
 
 
 @pytest.fixture(scope="module")
-def rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rank]:
+def rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrainWorker]:
     """A rank alone, with a policy and a vLLM engine that have not met yet."""
     tiny = {"seed": 1, "hiddenSize": 64, "intermediateSize": 128, "numHiddenLayers": 2, "numAttentionHeads": 2}
     config = TrainingConfig.model_validate(
@@ -47,7 +47,7 @@ def rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rank]:
             "checkpoint": {},
         }
     )
-    rank = Rank(config, 0, 1, node_address="127.0.0.1")
+    rank = TrainWorker(config, 0, 1, node_address="127.0.0.1")
     rank.connect(rank.rendezvous())
     rank.load_models()
     with pytest.warns(UserWarning, match=r"rollout\.freeCacheEngine has no effect: vLLM can sleep on GPUs only"):
@@ -57,14 +57,16 @@ def rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rank]:
 
 
 @pytest.mark.slow
-def test_an_engine_that_was_never_given_the_weights_is_stale(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_was_never_given_the_weights_is_stale(
+    rank: TrainWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(rank._own_responder.engine, "update_weights", list)  # consumes the weights and does nothing
     with pytest.raises(StaleWeightsError, match="Stale weights"):
         rank.sync_weights()
 
 
 @pytest.mark.slow
-def test_log_probs_agree_after_every_sync_of_twenty_steps(rank: Rank) -> None:
+def test_log_probs_agree_after_every_sync_of_twenty_steps(rank: TrainWorker) -> None:
     differences = []
     for _ in range(20):
         rank.supervised_step(EXAMPLES, 12)
@@ -74,7 +76,7 @@ def test_log_probs_agree_after_every_sync_of_twenty_steps(rank: Rank) -> None:
 
 @pytest.mark.slow
 def test_a_sync_that_brings_nothing_after_an_optimizer_step_is_found_out(
-    rank: Rank, monkeypatch: pytest.MonkeyPatch
+    rank: TrainWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rank.sync_weights()
     rank.supervised_step(EXAMPLES, 12)
@@ -86,7 +88,7 @@ def test_a_sync_that_brings_nothing_after_an_optimizer_step_is_found_out(
 
 
 @pytest.mark.slow
-def test_a_sync_holds_one_layer_at_a_time(rank: Rank) -> None:
+def test_a_sync_holds_one_layer_at_a_time(rank: TrainWorker) -> None:
     alive: WeakSet[torch.Tensor] = WeakSet()
     most = 0
 
@@ -102,7 +104,7 @@ def test_a_sync_holds_one_layer_at_a_time(rank: Rank) -> None:
 
 
 @pytest.mark.slow
-def test_responses_repeat_by_seed_and_carry_the_policys_log_probs(rank: Rank) -> None:
+def test_responses_repeat_by_seed_and_carry_the_policys_log_probs(rank: TrainWorker) -> None:
     rank.sync_weights()
     prompts = [list(prompt.token_ids) for prompt in PROBES]
     responses = rank.generate(prompts, [1, 2, 3, 4])
@@ -114,7 +116,7 @@ def test_responses_repeat_by_seed_and_carry_the_policys_log_probs(rank: Rank) ->
 
 
 @pytest.mark.slow
-def test_greedy_responses_are_the_most_probable_ones(rank: Rank) -> None:
+def test_greedy_responses_are_the_most_probable_ones(rank: TrainWorker) -> None:
     rank.sync_weights()
     prompts = [list(prompt.token_ids) for prompt in PROBES]
     responses = rank.generate_greedily(prompts, [0] * 4)
@@ -126,7 +128,7 @@ def test_greedy_responses_are_the_most_probable_ones(rank: Rank) -> None:
 
 
 @pytest.mark.slow
-def test_new_weights_do_not_meet_what_older_ones_left_in_the_prefix_cache(rank: Rank) -> None:
+def test_new_weights_do_not_meet_what_older_ones_left_in_the_prefix_cache(rank: TrainWorker) -> None:
     rank.sync_weights()
     prompt = [list(range(50, 98))]  # more than a block of the cache
     rank.generate(prompt, [1])
@@ -138,7 +140,7 @@ def test_new_weights_do_not_meet_what_older_ones_left_in_the_prefix_cache(rank: 
 
 
 @pytest.mark.slow
-def test_adapters_come_merged_into_the_weights(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_adapters_come_merged_into_the_weights(rank: TrainWorker, monkeypatch: pytest.MonkeyPatch) -> None:
     model, algorithm, training = (getattr(rank._config, name) for name in ("model", "algorithm", "training"))
     adapted = Policy(
         rank._files,
@@ -159,7 +161,7 @@ def test_adapters_come_merged_into_the_weights(rank: Rank, monkeypatch: pytest.M
 
 
 @pytest.mark.slow
-def test_an_update_interrupts_a_generation_which_goes_on_with_the_new_weights(rank: Rank) -> None:
+def test_an_update_interrupts_a_generation_which_goes_on_with_the_new_weights(rank: TrainWorker) -> None:
     rank.sync_weights()
     plain, prompts = rank._own_responder.engine, [list(prompt.token_ids) for prompt in PROBES]
     part = plain.generate(prompts, [1, 2, 3, 4], interrupt=SetAfter(3))
@@ -177,7 +179,7 @@ def test_an_update_interrupts_a_generation_which_goes_on_with_the_new_weights(ra
 
 
 @pytest.mark.slow
-def test_a_prompt_that_does_not_fit_names_what_to_do(rank: Rank) -> None:
+def test_a_prompt_that_does_not_fit_names_what_to_do(rank: TrainWorker) -> None:
     with pytest.raises(EngineError, match=r"must fit in rollout\.maxModelLen"):
         rank.generate([[50] * 80], [1])
     assert len(rank.generate([[50]], [1])) == 1  # and the engine goes on

@@ -14,8 +14,8 @@ from rlt_trainer.algorithms.kl_controller import KlController
 from rlt_trainer.checkpoint.driver_state import DriverState
 from rlt_trainer.checkpoint.resume import Resumed
 from rlt_trainer.checkpoint.saver import SaveOutcome
+from rlt_trainer.driver.checkpointing import Checkpoints
 from rlt_trainer.errors import Terminated
-from rlt_trainer.save_and_resume import Checkpoints
 
 MakeConfig = Callable[..., TrainingConfig]
 DATA = {"prompts": 8, "order": 1, "sha256": "ab"}

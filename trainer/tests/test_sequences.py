@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rlt_trainer.sequences import Experience, Sequences, balanced_shares, mini_batches
+from rlt_trainer.batches.sequences import Experience, Sequences, balanced_shares, mini_batches
 
 
 def sequences(rows: int) -> Sequences:

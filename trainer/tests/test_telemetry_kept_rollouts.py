@@ -7,9 +7,9 @@ from itertools import pairwise
 from math import nan
 from typing import Any
 
+from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.data.prompt import Prompt
-from rlt_trainer.sequences import Sequences
-from rlt_trainer.telemetry.kept_rollouts import ALL, EXTREMES, kept, rollout_lines, segments_of
+from rlt_trainer.telemetry.rollout_log import ALL, EXTREMES, kept, rollout_lines, segments_of
 
 
 def lines(count: int) -> list[dict[str, Any]]:

@@ -10,18 +10,18 @@ import pytest
 import torch
 
 from rlt_api.blocks.operations import Profiler
-from rlt_trainer.sequences import Sequences
+from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.telemetry.flops import Shape
-from rlt_trainer.telemetry.rank_telemetry import Memory, RankReport, RankTelemetry
 from rlt_trainer.telemetry.spans import DRIVER, Span
 from rlt_trainer.telemetry.speed import Work, speed_metrics
+from rlt_trainer.telemetry.worker_telemetry import Memory, WorkerReport, WorkerTelemetry
 
 DRIVEN = [Span(DRIVER, "step", 0, 10, 1), Span(DRIVER, "gen", 0, 4, 1), Span(DRIVER, "update_actor", 4, 9, 1)]
 WORK = Work([3, 2], [4, 1], Shape(weights=100, head_weights=10, attention=()), epochs=2)
 
 
-def report(*, seconds: float = 4, peak: float | None = 1000, memory: Memory = Memory(1.0)) -> RankReport:  # noqa: B008
-    return RankReport([Span(0, "update_actor", 5, 5 + seconds, 1)], memory, peak)
+def report(*, seconds: float = 4, peak: float | None = 1000, memory: Memory = Memory(1.0)) -> WorkerReport:  # noqa: B008
+    return WorkerReport([Span(0, "update_actor", 5, 5 + seconds, 1)], memory, peak)
 
 
 def test_times_add_up_and_tokens_are_counted() -> None:
@@ -37,7 +37,7 @@ def test_times_add_up_and_tokens_are_counted() -> None:
 
 
 def test_engines_of_their_own_share_the_tokens_and_overlap() -> None:
-    engine = RankReport([Span(2, "gen", 2, 8, 1)], Memory(3.0), None)
+    engine = WorkerReport([Span(2, "gen", 2, 8, 1)], Memory(3.0), None)
     metrics = speed_metrics(DRIVEN, [report()], WORK, engines=[engine])
     assert metrics["overlap_s/gen"] == 4
     assert metrics["perf/throughput"] == 0.5
@@ -73,7 +73,7 @@ def test_lengths_are_of_what_is_attended_to() -> None:
 
 def test_a_rank_measures_and_profiles_the_steps_asked_for(tmp_path: Path) -> None:
     device, profiles = torch.device("cpu"), tmp_path / "profiles"
-    rank = RankTelemetry(1, device=device, dtype=torch.bfloat16, profiles=profiles, profiler=Profiler(steps=[2]))
+    rank = WorkerTelemetry(1, device=device, dtype=torch.bfloat16, profiles=profiles, profiler=Profiler(steps=[2]))
     reports = []
     for step in (1, 2, 3):
         rank.begin(step)

@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from rlt_api.training_config import TrainingConfig
-from rlt_trainer import driver
 from rlt_trainer.__main__ import TERMINATED, main
+from rlt_trainer.driver.termination import Termination
 from rlt_trainer.errors import NonFiniteGradientError, Terminated, last_finite
-from rlt_trainer.termination import Termination
 
 MakeConfig = Callable[..., TrainingConfig]
 
@@ -45,7 +44,7 @@ def test_the_exit_code_says_so(
     def run(config: TrainingConfig, *, local: bool) -> None:
         raise Terminated("the checkpoint of step 7 is whole")
 
-    monkeypatch.setattr(driver, "run", run)
+    monkeypatch.setattr("rlt_trainer.driver.run.run", run)
     file = tmp_path / "training.json"
     file.write_text(make_config().model_dump_json(by_alias=True))
     assert main(["run", "--config", str(file)]) == TERMINATED == 128 + signal.SIGTERM

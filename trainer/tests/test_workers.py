@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from rlt_api.training_config import TrainingConfig
+from rlt_trainer.driver.engines import pieces
+from rlt_trainer.driver.worker_group import results, rollout_pods, training_pods, world_size
 from rlt_trainer.errors import TrainingError
-from rlt_trainer.rollout.groups import pieces
-from rlt_trainer.workers import rank_count, results, rollout_pods, training_pods
 
 MakeConfig = Callable[..., TrainingConfig]
 
@@ -26,7 +26,7 @@ def test_separate_pods_ask_for_the_resource_of_their_group(make_config: MakeConf
     config = make_config(workers=2, cpusPerWorker=3, rolloutWorkers=1, rolloutCpusPerWorker=2)
     assert training_pods(config).bundle() == {"CPU": 3, "rlt-train": 1}
     assert rollout_pods(config).bundle() == {"CPU": 2, "rlt-rollout": 1}
-    assert rank_count(config) == 2
+    assert world_size(config) == 2
 
 
 @pytest.mark.parametrize(("rows", "parts", "sizes"), [(8, 2, [4, 4]), (7, 3, [2, 2, 3]), (1, 3, [0, 0, 1])])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rlt_api.factors import divisors_around, either, multiples_around
 from rlt_api.finding import Finding
 from rlt_api.rules.layout import CONTEXT_PARALLEL, RANKS, counted, data_parallel_size
-from rlt_api.rules.nearest import divisors_around, either, multiples_around
 from rlt_api.spec import RLTrainingJobSpec
 
 TRAIN, MINI, MICRO = (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rlt_api.factors import divisors_around, either, multiples_around
 from rlt_api.finding import Finding
-from rlt_api.rules.nearest import divisors_around, either, multiples_around
 from rlt_api.runtime import BUILTIN_ONLY
 from rlt_api.spec import RLTrainingJobSpec
 

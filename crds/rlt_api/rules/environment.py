@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rlt_api.finding import Finding
-from rlt_api.rules.words import nearest_word
 from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.spelling import nearest_word
 
 ENV = "spec.cluster.env"
 PREFIXES = ("NCCL", "RCCL", "GLOO", "VLLM", "HF", "TORCH")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rlt_api.blocks.cluster import WorkerGroup
+from rlt_api.factors import divisors_around, either, multiples_around
 from rlt_api.finding import Finding
-from rlt_api.rules.nearest import divisors_around, either, multiples_around
 from rlt_api.spec import RLTrainingJobSpec
 
 WORKERS = "spec.cluster.workers[0]"

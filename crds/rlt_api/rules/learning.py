@@ -9,8 +9,8 @@ from pydantic import JsonValue, ValidationError
 
 from rlt_api.finding import Finding, child, shown
 from rlt_api.reward_rules import RULE_OPTIONS
-from rlt_api.rules.words import nearest_word
 from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.spelling import nearest_word
 
 REWARD_RULES = tuple(RULE_OPTIONS)
 """What rewards[].name may be. The trainer has a function for each."""

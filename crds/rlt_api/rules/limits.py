@@ -9,10 +9,10 @@ from typing import Any
 
 from rlt_api.finding import Finding
 from rlt_api.model import quantity_value
-from rlt_api.rules.words import nearest_word
 from rlt_api.runtime import Limit, RLRuntimeSpec
 from rlt_api.schema import leaves
 from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.spelling import nearest_word
 
 QUANTITY = r"[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?"
 

@@ -10,7 +10,7 @@ from rlt_api.finding import Finding, child, shown
 from rlt_api.rules.pods import is_label_key, is_label_value
 
 NAME = "metadata.name"
-MOST_ANNOTATIONS = 256 * 1024
+MAX_ANNOTATIONS_LENGTH = 256 * 1024
 """Bytes of all keys and values (apimachinery, TotalAnnotationSizeLimitB)."""
 SUFFIX = 5
 """Characters that the API server appends to generateName."""
@@ -48,8 +48,8 @@ def labels_and_annotations(metadata: Mapping[str, object]) -> Iterator[Finding]:
         for key, value in pairs.items():
             yield from _pair(block, str(key), value)
         size = sum(len(str(each).encode(errors="replace")) for pair in pairs.items() for each in pair)
-        if block == "annotations" and size > MOST_ANNOTATIONS:
-            message = f"take {size} bytes, and {MOST_ANNOTATIONS} are allowed"
+        if block == "annotations" and size > MAX_ANNOTATIONS_LENGTH:
+            message = f"take {size} bytes, and {MAX_ANNOTATIONS_LENGTH} are allowed"
             yield Finding("metadata.annotations", f"{size} bytes", message, "make them smaller", "label")
 
 

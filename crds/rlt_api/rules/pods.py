@@ -11,7 +11,7 @@ from rlt_api.model import quantity_value
 from rlt_api.rules.shared_memory import OBJECT_STORE_SHARE, SHARED_MEMORY_SHARE, shared_memory
 from rlt_api.spec import RLTrainingJobSpec
 
-LEAST_OBJECT_STORE = 75 * 2**20
+MIN_OBJECT_STORE = 75 * 2**20
 """Ray does not start with less (ray/_private/ray_constants.py, OBJECT_STORE_MINIMUM_MEMORY_BYTES)."""
 LABEL = r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)"
 PREFIX = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
@@ -35,7 +35,7 @@ def resources_make_sense(resources: Resources, field: str) -> Iterator[Finding]:
             yield Finding(f"{field}.{name}", getattr(resources, name), message, fix, "resources")
     memory = quantity_value(resources.memory)
     shared = shared_memory(resources).size
-    least = LEAST_OBJECT_STORE / OBJECT_STORE_SHARE
+    least = MIN_OBJECT_STORE / OBJECT_STORE_SHARE
     if resources.shared_memory and shared >= memory:
         yield Finding(
             f"{field}.sharedMemory",
@@ -55,7 +55,7 @@ def resources_make_sense(resources: Resources, field: str) -> Iterator[Finding]:
             f"{field}.{name}",
             value or "none",
             f"is too small{share} for Ray's object store: it takes {OBJECT_STORE_SHARE:.0%} of /dev/shm and at least "
-            f"{LEAST_OBJECT_STORE / 2**20:.0f} MiB",
+            f"{MIN_OBJECT_STORE / 2**20:.0f} MiB",
             f"use {int(most / 2**20)}Mi or more",
             "object-store",
             (f"{field}.sharedMemory",) if not resources.shared_memory else (),

@@ -18,11 +18,11 @@ ALWAYS_GANGS = frozenset({"volcano", "kai-scheduler"})
 GANG_LABEL_SCHEDULERS = frozenset({"yunikorn", "scheduler-plugins-scheduler"})
 """Schedulers that do so where KubeRay finds the label ray.io/gang-scheduling-enabled."""
 KUBERNETES_SCHEDULER = "default-scheduler"
-"""Kubernetes' own, which does so as an alpha of 1.35 (see rlt_operator.children.gang). It must be named: almost no
+"""Kubernetes' own, which does so as an alpha of 1.35 (see rlt_core.children.gang). It must be named: almost no
 cluster has that switched on."""
 GANG_SCHEDULERS = ALWAYS_GANGS | GANG_LABEL_SCHEDULERS | {KUBERNETES_SCHEDULER}
 
-MOST_GROUPS_OF_KUEUE = 7
+MAX_GROUPS_OF_KUEUE = 7
 
 
 def gang_has_a_scheduler(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -63,8 +63,8 @@ def kueue_takes_the_groups(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     if scheduling.queue_name is None or scheduling.scheduler_name in QUEUE_LABELS:
         return
     queue = ("spec.scheduling.queueName", "spec.scheduling.schedulerName")
-    if len(groups) > MOST_GROUPS_OF_KUEUE:
-        message, fix = f"Kueue takes {MOST_GROUPS_OF_KUEUE} worker groups", "join some of them, or leave queueName out"
+    if len(groups) > MAX_GROUPS_OF_KUEUE:
+        message, fix = f"Kueue takes {MAX_GROUPS_OF_KUEUE} worker groups", "join some of them, or leave queueName out"
         yield Finding("spec.cluster.workers", f"{len(groups)} groups", message, fix, "queue", queue)
     for index, group in enumerate(groups):
         if group.name == "head":

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from rlt_operator import api_paths
-from rlt_operator.kubernetes_api import ApiError, KubernetesApi
+from rlt_core.kubernetes import api_paths
+from rlt_core.kubernetes.client import ApiError, KubernetesApi
 from rlt_operator.webhook import key_pair
 from rlt_operator.webhook.key_pair import KeyPair
 
@@ -67,16 +67,16 @@ class Plan:
     """Write the authority into the configuration."""
     serve: bool = False
     """Show the certificate that is kept."""
-    again_after: float = LOOK_S
+    requeue_after: float = LOOK_S
 
 
 def plan(observed: Observed, now: datetime) -> Plan:
     """A new certificate is kept first, then trusted, and then served."""
     kept = observed.kept
     if kept is None or kept.hosts() != observed.hosts or now >= kept.due():
-        return Plan(renew=True, again_after=0)
+        return Plan(renew=True, requeue_after=0)
     if observed.trusted != {kept.trusted}:
-        return Plan(trust=True, serve=observed.served is None, again_after=SPREAD_S)
+        return Plan(trust=True, serve=observed.served is None, requeue_after=SPREAD_S)
     return Plan(serve=observed.served != kept)
 
 
@@ -85,12 +85,12 @@ async def keep(api: KubernetesApi, places: Places, serve: Serve) -> None:
     served: KeyPair | None = None
     while True:
         try:
-            again_after, served = await look(api, places, serve, served=served, now=datetime.now(UTC))
+            requeue_after, served = await look(api, places, serve, served=served, now=datetime.now(UTC))
         except Exception as error:  # whatever it is, the next look may find it mended
             unexpected = not isinstance(error, ApiError)
             log.warning("the webhook's certificate cannot be looked after: %s", error, exc_info=unexpected)
-            again_after = LOOK_S
-        await asyncio.sleep(again_after)
+            requeue_after = LOOK_S
+        await asyncio.sleep(requeue_after)
 
 
 async def look(
@@ -118,8 +118,8 @@ async def look(
         assert kept
         serve(kept.certificate, kept.key)
         log.info("serving the webhook's certificate for %s", ", ".join(sorted(observed.hosts)))
-        return decided.again_after, kept
-    return decided.again_after, served
+        return decided.requeue_after, kept
+    return decided.requeue_after, served
 
 
 async def follow(folder: Path, serve: Serve) -> None:

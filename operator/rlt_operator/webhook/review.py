@@ -24,7 +24,7 @@ Runtimes = Mapping[str, Mapping[str, Any] | None]
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 """The annotation in which `kubectl apply` keeps what its user wrote."""
-MOST_FINDINGS = 20
+MAX_FINDINGS = 20
 """As many are told of one manifest: what is not told is not looked for, which could take seconds."""
 
 
@@ -33,7 +33,7 @@ def review(asked: Json, runtimes: Runtimes) -> Json:
     request = asked["request"]
     new: Json = request["object"]
     old: Json | None = request.get("oldObject")
-    found = list(islice(_findings(new, old, runtimes), MOST_FINDINGS + 1))
+    found = list(islice(_findings(new, old, runtimes), MAX_FINDINGS + 1))
     response: Json = {"uid": request["uid"], "allowed": not found}
     if found:
         response["status"] = _refusal(request, found)
@@ -109,7 +109,7 @@ def _warnings(new: Json, old: Json | None, runtimes: Runtimes) -> Iterator[str]:
 
 
 def _refusal(request: Json, found: Sequence[Finding]) -> Json:
-    told = found[:MOST_FINDINGS]
+    told = found[:MAX_FINDINGS]
     more = ["and more"] if len(found) > len(told) else []
     return {
         "status": "Failure",

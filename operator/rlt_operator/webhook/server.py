@@ -12,13 +12,14 @@ from typing import Any
 
 from aiohttp import web
 
-from rlt_operator import api_paths, metrics
-from rlt_operator.kubernetes_api import ApiError, KubernetesApi
+from rlt_core.kubernetes import api_paths
+from rlt_core.kubernetes.client import ApiError, KubernetesApi
+from rlt_operator import metrics
 from rlt_operator.webhook.review import review, runtime_name, too_deep
 
 RUNTIME_S = 2.0
 """So long the API server may take to give the runtime; without it the job is validated by itself."""
-LONGEST_REVIEW = 16 * 2**20
+MAX_REVIEW_LENGTH = 16 * 2**20
 """Bytes: twice what the API server takes as one object (3 MiB), and room."""
 KEEP_ALIVE_S = 120.0
 """Longer than Go's 90 s, so that no connection ends while the API server takes it up again."""
@@ -60,7 +61,7 @@ async def serve(port: int, tls: Tls, api: KubernetesApi) -> web.AppRunner:
         metrics.REVIEWS.labels(asked["request"]["operation"], _outcome(answer)).inc()
         return web.json_response(answer)
 
-    app = web.Application(client_max_size=LONGEST_REVIEW)
+    app = web.Application(client_max_size=MAX_REVIEW_LENGTH)
     app.add_routes([web.post("/validate", validate)])
     runner = web.AppRunner(app, access_log=None, keepalive_timeout=KEEP_ALIVE_S)
     await runner.setup()

@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-RLT = (sys.executable, "-m", "rlt_operator.cli.main")
+RLT = (sys.executable, "-m", "rlt_cli.main")
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from cryptography import x509
 
 from cluster import Cluster
 from rlt_api.driver_report import METRICS_PORT
-from rlt_operator.names import DASHBOARD_PORT
+from rlt_core.names import DASHBOARD_PORT
 
 DEADLINE_S = 30.0
 

@@ -81,7 +81,7 @@ def test_waiting_outlives_an_api_server_that_is_away(
     with Forwarder(kubernetes.cluster.kubeconfig) as there:
         by = ("-n", namespace, "--kubeconfig", str(there.kubeconfig(tmp_path)))
         arguments = ["wait", "sum", "--for", "Suspended", *by]
-        command = [sys.executable, "-m", "rlt_operator.cli.main", *arguments]
+        command = [sys.executable, "-m", "rlt_cli.main", *arguments]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as waiting:
             assert waiting.stderr
             assert waiting.stderr.readline().startswith("waiting for Suspended: ")
@@ -100,7 +100,7 @@ def test_on_a_terminal_the_page_is_kept_up_to_date_until_ctrl_c(
     child, terminal = pty.fork()
     if child == 0:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell starts background jobs deaf to it
-        command = [sys.executable, "-m", "rlt_operator.cli.main", "watch", "sum", *by]
+        command = [sys.executable, "-m", "rlt_cli.main", "watch", "sum", *by]
         os.execve(command[0], command, {**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "40"})
     with os.fdopen(terminal, "r+b", buffering=0) as screen:
         wait_for(screen, b"CONDITION")
@@ -125,7 +125,7 @@ def test_a_cluster_that_does_not_know_jobs_says_so(kubernetes: Kubernetes, tmp_p
     config = yaml.safe_load(kubernetes.cluster.kubeconfig.read_text())
     config["clusters"][0]["cluster"]["server"] += "/nowhere"
     (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
-    command = [sys.executable, "-m", "rlt_operator.cli.main", "get", "--kubeconfig", str(tmp_path / "kubeconfig")]
+    command = [sys.executable, "-m", "rlt_cli.main", "get", "--kubeconfig", str(tmp_path / "kubeconfig")]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1
     assert done.stderr.startswith("error: This cluster knows no RLTrainingJob")
@@ -133,7 +133,7 @@ def test_a_cluster_that_does_not_know_jobs_says_so(kubernetes: Kubernetes, tmp_p
 
 
 def test_no_way_to_a_cluster_is_one_sentence(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "rlt_operator.cli.main", "get", "--kubeconfig", str(tmp_path / "none")]
+    command = [sys.executable, "-m", "rlt_cli.main", "get", "--kubeconfig", str(tmp_path / "none")]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1
     assert done.stderr.startswith("error: There is no way to a cluster")

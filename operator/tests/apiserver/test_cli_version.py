@@ -8,7 +8,7 @@ import pytest
 from apiserver.in_cluster import Kubernetes
 from click.testing import CliRunner
 
-from rlt_operator.cli.main import cli
+from rlt_cli.main import cli
 
 
 @pytest.mark.apiserver

@@ -16,14 +16,14 @@ from apiserver.in_cluster import Kubernetes, Operator, eventually, free_ports
 
 from cluster import Cluster
 from cluster.kuberay_crds import VERSIONS, ray_cluster_crd
-from rlt_operator.children.all_of_them import children
+from rlt_core.children.build import build_children
 from rlt_operator.kuberay import MARKS, OLDEST, POD_FIELDS_SINCE, KubeRay, dropped, parse_kuberay
 
 pytestmark = pytest.mark.apiserver
 
 CRDS = Path(__file__).parents[3] / "crds"
-GOLDEN = sorted((Path(__file__).parents[1] / "golden").glob("*.yaml"))
-NETWORKS = sorted((Path(__file__).parents[1] / "fabric/golden").glob("*.yaml"))
+GOLDEN = sorted((Path(__file__).parents[3] / "core/tests/golden").glob("*.yaml"))
+NETWORKS = sorted((Path(__file__).parents[3] / "core/tests/fabric/golden").glob("*.yaml"))
 APPLY = ("apply", "--server-side", "--force-conflicts", "-f")
 STRICTLY = ("create", "--dry-run=server", "--validate=strict", "-f", "-")
 OLD, NEW = VERSIONS[0], VERSIONS[-1]
@@ -151,7 +151,7 @@ def test_the_operator_finds_what_the_api_server_would_drop(kuberay: Installed) -
 def test_the_oldest_kuberays_cannot_carry_kubernetes_own_gangs(kuberay: Installed) -> None:
     job = o.job({**o.COMMAND_SPEC, "scheduling": {"schedulerName": "default-scheduler", "gang": True}})
     assert job.spec
-    *_, cluster = children(job, job.spec)
+    *_, cluster = build_children(job, job.spec)
     message = dropped(kuberay.as_read, cluster)
     if minor(kuberay.version) < "1.6":
         assert "spec.headGroupSpec.template.spec.workloadRef (since 1.6)" in (message or "")

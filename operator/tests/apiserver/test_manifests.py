@@ -14,7 +14,7 @@ from apiserver.in_cluster import Kubernetes
 pytestmark = pytest.mark.apiserver
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))
-GOLDEN = sorted((Path(__file__).parents[1] / "golden").glob("*.yaml"))
+GOLDEN = sorted((Path(__file__).parents[3] / "core/tests/golden").glob("*.yaml"))
 
 
 HIGH = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 1}

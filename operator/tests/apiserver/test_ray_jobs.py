@@ -108,7 +108,7 @@ def test_the_output_is_followed_to_its_end(
 ) -> None:
     """`rlt logs -f` by the API server, from a line before it is called to the last one."""
     start(kubernetes, namespace, ray, f"print('early', flush=True)\n{gate.wait}print('late')")
-    command = [sys.executable, "-m", "rlt_operator.cli.main", "logs", "sum", "--follow", "-n", namespace]
+    command = [sys.executable, "-m", "rlt_cli.main", "logs", "sum", "--follow", "-n", namespace]
     command += ["--kubeconfig", str(kubernetes.cluster.kubeconfig)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:
         assert following.stdout

@@ -19,9 +19,9 @@ from rlt_api.blocks.checkpoint import Checkpoint
 from rlt_trainer.checkpoint import marker
 from rlt_trainer.checkpoint.contents import Shapes, differences, read_metadata, saved_shapes
 from rlt_trainer.checkpoint.driver_state import DriverState
-from rlt_trainer.checkpoint.keep import reading
 from rlt_trainer.checkpoint.marker import DamagedCheckpointError, Mark
 from rlt_trainer.checkpoint.parts import FrozenState, ModelState, Parts, shapes
+from rlt_trainer.checkpoint.retention import reading
 
 
 @dataclass(frozen=True)

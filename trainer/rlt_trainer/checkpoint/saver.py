@@ -20,7 +20,7 @@ from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
 from torch.distributed.checkpoint.storage import WriteResult
 
 from rlt_api.blocks.checkpoint import Checkpoint
-from rlt_trainer.checkpoint import keep, marker
+from rlt_trainer.checkpoint import marker, retention
 from rlt_trainer.checkpoint.driver_state import DriverState
 from rlt_trainer.checkpoint.parts import Parts
 
@@ -140,7 +140,7 @@ class _Writer(FileSystemWriter):
         marker.commit(self._checkpoints, self._step, score=self._score, origin=origin)
         # Step 0 is what a warm-up has made: the reference is loaded from there.
         pinned = [marker.checkpoint_directory(self._checkpoints, 0), *([Path(origin)] if origin else [])]
-        keep.remove_superseded(
+        retention.remove_superseded(
             self._checkpoints,
             max_to_keep=self._config.max_to_keep,
             keep_best=self._config.keep_best,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from rlt_api.blocks.functions import PythonFunction
 from rlt_api.blocks.rollout import MultiTurn
-from rlt_trainer.algorithms.custom import own_function
+from rlt_trainer.algorithms.user_functions import user_function
 from rlt_trainer.environments.calculator import Calculator
 from rlt_trainer.environments.environment import Environment
 
@@ -27,4 +27,4 @@ def load_environment(multi_turn: MultiTurn) -> Callable[[], Environment]:
             "module:Class of your own."
         )
     own = PythonFunction(name=name, config_map=multi_turn.config_map)
-    return own_function(own, field="rollout.multiTurn.environment")
+    return user_function(own, field="rollout.multiTurn.environment")

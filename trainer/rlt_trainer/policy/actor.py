@@ -13,6 +13,8 @@ from rlt_api.blocks.algorithm import Algorithm
 from rlt_api.blocks.model import Model
 from rlt_api.blocks.training import Fsdp, Reference, Training
 from rlt_trainer.algorithms.masking import masked_sum
+from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences
+from rlt_trainer.batches.update_result import UpdateResult
 from rlt_trainer.policy.evaluation import evaluate
 from rlt_trainer.policy.log_probs import response_log_probs
 from rlt_trainer.policy.lora import without_adapters
@@ -25,8 +27,6 @@ from rlt_trainer.policy.schedule import learning_rate_factor
 from rlt_trainer.policy.sharded_model import ModelOptions, sharded_model
 from rlt_trainer.policy.sharding import local_parts
 from rlt_trainer.policy.trained_model import TrainedModel
-from rlt_trainer.policy.update_result import UpdateResult
-from rlt_trainer.sequences import Experience, MiniBatch, Sequences
 
 
 class Policy:

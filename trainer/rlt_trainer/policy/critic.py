@@ -17,6 +17,8 @@ from rlt_api.blocks.training import Training
 from rlt_trainer.algorithms.aggregation import aggregate
 from rlt_trainer.algorithms.losses import value_loss
 from rlt_trainer.algorithms.masking import masked_sum
+from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences
+from rlt_trainer.batches.update_result import UpdateResult
 from rlt_trainer.policy.evaluation import evaluate
 from rlt_trainer.policy.mesh import context_group
 from rlt_trainer.policy.offload import Offload
@@ -24,8 +26,6 @@ from rlt_trainer.policy.passes import PassSize
 from rlt_trainer.policy.response_tokens import per_response_token
 from rlt_trainer.policy.sharded_model import ModelOptions, sharded_model
 from rlt_trainer.policy.trained_model import TrainedModel
-from rlt_trainer.policy.update_result import UpdateResult
-from rlt_trainer.sequences import Experience, MiniBatch, Sequences
 
 
 class Critic:

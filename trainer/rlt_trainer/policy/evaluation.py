@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 
+from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.policy.passes import PassSize, passes
-from rlt_trainer.sequences import Sequences
 
 
 @torch.no_grad()

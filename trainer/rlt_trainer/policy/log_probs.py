@@ -6,9 +6,9 @@ import torch.distributed as dist
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.policy.response_tokens import per_response_token
 from rlt_trainer.policy.token_log_probs import LogitScale, token_log_probs
-from rlt_trainer.sequences import Sequences
 
 
 def response_log_probs(

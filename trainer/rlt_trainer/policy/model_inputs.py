@@ -8,7 +8,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from rlt_trainer.sequences import Sequences
+from rlt_trainer.batches.sequences import Sequences
 
 
 @dataclass(frozen=True)

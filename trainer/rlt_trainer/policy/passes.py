@@ -11,8 +11,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from rlt_api.blocks.training import Training
-from rlt_trainer.policy.balance import passes_within, split_to
-from rlt_trainer.sequences import Experience, Sequences
+from rlt_trainer.batches.balance import passes_within, split_to
+from rlt_trainer.batches.sequences import Experience, Sequences
 
 Part = TypeVar("Part", Sequences, Experience)
 

@@ -6,10 +6,10 @@ from torch import Tensor
 
 from rlt_api.blocks.algorithm import Algorithm
 from rlt_trainer.algorithms.aggregation import aggregate
-from rlt_trainer.algorithms.custom import own_function
 from rlt_trainer.algorithms.losses import POLICY_LOSSES, LossInputs, kl_loss
 from rlt_trainer.algorithms.masking import masked_sum
-from rlt_trainer.sequences import Experience
+from rlt_trainer.algorithms.user_functions import user_function
+from rlt_trainer.batches.sequences import Experience
 
 
 class PolicyObjective:
@@ -20,7 +20,7 @@ class PolicyObjective:
         self._algorithm = algorithm
         own = algorithm.policy_loss_function
         field = "algorithm.policyLossFunction"
-        self._loss_function = own_function(own, field=field) if own else POLICY_LOSSES[algorithm.policy_loss]
+        self._loss_function = user_function(own, field=field) if own else POLICY_LOSSES[algorithm.policy_loss]
         self._max_response_length = max_response_length
 
     def share(

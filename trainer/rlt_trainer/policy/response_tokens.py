@@ -8,10 +8,10 @@ import torch.distributed as dist
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.policy.context_parallel import gather_tokens
 from rlt_trainer.policy.model_inputs import ModelInputs, packed_inputs, padded_inputs
 from rlt_trainer.policy.packed_attention import Packing
-from rlt_trainer.sequences import Sequences
 
 Head = Callable[[Tensor, Tensor], tuple[Tensor, ...]]
 """From hidden states [M, H] and the tokens that follow [M] to numbers [M] each."""

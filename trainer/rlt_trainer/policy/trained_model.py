@@ -17,11 +17,11 @@ from torch.nn.utils import clip_grad_norm_
 from transformers import PreTrainedModel
 
 from rlt_api.blocks.training import Training
+from rlt_trainer.batches.sequences import Experience, Sequences
+from rlt_trainer.batches.update_result import UpdateResult
 from rlt_trainer.errors import NonFiniteGradientError
 from rlt_trainer.policy.offload import Offload
 from rlt_trainer.policy.passes import PassSize, passes
-from rlt_trainer.policy.update_result import UpdateResult
-from rlt_trainer.sequences import Experience, Sequences
 
 Part = TypeVar("Part", Sequences, Experience)
 T = TypeVar("T")

@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from rlt_trainer.preflight.measured import Reduction
 from rlt_trainer.preflight.nccl_log import transports
-from rlt_trainer.rendezvous import Rendezvous, use_interface_of
+from rlt_trainer.workers.rendezvous import Rendezvous, use_interface_of
 
 SIZES = {"gloo": (2**10, 2**20, 2**24), "nccl": (2**10, 2**20, 2**28)}
 """Bytes of the all-reduces. The last is timed."""

@@ -12,12 +12,12 @@ import ray
 from ray.exceptions import RayActorError
 
 from rlt_api.training_config import TrainingConfig
+from rlt_trainer.driver.worker_group import Role, WorkerGroup, rollout_pods, training_pods
 from rlt_trainer.errors import root_cause
 from rlt_trainer.preflight import shared_folder
 from rlt_trainer.preflight.measured import Measured, Reduction
 from rlt_trainer.preflight.pod_facts import has_chat_template, pod_facts, pod_name
 from rlt_trainer.preflight.probe import Probe
-from rlt_trainer.workers import Processes, Role, rollout_pods, training_pods
 
 LONGEST = 300
 """Characters of an error that are passed on."""
@@ -94,9 +94,9 @@ def measure(
 
 
 def _members(config: TrainingConfig, program: type[Any]) -> list[Member]:
-    groups = [Processes(config, training_pods(config), program=program)]
+    groups = [WorkerGroup(config, training_pods(config), program=program)]
     if config.rollout_workers:
-        groups.append(Processes(config, rollout_pods(config), program=program))
+        groups.append(WorkerGroup(config, rollout_pods(config), program=program))
     return [
         Member(actor, pod, group.pods.role, number % group.pods.processes == 0, group.pods.devices)
         for group in groups

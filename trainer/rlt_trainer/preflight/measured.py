@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rlt_trainer.workers import Role
+from rlt_trainer.driver.worker_group import Role
 
 
 @dataclass(frozen=True)

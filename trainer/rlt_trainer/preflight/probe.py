@@ -11,16 +11,16 @@ from typing import Any
 import ray
 
 from rlt_api.training_config import TrainingConfig
+from rlt_trainer.driver.worker_group import Role
 from rlt_trainer.preflight import shared_folder
 from rlt_trainer.preflight.connections import Listener, broken_links, listen
 from rlt_trainer.preflight.measured import BrokenLink, Device, Folder, Pod, Reduction
 from rlt_trainer.preflight.pod_facts import pod_facts, pod_name
-from rlt_trainer.rendezvous import Rendezvous, free_port
-from rlt_trainer.workers import Role
+from rlt_trainer.workers.rendezvous import Rendezvous, free_port
 
 
 class Probe:
-    """A Ray actor, made and called like rlt_trainer.workers.ProcessActor."""
+    """A Ray actor, made and called like rlt_trainer.driver.worker_group.ProcessActor."""
 
     def __init__(self, config: TrainingConfig, role: Role, number: int, processes: int) -> None:
         self._config = config

@@ -15,10 +15,10 @@ from pydantic import TypeAdapter
 from rlt_api.driver_report import PREFLIGHT_PREFIX
 from rlt_api.status import PreflightCheck
 from rlt_api.training_config import TrainingConfig
+from rlt_trainer.driver.ray_session import join_ray
 from rlt_trainer.preflight import checks, network_checks
 from rlt_trainer.preflight.measure import Patience, measure
 from rlt_trainer.preflight.probe import Probe
-from rlt_trainer.ray_session import join_ray
 
 MARKS = {"passed": "✓", "warned": "!", "failed": "✗"}
 

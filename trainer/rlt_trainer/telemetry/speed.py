@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from rlt_trainer.sequences import Sequences
+from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.telemetry.flops import Shape, forward_flops, training_flops
-from rlt_trainer.telemetry.rank_telemetry import RankReport
 from rlt_trainer.telemetry.spans import Span, overlap_seconds, step_seconds, whole_seconds
+from rlt_trainer.telemetry.worker_telemetry import WorkerReport
 
 BY_RESPONSE_TOKEN = frozenset({"gen"})
 BY_TOKEN = frozenset({"old_log_prob", "ref", "values", "adv", "update_critic", "update_actor"})
@@ -56,7 +56,7 @@ class Work:
 
 
 def speed_metrics(
-    driver: Sequence[Span], reports: Sequence[RankReport], work: Work, *, engines: Sequence[RankReport] = ()
+    driver: Sequence[Span], reports: Sequence[WorkerReport], work: Work, *, engines: Sequence[WorkerReport] = ()
 ) -> dict[str, float]:
     """The step that `driver` measured, with the reports of the training ranks, and of engines that are none of them.
 
@@ -85,7 +85,7 @@ def speed_metrics(
     }
 
 
-def _mfu(reports: Sequence[RankReport], work: Work) -> dict[str, float]:
+def _mfu(reports: Sequence[WorkerReport], work: Work) -> dict[str, float]:
     """Share of the ranks' peak, in the time of the slowest of them."""
     peaks = [report.peak_flops for report in reports]
     if not all(peaks):
@@ -107,7 +107,7 @@ def _mfu(reports: Sequence[RankReport], work: Work) -> dict[str, float]:
     return utilization
 
 
-def _memory(reports: Sequence[RankReport]) -> dict[str, float]:
+def _memory(reports: Sequence[WorkerReport]) -> dict[str, float]:
     """The fullest of them."""
     values = {
         "perf/max_memory_allocated_gb": [report.memory.max_allocated for report in reports],

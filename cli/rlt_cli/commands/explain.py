@@ -1,0 +1,114 @@
+"""rlt explain: what a field of the API is."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+import click
+
+from rlt_api.crd import KIND, RUNTIME_KIND
+from rlt_cli.failure import Failure
+from rlt_cli.field_guide import MODELS, Field, blocks, find
+from rlt_cli.main import program
+from rlt_cli.output import JSON, TABLE, emit, output_option, table
+from rlt_cli.readable_files import FILE
+
+WIDTH = 100
+
+
+@click.command()
+@click.argument("field", required=False)
+@click.argument("job", required=False, type=FILE, metavar="[JOB]")
+@click.option(
+    "--nodes", type=FILE, metavar="FILE", help="What `kubectl get nodes -o yaml` prints, for `explain network JOB`."
+)
+@click.option("--runtime", "runtimes", multiple=True, type=FILE, metavar="FILE", help="RLRuntimes that the job names.")
+@click.option(
+    "--json-schema",
+    "schema_of",
+    type=click.Choice([KIND.lower(), RUNTIME_KIND.lower()]),
+    help="The JSON schema of that kind instead, for editors; its table form is JSON.",
+)
+@output_option()
+def command(
+    field: str | None, job: str | None, nodes: str | None, runtimes: tuple[str, ...], schema_of: str | None, output: str
+) -> None:
+    """Say what FIELD is: its type, default, bounds and rules. Without FIELD: the blocks of a job.
+
+    FIELD is a path such as spec.rollout.topP or rlruntime.spec.limits, or as much of its end as is unique. verl's
+    and ROLL's names are understood: top_p, actor_rollout_ref.rollout.top_p.
+
+    `explain network JOB --nodes FILE`: the network profile of the job on these nodes, each variable with its reason.
+    """
+    if job or nodes:
+        if field != "network" or not job or not nodes:
+            raise click.UsageError("for a job's network: explain network JOB --nodes FILE")
+        from rlt_cli.network_page import explain_network
+
+        explain_network(job, nodes, runtimes, output)
+        return
+    if schema_of:
+        from rlt_api.editor_schema import editor_schema
+
+        kind = next(kind for kind in MODELS if kind.lower() == schema_of)
+        emit(editor_schema(kind, MODELS[kind]), JSON if output == TABLE else output)
+        return
+    try:
+        found = find(field) if field else blocks()
+    except ValueError as error:
+        raise Failure(str(error), next=f"{program()} explain") from error
+    if output == TABLE:
+        click.echo(page(found))
+    else:
+        emit(as_json(found), output)
+
+
+def as_json(field: Field) -> dict[str, Any]:
+    """Everything about a field; null where there is nothing to say."""
+    return {
+        "kind": field.kind,
+        "field": field.path,
+        "type": field.type,
+        "required": field.required,
+        "default": field.schema.get("default"),
+        "bounds": field.bounds,
+        "description": field.description,
+        "notSupportedYet": field.not_supported_yet,
+        "elsewhere": field.elsewhere,
+        "rules": field.rules,
+        "fields": [child.name for child in field.fields],
+    }
+
+
+def page(field: Field) -> str:
+    """Everything about a field, for a person."""
+    facts = [
+        ("type", field.type + (", required" if field.required else "")),
+        ("default", field.default),
+        ("bounds", field.bounds),
+        ("not supported yet", _not_supported(field)),
+        *((table, ", ".join(keys)) for table, keys in field.elsewhere.items()),
+        *(("rule", rule) for rule in field.rules),
+    ]
+    lines = [f"{field.kind}  {field.path}", "", *textwrap.wrap(field.description, WIDTH), ""]
+    for name, value in facts:
+        if value is not None:
+            lines += textwrap.wrap(value, WIDTH, initial_indent=f"{name:<19}", subsequent_indent=" " * 19)
+    if field.fields:
+        rows = [
+            (child.name, child.type, textwrap.shorten(child.description, 72, placeholder=" …"))
+            for child in field.fields
+        ]
+        lines += ["", table(("FIELD", "TYPE", "DESCRIPTION"), rows)]
+    return "\n".join(lines)
+
+
+def _not_supported(field: Field) -> str | None:
+    match field.not_supported_yet:
+        case False:
+            return None
+        case True:
+            return "the whole field" if field.default is None else f"anything but {field.default}"
+        case values:
+            return ", ".join(values)

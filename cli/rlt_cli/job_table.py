@@ -1,0 +1,32 @@
+"""The table of `rlt get`: the columns that the CRD gives kubectl. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from rlt_api.crd import PRINTER_COLUMNS
+from rlt_cli.job_page import Job, age, phase
+from rlt_cli.output import table
+
+
+def job_table(jobs: Sequence[Job], now: datetime, *, wide: bool = False, namespaces: bool = False) -> str:
+    """A line for each job. `wide`: also the columns with a priority; `namespaces`: also theirs."""
+    names = ["namespace", "name"] if namespaces else ["name"]
+    columns = [column for column in PRINTER_COLUMNS if wide or not column.get("priority")]
+    rows = [
+        (*(job["metadata"][name] for name in names), *(_cell(job, column, now) for column in columns)) for job in jobs
+    ]
+    return table([title.upper() for title in (*names, *(column["name"] for column in columns))], rows)
+
+
+def _cell(job: Job, column: Mapping[str, Any], now: datetime) -> object:
+    if column["jsonPath"] == ".status.phase":
+        return phase(job)
+    value: Any = job
+    for name in column["jsonPath"].removeprefix(".").split("."):
+        value = value.get(name, {})
+    if value == {}:
+        return None
+    return age(value, now) if column["type"] == "date" else value

@@ -1,0 +1,41 @@
+"""A job as the operator would see it, made from files: what the API server adds to a manifest is made up."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from rlt_api.runtime import resolve
+from rlt_api.status import RuntimeSnapshot
+from rlt_cli.validated_files import ValidatedFiles, runtime_name
+from rlt_core.fabric.nodes import Node
+from rlt_core.fabric_decision import decide_fabric
+from rlt_core.job import Job, parse_job
+
+PLACEHOLDER_UID = "00000000-0000-0000-0000-000000000000"
+
+
+def offline_job(
+    manifest: Mapping[str, Any], files: ValidatedFiles, *, namespace: str | None = None, uid: str = PLACEHOLDER_UID
+) -> Job:
+    """The job in `manifest`, which is one of the files' and right. Its runtime is in one of them, too."""
+    name = runtime_name(manifest)
+    metadata = {**manifest["metadata"], "uid": uid, "generation": 1, "resourceVersion": "0"}
+    metadata.setdefault("namespace", namespace or "default")
+    snapshot = RuntimeSnapshot(name=name, generation=1, spec=dict(files.runtimes[name])) if name else None
+    return parse_job({**manifest, "metadata": metadata, "status": {}}, snapshot)
+
+
+def with_network(job: Job, nodes: Sequence[Node]) -> Job:
+    """The job after the operator's look at these nodes."""
+    assert job.spec
+    return replace(job, status=job.status.model_copy(update={"network": decide_fabric(job, job.spec, nodes)}))
+
+
+def content_id(manifest: Mapping[str, Any], files: ValidatedFiles) -> str:
+    """Eight characters that are the same for the same job with the same runtime."""
+    spec = resolve(manifest["spec"], files.runtimes.get(runtime_name(manifest) or ""))
+    return hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:8]

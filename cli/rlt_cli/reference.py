@@ -1,0 +1,42 @@
+"""The page docs/reference/cli.md, made from the commands themselves."""
+
+from __future__ import annotations
+
+import inspect
+
+import click
+
+from rlt_cli.main import COMMANDS, cli
+
+
+def cli_reference() -> str:
+    """The page in Markdown."""
+    context = click.Context(cli, info_name="rlt")
+    lines = ["<!-- Generated from rlt_cli by `make generate`. Do not edit. -->", "# rlt", "", _text(cli), ""]
+    lines += ["| command | what it does |", "|---|---|"]
+    lines += [f"| [`rlt {name}`](#rlt-{name}) | {help} |" for name, (_, help) in COMMANDS.items()]
+    for name in COMMANDS:
+        command = cli.get_command(context, name)
+        assert command
+        lines += ["", *_section(name, command)]
+    return "\n".join(lines) + "\n"
+
+
+def _section(name: str, command: click.Command) -> list[str]:
+    context = click.Context(command, info_name=f"rlt {name}")
+    usage = " ".join([f"rlt {name}", *command.collect_usage_pieces(context)])
+    lines = [f"## rlt {name}", "", f"    {usage}", "", _text(command)]
+    options = [each for each in command.params if isinstance(each, click.Option)]
+    if options:
+        lines += ["", "| option | what it does |", "|---|---|"]
+        records = [record for option in options if (record := option.get_help_record(context))]
+        lines += [f"| `{_cell(flag)}` | {_cell(help)} |" for flag, help in records]
+    return lines
+
+
+def _text(command: click.Command) -> str:
+    return inspect.cleandoc(command.help or "").replace("\b\n", "")
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")

@@ -1,0 +1,97 @@
+"""rlt explain."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from rlt_api.schema import leaves
+from rlt_api.spec import RLTrainingJobSpec
+from rlt_cli.field_guide import find
+from rlt_cli.main import cli
+
+ROOT = Path(__file__).parents[2]
+
+
+def rlt(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, ["explain", *arguments])
+
+
+def test_a_field_in_full() -> None:
+    assert rlt("spec.rollout.topP").stdout.splitlines()[:7] == [
+        "RLTrainingJob  spec.rollout.topP",
+        "",
+        "Nucleus sampling: the smallest set of tokens with this probability.",
+        "",
+        "type               number",
+        "default            1.0",
+        "bounds             > 0, <= 1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("typed", "field"),
+    [
+        ("spec.rollout.topP", "spec.rollout.topP"),
+        ("rollout.topP", "spec.rollout.topP"),
+        ("top_p", "spec.rollout.topP"),
+        ("rltrainingjob.spec.rollout", "spec.rollout"),
+        ("RLTrainingJob", "spec"),
+        ("cluster.workers[0].replicas", "spec.cluster.workers[].replicas"),
+        ("cluster.workers.replicas", "spec.cluster.workers[].replicas"),
+        ("rlruntime.spec.limits", "spec.limits"),
+        ("nodePools", "spec.nodePools"),
+        ("n", "spec.rollout.responsesPerPrompt"),
+        ("actor_rollout_ref.rollout.top_p", "spec.rollout.topP"),
+    ],
+)
+def test_a_field_may_be_typed_in_many_ways(typed: str, field: str) -> None:
+    assert find(typed).path == field
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ("spec.rolout.topP", "There is no field spec.rolout.topP; did you mean spec.rollout.topP"),
+        ("klLosCoef", "did you mean spec.algorithm.klLossCoef"),
+        ("nodeSelector", "nodeSelector may be any of: spec.cluster.head.nodeSelector, spec.cluster.workers[]"),
+        ("xyzzy", "There is no field xyzzy."),
+        ("data.tokenizer", "There is no field for data.tokenizer: "),
+    ],
+)
+def test_a_path_that_is_none_is_told_what_was_meant(typed: str, words: str) -> None:
+    done = rlt(typed)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert words in done.stderr
+    assert done.stderr.splitlines()[-1] == "next: rlt explain"
+
+
+def test_without_a_path_it_lists_the_blocks() -> None:
+    listed = [line.split()[0] for line in rlt().stdout.partition("FIELD")[2].splitlines()[1:]]
+    assert set(listed) == {field.alias or name for name, field in RLTrainingJobSpec.model_fields.items()}
+
+
+def test_json_says_what_is_not_supported_yet_and_which_rules_mention_the_field() -> None:
+    loss = json.loads(rlt("algorithm.klLossType", "-o", "json").stdout)
+    batch = json.loads(rlt("trainBatchSize", "-o", "json").stdout)
+    assert loss["default"] == "low_var_kl"
+    assert "actor_rollout_ref.actor.kl_loss_type" in loss["elsewhere"]["verl"]
+    assert batch["notSupportedYet"] is False
+    assert any("ppoMiniBatchSize must divide trainBatchSize" in rule for rule in batch["rules"])
+
+
+@pytest.mark.parametrize("path", [path for path, _ in leaves(RLTrainingJobSpec)])
+def test_every_field_can_be_explained(path: str) -> None:
+    field = find(path)
+    assert field.path == path
+    assert field.description
+    assert field.type != "any"
+
+
+def test_the_json_schema_is_the_committed_one() -> None:
+    for kind in ("rltrainingjob", "rlruntime"):
+        committed = json.loads((ROOT / f"crds/schema/{kind}.json").read_text())
+        assert json.loads(rlt("--json-schema", kind).stdout) == committed

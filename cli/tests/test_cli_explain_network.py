@@ -1,0 +1,65 @@
+"""rlt explain network: the answer for a job and nodes in files, its form, and what is said of wrong input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from rlt_cli.main import cli
+
+EXAMPLE = Path(__file__).parents[2] / "examples/01-arithmetic-grpo.yaml"
+NODE = {
+    "metadata": {"name": "gpu-0", "labels": {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}},
+    "status": {
+        "allocatable": {"nvidia.com/gpu": "8", "rdma/hca_shared_devices_a": "8", "cpu": "96", "memory": "1000Gi"},
+        "conditions": [{"type": "Ready", "status": "True"}],
+    },
+}
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> str:
+    manifest = yaml.safe_load(EXAMPLE.read_text())
+    (workers,) = manifest["spec"]["cluster"]["workers"]
+    workers |= {"accelerator": {"resourceName": "nvidia.com/gpu", "count": 8}, "replicas": 1}
+    workers["resources"] = {"cpu": "32", "memory": "512Gi"}
+    manifest["spec"]["cluster"]["env"] = [{"name": "NCCL_SOCKET_IFNAME", "value": "eth9"}]
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(manifest))
+    return str(tmp_path / "job.yaml")
+
+
+def run(job: str, nodes: Any, *options: str) -> Result:
+    path = Path(job).with_name("nodes.yaml")
+    path.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": nodes}))
+    return CliRunner().invoke(cli, ["explain", "network", job, "--nodes", str(path), *options])
+
+
+def test_every_variable_has_rule_and_source_and_the_users_own_stays(job: str) -> None:
+    answer = json.loads(run(job, [NODE], "-o", "json").stdout)
+    assert (answer["vendor"], answer["candidates"], answer["refused"]) == ("nvidia", ["gpu-0"], None)
+    assert "NCCL_SOCKET_IFNAME" in answer["overriddenByUser"]
+    assert all(each["rule"] and each["source"] for each in answer["env"])
+
+
+def test_the_page_for_people_is_on_standard_output_alone(job: str) -> None:
+    result = run(job, [NODE])
+    assert result.stdout.startswith("profile ")
+    assert "VARIABLE" in result.stdout
+    assert result.stderr == ""
+
+
+def test_a_job_needs_nodes(job: str) -> None:
+    result = CliRunner().invoke(cli, ["explain", "network", job])
+    assert result.exit_code == 2
+    assert "explain network JOB --nodes FILE" in result.stderr
+
+
+def test_a_missing_file_of_nodes_says_how_to_get_one(job: str) -> None:
+    result = CliRunner().invoke(cli, ["explain", "network", job, "--nodes", "/nowhere/nodes.yaml"])
+    assert result.exit_code == 1
+    assert "next: kubectl get nodes -o yaml" in result.stderr

@@ -1,0 +1,194 @@
+"""What `rlt` says of a job: the status page, lines, bars and ages.
+
+- the page holds everything that there is, and leaves out what there is not;
+- conditions that speak of an earlier spec do not count.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from rlt_cli.commands.rollouts import choose
+from rlt_cli.job_page import age, can_come, has, line, metric_rows, page, progress_bar, sparkline
+from rlt_cli.kube_context import KubeContext
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def condition(type: str, status: str = "True", generation: int = 1, **more: str) -> dict[str, Any]:
+    return {
+        "type": type,
+        "status": status,
+        "reason": "Because",
+        "message": "so it is",
+        "lastTransitionTime": "2026-01-02T03:02:05Z",
+        "observedGeneration": generation,
+        **more,
+    }
+
+
+def job(*conditions: dict[str, Any], phase: str = "Running", progress: bool = True) -> dict[str, Any]:
+    status: dict[str, Any] = {"phase": phase, "message": "The Ray job is running.", "conditions": list(conditions)}
+    status |= {"model": "/models/qwen", "algorithm": "grpo"}
+    if progress:
+        metrics = {"reward": 0.5}
+        status["progress"] = {
+            "step": 45,
+            "totalSteps": 100,
+            "percent": 45,
+            "display": "45%",
+            "eta": "3m10s",
+            "metrics": metrics,
+        }
+    metadata = {"name": "sum", "namespace": "demo", "generation": 1, "creationTimestamp": "2026-01-02T03:00:05Z"}
+    return {"metadata": metadata, "status": status}
+
+
+def test_a_metric_is_shown_by_whichever_of_its_names_a_run_has() -> None:
+    shown = page(job(), [], [{"step": 1, "critic/score/mean": 0.25, "actor/entropy_loss": 2.0}], NOW)
+    assert [row.split()[:2] for row in shown.splitlines() if row.startswith(("reward", "entropy"))] == [
+        ["reward", "0.25"],
+        ["entropy", "2"],
+    ]
+
+
+def test_the_page_tells_of_attempts_that_failed() -> None:
+    told = {
+        "number": 1,
+        "completionTime": "2026-01-02T03:02:05Z",
+        "reason": "ProgramFailed",
+        "message": "boom",
+        "step": 40,
+    }
+    restarted = job()
+    restarted["status"]["attempts"] = [told, {**told, "number": 2, "nodeAtFault": "gpu-7"}]
+    rows = [line.split() for line in page(restarted, [], [], NOW).splitlines() if line.endswith("boom")]
+    assert rows[0][:5] == ["1", "2m", "ago", "ProgramFailed", "40"]
+    assert rows[1][5:] == ["gpu-7", "boom"]
+
+
+def test_the_page_of_a_running_job() -> None:
+    pod = {
+        "metadata": {"name": "sum-head", "creationTimestamp": "2026-01-02T03:01:05Z"},
+        "spec": {"nodeName": "node-1"},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}], "containerStatuses": [{"restartCount": 2}]},
+    }
+    history = [{"step": step, "critic/rewards/mean": step / 10} for step in range(1, 9)]
+    assert page(job(condition("Running")), [pod], history, NOW).splitlines() == [
+        "demo/sum  Running  /models/qwen, grpo",
+        "The Ray job is running.",
+        "",
+        "██████████████████░░░░░░░░░░░░░░░░░░░░░░ 45%  step 45 of 100, 3m10s left",
+        "",
+        "CONDITION   STATUS   REASON    AGE   MESSAGE",
+        "Running     True     Because   2m    so it is",
+        "",
+        "POD        NODE     READY   RESTARTS   AGE",
+        "sum-head   node-1   yes     2          3m",
+        "",
+        "METRIC   NOW   8 STEPS",
+        "reward   0.8   ▁▂▃▄▅▆▇█",
+        "",
+        "No problems found.",
+    ]
+
+
+def test_checks_before_the_training_are_shown_with_values_and_remedies() -> None:
+    checked = job(condition("PreflightPassed", "False"))
+    checked["status"]["preflight"] = [
+        {"name": "all-reduce", "result": "passed", "value": "0.52 GB/s", "message": "All sums are right."},
+        {"name": "clocks", "result": "warned", "value": "31.5 s", "message": "A clock is wrong.", "remedy": "Use NTP."},
+        {"name": "files", "result": "failed", "nodes": ["n1"], "message": "b cannot read /x.", "remedy": "Mount it."},
+    ]
+    shown = page(checked, [], [], NOW).splitlines()
+    assert shown[shown.index("CHECK          VALUE       FOUND") + 1 :][:3] == [
+        "✓ all-reduce   0.52 GB/s   All sums are right.",
+        "! clocks       31.5 s      A clock is wrong. Use NTP.",
+        "✗ files                    b cannot read /x. (node n1) Mount it.",
+    ]
+
+
+def test_the_page_of_a_new_job_says_so() -> None:
+    fresh = {"metadata": {"name": "sum", "namespace": "demo"}}
+    assert "The operator has not looked at it yet." in page(fresh, [], [], NOW)
+
+
+def test_a_problem_is_a_finding_once() -> None:
+    words = {"message": "no node has 8 GPUs", "reason": "Unschedulable"}
+    text = page(job(condition("Failed", **words), condition("Stalled", **words)), [], [], NOW)
+    assert text.splitlines()[-1] == "! Unschedulable: no node has 8 GPUs"
+
+
+def test_a_line_has_step_reward_and_time_left_once_there_are_steps() -> None:
+    assert line(job()) == "Running: step 45 of 100, reward 0.5, 3m10s left"
+    assert line(job(phase="Pending", progress=False)) == "Pending: The Ray job is running."
+
+
+def test_a_total_that_nobody_knows_is_not_shown() -> None:
+    unknown = job()
+    unknown["status"]["progress"] |= {"step": 12, "totalSteps": 0, "percent": 0, "display": "step 12", "eta": None}
+    assert line(unknown, bar=20) == "Running: step 12, reward 0.5"
+    assert page(unknown, [], [], NOW).splitlines()[3] == "step 12"
+
+
+def test_a_line_may_have_a_bar() -> None:
+    assert line(job(), bar=4) == "█░░░ 45%  Running: step 45 of 100, reward 0.5, 3m10s left"
+
+
+def test_a_condition_of_an_earlier_spec_does_not_hold() -> None:
+    resumed = job(condition("Suspended", generation=1))
+    resumed["metadata"]["generation"] = 2
+    assert not has(resumed, "Suspended")
+
+
+@pytest.mark.parametrize(("wanted", "possible"), [("Succeeded", False), ("Running", False), ("Failed", True)])
+def test_after_the_end_only_that_end_can_come(wanted: str, possible: bool) -> None:
+    assert can_come(job(condition("Failed")), wanted) is possible
+
+
+@pytest.mark.parametrize(
+    ("values", "bars"), [([], ""), ([1, 1], "▄▄"), ([0, 1], "▁█"), ([0, float("nan"), 7], "▁█"), (range(100), None)]
+)
+def test_sparklines(values: list[float], bars: str | None) -> None:
+    drawn = sparkline(list(values))
+    assert drawn == bars if bars is not None else (len(drawn) <= 40 and drawn[0] == "▁" and drawn[-1] == "█")
+
+
+@pytest.mark.parametrize(("percent", "bar"), [(0, "░░░░ 0%"), (50, "██░░ 50%"), (100, "████ 100%")])
+def test_bars(percent: int, bar: str) -> None:
+    assert progress_bar({"totalSteps": 10, "percent": percent, "display": f"{percent}%"}, 4) == bar
+
+
+def test_ages() -> None:
+    ages = [age(f"2026-01-0{day}T03:0{minute}:05Z", NOW) for day, minute in ((2, 4), (2, 1), (1, 4))]
+    assert ages == ["0s", "3m", "24h"]
+
+
+@pytest.mark.parametrize(
+    ("best", "worst", "kept"),
+    [(None, None, [2, 3, 1]), (1, None, [3]), (None, 2, [2, 1]), (1, 1, [3, 1]), (2, 2, [3, 2, 1])],
+)
+def test_best_and_worst_rollouts(best: int | None, worst: int | None, kept: list[int]) -> None:
+    rollouts = [{"reward": reward} for reward in (2, 3, 1)]
+    assert [each["reward"] for each in choose(rollouts, best=best, worst=worst)] == kept
+
+
+def test_numbers_that_json_cannot_say_are_shown_and_not_drawn() -> None:
+    """The trainer writes NaN and infinities as null, just when somebody looks."""
+    history: list[dict[str, float | None]] = [{"step": 1, "actor/grad_norm": 0.5}, {"step": 2, "actor/grad_norm": None}]
+    assert "gradient norm   NaN   ▄" in page(job(), [], history, NOW)
+    assert metric_rows(history, ["actor/grad_norm"]) == [(1, "0.5"), (2, "NaN")]
+
+
+def test_a_reward_that_is_no_number_is_the_worst() -> None:
+    rollouts = [{"reward": None}, {"reward": 0.0}, {"reward": 1.0}]
+    assert choose(rollouts, best=1, worst=1) == [{"reward": 1.0}, {"reward": None}]
+
+
+def test_a_command_to_copy_goes_to_the_same_place() -> None:
+    place = KubeContext("demo", None, "/home/me/my config")
+    assert place.rlt("status sum") == "rlt status sum -n demo --kubeconfig '/home/me/my config'"
+    assert KubeContext(None, None, None).rlt("get") == "rlt get"

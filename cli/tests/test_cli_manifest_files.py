@@ -1,0 +1,98 @@
+"""YAML as kubectl reads it: what differs from PyYAML's, lines of fields, and files that are none."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from rlt_cli.manifest_files import Document, documents
+
+
+def read(text: str | bytes) -> list[Document]:
+    return list(documents("job.yaml", text.encode() if isinstance(text, str) else text))
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ("1e-6", 1e-6),
+        ("1_000", 1000),
+        ("010", 8),
+        ("0x1F", 31),
+        ("08", 8.0),
+        ("99999999999999999999999", 1e23),
+        ("12:30", "12:30"),
+        ("2026-01-01", "2026-01-01"),
+        ("y", True),
+        ("Off", False),
+        ("~", None),
+        (".5", 0.5),
+        ("1e999", "1e999"),
+        ("'8'", "8"),
+        ("!!str 8", "8"),
+    ],
+)
+def test_a_scalar_is_what_it_is_to_kubectl(written: str, value: object) -> None:
+    (document,) = read(f"a: {written}")
+    assert document.manifest == {"a": value}
+    assert type(document.manifest["a"]) is type(value)
+
+
+def test_every_field_has_its_line() -> None:
+    (_, document) = read("a: 1\n---\nspec:\n  workers:\n  - name: x\n    replicas: 2\n  data: {preset: y}\n")
+    assert document.line == 3
+    assert document.lines["spec.workers[0].replicas"] == 6
+    assert document.line_of("spec.workers[0].accelerator.count") == 5
+    assert document.line_of("spec.data.path") == 7
+    assert document.line_of("metadata") == 3
+
+
+def test_merge_keys_and_aliases_are_followed() -> None:
+    (document,) = read("x: &pool {cpu: 1, memory: 2}\ny: {<<: *pool, cpu: 4}\nz: [*pool]")
+    assert document.manifest["y"] == {"memory": 2, "cpu": 4}
+    assert document.manifest["z"] == [{"cpu": 1, "memory": 2}]
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "message"),
+    [
+        ("rollout:\n  n: 8", "rollout.n", "is read as false by YAML, not as a name"),
+        ("on: 8", "on", "is read as true by YAML, not as a name"),
+        ("nodeSelector: {1.10: a}", "nodeSelector.1.10", "is read as 1.1 by YAML, not as a name"),
+        ("~: 8", "~", "is read as null by YAML, not as a name"),
+        ("a: 1\nb: 2\na: 3", "a", "is given twice; first in line 1"),
+    ],
+)
+def test_a_key_that_yaml_takes_for_something_else_is_found(text: str, field: str, message: str) -> None:
+    (document,) = read(text)
+    assert [(finding.field, finding.message) for finding in document.findings] == [(field, message)]
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "words"),
+    [
+        ("a: [1\nb: 2", "line 2, column 2", "did not find expected ',' or ']'"),
+        ("a: *nothing", "line 1, column 4", "undefined alias"),
+        ("a: \x00", "byte 3", "does not allow"),
+        (b"a: \xff\xfe", "byte 3", "not UTF-8"),
+        ("[" * 100_000, "after line 1", "nested deeper than 100 levels"),
+        ("a: &a [*a]", "after line 1", "holds itself"),
+        ("- 1", "line 1", "not an object"),
+    ],
+)
+def test_what_is_no_manifest_is_found_with_its_place(text: str | bytes, place: str, words: str) -> None:
+    (document,) = read(text)
+    (finding,) = document.findings
+    assert document.manifest == {}
+    assert finding.field == place
+    assert words in finding.message
+
+
+def test_aliases_that_multiply_are_refused() -> None:
+    letters = "abcdefgh"
+    lists: list[Any] = [f"a: &a [{','.join('1' * 10)}]"]
+    lists += [f"{b}: &{b} [{','.join([f'*{a}'] * 10)}]" for a, b in pairwise(letters)]
+    (document,) = read("\n".join(lists))
+    assert "by its aliases" in document.findings[0].message

@@ -1,0 +1,66 @@
+"""rlt render."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from rlt_api.training_config import TrainingConfig
+from rlt_cli.main import cli
+from rlt_cli.offline_job import PLACEHOLDER_UID, offline_job, with_network
+from rlt_cli.validated_files import validate_files
+from rlt_operator.lifecycle.admission import create
+from rlt_operator.observation import Observed
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+RUNTIME = str(EXAMPLES / "runtimes/cpu.yaml")
+
+
+def rlt(*arguments: str, input: str | None = None) -> Result:
+    return CliRunner().invoke(cli, ["render", *arguments], input=input)
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_it_is_what_the_operator_creates(path: Path) -> None:
+    validated = validate_files([str(path), RUNTIME])
+    (manifest,) = validated.jobs()
+    verdict = create(Observed(with_network(offline_job(manifest, validated), ())), datetime.now(UTC))
+    assert verdict
+    done = rlt(str(path), "--runtime", RUNTIME)
+    assert done.exit_code == 0, done.stderr
+    assert list(yaml.safe_load_all(done.stdout)) == list(verdict.apply)
+
+
+def test_the_trainers_config_is_a_block_that_people_can_read() -> None:
+    done = rlt(str(EXAMPLES / "01-arithmetic-grpo.yaml"))
+    assert "  training.json: |-\n    {\n" in done.stdout
+    config = TrainingConfig.model_validate_json(next(yaml.safe_load_all(done.stdout))["data"]["training.json"])
+    assert config.rollout.n == 8
+    assert config.run_directory.endswith(f"arithmetic-grpo-{PLACEHOLDER_UID[:8]}")
+
+
+def test_json_is_a_list_as_kubectl_takes_it() -> None:
+    done = rlt(str(EXAMPLES / "03-with-a-runtime.yaml"), "--runtime", RUNTIME, "-n", "team", "-o", "json")
+    answer = json.loads(done.stdout)
+    assert (answer["apiVersion"], answer["kind"]) == ("v1", "List")
+    assert [item["kind"] for item in answer["items"]] == ["ConfigMap", "RayCluster"]
+    assert {item["metadata"]["namespace"] for item in answer["items"]} == {"team"}
+
+
+def test_a_wrong_job_is_not_rendered() -> None:
+    done = rlt("-", input=(EXAMPLES / "01-arithmetic-grpo.yaml").read_text().replace("totalSteps", "steps"))
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "-:22: spec.training.steps: steps: is not a field" in done.stderr
+
+
+def test_a_job_whose_runtime_is_not_at_hand_is_not_rendered() -> None:
+    done = rlt(str(EXAMPLES / "03-with-a-runtime.yaml"))
+    assert (done.exit_code, done.stdout) == (1, "")
+    error, following = done.stderr.splitlines()[-2:]
+    assert "names the runtime cpu, which is in none of the files; give --runtime FILE" in error
+    assert following == "next: kubectl get rlruntime cpu -o yaml > cpu.yaml"

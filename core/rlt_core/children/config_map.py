@@ -1,0 +1,123 @@
+"""The ConfigMap that the pods see: the training config, or for a command the program that runs and follows it."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import resources
+
+from rlt_api.blocks.cluster import WorkerGroup
+from rlt_api.blocks.rewards import Reward
+from rlt_api.model import quantity_value
+from rlt_api.rules.layout import rollout_group, training_group
+from rlt_api.rules.shared_memory import shared_memory, shared_memory_of
+from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.training_config import CONFIG_FILE, PRESET_REWARD, Preflight, ResolvedTraining, TrainingConfig
+from rlt_core import names
+from rlt_core.children.ownership import metadata
+from rlt_core.job import Job, Manifest
+
+RUN_COMMAND = "run_command.py"
+"""The program, in CONFIG_DIRECTORY."""
+
+COMMAND_FILES = {
+    RUN_COMMAND: ("rlt_core", "command", "run_command.py"),
+    **{
+        "/".join(module): module
+        for module in (
+            ("rlt_core", "__init__.py"),
+            ("rlt_core", "command", "__init__.py"),
+            ("rlt_core", "command", "console.py"),
+            ("rlt_core", "command", "exposition.py"),
+            ("rlt_core", "command", "server.py"),
+            ("rlt_api", "__init__.py"),
+            ("rlt_api", "driver_report.py"),
+            ("rlt_api", "driver_server.py"),
+            ("rlt_api", "prometheus_names.py"),
+            ("rlt_api", "step_line.py"),
+        )
+    },
+}
+"""What the program consists of: path in CONFIG_DIRECTORY -> source. Its modules keep their names."""
+
+
+def build_config_map(job: Job, spec: RLTrainingJobSpec) -> Manifest:
+    """The ConfigMap of a job."""
+    if spec.framework.type == "command":
+        data = {_key(path): _source(*module) for path, module in COMMAND_FILES.items()}
+    else:
+        data = {CONFIG_FILE: training_config(job, spec).model_dump_json(by_alias=True, exclude_none=True, indent=2)}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata(job, names.config_map(job.name)),
+        "data": data,
+    }
+
+
+def config_volume(job: Job, spec: RLTrainingJobSpec) -> Manifest:
+    """The volume's source: the ConfigMap with each file under its path."""
+    volume: Manifest = {"name": names.config_map(job.name)}
+    if spec.framework.type == "command":
+        volume["items"] = [{"key": _key(path), "path": path} for path in COMMAND_FILES]
+    return volume
+
+
+def _key(path: str) -> str:
+    return path.replace("/", ".")  # a ConfigMap's keys hold no slash
+
+
+@cache
+def _source(package: str, *path: str) -> str:
+    return resources.files(package).joinpath(*path).read_text(encoding="utf-8")
+
+
+def training_config(job: Job, spec: RLTrainingJobSpec) -> TrainingConfig:
+    """The training config with all defaults filled in. The rules have made sure that nothing is missing."""
+    assert spec.model
+    assert spec.data
+    mini_batch = spec.training.ppo_mini_batch_size or spec.training.train_batch_size
+    workers, engines = training_group(spec), rollout_group(spec)
+    assert workers.resources
+    steps = spec.training.total_steps or 0
+    training = {**spec.training.to_json(), "totalSteps": steps, "ppoMiniBatchSize": mini_batch}
+    return TrainingConfig(
+        job=job.name,
+        namespace=job.namespace,
+        run_directory=names.run_directory(job.name, uid=job.uid, spec=spec),
+        workers=workers.replicas,
+        devices_per_worker=_devices(workers),
+        cpus_per_worker=_cpus(workers),
+        rollout_workers=engines.replicas if engines else 0,
+        rollout_devices_per_worker=_devices(engines) if engines else 0,
+        rollout_cpus_per_worker=_cpus(engines) if engines else 1,
+        model=spec.model,
+        data=spec.data,
+        rewards=spec.rewards or [Reward(name=PRESET_REWARD[spec.data.preset or ""])],
+        algorithm=spec.algorithm,
+        training=ResolvedTraining.model_validate(training),
+        rollout=spec.rollout,
+        checkpoint=spec.checkpoint,
+        observability=spec.observability,
+        preflight=_preflight(spec) if spec.preflight.enabled else None,
+    )
+
+
+def _preflight(spec: RLTrainingJobSpec) -> Preflight:
+    """What the checks expect of the pods, which are made from the same."""
+    engines = rollout_group(spec)
+    return Preflight(
+        head_shared_memory=shared_memory(spec.cluster.head.resources).size,
+        shared_memory=shared_memory_of(spec, training_group(spec)).size,
+        rollout_shared_memory=shared_memory_of(spec, engines).size if engines else 0,
+        shared_storage=bool(spec.storage.claim_name or spec.storage.storage_class_name),
+        require_rdma=spec.network.require == "rdma",
+    )
+
+
+def _devices(group: WorkerGroup) -> int:
+    return group.accelerator.count if group.accelerator else 0
+
+
+def _cpus(group: WorkerGroup) -> int:
+    assert group.resources
+    return max(1, int(quantity_value(group.resources.cpu)))

@@ -1,0 +1,35 @@
+"""ConfigMaps with Python modules of the user's own, where the job names them: every pod sees them all."""
+
+from __future__ import annotations
+
+from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.training_config import FUNCTIONS_DIRECTORY
+from rlt_core.job import Manifest
+
+
+def function_maps(spec: RLTrainingJobSpec) -> list[str]:
+    """The names of the ConfigMaps, each once."""
+    algorithm, multi_turn = spec.algorithm, spec.rollout.multi_turn
+    functions = [
+        *(reward.function for reward in spec.rewards),
+        algorithm.advantage_function,
+        algorithm.policy_loss_function,
+    ]
+    named = [function.config_map for function in functions if function is not None]
+    named.append(multi_turn.config_map if multi_turn else None)
+    return sorted({name for name in named if name is not None})
+
+
+def function_volumes(spec: RLTrainingJobSpec) -> list[Manifest]:
+    """A volume for each."""
+    return [
+        {"name": f"functions-{number}", "configMap": {"name": name}} for number, name in enumerate(function_maps(spec))
+    ]
+
+
+def function_mounts(spec: RLTrainingJobSpec) -> list[Manifest]:
+    """Each in a folder of its name."""
+    return [
+        {"name": f"functions-{number}", "mountPath": f"{FUNCTIONS_DIRECTORY}/{name}", "readOnly": True}
+        for number, name in enumerate(function_maps(spec))
+    ]

@@ -1,0 +1,26 @@
+"""The metadata that every child has: labels, and an owner reference by which Kubernetes deletes it with the job."""
+
+from __future__ import annotations
+
+from rlt_api.crd import GROUP, KIND, VERSION
+from rlt_core import names
+from rlt_core.job import Job, Manifest
+
+
+def metadata(job: Job, name: str) -> Manifest:
+    """Metadata of the child called `name`."""
+    return {
+        "name": name,
+        "namespace": job.namespace,
+        "labels": names.labels(job.name),
+        "ownerReferences": [
+            {
+                "apiVersion": f"{GROUP}/{VERSION}",
+                "kind": KIND,
+                "name": job.name,
+                "uid": job.uid,
+                "controller": True,
+                "blockOwnerDeletion": True,
+            }
+        ],
+    }

@@ -1,0 +1,200 @@
+"""The pod templates of the Ray cluster: what the operator chooses, and the user's own part laid over it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rlt_api.blocks.cluster import WorkerGroup
+from rlt_api.blocks.resources import Accelerator, Resources, Toleration
+from rlt_api.blocks.storage import Storage
+from rlt_api.driver_report import METRICS_PORT
+from rlt_api.rules.shared_memory import shared_memory, shared_memory_of
+from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.training_config import CONFIG_DIRECTORY
+from rlt_core import names
+from rlt_core.children.attachment import attach_of, attachment, network_of
+from rlt_core.children.config_map import config_volume
+from rlt_core.children.environment import environment
+from rlt_core.children.function_files import function_mounts, function_volumes
+from rlt_core.children.gang import gang_of_pod
+from rlt_core.children.overlay import overlay
+from rlt_core.children.placement import away_from, placement
+from rlt_core.job import Job, Manifest, excluded_nodes
+
+GRACE_S = 10
+"""Seconds between SIGTERM and SIGKILL. Ray ends within them, and a deleted job is gone soon."""
+
+HEAD_PORTS = {
+    "gcs-server": 6379,
+    "dashboard": names.DASHBOARD_PORT,
+    "client": 10001,
+    "metrics": 8080,
+    "rlt-metrics": METRICS_PORT,
+}
+"""Ports of the head. KubeRay puts them all into the head's service."""
+
+SCRAPE = {"prometheus.io/scrape": "true", "prometheus.io/port": str(METRICS_PORT), "prometheus.io/path": "/metrics"}
+
+
+@dataclass(frozen=True)
+class TemplateCheck:
+    """A PodTemplate that the API server is asked about, for the words with which it would refuse the pods."""
+
+    field: str
+    """The user's field that it was made of."""
+    manifest: Manifest
+
+
+def build_head_template(job: Job, spec: RLTrainingJobSpec) -> Manifest:
+    """The head's pod template."""
+    head = spec.cluster.head
+    container = _container(job, spec, "ray-head", head.resources) | {
+        "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in HEAD_PORTS.items()]
+    }
+    pod = _pod(job, spec, container, shared_memory(head.resources).size, head.node_selector, head.tolerations)
+    annotations = {"annotations": dict(SCRAPE)} if spec.observability.scrape_annotations else {}
+    template = _with_users_part(job, {"metadata": annotations, "spec": pod}, head.pod_template)
+    return away_from(excluded_nodes(job), template)
+
+
+def build_worker_template(job: Job, spec: RLTrainingJobSpec, group: WorkerGroup) -> Manifest:
+    """The pod template of a group of workers."""
+    assert group.resources
+    mounted = bool(attach_of(job, spec, group).mounts)
+    container = _container(job, spec, "ray-worker", group.resources, group.accelerator, mounted=mounted)
+    pod = _pod(job, spec, container, shared_memory_of(spec, group).size, group.node_selector, group.tolerations)
+    template = overlay({"metadata": {}, "spec": pod}, placement(job, spec, group))
+    template = _with_users_part(job, overlay(template, attachment(job, spec, group)), group.pod_template)
+    return away_from(network_of(job).avoided, template)
+
+
+def build_template_checks(job: Job, spec: RLTrainingJobSpec) -> tuple[TemplateCheck, ...]:
+    """What to ask the API server about: the templates that the user has a part in."""
+    found = []
+    if spec.cluster.head.pod_template:
+        found.append(_check(job, "spec.cluster.head.podTemplate", build_head_template(job, spec)))
+    for index, group in enumerate(spec.cluster.workers):
+        if group.pod_template:
+            field = f"spec.cluster.workers[{index}].podTemplate"
+            found.append(_check(job, field, build_worker_template(job, spec, group)))
+    return tuple(found)
+
+
+def _check(job: Job, field: str, template: Manifest) -> TemplateCheck:
+    metadata = {"generateName": f"{job.name}-", "namespace": job.namespace}
+    return TemplateCheck(field, {"apiVersion": "v1", "kind": "PodTemplate", "metadata": metadata, "template": template})
+
+
+def _with_users_part(job: Job, template: Manifest, users: Mapping[str, Any]) -> Manifest:
+    """The user's part is the last word, but for the labels by which the operator finds the pods.
+
+    What is no pod template at all stays so, for the API server to refuse.
+    """
+    merged = overlay(template, users)
+    metadata = merged.get("metadata", {})
+    if isinstance(metadata, Mapping) and isinstance(metadata.get("labels", {}), Mapping):
+        merged["metadata"] = overlay(metadata, {"labels": names.labels(job.name)})
+    return merged
+
+
+def _container(
+    job: Job,
+    spec: RLTrainingJobSpec,
+    name: str,
+    resources: Resources,
+    accelerator: Accelerator | None = None,
+    *,
+    mounted: bool = False,
+) -> Manifest:
+    amounts = {"cpu": resources.cpu, "memory": resources.memory}
+    if accelerator:
+        amounts[accelerator.resource_name] = str(accelerator.count)
+    mounts: list[Manifest] = [
+        {"name": "shared-memory", "mountPath": "/dev/shm"},
+        {"name": "storage", "mountPath": names.mount_path(spec)},
+        {"name": "training-config", "mountPath": CONFIG_DIRECTORY, "readOnly": True},
+    ]
+    mounts += function_mounts(spec)
+    if cache := spec.storage.model_cache:
+        mounts.append({"name": "model-cache", "mountPath": cache.mount_path, "readOnly": cache.read_only})
+    return {
+        "name": name,
+        "image": spec.cluster.image,
+        "imagePullPolicy": spec.cluster.image_pull_policy,
+        "env": environment(job, spec, mounted=mounted),
+        "resources": {"requests": amounts, "limits": dict(amounts)},
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "terminationMessagePolicy": "FallbackToLogsOnError",  # the last words of a crash reach the job's status
+        "volumeMounts": mounts,
+    }
+
+
+def _pod(
+    job: Job,
+    spec: RLTrainingJobSpec,
+    container: Manifest,
+    shared_bytes: int,
+    node_selector: Mapping[str, str],
+    tolerations: Sequence[Toleration],
+) -> Manifest:
+    optional = {
+        "imagePullSecrets": [{"name": name} for name in spec.cluster.image_pull_secrets],
+        "nodeSelector": dict(node_selector),
+        "tolerations": [_toleration(toleration) for toleration in tolerations],
+        "schedulerName": spec.scheduling.scheduler_name,
+        "priorityClassName": spec.scheduling.priority_class_name,
+    }
+    return {
+        "automountServiceAccountToken": False,
+        "securityContext": _security(spec),
+        "terminationGracePeriodSeconds": GRACE_S,
+        "containers": [container],
+        "volumes": _volumes(job, spec, shared_bytes),
+        **{name: value for name, value in optional.items() if value},
+        **gang_of_pod(job, spec),
+    }
+
+
+def _security(spec: RLTrainingJobSpec) -> Manifest:
+    security = spec.security
+    context: Manifest = {
+        "runAsNonRoot": True,
+        "runAsUser": security.run_as_user,
+        "runAsGroup": security.run_as_group,
+        "fsGroup": security.fs_group,
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "Unconfined" if security.unconfined else "RuntimeDefault"},
+    }
+    if security.supplemental_groups:
+        context["supplementalGroups"] = list(security.supplemental_groups)
+    return context
+
+
+def _volumes(job: Job, spec: RLTrainingJobSpec, shared_bytes: int) -> list[Manifest]:
+    storage = spec.storage
+    volumes: list[Manifest] = [
+        {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": str(shared_bytes)}},
+        {"name": "storage", **_storage(job, storage)},
+        {"name": "training-config", "configMap": config_volume(job, spec)},
+    ]
+    volumes += function_volumes(spec)
+    if cache := storage.model_cache:
+        volumes.append({"name": "model-cache", **_claim(cache.claim_name, read_only=cache.read_only)})
+    return volumes
+
+
+def _storage(job: Job, storage: Storage) -> Manifest:
+    if storage.storage_class_name:
+        return _claim(names.pvc(job.name))
+    return _claim(storage.claim_name) if storage.claim_name else {"emptyDir": {}}
+
+
+def _claim(name: str, *, read_only: bool = False) -> Manifest:
+    return {"persistentVolumeClaim": {"claimName": name, **({"readOnly": True} if read_only else {})}}
+
+
+def _toleration(toleration: Toleration) -> Manifest:
+    manifest = toleration.to_json()
+    return manifest if toleration.key else manifest | {"operator": "Exists"}

@@ -1,0 +1,87 @@
+"""The RayCluster (ray.io/v1): a head that does no training work, and groups of workers of a fixed number.
+
+KubeRay fills in the rest: `ray start`, probes, the init container that waits for the head (pod.go, KubeRay 1.6.2).
+Its spec.suspend is Kueue's and never set here.
+"""
+
+from __future__ import annotations
+
+import json
+
+from rlt_api.blocks.cluster import WorkerGroup
+from rlt_api.model import quantity_value
+from rlt_api.rules.layout import rollout_group
+from rlt_api.rules.shared_memory import shared_memory
+from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.training_config import ROLLOUT_RESOURCE, TRAIN_RESOURCE
+from rlt_core import names
+from rlt_core.children.attachment import attach_of, host_ports
+from rlt_core.children.ownership import metadata
+from rlt_core.children.placement import cluster_labels
+from rlt_core.children.pod_template import build_head_template, build_worker_template
+from rlt_core.job import Job, Manifest
+
+
+def build_ray_cluster(job: Job, spec: RLTrainingJobSpec) -> Manifest:
+    """The RayCluster of the job."""
+    about = metadata(job, names.ray_cluster(job.name))
+    about["labels"] |= cluster_labels(job, spec)
+    return {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": about,
+        "spec": {
+            "rayVersion": spec.cluster.ray_version,
+            "enableInTreeAutoscaling": False,
+            "headGroupSpec": _head(job, spec),
+            "workerGroupSpecs": [_workers(job, spec, group) for group in spec.cluster.workers],
+        },
+    }
+
+
+def _head(job: Job, spec: RLTrainingJobSpec) -> Manifest:
+    return {
+        "rayStartParams": {
+            "dashboard-host": "0.0.0.0",
+            "num-cpus": "0",  # no task or actor lands on the head, only the driver of the Ray job
+            "num-gpus": "0",
+            "no-monitor": "true",  # Ray's autoscaler would remove workers that it thinks idle
+            "object-store-memory": str(shared_memory(spec.cluster.head.resources).object_store),
+            **_debugger(spec),
+        },
+        "template": build_head_template(job, spec),
+    }
+
+
+def _role(spec: RLTrainingJobSpec, group: WorkerGroup) -> dict[str, str]:
+    """In rollout.mode separate, what Ray tells pods that train from pods that generate by."""
+    if spec.framework.type != "builtin" or rollout_group(spec) is None:
+        return {}
+    resource = ROLLOUT_RESOURCE if group is rollout_group(spec) else TRAIN_RESOURCE
+    return {"resources": f"'{json.dumps({resource: 1})}'"}  # in quotes for the shell that runs `ray start`
+
+
+def _workers(job: Job, spec: RLTrainingJobSpec, group: WorkerGroup) -> Manifest:
+    assert group.resources
+    start = {
+        "num-cpus": str(group.num_cpus or max(1, int(quantity_value(group.resources.cpu)))),
+        "object-store-memory": str(shared_memory(group.resources).object_store),
+        **_role(spec, group),
+        **{name: str(port) for name, port in host_ports(job, attach_of(job, spec, group)).items()},
+        **_debugger(spec),
+    }
+    if group.accelerator is None:
+        start["num-gpus"] = "0"  # else Ray counts devices that the image's runtime shows by mistake
+    return {
+        "groupName": group.name,
+        "replicas": group.replicas,
+        "minReplicas": group.replicas,
+        "maxReplicas": group.replicas,
+        "rayStartParams": start,
+        "template": build_worker_template(job, spec, group),
+    }
+
+
+def _debugger(spec: RLTrainingJobSpec) -> dict[str, str]:
+    """`ray debug` reaches breakpoints on other pods only if each node lets it."""
+    return {"ray-debugger-external": "true"} if spec.observability.debugger == "legacy" else {}

@@ -1,0 +1,107 @@
+"""The nodes that could really take a worker pod of the job, and why the others could not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from rlt_api.blocks.resources import Toleration
+from rlt_core.fabric import aliases
+from rlt_core.fabric.demand import Demand
+from rlt_core.fabric.node_affinity import allows
+from rlt_core.fabric.nodes import Node, Taint
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The nodes in question."""
+
+    nodes: tuple[Node, ...]
+    """Ready, not cordoned, tolerated, well, with enough of the accelerator; ordered by name."""
+    selected: tuple[Node, ...]
+    """Those that nodeSelector and node affinity name, whether or not they can; of a declared pool those that may be
+    its nodes."""
+    away: tuple[Node, ...]
+    """Those that could take one but for what passes: cordoned, not Ready, ill. Ordered by name."""
+    rejected: tuple[tuple[str, str], ...]
+    """Name and reason of each selected node that is no candidate."""
+
+
+def candidates(nodes: Iterable[Node], demand: Demand) -> Candidates:
+    """Who could take a worker pod. The order of the nodes does not matter."""
+    selector = demand.node_selector or {}
+    selected = tuple(
+        node
+        for node in sorted(nodes, key=lambda node: node.name)
+        if all(node.labels.get(key) == value for key, value in selector.items())
+        and allows(demand.node_affinity, node)
+        and _may_be_meant(node, demand)
+    )
+    reasons = [(node, rejection(node, demand)) for node in selected]
+    return Candidates(
+        nodes=tuple(node for node, reason in reasons if reason is None),
+        selected=selected,
+        away=tuple(node for node, reason in reasons if reason is not None and rejection(_well(node), demand) is None),
+        rejected=tuple((node.name, reason) for node, reason in reasons if reason is not None),
+    )
+
+
+def _well(node: Node) -> Node:
+    taints = tuple(taint for taint in node.taints if not taint.key.startswith(aliases.HEALTH_TAINTS))
+    return replace(node, cordoned=False, conditions={"Ready": "True"}, taints=taints)
+
+
+def _may_be_meant(node: Node, demand: Demand) -> bool:
+    """Of a declared pool a node with neither the accelerator nor a label of one is another pool's."""
+    if not demand.declared or demand.resource in node.allocatable:
+        return True
+    return any(node.labels.get(key, "false") != "false" for key in aliases.VENDOR_LABELS)
+
+
+def rejection(node: Node, demand: Demand) -> str | None:
+    """Why the node cannot take a worker pod, None if it can."""
+    if not node.ready:
+        return "not Ready"
+    if node.cordoned:
+        return "cordoned"
+    if ill := unhealthy_reason(node):
+        return ill
+    for taint in node.taints:
+        if taint.effect != "PreferNoSchedule" and not any(tolerates(each, taint) for each in demand.tolerations):
+            if demand.resource and taint.key == demand.resource and taint.effect == "NoSchedule":
+                continue  # tolerated by the worker's template, as the ExtendedResourceToleration plugin would
+            return f"taint {taint} is not tolerated"
+    if demand.resource is None:
+        return None
+    offered = node.allocatable.get(demand.resource, 0)
+    if offered < max(demand.count, 1):
+        return f"{offered} of {demand.resource}, {demand.count} are asked for"
+    return None
+
+
+def unhealthy_reason(node: Node) -> str | None:
+    """What a health controller says against the node."""
+    for key, well in aliases.HEALTH_LABELS.items():
+        if key in node.labels and node.labels[key] not in well:
+            return f"label {key}={node.labels[key]}"
+    for key, value in node.labels.items():
+        if value == "unhealthy" and aliases.UNHEALTHY_LABELS.match(key):
+            return f"label {key}={value}"
+    for condition, ill in aliases.UNHEALTHY_CONDITIONS.items():
+        if node.conditions.get(condition) == ill:
+            return f"condition {condition}={ill}"
+    for taint in node.taints:
+        if taint.key.startswith(aliases.HEALTH_TAINTS):
+            return f"health taint {taint}"
+    return None
+
+
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """Kubernetes' rule: https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/"""
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key is None:
+        return True
+    if toleration.key != taint.key:
+        return False
+    return toleration.operator == "Exists" or (toleration.value or "") == taint.value

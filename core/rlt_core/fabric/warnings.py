@@ -1,0 +1,66 @@
+"""What is not wrong but should be known: warnings on nodes, variables and their like."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from rlt_core.fabric.demand import MULTUS, Demand
+from rlt_core.fabric.facts import Facts
+from rlt_core.fabric.profiles import Profile
+from rlt_core.fabric.rejections import RDMA
+from rlt_core.fabric.settings import Setting, Settings
+
+NOSET = tuple(f"RAY_EXPERIMENTAL_NOSET_{name}_VISIBLE_DEVICES" for name in ("CUDA", "HIP", "ROCR"))
+"""Variables that keep Ray from hiding devices (ray/_private/accelerators), as vLLM copies them to its workers."""
+
+
+def find_warnings(kinds: Iterable[Facts], demand: Demand, profile: Profile, given: Settings) -> list[str]:
+    """The warnings, each once, in a fixed order."""
+    facts = list(kinds)
+    env = {setting.name: setting for setting in given.env}
+    return list(dict.fromkeys([*_of_nodes(facts, demand, profile, given), *_of_variables(facts, profile, env)]))
+
+
+def _of_nodes(kinds: list[Facts], demand: Demand, profile: Profile, given: Settings) -> Iterator[str]:
+    for facts in kinds:
+        if facts.slicing:
+            yield (
+                f"{demand.resource} is no whole GPU here but {facts.slicing}: NCCL between slices or shares of one GPU "
+                "fails or is slow; use whole GPUs for training"
+            )
+        if facts.missing and demand.require != "tcp" and (profile.fabric == "tcp" or not given.attach.resources):
+            yield f"the hardware has more than pods can use, missing: {facts.missing}"
+        if facts.unsure and profile.fabric.endswith(facts.fabric) and demand.profile is None:
+            yield f"{facts.unsure}; name a network.profile (onprem-infiniband, onprem-roce) to be sure"
+        if facts.product in ("GB200", "GB300") and not facts.mnnvl:
+            yield f"{facts.product} without the label nvidia.com/gpu.clique: NVLink over nodes is not used"
+    products = sorted({facts.product for facts in kinds if facts.product})
+    if len(products) > 1:
+        yield f"candidate nodes have different GPUs ({', '.join(products)}): the slowest sets the pace"
+    drivers = sorted({facts.driver for facts in kinds if facts.driver})
+    if demand.resource and len(drivers) > 1:
+        yield f"candidate nodes have different drivers ({', '.join(drivers)}): the image must run on the oldest"
+    if given.attach.mode == "multus" and not demand.networks_named and demand.attach is None:
+        yield (
+            f"pods get virtual functions but no network by Multus: give the annotation {MULTUS} in the workers' "
+            "podTemplate"
+        )
+    if len(verbs := [name for name, _ in given.attach.resources if name.startswith("rdma/")]) > 1:
+        yield f"pods get all of {', '.join(verbs)}: if one of them is for storage, take it off these nodes"
+
+
+def _of_variables(kinds: list[Facts], profile: Profile, env: dict[str, Setting]) -> Iterator[str]:
+    disabled = env.get("NCCL_IB_DISABLE")
+    if disabled and disabled.value == "1" and profile.fabric.removeprefix("mnnvl+") in RDMA:
+        yield f"NCCL_IB_DISABLE=1 ({disabled.source}) leaves {profile.fabric} unused"
+    switched = [name for name in NOSET if name in env]
+    if switched and len(switched) < (len(NOSET) if kinds[0].vendor == "amd" else 1):
+        yield f"{', '.join(switched)} without the others of {', '.join(NOSET)}: set all or none"
+    cumem = env.get("NCCL_CUMEM_ENABLE")
+    if cumem and cumem.value == "0" and profile.attach.compute_domain:
+        yield "NCCL_CUMEM_ENABLE=0 switches NVLink over nodes off"
+    elif cumem and cumem.value == "0" and cumem.source.startswith("http"):
+        yield (
+            "NCCL_CUMEM_ENABLE=0 holds for trainer and engine alike; if ncclCommInitRank fails when weights are sent, "
+            "override it in cluster.env"
+        )

@@ -1,0 +1,106 @@
+"""Paths of the API server's objects that the operator and `rlt` use."""
+
+from __future__ import annotations
+
+from rlt_api.crd import GROUP, PLURAL, RUNTIME_PLURAL, VERSION
+from rlt_core.job import Manifest
+
+JOBS = f"/apis/{GROUP}/{VERSION}"
+RAY = "/apis/ray.io/v1"
+CORE = "/api/v1"
+KUEUE = "/apis/kueue.x-k8s.io"
+NODES = f"{CORE}/nodes"
+RAY_CLUSTER_CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/rayclusters.ray.io"
+
+
+def jobs(namespace: str | None) -> str:
+    """Path of the jobs of a namespace, or of all."""
+    return f"{JOBS}/namespaces/{namespace}/{PLURAL}" if namespace else f"{JOBS}/{PLURAL}"
+
+
+def job(namespace: str, name: str) -> str:
+    """Path of a job."""
+    return f"{jobs(namespace)}/{name}"
+
+
+def compute_domain(namespace: str, name: str) -> str:
+    """Path of a ComputeDomain."""
+    return f"/apis/resource.nvidia.com/v1beta1/namespaces/{namespace}/computedomains/{name}"
+
+
+def gang(namespace: str, name: str) -> str:
+    """Path of a Workload of Kubernetes' own."""
+    return f"/apis/scheduling.k8s.io/v1alpha1/namespaces/{namespace}/workloads/{name}"
+
+
+def runtime(name: str) -> str:
+    """Path of an RLRuntime."""
+    return f"{JOBS}/{RUNTIME_PLURAL}/{name}"
+
+
+def ray_cluster(namespace: str, name: str) -> str:
+    """Path of a RayCluster."""
+    return f"{RAY}/namespaces/{namespace}/rayclusters/{name}"
+
+
+def workloads(namespace: str, version: str) -> str:
+    """Path of Kueue's Workloads of a namespace, in a version that the API server has."""
+    return f"{KUEUE}/{version}/namespaces/{namespace}/workloads"
+
+
+def config_map(namespace: str, name: str) -> str:
+    """Path of a ConfigMap."""
+    return f"{CORE}/namespaces/{namespace}/configmaps/{name}"
+
+
+def pvc(namespace: str, name: str) -> str:
+    """Path of a PersistentVolumeClaim."""
+    return f"{CORE}/namespaces/{namespace}/persistentvolumeclaims/{name}"
+
+
+def secret(namespace: str, name: str) -> str:
+    """Path of a Secret."""
+    return f"{CORE}/namespaces/{namespace}/secrets/{name}"
+
+
+def webhook_configuration(name: str) -> str:
+    """Path of a ValidatingWebhookConfiguration."""
+    return f"/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/{name}"
+
+
+def pods(namespace: str) -> str:
+    """Path of the pods of a namespace."""
+    return f"{CORE}/namespaces/{namespace}/pods"
+
+
+def pod_templates(namespace: str) -> str:
+    """Path of the PodTemplates of a namespace."""
+    return f"{CORE}/namespaces/{namespace}/podtemplates"
+
+
+def log(namespace: str, pod: str) -> str:
+    """Path of a pod's log."""
+    return f"{pods(namespace)}/{pod}/log"
+
+
+def events(namespace: str) -> str:
+    """Path of the events of a namespace."""
+    return f"{CORE}/namespaces/{namespace}/events"
+
+
+def service_proxy(namespace: str, service: str, port: int) -> str:
+    """Path below which the API server passes requests on to a service."""
+    return f"{CORE}/namespaces/{namespace}/services/{service}:{port}/proxy"
+
+
+def path_of(manifest: Manifest) -> str:
+    """Path of a child."""
+    paths = {
+        "ComputeDomain": compute_domain,
+        "ConfigMap": config_map,
+        "PersistentVolumeClaim": pvc,
+        "RayCluster": ray_cluster,
+        "Workload": gang,
+    }
+    metadata = manifest["metadata"]
+    return paths[manifest["kind"]](metadata["namespace"], metadata["name"])

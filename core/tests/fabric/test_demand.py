@@ -1,0 +1,128 @@
+"""The demand of a spec, and what is sized from it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from fabric.node_sets import GPUS, HCA, IB, NVIDIA, node, nvidia, pair
+
+from rlt_api.validation import validate_job
+from rlt_core.fabric.demand import SECRET, Demand, demands_of
+from rlt_core.fabric.explain import explain, network
+from rlt_core.fabric.nodes import nodes_of
+from rlt_core.fabric.settings import Attachment
+
+JOB: dict[str, Any] = {
+    "runtimeRef": {"name": "gpus"},
+    "model": {"path": "m", "parameters": "7B"},
+    "cluster": {"env": [{"name": "NCCL_IB_TC", "value": "1"}], "workers": [{"replicas": 3}]},
+}
+RUNTIME: dict[str, Any] = {
+    "nodePools": [
+        {
+            "name": "p",
+            "resources": {"cpu": "8", "memory": "512Gi"},
+            "accelerator": {"resourceName": "nvidia.com/gpu", "count": 8},
+            "nodeSelector": {"pool": "a"},
+            "tolerations": [{"key": "gpu", "operator": "Exists"}],
+        }
+    ],
+    "defaults": {
+        "cluster": {"env": [{"name": "NCCL_IB_TC", "value": "2"}, {"name": "NCCL_IB_SL", "value": "3"}]},
+        "network": {"socketInterface": "bond0"},
+    },
+}
+
+
+def demanded(job: dict[str, Any], runtime: dict[str, Any] | None = None) -> Demand:
+    spec = validate_job("sum", job, runtime).spec
+    assert spec
+    (demand,) = demands_of(spec, job, runtime)
+    return demand
+
+
+def test_what_the_runtime_gives_is_the_admins() -> None:
+    demand = demanded(JOB, RUNTIME)
+    assert (demand.resource, demand.count, demand.workers) == ("nvidia.com/gpu", 8, 3)
+    assert demand.user_env == (("NCCL_IB_TC", "1"),)
+    assert demand.admin_env == (("NCCL_IB_SL", "3"),)
+    assert demand.admin_fields == {"socket_interface"}
+    assert demand.node_selector == {"pool": "a"}
+    assert demand.shared_memory
+    assert demand.shared_memory.model == 2 * 2**30
+    assert demand.attach is None
+
+
+def test_a_pool_of_the_runtime_declares_its_accelerator() -> None:
+    assert demanded(JOB, RUNTIME).declared
+    own = {"cluster": {"image": "i", "workers": [{"accelerator": {"resourceName": "nvidia.com/gpu", "count": 8}}]}}
+    assert demanded(own, RUNTIME).declared
+    assert not demanded(own).declared
+    other = {"cluster": {"image": "i", "workers": [{"accelerator": {"resourceName": "nvidia.com/gpus", "count": 8}}]}}
+    assert not demanded(other, RUNTIME).declared
+
+
+def test_secrets_stay_where_they_are() -> None:
+    job = {"cluster": {"image": "i", "env": [{"name": "NCCL_X", "secretKeyRef": {"name": "s", "key": "k"}}]}}
+    demand = demanded(job)
+    assert demand.user_env == (("NCCL_X", SECRET),)
+
+
+def test_the_pod_template_counts_as_the_users_word() -> None:
+    container = {
+        "name": "ray-worker",
+        "env": [{"name": "NCCL_DEBUG", "value": "INFO"}],
+        "resources": {"limits": {"amd.com/gpu": 8, "cpu": 1}},
+    }
+    group = {"podTemplate": {"spec": {"containers": [container]}}}
+    job = {"cluster": {"image": "i", "workers": [group]}, "network": {"attach": "podNetwork"}}
+    demand = demanded(job)
+    assert demand.user_env == (("NCCL_DEBUG", "INFO"),)
+    assert demand.other_resources == ("amd.com/gpu",)
+    assert demand.attach == "podNetwork"
+
+
+def test_an_admins_interface_is_named_as_his() -> None:
+    demand = Demand("nvidia.com/gpu", 8, socket_interface="bond0", admin_fields=frozenset({"socket_interface"}))
+    found = explain(pair(nvidia() | IB, GPUS | HCA), demand)
+    setting = next(each for each in found["env"] if each["name"] == "GLOO_SOCKET_IFNAME")
+    assert setting["value"] == "bond0"
+    assert setting["source"].startswith("RLRuntime")
+    assert not found["overriddenByUser"]
+
+
+def test_a_shared_memory_that_may_be_too_small_brings_a_warning() -> None:
+    resources = {"cpu": "1", "memory": "64Gi", "sharedMemory": "1Gi"}
+    group = {"resources": resources, "accelerator": {"resourceName": "nvidia.com/gpu", "count": 8}}
+    demand = demanded({"cluster": {"image": "i", "workers": [group]}})
+    warnings = network(nodes_of(pair(nvidia(), GPUS)), demand).warnings
+    assert any("No space left on device" in warning for warning in warnings)
+    assert not network(nodes_of(pair(nvidia(), GPUS)), replace(demand, shared_memory=None)).warnings
+
+
+def test_a_worker_on_part_of_a_node_takes_part_of_its_devices() -> None:
+    whole = Attachment("podNetwork", (("rdma/hca_shared_devices_a", 1), ("vpc.amazonaws.com/efa", 32)))
+    assert whole.share(8, 8) == {"rdma/hca_shared_devices_a": 1, "vpc.amazonaws.com/efa": 32}
+    assert whole.share(2, 8) == {"rdma/hca_shared_devices_a": 1, "vpc.amazonaws.com/efa": 8}
+
+
+def test_privileges_come_with_what_they_open() -> None:
+    demand = Demand("nvidia.com/gpu", 8, ptrace=True, unconfined=True, privileged=True)
+    found = network(nodes_of([node("n", nvidia(), GPUS)]), demand)
+    assert "SYS_PTRACE" in found.settings.capabilities
+    for field in ("ptrace", "unconfined", "privileged"):
+        assert any(f"security.{field}" in warning for warning in found.warnings)
+
+
+def test_verbs_bring_ipc_lock_and_tcp_does_not() -> None:
+    with_verbs = network(nodes_of(pair(nvidia() | IB, GPUS | HCA)), NVIDIA)
+    without = network(nodes_of(pair(nvidia(), GPUS)), NVIDIA)
+    assert with_verbs.settings.capabilities == ("IPC_LOCK",)
+    assert without.settings.capabilities == ()
+
+
+def test_amd_gets_the_group_video() -> None:
+    found = network(nodes_of([node("n", {}, {"amd.com/gpu": 8})]), Demand("amd.com/gpu", 8))
+    assert found.settings.groups == (44,)
+    assert not any("VISIBLE_DEVICES" in setting.name for setting in found.settings.env)

@@ -1,0 +1,86 @@
+"""Profiles as data: what every file must hold, and that NCCL knows its variables."""
+
+from __future__ import annotations
+
+import re
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from rlt_core.fabric.aliases import GPU_RESOURCES
+from rlt_core.fabric.machines import _machines, machine
+from rlt_core.fabric.profiles import Profile, load
+from rlt_core.fabric.profiles_page import profiles_table
+
+FABRIC = re.compile(r"(mnnvl\+)?(infiniband|roce|efa|gib|tcpx|tcpxo|tcp|none)")
+ELSEWHERE = {"NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", "NCCL_GPUDIRECTTCPX_CTRL_DEV", "NCCL_FASTRAK_LLCM_DEVICE_DIRECTORY"}
+"""Variables of Google's plugins, not of NCCL itself."""
+PLUGINS = {"NCCL_LIB_DIR", "NCCL_MAX_P2P_CHANNELS"}
+
+
+@pytest.mark.parametrize("profile", load().values(), ids=lambda profile: profile.name)
+def test_a_profile_says_where_everything_comes_from(profile: Profile) -> None:
+    assert FABRIC.fullmatch(profile.fabric)
+    assert profile.sources
+    assert profile.attach.source
+    assert len({(v.name, v.when) for v in profile.env}) == len(profile.env)
+    for variable in (*profile.env, *(v for _, shape in profile.shapes for v in shape)):
+        assert variable.value
+        assert variable.rule
+        assert variable.source.startswith("https://")
+
+
+@pytest.mark.parametrize("profile", load().values(), ids=lambda profile: profile.name)
+def test_every_profile_sets_the_interfaces(profile: Profile) -> None:
+    assert {"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"} <= {variable.name for variable in profile.env}
+
+
+def test_nccl_knows_its_variables() -> None:
+    package = find_spec("nvidia.nccl")
+    if package is None or not package.submodule_search_locations:
+        pytest.skip("NCCL is not installed")
+    library = Path(next(iter(package.submodule_search_locations))) / "lib" / "libnccl.so.2"
+    binary = library.read_bytes()
+    used = {
+        variable.name
+        for profile in load().values()
+        if dict(profile.match).get("vendor") != ("amd",)
+        for variable in (*profile.env, *(v for _, shape in profile.shapes for v in shape))
+        if variable.name.startswith("NCCL_")
+    }
+    unknown = {name for name in used - ELSEWHERE - PLUGINS if name.encode() not in binary}
+    assert not unknown
+
+
+def test_a_machine_has_a_profile_for_its_fabric() -> None:
+    for each in _machines():
+        assert each.source.startswith("https://")
+        assert any(profile.fabric.endswith(each.fabric) for profile in load().values())
+        assert each.vendor in GPU_RESOURCES.values()
+    assert machine("m5.large") is None
+
+
+VERL = """NCCL_DEBUG GPU_MAX_HW_QUEUES TORCH_NCCL_HIGH_PRIORITY NCCL_CHECKS_DISABLE NCCL_IB_HCA NCCL_IB_GID_INDEX
+NCCL_CROSS_NIC CUDA_DEVICE_MAX_CONNECTIONS NCCL_PROTO RCCL_MSCCL_ENABLE TOKENIZERS_PARALLELISM HSA_NO_SCRATCH_RECLAIM
+HIP_ ROCR_ CUDA_VISIBLE_DEVICES HF_HOME TRANSFORMERS_CACHE SYS_PTRACE seccomp privileged /dev/kfd /dev/dri
+/dev/infiniband video --shm-size"""
+"""What verl's script for an AMD cluster exports and gives to its containers."""
+
+
+def test_each_variable_of_verls_amd_cluster_is_kept_or_refused_in_writing() -> None:
+    profile = load()["amd-roce-mlx5"]
+    kept = {variable.name for variable in profile.env}
+    assert [word for word in VERL.split() if word not in kept and word not in profile.notes] == []
+
+
+def test_the_documentation_holds_the_table_as_it_is() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "networking.md").read_text()
+    assert f"<!-- profiles: begin -->\n{profiles_table()}<!-- profiles: end -->\n" in page
+
+
+def test_the_table_holds_every_profile_with_its_sources() -> None:
+    table = profiles_table()
+    for profile in load().values():
+        assert f"### {profile.name}" in table
+        assert all(source in table for source in profile.sources)

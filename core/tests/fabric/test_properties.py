@@ -1,0 +1,153 @@
+"""What holds for every node set, whatever a user gives."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fabric.node_sets import CASES, GPUS, HCA, IB, NVIDIA, TYPE, Case, Manifest, node, nvidia
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlt_core.fabric import aliases
+from rlt_core.fabric.candidates import unhealthy_reason
+from rlt_core.fabric.explain import explain
+from rlt_core.fabric.nodes import nodes_of
+from rlt_core.fabric.profiles import load
+
+KINDS = [each for name in sorted(CASES) for each in CASES[name].nodes]
+names = st.sampled_from(
+    sorted({variable.name for profile in load().values() for variable in profile.env} | {"NCCL_ALGO"})
+)
+values = st.text(st.characters(codec="ascii", exclude_categories=["C"]), max_size=20)
+
+
+def renamed(nodes: list[Manifest]) -> list[Manifest]:
+    """Nodes of any kinds as one fleet, each with a name of its own."""
+    return [each | {"metadata": each["metadata"] | {"name": f"n{index}"}} for index, each in enumerate(nodes)]
+
+
+asked = st.sampled_from(sorted(CASES)).map(CASES.__getitem__)
+mixed = st.builds(replace, asked, nodes=st.lists(st.sampled_from(KINDS), max_size=6).map(renamed))
+cases = asked | mixed
+"""A case of the matrix, or its demand before a fleet of the nodes of all cases."""
+
+
+def answer(case: Case, nodes: list[Manifest] | None = None, **changes: Any) -> dict[str, Any]:
+    return explain(case.nodes if nodes is None else nodes, replace(case.demand, **changes))
+
+
+@given(case=cases, variables=st.dictionaries(names, values, min_size=1))
+def test_the_users_value_always_survives(case: Case, variables: dict[str, str]) -> None:
+    found = answer(case, user_env=tuple(variables.items()))
+    told = {setting["name"]: setting for setting in found["env"]}
+    for name, value in variables.items():
+        if name in told:
+            assert (told[name]["value"], told[name]["source"]) == (value, "user: spec.cluster.env")
+        else:
+            assert name == "LD_LIBRARY_PATH", "only a variable that this profile does not set may be left unsaid"
+
+
+@given(case=cases, variables=st.dictionaries(names, values, min_size=1))
+def test_the_users_value_goes_before_the_admins_and_that_before_the_profiles(
+    case: Case, variables: dict[str, str]
+) -> None:
+    given = tuple(variables.items())
+    by_admin = answer(case, user_env=(), admin_env=given, socket_interface=None, hcas=())
+    assert not by_admin["overriddenByUser"]
+    assert {s["value"] for s in by_admin["env"] if s["name"] in variables} <= set(variables.values())
+    by_both = answer(case, user_env=given, admin_env=tuple((name, "admin") for name in variables))
+    assert {s["source"] for s in by_both["env"] if s["name"] in variables} <= {"user: spec.cluster.env"}
+
+
+@given(case=cases, seed=st.integers(0, 1000))
+def test_neither_the_order_of_nodes_nor_of_labels_matters(case: Case, seed: int) -> None:
+    nodes = [dict(each) for each in case.nodes]
+    shuffle = random.Random(seed).shuffle
+    shuffle(nodes)
+    for each in nodes:
+        labels = list(each["metadata"]["labels"].items())
+        shuffle(labels)
+        each["metadata"] = each["metadata"] | {"labels": dict(labels)}
+    assert answer(case, nodes) == answer(case)
+
+
+@given(
+    case=cases,
+    key=st.from_regex(r"\A[a-z]{1,8}\.example\.com/[a-z]{1,8}\Z"),
+    value=st.from_regex(r"\A[a-z0-9]{0,9}\Z"),
+    every=st.integers(1, 3),
+)
+def test_an_unrelated_label_changes_nothing(case: Case, key: str, value: str, every: int) -> None:
+    nodes = list(case.nodes)
+    for index in range(0, len(nodes), every):
+        metadata = nodes[index]["metadata"]
+        nodes[index] = nodes[index] | {"metadata": metadata | {"labels": metadata["labels"] | {key: value}}}
+    assert answer(case, nodes) == answer(case)
+
+
+@given(case=cases, variables=st.dictionaries(names, st.just("value")), by_user=st.booleans())
+def test_no_variable_is_without_value_rule_and_source(case: Case, variables: dict[str, str], by_user: bool) -> None:
+    given = tuple(variables.items())
+    for setting in answer(case, user_env=given if by_user else (), admin_env=() if by_user else given)["env"]:
+        assert all(setting[key].strip() for key in ("name", "value", "rule", "source")), setting
+
+
+ANSWERS = """
+import json
+from fabric.node_sets import CASES
+from rlt_core.fabric.explain import explain
+print(json.dumps({name: explain(case.nodes, case.demand) for name, case in CASES.items()}))
+"""
+
+
+def test_two_runs_are_identical() -> None:
+    """Two processes whose hashes of strings differ, so that the order of no set shows."""
+    paths = os.pathsep.join(["operator/tests", *sys.path])
+    first, second = (
+        subprocess.run(
+            [sys.executable, "-c", ANSWERS],
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": paths},
+            cwd=Path(__file__).parents[3],
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    )
+    assert first == second
+
+
+@given(case=cases)
+def test_rdma_is_never_promised_on_tcp(case: Case) -> None:
+    found = answer(case, require="rdma")
+    assert found["refused"] or found["fabric"].removeprefix("mnnvl+") in ("infiniband", "roce", "efa", "gib")
+
+
+@pytest.mark.parametrize("taint", aliases.HEALTH_TAINTS)
+def test_a_tolerated_health_taint_is_avoided_too(taint: str) -> None:
+    manifest = node("n", nvidia(), GPUS, taints=[{"key": taint, "effect": "NoSchedule"}])
+    assert unhealthy_reason(nodes_of([manifest])[0]) is not None
+
+
+def test_a_node_costs_no_more_among_500_than_among_50() -> None:
+    def fleet(size: int) -> list[Manifest]:
+        labels = nvidia() | IB | {f"l{number}.example.com/x": "y" for number in range(30)}
+        return [node(f"n{number}", labels | {TYPE: f"type-{number % 10}"}, GPUS | HCA) for number in range(size)]
+
+    def seconds(nodes: list[Manifest]) -> float:
+        def once() -> float:
+            start = time.process_time()
+            explain(nodes, NVIDIA)
+            return time.process_time() - start
+
+        return min(once() for _ in range(10))
+
+    few, many = fleet(50), fleet(500)
+    assert seconds(many) < 2 * (500 / 50) * seconds(few)

@@ -1,0 +1,269 @@
+"""The children's manifests, against golden files. UPDATE_GOLDEN=1 writes them anew."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import observed as o
+import pytest
+import yaml
+
+from rlt_api.rules.shared_memory import shared_memory
+from rlt_core import names
+from rlt_core.children.config_map import build_config_map, config_volume, training_config
+from rlt_core.children.pod_template import build_template_checks
+from rlt_core.children.raycluster import build_ray_cluster
+from rlt_core.job import Job, Manifest, parse_job, parse_runtime
+
+GOLDEN = Path(__file__).parent / "golden"
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+GPU_SPEC: dict[str, Any] = {
+    **o.SPEC,
+    "model": {"path": "/mnt/runs/models/qwen"},
+    "data": {"preset": "gsm8k", "path": "/mnt/runs/gsm8k"},
+    "training": {"totalSteps": 100, "trainBatchSize": 128},
+    "storage": {"claimName": "runs", "mountPath": "/mnt/runs"},
+    "checkpoint": {"saveFreq": 10},
+    "cluster": {
+        "image": "registry.example/rlt-trainer:cuda",
+        "head": {"nodeSelector": {"pool": "cpu"}},
+        "workers": [
+            {
+                "name": "h100",
+                "replicas": 2,
+                "resources": {"cpu": "32", "memory": "512Gi", "sharedMemory": "64Gi"},
+                "accelerator": {"resourceName": "nvidia.com/gpu", "count": 8},
+                "nodeSelector": {"pool": "h100"},
+                "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}, {}],
+            }
+        ],
+    },
+}
+
+
+MAXIMAL_SPEC: dict[str, Any] = {
+    "framework": {"type": "command", "command": ["python3", "-m", "verl.trainer.main_ppo"], "totalSteps": 9},
+    "cluster": {
+        "image": "registry.example/verl:cuda",
+        "imagePullPolicy": "Always",
+        "imagePullSecrets": ["registry"],
+        "rayVersion": "2.60.0",
+        "env": [
+            {"name": "NCCL_DEBUG", "value": "INFO"},
+            {"name": "HF_TOKEN", "secretKeyRef": {"name": "hugging-face", "key": "token"}},
+            {"name": "TEAM", "configMapKeyRef": {"name": "team", "key": "name"}},
+            {"name": "HOME", "value": "/home/user"},
+        ],
+        "head": {
+            "resources": {"cpu": "2", "memory": "8Gi"},
+            "tolerations": [{"key": "system", "operator": "Equal", "value": "yes", "effect": "NoSchedule"}],
+            "podTemplate": {"metadata": {"labels": {"team": "a"}}, "spec": {"enableServiceLinks": False}},
+        },
+        "workers": [
+            {
+                "name": "h100",
+                "replicas": 2,
+                "numCpus": 24,
+                "resources": {"cpu": "32", "memory": "512Gi", "sharedMemory": "64Gi"},
+                "accelerator": {"resourceName": "nvidia.com/gpu", "count": 8, "memory": "80Gi"},
+                "nodeSelector": {"pool": "h100"},
+                "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
+                "podTemplate": {
+                    "spec": {
+                        "containers": [
+                            {
+                                "name": "ray-worker",
+                                "env": [{"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
+                                "volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}],
+                            }
+                        ],
+                        "volumes": [{"name": "scratch", "emptyDir": {"sizeLimit": "1Ti"}}],
+                        "tolerations": [{"key": "night", "operator": "Exists"}],
+                        "terminationGracePeriodSeconds": 60,
+                    }
+                },
+            }
+        ],
+    },
+    "scheduling": {"queueName": "team-a", "schedulerName": "volcano", "priorityClassName": "high"},
+    "storage": {
+        "claimName": "runs",
+        "mountPath": "/mnt/runs",
+        "modelCache": {"claimName": "models", "mountPath": "/mnt/models", "readOnly": True},
+    },
+    "observability": {
+        "scrapeAnnotations": False,
+        "timeline": {"enabled": True},
+        "wandb": {
+            "apiKey": {"name": "wandb", "key": "apiKey"},
+            "entity": "rl",
+            "baseUrl": "https://wandb.example",
+            "proxy": "http://proxy.example:3128",
+        },
+        "tensorboard": {},
+        "debugger": "legacy",
+    },
+    "security": {"runAsUser": 1234, "runAsGroup": 1234, "fsGroup": 2000, "supplementalGroups": [44, 110]},
+}
+
+
+def example(path: Path) -> Job:
+    manifest = stored(path)
+    named = manifest["spec"].get("runtimeRef")
+    runtime = parse_runtime(stored(EXAMPLES / "runtimes" / f"{named['name']}.yaml")) if named else None
+    return o.decided(parse_job(manifest, runtime))
+
+
+def stored(path: Path) -> Manifest:
+    """The file's object as the API server has it."""
+    manifest: Manifest = yaml.safe_load(path.read_text())
+    metadata = {"namespace": "default", "uid": o.UID, "generation": 1, "resourceVersion": "1", **manifest["metadata"]}
+    return manifest | {"metadata": metadata}
+
+
+SEPARATE_SPEC: Manifest = {
+    **o.COMMAND_SPEC,
+    "cluster": {
+        "image": "registry.example/roll:0.2",
+        "workers": [
+            {
+                "name": name,
+                "replicas": replicas,
+                "resources": {"cpu": "32", "memory": "512Gi"},
+                "accelerator": {"resourceName": "nvidia.com/gpu", "count": 8},
+            }
+            for name, replicas in (("train", 2), ("infer", 1))
+        ],
+    },
+}
+"""ROLL with device mappings that do not overlap: the training on one group, the generation on another."""
+
+JOBS = {
+    "arithmetic": o.job(),
+    "command": o.job(o.COMMAND_SPEC),
+    "command-separate": o.job(SEPARATE_SPEC),
+    "gpu": o.job(GPU_SPEC),
+    "maximal": o.job(MAXIMAL_SPEC),
+    **{path.stem: example(path) for path in sorted(EXAMPLES.glob("*.yaml"))},
+}
+
+
+class Readable(yaml.SafeDumper):
+    """YAML with texts of several lines as blocks."""
+
+
+Readable.add_representer(
+    str,
+    lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None),
+)
+
+
+def children(job: Job) -> list[Manifest]:
+    assert job.spec
+    config = build_config_map(job, job.spec)
+    if job.spec.framework.type == "command":
+        config["data"] = dict.fromkeys(config["data"], "(source)")  # tests/test_run_command.py runs it
+    return [config, build_ray_cluster(job, job.spec)]
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_every_golden_job_is_right(name: str) -> None:
+    assert JOBS[name].findings == ()
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_children_are_as_they_were(name: str) -> None:
+    text = yaml.dump_all(children(JOBS[name]), Dumper=Readable, sort_keys=False, width=120)
+    golden = GOLDEN / f"{name}.yaml"
+    if os.environ.get("UPDATE_GOLDEN"):
+        golden.write_text(text)
+    assert golden.exists(), "UPDATE_GOLDEN=1 writes it"
+    assert text == golden.read_text()
+
+
+def test_no_golden_file_is_left_over() -> None:
+    assert {path.stem for path in GOLDEN.glob("*.yaml")} == set(JOBS)
+
+
+def test_the_run_directory_is_the_jobs_own() -> None:
+    job = JOBS["gpu"]
+    assert job.spec
+    assert training_config(job, job.spec).run_directory == "/mnt/runs/runs/sum-11111111"
+
+
+@pytest.mark.parametrize(("preset", "reward"), [("arithmetic", "exact"), ("gsm8k", "gsm8k")])
+def test_rewards_follow_the_data(preset: str, reward: str) -> None:
+    job = o.job({**o.SPEC, "data": {"preset": preset, "path": "/d"}})
+    assert job.spec
+    assert [rule.name for rule in training_config(job, job.spec).rewards] == [reward]
+
+
+def test_shared_memory_is_a_quarter_unless_said() -> None:
+    job = o.job()
+    assert job.spec
+    assert job.spec.cluster.workers[0].resources
+    assert shared_memory(job.spec.cluster.workers[0].resources).size == 2**30
+
+
+def test_a_commands_volume_has_every_file_of_its_config_map() -> None:
+    job = JOBS["command"]
+    assert job.spec
+    items = config_volume(job, job.spec)["items"]
+    assert sorted(item["key"] for item in items) == sorted(build_config_map(job, job.spec)["data"])
+    assert "run_command.py" in [item["path"] for item in items]
+
+
+def test_a_label_on_the_job_names_its_queue_and_wins() -> None:
+    named = {**o.SPEC, "scheduling": {"queueName": "runtimes"}}
+    for job, queue in ((o.job(named), "runtimes"), (o.job(named, labels={names.QUEUE_LABEL: "mine"}), "mine")):
+        assert job.spec
+        assert build_ray_cluster(job, job.spec)["metadata"]["labels"][names.QUEUE_LABEL] == queue
+
+
+def test_suspension_is_kueues() -> None:
+    for job in JOBS.values():
+        assert job.spec
+        assert "suspend" not in build_ray_cluster(job, job.spec)["spec"]
+
+
+def test_what_the_user_has_a_part_in_is_asked_about() -> None:
+    job = JOBS["maximal"]
+    assert job.spec
+    asked = {check.field: check.manifest["template"] for check in build_template_checks(job, job.spec)}
+    spec = build_ray_cluster(job, job.spec)["spec"]
+    assert asked == {
+        "spec.cluster.head.podTemplate": spec["headGroupSpec"]["template"],
+        "spec.cluster.workers[0].podTemplate": spec["workerGroupSpecs"][0]["template"],
+    }
+
+
+def test_nothing_is_asked_about_the_operators_own_templates() -> None:
+    job = JOBS["gpu"]
+    assert job.spec
+    assert build_template_checks(job, job.spec) == ()
+
+
+def test_the_operator_finds_its_pods_whatever_the_user_labels_them() -> None:
+    head = {"podTemplate": {"metadata": {"labels": {names.JOB_LABEL: "other"}, "annotations": None}}}
+    job = o.job({**o.SPEC, "cluster": {**o.SPEC["cluster"], "head": head}})
+    assert job.spec
+    metadata = build_ray_cluster(job, job.spec)["spec"]["headGroupSpec"]["template"]["metadata"]
+    assert metadata == {"labels": names.labels("sum")}
+
+
+def test_no_pod_has_a_privilege() -> None:
+    for job in JOBS.values():
+        assert job.spec
+        spec = build_ray_cluster(job, job.spec)["spec"]
+        for group in (spec["headGroupSpec"], *spec["workerGroupSpecs"]):
+            pod = group["template"]["spec"]
+            assert pod["automountServiceAccountToken"] is False
+            assert pod["securityContext"]["runAsNonRoot"] is True
+            assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+            assert pod["containers"][0]["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "capabilities": {"drop": ["ALL"]},
+            }

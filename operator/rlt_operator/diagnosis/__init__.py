@@ -1,0 +1,1 @@
+"""Why a job waits or fails: evidence from pods, nodes and logs. Pure."""

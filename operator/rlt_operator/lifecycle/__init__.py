@@ -1,0 +1,1 @@
+"""The lifecycle of a job as a list of steps."""

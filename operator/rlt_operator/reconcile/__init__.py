@@ -1,0 +1,1 @@
+"""One reconciliation of a job: observe, plan, apply."""

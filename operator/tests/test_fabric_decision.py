@@ -1,0 +1,239 @@
+"""The network's part in a job's life: decided before anything is made, kept, and what holds a job."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from dataclasses import replace
+from typing import Any
+
+import observed as o
+import pytest
+from fabric.node_sets import GPUS, HCA, IB, TYPE, node, nvidia, pair
+
+from rlt_api.conditions import ConditionType as C
+from rlt_api.conditions import Reason
+from rlt_api.status import NetworkStatus, RLTrainingJobStatus, RuntimeSnapshot
+from rlt_core.fabric import explain, rejections
+from rlt_core.fabric.nodes import Node, nodes_of
+from rlt_core.job import Manifest, parse_job
+from rlt_operator.conditions import FABRIC_PROBLEMS, condition, is_true
+from rlt_operator.observation import Observed
+from rlt_operator.reconcile.plan import plan
+
+INFINIBAND = nodes_of(pair(nvidia() | IB, GPUS | HCA))
+
+
+def fresh(nodes: tuple[Node, ...], **blocks: Any) -> Observed:
+    """A new job on GPUs that nobody has looked at."""
+    return Observed(parse_job(o.manifest({**o.ON_GPUS, **blocks})), nodes=nodes)
+
+
+def status_after(observed: Observed) -> RLTrainingJobStatus:
+    status = plan(observed, o.NOW).status
+    assert status
+    return status
+
+
+def reason(status: RLTrainingJobStatus, type: C) -> str:
+    found = condition(status, type)
+    assert found
+    return found.reason
+
+
+def rendered(observed: Observed) -> tuple[Manifest, ...]:
+    """What the second look makes."""
+    return plan(o.after(observed), o.NOW).apply
+
+
+def worker(observed: Observed) -> Manifest:
+    (group,) = rendered(observed)[-1]["spec"]["workerGroupSpecs"]
+    template: Manifest = group["template"]
+    return template
+
+
+def test_the_network_is_written_down_before_anything_is_made_from_it() -> None:
+    first = plan(fresh(INFINIBAND), o.NOW)
+    assert first.apply == ()
+    assert first.requeue_after == 0
+    assert first.status
+    assert first.status.network
+    assert first.status.network.profile == "onprem-infiniband"
+    assert is_true(first.status, C.FABRIC_VERIFIED)
+
+
+def test_the_pods_are_made_from_what_is_written_whatever_the_nodes_say_then() -> None:
+    decided = o.after(fresh(INFINIBAND))
+    elsewhere = replace(decided, nodes=nodes_of(pair(nvidia(), GPUS)))
+    assert plan(elsewhere, o.NOW).apply == plan(decided, o.NOW).apply
+
+
+def test_a_job_that_requires_rdma_is_held_where_there_is_none() -> None:
+    held = o.after(fresh(nodes_of(pair(nvidia(), GPUS)), network={"require": "rdma"}))
+    for observed in (held, o.after(held)):
+        assert plan(observed, o.NOW).apply == ()
+        assert reason(observed.job.status, C.FABRIC_VERIFIED) == Reason.RDMA_NOT_FOUND
+        assert is_true(observed.job.status, C.STALLED)
+
+
+def test_a_held_job_goes_on_when_the_nodes_have_it() -> None:
+    held = o.after(fresh(nodes_of(pair(nvidia(), GPUS)), network={"require": "rdma"}))
+    mended = o.after(replace(held, nodes=INFINIBAND))
+    assert is_true(mended.job.status, C.FABRIC_VERIFIED)
+    assert [manifest["kind"] for manifest in plan(mended, o.NOW).apply] == ["ConfigMap", "RayCluster"]
+
+
+def test_nodes_that_are_cordoned_are_the_schedulers_business() -> None:
+    cordoned = fresh(nodes_of(pair(nvidia(), GPUS, unschedulable=True)))
+    assert reason(status_after(cordoned), C.FABRIC_VERIFIED) == Reason.NO_CANDIDATE
+    assert rendered(cordoned)
+    rdma = fresh(nodes_of(pair(nvidia() | IB, GPUS | HCA, unschedulable=True)), network={"require": "rdma"})
+    assert not rendered(rdma)
+
+
+def test_nodes_that_disagree_are_told_of_and_hold_nobody() -> None:
+    mixed = fresh(nodes_of([node("a", nvidia() | IB, GPUS | HCA), node("b", nvidia(), GPUS)]))
+    assert reason(status_after(mixed), C.FABRIC_VERIFIED) == Reason.NODES_DISAGREE
+    assert rendered(mixed)
+
+
+def test_without_nodes_nothing_is_claimed() -> None:
+    found = condition(status_after(fresh(())), C.FABRIC_VERIFIED)
+    assert found
+    assert (found.status, found.reason) == ("Unknown", Reason.NO_NODES)
+
+
+def test_a_pool_at_zero_nodes_holds_no_job_although_other_nodes_are_there() -> None:
+    pool = {"name": "gpus", **o.ON_GPUS["cluster"]["workers"][0], "nodeSelector": {TYPE: "p5.48xlarge"}}
+    cpus = {"name": "cpus", "resources": {"cpu": "1", "memory": "2Gi"}, "nodeSelector": {TYPE: "m5.large"}}
+    del pool["replicas"]
+    runtime = RuntimeSnapshot(name="r", generation=1, spec={"nodePools": [cpus, pool]})
+    asked = {"accelerator": {"resourceName": "nvidia.com/gpu", "count": 8}}
+    spec = {**o.COMMAND_SPEC, "runtimeRef": {"name": "r"}, "cluster": {"image": "i", "workers": [asked]}}
+    observed = Observed(parse_job(o.manifest(spec), runtime), nodes=nodes_of(pair({TYPE: "m5.large"}, {})))
+    network = status_after(observed).network
+    assert network
+    assert (network.profile, network.refused) == ("aws-efa", None)
+    assert worker(observed)["spec"]["nodeSelector"] == {TYPE: "p5.48xlarge"}
+
+
+def test_a_suspended_job_forgets_its_network() -> None:
+    suspended = o.after(o.suspend(o.after(fresh(INFINIBAND))))
+    assert suspended.job.status.network is None
+    assert condition(suspended.job.status, C.FABRIC_VERIFIED) is None
+
+
+def test_nodes_that_a_health_controller_has_marked_are_avoided() -> None:
+    ill = node("ill", nvidia() | IB | {"sagemaker.amazonaws.com/node-health-status": "Unschedulable"}, GPUS | HCA)
+    affinity = worker(fresh((*INFINIBAND, *nodes_of([ill]))))["spec"]["affinity"]["nodeAffinity"]
+    (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert term["matchFields"] == [{"key": "metadata.name", "operator": "NotIn", "values": ["ill"]}]
+
+
+def test_jobs_on_the_host_network_have_ports_of_their_own() -> None:
+    made = rendered(fresh(INFINIBAND, network={"attach": "hostNetwork", "socketInterface": "bond0"}))[-1]
+    (group,) = made["spec"]["workerGroupSpecs"]
+    pod = group["template"]["spec"]
+    assert (pod["hostNetwork"], pod["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
+    declared = {str(port["containerPort"]) for port in pod["containers"][0]["ports"]}
+    start = group["rayStartParams"]
+    assert declared == {start["dashboard-agent-listen-port"], start["metrics-export-port"]}
+    assert "hostNetwork" not in made["spec"]["headGroupSpec"]["template"]["spec"]
+
+
+def test_privileges_are_an_explicit_choice() -> None:
+    choice = {"ptrace": True, "unconfined": True}
+    pod = worker(fresh(nodes_of(pair(nvidia(), GPUS)), security=choice))["spec"]
+    assert pod["securityContext"]["seccompProfile"] == {"type": "Unconfined"}
+    assert pod["containers"][0]["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["SYS_PTRACE"]}
+    privileged = worker(fresh(INFINIBAND, security={"privileged": True}))["spec"]["containers"][0]
+    assert privileged["securityContext"] == {"privileged": True}
+
+
+def test_nvlink_over_nodes_is_a_compute_domain_that_every_worker_claims_from() -> None:
+    clique = {"nvidia.com/gpu.clique": "7b968a6d-c8aa-45e1-9e07-e1e51be99c31.1"}
+    nodes = nodes_of(pair(nvidia("NVIDIA-GB200", **clique) | IB, {"nvidia.com/gpu": 8} | HCA))
+    config, domain, cluster = rendered(fresh(nodes))
+    assert (config["kind"], domain["kind"]) == ("ConfigMap", "ComputeDomain")
+    (group,) = cluster["spec"]["workerGroupSpecs"]
+    (claim,) = group["template"]["spec"]["resourceClaims"]
+    assert claim["resourceClaimTemplateName"] == domain["spec"]["channel"]["resourceClaimTemplate"]["name"]
+    assert group["template"]["spec"]["containers"][0]["resources"]["claims"] == [{"name": claim["name"]}]
+
+
+def test_two_groups_that_want_different_settings_get_the_generic_profile() -> None:
+    (group,) = o.ON_GPUS["cluster"]["workers"]
+    groups = [{**group, "name": name, "nodeSelector": {"kubernetes.io/hostname": name}} for name in ("a", "b")]
+    nodes = nodes_of([node("a", nvidia() | IB, GPUS | HCA), node("b", nvidia(), GPUS)])
+    network = status_after(fresh(nodes, cluster={**o.ON_GPUS["cluster"], "workers": groups})).network
+    assert network
+    assert (network.profile, network.agree, network.candidates) == ("generic", False, 2)
+
+
+def test_two_groups_of_two_vendors_are_refused() -> None:
+    (group,) = o.ON_GPUS["cluster"]["workers"]
+    other = {**group, "name": "b", "accelerator": {"resourceName": "amd.com/gpu", "count": 8}}
+    nodes = nodes_of([node("a", nvidia(), GPUS), node("b", {}, {"amd.com/gpu": 8})])
+    network = status_after(fresh(nodes, cluster={**o.ON_GPUS["cluster"], "workers": [group, other]})).network
+    assert network
+    assert network.refused
+    assert network.refused.code == Reason.TWO_VENDORS
+
+
+def test_groups_that_agree_are_one() -> None:
+    (group,) = o.ON_GPUS["cluster"]["workers"]
+    groups = [{**group, "name": name} for name in ("train", "infer")]
+    network = status_after(fresh(INFINIBAND, cluster={**o.ON_GPUS["cluster"], "workers": groups})).network
+    assert network
+    assert (network.profile, network.agree, network.candidates) == ("onprem-infiniband", True, 2)
+
+
+def test_a_group_on_cpus_beside_one_on_gpus_gets_nothing_of_the_fabric() -> None:
+    (group,) = o.ON_GPUS["cluster"]["workers"]
+    cpus = {"name": "rewards", "resources": {"cpu": "4", "memory": "8Gi"}}
+    cluster = {**o.ON_GPUS["cluster"], "workers": [group, cpus]}
+    network = {"attach": "hostNetwork", "socketInterface": "bond0"}
+    made = rendered(fresh(INFINIBAND, cluster=cluster, network=network))[-1]
+    on_gpus, on_cpus = made["spec"]["workerGroupSpecs"]
+    assert on_gpus["template"]["spec"]["hostNetwork"]
+    assert "hostNetwork" not in on_cpus["template"]["spec"]
+    assert "metrics-export-port" not in on_cpus["rayStartParams"]
+    assert on_cpus["template"]["spec"]["containers"][0]["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+@pytest.mark.parametrize("mode", ["multus", "dra"])
+def test_an_attachment_needs_its_names(mode: str) -> None:
+    network = status_after(fresh(INFINIBAND, network={"attach": mode})).network
+    assert network
+    assert network.refused
+    assert network.refused.code == Reason.ATTACH_NOT_POSSIBLE
+
+
+@pytest.mark.parametrize(
+    "template",
+    [{"spec": "x"}, {"spec": {"containers": "x"}}, {"spec": {"containers": [{"name": "ray-worker", "env": 3}]}}],
+)
+def test_a_template_out_of_shape_is_left_for_the_api_server_to_refuse(template: Manifest) -> None:
+    (group,) = o.ON_GPUS["cluster"]["workers"]
+    observed = fresh(INFINIBAND, cluster={**o.ON_GPUS["cluster"], "workers": [{**group, "podTemplate": template}]})
+    assert plan(o.after(observed), o.NOW).check
+
+
+def test_the_status_of_a_large_fleet_stays_small() -> None:
+    nodes = [node(f"n{index}", nvidia(f"NVIDIA-X{index}"), GPUS) for index in range(500)]
+    network = status_after(fresh(nodes_of(nodes))).network
+    assert network
+    assert len(network.evidence) == 32
+    assert network.evidence[-1].startswith("and ")
+    assert network.candidates == 500
+
+
+def test_every_refusal_is_a_reason() -> None:
+    codes = set(re.findall(r'Rejection\(\s*"(\w+)"', inspect.getsource(rejections) + inspect.getsource(explain)))
+    assert codes == FABRIC_PROBLEMS - {Reason.NODES_DISAGREE}
+
+
+def test_what_is_kept_reads_back() -> None:
+    network = status_after(fresh(INFINIBAND)).network
+    assert network
+    assert NetworkStatus.model_validate(network.to_json()) == network

@@ -1,0 +1,73 @@
+"""Compares crds/rlt_api/mapping.toml with verl's own config: `python tools/check_verl_mapping.py`.
+
+verl's wheel and Hydra go into an environment of their own in the cache folder; torch and Ray are not needed for it.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from cluster.stages import cache_folder, exit_plainly, stage
+from environment import ROOT, VENV, fingerprint
+from rlt_api.mapping import Setting, find, mapping
+
+REQUIREMENTS = ROOT / "requirements/verl-config.txt"
+
+
+def verl_environment() -> Path:
+    """The Python that has verl's config: made once for each state of the requirements."""
+    folder = cache_folder() / f"verl-config-{fingerprint([REQUIREMENTS])[:12]}"
+    python, stamp = folder / "bin/python", folder / "installed"
+    if not stamp.exists():
+        log = ROOT / "out/logs/verl-config.log"
+        with stage("install verl's config", estimate_s=20) as this:
+            this.run([VENV / "bin/uv", "venv", "--clear", "--python", sys.executable, folder], log=log)
+            install: list[str | Path] = [VENV / "bin/uv", "pip", "install", "--python", python, "--no-deps"]
+            this.run([*install, "--require-hashes", "--requirement", REQUIREMENTS], log=log)
+        stamp.touch()
+    return python
+
+
+def verl_defaults() -> dict[str, Any]:
+    """Every key of verl's ppo_trainer config with its default."""
+    script = Path(__file__).with_name("verl_config.py")
+    printed = subprocess.run([verl_environment(), "-W", "ignore", script], check=True, capture_output=True, text=True)
+    defaults: dict[str, Any] = json.loads(printed.stdout)
+    return defaults
+
+
+def problems(defaults: Mapping[str, Any], settings: Iterable[Setting]) -> Iterator[str]:
+    """What is wrong with the settings, one line each."""
+    settings = tuple(settings)
+    covering = {key: find(key, settings) for key in defaults}
+    used = {setting.key for setting in covering.values() if setting}
+    for key, setting in covering.items():
+        if setting is None:
+            yield f"{key} is in verl's config and not in the mapping"
+    for setting in settings:
+        if setting.in_config and setting.key not in used:
+            yield f"{setting.key} is not in verl's config"
+        if not setting.in_config and setting.key in used:
+            yield f"{setting.key} is in verl's config, and the mapping says that it is not"
+        if setting.now and setting.now not in defaults:
+            yield f"{setting.key} is said to be {setting.now} now, which is not in verl's config"
+        if setting.ours and setting.key in defaults and setting.default != defaults[setting.key]:
+            yield f"{setting.key} is {defaults[setting.key]!r} in verl, {setting.default!r} in the mapping"
+
+
+def main() -> None:
+    mapped = mapping()
+    found = list(problems(verl_defaults(), mapped.verl))
+    if found:
+        sys.exit("\n".join(found))
+    print(f"crds/rlt_api/mapping.toml agrees with verl {mapped.verl_version}")
+
+
+if __name__ == "__main__":
+    with exit_plainly():
+        main()

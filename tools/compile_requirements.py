@@ -1,0 +1,68 @@
+"""Pins the dependencies of each distribution: `python tools/compile_requirements.py`; `--check` fails on a missing pin.
+
+One version of everything: the operator and the tools follow the trainer's pins. Existing pins are kept where they
+still fit, so this is repeatable; delete a file to take the newest versions.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+HERE = ROOT / "requirements"
+
+DISTRIBUTIONS = ("rlt-api", "rlt-core", "rlt-operator", "rlt-cli", "rlt-trainer")
+
+OPTIONS = [
+    *("--universal", "--generate-hashes", "--python-version", "3.11", "--no-header", "--no-annotate", "--quiet"),
+    *(word for name in DISTRIBUTIONS for word in ("--no-emit-package", name)),
+]
+
+SOURCES: dict[str, list[str]] = {
+    "trainer-cpu.txt": ["trainer/pyproject.toml", "--extra", "cpu"],
+    "trainer-cuda.txt": ["trainer/pyproject.toml", "--extra", "cuda"],
+    "operator.txt": ["operator/pyproject.toml", "--constraints", "trainer-cpu.txt"],
+    "cli.txt": ["cli/pyproject.toml", "--constraints", "trainer-cpu.txt", "--constraints", "operator.txt"],
+    "dev.txt": [
+        "--group",
+        "dev",
+        "--constraints",
+        "trainer-cpu.txt",
+        "--constraints",
+        "operator.txt",
+        "--constraints",
+        "cli.txt",
+    ],
+    "verl-config.txt": ["--group", "verl-config", "--no-deps"],
+}
+"""File -> what it pins. Constraint files are named before the files that need them."""
+
+
+def compile_into(folder: Path) -> None:
+    """Write all requirement files into a folder that may hold former ones."""
+    for name, source in SOURCES.items():
+        arguments = [str(folder / word) if word in SOURCES else word for word in source]
+        command = ["uv", "pip", "compile", *arguments, *OPTIONS, "--output-file", str(folder / name)]
+        subprocess.run([Path(sys.executable).parent / command[0], *command[1:]], check=True, cwd=ROOT)
+
+
+def main() -> None:
+    if "--check" not in sys.argv[1:]:
+        compile_into(HERE)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        fresh = Path(folder)
+        for name in SOURCES:
+            shutil.copy(HERE / name, fresh / name)
+        compile_into(fresh)
+        stale = [name for name in SOURCES if (fresh / name).read_text() != (HERE / name).read_text()]
+    if stale:
+        sys.exit(f"requirements/{', '.join(stale)}: out of date. Run `make requirements` and commit what it writes.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""Writes what is generated, from types and values: `python tools/generate.py`, or `--check` to fail on a difference."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import yaml
+
+from rlt_api.crd import custom_resource_definition, runtime_definition
+from rlt_api.editor_schema import editor_schema
+from rlt_api.mapping import verl_roll_mapping
+from rlt_api.model import ApiModel
+from rlt_api.not_supported_yet import not_supported_yet
+from rlt_api.reference import api_reference
+from rlt_api.runtime import RLRuntimeSpec
+from rlt_api.schema import make_schema
+from rlt_api.spec import RLTrainingJobSpec
+from rlt_cli.reference import cli_reference
+from rlt_core.fabric.profiles_page import with_profiles
+
+ROOT = Path(__file__).parent.parent
+HEADER = "# Generated from crds/rlt_api by `make generate`. Do not edit.\n"
+
+
+class _Dumper(yaml.SafeDumper):
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+def generated_files() -> dict[Path, str]:
+    """Every generated file with the text that it must have."""
+    files = {
+        ROOT / "docs/networking.md": with_profiles((ROOT / "docs/networking.md").read_text()),
+        ROOT / "docs/reference/cli.md": cli_reference(),
+        ROOT / "docs/reference/verl-roll-mapping.md": verl_roll_mapping(),
+        ROOT / "docs/reference/not-supported-yet.md": not_supported_yet(),
+    }
+    for definition, spec in (
+        (custom_resource_definition(), RLTrainingJobSpec),
+        (runtime_definition(), RLRuntimeSpec),
+    ):
+        names = definition["spec"]["names"]
+        name = names["singular"]
+        schema = json.dumps(editor_schema(names["kind"], spec), indent=1) + "\n"
+        crd = HEADER + yaml.dump(definition, Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True)
+        files |= {
+            ROOT / f"crds/{definition['metadata']['name']}.yaml": crd,
+            ROOT / f"charts/rlt-operator/crds/{definition['metadata']['name']}.yaml": crd,
+            ROOT / f"crds/schema/{name}.json": schema,
+            ROOT / f"docs/reference/{name}.md": api_reference(definition),
+        }
+    return files
+
+
+def schema_files() -> dict[Path, str]:
+    """The schemas that rlt_api itself reads: written first, since the other files are made with them."""
+    folder = ROOT / "crds/rlt_api/generated"
+    models: tuple[type[ApiModel], ...] = (RLTrainingJobSpec, RLRuntimeSpec)
+    return {folder / f"{model.__name__}.json": json.dumps(make_schema(model)) + "\n" for model in models}
+
+
+def main() -> None:
+    check = "--check" in sys.argv[1:]
+    stale = [path for files in (schema_files, generated_files) for path in brought_up_to_date(files(), check=check)]
+    if check and stale:
+        sys.exit("Run `make generate` and commit what it writes.")
+
+
+def brought_up_to_date(files: dict[Path, str], *, check: bool) -> list[Path]:
+    """Write the files that differ, or with `check` only name them. Returns them."""
+    stale = [path for path, text in files.items() if not path.exists() or path.read_text() != text]
+    for path in stale:
+        if not check:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(files[path])
+        print(("out of date: " if check else "wrote ") + str(path.relative_to(ROOT)))
+    return stale
+
+
+if __name__ == "__main__":
+    main()

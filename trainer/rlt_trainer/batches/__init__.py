@@ -1,0 +1,1 @@
+"""The data that the driver and the workers exchange."""

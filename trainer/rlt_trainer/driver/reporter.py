@@ -1,0 +1,104 @@
+"""What the driver tells the world: the console, the run directory, the progress server, and the sinks."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rlt_api.driver_report import LATEST_STEPS, METRICS, PROGRESS_PREFIX
+from rlt_api.status import ProgressMetrics
+from rlt_api.step_line import step_line
+from rlt_api.training_config import ProgressReport
+from rlt_trainer.telemetry.rollout_log import kept
+from rlt_trainer.telemetry.run_directory import RunDirectory
+from rlt_trainer.telemetry.server import ProgressServer
+from rlt_trainer.telemetry.sinks import Sinks
+
+
+class Reporter:
+    """Keeps the latest report, and hands every change on at once."""
+
+    def __init__(
+        self, server: ProgressServer, run: RunDirectory, *, total_steps: int, sinks: Sinks | None = None
+    ) -> None:
+        self._server = server
+        self._run = run
+        self._sinks = sinks or Sinks([])
+        self._durations: deque[float] = deque(maxlen=LATEST_STEPS)
+        self._metrics: Mapping[str, float] = {}
+        self._report = ProgressReport(stage="preparing", step=0, total_steps=total_steps, updated=_now())
+        self._publish()
+
+    def stage(self, stage: str, note: str) -> None:
+        """A stage begins; `note` says on the console what is done."""
+        print(f"[{stage}] {note}", flush=True)
+        self._publish(stage=stage)
+
+    def planned(self, total_steps: int) -> None:
+        """The number of steps is known."""
+        self._publish(total_steps=total_steps)
+
+    def resumed(self, step: int) -> None:
+        """The run continues after `step`."""
+        self._publish(step=step, latest_checkpoint_step=step)
+
+    def step(self, step: int, metrics: dict[str, float], rollouts: Sequence[dict[str, Any]]) -> None:
+        """A step is done. Of its responses kept_rollouts.py says which are kept."""
+        self._record(step, metrics)
+        self._run.append_rollouts(step, kept(rollouts))
+        seconds = metrics["timing_s/step"]
+        self._durations.append(seconds)
+        self._metrics = metrics
+        self._publish(
+            step=step,
+            seconds_per_step=sum(self._durations) / len(self._durations),
+            tokens_per_second=metrics["perf/total_num_tokens"] / seconds,
+            metrics=ProgressMetrics.model_validate(
+                {
+                    field: next((metrics[name] for name in names if name in metrics), None)
+                    for field, names in METRICS.items()
+                }
+            ),
+        )
+
+    def validation(self, metrics: dict[str, float]) -> None:
+        """What the validation set says before the first step. Later its metrics are among the step's own."""
+        self._record(0, metrics)
+        self._metrics = metrics
+        self._publish()
+
+    def warmup_step(self, step: int, steps: int, loss: float) -> None:
+        """A supervised step is done. The console hears of ten of them."""
+        self._metrics = {"warmup/step": float(step), "warmup/loss": loss}
+        self._publish()
+        if step % max(1, steps // 10) == 0 or step == steps:
+            print(f"[warmup] {step}/{steps} loss {loss:.4f}", flush=True)
+
+    def checkpoint(self, step: int) -> None:
+        """The checkpoint of `step` is complete."""
+        self._publish(latest_checkpoint_step=step)
+
+    def exported(self, path: Path) -> None:
+        """The finished model lies at `path`."""
+        self._publish(exported_path=str(path))
+
+    def print_last(self) -> None:
+        """Close the sinks, and print the report as the program's last word: it outlives the server."""
+        self._sinks.close()
+        print(PROGRESS_PREFIX + self._report.model_dump_json(by_alias=True, exclude_none=True), flush=True)
+
+    def _record(self, step: int, metrics: dict[str, float]) -> None:
+        print(step_line(step, metrics), flush=True)
+        self._run.append_metrics(step, metrics)
+        self._sinks.step(step, metrics)
+
+    def _publish(self, **changes: Any) -> None:
+        self._report = self._report.model_copy(update={**changes, "updated": _now()})
+        self._server.publish(self._report, self._metrics)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,86 @@
+"""What was generated ahead of the training, as tensors for a checkpoint: a resumed run trains on it, too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import get_args
+
+import torch
+from torch import Tensor
+
+from rlt_trainer.batches.rollout_batch import RolloutBatch
+from rlt_trainer.data.prompt import Prompt
+from rlt_trainer.rewards.scorer import Scores
+from rlt_trainer.rollout.engine import FinishReason, Response
+
+REASONS: tuple[FinishReason, ...] = get_args(FinishReason)
+REWARD, FAILURE = "reward.", "failure."
+
+
+def pack(queue: Mapping[int, RolloutBatch]) -> dict[str, Tensor]:
+    """Tensors by the name STEP/WHAT. What follows from them, texts for instance, is left out."""
+    return {f"{step}/{name}": tensor for step, generated in queue.items() for name, tensor in _tensors(generated)}
+
+
+def unpack(
+    tensors: Mapping[str, Tensor],
+    *,
+    prompts: Callable[[Sequence[int]], list[Prompt]],
+    decode: Callable[[list[list[int]]], list[str]],
+) -> dict[int, RolloutBatch]:
+    """What `pack` has packed. `prompts` finds prompts by their index, `decode` makes texts of tokens."""
+    steps = sorted({int(name.partition("/")[0]) for name in tensors})
+    parts = {step: {n.partition("/")[2]: t for n, t in tensors.items() if n.startswith(f"{step}/")} for step in steps}
+    return {step: _generated(part, prompts, decode) for step, part in parts.items()}
+
+
+def _tensors(generated: RolloutBatch) -> list[tuple[str, Tensor]]:
+    responses, scores = generated.responses, generated.scores
+    named = [
+        ("prompts", torch.tensor([prompt.index for prompt in generated.prompts])),
+        ("lengths", torch.tensor([len(response.token_ids) for response in responses])),
+        ("tokens", torch.tensor([token for response in responses for token in response.token_ids])),
+        ("log_probs", torch.tensor([v for response in responses for v in response.log_probs], dtype=torch.float64)),
+        ("chosen", torch.tensor([chosen for response in responses for chosen in response.chosen])),
+        ("turns", torch.tensor([response.num_turns for response in responses])),
+        ("finish", torch.tensor([REASONS.index(response.finish_reason) for response in responses])),
+        ("total", scores.total),
+        ("penalties", generated.penalties),
+        ("counts", torch.tensor([generated.consumed, generated.batches])),
+        *((f"{REWARD}{name}", values) for name, values in scores.by_reward.items()),
+        *((f"{FAILURE}{reason}", torch.tensor(count)) for reason, count in scores.reasons.items()),
+    ]
+    return named if generated.baselines is None else [*named, ("baselines", generated.baselines)]
+
+
+def _generated(
+    part: Mapping[str, Tensor],
+    prompts: Callable[[Sequence[int]], list[Prompt]],
+    decode: Callable[[list[list[int]]], list[str]],
+) -> RolloutBatch:
+    lengths = part["lengths"].tolist()
+    token_ids, log_probs, chosen = (
+        [piece.tolist() for piece in torch.split(part[name], lengths)] for name in ("tokens", "log_probs", "chosen")
+    )
+    rest = zip(part["turns"].tolist(), part["finish"].tolist(), strict=True)
+    responses = [
+        Response(tuple(tokens), tuple(values), tuple(mask), turns, REASONS[finish])
+        for tokens, values, mask, (turns, finish) in zip(token_ids, log_probs, chosen, rest, strict=True)
+    ]
+    scores = Scores(
+        part["total"],
+        {name.removeprefix(REWARD): values for name, values in part.items() if name.startswith(REWARD)},
+        part["total"].isnan(),
+        {name.removeprefix(FAILURE): int(count) for name, count in part.items() if name.startswith(FAILURE)},
+    )
+    consumed, batches = part["counts"].tolist()
+    return RolloutBatch(
+        prompts(part["prompts"].tolist()),
+        responses,
+        decode(token_ids),
+        scores,
+        part["penalties"],
+        part.get("baselines"),
+        consumed,
+        batches,
+    )

@@ -1,0 +1,100 @@
+"""What a rank notes of itself while it works: spans, memory, and a profile of the steps that were asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil  # type: ignore[import-untyped]
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from rlt_api.blocks.operations import Profiler
+from rlt_trainer.telemetry.peak_flops import peak_flops
+from rlt_trainer.telemetry.spans import Span
+from rlt_trainer.telemetry.stopwatch import Stopwatch
+
+GIB = 1024**3
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Memory of a rank in GiB: verl's perf/max_memory_allocated_gb and its fellows."""
+
+    cpu_used: float
+    """Of its node, by all processes."""
+    max_allocated: float | None = None
+    """The step's peak of tensors on its device. None on a CPU."""
+    max_reserved: float | None = None
+    """The same with what torch's allocator keeps."""
+
+
+@dataclass(frozen=True)
+class WorkerReport:
+    """One rank's step."""
+
+    spans: list[Span]
+    memory: Memory
+    peak_flops: float | None
+    """FLOP/s that its device could do in the type that it computes in. None where that is not known."""
+
+
+class WorkerTelemetry:
+    """One for each rank. A span's end means that its results are there: ranks hand them over on the CPU."""
+
+    def __init__(
+        self,
+        rank: int,
+        *,
+        device: torch.device,
+        dtype: torch.dtype,
+        profiles: Path,
+        profiler: Profiler | None = None,
+    ) -> None:
+        self._rank = rank
+        self._device = device
+        self._watch = Stopwatch(rank)
+        self._profiles = Path(profiler.directory) if profiler and profiler.directory else profiles
+        self._profiled = frozenset(profiler.steps if profiler else ())
+        self._profile: profile | None = None
+        on_gpu = device.type == "cuda"
+        self._peak = peak_flops(torch.cuda.get_device_name(device)) if on_gpu and dtype == torch.bfloat16 else None
+
+    def begin(self, step: int) -> None:
+        """The step begins: what is measured from now on belongs to it."""
+        self._watch.step = step
+        if self._device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self._device)
+        if step in self._profiled:
+            on_gpu = [ProfilerActivity.CUDA] if self._device.type == "cuda" else []
+            self._profile = profile(activities=[ProfilerActivity.CPU, *on_gpu])
+            self._profile.start()
+
+    @contextmanager
+    def measure(self, phase: str) -> Iterator[None]:
+        """The block is `phase` of the step, here and in the profile."""
+        with self._watch.measure(phase), record_function(f"rlt::{phase}"):
+            yield
+
+    def end(self) -> WorkerReport:
+        """The step is over: what it was like. A profile goes to step-N-rank-R.json.gz, for Perfetto."""
+        spans = self._watch.take()
+        if self._profile is not None:
+            self._profile.stop()
+            self._profiles.mkdir(parents=True, exist_ok=True)
+            file = self._profiles / f"step-{self._watch.step}-rank-{self._rank}.json.gz"
+            self._profile.export_chrome_trace(str(file))
+            self._profile = None
+        return WorkerReport(spans, self._memory(), self._peak)
+
+    def _memory(self) -> Memory:
+        used = psutil.virtual_memory().used / GIB
+        if self._device.type != "cuda":
+            return Memory(used)
+        allocated, reserved = (
+            torch.cuda.max_memory_allocated(self._device),
+            torch.cuda.max_memory_reserved(self._device),
+        )
+        return Memory(used, allocated / GIB, reserved / GIB)

@@ -1,0 +1,1 @@
+"""The worker processes: one on each device."""

@@ -1,0 +1,87 @@
+"""An engine with what it takes to answer prompts: how tokens are drawn, and the environment of conversations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self, TypeVar
+
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from rlt_api.training_config import TrainingConfig
+from rlt_trainer.data.prompt import Prompt
+from rlt_trainer.environments.conversation import Episode, converse
+from rlt_trainer.environments.registry import load_environment
+from rlt_trainer.rollout.engine import Response, RolloutEngine, Sampling
+from rlt_trainer.rollout.interruption import InterruptibleEngine
+from rlt_trainer.rollout.start_engine import start_engine, stop_token_ids, training_sampling
+
+T = TypeVar("T")
+
+
+class Responder:
+    """In a rank, or in a process that only generates."""
+
+    def __init__(
+        self, config: TrainingConfig, engine: RolloutEngine, sampling: Sampling, tokenizer: PreTrainedTokenizerBase
+    ) -> None:
+        self.engine = engine
+        self.sampling = sampling
+        self._config = config
+        self._tokenizer = tokenizer
+
+    @classmethod
+    def start(
+        cls,
+        config: TrainingConfig,
+        files: str,
+        *,
+        device: torch.device,
+        tokenizer: PreTrainedTokenizerBase,
+        interruptible: bool = False,
+    ) -> Self:
+        """Start the engine for the model in the folder `files`; `interruptible`: new weights may come at any time.
+
+        Raises ValueError or EngineError.
+        """
+        stops = stop_token_ids(files, tokenizer.eos_token_id, trust_remote_code=config.model.trust_remote_code)
+        sampling = training_sampling(config, stops)
+        engine = start_engine(config, files=files, device=device, sampling=sampling)
+        return cls(config, InterruptibleEngine(engine, sampling) if interruptible else engine, sampling, tokenizer)
+
+    def generate(self, prompts: Sequence[Sequence[int]], seeds: Sequence[int]) -> list[Response]:
+        """One response to each prompt."""
+        return self._together(self.engine.generate(prompts, seeds) if prompts else [])
+
+    def generate_greedily(self, prompts: Sequence[Sequence[int]], seeds: Sequence[int]) -> list[Response]:
+        """The most probable response to each prompt."""
+        return self._together(self.engine.generate(prompts, seeds, self.sampling.greedy()) if prompts else [])
+
+    def converse(
+        self, prompts: Sequence[Prompt], seeds: Sequence[int], sampling: Sampling | None = None
+    ) -> list[Episode]:
+        """One conversation with the environment on each prompt."""
+        multi_turn = self._config.rollout.multi_turn
+        assert multi_turn is not None
+        episodes = converse(
+            self.engine,
+            prompts,
+            seeds,
+            environment=load_environment(multi_turn),
+            tokenizer=self._tokenizer,
+            max_turns=multi_turn.max_turns,
+            max_response_length=self._config.data.max_response_length,
+            timeout_seconds=multi_turn.timeout_seconds,
+            sampling=sampling,
+            chat_template=self._config.data.chat_template,
+        )
+        return self._together(episodes)
+
+    def converse_greedily(self, prompts: Sequence[Prompt], seeds: Sequence[int]) -> list[Episode]:
+        """The same, of the most probable tokens."""
+        return self.converse(prompts, seeds, self.sampling.greedy())
+
+    def _together(self, own: list[T]) -> list[T]:
+        """`own`, once the ranks that share the engine (rollout.tensorParallelSize) have theirs, too."""
+        self.engine.generate([], [])  # SharedEngine: takes part in their rounds until they are done. Others: nothing
+        return own
