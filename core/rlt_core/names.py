@@ -16,6 +16,9 @@ QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 WORKLOAD_LABEL = "kueue.x-k8s.io/job-uid"
 """On a Workload of Kueue's: the uid of the RayCluster that it stands for (kueue pkg/controller/constants)."""
 
+CANCEL_ANNOTATION = "rlt.dev/cancel"
+"""On a job: the value `true` cancels it (condition Failed, reason Cancelled). Removing it does not undo that."""
+
 DASHBOARD_PORT = 8265
 """Ray's dashboard with its job API, on the head."""
 
