@@ -12,7 +12,6 @@ from rlt_api.crd import custom_resource_definition, runtime_definition
 from rlt_api.editor_schema import editor_schema
 from rlt_api.mapping import verl_roll_mapping
 from rlt_api.model import ApiModel
-from rlt_api.not_supported_yet import not_supported_yet
 from rlt_api.reference import api_reference
 from rlt_api.runtime import RLRuntimeSpec
 from rlt_api.schema import make_schema
@@ -35,7 +34,6 @@ def generated_files() -> dict[Path, str]:
         ROOT / "docs/networking.md": with_profiles((ROOT / "docs/networking.md").read_text()),
         ROOT / "docs/reference/cli.md": cli_reference(),
         ROOT / "docs/reference/verl-roll-mapping.md": verl_roll_mapping(),
-        ROOT / "docs/reference/not-supported-yet.md": not_supported_yet(),
     }
     for definition, spec in (
         (custom_resource_definition(), RLTrainingJobSpec),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from rlt_api import mapping
 from rlt_api.crd import KIND, RUNTIME_KIND
 from rlt_api.mapping import Setting
-from rlt_api.model import NOT_YET_KEY, ApiModel
+from rlt_api.model import ApiModel
 from rlt_api.rules import BUILTIN, RULES
 from rlt_api.runtime import RLRuntimeSpec
 from rlt_api.schema import Schema, schema_of
@@ -63,12 +63,6 @@ class Field:
     def description(self) -> str:
         """Its text, in one line."""
         return " ".join(str(self.schema.get("description", "")).split())
-
-    @property
-    def not_supported_yet(self) -> list[str] | bool:
-        """True if nothing but the default may be given, else the values that may not."""
-        mark: list[str] | bool = self.schema.get(NOT_YET_KEY, False)
-        return mark
 
     @property
     def rules(self) -> list[str]:

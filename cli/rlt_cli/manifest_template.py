@@ -75,10 +75,6 @@ def _text(field: Field) -> str:
     text = field.description
     if field.bounds and "one of" in field.bounds:
         text += f" {field.bounds.capitalize()}."
-    if field.not_supported_yet is True:
-        text += " Not supported yet."
-    elif field.not_supported_yet:
-        text += f" Not supported yet: {', '.join(field.not_supported_yet)}."
     return text
 
 

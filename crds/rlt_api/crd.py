@@ -11,7 +11,6 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from rlt_api.model import NOT_YET_KEY
 from rlt_api.runtime import RLRuntimeSpec
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.status import RLTrainingJobStatus
@@ -47,9 +46,6 @@ RUNTIME_COLUMNS: list[Schema] = [
     {"name": "Pools", "type": "string", "jsonPath": ".spec.nodePools[*].name"},
     {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
 ]
-
-NOT_YET_MESSAGE = "not supported yet"
-"""What a refusal of a field begins with that has no reader yet."""
 
 MAX_NAME_LENGTH = 40
 """KubeRay appends up to 22 characters to the cluster's name in the names of pods and services, which end at 63."""
@@ -150,7 +146,7 @@ _KEPT = {
     "description", "type", "enum", "pattern", "minLength", "maxLength", "minItems", "maxItems", "minimum",
     "maximum", "required", "x-kubernetes-validations", "x-kubernetes-list-type", "x-kubernetes-list-map-keys",
 }  # fmt: skip
-_DROPPED = {"title", "$defs", "additionalProperties", "default", NOT_YET_KEY}
+_DROPPED = {"title", "$defs", "additionalProperties", "default"}
 
 
 def _convert(node: Schema, definitions: dict[str, Schema]) -> Schema:
@@ -188,8 +184,6 @@ def _convert(node: Schema, definitions: dict[str, Schema]) -> Schema:
         result.pop("maxProperties", None)  # the API server counts only what it knows
     if "description" in result:
         result["description"] = _described(node)
-    if rule := _not_yet(node):
-        result["x-kubernetes-validations"] = [*result.get("x-kubernetes-validations", []), rule]
     return result
 
 
@@ -203,31 +197,9 @@ def _is_any(value: object) -> bool:
 
 
 def _described(node: Schema) -> str:
-    """The description with the default, which only a person reads there, and what is not supported yet."""
+    """The description with the default appended, for people: the CRD itself has no defaults (ADR 4)."""
     text = " ".join(str(node["description"]).split())
-    default, not_yet = node.get("default"), node.get(NOT_YET_KEY)
+    default = node.get("default")
     if default not in (None, [], {}) and not isinstance(default, dict | list) and "Default:" not in text:
         text += f" Default: {json.dumps(default).strip(chr(34))}."
-    if not_yet is True:
-        text += " Not supported yet."
-    elif not_yet:
-        text += f" Not supported yet: {', '.join(not_yet)}."
     return text
-
-
-def _not_yet(node: Schema) -> Schema | None:
-    """The rule that refuses what is not supported yet. It is only asked where the field is given."""
-    default = node.get("default")
-    match node.get(NOT_YET_KEY):
-        case None:
-            return None
-        case True if default == []:
-            rule = "self.size() == 0"
-        case True:
-            rule = "false" if default in (None, {}) else f"self == {json.dumps(default)}"
-        case values:
-            rule = f"!(self in {json.dumps(values)})"
-    return {
-        "rule": rule,
-        "message": NOT_YET_MESSAGE + (f", leave it out or {json.dumps(default)}" if default else ""),
-    }

@@ -6,13 +6,13 @@ import functools
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from importlib import resources
 from typing import Any
 
-from rlt_api.schema import Schema, not_yet, schema_of
+from rlt_api.schema import Schema, schema_of
 from rlt_api.spec import RLTrainingJobSpec
 
 
@@ -88,15 +88,6 @@ def field(path: str) -> Schema | None:
     return node
 
 
-def unsupported_part(path: str) -> str:
-    """What of one of our fields is not supported yet: "" for nothing, "all", or its values with commas."""
-    marks = {mark.replace("[]", ""): values for mark, values in not_yet(RLTrainingJobSpec).items()}
-    bare = path.replace("[]", "")
-    if any(not values and f"{bare}.".startswith(f"{mark}.") for mark, values in marks.items()):
-        return "all"
-    return ", ".join(marks.get(bare, []))
-
-
 def verl_roll_mapping() -> str:
     """The page docs/reference/verl-roll-mapping.md."""
     mapped = mapping()
@@ -137,8 +128,7 @@ A verl or ROLL command runs as it is, with its own keys, as a job of `framework.
 trainer or its operator reads.
 
 A `*` in a key stands for anything. Every key of `ppo_trainer` in verl {version} is here, by itself or in such a group,
-with the default that it has there. A dash means that there is no such field, and the remark says why. What is not
-supported yet is refused: see [the list](not-supported-yet.md)."""
+with the default that it has there. A dash means that there is no such field, and the remark says why."""
 
 PATH = re.compile(r"\bspec(\.\w+(\[\])?)+")
 """One of our fields in a text."""
@@ -190,18 +180,8 @@ def _paths(setting: Setting) -> str:
 
 
 def _remarks(setting: Setting) -> str:
-    words = [setting.reason, setting.note, PROFILE if setting.profile else "", *_missing(setting.ours)]
+    words = [setting.reason, setting.note, PROFILE if setting.profile else ""]
     return PATH.sub(lambda found: _code(found[0]), " ".join(filter(None, words)))
-
-
-def _missing(paths: tuple[str, ...]) -> Iterator[str]:
-    parts = {path: unsupported_part(path) for path in paths}
-    if len(set(parts.values())) == 1:
-        parts = {"": next(iter(parts.values()))}
-    for path, part in parts.items():
-        start = f"{path} is not supported yet" if path else "Not supported yet"
-        if part:
-            yield f"{start}." if part == "all" else f"{start}: {part}."
 
 
 def _default(path: str) -> str:

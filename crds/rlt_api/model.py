@@ -124,22 +124,3 @@ class KeyedBy:
             if name in names[:index]:
                 raise PydanticCustomError("duplicate_key", "is given twice", {"index": index, "name": name})
         return items
-
-
-@dataclass(frozen=True)
-class NotYet:
-    """Marks a field of the spec that has its place but no reader: giving it is refused, with "not supported yet".
-
-    With `values`, only those values are; without, every value but the default is.
-    """
-
-    values: tuple[str, ...] = ()
-
-    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return {**handler(core), NOT_YET_KEY: list(self.values) or True}
-
-
-NOT_YET_KEY = "x-rlt-not-yet"
-"""The mark in the JSON schema: true, or the list of values."""
-NOT_YET = NotYet()
-"""The mark for a whole field."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlt_api.crd import NOT_YET_MESSAGE
-
 JOB_BLOCKS = "spec.defaults"
 """Where an RLRuntime repeats the blocks of a job."""
 
@@ -40,8 +38,7 @@ def _block(path: str, schema: dict[str, Any]) -> list[str]:
             suffix = "[]" if field["type"] == "array" else ""
             nested += _block(f"{path}.{name}{suffix}", element)
     for rule in schema.get("x-kubernetes-validations", []):
-        if not rule["message"].startswith(NOT_YET_MESSAGE):  # the description says so
-            lines += ["", f"Rule: {rule['message']}."]
+        lines += ["", f"Rule: {rule['message']}."]
     return lines + nested
 
 

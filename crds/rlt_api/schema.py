@@ -1,15 +1,14 @@
-"""Walks over the JSON schema of the API's types: which fields there are, and what is not supported yet."""
+"""The JSON schemas of the API's types, and walks over their fields."""
 
 from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from importlib import resources
 from typing import Any
 
-from rlt_api.finding import Finding
-from rlt_api.model import NOT_YET_KEY, ApiModel
+from rlt_api.model import ApiModel
 
 Schema = dict[str, Any]
 
@@ -38,16 +37,6 @@ def fields_of(model: type[ApiModel], location: Sequence[str | int]) -> list[str]
     return list(node.get("properties", {}))
 
 
-def unsupported(value: object, model: type[ApiModel], path: str) -> list[Finding]:
-    """What is given and not supported yet."""
-    return list(_unsupported(value, schema_of(model), path))
-
-
-def not_yet(model: type[ApiModel], path: str = "spec") -> dict[str, list[str]]:
-    """Path of each field that is not supported yet -> its unsupported values; an empty list: all but the default."""
-    return dict(_not_yet(schema_of(model), path))
-
-
 def leaves(model: type[ApiModel], path: str = "spec") -> Iterator[tuple[str, Schema]]:
     """Every field that holds no further fields, with its schema. What lies in a list has [] in its path."""
     yield from _leaves(schema_of(model), path)
@@ -67,31 +56,6 @@ def _resolve(node: Any, definitions: Schema) -> Any:
         (choice,) = [option for option in node["anyOf"] if option.get("type") != "null"]
         return _resolve({**choice, **{k: v for k, v in node.items() if k != "anyOf"}}, definitions)
     return {key: _resolve(value, definitions) for key, value in node.items() if key != "$defs"}
-
-
-def _unsupported(value: object, node: Schema, path: str) -> Iterator[Finding]:
-    mark, default = node.get(NOT_YET_KEY), node.get("default")
-    if (mark is True and value != default) or (isinstance(mark, list) and value in mark):
-        fix = "leave it out" + (f", or give {json.dumps(default)}" if default not in (None, [], {}) else "")
-        yield Finding(path, json.dumps(value)[:100], "not supported yet", fix, "not-supported-yet")
-    elif isinstance(value, Mapping):
-        for key, child in value.items():
-            yield from _unsupported(child, node.get("properties", {}).get(key, {}), f"{path}.{key}")
-    elif isinstance(value, list):
-        for index, child in enumerate(value):
-            yield from _unsupported(child, node.get("items", {}), f"{path}[{index}]")
-
-
-def _not_yet(node: Schema, path: str) -> Iterator[tuple[str, list[str]]]:
-    mark = node.get(NOT_YET_KEY)
-    if mark is not None:
-        yield path, [] if mark is True else mark
-    if mark is True:
-        return
-    for name, child in node.get("properties", {}).items():
-        yield from _not_yet(child, f"{path}.{name}")
-    if "items" in node:
-        yield from _not_yet(node["items"], f"{path}[]")
 
 
 def _leaves(node: Schema, path: str) -> Iterator[tuple[str, Schema]]:

@@ -1,7 +1,7 @@
 """Whether a manifest is right: one answer for the command line, the webhook and the operator.
 
-In this order: type and bounds of each field, unknown fields, what is not supported yet, then the rules over several
-fields (`rules/`), on the job and its runtime as one spec.
+In this order: type and bounds of each field, unknown fields, then the rules over several fields (`rules/`), on the job
+and its runtime as one spec.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rlt_api.normalize import normalize, not_json
 from rlt_api.rules.choices import TYPE
 from rlt_api.rules.metadata import SUFFIX, labels_and_annotations, object_name
 from rlt_api.runtime import RLRuntimeSpec, resolve
-from rlt_api.schema import schema_of, unsupported
+from rlt_api.schema import schema_of
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.structure import MOST, nearest, schema_findings, unknown
 
@@ -70,7 +70,6 @@ def validate_job(name: str, spec: Json, runtime: Json | None = None) -> Validate
     found = rules.findings(name, resolved)
     if runtime is None and "runtimeRef" in spec:
         found = _decided(found, spec)
-    found = [*unsupported(spec, RLTrainingJobSpec, "spec"), *found]
     if runtime is not None:
         try:
             found += rules.limits(resolved, RLRuntimeSpec.model_validate(runtime))
@@ -92,7 +91,7 @@ def validate_runtime(spec: Json) -> tuple[Finding, ...]:
             continue
         found.append(replace(finding, field=finding.field.replace("spec", "spec.defaults", 1)))
     found += rules.runtime_findings(RLRuntimeSpec.model_validate(spec, by_alias=True, by_name=False))
-    return (*unsupported(spec, RLRuntimeSpec, "spec"), *found)
+    return tuple(found)
 
 
 def validate_change(old: Json, new: Json) -> tuple[Finding, ...]:

@@ -12,7 +12,7 @@ from typing import Any
 from cases import BUILTIN, CASES, COMMAND
 
 from rlt_api.crd import GROUP, KIND, RUNTIME_KIND, VERSION
-from rlt_api.model import NOT_YET_KEY, ApiModel
+from rlt_api.model import ApiModel
 from rlt_api.runtime import RLRuntimeSpec
 from rlt_api.schema import schema_of
 from rlt_api.spec import RLTrainingJobSpec
@@ -62,31 +62,28 @@ def _job(random: Random) -> Json:
         spec["runtimeRef"] = {"name": "platform"}
     schema = schema_of(RLTrainingJobSpec)
     for _ in range(random.choice((0, 1, 2, 3, 10))):
-        _give(spec, schema, random, often=0.02)
+        _give(spec, schema, random)
     return spec
 
 
 def _runtime(random: Random) -> Json:
     spec: Json = {}
     for _ in range(random.randrange(8)):
-        _give(spec, schema_of(RLRuntimeSpec), random, often=0.1)
+        _give(spec, schema_of(RLRuntimeSpec), random)
     return spec
 
 
-def _give(into: Json, schema: Json, random: Random, *, often: float) -> None:
-    """One more leaf, somewhere; what is not supported yet only so `often`."""
-    fields = [name for name, each in schema["properties"].items() if NOT_YET_KEY not in each or random.random() < often]
-    if not fields:
-        return
-    name = random.choice(fields)
+def _give(into: Json, schema: Json, random: Random) -> None:
+    """Add one more leaf, somewhere."""
+    name = random.choice(list(schema["properties"]))
     node = schema["properties"][name]
     if node.get("properties") and isinstance(into.get(name), dict):
-        _give(into[name], node, random, often=often)
+        _give(into[name], node, random)
     else:
-        into[name] = right(node, random, often=often)
+        into[name] = right(node, random)
 
 
-def right(node: Json, random: Random, *, often: float = 0.0, depth: int = 0) -> Json:
+def right(node: Json, random: Random, *, depth: int = 0) -> Json:
     """A value that fits the schema, as far as patterns can be met by guessing."""
     if "enum" in node or "const" in node:
         return random.choice(node.get("enum") or [node["const"]])
@@ -104,14 +101,14 @@ def right(node: Json, random: Random, *, often: float = 0.0, depth: int = 0) -> 
             return random.choice(fitting or TEXTS)
         case "array":
             count = random.randint(node.get("minItems", 0), min(node.get("maxItems", 3), 3))
-            return [right(node["items"], random, often=often, depth=depth + 1) for _ in range(count)]
+            return [right(node["items"], random, depth=depth + 1) for _ in range(count)]
         case "object" if node.get("properties"):
             required = node.get("required", [])
             share = 0.4 / (depth + 1)
             return {
-                name: right(each, random, often=often, depth=depth + 1)
+                name: right(each, random, depth=depth + 1)
                 for name, each in node["properties"].items()
-                if name in required or random.random() < (share if NOT_YET_KEY not in each else share * often)
+                if name in required or random.random() < share
             }
     if isinstance(node.get("additionalProperties"), dict) and node["additionalProperties"]:
         return {random.choice(TEXTS): right(node["additionalProperties"], random)}

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from rlt_api.mapping import PATH, Setting, field, find, mapping, unsupported_part, verl_roll_mapping
-from rlt_api.schema import leaves, not_yet
+from rlt_api.mapping import PATH, Setting, field, find, mapping, verl_roll_mapping
+from rlt_api.schema import leaves
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.structure import WORDS_OF_OTHERS
 
@@ -105,14 +105,6 @@ def test_what_verl_calls_it_today_has_a_field() -> None:
 def test_a_key_itself_goes_before_its_group() -> None:
     found = [find(f"critic.{key}", MAPPED.verl) for key in ("cliprange_value", "grad_clip")]
     assert [setting and setting.key for setting in found] == ["critic.cliprange_value", "critic.*"]
-
-
-def test_what_is_below_a_field_that_is_not_supported_is_not_either() -> None:
-    for path, values in not_yet(RLTrainingJobSpec).items():
-        assert unsupported_part(path) == (", ".join(values) or "all")
-        if not values:
-            assert unsupported_part(f"{path}.anything") == "all"
-    assert unsupported_part("spec.rollout.temperature") == ""
 
 
 def test_the_validator_knows_the_same_words() -> None:

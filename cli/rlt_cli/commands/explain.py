@@ -74,7 +74,6 @@ def as_json(field: Field) -> dict[str, Any]:
         "default": field.schema.get("default"),
         "bounds": field.bounds,
         "description": field.description,
-        "notSupportedYet": field.not_supported_yet,
         "elsewhere": field.elsewhere,
         "rules": field.rules,
         "fields": [child.name for child in field.fields],
@@ -87,7 +86,6 @@ def page(field: Field) -> str:
         ("type", field.type + (", required" if field.required else "")),
         ("default", field.default),
         ("bounds", field.bounds),
-        ("not supported yet", _not_supported(field)),
         *((table, ", ".join(keys)) for table, keys in field.elsewhere.items()),
         *(("rule", rule) for rule in field.rules),
     ]
@@ -102,13 +100,3 @@ def page(field: Field) -> str:
         ]
         lines += ["", table(("FIELD", "TYPE", "DESCRIPTION"), rows)]
     return "\n".join(lines)
-
-
-def _not_supported(field: Field) -> str | None:
-    match field.not_supported_yet:
-        case False:
-            return None
-        case True:
-            return "the whole field" if field.default is None else f"anything but {field.default}"
-        case values:
-            return ", ".join(values)
