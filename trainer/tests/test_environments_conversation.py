@@ -21,7 +21,7 @@ from rlt_trainer.environments.conversation import Episode, converse
 from rlt_trainer.environments.environment import Step
 from rlt_trainer.environments.observation import observation_tokens
 from rlt_trainer.environments.registry import load_environment
-from rlt_trainer.rewards.sandbox import HOPELESS
+from rlt_trainer.rewards.sandbox import MAX_TIMEOUTS
 from rlt_trainer.rollout.engine import Response, Sampling
 from rlt_trainer.rollout.transformers_engine import TransformersEngine
 
@@ -189,11 +189,11 @@ def test_an_environment_that_hangs_ends_its_own_conversation_only(hanging: type[
 
 
 def test_a_batch_whose_environments_all_hang_is_given_up(hanging: type[Hanging]) -> None:
-    turns = [["hang"]] * (HOPELESS + 2)
+    turns = [["hang"]] * (MAX_TIMEOUTS + 2)
     prompts = [prompt(chr(ord("a") + row)) for row in range(len(turns))]
-    for episode in (episodes := talk(Scripted(*turns), *prompts, environment=hanging, seconds=0.05))[:HOPELESS]:
+    for episode in (episodes := talk(Scripted(*turns), *prompts, environment=hanging, seconds=0.05))[:MAX_TIMEOUTS]:
         assert "did not end within" in str(episode.failure)
-    assert ["was not called" in str(episode.failure) for episode in episodes[HOPELESS:]] == [True, True]
+    assert ["was not called" in str(episode.failure) for episode in episodes[MAX_TIMEOUTS:]] == [True, True]
 
 
 def test_an_opening_stands_before_the_first_turn() -> None:

@@ -1,4 +1,4 @@
-"""python -m rlt_trainer.rewards scores lines, and names the one that is broken."""
+"""python -m rlt_trainer.rewards scores lines and reports the number of an invalid line."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ def call(monkeypatch: pytest.MonkeyPatch, text: str, *arguments: str) -> int:
     return main(arguments)
 
 
-def test_the_command_as_it_is_documented() -> None:
+def test_the_documented_command_runs() -> None:
     command = [sys.executable, "-m", "rlt_trainer.rewards", "gsm8k"]
     done = subprocess.run(command, input=LINES, capture_output=True, text=True, check=True)
     assert done.stdout == '{"score": 1.0}\n{"score": 0.0}\n'
 
 
-def test_rules_take_options(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_reach_the_rule(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(monkeypatch, LINES, "gsm8k", "--options", '{"method": "flexible"}') == 0
     assert capsys.readouterr().out == '{"score": 1.0}\n{"score": 1.0}\n'
 
 
-def test_a_failed_reward_is_said_to_have_failed(
+def test_a_failed_reward_is_printed_with_its_reason(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call(monkeypatch, '{"response": "x", "ground_truth": "y"}\n', "builtins:print") == 0
-    said = json.loads(capsys.readouterr().out)
-    assert said["failed"] == "raised"
-    assert "TypeError" in said["message"]
+    line = json.loads(capsys.readouterr().out)
+    assert line["failed"] == "raised"
+    assert "TypeError" in line["message"]
 
 
 @pytest.mark.parametrize(
-    ("text", "arguments", "words"),
+    ("text", "arguments", "message"),
     [
         (LINES + "{", ["gsm8k"], "line 3 is not JSON"),
         (LINES + '{"response": "7"}', ["gsm8k"], 'line 3 has no text "ground_truth"'),
@@ -51,10 +51,10 @@ def test_a_failed_reward_is_said_to_have_failed(
         (LINES, ["no module:f"], "no module:f"),
     ],
 )
-def test_what_is_wrong_is_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str, arguments: list[str], words: str
+def test_invalid_input_is_reported(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str, arguments: list[str], message: str
 ) -> None:
     assert call(monkeypatch, text, *arguments) == 1
-    said = capsys.readouterr()
-    assert words in said.err
-    assert said.out == ('{"score": 1.0}\n{"score": 0.0}\n' if words.startswith("line 3") else "")
+    output = capsys.readouterr()
+    assert message in output.err
+    assert output.out == ('{"score": 1.0}\n{"score": 0.0}\n' if message.startswith("line 3") else "")

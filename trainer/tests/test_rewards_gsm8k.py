@@ -1,4 +1,4 @@
-"""GSM8K's rule scores as verl's: on a hundred and more spellings, on all real answers, and on ten megabytes."""
+"""The gsm8k rule scores as verl does: on more than 100 spellings, on all published answers, and on ten megabytes."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from rlt_trainer.rewards.rules import gsm8k
 GSM8K = Path(__file__).parents[3] / "shared" / "data" / "gsm8k"
 
 VERL = json.loads((Path(__file__).parent / "oracles/verl.json").read_text())["gsm8k"]
-"""What verl 0.9.1 says of trainer/oracles/gsm8k_spellings.py, by its two methods."""
+"""Scores of verl 0.9.1 for trainer/oracles/gsm8k_spellings.py, with both methods."""
 
 
-def test_the_spellings_tell_the_methods_apart() -> None:
+def test_the_spellings_distinguish_the_methods() -> None:
     assert len(VERL) >= 100
     assert {(case["strict"], case["flexible"]) for case in VERL} == {(0, 0), (0, 1), (1, 0), (1, 1)}
 
@@ -30,7 +30,7 @@ def test_gsm8k_scores_as_verl_does(case: dict[str, Any], method: str) -> None:
 
 @pytest.mark.parametrize("method", ["strict", "flexible"])
 @pytest.mark.parametrize("unit", ["#", "#### ", "#### 1,", "9", "#### -", "-", ".,", "\x00", "🎉"])
-def test_gsm8k_does_no_more_work_on_ten_megabytes_than_on_their_end(unit: str, method: str) -> None:
+def test_gsm8k_takes_no_longer_on_ten_megabytes_than_on_their_end(unit: str, method: str) -> None:
     hostile = unit * (10_000_000 // len(unit))
     end = hostile[-300:]
     seconds = {name: _fastest(text, method) for name, text in {"hostile": hostile, "end": end}.items()}
@@ -47,7 +47,7 @@ def _fastest(text: str, method: str) -> float:
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
-def test_gsm8k_gives_every_published_answer_full_marks_and_no_other_number(split: str) -> None:
+def test_gsm8k_scores_every_published_answer_1_and_another_number_0(split: str) -> None:
     published = GSM8K / f"{split}.jsonl"
     if not published.is_file():
         pytest.skip(f"the published data set is not at {published}")

@@ -1,4 +1,4 @@
-"""A classifier scores whole conversations, alone or in a batch, and nothing else is taken for one."""
+"""A classifier scores whole conversations, alone or in a batch. Other models are rejected."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CPU = torch.device("cpu")
 CHAT = [{"role": "user", "content": "2+2?"}]
 
 
-def written(folder: Path, *, num_labels: int = 1, pads: bool = True, longest: int = 64) -> str:
+def written(folder: Path, *, num_labels: int = 1, pads: bool = True, max_length: int = 64) -> str:
     config = Qwen3Config(
         vocab_size=262,
         hidden_size=32,
@@ -32,7 +32,7 @@ def written(folder: Path, *, num_labels: int = 1, pads: bool = True, longest: in
         num_attention_heads=2,
         num_key_value_heads=1,
         head_dim=16,
-        max_position_embeddings=longest,
+        max_position_embeddings=max_length,
     )
     config.num_labels = num_labels
     torch.manual_seed(0)
@@ -46,7 +46,7 @@ def written(folder: Path, *, num_labels: int = 1, pads: bool = True, longest: in
 
 
 @pytest.mark.parametrize("pads", [True, False])
-def test_scores_are_the_classifiers_logits_whatever_stands_beside_them(tmp_path: Path, pads: bool) -> None:
+def test_scores_are_the_classifiers_logits_and_independent_of_the_batch(tmp_path: Path, pads: bool) -> None:
     path = written(tmp_path, pads=pads)
     classifier, tokenizer = (
         AutoModelForSequenceClassification.from_pretrained(path),
@@ -59,25 +59,25 @@ def test_scores_are_the_classifiers_logits_whatever_stands_beside_them(tmp_path:
     assert abs(expected[0] - expected[1]) > 1e-3
 
 
-def test_batches_are_bounded_and_lose_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_smaller_batches_do_not_change_the_scores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     judge = RewardModel(written(tmp_path), device=CPU, dtype=torch.float32)
     prompts, responses = ["a" * n for n in range(1, 9)], ["b"] * 8
     at_once = judge.score(prompts, responses)
-    monkeypatch.setattr(model, "TOKENS", 10)
+    monkeypatch.setattr(model, "MAX_TOKENS", 10)
     torch.testing.assert_close(judge.score(prompts, responses), at_once, rtol=1e-5, atol=1e-6)
 
 
-def test_what_is_too_long_has_no_score(tmp_path: Path) -> None:
-    judge = RewardModel(written(tmp_path, longest=8), device=CPU, dtype=torch.float32)
+def test_a_sequence_over_the_maximum_length_has_no_score(tmp_path: Path) -> None:
+    judge = RewardModel(written(tmp_path, max_length=8), device=CPU, dtype=torch.float32)
     assert judge.score(["abcd", "abcd"], ["efgh", "efghi"]).isnan().tolist() == [False, True]
 
 
-def test_a_classifier_of_several_outputs_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"is no reward model \(it has 2 outputs instead of one"):
+def test_a_classifier_with_several_outputs_is_rejected(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"is not a reward model \(it has 2 outputs, not one"):
         RewardModel(written(tmp_path, num_labels=2), device=CPU, dtype=torch.float32)
 
 
-def test_a_language_model_is_refused(tiny_model: str, tmp_path: Path) -> None:
+def test_a_language_model_is_rejected(tiny_model: str, tmp_path: Path) -> None:
     for name in ("model.safetensors", "tokenizer.json", "tokenizer_config.json"):
         (tmp_path / name).write_bytes((Path(tiny_model) / name).read_bytes())
     Qwen3Config.from_pretrained(tiny_model, num_labels=1).save_pretrained(tmp_path)
@@ -85,8 +85,8 @@ def test_a_language_model_is_refused(tiny_model: str, tmp_path: Path) -> None:
         RewardModel(str(tmp_path), device=CPU, dtype=torch.float32)
 
 
-def test_a_missing_folder_is_named() -> None:
-    with pytest.raises(ValueError, match="rewards: model /nowhere is no reward model"):
+def test_a_missing_folder_is_reported() -> None:
+    with pytest.raises(ValueError, match="rewards: model /nowhere is not a reward model"):
         RewardModel("/nowhere", device=CPU, dtype=torch.float32)
 
 
@@ -105,7 +105,7 @@ def test_a_run_learns_from_a_reward_model(make_config: Callable[..., TrainingCon
     assert step["val/overlong_prompts"] == 0
 
 
-def test_ranks_share_the_responses_and_the_scores_come_back_in_their_order() -> None:
+def test_workers_share_the_responses_and_the_scores_keep_their_order() -> None:
     class TwoRanks:
         ranks = 2
         shares: tuple[int, ...] = ()

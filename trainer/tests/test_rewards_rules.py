@@ -1,4 +1,4 @@
-"""The rules other than gsm8k, as functions."""
+"""The rule functions other than gsm8k."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from rlt_api.reward_rules import RULE_OPTIONS
 from rlt_trainer.rewards.mathematics import math
 from rlt_trainer.rewards.rules import characters, exact, form, length, regex
-from rlt_trainer.rewards.sources import RULES, SANDBOXED_RULES, rule_options
+from rlt_trainer.rewards.sources import RULES, SANDBOXED_RULES, parse_rule_options
 
 TAGS = ["think", "answer"]
 
@@ -24,7 +24,7 @@ def test_exact_ignores_white_space_around_the_response(response: str) -> None:
 
 
 @pytest.mark.parametrize("response", ["", "95", "0950", "095 095", "0 95", "095.", "the answer is 095"])
-def test_exact_wants_the_whole_response(response: str) -> None:
+def test_exact_requires_the_whole_response(response: str) -> None:
     assert exact(response, "095") == 0.0
 
 
@@ -41,11 +41,11 @@ def test_exact_wants_the_whole_response(response: str) -> None:
         ("27,2", 0.0),
     ],
 )
-def test_characters_pays_for_each_right_place(response: str, score: float) -> None:
+def test_characters_scores_each_correct_position(response: str, score: float) -> None:
     assert characters(response, "7,2") == pytest.approx(score)
 
 
-def test_characters_knows_empty_answers() -> None:
+def test_characters_handles_empty_answers() -> None:
     assert (characters("", ""), characters("1", "")) == (1.0, 0.0)
 
 
@@ -65,11 +65,11 @@ def test_characters_knows_empty_answers() -> None:
         ("", 0.0),
     ],
 )
-def test_form_wants_each_section_once_in_order_and_nothing_else(response: str, score: float) -> None:
+def test_form_requires_each_section_once_in_order_and_nothing_else(response: str, score: float) -> None:
     assert form(response, "", tags=TAGS) == score
 
 
-def test_form_takes_a_pattern_of_the_whole_response() -> None:
+def test_form_matches_a_pattern_against_the_whole_response() -> None:
     assert form("a\nb", "", tags=TAGS, pattern="a.b") == 1.0
     assert form("a\nbc", "", tags=TAGS, pattern="a.b") == 0.0
 
@@ -85,7 +85,7 @@ def test_form_takes_a_pattern_of_the_whole_response() -> None:
         ("🎉🎉🎉", {"max": 3}, 1.0),
     ],
 )
-def test_length_is_a_range_with_both_ends(response: str, options: dict[str, Any], score: float) -> None:
+def test_length_is_an_inclusive_range(response: str, options: dict[str, Any], score: float) -> None:
     assert length(response, "", **options) == score
 
 
@@ -100,7 +100,7 @@ def test_length_is_a_range_with_both_ends(response: str, options: dict[str, Any]
         ("(?s)a.b", "a\nb", 1.0),
     ],
 )
-def test_regex_finds_a_pattern_and_compares_its_answer(pattern: str, response: str, score: float) -> None:
+def test_regex_finds_a_pattern_and_compares_its_answer_group(pattern: str, response: str, score: float) -> None:
     assert regex(response, "18", pattern=pattern) == score
 
 
@@ -123,12 +123,12 @@ def test_regex_finds_a_pattern_and_compares_its_answer(pattern: str, response: s
         ("", "3", 0.0),
     ],
 )
-def test_math_compares_values_not_words(response: str, ground_truth: str, score: float) -> None:
+def test_math_compares_values_instead_of_text(response: str, ground_truth: str, score: float) -> None:
     assert math(response, ground_truth) == score
 
 
 @pytest.mark.parametrize(
-    ("rule", "options", "words"),
+    ("rule", "options", "message"),
     [
         ("gsm8k", {"method": "loose"}, r"options\.method of rule gsm8k: Input should be 'strict' or 'flexible'"),
         ("exact", {"strict": True}, r"options\.strict of rule exact: Extra inputs are not permitted"),
@@ -139,11 +139,11 @@ def test_math_compares_values_not_words(response: str, ground_truth: str, score:
         ("format", {"tags": ["a>"]}, "String should match pattern"),
     ],
 )
-def test_options_that_a_rule_does_not_take_are_refused(rule: str, options: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        rule_options(rule, options)
+def test_options_that_a_rule_does_not_have_are_rejected(rule: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        parse_rule_options(rule, options)
 
 
 def test_options_reach_the_rule_with_their_defaults() -> None:
-    assert rule_options("format", {}) == {"tags": TAGS, "pattern": None}
-    assert rule_options("length", {"max": 3}) == {"min": 0, "max": 3, "unit": "characters"}
+    assert parse_rule_options("format", {}) == {"tags": TAGS, "pattern": None}
+    assert parse_rule_options("length", {"max": 3}) == {"min": 0, "max": 3, "unit": "characters"}

@@ -1,4 +1,4 @@
-"""A job's reward is a weighted sum, in which what could not be scored is no 0."""
+"""A job's reward is a weighted sum. A response that cannot be scored is a failure, not a 0."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_rewards_are_weighted_and_added() -> None:
     }
 
 
-def test_one_rule_with_two_options_is_two_rewards() -> None:
+def test_one_rule_with_different_options_is_two_rewards() -> None:
     rewards: list[dict[str, Any]] = [
         {"name": "gsm8k"},
         {"name": "gsm8k", "options": {"method": "flexible"}, "weight": 0.5},
@@ -72,17 +72,17 @@ def test_one_rule_with_two_options_is_two_rewards() -> None:
         ("gsm8k", "#### 095", "095"),
     ],
 )
-def test_each_preset_has_a_rule_of_its_own(preset: str, right: str, wrong: str) -> None:
+def test_each_preset_has_a_default_rule(preset: str, right: str, wrong: str) -> None:
     scores = score([{"name": PRESET_REWARD[preset]}], [right, wrong], [prompt("095")] * 2)
     assert scores.total.tolist() == [1.0, 0.0]
 
 
-def test_a_function_of_the_users_own_is_called_as_verl_calls_it(function: dict[str, Any]) -> None:
+def test_a_user_defined_function_is_called_as_verl_calls_it(function: dict[str, Any]) -> None:
     prompts = [prompt("7", bonus=0.25), prompt("7", bonus=0), prompt("7", bonus=0, data_source="other")]
     assert score([function], ["7", "8", "7"], prompts).total.tolist() == [1.25, 0.0, 11.0]
 
 
-def test_a_failed_response_is_masked_counted_and_mentioned(
+def test_a_failed_response_is_masked_counted_and_logged(
     function: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     scores = score([{"name": "exact"}, function], ["7", "bad", "8"], [prompt("7", bonus=0)] * 3)
@@ -100,21 +100,21 @@ def test_a_batch_without_any_score_is_an_error(function: dict[str, Any]) -> None
         score([function], ["bad", "bad"], [prompt("7")] * 2)
 
 
-def test_hostile_text_cannot_hold_a_pattern_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "RULE_SECONDS", 0.5)
+def test_a_pattern_that_backtracks_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "RULE_TIMEOUT_S", 0.5)
     scores = score([{"name": "regex", "options": {"pattern": "(a+)+b"}}], ["aab", "a" * 64], [prompt("")] * 2)
     assert scores.by_reward["regex"].nan_to_num(-1).tolist() == [1.0, -1.0]
     assert scores.reasons == {"regex/timed_out": 1}
 
 
-def test_math_is_the_rule_of_preset_math_and_fails_where_the_answer_is_no_mathematics() -> None:
+def test_math_is_the_rule_of_preset_math_and_fails_if_the_answer_cannot_be_parsed() -> None:
     texts, truths = [r"\boxed{95}", r"\boxed{96}", "95"], ["095", "095", ""]
     scores = score([{"name": PRESET_REWARD["math"]}], texts, [prompt(truth) for truth in truths])
     assert scores.total.nan_to_num(-1).tolist() == [1.0, 0.0, -1.0]
     assert scores.reasons == {"math/raised": 1}
 
 
-def test_scores_of_models_and_environments_are_added_in() -> None:
+def test_scores_of_models_and_environments_are_added() -> None:
     rewards: list[dict[str, Any]] = [{"name": "exact"}, {"model": "/models/judge", "weight": 0.5}]
     models = {"judge": torch.tensor([2.0, torch.nan])}
     scores = score(rewards, ["7", "7"], [prompt("7")] * 2, models=models, environment=torch.tensor([0.25, 0.0]))
@@ -123,7 +123,7 @@ def test_scores_of_models_and_environments_are_added_in() -> None:
     assert list(scores.by_reward) == ["exact", "judge", "environment"]
 
 
-def test_reward_models_are_told_with_their_paths() -> None:
+def test_reward_models_are_listed_with_their_paths() -> None:
     with Scorer([Reward(name="exact"), Reward(model="/models/judge")]) as scorer:
         assert scorer.models == {"judge": "/models/judge"}
 
@@ -131,11 +131,11 @@ def test_reward_models_are_told_with_their_paths() -> None:
 @pytest.mark.parametrize(
     ("name", "nearest"), [("exct", "exact"), ("gsm8", "gsm8k"), ("openai.gsm8k", "gsm8k"), ("zzz", "")]
 )
-def test_an_unknown_rule_is_refused_with_the_known_ones_and_the_nearest(name: str, nearest: str) -> None:
+def test_an_unknown_rule_is_rejected_with_the_known_rules_and_the_nearest(name: str, nearest: str) -> None:
     with pytest.raises(ValueError, match=f'"{name}".*characters, exact, format, gsm8k.*did you mean "{nearest}'):
         Scorer([Reward(name=name)])
 
 
-def test_a_function_that_is_not_there_is_refused() -> None:
+def test_a_missing_function_is_rejected() -> None:
     with pytest.raises(ValueError, match=r"rewards: function nowhere:score: .* No module named 'nowhere'"):
         Scorer([Reward.model_validate({"function": {"name": "nowhere:score"}})])

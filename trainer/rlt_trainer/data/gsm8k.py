@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from rlt_trainer.data.final_answer import FINAL_ANSWER
 from rlt_trainer.data.prompt import Split
 from rlt_trainer.data.published import read_json_lines, texts, verl_row
-from rlt_trainer.rewards.rules import FINAL_ANSWER
 
 DATA_SOURCE = "openai/gsm8k"
 INSTRUCTION = 'Let\'s think step by step and output the final answer after "####".'

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from rlt_trainer.rewards.sandbox import HOPELESS
+from rlt_trainer.rewards.sandbox import MAX_TIMEOUTS
 
 T = TypeVar("T")
 Call = tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]
@@ -18,7 +18,7 @@ class TimeLimit:
     """For the calls of one batch, which are made one after the other, in one thread as long as none hangs.
 
     A thread cannot be ended from outside. One that is too late is left behind, and the next calls have a new one. After
-    HOPELESS calls in a row that were too late no more are made: a batch would take hours to fail.
+    MAX_TIMEOUTS calls in a row that were too late no more are made: a batch would take hours to fail.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -29,7 +29,7 @@ class TimeLimit:
 
     def call(self, function: Callable[..., T], *arguments: Any) -> T:
         """What the function returns. Raises what it raises, and TimeoutError when it is too late."""
-        if self._late >= HOPELESS:
+        if self._late >= MAX_TIMEOUTS:
             raise TimeoutError(f"it was not called, as {self._late} calls before did not end in time")
         done: Future[T] = Future()
         self._calls.put((done, function, arguments))

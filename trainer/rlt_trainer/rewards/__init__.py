@@ -1,1 +1,1 @@
-"""What scores a response. Empty, so that a sandbox process starts without torch."""
+"""Rewards: scoring of responses. This file imports nothing, so that a sandbox process starts without torch."""

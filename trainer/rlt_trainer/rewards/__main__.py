@@ -1,7 +1,8 @@
 """`python -m rlt_trainer.rewards NAME < lines.jsonl`: score lines of {"response", "ground_truth"}.
 
-NAME is a rule, or module:function. For each line a line {"score": ...} is printed, or {"failed": ..., "message": ...}
-where the reward failed. data_source and extra_info, which functions get, may stand in the lines, too.
+NAME is a rule or module:function. Each line produces one line of output: {"score": ...}, or
+{"failed": ..., "message": ...} if the reward failed. A line may also contain data_source and extra_info: functions
+receive them.
 """
 
 from __future__ import annotations
@@ -17,32 +18,32 @@ from pydantic import ValidationError
 from rlt_api.blocks.rewards import Reward
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.rewards.outcome import Failure, Outcome
-from rlt_trainer.rewards.sources import source
+from rlt_trainer.rewards.sources import build_source
 
-BATCH = 256
-"""Lines that are scored together."""
+BATCH_SIZE = 256
+"""Number of lines that are scored together."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0, or 1 with the reason on standard error."""
+    """Return the exit code: 0, or 1 with the reason on standard error."""
     parser = argparse.ArgumentParser(prog="python -m rlt_trainer.rewards", description=__doc__)
     parser.add_argument("name", help="a rule such as gsm8k, or module:function")
-    parser.add_argument("--options", default="{}", help="parameters of the rule in JSON, as rewards[].options")
-    parser.add_argument("--timeout-seconds", type=float, default=10.0, help="time for one response (functions)")
+    parser.add_argument("--options", default="{}", help="options of the rule in JSON, as in rewards[].options")
+    parser.add_argument("--timeout-seconds", type=float, default=10.0, help="time limit for one response (functions)")
     options = parser.parse_args(arguments)
     try:
-        score(reward(options.name, options.options, options.timeout_seconds))
+        score_lines(build_reward(options.name, options.options, options.timeout_seconds))
     except ValueError as error:
         print(error, file=sys.stderr)
         return 1
     return 0
 
 
-def reward(name: str, options: str, seconds: float) -> Reward:
-    """The reward that is asked for. Raises ValueError."""
+def build_reward(name: str, options: str, timeout_seconds: float) -> Reward:
+    """Build the reward from the command's arguments. Raises ValueError."""
     try:
         if ":" in name:
-            return Reward.model_validate({"function": {"name": name, "timeoutSeconds": seconds}})
+            return Reward.model_validate({"function": {"name": name, "timeoutSeconds": timeout_seconds}})
         return Reward.model_validate({"name": name, "options": json.loads(options)})
     except ValidationError as error:
         raise ValueError(f"{name}: {error.errors()[0]['msg']}") from error
@@ -50,25 +51,25 @@ def reward(name: str, options: str, seconds: float) -> Reward:
         raise ValueError(f"--options is not JSON: {error}") from error
 
 
-def score(asked: Reward) -> None:
-    """From standard input to standard output. Raises ValueError naming the line that is broken."""
-    scores = source(asked)
+def score_lines(reward: Reward) -> None:
+    """Score standard input to standard output. Raises ValueError with the number of an invalid line."""
+    source = build_source(reward)
     try:
-        for batch in batches(read(sys.stdin.buffer)):
+        for batch in batch_lines(read_lines(sys.stdin.buffer)):
             texts, prompts = zip(*batch, strict=True)
-            for result in scores.outcomes(texts, prompts):
-                print(json.dumps(answer(result)), flush=True)
+            for outcome in source.score(texts, prompts):
+                print(json.dumps(format_outcome(outcome)), flush=True)
     finally:
-        scores.close()
+        source.close()
 
 
-def batches(lines: Iterator[tuple[str, Prompt]]) -> Iterator[list[tuple[str, Prompt]]]:
-    """Up to BATCH lines each; what comes before a broken line is still scored."""
+def batch_lines(lines: Iterator[tuple[str, Prompt]]) -> Iterator[list[tuple[str, Prompt]]]:
+    """Yield batches of up to BATCH_SIZE lines. The lines before an invalid line are still yielded."""
     batch: list[tuple[str, Prompt]] = []
     try:
         for line in lines:
             batch.append(line)
-            if len(batch) == BATCH:
+            if len(batch) == BATCH_SIZE:
                 yield batch
                 batch = []
     except ValueError:
@@ -79,15 +80,15 @@ def batches(lines: Iterator[tuple[str, Prompt]]) -> Iterator[list[tuple[str, Pro
         yield batch
 
 
-def answer(result: Outcome) -> dict[str, Any]:
-    """What is printed of one response."""
-    if isinstance(result, Failure):
-        return {"failed": result.reason, "message": result.message}
-    return {"score": result}
+def format_outcome(outcome: Outcome) -> dict[str, Any]:
+    """Return the output line of one response."""
+    if isinstance(outcome, Failure):
+        return {"failed": outcome.reason, "message": outcome.message}
+    return {"score": outcome}
 
 
-def read(lines: Iterable[bytes]) -> Iterator[tuple[str, Prompt]]:
-    """Response and prompt of each line. Raises ValueError naming the line that is broken."""
+def read_lines(lines: Iterable[bytes]) -> Iterator[tuple[str, Prompt]]:
+    """Yield the response and the prompt of each line. Raises ValueError with the number of an invalid line."""
     for number, line in enumerate(lines, start=1):
         try:
             row = json.loads(line)

@@ -1,4 +1,4 @@
-"""What comes of scoring one response: a number, or why there is none."""
+"""The outcome of scoring one response: a number, or the reason for the failure."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ Reason = Literal["raised", "timed_out", "crashed", "none", "not_a_number", "not_
 
 @dataclass(frozen=True)
 class Failure:
-    """A response that could not be scored. It is left out of the learning: it is not a score of 0."""
+    """A response without a score. It is left out of the update: a failure is not a score of 0."""
 
     reason: Reason
     message: str
-    """For people."""
+    """Details for the log."""
 
 
 Outcome = float | Failure
 
 
-def outcome(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Outcome:
-    """Call a reward. Anything that float() takes is a number, text aside; of a dictionary its "score" counts."""
+def call_reward(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Outcome:
+    """Call a reward. Any value that float() accepts is a score, except text. In a dictionary, "score" is the score."""
     try:
         value = function(**arguments)
         if isinstance(value, dict):

@@ -1,40 +1,39 @@
-"""The rules by name: pure functions of a response without end-of-text token, the answer, and the rule's options."""
+"""The rules: pure functions of a response without end-of-text token, the ground truth, and the rule's options."""
 
 from __future__ import annotations
 
 import re
 
-CLIP_CHARACTERS = 300
-"""How much of a response's end the gsm8k rule reads (_SOLUTION_CLIP_CHARS of verl 0.9.1)."""
+from rlt_trainer.data.final_answer import FINAL_ANSWER
 
-FINAL_ANSWER = re.compile(r"#### (-?[0-9.,]+)")
-"""How GSM8K, and who is asked to, ends an answer."""
+CLIP_CHARACTERS = 300
+"""Number of characters at the end of a response that the gsm8k rule reads (_SOLUTION_CLIP_CHARS of verl 0.9.1)."""
 
 _NUMBER = re.compile(r"-?[0-9.,]+")
 
 
 def exact(response: str, ground_truth: str) -> float:
-    """1.0 when the whole response, white space around it aside, is the ground truth, else 0.0."""
+    """Return 1.0 if the response without leading and trailing white space is the ground truth, else 0.0."""
     return float(response.strip() == ground_truth)
 
 
 def characters(response: str, ground_truth: str) -> float:
-    """The share of the places, of the longer of both, at which response and ground truth have the same character.
+    """Return the share of positions, counted over the longer text, at which response and ground truth are equal.
 
-    A dense reward, from which a policy with random weights learns: any right character pays, and so does an early end.
+    A dense reward that a policy with random weights can learn from: each correct character and an early end raise it.
     """
     if response == ground_truth:
         return 1.0
-    right = sum(said == true for said, true in zip(response, ground_truth, strict=False))
-    return right / max(len(response), len(ground_truth))
+    equal = sum(given == expected for given, expected in zip(response, ground_truth, strict=False))
+    return equal / max(len(response), len(ground_truth))
 
 
 def gsm8k(response: str, ground_truth: str, *, method: str = "strict") -> float:
-    """1.0 when the number that is found in the response is the ground truth, else 0.0: verl.utils.reward_score.gsm8k.
+    """Return 1.0 if the number found in the response is the ground truth, else 0.0 (verl.utils.reward_score.gsm8k).
 
-    strict takes the number after the last "#### " (exactly one space), commas aside; flexible the last run of digits,
-    dots and commas, as it stands ("1,000" is not "1000": so has it verl 0.9.1). Both compare text ("18.0" is not "18"),
-    know ASCII digits only, and read the last 300 characters, however long the response is.
+    strict takes the number after the last "#### " (exactly one space) and removes commas. flexible takes the last run
+    of digits, dots and commas unchanged ("1,000" is not "1000", as in verl 0.9.1). Both compare text ("18.0" is not
+    "18"), accept only ASCII digits, and read only the last 300 characters of the response.
     """
     end = response[-CLIP_CHARACTERS:]
     if method == "strict":
@@ -46,13 +45,13 @@ def gsm8k(response: str, ground_truth: str, *, method: str = "strict") -> float:
 
 
 def length(response: str, ground_truth: str, *, min: int = 0, max: int, unit: str = "characters") -> float:
-    """1.0 when the response has between `min` and `max` characters or words, both included, else 0.0."""
+    """Return 1.0 if the response has from `min` to `max` characters or words, both included, else 0.0."""
     size = len(response) if unit == "characters" else len(response.split())
     return float(min <= size <= max)
 
 
 def form(response: str, ground_truth: str, *, tags: list[str], pattern: str | None = None) -> float:
-    """1.0 when the response consists of the sections `tags` in order, or matches `pattern` as a whole, else 0.0."""
+    """Return 1.0 if the response consists of the sections `tags` in order, or fully matches `pattern`, else 0.0."""
     if pattern is not None:
         return float(re.fullmatch(pattern, response, re.DOTALL) is not None)
     rest = response.strip()
@@ -65,7 +64,8 @@ def form(response: str, ground_truth: str, *, tags: list[str], pattern: str | No
 
 
 def regex(response: str, ground_truth: str, *, pattern: str) -> float:
-    """1.0 when `pattern` is found, else 0.0. A group named answer, of the last match, must be the ground truth, too."""
+    """Return 1.0 if `pattern` is found, else 0.0. If it has a group named answer, the group of the last match must also
+    be the ground truth."""
     expression = re.compile(pattern)
     if "answer" not in expression.groupindex:
         return float(expression.search(response) is not None)

@@ -1,7 +1,7 @@
-"""Functions that may hang, crash or eat memory, each called in a process of its own that is ended when time is up.
+"""Calls of functions that may hang, crash or exhaust memory, in separate processes that are killed on timeout.
 
-What it keeps away from the training: time, memory, crashes, standard output, and the environment's secrets. It is no
-jail: the function runs as the same user, with the same files and the same network.
+The sandbox protects the trainer's time, memory, process, standard output and secret environment variables. It is not a
+security boundary: the function runs as the same user, with the same files and the same network.
 """
 
 from __future__ import annotations
@@ -21,65 +21,65 @@ from typing import Any
 
 from rlt_trainer.rewards.outcome import Failure, Outcome
 
-START_SECONDS = 60.0
-"""Time for a process to load the function's module."""
-MEMORY_BYTES = 4 * 2**30
+START_TIMEOUT_S = 60.0
+"""Timeout for a process to load the function's module."""
+MAX_MEMORY_BYTES = 4 * 2**30
 """Memory that one process may write to (RLIMIT_DATA)."""
-PROCESSES = min(4, len(os.sched_getaffinity(0)))
-"""Of one sandbox. They start when they are needed."""
-HOPELESS = 16
-"""So many calls may be too late at the beginning of a batch before it is given up."""
-INHERITED = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ")
-"""The only environment variables that the function sees of the trainer's, PYTHONPATH aside."""
+MAX_PROCESSES = min(4, len(os.sched_getaffinity(0)))
+"""Maximum number of processes of one sandbox. A process starts when it is first needed."""
+MAX_TIMEOUTS = 16
+"""Number of calls that may time out at the beginning of a batch before the remaining calls are skipped."""
+INHERITED_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ")
+"""The trainer's environment variables that the function receives, in addition to PYTHONPATH."""
 
 
 class Sandbox:
-    """Calls one function, `module:function`, in a few processes that live from call to call."""
+    """Calls one function, `module:function`, in a few processes that are reused between calls."""
 
     def __init__(
         self,
         target: str,
         *,
-        seconds: float,
-        processes: int = PROCESSES,
-        memory_bytes: int = MEMORY_BYTES,
+        timeout_s: float,
+        processes: int = MAX_PROCESSES,
+        memory_bytes: int = MAX_MEMORY_BYTES,
         path: Sequence[str] = (),
     ) -> None:
-        """`seconds` is the limit of one call; `path` are folders to look for the module in, before PYTHONPATH's."""
-        self._seconds = seconds
+        """`timeout_s` limits one call. `path` lists folders to search for the module before those of PYTHONPATH."""
+        self._timeout_s = timeout_s
         self._folder = tempfile.TemporaryDirectory(prefix="rlt-sandbox-")
         module = "rlt_trainer.rewards.sandbox_worker"
-        self._command = [sys.executable, "-P", "-m", module, target, str(seconds), str(memory_bytes)]
-        self._environment = environment(path, self._folder.name)
+        self._command = [sys.executable, "-P", "-m", module, target, str(timeout_s), str(memory_bytes)]
+        self._environment = build_environment(path, self._folder.name)
         self._threads = ThreadPoolExecutor(processes, thread_name_prefix="rlt-sandbox")
         self._idle: queue.LifoQueue[_Process | None] = queue.LifoQueue()
         for _ in range(processes):
             self._idle.put(None)
 
-    def check(self) -> None:
-        """Load the function once. Raises ValueError with the reason when that fails."""
+    def load(self) -> None:
+        """Load the function in one process. Raises ValueError with the reason if that fails."""
         process = self._idle.get() or self._start()
         self._idle.put(process if process.is_usable else None)
-        if process.refusal is not None:
-            raise ValueError(process.refusal)
+        if process.load_error is not None:
+            raise ValueError(process.load_error)
 
     def map(self, calls: Sequence[Mapping[str, Any]]) -> list[Outcome]:
-        """One outcome for each call, in order. A call is the function's keyword arguments, as JSON has them.
+        """Return one outcome for each call, in order. A call is a JSON object with the function's keyword arguments.
 
-        When the first HOPELESS calls are all too late, the others are not made: a batch would take hours to fail.
+        If the first MAX_TIMEOUTS calls all time out, the others are skipped: the batch would take hours to fail.
         """
-        late, in_time = 0, 0
+        timed_out, completed = 0, 0
 
         def call(arguments: Mapping[str, Any]) -> Outcome:
-            nonlocal late, in_time
-            if late >= HOPELESS and not in_time:
-                return Failure("timed_out", f"it was not called, as {late} calls before did not end in time")
-            result = self._call(arguments)
-            if isinstance(result, Failure) and result.reason == "timed_out":
-                late += 1
+            nonlocal timed_out, completed
+            if timed_out >= MAX_TIMEOUTS and not completed:
+                return Failure("timed_out", f"it was not called because {timed_out} earlier calls timed out")
+            outcome = self._call(arguments)
+            if isinstance(outcome, Failure) and outcome.reason == "timed_out":
+                timed_out += 1
             else:
-                in_time += 1
-            return result
+                completed += 1
+            return outcome
 
         return list(self._threads.map(call, calls))
 
@@ -97,7 +97,7 @@ class Sandbox:
         try:
             if process is None:
                 process = self._start()
-            return process.call(arguments, self._seconds)
+            return process.call(arguments, self._timeout_s)
         finally:
             self._idle.put(process if process is not None and process.is_usable else None)
 
@@ -106,7 +106,7 @@ class Sandbox:
 
 
 class _Process:
-    """One process with the function loaded, or with the reason why it is not."""
+    """One process with the function loaded, or with the error of loading it."""
 
     def __init__(self, command: list[str], variables: dict[str, str], folder: str) -> None:
         self._process = subprocess.Popen(
@@ -116,25 +116,25 @@ class _Process:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             encoding="ascii",
-            start_new_session=True,  # so that its own children end with it
+            start_new_session=True,  # killpg then also ends the function's child processes
         )
         self._is_killed = False
-        reply, self.refusal = self._exchange(None, START_SECONDS), None
+        reply, self.load_error = self._exchange(None, START_TIMEOUT_S), None
         if isinstance(reply, Failure):
-            self.refusal = f"its module could not be loaded: {reply.message}"
-        elif "refused" in reply:
-            self.refusal = f"its module could not be loaded: {reply['refused']}"
+            self.load_error = f"its module could not be loaded: {reply.message}"
+        elif "error" in reply:
+            self.load_error = f"its module could not be loaded: {reply['error']}"
             self.end()
 
     @property
     def is_usable(self) -> bool:
-        """Whether it can be called again."""
+        """Whether the process can be called again."""
         return not self._is_killed
 
-    def call(self, arguments: Mapping[str, Any], seconds: float) -> Outcome:
-        if self.refusal is not None:
-            return Failure("raised", self.refusal)
-        reply = self._exchange(arguments, seconds)
+    def call(self, arguments: Mapping[str, Any], timeout_s: float) -> Outcome:
+        if self.load_error is not None:
+            return Failure("raised", self.load_error)
+        reply = self._exchange(arguments, timeout_s)
         if isinstance(reply, Failure):
             return reply
         return reply["score"] if "score" in reply else Failure(**reply)
@@ -144,7 +144,7 @@ class _Process:
         self._kill()
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
-            with suppress(BrokenPipeError):  # of what was not sent yet
+            with suppress(BrokenPipeError):  # close() flushes unsent data
                 pipe.close()
 
     def _kill(self) -> None:
@@ -153,11 +153,11 @@ class _Process:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
-    def _exchange(self, arguments: Mapping[str, Any] | None, seconds: float) -> dict[str, Any] | Failure:
-        """Send the arguments, if any, and read the answer. The process is killed when `seconds` are over."""
+    def _exchange(self, arguments: Mapping[str, Any] | None, timeout_s: float) -> dict[str, Any] | Failure:
+        """Send the arguments, if any, and read the reply. The process is killed after `timeout_s`."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        timer = threading.Timer(seconds, self._kill)
+        timer = threading.Timer(timeout_s, self._kill)
         timer.daemon = True
         timer.start()
         line = ""
@@ -171,17 +171,17 @@ class _Process:
         if line.endswith("\n"):
             reply: dict[str, Any] = json.loads(line)
             return reply
-        is_late = self._is_killed
-        code = self._process.wait() if not is_late else 0
+        is_timed_out = self._is_killed
+        code = self._process.wait() if not is_timed_out else 0
         self.end()
-        if is_late:
-            return Failure("timed_out", f"it did not end within {seconds:g} s")
-        return Failure("crashed", f"its process ended with code {code}")
+        if is_timed_out:
+            return Failure("timed_out", f"it did not end within {timeout_s:g} s")
+        return Failure("crashed", f"its process exited with code {code}")
 
 
-def environment(path: Sequence[str], folder: str) -> dict[str, str]:
-    """The environment of a sandbox process: where programs and modules are, and nothing that is anyone's secret."""
-    inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
+def build_environment(path: Sequence[str], folder: str) -> dict[str, str]:
+    """Return the environment variables of a sandbox process: search paths and locale, no secrets."""
+    inherited = {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
     modules = [*path, *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
         **inherited,

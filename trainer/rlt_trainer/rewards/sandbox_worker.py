@@ -1,6 +1,6 @@
-"""One process of the sandbox: loads a function and calls it with what comes in, a line of JSON for each call.
+"""One process of the sandbox: loads a function and calls it once for each line of JSON on standard input.
 
-The answers go to what was standard output when it started; what the function prints goes to standard error.
+Replies go to the process's original standard output. Output of the function goes to standard error.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from rlt_trainer.rewards.outcome import Failure, outcome
+from rlt_trainer.rewards.outcome import Failure, call_reward
 
 
-def main(target: str, seconds: float, memory_bytes: int) -> None:
-    """Serve until the parent closes the pipe, or is gone while a call hangs."""
+def main(target: str, timeout_s: float, memory_bytes: int) -> None:
+    """Serve calls until the parent process closes the pipe, or has exited while a call hangs."""
     requests, replies = os.fdopen(os.dup(0), encoding="ascii"), os.fdopen(os.dup(1), "w", encoding="ascii")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
@@ -30,29 +30,29 @@ def main(target: str, seconds: float, memory_bytes: int) -> None:
         replies.flush()
 
     try:
-        function = load(target)
+        function = load_function(target)
     except (Exception, SystemExit) as error:
-        reply({"refused": f"{type(error).__name__}: {error}"})
+        reply({"error": f"{type(error).__name__}: {error}"})
         return
     reply({"ready": True})
     for line in requests:
-        # The parent ends this process when time is up. The alarm is for a parent that is gone: its default action
-        # needs no Python, which a regular expression may hold for hours.
-        signal.setitimer(signal.ITIMER_REAL, 2 * seconds + 5)
-        result = outcome(function, json.loads(line))
+        # The parent kills this process on timeout. The alarm ends it if the parent has exited: SIGALRM's default action
+        # needs no Python code, and a regular expression can hold the interpreter lock for hours.
+        signal.setitimer(signal.ITIMER_REAL, 2 * timeout_s + 5)
+        outcome = call_reward(function, json.loads(line))
         signal.setitimer(signal.ITIMER_REAL, 0)
-        if isinstance(result, Failure):
-            reply({"reason": result.reason, "message": result.message})
+        if isinstance(outcome, Failure):
+            reply({"reason": outcome.reason, "message": outcome.message})
         else:
-            reply({"score": result})
+            reply({"score": outcome})
 
 
-def load(target: str) -> Callable[..., Any]:
-    """The function `module:function`."""
+def load_function(target: str) -> Callable[..., Any]:
+    """Import the function `module:function`."""
     module, _, name = target.partition(":")
     function = getattr(importlib.import_module(module), name)
     if not callable(function):
-        raise TypeError(f"{name} is no function")
+        raise TypeError(f"{name} is not a function")
     return function  # type: ignore[no-any-return]
 
 

@@ -1,4 +1,4 @@
-"""The reward of a job: a weighted sum, in which a response that could not be scored counts as failed, never as 0."""
+"""The reward of a job: a weighted sum. A response that cannot be scored counts as failed, never as 0."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from rlt_api.blocks.rewards import Reward
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.errors import TrainingError
 from rlt_trainer.rewards.outcome import Failure, Outcome
-from rlt_trainer.rewards.sources import source
+from rlt_trainer.rewards.sources import build_source
 
 ENVIRONMENT = "environment"
-"""The name under which an environment's own rewards are reported. Their weight is 1."""
+"""The name of an environment's rewards in reports. Their weight is 1."""
 
 _log = logging.getLogger(__name__)
 
@@ -30,22 +30,22 @@ class Scores:
     """The rewards of B responses."""
 
     total: Tensor
-    """[B], float32: the weighted sum. NaN where a reward failed."""
+    """[B], float32: the weighted sum. NaN if a reward failed."""
     by_reward: dict[str, Tensor]
-    """Of each reward, before its weight: [B], float32, NaN where it failed."""
+    """Name -> unweighted scores: [B], float32, NaN if the reward failed."""
     failed: Tensor
-    """[B], bool: a reward of this response failed, and it is left out of the learning."""
+    """[B], bool: a reward of this response failed. The response is left out of the update."""
     reasons: dict[str, int]
-    """ "NAME/REASON" -> number of responses; the reasons are those of rewards.outcome."""
+    """ "NAME/REASON" -> number of responses. The reasons are those of rewards.outcome."""
 
     def rows(self, rows: Tensor) -> Self:
-        """Some of the responses. The reasons stay: failures are counted whether the response is used or not."""
+        """Select responses. `reasons` stays the same: failures of responses that are not selected also count."""
         by_reward = {name: scores[rows] for name, scores in self.by_reward.items()}
         return replace(self, total=self.total[rows], by_reward=by_reward, failed=self.failed[rows])
 
     @classmethod
-    def joined(cls, parts: Sequence[Self]) -> Self:
-        """One after the other. All of them are of one Scorer; an environment's rewards are told where all have them."""
+    def concatenate(cls, parts: Sequence[Self]) -> Self:
+        """Concatenate scores of one Scorer. An environment's rewards are kept only if all parts have them."""
         reasons: Counter[str] = Counter()
         for part in parts:
             reasons.update(part.reasons)
@@ -61,7 +61,7 @@ class Scores:
         )
 
     def metrics(self) -> dict[str, float]:
-        """How many responses failed and why, and the mean of each reward where there are several."""
+        """Return the number of failed responses by reason, and the mean of each reward if there are several."""
         means = {f"reward/{name}/mean": float(scores.nanmean()) for name, scores in self.by_reward.items()}
         return {
             "reward/failed": float(self.failed.sum()),
@@ -71,15 +71,15 @@ class Scores:
 
 
 class Scorer:
-    """Scores responses. It may hold processes: close it, or use it in a `with` statement."""
+    """Scores responses. It may own processes: close it, or use it in a `with` statement."""
 
     def __init__(self, rewards: Sequence[Reward]) -> None:
-        """Raises ValueError for a rule that does not exist, for its options, and for a function that does not load."""
-        names = reward_names(rewards)
-        self.models: dict[str, str] = {name: reward.model for name, reward in names.items() if reward.model is not None}
-        """Reward models by name, with their paths. They score on the ranks."""
-        self._weights = {name: reward.weight for name, reward in names.items()}
-        self._sources = {name: source(reward) for name, reward in names.items() if reward.model is None}
+        """Raises ValueError for an unknown rule, for invalid options, and for a function that cannot be loaded."""
+        named = name_rewards(rewards)
+        self.models: dict[str, str] = {name: reward.model for name, reward in named.items() if reward.model is not None}
+        """Name -> path of each reward model. Reward models run on the train workers."""
+        self._weights = {name: reward.weight for name, reward in named.items()}
+        self._sources = {name: build_source(reward) for name, reward in named.items() if reward.model is None}
 
     def score(
         self,
@@ -91,23 +91,23 @@ class Scorer:
     ) -> Scores:
         """Score B responses, without end-of-text token, to their prompts.
 
-        `models` has the scores [B] of each of self.models; `environment` those [B] of an environment that gives
-        rewards. NaN in them is a failure. Raises TrainingError when no response at all could be scored.
+        `models` holds the scores [B] of each of self.models; `environment` holds those [B] of an environment that gives
+        rewards. NaN in them is a failure. Raises TrainingError if no response could be scored.
         """
         outcomes: dict[str, list[Outcome]] = {}
         for name in self._weights:
             given = (models or {})[name] if name in self.models else None
-            outcomes[name] = self._sources[name].outcomes(texts, prompts) if given is None else from_tensor(given)
+            outcomes[name] = self._sources[name].score(texts, prompts) if given is None else to_outcomes(given)
         if environment is not None:
-            outcomes[ENVIRONMENT] = from_tensor(environment)
+            outcomes[ENVIRONMENT] = to_outcomes(environment)
         scores = combine(outcomes, {**self._weights, ENVIRONMENT: 1.0})
-        _tell(outcomes, every=bool(scores.failed.all()))
+        _report_failures(outcomes, all_failed=bool(scores.failed.all()))
         return scores
 
     def close(self) -> None:
         """End the processes."""
-        for each in self._sources.values():
-            each.close()
+        for source in self._sources.values():
+            source.close()
 
     def __enter__(self) -> Self:
         return self
@@ -118,8 +118,8 @@ class Scorer:
         self.close()
 
 
-def reward_names(rewards: Sequence[Reward]) -> dict[str, Reward]:
-    """A name for each: that of the rule, the function or the model's folder; the second of a name is NAME-2."""
+def name_rewards(rewards: Sequence[Reward]) -> dict[str, Reward]:
+    """Name each reward after its rule, function or model folder. A second reward of the same name becomes NAME-2."""
     named: dict[str, Reward] = {}
     count: Counter[str] = Counter()
     for reward in rewards:
@@ -130,7 +130,7 @@ def reward_names(rewards: Sequence[Reward]) -> dict[str, Reward]:
 
 
 def combine(outcomes: Mapping[str, Sequence[Outcome]], weights: Mapping[str, float]) -> Scores:
-    """The weighted sum of the rewards' outcomes, each of which has one for every response."""
+    """Add up the weighted outcomes of the rewards. Each reward has one outcome for each response."""
     by_reward = {
         name: torch.tensor([torch.nan if isinstance(each, Failure) else each for each in column])
         for name, column in outcomes.items()
@@ -142,21 +142,21 @@ def combine(outcomes: Mapping[str, Sequence[Outcome]], weights: Mapping[str, flo
     return Scores(total, by_reward, total.isnan(), dict(Counter(failures)))
 
 
-def from_tensor(scores: Tensor) -> list[Outcome]:
-    """Scores [B] that were made elsewhere; what is not finite is a failure."""
+def to_outcomes(scores: Tensor) -> list[Outcome]:
+    """Convert the scores [B] of a reward model or an environment. A score that is not finite is a failure."""
     values = [float(score) for score in scores]
     return [v if -torch.inf < v < torch.inf else Failure("not_finite", f"it returned {v}") for v in values]
 
 
-def _tell(outcomes: Mapping[str, Sequence[Outcome]], *, every: bool) -> None:
-    """Warn of failures, with the first one's message for each reward and reason; raise when `every` response failed."""
-    sentences = []
+def _report_failures(outcomes: Mapping[str, Sequence[Outcome]], *, all_failed: bool) -> None:
+    """Log a warning for each reward and reason with the first message. Raise TrainingError if `all_failed`."""
+    messages = []
     for name, column in outcomes.items():
         failures = [each for each in column if isinstance(each, Failure)]
         for reason in dict.fromkeys(failure.reason for failure in failures):
             first, *more = [failure for failure in failures if failure.reason == reason]
-            sentences.append(f"reward {name} failed for {1 + len(more)} of {len(column)} responses: {first.message}")
-    if every:
-        raise TrainingError(f"No response of the batch could be scored: {'; '.join(sentences)}. Mend the reward.")
-    for sentence in sentences:
-        _log.warning("%s. They are left out of the learning.", sentence)
+            messages.append(f"reward {name} failed for {1 + len(more)} of {len(column)} responses: {first.message}")
+    if all_failed:
+        raise TrainingError(f"No response of the batch could be scored: {'; '.join(messages)}. Fix the reward.")
+    for message in messages:
+        _log.warning("the failed responses are left out of the update: %s", message)
