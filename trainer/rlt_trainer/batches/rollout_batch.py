@@ -63,7 +63,7 @@ class RolloutBatch:
             [prompt for part in parts for prompt in part.prompts],
             [response for part in parts for response in part.responses],
             [text for part in parts for text in part.texts],
-            Scores.joined([part.scores for part in parts]),
+            Scores.concatenate([part.scores for part in parts]),
             torch.cat([part.penalties for part in parts]),
             torch.cat(baselines) if baselines else None,
             parts[-1].consumed,
