@@ -11,8 +11,8 @@ from typing import Any
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.training_config import CONFIG_FILE, TrainingConfig
 from rlt_core import names
-from rlt_core.children.config_map import training_config
-from rlt_core.entrypoint import run_command_arguments
+from rlt_core.children.config_map import build_training_config
+from rlt_core.entrypoint import build_run_command_arguments
 from rlt_core.job import Job
 
 
@@ -47,10 +47,10 @@ def local_run(job: Job, spec: RLTrainingJobSpec, directory: Path) -> LocalRun:
     environment = {each.name: here(each.value) for each in spec.cluster.env if each.value is not None}
     elsewhere = tuple(each.name for each in spec.cluster.env if each.value is None)
     if spec.framework.type == "builtin":
-        config = TrainingConfig.model_validate(here(training_config(job, spec).to_json()))
+        config = TrainingConfig.model_validate(here(build_training_config(job, spec).to_json()))
         file = Path(config.run_directory) / CONFIG_FILE
         trainer = (sys.executable, "-m", "rlt_trainer", "run", "--config", str(file), "--local")
         return LocalRun(trainer, environment, config, file, elsewhere)
-    arguments = ("--port", "0", *here(run_command_arguments(job, spec.framework)))
+    arguments = ("--port", "0", *here(build_run_command_arguments(job, spec.framework)))
     program = (sys.executable, "-m", "rlt_core.command.run_command", *arguments)
     return LocalRun(program, environment, from_the_cluster=elsewhere)

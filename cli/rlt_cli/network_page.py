@@ -12,8 +12,8 @@ from rlt_cli.main import program
 from rlt_cli.offline_job import offline_job
 from rlt_cli.output import TABLE, emit, say, table
 from rlt_cli.readable_files import read_and_validate
-from rlt_core.fabric.demand import demands_of
-from rlt_core.fabric.explain import explain
+from rlt_core.fabric.decision import explain_fabric
+from rlt_core.fabric.demand import build_demands
 
 
 def explain_network(file: str, nodes: str, runtimes: tuple[str, ...], output: str) -> None:
@@ -29,8 +29,8 @@ def explain_network(file: str, nodes: str, runtimes: tuple[str, ...], output: st
     except ValueError as error:
         raise Failure(str(error), next=f"{program()} explain network {file} --nodes {nodes} --runtime FILE") from error
     assert job.spec
-    demands = demands_of(job.spec, manifest["spec"], job.runtime.spec if job.runtime else None)
-    found = explain(nodes_in(nodes), *demands)
+    demands = build_demands(job.spec, manifest["spec"], job.runtime.spec if job.runtime else None)
+    found = explain_fabric(nodes_in(nodes), *demands)
     if output == TABLE:
         click.echo(page(found))
     else:

@@ -12,8 +12,8 @@ from rlt_api.runtime import resolve
 from rlt_api.status import RuntimeSnapshot
 from rlt_cli.validated_files import ValidatedFiles, runtime_name
 from rlt_core.fabric.nodes import Node
-from rlt_core.fabric_decision import decide_fabric
 from rlt_core.job import Job, parse_job
+from rlt_core.network_status import build_network_status
 
 PLACEHOLDER_UID = "00000000-0000-0000-0000-000000000000"
 
@@ -32,7 +32,7 @@ def offline_job(
 def with_network(job: Job, nodes: Sequence[Node]) -> Job:
     """The job after the operator's look at these nodes."""
     assert job.spec
-    return replace(job, status=job.status.model_copy(update={"network": decide_fabric(job, job.spec, nodes)}))
+    return replace(job, status=job.status.model_copy(update={"network": build_network_status(job, job.spec, nodes)}))
 
 
 def content_id(manifest: Mapping[str, Any], files: ValidatedFiles) -> str:

@@ -11,20 +11,20 @@ from rlt_core.children.config_map import RUN_COMMAND
 from rlt_core.job import Job
 
 
-def entrypoint(job: Job, spec: RLTrainingJobSpec) -> str:
+def build_entrypoint(job: Job, spec: RLTrainingJobSpec) -> str:
     """The line that Ray's shell runs on the head: one program with its arguments."""
     if spec.framework.type == "builtin":
         return f"exec rlt-trainer run --config {CONFIG_DIRECTORY}/{CONFIG_FILE}"
     program = f"{CONFIG_DIRECTORY}/{RUN_COMMAND}"
-    return shlex.join(["exec", "python3", program, *run_command_arguments(job, spec.framework)])
+    return shlex.join(["exec", "python3", program, *build_run_command_arguments(job, spec.framework)])
 
 
-def preflight_entrypoint() -> str:
+def build_preflight_entrypoint() -> str:
     """The line that checks the job's nodes before the training."""
     return f"exec rlt-trainer preflight --config {CONFIG_DIRECTORY}/{CONFIG_FILE}"
 
 
-def run_command_arguments(job: Job, framework: Framework) -> list[str]:
+def build_run_command_arguments(job: Job, framework: Framework) -> list[str]:
     """Arguments of the program that follows the user's command, which is the last of them."""
     options = ["--job", job.name, "--namespace", job.namespace]
     if framework.total_steps is not None:

@@ -67,11 +67,11 @@ def parse_job(manifest: Manifest, runtime: RuntimeSnapshot | None = None) -> Job
         runtime=snapshot,
         managed_by=manifest.get("spec", {}).get("managedBy") or OPERATOR,
         queue=metadata.get("labels", {}).get(names.QUEUE_LABEL)
-        or (_kueues(validated.spec) if validated.spec else None),
+        or (_kueue_queue_name(validated.spec) if validated.spec else None),
     )
 
 
-def _kueues(spec: RLTrainingJobSpec) -> str | None:
+def _kueue_queue_name(spec: RLTrainingJobSpec) -> str | None:
     """The queue, unless it is the scheduler's own."""
     return None if spec.scheduling.scheduler_name in QUEUE_LABELS else spec.scheduling.queue_name
 
@@ -82,7 +82,7 @@ def parse_runtime(manifest: Manifest) -> RuntimeSnapshot:
     return RuntimeSnapshot(name=metadata["name"], generation=metadata["generation"], spec=manifest["spec"])
 
 
-def excluded_nodes(job: Job) -> list[str]:
+def list_excluded_nodes(job: Job) -> list[str]:
     """The nodes that later attempts stay away from, by name."""
     if job.spec is None or not job.spec.failure_policy.exclude_faulty_nodes:
         return []

@@ -10,10 +10,10 @@ import observed as o
 import pytest
 import yaml
 
-from rlt_api.rules.shared_memory import shared_memory
+from rlt_api.rules.shared_memory import size_shared_memory
 from rlt_core import names
-from rlt_core.children.config_map import build_config_map, config_volume, training_config
-from rlt_core.children.pod_template import build_template_checks
+from rlt_core.children.config_map import build_config_map, build_config_volume, build_training_config
+from rlt_core.children.pod_template import build_template_dry_runs
 from rlt_core.children.raycluster import build_ray_cluster
 from rlt_core.job import Job, Manifest, parse_job, parse_runtime
 
@@ -191,27 +191,27 @@ def test_no_golden_file_is_left_over() -> None:
 def test_the_run_directory_is_the_jobs_own() -> None:
     job = JOBS["gpu"]
     assert job.spec
-    assert training_config(job, job.spec).run_directory == "/mnt/runs/runs/sum-11111111"
+    assert build_training_config(job, job.spec).run_directory == "/mnt/runs/runs/sum-11111111"
 
 
 @pytest.mark.parametrize(("preset", "reward"), [("arithmetic", "exact"), ("gsm8k", "gsm8k")])
 def test_rewards_follow_the_data(preset: str, reward: str) -> None:
     job = o.job({**o.SPEC, "data": {"preset": preset, "path": "/d"}})
     assert job.spec
-    assert [rule.name for rule in training_config(job, job.spec).rewards] == [reward]
+    assert [rule.name for rule in build_training_config(job, job.spec).rewards] == [reward]
 
 
 def test_shared_memory_is_a_quarter_unless_said() -> None:
     job = o.job()
     assert job.spec
     assert job.spec.cluster.workers[0].resources
-    assert shared_memory(job.spec.cluster.workers[0].resources).size == 2**30
+    assert size_shared_memory(job.spec.cluster.workers[0].resources).size == 2**30
 
 
 def test_a_commands_volume_has_every_file_of_its_config_map() -> None:
     job = JOBS["command"]
     assert job.spec
-    items = config_volume(job, job.spec)["items"]
+    items = build_config_volume(job, job.spec)["items"]
     assert sorted(item["key"] for item in items) == sorted(build_config_map(job, job.spec)["data"])
     assert "run_command.py" in [item["path"] for item in items]
 
@@ -232,7 +232,7 @@ def test_suspension_is_kueues() -> None:
 def test_what_the_user_has_a_part_in_is_asked_about() -> None:
     job = JOBS["maximal"]
     assert job.spec
-    asked = {check.field: check.manifest["template"] for check in build_template_checks(job, job.spec)}
+    asked = {check.field: check.manifest["template"] for check in build_template_dry_runs(job, job.spec)}
     spec = build_ray_cluster(job, job.spec)["spec"]
     assert asked == {
         "spec.cluster.head.podTemplate": spec["headGroupSpec"]["template"],
@@ -243,7 +243,7 @@ def test_what_the_user_has_a_part_in_is_asked_about() -> None:
 def test_nothing_is_asked_about_the_operators_own_templates() -> None:
     job = JOBS["gpu"]
     assert job.spec
-    assert build_template_checks(job, job.spec) == ()
+    assert build_template_dry_runs(job, job.spec) == ()
 
 
 def test_the_operator_finds_its_pods_whatever_the_user_labels_them() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import observed as o
 import pytest
 
-from rlt_core.children.environment import environment
+from rlt_core.children.environment import build_env
 from rlt_core.children.raycluster import build_ray_cluster
 
 
@@ -16,7 +16,7 @@ def variables(**blocks: Any) -> dict[str, dict[str, Any]]:
     cluster = {**o.COMMAND_SPEC["cluster"], **blocks.pop("cluster", {})}
     job = o.job({**o.COMMAND_SPEC, **blocks, "cluster": cluster})
     assert job.spec
-    listed = environment(job, job.spec, mounted=True)
+    listed = build_env(job, job.spec, mounted=True)
     named = {variable["name"]: variable for variable in listed}
     assert len(named) == len(listed)
     return named

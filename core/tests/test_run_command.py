@@ -25,7 +25,7 @@ from verl_output import VERL_LINE
 from rlt_api.driver_report import PROGRESS_PREFIX
 from rlt_api.training_config import ProgressReport
 from rlt_api.validation import validate_job
-from rlt_core.children.config_map import COMMAND_FILES, build_config_map, config_volume
+from rlt_core.children.config_map import COMMAND_FILES, build_config_map, build_config_volume
 from rlt_operator.diagnosis.progress import last_report
 
 GUIDE = Path(__file__).parents[2] / "docs/command-jobs.md"
@@ -45,7 +45,7 @@ def mounted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert job.spec
     volume = tmp_path_factory.mktemp("volume")
     (volume / "..data").symlink_to("..2026")
-    for item in config_volume(job, job.spec)["items"]:
+    for item in build_config_volume(job, job.spec)["items"]:
         file = volume / "..2026" / item["path"]
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(build_config_map(job, job.spec)["data"][item["key"]])

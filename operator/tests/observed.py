@@ -10,8 +10,8 @@ from rlt_api.driver_report import PROGRESS_PREFIX
 from rlt_api.status import RuntimeSnapshot
 from rlt_api.training_config import ProgressReport
 from rlt_core.fabric.nodes import Node
-from rlt_core.fabric_decision import decide_fabric
 from rlt_core.job import Job, Manifest, parse_job
+from rlt_core.network_status import build_network_status
 from rlt_operator.observation import Observed, Pod, Ray, RayCluster, RayJob, RayPreflight
 from rlt_operator.reconcile.plan import plan
 
@@ -69,7 +69,7 @@ def decided(job: Job, nodes: tuple[Node, ...] = ()) -> Job:
     """The job after a look at these nodes."""
     if job.spec is None:
         return job
-    status = job.status.model_copy(update={"network": decide_fabric(job, job.spec, nodes)})
+    status = job.status.model_copy(update={"network": build_network_status(job, job.spec, nodes)})
     return replace(job, status=status)
 
 

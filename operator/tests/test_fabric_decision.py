@@ -14,14 +14,14 @@ from fabric.node_sets import GPUS, HCA, IB, TYPE, node, nvidia, pair
 from rlt_api.conditions import ConditionType as C
 from rlt_api.conditions import Reason
 from rlt_api.status import NetworkStatus, RLTrainingJobStatus, RuntimeSnapshot
-from rlt_core.fabric import explain, rejections
-from rlt_core.fabric.nodes import Node, nodes_of
+from rlt_core.fabric import decision, rejections
+from rlt_core.fabric.nodes import Node, parse_nodes
 from rlt_core.job import Manifest, parse_job
 from rlt_operator.conditions import FABRIC_PROBLEMS, condition, is_true
 from rlt_operator.observation import Observed
 from rlt_operator.reconcile.plan import plan
 
-INFINIBAND = nodes_of(pair(nvidia() | IB, GPUS | HCA))
+INFINIBAND = parse_nodes(pair(nvidia() | IB, GPUS | HCA))
 
 
 def fresh(nodes: tuple[Node, ...], **blocks: Any) -> Observed:
@@ -64,12 +64,12 @@ def test_the_network_is_written_down_before_anything_is_made_from_it() -> None:
 
 def test_the_pods_are_made_from_what_is_written_whatever_the_nodes_say_then() -> None:
     decided = o.after(fresh(INFINIBAND))
-    elsewhere = replace(decided, nodes=nodes_of(pair(nvidia(), GPUS)))
+    elsewhere = replace(decided, nodes=parse_nodes(pair(nvidia(), GPUS)))
     assert plan(elsewhere, o.NOW).apply == plan(decided, o.NOW).apply
 
 
 def test_a_job_that_requires_rdma_is_held_where_there_is_none() -> None:
-    held = o.after(fresh(nodes_of(pair(nvidia(), GPUS)), network={"require": "rdma"}))
+    held = o.after(fresh(parse_nodes(pair(nvidia(), GPUS)), network={"require": "rdma"}))
     for observed in (held, o.after(held)):
         assert plan(observed, o.NOW).apply == ()
         assert reason(observed.job.status, C.FABRIC_VERIFIED) == Reason.RDMA_NOT_FOUND
@@ -77,22 +77,22 @@ def test_a_job_that_requires_rdma_is_held_where_there_is_none() -> None:
 
 
 def test_a_held_job_goes_on_when_the_nodes_have_it() -> None:
-    held = o.after(fresh(nodes_of(pair(nvidia(), GPUS)), network={"require": "rdma"}))
+    held = o.after(fresh(parse_nodes(pair(nvidia(), GPUS)), network={"require": "rdma"}))
     mended = o.after(replace(held, nodes=INFINIBAND))
     assert is_true(mended.job.status, C.FABRIC_VERIFIED)
     assert [manifest["kind"] for manifest in plan(mended, o.NOW).apply] == ["ConfigMap", "RayCluster"]
 
 
 def test_nodes_that_are_cordoned_are_the_schedulers_business() -> None:
-    cordoned = fresh(nodes_of(pair(nvidia(), GPUS, unschedulable=True)))
+    cordoned = fresh(parse_nodes(pair(nvidia(), GPUS, unschedulable=True)))
     assert reason(status_after(cordoned), C.FABRIC_VERIFIED) == Reason.NO_CANDIDATE
     assert rendered(cordoned)
-    rdma = fresh(nodes_of(pair(nvidia() | IB, GPUS | HCA, unschedulable=True)), network={"require": "rdma"})
+    rdma = fresh(parse_nodes(pair(nvidia() | IB, GPUS | HCA, unschedulable=True)), network={"require": "rdma"})
     assert not rendered(rdma)
 
 
 def test_nodes_that_disagree_are_told_of_and_hold_nobody() -> None:
-    mixed = fresh(nodes_of([node("a", nvidia() | IB, GPUS | HCA), node("b", nvidia(), GPUS)]))
+    mixed = fresh(parse_nodes([node("a", nvidia() | IB, GPUS | HCA), node("b", nvidia(), GPUS)]))
     assert reason(status_after(mixed), C.FABRIC_VERIFIED) == Reason.NODES_DISAGREE
     assert rendered(mixed)
 
@@ -110,7 +110,7 @@ def test_a_pool_at_zero_nodes_holds_no_job_although_other_nodes_are_there() -> N
     runtime = RuntimeSnapshot(name="r", generation=1, spec={"nodePools": [cpus, pool]})
     asked = {"accelerator": {"resourceName": "nvidia.com/gpu", "count": 8}}
     spec = {**o.COMMAND_SPEC, "runtimeRef": {"name": "r"}, "cluster": {"image": "i", "workers": [asked]}}
-    observed = Observed(parse_job(o.manifest(spec), runtime), nodes=nodes_of(pair({TYPE: "m5.large"}, {})))
+    observed = Observed(parse_job(o.manifest(spec), runtime), nodes=parse_nodes(pair({TYPE: "m5.large"}, {})))
     network = status_after(observed).network
     assert network
     assert (network.profile, network.refused) == ("aws-efa", None)
@@ -125,7 +125,7 @@ def test_a_suspended_job_forgets_its_network() -> None:
 
 def test_nodes_that_a_health_controller_has_marked_are_avoided() -> None:
     ill = node("ill", nvidia() | IB | {"sagemaker.amazonaws.com/node-health-status": "Unschedulable"}, GPUS | HCA)
-    affinity = worker(fresh((*INFINIBAND, *nodes_of([ill]))))["spec"]["affinity"]["nodeAffinity"]
+    affinity = worker(fresh((*INFINIBAND, *parse_nodes([ill]))))["spec"]["affinity"]["nodeAffinity"]
     (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     assert term["matchFields"] == [{"key": "metadata.name", "operator": "NotIn", "values": ["ill"]}]
 
@@ -143,7 +143,7 @@ def test_jobs_on_the_host_network_have_ports_of_their_own() -> None:
 
 def test_privileges_are_an_explicit_choice() -> None:
     choice = {"ptrace": True, "unconfined": True}
-    pod = worker(fresh(nodes_of(pair(nvidia(), GPUS)), security=choice))["spec"]
+    pod = worker(fresh(parse_nodes(pair(nvidia(), GPUS)), security=choice))["spec"]
     assert pod["securityContext"]["seccompProfile"] == {"type": "Unconfined"}
     assert pod["containers"][0]["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["SYS_PTRACE"]}
     privileged = worker(fresh(INFINIBAND, security={"privileged": True}))["spec"]["containers"][0]
@@ -152,7 +152,7 @@ def test_privileges_are_an_explicit_choice() -> None:
 
 def test_nvlink_over_nodes_is_a_compute_domain_that_every_worker_claims_from() -> None:
     clique = {"nvidia.com/gpu.clique": "7b968a6d-c8aa-45e1-9e07-e1e51be99c31.1"}
-    nodes = nodes_of(pair(nvidia("NVIDIA-GB200", **clique) | IB, {"nvidia.com/gpu": 8} | HCA))
+    nodes = parse_nodes(pair(nvidia("NVIDIA-GB200", **clique) | IB, {"nvidia.com/gpu": 8} | HCA))
     config, domain, cluster = rendered(fresh(nodes))
     assert (config["kind"], domain["kind"]) == ("ConfigMap", "ComputeDomain")
     (group,) = cluster["spec"]["workerGroupSpecs"]
@@ -164,7 +164,7 @@ def test_nvlink_over_nodes_is_a_compute_domain_that_every_worker_claims_from() -
 def test_two_groups_that_want_different_settings_get_the_generic_profile() -> None:
     (group,) = o.ON_GPUS["cluster"]["workers"]
     groups = [{**group, "name": name, "nodeSelector": {"kubernetes.io/hostname": name}} for name in ("a", "b")]
-    nodes = nodes_of([node("a", nvidia() | IB, GPUS | HCA), node("b", nvidia(), GPUS)])
+    nodes = parse_nodes([node("a", nvidia() | IB, GPUS | HCA), node("b", nvidia(), GPUS)])
     network = status_after(fresh(nodes, cluster={**o.ON_GPUS["cluster"], "workers": groups})).network
     assert network
     assert (network.profile, network.agree, network.candidates) == ("generic", False, 2)
@@ -173,7 +173,7 @@ def test_two_groups_that_want_different_settings_get_the_generic_profile() -> No
 def test_two_groups_of_two_vendors_are_refused() -> None:
     (group,) = o.ON_GPUS["cluster"]["workers"]
     other = {**group, "name": "b", "accelerator": {"resourceName": "amd.com/gpu", "count": 8}}
-    nodes = nodes_of([node("a", nvidia(), GPUS), node("b", {}, {"amd.com/gpu": 8})])
+    nodes = parse_nodes([node("a", nvidia(), GPUS), node("b", {}, {"amd.com/gpu": 8})])
     network = status_after(fresh(nodes, cluster={**o.ON_GPUS["cluster"], "workers": [group, other]})).network
     assert network
     assert network.refused
@@ -221,7 +221,7 @@ def test_a_template_out_of_shape_is_left_for_the_api_server_to_refuse(template: 
 
 def test_the_status_of_a_large_fleet_stays_small() -> None:
     nodes = [node(f"n{index}", nvidia(f"NVIDIA-X{index}"), GPUS) for index in range(500)]
-    network = status_after(fresh(nodes_of(nodes))).network
+    network = status_after(fresh(parse_nodes(nodes))).network
     assert network
     assert len(network.evidence) == 32
     assert network.evidence[-1].startswith("and ")
@@ -229,7 +229,7 @@ def test_the_status_of_a_large_fleet_stays_small() -> None:
 
 
 def test_every_refusal_is_a_reason() -> None:
-    codes = set(re.findall(r'Rejection\(\s*"(\w+)"', inspect.getsource(rejections) + inspect.getsource(explain)))
+    codes = set(re.findall(r'Rejection\(\s*"(\w+)"', inspect.getsource(rejections) + inspect.getsource(decision)))
     assert codes == FABRIC_PROBLEMS - {Reason.NODES_DISAGREE}
 
 

@@ -10,7 +10,7 @@ from rlt_cli.offline_job import offline_job, with_network
 from rlt_cli.output import YAML, output_option, say
 from rlt_cli.readable_files import FILE, valid_jobs
 from rlt_core.children.build import build_children
-from rlt_core.fabric.nodes import nodes_of
+from rlt_core.fabric.nodes import parse_nodes
 from rlt_core.job import Manifest
 
 
@@ -27,7 +27,7 @@ def command(file: str, runtimes: tuple[str, ...], nodes: str | None, namespace: 
     are those of the nodes in --nodes.
     """
     validated = valid_jobs(file, runtimes)
-    seen = nodes_of(nodes_in(nodes)) if nodes else ()
+    seen = parse_nodes(nodes_in(nodes)) if nodes else ()
     manifests: list[Manifest] = []
     for manifest in validated.jobs():
         job = with_network(offline_job(manifest, validated, namespace=namespace), seen)

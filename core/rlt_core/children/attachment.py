@@ -18,30 +18,30 @@ net.ipv4.ip_local_port_range) and Kubernetes to services (30000 and up)."""
 CHANNEL = "compute-domain-channel"
 
 
-def network_of(job: Job) -> NetworkStatus:
+def get_network(job: Job) -> NetworkStatus:
     """What was decided. No pod is made before that."""
     assert job.status.network
     return job.status.network
 
 
-def attach_of(job: Job, spec: RLTrainingJobSpec, group: WorkerGroup) -> NetworkAttachment:
+def get_attachment(job: Job, spec: RLTrainingJobSpec, group: WorkerGroup) -> NetworkAttachment:
     """How the group's pods get at the fabric. Beside groups with accelerators one without takes no part in it."""
-    network, security = network_of(job), spec.security
+    network, security = get_network(job), spec.security
     if group.accelerator or network.vendor == "none":
         return network.attach
     chosen = [name for name, asked in (("IPC_LOCK", security.ipc_lock), ("SYS_PTRACE", security.ptrace)) if asked]
     return NetworkAttachment(mode="podNetwork", capabilities=chosen)
 
 
-def attachment(job: Job, spec: RLTrainingJobSpec, group: WorkerGroup) -> Manifest:
+def build_attachment_overlay(job: Job, spec: RLTrainingJobSpec, group: WorkerGroup) -> Manifest:
     """A part of the group's pod template, to be laid over the rest."""
-    attach = attach_of(job, spec, group)
+    attach = get_attachment(job, spec, group)
     container = {
         "name": "ray-worker",
-        "securityContext": _privileges(spec, attach),
-        **_devices(attach, group, network_of(job).accelerators_per_node),
-        **_mounts(attach),
-        **_declared_ports(job, attach),
+        "securityContext": _build_security_context(spec, attach),
+        **_build_devices(attach, group, get_network(job).accelerators_per_node),
+        **_build_mounts(attach),
+        **_build_ports(job, attach),
     }
     groups = sorted({*spec.security.supplemental_groups, *attach.supplemental_groups})
     pod: Manifest = {"containers": [container]}
@@ -54,10 +54,10 @@ def attachment(job: Job, spec: RLTrainingJobSpec, group: WorkerGroup) -> Manifes
         pod |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
     if attach.compute_domain:
         pod["resourceClaims"] = [{"name": CHANNEL, "resourceClaimTemplateName": names.compute_domain(job.name)}]
-    return {"metadata": _interfaces(attach), "spec": pod}
+    return {"metadata": _build_interface_annotations(attach), "spec": pod}
 
 
-def host_ports(job: Job, attach: NetworkAttachment) -> dict[str, int]:
+def choose_host_ports(job: Job, attach: NetworkAttachment) -> dict[str, int]:
     """Ray's fixed ports of a worker on the host network, by the name of their `ray start` parameter; else none.
 
     Each job has its own, and they are declared as ports of the container: the scheduler puts no two pods with the same
@@ -69,21 +69,21 @@ def host_ports(job: Job, attach: NetworkAttachment) -> dict[str, int]:
     return {"dashboard-agent-listen-port": first, "metrics-export-port": first + 1}
 
 
-def _declared_ports(job: Job, attach: NetworkAttachment) -> Manifest:
-    ports = host_ports(job, attach)
+def _build_ports(job: Job, attach: NetworkAttachment) -> Manifest:
+    ports = choose_host_ports(job, attach)
     names_of = {"dashboard-agent-listen-port": "host-agent", "metrics-export-port": "host-metrics"}
     declared = [{"name": names_of[name], "containerPort": port, "protocol": "TCP"} for name, port in ports.items()]
     return {"ports": declared} if declared else {}
 
 
-def _privileges(spec: RLTrainingJobSpec, attach: NetworkAttachment) -> Manifest:
+def _build_security_context(spec: RLTrainingJobSpec, attach: NetworkAttachment) -> Manifest:
     """Nothing, but for what fabric or spec.security ask for."""
     if spec.security.privileged:
         return {"privileged": True, "allowPrivilegeEscalation": None, "capabilities": None}
     return {"capabilities": {"add": list(attach.capabilities)}} if attach.capabilities else {}
 
 
-def _devices(attach: NetworkAttachment, group: WorkerGroup, accelerators_per_node: int) -> Manifest:
+def _build_devices(attach: NetworkAttachment, group: WorkerGroup, accelerators_per_node: int) -> Manifest:
     """The fabric's extended resources: all that a whole node has for one worker, or the worker's part."""
     if group.accelerator is None:
         return {}
@@ -96,14 +96,14 @@ def _devices(attach: NetworkAttachment, group: WorkerGroup, accelerators_per_nod
     return {"resources": resources} if resources else {}
 
 
-def _mounts(attach: NetworkAttachment) -> Manifest:
+def _build_mounts(attach: NetworkAttachment) -> Manifest:
     """Folders of the host with the fabric's own libraries, which no worker may write."""
     paths = enumerate(attach.mounts.values())
     mounts = [{"name": f"host-{index}", "mountPath": path, "readOnly": True} for index, path in paths]
     return {"volumeMounts": mounts} if mounts else {}
 
 
-def _interfaces(attach: NetworkAttachment) -> Manifest:
+def _build_interface_annotations(attach: NetworkAttachment) -> Manifest:
     """https://cloud.google.com/kubernetes-engine/docs/how-to/setup-multinetwork-support-for-pods"""
     if not attach.networks:
         return {}

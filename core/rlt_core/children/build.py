@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from rlt_api.spec import RLTrainingJobSpec
-from rlt_core.children.attachment import network_of
+from rlt_core.children.attachment import get_network
 from rlt_core.children.compute_domain import build_compute_domain
 from rlt_core.children.config_map import build_config_map
-from rlt_core.children.gang import asks_kubernetes, build_gang
+from rlt_core.children.gang import build_gang, uses_kubernetes_gang
 from rlt_core.children.pvc import build_pvc
 from rlt_core.children.raycluster import build_ray_cluster
 from rlt_core.job import Job, Manifest
@@ -14,7 +14,7 @@ from rlt_core.job import Job, Manifest
 
 def build_children(job: Job, spec: RLTrainingJobSpec) -> tuple[Manifest, ...]:
     """What `plan` applies for a job whose network is decided."""
-    nvlink = (build_compute_domain(job),) if network_of(job).attach.compute_domain else ()
+    nvlink = (build_compute_domain(job),) if get_network(job).attach.compute_domain else ()
     volume = (build_pvc(job, spec.storage),) if spec.storage.storage_class_name else ()
-    together = (build_gang(job, spec),) if asks_kubernetes(spec) else ()
+    together = (build_gang(job, spec),) if uses_kubernetes_gang(spec) else ()
     return (build_config_map(job, spec), *volume, *nvlink, *together, build_ray_cluster(job, spec))

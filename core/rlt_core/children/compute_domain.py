@@ -7,7 +7,7 @@ Source: https://github.com/NVIDIA/k8s-dra-driver-gpu and NeMo-RL's infra/, which
 from __future__ import annotations
 
 from rlt_core import names
-from rlt_core.children.ownership import metadata
+from rlt_core.children.ownership import build_metadata
 from rlt_core.job import Job, Manifest
 
 
@@ -17,6 +17,6 @@ def build_compute_domain(job: Job) -> Manifest:
     return {
         "apiVersion": "resource.nvidia.com/v1beta1",
         "kind": "ComputeDomain",
-        "metadata": metadata(job, name),
+        "metadata": build_metadata(job, name),
         "spec": {"numNodes": 0, "channel": {"resourceClaimTemplate": {"name": name}}},
     }

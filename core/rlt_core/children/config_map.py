@@ -9,11 +9,11 @@ from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.blocks.rewards import Reward
 from rlt_api.model import quantity_value
 from rlt_api.rules.layout import rollout_group, training_group
-from rlt_api.rules.shared_memory import shared_memory, shared_memory_of
+from rlt_api.rules.shared_memory import size_shared_memory, size_worker_shared_memory
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.training_config import CONFIG_FILE, PRESET_REWARD, Preflight, ResolvedTraining, TrainingConfig
 from rlt_core import names
-from rlt_core.children.ownership import metadata
+from rlt_core.children.ownership import build_metadata
 from rlt_core.job import Job, Manifest
 
 RUN_COMMAND = "run_command.py"
@@ -43,35 +43,35 @@ COMMAND_FILES = {
 def build_config_map(job: Job, spec: RLTrainingJobSpec) -> Manifest:
     """The ConfigMap of a job."""
     if spec.framework.type == "command":
-        data = {_key(path): _source(*module) for path, module in COMMAND_FILES.items()}
+        data = {_config_map_key(path): _read_source(*module) for path, module in COMMAND_FILES.items()}
     else:
-        data = {CONFIG_FILE: training_config(job, spec).model_dump_json(by_alias=True, exclude_none=True, indent=2)}
+        data = {CONFIG_FILE: build_training_config(job, spec).model_dump_json(by_alias=True, exclude_none=True, indent=2)}
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": metadata(job, names.config_map(job.name)),
+        "metadata": build_metadata(job, names.config_map(job.name)),
         "data": data,
     }
 
 
-def config_volume(job: Job, spec: RLTrainingJobSpec) -> Manifest:
+def build_config_volume(job: Job, spec: RLTrainingJobSpec) -> Manifest:
     """The volume's source: the ConfigMap with each file under its path."""
     volume: Manifest = {"name": names.config_map(job.name)}
     if spec.framework.type == "command":
-        volume["items"] = [{"key": _key(path), "path": path} for path in COMMAND_FILES]
+        volume["items"] = [{"key": _config_map_key(path), "path": path} for path in COMMAND_FILES]
     return volume
 
 
-def _key(path: str) -> str:
+def _config_map_key(path: str) -> str:
     return path.replace("/", ".")  # a ConfigMap's keys hold no slash
 
 
 @cache
-def _source(package: str, *path: str) -> str:
+def _read_source(package: str, *path: str) -> str:
     return resources.files(package).joinpath(*path).read_text(encoding="utf-8")
 
 
-def training_config(job: Job, spec: RLTrainingJobSpec) -> TrainingConfig:
+def build_training_config(job: Job, spec: RLTrainingJobSpec) -> TrainingConfig:
     """The training config with all defaults filled in. The rules have made sure that nothing is missing."""
     assert spec.model
     assert spec.data
@@ -85,11 +85,11 @@ def training_config(job: Job, spec: RLTrainingJobSpec) -> TrainingConfig:
         namespace=job.namespace,
         run_directory=names.run_directory(job.name, uid=job.uid, spec=spec),
         workers=workers.replicas,
-        devices_per_worker=_devices(workers),
-        cpus_per_worker=_cpus(workers),
+        devices_per_worker=_count_devices(workers),
+        cpus_per_worker=_count_cpus(workers),
         rollout_workers=engines.replicas if engines else 0,
-        rollout_devices_per_worker=_devices(engines) if engines else 0,
-        rollout_cpus_per_worker=_cpus(engines) if engines else 1,
+        rollout_devices_per_worker=_count_devices(engines) if engines else 0,
+        rollout_cpus_per_worker=_count_cpus(engines) if engines else 1,
         model=spec.model,
         data=spec.data,
         rewards=spec.rewards or [Reward(name=PRESET_REWARD[spec.data.preset or ""])],
@@ -98,26 +98,26 @@ def training_config(job: Job, spec: RLTrainingJobSpec) -> TrainingConfig:
         rollout=spec.rollout,
         checkpoint=spec.checkpoint,
         observability=spec.observability,
-        preflight=_preflight(spec) if spec.preflight.enabled else None,
+        preflight=_build_preflight(spec) if spec.preflight.enabled else None,
     )
 
 
-def _preflight(spec: RLTrainingJobSpec) -> Preflight:
+def _build_preflight(spec: RLTrainingJobSpec) -> Preflight:
     """What the checks expect of the pods, which are made from the same."""
     engines = rollout_group(spec)
     return Preflight(
-        head_shared_memory=shared_memory(spec.cluster.head.resources).size,
-        shared_memory=shared_memory_of(spec, training_group(spec)).size,
-        rollout_shared_memory=shared_memory_of(spec, engines).size if engines else 0,
+        head_shared_memory=size_shared_memory(spec.cluster.head.resources).size,
+        shared_memory=size_worker_shared_memory(spec, training_group(spec)).size,
+        rollout_shared_memory=size_worker_shared_memory(spec, engines).size if engines else 0,
         shared_storage=bool(spec.storage.claim_name or spec.storage.storage_class_name),
         require_rdma=spec.network.require == "rdma",
     )
 
 
-def _devices(group: WorkerGroup) -> int:
+def _count_devices(group: WorkerGroup) -> int:
     return group.accelerator.count if group.accelerator else 0
 
 
-def _cpus(group: WorkerGroup) -> int:
+def _count_cpus(group: WorkerGroup) -> int:
     assert group.resources
     return max(1, int(quantity_value(group.resources.cpu)))

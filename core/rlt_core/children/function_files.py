@@ -7,7 +7,7 @@ from rlt_api.training_config import FUNCTIONS_DIRECTORY
 from rlt_core.job import Manifest
 
 
-def function_maps(spec: RLTrainingJobSpec) -> list[str]:
+def list_function_maps(spec: RLTrainingJobSpec) -> list[str]:
     """The names of the ConfigMaps, each once."""
     algorithm, multi_turn = spec.algorithm, spec.rollout.multi_turn
     functions = [
@@ -20,16 +20,17 @@ def function_maps(spec: RLTrainingJobSpec) -> list[str]:
     return sorted({name for name in named if name is not None})
 
 
-def function_volumes(spec: RLTrainingJobSpec) -> list[Manifest]:
+def build_function_volumes(spec: RLTrainingJobSpec) -> list[Manifest]:
     """A volume for each."""
     return [
-        {"name": f"functions-{number}", "configMap": {"name": name}} for number, name in enumerate(function_maps(spec))
+        {"name": f"functions-{number}", "configMap": {"name": name}}
+        for number, name in enumerate(list_function_maps(spec))
     ]
 
 
-def function_mounts(spec: RLTrainingJobSpec) -> list[Manifest]:
+def build_function_mounts(spec: RLTrainingJobSpec) -> list[Manifest]:
     """Each in a folder of its name."""
     return [
         {"name": f"functions-{number}", "mountPath": f"{FUNCTIONS_DIRECTORY}/{name}", "readOnly": True}
-        for number, name in enumerate(function_maps(spec))
+        for number, name in enumerate(list_function_maps(spec))
     ]

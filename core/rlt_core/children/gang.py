@@ -10,38 +10,42 @@ from __future__ import annotations
 from rlt_api.rules.queues import KUBERNETES_SCHEDULER
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_core import names
-from rlt_core.children.ownership import metadata
+from rlt_core.children.ownership import build_metadata
 from rlt_core.job import Job, Manifest
 
 POD_GROUP = "ray"
 """Head and workers are one group: the head alone would hold its place in vain."""
 
 
-def asks_kubernetes(spec: RLTrainingJobSpec) -> bool:
+def uses_kubernetes_gang(spec: RLTrainingJobSpec) -> bool:
     """Whether the job names Kubernetes' own scheduler for its gang."""
     return spec.scheduling.gang and spec.scheduling.scheduler_name == KUBERNETES_SCHEDULER
 
 
 def build_gang(job: Job, spec: RLTrainingJobSpec) -> Manifest:
     """The Workload of the job."""
-    policy = {"gang": {"minCount": _pods(spec)}}
+    policy = {"gang": {"minCount": _count_pods(spec)}}
     return {
         "apiVersion": "scheduling.k8s.io/v1alpha1",
         "kind": "Workload",
-        "metadata": metadata(job, _name(job, spec)),
+        "metadata": build_metadata(job, _workload_name(job, spec)),
         "spec": {"podGroups": [{"name": POD_GROUP, "policy": policy}]},
     }
 
 
-def gang_of_pod(job: Job, spec: RLTrainingJobSpec) -> Manifest:
+def build_gang_reference(job: Job, spec: RLTrainingJobSpec) -> Manifest:
     """What every pod's spec says of it."""
-    return {"workloadRef": {"name": _name(job, spec), "podGroup": POD_GROUP}} if asks_kubernetes(spec) else {}
+    return (
+        {"workloadRef": {"name": _workload_name(job, spec), "podGroup": POD_GROUP}}
+        if uses_kubernetes_gang(spec)
+        else {}
+    )
 
 
-def _pods(spec: RLTrainingJobSpec) -> int:
+def _count_pods(spec: RLTrainingJobSpec) -> int:
     return 1 + sum(group.replicas for group in spec.cluster.workers)
 
 
-def _name(job: Job, spec: RLTrainingJobSpec) -> str:
+def _workload_name(job: Job, spec: RLTrainingJobSpec) -> str:
     """Its groups cannot be changed: a job that is resized while it is suspended has another one."""
-    return names.gang(job.name, _pods(spec))
+    return names.gang(job.name, _count_pods(spec))

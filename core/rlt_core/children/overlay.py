@@ -11,7 +11,7 @@ from typing import Any
 Json = Mapping[str, Any]
 
 MERGED = {"containers": "name", "initContainers": "name"}
-"""Lists whose items of one key become one item: that of above laid over that of below."""
+"""Lists whose items of one key become one item: that of overlay laid over that of base."""
 REPLACED = {
     "env": "name",
     "volumes": "name",
@@ -23,48 +23,48 @@ REPLACED = {
     "resourceClaims": "name",
     "topologySpreadConstraints": "topologyKey",
 }
-"""Lists whose item of above takes the place of that of below with the same key, whole: a volume has one source, a
+"""Lists whose item of overlay takes the place of that of base with the same key, whole: a volume has one source, a
 variable one value."""
 APPENDED = {"tolerations"}
 """Lists that are put one behind the other."""
 
 
-def overlay(below: Json, above: Json) -> dict[str, Any]:
-    """`above` laid over `below`; neither is changed.
+def merge_overlay(base: Json, overlay: Json) -> dict[str, Any]:
+    """`overlay` laid over `base`; neither is changed.
 
-    Objects are merged field by field, and null takes a field away. Lists are taken whole, but for those above: their
+    Objects are merged field by field, and null takes a field away. Lists are taken whole, but for those overlay: their
     items keep their places, and new ones come behind.
     """
-    merged = dict(below)
-    for name, value in above.items():
+    merged = dict(base)
+    for name, value in overlay.items():
         if value is None:
             merged.pop(name, None)
         else:
-            merged[name] = _value(name, merged.get(name), value)
+            merged[name] = _merge_value(name, merged.get(name), value)
     return merged
 
 
-def _value(name: str, below: Any, above: Any) -> Any:
-    if isinstance(below, Mapping) and isinstance(above, Mapping):
-        return overlay(below, above)
-    if isinstance(above, Mapping):
-        return overlay({}, above)
-    if not isinstance(below, list) or not isinstance(above, list):
-        return above
+def _merge_value(name: str, base: Any, overlay: Any) -> Any:
+    if isinstance(base, Mapping) and isinstance(overlay, Mapping):
+        return merge_overlay(base, overlay)
+    if isinstance(overlay, Mapping):
+        return merge_overlay({}, overlay)
+    if not isinstance(base, list) or not isinstance(overlay, list):
+        return overlay
     if name in APPENDED:
-        return [*below, *above]
+        return [*base, *overlay]
     key = MERGED.get(name) or REPLACED.get(name)
-    if key is None or not all(isinstance(item, Mapping) and _is_key(item.get(key)) for item in [*below, *above]):
-        return above
-    return _by_key(below, above, key, whole=name in REPLACED)
+    if key is None or not all(isinstance(item, Mapping) and _is_key(item.get(key)) for item in [*base, *overlay]):
+        return overlay
+    return _merge_by_key(base, overlay, key, whole=name in REPLACED)
 
 
 def _is_key(value: object) -> bool:
     return isinstance(value, str | int)
 
 
-def _by_key(below: Sequence[Json], above: Sequence[Json], key: str, *, whole: bool) -> list[Json]:
-    items = {item[key]: item for item in below}
-    for item in above:
-        items[item[key]] = item if whole else overlay(items.get(item[key], {}), item)
+def _merge_by_key(base: Sequence[Json], overlay: Sequence[Json], key: str, *, whole: bool) -> list[Json]:
+    items = {item[key]: item for item in base}
+    for item in overlay:
+        items[item[key]] = item if whole else merge_overlay(items.get(item[key], {}), item)
     return list(items.values())

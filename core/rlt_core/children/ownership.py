@@ -7,7 +7,7 @@ from rlt_core import names
 from rlt_core.job import Job, Manifest
 
 
-def metadata(job: Job, name: str) -> Manifest:
+def build_metadata(job: Job, name: str) -> Manifest:
     """Metadata of the child called `name`."""
     return {
         "name": name,

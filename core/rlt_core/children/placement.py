@@ -9,7 +9,7 @@ from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.rules.queues import GANG_LABEL_SCHEDULERS, QUEUE_LABELS
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_core import names
-from rlt_core.children.overlay import overlay
+from rlt_core.children.overlay import merge_overlay
 from rlt_core.job import Job, Manifest
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -17,7 +17,7 @@ REQUIRED = ("spec", "affinity", "nodeAffinity", "requiredDuringSchedulingIgnored
 """Where a pod template says which nodes it may have."""
 
 
-def cluster_labels(job: Job, spec: RLTrainingJobSpec) -> dict[str, str]:
+def build_scheduling_labels(job: Job, spec: RLTrainingJobSpec) -> dict[str, str]:
     """Labels of the RayCluster by which Kueue, or the scheduler by way of KubeRay, knows queue, priority and gang.
 
     KubeRay passes them on if it runs with that batchScheduler (controllers/ray/batchscheduler, KubeRay 1.6.2).
@@ -37,7 +37,7 @@ def cluster_labels(job: Job, spec: RLTrainingJobSpec) -> dict[str, str]:
     return labels
 
 
-def placement(job: Job, spec: RLTrainingJobSpec, group: WorkerGroup) -> Manifest:
+def build_placement_overlay(job: Job, spec: RLTrainingJobSpec, group: WorkerGroup) -> Manifest:
     """A part of the group's pod template, to be laid over the rest."""
     spread = {
         "maxSkew": 1,
@@ -45,7 +45,7 @@ def placement(job: Job, spec: RLTrainingJobSpec, group: WorkerGroup) -> Manifest
         "whenUnsatisfiable": "ScheduleAnyway",
         "labelSelector": {"matchLabels": {names.JOB_LABEL: job.name, "ray.io/group": group.name}},
     }
-    affinity = _together(job, spec)
+    affinity = _build_affinity(job, spec)
     pod: Manifest = {"topologySpreadConstraints": [spread]}
     if affinity:
         pod["affinity"] = affinity
@@ -55,7 +55,7 @@ def placement(job: Job, spec: RLTrainingJobSpec, group: WorkerGroup) -> Manifest
     return {"spec": pod}
 
 
-def _together(job: Job, spec: RLTrainingJobSpec) -> Manifest:
+def _build_affinity(job: Job, spec: RLTrainingJobSpec) -> Manifest:
     """Workers near each other. (The first of them goes anywhere: its own labels fit the term.)"""
     topology = spec.scheduling.topology
     if topology is None:
@@ -68,7 +68,7 @@ def _together(job: Job, spec: RLTrainingJobSpec) -> Manifest:
     return {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
 
 
-def away_from(nodes: Sequence[str], template: Manifest) -> Manifest:
+def exclude_nodes(nodes: Sequence[str], template: Manifest) -> Manifest:
     """The pod template, kept off these nodes whatever else it asks of its node: its own terms are alternatives.
 
     A field selector takes one value each: ValidateNodeFieldSelectorRequirement, kubernetes pkg/apis/core/validation.
@@ -83,4 +83,4 @@ def away_from(nodes: Sequence[str], template: Manifest) -> Manifest:
     placed: Any = [{**term, "matchFields": [*term.get("matchFields", []), *names]} for term in own or [{}]]
     for key in reversed(REQUIRED):
         placed = {key: placed}
-    return overlay(template, placed)
+    return merge_overlay(template, placed)

@@ -10,20 +10,20 @@ from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.blocks.resources import Accelerator, Resources, Toleration
 from rlt_api.blocks.storage import Storage
 from rlt_api.driver_report import METRICS_PORT
-from rlt_api.rules.shared_memory import shared_memory, shared_memory_of
+from rlt_api.rules.shared_memory import size_shared_memory, size_worker_shared_memory
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.training_config import CONFIG_DIRECTORY
 from rlt_core import names
-from rlt_core.children.attachment import attach_of, attachment, network_of
-from rlt_core.children.config_map import config_volume
-from rlt_core.children.environment import environment
-from rlt_core.children.function_files import function_mounts, function_volumes
-from rlt_core.children.gang import gang_of_pod
-from rlt_core.children.overlay import overlay
-from rlt_core.children.placement import away_from, placement
-from rlt_core.job import Job, Manifest, excluded_nodes
+from rlt_core.children.attachment import build_attachment_overlay, get_attachment, get_network
+from rlt_core.children.config_map import build_config_volume
+from rlt_core.children.environment import build_env
+from rlt_core.children.function_files import build_function_mounts, build_function_volumes
+from rlt_core.children.gang import build_gang_reference
+from rlt_core.children.overlay import merge_overlay
+from rlt_core.children.placement import build_placement_overlay, exclude_nodes
+from rlt_core.job import Job, Manifest, list_excluded_nodes
 
-GRACE_S = 10
+TERMINATION_GRACE_S = 10
 """Seconds between SIGTERM and SIGKILL. Ray ends within them, and a deleted job is gone soon."""
 
 HEAD_PORTS = {
@@ -35,11 +35,15 @@ HEAD_PORTS = {
 }
 """Ports of the head. KubeRay puts them all into the head's service."""
 
-SCRAPE = {"prometheus.io/scrape": "true", "prometheus.io/port": str(METRICS_PORT), "prometheus.io/path": "/metrics"}
+SCRAPE_ANNOTATIONS = {
+    "prometheus.io/scrape": "true",
+    "prometheus.io/port": str(METRICS_PORT),
+    "prometheus.io/path": "/metrics",
+}
 
 
 @dataclass(frozen=True)
-class TemplateCheck:
+class TemplateDryRun:
     """A PodTemplate that the API server is asked about, for the words with which it would refuse the pods."""
 
     field: str
@@ -50,56 +54,64 @@ class TemplateCheck:
 def build_head_template(job: Job, spec: RLTrainingJobSpec) -> Manifest:
     """The head's pod template."""
     head = spec.cluster.head
-    container = _container(job, spec, "ray-head", head.resources) | {
+    container = _build_container(job, spec, "ray-head", head.resources) | {
         "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in HEAD_PORTS.items()]
     }
-    pod = _pod(job, spec, container, shared_memory(head.resources).size, head.node_selector, head.tolerations)
-    annotations = {"annotations": dict(SCRAPE)} if spec.observability.scrape_annotations else {}
-    template = _with_users_part(job, {"metadata": annotations, "spec": pod}, head.pod_template)
-    return away_from(excluded_nodes(job), template)
+    pod = _build_pod(
+        job, spec, container, size_shared_memory(head.resources).size, head.node_selector, head.tolerations
+    )
+    annotations = {"annotations": dict(SCRAPE_ANNOTATIONS)} if spec.observability.scrape_annotations else {}
+    template = _merge_user_template(job, {"metadata": annotations, "spec": pod}, head.pod_template)
+    return exclude_nodes(list_excluded_nodes(job), template)
 
 
 def build_worker_template(job: Job, spec: RLTrainingJobSpec, group: WorkerGroup) -> Manifest:
     """The pod template of a group of workers."""
     assert group.resources
-    mounted = bool(attach_of(job, spec, group).mounts)
-    container = _container(job, spec, "ray-worker", group.resources, group.accelerator, mounted=mounted)
-    pod = _pod(job, spec, container, shared_memory_of(spec, group).size, group.node_selector, group.tolerations)
-    template = overlay({"metadata": {}, "spec": pod}, placement(job, spec, group))
-    template = _with_users_part(job, overlay(template, attachment(job, spec, group)), group.pod_template)
-    return away_from(network_of(job).avoided, template)
+    mounted = bool(get_attachment(job, spec, group).mounts)
+    container = _build_container(job, spec, "ray-worker", group.resources, group.accelerator, mounted=mounted)
+    pod = _build_pod(
+        job, spec, container, size_worker_shared_memory(spec, group).size, group.node_selector, group.tolerations
+    )
+    template = merge_overlay({"metadata": {}, "spec": pod}, build_placement_overlay(job, spec, group))
+    template = _merge_user_template(
+        job, merge_overlay(template, build_attachment_overlay(job, spec, group)), group.pod_template
+    )
+    return exclude_nodes(get_network(job).avoided, template)
 
 
-def build_template_checks(job: Job, spec: RLTrainingJobSpec) -> tuple[TemplateCheck, ...]:
+def build_template_dry_runs(job: Job, spec: RLTrainingJobSpec) -> tuple[TemplateDryRun, ...]:
     """What to ask the API server about: the templates that the user has a part in."""
     found = []
     if spec.cluster.head.pod_template:
-        found.append(_check(job, "spec.cluster.head.podTemplate", build_head_template(job, spec)))
+        found.append(_build_template_dry_run(job, "spec.cluster.head.podTemplate", build_head_template(job, spec)))
     for index, group in enumerate(spec.cluster.workers):
         if group.pod_template:
             field = f"spec.cluster.workers[{index}].podTemplate"
-            found.append(_check(job, field, build_worker_template(job, spec, group)))
+            found.append(_build_template_dry_run(job, field, build_worker_template(job, spec, group)))
     return tuple(found)
 
 
-def _check(job: Job, field: str, template: Manifest) -> TemplateCheck:
+def _build_template_dry_run(job: Job, field: str, template: Manifest) -> TemplateDryRun:
     metadata = {"generateName": f"{job.name}-", "namespace": job.namespace}
-    return TemplateCheck(field, {"apiVersion": "v1", "kind": "PodTemplate", "metadata": metadata, "template": template})
+    return TemplateDryRun(
+        field, {"apiVersion": "v1", "kind": "PodTemplate", "metadata": metadata, "template": template}
+    )
 
 
-def _with_users_part(job: Job, template: Manifest, users: Mapping[str, Any]) -> Manifest:
+def _merge_user_template(job: Job, template: Manifest, users: Mapping[str, Any]) -> Manifest:
     """The user's part is the last word, but for the labels by which the operator finds the pods.
 
     What is no pod template at all stays so, for the API server to refuse.
     """
-    merged = overlay(template, users)
+    merged = merge_overlay(template, users)
     metadata = merged.get("metadata", {})
     if isinstance(metadata, Mapping) and isinstance(metadata.get("labels", {}), Mapping):
-        merged["metadata"] = overlay(metadata, {"labels": names.labels(job.name)})
+        merged["metadata"] = merge_overlay(metadata, {"labels": names.labels(job.name)})
     return merged
 
 
-def _container(
+def _build_container(
     job: Job,
     spec: RLTrainingJobSpec,
     name: str,
@@ -116,14 +128,14 @@ def _container(
         {"name": "storage", "mountPath": names.mount_path(spec)},
         {"name": "training-config", "mountPath": CONFIG_DIRECTORY, "readOnly": True},
     ]
-    mounts += function_mounts(spec)
+    mounts += build_function_mounts(spec)
     if cache := spec.storage.model_cache:
         mounts.append({"name": "model-cache", "mountPath": cache.mount_path, "readOnly": cache.read_only})
     return {
         "name": name,
         "image": spec.cluster.image,
         "imagePullPolicy": spec.cluster.image_pull_policy,
-        "env": environment(job, spec, mounted=mounted),
+        "env": build_env(job, spec, mounted=mounted),
         "resources": {"requests": amounts, "limits": dict(amounts)},
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
         "terminationMessagePolicy": "FallbackToLogsOnError",  # the last words of a crash reach the job's status
@@ -131,7 +143,7 @@ def _container(
     }
 
 
-def _pod(
+def _build_pod(
     job: Job,
     spec: RLTrainingJobSpec,
     container: Manifest,
@@ -142,22 +154,22 @@ def _pod(
     optional = {
         "imagePullSecrets": [{"name": name} for name in spec.cluster.image_pull_secrets],
         "nodeSelector": dict(node_selector),
-        "tolerations": [_toleration(toleration) for toleration in tolerations],
+        "tolerations": [_build_toleration(toleration) for toleration in tolerations],
         "schedulerName": spec.scheduling.scheduler_name,
         "priorityClassName": spec.scheduling.priority_class_name,
     }
     return {
         "automountServiceAccountToken": False,
-        "securityContext": _security(spec),
-        "terminationGracePeriodSeconds": GRACE_S,
+        "securityContext": _build_security_context(spec),
+        "terminationGracePeriodSeconds": TERMINATION_GRACE_S,
         "containers": [container],
-        "volumes": _volumes(job, spec, shared_bytes),
+        "volumes": _build_volumes(job, spec, shared_bytes),
         **{name: value for name, value in optional.items() if value},
-        **gang_of_pod(job, spec),
+        **build_gang_reference(job, spec),
     }
 
 
-def _security(spec: RLTrainingJobSpec) -> Manifest:
+def _build_security_context(spec: RLTrainingJobSpec) -> Manifest:
     security = spec.security
     context: Manifest = {
         "runAsNonRoot": True,
@@ -172,29 +184,29 @@ def _security(spec: RLTrainingJobSpec) -> Manifest:
     return context
 
 
-def _volumes(job: Job, spec: RLTrainingJobSpec, shared_bytes: int) -> list[Manifest]:
+def _build_volumes(job: Job, spec: RLTrainingJobSpec, shared_bytes: int) -> list[Manifest]:
     storage = spec.storage
     volumes: list[Manifest] = [
         {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": str(shared_bytes)}},
-        {"name": "storage", **_storage(job, storage)},
-        {"name": "training-config", "configMap": config_volume(job, spec)},
+        {"name": "storage", **_build_storage_source(job, storage)},
+        {"name": "training-config", "configMap": build_config_volume(job, spec)},
     ]
-    volumes += function_volumes(spec)
+    volumes += build_function_volumes(spec)
     if cache := storage.model_cache:
-        volumes.append({"name": "model-cache", **_claim(cache.claim_name, read_only=cache.read_only)})
+        volumes.append({"name": "model-cache", **_build_pvc_source(cache.claim_name, read_only=cache.read_only)})
     return volumes
 
 
-def _storage(job: Job, storage: Storage) -> Manifest:
+def _build_storage_source(job: Job, storage: Storage) -> Manifest:
     if storage.storage_class_name:
-        return _claim(names.pvc(job.name))
-    return _claim(storage.claim_name) if storage.claim_name else {"emptyDir": {}}
+        return _build_pvc_source(names.pvc(job.name))
+    return _build_pvc_source(storage.claim_name) if storage.claim_name else {"emptyDir": {}}
 
 
-def _claim(name: str, *, read_only: bool = False) -> Manifest:
+def _build_pvc_source(name: str, *, read_only: bool = False) -> Manifest:
     return {"persistentVolumeClaim": {"claimName": name, **({"readOnly": True} if read_only else {})}}
 
 
-def _toleration(toleration: Toleration) -> Manifest:
+def _build_toleration(toleration: Toleration) -> Manifest:
     manifest = toleration.to_json()
     return manifest if toleration.key else manifest | {"operator": "Exists"}

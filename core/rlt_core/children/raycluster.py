@@ -11,21 +11,21 @@ import json
 from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.model import quantity_value
 from rlt_api.rules.layout import rollout_group
-from rlt_api.rules.shared_memory import shared_memory
+from rlt_api.rules.shared_memory import size_shared_memory
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.training_config import ROLLOUT_RESOURCE, TRAIN_RESOURCE
 from rlt_core import names
-from rlt_core.children.attachment import attach_of, host_ports
-from rlt_core.children.ownership import metadata
-from rlt_core.children.placement import cluster_labels
+from rlt_core.children.attachment import choose_host_ports, get_attachment
+from rlt_core.children.ownership import build_metadata
+from rlt_core.children.placement import build_scheduling_labels
 from rlt_core.children.pod_template import build_head_template, build_worker_template
 from rlt_core.job import Job, Manifest
 
 
 def build_ray_cluster(job: Job, spec: RLTrainingJobSpec) -> Manifest:
     """The RayCluster of the job."""
-    about = metadata(job, names.ray_cluster(job.name))
-    about["labels"] |= cluster_labels(job, spec)
+    about = build_metadata(job, names.ray_cluster(job.name))
+    about["labels"] |= build_scheduling_labels(job, spec)
     return {
         "apiVersion": "ray.io/v1",
         "kind": "RayCluster",
@@ -33,27 +33,27 @@ def build_ray_cluster(job: Job, spec: RLTrainingJobSpec) -> Manifest:
         "spec": {
             "rayVersion": spec.cluster.ray_version,
             "enableInTreeAutoscaling": False,
-            "headGroupSpec": _head(job, spec),
-            "workerGroupSpecs": [_workers(job, spec, group) for group in spec.cluster.workers],
+            "headGroupSpec": _build_head_group(job, spec),
+            "workerGroupSpecs": [_build_worker_group(job, spec, group) for group in spec.cluster.workers],
         },
     }
 
 
-def _head(job: Job, spec: RLTrainingJobSpec) -> Manifest:
+def _build_head_group(job: Job, spec: RLTrainingJobSpec) -> Manifest:
     return {
         "rayStartParams": {
             "dashboard-host": "0.0.0.0",
             "num-cpus": "0",  # no task or actor lands on the head, only the driver of the Ray job
             "num-gpus": "0",
             "no-monitor": "true",  # Ray's autoscaler would remove workers that it thinks idle
-            "object-store-memory": str(shared_memory(spec.cluster.head.resources).object_store),
-            **_debugger(spec),
+            "object-store-memory": str(size_shared_memory(spec.cluster.head.resources).object_store),
+            **_build_debugger_params(spec),
         },
         "template": build_head_template(job, spec),
     }
 
 
-def _role(spec: RLTrainingJobSpec, group: WorkerGroup) -> dict[str, str]:
+def _build_role_resource(spec: RLTrainingJobSpec, group: WorkerGroup) -> dict[str, str]:
     """In rollout.mode separate, what Ray tells pods that train from pods that generate by."""
     if spec.framework.type != "builtin" or rollout_group(spec) is None:
         return {}
@@ -61,14 +61,14 @@ def _role(spec: RLTrainingJobSpec, group: WorkerGroup) -> dict[str, str]:
     return {"resources": f"'{json.dumps({resource: 1})}'"}  # in quotes for the shell that runs `ray start`
 
 
-def _workers(job: Job, spec: RLTrainingJobSpec, group: WorkerGroup) -> Manifest:
+def _build_worker_group(job: Job, spec: RLTrainingJobSpec, group: WorkerGroup) -> Manifest:
     assert group.resources
     start = {
         "num-cpus": str(group.num_cpus or max(1, int(quantity_value(group.resources.cpu)))),
-        "object-store-memory": str(shared_memory(group.resources).object_store),
-        **_role(spec, group),
-        **{name: str(port) for name, port in host_ports(job, attach_of(job, spec, group)).items()},
-        **_debugger(spec),
+        "object-store-memory": str(size_shared_memory(group.resources).object_store),
+        **_build_role_resource(spec, group),
+        **{name: str(port) for name, port in choose_host_ports(job, get_attachment(job, spec, group)).items()},
+        **_build_debugger_params(spec),
     }
     if group.accelerator is None:
         start["num-gpus"] = "0"  # else Ray counts devices that the image's runtime shows by mistake
@@ -82,6 +82,6 @@ def _workers(job: Job, spec: RLTrainingJobSpec, group: WorkerGroup) -> Manifest:
     }
 
 
-def _debugger(spec: RLTrainingJobSpec) -> dict[str, str]:
+def _build_debugger_params(spec: RLTrainingJobSpec) -> dict[str, str]:
     """`ray debug` reaches breakpoints on other pods only if each node lets it."""
     return {"ray-debugger-external": "true"} if spec.observability.debugger == "legacy" else {}

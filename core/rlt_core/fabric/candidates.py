@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from rlt_api.blocks.resources import Toleration
 from rlt_core.fabric import aliases
 from rlt_core.fabric.demand import Demand
-from rlt_core.fabric.node_affinity import allows
+from rlt_core.fabric.node_affinity import matches_node_affinity
 from rlt_core.fabric.nodes import Node, Taint
 
 
@@ -21,44 +21,48 @@ class Candidates:
     selected: tuple[Node, ...]
     """Those that nodeSelector and node affinity name, whether or not they can; of a declared pool those that may be
     its nodes."""
-    away: tuple[Node, ...]
+    unavailable: tuple[Node, ...]
     """Those that could take one but for what passes: cordoned, not Ready, ill. Ordered by name."""
-    rejected: tuple[tuple[str, str], ...]
+    ineligible: tuple[tuple[str, str], ...]
     """Name and reason of each selected node that is no candidate."""
 
 
-def candidates(nodes: Iterable[Node], demand: Demand) -> Candidates:
+def find_candidates(nodes: Iterable[Node], demand: Demand) -> Candidates:
     """Who could take a worker pod. The order of the nodes does not matter."""
     selector = demand.node_selector or {}
     selected = tuple(
         node
         for node in sorted(nodes, key=lambda node: node.name)
         if all(node.labels.get(key) == value for key, value in selector.items())
-        and allows(demand.node_affinity, node)
-        and _may_be_meant(node, demand)
+        and matches_node_affinity(demand.node_affinity, node)
+        and _may_belong_to_pool(node, demand)
     )
-    reasons = [(node, rejection(node, demand)) for node in selected]
+    reasons = [(node, ineligible_reason(node, demand)) for node in selected]
     return Candidates(
         nodes=tuple(node for node, reason in reasons if reason is None),
         selected=selected,
-        away=tuple(node for node, reason in reasons if reason is not None and rejection(_well(node), demand) is None),
-        rejected=tuple((node.name, reason) for node, reason in reasons if reason is not None),
+        unavailable=tuple(
+            node
+            for node, reason in reasons
+            if reason is not None and ineligible_reason(_as_healthy(node), demand) is None
+        ),
+        ineligible=tuple((node.name, reason) for node, reason in reasons if reason is not None),
     )
 
 
-def _well(node: Node) -> Node:
+def _as_healthy(node: Node) -> Node:
     taints = tuple(taint for taint in node.taints if not taint.key.startswith(aliases.HEALTH_TAINTS))
     return replace(node, cordoned=False, conditions={"Ready": "True"}, taints=taints)
 
 
-def _may_be_meant(node: Node, demand: Demand) -> bool:
+def _may_belong_to_pool(node: Node, demand: Demand) -> bool:
     """Of a declared pool a node with neither the accelerator nor a label of one is another pool's."""
     if not demand.declared or demand.resource in node.allocatable:
         return True
     return any(node.labels.get(key, "false") != "false" for key in aliases.VENDOR_LABELS)
 
 
-def rejection(node: Node, demand: Demand) -> str | None:
+def ineligible_reason(node: Node, demand: Demand) -> str | None:
     """Why the node cannot take a worker pod, None if it can."""
     if not node.ready:
         return "not Ready"

@@ -8,11 +8,11 @@ from typing import Any
 
 from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.blocks.resources import EnvVar, Toleration
-from rlt_api.rules.shared_memory import SharedMemory, shared_memory_of
+from rlt_api.rules.shared_memory import SharedMemory, size_worker_shared_memory
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_core.fabric.node_affinity import Requirement, Term
 
-SECRET = "(from a Secret or ConfigMap)"
+UNREAD_VALUE = "(from a Secret or ConfigMap)"
 """Stands for a value that the operator does not read."""
 
 
@@ -45,9 +45,9 @@ class Demand:
     """Which of socket_interface and hcas the runtime gave."""
     other_resources: tuple[str, ...] = ()
     """Extended resources in the group's podTemplate."""
-    networks_named: bool = True
+    has_network_annotation: bool = True
     """Whether the podTemplate has Multus' annotation."""
-    claims_made: bool = True
+    has_resource_claims: bool = True
     """Whether the podTemplate has a resourceClaim."""
     shared_memory: SharedMemory | None = None
     """What /dev/shm of a worker pod holds; None where its memory is not known."""
@@ -60,11 +60,11 @@ class Demand:
 
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-MULTUS = "k8s.v1.cni.cncf.io/networks"
+MULTUS_ANNOTATION = "k8s.v1.cni.cncf.io/networks"
 """The annotation that names a pod's additional networks: https://github.com/k8snetworkplumbingwg/multi-net-spec"""
 
 
-def demands_of(
+def build_demands(
     spec: RLTrainingJobSpec, job: Mapping[str, Any] | None = None, runtime: Mapping[str, Any] | None = None
 ) -> tuple[Demand, ...]:
     """The demands of the worker groups that take part in the collectives: those with accelerators, or else the first.
@@ -74,16 +74,18 @@ def demands_of(
     """
     groups = [group for group in spec.cluster.workers if group.accelerator] or spec.cluster.workers[:1]
     pools = [pool.get("accelerator") or {} for pool in (runtime or {}).get("nodePools", [])]
-    return tuple(_demand(spec, group, job, {str(pool.get("resourceName")) for pool in pools}) for group in groups)
+    return tuple(_build_demand(spec, group, job, {str(pool.get("resourceName")) for pool in pools}) for group in groups)
 
 
-def _demand(spec: RLTrainingJobSpec, group: WorkerGroup, job: Mapping[str, Any] | None, declared: Set[str]) -> Demand:
+def _build_demand(
+    spec: RLTrainingJobSpec, group: WorkerGroup, job: Mapping[str, Any] | None, declared: Set[str]
+) -> Demand:
     own = job if job is not None else spec.model_dump(mode="json", by_alias=True, exclude_unset=True)
     own_env = {each.get("name") for each in (own.get("cluster") or {}).get("env") or []}
     own_network = own.get("network") or {}
     given = spec.network.model_fields_set
-    env = [(each.name, _value(each)) for each in spec.cluster.env]
-    template = _template(group.pod_template)
+    env = [(each.name, _get_value(each)) for each in spec.cluster.env]
+    template = _parse_template(group.pod_template)
     accelerator, resources, security = group.accelerator, group.resources, spec.security
     aliases = {"socket_interface": "socketInterface", "hcas": "hcas"}
     return Demand(
@@ -103,9 +105,9 @@ def _demand(spec: RLTrainingJobSpec, group: WorkerGroup, job: Mapping[str, Any] 
         hcas=tuple(spec.network.hcas),
         admin_fields=frozenset(name for name, alias in aliases.items() if name in given and alias not in own_network),
         other_resources=template.resources,
-        networks_named=template.networks_named,
-        claims_made=template.claims_made,
-        shared_memory=shared_memory_of(spec, group) if resources else None,
+        has_network_annotation=template.has_network_annotation,
+        has_resource_claims=template.has_resource_claims,
+        shared_memory=size_worker_shared_memory(spec, group) if resources else None,
         run_as_user=security.run_as_user,
         supplemental_groups=tuple(security.supplemental_groups),
         ptrace=security.ptrace,
@@ -115,8 +117,8 @@ def _demand(spec: RLTrainingJobSpec, group: WorkerGroup, job: Mapping[str, Any] 
     )
 
 
-def _value(variable: EnvVar) -> str:
-    return SECRET if variable.value is None else variable.value
+def _get_value(variable: EnvVar) -> str:
+    return UNREAD_VALUE if variable.value is None else variable.value
 
 
 @dataclass(frozen=True)
@@ -125,50 +127,58 @@ class _Template:
 
     env: tuple[tuple[str, str], ...]
     resources: tuple[str, ...]
-    networks_named: bool
-    claims_made: bool
+    has_network_annotation: bool
+    has_resource_claims: bool
     node_selector: Mapping[str, str]
     node_affinity: tuple[Term, ...] | None
     tolerations: tuple[Toleration, ...]
 
 
-def _template(template: Mapping[str, Any]) -> _Template:
+def _parse_template(template: Mapping[str, Any]) -> _Template:
     env: list[tuple[str, str]] = []
     resources: set[str] = set()
-    for container in _objects(_at(template, "spec", "containers")):
+    for container in _list_objects(_get_path(template, "spec", "containers")):
         if container.get("name") != "ray-worker":
             continue
-        env += [(str(each.get("name")), str(each.get("value", SECRET))) for each in _objects(container.get("env"))]
+        env += [
+            (str(each.get("name")), str(each.get("value", UNREAD_VALUE)))
+            for each in _list_objects(container.get("env"))
+        ]
         for kind in ("requests", "limits"):
-            amounts = _at(container, "resources", kind)
+            amounts = _get_path(container, "resources", kind)
             resources |= {name for name in amounts if "/" in name} if isinstance(amounts, Mapping) else set()
     return _Template(
         env=tuple(env),
         resources=tuple(sorted(resources)),
-        networks_named=_at(template, "metadata", "annotations", MULTUS) is not None,
-        claims_made=bool(_objects(_at(template, "spec", "resourceClaims"))),
-        node_selector=_texts(_at(template, "spec", "nodeSelector")),
-        node_affinity=_terms(_at(template, "spec", "affinity", "nodeAffinity", REQUIRED, "nodeSelectorTerms")),
-        tolerations=tuple(_toleration(each) for each in _objects(_at(template, "spec", "tolerations"))),
+        has_network_annotation=_get_path(template, "metadata", "annotations", MULTUS_ANNOTATION) is not None,
+        has_resource_claims=bool(_list_objects(_get_path(template, "spec", "resourceClaims"))),
+        node_selector=_parse_texts(_get_path(template, "spec", "nodeSelector")),
+        node_affinity=_parse_terms(
+            _get_path(template, "spec", "affinity", "nodeAffinity", REQUIRED, "nodeSelectorTerms")
+        ),
+        tolerations=tuple(
+            _parse_toleration(each) for each in _list_objects(_get_path(template, "spec", "tolerations"))
+        ),
     )
 
 
-def _terms(value: Any) -> tuple[Term, ...] | None:
+def _parse_terms(value: Any) -> tuple[Term, ...] | None:
     if not isinstance(value, list):
         return None
     kinds = ("matchExpressions", "matchFields")
     return tuple(
-        tuple(_requirement(each) for kind in kinds for each in _objects(term.get(kind))) for term in _objects(value)
+        tuple(_parse_requirement(each) for kind in kinds for each in _list_objects(term.get(kind)))
+        for term in _list_objects(value)
     )
 
 
-def _requirement(value: Mapping[str, Any]) -> Requirement:
+def _parse_requirement(value: Mapping[str, Any]) -> Requirement:
     values = value.get("values")
     texts = tuple(map(str, values)) if isinstance(values, list) else ()
     return Requirement(str(value.get("key")), str(value.get("operator")), texts)
 
 
-def _toleration(value: Mapping[str, Any]) -> Toleration:
+def _parse_toleration(value: Mapping[str, Any]) -> Toleration:
     return Toleration.model_construct(
         key=value.get("key"),
         operator=value.get("operator", "Equal"),
@@ -177,15 +187,15 @@ def _toleration(value: Mapping[str, Any]) -> Toleration:
     )
 
 
-def _texts(value: Any) -> dict[str, str]:
+def _parse_texts(value: Any) -> dict[str, str]:
     return {str(key): str(text) for key, text in value.items()} if isinstance(value, Mapping) else {}
 
 
-def _at(value: Any, *path: str) -> Any:
+def _get_path(value: Any, *path: str) -> Any:
     for key in path:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value
 
 
-def _objects(value: Any) -> list[Mapping[str, Any]]:
+def _list_objects(value: Any) -> list[Mapping[str, Any]]:
     return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []

@@ -17,11 +17,13 @@ class Evidence:
         return f"{self.fact} {self.value}: {self.source}"
 
 
-def settle(fact: str, witnesses: list[Evidence], claims: list[Evidence], contradictions: list[str]) -> str | None:
+def resolve_fact(
+    fact: str, witnesses: list[Evidence], evidence: list[Evidence], contradictions: list[str]
+) -> str | None:
     """The value that the first witness gives; those who say something else make a contradiction."""
-    claims += witnesses
-    values = list(dict.fromkeys(claim.value for claim in witnesses))
+    evidence += witnesses
+    values = list(dict.fromkeys(item.value for item in witnesses))
     if len(values) > 1:
-        said = "; ".join(f"{claim.value} by {claim.source}" for claim in witnesses)
+        said = "; ".join(f"{item.value} by {item.source}" for item in witnesses)
         contradictions.append(f"{fact} is {' and '.join(values)} at once ({said})")
     return values[0] if values else None

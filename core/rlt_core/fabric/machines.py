@@ -30,16 +30,18 @@ class Machine:
 
 
 @cache
-def machine(instance_type: str) -> Machine | None:
+def find_machine(instance_type: str) -> Machine | None:
     """The machine of that type, or None."""
-    return next((each for each in _machines() if fnmatchcase(instance_type, each.type)), None)
+    return next((each for each in load_machines() if fnmatchcase(instance_type, each.type)), None)
 
 
 @cache
-def _machines() -> tuple[Machine, ...]:
+def load_machines() -> tuple[Machine, ...]:
     table = tomllib.loads((resources.files(__package__) / "machines.toml").read_text())
-    return tuple(Machine(**entry | {"resources": _pairs(entry.get("resources", {}))}) for entry in table["machine"])
+    return tuple(
+        Machine(**entry | {"resources": _parse_amounts(entry.get("resources", {}))}) for entry in table["machine"]
+    )
 
 
-def _pairs(amounts: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+def _parse_amounts(amounts: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(amounts.items()))

@@ -20,7 +20,7 @@ class Requirement:
     """In, NotIn, Exists, DoesNotExist, Gt or Lt."""
     values: tuple[str, ...] = ()
 
-    def holds(self, labels: Mapping[str, str]) -> bool:
+    def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether a node with these labels fulfils it."""
         value = labels.get(self.key)
         match self.operator:
@@ -39,13 +39,13 @@ class Requirement:
 
 Term = tuple[Requirement, ...]
 """Requirements all of which must hold."""
-NAME = "metadata.name"
+NAME_FIELD = "metadata.name"
 """The only field of a node that an affinity may name (matchFields)."""
 
 
-def allows(terms: tuple[Term, ...] | None, node: Node) -> bool:
-    """Whether one of the terms holds, None being no affinity at all. An empty term holds of no node."""
+def matches_node_affinity(terms: tuple[Term, ...] | None, node: Node) -> bool:
+    """Whether one of the terms matches, None being no affinity at all. An empty term matches of no node."""
     if terms is None:
         return True
-    labels = {**node.labels, NAME: node.name}
-    return any(term and all(each.holds(labels) for each in term) for term in terms)
+    labels = {**node.labels, NAME_FIELD: node.name}
+    return any(term and all(each.matches(labels) for each in term) for term in terms)

@@ -8,7 +8,7 @@ from typing import Any
 
 from rlt_api.model import quantity_value
 
-NATIVE = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
+NATIVE_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
 """Resources that every node has. The others are extended resources or huge pages."""
 
 
@@ -41,7 +41,7 @@ class Node:
         return self.conditions.get("Ready") == "True"
 
 
-def nodes_of(manifest: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> tuple[Node, ...]:
+def parse_nodes(manifest: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> tuple[Node, ...]:
     """The nodes of `kubectl get nodes -o json` (a List), of one Node, or of a sequence of Nodes, ordered by name.
 
     Raises ValueError where something else than a Node is among them.
@@ -52,10 +52,10 @@ def nodes_of(manifest: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> tuple
         items = [manifest]
     else:
         items = list(manifest.get("items") or [])
-    return tuple(sorted((_node(item) for item in items), key=lambda node: node.name))
+    return tuple(sorted((_parse_node(item) for item in items), key=lambda node: node.name))
 
 
-def _node(manifest: Mapping[str, Any]) -> Node:
+def _parse_node(manifest: Mapping[str, Any]) -> Node:
     if manifest.get("kind", "Node") != "Node":
         raise ValueError(f"{manifest.get('kind')} is not a Node: give what `kubectl get nodes -o yaml` prints")
     metadata, spec, status = (manifest.get(part) or {} for part in ("metadata", "spec", "status"))
@@ -65,7 +65,7 @@ def _node(manifest: Mapping[str, Any]) -> Node:
         allocatable={
             name: int(quantity_value(str(amount)))
             for name, amount in (status.get("allocatable") or {}).items()
-            if name not in NATIVE
+            if name not in NATIVE_RESOURCES
         },
         taints=tuple(
             Taint(str(taint["key"]), str(taint.get("value") or ""), str(taint.get("effect") or "NoSchedule"))

@@ -42,12 +42,12 @@ class Variable:
             return True
         match = re.fullmatch(r"([a-z-]+)(<|>=)([0-9.]+)", self.when)
         assert match, self.when
-        older = _version(versions.get(match[1], CURRENT[match[1]])) < _version(match[3])
+        older = _parse_version(versions.get(match[1], CURRENT[match[1]])) < _parse_version(match[3])
         return older if match[2] == "<" else not older
 
 
 @dataclass(frozen=True)
-class Attach:
+class AttachmentOptions:
     """How pods get at the fabric: one mode, never a mix."""
 
     modes: tuple[str, ...]
@@ -75,7 +75,7 @@ class Profile:
     env: tuple[Variable, ...]
     shapes: tuple[tuple[str, tuple[Variable, ...]], ...]
     """More variables for some instance types, by glob."""
-    attach: Attach
+    attach: AttachmentOptions
     capabilities: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     """Supplementary groups of the devices."""
@@ -99,45 +99,45 @@ class Profile:
         return tuple(chosen[name] for name in sorted(chosen))
 
     def fits(self, said: Mapping[str, str]) -> bool:
-        """Whether every condition of `match` holds of what facts say (see `_said`)."""
+        """Whether every condition of `match` holds of what facts say (see `_match_values`)."""
         return bool(self.match) and all(
             any(fnmatchcase(said[key], glob) for glob in globs) for key, globs in self.match
         )
 
 
-def choose(facts: Facts) -> Profile:
+def choose_profile(facts: Facts) -> Profile:
     """The profile with the most conditions of those that fit; there is one for every fact (tcp, cpu-only).
 
     Contradictory facts get the vendor's generic profile.
     """
     if facts.contradictions:
-        return generic(facts.vendor)
-    return _best(_said(facts))
+        return generic_profile(facts.vendor)
+    return _choose_best(_match_values(facts))
 
 
 @cache
-def _best(said: tuple[tuple[str, str], ...]) -> Profile:
-    fitting = [profile for profile in load().values() if profile.fits(dict(said))]
+def _choose_best(said: tuple[tuple[str, str], ...]) -> Profile:
+    fitting = [profile for profile in load_profiles().values() if profile.fits(dict(said))]
     assert fitting, said
     most = max(len(profile.match) for profile in fitting)
     (best,) = [profile for profile in fitting if len(profile.match) == most]
     return best
 
 
-def generic(vendor: str) -> Profile:
+def generic_profile(vendor: str) -> Profile:
     """The profile that is safe on all nodes of a vendor."""
-    return load()["generic-amd" if vendor == "amd" else "generic"]
+    return load_profiles()["generic-amd" if vendor == "amd" else "generic"]
 
 
 @cache
-def load() -> Mapping[str, Profile]:
+def load_profiles() -> Mapping[str, Profile]:
     """All profiles by name, in the order of their names."""
     folder = resources.files(__package__) / "profiles"
     files = sorted((file for file in folder.iterdir() if file.name.endswith(".toml")), key=lambda file: file.name)
-    return {profile.name: profile for profile in map(_profile, files)}
+    return {profile.name: profile for profile in map(_parse_profile, files)}
 
 
-def _profile(file: Traversable) -> Profile:
+def _parse_profile(file: Traversable) -> Profile:
     table = tomllib.loads(file.read_text())
     attach = table["attach"]
     known = {"title", "fabric", "match", "env", "shape", "attach", "capabilities", "groups", "hcas", "script", "mounts"}
@@ -148,8 +148,8 @@ def _profile(file: Traversable) -> Profile:
         fabric=table["fabric"],
         match=tuple((key, tuple(globs)) for key, globs in table.get("match", {}).items()),
         env=tuple(Variable(**each) for each in table.get("env", [])),
-        shapes=tuple((shape["type"], _shape(shape)) for shape in table.get("shape", [])),
-        attach=Attach(
+        shapes=tuple((shape["type"], _parse_shape(shape)) for shape in table.get("shape", [])),
+        attach=AttachmentOptions(
             modes=tuple(attach["modes"]),
             resources=tuple(attach.get("resources", {}).items()),
             needs_resources=attach.get("needs_resources", False),
@@ -169,12 +169,12 @@ def _profile(file: Traversable) -> Profile:
     )
 
 
-def _shape(shape: Mapping[str, Any]) -> tuple[Variable, ...]:
+def _parse_shape(shape: Mapping[str, Any]) -> tuple[Variable, ...]:
     rule, source = f"{shape['rule']} for {shape['type']}", shape["source"]
     return tuple(Variable(name, value, rule, source) for name, value in shape["env"].items())
 
 
-def _said(facts: Facts) -> tuple[tuple[str, str], ...]:
+def _match_values(facts: Facts) -> tuple[tuple[str, str], ...]:
     """What profiles are chosen by, as their files write it."""
     return (
         ("vendor", facts.vendor),
@@ -185,5 +185,5 @@ def _said(facts: Facts) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _version(text: str) -> tuple[int, ...]:
+def _parse_version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", text)[:3])

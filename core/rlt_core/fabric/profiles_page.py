@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlt_core.fabric.profiles import Profile, Variable, load
+from rlt_core.fabric.profiles import Profile, Variable, load_profiles
 
 BEGIN, END = "<!-- profiles: begin -->\n", "<!-- profiles: end -->\n"
 
@@ -10,18 +10,18 @@ BEGIN, END = "<!-- profiles: begin -->\n", "<!-- profiles: end -->\n"
 def with_profiles(page: str) -> str:
     """The page with the table of the profiles that there are between its two marks."""
     before, _, rest = page.partition(BEGIN)
-    return f"{before}{BEGIN}{profiles_table()}{END}{rest.partition(END)[2]}"
+    return f"{before}{BEGIN}{build_profiles_table()}{END}{rest.partition(END)[2]}"
 
 
-def profiles_table() -> str:
+def build_profiles_table() -> str:
     """Markdown: one overview, then a section for each profile with its variables, rules and sources."""
-    lines = ["| Profile | What | Fabric | Chosen for | Attach (default first) |", "|---|---|---|---|---|"]
-    for profile in load().values():
+    lines = ["| Profile | What | Fabric | Chosen for | AttachmentOptions (default first) |", "|---|---|---|---|---|"]
+    for profile in load_profiles().values():
         conditions = "; ".join(f"{key} {' or '.join(globs)}" for key, globs in profile.match) or "nodes that disagree"
         modes = ", ".join(profile.attach.modes)
         name = f"[{profile.name}](#{profile.name})"
         lines.append(f"| {name} | {profile.title} | {profile.fabric} | {conditions} | {modes} |")
-    for profile in load().values():
+    for profile in load_profiles().values():
         lines += ["", f"### {profile.name}", *_section(profile)]
     return "\n".join(lines) + "\n"
 

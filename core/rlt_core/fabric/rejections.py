@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from rlt_core.fabric import aliases
 from rlt_core.fabric.candidates import Candidates
-from rlt_core.fabric.demand import MULTUS, SECRET, Demand
+from rlt_core.fabric.demand import MULTUS_ANNOTATION, UNREAD_VALUE, Demand
 from rlt_core.fabric.facts import Facts
 from rlt_core.fabric.nodes import Node
-from rlt_core.fabric.profiles import Profile, load
+from rlt_core.fabric.profiles import Profile, load_profiles
 from rlt_core.fabric.settings import Settings
 
 RDMA = frozenset({"infiniband", "roce", "efa", "gib"})
@@ -30,22 +30,22 @@ class Rejection:
         return {"code": self.code, "message": self.message}
 
 
-def of_accelerator(demand: Demand) -> Iterable[Rejection]:
+def reject_accelerator(demand: Demand) -> Iterable[Rejection]:
     """What is wrong with the accelerators that are asked for, whatever nodes there are."""
     wanted = [name for name in (demand.resource, *demand.other_resources) if name]
     for name in wanted:
-        if product := _unsupported(name):
+        if product := _find_unsupported(name):
             yield Rejection(
                 "UnsupportedAccelerator",
                 f"{name} is {product}, which rlt has no trainer for: ask for nvidia.com/gpu or amd.com/gpu",
             )
-    if demand.resource and not _unsupported(demand.resource) and not _vendor(demand.resource):
+    if demand.resource and not _find_unsupported(demand.resource) and not _find_vendor(demand.resource):
         yield Rejection(
             "UnsupportedAccelerator",
             f"{demand.resource} is no accelerator that rlt knows: ask for nvidia.com/gpu, nvidia.com/mig-... or "
             "amd.com/gpu",
         )
-    vendors = {vendor: name for name in wanted if (vendor := _vendor(name))}
+    vendors = {vendor: name for name in wanted if (vendor := _find_vendor(name))}
     if len(vendors) > 1:
         yield Rejection(
             "TwoVendors",
@@ -54,7 +54,7 @@ def of_accelerator(demand: Demand) -> Iterable[Rejection]:
         )
 
 
-def of_candidates(found: Candidates, demand: Demand) -> Iterable[Rejection]:
+def reject_candidates(found: Candidates, demand: Demand) -> Iterable[Rejection]:
     """Why no selected node can take a worker pod. Nothing where no node is selected: the pool may grow from zero."""
     for node in found.nodes:
         both = [name for name, _ in aliases.GPU_RESOURCES.items() if node.allocatable.get(name, 0) > 0]
@@ -69,11 +69,11 @@ def of_candidates(found: Candidates, demand: Demand) -> Iterable[Rejection]:
         return
     if demand.resource:
         offered = max(node.allocatable.get(demand.resource, 0) for node in found.selected)
-        where = f"none of {len(found.selected)} nodes{_selected_by(demand)}"
+        where = f"none of {len(found.selected)} nodes{_format_selector(demand)}"
         if offered == 0:
             yield Rejection(
                 "ResourceNotFound",
-                f"{where} has {demand.resource} in allocatable ({_offers(found.selected)}): check the name and its "
+                f"{where} has {demand.resource} in allocatable ({_format_offers(found.selected)}): check the name and its "
                 "device plugin, or the group's nodeSelector; if an autoscaler brings such nodes, declare them as a "
                 "node pool of the RLRuntime",
             )
@@ -85,12 +85,12 @@ def of_candidates(found: Candidates, demand: Demand) -> Iterable[Rejection]:
                 "for each worker, and for more workers",
             )
             return
-    reasons = Counter(reason for _, reason in found.rejected)
+    reasons = Counter(reason for _, reason in found.ineligible)
     said = "; ".join(f"{count} node{'s' * (count > 1)}: {reason}" for reason, count in sorted(reasons.items()))
     yield Rejection("NoCandidate", f"no node can take a worker now ({said}): mend the nodes, or add tolerations")
 
 
-def of_profile(profile: Profile, facts: Facts, demand: Demand) -> Iterable[Rejection]:
+def reject_profile(profile: Profile, facts: Facts, demand: Demand) -> Iterable[Rejection]:
     """What is wrong with the profile or the attachment that the job names."""
     vendors = dict(profile.match).get("vendor", ())
     if demand.profile and vendors and facts.vendor not in vendors:
@@ -107,18 +107,18 @@ def of_profile(profile: Profile, facts: Facts, demand: Demand) -> Iterable[Rejec
         )
 
 
-def of_attachment(profile: Profile, demand: Demand, given: Settings) -> Iterable[Rejection]:
+def reject_attachment(profile: Profile, demand: Demand, given: Settings) -> Iterable[Rejection]:
     """What the attachment needs of the job itself, where the job or its network.require insists on it."""
     mode = given.attach.mode
     if demand.attach != mode and demand.require != "rdma":
         return
-    if mode == "multus" and not demand.networks_named:
+    if mode == "multus" and not demand.has_network_annotation:
         yield Rejection(
             "AttachNotPossible",
-            f"network.attach multus needs the names of the networks: give the annotation {MULTUS} in the workers' "
+            f"network.attach multus needs the names of the networks: give the annotation {MULTUS_ANNOTATION} in the workers' "
             "podTemplate, or another network.attach",
         )
-    if mode == "dra" and not (demand.claims_made or profile.attach.compute_domain):
+    if mode == "dra" and not (demand.has_resource_claims or profile.attach.compute_domain):
         yield Rejection(
             "AttachNotPossible",
             "network.attach dra needs a claim: give resourceClaims in the workers' podTemplate, or another "
@@ -126,16 +126,16 @@ def of_attachment(profile: Profile, demand: Demand, given: Settings) -> Iterable
         )
 
 
-def unknown_profile(name: str) -> Rejection:
+def build_unknown_profile_rejection(name: str) -> Rejection:
     """network.profile names none."""
-    return Rejection("UnknownProfile", f"there is no profile {name}: name one of {', '.join(load())}, or none")
+    return Rejection("UnknownProfile", f"there is no profile {name}: name one of {', '.join(load_profiles())}, or none")
 
 
-def of_network(profile: Profile, facts: Sequence[Facts], demand: Demand, given: Settings) -> Iterable[Rejection]:
+def reject_settings(profile: Profile, facts: Sequence[Facts], demand: Demand, given: Settings) -> Iterable[Rejection]:
     """What stands against network.require, the adapters named and the variables given."""
     env = {setting.name: setting for setting in given.env}
-    yield from _adapters(profile, facts, demand, env["NCCL_IB_HCA"].value if "NCCL_IB_HCA" in env else "")
-    yield from _visibility({setting.name: setting.value for setting in given.env})
+    yield from _reject_hcas(profile, facts, demand, env["NCCL_IB_HCA"].value if "NCCL_IB_HCA" in env else "")
+    yield from _reject_visibility({setting.name: setting.value for setting in given.env})
     if demand.require != "rdma":
         return
     fabric = profile.fabric.removeprefix("mnnvl+")
@@ -169,16 +169,16 @@ def of_network(profile: Profile, facts: Sequence[Facts], demand: Demand, given: 
             )
 
 
-def disagreement(groups: Mapping[str, Sequence[str]]) -> Rejection:
+def build_mixed_fabric_rejection(groups: Mapping[str, Sequence[str]]) -> Rejection:
     """network.require: rdma with nodes of different fabrics."""
     return Rejection(
         "MixedFabric",
-        f"network.require is rdma, but the candidate nodes do not agree ({spread(groups)}): choose nodes of one kind "
+        f"network.require is rdma, but the candidate nodes do not agree ({format_groups(groups)}): choose nodes of one kind "
         "by nodeSelector, or set require: any",
     )
 
 
-def groups_of_two_vendors(vendors: Iterable[str]) -> Rejection:
+def build_two_vendors_rejection(vendors: Iterable[str]) -> Rejection:
     """Worker groups whose accelerators cannot talk to each other."""
     return Rejection(
         "TwoVendors",
@@ -187,7 +187,7 @@ def groups_of_two_vendors(vendors: Iterable[str]) -> Rejection:
     )
 
 
-def contradiction(said: Sequence[str]) -> Rejection:
+def build_contradiction_rejection(said: Sequence[str]) -> Rejection:
     """network.require: rdma with labels that contradict each other."""
     return Rejection(
         "ContradictoryLabels",
@@ -196,7 +196,7 @@ def contradiction(said: Sequence[str]) -> Rejection:
     )
 
 
-def spread(groups: Mapping[str, Sequence[str]]) -> str:
+def format_groups(groups: Mapping[str, Sequence[str]]) -> str:
     """Which nodes want what: "aws-efa on a, b; tcp on c"."""
     parts = []
     for what, nodes in sorted(groups.items()):
@@ -205,22 +205,22 @@ def spread(groups: Mapping[str, Sequence[str]]) -> str:
     return "; ".join(parts)
 
 
-def _adapters(profile: Profile, facts: Sequence[Facts], demand: Demand, value: str) -> Iterable[Rejection]:
+def _reject_hcas(profile: Profile, facts: Sequence[Facts], demand: Demand, value: str) -> Iterable[Rejection]:
     asked = bool(demand.hcas) or any(name == "NCCL_IB_HCA" for name, _ in (*demand.user_env, *demand.admin_env))
-    if not asked or not value or value == SECRET or value.startswith("^"):
+    if not asked or not value or value == UNREAD_VALUE or value.startswith("^"):
         return
     names = [name.partition(":")[0].lstrip("=") for name in value.split(",")]
     exact = next((v.value for each in facts for v in profile.variables(each, {}) if v.name == "NCCL_IB_HCA"), "")
     known = exact[1:].split(",") if exact.startswith("=") else []
     if known and value.startswith("=") and not set(names) & set(known):
-        yield _no_adapter(value, f"the machine's are {', '.join(known)}")
+        yield _build_hca_rejection(value, f"the machine's are {', '.join(known)}")
     elif profile.fabric.removeprefix("mnnvl+") in ("tcp", "efa", "none"):
-        yield _no_adapter(value, f"fabric {profile.fabric} has no verbs devices")
+        yield _build_hca_rejection(value, f"fabric {profile.fabric} has no verbs devices")
     elif profile.hcas and not any(name.startswith(profile.hcas) for name in names if name):
-        yield _no_adapter(value, f"those of profile {profile.name} begin with {' or '.join(profile.hcas)}")
+        yield _build_hca_rejection(value, f"those of profile {profile.name} begin with {' or '.join(profile.hcas)}")
 
 
-def _no_adapter(value: str, why: str) -> Rejection:
+def _build_hca_rejection(value: str, why: str) -> Rejection:
     return Rejection(
         "HcaMatchesNothing",
         f"the adapters {value} match nothing, {why}, and NCCL would fall back to TCP in silence: correct network.hcas "
@@ -228,7 +228,7 @@ def _no_adapter(value: str, why: str) -> Rejection:
     )
 
 
-def _visibility(env: Mapping[str, str]) -> Iterable[Rejection]:
+def _reject_visibility(env: Mapping[str, str]) -> Iterable[Rejection]:
     """Ray raises on ROCR without HIP (2.60, accelerators/amd_gpu.py), vLLM where HIP and CUDA differ (rocm.py)."""
     hip, rocr, cuda = (env.get(f"{name}_VISIBLE_DEVICES") for name in ("HIP", "ROCR", "CUDA"))
     if rocr is not None and hip is None:
@@ -245,26 +245,29 @@ def _visibility(env: Mapping[str, str]) -> Iterable[Rejection]:
         )
 
 
-def _vendor(resource: str) -> str | None:
+def _find_vendor(resource: str) -> str | None:
     if resource.startswith(aliases.MIG_RESOURCE):
         return "nvidia"
     return aliases.GPU_RESOURCES.get(resource)
 
 
-def _unsupported(resource: str) -> str | None:
+def _find_unsupported(resource: str) -> str | None:
     if resource.startswith("gpu.intel.com/"):
         return "Intel GPU"
     return aliases.UNSUPPORTED.get(resource)
 
 
-def _offers(nodes: Iterable[Node]) -> str:
+def _format_offers(nodes: Iterable[Node]) -> str:
     names = sorted({name for node in nodes for name, count in node.allocatable.items() if count > 0})
-    accelerators = [name for name in names if _vendor(name) or _unsupported(name)]
-    named = [f"{name} ({_unsupported(name)}, not supported)" if _unsupported(name) else name for name in accelerators]
+    accelerators = [name for name in names if _find_vendor(name) or _find_unsupported(name)]
+    named = [
+        f"{name} ({_find_unsupported(name)}, not supported)" if _find_unsupported(name) else name
+        for name in accelerators
+    ]
     return f"they offer {', '.join(named)}" if named else "they offer no accelerator"
 
 
-def _selected_by(demand: Demand) -> str:
+def _format_selector(demand: Demand) -> str:
     if not demand.node_selector:
         return ""
     return f" with {', '.join(f'{key}={value}' for key, value in sorted(demand.node_selector.items()))}"

@@ -19,12 +19,12 @@ NETWORK_VARIABLE = re.compile(
 LD_LIBRARY_PATH = "LD_LIBRARY_PATH"
 SCRIPT = "BASH_ENV"
 """KubeRay starts Ray by `bash -c`, which reads the file of this name first."""
-ON_MOUNTS = frozenset({SCRIPT, LD_LIBRARY_PATH})
+MOUNT_VARIABLES = frozenset({SCRIPT, LD_LIBRARY_PATH})
 """Variables that refer to folders of the hosts: pods that do not mount them have none of these."""
 HOST_INTERFACES = "^lo,docker,veth,cni,cali,flannel,cilium"
 """NCCL's list of interfaces to leave out on a host whose interfaces are not known."""
 NCCL_DOC = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"
-GROUPS = {"video": 44}
+GROUP_IDS = {"video": 44}
 """Numbers of the devices' groups on Debian and Ubuntu (base-passwd). render has a different one on every system."""
 
 
@@ -75,13 +75,13 @@ class Settings:
     warnings: tuple[str, ...]
 
 
-def settings(profile: Profile, facts: Facts, demand: Demand) -> Settings:
+def build_settings(profile: Profile, facts: Facts, demand: Demand) -> Settings:
     """The settings for nodes with these facts. Precedence: user, then admin (RLRuntime), then profile."""
-    attach = attachment(profile, facts, demand)
+    attach = choose_attachment(profile, facts, demand)
     warnings = list(profile.warnings)
-    ours = _profile_env(profile, facts, demand, attach, warnings)
-    env, overridden = _layers(ours, demand)
-    groups = tuple(sorted({*demand.supplemental_groups, *(GROUPS[g] for g in profile.groups if g in GROUPS)}))
+    profile_env = _build_profile_env(profile, facts, demand, attach, warnings)
+    env, overridden = _merge_env(profile_env, demand)
+    groups = tuple(sorted({*demand.supplemental_groups, *(GROUP_IDS[g] for g in profile.groups if g in GROUP_IDS)}))
     if "render" in profile.groups and not demand.supplemental_groups:
         warnings.append(
             "the number of the group render differs between systems: give it in spec.security.supplementalGroups "
@@ -104,11 +104,11 @@ def settings(profile: Profile, facts: Facts, demand: Demand) -> Settings:
         compute_domain=profile.attach.compute_domain,
         mounts=profile.mounts,
         network=profile.network,
-        warnings=(*warnings, *_security(demand)),
+        warnings=(*warnings, *_find_security_warnings(demand)),
     )
 
 
-def attachment(profile: Profile, facts: Facts, demand: Demand) -> Attachment:
+def choose_attachment(profile: Profile, facts: Facts, demand: Demand) -> Attachment:
     """The mode that the job asks for, else virtual functions where nodes offer them, else the profile's own."""
     functions = [name for name, _ in facts.verbs if aliases.VIRTUAL_FUNCTIONS.search(name)]
     modes = profile.attach.modes
@@ -125,30 +125,30 @@ def attachment(profile: Profile, facts: Facts, demand: Demand) -> Attachment:
     return Attachment(mode, tuple(resources))
 
 
-def versions(demand: Demand) -> dict[str, str]:
+def read_versions(demand: Demand) -> dict[str, str]:
     """Versions in the image, as far as cluster.env tells them."""
     given = dict(demand.admin_env) | dict(demand.user_env)
     return {what: given[name] for name, what in VERSION_VARIABLES.items() if name in given}
 
 
-def _profile_env(
+def _build_profile_env(
     profile: Profile, facts: Facts, demand: Demand, attach: Attachment, warnings: list[str]
 ) -> dict[str, Setting]:
-    told = versions(demand)
-    ours = {each.name: _setting(profile, each) for each in profile.variables(facts, told)}
-    hca = ours.get("NCCL_IB_HCA")
+    versions = read_versions(demand)
+    profile_env = {each.name: _build_setting(profile, each) for each in profile.variables(facts, versions)}
+    hca = profile_env.get("NCCL_IB_HCA")
     if hca and hca.value.startswith("=") and attach.mode == "multus":
         rule = f"virtual functions have other names than {hca.value}: their driver's prefix"
-        ours["NCCL_IB_HCA"] = Setting(hca.name, profile.hcas[0], rule, profile.attach.source)
+        profile_env["NCCL_IB_HCA"] = Setting(hca.name, profile.hcas[0], rule, profile.attach.source)
     if attach.mode == "hostNetwork":
         known = profile.attach.host_interface
         rule = "the hosts' interface" if known else "whatever interface the hosts have, but none of containers"
         source = profile.attach.source if known else f"{NCCL_DOC}#nccl-socket-ifname"
-        ours["NCCL_SOCKET_IFNAME"] = Setting("NCCL_SOCKET_IFNAME", known or HOST_INTERFACES, rule, source)
+        profile_env["NCCL_SOCKET_IFNAME"] = Setting("NCCL_SOCKET_IFNAME", known or HOST_INTERFACES, rule, source)
         if known[-1:].isdigit():
-            ours["GLOO_SOCKET_IFNAME"] = Setting("GLOO_SOCKET_IFNAME", known, rule, source)
+            profile_env["GLOO_SOCKET_IFNAME"] = Setting("GLOO_SOCKET_IFNAME", known, rule, source)
         else:
-            ours.pop("GLOO_SOCKET_IFNAME", None)
+            profile_env.pop("GLOO_SOCKET_IFNAME", None)
             if not demand.socket_interface:
                 warnings.append(
                     "on the host network gloo needs the interface's full name: give network.socketInterface; until "
@@ -157,23 +157,23 @@ def _profile_env(
     if profile.script:
         rule = "bash reads the host's script before anything else, so that Ray and all its processes have its variables"
         source = f"{profile.sources[0]}; https://www.gnu.org/software/bash/manual/html_node/Bash-Startup-Files.html"
-        ours[SCRIPT] = Setting(SCRIPT, profile.script, f"profile {profile.name}: {rule}", source)
+        profile_env[SCRIPT] = Setting(SCRIPT, profile.script, f"profile {profile.name}: {rule}", source)
     if demand.require == "tcp":
         rule = "network.require: tcp, so NCCL's own sockets and no other transport"
-        ours["NCCL_NET"] = Setting("NCCL_NET", "Socket", rule, f"{NCCL_DOC}#nccl-net")
-    return ours
+        profile_env["NCCL_NET"] = Setting("NCCL_NET", "Socket", rule, f"{NCCL_DOC}#nccl-net")
+    return profile_env
 
 
-def _setting(profile: Profile, variable: Variable) -> Setting:
+def _build_setting(profile: Profile, variable: Variable) -> Setting:
     unverified = "" if variable.verified else " (second hand)"
     return Setting(
         variable.name, variable.value, f"profile {profile.name}: {variable.rule}", f"{variable.source}{unverified}"
     )
 
 
-def _layers(ours: Mapping[str, Setting], demand: Demand) -> tuple[tuple[Setting, ...], tuple[str, ...]]:
+def _merge_env(profile_env: Mapping[str, Setting], demand: Demand) -> tuple[tuple[Setting, ...], tuple[str, ...]]:
     """The profile's variables under the admin's under the user's."""
-    env = dict(ours)
+    env = dict(profile_env)
     user: set[str] = set()
     fields = {
         "NCCL_SOCKET_IFNAME": ("socket_interface", demand.socket_interface),
@@ -192,7 +192,7 @@ def _layers(ours: Mapping[str, Setting], demand: Demand) -> tuple[tuple[Setting,
 
     def by_variable(given: tuple[tuple[str, str], ...], who: str) -> None:
         for name, value in given:
-            if name in ours or NETWORK_VARIABLE.match(name):
+            if name in profile_env or NETWORK_VARIABLE.match(name):
                 path = "spec.cluster.env"
                 env[name] = Setting(name, value, f"{who} override: {path}", f"{who}: {path}")
                 if who == "user":
@@ -202,11 +202,11 @@ def _layers(ours: Mapping[str, Setting], demand: Demand) -> tuple[tuple[Setting,
     by_variable(demand.admin_env, "RLRuntime")
     by_field(admin=False)
     by_variable(demand.user_env, "user")
-    overridden = sorted(name for name in user if name in ours and env[name].value != ours[name].value)
+    overridden = sorted(name for name in user if name in profile_env and env[name].value != profile_env[name].value)
     return tuple(env[name] for name in sorted(env)), tuple(overridden)
 
 
-def _security(demand: Demand) -> list[str]:
+def _find_security_warnings(demand: Demand) -> list[str]:
     opened = []
     if demand.ptrace:
         opened.append("security.ptrace: SYS_PTRACE lets every process of a pod read and change the others")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from rlt_core.fabric.demand import MULTUS, Demand
+from rlt_core.fabric.demand import MULTUS_ANNOTATION, Demand
 from rlt_core.fabric.facts import Facts
 from rlt_core.fabric.profiles import Profile
 from rlt_core.fabric.rejections import RDMA
@@ -18,10 +18,14 @@ def find_warnings(kinds: Iterable[Facts], demand: Demand, profile: Profile, give
     """The warnings, each once, in a fixed order."""
     facts = list(kinds)
     env = {setting.name: setting for setting in given.env}
-    return list(dict.fromkeys([*_of_nodes(facts, demand, profile, given), *_of_variables(facts, profile, env)]))
+    return list(
+        dict.fromkeys(
+            [*_find_node_warnings(facts, demand, profile, given), *_find_variable_warnings(facts, profile, env)]
+        )
+    )
 
 
-def _of_nodes(kinds: list[Facts], demand: Demand, profile: Profile, given: Settings) -> Iterator[str]:
+def _find_node_warnings(kinds: list[Facts], demand: Demand, profile: Profile, given: Settings) -> Iterator[str]:
     for facts in kinds:
         if facts.slicing:
             yield (
@@ -30,8 +34,8 @@ def _of_nodes(kinds: list[Facts], demand: Demand, profile: Profile, given: Setti
             )
         if facts.missing and demand.require != "tcp" and (profile.fabric == "tcp" or not given.attach.resources):
             yield f"the hardware has more than pods can use, missing: {facts.missing}"
-        if facts.unsure and profile.fabric.endswith(facts.fabric) and demand.profile is None:
-            yield f"{facts.unsure}; name a network.profile (onprem-infiniband, onprem-roce) to be sure"
+        if facts.assumption and profile.fabric.endswith(facts.fabric) and demand.profile is None:
+            yield f"{facts.assumption}; name a network.profile (onprem-infiniband, onprem-roce) to be sure"
         if facts.product in ("GB200", "GB300") and not facts.mnnvl:
             yield f"{facts.product} without the label nvidia.com/gpu.clique: NVLink over nodes is not used"
     products = sorted({facts.product for facts in kinds if facts.product})
@@ -40,16 +44,16 @@ def _of_nodes(kinds: list[Facts], demand: Demand, profile: Profile, given: Setti
     drivers = sorted({facts.driver for facts in kinds if facts.driver})
     if demand.resource and len(drivers) > 1:
         yield f"candidate nodes have different drivers ({', '.join(drivers)}): the image must run on the oldest"
-    if given.attach.mode == "multus" and not demand.networks_named and demand.attach is None:
+    if given.attach.mode == "multus" and not demand.has_network_annotation and demand.attach is None:
         yield (
-            f"pods get virtual functions but no network by Multus: give the annotation {MULTUS} in the workers' "
+            f"pods get virtual functions but no network by Multus: give the annotation {MULTUS_ANNOTATION} in the workers' "
             "podTemplate"
         )
     if len(verbs := [name for name, _ in given.attach.resources if name.startswith("rdma/")]) > 1:
         yield f"pods get all of {', '.join(verbs)}: if one of them is for storage, take it off these nodes"
 
 
-def _of_variables(kinds: list[Facts], profile: Profile, env: dict[str, Setting]) -> Iterator[str]:
+def _find_variable_warnings(kinds: list[Facts], profile: Profile, env: dict[str, Setting]) -> Iterator[str]:
     disabled = env.get("NCCL_IB_DISABLE")
     if disabled and disabled.value == "1" and profile.fabric.removeprefix("mnnvl+") in RDMA:
         yield f"NCCL_IB_DISABLE=1 ({disabled.source}) leaves {profile.fabric} unused"

@@ -8,7 +8,7 @@ from typing import Any
 import observed as o
 
 from rlt_api.blocks.resources import Resources
-from rlt_api.rules.shared_memory import shared_memory
+from rlt_api.rules.shared_memory import size_shared_memory
 from rlt_api.status import RuntimeSnapshot
 from rlt_core.fabric.demand import Demand
 from rlt_core.job import Job
@@ -53,9 +53,9 @@ def as_asked(demand: Demand) -> Demand:
         demand,
         admin_env=tuple((name, value) for name, value in demand.admin_env if name not in own),
         node_selector=dict(demand.node_selector or {}),
-        shared_memory=shared_memory(POD, accelerators=demand.count),
-        networks_named=False,
-        claims_made=False,
+        shared_memory=size_shared_memory(POD, accelerators=demand.count),
+        has_network_annotation=False,
+        has_resource_claims=False,
     )
 
 

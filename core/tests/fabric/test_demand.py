@@ -8,9 +8,9 @@ from typing import Any
 from fabric.node_sets import GPUS, HCA, IB, NVIDIA, node, nvidia, pair
 
 from rlt_api.validation import validate_job
-from rlt_core.fabric.demand import SECRET, Demand, demands_of
-from rlt_core.fabric.explain import explain, network
-from rlt_core.fabric.nodes import nodes_of
+from rlt_core.fabric.decision import decide_group_fabric, explain_fabric
+from rlt_core.fabric.demand import UNREAD_VALUE, Demand, build_demands
+from rlt_core.fabric.nodes import parse_nodes
 from rlt_core.fabric.settings import Attachment
 
 JOB: dict[str, Any] = {
@@ -38,7 +38,7 @@ RUNTIME: dict[str, Any] = {
 def demanded(job: dict[str, Any], runtime: dict[str, Any] | None = None) -> Demand:
     spec = validate_job("sum", job, runtime).spec
     assert spec
-    (demand,) = demands_of(spec, job, runtime)
+    (demand,) = build_demands(spec, job, runtime)
     return demand
 
 
@@ -66,7 +66,7 @@ def test_a_pool_of_the_runtime_declares_its_accelerator() -> None:
 def test_secrets_stay_where_they_are() -> None:
     job = {"cluster": {"image": "i", "env": [{"name": "NCCL_X", "secretKeyRef": {"name": "s", "key": "k"}}]}}
     demand = demanded(job)
-    assert demand.user_env == (("NCCL_X", SECRET),)
+    assert demand.user_env == (("NCCL_X", UNREAD_VALUE),)
 
 
 def test_the_pod_template_counts_as_the_users_word() -> None:
@@ -85,7 +85,7 @@ def test_the_pod_template_counts_as_the_users_word() -> None:
 
 def test_an_admins_interface_is_named_as_his() -> None:
     demand = Demand("nvidia.com/gpu", 8, socket_interface="bond0", admin_fields=frozenset({"socket_interface"}))
-    found = explain(pair(nvidia() | IB, GPUS | HCA), demand)
+    found = explain_fabric(pair(nvidia() | IB, GPUS | HCA), demand)
     setting = next(each for each in found["env"] if each["name"] == "GLOO_SOCKET_IFNAME")
     assert setting["value"] == "bond0"
     assert setting["source"].startswith("RLRuntime")
@@ -96,9 +96,9 @@ def test_a_shared_memory_that_may_be_too_small_brings_a_warning() -> None:
     resources = {"cpu": "1", "memory": "64Gi", "sharedMemory": "1Gi"}
     group = {"resources": resources, "accelerator": {"resourceName": "nvidia.com/gpu", "count": 8}}
     demand = demanded({"cluster": {"image": "i", "workers": [group]}})
-    warnings = network(nodes_of(pair(nvidia(), GPUS)), demand).warnings
+    warnings = decide_group_fabric(parse_nodes(pair(nvidia(), GPUS)), demand).warnings
     assert any("No space left on device" in warning for warning in warnings)
-    assert not network(nodes_of(pair(nvidia(), GPUS)), replace(demand, shared_memory=None)).warnings
+    assert not decide_group_fabric(parse_nodes(pair(nvidia(), GPUS)), replace(demand, shared_memory=None)).warnings
 
 
 def test_a_worker_on_part_of_a_node_takes_part_of_its_devices() -> None:
@@ -109,20 +109,20 @@ def test_a_worker_on_part_of_a_node_takes_part_of_its_devices() -> None:
 
 def test_privileges_come_with_what_they_open() -> None:
     demand = Demand("nvidia.com/gpu", 8, ptrace=True, unconfined=True, privileged=True)
-    found = network(nodes_of([node("n", nvidia(), GPUS)]), demand)
+    found = decide_group_fabric(parse_nodes([node("n", nvidia(), GPUS)]), demand)
     assert "SYS_PTRACE" in found.settings.capabilities
     for field in ("ptrace", "unconfined", "privileged"):
         assert any(f"security.{field}" in warning for warning in found.warnings)
 
 
 def test_verbs_bring_ipc_lock_and_tcp_does_not() -> None:
-    with_verbs = network(nodes_of(pair(nvidia() | IB, GPUS | HCA)), NVIDIA)
-    without = network(nodes_of(pair(nvidia(), GPUS)), NVIDIA)
+    with_verbs = decide_group_fabric(parse_nodes(pair(nvidia() | IB, GPUS | HCA)), NVIDIA)
+    without = decide_group_fabric(parse_nodes(pair(nvidia(), GPUS)), NVIDIA)
     assert with_verbs.settings.capabilities == ("IPC_LOCK",)
     assert without.settings.capabilities == ()
 
 
 def test_amd_gets_the_group_video() -> None:
-    found = network(nodes_of([node("n", {}, {"amd.com/gpu": 8})]), Demand("amd.com/gpu", 8))
+    found = decide_group_fabric(parse_nodes([node("n", {}, {"amd.com/gpu": 8})]), Demand("amd.com/gpu", 8))
     assert found.settings.groups == (44,)
     assert not any("VISIBLE_DEVICES" in setting.name for setting in found.settings.env)

@@ -17,10 +17,10 @@ from fabric.node_sets import CASES
 from observed import decided
 
 from rlt_core.children.pod_template import build_worker_template
-from rlt_core.fabric.demand import Demand, demands_of
-from rlt_core.fabric.explain import explain
-from rlt_core.fabric.nodes import nodes_of
-from rlt_core.fabric.profiles import load
+from rlt_core.fabric.decision import explain_fabric
+from rlt_core.fabric.demand import Demand, build_demands
+from rlt_core.fabric.nodes import parse_nodes
+from rlt_core.fabric.profiles import load_profiles
 from rlt_core.job import Job
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -54,13 +54,13 @@ OneALine.add_representer(dict, _mapping)
 @cache
 def on_its_nodes(name: str) -> Job:
     """The case's job after the operator's look at the case's nodes."""
-    return decided(job_of(CASES[name].demand), nodes_of(CASES[name].nodes))
+    return decided(job_of(CASES[name].demand), parse_nodes(CASES[name].nodes))
 
 
 def demands_in(job: Job) -> tuple[Demand, ...]:
     assert job.spec
     assert job.runtime
-    return demands_of(job.spec, job.given, job.runtime.spec)
+    return build_demands(job.spec, job.given, job.runtime.spec)
 
 
 @cache
@@ -86,7 +86,7 @@ def test_a_node_set_gets_what_the_golden_file_says(name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_a_node_set_gets_its_profile_or_its_refusal(name: str) -> None:
     case = CASES[name]
-    answer = explain(case.nodes, case.demand)
+    answer = explain_fabric(case.nodes, case.demand)
     assert list(answer) == KEYS
     assert (answer["profile"], answer["fabric"], answer["agree"]) == (case.profile, case.fabric, case.agree)
     assert (answer["refused"] or {}).get("code") == case.refused
@@ -106,7 +106,7 @@ def test_a_node_set_gets_its_profile_or_its_refusal(name: str) -> None:
     }.items(),
 )
 def test_a_refusal_gives_the_evidence_and_the_fix(name: str, words: list[str]) -> None:
-    message = explain(CASES[name].nodes, CASES[name].demand)["refused"]["message"]
+    message = explain_fabric(CASES[name].nodes, CASES[name].demand)["refused"]["message"]
     assert [each for each in words if each not in message] == [], message
 
 
@@ -114,7 +114,7 @@ def test_a_refusal_gives_the_evidence_and_the_fix(name: str, words: list[str]) -
 def test_the_status_says_what_is_explained_offline(name: str) -> None:
     job = on_its_nodes(name)
     assert job.status.network
-    answer = explain(CASES[name].nodes, *demands_in(job))
+    answer = explain_fabric(CASES[name].nodes, *demands_in(job))
     said = job.status.network.to_json()
     for key in ("profile", "fabric", "vendor", "agree", "evidence", "env", "overriddenByUser", "warnings"):
         assert said[key] == answer[key]
@@ -142,4 +142,4 @@ def test_there_is_a_golden_file_for_each_case_and_no_other() -> None:
 
 
 def test_every_profile_is_in_the_matrix_but_those_of_machines_that_nobody_lists() -> None:
-    assert set(load()) - {case.profile for case in CASES.values()} <= {"generic-amd", "aws-efa-nvl72"}
+    assert set(load_profiles()) - {case.profile for case in CASES.values()} <= {"generic-amd", "aws-efa-nvl72"}

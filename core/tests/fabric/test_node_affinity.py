@@ -8,10 +8,10 @@ import pytest
 from fabric.node_sets import GPUS, node, nvidia
 from fabric.test_demand import demanded
 
-from rlt_core.fabric.candidates import candidates
-from rlt_core.fabric.nodes import nodes_of
+from rlt_core.fabric.candidates import find_candidates
+from rlt_core.fabric.nodes import parse_nodes
 
-NODES = nodes_of(
+NODES = parse_nodes(
     [
         node("a", nvidia() | {"rack": "1", "size": "8"}, GPUS),
         node("b", nvidia() | {"rack": "2", "size": "16"}, GPUS),
@@ -27,7 +27,7 @@ def chosen(**pod: Any) -> list[str]:
         "accelerator": {"resourceName": "nvidia.com/gpu", "count": 8},
         "podTemplate": {"spec": pod},
     }
-    return [each.name for each in candidates(NODES, demanded({"cluster": {"image": "i", "workers": [group]}})).nodes]
+    return [each.name for each in find_candidates(NODES, demanded({"cluster": {"image": "i", "workers": [group]}})).nodes]
 
 
 def affinity(*terms: dict[str, Any]) -> dict[str, Any]:

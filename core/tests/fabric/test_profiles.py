@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from rlt_core.fabric.aliases import GPU_RESOURCES
-from rlt_core.fabric.machines import _machines, machine
-from rlt_core.fabric.profiles import Profile, load
-from rlt_core.fabric.profiles_page import profiles_table
+from rlt_core.fabric.machines import find_machine, load_machines
+from rlt_core.fabric.profiles import Profile, load_profiles
+from rlt_core.fabric.profiles_page import build_profiles_table
 
 FABRIC = re.compile(r"(mnnvl\+)?(infiniband|roce|efa|gib|tcpx|tcpxo|tcp|none)")
 ELSEWHERE = {"NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", "NCCL_GPUDIRECTTCPX_CTRL_DEV", "NCCL_FASTRAK_LLCM_DEVICE_DIRECTORY"}
@@ -19,7 +19,7 @@ ELSEWHERE = {"NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", "NCCL_GPUDIRECTTCPX_CTRL_DEV", 
 PLUGINS = {"NCCL_LIB_DIR", "NCCL_MAX_P2P_CHANNELS"}
 
 
-@pytest.mark.parametrize("profile", load().values(), ids=lambda profile: profile.name)
+@pytest.mark.parametrize("profile", load_profiles().values(), ids=lambda profile: profile.name)
 def test_a_profile_says_where_everything_comes_from(profile: Profile) -> None:
     assert FABRIC.fullmatch(profile.fabric)
     assert profile.sources
@@ -31,7 +31,7 @@ def test_a_profile_says_where_everything_comes_from(profile: Profile) -> None:
         assert variable.source.startswith("https://")
 
 
-@pytest.mark.parametrize("profile", load().values(), ids=lambda profile: profile.name)
+@pytest.mark.parametrize("profile", load_profiles().values(), ids=lambda profile: profile.name)
 def test_every_profile_sets_the_interfaces(profile: Profile) -> None:
     assert {"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"} <= {variable.name for variable in profile.env}
 
@@ -44,7 +44,7 @@ def test_nccl_knows_its_variables() -> None:
     binary = library.read_bytes()
     used = {
         variable.name
-        for profile in load().values()
+        for profile in load_profiles().values()
         if dict(profile.match).get("vendor") != ("amd",)
         for variable in (*profile.env, *(v for _, shape in profile.shapes for v in shape))
         if variable.name.startswith("NCCL_")
@@ -54,11 +54,11 @@ def test_nccl_knows_its_variables() -> None:
 
 
 def test_a_machine_has_a_profile_for_its_fabric() -> None:
-    for each in _machines():
+    for each in load_machines():
         assert each.source.startswith("https://")
-        assert any(profile.fabric.endswith(each.fabric) for profile in load().values())
+        assert any(profile.fabric.endswith(each.fabric) for profile in load_profiles().values())
         assert each.vendor in GPU_RESOURCES.values()
-    assert machine("m5.large") is None
+    assert find_machine("m5.large") is None
 
 
 VERL = """NCCL_DEBUG GPU_MAX_HW_QUEUES TORCH_NCCL_HIGH_PRIORITY NCCL_CHECKS_DISABLE NCCL_IB_HCA NCCL_IB_GID_INDEX
@@ -69,18 +69,18 @@ HIP_ ROCR_ CUDA_VISIBLE_DEVICES HF_HOME TRANSFORMERS_CACHE SYS_PTRACE seccomp pr
 
 
 def test_each_variable_of_verls_amd_cluster_is_kept_or_refused_in_writing() -> None:
-    profile = load()["amd-roce-mlx5"]
+    profile = load_profiles()["amd-roce-mlx5"]
     kept = {variable.name for variable in profile.env}
     assert [word for word in VERL.split() if word not in kept and word not in profile.notes] == []
 
 
 def test_the_documentation_holds_the_table_as_it_is() -> None:
     page = (Path(__file__).parents[3] / "docs" / "networking.md").read_text()
-    assert f"<!-- profiles: begin -->\n{profiles_table()}<!-- profiles: end -->\n" in page
+    assert f"<!-- profiles: begin -->\n{build_profiles_table()}<!-- profiles: end -->\n" in page
 
 
 def test_the_table_holds_every_profile_with_its_sources() -> None:
-    table = profiles_table()
-    for profile in load().values():
+    table = build_profiles_table()
+    for profile in load_profiles().values():
         assert f"### {profile.name}" in table
         assert all(source in table for source in profile.sources)

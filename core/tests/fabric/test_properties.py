@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 
 from rlt_core.fabric import aliases
 from rlt_core.fabric.candidates import unhealthy_reason
-from rlt_core.fabric.explain import explain
-from rlt_core.fabric.nodes import nodes_of
-from rlt_core.fabric.profiles import load
+from rlt_core.fabric.decision import explain_fabric
+from rlt_core.fabric.nodes import parse_nodes
+from rlt_core.fabric.profiles import load_profiles
 
 KINDS = [each for name in sorted(CASES) for each in CASES[name].nodes]
 names = st.sampled_from(
-    sorted({variable.name for profile in load().values() for variable in profile.env} | {"NCCL_ALGO"})
+    sorted({variable.name for profile in load_profiles().values() for variable in profile.env} | {"NCCL_ALGO"})
 )
 values = st.text(st.characters(codec="ascii", exclude_categories=["C"]), max_size=20)
 
@@ -41,7 +41,7 @@ cases = asked | mixed
 
 
 def answer(case: Case, nodes: list[Manifest] | None = None, **changes: Any) -> dict[str, Any]:
-    return explain(case.nodes if nodes is None else nodes, replace(case.demand, **changes))
+    return explain_fabric(case.nodes if nodes is None else nodes, replace(case.demand, **changes))
 
 
 @given(case=cases, variables=st.dictionaries(names, values, min_size=1))
@@ -103,8 +103,8 @@ def test_no_variable_is_without_value_rule_and_source(case: Case, variables: dic
 ANSWERS = """
 import json
 from fabric.node_sets import CASES
-from rlt_core.fabric.explain import explain
-print(json.dumps({name: explain(case.nodes, case.demand) for name, case in CASES.items()}))
+from rlt_core.fabric.decision import explain_fabric
+print(json.dumps({name: explain_fabric(case.nodes, case.demand) for name, case in CASES.items()}))
 """
 
 
@@ -133,7 +133,7 @@ def test_rdma_is_never_promised_on_tcp(case: Case) -> None:
 @pytest.mark.parametrize("taint", aliases.HEALTH_TAINTS)
 def test_a_tolerated_health_taint_is_avoided_too(taint: str) -> None:
     manifest = node("n", nvidia(), GPUS, taints=[{"key": taint, "effect": "NoSchedule"}])
-    assert unhealthy_reason(nodes_of([manifest])[0]) is not None
+    assert unhealthy_reason(parse_nodes([manifest])[0]) is not None
 
 
 def test_a_node_costs_no_more_among_500_than_among_50() -> None:
@@ -144,7 +144,7 @@ def test_a_node_costs_no_more_among_500_than_among_50() -> None:
     def seconds(nodes: list[Manifest]) -> float:
         def once() -> float:
             start = time.process_time()
-            explain(nodes, NVIDIA)
+            explain_fabric(nodes, NVIDIA)
             return time.process_time() - start
 
         return min(once() for _ in range(10))

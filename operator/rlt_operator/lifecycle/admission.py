@@ -7,9 +7,9 @@ from datetime import datetime
 
 from rlt_api.conditions import ConditionType, Reason
 from rlt_core.children.build import build_children
-from rlt_core.children.pod_template import build_template_checks
+from rlt_core.children.pod_template import build_template_dry_runs
 from rlt_core.children.raycluster import build_ray_cluster
-from rlt_core.fabric_decision import blocks_start, decide_fabric, needs_decision
+from rlt_core.network_status import blocks_start, build_network_status, needs_decision
 from rlt_operator.conditions import ConditionUpdate
 from rlt_operator.diagnosis.pods import shorten
 from rlt_operator.kuberay import dropped
@@ -78,7 +78,7 @@ def network_undecided(observed: Observed, now: datetime) -> Verdict | None:
     assert spec
     if observed.cluster or not needs_decision(job):
         return None
-    network = decide_fabric(job, spec, observed.nodes)
+    network = build_network_status(job, spec, observed.nodes)
     if not blocks_start(network, spec):
         verdict = replace(waiting(Reason.CREATING, "The Ray cluster is being created."), requeue_after=0)
     else:
@@ -97,7 +97,7 @@ def kuberay_too_old(observed: Observed, now: datetime) -> Verdict | None:
     if message is None:
         return None
     return replace(
-        waiting(Reason.KUBERAY_TOO_OLD, shorten(message), stalled=True), check=build_template_checks(job, spec)
+        waiting(Reason.KUBERAY_TOO_OLD, shorten(message), stalled=True), check=build_template_dry_runs(job, spec)
     )
 
 
@@ -111,4 +111,4 @@ def create(observed: Observed, now: datetime) -> Verdict | None:
         verdict = waiting(Reason.CLUSTER_REFUSED, shorten(observed.refusal), stalled=True)
     else:
         verdict = waiting(Reason.CREATING, "The Ray cluster is being created.")
-    return replace(verdict, check=build_template_checks(job, spec), apply=build_children(job, spec))
+    return replace(verdict, check=build_template_dry_runs(job, spec), apply=build_children(job, spec))

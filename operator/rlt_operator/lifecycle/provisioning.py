@@ -6,7 +6,7 @@ from datetime import datetime
 
 from rlt_api.conditions import ConditionType, Reason
 from rlt_api.status import Phase
-from rlt_core.entrypoint import preflight_entrypoint
+from rlt_core.entrypoint import build_preflight_entrypoint
 from rlt_operator.conditions import ConditionUpdate, is_true
 from rlt_operator.diagnosis.pods import shorten
 from rlt_operator.lifecycle.preflight_results import preflight_condition
@@ -48,6 +48,6 @@ def _submit(observed: Observed, cluster: ConditionUpdate) -> Verdict:
         message,
         Phase.PROVISIONING,
         {C.CLUSTER_READY: cluster, C.RUNNING: ConditionUpdate("False", reason, message)},
-        submit=Submission(id, preflight_entrypoint(), {"rlt.dev/job": job.name, "rlt.dev/uid": job.uid}),
+        submit=Submission(id, build_preflight_entrypoint(), {"rlt.dev/job": job.name, "rlt.dev/uid": job.uid}),
         requeue_after=0.5,
     )

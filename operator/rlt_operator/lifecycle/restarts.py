@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from rlt_api.conditions import ConditionType, Reason
 from rlt_api.status import Attempt, NetworkStatus, Phase
-from rlt_core.job import excluded_nodes
+from rlt_core.job import list_excluded_nodes
 from rlt_operator.conditions import ConditionUpdate, condition, timestamp
 from rlt_operator.diagnosis.faulty_node import Fault, node_at_fault
 from rlt_operator.lifecycle.attempts import RESTARTABLE, attempts_allowed, given_up, with_attempt
@@ -105,7 +105,7 @@ def _network(observed: Observed, attempt: Attempt) -> NetworkStatus | None:
     """What was decided, but for the node at fault. None: as before."""
     job = observed.job
     attempts = with_attempt(job.status.attempts, attempt)
-    excluded = excluded_nodes(replace(job, status=job.status.model_copy(update={"attempts": attempts})))
+    excluded = list_excluded_nodes(replace(job, status=job.status.model_copy(update={"attempts": attempts})))
     network = job.status.network
     if network is None or set(excluded) <= set(network.avoided):
         return None

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from rlt_api.conditions import ConditionType, Reason
 from rlt_api.status import Phase
-from rlt_core.entrypoint import entrypoint
+from rlt_core.entrypoint import build_entrypoint
 from rlt_operator.conditions import ConditionUpdate
 from rlt_operator.diagnosis.pods import diagnose, shorten
 from rlt_operator.diagnosis.progress import last_report
@@ -124,7 +124,7 @@ def submit(observed: Observed, now: datetime) -> Verdict | None:
         message,
         Phase.PROVISIONING,
         {C.CLUSTER_READY: claim, C.RUNNING: ConditionUpdate("False", reason, message)},
-        submit=Submission(id, entrypoint(job, job.spec), {"rlt.dev/job": job.name, "rlt.dev/uid": job.uid}),
+        submit=Submission(id, build_entrypoint(job, job.spec), {"rlt.dev/job": job.name, "rlt.dev/uid": job.uid}),
         requeue_after=0.5,
     )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from rlt_api.conditions import ConditionType, Reason
 from rlt_api.status import Attempt, NetworkStatus, Phase
 from rlt_api.training_config import ProgressReport
-from rlt_core.children.pod_template import TemplateCheck
+from rlt_core.children.pod_template import TemplateDryRun
 from rlt_core.job import Manifest
 from rlt_operator.conditions import ConditionUpdate, ConditionUpdates, condition
 from rlt_operator.diagnosis.pods import diagnose
@@ -40,7 +40,7 @@ class Verdict:
     """Conditions; those that are not named get their default."""
     network: NetworkStatus | None = None
     """What was decided about the network; None: as before."""
-    check: tuple[TemplateCheck, ...] = ()
+    check: tuple[TemplateDryRun, ...] = ()
     apply: tuple[Manifest, ...] = ()
     stop: str | None = None
     delete_cluster: str | None = None

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from rlt_api.crd import GROUP, KIND, VERSION
 from rlt_core import names
-from rlt_core.children.pod_template import TemplateCheck
+from rlt_core.children.pod_template import TemplateDryRun
 from rlt_core.job import Job, Manifest
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError, KubernetesApi
@@ -65,7 +65,7 @@ async def _act(api: KubernetesApi, send: Send, job: Job, plan: Plan) -> str | No
     return None
 
 
-async def _ask(api: KubernetesApi, job: Job, check: TemplateCheck) -> None:
+async def _ask(api: KubernetesApi, job: Job, check: TemplateDryRun) -> None:
     """Raises ApiError with the API server's words if it would refuse the pods."""
     try:
         await api.dry_run(api_paths.pod_templates(job.namespace), check.manifest)

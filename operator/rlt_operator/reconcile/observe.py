@@ -10,11 +10,11 @@ from rlt_api.conditions import ConditionType
 from rlt_api.spec import OPERATOR
 from rlt_api.status import RuntimeSnapshot
 from rlt_core import names
-from rlt_core.fabric.nodes import Node, nodes_of
-from rlt_core.fabric_decision import needs_decision
+from rlt_core.fabric.nodes import Node, parse_nodes
 from rlt_core.job import Job, Manifest, parse_job, parse_runtime, parse_status
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import KubernetesApi, UnknownResourceError
+from rlt_core.network_status import needs_decision
 from rlt_core.ray_http import Send
 from rlt_operator.conditions import is_true
 from rlt_operator.kuberay import KubeRay, parse_kuberay
@@ -116,7 +116,7 @@ def _looks_for_nodes(observed: Observed) -> bool:
 
 async def _nodes(api: KubernetesApi) -> tuple[Node, ...]:
     """The nodes. There may be thousands, and the API server's cache is good enough."""
-    return nodes_of(await api.list(api_paths.NODES, resourceVersion="0"))
+    return parse_nodes(await api.list(api_paths.NODES, resourceVersion="0"))
 
 
 async def _pods(api: KubernetesApi, job: Job) -> tuple[Pod, ...]:

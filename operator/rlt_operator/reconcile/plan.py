@@ -13,7 +13,7 @@ from rlt_api.conditions import ConditionType
 from rlt_api.spec import OPERATOR
 from rlt_api.status import RLTrainingJobStatus
 from rlt_core.children.config_map import build_config_map
-from rlt_core.children.pod_template import TemplateCheck
+from rlt_core.children.pod_template import TemplateDryRun
 from rlt_core.job import Manifest
 from rlt_operator.conditions import Event, events
 from rlt_operator.lifecycle import preflight_results
@@ -31,7 +31,7 @@ from rlt_operator.reconcile.status import network_after, new_status
 class Plan:
     """What `apply` does, in this order, and when to look again."""
 
-    check: tuple[TemplateCheck, ...] = ()
+    check: tuple[TemplateDryRun, ...] = ()
     """What the API server is asked about before anything is applied."""
     apply: tuple[Manifest, ...] = ()
     """Objects to apply."""

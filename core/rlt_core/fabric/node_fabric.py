@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from rlt_core.fabric import aliases
-from rlt_core.fabric.evidence import Evidence, settle
+from rlt_core.fabric.evidence import Evidence, resolve_fact
 from rlt_core.fabric.machines import Machine
 from rlt_core.fabric.nodes import Node
 
 
-def fabric_resources(node: Node) -> tuple[tuple[str, int], ...]:
+def list_fabric_resources(node: Node) -> tuple[tuple[str, int], ...]:
     """The fabric's extended resources with an amount above 0: a quantity of 0 is not availability."""
     return tuple(
         (name, count)
@@ -22,40 +22,40 @@ def fabric_resources(node: Node) -> tuple[tuple[str, int], ...]:
     )
 
 
-def fabric(
+def detect_fabric(
     node: Node,
     cloud: str,
     kind: Machine | None,
     resources: tuple[tuple[str, int], ...],
-    claims: list[Evidence],
+    evidence: list[Evidence],
     contradictions: list[str],
 ) -> tuple[str, str | None, str | None]:
-    """What pods can use, what is missing for more, and what was assumed. Adds the witnesses to `claims`."""
+    """What pods can use, what is missing for more, and what was assumed. Adds the witnesses to `evidence`."""
     names = [name for name, _ in resources]
     verbs = [name for name in names if name.startswith(aliases.VERBS_RESOURCES)]
     if aliases.EFA_RESOURCE in names:
-        claims.append(Evidence("fabric", "efa", f"allocatable {aliases.EFA_RESOURCE}"))
+        evidence.append(Evidence("fabric", "efa", f"allocatable {aliases.EFA_RESOURCE}"))
         return "efa", None, None
     if kind:
-        claims.append(Evidence("fabric", kind.fabric, f"instance type {kind.type} ({kind.source})"))
+        evidence.append(Evidence("fabric", kind.fabric, f"instance type {kind.type} ({kind.source})"))
         if kind.fabric == "efa":
             return "tcp", f"{aliases.EFA_RESOURCE}, of AWS' EFA device plugin", None
         if kind.needs and not verbs:
             return "tcp", f"a resource {kind.needs}..., of an RDMA device plugin", None
         if kind.cloud == "gke" and not names:
             if node.labels.get(aliases.DRANET_LABEL) == "true":
-                claim = "a resourceClaim in the workers' podTemplate and network.attach: dra"
-                return kind.fabric, f"{claim}, since these nodes have DRANET", None
+                item = "a resourceClaim in the workers' podTemplate and network.attach: dra"
+                return kind.fabric, f"{item}, since these nodes have DRANET", None
             networks = "networking.gke.io.networks/..., of GKE's multi-networking"
             return kind.fabric, f"{networks} (or DRANET with network.attach: dra)", None
         return kind.fabric, None, None
     if cloud == "gke" and (accelerator := node.labels.get(aliases.ACCELERATOR_LABEL)):
-        claims.append(Evidence("accelerator", accelerator, f"label {aliases.ACCELERATOR_LABEL}"))
+        evidence.append(Evidence("accelerator", accelerator, f"label {aliases.ACCELERATOR_LABEL}"))
         return "tcp", f"the label {aliases.INSTANCE_LABELS[0]}: one label alone is not believed", None
-    links = _links(node, verbs)
-    said = settle("fabric", links, claims, contradictions)
+    links = _find_links(node, verbs)
+    said = resolve_fact("fabric", links, evidence, contradictions)
     witnesses = [key for key in aliases.RDMA_LABELS if node.labels.get(key, "false") == "true"]
-    claims += [Evidence("rdma", "hardware", f"label {key}=true") for key in witnesses]
+    evidence += [Evidence("rdma", "hardware", f"label {key}=true") for key in witnesses]
     hardware = bool(said or witnesses)
     if cloud in ("nebius", "together") and not verbs and hardware:
         return "infiniband", None, f"{cloud} attaches InfiniBand without a resource (SkyPilot does so; not verified)"
@@ -71,7 +71,7 @@ def fabric(
     return "infiniband", None, assumed
 
 
-def _links(node: Node, verbs: list[str]) -> list[Evidence]:
+def _find_links(node: Node, verbs: list[str]) -> list[Evidence]:
     """Who says InfiniBand or RoCE: the cloud's label, then what admins call the resource, then PCI classes."""
     found = []
     if flavor := node.labels.get(aliases.FLAVOR_LABEL):
@@ -86,12 +86,12 @@ def _links(node: Node, verbs: list[str]) -> list[Evidence]:
     pci = {link: key for key, link in aliases.NIC_LABELS.items() if node.labels.get(key) == "true"}
     if "infiniband" in pci:
         found.append(Evidence("fabric", "infiniband", f"label {pci['infiniband']}=true"))
-    elif "roce" in pci and not any(claim.value == "infiniband" for claim in found if "name of" not in claim.source):
+    elif "roce" in pci and not any(item.value == "infiniband" for item in found if "name of" not in item.source):
         found.append(Evidence("fabric", "roce", f"label {pci['roce']}=true"))
     return found
 
 
-def nic(node: Node) -> str | None:
+def detect_nic(node: Node) -> str | None:
     """pensando for AMD's own NIC, mlx5 for NVIDIA's, None where nothing says."""
     offered = node.allocatable.get("amd.com/nic", 0) + node.allocatable.get("amd.com/vnic", 0)
     if offered > 0 or any(node.labels.get(key, "false") == "true" for key in aliases.PENSANDO):
