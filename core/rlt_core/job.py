@@ -41,6 +41,8 @@ class Job:
     """The controller that runs the job."""
     queue: str | None = None
     """The LocalQueue that admits its RayCluster: the job's label, else spec.scheduling.queueName."""
+    cancel_requested: bool = False
+    """Whether the annotation rlt.dev/cancel is `true`."""
 
 
 def parse_status(manifest: Manifest) -> RLTrainingJobStatus:
@@ -68,6 +70,7 @@ def parse_job(manifest: Manifest, runtime: RuntimeSnapshot | None = None) -> Job
         managed_by=manifest.get("spec", {}).get("managedBy") or OPERATOR,
         queue=metadata.get("labels", {}).get(names.QUEUE_LABEL)
         or (_kueue_queue_name(validated.spec) if validated.spec else None),
+        cancel_requested=metadata.get("annotations", {}).get(names.CANCEL_ANNOTATION) == "true",
     )
 
 

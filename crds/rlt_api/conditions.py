@@ -155,6 +155,8 @@ class Reason(StrEnum):
     """Failed: the Ray head was replaced in mid-run, and the Ray job was lost with it."""
     STOPPED = "Stopped"
     """Failed: somebody stopped the Ray job by Ray's own means."""
+    CANCELLED = "Cancelled"
+    """Failed: the job has the annotation `rlt.dev/cancel: "true"`."""
     DEADLINE_EXCEEDED = "DeadlineExceeded"
     """Failed: the training ran longer than spec.activeDeadlineSeconds."""
     PENDING_DEADLINE_EXCEEDED = "PendingDeadlineExceeded"
