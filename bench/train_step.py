@@ -32,7 +32,7 @@ from rlt_trainer.algorithms.losses import POLICY_LOSSES, LossInputs
 from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.policy import packed_attention
 from rlt_trainer.policy.log_probs import response_log_probs
-from rlt_trainer.policy.sharding import layers_of, shard
+from rlt_trainer.policy.sharding import find_layers, shard
 from rlt_trainer.telemetry.flops import shape_of, training_flops
 from rlt_trainer.telemetry.peak_flops import peak_flops
 
@@ -166,7 +166,7 @@ def training_step(
     mesh = init_device_mesh(device_type, (ranks,))
     shard(
         model,
-        layers_of(model),
+        find_layers(model),
         response_log_probs,
         mesh=mesh,
         dtype=dtype,

@@ -28,7 +28,7 @@ from rlt_trainer.checkpoint.export import export, shards
 from rlt_trainer.checkpoint.export_checkpoint import group_of_one
 from rlt_trainer.checkpoint.parts import ModelState
 from rlt_trainer.checkpoint.saver import Saver
-from rlt_trainer.data.byte_tokenizer import byte_tokenizer
+from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer
 
 MakeConfig = Callable[..., TrainingConfig]
 SMALL: dict[str, Any] = {
@@ -51,7 +51,7 @@ def random_model(architecture: PreTrainedConfig) -> PreTrainedModel:
 def on_disk(model: PreTrainedModel, directory: Path) -> str:
     """The model with a tokenizer and a generation config of its own."""
     model.save_pretrained(directory)
-    byte_tokenizer().save_pretrained(directory)
+    build_byte_tokenizer().save_pretrained(directory)
     (directory / "generation_config.json").write_text('{"do_sample": false, "temperature": 0.6, "eos_token_id": 2}')
     return str(directory)
 
@@ -60,10 +60,10 @@ def trained(files: str, lora: Lora | None = None) -> PreTrainedModel:
     """A sharded model whose weights are no longer those of its files."""
     from torch.distributed.device_mesh import init_device_mesh
 
-    from rlt_trainer.policy.sharded_model import ModelOptions, sharded_model
+    from rlt_trainer.policy.sharded_model import ModelOptions, load_sharded_model
 
     options = ModelOptions(mesh=init_device_mesh("cpu", (dist.get_world_size(),)), dtype=torch.float32, lora=lora)
-    model = sharded_model("policy", files, options, forward=type(None))
+    model = load_sharded_model("actor", files, options, forward=type(None))
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.requires_grad:
@@ -94,7 +94,7 @@ def test_a_checkpoint_gives_the_same_model_as_the_run_itself(
     run = tmp_path / "run"
     with group_of_one():
         policy = trained(files)
-        export(policy, byte_tokenizer(), run / "export", torch.float32, max_shard_bytes=30_000)
+        export(policy, build_byte_tokenizer(), run / "export", torch.float32, max_shard_bytes=30_000)
         Saver(run / "checkpoints", Checkpoint()).save(3, {"model": ModelState(policy)}, DriverState())
     expected = {name: parameter + 0.5 for name, parameter in model.named_parameters()}
     found = weights(run / "export")
@@ -125,7 +125,7 @@ def test_an_adapter_is_merged_and_saved_beside(make_config: MakeConfig, tmp_path
     run = tmp_path / "run"
     with group_of_one():
         policy = trained(files, lora)
-        export(policy, byte_tokenizer(), run / "export", torch.float32)
+        export(policy, build_byte_tokenizer(), run / "export", torch.float32)
         Saver(run / "checkpoints", Checkpoint()).save(3, {"model": ModelState(policy)}, DriverState())
     merged = weights(run / "export")
     adapted = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(files), run / "export" / "adapter")
@@ -191,7 +191,7 @@ def one_rank(files: str, directory: Path, rank: int, port: int) -> None:
 
     module.sync = slow
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
-    export(trained(files), byte_tokenizer(), directory / "export", torch.float32)
+    export(trained(files), build_byte_tokenizer(), directory / "export", torch.float32)
     if rank == 1:
         done.touch()
     dist.destroy_process_group()

@@ -61,11 +61,11 @@ def one_rank(
     from rlt_trainer.checkpoint.parts import ModelState, OptimizerState, Parts
     from rlt_trainer.checkpoint.resume import resume
     from rlt_trainer.checkpoint.saver import Saver
-    from rlt_trainer.policy.actor import Policy
+    from rlt_trainer.policy.actor import Actor
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks)
-    policy = Policy(
+    policy = Actor(
         model,
         model=Model(),
         dtype=torch.float32,

@@ -18,18 +18,18 @@ from rlt_api.blocks.model import Model
 from rlt_api.blocks.training import Training
 from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences
 from rlt_trainer.errors import TrainingError
-from rlt_trainer.policy.actor import Policy
+from rlt_trainer.policy.actor import Actor
 from rlt_trainer.policy.model import load_model
 
 pytestmark = pytest.mark.usefixtures("process_group")
 SEQUENCES = Sequences.pad([[50, 51], [60]], [[70, 71, 72], [80]], pad_token_id=0)
-MakePolicy = Callable[..., Policy]
+MakeActor = Callable[..., Actor]
 
 
 @pytest.fixture
-def make_policy(tiny_model: str) -> MakePolicy:
-    def make(*, dtype: torch.dtype = torch.float32, training: dict[str, Any] | None = None, **algorithm: Any) -> Policy:
-        return Policy(
+def make_policy(tiny_model: str) -> MakeActor:
+    def make(*, dtype: torch.dtype = torch.float32, training: dict[str, Any] | None = None, **algorithm: Any) -> Actor:
+        return Actor(
             tiny_model,
             model=Model(),
             dtype=dtype,
@@ -43,7 +43,7 @@ def make_policy(tiny_model: str) -> MakePolicy:
     return make
 
 
-def batch(policy: Policy, advantage: float) -> MiniBatch:
+def batch(policy: Actor, advantage: float) -> MiniBatch:
     """On-policy: the old log-probabilities are the policy's own."""
     log_probs, _ = policy.log_probs(SEQUENCES)
     advantages = torch.tensor([[advantage], [-advantage]]).expand(log_probs.shape)
@@ -52,11 +52,11 @@ def batch(policy: Policy, advantage: float) -> MiniBatch:
     return MiniBatch(experience, total_tokens=4, total_sequences=2)
 
 
-def weights(policy: Policy) -> dict[str, torch.Tensor]:
-    return dict(policy.full_weights())
+def weights(policy: Actor) -> dict[str, torch.Tensor]:
+    return dict(policy.gather_weights())
 
 
-def test_the_first_step_is_on_policy(make_policy: MakePolicy) -> None:
+def test_the_first_step_is_on_policy(make_policy: MakeActor) -> None:
     policy = make_policy(kl_loss_coef=0.1)
     result = policy.update(batch(policy, 1.0))
     assert result.shares["actor/pg_clipfrac"] == 0
@@ -66,7 +66,7 @@ def test_the_first_step_is_on_policy(make_policy: MakePolicy) -> None:
     assert result.grad_norm > 0
 
 
-def test_an_update_makes_the_better_response_likelier(make_policy: MakePolicy) -> None:
+def test_an_update_makes_the_better_response_likelier(make_policy: MakeActor) -> None:
     policy = make_policy()
     before, _ = policy.log_probs(SEQUENCES)
     policy.update(batch(policy, 1.0))
@@ -75,12 +75,12 @@ def test_an_update_makes_the_better_response_likelier(make_policy: MakePolicy) -
     assert after[1, 0] < before[1, 0]
 
 
-def test_equal_rewards_without_kl_have_no_gradient(make_policy: MakePolicy) -> None:
+def test_equal_rewards_without_kl_have_no_gradient(make_policy: MakeActor) -> None:
     policy = make_policy()
     assert policy.update(batch(policy, 0.0)).grad_norm == 0
 
 
-def test_the_reference_stays_where_the_stage_began(make_policy: MakePolicy) -> None:
+def test_the_reference_stays_where_the_stage_began(make_policy: MakeActor) -> None:
     policy = make_policy(kl_loss_coef=0.1)
     policy.supervised_step(SEQUENCES, 4)
     policy.start_stage(1e-3)
@@ -90,7 +90,7 @@ def test_the_reference_stays_where_the_stage_began(make_policy: MakePolicy) -> N
     assert torch.equal(policy.ref_log_probs(SEQUENCES), start)
 
 
-def test_a_gradient_that_is_not_finite_changes_no_weight(make_policy: MakePolicy) -> None:
+def test_a_gradient_that_is_not_finite_changes_no_weight(make_policy: MakeActor) -> None:
     policy = make_policy()
     before = weights(policy)
     result = policy.update(batch(policy, math.inf))
@@ -98,7 +98,7 @@ def test_a_gradient_that_is_not_finite_changes_no_weight(make_policy: MakePolicy
     assert all(torch.equal(before[name], weight) for name, weight in weights(policy).items())
 
 
-def test_three_of_them_in_a_row_end_the_training(make_policy: MakePolicy) -> None:
+def test_three_of_them_in_a_row_end_the_training(make_policy: MakeActor) -> None:
     policy = make_policy()
     good, bad = batch(policy, 1.0), batch(policy, math.inf)
     for each in (bad, bad, good, bad, bad):
@@ -107,14 +107,14 @@ def test_three_of_them_in_a_row_end_the_training(make_policy: MakePolicy) -> Non
         policy.update(bad)
 
 
-def test_gathered_weights_are_those_of_the_files(make_policy: MakePolicy, tiny_model: str) -> None:
+def test_gathered_weights_are_those_of_the_files(make_policy: MakeActor, tiny_model: str) -> None:
     expected = load_model(tiny_model, torch.float32).state_dict()
     gathered = weights(make_policy())
     assert gathered.keys() == expected.keys()
     assert all(torch.equal(gathered[name], weight) for name, weight in expected.items())
 
 
-def test_bfloat16_computes_in_it_and_keeps_float32_to_train(make_policy: MakePolicy) -> None:
+def test_bfloat16_computes_in_it_and_keeps_float32_to_train(make_policy: MakeActor) -> None:
     policy = make_policy(dtype=torch.bfloat16)
     policy.update(batch(policy, 1.0))
     assert {parameter.dtype for parameter in policy.model.parameters()} == {torch.float32}
@@ -133,7 +133,7 @@ LOSSES: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("algorithm", LOSSES, ids=str)
-def test_every_loss_makes_the_better_response_likelier(make_policy: MakePolicy, algorithm: dict[str, Any]) -> None:
+def test_every_loss_makes_the_better_response_likelier(make_policy: MakeActor, algorithm: dict[str, Any]) -> None:
     policy = make_policy(**algorithm)
     before, _ = policy.log_probs(SEQUENCES)
     policy.update(batch(policy, 1.0))
@@ -142,19 +142,19 @@ def test_every_loss_makes_the_better_response_likelier(make_policy: MakePolicy, 
     assert after[1, 0] < before[1, 0]
 
 
-def test_the_norm_of_seq_mean_token_sum_norm_is_the_longest_response(make_policy: MakePolicy) -> None:
+def test_the_norm_of_seq_mean_token_sum_norm_is_the_longest_response(make_policy: MakeActor) -> None:
     policy = make_policy(loss_agg_mode="seq-mean-token-sum-norm")
     result = policy.update(batch(policy, 1.0))
     assert result.shares["actor/pg_loss"] == pytest.approx(-(3 - 1) / 2 / 8)  # two responses, of up to 8 tokens
 
 
-def test_the_entropy_bonus_makes_the_policy_less_sure(make_policy: MakePolicy) -> None:
+def test_the_entropy_bonus_makes_the_policy_less_sure(make_policy: MakeActor) -> None:
     policy = make_policy(entropy_coeff=1.0)
     results = [policy.update(batch(policy, 0.0)) for _ in range(5)]
     assert results[-1].shares["actor/entropy_loss"] > results[0].shares["actor/entropy_loss"]
 
 
-def test_weights_of_the_rollout_correction_scale_the_loss(make_policy: MakePolicy) -> None:
+def test_weights_of_the_rollout_correction_scale_the_loss(make_policy: MakeActor) -> None:
     policy = make_policy()
     whole = batch(policy, 1.0)
     halved = replace(whole.experience, weights=torch.full_like(whole.experience.advantages, 0.5))
@@ -162,7 +162,7 @@ def test_weights_of_the_rollout_correction_scale_the_loss(make_policy: MakePolic
     assert result.shares["actor/pg_loss"] == pytest.approx(-(3 - 1) / 4 / 2)
 
 
-def test_a_loss_of_the_users_own(make_policy: MakePolicy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loss_of_the_users_own(make_policy: MakeActor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "own_loss.py").write_text(
         "from rlt_trainer.algorithms.losses import TokenLoss\n"
         "def reinforce(inputs):\n"
@@ -175,7 +175,7 @@ def test_a_loss_of_the_users_own(make_policy: MakePolicy, tmp_path: Path, monkey
     assert result.grad_norm > 0
 
 
-def test_the_learning_rate_is_that_of_the_step(make_policy: MakePolicy) -> None:
+def test_the_learning_rate_is_that_of_the_step(make_policy: MakeActor) -> None:
     policy = make_policy(training={"lr_schedule": {"type": "linear", "warmup_steps": 2}})
     rates = []
     for step in (1, 2, 6):
@@ -184,7 +184,7 @@ def test_the_learning_rate_is_that_of_the_step(make_policy: MakePolicy) -> None:
     assert rates == pytest.approx([0.5e-3, 1e-3, 5 / 9 * 1e-3])
 
 
-def test_passes_of_any_size_give_rows_back_in_order(make_policy: MakePolicy) -> None:
+def test_passes_of_any_size_give_rows_back_in_order(make_policy: MakeActor) -> None:
     rows = Sequences.pad(
         [[50 + row] for row in range(5)], [[70] * (1 + 3 * row % 4) for row in range(5)], pad_token_id=0
     )

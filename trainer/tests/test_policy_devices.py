@@ -15,13 +15,13 @@ from rlt_api.blocks.algorithm import Algorithm
 from rlt_api.blocks.model import Model
 from rlt_api.blocks.training import Fsdp, Training
 from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences
-from rlt_trainer.policy.actor import Policy
-from rlt_trainer.policy.packed_attention import _flash, _one_by_one
+from rlt_trainer.policy.actor import Actor
+from rlt_trainer.policy.packed_attention import _flash, _sequence_by_sequence
 
 LENGTHS = (5, 1, 17, 64)
 KERNELS = [
-    pytest.param(_one_by_one, "cpu", torch.float32, id="one by one on a CPU"),
-    pytest.param(_one_by_one, "cuda", torch.float32, id="one by one on a GPU", marks=pytest.mark.gpu),
+    pytest.param(_sequence_by_sequence, "cpu", torch.float32, id="one by one on a CPU"),
+    pytest.param(_sequence_by_sequence, "cuda", torch.float32, id="one by one on a GPU", marks=pytest.mark.gpu),
     pytest.param(_flash, "cuda", torch.bfloat16, id="FlashAttention", marks=pytest.mark.gpu),
 ]
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 3e-2}
@@ -64,9 +64,9 @@ def test_packed_attention_and_its_gradient_follow_the_definition(
 SEQUENCES = Sequences.pad([[50, 51], [60], [70]], [[70, 71, 72], [80], [90, 91]], pad_token_id=0)
 
 
-def policy_on(mesh: DeviceMesh, files: str, *, model: Model | None = None, fsdp: Fsdp | None = None) -> Policy:
+def policy_on(mesh: DeviceMesh, files: str, *, model: Model | None = None, fsdp: Fsdp | None = None) -> Actor:
     """In bfloat16 on GPUs, where packed sequences have FlashAttention, and in float32 on CPUs."""
-    return Policy(
+    return Actor(
         files,
         model=model or Model(),
         dtype=torch.bfloat16 if mesh.device_type == "cuda" else torch.float32,
@@ -100,7 +100,7 @@ def test_what_waits_in_the_cpus_memory_learns_the_same(mesh: DeviceMesh, device:
     assert {place(each) for each in wait.model.parameters()} == {"cpu"}
     assert {place(each) for state in wait.optimizer.state.values() for each in state.values()} == {"cpu"}
     assert {place(each) for each in stay.model.parameters()} == {device}
-    assert {place(weight) for _, weight in wait.full_weights()} == {device}
+    assert {place(weight) for _, weight in wait.gather_weights()} == {device}
 
 
 def place(tensor: Tensor) -> str:

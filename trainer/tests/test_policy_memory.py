@@ -41,8 +41,8 @@ def measure(folder: Path) -> tuple[int, int]:
     from rlt_api.blocks.model import Model
     from rlt_api.blocks.training import Training
     from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences
-    from rlt_trainer.policy import token_log_probs
-    from rlt_trainer.policy.actor import Policy
+    from rlt_trainer.policy import log_probs
+    from rlt_trainer.policy.actor import Actor
 
     class Peak(TorchDispatchMode):
         """The most bytes that results of operations took at a time: of this process alone, and always the same."""
@@ -63,12 +63,12 @@ def measure(folder: Path) -> tuple[int, int]:
             return result
 
     torch.set_num_threads(1)
-    token_log_probs.CHUNK_ELEMENTS = 2**22
+    log_probs.CHUNK_ELEMENTS = 2**22
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=0, world_size=1)
     sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 1}
     config = Qwen3Config(vocab_size=VOCABULARY, num_key_value_heads=1, head_dim=16, **sizes)
     Qwen3ForCausalLM(config).save_pretrained(folder / "model")  # type: ignore[no-untyped-call]
-    policy = Policy(
+    policy = Actor(
         str(folder / "model"),
         model=Model(),
         dtype=torch.float32,
@@ -88,7 +88,7 @@ def measure(folder: Path) -> tuple[int, int]:
 
     step(SHORT)  # makes the optimizer's state
     short, in_chunks = step(SHORT), step(LONG)
-    token_log_probs.CHUNK_ELEMENTS = LONG * VOCABULARY
+    log_probs.CHUNK_ELEMENTS = LONG * VOCABULARY
     return in_chunks - short, step(LONG) - short
 
 

@@ -12,7 +12,7 @@ from transformers import Qwen3Config
 
 from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.policy.log_probs import response_log_probs
-from rlt_trainer.policy.sharded_model import ModelOptions, check_packable, sharded_model
+from rlt_trainer.policy.sharded_model import ModelOptions, check_packable, load_sharded_model
 
 pytestmark = pytest.mark.usefixtures("process_group")
 SEQUENCES = Sequences.pad([[50, 51], [60]], [[70, 71, 72], [80]], pad_token_id=0)
@@ -21,7 +21,7 @@ SEQUENCES = Sequences.pad([[50, 51], [60]], [[70, 71, 72], [80]], pad_token_id=0
 def bytes_kept_for_backward(files: str, **options: bool) -> int:
     """By a forward pass."""
     kept: dict[int, int] = {}
-    model = sharded_model("policy", files, model_options(**options), response_log_probs)
+    model = load_sharded_model("actor", files, model_options(**options), response_log_probs)
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
         kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
@@ -45,7 +45,7 @@ def test_gradient_checkpointing_keeps_less(tiny_model: str) -> None:
 @pytest.mark.slow
 def test_compiled_layers_say_the_same(tiny_model: str) -> None:
     options = [model_options(compiled=compiled) for compiled in (False, True)]
-    models = [sharded_model("policy", tiny_model, each, response_log_probs) for each in options]
+    models = [load_sharded_model("actor", tiny_model, each, response_log_probs) for each in options]
     gradients = []
     torch._dynamo.reset()
     counters.clear()
@@ -58,7 +58,7 @@ def test_compiled_layers_say_the_same(tiny_model: str) -> None:
 
 
 def test_packed_sequences_do_not_see_each_other(tiny_model: str) -> None:
-    model = sharded_model("policy", tiny_model, model_options(packed=True), response_log_probs)
+    model = load_sharded_model("actor", tiny_model, model_options(packed=True), response_log_probs)
     together, _ = model(SEQUENCES, temperature=1.0, packed=True)
     for row in range(2):
         alone, _ = model(SEQUENCES.rows(slice(row, row + 1)), temperature=1.0, packed=True)

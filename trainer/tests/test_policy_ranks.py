@@ -132,9 +132,9 @@ def sharded(
     from rlt_api.blocks.model import Model
     from rlt_api.blocks.training import Training
     from rlt_trainer.batches.sequences import MiniBatch
-    from rlt_trainer.policy.actor import Policy
+    from rlt_trainer.policy.actor import Actor
     from rlt_trainer.policy.critic import Critic
-    from rlt_trainer.policy.mesh import data_parallel_size, training_mesh
+    from rlt_trainer.policy.mesh import create_mesh, data_parallel_size
 
     ranks = dist.get_world_size()
     block = Training.model_validate({"total_steps": STEPS, "learning_rate": 1e-3, **(training or {})})
@@ -155,12 +155,12 @@ def sharded(
     common: dict[str, Any] = {
         "model": options,
         "dtype": torch.float32,
-        "mesh": training_mesh("cpu", block, ranks),
+        "mesh": create_mesh("cpu", block, ranks),
         "algorithm": algorithm().model_copy(update={"critic": critic_block}),
         "training": block,
         "max_response_length": 6,
     }
-    policy, critic = Policy(files, **common, temperature=0.9), Critic(files, **common)
+    policy, critic = Actor(files, **common, temperature=0.9), Critic(files, **common)
     results = [(policy.update(batch), critic.update([batch])[0]) for _ in range(STEPS)]
     names = [*results[0][0].shares, *results[0][1].shares]
     losses = torch.tensor([[(one.shares | two.shares)[name] for name in names] for one, two in results])
@@ -180,7 +180,7 @@ def norms(policy: Any) -> Steps:
 
     from rlt_trainer.policy.lora import save_adapter
 
-    merged = [float(weight.norm()) for _, weight in policy.full_weights()]
+    merged = [float(weight.norm()) for _, weight in policy.gather_weights()]
     assert merged
     with TemporaryDirectory() as folder:
         save_adapter(policy.model, Path(folder))
@@ -212,7 +212,7 @@ def plain(files: str) -> Steps:
         logits = model(input_ids=tokens, attention_mask=mask.long(), position_ids=positions).logits
         chosen = torch.distributions.Categorical(logits=logits[:, -width - 1 : -1] / 0.9)
         counts = {"total_tokens": int(sequences.response_mask.sum()), "total_sequences": len(batch)}
-        loss, shares = objective.share(chosen.log_prob(sequences.responses), chosen.entropy(), batch, **counts)
+        loss, shares = objective.compute_share(chosen.log_prob(sequences.responses), chosen.entropy(), batch, **counts)
         loss.backward()  # type: ignore[no-untyped-call]
         steps["grad_norm"].append(float(clip_grad_norm_(model.parameters(), block.grad_clip)))
         optimizer.step()

@@ -44,23 +44,23 @@ def test_no_rank_reads_or_holds_the_whole_model(tmp_path: Path) -> None:
         assert report["held"] < 0.6 * report["elements"]
 
 
-def test_files_that_are_no_safetensors_are_loaded_whole_with_a_warning(
+def test_files_without_safetensors_load_the_full_model_with_a_warning(
     tiny_model: str, tmp_path: Path, process_group: None
 ) -> None:
     from torch.distributed.device_mesh import init_device_mesh
 
     from rlt_trainer.policy.log_probs import response_log_probs
-    from rlt_trainer.policy.model import full_weights, load_model
-    from rlt_trainer.policy.sharded_model import ModelOptions, sharded_model
+    from rlt_trainer.policy.model import gather_weights, load_model
+    from rlt_trainer.policy.sharded_model import ModelOptions, load_sharded_model
 
     shutil.copytree(tiny_model, tmp_path, dirs_exist_ok=True)
     (tmp_path / "model.safetensors").unlink()
     expected = load_model(tiny_model, torch.float32)
     torch.save(expected.state_dict(), tmp_path / "pytorch_model.bin")
     options = ModelOptions(mesh=init_device_mesh("cpu", (1,)), dtype=torch.float32)
-    with pytest.warns(UserWarning, match="every rank loads the whole model once"):
-        model = sharded_model("policy", str(tmp_path), options, response_log_probs)
-    assert all(torch.equal(weight, expected.state_dict()[name]) for name, weight in full_weights(model))
+    with pytest.warns(UserWarning, match="every rank loads the full model once"):
+        model = load_sharded_model("actor", str(tmp_path), options, response_log_probs)
+    assert all(torch.equal(weight, expected.state_dict()[name]) for name, weight in gather_weights(model))
     assert model.generation_config.eos_token_id == expected.generation_config.eos_token_id
     assert model.generation_config.do_sample  # of the folder's own generation_config.json
 
@@ -72,8 +72,8 @@ def one_rank(folder: str, rank: int, ranks: int, port: int) -> dict[str, float]:
 
     from rlt_trainer.policy import sharded_weights
     from rlt_trainer.policy.log_probs import response_log_probs
-    from rlt_trainer.policy.model import full_weights, load_model
-    from rlt_trainer.policy.sharded_model import ModelOptions, sharded_model
+    from rlt_trainer.policy.model import gather_weights, load_model
+    from rlt_trainer.policy.sharded_model import ModelOptions, load_sharded_model
 
     opened: list[sharded_weights.SafetensorsFiles] = []
 
@@ -85,9 +85,9 @@ def one_rank(folder: str, rank: int, ranks: int, port: int) -> dict[str, float]:
     sharded_weights.SafetensorsFiles = Counted  # type: ignore[misc]
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks)
     options = ModelOptions(mesh=init_device_mesh("cpu", (ranks,)), dtype=torch.float32)
-    model = sharded_model("policy", folder, options, response_log_probs)
+    model = load_sharded_model("actor", folder, options, response_log_probs)
     held = sum(each.to_local().numel() for each in model.parameters() if isinstance(each, DTensor))
-    expected, gathered = load_model(folder, torch.float32), dict(full_weights(model))
+    expected, gathered = load_model(folder, torch.float32), dict(gather_weights(model))
     named = dict(expected.named_parameters())
     same = gathered.keys() == named.keys() and all(torch.equal(gathered[name], named[name]) for name in named)
     buffers = dict(expected.named_buffers())

@@ -14,7 +14,7 @@ from rlt_api.blocks.model import Model, SeededModel
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.data.prompt import Prompt
-from rlt_trainer.policy.model import model_files
+from rlt_trainer.policy.model import prepare_model_files
 from rlt_trainer.rollout.weight_sums import weight_sums
 from rlt_trainer.rollout.weight_sync import MAX_DIFFERENCE, StaleWeightsError, verify_log_probs
 from rlt_trainer.workers.train_worker import TrainWorker
@@ -26,7 +26,7 @@ TINY = {"seed": 1, "hiddenSize": 64, "intermediateSize": 128, "numHiddenLayers":
 
 def tied_model(folder: Path) -> str:
     """A model whose output layer is its embedding, as Qwen3-0.6B's is."""
-    files = model_files(Model(from_seed=SeededModel.model_validate(TINY)), folder)
+    files = prepare_model_files(Model(from_seed=SeededModel.model_validate(TINY)), folder)
     config = Qwen3Config.from_pretrained(files)
     config.tie_word_embeddings = True
     torch.manual_seed(0)
@@ -60,7 +60,7 @@ def rank(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
             "checkpoint": {},
         }
     )
-    rank = TrainWorker(config, 0, 1, node_address="127.0.0.1")
+    rank = TrainWorker(config, 0, 1, address="127.0.0.1")
     rank.connect(rank.rendezvous())
     rank.load_models()
     rank.start_engine(PROBES)
@@ -85,7 +85,7 @@ def test_the_engine_computes_with_what_it_was_sent_to_the_bit(rank: TrainWorker)
     """Also where kernels hide it, q, k and v are fused, and the output layer is the embedding."""
     rank.supervised_step(EXAMPLES, 12)
     rank.sync_weights()
-    assert rank._own_responder.engine.weight_sums() == weight_sums(rank._policy.full_weights())
+    assert rank.responder.engine.weight_sums() == weight_sums(rank._actor.gather_weights())
 
 
 def nothing(_: Callable[[Weights], None], weights: Weights) -> None:
@@ -120,7 +120,7 @@ def test_an_engine_that_slept_generates_as_before(rank: TrainWorker) -> None:
 def test_a_stale_engine_is_found_out_though_its_log_probs_agree(
     rank: TrainWorker, monkeypatch: pytest.MonkeyPatch, sync: Callable[..., None], where: str
 ) -> None:
-    engine = rank._own_responder.engine
+    engine = rank.responder.engine
     rank.supervised_step(EXAMPLES, 12)
     with monkeypatch.context() as patch:
         update = engine.update_weights

@@ -14,10 +14,11 @@ from torch.distributed.device_mesh import init_device_mesh
 from rlt_api.blocks.model import Lora
 from rlt_api.blocks.rollout import Rollout
 from rlt_api.training_config import TrainingConfig
+from rlt_trainer.batches.response import Response
 from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.data.prompt import Prompt
-from rlt_trainer.policy.actor import Policy
-from rlt_trainer.rollout.engine import EngineError, Response, Sampling
+from rlt_trainer.policy.actor import Actor
+from rlt_trainer.rollout.engine import EngineError, Sampling
 from rlt_trainer.rollout.vllm_engine import VllmEngine
 from rlt_trainer.rollout.weight_sync import StaleWeightsError
 from rlt_trainer.workers.train_worker import TrainWorker
@@ -47,7 +48,7 @@ def rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrainWorker]:
             "checkpoint": {},
         }
     )
-    rank = TrainWorker(config, 0, 1, node_address="127.0.0.1")
+    rank = TrainWorker(config, 0, 1, address="127.0.0.1")
     rank.connect(rank.rendezvous())
     rank.load_models()
     with pytest.warns(UserWarning, match=r"rollout\.freeCacheEngine has no effect: vLLM can sleep on GPUs only"):
@@ -60,7 +61,7 @@ def rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrainWorker]:
 def test_an_engine_that_was_never_given_the_weights_is_stale(
     rank: TrainWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rank._own_responder.engine, "update_weights", list)  # consumes the weights and does nothing
+    monkeypatch.setattr(rank.responder.engine, "update_weights", list)  # consumes the weights and does nothing
     with pytest.raises(StaleWeightsError, match="Stale weights"):
         rank.sync_weights()
 
@@ -81,7 +82,7 @@ def test_a_sync_that_brings_nothing_after_an_optimizer_step_is_found_out(
     rank.sync_weights()
     rank.supervised_step(EXAMPLES, 12)
     with monkeypatch.context() as patch:
-        patch.setattr(rank._own_responder.engine, "update_weights", list)
+        patch.setattr(rank.responder.engine, "update_weights", list)
         with pytest.raises(StaleWeightsError):
             rank.sync_weights()
     assert rank.sync_weights() < 1e-4
@@ -94,13 +95,13 @@ def test_a_sync_holds_one_layer_at_a_time(rank: TrainWorker) -> None:
 
     def observed() -> Iterator[tuple[str, torch.Tensor]]:
         nonlocal most
-        for name, tensor in rank._policy.full_weights():
+        for name, tensor in rank._actor.gather_weights():
             alive.add(tensor)
             most = max(most, len(alive))
             yield name, tensor
 
-    rank._own_responder.engine.update_weights(observed())
-    assert most <= 12 < len(list(rank._policy.full_weights()))  # a layer of Qwen3 has 11 tensors
+    rank.responder.engine.update_weights(observed())
+    assert most <= 12 < len(list(rank._actor.gather_weights()))  # a layer of Qwen3 has 11 tensors
 
 
 @pytest.mark.slow
@@ -121,8 +122,8 @@ def test_greedy_responses_are_the_most_probable_ones(rank: TrainWorker) -> None:
     prompts = [list(prompt.token_ids) for prompt in PROBES]
     responses = rank.generate_greedily(prompts, [0] * 4)
     assert responses == rank.generate_greedily(prompts, [1] * 4)
-    top_1 = replace(rank._own_responder.sampling, top_k=1)
-    drawn = rank._own_responder.engine.generate(prompts, [5] * 4, top_1)
+    top_1 = replace(rank.responder.sampling, top_k=1)
+    drawn = rank.responder.engine.generate(prompts, [5] * 4, top_1)
     assert [each.token_ids for each in drawn] == [each.token_ids for each in responses]
     assert {value for each in drawn for value in each.log_probs} == {0.0}  # there was one token to choose from
 
@@ -142,7 +143,7 @@ def test_new_weights_do_not_meet_what_older_ones_left_in_the_prefix_cache(rank: 
 @pytest.mark.slow
 def test_adapters_come_merged_into_the_weights(rank: TrainWorker, monkeypatch: pytest.MonkeyPatch) -> None:
     model, algorithm, training = (getattr(rank._config, name) for name in ("model", "algorithm", "training"))
-    adapted = Policy(
+    adapted = Actor(
         rank._files,
         model=model.model_copy(update={"lora": Lora(rank=4)}),
         dtype=torch.float32,
@@ -152,7 +153,7 @@ def test_adapters_come_merged_into_the_weights(rank: TrainWorker, monkeypatch: p
         temperature=1.0,
         max_response_length=5,
     )
-    monkeypatch.setattr(rank, "_policy", adapted)
+    monkeypatch.setattr(rank, "_actor", adapted)
     before = rank.probe_log_probs()
     for _ in range(3):
         rank.supervised_step(EXAMPLES, 12)
@@ -163,7 +164,7 @@ def test_adapters_come_merged_into_the_weights(rank: TrainWorker, monkeypatch: p
 @pytest.mark.slow
 def test_an_update_interrupts_a_generation_which_goes_on_with_the_new_weights(rank: TrainWorker) -> None:
     rank.sync_weights()
-    plain, prompts = rank._own_responder.engine, [list(prompt.token_ids) for prompt in PROBES]
+    plain, prompts = rank.responder.engine, [list(prompt.token_ids) for prompt in PROBES]
     part = plain.generate(prompts, [1, 2, 3, 4], interrupt=SetAfter(3))
     assert [(len(each.token_ids), each.finish_reason) for each in part] == [(3, "abort")] * 4
     old = Sequences.pad(prompts, [each.token_ids for each in part], pad_token_id=0)

@@ -16,7 +16,7 @@ from rlt_api.blocks.functions import PythonFunction
 from rlt_api.training_config import FUNCTIONS_DIRECTORY
 
 
-def user_function(function: PythonFunction, *, field: str) -> Callable[..., Any]:
+def load_user_function(function: PythonFunction, *, field: str) -> Callable[..., Any]:
     """The function that a job names, out of the image or out of a ConfigMap. ValueError as load_function."""
     folder = f"{FUNCTIONS_DIRECTORY}/{function.config_map}" if function.config_map else None
     return load_function(function.name, field=field, folder=folder)

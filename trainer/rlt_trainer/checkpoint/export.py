@@ -22,7 +22,7 @@ from rlt_trainer.checkpoint.marker import sync
 from rlt_trainer.checkpoint.saver import free_space
 from rlt_trainer.errors import TrainingError
 from rlt_trainer.policy.lora import base_name, is_adapter, save_adapter
-from rlt_trainer.policy.model import full_weights
+from rlt_trainer.policy.model import gather_weights
 
 MAX_SHARD_BYTES = 5 * 10**9
 """The largest file, unless a single tensor is larger: what transformers wrote until its version 4."""
@@ -47,7 +47,7 @@ def export(
 
     Raises TrainingError if it cannot be written.
     """
-    weights = chain(full_weights(model), persistent_buffers(model))
+    weights = chain(gather_weights(model), persistent_buffers(model))
     if dist.get_rank() != 0:
         for _, weight in weights:
             if weight.is_cuda:  # else all gatherings would be queued at once, and NCCL's timeout runs from then

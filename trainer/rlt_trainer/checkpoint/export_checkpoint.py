@@ -25,9 +25,9 @@ from rlt_trainer.checkpoint.marker import COMPLETE, DamagedCheckpointError
 from rlt_trainer.checkpoint.parts import ModelState
 from rlt_trainer.checkpoint.resume import check_part, check_shapes, load_parts, opened
 from rlt_trainer.data.tokenizer import load_tokenizer
-from rlt_trainer.policy.config import config_at
-from rlt_trainer.policy.model import DTYPES, model_files
-from rlt_trainer.policy.sharded_model import ModelOptions, sharded_model
+from rlt_trainer.policy.config import load_config_from
+from rlt_trainer.policy.model import DTYPES, prepare_model_files
+from rlt_trainer.policy.sharded_model import ModelOptions, load_sharded_model
 
 
 def export_checkpoint(
@@ -44,7 +44,7 @@ def export_checkpoint(
     write = _export_whole if config.model.lora is None else _export_adapted
     try:
         with group_of_one(), TemporaryDirectory(prefix="rlt-model-") as scratch, opened(checkpoint) as content:
-            files = model_files(config.model, Path(scratch))
+            files = prepare_model_files(config.model, Path(scratch))
             write(checkpoint, output, config, files=files, saved=content.saved, max_shard_bytes=max_shard_bytes)
     except DamagedCheckpointError as error:
         raise ValueError(f"--checkpoint {checkpoint} is damaged: {error}. Take the one before.") from error
@@ -82,7 +82,7 @@ def _export_adapted(
         lora=config.model.lora,
         trust_remote_code=config.model.trust_remote_code,
     )
-    model = sharded_model("policy", files, options, forward=type(None))  # nothing is computed
+    model = load_sharded_model("actor", files, options, forward=type(None))  # nothing is computed
     parts = {"model": ModelState(model)}
     check_part(checkpoint, "model", parts["model"], saved)
     load_parts(checkpoint, parts)
@@ -94,7 +94,7 @@ def _architecture(config: TrainingConfig, files: str) -> PreTrainedModel:
     """The model without its weights."""
     with torch.device("meta"):
         model: PreTrainedModel = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
-            config_at(files, trust_remote_code=config.model.trust_remote_code),
+            load_config_from(files, trust_remote_code=config.model.trust_remote_code),
             trust_remote_code=config.model.trust_remote_code,
         )
     return model

@@ -1,1 +1,1 @@
-"""The model that is trained: FSDP2 over all ranks, gloo on CPUs and NCCL on GPUs."""
+"""The trained models: FSDP2 over all ranks, gloo on CPUs and NCCL on GPUs."""

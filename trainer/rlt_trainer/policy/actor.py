@@ -1,4 +1,4 @@
-"""The policy: log-probabilities, supervised steps and PPO updates over FSDP2."""
+"""The actor: the policy on this rank. Log-probabilities, supervised steps and PPO updates with FSDP2."""
 
 from __future__ import annotations
 
@@ -15,22 +15,21 @@ from rlt_api.blocks.training import Fsdp, Reference, Training
 from rlt_trainer.algorithms.masking import masked_sum
 from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences
 from rlt_trainer.batches.update_result import UpdateResult
-from rlt_trainer.policy.evaluation import evaluate
 from rlt_trainer.policy.log_probs import response_log_probs
-from rlt_trainer.policy.lora import without_adapters
-from rlt_trainer.policy.mesh import context_group
-from rlt_trainer.policy.model import full_weights
+from rlt_trainer.policy.lora import disable_adapters
+from rlt_trainer.policy.mesh import create_context_group
+from rlt_trainer.policy.micro_batches import MicroBatchSize, evaluate
+from rlt_trainer.policy.model import gather_weights
 from rlt_trainer.policy.offload import Offload
-from rlt_trainer.policy.passes import PassSize
 from rlt_trainer.policy.policy_objective import PolicyObjective
 from rlt_trainer.policy.schedule import learning_rate_factor
-from rlt_trainer.policy.sharded_model import ModelOptions, sharded_model
-from rlt_trainer.policy.sharding import local_parts
+from rlt_trainer.policy.sharded_model import ModelOptions, load_sharded_model
+from rlt_trainer.policy.sharding import local_shards
 from rlt_trainer.policy.trained_model import TrainedModel
 
 
-class Policy:
-    """The trained model with optimizer and, if there is a KL term, its frozen reference. All methods are collective."""
+class Actor:
+    """The policy with its optimizer and, if there is a KL term, the frozen reference. All methods are collective."""
 
     def __init__(
         self,
@@ -44,23 +43,25 @@ class Policy:
         temperature: float,
         max_response_length: int,
     ) -> None:
-        """temperature: of the rollout, which the log-probabilities are at. max_response_length: the divisor of
-        seq-mean-token-sum-norm, in tokens.
+        """Load the model in the folder `files`.
+
+        temperature: the sampling temperature of the rollout, applied to all log-probabilities of an update.
+        max_response_length: the divisor of seq-mean-token-sum-norm, in tokens.
         """
         fsdp, reference = training.fsdp or Fsdp(), training.reference or Reference()
         self._training = training
         self._temperature = temperature
         self._objective = PolicyObjective(algorithm, max_response_length=max_response_length)
         self._packed = model.use_remove_padding
-        self._group = context_group(mesh.device_type, training, mesh.size())
+        self._group = create_context_group(mesh.device_type, training, mesh.size())
         self._device = torch.device(mesh.device_type)
         self._offload = Offload(self._device, weights=fsdp.param_offload, optimizer=fsdp.optimizer_offload)
 
         rows = training.ppo_micro_batch_size_per_device
-        without_gradient = training.log_prob_micro_batch_size_per_device or rows
-        of_reference = reference.log_prob_micro_batch_size_per_device or rows
+        log_prob_rows = training.log_prob_micro_batch_size_per_device or rows
+        ref_rows = reference.log_prob_micro_batch_size_per_device or rows
         self._update_size, self._log_prob_size, self._ref_size = (
-            PassSize.of(training, each, packed=self._packed) for each in (rows, without_gradient, of_reference)
+            MicroBatchSize.of(training, each, packed=self._packed) for each in (rows, log_prob_rows, ref_rows)
         )
         options = ModelOptions.of(
             model,
@@ -72,7 +73,10 @@ class Policy:
             packed=self._packed,
         )
         self._trained = TrainedModel(
-            sharded_model("policy", files, options, response_log_probs),
+            "actor",
+            files,
+            options,
+            response_log_probs,
             learning_rate=training.learning_rate,
             learning_rate_field="training.learningRate",
             training=training,
@@ -80,11 +84,11 @@ class Policy:
         )
         self.has_reference = algorithm.kl_loss_coef > 0 or algorithm.kl_in_reward is not None
         self.reference: PreTrainedModel | None = None
-        """A model of its own; None also where it is the policy without its adapters."""
+        """The frozen reference. None without a KL term, and if the reference is the policy without its adapters."""
         self._ref_offload = Offload(self._device, weights=reference.param_offload)
         if self.has_reference and (model.lora is None or training.warmup is not None):
-            self.reference = sharded_model("policy", files, options, response_log_probs).requires_grad_(False)
-            self._ref_offload.park(self.reference)
+            self.reference = load_sharded_model("actor", files, options, response_log_probs).requires_grad_(False)
+            self._ref_offload.offload(self.reference)
 
     @property
     def model(self) -> PreTrainedModel:
@@ -93,24 +97,24 @@ class Policy:
 
     @property
     def optimizer(self) -> torch.optim.Optimizer:
-        """Of the stage as it is."""
+        """The optimizer of the current stage."""
         return self._trained.optimizer
 
     @property
     def learning_rate(self) -> float:
-        """That of the next optimizer step."""
+        """The learning rate of the next optimizer step."""
         return self._trained.learning_rate
 
     def start_stage(self, learning_rate: float) -> None:
-        """Begin a stage with a fresh optimizer and with the policy as it is now as its reference."""
-        self._trained.restart(learning_rate)
+        """Start a stage: reset the optimizer, and copy the current policy to the reference."""
+        self._trained.reset_optimizer(learning_rate)
         if self.reference is not None:
             with torch.no_grad():
-                for frozen, current in zip(local_parts(self.reference), local_parts(self.model), strict=True):
+                for frozen, current in zip(local_shards(self.reference), local_shards(self.model), strict=True):
                     frozen.copy_(current)
 
     def set_step(self, step: int) -> None:
-        """Set the learning rate of training step `step`, from 1: a function of it and of the config alone."""
+        """Set the learning rate of training step `step` (from 1), which depends only on the step and the config."""
         schedule, total = self._training.lr_schedule, self._training.total_steps
         if schedule is None:
             self._trained.scale_learning_rate(1.0)
@@ -124,10 +128,10 @@ class Policy:
 
     def ref_log_probs(self, sequences: Sequences) -> Tensor:
         """Log-probabilities of this rank's responses under the reference: [B, T] on the CPU."""
-        assert self.has_reference, "there is a reference only with klLossCoef > 0 or klInReward"
+        assert self.has_reference, "the reference needs klLossCoef > 0 or klInReward"
         if self.reference is not None:
             return self._evaluate(self.reference, self._ref_offload, sequences, self._ref_size, self._temperature)[0]
-        with without_adapters(self.model):
+        with disable_adapters(self.model):
             return self._evaluate(self.model, self._offload, sequences, self._ref_size, self._temperature)[0]
 
     def probe_log_probs(self, sequences: Sequences) -> Tensor:
@@ -135,32 +139,32 @@ class Policy:
         return self._evaluate(self.model, self._offload, sequences, self._log_prob_size, 1.0)[0]
 
     def supervised_step(self, sequences: Sequences, total_tokens: int) -> UpdateResult:
-        """One optimizer step on the mean negative log-likelihood over `total_tokens`, counted over all ranks."""
+        """Take one optimizer step on the mean negative log-likelihood over the `total_tokens` of all ranks."""
 
-        def share_of(part: Sequences) -> tuple[Tensor, dict[str, Tensor]]:
+        def compute_share(part: Sequences) -> tuple[Tensor, dict[str, Tensor]]:
             log_probs, _ = self._response_log_probs(self.model, part, 1.0)
             loss = masked_sum(-log_probs, part.response_mask) / total_tokens
             return loss, {"warmup/loss": loss.detach()}
 
-        return self._trained.learn(sequences, self._update_size, share_of)
+        return self._trained.train_step(sequences, self._update_size, compute_share)
 
     def update(self, batch: MiniBatch) -> UpdateResult:
-        """One optimizer step on the policy's loss of a mini-batch."""
+        """Take one optimizer step on the policy loss of a mini-batch."""
 
-        def share_of(part: Experience) -> tuple[Tensor, dict[str, Tensor]]:
+        def compute_share(part: Experience) -> tuple[Tensor, dict[str, Tensor]]:
             log_probs, entropy = self._response_log_probs(self.model, part.sequences, self._temperature)
             counts = {"total_tokens": batch.total_tokens, "total_sequences": batch.total_sequences}
-            return self._objective.share(log_probs, entropy, part, **counts)
+            return self._objective.compute_share(log_probs, entropy, part, **counts)
 
-        return self._trained.learn(batch.experience, self._update_size, share_of)
+        return self._trained.train_step(batch.experience, self._update_size, compute_share)
 
-    def full_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Names and whole weights, one layer at a time."""
+    def gather_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield names and full weights, one layer at a time."""
         with self._offload.on_device(self.model):
-            yield from full_weights(self.model)
+            yield from gather_weights(self.model)
 
     def _evaluate(
-        self, model: PreTrainedModel, offload: Offload, sequences: Sequences, size: PassSize, temperature: float
+        self, model: PreTrainedModel, offload: Offload, sequences: Sequences, size: MicroBatchSize, temperature: float
     ) -> tuple[Tensor, Tensor]:
         with offload.on_device(model):
             log_probs, entropy = evaluate(
@@ -171,6 +175,6 @@ class Policy:
     def _response_log_probs(
         self, model: PreTrainedModel, sequences: Sequences, temperature: float
     ) -> tuple[Tensor, Tensor]:
-        # sharded_model has put response_log_probs in the place of the model's own forward
+        # load_sharded_model replaced the model's forward with response_log_probs
         log_probs, entropy = model(sequences, temperature=temperature, packed=self._packed, group=self._group)
         return log_probs, entropy

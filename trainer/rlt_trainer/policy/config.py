@@ -1,4 +1,4 @@
-"""The architecture of the model, without its weights."""
+"""The config of the model: its architecture, without weights."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from transformers import AutoConfig, GenerationConfig, PreTrainedConfig
 
 from rlt_api.blocks.model import Model
 from rlt_api.training_config import TrainingConfig
-from rlt_trainer.data.seeded_model import seeded_config
+from rlt_trainer.data.seeded_model import build_seeded_config
 
 
 def load_config(model: Model) -> PreTrainedConfig:
-    """The architecture of `model`. Raises ValueError naming model.path if there is none."""
+    """Load the config of `model`. Raises ValueError naming model.path if it cannot be loaded."""
     if model.from_seed is not None:
-        return seeded_config(model.from_seed)
+        return build_seeded_config(model.from_seed)
     assert model.path
-    return config_at(model.path, revision=model.revision, trust_remote_code=model.trust_remote_code)
+    return load_config_from(model.path, revision=model.revision, trust_remote_code=model.trust_remote_code)
 
 
-def end_tokens(model: Model, architecture: PreTrainedConfig) -> set[int]:
-    """The tokens that end a text by the model's config and generation config. Empty where neither says."""
+def find_eos_tokens(model: Model, architecture: PreTrainedConfig) -> set[int]:
+    """Return the EOS tokens of the model's config and generation config. Empty if neither sets them."""
     named = [getattr(architecture.get_text_config(), "eos_token_id", None)]
     if model.path is not None:
-        with suppress(OSError):  # it has no generation config
+        with suppress(OSError):  # the model has no generation config
             named.append(GenerationConfig.from_pretrained(model.path, revision=model.revision or "main").eos_token_id)
     return {token for each in named for token in (each if isinstance(each, list) else [each]) if token is not None}
 
 
-def critic_model(config: TrainingConfig) -> Model:
-    """What the critic starts from: algorithm.critic.modelPath, or the policy's model."""
+def resolve_critic_model(config: TrainingConfig) -> Model:
+    """Return the model that the critic is initialized from: algorithm.critic.modelPath, or the policy's model."""
     critic = config.algorithm.critic
     if critic is None or critic.model_path is None:
         return config.model
@@ -37,22 +37,22 @@ def critic_model(config: TrainingConfig) -> Model:
     return Model(path=critic.model_path, revision=critic.model_revision, trust_remote_code=trusted)
 
 
-def config_at(path: str, *, revision: str | None = None, trust_remote_code: bool = False) -> PreTrainedConfig:
-    """The architecture at `path`, a folder or a name on the hub. Raises ValueError naming it if there is none."""
+def load_config_from(path: str, *, revision: str | None = None, trust_remote_code: bool = False) -> PreTrainedConfig:
+    """Load the config at `path`, a folder or a name on the hub. Raises ValueError naming it if it cannot be loaded."""
     try:
         config: PreTrainedConfig = AutoConfig.from_pretrained(
             path, revision=revision, trust_remote_code=trust_remote_code
         )
     except (OSError, ValueError) as error:
-        raise unusable(path, error) from error
+        raise model_error(path, error) from error
     return config
 
 
-def unusable(path: str, error: Exception) -> ValueError:
-    """The error for a model at `path` that cannot be loaded."""
+def model_error(path: str, error: Exception) -> ValueError:
+    """Build the error for a model at `path` that cannot be loaded."""
     reason = str(error).strip().partition("\n")[0]
     return ValueError(
-        f"model.path {path}: no causal language model can be loaded from it ({reason}). It must be a folder in the "
-        "pods with config.json and weights, or the name of a model on the Hugging Face hub. Code that it brings along "
-        "is run with model.trustRemoteCode alone."
+        f"model.path {path}: no causal language model can be loaded from it ({reason}). Use a folder in the pods with "
+        "config.json and weights, or the name of a model on the Hugging Face hub. A model with custom code needs "
+        "model.trustRemoteCode."
     )

@@ -1,4 +1,4 @@
-"""The critic: a value head on a model of its own, with its own optimizer."""
+"""The critic: a separate model with a value head and its own optimizer."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ from rlt_trainer.algorithms.losses import value_loss
 from rlt_trainer.algorithms.masking import masked_sum
 from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences
 from rlt_trainer.batches.update_result import UpdateResult
-from rlt_trainer.policy.evaluation import evaluate
-from rlt_trainer.policy.mesh import context_group
+from rlt_trainer.policy.forward import forward_responses
+from rlt_trainer.policy.mesh import create_context_group
+from rlt_trainer.policy.micro_batches import MicroBatchSize, evaluate
 from rlt_trainer.policy.offload import Offload
-from rlt_trainer.policy.passes import PassSize
-from rlt_trainer.policy.response_tokens import per_response_token
-from rlt_trainer.policy.sharded_model import ModelOptions, sharded_model
+from rlt_trainer.policy.sharded_model import ModelOptions
 from rlt_trainer.policy.trained_model import TrainedModel
 
 
@@ -48,11 +47,11 @@ class Critic:
         self._cliprange = critic.cliprange_value
         self._max_response_length = max_response_length
         self._packed = critic.use_remove_padding
-        self._group = context_group(mesh.device_type, training, mesh.size())
+        self._group = create_context_group(mesh.device_type, training, mesh.size())
         self._device = torch.device(mesh.device_type)
         self._offload = Offload(self._device, weights=critic.param_offload, optimizer=critic.optimizer_offload)
         rows = critic.ppo_micro_batch_size_per_device or training.ppo_micro_batch_size_per_device
-        self._size = PassSize.of(training, rows, packed=self._packed)
+        self._size = MicroBatchSize.of(training, rows, packed=self._packed)
         options = ModelOptions.of(
             model,
             training,
@@ -62,7 +61,10 @@ class Critic:
             packed=self._packed,
         )
         self._trained = TrainedModel(
-            sharded_model("critic", files, options, response_values),
+            "critic",
+            files,
+            options,
+            response_values,
             learning_rate=critic.learning_rate,
             learning_rate_field="algorithm.critic.learningRate",
             training=training,
@@ -76,23 +78,23 @@ class Critic:
 
     @property
     def optimizer(self) -> torch.optim.Optimizer:
-        """Its own."""
+        """The optimizer of the critic."""
         return self._trained.optimizer
 
     def values(self, sequences: Sequences) -> Tensor:
-        """The value of the state before each token of this rank's responses: [B, T] on the CPU, 0 at padding."""
+        """Values of the states before each token of this rank's responses: [B, T] on the CPU, 0 at padding."""
         with self._offload.on_device(self.model):
             (values,) = evaluate(self.model, sequences, self._size, self._device, lambda part: (self._values(part),))
         return values
 
     def update(self, batches: Sequence[MiniBatch]) -> list[UpdateResult]:
-        """One optimizer step on the clipped value loss for each mini-batch."""
+        """Take one optimizer step on the clipped value loss for each mini-batch."""
         return [self._update(batch) for batch in batches]
 
     def _update(self, batch: MiniBatch) -> UpdateResult:
         tokens = max(batch.total_tokens, 1)
 
-        def share_of(part: Experience) -> tuple[Tensor, dict[str, Tensor]]:
+        def compute_share(part: Experience) -> tuple[Tensor, dict[str, Tensor]]:
             assert part.values is not None
             assert part.returns is not None
             mask, values = part.sequences.response_mask, self._values(part.sequences)
@@ -111,10 +113,10 @@ class Critic:
             shares |= {name: masked_sum(value, mask) / tokens for name, value in clipped.metrics.items()}
             return loss, shares
 
-        return self._trained.learn(batch.experience, self._size, share_of)
+        return self._trained.train_step(batch.experience, self._size, compute_share)
 
     def _values(self, sequences: Sequences) -> Tensor:
-        # sharded_model has put response_values in the place of the model's own forward
+        # load_sharded_model replaced the model's forward with response_values
         values: Tensor = self.model(sequences, packed=self._packed, group=self._group)
         return values
 
@@ -122,12 +124,12 @@ class Critic:
 def response_values(
     model: PreTrainedModel, sequences: Sequences, *, packed: bool = False, group: dist.ProcessGroup | None = None
 ) -> Tensor:
-    """The value of the state before each response token, as verl aligns it: [B, T] in float32, 0 at padding."""
+    """Value of the state before each response token, aligned as in verl: [B, T] in float32, 0 at padding."""
     score = model.get_submodule("score")
     assert isinstance(score, torch.nn.Linear)
 
     def head(hidden: Tensor, _: Tensor) -> tuple[Tensor, ...]:
         return (functional.linear(hidden.float(), score.weight.float(), score.bias.float()).squeeze(-1),)
 
-    (values,) = per_response_token(model, sequences, head, packed=packed, group=group)
+    (values,) = forward_responses(model, sequences, head, packed=packed, group=group)
     return values

@@ -1,14 +1,41 @@
-"""Log-probabilities of responses under a causal language model."""
+"""Log-probabilities and entropies of response tokens. The full logits tensor is never materialized.
+
+The output layer runs in chunks of tokens and is recomputed in the backward pass.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
+import torch
 import torch.distributed as dist
 from torch import Tensor
-from transformers import PreTrainedModel
+from torch.nn import functional
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from rlt_trainer.batches.sequences import Sequences
-from rlt_trainer.policy.response_tokens import per_response_token
-from rlt_trainer.policy.token_log_probs import LogitScale, token_log_probs
+from rlt_trainer.policy.forward import forward_responses
+
+CHUNK_ELEMENTS = 2**25
+"""Maximum number of logits in memory at a time: 128 MiB in float32, about three times that in the backward pass."""
+
+
+@dataclass(frozen=True)
+class LogitScale:
+    """The transformation of the output layer's result before the softmax: `scale * cap(logits)`."""
+
+    scale: float = 1.0
+    """1 / temperature, multiplied by the factor in the model's config."""
+    softcap: float | None = None
+    """c in c * tanh(logits / c), applied before the scale. None: no cap."""
+
+    @classmethod
+    def of(cls, config: PreTrainedConfig, temperature: float) -> LogitScale:
+        """Read it from `config`, as transformers 5 does: Cohere multiplies, Granite divides, Gemma caps."""
+        text = config.get_text_config()
+        factor = (getattr(text, "logit_scale", None) or 1.0) / (getattr(text, "logits_scaling", None) or 1.0)
+        return cls(factor / temperature, getattr(text, "final_logit_softcapping", None))
 
 
 def response_log_probs(
@@ -19,9 +46,9 @@ def response_log_probs(
     packed: bool = False,
     group: dist.ProcessGroup | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Log-probability of each response token, and entropy of its distribution: [B, T] in float32, 0 at padding.
+    """Log-probability of each response token and entropy of its distribution: [B, T] in float32, 0 at padding.
 
-    At the sampling temperature, so that they compare with the rollout's own. Both have a gradient.
+    Both have a gradient. temperature: the sampling temperature, so that the values compare with the engine's.
     packed: without padding, for a model with packed_attention. group: the ranks that share each sequence.
     """
     output = model.get_output_embeddings()  # type: ignore[no-untyped-call]
@@ -30,5 +57,120 @@ def response_log_probs(
     def head(hidden: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
         return token_log_probs(hidden, output.weight, getattr(output, "bias", None), targets, logits)
 
-    log_probs, entropy = per_response_token(model, sequences, head, packed=packed, group=group)
+    log_probs, entropy = forward_responses(model, sequences, head, packed=packed, group=group)
     return log_probs, entropy
+
+
+def token_log_probs(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, logits: LogitScale
+) -> tuple[Tensor, Tensor]:
+    """Log-probability of each target and entropy of its distribution: [N] each, float32 at least, with gradient.
+
+    hidden: [N, H]; weight: [V, H]; bias: [V] or None; targets: [N], int64.
+    Memory: CHUNK_ELEMENTS logits for any N, and the gradient of the weights.
+    """
+    log_probs, entropy = _TokenLogProbs.apply(hidden, weight, bias, targets, logits)  # type: ignore[no-untyped-call]
+    return log_probs, entropy
+
+
+class _TokenLogProbs(torch.autograd.Function):
+    """With s = scale * cap(W h + b) and p = softmax(s): d log p_t / ds_i = [i = t] - p_i,
+    d H / ds_i = -p_i (log p_i + H)."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, logits: LogitScale
+    ) -> tuple[Tensor, Tensor]:
+        precise = torch.promote_types(hidden.dtype, torch.float32)
+        log_probs, entropy, normalizer = (hidden.new_empty(len(hidden), dtype=precise) for _ in range(3))
+        for part in _chunks(len(hidden), len(weight)):
+            log_probs[part], entropy[part], normalizer[part] = _chunk(hidden[part], weight, bias, targets[part], logits)
+        ctx.save_for_backward(hidden, weight, bias, targets, entropy, normalizer)
+        ctx.logits = logits
+        return log_probs, entropy
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad_log_probs: Tensor, grad_entropy: Tensor) -> tuple[Tensor | None, ...]:
+        hidden, weight, bias, targets, entropy, normalizer = ctx.saved_tensors
+        needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad[:3]
+        logits: LogitScale = ctx.logits
+        grad_hidden = torch.empty_like(hidden) if needs_hidden else None
+        grad_weight = torch.zeros_like(weight, dtype=entropy.dtype) if needs_weight else None
+        grad_bias = torch.zeros_like(bias, dtype=entropy.dtype) if bias is not None and needs_bias else None
+        for part in _chunks(len(hidden), len(weight)):
+            gradient = _chunk_gradient(
+                hidden[part],
+                weight,
+                bias,
+                targets[part],
+                logits,
+                entropy[part],
+                normalizer[part],
+                grad_log_probs[part],
+                grad_entropy[part],
+            )
+            if grad_hidden is not None:
+                grad_hidden[part] = gradient @ weight
+            if grad_weight is not None:
+                grad_weight += gradient.T @ hidden[part]
+            if grad_bias is not None:
+                grad_bias += gradient.sum(0)
+            del gradient  # free it before the next chunk
+        return (
+            grad_hidden,
+            None if grad_weight is None else grad_weight.to(weight.dtype),
+            None if grad_bias is None else grad_bias.to(bias.dtype),
+            None,
+            None,
+        )
+
+
+def _chunk(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, logits: LogitScale
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return log-probabilities, entropies, and the logarithms of the softmax denominators: [n] each."""
+    scores, _ = _scores(hidden, weight, bias, logits)
+    normalizer = scores.logsumexp(-1)
+    log_probs = scores.gather(-1, targets[:, None]).squeeze(-1) - normalizer
+    mean_score = (scores - normalizer[:, None]).exp_().mul_(scores).sum(-1)
+    return log_probs, normalizer - mean_score, normalizer
+
+
+def _chunk_gradient(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    logits: LogitScale,
+    entropy: Tensor,
+    normalizer: Tensor,
+    grad_log_probs: Tensor,
+    grad_entropy: Tensor,
+) -> Tensor:
+    """Return the gradient of the output layer's result: [n, V], in the dtype of `hidden`.
+
+    With g_lp and g_H the gradients of log-probability and entropy: dL/ds = p (-g_H (log p + H) - g_lp), plus g_lp at
+    the target. All but p and the slope is computed in place, in the memory of the scores.
+    """
+    scores, slope = _scores(hidden, weight, bias, logits)
+    log_p = scores.sub_(normalizer[:, None])
+    p = log_p.exp()
+    per_p = log_p.add_(entropy[:, None]).mul_(-grad_entropy[:, None]).sub_(grad_log_probs[:, None])
+    gradient = per_p.mul_(p).scatter_add_(-1, targets[:, None], grad_log_probs[:, None])
+    gradient.mul_(logits.scale if slope is None else slope.mul_(logits.scale))  # chain rule from s to the logits
+    return gradient.to(hidden.dtype)
+
+
+def _scores(hidden: Tensor, weight: Tensor, bias: Tensor | None, logits: LogitScale) -> tuple[Tensor, Tensor | None]:
+    """Return the input of the softmax [n, V], and the derivative of the cap."""
+    scores = functional.linear(hidden, weight, bias).to(torch.promote_types(hidden.dtype, torch.float32))
+    if logits.softcap is None:
+        return scores.mul_(logits.scale), None
+    capped = torch.tanh(scores / logits.softcap)
+    return capped * (logits.softcap * logits.scale), 1 - capped**2
+
+
+def _chunks(tokens: int, vocabulary: int) -> list[slice]:
+    size = max(1, CHUNK_ELEMENTS // vocabulary)
+    return [slice(start, start + size) for start in range(0, tokens, size)]

@@ -1,4 +1,4 @@
-"""Low-rank adapters (arXiv 2106.09685) by peft: put in, merged for the engine, saved apart."""
+"""Low-rank adapters (arXiv 2106.09685) with peft: add, merge for the engine, save separately."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from rlt_api.blocks.model import Lora
 ADAPTER = "default"
 BASE = ".base_layer"
 PEFT_PREFIX = "base_model.model."
-"""What peft puts before the names of a model's weights in its files."""
+"""The prefix of weight names in peft's files."""
 
 
 def add_adapters(model: PreTrainedModel, lora: Lora) -> None:
-    """Put adapters into the model's linear layers, in place. They alone have a gradient then.
+    """Add adapters to the model's linear layers, in place. All other parameters are frozen.
 
-    Raises ValueError where no module has one of the names.
+    Raises ValueError naming model.lora.targetModules if no module matches, or if the output layer does.
     """
     targets = "all-linear" if lora.target_modules == ["all-linear"] else lora.target_modules
     config = LoraConfig(r=lora.rank, lora_alpha=lora.alpha, target_modules=targets)
@@ -35,22 +35,22 @@ def add_adapters(model: PreTrainedModel, lora: Lora) -> None:
     except ValueError as error:
         raise ValueError(f"model.lora.targetModules {lora.target_modules}: {error}") from error
     if isinstance(model.get_output_embeddings(), LoraLayer):  # type: ignore[no-untyped-call]
-        raise ValueError("model.lora.targetModules: the output layer cannot have an adapter. Leave it out.")
+        raise ValueError("model.lora.targetModules: an adapter on the output layer is not supported. Remove it.")
 
 
 def is_adapter(name: str) -> bool:
-    """Whether a parameter's name is an adapter's."""
+    """Whether `name` is the name of an adapter's parameter."""
     return ".lora_" in name
 
 
 def base_name(name: str) -> str:
-    """A weight's name in the model without adapters."""
+    """Return the name of a weight in the model without adapters."""
     return name.replace(BASE, "")
 
 
 @contextmanager
-def without_adapters(model: nn.Module) -> Iterator[None]:
-    """The model as it was before it had adapters. Their gradients' flags stay as they are, which peft would change."""
+def disable_adapters(model: nn.Module) -> Iterator[None]:
+    """Disable the adapters within the context. Unlike peft's own, it does not change requires_grad."""
     layers = [module for module in model.modules() if isinstance(module, LoraLayer)]
     for layer in layers:
         layer._disable_adapters = True
@@ -61,8 +61,8 @@ def without_adapters(model: nn.Module) -> Iterator[None]:
             layer._disable_adapters = False
 
 
-def merged(module: LoraLayer) -> Tensor:
-    """The weight of a gathered layer with what its adapter adds to it, in the weight's type."""
+def merge_adapter(module: LoraLayer) -> Tensor:
+    """Return the weight of a gathered layer with its adapter merged, in the weight's dtype."""
     parts = (module.get_base_layer(), module.lora_A[ADAPTER], module.lora_B[ADAPTER])
     base, down, up = (cast("Tensor", part.weight) for part in parts)
     change: Tensor = module.scaling[ADAPTER] * (up.float() @ down.float())
@@ -70,7 +70,7 @@ def merged(module: LoraLayer) -> Tensor:
 
 
 def save_adapter(model: PreTrainedModel, directory: Path) -> None:
-    """Write the adapter as peft's PeftModel.from_pretrained reads it. Collective; rank 0 writes."""
+    """Write the adapter in the format of peft's PeftModel.from_pretrained. Collective; rank 0 writes."""
     weights = {}
     for name, parameter in model.named_parameters():
         if is_adapter(name):

@@ -1,4 +1,4 @@
-"""How the ranks are arranged."""
+"""The device mesh and the process groups of training."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from rlt_api.blocks.training import Training
 
 
-def training_mesh(device_type: str, training: Training, ranks: int) -> DeviceMesh:
-    """All ranks: one dimension that the weights are cut along, or with fsdp.fsdpSize a second one of whole copies.
+def create_mesh(device_type: str, training: Training, ranks: int) -> DeviceMesh:
+    """Create the mesh of all ranks: one dimension that shards the weights, and with fsdp.fsdpSize one of replicas.
 
-    Raises ValueError where the sizes do not divide. Collective.
+    Raises ValueError if fsdp.fsdpSize does not divide the number of ranks. Collective.
     """
     size = (training.fsdp.fsdp_size if training.fsdp else None) or ranks
     if ranks % size:
-        raise ValueError(f"training.fsdp.fsdpSize {size} must divide the number of ranks, {ranks}.")
+        raise ValueError(f"training.fsdp.fsdpSize: {size} does not divide the number of ranks, {ranks}. Use a divisor.")
     if size == ranks:
         return init_device_mesh(device_type, (ranks,), mesh_dim_names=("shard",))
     return init_device_mesh(device_type, (ranks // size, size), mesh_dim_names=("replicate", "shard"))
 
 
 def data_parallel_size(training: Training, ranks: int) -> int:
-    """How many ranks, or groups of ranks that share each sequence, have rows of their own: rank r those of part
-    r // contextParallelSize.
+    """Number of ranks, or of groups of ranks that share each sequence, with separate rows.
 
-    Raises ValueError where the sizes do not divide.
+    Rank r has the rows of part r // contextParallelSize. Raises ValueError if the sizes do not divide.
     """
     groups, rest = divmod(ranks, training.context_parallel_size)
     if rest:
         raise ValueError(
-            f"training.contextParallelSize {training.context_parallel_size} must divide the number of ranks, {ranks}."
+            f"training.contextParallelSize: {training.context_parallel_size} does not divide the number of ranks, "
+            f"{ranks}. Use a divisor."
         )
     return groups
 
 
-def context_group(device_type: str, training: Training, ranks: int) -> ProcessGroup | None:
-    """The ranks that share each sequence with this one; None where each has its own. Collective."""
+def create_context_group(device_type: str, training: Training, ranks: int) -> ProcessGroup | None:
+    """Create the group of ranks that share each sequence with this rank; None if none do. Collective."""
     size = training.context_parallel_size
     if size == 1:
         return None

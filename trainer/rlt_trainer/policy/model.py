@@ -1,4 +1,4 @@
-"""A causal language model's files, the whole model in one process, and whole weights from a sharded one."""
+"""The files of a causal language model, loading it in one process, and gathering a sharded model's weights."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from rlt_api.blocks.model import Model
 from rlt_trainer.data.seeded_model import write_seeded_model
-from rlt_trainer.policy.config import unusable
-from rlt_trainer.policy.lora import base_name, is_adapter, merged
+from rlt_trainer.policy.config import model_error
+from rlt_trainer.policy.lora import base_name, is_adapter, merge_adapter
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 FILES = ["*.safetensors", "*.json", "*.txt", "*.model", "*.jinja", "*.py"]
-"""What is downloaded of a model on the hub."""
+"""The files of a model on the hub that are downloaded."""
 
 
-def model_files(model: Model, scratch: Path) -> str:
-    """The folder with the model's files. A model from a seed is written to the folder `scratch` first; one on the hub
-    is downloaded at model.revision, so that the trainer and the engine have the same.
+def prepare_model_files(model: Model, scratch: Path) -> str:
+    """Return the folder with the model's files. A model from a seed is written to the folder `scratch`; a model on the
+    hub is downloaded at model.revision, so that trainer and engine use the same revision.
 
-    Raises ValueError naming model.path if there is none.
+    Raises ValueError naming model.path if the model does not exist.
     """
     if model.from_seed is not None:
         write_seeded_model(model.from_seed, scratch)
@@ -39,11 +39,11 @@ def model_files(model: Model, scratch: Path) -> str:
     try:
         return snapshot_download(model.path, revision=model.revision, allow_patterns=FILES)
     except (OSError, ValueError, HfHubHTTPError) as error:
-        raise unusable(model.path, error) from error
+        raise model_error(model.path, error) from error
 
 
 def load_model(files: str, dtype: torch.dtype, *, trust_remote_code: bool = False) -> PreTrainedModel:
-    """The whole model on the CPU, in evaluation mode: dropout would make the ratio of new to old policy wrong.
+    """Load the full model on the CPU, in evaluation mode: dropout would make the ratio of new to old policy wrong.
 
     Raises ValueError naming `files` if they cannot be loaded.
     """
@@ -52,15 +52,15 @@ def load_model(files: str, dtype: torch.dtype, *, trust_remote_code: bool = Fals
             files, dtype=dtype, trust_remote_code=trust_remote_code
         )
     except (OSError, ValueError) as error:
-        raise unusable(files, error) from error
+        raise model_error(files, error) from error
     model.eval()  # type: ignore[no-untyped-call]
     return model
 
 
-def full_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Names and whole weights of a sharded model, one layer at a time. All ranks must consume it alike.
+def gather_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Yield names and full weights of a sharded model, one layer at a time. Collective: all ranks must consume it.
 
-    Adapters are merged into the weights that they change, under those weights' own names.
+    Adapters are merged into their base weights, under the names of the base weights.
     The tensors are copies: the engine may hold them for longer than the layer stays gathered.
     """
     for prefix, module in model.named_modules():
@@ -74,8 +74,8 @@ def full_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
             if isinstance(layer, LoraLayer)
         }
         for name, parameter in module.named_parameters(prefix=prefix):
-            if isinstance(parameter, DTensor) or is_adapter(name):  # still sharded: of a layer within, yet to come
+            if isinstance(parameter, DTensor) or is_adapter(name):  # weight of a nested layer, yielded later
                 continue
-            weight = merged(adapted[name]) if name in adapted else parameter.clone()
+            weight = merge_adapter(adapted[name]) if name in adapted else parameter.clone()
             yield base_name(name), weight.detach()
         module.reshard()

@@ -1,4 +1,4 @@
-"""Weights and optimizer state in the CPU's memory while they are not needed. Where the CPU computes, they stay."""
+"""Offload of weights and optimizer state to CPU memory while they are not used. No effect on CPU devices."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class Offload:
-    """What waits in the CPU's memory, and where it is computed with."""
+    """What is offloaded to CPU memory, and the device that computes with it."""
 
     device: torch.device
     weights: bool = False
     optimizer: bool = False
 
-    def park(self, model: nn.Module) -> None:
-        """Take this rank's part of the weights away from the device."""
+    def offload(self, model: nn.Module) -> None:
+        """Move this rank's shards of the weights to the CPU, if weights are offloaded."""
         if self.weights:
             model.to(CPU)
 
     @contextmanager
     def on_device(self, model: nn.Module) -> Iterator[None]:
-        """This rank's part of the weights is where it is computed with."""
+        """Hold this rank's shards of the weights on the device within the context."""
         if self.weights:
             model.to(self.device)
         try:
             yield
         finally:
-            self.park(model)
+            self.offload(model)
 
     @contextmanager
     def state_on_device(self, optimizer: torch.optim.Optimizer) -> Iterator[None]:
-        """The same for the optimizer's state."""
+        """Hold the optimizer state on the device within the context."""
         if self.optimizer:
             _move(optimizer, self.device)
         try:

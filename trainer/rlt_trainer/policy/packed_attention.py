@@ -1,4 +1,4 @@
-"""Attention over packed sequences: none sees another. With context parallelism each rank has a part of the tokens."""
+"""Attention within packed sequences. With context parallelism each rank has a part of the tokens."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from rlt_trainer.policy.context_parallel import heads_to_tokens, tokens_to_heads
 from rlt_trainer.policy.model_inputs import segments
 
 NAME = "rlt_packed"
-"""Under which transformers knows it (attn_implementation). It makes no mask for a name that it has no mask for."""
+"""The name in transformers (attn_implementation). transformers builds no mask for names that it does not know."""
 
 
 @dataclass(frozen=True)
 class Packing:
-    """What the attention must know beyond its tensors. Models hand it down in their keyword arguments."""
+    """The layout of the packed sequences. Models pass it to attention in their keyword arguments."""
 
     lengths: tuple[int, ...]
-    """Tokens of each sequence, over all ranks of the group."""
+    """Number of tokens of each sequence, over all ranks of the group."""
     group: dist.ProcessGroup | None
-    """The ranks that share the sequences. None: this one alone."""
+    """The ranks that share the sequences. None: this rank only."""
 
 
 def packed_attention(
@@ -44,22 +44,22 @@ def packed_attention(
     s_aux: Tensor | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Causal attention within each sequence. query: [1, heads, n, d]; key, value: [1, kv heads, n, d], n of this rank.
+    """Causal attention within each sequence. query: [1, heads, n, d]; key, value: [1, kv heads, n, d].
 
-    Returns [1, n, heads, d]. Raises ValueError for models whose attention is more than that.
+    n: this rank's tokens. Returns [1, n, heads, d]. Raises ValueError for attention with soft caps or sinks.
     """
     assert attention_mask is None
     if packing is None or softcap is not None or s_aux is not None:
         raise ValueError(
             f"model.useRemovePadding does not work with {type(module).__name__}: its attention has soft caps or sinks, "
-            "or does not hand arguments down. Leave it out."
+            "or does not pass keyword arguments on. Remove the field."
         )
     if packing.group is not None:
         query, key, value = (tokens_to_heads(part, packing.group) for part in (query, key, value))
     if query.is_cuda and query.dtype in (torch.float16, torch.bfloat16):
         result = _flash(query, key, value, packing.lengths, scaling, sliding_window)
     else:
-        result = _one_by_one(query, key, value, packing.lengths, scaling, sliding_window)
+        result = _sequence_by_sequence(query, key, value, packing.lengths, scaling, sliding_window)
     if packing.group is not None:
         result = heads_to_tokens(result, packing.group)
     return result.transpose(1, 2).contiguous(), None
@@ -68,7 +68,7 @@ def packed_attention(
 def _flash(
     query: Tensor, key: Tensor, value: Tensor, lengths: tuple[int, ...], scaling: float | None, window: int | None
 ) -> Tensor:
-    """torch's FlashAttention of variable lengths. On CUDA only, in 16 bits only."""
+    """FlashAttention for variable lengths in torch. CUDA and 16-bit dtypes only."""
     ends = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32, device=query.device)
     tokens_first = [part[0].transpose(0, 1).contiguous() for part in (query, key, value)]
     result = varlen_attn(
@@ -87,10 +87,10 @@ def _flash(
     return result.transpose(0, 1)[None]
 
 
-def _one_by_one(
+def _sequence_by_sequence(
     query: Tensor, key: Tensor, value: Tensor, lengths: tuple[int, ...], scaling: float | None, window: int | None
 ) -> Tensor:
-    """Each sequence by itself: on CPUs, and in 32 bits."""
+    """Attention for each sequence separately: on CPUs, and in 32 bits."""
     results = []
     for part in segments(lengths):
         length = part.stop - part.start

@@ -1,4 +1,4 @@
-"""The policy's loss, as the config puts it together."""
+"""The loss of the policy: its terms and their coefficients from the config."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rlt_api.blocks.algorithm import Algorithm
 from rlt_trainer.algorithms.aggregation import aggregate
 from rlt_trainer.algorithms.losses import POLICY_LOSSES, LossInputs, kl_loss
 from rlt_trainer.algorithms.masking import masked_sum
-from rlt_trainer.algorithms.user_functions import user_function
+from rlt_trainer.algorithms.user_functions import load_user_function
 from rlt_trainer.batches.sequences import Experience
 
 
@@ -16,17 +16,21 @@ class PolicyObjective:
     """Policy loss, minus the entropy bonus, plus the KL term."""
 
     def __init__(self, algorithm: Algorithm, *, max_response_length: int) -> None:
-        """max_response_length: the constant of seq-mean-token-sum-norm."""
+        """max_response_length: the divisor of seq-mean-token-sum-norm, in tokens."""
         self._algorithm = algorithm
-        own = algorithm.policy_loss_function
-        field = "algorithm.policyLossFunction"
-        self._loss_function = user_function(own, field=field) if own else POLICY_LOSSES[algorithm.policy_loss]
+        function, field = algorithm.policy_loss_function, "algorithm.policyLossFunction"
+        self._loss_function = (
+            load_user_function(function, field=field) if function else POLICY_LOSSES[algorithm.policy_loss]
+        )
         self._max_response_length = max_response_length
 
-    def share(
+    def compute_share(
         self, log_probs: Tensor, entropy: Tensor, micro: Experience, *, total_tokens: int, total_sequences: int
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """A pass's share of the mini-batch's loss, and of its metrics. log_probs, entropy: [B, T] with gradient."""
+        """Compute a micro-batch's share of the loss and the metrics of its mini-batch.
+
+        log_probs, entropy: [B, T], with gradient.
+        """
         algorithm, mask = self._algorithm, micro.sequences.response_mask
 
         def aggregated(values: Tensor) -> Tensor:

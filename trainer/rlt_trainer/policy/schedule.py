@@ -1,4 +1,4 @@
-"""The learning rate as a function of the step: nothing to save, nothing to restore."""
+"""The learning rate as a function of the step: stateless, so a checkpoint does not contain it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from rlt_api.blocks.training import LearningRateSchedule
 
 
 def learning_rate_factor(schedule: LearningRateSchedule, step: int, total_steps: int) -> float:
-    """What the learning rate is multiplied by in training step `step`, from 1.
+    """Return the factor of the learning rate in training step `step` (from 1).
 
-    Up linearly from 0 to 1 in `warmup_steps` steps, where the first has 1 / warmup_steps (verl's first has 0 and
-    changes nothing); then down, by half a cosine or linearly, to `min_ratio` in the step after `decay_steps` (default:
-    `total_steps`): the last step of a decay to 0 learns as well.
+    It increases linearly to 1 in `warmup_steps` steps, from 1 / warmup_steps in the first (verl starts at 0, a step
+    without effect). Then it decreases, by half a cosine or linearly, to `min_ratio` in the step after `decay_steps`
+    (default: `total_steps`), so that the last step of a decay to 0 still learns.
     """
     if step < schedule.warmup_steps:
         return step / schedule.warmup_steps

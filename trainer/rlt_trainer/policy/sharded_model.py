@@ -1,4 +1,4 @@
-"""A model of which every rank holds a part: made empty, cut up by FSDP2, then filled from its files."""
+"""A sharded model: created on the meta device, sharded by FSDP2, then loaded from its files."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from transformers.utils import GENERATION_CONFIG_NAME
 from rlt_api.blocks.model import Lora, Model
 from rlt_api.blocks.training import Fsdp, Training
 from rlt_trainer.policy import packed_attention
-from rlt_trainer.policy.config import config_at, unusable
+from rlt_trainer.policy.config import load_config_from, model_error
 from rlt_trainer.policy.lora import add_adapters, base_name
-from rlt_trainer.policy.sharded_weights import fresh_weight, load_weights
-from rlt_trainer.policy.sharding import layers_of, shard
+from rlt_trainer.policy.sharded_weights import initialize_weight, load_weights
+from rlt_trainer.policy.sharding import find_layers, shard
 
-Kind = Literal["policy", "critic"]
-AUTO_CLASSES: dict[Kind, Any] = {"policy": AutoModelForCausalLM, "critic": AutoModelForTokenClassification}
+Kind = Literal["actor", "critic"]
+AUTO_CLASSES: dict[Kind, Any] = {"actor": AutoModelForCausalLM, "critic": AutoModelForTokenClassification}
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions:
-    """How a model is held and run."""
+    """How a model is sharded and run."""
 
     mesh: DeviceMesh
     """All ranks (mesh.py)."""
     dtype: torch.dtype
-    """The type of computation and gathered weights. Shards, gradients and optimizer are float32."""
+    """Of computation and gathered weights. Shards, gradients and optimizer state are float32."""
     lora: Lora | None = None
     gradient_checkpointing: bool = False
     packed: bool = False
@@ -47,29 +47,41 @@ class ModelOptions:
     reshard_after_forward: bool = True
     trust_remote_code: bool = False
     seed: int = 0
-    """Of the weights that no file has."""
+    """For weights that are not in the files."""
 
     @classmethod
-    def of(cls, model: Model, training: Training, *, mesh: DeviceMesh, dtype: torch.dtype, **own: Any) -> Self:
-        """What all models of a job have in common, and what is this one's `own`."""
+    def of(
+        cls,
+        model: Model,
+        training: Training,
+        *,
+        mesh: DeviceMesh,
+        dtype: torch.dtype,
+        gradient_checkpointing: bool,
+        packed: bool,
+        lora: Lora | None = None,
+    ) -> Self:
+        """Build the options of one model of a job. `model` and `training` give those that all its models share."""
         return cls(
             mesh=mesh,
             dtype=dtype,
+            lora=lora,
+            gradient_checkpointing=gradient_checkpointing,
+            packed=packed,
             compiled=training.use_torch_compile,
             reshard_after_forward=(training.fsdp or Fsdp()).reshard_after_forward,
             trust_remote_code=model.trust_remote_code,
             seed=training.seed,
-            **own,
         )
 
 
-def sharded_model(kind: Kind, files: str, options: ModelOptions, forward: Callable[..., Any]) -> PreTrainedModel:
-    """The model in `files`, in evaluation mode: dropout would make the ratio of new to old policy wrong.
+def load_sharded_model(kind: Kind, files: str, options: ModelOptions, forward: Callable[..., Any]) -> PreTrainedModel:
+    """Load the model in `files`, in evaluation mode: dropout would make the ratio of new to old policy wrong.
 
-    forward: what the model's own becomes, see `shard`.
+    forward: replaces the model's forward, see `shard`. Collective.
     Raises ValueError naming `files` if they cannot be loaded.
     """
-    config = config_at(files, trust_remote_code=options.trust_remote_code)
+    config = load_config_from(files, trust_remote_code=options.trust_remote_code)
     if kind == "critic":
         config.num_labels = 1
     if options.packed:
@@ -83,15 +95,15 @@ def sharded_model(kind: Kind, files: str, options: ModelOptions, forward: Callab
                 trust_remote_code=options.trust_remote_code,
             )
     except (OSError, ValueError) as error:
-        raise unusable(files, error) from error
+        raise model_error(files, error) from error
     model.eval()  # type: ignore[no-untyped-call]
-    if kind == "policy" and (Path(files) / GENERATION_CONFIG_NAME).is_file():
+    if kind == "actor" and (Path(files) / GENERATION_CONFIG_NAME).is_file():
         model.generation_config = GenerationConfig.from_pretrained(files)
     if options.lora is not None:
         add_adapters(model, options.lora)
     shard(
         model,
-        layers_of(model),
+        find_layers(model),
         forward,
         mesh=options.mesh,
         dtype=options.dtype,
@@ -99,24 +111,24 @@ def sharded_model(kind: Kind, files: str, options: ModelOptions, forward: Callab
         compiled=options.compiled,
         reshard_after_forward=options.reshard_after_forward,
     )
-    _fill(kind, model, files, options)
+    _load(kind, model, files, options)
     return model
 
 
 def check_packable(config: PreTrainedConfig) -> None:
-    """Raises ValueError for models whose layers would carry something from one packed sequence to the next."""
+    """Raise ValueError for models whose layers carry state from one packed sequence to the next."""
     kinds = set(getattr(config.get_text_config(), "layer_types", None) or ())
     if others := kinds - {"full_attention", "sliding_attention"}:
         raise ValueError(
-            f"model.useRemovePadding does not work with layers of {', '.join(sorted(others))}: packed sequences would "
-            "see each other. Leave it out."
+            f"model.useRemovePadding does not work with layers of {', '.join(sorted(others))}: state would "
+            "leak between packed sequences. Remove the field."
         )
 
 
-def _fill(kind: Kind, model: PreTrainedModel, files: str, options: ModelOptions) -> None:
+def _load(kind: Kind, model: PreTrainedModel, files: str, options: ModelOptions) -> None:
     model.to_empty(device=options.mesh.device_type)
     model.tie_weights()
-    for module in model.modules():  # rotary frequencies and the like, which no file has
+    for module in model.modules():  # rotary frequencies and other buffers that are not in the files
         if not list(module.parameters(recurse=False)) and list(module.buffers(recurse=False)):
             model._init_weights(module)  # type: ignore[no-untyped-call]
     initializer_range = getattr(model.config.get_text_config(), "initializer_range", None) or 0.02
@@ -124,12 +136,12 @@ def _fill(kind: Kind, model: PreTrainedModel, files: str, options: ModelOptions)
         load_weights(
             model,
             files,
-            fresh=lambda name, shape: fresh_weight(name, shape, options.seed, initializer_range),
+            initialize=lambda name, shape: initialize_weight(name, shape, options.seed, initializer_range),
             file_name=base_name,
-            load_whole=lambda: AUTO_CLASSES[kind].from_pretrained(
+            load_full_model=lambda: AUTO_CLASSES[kind].from_pretrained(
                 files, config=model.config, dtype=torch.float32, trust_remote_code=options.trust_remote_code
             ),
         )
     except (OSError, ValueError) as error:
-        raise unusable(files, error) from error
+        raise model_error(files, error) from error
     dist.barrier()

@@ -1,4 +1,4 @@
-"""Weights from safetensors files: every rank reads what it holds, and no rank holds the whole model."""
+"""Weights from safetensors files: every rank reads its shards, and no rank holds the full model."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from transformers import PreTrainedModel
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 
-Place = tuple[slice, ...]
-Fresh = Callable[[str, torch.Size], Tensor | None]
-"""A whole tensor that no file has (of an adapter, of a value head), by name and shape; None: it is in the files."""
+Region = tuple[slice, ...]
+Initialize = Callable[[str, torch.Size], Tensor | None]
+"""Returns the full tensor of a weight that is not in the files (adapter, value head), by name and shape; else None."""
 
 
 class Weights(Protocol):
-    """Where weights come from."""
+    """A source of weights."""
 
     def names(self) -> set[str]:
-        """What there is."""
+        """Names of the available weights."""
 
-    def read(self, name: str, place: Place) -> Tensor:
-        """A part of a weight."""
+    def read(self, name: str, region: Region) -> Tensor:
+        """Read a region of a weight."""
 
 
 class SafetensorsFiles:
-    """The safetensors files in a folder of Hugging Face's format. They are mapped, and read where they are used."""
+    """The safetensors files in a folder in the Hugging Face format. They are memory-mapped and read on demand."""
 
     def __init__(self, folder: str) -> None:
         root = Path(folder)
@@ -52,84 +52,86 @@ class SafetensorsFiles:
         self.bytes_read = 0
 
     def names(self) -> set[str]:
-        """The weights in the files. None where there is no such file."""
+        """Names of the weights in the files. Empty without safetensors files."""
         return set(self._files)
 
-    def read(self, name: str, place: Place) -> Tensor:
-        """A part of a weight, in the type of the file."""
+    def read(self, name: str, region: Region) -> Tensor:
+        """Read a region of a weight, in the dtype of the file."""
         path = self._files[name]
         if path not in self._open:
             self._open[path] = safe_open(path, framework="pt")
-        part: Tensor = self._open[path].get_slice(name)[place]
+        part: Tensor = self._open[path].get_slice(name)[region]
         self.bytes_read += part.nbytes
         return part
 
 
-class WholeModel:
-    """A whole model in this process, as transformers loads it: for files that must be converted."""
+class FullModel:
+    """A full model in this process, loaded by transformers: for files that must be converted."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         self._weights: dict[str, Tensor] = model.state_dict()
 
     def names(self) -> set[str]:
-        """The model's weights."""
+        """Names of the model's weights."""
         return set(self._weights)
 
-    def read(self, name: str, place: Place) -> Tensor:
-        """A part of a weight."""
-        return self._weights[name][place]
+    def read(self, name: str, region: Region) -> Tensor:
+        """Read a region of a weight."""
+        return self._weights[name][region]
 
 
 def load_weights(
     model: PreTrainedModel,
     folder: str,
     *,
-    fresh: Fresh,
+    initialize: Initialize,
     file_name: Callable[[str], str],
-    load_whole: Callable[[], PreTrainedModel],
+    load_full_model: Callable[[], PreTrainedModel],
 ) -> None:
-    """Fill the sharded, empty `model` from `folder`. file_name: from the model's name of a weight to the file's.
+    """Load the weights in `folder` into the sharded, uninitialized `model`.
 
-    Where the files name weights in another way, or are no safetensors files, every rank loads the whole model by
-    load_whole, with a warning.
+    file_name: maps the model's name of a weight to the name in the files.
+    If the files use other names or are not safetensors files, every rank calls load_full_model, with a warning.
     """
     targets: dict[str, Tensor] = dict(model.named_parameters())
     persistent = model.state_dict().keys()
     targets |= {name: buffer for name, buffer in model.named_buffers() if name in persistent}
     weights: Weights = SafetensorsFiles(folder)
-    absent = [name for name in targets if file_name(name) not in weights.names()]
-    made = {name: tensor for name in absent if (tensor := fresh(name, targets[name].shape)) is not None}
-    wanted = {name: file_name(name) for name in targets.keys() - made.keys()}
+    not_in_files = [name for name in targets if file_name(name) not in weights.names()]
+    initialized = {
+        name: tensor for name in not_in_files if (tensor := initialize(name, targets[name].shape)) is not None
+    }
+    wanted = {name: file_name(name) for name in targets.keys() - initialized.keys()}
     if missing := sorted(set(wanted.values()) - weights.names()):
         warnings.warn(
-            f"{folder} has no safetensors files with the weights of {type(model).__name__} under their own names "
-            f"({missing[0]} and {len(missing) - 1} more are missing): every rank loads the whole model once.",
+            f"{folder} has no safetensors files with the weights of {type(model).__name__} under their names in the "
+            f"model ({missing[0]} and {len(missing) - 1} more are missing): every rank loads the full model once.",
             stacklevel=2,
         )
-        weights = WholeModel(load_whole())
+        weights = FullModel(load_full_model())
     with torch.no_grad():
         for name, target in targets.items():
-            place = local_place(target)
+            region = local_region(target)
             local = target.to_local() if isinstance(target, DTensor) else target
-            local.copy_(made[name][place] if name in made else weights.read(wanted[name], place))
+            local.copy_(initialized[name][region] if name in initialized else weights.read(wanted[name], region))
 
 
-def local_place(tensor: Tensor) -> Place:
-    """Where in the whole tensor this rank's part lies."""
+def local_region(tensor: Tensor) -> Region:
+    """Return the region of the full tensor that this rank holds."""
     if not isinstance(tensor, DTensor):
         return tuple(slice(0, size) for size in tensor.shape)
     shape, offset = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
     return tuple(slice(start, start + size) for start, size in zip(offset, shape, strict=True))
 
 
-def fresh_weight(name: str, shape: torch.Size, seed: int, initializer_range: float) -> Tensor | None:
-    """What adapters and value heads start from, the same on all ranks and for any number of them; else None.
+def initialize_weight(name: str, shape: torch.Size, seed: int, initializer_range: float) -> Tensor | None:
+    """Return the initial full weight of an adapter or a value head; None for other weights.
 
-    As peft and transformers do it: lora_A uniform with bound 1 / sqrt(inputs), lora_B zero (the adapter changes
-    nothing at first); the value head normal, its bias zero.
+    It depends on neither the rank nor the number of ranks. As in peft and transformers: lora_A is uniform with bound
+    1 / sqrt(inputs), lora_B is zero (the adapter has no effect at first); the value head is normal, its bias zero.
     """
     generator = torch.Generator().manual_seed(seed + zlib.crc32(name.encode()))
-    match name.rpartition("lora_")[2]:  # the whole name, if it has no such part
+    match name.rpartition("lora_")[2]:  # the full name if it does not contain "lora_"
         case "A.default.weight":
             return (torch.rand(shape, generator=generator) * 2 - 1) / math.sqrt(shape[-1])
         case "B.default.weight" | "score.bias":

@@ -1,4 +1,4 @@
-"""Cutting a model up by FSDP2, layer by layer, with what goes around a layer's computation. Needs torch alone."""
+"""Sharding of a model with FSDP2, layer by layer, with checkpointing and compilation. Imports torch only."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def shard(
     compiled: bool = False,
     reshard_after_forward: bool = True,
 ) -> None:
-    """FSDP2 around every one of `layers` and around the rest, in place.
+    """Apply FSDP2 to each of `layers` and to the rest of the model, in place.
 
-    forward(model, ...) becomes the model's own: FSDP2 gathers the weights of the rest around that and nothing else.
-    The shards keep the type that they have, float32, and so do gradients and optimizer; computation and gathered
-    weights are in `dtype`. bfloat16 alone would round small updates away.
+    forward(model, ...) replaces the model's forward: FSDP2 gathers the root weights only around that call.
+    Shards, gradients and optimizer state keep the dtype of the parameters, float32; computation and gathered weights
+    are in `dtype`. With bfloat16 only, rounding would lose small updates.
     """
     precision = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
     for layer in layers:
-        # Within FSDP2's gathering, so that a layer computed again finds its weights.
+        # Inside fully_shard, so that the weights are gathered when a layer is recomputed.
         if compiled:
             layer.forward = torch.compile(layer.forward, dynamic=True)
         if gradient_checkpointing:
@@ -43,14 +43,14 @@ def shard(
     fully_shard(model, mesh=mesh, mp_policy=precision)
 
 
-def layers_of(model: nn.Module) -> list[nn.Module]:
-    """The layers of a model of transformers, which it says must not be split."""
+def find_layers(model: nn.Module) -> list[nn.Module]:
+    """Return the layers of a transformers model: the modules in its _no_split_modules."""
     names = getattr(model, "_no_split_modules", None) or ()
     return [module for module in model.modules() if type(module).__name__ in names]
 
 
-def local_parts(model: nn.Module) -> Iterator[Tensor]:
-    """This rank's part of each parameter of a sharded model."""
+def local_shards(model: nn.Module) -> Iterator[Tensor]:
+    """Yield this rank's shard of each parameter of a sharded model."""
     for parameter in model.parameters():
         assert isinstance(parameter, DTensor)
         yield parameter.to_local()

@@ -1,4 +1,4 @@
-"""A sharded model with its optimizer: what the policy and the critic have in common. All methods are collective."""
+"""A sharded model with its optimizer: the common part of actor and critic. All methods are collective."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, pairwise
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -14,20 +14,20 @@ from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grad_norm_
-from transformers import PreTrainedModel
 
 from rlt_api.blocks.training import Training
 from rlt_trainer.batches.sequences import Experience, Sequences
 from rlt_trainer.batches.update_result import UpdateResult
 from rlt_trainer.errors import NonFiniteGradientError
+from rlt_trainer.policy.micro_batches import MicroBatchSize, split_micro_batches
 from rlt_trainer.policy.offload import Offload
-from rlt_trainer.policy.passes import PassSize, passes
+from rlt_trainer.policy.sharded_model import Kind, ModelOptions, load_sharded_model
 
 Part = TypeVar("Part", Sequences, Experience)
 T = TypeVar("T")
 
 MAX_SKIPPED = 3
-"""So many optimizer steps in a row may be skipped for a gradient that is not finite."""
+"""Number of consecutive optimizer steps with a non-finite gradient that ends the training."""
 
 
 class TrainedModel:
@@ -35,54 +35,65 @@ class TrainedModel:
 
     def __init__(
         self,
-        model: PreTrainedModel,
+        kind: Kind,
+        files: str,
+        options: ModelOptions,
+        forward: Callable[..., Any],
         *,
         learning_rate: float,
         learning_rate_field: str,
         training: Training,
         offload: Offload,
     ) -> None:
+        """Load the sharded model in the folder `files`, whose forward becomes `forward`, with a new optimizer.
+
+        learning_rate_field: the field to name in error messages.
+        """
+        model = load_sharded_model(kind, files, options, forward)
         assert isinstance(model, FSDPModule)
         self.model = model
         self._learning_rate_field = learning_rate_field
         self._training = training
         self._offload = offload
         self._skipped_in_a_row = 0
-        self.restart(learning_rate)
-        offload.park(model)
+        self.reset_optimizer(learning_rate)
+        offload.offload(model)
 
-    def restart(self, learning_rate: float) -> None:
-        """Begin with a fresh optimizer."""
+    def reset_optimizer(self, learning_rate: float) -> None:
+        """Replace the optimizer by one without state."""
         self.base_learning_rate = learning_rate
-        learned = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        trainable = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         self.optimizer = torch.optim.AdamW(
-            learned, lr=learning_rate, weight_decay=self._training.weight_decay, fused=True
+            trainable, lr=learning_rate, weight_decay=self._training.weight_decay, fused=True
         )
 
     @property
     def learning_rate(self) -> float:
-        """That of the next optimizer step."""
+        """The learning rate of the next optimizer step."""
         return float(self.optimizer.param_groups[0]["lr"])
 
     def scale_learning_rate(self, factor: float) -> None:
-        """Let it be `factor` times the one that the stage began with."""
+        """Set the learning rate to `factor` times that of the start of the stage."""
         for group in self.optimizer.param_groups:
             group["lr"] = self.base_learning_rate * factor
 
-    def learn(
-        self, rows: Part, size: PassSize, share_of: Callable[[Part], tuple[Tensor, dict[str, Tensor]]]
+    def train_step(
+        self, rows: Part, size: MicroBatchSize, compute_share: Callable[[Part], tuple[Tensor, dict[str, Tensor]]]
     ) -> UpdateResult:
-        """One optimizer step on `rows` of all ranks. share_of gives a pass's share of the loss and of the metrics."""
+        """Take one optimizer step on `rows` of all ranks.
+
+        compute_share: returns a micro-batch's share of the loss and of the metrics.
+        """
         totals: Counter[str] = Counter()
-        shared_by = self._training.context_parallel_size  # so many ranks say the same numbers of the same rows
+        shared_by = self._training.context_parallel_size  # this number of ranks reports the same rows
         with self._offload.on_device(self.model):
-            for is_last, (_, part) in marked_last(passes(rows, size, self._offload.device)):
-                # Each pass leaves every rank its part of the gradients: whole ones are as large as the model. Copies of
-                # the weights (fsdp.fsdpSize) add theirs once, in the last pass. torchtitan does both; verl keeps whole
-                # gradients.
+            for is_last, (_, part) in mark_last(split_micro_batches(rows, size, self._offload.device)):
+                # Gradients are reduce-scattered after each micro-batch: full ones are as large as the model. Replicas
+                # (fsdp.fsdpSize) all-reduce theirs once, after the last micro-batch. torchtitan does both; verl keeps
+                # full gradients.
                 self.model.set_requires_all_reduce(is_last)
-                loss, shares = share_of(part)
-                # FSDP2 averages gradients over the ranks; the shares of the loss are to be added.
+                loss, shares = compute_share(part)
+                # FSDP2 averages gradients over the ranks, but the shares of the loss must be added.
                 (loss * dist.get_world_size()).backward()  # type: ignore[no-untyped-call]
                 totals.update({name: share.item() / shared_by for name, share in shares.items()})
             return self._optimizer_step(dict(totals))
@@ -94,7 +105,7 @@ class TrainedModel:
         self._skipped_in_a_row = self._skipped_in_a_row + 1 if skipped else 0
         if self._skipped_in_a_row == MAX_SKIPPED:
             raise NonFiniteGradientError(
-                f"The norm of the gradient was {grad_norm} in {MAX_SKIPPED} optimizer steps in a row: the training has "
+                f"The norm of the gradient was {grad_norm} in {MAX_SKIPPED} optimizer steps in a row: the training "
                 f"diverged. Lower {self._learning_rate_field}, or continue from an earlier checkpoint."
             )
         if not skipped:
@@ -104,8 +115,8 @@ class TrainedModel:
         return UpdateResult(shares, grad_norm, skipped, self.learning_rate)
 
 
-def marked_last(items: Iterable[T]) -> Iterator[tuple[bool, T]]:
-    """Each of `items`, and whether it is the last one."""
+def mark_last(items: Iterable[T]) -> Iterator[tuple[bool, T]]:
+    """Yield each item, and whether it is the last one."""
     end = object()
     for item, following in pairwise(chain(items, (end,))):
         yield following is end, cast(T, item)

@@ -6,14 +6,13 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from threading import Event
-from typing import Literal, Protocol
+from typing import Protocol
 
 from torch import Tensor
 
+from rlt_trainer.batches.response import Response
 from rlt_trainer.errors import TrainingError
 from rlt_trainer.rollout.weight_sums import Sums
-
-FinishReason = Literal["stop", "length", "abort"]
 
 
 class EngineError(TrainingError):
@@ -37,27 +36,6 @@ class Sampling:
     def greedy(self) -> Sampling:
         """The same without chance: for validation and for ReMax's baseline."""
         return replace(self, temperature=0.0, top_p=1.0, top_k=-1)
-
-
-@dataclass(frozen=True)
-class Response:
-    """One response. In a conversation, what the environment says in between is part of it."""
-
-    token_ids: tuple[int, ...]
-    """Empty only if it was aborted before its first token."""
-    log_probs: tuple[float, ...]
-    """Of each token, under the distribution that it was drawn from: after temperature, top_k and top_p, with the
-    weights of that moment. 0 at tokens that were not drawn."""
-    chosen: tuple[bool, ...] = ()
-    """Of each token, whether the policy drew it; False is an environment's observation. Default: all of them."""
-    num_turns: int = 1
-    """How often the policy spoke."""
-    finish_reason: FinishReason = "stop"
-    """A stop token, the greatest length, or an interruption."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "chosen", self.chosen or (True,) * len(self.token_ids))
-        assert len(self.token_ids) == len(self.log_probs) == len(self.chosen)
 
 
 class RolloutEngine(Protocol):

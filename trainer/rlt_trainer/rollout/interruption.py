@@ -13,7 +13,8 @@ from threading import Condition, Event
 
 from torch import Tensor
 
-from rlt_trainer.rollout.engine import Response, RolloutEngine, Sampling, continuation_seed
+from rlt_trainer.batches.response import Response
+from rlt_trainer.rollout.engine import RolloutEngine, Sampling, continuation_seed
 from rlt_trainer.rollout.weight_sums import Sums
 
 

@@ -6,7 +6,7 @@ import torch
 from transformers import GenerationConfig
 
 from rlt_api.training_config import TrainingConfig
-from rlt_trainer.policy.config import config_at
+from rlt_trainer.policy.config import load_config_from
 from rlt_trainer.policy.model import DTYPES
 from rlt_trainer.rollout.engine import RolloutEngine, Sampling
 from rlt_trainer.rollout.tensor_parallel_engine import TensorParallelEngine, tensor_parallel_group
@@ -55,7 +55,7 @@ def stop_token_ids(files: str, eos_token_id: int, *, trust_remote_code: bool) ->
     try:
         generation = GenerationConfig.from_pretrained(files)
     except OSError:  # it has none
-        generation = GenerationConfig.from_model_config(config_at(files, trust_remote_code=trust_remote_code))
+        generation = GenerationConfig.from_model_config(load_config_from(files, trust_remote_code=trust_remote_code))
     found = generation.eos_token_id
     more = found if isinstance(found, list) else [found]
     return tuple(sorted({eos_token_id, *more} - {None}))

@@ -15,7 +15,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from rlt_trainer.rollout.engine import Response, RolloutEngine, Sampling
+from rlt_trainer.batches.response import Response
+from rlt_trainer.rollout.engine import RolloutEngine, Sampling
 from rlt_trainer.rollout.weight_sums import Sums
 
 

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
+from rlt_trainer.batches.response import Response
 from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.policy.model import load_model
-from rlt_trainer.policy.model_inputs import position_ids
-from rlt_trainer.rollout.engine import Response, Sampling
+from rlt_trainer.policy.model_inputs import build_position_ids
+from rlt_trainer.rollout.engine import Sampling
 from rlt_trainer.rollout.weight_sums import Sums, weight_sums
 
 
@@ -54,7 +55,7 @@ class TransformersEngine:
         limits = torch.tensor(max_tokens or [sampling.max_tokens] * len(prompts), device=self._device)
         cache = DynamicCache()
         tokens, mask = padded.prompts, padded.prompt_mask
-        positions = position_ids(mask)
+        positions = build_position_ids(mask)
         running = torch.ones(len(prompts), dtype=torch.bool, device=self._device)
         stopped = ~running  # by a stop token
         lengths = torch.zeros(len(prompts), dtype=torch.long, device=self._device)

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from rlt_api.blocks.rollout import Rollout
-from rlt_trainer.rollout.engine import EngineError, FinishReason, Response, Sampling
+from rlt_trainer.batches.response import FinishReason, Response
+from rlt_trainer.rollout.engine import EngineError, Sampling
 from rlt_trainer.rollout.vllm_options import check_engine_kwargs, engine_options
 from rlt_trainer.rollout.vllm_weights import held_weights, pack_shared_weights
 from rlt_trainer.rollout.weight_sums import Sums, weight_sums

@@ -1,4 +1,4 @@
-"""One pass over responses: from the model's hidden states to a number for each response token."""
+"""One forward pass over responses: from the model's hidden states to a value for each response token."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from transformers import PreTrainedModel
 
 from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.policy.context_parallel import gather_tokens
-from rlt_trainer.policy.model_inputs import ModelInputs, packed_inputs, padded_inputs
+from rlt_trainer.policy.model_inputs import ModelInputs, pack_inputs, pad_inputs
 from rlt_trainer.policy.packed_attention import Packing
 
 Head = Callable[[Tensor, Tensor], tuple[Tensor, ...]]
-"""From hidden states [M, H] and the tokens that follow [M] to numbers [M] each."""
+"""Maps hidden states [M, H] and the tokens that follow them [M] to values [M] each."""
 
 
-def per_response_token(
+def forward_responses(
     model: PreTrainedModel, sequences: Sequences, head: Head, *, packed: bool, group: dist.ProcessGroup | None
 ) -> tuple[Tensor, ...]:
-    """What `head` makes of the state before each response token: [B, T] each, 0 at padding.
+    """Apply `head` to the hidden state before each response token: [B, T] each, 0 at padding.
 
-    group: the ranks that share each sequence, which must be packed then and the same on all of them.
+    group: the ranks that share each sequence. The sequences must then be packed and the same on all of these ranks.
     """
     assert packed or group is None
     ranks, rank = (group.size(), group.rank()) if group is not None else (1, 0)
-    inputs = packed_inputs(sequences, multiple=ranks) if packed else padded_inputs(sequences)
+    inputs = pack_inputs(sequences, multiple=ranks) if packed else pad_inputs(sequences)
     size = inputs.tokens.shape[1] // ranks
     mine = slice(rank * size, (rank + 1) * size)
     hidden = model.base_model(
@@ -39,17 +39,17 @@ def per_response_token(
     if group is None:
         values = head(hidden[inputs.before], inputs.targets)
     else:
-        values = _head_over_ranks(hidden, inputs, head, mine, group)
+        values = _apply_head_over_ranks(hidden, inputs, head, mine, group)
     mask = sequences.response_attention
     return tuple(each.new_zeros(mask.shape).masked_scatter(mask, each) for each in values)
 
 
-def _head_over_ranks(
+def _apply_head_over_ranks(
     hidden: Tensor, inputs: ModelInputs, head: Head, mine: slice, group: dist.ProcessGroup
 ) -> tuple[Tensor, ...]:
-    """`head` of this rank's hidden states [n, H], put together with the other ranks' numbers: [M] each."""
+    """Apply `head` to this rank's hidden states [n, H], and gather the values of all ranks: [M] each."""
     is_mine = (inputs.before >= mine.start) & (inputs.before < mine.stop)
-    places = inputs.before[is_mine] - mine.start
-    values = head(hidden[places], inputs.targets[is_mine])
-    by_token = (each.new_zeros(len(hidden)).index_copy(0, places, each) for each in values)
+    positions = inputs.before[is_mine] - mine.start
+    values = head(hidden[positions], inputs.targets[is_mine])
+    by_token = (each.new_zeros(len(hidden)).index_copy(0, positions, each) for each in values)
     return tuple(gather_tokens(each, group)[inputs.before] for each in by_token)

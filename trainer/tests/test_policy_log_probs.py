@@ -1,0 +1,62 @@
+"""Log-probabilities in chunks are those of the whole logits, with their gradient and without their memory."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from rlt_trainer.policy import log_probs as module
+from rlt_trainer.policy.log_probs import LogitScale, token_log_probs
+
+SCALES = [LogitScale(), LogitScale(1.7), LogitScale(0.5, softcap=2.0)]
+
+
+@pytest.fixture(autouse=True)
+def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHUNK_ELEMENTS", 3 * 11)
+
+
+def inputs(*, bias: bool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    hidden, weight, offset = (
+        torch.randn(shape, generator=generator, dtype=torch.float64, requires_grad=True)
+        for shape in ((7, 5), (11, 5), (11,))
+    )
+    return hidden, weight, offset if bias else None, torch.randint(11, (7,), generator=generator)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("bias", [False, True])
+def test_they_are_torchs_categorical(scale: LogitScale, bias: bool) -> None:
+    hidden, weight, offset, targets = inputs(bias=bias)
+    logits = torch.nn.functional.linear(hidden, weight, offset)
+    if scale.softcap is not None:
+        logits = scale.softcap * torch.tanh(logits / scale.softcap)
+    expected = torch.distributions.Categorical(logits=logits * scale.scale)
+    log_probs, entropy = token_log_probs(hidden, weight, offset, targets, scale)
+    assert_close(log_probs, expected.log_prob(targets))
+    assert_close(entropy, expected.entropy())
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("bias", [False, True])
+def test_their_gradient_is_that_of_finite_differences(scale: LogitScale, bias: bool) -> None:
+    *parts, targets = inputs(bias=bias)
+    assert torch.autograd.gradcheck(lambda *each: token_log_probs(*each, targets, scale), parts)
+
+
+def test_a_frozen_output_layer_gets_no_gradient() -> None:
+    hidden, weight, _, targets = inputs(bias=False)
+    frozen = weight.detach()
+    token_log_probs(hidden, frozen, None, targets, LogitScale())[0].sum().backward()  # type: ignore[no-untyped-call]
+    assert frozen.grad is None
+    assert hidden.grad is not None
+
+
+def test_no_token_has_a_gradient_too() -> None:
+    hidden, weight, _, targets = inputs(bias=False)
+    log_probs, _ = token_log_probs(hidden[:0], weight, None, targets[:0], LogitScale())
+    log_probs.sum().backward()  # type: ignore[no-untyped-call]
+    assert hidden.grad is not None
+    assert not hidden.grad.any()

@@ -1,0 +1,94 @@
+"""A mini-batch in several passes: how much goes into each, and what the ranks tell each other after it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from rlt_api.blocks.algorithm import Algorithm
+from rlt_api.blocks.model import Model
+from rlt_api.blocks.training import Training
+from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences
+from rlt_trainer.policy.actor import Actor
+from rlt_trainer.policy.micro_batches import MicroBatchSize, split_micro_batches
+from rlt_trainer.policy.offload import CPU, Offload
+
+SEQUENCES = Sequences.pad([[50, 51], [60], [50], [60]], [[70, 71, 72], [80], [90], [99]], pad_token_id=0)
+
+
+class Collectives(TorchDispatchMode):
+    """How often each of torch.distributed's is called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.namespace == "c10d":
+            self.calls[func.name()] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def collectives(files: str, rows: int) -> Counter[str]:
+    """Those of an optimizer step in passes of `rows` responses, where ranks hold copies of each other's weights."""
+    policy = Actor(
+        files,
+        model=Model(),
+        dtype=torch.float32,
+        mesh=init_device_mesh("cpu", (1, 1), mesh_dim_names=("replicate", "shard")),
+        algorithm=Algorithm(kl_loss_coef=0),
+        training=Training(total_steps=1, ppo_micro_batch_size_per_device=rows),
+        temperature=1.0,
+        max_response_length=8,
+    )
+    zeros = torch.zeros(SEQUENCES.responses.shape)
+    with Collectives() as counted:
+        policy.update(MiniBatch(Experience(SEQUENCES, zeros, zeros + 1), 6, 4))
+    return counted.calls
+
+
+def test_copies_of_the_weights_add_their_gradients_once_however_many_passes(
+    tiny_model: str, process_group: None
+) -> None:
+    one, four = collectives(tiny_model, 4), collectives(tiny_model, 1)
+    assert four["c10d::allreduce_"] == one["c10d::allreduce_"] == 3  # two layers and the rest
+
+
+@pytest.mark.parametrize(("ranks", "expected"), [(1, [[0], [1, 2, 3]]), (2, [[0, 1, 2, 3]])])
+def test_ranks_that_share_sequences_have_room_for_more_of_them(
+    ranks: int, expected: list[list[int]], process_group: None
+) -> None:
+    """verl multiplies ppo_max_token_len_per_gpu by ulysses_sequence_parallel_size, too."""
+    training = Training(
+        total_steps=1, use_dynamic_bsz=True, ppo_max_token_len_per_device=7, context_parallel_size=ranks
+    )
+    size = MicroBatchSize.of(training, 1, packed=True)
+    assert [rows.tolist() for rows, _ in split_micro_batches(SEQUENCES, size, CPU)] == expected
+
+
+class Travelling(nn.Linear):
+    """A model that says where it has been sent: here is one device only."""
+
+    def to(self, *args: Any, **kwargs: Any) -> Travelling:
+        self.place = args[0]
+        return self
+
+
+def test_weights_leave_the_device_also_when_a_pass_fails() -> None:
+    model, device = Travelling(1, 1), torch.device("cuda")
+    places = []
+
+    def fail() -> None:
+        with Offload(device, weights=True).on_device(model):
+            places.append(model.place)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert [*places, model.place] == [device, CPU]
