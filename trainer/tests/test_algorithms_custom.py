@@ -14,7 +14,7 @@ from rlt_api.blocks.functions import PythonFunction
 from rlt_trainer.algorithms import user_functions
 from rlt_trainer.algorithms.advantages import AdvantageInputs
 from rlt_trainer.algorithms.losses import LossInputs
-from rlt_trainer.algorithms.user_functions import load_function, user_function
+from rlt_trainer.algorithms.user_functions import load_function, load_user_function
 
 SOURCE = '''
 from rlt_trainer.algorithms.advantages import AdvantageInputs, Advantages
@@ -53,7 +53,7 @@ def _own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def own(name: str) -> Any:
-    return user_function(PythonFunction(name=name, config_map="my-functions"), field=FIELD)
+    return load_user_function(PythonFunction(name=name, config_map="my-functions"), field=FIELD)
 
 
 def test_a_users_estimator() -> None:
@@ -86,6 +86,6 @@ def test_what_cannot_be_loaded_is_said(path: str, found: str) -> None:
 
 
 def test_without_a_config_map_the_image_has_the_module() -> None:
-    assert user_function(PythonFunction(name="math:hypot"), field=FIELD) is math.hypot
+    assert load_user_function(PythonFunction(name="math:hypot"), field=FIELD) is math.hypot
     with pytest.raises(ValueError, match="not an import path of the form module:function"):
         load_function("math.hypot", field=FIELD)
