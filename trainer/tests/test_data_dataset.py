@@ -1,4 +1,4 @@
-"""Which prompts a step takes, and how they become tokens."""
+"""The selection of each step's prompts, and their tokenization."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pytest
 from tokenizers import processors
 
 from rlt_api.blocks.data import Data
-from rlt_trainer.data.byte_tokenizer import byte_tokenizer
-from rlt_trainer.data.dataset import PromptDataset, ValidationSet, other_data
+from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer
+from rlt_trainer.data.dataset import PromptDataset, ValidationSet, compare_fingerprints
 from rlt_trainer.data.encoding import tokenize
 from rlt_trainer.data.prompt import Example, Prompt
 
-TOKENIZER = byte_tokenizer()
+TOKENIZER = build_byte_tokenizer()
 
 
 def dataset(length: int, *, seed: int = 0, shuffle: bool = True) -> PromptDataset:
@@ -40,10 +40,10 @@ def test_every_epoch_takes_each_prompt_once(size: int) -> None:
     assert all(sorted(epoch) == list(range(10)) for epoch in epochs)
 
 
-def test_a_step_can_be_asked_for_alone() -> None:
-    in_turn = [dataset(10).batch(step, 4) for step in range(9)]
+def test_steps_can_be_read_in_any_order() -> None:
+    in_order = [dataset(10).batch(step, 4) for step in range(9)]
     fresh = dataset(10)
-    assert [fresh.batch(step, 4) for step in reversed(range(9))] == in_turn[::-1]
+    assert [fresh.batch(step, 4) for step in reversed(range(9))] == in_order[::-1]
 
 
 def test_epochs_and_seeds_differ_in_order() -> None:
@@ -52,22 +52,22 @@ def test_epochs_and_seeds_differ_in_order() -> None:
     assert len({tuple(first), tuple(second), tuple(other)}) == 3
 
 
-def test_unshuffled_prompts_come_in_order_and_wrap() -> None:
+def test_unshuffled_prompts_keep_their_order_and_wrap_around() -> None:
     data = dataset(5, shuffle=False)
     assert indices(data.batch(1, 4)) == [4, 0, 1, 2]
 
 
-def test_a_fingerprint_tells_what_differs() -> None:
-    here = dataset(10).fingerprint()
-    assert other_data(dataset(10).fingerprint(), here) is None
-    assert "9 prompts, and here are 10" in str(other_data(dataset(9).fingerprint(), here))
-    assert "another order" in str(other_data(dataset(10, seed=1).fingerprint(), here))
+def test_the_difference_between_fingerprints_is_described() -> None:
+    current = dataset(10).fingerprint()
+    assert compare_fingerprints(dataset(10).fingerprint(), current) is None
+    assert "9 prompts instead of 10" in str(compare_fingerprints(dataset(9).fingerprint(), current))
+    assert "a different order" in str(compare_fingerprints(dataset(10, seed=1).fingerprint(), current))
     answers = [Prompt(i, (i,), str(i), "?", str(i), "test") for i in range(10)]
-    there = PromptDataset(answers, seed=0, shuffle=True).fingerprint()
-    assert "other texts or answers" in str(other_data(there, here))
+    saved = PromptDataset(answers, seed=0, shuffle=True).fingerprint()
+    assert "different texts or answers" in str(compare_fingerprints(saved, current))
 
 
-def test_any_number_of_prompts_can_be_taken_from_anywhere() -> None:
+def test_any_range_of_prompts_can_be_read() -> None:
     data = dataset(10)
     whole = indices(data.take(0, 35))
     assert [*indices(data.take(0, 3)), *indices(data.take(3, 30)), *indices(data.take(33, 2))] == whole
@@ -75,7 +75,7 @@ def test_any_number_of_prompts_can_be_taken_from_anywhere() -> None:
     assert [data.epoch(taken) for taken in (0, 9, 10, 35)] == [0, 0, 1, 3]
 
 
-def test_loaded_arithmetic_is_plain_text_in_bytes(tmp_path: Path) -> None:
+def test_loaded_arithmetic_is_plain_text_as_bytes(tmp_path: Path) -> None:
     data = PromptDataset.load(Data(preset="arithmetic"), TOKENIZER, seed=0, run_directory=tmp_path)
     (prompt,) = data.batch(0, 1)
     assert len(data) == 8000
@@ -86,19 +86,19 @@ def test_loaded_arithmetic_is_plain_text_in_bytes(tmp_path: Path) -> None:
     assert prompt.data_source == "rlt/arithmetic"
 
 
-def test_prompts_that_are_all_too_long_are_refused(tmp_path: Path) -> None:
+def test_a_data_set_of_overlong_prompts_is_rejected(tmp_path: Path) -> None:
     data = Data(preset="arithmetic", max_prompt_length=5)
     with pytest.raises(ValueError, match=r"data.maxPromptLength 5 .*8000 training prompts.*shortest has 6 tokens"):
         PromptDataset.load(data, TOKENIZER, seed=0, run_directory=tmp_path)
 
 
-def test_a_path_that_is_not_read_is_mentioned(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_path_that_is_not_read_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     PromptDataset.load(Data(preset="arithmetic", path="/data"), TOKENIZER, seed=0, run_directory=tmp_path)
     assert [(record.levelno, "/data" in record.message) for record in caplog.records] == [(logging.WARNING, True)]
 
 
-def test_a_conversation_gets_its_marks_from_the_template_alone() -> None:
-    tokenizer = byte_tokenizer()
+def test_a_conversation_gets_its_special_tokens_only_from_the_template() -> None:
+    tokenizer = build_byte_tokenizer()
     bos_first = processors.TemplateProcessing(single="<|bos|> $A", special_tokens=[("<|bos|>", 256)])
     tokenizer.backend_tokenizer.post_processor = bos_first
     assert tokenizer("a")["input_ids"] == [256, 97]
@@ -108,26 +108,26 @@ def test_a_conversation_gets_its_marks_from_the_template_alone() -> None:
     assert prompt.token_ids.count(256) == 1
 
 
-def test_a_conversation_needs_a_chat_template() -> None:
-    tokenizer = byte_tokenizer()
+def test_a_conversation_requires_a_chat_template() -> None:
+    tokenizer = build_byte_tokenizer()
     tokenizer.chat_template = None
     example = Example([{"role": "user", "content": "1+1?"}], "2", "2", "test")
     with pytest.raises(ValueError, match=r"no chat template.*instruct model"):
         tokenize([example], tokenizer)
 
 
-def test_a_template_that_refuses_a_conversation_is_named() -> None:
+def test_a_conversation_that_the_template_rejects_is_reported() -> None:
     example = Example([{"role": "wizard", "content": "1+1?"}], "2", "2", "test")
-    with pytest.raises(ValueError, match=r"template refuses a conversation: unknown role wizard.*data.chatTemplate"):
+    with pytest.raises(ValueError, match=r"template rejects a conversation: unknown role wizard.*data.chatTemplate"):
         tokenize([example], TOKENIZER)
 
 
-def test_an_empty_prompt_is_refused() -> None:
+def test_an_empty_prompt_is_rejected() -> None:
     with pytest.raises(ValueError, match="Prompt 2 of 2 is empty"):
         tokenize([Example("a", "", "", ""), Example("", "", "", "")], TOKENIZER)
 
 
-def test_a_prompt_keeps_its_conversation_and_what_else_is_known() -> None:
+def test_a_prompt_keeps_its_conversation_and_extra_info() -> None:
     conversation = [{"role": "user", "content": "1+1?"}]
     plain, chat = (
         tokenize([Example(prompt, "2", "2", "test", {"level": 1})], TOKENIZER)[0] for prompt in ("1+1=", conversation)
@@ -141,7 +141,7 @@ def test_overlong_prompts_are_counted(tmp_path: Path) -> None:
     assert loaded.metrics() == {"data/prompts": 1.0, "data/overlong_prompts": 2.0}
 
 
-def test_overlong_prompts_of_the_validation_set_are_counted_apart(tmp_path: Path) -> None:
+def test_overlong_prompts_of_the_validation_set_are_counted_separately(tmp_path: Path) -> None:
     for name, lengths in (("train", (3, 4, 5)), ("val", (3, 4))):
         rows = [json.dumps({"prompt": "a" * length, "answer": ""}) for length in lengths]
         (tmp_path / f"{name}.jsonl").write_text("\n".join(rows))
@@ -153,7 +153,7 @@ def test_overlong_prompts_of_the_validation_set_are_counted_apart(tmp_path: Path
         load_validation(Data.model_validate({**files, "maxPromptLength": 2}), tmp_path)
 
 
-def test_validation_is_on_what_is_not_trained_on(tmp_path: Path) -> None:
+def test_validation_and_training_prompts_are_disjoint(tmp_path: Path) -> None:
     data = Data(preset="arithmetic")
     validated = load_validation(data, tmp_path).prompts
     trained = PromptDataset.load(data, TOKENIZER, seed=0, run_directory=tmp_path).take(0, 8000)
@@ -161,6 +161,6 @@ def test_validation_is_on_what_is_not_trained_on(tmp_path: Path) -> None:
     assert not {prompt.text for prompt in validated} & {prompt.text for prompt in trained}
 
 
-def test_a_job_without_data_for_validation_has_none(tmp_path: Path) -> None:
+def test_a_job_without_validation_data_has_an_empty_validation_set(tmp_path: Path) -> None:
     data = Data.model_validate({"inline": [{"prompt": "a", "answer": "b"}]})
     assert load_validation(data, tmp_path) == ValidationSet()

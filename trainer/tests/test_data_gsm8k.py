@@ -1,4 +1,4 @@
-"""GSM8K as published becomes verl's parquet, and that becomes prompts."""
+"""The published files of GSM8K are converted to verl's parquet, and then read as prompts."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
 from rlt_api.blocks.data import Data
-from rlt_trainer.data.byte_tokenizer import byte_tokenizer
+from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer
 from rlt_trainer.data.dataset import PromptDataset, ValidationSet
-from rlt_trainer.data.gsm8k import gsm8k_rows
+from rlt_trainer.data.gsm8k import read_gsm8k_rows
+from rlt_trainer.data.preset_files import convert_examples, read_parquet
 from rlt_trainer.data.prompt import Split
-from rlt_trainer.data.published import prepared, read_parquet
 
 PUBLISHED = Path(__file__).parents[3] / "shared" / "data" / "gsm8k"
 GOOD = {"question": "How many?", "answer": "Many.\n#### 1,200"}
-TOKENIZER = byte_tokenizer()
+TOKENIZER = build_byte_tokenizer()
 
 
 def write(folder: Path, train: list[object], test: list[object] | None = None) -> Path:
@@ -30,7 +30,7 @@ def write(folder: Path, train: list[object], test: list[object] | None = None) -
 
 
 def test_a_row_has_verls_format(tmp_path: Path) -> None:
-    prepared(gsm8k_rows, str(write(tmp_path / "source", [GOOD])), tmp_path, "train")
+    convert_examples(read_gsm8k_rows, str(write(tmp_path / "source", [GOOD])), tmp_path, "train")
     (row,) = pq.read_table(tmp_path / "train.parquet").to_pylist()
     asked = 'How many? Let\'s think step by step and output the final answer after "####".'
     assert row == {
@@ -55,7 +55,7 @@ def test_the_training_prompts_are_those_of_the_train_split(tmp_path: Path) -> No
     assert sorted(path.name for path in (tmp_path / "run" / "data").iterdir()) == ["test.parquet", "train.parquet"]
 
 
-def test_long_prompts_are_left_out_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_overlong_prompts_are_left_out_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     long = {"question": "?" * 600, "answer": "#### 1"}
     data = Data(preset="gsm8k", path=str(write(tmp_path / "source", [long, GOOD, long])))
     prompts = PromptDataset.load(data, TOKENIZER, seed=0, run_directory=tmp_path)
@@ -64,10 +64,10 @@ def test_long_prompts_are_left_out_and_counted(tmp_path: Path, caplog: pytest.Lo
 
 
 @pytest.mark.parametrize(
-    ("bad", "named"),
+    ("bad", "message"),
     [
-        ("{", r"train.jsonl, line 2 is not JSON .*copy the file anew"),
-        ([1], r"train.jsonl, line 2 is no JSON object but a list"),
+        ("{", r"train.jsonl, line 2 is not JSON .*Copy the file again"),
+        ([1], r"train.jsonl, line 2 is not a JSON object but a list"),
         (
             {"problem": "?", "answer": "#### 1"},
             r'line 2 has no text "question" \(found: \'problem\', \'answer\'\).*rename',
@@ -77,54 +77,54 @@ def test_long_prompts_are_left_out_and_counted(tmp_path: Path, caplog: pytest.Lo
         ({"question": "?", "answer": "3"}, r'line 2: the answer does not end with "#### NUMBER"'),
     ],
 )
-def test_a_bad_line_is_named_with_what_to_do(tmp_path: Path, bad: object, named: str) -> None:
-    with pytest.raises(ValueError, match=named):
-        gsm8k_rows(write(tmp_path / "source", [GOOD, bad]), "train")
+def test_an_invalid_line_is_reported_with_the_fix(tmp_path: Path, bad: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        read_gsm8k_rows(write(tmp_path / "source", [GOOD, bad]), "train")
 
 
-def test_an_empty_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"train.jsonl is empty: copy"):
-        gsm8k_rows(write(tmp_path / "source", []), "train")
+def test_an_empty_file_is_reported(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"train.jsonl is empty. Copy"):
+        read_gsm8k_rows(write(tmp_path / "source", []), "train")
 
 
-def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_not_text_is_reported(tmp_path: Path) -> None:
     (write(tmp_path / "source", [GOOD]) / "train.jsonl").write_bytes(b"\x1f\x8b\xff")
-    with pytest.raises(ValueError, match=r"train.jsonl, line 1 is no UTF-8 text: unpack it"):
-        gsm8k_rows(tmp_path / "source", "train")
+    with pytest.raises(ValueError, match=r"train.jsonl, line 1 is not UTF-8 text. Decompress the file"):
+        read_gsm8k_rows(tmp_path / "source", "train")
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
-def test_a_missing_file_is_named(tmp_path: Path, split: Split) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path, split: Split) -> None:
     source = write(tmp_path / "source", [GOOD])
     (source / f"{split}.jsonl").unlink()
-    with pytest.raises(ValueError, match=f"data.path {source} has no {split}.jsonl: put"):
-        gsm8k_rows(source, split)
+    with pytest.raises(ValueError, match=f"data.path {source} has no {split}.jsonl. Put"):
+        read_gsm8k_rows(source, split)
 
 
-def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
     data = Data(preset="gsm8k", path="/no/such/folder")
-    with pytest.raises(ValueError, match=r"data.path /no/such/folder: no such folder.*Put the data set's files"):
+    with pytest.raises(ValueError, match=r"data.path /no/such/folder: no such folder.*Put the published files"):
         PromptDataset.load(data, TOKENIZER, seed=0, run_directory=tmp_path)
 
 
-def test_the_path_is_needed(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"data.path is needed for this preset"):
+def test_the_path_is_required(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"data.path is required for this preset"):
         PromptDataset.load(Data(preset="gsm8k"), TOKENIZER, seed=0, run_directory=tmp_path)
 
 
-def test_a_missing_column_is_named(tmp_path: Path) -> None:
-    prepared(gsm8k_rows, str(write(tmp_path / "source", [GOOD])), tmp_path, "train")
+def test_a_missing_column_is_reported(tmp_path: Path) -> None:
+    convert_examples(read_gsm8k_rows, str(write(tmp_path / "source", [GOOD])), tmp_path, "train")
     parquet = tmp_path / "train.parquet"
     pq.write_table(pq.read_table(parquet).drop_columns(["reward_model"]), parquet)
     with pytest.raises(ValueError, match=rf"{parquet} has no column reward_model; it has data_source, prompt"):
         read_parquet(parquet)
 
 
-def test_the_published_data_set_is_read_whole(tmp_path: Path) -> None:
+def test_the_published_data_set_is_read_completely(tmp_path: Path) -> None:
     if not PUBLISHED.is_dir():
         pytest.skip(f"the published data set is not at {PUBLISHED}")
     data = Data(preset="gsm8k", path=str(PUBLISHED), max_prompt_length=2048)
     prompts = PromptDataset.load(data, TOKENIZER, seed=0, run_directory=tmp_path)
     assert len(prompts) == 7473
-    assert len(gsm8k_rows(PUBLISHED, "test")) == 1319
+    assert len(read_gsm8k_rows(PUBLISHED, "test")) == 1319
     assert all(re.fullmatch(r"-?[0-9.]+", prompt.ground_truth) for prompt in prompts.batch(0, 7473))

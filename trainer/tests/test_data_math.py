@@ -1,4 +1,4 @@
-"""MATH as published becomes verl's parquet, and that becomes prompts."""
+"""The published files of MATH are converted to verl's parquet, and then read as prompts."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
 from rlt_api.blocks.data import Data
-from rlt_trainer.data.byte_tokenizer import byte_tokenizer
+from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer
 from rlt_trainer.data.dataset import PromptDataset, ValidationSet
-from rlt_trainer.data.hendrycks_math import last_boxed, math_rows
+from rlt_trainer.data.hendrycks_math import extract_last_boxed, read_math_rows
 
-TOKENIZER = byte_tokenizer()
+TOKENIZER = build_byte_tokenizer()
 
 
 def problem(number: int) -> dict[str, str]:
@@ -48,9 +48,9 @@ def test_the_test_split_is_for_validation(tmp_path: Path) -> None:
     assert (prompt.ground_truth, prompt.solution) == ("2", "\\boxed{2}")
 
 
-def test_lines_are_read_as_well_as_folders(tmp_path: Path) -> None:
+def test_json_lines_are_read_like_folders(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(problem(n)) + "\n" for n in (3, 4)))
-    assert [row["reward_model"]["ground_truth"] for row in math_rows(tmp_path, "train")] == ["3", "4"]
+    assert [row["reward_model"]["ground_truth"] for row in read_math_rows(tmp_path, "train")] == ["3", "4"]
 
 
 @pytest.mark.parametrize(
@@ -69,26 +69,26 @@ def test_lines_are_read_as_well_as_folders(tmp_path: Path) -> None:
     ],
 )
 def test_the_answer_is_the_last_box(solution: str, answer: str | None) -> None:
-    assert last_boxed(solution) == answer
+    assert extract_last_boxed(solution) == answer
 
 
 @pytest.mark.parametrize(
-    ("row", "words"),
+    ("row", "message"),
     [
-        ({"problem": "?", "solution": "7"}, r"line 1: there is no \\boxed\{...\} in the solution"),
+        ({"problem": "?", "solution": "7"}, r"line 1: the solution has no \\boxed\{...\}, so responses"),
         ({"problem": "?"}, r'line 1 has no text "solution" \(found: \'problem\'\). MATH\'s problems are'),
-        ("", "line 1 is no JSON object but a str"),
+        ("", "line 1 is not a JSON object but a str"),
     ],
 )
-def test_a_bad_problem_is_named(tmp_path: Path, row: object, words: str) -> None:
+def test_an_invalid_problem_is_reported(tmp_path: Path, row: object, message: str) -> None:
     (tmp_path / "train.jsonl").write_text(json.dumps(row))
-    with pytest.raises(ValueError, match=words):
-        math_rows(tmp_path, "train")
+    with pytest.raises(ValueError, match=message):
+        read_math_rows(tmp_path, "train")
 
 
-def test_an_empty_or_missing_split_is_named(tmp_path: Path) -> None:
+def test_an_empty_or_missing_split_is_reported(tmp_path: Path) -> None:
     (tmp_path / "train").mkdir()
-    with pytest.raises(ValueError, match="its train has no problem"):
-        math_rows(tmp_path, "train")
+    with pytest.raises(ValueError, match="split train has no problems"):
+        read_math_rows(tmp_path, "train")
     with pytest.raises(ValueError, match=r"has neither a folder test nor a file test.jsonl"):
-        math_rows(tmp_path, "test")
+        read_math_rows(tmp_path, "test")

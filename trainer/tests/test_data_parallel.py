@@ -1,4 +1,4 @@
-"""How a batch is shared by ranks, and how their answers are put together again."""
+"""A batch is distributed over the train workers, and their results are combined."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SEQUENCES = Sequences.pad([[row] for row in range(ROWS)], [[7] * (1 + row % 3) f
 
 
 class FourRanks:
-    """Each says of its rows what it was given; ranks that share rows divide the sum, as TrainedModel does."""
+    """Each rank returns values of its rows. Ranks that share rows divide the sum, as TrainedModel does."""
 
     ranks = 4
 
@@ -40,14 +40,14 @@ class FourRanks:
 
 
 @pytest.mark.parametrize("copies", [1, 2, 4])
-def test_answers_come_back_in_the_order_of_the_rows(copies: int) -> None:
+def test_results_keep_the_order_of_the_rows(copies: int) -> None:
     ranks = DataParallel(FourRanks(copies), context_parallel_size=copies)
     (answers,) = ranks.compute("first_prompt_tokens", SEQUENCES)
     assert answers.tolist() == list(range(ROWS))
 
 
 @pytest.mark.parametrize("copies", [1, 2, 4])
-def test_what_ranks_say_of_shared_rows_counts_once(copies: int) -> None:
+def test_results_of_shared_rows_count_once(copies: int) -> None:
     zeros = torch.zeros(SEQUENCES.responses.shape)
     experience = Experience(SEQUENCES, zeros, zeros)
     ranks = DataParallel(FourRanks(copies), context_parallel_size=copies)

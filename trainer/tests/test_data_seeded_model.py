@@ -1,4 +1,4 @@
-"""A seed makes a model and a tokenizer that transformers loads as it loads any other."""
+"""A seed produces a model and a tokenizer that transformers can load."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlt_api.blocks.model import SeededModel
-from rlt_trainer.data.byte_tokenizer import BOS, EOS, PAD, ROLE_MARKS, byte_tokenizer
-from rlt_trainer.data.seeded_model import seeded_config, write_seeded_model
+from rlt_trainer.data.byte_tokenizer import BOS, EOS, PAD, ROLE_MARKS, build_byte_tokenizer
+from rlt_trainer.data.seeded_model import build_seeded_config, write_seeded_model
 
 SMALL = SeededModel(seed=3, hidden_size=32, intermediate_size=64, num_hidden_layers=2)
-TOKENIZER = byte_tokenizer()
+TOKENIZER = build_byte_tokenizer()
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
-def test_every_text_round_trips_as_its_own_bytes(text: str) -> None:
+def test_every_text_round_trips_as_its_bytes(text: str) -> None:
     assume(not any(mark in text for mark in (BOS, EOS, PAD, *ROLE_MARKS)))
     token_ids = TOKENIZER(text)["input_ids"]
     assert token_ids == list(text.encode())
     assert TOKENIZER.decode(token_ids) == text
 
 
-def test_marks_are_single_tokens_after_the_bytes() -> None:
+def test_special_tokens_are_single_tokens_after_the_bytes() -> None:
     assert TOKENIZER("<|bos|>a<|eos|><|pad|><|user|>")["input_ids"] == [256, 97, 257, 258, 260]
     assert TOKENIZER.decode([97, 257], skip_special_tokens=True) == "a"
 
 
-def test_bytes_that_are_no_text_decode_without_error() -> None:
+def test_bytes_that_are_not_text_decode_without_error() -> None:
     assert TOKENIZER.decode([0xC3, 97, 0xFF]) == "\ufffda\ufffd"
 
 
-def test_a_conversation_becomes_marks_and_contents() -> None:
+def test_a_conversation_is_rendered_as_role_tokens_and_contents() -> None:
     conversation = [
         {"role": "system", "content": "s"},
         {"role": "user", "content": "u"},
@@ -73,7 +73,7 @@ def test_the_written_model_loads_and_computes(tmp_path: Path) -> None:
     assert model.generation_config.eos_token_id == TOKENIZER.eos_token_id
 
 
-def test_the_seed_decides_the_weights(tmp_path: Path) -> None:
+def test_the_seed_determines_the_weights(tmp_path: Path) -> None:
     for name, model in {"a": SMALL, "b": SMALL, "c": SMALL.model_copy(update={"seed": 4})}.items():
         write_seeded_model(model, tmp_path / name)
     a, b, c = ((tmp_path / name / "model.safetensors").read_bytes() for name in "abc")
@@ -81,7 +81,7 @@ def test_the_seed_decides_the_weights(tmp_path: Path) -> None:
     assert a != c
 
 
-def test_writing_leaves_global_randomness_alone(tmp_path: Path) -> None:
+def test_writing_does_not_change_global_random_state(tmp_path: Path) -> None:
     before = (torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate())  # type: ignore[index]
     write_seeded_model(SMALL, tmp_path)
     after = (torch.get_rng_state(), np.random.get_state()[1], random.getstate())  # type: ignore[index]
@@ -90,20 +90,20 @@ def test_writing_leaves_global_randomness_alone(tmp_path: Path) -> None:
     assert before[2] == after[2]
 
 
-def test_pods_of_other_users_can_read_the_weights(tmp_path: Path) -> None:
+def test_pods_with_other_users_can_read_the_weights(tmp_path: Path) -> None:
     write_seeded_model(SMALL, tmp_path)
     weights, config = (tmp_path / name for name in ("model.safetensors", "config.json"))
     assert weights.stat().st_mode == config.stat().st_mode
 
 
 @pytest.mark.parametrize(
-    ("sizes", "named"),
+    ("sizes", "message"),
     [
         ({"hidden_size": 30}, "hiddenSize 30 .* numAttentionHeads 4"),
         ({"hidden_size": 12}, "hiddenSize 12 .* numAttentionHeads 4"),
         ({"num_key_value_heads": 3}, "numKeyValueHeads 3 .* numAttentionHeads 4"),
     ],
 )
-def test_sizes_that_do_not_divide_are_refused(sizes: dict[str, int], named: str) -> None:
-    with pytest.raises(ValueError, match=named):
-        seeded_config(SMALL.model_copy(update=sizes))
+def test_sizes_that_are_not_divisible_are_rejected(sizes: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        build_seeded_config(SMALL.model_copy(update=sizes))

@@ -1,4 +1,4 @@
-"""A user's own rows: verl's columns, named columns, filters, and what is said of rows that do not fit."""
+"""A user's rows: verl's columns, named columns, filters, and errors of invalid rows."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
 from rlt_api.blocks.data import Data, DataFilter
-from rlt_trainer.data.byte_tokenizer import byte_tokenizer
+from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer
 from rlt_trainer.data.dataset import PromptDataset
-from rlt_trainer.data.encoding import fitted, tokenize
+from rlt_trainer.data.encoding import limit_prompt_length, tokenize
 from rlt_trainer.data.prompt import Example, Split
-from rlt_trainer.data.tables import file_examples, hub_examples
+from rlt_trainer.data.tables import read_files, read_hub
 
-TOKENIZER = byte_tokenizer()
+TOKENIZER = build_byte_tokenizer()
 SPLITS: tuple[Split, ...] = ("train", "test")
 VERL_ROW = {
     "data_source": "openai/gsm8k",
@@ -37,58 +37,58 @@ def written(tmp_path: Path, name: str, rows: list[dict[str, Any]]) -> str:
 
 
 @pytest.mark.parametrize("name", ["rows.parquet", "rows.jsonl"])
-def test_verls_columns_need_no_names(tmp_path: Path, name: str) -> None:
-    (example,) = file_examples(Data(files=[written(tmp_path, name, [VERL_ROW])]), "train")
+def test_verls_columns_are_the_default(tmp_path: Path, name: str) -> None:
+    (example,) = read_files(Data(files=[written(tmp_path, name, [VERL_ROW])]), "train")
     assert example == Example(VERL_ROW["prompt"], "7", "They are #### 7", "openai/gsm8k", VERL_ROW["extra_info"])  # type: ignore[arg-type]
 
 
-def test_named_columns(tmp_path: Path) -> None:
+def test_the_job_can_name_the_columns(tmp_path: Path) -> None:
     files = [written(tmp_path, "sums.jsonl", [{"q": "1+1=", "a": 2}])]
-    (example,) = file_examples(Data(files=files, prompt_key="q", answer_key="a"), "train")
+    (example,) = read_files(Data(files=files, prompt_key="q", answer_key="a"), "train")
     assert (example.prompt, example.ground_truth, example.data_source) == ("1+1=", "2", "sums")
 
 
-def test_filters_keep_what_fulfils_all_of_them(tmp_path: Path) -> None:
+def test_rows_that_match_all_filters_are_kept(tmp_path: Path) -> None:
     rows = [
         {"prompt": f"{level}{kind}", "answer": "", "level": level, "kind": kind} for level in (1, 2) for kind in "ab"
     ]
     files = [written(tmp_path, "rows.jsonl", rows)]
     filters = [{"column": "level", "values": ["2"]}, {"column": "kind", "values": ["a", "c"]}]
     data = Data.model_validate({"files": files, "filters": filters})
-    assert [example.prompt for example in file_examples(data, "train")] == ["2a"]
+    assert [example.prompt for example in read_files(data, "train")] == ["2a"]
 
 
 @pytest.mark.parametrize(
-    ("rows", "words"),
+    ("rows", "message"),
     [
         ([{"question": "q", "answer": "a"}], "row 1 has no column prompt; it has question, answer"),
         ([{"prompt": "q"}], "row 1 has no column answer"),
         ([{"prompt": "q", "answer": None}], r"row 1: column answer \(data.answerKey\) is null"),
         ([{"prompt": ["q"], "answer": "a"}], "neither text nor a list of messages"),
         ([], "is empty"),
-        ([{"prompt": "q", "answer": "a", "level": 1}], "data.filters leave none of its 1 rows"),
+        ([{"prompt": "q", "answer": "a", "level": 1}], "no row of 1 matches data.filters"),
         ([{"prompt": "q", "answer": "a"}], "has no column level.*Change data.filters"),
     ],
 )
-def test_rows_that_do_not_fit_are_named(tmp_path: Path, rows: list[dict[str, Any]], words: str) -> None:
+def test_invalid_rows_are_reported(tmp_path: Path, rows: list[dict[str, Any]], message: str) -> None:
     files, filters = [written(tmp_path, "rows.jsonl", rows)], [{"column": "level", "values": ["2"]}]
-    data = Data.model_validate({"files": files, "filters": filters if "filters" in words else []})
-    with pytest.raises(ValueError, match=words):
-        file_examples(data, "train")
+    data = Data.model_validate({"files": files, "filters": filters if "filters" in message else []})
+    with pytest.raises(ValueError, match=message):
+        read_files(data, "train")
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("a.jsonl", "line 1 is not JSON"), ("a.parquet", "cannot be read as parquet")]
+    ("name", "message"), [("a.jsonl", "line 1 is not JSON"), ("a.parquet", "cannot be read as parquet")]
 )
-def test_a_damaged_file_is_named(tmp_path: Path, name: str, words: str) -> None:
+def test_a_corrupt_file_is_reported(tmp_path: Path, name: str, message: str) -> None:
     (tmp_path / name).write_text("{")
-    with pytest.raises(ValueError, match=words):
-        file_examples(Data(files=[str(tmp_path / name)]), "train")
+    with pytest.raises(ValueError, match=message):
+        read_files(Data(files=[str(tmp_path / name)]), "train")
 
 
-def test_a_missing_file_is_named() -> None:
+def test_a_missing_file_is_reported() -> None:
     with pytest.raises(ValueError, match=r"data\.files /nowhere/a\.parquet: no such file"):
-        file_examples(Data(files=["/nowhere/a.parquet"]), "train")
+        read_files(Data(files=["/nowhere/a.parquet"]), "train")
 
 
 def test_inline_prompts_are_a_data_set(tmp_path: Path) -> None:
@@ -97,47 +97,47 @@ def test_inline_prompts_are_a_data_set(tmp_path: Path) -> None:
     assert (prompt.text, prompt.ground_truth) == ("1+1=", "2")
 
 
-@pytest.mark.parametrize(("part", "kept"), [("left", "cdef"), ("right", "abcd"), ("middle", "abef")])
-def test_overlong_prompts_are_cut_as_verl_does(part: str, kept: str) -> None:
-    data = Data.model_validate({"preset": "arithmetic", "maxPromptLength": 4, "overlongPrompts": part})
+@pytest.mark.parametrize(("side", "kept"), [("left", "cdef"), ("right", "abcd"), ("middle", "abef")])
+def test_overlong_prompts_are_truncated_as_in_verl(side: str, kept: str) -> None:
+    data = Data.model_validate({"preset": "arithmetic", "maxPromptLength": 4, "overlongPrompts": side})
     prompts = tokenize([Example("abcdef", "", "", ""), Example("xy", "", "", "")], TOKENIZER)
-    assert [prompt.text for prompt in fitted(prompts, data, TOKENIZER, name="training")[0]] == [kept, "xy"]
+    assert [prompt.text for prompt in limit_prompt_length(prompts, data, TOKENIZER, name="training")[0]] == [kept, "xy"]
 
 
 def test_overlong_prompts_can_be_an_error() -> None:
     data = Data.model_validate({"preset": "arithmetic", "maxPromptLength": 4, "overlongPrompts": "error"})
     with pytest.raises(ValueError, match=r"1 of 1 training prompts are longer .* the longest has 6 tokens"):
-        fitted(tokenize([Example("abcdef", "", "", "")], TOKENIZER), data, TOKENIZER, name="training")
+        limit_prompt_length(tokenize([Example("abcdef", "", "", "")], TOKENIZER), data, TOKENIZER, name="training")
 
 
-def test_a_chat_template_of_the_jobs_own() -> None:
+def test_the_jobs_chat_template_is_used() -> None:
     conversation = [{"role": "user", "content": "hello"}]
     template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
     (prompt,) = tokenize([Example(conversation, "", "", "")], TOKENIZER, chat_template=template)
     assert prompt.text == "<user>hello"
 
 
-def test_validation_files_are_read_alike(tmp_path: Path) -> None:
+def test_validation_files_are_read_like_training_files(tmp_path: Path) -> None:
     train, test = (written(tmp_path, name, [{"q": name, "a": "1"}]) for name in ("train.jsonl", "test.jsonl"))
     data = Data(files=[train], val_files=[test, train], prompt_key="q", answer_key="a")
-    assert [example.prompt for example in file_examples(data, "test")] == ["test.jsonl", "train.jsonl"]
-    assert [example.data_source for example in file_examples(data, "test")] == ["test", "train"]
+    assert [example.prompt for example in read_files(data, "test")] == ["test.jsonl", "train.jsonl"]
+    assert [example.data_source for example in read_files(data, "test")] == ["test", "train"]
 
 
-def test_a_missing_validation_file_is_named_by_its_field(tmp_path: Path) -> None:
+def test_a_missing_validation_file_is_reported_with_its_field(tmp_path: Path) -> None:
     files = [written(tmp_path, "a.jsonl", [{"prompt": "", "answer": ""}])]
     with pytest.raises(ValueError, match=r"data\.valFiles /nowhere: no such file"):
-        file_examples(Data(files=files, val_files=["/nowhere"]), "test")
+        read_files(Data(files=files, val_files=["/nowhere"]), "test")
 
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The library datasets keeps what it has read here, not in the home directory."""
+    """The library datasets caches its files here, not in the home directory."""
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
 
 
 def hub(tmp_path: Path, **fields: Any) -> Data:
-    """A folder that looks to the library datasets as a data set on the hub does."""
+    """A folder that the library datasets loads like a data set on the hub."""
     folder = tmp_path / "hub"
     folder.mkdir()
     for split in SPLITS:
@@ -149,7 +149,7 @@ def hub(tmp_path: Path, **fields: Any) -> Data:
 def test_a_hub_data_set_is_read_by_split(tmp_path: Path) -> None:
     data = hub(tmp_path, valSplit="test")
     data = data.model_copy(update={"filters": [DataFilter(column="level", values=["1", "2"])]})
-    examples = {split: hub_examples(data, split) for split in SPLITS}
+    examples = {split: read_hub(data, split) for split in SPLITS}
     assert {s: [(e.prompt, e.ground_truth) for e in found] for s, found in examples.items()} == {
         split: [(f"{split} 1", "1"), (f"{split} 2", "2")] for split in SPLITS
     }
@@ -158,24 +158,24 @@ def test_a_hub_data_set_is_read_by_split(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("cache")
 def test_a_hub_data_set_without_val_split_has_no_validation(tmp_path: Path) -> None:
-    assert hub_examples(hub(tmp_path), "test") == []
+    assert read_hub(hub(tmp_path), "test") == []
 
 
 @pytest.mark.parametrize(
-    ("fields", "words"),
+    ("fields", "message"),
     [
         ({"split": "valid"}, r"split valid: it cannot be loaded .*Unknown split .*valid"),
         ({"config": "other"}, r"cannot be loaded .*BuilderConfig 'other' not found"),
     ],
 )
 @pytest.mark.usefixtures("cache")
-def test_what_the_hub_does_not_have_is_named(tmp_path: Path, fields: dict[str, str], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        hub_examples(hub(tmp_path, **fields), "train")
+def test_a_missing_hub_split_or_config_is_reported(tmp_path: Path, fields: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        read_hub(hub(tmp_path, **fields), "train")
 
 
 @pytest.mark.usefixtures("cache")
-def test_an_unknown_column_of_a_hub_data_set_is_named(tmp_path: Path) -> None:
+def test_an_unknown_column_of_a_hub_data_set_is_reported(tmp_path: Path) -> None:
     data = hub(tmp_path).model_copy(update={"prompt_key": "question"})
     with pytest.raises(ValueError, match=r"split train, row 1 has no column question; it has q, a, level"):
-        hub_examples(data, "train")
+        read_hub(data, "train")

@@ -1,4 +1,4 @@
-"""The tasks that are made from a seed: each prompt's solution is right by the preset's own rule."""
+"""Presets that are generated from a seed: each prompt's solution is correct by the preset's rule."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 
 from rlt_api.blocks.data import Data
 from rlt_api.training_config import PRESET_REWARD
-from rlt_trainer.data.arithmetic import arithmetic_examples
-from rlt_trainer.data.bandit import bandit_examples
-from rlt_trainer.data.digits import digits_examples
+from rlt_trainer.data.arithmetic import generate_arithmetic
+from rlt_trainer.data.bandit import generate_bandit
+from rlt_trainer.data.digits import generate_digits
 from rlt_trainer.data.prompt import Example, Split
 from rlt_trainer.data.sources import read_examples
 from rlt_trainer.rewards.sources import RULES
@@ -25,13 +25,13 @@ def made(preset: Toy, seed: int, split: Split = "train") -> list[Example]:
 
 
 @pytest.mark.parametrize("preset", TOYS)
-def test_the_seed_decides(preset: Toy) -> None:
+def test_the_seed_determines_the_examples(preset: Toy) -> None:
     assert made(preset, 0) == made(preset, 0)
     assert made(preset, 0) != made(preset, 1)
 
 
 @pytest.mark.parametrize("preset", TOYS)
-def test_solutions_are_right_by_the_presets_rule(preset: Toy) -> None:
+def test_solutions_are_correct_by_the_presets_rule(preset: Toy) -> None:
     rule = RULES[PRESET_REWARD[preset]]
     examples = [*made(preset, 0), *made(preset, 0, "test")]
     assert all(rule(example.solution, example.ground_truth) == 1.0 for example in examples)
@@ -39,21 +39,21 @@ def test_solutions_are_right_by_the_presets_rule(preset: Toy) -> None:
 
 
 def test_arithmetic_is_all_sums_of_two_digit_numbers() -> None:
-    train, test = arithmetic_examples(0, "train"), arithmetic_examples(0, "test")
+    train, test = generate_arithmetic(0, "train"), generate_arithmetic(0, "test")
     answers = {str(example.prompt): example.ground_truth for example in [*train, *test]}
     assert len(answers) == len(train) + len(test) == 90 * 90
     assert (answers["37+58="], answers["10+10="], answers["99+99="]) == ("095", "020", "198")
 
 
-def test_digits_are_all_series_of_verls_task() -> None:
-    train, test = digits_examples(0, "train"), digits_examples(0, "test")
+def test_digits_has_all_series_of_verls_task() -> None:
+    train, test = generate_digits(0, "train"), generate_digits(0, "test")
     answers = {str(example.prompt): example.ground_truth for example in [*train, *test]}
     assert (len(train), len(test), len(answers)) == (800, 200, 1000)
     assert (answers["3,5:10,4"], answers["9,8:10,2"], answers["0,0:10,0"]) == ("7,9,1,3", "7,6", "")
 
 
-def test_a_bandit_has_one_right_digit_for_each_state() -> None:
-    examples = bandit_examples(0)
+def test_a_bandit_has_one_correct_digit_for_each_state() -> None:
+    examples = generate_bandit(0)
     assert [example.prompt for example in examples] == ["a:", "b:", "c:", "d:"]
     assert len({example.ground_truth for example in examples}) == 4
     assert all(example.ground_truth in "0123456789" for example in examples)

@@ -1,1 +1,1 @@
-"""Where models, tokenizers and prompts come from."""
+"""Data sets, prompts, tokenizers and seeded models."""

@@ -1,4 +1,4 @@
-"""A bandit with four states: the smallest task that reinforcement alone solves, in seconds and from random weights."""
+"""The preset bandit: a bandit with four states, the smallest task. RL solves it in seconds from random weights."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ DATA_SOURCE = "rlt/bandit"
 STATES = "abcd"
 
 
-def bandit_examples(seed: int) -> list[Example]:
-    """One prompt for each state, "a:" to "d:", whose right answer is a digit that the seed decides.
+def generate_bandit(seed: int) -> list[Example]:
+    """Generate one prompt for each state, "a:" to "d:". The seed determines the digit that is the correct answer.
 
-    The reward is sparse (all or nothing) and wants one token: with data.maxResponseLength 1 a response is one pull.
+    The reward is sparse (0 or 1) for one token: with data.maxResponseLength 1 a response is one pull.
     """
     digits = np.random.default_rng(seed).permutation(10)[: len(STATES)]
     return [

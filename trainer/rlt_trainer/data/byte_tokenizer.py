@@ -1,4 +1,4 @@
-"""A tokenizer whose tokens are the 256 bytes and a few marks: every text round-trips, and nothing is downloaded."""
+"""A tokenizer of the 256 bytes and six special tokens. Every text round-trips, and no download is necessary."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ CHAT_TEMPLATE = (
 )
 
 
-def byte_tokenizer() -> PreTrainedTokenizerFast:
-    """262 tokens: ids 0 to 255 are the bytes themselves, then bos, eos, pad and the marks of the three roles.
+def build_byte_tokenizer() -> PreTrainedTokenizerFast:
+    """Build the tokenizer of 262 tokens: ids 0 to 255 are the bytes, then bos, eos, pad and the three role tokens.
 
-    It is BPE without merges over GPT-2's printable stand-ins for bytes. (BPE's byte fallback needs no stand-ins, but
-    its decoder gives up a whole response for one byte that is no UTF-8; this one writes U+FFFD for that byte alone.)
-    Encoding adds no marks.
+    It is BPE without merges over GPT-2's printable substitutes for bytes. (BPE's byte fallback needs no substitutes,
+    but its decoder drops a whole response if one byte is not UTF-8. This decoder writes U+FFFD for that byte alone.)
+    Encoding adds no special tokens.
     """
-    vocabulary = {_stand_in(byte): byte for byte in range(256)}
+    vocabulary = {_substitute(byte): byte for byte in range(256)}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -44,8 +44,8 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
     return fast
 
 
-def _stand_in(byte: int) -> str:
-    """The character that the ByteLevel pre-tokenizer writes for a byte: itself where printable, else from U+0100 on."""
+def _substitute(byte: int) -> str:
+    """Return the ByteLevel pre-tokenizer's character for a byte: the byte itself if printable, else from U+0100 on."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     if byte in printable:
         return chr(byte)

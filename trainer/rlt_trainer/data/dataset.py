@@ -1,4 +1,4 @@
-"""The prompts of a run in tokens, and which of them each step takes."""
+"""The tokenized prompts of a run, and the selection of each step's prompts."""
 
 from __future__ import annotations
 
@@ -12,47 +12,47 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from rlt_api.blocks.data import Data
-from rlt_trainer.data.encoding import fitted, tokenize
+from rlt_trainer.data.encoding import limit_prompt_length, tokenize
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.data.sources import read_examples
 
 
 class PromptDataset:
-    """The training prompts without end, epoch after epoch, in an order that depends on the seed alone.
+    """An endless sequence of training prompts, epoch after epoch, in an order that depends only on the seed.
 
-    Any part of it can be taken at any time: resuming needs no state but the number of prompts that were taken.
+    Any range of the sequence can be read at any time: to resume, only the number of consumed prompts is necessary.
     """
 
     def __init__(self, prompts: list[Prompt], *, seed: int, shuffle: bool, overlong: int = 0) -> None:
-        assert prompts, "an empty data set is refused where it is read"
+        assert prompts, "read_examples rejects an empty data set"
         self._prompts = prompts
         self._seed = seed
         self._shuffle = shuffle
         self.overlong = overlong
-        """So many prompts were longer than data.maxPromptLength, and were left out or cut."""
+        """Number of prompts longer than data.maxPromptLength, which were left out or truncated."""
 
     @classmethod
     def load(cls, data: Data, tokenizer: PreTrainedTokenizerBase, *, seed: int, run_directory: Path) -> Self:
-        """Read or make the data, tokenize it and deal with prompts over data.maxPromptLength tokens.
+        """Read or generate the data, tokenize it, and handle prompts over data.maxPromptLength tokens.
 
-        Published data sets are prepared to parquet in run_directory/data first. Raises ValueError, naming what is
-        wrong and what to do, when the data is missing or malformed, when nothing is short enough, or without a needed
-        chat template.
+        Published data sets are first converted to parquet in run_directory/data. Raises ValueError with the problem and
+        the fix if the data is missing or malformed, if every prompt is too long, or if a conversation has no chat
+        template.
         """
         examples = read_examples(data, "train", seed=seed, run_directory=run_directory)
         tokenized = tokenize(examples, tokenizer, chat_template=data.chat_template)
-        prompts, overlong = fitted(tokenized, data, tokenizer, name="training")
+        prompts, overlong = limit_prompt_length(tokenized, data, tokenizer, name="training")
         return cls(prompts, seed=seed, shuffle=data.shuffle, overlong=overlong)
 
     def __len__(self) -> int:
         return len(self._prompts)
 
     def batch(self, step: int, size: int) -> list[Prompt]:
-        """The `size` prompts of a step, counted from 0, where every step takes as many."""
+        """Return the `size` prompts of a step, counted from 0, if every step takes `size` prompts."""
         return self.take(step * size, size)
 
     def take(self, start: int, count: int) -> list[Prompt]:
-        """The next `count` prompts after `start` were taken; it goes on into the next epoch where one ends."""
+        """Return the `count` prompts after the first `start`. The range may span several epochs."""
         taken: list[Prompt] = []
         while len(taken) < count:
             epoch, place = divmod(start + len(taken), len(self))
@@ -60,12 +60,12 @@ class PromptDataset:
         return taken
 
     def by_index(self, indices: Sequence[int]) -> list[Prompt]:
-        """The prompts of these indices."""
-        places = {prompt.index: prompt for prompt in self._prompts}
-        return [places[index] for index in indices]
+        """Return the prompts with these indices."""
+        prompts = {prompt.index: prompt for prompt in self._prompts}
+        return [prompts[index] for index in indices]
 
     def fingerprint(self) -> dict[str, Any]:
-        """What a checkpoint remembers of the data and its order, to know them again."""
+        """Return the identity of the data and its order, which checkpoints store."""
         digest = sha256()
         for prompt in self._prompts:
             digest.update(f"{prompt.index}\0{prompt.text}\0{prompt.ground_truth}\0".encode(errors="surrogatepass"))
@@ -73,11 +73,11 @@ class PromptDataset:
         return {"prompts": len(self), "order": order, "sha256": digest.hexdigest()}
 
     def epoch(self, taken: int) -> int:
-        """The epochs that are over after so many prompts."""
+        """Return the number of complete epochs after `taken` prompts."""
         return taken // len(self)
 
     def metrics(self) -> dict[str, float]:
-        """The size of the data set, and how many prompts were too long."""
+        """Return the size of the data set and the number of overlong prompts."""
         return {"data/prompts": float(len(self)), "data/overlong_prompts": float(self.overlong)}
 
     def _order(self, epoch: int) -> list[int]:
@@ -86,14 +86,14 @@ class PromptDataset:
         return [int(i) for i in np.random.default_rng([self._seed, epoch]).permutation(len(self))]
 
 
-def other_data(saved: Mapping[str, Any], here: Mapping[str, Any]) -> str | None:
-    """In what two fingerprints differ, for people. None: in nothing."""
-    if saved["prompts"] != here["prompts"]:
-        return f"{saved['prompts']} prompts, and here are {here['prompts']}"
-    if saved["sha256"] != here["sha256"]:
-        return f"as many prompts ({here['prompts']}) with other texts or answers"
-    if saved["order"] != here["order"]:
-        return "the same prompts in another order (data.shuffle, training.seed)"
+def compare_fingerprints(saved: Mapping[str, Any], current: Mapping[str, Any]) -> str | None:
+    """Describe the difference between two fingerprints. None if they are equal."""
+    if saved["prompts"] != current["prompts"]:
+        return f"{saved['prompts']} prompts instead of {current['prompts']}"
+    if saved["sha256"] != current["sha256"]:
+        return f"the same number of prompts ({current['prompts']}) with different texts or answers"
+    if saved["order"] != current["order"]:
+        return "the same prompts in a different order (data.shuffle, training.seed)"
     return None
 
 
@@ -103,20 +103,20 @@ class ValidationSet:
 
     prompts: Sequence[Prompt] = ()
     overlong: int = 0
-    """So many were longer than data.maxPromptLength, and were left out or cut."""
+    """Number of prompts longer than data.maxPromptLength, which were left out or truncated."""
 
     @classmethod
     def load(cls, data: Data, tokenizer: PreTrainedTokenizerBase, *, seed: int, run_directory: Path) -> Self:
-        """Those of data.valFiles, data.hub.valSplit, or the preset's test split; empty where the job has none.
+        """Read data.valFiles, data.hub.valSplit, or the preset's test split. Empty if the job has none of these.
 
-        Prompts that are too long are dealt with as those for training. Raises ValueError as PromptDataset.load.
+        Overlong prompts are handled as in PromptDataset.load. Raises the same ValueErrors.
         """
         examples = read_examples(data, "test", seed=seed, run_directory=run_directory)
         if not examples:
             return cls()
         tokenized = tokenize(examples, tokenizer, chat_template=data.chat_template)
-        return cls(*fitted(tokenized, data, tokenizer, name="validation"))
+        return cls(*limit_prompt_length(tokenized, data, tokenizer, name="validation"))
 
     def metrics(self) -> dict[str, float]:
-        """How many prompts were too long."""
+        """Return the number of overlong prompts."""
         return {"val/overlong_prompts": float(self.overlong)}

@@ -1,4 +1,4 @@
-"""Examples become tokens: through the chat template, and no longer than wanted."""
+"""Encoding of examples: chat template, tokenization, and maximum length."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ _log = logging.getLogger(__name__)
 def tokenize(
     examples: list[Example], tokenizer: PreTrainedTokenizerBase, *, chat_template: str | None = None
 ) -> list[Prompt]:
-    """Examples in tokens: conversations through the chat template with generation prompt, plain text as it is.
+    """Tokenize examples: conversations with the chat template and its generation prompt, plain text unchanged.
 
-    Raises ValueError when there are conversations and the tokenizer has no chat template, when the template refuses
-    one, and for a prompt without any token.
+    Raises ValueError if a conversation has no chat template, if the template rejects it, or if a prompt has no tokens.
     """
     texts = [
         example.prompt if isinstance(example.prompt, str) else chat_text(example.prompt, tokenizer, chat_template)
         for example in examples
     ]
-    # The template writes the marks that a plain text gets from the tokenizer, bos for instance.
+    # The chat template writes the special tokens, such as bos, that the tokenizer adds to plain text.
     plain = all(isinstance(example.prompt, str) for example in examples)
     encoded = tokenizer(texts, add_special_tokens=plain, return_attention_mask=False)["input_ids"]
     if [] in encoded:
-        raise ValueError(f"Prompt {encoded.index([]) + 1} of {len(texts)} is empty: leave it out (data.filters).")
+        raise ValueError(
+            f"Prompt {encoded.index([]) + 1} of {len(texts)} is empty. Remove it or exclude it with data.filters."
+        )
     return [
         Prompt(
             index=index,
@@ -53,56 +54,58 @@ def chat_text(
     *,
     add_generation_prompt: bool = True,
 ) -> str:
-    """A conversation as the chat template writes it. Raises ValueError without a template, and when it refuses."""
+    """Render a conversation with the chat template. Raises ValueError if there is none or if it rejects the
+    conversation."""
     if tokenizer.chat_template is None and chat_template is None:
         raise ValueError(
-            f"The tokenizer of {tokenizer.name_or_path or 'the model'} has no chat template, which conversations need: "
-            "take an instruct model, add chat_template.jinja to the model's folder, or give data.chatTemplate."
+            f"The tokenizer of {tokenizer.name_or_path or 'the model'} has no chat template, which conversations need. "
+            "Use an instruct model, add chat_template.jinja to the model's folder, or set data.chatTemplate."
         )
     try:
         text = tokenizer.apply_chat_template(
             messages, chat_template=chat_template, tokenize=False, add_generation_prompt=add_generation_prompt
         )
     except TemplateError as error:
-        raise ValueError(f"The chat template refuses a conversation: {error}. Give data.chatTemplate.") from error
+        raise ValueError(f"The chat template rejects a conversation: {error}. Set data.chatTemplate.") from error
     assert isinstance(text, str)
     return text
 
 
-def fitted(
+def limit_prompt_length(
     prompts: list[Prompt], data: Data, tokenizer: PreTrainedTokenizerBase, *, name: str
 ) -> tuple[list[Prompt], int]:
-    """Prompts of at most data.maxPromptLength tokens, and how many were longer: left out, cut or refused. Messages call
-    them the `name` prompts.
+    """Filter, truncate or reject prompts over data.maxPromptLength tokens. Return the prompts and the number of
+    overlong ones.
 
-    Cutting is verl's truncation: `left` cuts the beginning away, `right` the end, `middle` keeps both halves.
+    Truncation is verl's: `left` removes the beginning, `right` the end, `middle` the middle. Messages call the prompts
+    the `name` prompts. Raises ValueError if data.overlongPrompts is error or if every prompt is too long.
     """
-    most = data.max_prompt_length
-    longer = [prompt for prompt in prompts if len(prompt.token_ids) > most]
-    if not longer:
+    limit = data.max_prompt_length
+    overlong = [prompt for prompt in prompts if len(prompt.token_ids) > limit]
+    if not overlong:
         return prompts, 0
-    what = f"{len(longer)} of {len(prompts)} {name} prompts are longer than data.maxPromptLength {most}"
-    longest = max(len(prompt.token_ids) for prompt in longer)
+    problem = f"{len(overlong)} of {len(prompts)} {name} prompts are longer than data.maxPromptLength {limit}"
     if data.overlong_prompts == "error":
-        raise ValueError(f"{what}: the longest has {longest} tokens. Raise it, or set data.overlongPrompts: filter.")
+        longest = max(len(prompt.token_ids) for prompt in overlong)
+        raise ValueError(f"{problem}: the longest has {longest} tokens. Raise it, or set data.overlongPrompts: filter.")
     if data.overlong_prompts == "filter":
-        kept = [prompt for prompt in prompts if len(prompt.token_ids) <= most]
+        kept = [prompt for prompt in prompts if len(prompt.token_ids) <= limit]
         if not kept:
             shortest = min(len(prompt.token_ids) for prompt in prompts)
             raise ValueError(
-                f"data.maxPromptLength {most} is shorter than each of the {len(prompts)} {name} prompts: the "
+                f"data.maxPromptLength {limit} is shorter than each of the {len(prompts)} {name} prompts: the "
                 f"shortest has {shortest} tokens. Raise it."
             )
-        _log.warning("%s and are left out", what)
-        return kept, len(longer)
-    _log.warning("%s and are cut (%s)", what, data.overlong_prompts)
-    return [_cut(prompt, most, data.overlong_prompts, tokenizer) for prompt in prompts], len(longer)
+        _log.warning("%s and are left out", problem)
+        return kept, len(overlong)
+    _log.warning("%s and are truncated (%s)", problem, data.overlong_prompts)
+    return [_truncate(prompt, limit, data.overlong_prompts, tokenizer) for prompt in prompts], len(overlong)
 
 
-def _cut(prompt: Prompt, most: int, part: str, tokenizer: PreTrainedTokenizerBase) -> Prompt:
+def _truncate(prompt: Prompt, limit: int, side: str, tokenizer: PreTrainedTokenizerBase) -> Prompt:
     ids = prompt.token_ids
-    if len(ids) <= most:
+    if len(ids) <= limit:
         return prompt
-    begin = {"left": 0, "right": most, "middle": most // 2}[part]
-    kept = ids[:begin] + ids[len(ids) - (most - begin) :]
+    begin = {"left": 0, "right": limit, "middle": limit // 2}[side]
+    kept = ids[:begin] + ids[len(ids) - (limit - begin) :]
     return replace(prompt, token_ids=kept, text=str(tokenizer.decode(list(kept))))

@@ -1,4 +1,5 @@
-"""GSM8K (arXiv 2110.14168) as it is published, in rows of verl's examples/data_preprocess/gsm8k.py."""
+"""The preset gsm8k: the published files of GSM8K (arXiv 2110.14168) as rows of verl's
+examples/data_preprocess/gsm8k.py."""
 
 from __future__ import annotations
 
@@ -6,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from rlt_trainer.data.final_answer import FINAL_ANSWER
+from rlt_trainer.data.preset_files import build_verl_row, read_json_lines, require_texts
 from rlt_trainer.data.prompt import Split
-from rlt_trainer.data.published import read_json_lines, texts, verl_row
 
 DATA_SOURCE = "openai/gsm8k"
 INSTRUCTION = 'Let\'s think step by step and output the final answer after "####".'
@@ -15,30 +16,30 @@ INSTRUCTION = 'Let\'s think step by step and output the final answer after "####
 _FORM = 'GSM8K\'s lines are {"question": ..., "answer": ...}'
 
 
-def gsm8k_rows(folder: Path, split: Split) -> list[dict[str, Any]]:
-    """The rows of a split. Raises ValueError naming the file, the line and the fix."""
+def read_gsm8k_rows(folder: Path, split: Split) -> list[dict[str, Any]]:
+    """Read the rows of a split. Raises ValueError with the file, the line and the fix."""
     path = folder / f"{split}.jsonl"
     if not path.is_file():
-        raise ValueError(f"data.path {folder} has no {path.name}: put GSM8K's there, as it is published.")
+        raise ValueError(f"data.path {folder} has no {path.name}. Put the published file of GSM8K there.")
     rows = []
-    for index, (where, line) in enumerate(read_json_lines(path)):
-        published = texts(line, ("question", "answer"), where, _FORM)
-        found = FINAL_ANSWER.search(published["answer"])
+    for index, (location, line) in enumerate(read_json_lines(path)):
+        texts = require_texts(line, ("question", "answer"), location, _FORM)
+        found = FINAL_ANSWER.search(texts["answer"])
         if found is None:
             raise ValueError(
-                f'{where}: the answer does not end with "#### NUMBER", so that nothing can be scored against it. Add '
-                "the number, or leave the line out."
+                f'{location}: the answer does not end with "#### NUMBER", so responses cannot be scored. Add the '
+                "number or remove the line."
             )
         rows.append(
-            verl_row(
+            build_verl_row(
                 split,
                 index,
                 data_source=DATA_SOURCE,
-                asked=f"{published['question']} {INSTRUCTION}",
+                prompt=f"{texts['question']} {INSTRUCTION}",
                 ground_truth=found[1].replace(",", ""),
-                **published,
+                **texts,
             )
         )
     if not rows:
-        raise ValueError(f"{path} is empty: copy the published file anew.")
+        raise ValueError(f"{path} is empty. Copy the published file again.")
     return rows

@@ -1,7 +1,8 @@
-"""MATH (arXiv 2103.03874) as published, in rows of verl's examples/data_preprocess/math_dataset.py.
+"""The preset math: the published files of MATH (arXiv 2103.03874) as rows of verl's
+examples/data_preprocess/math_dataset.py.
 
-Published are a folder train and a folder test with a JSON file for each problem, by subject, or copies with the same
-fields in train.jsonl and test.jsonl.
+The original has folders train and test with subfolders by subject and one JSON file for each problem. Copies have the
+same fields in train.jsonl and test.jsonl.
 """
 
 from __future__ import annotations
@@ -10,45 +11,45 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from rlt_trainer.data.preset_files import build_verl_row, read_json, read_json_lines, require_texts
 from rlt_trainer.data.prompt import Split
-from rlt_trainer.data.published import read_json, read_json_lines, texts, verl_row
 
 DATA_SOURCE = "DigitalLearningGmbH/MATH-lighteval"
-"""verl's name: its rewards know the data set by it."""
+"""verl's name. verl selects the reward by it."""
 INSTRUCTION = "Let's think step by step and output the final answer within \\boxed{}."
 
 _FORM = 'MATH\'s problems are {"problem": ..., "solution": ..., "level": ..., "type": ...}'
 
 
-def math_rows(folder: Path, split: Split) -> list[dict[str, Any]]:
-    """The rows of a split. Raises ValueError naming the file, the line and the fix."""
+def read_math_rows(folder: Path, split: Split) -> list[dict[str, Any]]:
+    """Read the rows of a split. Raises ValueError with the file, the line and the fix."""
     rows = []
-    for index, (where, problem) in enumerate(_problems(folder, split)):
-        published = texts(problem, ("problem", "solution"), where, _FORM)
-        answer = last_boxed(published["solution"])
+    for index, (location, problem) in enumerate(_read_problems(folder, split)):
+        texts = require_texts(problem, ("problem", "solution"), location, _FORM)
+        answer = extract_last_boxed(texts["solution"])
         if answer is None:
             raise ValueError(
-                f"{where}: there is no \\boxed{{...}} in the solution, so that nothing can be scored against it. Add "
-                "it, or leave the problem out."
+                f"{location}: the solution has no \\boxed{{...}}, so responses cannot be scored. Add it or remove the "
+                "problem."
             )
         rows.append(
-            verl_row(
+            build_verl_row(
                 split,
                 index,
                 data_source=DATA_SOURCE,
-                asked=f"{published['problem']} {INSTRUCTION}",
-                question=published["problem"],
-                answer=published["solution"],
+                prompt=f"{texts['problem']} {INSTRUCTION}",
+                question=texts["problem"],
+                answer=texts["solution"],
                 ground_truth=answer,
             )
         )
     if not rows:
-        raise ValueError(f"data.path {folder}: its {split} has no problem. Copy the published files anew.")
+        raise ValueError(f"data.path {folder}: split {split} has no problems. Copy the published files again.")
     return rows
 
 
-def last_boxed(solution: str) -> str | None:
-    r"""What stands in the last \boxed{...} or \fbox{...}, or behind the last "\boxed " up to a $. None: nothing."""
+def extract_last_boxed(solution: str) -> str | None:
+    r"""Return the content of the last \boxed{...} or \fbox{...}, or the text from the last "\boxed " to the next $."""
     bare = solution.rfind("\\boxed ")
     begin = max(solution.rfind("\\boxed{"), solution.rfind("\\fbox{"))
     if bare > begin:
@@ -63,16 +64,16 @@ def last_boxed(solution: str) -> str | None:
     return None
 
 
-def _problems(folder: Path, split: Split) -> Iterator[tuple[str, dict[str, Any]]]:
+def _read_problems(folder: Path, split: Split) -> Iterator[tuple[str, dict[str, Any]]]:
     lines, files = folder / f"{split}.jsonl", folder / split
     if lines.is_file():
         yield from read_json_lines(lines)
     elif files.is_dir():
-        # By subject, and by number within it: as a listing of names has them, 10.json would come before 2.json.
+        # Sorted by subject, then by number. Sorted by name, 10.json would precede 2.json.
         for path in sorted(files.rglob("*.json"), key=lambda path: (path.parent, len(path.name), path.name)):
             yield str(path), read_json(path)
     else:
         raise ValueError(
-            f"data.path {folder} has neither a folder {split} nor a file {split}.jsonl: put MATH's there, as it is "
-            "published."
+            f"data.path {folder} has neither a folder {split} nor a file {split}.jsonl. Put the published files of "
+            "MATH there."
         )

@@ -1,4 +1,4 @@
-"""Models that need no download: a small Qwen3 with random weights from a seed."""
+"""Models without a download: a small Qwen3 with random weights from a seed."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from safetensors.torch import save
 from transformers import GenerationConfig, Qwen3Config
 
 from rlt_api.blocks.model import SeededModel
-from rlt_trainer.data.byte_tokenizer import byte_tokenizer
+from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer
 
 
-def seeded_config(model: SeededModel) -> Qwen3Config:
-    """The architecture of `model`: float32, the byte tokenizer's 262 tokens, heads of hiddenSize / numAttentionHeads.
+def build_seeded_config(model: SeededModel) -> Qwen3Config:
+    """Build the architecture: float32, the byte tokenizer's 262 tokens, head dimension hiddenSize / numAttentionHeads.
 
-    Embedding and output layer are not tied: a tensor of two names is sharded once by FSDP2, saved once by safetensors
-    and packed apart by vLLM, and untying costs only 262 x hiddenSize weights here.
+    Embedding and output layer are not tied. FSDP2 shards a tensor with two names once, safetensors saves it once, and
+    vLLM splits it. Without tying, the model has only 262 x hiddenSize more weights.
 
-    Raises ValueError when the sizes do not divide.
+    Raises ValueError if the sizes are not divisible.
     """
     head_dim, rest = divmod(model.hidden_size, model.num_attention_heads)
     if rest or head_dim % 2:
         raise ValueError(
             f"model.fromSeed.hiddenSize {model.hidden_size} must be an even multiple of "
-            f"numAttentionHeads {model.num_attention_heads} (rotary positions turn pairs of dimensions)."
+            f"numAttentionHeads {model.num_attention_heads} (rotary embeddings rotate pairs of dimensions)."
         )
     if model.num_attention_heads % model.num_key_value_heads:
         raise ValueError(
             f"model.fromSeed.numKeyValueHeads {model.num_key_value_heads} must divide "
             f"numAttentionHeads {model.num_attention_heads}."
         )
-    tokenizer = byte_tokenizer()
+    tokenizer = build_byte_tokenizer()
     return Qwen3Config(
         architectures=["Qwen3ForCausalLM"],
         vocab_size=len(tokenizer),
@@ -50,15 +50,15 @@ def seeded_config(model: SeededModel) -> Qwen3Config:
 
 
 def write_seeded_model(model: SeededModel, directory: Path) -> None:
-    """Write config, weights (safetensors), tokenizer and generation config, as AutoModel and vLLM read them.
+    """Write config, weights (safetensors), tokenizer and generation config in the format of AutoModel and vLLM.
 
-    The weights depend on the seed and the sizes alone: they come from a generator of their own, drawn in the order of
-    their names, normal with Qwen3's initializer_range; norms are one. The global random state stays as it is.
+    The weights depend only on the seed and the sizes. They are drawn in the order of their names from a separate
+    generator, normal with Qwen3's initializer_range; norms are 1. The global random state does not change.
     """
-    from transformers import Qwen3ForCausalLM  # seconds of imports that the driver, on its small head, does not need
+    from transformers import Qwen3ForCausalLM  # slow import that the driver does not need
 
     directory.mkdir(parents=True, exist_ok=True)
-    config = seeded_config(model)
+    config = build_seeded_config(model)
     with torch.device("meta"):
         policy = Qwen3ForCausalLM(config)  # type: ignore[no-untyped-call]
         shapes = {name: tensor.shape for name, tensor in policy.state_dict().items()}
@@ -69,10 +69,10 @@ def write_seeded_model(model: SeededModel, directory: Path) -> None:
         else torch.randn(shape, generator=generator) * config.initializer_range
         for name, shape in sorted(shapes.items())
     }
-    # save_file would make the file readable by its owner alone; pods may run as other users.
+    # save_file makes the file readable only by its owner, and pods may run as other users.
     (directory / "model.safetensors").write_bytes(save(weights, metadata={"format": "pt"}))
     config.save_pretrained(directory)
-    byte_tokenizer().save_pretrained(directory)
+    build_byte_tokenizer().save_pretrained(directory)
     generation = GenerationConfig(  # type: ignore[no-untyped-call]
         bos_token_id=config.bos_token_id,
         eos_token_id=config.eos_token_id,

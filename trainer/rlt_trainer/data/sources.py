@@ -1,4 +1,4 @@
-"""Where the examples of a job come from: a preset, files, the hub, or the job itself."""
+"""The source of a job's examples: a preset, files, the hub, or the job itself."""
 
 from __future__ import annotations
 
@@ -6,39 +6,39 @@ import logging
 from pathlib import Path
 
 from rlt_api.blocks.data import Data
-from rlt_trainer.data.arithmetic import arithmetic_examples
-from rlt_trainer.data.bandit import bandit_examples
-from rlt_trainer.data.digits import digits_examples
-from rlt_trainer.data.gsm8k import gsm8k_rows
-from rlt_trainer.data.hendrycks_math import math_rows
+from rlt_trainer.data.arithmetic import generate_arithmetic
+from rlt_trainer.data.bandit import generate_bandit
+from rlt_trainer.data.digits import generate_digits
+from rlt_trainer.data.gsm8k import read_gsm8k_rows
+from rlt_trainer.data.hendrycks_math import read_math_rows
+from rlt_trainer.data.preset_files import convert_examples
 from rlt_trainer.data.prompt import Example, Split
-from rlt_trainer.data.published import prepared
-from rlt_trainer.data.tables import file_examples, hub_examples, inline_examples
+from rlt_trainer.data.tables import read_files, read_hub, read_inline
 
 _log = logging.getLogger(__name__)
 
 
 def read_examples(data: Data, split: Split, *, seed: int, run_directory: Path) -> list[Example]:
-    """The examples to train on, or those to validate on: none where the job has no data for that.
+    """Read or generate the examples of a split. Empty if the job has no validation data.
 
-    Published data sets are prepared to parquet in run_directory/data first. Raises ValueError naming what is wrong.
+    Published data sets are first converted to parquet in run_directory/data. Raises ValueError if the data is invalid.
     """
     if data.files is not None:
-        return file_examples(data, split)
+        return read_files(data, split)
     if data.hub is not None:
-        return hub_examples(data, split)
+        return read_hub(data, split)
     if data.inline is not None:
-        return inline_examples(data) if split == "train" else []
+        return read_inline(data) if split == "train" else []
     if data.path is not None and data.preset not in ("gsm8k", "math"):
-        _log.warning("data.path %s is not read: preset %s makes its own prompts", data.path, data.preset)
+        _log.warning("data.path %s is not read: preset %s generates its prompts", data.path, data.preset)
     match data.preset:
         case "gsm8k":
-            return prepared(gsm8k_rows, data.path, run_directory / "data", split)
+            return convert_examples(read_gsm8k_rows, data.path, run_directory / "data", split)
         case "math":
-            return prepared(math_rows, data.path, run_directory / "data", split)
+            return convert_examples(read_math_rows, data.path, run_directory / "data", split)
         case "bandit":
-            return bandit_examples(seed)
+            return generate_bandit(seed)
         case "digits":
-            return digits_examples(seed, split)
+            return generate_digits(seed, split)
         case _:
-            return arithmetic_examples(seed, split)
+            return generate_arithmetic(seed, split)

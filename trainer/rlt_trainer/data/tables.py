@@ -1,4 +1,7 @@
-"""Examples from a user's own rows: parquet, JSON lines or the hub, in verl's columns or in two that the job names."""
+"""Examples from a user's rows in parquet files, JSON lines, the Hugging Face hub or the job.
+
+Columns are verl's, or the two that data.promptKey and data.answerKey name.
+"""
 
 from __future__ import annotations
 
@@ -9,68 +12,70 @@ from typing import Any
 
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-from rlt_api.blocks.data import Data, DataFilter
-from rlt_trainer.data.hub import hub_rows
+from rlt_api.blocks.data import Data, DataFilter, HubDataset
 from rlt_trainer.data.prompt import Example, Split
 
 Row = dict[str, Any]
 
-JSON_LINES = (".jsonl", ".json")
+JSON_LINES_SUFFIXES = (".jsonl", ".json")
 
 
-def file_examples(data: Data, split: Split) -> list[Example]:
-    """The examples of data.files or data.valFiles, in order. Raises ValueError with file, row, column and the fix."""
+def read_files(data: Data, split: Split) -> list[Example]:
+    """Read data.files or data.valFiles, in order. Raises ValueError with file, row, column and the fix."""
     files, field = (data.files, "data.files") if split == "train" else (data.val_files, "data.valFiles")
     examples: list[Example] = []
     for name in files or []:
         path = Path(name)
         if not path.is_file():
-            raise ValueError(f"{field} {name}: no such file in the pod. spec.storage mounts a volume in all pods.")
-        rows = _json_lines(path, field) if path.suffix in JSON_LINES else _parquet(path, field)
-        examples += _examples(rows, data, f"{field} {name}", path.stem)
+            raise ValueError(
+                f"{field} {name}: no such file in the pod. Put it on a volume: spec.storage mounts one in all pods."
+            )
+        rows = _read_json_lines(path, field) if path.suffix in JSON_LINES_SUFFIXES else _read_parquet(path, field)
+        examples += _build_examples(rows, data, f"{field} {name}", path.stem)
     return examples
 
 
-def hub_examples(data: Data, split: Split) -> list[Example]:
-    """The examples of data.hub's split for training or validation. Raises ValueError with row, column and the fix."""
+def read_hub(data: Data, split: Split) -> list[Example]:
+    """Read the training or validation split of data.hub. Raises ValueError with row, column and the fix."""
     assert data.hub is not None
     name = data.hub.split if split == "train" else data.hub.val_split
     if name is None:
         return []
-    return _examples(hub_rows(data.hub, name), data, f"data.hub {data.hub.name}, split {name}", data.hub.name)
+    rows = _read_hub_rows(data.hub, name)
+    return _build_examples(rows, data, f"data.hub {data.hub.name}, split {name}", data.hub.name)
 
 
-def inline_examples(data: Data) -> list[Example]:
-    """The examples that stand in the job itself."""
+def read_inline(data: Data) -> list[Example]:
+    """Read data.inline, the examples in the job itself."""
     return [Example(each.prompt, each.answer, each.answer, "inline") for each in data.inline or []]
 
 
-def keeps(row: Row, filters: Sequence[DataFilter], where: str) -> bool:
-    """Whether a row fulfils all filters. Raises ValueError for a column that it does not have."""
-    return all(str(_column(row, each.column, where, "data.filters")) in each.values for each in filters)
-
-
-def _examples(rows: Iterable[tuple[int, Row]], data: Data, where: str, data_source: str) -> list[Example]:
+def _build_examples(rows: Iterable[tuple[int, Row]], data: Data, location: str, data_source: str) -> list[Example]:
     numbered = list(rows)
     if not numbered:
-        raise ValueError(f"{where} is empty.")
-    kept = [(number, row) for number, row in numbered if keeps(row, data.filters, f"{where}, row {number}")]
+        raise ValueError(f"{location} is empty. Add rows or remove it from the job.")
+    kept = [(n, row) for n, row in numbered if _matches_filters(row, data.filters, f"{location}, row {n}")]
     if not kept:
-        raise ValueError(f"{where}: data.filters leave none of its {len(numbered)} rows.")
-    return [_example(row, data, f"{where}, row {number}", data_source) for number, row in kept]
+        raise ValueError(f"{location}: no row of {len(numbered)} matches data.filters. Change the filters or the data.")
+    return [_build_example(row, data, f"{location}, row {n}", data_source) for n, row in kept]
 
 
-def _example(row: Row, data: Data, where: str, data_source: str) -> Example:
-    prompt = _column(row, data.prompt_key, where, "data.promptKey")
+def _matches_filters(row: Row, filters: Sequence[DataFilter], location: str) -> bool:
+    return all(str(_require_column(row, each.column, location, "data.filters")) in each.values for each in filters)
+
+
+def _build_example(row: Row, data: Data, location: str, data_source: str) -> Example:
+    prompt = _require_column(row, data.prompt_key, location, "data.promptKey")
     if not isinstance(prompt, str) and not _is_conversation(prompt):
         raise ValueError(
-            f"{where}: column {data.prompt_key} is neither text nor a list of messages with role and content."
+            f"{location}: column {data.prompt_key} is neither text nor a list of messages with role and content. "
+            "Change data.promptKey or the data."
         )
     reward_model = row.get("reward_model")
     if isinstance(reward_model, dict) and reward_model.get("ground_truth") is not None:
         ground_truth = str(reward_model["ground_truth"])
     else:
-        ground_truth = str(_column(row, data.answer_key, where, "data.answerKey"))
+        ground_truth = str(_require_column(row, data.answer_key, location, "data.answerKey"))
     given = row.get("extra_info")
     extra = given if isinstance(given, dict) else {}
     solution = str(extra.get("answer") or ground_truth)
@@ -85,29 +90,47 @@ def _is_conversation(value: object) -> bool:
     )
 
 
-def _column(row: Row, name: str, where: str, field: str) -> Any:
+def _require_column(row: Row, name: str, location: str, field: str) -> Any:
     if name not in row:
-        raise ValueError(f"{where} has no column {name}; it has {', '.join(row)}. Change {field} or the file.")
+        raise ValueError(f"{location} has no column {name}; it has {', '.join(row)}. Change {field} or the file.")
     if row[name] is None:
-        raise ValueError(f"{where}: column {name} ({field}) is null. Give it a value, or leave the row out.")
+        raise ValueError(f"{location}: column {name} ({field}) is null. Set a value or remove the row.")
     return row[name]
 
 
-def _parquet(path: Path, field: str) -> Iterator[tuple[int, Row]]:
+def _read_parquet(path: Path, field: str) -> Iterator[tuple[int, Row]]:
     try:
         rows: list[Row] = pq.read_table(path).to_pylist()
-    except (OSError, ValueError) as error:  # pyarrow's own errors are ValueErrors
-        raise ValueError(f"{field} {path} cannot be read as parquet: {error}. JSON lines end in .jsonl.") from error
+    except (OSError, ValueError) as error:  # pyarrow's errors are ValueErrors
+        raise ValueError(
+            f"{field} {path} cannot be read as parquet: {error}. Name a file of JSON lines .jsonl."
+        ) from error
     yield from enumerate(rows, start=1)
 
 
-def _json_lines(path: Path, field: str) -> Iterator[tuple[int, Row]]:
+def _read_json_lines(path: Path, field: str) -> Iterator[tuple[int, Row]]:
     with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             try:
                 row = json.loads(line)
             except ValueError as error:  # JSON or UTF-8
-                raise ValueError(f"{field} {path}, line {number} is not JSON ({error}).") from error
+                raise ValueError(
+                    f"{field} {path}, line {number} is not JSON ({error}). Correct or remove the line."
+                ) from error
             if not isinstance(row, dict):
-                raise ValueError(f"{field} {path}, line {number} is no object.")
+                raise ValueError(f"{field} {path}, line {number} is not a JSON object. Correct or remove the line.")
             yield number, row
+
+
+def _read_hub_rows(hub: HubDataset, split: str) -> Iterator[tuple[int, Row]]:
+    import datasets  # type: ignore[import-untyped] # slow import that other sources do not need
+
+    try:
+        rows = datasets.load_dataset(hub.name, hub.config, split=split, revision=hub.revision)
+    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(
+            f"data.hub {hub.name}, split {split}: it cannot be loaded ({reason}). Verify name, config, split and "
+            "revision, and that the pods can connect to the hub (HF_ENDPOINT, HF_TOKEN)."
+        ) from error
+    yield from enumerate(rows, start=1)

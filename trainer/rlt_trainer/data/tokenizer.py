@@ -1,4 +1,4 @@
-"""The tokenizer of a model, and whether it belongs to that model."""
+"""Loading the tokenizer of a model, and validating that it belongs to the model."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from pathlib import Path
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from rlt_api.blocks.model import Model
-from rlt_trainer.data.byte_tokenizer import byte_tokenizer
+from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer
 
 _log = logging.getLogger(__name__)
 
 
 def load_tokenizer(model: Model) -> PreTrainedTokenizerBase:
-    """The tokenizer of `model`; padding falls back to the end-of-text token where the model names no other.
+    """Load the tokenizer of `model`. If it has no padding token, the end-of-text token is used.
 
-    (What is padding is known from masks, so that the token's number does not matter. verl does the same.)
+    (Masks mark the padding, so the token does not matter. verl does the same.)
 
-    Raises ValueError when there is none at model.path, or when it has no end-of-text token.
+    Raises ValueError if model.path has no tokenizer, or if the tokenizer has no end-of-text token.
     """
     if model.path is None:
-        return byte_tokenizer()
+        return build_byte_tokenizer()
     if model.path.startswith(("/", ".")) and not Path(model.path).is_dir():
         raise ValueError(
             f"model.path {model.path}: no such folder in the pod. Put a Hugging Face model there "
-            "(spec.storage mounts a volume in all pods), or name a model on the Hugging Face hub."
+            "(spec.storage mounts a volume in all pods) or set the name of a model on the Hugging Face hub."
         )
     try:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
@@ -33,61 +33,62 @@ def load_tokenizer(model: Model) -> PreTrainedTokenizerBase:
         )
     except (OSError, ValueError) as error:
         raise ValueError(
-            f"model.path {model.path}: no tokenizer can be loaded from it ({_first_line(error)}). It must be a folder "
-            "in the pods with tokenizer.json and config.json, or the name of a model on the Hugging Face hub."
+            f"model.path {model.path}: no tokenizer can be loaded from it ({_first_line(error)}). Set a folder in the "
+            "pods with tokenizer.json and config.json, or the name of a model on the Hugging Face hub."
         ) from error
     if tokenizer.eos_token_id is None:
         raise ValueError(
-            f"model.path {model.path}: its tokenizer has no end-of-text token, so that no response would end. "
+            f"model.path {model.path}: its tokenizer has no end-of-text token, so responses cannot end. "
             "Set eos_token in its tokenizer_config.json."
         )
     if tokenizer.pad_token_id is None:
-        _log.warning("model.path %s: its tokenizer has no padding token, the end-of-text token is used", model.path)
+        _log.warning("tokenizer has no padding token, using the end-of-text token: model.path %s", model.path)
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
 
 
-def check_tokenizer(tokenizer: PreTrainedTokenizerBase, vocabulary_size: int, *, path: str) -> None:
-    """Raises ValueError when the tokenizer has tokens that the model at `path` has no embedding for.
+def validate_tokenizer(tokenizer: PreTrainedTokenizerBase, vocabulary_size: int, *, path: str) -> None:
+    """Raise ValueError if the tokenizer has tokens without an embedding in the model at `path`.
 
-    `vocabulary_size` is the model's, which is often rounded up. A token beyond it is one that a GPU reads from
-    memory that is not the embedding's.
+    `vocabulary_size` is the model's, which is often rounded up. For a larger token id, a GPU reads memory outside the
+    embedding.
     """
-    token, number = last_token(tokenizer)
+    token, number = find_last_token(tokenizer)
     if number >= vocabulary_size:
         raise ValueError(
             f"model.path {path}: its tokenizer has {len(tokenizer.get_vocab())} tokens, the last being {token!r} with "
-            f"number {number}, and the model has embeddings for {vocabulary_size}. The tokenizer is another model's: "
-            "copy tokenizer.json and tokenizer_config.json of this model there, or resize its embeddings."
+            f"number {number}, and the model has embeddings for {vocabulary_size}. The tokenizer belongs to another "
+            "model: copy tokenizer.json and tokenizer_config.json of this model there, or resize its embeddings."
         )
 
 
-def check_end_of_text(tokenizer: PreTrainedTokenizerBase, ends: set[int], *, path: str) -> None:
-    """Warn where the tokenizer's end-of-text token is none of those that the configs of the model at `path` name."""
-    if ends and tokenizer.eos_token_id not in ends:
-        _log.warning(
-            "model.path %s: its tokenizer ends a text with %r, number %s; its config and generation config name %s. "
-            "If the tokenizer is another model's, responses will hardly end: take the model's own, or set eos_token.",
-            path,
-            tokenizer.eos_token,
-            tokenizer.eos_token_id,
-            " and ".join(f"{token} ({tokenizer.convert_ids_to_tokens(token)!r})" for token in sorted(ends)),
-        )
-
-
-def check_critic(tokenizer: PreTrainedTokenizerBase, vocabulary_size: int, *, path: str) -> None:
-    """Raises ValueError when the policy's tokenizer has tokens that the critic at `path` has no embedding for."""
-    token, number = last_token(tokenizer)
+def validate_critic_tokenizer(tokenizer: PreTrainedTokenizerBase, vocabulary_size: int, *, path: str) -> None:
+    """Raise ValueError if the policy's tokenizer has tokens without an embedding in the critic at `path`."""
+    token, number = find_last_token(tokenizer)
     if number >= vocabulary_size:
         raise ValueError(
             f"algorithm.critic.modelPath {path}: it has embeddings for {vocabulary_size} tokens, and the policy's "
-            f"tokenizer goes up to {token!r} with number {number}. The critic reads what the policy writes: take a "
-            "model with the same tokenizer, or leave modelPath out."
+            f"tokenizer has the token {token!r} with number {number}. The critic reads the policy's tokens: use a "
+            "model with the same tokenizer, or remove modelPath."
         )
 
 
-def last_token(tokenizer: PreTrainedTokenizerBase) -> tuple[str, int]:
-    """The token with the highest number."""
+def warn_about_end_of_text(tokenizer: PreTrainedTokenizerBase, end_tokens: set[int], *, path: str) -> None:
+    """Log a warning if the tokenizer's end-of-text token is not in `end_tokens`, those of the model's configs."""
+    if end_tokens and tokenizer.eos_token_id not in end_tokens:
+        _log.warning(
+            "end-of-text token of the tokenizer is %r (number %s), but the model's config and generation config have "
+            "%s; if the tokenizer belongs to another model, responses rarely end: use the model's tokenizer or set "
+            "eos_token: model.path %s",
+            tokenizer.eos_token,
+            tokenizer.eos_token_id,
+            " and ".join(f"{token} ({tokenizer.convert_ids_to_tokens(token)!r})" for token in sorted(end_tokens)),
+            path,
+        )
+
+
+def find_last_token(tokenizer: PreTrainedTokenizerBase) -> tuple[str, int]:
+    """Return the token with the highest number, and the number."""
     ids = tokenizer.get_vocab()
     token = max(ids, key=ids.__getitem__)
     return token, ids[token]

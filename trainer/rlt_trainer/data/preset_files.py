@@ -1,6 +1,6 @@
-"""What the presets of published data sets share: reading JSON, and verl's parquet, which they are prepared to.
+"""Files of the presets gsm8k and math: the published JSON, and the parquet files that it is converted to.
 
-The columns are those of verl's examples/data_preprocess, so that the same files train with verl.
+The parquet columns are those of verl's examples/data_preprocess, so that verl can train on the same files.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from rlt_trainer.data.prompt import Example, Split
 
-Published = dict[str, str]
-
 _SCHEMA = pa.schema(
     {
         "data_source": pa.string(),
@@ -32,34 +30,34 @@ _SCHEMA = pa.schema(
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object that is the whole file. Raises ValueError naming the file and the fix."""
-    return _object(path.read_bytes(), str(path))
+    """Read the object in a JSON file. Raises ValueError with the file and the fix."""
+    return _parse_object(path.read_bytes(), str(path))
 
 
 def read_json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each line's object, with the words for where it stands. Raises ValueError naming the line and the fix."""
+    """Yield the location and the object of each line. Raises ValueError with the line and the fix."""
     with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
-            where = f"{path}, line {number}"
-            yield where, _object(line, where)
+            location = f"{path}, line {number}"
+            yield location, _parse_object(line, location)
 
 
-def texts(row: dict[str, Any], keys: Sequence[str], where: str, form: str) -> Published:
-    """The texts of `keys`. Raises ValueError for a key that is missing or no text; `form` says what lines look like."""
+def require_texts(row: dict[str, Any], keys: Sequence[str], location: str, form: str) -> dict[str, str]:
+    """Return the texts of `keys`. Raises ValueError, with the expected `form`, if one is missing or not a string."""
     for key in keys:
         if not isinstance(row.get(key), str):
             found = ", ".join(map(repr, row)) or "nothing"
-            raise ValueError(f'{where} has no text "{key}" (found: {found}). {form}; rename the fields to these.')
+            raise ValueError(f'{location} has no text "{key}" (found: {found}). {form}; rename the fields to these.')
     return {key: row[key] for key in keys}
 
 
-def verl_row(
-    split: Split, index: int, *, data_source: str, asked: str, question: str, answer: str, ground_truth: str
+def build_verl_row(
+    split: Split, index: int, *, data_source: str, prompt: str, question: str, answer: str, ground_truth: str
 ) -> dict[str, Any]:
-    """A row of verl's format: `asked` is the question with its instruction, `answer` the whole right response."""
+    """Build a row of verl's format. `prompt` is the question with its instruction, `answer` a complete response."""
     return {
         "data_source": data_source,
-        "prompt": [{"role": "user", "content": asked}],
+        "prompt": [{"role": "user", "content": prompt}],
         "ability": "math",
         "reward_model": {"style": "rule", "ground_truth": ground_truth},
         "extra_info": {"split": split, "index": index, "answer": answer, "question": question},
@@ -67,7 +65,7 @@ def verl_row(
 
 
 def write_parquet(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """Write the rows, all or nothing."""
+    """Write the rows to a file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     pq.write_table(pa.Table.from_pylist(list(rows), schema=_SCHEMA), partial)
@@ -75,14 +73,14 @@ def write_parquet(rows: Sequence[dict[str, Any]], path: Path) -> None:
 
 
 def read_parquet(path: Path) -> list[Example]:
-    """The examples of a prepared split. Raises ValueError when a column of verl's format is missing."""
+    """Read the examples of a converted split. Raises ValueError if a column of verl's format is missing."""
     table = pq.read_table(path)
-    needed = ("data_source", "prompt", "reward_model", "extra_info")
-    missing = [name for name in needed if name not in table.column_names]
+    required = ("data_source", "prompt", "reward_model", "extra_info")
+    missing = [name for name in required if name not in table.column_names]
     if missing:
         raise ValueError(
             f"{path} has no column {', '.join(missing)}; it has {', '.join(table.column_names) or 'none'}. "
-            "Delete it: the next run prepares it anew from data.path."
+            "Delete it: the next run creates it again from data.path."
         )
     return [
         Example(
@@ -96,29 +94,29 @@ def read_parquet(path: Path) -> list[Example]:
     ]
 
 
-def prepared(
-    prepare: Callable[[Path, Split], list[dict[str, Any]]], source: str | None, target: Path, split: Split
+def convert_examples(
+    read_rows: Callable[[Path, Split], list[dict[str, Any]]], source: str | None, target: Path, split: Split
 ) -> list[Example]:
-    """The examples of a split: those of the folder `source`, which `prepare` makes rows of, by way of parquet."""
+    """Convert the published files in the folder `source` to target/SPLIT.parquet, and read the examples from there."""
     if source is None:
-        raise ValueError("data.path is needed for this preset: the folder with the data set's files.")
+        raise ValueError("data.path is required for this preset. Set it to the folder with the data set's files.")
     if not Path(source).is_dir():
         raise ValueError(
-            f"data.path {source}: no such folder in the pod. Put the data set's files there, as they are published; "
-            "spec.storage mounts a volume in all pods."
+            f"data.path {source}: no such folder in the pod. Put the published files of the data set there "
+            "(spec.storage mounts a volume in all pods)."
         )
     parquet = target / f"{split}.parquet"
-    write_parquet(prepare(Path(source), split), parquet)
+    write_parquet(read_rows(Path(source), split), parquet)
     return read_parquet(parquet)
 
 
-def _object(text: bytes, where: str) -> dict[str, Any]:
+def _parse_object(text: bytes, location: str) -> dict[str, Any]:
     try:
         row = json.loads(text.decode())
     except UnicodeDecodeError as error:
-        raise ValueError(f"{where} is no UTF-8 text: unpack it, or copy the file anew.") from error
+        raise ValueError(f"{location} is not UTF-8 text. Decompress the file or copy it again.") from error
     except json.JSONDecodeError as error:
-        raise ValueError(f"{where} is not JSON ({error}): copy the file anew.") from error
+        raise ValueError(f"{location} is not JSON ({error}). Copy the file again.") from error
     if not isinstance(row, dict):
-        raise ValueError(f"{where} is no JSON object but a {type(row).__name__}: copy the file anew.")
+        raise ValueError(f"{location} is not a JSON object but a {type(row).__name__}. Copy the file again.")
     return row
