@@ -12,10 +12,10 @@ from rlt_api.rules.model_size import kv_bytes_per_token, model_size, parameters_
 def test_a_seeded_model_has_as_many_parameters_as_transformers_makes(changes: dict[str, int]) -> None:
     from transformers import Qwen3ForCausalLM
 
-    from rlt_trainer.data.seeded_model import seeded_config
+    from rlt_trainer.data.seeded_model import build_seeded_config
 
     seeded = SeededModel.model_validate(changes)
-    made = Qwen3ForCausalLM(seeded_config(seeded))  # type: ignore[no-untyped-call]
+    made = Qwen3ForCausalLM(build_seeded_config(seeded))  # type: ignore[no-untyped-call]
     assert seeded_parameters(seeded) == sum(parameter.numel() for parameter in made.parameters())
 
 

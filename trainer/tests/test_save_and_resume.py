@@ -97,9 +97,9 @@ def resumed(directory: str, data: dict[str, Any] | None) -> Resumed:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"prompts": 9}, "9 prompts, and here are 8"),
-        ({"sha256": "cd"}, r"as many prompts \(8\) with other texts"),
-        ({"order": 2}, "another order"),
+        ({"prompts": 9}, "9 prompts instead of 8"),
+        ({"sha256": "cd"}, r"the same number of prompts \(8\) with different texts"),
+        ({"order": 2}, "a different order"),
     ],
 )
 def test_other_data_are_refused_and_the_difference_is_named(
@@ -125,6 +125,6 @@ def test_a_job_that_goes_on_from_another_s_begins_with_its_own_data(
     assert run.under_test.resume() == 5
     assert run.consumed == 0
     assert run.controller.coefficient == 0.25
-    assert "9 prompts, and here are 8" in caplog.text
+    assert "9 prompts instead of 8" in caplog.text
     run.under_test.save(6)
     assert run.saved[0][1] == {"consumed": 0, "data": DATA, "kl_controller": {"coefficient": 0.25}}
