@@ -1,4 +1,4 @@
-"""The calculator computes, and nothing that is written into it can do anything else."""
+"""The calculator evaluates arithmetic and rejects all other input."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from rlt_trainer.environments.calculator import Calculator, answer
+from rlt_trainer.environments.calculator import Calculator, format_result
 
 
 @pytest.mark.parametrize(
@@ -27,8 +27,8 @@ from rlt_trainer.environments.calculator import Calculator, answer
         ("123456789*987654321", "121932631112635269"),
     ],
 )
-def test_expressions_have_values(expression: str, value: str) -> None:
-    assert answer(expression) == value
+def test_expressions_are_evaluated(expression: str, value: str) -> None:
+    assert format_result(expression) == value
 
 
 @pytest.mark.parametrize(
@@ -55,22 +55,22 @@ def test_expressions_have_values(expression: str, value: str) -> None:
         ("()", "only numbers"),
     ],
 )
-def test_what_is_no_arithmetic_has_none(expression: str, reason: str) -> None:
-    assert answer(expression).startswith(f"error: {reason}") or reason in answer(expression)
-    assert answer(expression).startswith("error: ")
+def test_invalid_expressions_are_errors(expression: str, reason: str) -> None:
+    assert format_result(expression).startswith(f"error: {reason}") or reason in format_result(expression)
+    assert format_result(expression).startswith("error: ")
 
 
 @pytest.mark.parametrize(
     "expression", ["9**" * 60 + "9", "-" * 199 + "1", "(" * 90 + "1" + ")" * 90, "9" * 200, "1." * 99]
 )
-def test_hostile_expressions_end_at_once(expression: str) -> None:
+def test_hostile_expressions_end_quickly(expression: str) -> None:
     start = time.monotonic()
-    answer(expression)
+    format_result(expression)
     assert time.monotonic() - start < 5
 
 
 @pytest.mark.parametrize(
-    ("turn", "answered", "is_done"),
+    ("turn", "observation", "is_done"),
     [
         ("<calculator>2+3</calculator>", "<result>5</result>", False),
         (
@@ -84,5 +84,5 @@ def test_hostile_expressions_end_at_once(expression: str) -> None:
         (f"<calculator>{'1' * 201}</calculator>", "", True),
     ],
 )
-def test_each_call_of_a_turn_is_answered(turn: str, answered: str, is_done: bool) -> None:
-    assert Calculator().step(turn) == (answered, None, is_done)
+def test_each_call_of_a_turn_has_a_result(turn: str, observation: str, is_done: bool) -> None:
+    assert Calculator().step(turn) == (observation, None, is_done)

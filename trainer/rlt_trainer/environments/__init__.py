@@ -1,1 +1,1 @@
-"""What the policy can talk to in conversations of several turns."""
+"""Environments and multi-turn conversations with them."""

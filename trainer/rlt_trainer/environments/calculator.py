@@ -1,4 +1,4 @@
-"""A calculator: <calculator>2+3</calculator> in a turn is answered by <result>5</result>."""
+"""The environment calculator: it replies to <calculator>2+3</calculator> in a turn with <result>5</result>."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ import re
 from collections.abc import Callable
 
 from rlt_trainer.data.prompt import Prompt
-from rlt_trainer.environments.environment import Step
 
 MAX_CHARACTERS = 200
-"""Of one expression."""
+"""Maximum number of characters in one expression."""
 MAX_DIGITS = 100
-"""Of any number on the way, so that powers of powers end."""
+"""Maximum number of digits in a result or an intermediate result, which bounds the time for powers of powers."""
 
 _CALL = re.compile(rf"<calculator>([^<]{{1,{MAX_CHARACTERS}}})</calculator>")
 _NUMBERS = re.compile(r"[0-9.eE+\-*/%() \t\n]*")
-_UNDERSTOOD = "only numbers, + - * / // % ** and parentheses are understood"
+_SYNTAX = "only numbers, + - * / // % ** and parentheses are understood"
 
 _OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: operator.add,
@@ -31,18 +30,19 @@ _OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
 
 
 class Calculator:
-    """Answers every call in a turn, one result a line. A turn without a call is the last one. It gives no reward."""
+    """Returns the result of each call in a turn, one per line. A turn without a call is the last. There is no
+    reward."""
 
     def reset(self, prompt: Prompt) -> str | None:
         return None
 
-    def step(self, response: str) -> Step:
-        results = [f"<result>{answer(expression)}</result>" for expression in _CALL.findall(response)]
+    def step(self, response: str) -> tuple[str, float | None, bool]:
+        results = [f"<result>{format_result(expression)}</result>" for expression in _CALL.findall(response)]
         return "\n".join(results), None, not results
 
 
-def answer(expression: str) -> str:
-    """The expression's value as text, or "error: ..." with the reason."""
+def format_result(expression: str) -> str:
+    """Return the value of an expression as text, or "error: ..." with the reason."""
     try:
         value = evaluate(expression)
     except (ValueError, ArithmeticError) as error:
@@ -51,43 +51,43 @@ def answer(expression: str) -> str:
 
 
 def evaluate(expression: str) -> float:
-    """The value of numbers, + - * / // % ** and parentheses. Nothing else is Python here.
+    """Evaluate an expression of numbers, + - * / // % ** and parentheses. Other Python syntax is not supported.
 
-    Raises ValueError for anything else and ArithmeticError where arithmetic does.
+    Raises ValueError for other syntax and for values that are too large, and ArithmeticError as Python's arithmetic.
     """
     if not _NUMBERS.fullmatch(expression):
-        raise ValueError(_UNDERSTOOD)
+        raise ValueError(_SYNTAX)
     try:
-        return _value(ast.parse(expression.strip(), mode="eval").body)
-    except (SyntaxError, RecursionError, MemoryError) as error:  # the parser's own limits
+        return _evaluate_node(ast.parse(expression.strip(), mode="eval").body)
+    except (SyntaxError, RecursionError, MemoryError) as error:  # RecursionError and MemoryError: limits of the parser
         raise ValueError("not an expression") from error
 
 
-def _value(node: ast.expr) -> float:
+def _evaluate_node(node: ast.expr) -> float:
     match node:
         case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
-            return _bounded(number)
+            return _limit(number)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -_value(operand)
+            return -_evaluate_node(operand)
         case ast.UnaryOp(op=ast.UAdd(), operand=operand):
-            return _value(operand)
+            return _evaluate_node(operand)
         case ast.BinOp(left=left, op=ast.Pow(), right=right):
-            return _power(_value(left), _value(right))
+            return _raise_to_power(_evaluate_node(left), _evaluate_node(right))
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-            return _bounded(_OPERATORS[type(op)](_value(left), _value(right)))
-    raise ValueError(_UNDERSTOOD)
+            return _limit(_OPERATORS[type(op)](_evaluate_node(left), _evaluate_node(right)))
+    raise ValueError(_SYNTAX)
 
 
-def _power(base: float, exponent: float) -> float:
+def _raise_to_power(base: float, exponent: float) -> float:
     if base != 0 and exponent * math.log10(abs(base)) > MAX_DIGITS:
         raise ValueError("too large")
     result = base**exponent
     if isinstance(result, complex):
         raise ValueError("not a real number")
-    return _bounded(result)
+    return _limit(result)
 
 
-def _bounded(number: float) -> float:
-    if not abs(number) < 10**MAX_DIGITS:  # not a number is no less, either
+def _limit(number: float) -> float:
+    if not abs(number) < 10**MAX_DIGITS:  # also true for NaN
         raise ValueError("too large")
     return number

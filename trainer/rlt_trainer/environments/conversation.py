@@ -1,4 +1,4 @@
-"""Conversations of several turns with an environment: token in, token out."""
+"""Multi-turn conversations with an environment, as tokens: generated tokens are never tokenized again."""
 
 from __future__ import annotations
 
@@ -8,23 +8,24 @@ from dataclasses import dataclass
 
 from transformers import PreTrainedTokenizerBase
 
+from rlt_trainer.batches.response import FinishReason, Response
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.environments.environment import Environment
-from rlt_trainer.environments.observation import observation_tokens
+from rlt_trainer.environments.observation import tokenize_observation
 from rlt_trainer.environments.time_limit import TimeLimit
-from rlt_trainer.rollout.engine import FinishReason, Response, RolloutEngine, Sampling, continuation_seed
+from rlt_trainer.rollout.engine import RolloutEngine, Sampling, derive_seed
 
 
 @dataclass(frozen=True)
 class Episode:
-    """A conversation that is over."""
+    """A completed conversation."""
 
     response: Response
-    """All turns in one, with the observations between them, which the policy did not choose."""
+    """All turns and the observations between them. `chosen` is False for tokens of observations."""
     reward: float | None
-    """What the environment gave, added up. None: it gives no rewards."""
+    """The sum of the environment's rewards. None: it gives no rewards."""
     failure: str | None
-    """What the environment raised: the response is to be left out of the learning."""
+    """The exception of the environment, if any. The response is then left out of the update."""
 
 
 def converse(
@@ -40,11 +41,11 @@ def converse(
     timeout_seconds: float,
     chat_template: str | None = None,
 ) -> list[Episode]:
-    """One conversation on each prompt, all of them in step: the policy speaks at most `max_turns` times.
+    """Run one conversation of at most `max_turns` turns for each prompt. Each turn is one batch over all of them.
 
-    Turns and observations together have at most `max_response_length` tokens. An observation that leaves no room for
-    another turn is not appended: the conversation ends, with finish reason "length". An environment that takes longer
-    than `timeout_seconds` for one answer has failed. Raises EngineError.
+    Turns and observations together have at most `max_response_length` tokens. An observation that leaves no token for
+    another turn is not appended: the conversation ends with finish reason "length". A call of the environment that
+    takes longer than `timeout_seconds` is a failure. Raises EngineError.
     """
     limit = TimeLimit(timeout_seconds)
     conversations = [
@@ -54,14 +55,14 @@ def converse(
     while running := [(each, seed) for each, seed in zip(conversations, seeds, strict=True) if not each.is_over]:
         turns = engine.generate(
             [each.context for each, _ in running],
-            [continuation_seed(seed, len(each.tokens)) for each, seed in running],
+            [derive_seed(seed, len(each.tokens)) for each, seed in running],
             sampling,
-            max_tokens=[each.room for each, _ in running],
+            max_tokens=[each.remaining_tokens for each, _ in running],
         )
         for (each, _), turn in zip(running, turns, strict=True):
-            each.take_turn(turn)
+            each.add_turn(turn)
     limit.close()
-    return [each.episode() for each in conversations]
+    return [each.build_episode() for each in conversations]
 
 
 class _Conversation:
@@ -80,7 +81,7 @@ class _Conversation:
         self._log_probs: list[float] = []
         self._chosen: list[bool] = []
         self._turns = 0
-        self._finish: FinishReason = "stop"
+        self._finish_reason: FinishReason = "stop"
         self._rewards: list[float] = []
         self._failure: str | None = None
         self._prompt = prompt
@@ -93,27 +94,27 @@ class _Conversation:
             self._environment = limit.call(environment)
             opening = limit.call(self._environment.reset, prompt)
             if opening is not None:
-                self._observe(opening, ())
+                self._append_observation(opening, ())
             if self.is_over:
-                raise ValueError(f"the environment's opening leaves no room in {max_length} tokens")
+                raise ValueError(f"the environment's first observation leaves no token of {max_length} for a turn")
         except Exception as error:
             self._fail(error)
 
     @property
     def context(self) -> list[int]:
-        """What the policy goes on from."""
+        """The tokens that the next turn is generated from."""
         return [*self._prompt.token_ids, *self.tokens]
 
     @property
-    def room(self) -> int:
-        """Tokens that may follow."""
+    def remaining_tokens(self) -> int:
+        """Maximum number of tokens that can be appended."""
         return self._max_length - len(self.tokens)
 
-    def take_turn(self, turn: Response) -> None:
-        """Append what the policy said, and what the environment says to that."""
+    def add_turn(self, turn: Response) -> None:
+        """Append a turn of the policy and the environment's observation."""
         self._append(turn.token_ids, turn.log_probs, is_chosen=True)
         self._turns += 1
-        self._finish = turn.finish_reason
+        self._finish_reason = turn.finish_reason
         if turn.finish_reason != "stop":
             self.is_over = True
             return
@@ -121,26 +122,30 @@ class _Conversation:
         try:
             observation, reward, is_done = self._limit.call(self._environment.step, text)
             if reward is not None:
-                self._rewards.append(finite(reward))
+                self._rewards.append(require_finite(reward))
         except Exception as error:
             self._fail(error)
             return
         self.is_over = is_done or self._turns == self._max_turns
         if not self.is_over:
-            self._observe(observation, turn.token_ids)
+            self._append_observation(observation, turn.token_ids)
 
-    def episode(self) -> Episode:
-        """What has become of it."""
-        response = Response(tuple(self.tokens), tuple(self._log_probs), tuple(self._chosen), self._turns, self._finish)
+    def build_episode(self) -> Episode:
+        """Return the completed conversation."""
+        response = Response(
+            tuple(self.tokens), tuple(self._log_probs), tuple(self._chosen), self._turns, self._finish_reason
+        )
         return Episode(response, sum(self._rewards) if self._rewards else None, self._failure)
 
-    def _observe(self, text: str, said: Sequence[int]) -> None:
+    def _append_observation(self, text: str, turn: Sequence[int]) -> None:
         is_chat = self._prompt.messages is not None
-        token_ids = observation_tokens(text, said, self._tokenizer, is_chat=is_chat, chat_template=self._chat_template)
-        if len(token_ids) < self.room:
+        token_ids = tokenize_observation(
+            text, turn, self._tokenizer, is_chat=is_chat, chat_template=self._chat_template
+        )
+        if len(token_ids) < self.remaining_tokens:
             self._append(token_ids, [0.0] * len(token_ids), is_chosen=False)
         else:
-            self.is_over, self._finish = True, "length"
+            self.is_over, self._finish_reason = True, "length"
 
     def _append(self, token_ids: Sequence[int], log_probs: Sequence[float], *, is_chosen: bool) -> None:
         self.tokens += token_ids
@@ -148,13 +153,13 @@ class _Conversation:
         self._chosen += [is_chosen] * len(token_ids)
 
     def _fail(self, error: Exception) -> None:
-        self.is_over, self._finish = True, "abort"
+        self.is_over, self._finish_reason = True, "abort"
         self._failure = f"{type(error).__name__}: {error}"
 
 
-def finite(reward: float) -> float:
-    """The reward as a number. Raises ValueError for one that is not finite."""
+def require_finite(reward: float) -> float:
+    """Convert a reward to a number. Raises ValueError if it is not finite."""
     number = float(reward)
     if not math.isfinite(number):
-        raise ValueError(f"the environment gave the reward {number}")
+        raise ValueError(f"the environment returned the reward {number}, which is not finite")
     return number

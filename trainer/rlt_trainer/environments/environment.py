@@ -1,34 +1,57 @@
-"""What an environment is: one conversation's other side."""
+"""The interface of environments, the other side of a conversation, and the environments by name."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
+from rlt_api.blocks.functions import PythonFunction
+from rlt_api.blocks.rollout import MultiTurn
+from rlt_trainer.algorithms.user_functions import load_user_function
 from rlt_trainer.data.prompt import Prompt
-
-Step = tuple[str, float | None, bool]
-"""What the environment answers, a reward for the turn or None, and whether the conversation is over."""
+from rlt_trainer.environments.calculator import Calculator
 
 
 class Environment(Protocol):
-    """One is made for each conversation, without arguments, and lives as long. It runs in the process that generates,
-    in a thread beside it, and may take rollout.multiTurn.timeoutSeconds for each answer.
+    """An instance is created without arguments for each conversation. It runs in the process that generates, in a
+    separate thread, and may take rollout.multiTurn.timeoutSeconds for each call.
 
-    What it raises ends the conversation, whose response is left out of the learning and counted.
+    An exception ends the conversation. Its response is left out of the update and counted as failed.
     """
 
     def reset(self, prompt: Prompt) -> str | None:
-        """Begin. What is returned stands before the first turn, as an observation. None: nothing does.
+        """Start the conversation. The return value is an observation before the first turn, or None.
 
-        In a chat the prompt already ends where the assistant speaks, so that the observation follows a turn in which
-        the assistant says nothing. What belongs to the prompt should stand in the data.
+        In a chat the prompt already ends with the generation prompt of the assistant, so the observation follows an
+        empty assistant turn. Text that belongs to the prompt should be in the data.
         """
         ...
 
-    def step(self, response: str) -> Step:
-        """Answer one turn of the policy, without end-of-text token. The last answer is not shown to it.
+    def step(self, response: str) -> tuple[str, float | None, bool]:
+        """Process one turn of the policy, without end-of-text token. Return the observation, the reward of the turn or
+        None, and whether the conversation has ended. The policy does not receive the last observation.
 
-        The rewards of a conversation are added up, and the sum is added to those of spec.rewards. Where all are None
-        the environment gives no reward.
+        The rewards of a conversation are added up, and the sum is added to those of spec.rewards. If all rewards are
+        None, the environment gives no reward.
         """
         ...
+
+
+ENVIRONMENTS: dict[str, Callable[[], Environment]] = {"calculator": Calculator}
+
+
+def load_environment(multi_turn: MultiTurn) -> Callable[[], Environment]:
+    """Return the factory of the environment: one of ENVIRONMENTS, or a user-defined `module:Class`.
+
+    Raises ValueError if the environment does not exist.
+    """
+    name = multi_turn.environment
+    if name in ENVIRONMENTS:
+        return ENVIRONMENTS[name]
+    if ":" not in name:
+        raise ValueError(
+            f"rollout.multiTurn.environment {name}: no such environment. Use {', '.join(ENVIRONMENTS)}, or "
+            "module:Class for a user-defined environment."
+        )
+    function = PythonFunction(name=name, config_map=multi_turn.config_map)
+    return load_user_function(function, field="rollout.multiTurn.environment")

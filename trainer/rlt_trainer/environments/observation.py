@@ -1,4 +1,4 @@
-"""What an environment says, in tokens that go behind those of a turn. Earlier tokens are never made anew."""
+"""Tokenization of observations, which are appended to the tokens of a turn. Earlier tokens do not change."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from transformers import PreTrainedTokenizerBase
 from rlt_trainer.data.encoding import chat_text
 
 _MARK = "rlt-end-of-turn"
-"""An assistant's words, by which the place behind them is found in what a template has written."""
+"""A placeholder for the content of an assistant message, used to find the end of that content in the rendered
+template."""
 
 
-def observation_tokens(
+def tokenize_observation(
     text: str,
-    said: Sequence[int],
+    turn: Sequence[int],
     tokenizer: PreTrainedTokenizerBase,
     *,
     is_chat: bool,
     chat_template: str | None = None,
 ) -> list[int]:
-    """The tokens of an observation behind the tokens `said` of the policy's turn (none before its first one).
+    """Tokenize an observation that follows the tokens `turn` of the policy (empty before its first turn).
 
-    In a chat it is a user's message, with all that the template writes between the end of the assistant's words and
-    the next ones; of that, the mark that ends a turn is left out where the turn has brought it. Elsewhere it is the
-    text alone.
+    In a chat the observation is a user message. It includes all text that the template renders from the end of the
+    assistant's content to the next generation prompt. The end-of-turn token is removed if the turn already ends with
+    it. Otherwise the observation is the plain text.
     """
     if is_chat:
         messages = [
@@ -33,7 +34,7 @@ def observation_tokens(
             {"role": "user", "content": text},
         ]
         text = chat_text(messages, tokenizer, chat_template).partition(_MARK)[2]
-        if said:
-            text = text.removeprefix(str(tokenizer.decode([said[-1]])))
+        if turn:
+            text = text.removeprefix(str(tokenizer.decode([turn[-1]])))
     token_ids: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
     return token_ids

@@ -1,4 +1,4 @@
-"""Calls of an environment that may hang: in a thread beside the one that generates, which waits only so long."""
+"""Calls of an environment with a timeout, in a separate thread."""
 
 from __future__ import annotations
 
@@ -15,42 +15,42 @@ Call = tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]
 
 
 class TimeLimit:
-    """For the calls of one batch, which are made one after the other, in one thread as long as none hangs.
+    """Runs the calls of one batch one after the other in one thread.
 
-    A thread cannot be ended from outside. One that is too late is left behind, and the next calls have a new one. After
-    MAX_TIMEOUTS calls in a row that were too late no more are made: a batch would take hours to fail.
+    A thread cannot be killed. A thread whose call times out is abandoned, and the next calls use a new one. After
+    MAX_TIMEOUTS consecutive timeouts the remaining calls are skipped: the batch would take hours to fail.
     """
 
-    def __init__(self, seconds: float) -> None:
-        """`seconds` is the limit of one call."""
-        self._seconds = seconds
-        self._late = 0
-        self._calls = _thread()
+    def __init__(self, timeout_s: float) -> None:
+        """`timeout_s` limits one call."""
+        self._timeout_s = timeout_s
+        self._timeouts = 0
+        self._calls = _start_thread()
 
     def call(self, function: Callable[..., T], *arguments: Any) -> T:
-        """What the function returns. Raises what it raises, and TimeoutError when it is too late."""
-        if self._late >= MAX_TIMEOUTS:
-            raise TimeoutError(f"it was not called, as {self._late} calls before did not end in time")
+        """Call the function. Raises its exceptions, and TimeoutError on timeout."""
+        if self._timeouts >= MAX_TIMEOUTS:
+            raise TimeoutError(f"it was not called because {self._timeouts} earlier calls timed out")
         done: Future[T] = Future()
         self._calls.put((done, function, arguments))
         try:
-            error = done.exception(self._seconds)
+            error = done.exception(self._timeout_s)
         except TimeoutError:
-            self._late += 1
+            self._timeouts += 1
             self.close()
-            self._calls = _thread()
-            raise TimeoutError(f"it did not end within {self._seconds:g} s") from None
-        self._late = 0
+            self._calls = _start_thread()
+            raise TimeoutError(f"it did not end within {self._timeout_s:g} s") from None
+        self._timeouts = 0
         if error is not None:
             raise error
         return done.result()
 
     def close(self) -> None:
-        """The thread ends when its call does."""
+        """End the thread after its current call."""
         self._calls.put(None)
 
 
-def _thread() -> SimpleQueue[Call | None]:
+def _start_thread() -> SimpleQueue[Call | None]:
     calls: SimpleQueue[Call | None] = SimpleQueue()
     threading.Thread(target=_serve, args=(calls,), name="environment", daemon=True).start()
     return calls
@@ -61,5 +61,5 @@ def _serve(calls: SimpleQueue[Call | None]) -> None:
         done, function, arguments = call
         try:
             done.set_result(function(*arguments))
-        except BaseException as error:  # SystemExit of a user's code too: the caller must hear of it
+        except BaseException as error:  # includes SystemExit of user code, which the caller must receive
             done.set_exception(error)
