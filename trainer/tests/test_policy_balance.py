@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlt_trainer.batches.balance import balanced_parts, passes_within, split_to
+from rlt_trainer.batches.balance import balanced_parts, extend_micro_batches, group_micro_batches
 
 LENGTHS = st.lists(st.integers(1, 100), min_size=1, max_size=24)
 
@@ -33,8 +33,8 @@ def test_equal_parts_have_as_many_rows(lengths: list[int], count: int) -> None:
 
 @given(LENGTHS, st.integers(100, 400), st.integers(1, 40))
 def test_passes_stay_within_the_budget_however_many_others_need(lengths: list[int], budget: int, count: int) -> None:
-    passes = passes_within(lengths, budget)
-    wider = split_to(passes, lengths, max(count, len(passes)))
+    passes = group_micro_batches(lengths, budget)
+    wider = extend_micro_batches(passes, lengths, max(count, len(passes)))
     for each in (passes, wider):
         assert sorted(chain.from_iterable(each)) == list(range(len(lengths)))
         assert max(loads(lengths, each)) <= budget
@@ -50,8 +50,8 @@ def test_passes_stay_within_the_budget_however_many_others_need(lengths: list[in
     ],
 )
 def test_passes(lengths: list[int], budget: int, expected: list[list[int]]) -> None:
-    assert passes_within(lengths, budget) == expected
+    assert group_micro_batches(lengths, budget) == expected
 
 
 def test_a_rank_with_fewer_rows_than_passes_has_empty_ones() -> None:
-    assert split_to([[0, 1]], [3, 2], 3) == [[0], [1], []]
+    assert extend_micro_batches([[0, 1]], [3, 2], 3) == [[0], [1], []]

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlt_trainer.rollout.buckets import Bucket, buckets
-from rlt_trainer.rollout.weight_channel import WeightChannel, send
+from rlt_trainer.rollout.buckets import Bucket, pack_buckets
+from rlt_trainer.rollout.weight_channel import WeightChannel, send_weights
 from rlt_trainer.rollout.weight_sync import StaleWeightsError
 
 CPU = torch.device("cpu")
@@ -33,7 +33,7 @@ def equal(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> bool:
 
 @pytest.mark.parametrize(("limit", "count"), [(1, 5), (100, 3), (10**6, 1)])
 def test_buckets_are_bounded_and_hold_everything(limit: int, count: int) -> None:
-    packed = list(buckets(weights().items(), limit=limit))
+    packed = list(pack_buckets(weights().items(), limit=limit))
     assert len(packed) == count
     assert all(len(bucket.data) <= limit or len(bucket.layouts) == 1 for bucket in packed)
     assert equal({name: value for bucket in packed for name, value in bucket.unpack()}, weights())
@@ -47,7 +47,7 @@ def test_tensors_are_packed_as_they_are_taken() -> None:
             taken.append(name)
             yield name, tensor
 
-    first = next(iter(buckets(stream(), limit=100)))  # type: ignore[arg-type]
+    first = next(iter(pack_buckets(stream(), limit=100)))  # type: ignore[arg-type]
     assert [layout.name for layout in first.layouts] == ["a", "b"]
     assert taken == ["a", "b", "c"]  # the third told that the first bucket was full
 
@@ -89,11 +89,11 @@ def test_a_bucket_that_arrives_changed_is_not_taken(monkeypatch: pytest.MonkeyPa
     with ThreadPoolExecutor(1) as threads:
         received = threads.submit(dict, receiver.receive())
         sender.send(weights().items())
-        with pytest.raises(StaleWeightsError, match="did not arrive as they were sent"):
+        with pytest.raises(StaleWeightsError, match="the checksums of the buckets"):
             received.result()
 
 
 def test_ranks_without_the_channel_consume_the_weights_all_the_same() -> None:
     stream = iter(weights().items())
-    send(stream, None)
+    send_weights(stream, None)
     assert next(stream, None) is None

@@ -20,7 +20,7 @@ SEPARATE: dict[str, Any] = {"mode": "separate", "workerGroup": "rollout"}
     [
         ({"tensorParallelSize": 2}, "tensorParallelSize 2 is for rollout.engine: vllm"),
         ({"engineKwargs": {"swap_space": 1}}, "rollout.engine is transformers"),
-        ({**VLLM, "engineKwargs": {"dtype": "half"}}, r"engineKwargs.dtype: .* \(model.dtype\). Leave it out"),
+        ({**VLLM, "engineKwargs": {"dtype": "half"}}, r"engineKwargs.dtype: .* \(model.dtype\). Remove it"),
         ({**VLLM, "tensorParallelSize": 4}, "does not divide the 2 ranks. Use a divisor of 2"),
         ({**VLLM, **SEPARATE, "tensorParallelSize": 2}, "is for mode colocated"),
         ({"staleness": {"maxSteps": 1}}, "use rollout.mode: separate"),

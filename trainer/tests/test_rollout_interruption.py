@@ -10,9 +10,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from rlt_trainer.batches.response import Response
 from rlt_trainer.policy.model import load_model
-from rlt_trainer.rollout.engine import Response, Sampling, continuation_seed
-from rlt_trainer.rollout.interruption import InterruptibleEngine, joined
+from rlt_trainer.rollout.engine import Sampling, derive_seed
+from rlt_trainer.rollout.interruption import InterruptibleEngine, join_responses
 from rlt_trainer.rollout.transformers_engine import TransformersEngine
 
 PROMPTS = [[50, 51, 52], [60], [70, 71, 72, 73]]
@@ -47,14 +48,14 @@ def test_an_interrupted_response_has_the_tokens_so_far(tiny_model: str, tokens: 
 
 def test_parts_join_to_a_response() -> None:
     start = Response((1, 2), (-1.0, -2.0), finish_reason="abort")
-    whole = joined(start, Response((3,), (-3.0,), finish_reason="length"))
+    whole = join_responses(start, Response((3,), (-3.0,), finish_reason="length"))
     assert whole == Response((1, 2, 3), (-1.0, -2.0, -3.0), (True,) * 3, 1, "length")
 
 
 def test_what_goes_on_has_a_seed_of_its_own() -> None:
-    seeds = {continuation_seed(seed, drawn) for seed in range(50) for drawn in range(1, 50)}
+    seeds = {derive_seed(seed, drawn) for seed in range(50) for drawn in range(1, 50)}
     assert len(seeds) == 50 * 49
-    assert continuation_seed(7, 0) == 7
+    assert derive_seed(7, 0) == 7
 
 
 class Observed(TransformersEngine):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from transformers import dynamic_module_utils
 
-from rlt_trainer.rollout.start_engine import stop_token_ids
+from rlt_trainer.rollout.start_engine import load_stop_token_ids
 
 OWN_CODE = """
 from transformers import Qwen3Config
@@ -34,7 +34,7 @@ def test_a_response_ends_with_the_tokenizers_token_and_the_models_own(
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen3", "eos_token_id": 8}))
     if generation is not None:
         (tmp_path / "generation_config.json").write_text(json.dumps(generation))
-    assert stop_token_ids(str(tmp_path), 5, trust_remote_code=False) == ends
+    assert load_stop_token_ids(str(tmp_path), 5, trust_remote_code=False) == ends
 
 
 def test_a_config_of_the_models_own_code_is_read_where_it_is_trusted(
@@ -44,6 +44,6 @@ def test_a_config_of_the_models_own_code_is_read_where_it_is_trusted(
     config = {"model_type": "own", "auto_map": {"AutoConfig": "own.OwnConfig"}, "eos_token_id": 8}
     (tmp_path / "config.json").write_text(json.dumps(config))
     (tmp_path / "own.py").write_text(OWN_CODE)
-    assert stop_token_ids(str(tmp_path), 5, trust_remote_code=True) == (5, 8)
+    assert load_stop_token_ids(str(tmp_path), 5, trust_remote_code=True) == (5, 8)
     with pytest.raises(ValueError, match=r"custom code.*model\.trustRemoteCode"):
-        stop_token_ids(str(tmp_path), 5, trust_remote_code=False)
+        load_stop_token_ids(str(tmp_path), 5, trust_remote_code=False)

@@ -13,7 +13,7 @@ from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.policy.log_probs import response_log_probs
 from rlt_trainer.policy.model import load_model
 from rlt_trainer.rollout.engine import Sampling
-from rlt_trainer.rollout.transformers_engine import TransformersEngine, draw, keep_top_k, keep_top_p
+from rlt_trainer.rollout.transformers_engine import TransformersEngine, keep_top_k, keep_top_p, sample
 
 PROMPTS = [[50, 51, 52], [60], [70, 71, 72, 73]]
 SEEDS = [1, 2, 3]
@@ -69,7 +69,7 @@ def test_top_p_keeps_the_smallest_set_that_reaches_it() -> None:
 def test_draws_follow_the_distribution() -> None:
     probabilities = torch.tensor([0.7, 0.2, 0.1])
     generators = [torch.Generator().manual_seed(seed) for seed in range(4000)]
-    tokens = draw(probabilities.log().expand(4000, 3), generators)
+    tokens = sample(probabilities.log().expand(4000, 3), generators)
     assert_close(tokens.bincount(minlength=3) / 4000, probabilities, atol=0.03, rtol=0)
 
 

@@ -15,7 +15,7 @@ from rlt_api.training_config import TrainingConfig
 from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.policy.model import prepare_model_files
-from rlt_trainer.rollout.weight_sums import weight_sums
+from rlt_trainer.rollout.weight_sums import sum_weights
 from rlt_trainer.rollout.weight_sync import MAX_DIFFERENCE, StaleWeightsError, verify_log_probs
 from rlt_trainer.workers.train_worker import TrainWorker
 
@@ -85,7 +85,7 @@ def test_the_engine_computes_with_what_it_was_sent_to_the_bit(rank: TrainWorker)
     """Also where kernels hide it, q, k and v are fused, and the output layer is the embedding."""
     rank.supervised_step(EXAMPLES, 12)
     rank.sync_weights()
-    assert rank.responder.engine.weight_sums() == weight_sums(rank._actor.gather_weights())
+    assert rank.responder.engine.sum_weights() == sum_weights(rank._actor.gather_weights())
 
 
 def nothing(_: Callable[[Weights], None], weights: Weights) -> None:
@@ -125,7 +125,7 @@ def test_a_stale_engine_is_found_out_though_its_log_probs_agree(
     with monkeypatch.context() as patch:
         update = engine.update_weights
         patch.setattr(engine, "update_weights", lambda weights: sync(update, weights))
-        with pytest.raises(StaleWeightsError, match=rf"Stale weights .* not those that were sent \({where}\)"):
+        with pytest.raises(StaleWeightsError, match=rf"weights differ from those that were sent \({where}\)"):
             rank.sync_weights()
     assert verify_log_probs(engine, rank._probe, rank.probe_log_probs(), "bfloat16") < MAX_DIFFERENCE["bfloat16"]
     rank.sync_weights()

@@ -51,7 +51,7 @@ def rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrainWorker]:
     rank = TrainWorker(config, 0, 1, address="127.0.0.1")
     rank.connect(rank.rendezvous())
     rank.load_models()
-    with pytest.warns(UserWarning, match=r"rollout\.freeCacheEngine has no effect: vLLM can sleep on GPUs only"):
+    with pytest.warns(UserWarning, match=r"rollout\.freeCacheEngine has no effect: vLLM supports sleep mode"):
         rank.start_engine(PROBES)
     yield rank
     rank.close()

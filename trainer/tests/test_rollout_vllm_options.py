@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from rlt_api.blocks.rollout import Rollout
-from rlt_trainer.rollout.vllm_options import DECIDED_BY, check_engine_kwargs, engine_options
+from rlt_trainer.rollout.vllm_options import SET_BY, build_engine_options, check_engine_kwargs
 
 
 def options(rollout: dict[str, Any], *, on_gpu: bool = False) -> dict[str, Any]:
-    return engine_options(
+    return build_engine_options(
         "/model",
         dtype="float32",
         rollout=Rollout.model_validate(rollout),
@@ -48,7 +48,7 @@ def test_engine_kwargs_are_passed_on_by_their_own_names() -> None:
     assert options({"engineKwargs": {"swap_space": 8}})["swap_space"] == 8
 
 
-@pytest.mark.parametrize("name", sorted(DECIDED_BY))
+@pytest.mark.parametrize("name", sorted(SET_BY))
 def test_engine_kwargs_that_the_trainer_sets_are_refused_by_name(name: str) -> None:
     with pytest.raises(ValueError, match=rf"rollout.engineKwargs.{name}: the trainer sets this option itself"):
         check_engine_kwargs(Rollout(engine_kwargs={name: 1}))
@@ -58,7 +58,7 @@ def test_engine_kwargs_that_the_trainer_sets_are_refused_by_name(name: str) -> N
 def test_every_option_set_here_is_one_that_engine_kwargs_may_not_set(on_gpu: bool) -> None:
     everything = {"maxNumSeqs": 1, "maxNumBatchedTokens": 1, "enableChunkedPrefill": True, "freeCacheEngine": True}
     everything["tensorParallelSize"] = 2
-    assert set(options(everything, on_gpu=on_gpu)) <= set(DECIDED_BY)
+    assert set(options(everything, on_gpu=on_gpu)) <= set(SET_BY)
 
 
 def test_only_a_gpu_sleeps() -> None:

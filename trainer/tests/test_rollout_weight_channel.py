@@ -15,7 +15,7 @@ from torch import Tensor
 
 from rlt_trainer.cluster.rendezvous import free_port
 from rlt_trainer.rollout.weight_channel import WeightChannel
-from rlt_trainer.rollout.weight_sums import weight_sums
+from rlt_trainer.rollout.weight_sums import sum_weights
 
 ROUNDS = 2
 
@@ -43,7 +43,7 @@ def test_another_process_gets_what_was_sent(device: str) -> None:
         for factor in range(1, 1 + ROUNDS):
             sent = weights(device, factor)
             channel.send(sent.items(), limit=4096)
-            expected.append({str(layer): value for layer, value in weight_sums(sent.items()).items()})
+            expected.append({str(layer): value for layer, value in sum_weights(sent.items()).items()})
         output, _ = receiver.communicate(timeout=300)
     assert receiver.returncode == 0
     assert json.loads(output.splitlines()[-1]) == [[device, sums] for sums in expected]
@@ -56,7 +56,7 @@ def receive(device: str, port: int) -> list[tuple[str, dict[str, int]]]:
     channel = WeightChannel("127.0.0.1", port, rank=1, size=2, device=torch.device(device))
     received = [dict(channel.receive()) for _ in range(ROUNDS)]
     return [
-        (each["norm"].device.type, {str(layer): value for layer, value in weight_sums(each.items()).items()})
+        (each["norm"].device.type, {str(layer): value for layer, value in sum_weights(each.items()).items()})
         for each in received
     ]
 

@@ -10,8 +10,14 @@ from rlt_trainer.policy.log_probs import response_log_probs
 from rlt_trainer.policy.model import load_model
 from rlt_trainer.rollout.engine import Sampling
 from rlt_trainer.rollout.transformers_engine import TransformersEngine
-from rlt_trainer.rollout.weight_sums import Sums, element_sum, weight_sums
-from rlt_trainer.rollout.weight_sync import StaleWeightsError, WeightSync, as_response, stale_layers, verify_log_probs
+from rlt_trainer.rollout.weight_sums import Sums, sum_elements, sum_weights
+from rlt_trainer.rollout.weight_sync import (
+    StaleWeightsError,
+    WeightSync,
+    find_stale_layers,
+    pad_probe,
+    verify_log_probs,
+)
 
 PROBE = [[50, 51, 52], [60, 61]]
 PROMPTS = [Prompt(i, tuple(tokens), "", "", "", "") for i, tokens in enumerate(PROBE)]
@@ -24,14 +30,14 @@ def engine(files: str, dtype: torch.dtype = torch.float32) -> TransformersEngine
 
 def test_equal_weights_pass(tiny_model: str) -> None:
     with torch.no_grad():
-        expected, _ = response_log_probs(load_model(tiny_model, torch.float32), as_response(PROBE), temperature=1.0)
+        expected, _ = response_log_probs(load_model(tiny_model, torch.float32), pad_probe(PROBE), temperature=1.0)
     assert verify_log_probs(engine(tiny_model), PROBE, expected, "float32") < 1e-5
 
 
 @pytest.mark.parametrize("change", [1e-3, float("nan")])
 def test_other_weights_do_not(tiny_model: str, change: float) -> None:
     with torch.no_grad():
-        expected, _ = response_log_probs(load_model(tiny_model, torch.float32), as_response(PROBE), temperature=1.0)
+        expected, _ = response_log_probs(load_model(tiny_model, torch.float32), pad_probe(PROBE), temperature=1.0)
     with pytest.raises(StaleWeightsError, match="Stale weights in the rollout engine"):
         verify_log_probs(engine(tiny_model), PROBE, expected + change, "float32")
 
@@ -43,9 +49,9 @@ def test_one_bit_of_one_layer_that_did_not_arrive_is_found_out(tiny_model: str) 
 
     def expected() -> torch.Tensor:
         with torch.no_grad():
-            return response_log_probs(policy, as_response(PROBE), temperature=1.0)[0]
+            return response_log_probs(policy, pad_probe(PROBE), temperature=1.0)[0]
 
-    sync.bring(policy.named_parameters(), expected)
+    sync.sync(policy.named_parameters(), expected)
     name, weight = list(policy.named_parameters())[-4]
     assert ".layers.1." in name
     weight.data.view(torch.int16).view(-1)[0] ^= 1
@@ -53,16 +59,16 @@ def test_one_bit_of_one_layer_that_did_not_arrive_is_found_out(tiny_model: str) 
     sampler.update_weights = lambda weights: everything(  # type: ignore[method-assign]
         (each, tensor) for each, tensor in weights if each != name
     )
-    with pytest.raises(StaleWeightsError, match=r"not those that were sent \(layer 1\)"):
-        sync.bring(policy.named_parameters(), expected)
+    with pytest.raises(StaleWeightsError, match=r"weights differ from those that were sent \(layer 1\)"):
+        sync.sync(policy.named_parameters(), expected)
     sampler.update_weights = everything  # type: ignore[method-assign]
-    assert sync.bring(policy.named_parameters(), expected) < 5e-2
+    assert sync.sync(policy.named_parameters(), expected) < 5e-2
 
 
 def test_the_sum_does_not_depend_on_how_weights_are_kept() -> None:
     q, k = torch.randn(3, 4).bfloat16(), torch.randn(2, 4).bfloat16()
     fused = torch.cat([torch.cat([q, k]), torch.zeros(3, 4), -torch.zeros(1, 4)]).T.contiguous()
-    assert element_sum(fused.float()) == (element_sum(q) + element_sum(k)) % 2**64
+    assert sum_elements(fused.float()) == (sum_elements(q) + sum_elements(k)) % 2**64
 
 
 def test_changes_that_cancel_out_change_the_sum() -> None:
@@ -70,14 +76,14 @@ def test_changes_that_cancel_out_change_the_sum() -> None:
     changed = weight.clone()
     changed.view(torch.int16)[0] += 1
     changed.view(torch.int16)[1] -= 1
-    assert element_sum(changed) != element_sum(weight)
+    assert sum_elements(changed) != sum_elements(weight)
 
 
 def test_sums_are_by_layer() -> None:
     one = torch.ones(1)
-    sums = weight_sums([("model.layers.1.q", one), ("language.layers.1.experts.7.w", one), ("lm_head.weight", one)])
+    sums = sum_weights([("model.layers.1.q", one), ("language.layers.1.experts.7.w", one), ("lm_head.weight", one)])
     assert sums.keys() == {1, None}
-    assert sums[1] == 2 * element_sum(one) % 2**64
+    assert sums[1] == 2 * sum_elements(one) % 2**64
 
 
 FIRST: tuple[Sums, Sums] = ({}, {0: 1, 1: 2})
@@ -102,4 +108,4 @@ SECOND: tuple[Sums, Sums] = ({0: 5, 1: 6}, {0: 5, 1: 60})
 def test_layers_are_stale_that_are_not_what_was_sent(
     now: tuple[Sums, Sums], before: tuple[Sums, Sums], stale: list[int]
 ) -> None:
-    assert stale_layers(now, before) == stale
+    assert find_stale_layers(now, before) == stale

@@ -1,1 +1,1 @@
-"""Generation: vLLM, or a plain sampler of transformers, behind one small interface."""
+"""Rollout engines (vLLM, or a sampler on transformers) and the sync of the policy's weights to them."""

@@ -1,4 +1,4 @@
-"""Weights as flat pieces of bounded size with a checksum: how they travel to engines in other processes."""
+"""Buckets: weights packed into flat tensors of bounded size with a checksum, to send to other processes."""
 
 from __future__ import annotations
 
@@ -11,73 +11,73 @@ import torch
 from torch import Tensor
 
 BUCKET_BYTES = 256 * 2**20
-"""A bucket is no larger, unless a single tensor is."""
+"""Maximum size of a bucket, unless a single tensor is larger."""
 ALIGNMENT = 8
-"""Tensors begin at multiples of so many bytes, so that each can be viewed in its own type."""
+"""Start offsets are multiples of this number of bytes, so that each tensor can be viewed in its dtype."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where a tensor lies in a bucket."""
+    """The position of a tensor in a bucket."""
 
     name: str
     shape: tuple[int, ...]
     dtype: torch.dtype
     start: int
-    """Bytes before it."""
+    """Offset of the first byte."""
 
     @property
     def end(self) -> int:
-        """Bytes up to its last one."""
+        """Offset after the last byte."""
         return self.start + prod(self.shape) * self.dtype.itemsize
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """Several tensors in one."""
+    """Several tensors packed into one."""
 
     layouts: tuple[Layout, ...]
     data: Tensor
-    """[bytes], uint8; a multiple of ALIGNMENT, zeros between the tensors."""
+    """[bytes], uint8. The length is a multiple of ALIGNMENT, with zeros between the tensors."""
 
     @classmethod
     def pack(cls, tensors: list[tuple[str, Tensor]]) -> Self:
-        """A copy of `tensors`, at their device."""
+        """Copy `tensors` into a bucket, on their device."""
         layouts: list[Layout] = []
         end = 0
         for name, tensor in tensors:
             layouts.append(Layout(name, tuple(tensor.shape), tensor.dtype, end))
-            end = aligned(layouts[-1].end)
+            end = align(layouts[-1].end)
         data = torch.zeros(end, dtype=torch.uint8, device=tensors[0][1].device)
         for layout, (_, tensor) in zip(layouts, tensors, strict=True):
             data[layout.start : layout.end] = tensor.contiguous().view(-1).view(torch.uint8)
         return cls(tuple(layouts), data)
 
     def unpack(self) -> Iterator[tuple[str, Tensor]]:
-        """Names and tensors, which are views of the bucket."""
+        """Yield names and tensors, which are views of the bucket."""
         for layout in self.layouts:
             yield layout.name, self.data[layout.start : layout.end].view(layout.dtype).view(layout.shape)
 
     def checksum(self) -> int:
-        """The sum of its 8-byte words, modulo 2**64: what does not arrive, or not whole, changes it."""
+        """Return the sum of the 8-byte words modulo 2**64. A missing or changed word changes it."""
         return int(self.data.view(torch.int64).sum())
 
 
-def aligned(size: int) -> int:
-    """The next multiple of ALIGNMENT."""
+def align(size: int) -> int:
+    """Round up to a multiple of ALIGNMENT."""
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
-def buckets(weights: Iterable[tuple[str, Tensor]], *, limit: int = BUCKET_BYTES) -> Iterator[Bucket]:
-    """`weights` in their order, packed into buckets of at most `limit` bytes, or of one larger tensor."""
-    waiting: list[tuple[str, Tensor]] = []
+def pack_buckets(weights: Iterable[tuple[str, Tensor]], *, limit: int = BUCKET_BYTES) -> Iterator[Bucket]:
+    """Pack `weights`, in order, into buckets of at most `limit` bytes, or of one larger tensor."""
+    pending: list[tuple[str, Tensor]] = []
     size = 0
     for name, tensor in weights:
-        more = aligned(tensor.numel() * tensor.itemsize)
-        if waiting and size + more > limit:
-            yield Bucket.pack(waiting)
-            waiting, size = [], 0
-        waiting.append((name, tensor))
-        size += more
-    if waiting:
-        yield Bucket.pack(waiting)
+        added = align(tensor.numel() * tensor.itemsize)
+        if pending and size + added > limit:
+            yield Bucket.pack(pending)
+            pending, size = [], 0
+        pending.append((name, tensor))
+        size += added
+    if pending:
+        yield Bucket.pack(pending)

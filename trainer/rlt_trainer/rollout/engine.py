@@ -1,4 +1,4 @@
-"""What the training loop wants of a rollout engine."""
+"""The interface of a rollout engine."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from rlt_trainer.rollout.weight_sums import Sums
 
 
 class EngineError(TrainingError):
-    """The rollout engine failed. The message says what to do."""
+    """The rollout engine failed. The message contains a fix."""
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How tokens are drawn."""
+    """Sampling parameters."""
 
     temperature: float
-    """0 is greedy: the most probable token."""
+    """0 is greedy: always the most probable token."""
     top_p: float
     max_tokens: int
-    """The longest response, end-of-text token included."""
+    """Maximum number of tokens of a response, including the EOS token."""
     stop_token_ids: tuple[int, ...]
-    """Tokens that end a response, and belong to it."""
+    """Tokens that end a response. The response includes them."""
     top_k: int = -1
-    """The so many most probable tokens. -1: all."""
+    """Number of most probable tokens to sample from. -1: all."""
 
     def greedy(self) -> Sampling:
-        """The same without chance: for validation and for ReMax's baseline."""
+        """Return greedy sampling with the same limits, for validation and ReMax's baseline."""
         return replace(self, temperature=0.0, top_p=1.0, top_k=-1)
 
 
 class RolloutEngine(Protocol):
-    """Generates in the caller's process."""
+    """An engine that generates in the caller's process."""
 
     def generate(
         self,
@@ -50,45 +50,49 @@ class RolloutEngine(Protocol):
         max_tokens: Sequence[int] | None = None,
         interrupt: Event | None = None,
     ) -> list[Response]:
-        """One response to each prompt. A response depends on its own seed, not on the rest of the batch.
+        """Generate one response to each prompt. A response depends on its seed, not on the rest of the batch.
 
-        Without `sampling` as the engine was told when it was made. `max_tokens`, of each request, takes the place of
-        sampling.max_tokens. When `interrupt` is set, the responses that still run end with the tokens that they have.
+        sampling: default: the sampling that the engine was created with.
+        max_tokens: per request, overrides sampling.max_tokens.
+        interrupt: when it is set, unfinished responses end with the tokens generated so far.
         Raises EngineError.
         """
         ...
 
     def log_probs(self, sequences: Sequence[Sequence[int]]) -> list[list[float]]:
-        """Log-probability at temperature 1 of each token but the first, as the engine's weights have it."""
+        """Return the log-probability of each token but the first, at temperature 1, under the engine's weights."""
         ...
 
     def update_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        """Take the policy's weights, and forget what was computed with the earlier ones.
+        """Load the policy's weights, and drop caches that were computed with earlier weights.
 
-        `weights` is consumed to its end, and no more than one layer of it is held at a time.
+        Consumes all of `weights`, and holds at most one layer of it at a time.
         """
         ...
 
-    def weight_sums(self) -> Sums:
-        """Of the weights that it computes with: those of what was sent last, or where it keeps that in a form of its
-        own, others, which change when it does."""
+    def sum_weights(self) -> Sums:
+        """Return the sums over the weights that the engine computes with.
+
+        They equal the sums over the weights that were sent last, unless the engine stores a layer in another format.
+        Then they differ, and change exactly when the weights do.
+        """
         ...
 
     def sleep(self) -> None:
-        """Give memory back until the next update_weights, where that is possible (rollout.freeCacheEngine)."""
+        """Free memory until the next update_weights, if the engine supports it (rollout.freeCacheEngine)."""
         ...
 
     def close(self) -> None:
-        """Free what the engine holds."""
+        """Release all resources."""
         ...
 
 
-def continuation_seed(seed: int, drawn: int) -> int:
-    """The seed with which a response goes on after `drawn` tokens: after an observation, or an interruption.
+def derive_seed(seed: int, generated: int) -> int:
+    """Derive the seed to continue a response after `generated` tokens: after an observation, or an interruption.
 
-    The first token's seed is `seed` itself. Hashed, so that no two responses of a batch share a stream.
+    Without generated tokens it is `seed`. The hash keeps the random streams of a batch's responses distinct.
     """
-    if drawn == 0:
+    if generated == 0:
         return seed
-    digest = hashlib.blake2b(f"{seed} {drawn}".encode(), digest_size=4).digest()
+    digest = hashlib.blake2b(f"{seed} {generated}".encode(), digest_size=4).digest()
     return int.from_bytes(digest, "little")

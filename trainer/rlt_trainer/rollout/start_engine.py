@@ -1,4 +1,4 @@
-"""Which engine generates, and how tokens are drawn: as the job says."""
+"""Selection of the engine and its sampling parameters from the config."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from rlt_api.training_config import TrainingConfig
 from rlt_trainer.policy.config import load_config_from
 from rlt_trainer.policy.model import DTYPES
 from rlt_trainer.rollout.engine import RolloutEngine, Sampling
-from rlt_trainer.rollout.tensor_parallel_engine import TensorParallelEngine, tensor_parallel_group
+from rlt_trainer.rollout.tensor_parallel_engine import TensorParallelEngine, create_tensor_parallel_group
 from rlt_trainer.rollout.transformers_engine import TransformersEngine
 
 
-def training_sampling(config: TrainingConfig, stop_token_ids: tuple[int, ...]) -> Sampling:
-    """How the responses that are learned from are drawn."""
+def build_sampling(config: TrainingConfig, stop_token_ids: tuple[int, ...]) -> Sampling:
+    """Build the sampling parameters of training responses."""
     return Sampling(
         temperature=config.rollout.temperature,
         top_p=config.rollout.top_p,
@@ -25,7 +25,7 @@ def training_sampling(config: TrainingConfig, stop_token_ids: tuple[int, ...]) -
 
 
 def start_engine(config: TrainingConfig, *, files: str, device: torch.device, sampling: Sampling) -> RolloutEngine:
-    """The engine on this device for the model in the folder `files`. Raises ValueError or EngineError."""
+    """Start the engine on this device with the model in the folder `files`. Raises ValueError or EngineError."""
     if config.rollout.engine == "transformers":
         return TransformersEngine(
             files,
@@ -36,8 +36,8 @@ def start_engine(config: TrainingConfig, *, files: str, device: torch.device, sa
         )
     from rlt_trainer.rollout.vllm_engine import VllmEngine
 
-    shared = config.rollout.tensor_parallel_size > 1
-    group = tensor_parallel_group(config.rollout.tensor_parallel_size) if shared else None
+    size = config.rollout.tensor_parallel_size
+    group = create_tensor_parallel_group(size) if size > 1 else None
     engine = VllmEngine(
         files,
         dtype=config.model.dtype,
@@ -50,12 +50,12 @@ def start_engine(config: TrainingConfig, *, files: str, device: torch.device, sa
     return TensorParallelEngine(engine, group) if group else engine
 
 
-def stop_token_ids(files: str, eos_token_id: int, *, trust_remote_code: bool) -> tuple[int, ...]:
-    """The tokens that end a response: the tokenizer's and those of the model's generation config (chat models)."""
+def load_stop_token_ids(files: str, eos_token_id: int, *, trust_remote_code: bool) -> tuple[int, ...]:
+    """Return the tokens that end a response: the EOS tokens of the tokenizer and of the generation config."""
     try:
         generation = GenerationConfig.from_pretrained(files)
-    except OSError:  # it has none
+    except OSError:  # the model has no generation config
         generation = GenerationConfig.from_model_config(load_config_from(files, trust_remote_code=trust_remote_code))
     found = generation.eos_token_id
-    more = found if isinstance(found, list) else [found]
-    return tuple(sorted({eos_token_id, *more} - {None}))
+    eos = found if isinstance(found, list) else [found]
+    return tuple(sorted({eos_token_id, *eos} - {None}))

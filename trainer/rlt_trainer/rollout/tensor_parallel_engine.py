@@ -1,7 +1,7 @@
-"""One engine spread over several ranks (rollout.tensorParallelSize), each of which runs a part of it.
+"""Tensor parallelism: one engine on several ranks (rollout.tensorParallelSize).
 
-vLLM's external launcher: every rank schedules the same requests, so all of them must be given the same ones, in the
-same order. That is how verl and TRL do it, too.
+With vLLM's external launcher every rank schedules the same requests, so all ranks must submit the same requests in the
+same order. verl and TRL do the same.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from rlt_trainer.rollout.engine import RolloutEngine, Sampling
 from rlt_trainer.rollout.weight_sums import Sums
 
 
-def tensor_parallel_group(size: int) -> ProcessGroup:
-    """The group of `size` neighbouring ranks that this rank belongs to. Collective over all ranks.
+def create_tensor_parallel_group(size: int) -> ProcessGroup:
+    """Create the group of `size` consecutive ranks that contains this rank. Collective over all ranks.
 
-    Also tells vLLM's external launcher, by the variables of torchrun, which rank this is. Each process sees its own
-    device alone: the local rank is 0.
+    Sets torchrun's environment variables for vLLM's external launcher. The local rank is 0, because each process sees
+    only its own device.
     """
     os.environ |= {"RANK": str(dist.get_rank()), "WORLD_SIZE": str(dist.get_world_size()), "LOCAL_RANK": "0"}
     group, _ = dist.new_subgroups(size, backend="gloo")  # type: ignore[no-untyped-call]
@@ -33,10 +33,9 @@ def tensor_parallel_group(size: int) -> ProcessGroup:
 
 
 class TensorParallelEngine:
-    """This rank's part of an engine. A call of generate is one round, in which all ranks of the group take part.
+    """This rank's part of an engine. Each call of generate is one round of all ranks of the group.
 
-    A rank with nothing to generate calls it with no prompts, and takes part in the others' rounds until none of them
-    has any.
+    A rank without prompts calls generate with none, and takes part in rounds until no rank has prompts.
     """
 
     def __init__(self, engine: RolloutEngine, group: ProcessGroup) -> None:
@@ -52,39 +51,39 @@ class TensorParallelEngine:
         max_tokens: Sequence[int] | None = None,
         interrupt: Event | None = None,
     ) -> list[Response]:
-        """As in RolloutEngine: the requests of all ranks of the group are generated together."""
-        assert interrupt is None, "the ranks of a group would not stop at the same token"
+        """As in RolloutEngine. The group generates the responses to the requests of all its ranks together."""
+        assert interrupt is None, "interruption would stop the ranks of the group at different tokens"
         own = _Requests(prompts, seeds, sampling, max_tokens)
         while True:
-            everyone = [own] * dist.get_world_size(self._group)
-            dist.all_gather_object(everyone, own, group=self._group)
-            asking = [each for each in everyone if each.prompts]
-            if not asking:
+            by_rank = [own] * dist.get_world_size(self._group)
+            dist.all_gather_object(by_rank, own, group=self._group)
+            requests = [each for each in by_rank if each.prompts]
+            if not requests:
                 return []
-            limits = [limit for each in asking for limit in each.max_tokens or ()]
+            limits = [limit for each in requests for limit in each.max_tokens or ()]
             responses = self._engine.generate(
-                [prompt for each in asking for prompt in each.prompts],
-                [seed for each in asking for seed in each.seeds],
-                asking[0].sampling,
+                [prompt for each in requests for prompt in each.prompts],
+                [seed for each in requests for seed in each.seeds],
+                requests[0].sampling,
                 max_tokens=limits or None,
             )
             if own.prompts:
-                before = sum(len(each.prompts) for each in everyone[: dist.get_rank(self._group)])
+                before = sum(len(each.prompts) for each in by_rank[: dist.get_rank(self._group)])
                 return responses[before : before + len(own.prompts)]
 
     def log_probs(self, sequences: Sequence[Sequence[int]]) -> list[list[float]]:
-        """As in RolloutEngine; all ranks of the group ask for the same."""
+        """As in RolloutEngine. All ranks of the group must pass the same sequences."""
         return self._engine.log_probs(sequences)
 
     def update_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        """As in RolloutEngine: each rank takes its part of the whole weights."""
+        """As in RolloutEngine. Each rank loads its part of the full weights."""
         self._engine.update_weights(weights)
 
-    def weight_sums(self) -> Sums:
-        """As in RolloutEngine: those of all parts together. What each rank has counts as often."""
-        everyone: list[Sums] = [{}] * dist.get_world_size(self._group)
-        dist.all_gather_object(everyone, self._engine.weight_sums(), group=self._group)
-        return {layer: sum(sums[layer] for sums in everyone) % 2**64 for layer in everyone[0]}
+    def sum_weights(self) -> Sums:
+        """As in RolloutEngine, added over all ranks. Replicated weights count once for each rank."""
+        by_rank: list[Sums] = [{}] * dist.get_world_size(self._group)
+        dist.all_gather_object(by_rank, self._engine.sum_weights(), group=self._group)
+        return {layer: sum(sums[layer] for sums in by_rank) % 2**64 for layer in by_rank[0]}
 
     def sleep(self) -> None:
         """As in RolloutEngine."""
@@ -97,7 +96,7 @@ class TensorParallelEngine:
 
 @dataclass(frozen=True)
 class _Requests:
-    """What one rank asks for. All that ask at a time ask for the same sampling."""
+    """The requests of one rank. All ranks of a round use the same sampling."""
 
     prompts: Sequence[Sequence[int]]
     seeds: Sequence[int]

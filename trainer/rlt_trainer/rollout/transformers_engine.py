@@ -1,4 +1,4 @@
-"""A plain sampler on transformers with a KV cache: for small models, and to compare vLLM with."""
+"""A sampler on transformers with a KV cache, for small models and as a reference for vLLM."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.policy.model import load_model
 from rlt_trainer.policy.model_inputs import build_position_ids
 from rlt_trainer.rollout.engine import Sampling
-from rlt_trainer.rollout.weight_sums import Sums, weight_sums
+from rlt_trainer.rollout.weight_sums import Sums, sum_weights
 
 
 class TransformersEngine:
-    """All prompts in one batch, a token a step. It has a whole copy of the weights."""
+    """Generates all prompts in one batch, one token per step, with a full copy of the weights."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class TransformersEngine:
         max_tokens: Sequence[int] | None = None,
         interrupt: Event | None = None,
     ) -> list[Response]:
-        """As in RolloutEngine: every response has a random generator of its own."""
+        """As in RolloutEngine. Each response has its own random generator."""
         if not prompts:
             return []
         sampling = sampling or self._sampling
@@ -59,7 +59,7 @@ class TransformersEngine:
         running = torch.ones(len(prompts), dtype=torch.bool, device=self._device)
         stopped = ~running  # by a stop token
         lengths = torch.zeros(len(prompts), dtype=torch.long, device=self._device)
-        drawn: list[Tensor] = []  # [B] a token; rows that have ended draw on, and are cut to their lengths below
+        sampled: list[Tensor] = []  # [B] per token; finished rows continue, and are cut to their lengths below
         log_probs: list[Tensor] = []
         while running.any() and not (interrupt and interrupt.is_set()):
             logits = self._model(
@@ -70,9 +70,9 @@ class TransformersEngine:
                 use_cache=True,
                 logits_to_keep=1,
             ).logits[:, -1]
-            distribution = log_distribution(logits, sampling)
-            token = draw(distribution, generators) if sampling.temperature > 0 else distribution.argmax(-1)
-            drawn.append(token)
+            distribution = compute_log_distribution(logits, sampling)
+            token = sample(distribution, generators) if sampling.temperature > 0 else distribution.argmax(-1)
+            sampled.append(token)
             log_probs.append(distribution.gather(-1, token[:, None]).squeeze(-1))
             lengths += running
             stopped |= running & torch.isin(token, stops)
@@ -80,8 +80,8 @@ class TransformersEngine:
             tokens = token[:, None]
             mask = torch.cat([mask, torch.ones_like(tokens, dtype=torch.bool)], dim=-1)
             positions = positions[:, -1:] + 1
-        ids = torch.stack(drawn, -1).tolist() if drawn else [[]] * len(prompts)
-        values = torch.stack(log_probs, -1).tolist() if drawn else [[]] * len(prompts)
+        ids = torch.stack(sampled, -1).tolist() if sampled else [[]] * len(prompts)
+        values = torch.stack(log_probs, -1).tolist() if sampled else [[]] * len(prompts)
         return [
             Response(
                 tuple(ids[row][:length]),
@@ -105,25 +105,25 @@ class TransformersEngine:
 
     @torch.no_grad()
     def update_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        """As in RolloutEngine. The KV cache lives within one call of generate."""
+        """As in RolloutEngine. Each call of generate has its own KV cache, so none is dropped here."""
         for name, tensor in weights:
             self._weights[name].copy_(tensor)
 
-    def weight_sums(self) -> Sums:
+    def sum_weights(self) -> Sums:
         """As in RolloutEngine."""
-        return weight_sums(self._weights.items())
+        return sum_weights(self._weights.items())
 
     def sleep(self) -> None:
-        """As in RolloutEngine. Its KV cache is free between calls anyway, and its weights stay."""
+        """As in RolloutEngine. No effect: there is no KV cache between calls, and the weights stay in memory."""
 
     def close(self) -> None:
         """As in RolloutEngine."""
 
 
-def log_distribution(logits: Tensor, sampling: Sampling) -> Tensor:
-    """[B, V] log-probabilities in float32 after temperature, top_k and top_p, in vLLM's order.
+def compute_log_distribution(logits: Tensor, sampling: Sampling) -> Tensor:
+    """Return log-probabilities [B, V] in float32 after temperature, top_k and top_p, in vLLM's order.
 
-    Greedy sampling leaves them as at temperature 1.
+    Greedy sampling does not scale the logits (temperature 1).
     """
     logits = logits.float()
     if sampling.temperature > 0:
@@ -136,21 +136,21 @@ def log_distribution(logits: Tensor, sampling: Sampling) -> Tensor:
 
 
 def keep_top_k(logits: Tensor, top_k: int) -> Tensor:
-    """`logits` [B, V] with minus infinity below the `top_k`-th greatest of each row; what equals it stays."""
-    least = logits.topk(top_k, dim=-1).values[:, -1:]
-    return logits.masked_fill(logits < least, -torch.inf)
+    """Set `logits` [B, V] below the `top_k`-th largest of each row to minus infinity. Ties with it are kept."""
+    threshold = logits.topk(top_k, dim=-1).values[:, -1:]
+    return logits.masked_fill(logits < threshold, -torch.inf)
 
 
 def keep_top_p(logits: Tensor, top_p: float) -> Tensor:
-    """`logits` [B, V] with minus infinity outside the smallest set of tokens whose probability reaches `top_p`."""
+    """Set `logits` [B, V] outside the smallest set of tokens with probability `top_p` to minus infinity."""
     ordered, order = logits.sort(dim=-1, descending=True)
     probabilities = ordered.softmax(dim=-1)
     before = probabilities.cumsum(-1) - probabilities
     return logits.scatter(-1, order, ordered.masked_fill(before >= top_p, -torch.inf))
 
 
-def draw(log_probs: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
-    """A token [B] from each distribution [B, V], by its row's generator: argmax p / q with q ~ Exp(1)."""
+def sample(log_probs: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
+    """Sample a token [B] from each distribution [B, V] with the generator of its row: argmax p / q with q ~ Exp(1)."""
     noise = torch.empty_like(log_probs)
     for row, generator in zip(noise, generators, strict=True):
         row.exponential_(generator=generator)

@@ -1,4 +1,4 @@
-"""vLLM in the caller's own process: tensors are handed over without being serialised."""
+"""vLLM in the caller's process: weights are passed as tensors, without serialization."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from rlt_api.blocks.rollout import Rollout
 from rlt_trainer.batches.response import FinishReason, Response
 from rlt_trainer.rollout.engine import EngineError, Sampling
-from rlt_trainer.rollout.vllm_options import check_engine_kwargs, engine_options
-from rlt_trainer.rollout.vllm_weights import held_weights, pack_shared_weights
-from rlt_trainer.rollout.weight_sums import Sums, weight_sums
+from rlt_trainer.rollout.vllm_options import build_engine_options, check_engine_kwargs
+from rlt_trainer.rollout.vllm_weights import iterate_weights, pack_shared_weights
+from rlt_trainer.rollout.weight_sums import Sums, sum_weights
 
 if TYPE_CHECKING:
     from vllm import SamplingParams
@@ -27,10 +27,9 @@ FINISHED: dict[str | None, FinishReason] = {"stop": "stop", "length": "length"}
 
 
 class VllmEngine:
-    """One engine. It joins the process group of its process, so all ranks start theirs together.
+    """One vLLM engine. It joins the process group of its process, so all ranks start their engines together.
 
-    It starts with dummy weights: the first update_weights has to bring all of them, and the verification after it
-    shows whether it did.
+    It starts with dummy weights. The first weight sync loads all weights, and verifies them.
     """
 
     def __init__(
@@ -44,10 +43,10 @@ class VllmEngine:
         seed: int,
         trust_remote_code: bool = False,
     ) -> None:
-        """Raises ValueError for options that vLLM does not take, and EngineError where it does not start."""
+        """Raises ValueError for options that vLLM does not have, and EngineError if vLLM does not start."""
         check_engine_kwargs(rollout)
         on_gpu = torch.cuda.is_available()
-        options = engine_options(
+        options = build_engine_options(
             files,
             dtype=dtype,
             rollout=rollout,
@@ -59,26 +58,26 @@ class VllmEngine:
         os.environ |= {
             "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
             "VLLM_CPU_KVCACHE_SPACE": str(rollout.kv_cache_space),
-            "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # the container's quota is no set of processors
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # a CPU quota is not a set of cores
             "VLLM_NO_USAGE_STATS": "1",
         }
-        # Its warnings repeat with every sync (layers without weights, such as rotary embeddings); we verify each sync.
+        # vLLM warns at every sync about layers without weights, such as rotary embeddings; each sync is verified.
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
         from vllm import LLM
         from vllm.engine.arg_utils import EngineArgs
 
         if unknown := sorted(set(rollout.engine_kwargs) - set(EngineArgs.__dataclass_fields__)):
-            raise ValueError(f"rollout.engineKwargs: vLLM has no option {', '.join(unknown)}. Use its own names.")
+            raise ValueError(f"rollout.engineKwargs: vLLM has no option {', '.join(unknown)}. Use vLLM's names.")
         try:
             self._llm = LLM(**options)
         except Exception as error:
             raise EngineError(
-                f"vLLM did not start: {_first_line(error)}. Where memory is short, lower rollout.gpuMemoryUtilization "
-                "(on a CPU rollout.kvCacheSpace) or rollout.maxModelLen; else look at rollout.engineKwargs and at the "
+                f"vLLM did not start: {_first_line(error)}. If memory is short, lower rollout.gpuMemoryUtilization "
+                "(on a CPU rollout.kvCacheSpace) or rollout.maxModelLen; otherwise check rollout.engineKwargs and the "
                 "log above, or use rollout.engine: transformers."
             ) from error
         if rollout.free_cache_engine and not on_gpu:
-            warnings.warn("rollout.freeCacheEngine has no effect: vLLM can sleep on GPUs only.", stacklevel=2)
+            warnings.warn("rollout.freeCacheEngine has no effect: vLLM supports sleep mode only on GPUs.", stacklevel=2)
         self._can_sleep = rollout.free_cache_engine and on_gpu
         self._asleep = False
         self._sampling = sampling
@@ -97,37 +96,37 @@ class VllmEngine:
         from vllm.inputs import TokensPrompt
         from vllm.outputs import RequestOutput
 
-        assert not self._asleep, "the engine sleeps until the next update_weights"
+        assert not self._asleep, "the engine is asleep until the next update_weights"
         sampling = sampling or self._sampling
         limits = max_tokens or [sampling.max_tokens] * len(prompts)
         engine = self._llm.llm_engine
-        drawn: dict[str, _Drawn] = {}
+        partial: dict[str, _Partial] = {}
         try:
             for prompt, seed, limit in zip(prompts, seeds, limits, strict=True):
                 request_id = next(self._request_ids)
                 parameters = _parameters(sampling, seed=seed, max_tokens=limit, interruptible=interrupt is not None)
                 engine.add_request(request_id, TokensPrompt(prompt_token_ids=list(prompt)), parameters)
-                drawn[request_id] = _Drawn()
+                partial[request_id] = _Partial()
             while engine.has_unfinished_requests():
                 if interrupt is not None and interrupt.is_set():
-                    engine.abort_request([name for name, each in drawn.items() if each.finish_reason == "abort"])
+                    engine.abort_request([name for name, each in partial.items() if each.finish_reason == "abort"])
                     break
                 for output in engine.step():
                     assert isinstance(output, RequestOutput)
-                    drawn[output.request_id].add(output.outputs[0])
+                    partial[output.request_id].add(output.outputs[0])
         except Exception as error:
             raise EngineError(
-                f"vLLM failed while it generated: {_first_line(error)}. Where memory is short, lower "
+                f"vLLM failed during generation: {_first_line(error)}. If memory is short, lower "
                 "rollout.maxNumSeqs or rollout.gpuMemoryUtilization; a prompt with its response must fit in "
                 "rollout.maxModelLen. The run can be resumed from its latest checkpoint."
             ) from error
         return [
             Response(tuple(each.token_ids), tuple(each.log_probs), finish_reason=each.finish_reason)
-            for each in drawn.values()
+            for each in partial.values()
         ]
 
     def log_probs(self, sequences: Sequence[Sequence[int]]) -> list[list[float]]:
-        """As in RolloutEngine. A request for a prompt's log-probabilities reads no prefix cache."""
+        """As in RolloutEngine. vLLM does not read the prefix cache for prompt log-probabilities."""
         from vllm import SamplingParams
         from vllm.inputs import TokensPrompt
 
@@ -144,29 +143,29 @@ class VllmEngine:
         return result
 
     def update_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        """As in RolloutEngine: through vLLM's own loading, which packs the weights anew for the CPU's kernels.
+        """As in RolloutEngine. vLLM's reload repacks the weights for the CPU's kernels.
 
-        It takes them layer by layer, so that not all of them are there twice.
+        It loads layer by layer, so that only one layer is in memory twice.
         """
         if self._asleep:
-            torch.cuda.empty_cache()  # torch keeps what the training has freed, and vLLM asks the device for its memory
+            torch.cuda.empty_cache()  # return torch's cached memory to the device, for vLLM to allocate
             self._llm.wake_up()
             self._asleep = False
         stream = iter(weights)
         self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": stream})
-        for _ in stream:  # the ranks gather them together: none may stop early
+        for _ in stream:  # gathering is collective: each rank must consume all
             pass
         self._llm.apply_model(pack_shared_weights)
         if not self._llm.reset_prefix_cache():
-            raise RuntimeError("vLLM did not reset its prefix cache: it holds values of the earlier weights")
+            raise RuntimeError("vLLM did not reset its prefix cache, which contains values of earlier weights")
 
-    def weight_sums(self) -> Sums:
+    def sum_weights(self) -> Sums:
         """As in RolloutEngine."""
-        sums: list[Sums] = self._llm.apply_model(_held_sums)
+        sums: list[Sums] = self._llm.apply_model(_compute_sums)
         return sums[0]
 
     def sleep(self) -> None:
-        """As in RolloutEngine: level 2, which keeps no copy of the weights, since the next sync brings them."""
+        """As in RolloutEngine. Level 2 discards the weights, which the next sync restores."""
         if self._can_sleep:
             self._llm.sleep(level=2)
             self._asleep = True
@@ -178,8 +177,8 @@ class VllmEngine:
             torch.cuda.empty_cache()
 
 
-class _Drawn:
-    """A response as it grows."""
+class _Partial:
+    """A response during generation."""
 
     def __init__(self) -> None:
         self.token_ids: list[int] = []
@@ -187,7 +186,7 @@ class _Drawn:
         self.finish_reason: FinishReason = "abort"
 
     def add(self, completion: CompletionOutput) -> None:
-        """The tokens since the last time: all of them at once, if the request cannot be interrupted."""
+        """Append new tokens: all tokens at once if the request is not interruptible."""
         tokens, steps = completion.token_ids, completion.logprobs
         assert steps is not None
         self.token_ids += tokens
@@ -207,14 +206,14 @@ def _parameters(sampling: Sampling, *, seed: int, max_tokens: int, interruptible
         max_tokens=max_tokens,
         stop_token_ids=list(sampling.stop_token_ids),
         seed=seed,
-        logprobs=0,  # of the drawn token alone
+        logprobs=0,  # of the sampled token only
         detokenize=False,
         output_kind=RequestOutputKind.DELTA if interruptible else RequestOutputKind.FINAL_ONLY,
     )
 
 
-def _held_sums(model: nn.Module) -> Sums:
-    return weight_sums(held_weights(model))
+def _compute_sums(model: nn.Module) -> Sums:
+    return sum_weights(iterate_weights(model))
 
 
 def _first_line(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""The options that vLLM is started with. Pure."""
+"""The engine options of vLLM. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from rlt_api.blocks.rollout import Rollout
 
-DECIDED_BY = {
+SET_BY = {
     "model": "model.path or model.fromSeed",
     "revision": "model.revision",
     "tokenizer_revision": "model.revision",
@@ -23,24 +23,24 @@ DECIDED_BY = {
     "enable_sleep_mode": "rollout.freeCacheEngine",
     "distributed_executor_backend": "rollout.tensorParallelSize",
     "disable_custom_all_reduce": "rollout.tensorParallelSize",
-    "load_format": "always dummy: the first weight sync brings the weights",
-    "logprobs_mode": "always processed_logprobs: what is learned from",
-    "generation_config": "always vllm: the model's own top_k and the like must not shape what is learned from",
+    "load_format": "always dummy: the first weight sync loads the weights",
+    "logprobs_mode": "always processed_logprobs: the distribution that is sampled",
+    "generation_config": "always vllm: the model's own top_k and similar must not change the distribution",
     "disable_log_stats": "always true",
 }
-"""vLLM's option -> what decides it here."""
+"""vLLM's option -> the field that sets it, or its fixed value."""
 
 
 def check_engine_kwargs(rollout: Rollout) -> None:
-    """Raises ValueError where rollout.engineKwargs names an option that is set here."""
+    """Raise ValueError if rollout.engineKwargs contains an option that the trainer sets."""
     for name in rollout.engine_kwargs:
-        if name in DECIDED_BY:
+        if name in SET_BY:
             raise ValueError(
-                f"rollout.engineKwargs.{name}: the trainer sets this option itself ({DECIDED_BY[name]}). Leave it out."
+                f"rollout.engineKwargs.{name}: the trainer sets this option itself ({SET_BY[name]}). Remove it."
             )
 
 
-def engine_options(
+def build_engine_options(
     files: str,
     *,
     dtype: str,
@@ -50,7 +50,7 @@ def engine_options(
     trust_remote_code: bool,
     on_gpu: bool,
 ) -> dict[str, Any]:
-    """The arguments of vllm.LLM for the model in the folder `files`."""
+    """Build the arguments of vllm.LLM for the model in the folder `files`."""
     options: dict[str, Any] = {
         "model": files,
         "load_format": "dummy",
@@ -66,7 +66,7 @@ def engine_options(
         "tensor_parallel_size": rollout.tensor_parallel_size,
         "enable_sleep_mode": True if rollout.free_cache_engine and on_gpu else None,
         "distributed_executor_backend": "uni" if rollout.tensor_parallel_size == 1 else "external_launcher",
-        # It would reach into the other ranks' devices, and each process sees its own alone.
+        # Custom all-reduce accesses the devices of other ranks, but each process sees only its own.
         "disable_custom_all_reduce": True if rollout.tensor_parallel_size > 1 else None,
         "logprobs_mode": "processed_logprobs",
         "generation_config": "vllm",

@@ -1,4 +1,4 @@
-"""The weights that vLLM computes with, read from its own layers, where CPUs have them in the kernels' own format."""
+"""The weights that vLLM computes with, read from its layers. On CPUs they are packed for the kernels."""
 
 from __future__ import annotations
 
@@ -9,42 +9,42 @@ import torch
 from torch import Tensor, nn
 
 ROWS = 256
-"""Rows of the identity that go through a layer at a time."""
+"""Rows of the identity matrix per forward call of a layer."""
 
 
-def held_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Every weight once, in the parts and the order that they are held in.
+def iterate_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Yield each weight once, in vLLM's parts and order.
 
-    On CPUs a linear layer's weights lie in a kernel (`cpu_linear`) that nobody can look into. What it makes of the
-    identity is its weights: a sum of one of them and of zeros is not rounded. That costs a pass of so many tokens as
-    the layer has inputs.
+    On CPUs the weights of a linear layer are packed inside a kernel (`cpu_linear`) and cannot be read. Applied to the
+    identity matrix, the kernel returns them exactly: the sum of one weight and zeros is not rounded. The cost is a
+    forward pass with as many tokens as the layer has inputs.
     """
-    kernels = {id(module.weight): module for module in _with_kernel(model)}
-    for name, weight in model.named_parameters():  # those that layers share once
+    kernels = {id(module.weight): module for module in _find_packed(model)}
+    for name, weight in model.named_parameters():  # shared weights once
         if id(weight) in kernels:
-            for part in _unpacked(kernels[id(weight)]):
+            for part in _unpack(kernels[id(weight)]):
                 yield name, part
         else:
             yield name, weight
 
 
 def pack_shared_weights(model: nn.Module) -> None:
-    """Give the CPU's kernels the weights that their layers have, in place.
+    """Repack the weights of the layers for the CPU's kernels, in place.
 
-    After vLLM's reload_weights the kernel of an output layer that shares the embedding's weights has the old ones.
+    After vLLM's reload_weights, the kernel of an output layer with tied embeddings still has the old weights.
     """
-    for module in _with_kernel(model):
-        if module.weight.numel() > 0:  # where only the kernel has them, they were loaded into it
+    for module in _find_packed(model):
+        if module.weight.numel() > 0:  # else only the kernel has them, already updated
             from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
 
             dispatch_cpu_unquantized_gemm(module, remove_weight=False)
 
 
-def _with_kernel(model: nn.Module) -> list[Any]:
+def _find_packed(model: nn.Module) -> list[Any]:
     return [module for module in model.modules() if hasattr(module, "cpu_linear")]
 
 
-def _unpacked(module: Any) -> Iterator[Tensor]:
+def _unpack(module: Any) -> Iterator[Tensor]:
     names = ("input_size_per_partition", "embedding_dim", "input_size")
     inputs: int = next(getattr(module, name) for name in names if hasattr(module, name))
     for start in range(0, inputs, ROWS):

@@ -1,4 +1,4 @@
-"""The way of weights from the training's first rank to engines in other processes: gloo on CPUs, NCCL on GPUs."""
+"""Transfer of weights from rank 0 of training to engines in other processes: gloo on CPUs, NCCL on GPUs."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import torch
 from torch import Tensor
 from torch._C._distributed_c10d import PrefixStore, ProcessGroup, ProcessGroupGloo, TCPStore
 
-from rlt_trainer.rollout.buckets import BUCKET_BYTES, Bucket, Layout, buckets
+from rlt_trainer.rollout.buckets import BUCKET_BYTES, Bucket, Layout, pack_buckets
 from rlt_trainer.rollout.weight_sync import StaleWeightsError
 
-PATIENCE = timedelta(minutes=10)
-"""How long one end waits for the other (verl's nccl_timeout)."""
+TRANSFER_TIMEOUT = timedelta(minutes=10)
+"""Timeout of each operation (verl's nccl_timeout)."""
 
 
 @dataclass(frozen=True)
 class Header:
-    """What is told of a bucket before it comes."""
+    """The description of a bucket, sent before it."""
 
     layouts: tuple[Layout, ...]
     size: int
@@ -28,36 +28,36 @@ class Header:
 
 
 class WeightChannel:
-    """A process group of its own, of one sender (rank 0) and every engine: it is no part of the training's.
+    """A process group of one sender (rank 0) and all engines, separate from that of training.
 
-    At any time each end holds one bucket, and a receiver what its engine has not yet put into place of it.
+    Each end holds one bucket at a time. A receiver also holds the tensors that its engine has not loaded yet.
     """
 
     def __init__(self, address: str, port: int, *, rank: int, size: int, device: torch.device) -> None:
-        store = TCPStore(address, port, size, is_master=rank == 0, timeout=PATIENCE)
+        store = TCPStore(address, port, size, is_master=rank == 0, timeout=TRANSFER_TIMEOUT)
         self._device = device
         self._group = ProcessGroup(store, rank, size)
-        gloo = ProcessGroupGloo(PrefixStore("gloo", store), rank, size, PATIENCE)
+        gloo = ProcessGroupGloo(PrefixStore("gloo", store), rank, size, TRANSFER_TIMEOUT)
         self._group._register_backend(torch.device("cpu"), ProcessGroup.BackendType.GLOO, gloo)
         if device.type == "cuda":
             from torch._C._distributed_c10d import ProcessGroupNCCL
 
             options = ProcessGroupNCCL.Options()
-            options._timeout = PATIENCE
+            options._timeout = TRANSFER_TIMEOUT
             nccl = ProcessGroupNCCL(PrefixStore("nccl", store), rank, size, options)
             self._group._register_backend(torch.device("cuda"), ProcessGroup.BackendType.NCCL, nccl)
 
     def send(self, weights: Iterable[tuple[str, Tensor]], *, limit: int = BUCKET_BYTES) -> None:
-        """Send all of `weights`, in buckets of at most `limit` bytes."""
-        for bucket in buckets(weights, limit=limit):
+        """Send all of `weights` in buckets of at most `limit` bytes."""
+        for bucket in pack_buckets(weights, limit=limit):
             self._send_header(Header(bucket.layouts, len(bucket.data), bucket.checksum()))
             self._broadcast(bucket.data)
         self._send_header(None)
 
     def receive(self) -> Iterator[tuple[str, Tensor]]:
-        """Names and tensors as they come. Raises StaleWeightsError if a bucket did not arrive as it was sent.
+        """Yield names and tensors as they arrive. Raises StaleWeightsError if the checksum of a bucket differs.
 
-        At the end, because the sender and the other receivers would wait forever for one that stops.
+        It raises after the last bucket: the sender and the other receivers would wait for a receiver that stops.
         """
         damaged: list[str] = []
         while header := self._receive_header():
@@ -68,9 +68,9 @@ class WeightChannel:
             yield from bucket.unpack()
         if damaged:
             raise StaleWeightsError(
-                f"Stale weights in the rollout engine: buckets with {', '.join(damaged)} and more did not arrive as "
-                "they were sent, their checksums differ. Look at the network between the worker groups; the run can "
-                "be resumed from its latest checkpoint."
+                f"Stale weights in the rollout engine: the checksums of the buckets that start with "
+                f"{', '.join(damaged)} differ from those sent. Check the network between the worker groups; the run "
+                "can be resumed from its latest checkpoint."
             )
 
     def _send_header(self, header: Header | None) -> None:
@@ -90,8 +90,8 @@ class WeightChannel:
         self._group.broadcast(tensor, 0).wait()
 
 
-def send(weights: Iterable[tuple[str, Tensor]], channel: WeightChannel | None) -> None:
-    """What every training rank does with the weights that they gather together: the first has the channel."""
+def send_weights(weights: Iterable[tuple[str, Tensor]], channel: WeightChannel | None) -> None:
+    """Send `weights` on rank 0, which has the channel. The other ranks consume them: gathering is collective."""
     if channel is not None:
         channel.send(weights)
         return
