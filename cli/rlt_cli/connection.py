@@ -1,4 +1,4 @@
-"""The cluster as a command sees it: one namespace, by the user's own rights."""
+"""Access to one namespace of a cluster, with the credentials of the user's kubeconfig."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import click
 from rlt_api.crd import KIND
 from rlt_cli.failure import Failure
 from rlt_cli.kube_context import KubeContext
-from rlt_cli.output import say
+from rlt_cli.output import print_message
 from rlt_core.job import Manifest
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError, KubernetesApi, NoConnectionError, connect_as_user, in_cluster
@@ -24,15 +24,15 @@ from rlt_core.names import JOB_LABEL
 from rlt_core.ray_http import UnreachableError, ask
 
 FIELD_MANAGER = "rlt"
-"""Owner of the fields of a file that `rlt submit` hands in."""
+"""Field manager of `rlt submit`."""
 RETRY_S = 2.0
-"""Between attempts to reach an API server that is away."""
+"""Interval between attempts to reach an unavailable API server."""
 
 Result = TypeVar("Result")
 
 
 class FieldConflictError(Exception):
-    """Somebody else has set the fields since. `owners`: path of each field -> who."""
+    """Other field managers own fields that the request changes. `owners`: path of each field -> its manager."""
 
     def __init__(self, owners: Mapping[str, str]) -> None:
         super().__init__(", ".join(f"{field} (set by {owner})" for field, owner in owners.items()))
@@ -45,130 +45,132 @@ class Connection:
 
     api: KubernetesApi
     namespace: str
-    place: KubeContext
-    """As the user said it."""
+    kube_context: KubeContext
+    """The user's options."""
 
-    async def jobs(self, *, everywhere: bool = False, selector: str | None = None) -> list[Manifest]:
-        """All jobs of the namespace, or of all namespaces, that have these labels."""
+    async def list_jobs(self, *, all_namespaces: bool = False, selector: str | None = None) -> list[Manifest]:
+        """The jobs of the namespace or of all namespaces that match a label selector."""
         query = {"labelSelector": selector} if selector else {}
-        found = await self.api.list(api_paths.jobs(None if everywhere else self.namespace), **query)
-        return [shown(job) for job in found]
+        jobs = await self.api.list(api_paths.jobs(None if all_namespaces else self.namespace), **query)
+        return [without_managed_fields(job) for job in jobs]
 
-    async def job(self, name: str) -> Manifest:
-        """One job. Raises Failure where there is none."""
-        found = await self.api.get(api_paths.job(self.namespace, name))
-        if found is None:
+    async def get_job(self, name: str) -> Manifest:
+        """One job. Raises Failure if it does not exist."""
+        job = await self.api.get(api_paths.job(self.namespace, name))
+        if job is None:
             raise Failure(
-                f"There is no RLTrainingJob {name} in namespace {self.namespace}.",
-                next=self.place.rlt("get"),
+                f"RLTrainingJob {name} does not exist in namespace {self.namespace}.",
+                next=self.kube_context.command_line("get"),
             )
-        return shown(found)
+        return without_managed_fields(job)
 
-    async def pods(self, name: str) -> list[Manifest]:
-        """The job's pods, its head first."""
+    async def list_pods(self, name: str) -> list[Manifest]:
+        """The pods of a job, the head first."""
         pods = await self.api.list(api_paths.pods(self.namespace), labelSelector=f"{JOB_LABEL}={name}")
-        return sorted(map(shown, pods), key=lambda pod: (not is_head(pod), pod["metadata"]["name"]))
+        return sorted(map(without_managed_fields, pods), key=lambda pod: (not is_head(pod), pod["metadata"]["name"]))
 
     async def apply(self, manifest: Manifest, *, force: bool) -> Manifest:
-        """Server-side apply as FIELD_MANAGER; the object as it is then.
+        """Server-side apply as FIELD_MANAGER. Returns the stored object.
 
-        Raises FieldConflictError where it would change what others have set. With `force` their fields become ours.
+        Raises FieldConflictError if it would change a field of another field manager. `force` takes these fields over.
         """
         query = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict", "force": str(force).lower()}
         metadata = manifest["metadata"]
-        job = manifest["kind"] == KIND
         status, text = await self.api.send(
             "PATCH",
-            api_paths.job(metadata["namespace"], metadata["name"]) if job else api_paths.runtime(metadata["name"]),
+            api_paths.job(metadata["namespace"], metadata["name"])
+            if manifest["kind"] == KIND
+            else api_paths.runtime(metadata["name"]),
             query=query,
             body=manifest,
             content="application/apply-patch+yaml",
         )
-        if status == 409 and (owners := _owners(text)):
+        if status == 409 and (owners := _parse_conflicts(text)):
             raise FieldConflictError(owners)
-        return _object(status, text)
+        return _parse_object(status, text)
 
-    async def patch_spec(self, name: str, change: dict[str, Any], *, by: str) -> Manifest:
-        """Change fields of a job's spec, as their owner `by`; the job as it is then."""
-        path, query, body = api_paths.job(self.namespace, name), {"fieldManager": by}, {"spec": change}
-        return _object(
-            *await self.api.send("PATCH", path, query=query, body=body, content="application/merge-patch+json")
-        )
+    async def patch_job(self, name: str, patch: Manifest, *, field_manager: str) -> Manifest:
+        """Apply a JSON merge patch to a job. Returns the stored job."""
+        path, query = api_paths.job(self.namespace, name), {"fieldManager": field_manager}
+        content = "application/merge-patch+json"
+        return _parse_object(*await self.api.send("PATCH", path, query=query, body=patch, content=content))
 
-    async def changes(self, name: str) -> AsyncIterator[Manifest]:
-        """The job now, and again at each change of it. Ends when it is deleted.
+    async def watch_job(self, name: str) -> AsyncIterator[Manifest]:
+        """Yield the job now and after each change. Ends when the job is deleted.
 
-        It outlives an API server that is away for a while, and says that it waits for it.
+        If the API server is unavailable, it prints a message and retries.
         """
-        uid, seen, away = (await self.job(name))["metadata"]["uid"], None, False
+        uid, seen, unavailable = (await self.get_job(name))["metadata"]["uid"], None, False
         path, which = api_paths.jobs(self.namespace), {"fieldSelector": f"metadata.name={name}"}
         while True:
             try:
-                # The list's version, not the job's: that may be older than what the API server remembers.
+                # Watch from the list's version: the job's own may be older than the API server's watch cache.
                 found, version = await self.api.list_with_version(path, **which)
-                away = False
+                unavailable = False
                 if not found or found[0]["metadata"]["uid"] != uid:
                     return
                 if found[0]["metadata"]["resourceVersion"] != seen:
                     seen = found[0]["metadata"]["resourceVersion"]
-                    yield shown(found[0])
+                    yield without_managed_fields(found[0])
                 async for kind, job in self.api.watch(path, resourceVersion=version, **which):
                     if kind == "DELETED":
                         return
                     seen = job["metadata"]["resourceVersion"]
-                    yield shown(job)
+                    yield without_managed_fields(job)
             except ApiError as error:
                 if error.refused and error.status != 410:
                     raise
-                if not away:
-                    say(f"waiting for the API server: {error}")
-                away = True
+                if not unavailable:
+                    print_message(f"waiting for the API server: {error}")
+                unavailable = True
                 await asyncio.sleep(RETRY_S)
 
-    async def head(self, name: str, port: int, path: str) -> str:
-        """What the job's head answers. Raises Failure, with a way to go on, where it does not."""
+    async def get_from_head(self, name: str, port: int, path: str) -> str:
+        """GET a path from the head of a job. Raises Failure if the head does not return 200."""
         try:
             status, text = await ask(self.api, self.namespace, name, "GET", port, path)
         except UnreachableError as error:
-            raise await self._no_head(name, str(error)) from error
-        if status == 404 and text.startswith("here are "):
-            words = f"{name}'s program serves no {path.partition('?')[0]}; rlt's own trainer does."
-            raise Failure(words, next=self.place.rlt(f"logs {name}"))
-        if status != 200:  # its own words, such as that there is nothing yet
-            raise Failure(f"{name}: {text.strip() or f'HTTP {status}'}", next=self.place.rlt(f"status {name}"))
+            raise await self._explain_missing_head(name, str(error)) from error
+        if status == 404 and text.startswith("available paths: "):
+            message = f"The program of job {name} does not serve {path.partition('?')[0]}; the builtin trainer does."
+            raise Failure(message, next=self.kube_context.command_line(f"logs {name}"))
+        if status != 200:  # the text is the server's reason, for example that no step has finished
+            message = f"{name}: {text.strip() or f'HTTP {status}'}"
+            raise Failure(message, next=self.kube_context.command_line(f"status {name}"))
         return text
 
-    async def _no_head(self, name: str, reason: str) -> Failure:
-        job = await self.job(name)
-        status = job.get("status", {})
+    async def _explain_missing_head(self, name: str, reason: str) -> Failure:
+        status = (await self.get_job(name)).get("status", {})
         if status.get("rayCluster"):
-            return Failure(f"{name}'s head does not answer: {reason}.", next=self.place.rlt(f"status {name}"))
-        path = status.get("checkpoint", {}).get("path")
-        where = f" What it wrote lies in its volume, beside {path}." if path else ""
-        return Failure(f"{name} has no Ray cluster now.{where}", next=self.place.rlt(f"status {name}"))
+            message = f"The head of job {name} does not respond: {reason}."
+        else:
+            path = status.get("checkpoint", {}).get("path")
+            where = f" Its files are in its volume, next to {path}." if path else ""
+            message = f"Job {name} has no Ray cluster.{where}"
+        return Failure(message, next=self.kube_context.command_line(f"status {name}"))
 
 
 @asynccontextmanager
-async def connected(place: KubeContext) -> AsyncIterator[Connection]:
-    """A connection as kubectl would make it. What goes wrong becomes a Failure."""
-    files = (place.kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config").split(os.pathsep)
+async def connect(kube_context: KubeContext) -> AsyncIterator[Connection]:
+    """Connect as kubectl does. Errors of the connection and of the API server become Failures."""
+    files = (kube_context.kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config").split(os.pathsep)
     if not in_cluster() and not any(Path(file).expanduser().exists() for file in files):
-        words = f"There is no way to a cluster: {', '.join(files)} does not exist."
-        raise Failure(words, next="export KUBECONFIG=FILE, or give --kubeconfig FILE")
+        message = f"Cannot connect to a cluster: {', '.join(files)} does not exist."
+        raise Failure(message, next="export KUBECONFIG=FILE, or pass --kubeconfig FILE")
     try:
-        api, default = await connect_as_user(kubeconfig=place.kubeconfig, context=place.context)
+        api, default = await connect_as_user(kubeconfig=kube_context.kubeconfig, context=kube_context.context)
         try:
-            yield Connection(api, place.namespace or default, place)
+            yield Connection(api, kube_context.namespace or default, kube_context)
         finally:
             await api.close()
     except NoConnectionError as error:
-        raise Failure(f"There is no way to a cluster: {error}.", next="kubectl config get-contexts") from error
+        raise Failure(f"Cannot connect to a cluster: {error}.", next="kubectl config get-contexts") from error
     except ApiError as error:
-        raise _explained(error, place) from error
+        raise _explain_api_error(error, kube_context) from error
 
 
 def run(coroutine: Coroutine[Any, Any, Result], *, detached: str | None = None) -> Result:
-    """Run a command's coroutine. Ctrl-C ends it, and `detached` says what goes on without it."""
+    """Run the coroutine of a command. On Ctrl-C, print `detached` and exit with code 130."""
     try:
         return asyncio.run(coroutine)
     except KeyboardInterrupt:
@@ -178,49 +180,53 @@ def run(coroutine: Coroutine[Any, Any, Result], *, detached: str | None = None) 
         raise click.exceptions.Exit(130) from None
 
 
-def _explained(error: ApiError, place: KubeContext) -> Failure:
+def detached_message(command_line: str) -> str:
+    """The message after Ctrl-C in a command that only follows the job."""
+    return f"detached; the job continues. To reattach: {command_line}"
+
+
+def _explain_api_error(error: ApiError, kube_context: KubeContext) -> Failure:
     match error.status:
         case 0:
-            return Failure(f"The API server does not answer: {error}.", next="kubectl cluster-info")
+            return Failure(f"The API server does not respond: {error}.", next="kubectl cluster-info")
         case 401:
-            return Failure("The API server does not know you: you are not logged in, or no longer.", next=WHO)
+            message = "The API server rejected your credentials: they are missing, invalid or expired."
+            return Failure(message, next="kubectl auth whoami")
         case 403:
-            return Failure(str(error), next=WHO)
+            return Failure(str(error), next="kubectl auth whoami")
         case 404:
-            return Failure(f"This cluster knows no RLTrainingJob ({error}).", next=place.rlt("version --server"))
+            message = f"The RLTrainingJob CRD is not installed in this cluster ({error})."
+            return Failure(message, next=kube_context.command_line("version --server"))
         case _:
-            return Failure(str(error), next=place.rlt("get"))
-
-
-WHO = "kubectl auth whoami"
+            return Failure(str(error), next=kube_context.command_line("get"))
 
 
 def is_head(pod: Manifest) -> bool:
-    """Whether it is the pod of Ray's head."""
+    """Whether the pod is the Ray head."""
     return bool(pod["metadata"].get("labels", {}).get("ray.io/node-type") == "head")
 
 
-def shown(manifest: Manifest) -> Manifest:
-    """As kubectl shows it: without metadata.managedFields."""
+def without_managed_fields(manifest: Manifest) -> Manifest:
+    """The object without metadata.managedFields, as kubectl shows it."""
     metadata = {key: value for key, value in manifest["metadata"].items() if key != "managedFields"}
     return {**manifest, "metadata": metadata}
 
 
-def _object(status: int, text: str) -> Manifest:
+def _parse_object(status: int, text: str) -> Manifest:
+    """The object of a response. Raises ApiError with the API server's message and causes."""
     try:
         details: Manifest = json.loads(text)
-    except ValueError as error:  # something between here and the API server
+    except ValueError as error:  # the response of a proxy
         raise ApiError(status, f"HTTP {status}: {text.strip()[:200]}") from error
     if status < 400:
-        return shown(details)
+        return without_managed_fields(details)
     causes = [f"{cause['field']}: {cause['message']}" for cause in details.get("details", {}).get("causes", [])]
-    raise ApiError(
-        status, "\n".join([details.get("message", text), *causes]) if len(causes) > 1 else details["message"]
-    )
+    lines = [details.get("message", text), *(causes if len(causes) > 1 else ())]
+    raise ApiError(status, "\n".join(lines))
 
 
-def _owners(text: str) -> dict[str, str]:
-    """Path of each field in conflict -> its owner. Empty for a 409 of another kind.
+def _parse_conflicts(text: str) -> dict[str, str]:
+    """Path of each field in conflict -> its field manager. Empty if the 409 has another cause.
 
     A message is `conflict with "OWNER" using rlt.dev/v1alpha1 at …` (apimachinery/pkg/util/managedfields/internal).
     """

@@ -1,4 +1,4 @@
-"""Times on the command line, as kubectl has them: 30s, 10m, 1h30m; a plain number is seconds."""
+"""Durations on the command line, in kubectl's format: 30s, 10m, 1h30m. A number without a unit means seconds."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _DURATION = re.compile("".join(f"(?:({_NUMBER}){unit})?" for unit in _UNITS))
 
 @dataclass(frozen=True)
 class Duration:
-    """A length of time, with the user's own words for it."""
+    """A duration, and its text for messages."""
 
     text: str
     seconds: float
 
 
-def duration(text: str) -> Duration:
-    """The `type` of an option. Raises BadParameter."""
+def parse_duration(text: str) -> Duration:
+    """Parse the value of an option: its click `type`. Raises BadParameter."""
     if re.fullmatch(_NUMBER, text):
         text += "s"
-    found = _DURATION.fullmatch(text)
-    if not text or found is None:
-        raise click.BadParameter(f"{text!r} is no length of time: write 90s, 30m or 1h30m; a plain number is seconds.")
+    match = _DURATION.fullmatch(text)
+    if not text or match is None:
+        raise click.BadParameter(f"{text!r} is not a duration: use 90s, 30m or 1h30m; a plain number means seconds.")
     return Duration(
-        text, sum(float(number or 0) * unit for number, unit in zip(found.groups(), _UNITS.values(), strict=True))
+        text, sum(float(number or 0) * unit for number, unit in zip(match.groups(), _UNITS.values(), strict=True))
     )

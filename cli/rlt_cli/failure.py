@@ -1,4 +1,4 @@
-"""A user's mistake or bad luck: one sentence on standard error and the command to go on with."""
+"""An error that the user can act on: one sentence on standard error and the next command."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import click
 
 
 class Failure(click.ClickException):
-    """Ends the command with exit code 1, or another."""
+    """Ends the command, with exit code 1 by default."""
 
     def __init__(self, message: str, *, next: str, exit_code: int = 1) -> None:
-        """`next` is a command line that helps, with the user's own names in it."""
+        """`next` is the command line that helps, with the names that the user gave."""
         super().__init__(message)
         self.next = next
         self.exit_code = exit_code  # type: ignore[misc] # click reads it from the instance

@@ -1,4 +1,4 @@
-"""What a field of the API is, for people: made from the types alone."""
+"""Descriptions of the API's fields for `rlt explain` and `rlt init --full`, derived from the API types."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlt_api import mapping
 from rlt_api.crd import KIND, RUNTIME_KIND
 from rlt_api.mapping import Setting
 from rlt_api.model import ApiModel
-from rlt_api.rules import BUILTIN, RULES
+from rlt_api.rules import RULES, TRAINER_RULES
 from rlt_api.runtime import RLRuntimeSpec
 from rlt_api.schema import Schema, schema_of
 from rlt_api.spec import RLTrainingJobSpec
@@ -27,20 +27,20 @@ class Field:
     kind: str
     """RLTrainingJob or RLRuntime."""
     path: str
-    """Such as spec.cluster.workers[].replicas."""
+    """For example spec.cluster.workers[].replicas."""
     schema: Schema
-    """Its JSON schema, references resolved."""
+    """Its JSON schema, with references resolved."""
     parents: tuple[Schema, ...]
-    """The schemas of what it lies in, the innermost last."""
+    """The schemas of the enclosing blocks, the innermost last."""
 
     @property
     def type(self) -> str:
-        """In words."""
+        """The type for people, for example `list of string`."""
         return _type(self.schema)
 
     @property
     def required(self) -> bool:
-        """Whether the block that it lies in must give it."""
+        """Whether the enclosing block requires it."""
         return bool(self.parents) and self.name in self.parents[-1].get("required", [])
 
     @property
@@ -50,35 +50,35 @@ class Field:
 
     @property
     def default(self) -> str | None:
-        """The default as YAML has it; None if there is none, or if the description says it."""
+        """The default as YAML. None if the schema has none: the description may still state one."""
         default = self.schema.get("default")
         return None if default in (None, [], {}) or _is_block(self.schema) else json.dumps(default)
 
     @property
     def bounds(self) -> str | None:
-        """The values that are allowed."""
+        """The allowed values."""
         return _bounds(self.schema) or (_bounds(self.schema["items"]) if "items" in self.schema else None)
 
     @property
     def description(self) -> str:
-        """Its text, in one line."""
+        """The description on one line."""
         return " ".join(str(self.schema.get("description", "")).split())
 
     @property
     def rules(self) -> list[str]:
-        """What must hold between it and other fields, in words."""
+        """The rules between this field and others: messages of CEL rules and docstrings of rule functions."""
         own = self.parents[-1] if self.parents else {}
         mentioned = [rule for rule in _rules(own) if re.search(rf"\bself\.{self.name}\b", rule["rule"])]
         messages = [rule["message"] for rule in [*_rules(self.schema), *mentioned]]
         if self.kind != KIND or self.fields:
             return messages
-        read = {_attribute(part) for part in self.path.replace("[]", "").split(".")[-2:]} - {"spec"}
-        readers = [rule for rule in (*BUILTIN, *RULES) if read <= set(rule.__code__.co_names)]
+        read = {_python_name(part) for part in self.path.replace("[]", "").split(".")[-2:]} - {"spec"}
+        readers = [rule for rule in (*TRAINER_RULES, *RULES) if read <= set(rule.__code__.co_names)]
         return messages + [" ".join((rule.__doc__ or "").split()) for rule in readers]
 
     @property
     def elsewhere(self) -> dict[str, list[str]]:
-        """What verl, ROLL, the environment and launch scripts call it; none that has no name for it."""
+        """verl, ROLL, environment or script -> the names of the field there, where it has one."""
         names = {
             table: [setting.key for setting in settings if self.kind == KIND and self.path in setting.ours]
             for table, settings in _tables().items()
@@ -87,25 +87,25 @@ class Field:
 
     @property
     def fields(self) -> list[Field]:
-        """The fields in it."""
+        """Its child fields."""
         return list(_children(self))
 
 
-def blocks(kind: str = KIND) -> Field:
-    """The whole spec."""
+def spec_field(kind: str = KIND) -> Field:
+    """The field `spec`, the root of all others."""
     return Field(kind, "spec", schema_of(MODELS[kind]), ())
 
 
-def find(path: str) -> Field:
-    """The field that a person means: spec.rollout.topP, rollout.topP, topP or top_p; rlruntime.spec.nodePools; verl's
-    actor_rollout_ref.rollout.top_p and ROLL's names.
+def find_field(path: str) -> Field:
+    """Find a field by its path, by a unique end of it, or by its name in verl or ROLL.
 
-    Raises ValueError with the nearest ones if there is none, or several.
+    For example spec.rollout.topP, rollout.topP, topP or top_p; rlruntime.spec.nodePools;
+    actor_rollout_ref.rollout.top_p. Raises ValueError, with the nearest paths, if no field or several fields match.
     """
-    kind, words = _kind(path)
-    wanted = _plain(words)
+    kind, rest = _split_kind(path)
+    wanted = _normalize(rest)
     kinds = [kind] if kind else list(MODELS)
-    fields = [{_plain(field.path): field for field in _all(blocks(each))} for each in kinds]
+    fields = [{_normalize(field.path): field for field in _walk(spec_field(each))} for each in kinds]
     for known in fields:
         if field := known.get(wanted) or known.get(f"spec.{wanted}"):
             return field
@@ -114,26 +114,28 @@ def find(path: str) -> Field:
         if len(ending) == 1:
             return ending[0]
         if ending:
-            raise ValueError(f"{words} may be any of: {', '.join(field.path for field in ending)}")
-    if field := _by_their_name(path):
+            raise ValueError(f"{rest} is ambiguous: {', '.join(field.path for field in ending)}")
+    if field := _find_by_other_name(path):
         return field
-    raise ValueError(f"There is no field {path}{_meant(wanted, fields[0])}")
+    raise ValueError(f"Field {path} does not exist{_suggest(wanted, fields[0])}")
 
 
-def _by_their_name(name: str) -> Field | None:
-    """Our field for a setting of verl or ROLL, or for the end of its name. Raises ValueError if there are several, or
-    a reason why there is none."""
+def _find_by_other_name(name: str) -> Field | None:
+    """The field for a setting of verl or ROLL, or for the end of its name.
+
+    Raises ValueError if several fields match, or if the mapping gives a reason why no field does.
+    """
     settings = [setting for table in _tables().values() for setting in table]
     exact = mapping.find(name, settings)
     named = [exact] if exact else [setting for setting in settings if setting.key.endswith(f".{name}")]
     paths = list(dict.fromkeys(path for setting in named for path in setting.ours))
     if len(paths) == 1:
-        return find(paths[0])
+        return find_field(paths[0])
     if paths:
-        raise ValueError(f"{name} may be any of: {', '.join(paths)}")
+        raise ValueError(f"{name} is ambiguous: {', '.join(paths)}")
     if exact and exact.reason:
-        raise ValueError(f"There is no field for {name}: {exact.reason.rstrip('.')}.")
-    return find(exact.now) if exact and exact.now else None
+        raise ValueError(f"No field corresponds to {name}: {exact.reason.rstrip('.')}.")
+    return find_field(exact.now) if exact and exact.now else None
 
 
 def _tables() -> dict[str, tuple[Setting, ...]]:
@@ -141,15 +143,15 @@ def _tables() -> dict[str, tuple[Setting, ...]]:
     return {"verl": mapped.verl, "ROLL": mapped.roll, "environment": mapped.environment, "script": mapped.launch}
 
 
-def _meant(wanted: str, known: Mapping[str, Field]) -> str:
+def _suggest(wanted: str, known: Mapping[str, Field]) -> str:
     close = difflib.get_close_matches(wanted, known, n=2, cutoff=0.7)
-    if not close:  # a word without its path
+    if not close:  # compare the last parts of the paths
         last = {key.rpartition(".")[2]: key for key in known}
-        close = [last[word] for word in difflib.get_close_matches(wanted.rpartition(".")[2], last, n=2, cutoff=0.7)]
+        close = [last[name] for name in difflib.get_close_matches(wanted.rpartition(".")[2], last, n=2, cutoff=0.7)]
     return f"; did you mean {' or '.join(known[key].path for key in close)}?" if close else "."
 
 
-def _kind(path: str) -> tuple[str | None, str]:
+def _split_kind(path: str) -> tuple[str | None, str]:
     head, _, rest = path.partition(".")
     for kind in MODELS:
         if head.lower() in (kind.lower(), f"{kind.lower()}s"):
@@ -157,14 +159,14 @@ def _kind(path: str) -> tuple[str | None, str]:
     return None, path
 
 
-def _plain(path: str) -> str:
+def _normalize(path: str) -> str:
     return re.sub(r"\[\d*\]|_", "", path).lower()
 
 
-def _all(field: Field) -> Iterator[Field]:
+def _walk(field: Field) -> Iterator[Field]:
     yield field
     for child in field.fields:
-        yield from _all(child)
+        yield from _walk(child)
 
 
 def _children(field: Field) -> Iterator[Field]:
@@ -175,8 +177,7 @@ def _children(field: Field) -> Iterator[Field]:
         yield Field(field.kind, f"{path}.{name}", schema, (*field.parents, inner))
 
 
-def _attribute(field: str) -> str:
-    """The field's name in Python."""
+def _python_name(field: str) -> str:
     names = {info.alias: name for model in ApiModel.__subclasses__() for name, info in model.model_fields.items()}
     return names.get(field, field)
 
@@ -202,7 +203,7 @@ def _type(node: Schema) -> str:
 def _bounds(node: Schema) -> str | None:
     if choices := node.get("enum") or ([node["const"]] if "const" in node else None):
         return "one of " + ", ".join(map(str, choices))
-    bounds = [f"{sign} {node[key]}" for key, sign in _BOUNDS.items() if key in node and node[key] != _LARGEST]
+    bounds = [f"{sign} {node[key]}" for key, sign in _BOUNDS.items() if key in node and node[key] != _MAX_INT32]
     if "pattern" in node:
         bounds.append(f"matches {node['pattern']}")
     return ", ".join(bounds) or None
@@ -218,4 +219,5 @@ _BOUNDS = {
     "minLength": "characters >=",
     "maxLength": "characters <=",
 }
-_LARGEST = 2**31 - 1
+_MAX_INT32 = 2**31 - 1
+"""The bound of every integer field."""

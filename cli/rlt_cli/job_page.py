@@ -1,4 +1,4 @@
-"""What commands say of a job: rows, lines and the page of `rlt status`. Pure."""
+"""Text about a job: the page of `rlt status` and one-line summaries. No I/O."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rlt_cli.output import table
 
 Job = Mapping[str, Any]
 Step = Mapping[str, float | None]
-"""A line of metrics.jsonl: `step` and the metrics. None is a number that JSON cannot say, NaN or infinite."""
+"""A line of metrics.jsonl: `step` and the metrics. None is NaN or infinite, which JSON cannot represent."""
 BARS = "▁▂▃▄▅▆▇█"
 MARKS = {"passed": "✓", "warned": "!", "failed": "✗"}
-"""How a check before the training came out."""
-SHOWN = {
+"""Result of a preflight check -> its mark."""
+PAGE_METRICS = {
     "reward": METRICS["reward"],
     "kl": METRICS["kl"],
     "entropy": METRICS["entropy"],
@@ -25,52 +25,53 @@ SHOWN = {
     "gradient norm": METRICS["gradNorm"],
     "seconds a step": ("timing_s/step",),
 }
-"""Lines of the status page -> verl's names of the metric; the first that is there counts."""
+"""Line of the status page -> verl's names of the metric. The first name that the run has is used."""
+NOT_RECONCILED = "The operator has not reconciled the job yet."
 
 
-def phase(job: Job) -> str:
-    """The job's phase; Pending before the operator has looked at it."""
+def get_phase(job: Job) -> str:
+    """The phase. Pending before the first reconciliation."""
     return str(job.get("status", {}).get("phase", Phase.PENDING))
 
 
-def line(job: Job, *, bar: int = 0) -> str:
-    """Where the job is, in one line, behind a bar of that width."""
+def summarize(job: Job, *, bar: int = 0) -> str:
+    """The state of the job on one line. `bar`: the width of a progress bar at its beginning."""
     status = job.get("status", {})
     progress = status.get("progress")
-    words = f"{phase(job)}: {status.get('message') or 'the operator has not looked at it yet'}"
-    if phase(job) == "Running" and progress and progress.get("step"):
+    text = f"{get_phase(job)}: {status.get('message') or NOT_RECONCILED}"
+    if get_phase(job) == "Running" and progress and progress.get("step"):
         reward = progress.get("metrics", {}).get("reward")
-        words = f"{phase(job)}: {steps(progress)}" + (f", reward {reward}" if reward is not None else "")
-        words += f", {progress['eta']} left" if progress.get("eta") else ""
-    drawn = bar and progress and progress_bar(progress, bar)
-    return f"{drawn}  {words}" if drawn else words
+        text = f"{get_phase(job)}: {format_steps(progress)}" + (f", reward {reward}" if reward is not None else "")
+        text += f", {progress['eta']} left" if progress.get("eta") else ""
+    drawn_bar = bar and progress and progress_bar(progress, bar)
+    return f"{drawn_bar}  {text}" if drawn_bar else text
 
 
-def steps(progress: Mapping[str, Any]) -> str:
-    """Such as "step 3 of 10", or "step 3" where nobody knows how many there will be."""
+def format_steps(progress: Mapping[str, Any]) -> str:
+    """For example "step 3 of 10", or "step 3" if the total is unknown."""
     total = progress["totalSteps"]
     return f"step {progress['step']} of {total}" if total else f"step {progress['step']}"
 
 
-def condition(job: Job, type: str) -> Mapping[str, Any]:
-    """One condition; an empty one if the job has none of that type."""
+def get_condition(job: Job, type: str) -> Mapping[str, Any]:
+    """The condition of a type. Empty if the job does not have it."""
     found = [each for each in job.get("status", {}).get("conditions", []) if each["type"] == type]
     return found[0] if found else {}
 
 
-def has(job: Job, type: str) -> bool:
-    """Whether the condition is True, and speaks of the spec as it is."""
-    found = condition(job, type)
+def is_true(job: Job, type: str) -> bool:
+    """Whether the condition is True and was observed for the current generation of the spec."""
+    found = get_condition(job, type)
     return found.get("status") == "True" and found.get("observedGeneration", 0) >= job["metadata"].get("generation", 0)
 
 
-def can_come(job: Job, type: str) -> bool:
-    """Whether the condition may still become True: nothing but the end itself comes after the end."""
-    return not any(has(job, final) for final in ("Succeeded", "Failed") if final != type)
+def can_become_true(job: Job, type: str) -> bool:
+    """Whether the condition can become True: after the job has ended, only the final condition itself is True."""
+    return not any(is_true(job, final) for final in ("Succeeded", "Failed") if final != type)
 
 
 def sparkline(values: Sequence[float | None], width: int = 40) -> str:
-    """The values that are finite as bars, averaged to at most `width` of them."""
+    """The finite values as bars, averaged to at most `width` bars."""
     finite = [value for value in values if value is not None and math.isfinite(value)]
     if not finite:
         return ""
@@ -81,7 +82,7 @@ def sparkline(values: Sequence[float | None], width: int = 40) -> str:
 
 
 def progress_bar(progress: Mapping[str, Any], width: int = 40) -> str:
-    """Such as ████░░░░ 50%. Empty where nobody knows how many steps there will be."""
+    """For example ████░░░░ 50%. Empty if the total number of steps is unknown."""
     if not progress["totalSteps"]:
         return ""
     full = progress["percent"] * width // 100
@@ -89,15 +90,15 @@ def progress_bar(progress: Mapping[str, Any], width: int = 40) -> str:
 
 
 def page(job: Job, pods: Sequence[Job], history: Sequence[Step], now: datetime) -> str:
-    """Everything about a job: header, progress, conditions, checks, pods, metrics, findings."""
+    """Everything about a job: header, progress, conditions, attempts, checks, pods, metrics, problems."""
     status = job.get("status", {})
     name = f"{job['metadata']['namespace']}/{job['metadata']['name']}"
     about = ", ".join(filter(None, (status.get("model"), status.get("algorithm"))))
-    lines = [f"{name}  {phase(job)}" + (f"  {about}" if about else "")]
-    lines.append(status.get("message") or "The operator has not looked at it yet.")
+    lines = [f"{name}  {get_phase(job)}" + (f"  {about}" if about else "")]
+    lines.append(status.get("message") or NOT_RECONCILED)
     if progress := status.get("progress"):
         eta = f", {progress['eta']} left" if progress.get("eta") else ""
-        lines += ["", f"{progress_bar(progress)}  {steps(progress)}{eta}".strip()]
+        lines += ["", f"{progress_bar(progress)}  {format_steps(progress)}{eta}".strip()]
     rows = [
         (each["type"], each["status"], each["reason"], age(each["lastTransitionTime"], now), each["message"])
         for each in status.get("conditions", [])
@@ -107,33 +108,35 @@ def page(job: Job, pods: Sequence[Job], history: Sequence[Step], now: datetime) 
     if attempts := [_attempt(each, now) for each in status.get("attempts", [])]:
         lines += ["", table(("ATTEMPT", "FAILED", "REASON", "STEP", "NODE AT FAULT", "MESSAGE"), attempts)]
     if checks := [_check(each) for each in status.get("preflight", [])]:
-        lines += ["", table(("CHECK", "VALUE", "FOUND"), checks)]
+        lines += ["", table(("CHECK", "VALUE", "RESULT"), checks)]
     if pods:
         lines += ["", table(("POD", "NODE", "READY", "RESTARTS", "AGE"), [_pod(pod, now) for pod in pods])]
-    if metrics := [(label, number(values[-1]), sparkline(values)) for label, values in _series(history)]:
+    if metrics := [(label, format_number(values[-1]), sparkline(values)) for label, values in _series(history)]:
         lines += ["", table(("METRIC", "NOW", f"{len(history)} STEPS"), metrics)]
-    return "\n".join([*lines, "", *_findings(job)])
+    return "\n".join([*lines, "", *_problems(job)])
 
 
-def shown(history: Sequence[Step]) -> dict[str, str]:
-    """Lines of the status page -> the name that the run has for it, for those that it has."""
+def find_page_metrics(history: Sequence[Step]) -> dict[str, str]:
+    """Line of the status page -> name of the metric, for the metrics that the run has."""
     known = {name for step in history for name in step}
-    found = ((label, next((name for name in names if name in known), None)) for label, names in SHOWN.items())
+    found = ((label, next((name for name in names if name in known), None)) for label, names in PAGE_METRICS.items())
     return {label: name for label, name in found if name is not None}
 
 
 def metric_rows(history: Sequence[Step], names: Sequence[str]) -> list[tuple[object, ...]]:
-    """A row for each step: its number and the named metrics."""
-    return [(step["step"], *(number(step[name]) if name in step else None for name in names)) for step in history]
+    """One row per step: its number and the values of the metrics."""
+    return [
+        (step["step"], *(format_number(step[name]) if name in step else None for name in names)) for step in history
+    ]
 
 
-def number(value: float | None) -> str:
-    """Four significant digits; NaN for what JSON cannot say."""
+def format_number(value: float | None) -> str:
+    """Four significant digits. NaN for None."""
     return "NaN" if value is None else f"{value:.4g}"
 
 
 def age(since: str, now: datetime) -> str:
-    """Such as 45s, 3m, 2h or 5d, as kubectl has it."""
+    """An age in kubectl's format: 45s, 3m, 2h or 5d."""
     seconds = max(0, int((now - datetime.fromisoformat(since)).total_seconds()))
     for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
         if seconds >= 2 * size:
@@ -142,12 +145,14 @@ def age(since: str, now: datetime) -> str:
 
 
 def _series(history: Sequence[Step]) -> list[tuple[str, list[float | None]]]:
-    return [(label, [step[name] for step in history if name in step]) for label, name in shown(history).items()]
+    return [
+        (label, [step[name] for step in history if name in step]) for label, name in find_page_metrics(history).items()
+    ]
 
 
 def _attempt(attempt: Mapping[str, Any], now: datetime) -> tuple[object, ...]:
-    said = [attempt.get(key) for key in ("reason", "step", "nodeAtFault", "message")]
-    return attempt["number"], f"{age(attempt['completionTime'], now)} ago", *said
+    cells = [attempt.get(key) for key in ("reason", "step", "nodeAtFault", "message")]
+    return attempt["number"], f"{age(attempt['completionTime'], now)} ago", *cells
 
 
 def _check(check: Mapping[str, Any]) -> tuple[object, ...]:
@@ -164,7 +169,7 @@ def _pod(pod: Job, now: datetime) -> tuple[object, ...]:
     return pod["metadata"]["name"], pod["spec"].get("nodeName"), "yes" if ready else "no", restarts, started
 
 
-def _findings(job: Job) -> list[str]:
-    found = [each for each in (condition(job, type) for type in ("Failed", "Stalled")) if each.get("status") == "True"]
-    unique = {each["message"]: each["reason"] for each in found}
+def _problems(job: Job) -> list[str]:
+    conditions = [get_condition(job, type) for type in ("Failed", "Stalled")]
+    unique = {each["message"]: each["reason"] for each in conditions if each.get("status") == "True"}
     return [f"! {reason}: {message}" for message, reason in unique.items()] or ["No problems found."]

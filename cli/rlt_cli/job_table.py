@@ -1,4 +1,4 @@
-"""The table of `rlt get`: the columns that the CRD gives kubectl. Pure."""
+"""The table of `rlt get`, with the printer columns of the CRD. No I/O."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from datetime import datetime
 from typing import Any
 
 from rlt_api.crd import PRINTER_COLUMNS
-from rlt_cli.job_page import Job, age, phase
+from rlt_cli.job_page import Job, age, get_phase
 from rlt_cli.output import table
 
 
 def job_table(jobs: Sequence[Job], now: datetime, *, wide: bool = False, namespaces: bool = False) -> str:
-    """A line for each job. `wide`: also the columns with a priority; `namespaces`: also theirs."""
+    """One line per job. `wide`: also the columns with a priority. `namespaces`: also a column of namespaces."""
     names = ["namespace", "name"] if namespaces else ["name"]
     columns = [column for column in PRINTER_COLUMNS if wide or not column.get("priority")]
     rows = [
@@ -23,7 +23,7 @@ def job_table(jobs: Sequence[Job], now: datetime, *, wide: bool = False, namespa
 
 def _cell(job: Job, column: Mapping[str, Any], now: datetime) -> object:
     if column["jsonPath"] == ".status.phase":
-        return phase(job)
+        return get_phase(job)
     value: Any = job
     for name in column["jsonPath"].removeprefix(".").split("."):
         value = value.get(name, {})

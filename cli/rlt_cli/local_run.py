@@ -1,4 +1,4 @@
-"""A job as a process of this machine: the same config or command, the storage being a folder here."""
+"""A job as a process on this machine: the same config or command, with a local directory as the storage."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ from rlt_core.job import Job
 
 @dataclass(frozen=True)
 class LocalRun:
-    """What to start, and with what."""
+    """The process to start."""
 
     command: tuple[str, ...]
     environment: Mapping[str, str]
-    """Beyond this process's own."""
+    """Additions to the environment of this process."""
     config: TrainingConfig | None = None
-    """The trainer's. None for a command."""
+    """The trainer's config. None for framework command."""
     config_file: Path | None = None
-    """Where the trainer reads it."""
-    from_the_cluster: tuple[str, ...] = ()
-    """Environment variables whose values are in the cluster's Secrets and ConfigMaps."""
+    """The file from which the trainer reads the config."""
+    secret_variables: tuple[str, ...] = ()
+    """Environment variables whose values are in Secrets and ConfigMaps of the cluster."""
 
 
-def local_run(job: Job, spec: RLTrainingJobSpec, directory: Path) -> LocalRun:
-    """The process of a job. What is below storage.mountPath is below `directory`, which is absolute."""
+def build_local_run(job: Job, spec: RLTrainingJobSpec, directory: Path) -> LocalRun:
+    """Build the process of a job. Paths below storage.mountPath become paths below `directory`, which is absolute."""
     mount = names.mount_path(spec).rstrip("/")
 
-    def here(value: Any) -> Any:
+    def localize(value: Any) -> Any:
         if isinstance(value, dict):
-            return {key: here(child) for key, child in value.items()}
+            return {key: localize(child) for key, child in value.items()}
         if isinstance(value, list):
-            return [here(child) for child in value]
+            return [localize(child) for child in value]
         if isinstance(value, str) and f"{value}/".startswith(f"{mount}/"):
             return str(directory) + value[len(mount) :]
         return value
 
-    environment = {each.name: here(each.value) for each in spec.cluster.env if each.value is not None}
-    elsewhere = tuple(each.name for each in spec.cluster.env if each.value is None)
+    environment = {each.name: localize(each.value) for each in spec.cluster.env if each.value is not None}
+    secret_variables = tuple(each.name for each in spec.cluster.env if each.value is None)
     if spec.framework.type == "builtin":
-        config = TrainingConfig.model_validate(here(build_training_config(job, spec).to_json()))
+        config = TrainingConfig.model_validate(localize(build_training_config(job, spec).to_json()))
         file = Path(config.run_directory) / CONFIG_FILE
         trainer = (sys.executable, "-m", "rlt_trainer", "run", "--config", str(file), "--local")
-        return LocalRun(trainer, environment, config, file, elsewhere)
-    arguments = ("--port", "0", *here(build_run_command_arguments(job, spec.framework)))
+        return LocalRun(trainer, environment, config, file, secret_variables)
+    arguments = ("--port", "0", *localize(build_run_command_arguments(job, spec.framework)))
     program = (sys.executable, "-m", "rlt_core.command.run_command", *arguments)
-    return LocalRun(program, environment, from_the_cluster=elsewhere)
+    return LocalRun(program, environment, secret_variables=secret_variables)

@@ -1,4 +1,4 @@
-"""Logs on standard output: as they come, or an object for each line."""
+"""Logs on standard output: as plain text, or one object per line."""
 
 from __future__ import annotations
 
@@ -6,46 +6,47 @@ from collections.abc import Mapping
 
 import click
 
-from rlt_cli.output import TABLE, emit_next
+from rlt_cli.output import TABLE, emit_item
 
 PROGRAM = {"source": "program"}
-"""Whose lines they are where they are the job's own program's."""
+"""The source of lines that the job's own program printed."""
 
 
 class LogLines:
-    """Prints what a log says, piece by piece. As data, each line is an object: whose it is, its time, the line."""
+    """Prints a log as it arrives. As data, each line is an object with its source, its time and the line."""
 
-    def __init__(self, whose: Mapping[str, str], output: str, *, timed: bool = False) -> None:
+    def __init__(self, source: Mapping[str, str], output: str, *, timed: bool = False) -> None:
         """`timed`: each line begins with its time and a space."""
-        self._whose = whose
+        self._source = source
         self._output = output
         self._timed = timed
-        self._rest = ""
+        self._incomplete = ""
 
     def write(self, text: str) -> None:
-        """Take what comes next; lines may come in pieces."""
+        """Print the next part of the log, which may end within a line."""
         if self._output == TABLE:
             click.echo(text, nl=False)
             return
-        *lines, self._rest = (self._rest + text).split("\n")
+        *lines, self._incomplete = (self._incomplete + text).split("\n")
         for line in lines:
             self._emit(line)
 
     def end(self) -> None:
-        """Nothing more comes: what is left is a line, too."""
-        if self._rest:
-            self._emit(self._rest)
+        """Print the last line if it has no newline."""
+        if self._incomplete:
+            self._emit(self._incomplete)
 
     def _emit(self, line: str) -> None:
-        time, _, words = line.partition(" ") if self._timed else ("", "", line)
+        time, _, text = line.partition(" ") if self._timed else ("", "", line)
         timed = {"time": time} if self._timed else {}
-        emit_next({**self._whose, **timed, "line": click.unstyle(words)}, self._output)  # Ray colours its own
+        # Ray adds color codes.
+        emit_item({**self._source, **timed, "line": click.unstyle(text)}, self._output)
 
 
 def last_lines(text: str, count: int | None) -> str:
-    """The last lines of a text; all if there is no count."""
+    """The last `count` lines of a text. None: all lines."""
     if count is None:
         return text
     lines = text.split("\n")
-    kept = count + (lines[-1] == "")  # after the last line's end there is no line
+    kept = count + (lines[-1] == "")  # the newline of the last line does not begin another line
     return "\n".join(lines[-kept:]) if count else ""

@@ -1,40 +1,43 @@
-"""The command `rlt`. Commands are imported by name when they are asked for: help and offline commands stay fast."""
+"""The command `rlt`. It imports a command's module only to run or describe that command, so that it starts fast."""
 
 from __future__ import annotations
 
 import os
-import sys
 from importlib import import_module
-from pathlib import Path
 
 import click
 
+from rlt_cli.program import program_name
+
 COMMANDS = {
-    "init": ("init", "Write a first job to start from."),
-    "validate": ("validate", "Say what is wrong with manifests, without a cluster."),
-    "render": ("render", "Show everything that a job becomes, without a cluster."),
-    "explain": ("explain", "Say what a field means."),
-    "run": ("run", "Run a job in this machine's processes, without Kubernetes."),
-    "submit": ("submit", "Hand jobs to the cluster."),
-    "get": ("get", "List jobs."),
-    "status": ("status", "Everything about one job, on a page."),
-    "watch": ("watch", "Follow a job to its end."),
-    "wait": ("wait", "Wait for a job to be done, for scripts."),
-    "logs": ("logs", "Show what a job's program or pods say."),
-    "metrics": ("metrics", "Show the numbers of each step."),
-    "rollouts": ("rollouts", "Show prompts, responses and their scores."),
-    "suspend": ("suspend", "Release a job's cluster for a while."),
-    "resume": ("resume", "Continue a suspended job from its latest checkpoint."),
-    "cancel": ("cancel", "Stop a job and release its cluster, and keep the job."),
-    "delete": ("delete", "Delete jobs and their clusters. What lies in the volume stays."),
-    "version": ("version", "Show versions."),
-    "completion": ("completion", "Write the shell's completion script."),
+    "init": "Write an example manifest to standard output",
+    "validate": "Validate manifests, without a cluster",
+    "render": "Show the manifests that the operator creates for a job, without a cluster",
+    "explain": "Describe a field of the API",
+    "run": "Run a job on this machine, without Kubernetes",
+    "submit": "Submit jobs and runtimes to the cluster",
+    "get": "List jobs, or show one job",
+    "status": "Show everything about a job on one page",
+    "watch": "Follow a job until it ends",
+    "wait": "Wait until a condition of a job is True",
+    "logs": "Show the log of a job or of one of its pods",
+    "metrics": "Show the metrics of each step of a job",
+    "rollouts": "Show prompts, responses and rewards of one step of a job",
+    "suspend": "Release the cluster of a job and keep its checkpoints",
+    "resume": "Resume a suspended job from its latest checkpoint",
+    "cancel": "Stop a job permanently and keep the job object",
+    "delete": "Delete jobs and their clusters",
+    "version": "Show the versions of the CLI and of the API",
+    "completion": "Write a shell completion script to standard output",
 }
-"""Name -> module in rlt_cli.commands and the help in one line, in the order of `rlt --help`."""
+"""Module in rlt_cli.commands -> first sentence of its command's help, in the order of `rlt --help`."""
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C: 128 + SIGINT, as in shells."""
 
 
 class LazyGroup(click.Group):
-    """A group that imports a command when it is asked for by name."""
+    """A group that imports a command by its name."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -42,24 +45,20 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(f"rlt_cli.commands.{COMMANDS[cmd_name][0]}").command
+        command: click.Command = import_module(f"rlt_cli.commands.{cmd_name}").command
         command.name = cmd_name
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, help) for name, (_, help) in COMMANDS.items()])
+            formatter.write_dl(list(COMMANDS.items()))
 
     def invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            click.echo("stopped", err=True)
+            click.echo("interrupted", err=True)
             ctx.exit(INTERRUPTED)
-
-
-INTERRUPTED = 130
-"""Exit code after Ctrl-C: 128 + SIGINT, as shells have it."""
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -67,21 +66,16 @@ INTERRUPTED = 130
 def cli(ctx: click.Context) -> None:
     """RL post-training of language models on Kubernetes.
 
-    Data goes to standard output, talk to standard error. Exit codes: 0 done, 1 not done or not in order, 2 a wrong
-    command line (`wait`: or out of time).
+    Data goes to standard output, messages to standard error. Exit codes: 0 success, 1 failure or invalid input,
+    2 usage error (`wait`: timeout).
     """
     if os.environ.get("NO_COLOR"):
         ctx.color = False
 
 
-def program() -> str:
-    """What the user types: `rlt`, or `kubectl rlt` where kubectl started it as a plugin."""
-    return "kubectl rlt" if Path(sys.argv[0]).name == "kubectl-rlt" else "rlt"
-
-
 def main() -> None:
     """The entry point."""
-    cli(prog_name=program())
+    cli(prog_name=program_name())
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Manifests to start from: `templates/*.yaml`, and the same with every field of the API."""
+"""Example manifests: `templates/*.yaml`, optionally with every field of the API."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 
 import yaml
 
-from rlt_cli.field_guide import Field, blocks
+from rlt_cli.field_guide import Field, spec_field
 
 WIDTH = 120
 
 
-def template(name: str, *, object_name: str, runtime: str | None = None) -> str:
-    """The template's text. With a runtime, what a runtime gives is left to it."""
+def load_template(name: str, *, object_name: str, runtime: str | None = None) -> str:
+    """The text of a template. With `runtime`, the settings that an RLRuntime provides are omitted."""
     text = resources.files("rlt_cli").joinpath("templates", f"{name}.yaml").read_text(encoding="utf-8")
     text = text.replace("name: NAME", f"name: {_flow(object_name)}", 1)
     if runtime is None:
@@ -29,26 +29,27 @@ def template(name: str, *, object_name: str, runtime: str | None = None) -> str:
     return text.replace("spec:\n", f"spec:\n  runtimeRef: {{name: {_flow(runtime)}}}\n", 1)
 
 
-def with_every_field(text: str) -> str:
-    """A template with every field: those that it does not give are commented out, with their defaults.
+def add_all_fields(text: str) -> str:
+    """Add every field that a template does not set, commented out, with its default.
 
-    `# ` begins a description; a # without a space begins a field: taking it away gives the field.
+    `# ` begins a description. A # without a space begins a field: remove the # to set it.
     """
     manifest = yaml.safe_load(text)
     head = text[: text.index("spec:\n")] + "spec:\n"
-    lines = [line for field in blocks(manifest["kind"]).fields for line in _lines(field, manifest["spec"], "  ")]
+    lines = [line for field in spec_field(manifest["kind"]).fields for line in _lines(field, manifest["spec"], "  ")]
     return head + "\n".join(lines) + "\n"
 
 
-def _lines(field: Field, around: Mapping[str, Any] | None, indent: str) -> Iterator[str]:
-    """A field and what is in it. `around` is what is given of the block that it lies in."""
-    value = (around or {}).get(field.name)
+def _lines(field: Field, block: Mapping[str, Any] | None, indent: str) -> Iterator[str]:
+    """A field and its child fields. `block`: the values that the template sets in the enclosing block."""
+    value = (block or {}).get(field.name)
     mark = "#" if value is None else ""
-    for line in textwrap.wrap(_text(field), WIDTH - len(indent) - 2, break_long_words=False, break_on_hyphens=False):
+    width = WIDTH - len(indent) - 2
+    for line in textwrap.wrap(_description(field), width, break_long_words=False, break_on_hyphens=False):
         yield f"{indent}# {line}"
     if not field.fields:
-        said = _flow(value) if value is not None else field.default or ""
-        yield f"{indent}{mark}{field.name}: {said}".rstrip()
+        shown = _flow(value) if value is not None else field.default or ""
+        yield f"{indent}{mark}{field.name}: {shown}".rstrip()
     elif "items" not in field.schema:
         yield f"{indent}{mark}{field.name}:"
         for child in field.fields:
@@ -56,14 +57,13 @@ def _lines(field: Field, around: Mapping[str, Any] | None, indent: str) -> Itera
     else:
         yield f"{indent}{mark}{field.name}:"
         for item in value or [{}]:
-            fields = sorted(
-                field.fields, key=lambda child: child.name not in item
-            )  # what is given first: it has the dash
+            # The fields that are set come first: the first field gets the dash.
+            fields = sorted(field.fields, key=lambda child: child.name not in item)
             yield from _item([line for child in fields for line in _lines(child, item, f"{indent}    ")])
 
 
 def _item(lines: list[str]) -> Iterator[str]:
-    """The lines of a list's item: its first field gets the dash."""
+    """The lines of a list item: the first field gets the dash."""
     first = next(number for number, line in enumerate(lines) if not line.lstrip().startswith("# "))
     yield from lines[:first]
     indent, mark, field = re.fullmatch(r"( +)  (#?)(.*)", lines[first]).groups()  # type: ignore[union-attr]
@@ -71,7 +71,7 @@ def _item(lines: list[str]) -> Iterator[str]:
     yield from lines[first + 1 :]
 
 
-def _text(field: Field) -> str:
+def _description(field: Field) -> str:
     text = field.description
     if field.bounds and "one of" in field.bounds:
         text += f" {field.bounds.capitalize()}."

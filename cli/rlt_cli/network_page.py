@@ -1,4 +1,4 @@
-"""rlt explain network: what a job's pods would get on given nodes, and why."""
+"""rlt explain network: the network settings of a job on given nodes, and the reason for each."""
 
 from __future__ import annotations
 
@@ -8,29 +8,21 @@ from typing import Any
 import click
 
 from rlt_cli.failure import Failure
-from rlt_cli.main import program
-from rlt_cli.offline_job import offline_job
-from rlt_cli.output import TABLE, emit, say, table
-from rlt_cli.readable_files import read_and_validate
+from rlt_cli.file_validation import load_valid_jobs
+from rlt_cli.offline_job import build_offline_job
+from rlt_cli.output import TABLE, emit, table
 from rlt_core.fabric.decision import explain_fabric
 from rlt_core.fabric.demand import build_demands
 
 
 def explain_network(file: str, nodes: str, runtimes: tuple[str, ...], output: str) -> None:
-    """Print it for the first job of a file."""
-    validated = read_and_validate([file, *runtimes])
-    for document, finding in validated.findings:
-        say(f"{document.file}:{document.line_of(finding.field)}: {finding}")
-    if validated.findings or not validated.jobs():
-        raise click.exceptions.Exit(1)
+    """Print the network settings of the first job in a file."""
+    validated = load_valid_jobs(file, runtimes)
     manifest = validated.jobs()[0]
-    try:
-        job = offline_job(manifest, validated)
-    except ValueError as error:
-        raise Failure(str(error), next=f"{program()} explain network {file} --nodes {nodes} --runtime FILE") from error
+    job = build_offline_job(manifest, validated)
     assert job.spec
     demands = build_demands(job.spec, manifest["spec"], job.runtime.spec if job.runtime else None)
-    found = explain_fabric(nodes_in(nodes), *demands)
+    found = explain_fabric(read_nodes(nodes), *demands)
     if output == TABLE:
         click.echo(page(found))
     else:
@@ -38,7 +30,7 @@ def explain_network(file: str, nodes: str, runtimes: tuple[str, ...], output: st
 
 
 def page(found: Mapping[str, Any]) -> str:
-    """The answer for a person; the sources are in the JSON."""
+    """The settings for people. The JSON output also has their sources."""
     refused, attach = found["refused"], found["attach"]
     resources = ", ".join(f"{name}: {count}" for name, count in attach["resources"].items())
     facts = {
@@ -57,8 +49,8 @@ def page(found: Mapping[str, Any]) -> str:
     return "\n".join([*lines, "", table(("VARIABLE", "VALUE", "RULE"), rows)])
 
 
-def nodes_in(file: str) -> Any:
-    """What `kubectl get nodes -o yaml` has written to a file."""
+def read_nodes(file: str) -> Any:
+    """Read the output of `kubectl get nodes -o yaml` from a file."""
     import yaml
 
     try:

@@ -1,4 +1,4 @@
-"""A job as the operator would see it, made from files: what the API server adds to a manifest is made up."""
+"""A job built from files, as the operator reads it, with placeholders for the fields that the API server sets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from rlt_api.runtime import resolve
 from rlt_api.status import RuntimeSnapshot
-from rlt_cli.validated_files import ValidatedFiles, runtime_name
+from rlt_cli.file_validation import ValidatedFiles, runtime_name
 from rlt_core.fabric.nodes import Node
 from rlt_core.job import Job, parse_job
 from rlt_core.network_status import build_network_status
@@ -18,10 +18,10 @@ from rlt_core.network_status import build_network_status
 PLACEHOLDER_UID = "00000000-0000-0000-0000-000000000000"
 
 
-def offline_job(
+def build_offline_job(
     manifest: Mapping[str, Any], files: ValidatedFiles, *, namespace: str | None = None, uid: str = PLACEHOLDER_UID
 ) -> Job:
-    """The job in `manifest`, which is one of the files' and right. Its runtime is in one of them, too."""
+    """Build the job of a valid manifest. `files` contains it and its runtime."""
     name = runtime_name(manifest)
     metadata = {**manifest["metadata"], "uid": uid, "generation": 1, "resourceVersion": "0"}
     metadata.setdefault("namespace", namespace or "default")
@@ -29,13 +29,13 @@ def offline_job(
     return parse_job({**manifest, "metadata": metadata, "status": {}}, snapshot)
 
 
-def with_network(job: Job, nodes: Sequence[Node]) -> Job:
-    """The job after the operator's look at these nodes."""
+def detect_network(job: Job, nodes: Sequence[Node]) -> Job:
+    """The job with the status.network that the operator decides for these nodes."""
     assert job.spec
     return replace(job, status=job.status.model_copy(update={"network": build_network_status(job, job.spec, nodes)}))
 
 
 def content_id(manifest: Mapping[str, Any], files: ValidatedFiles) -> str:
-    """Eight characters that are the same for the same job with the same runtime."""
+    """Eight hexadecimal characters that depend on the job's spec and its runtime alone."""
     spec = resolve(manifest["spec"], files.runtimes.get(runtime_name(manifest) or ""))
     return hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:8]

@@ -1,9 +1,9 @@
-"""How commands answer: data on standard output as a table, JSON or YAML, talk on standard error."""
+"""Output of commands: data on standard output as a table, JSON or YAML; messages on standard error."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -14,9 +14,14 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def output_option(*more: str, default: str = TABLE) -> Callable[[Command], Command]:
-    """-o/--output: the command is called with `output`, one of FORMATS or of `more`."""
+    """Add -o/--output to a command, which receives one of FORMATS or of `more` as `output`."""
     choice = click.Choice([*FORMATS, *more])
-    return click.option("-o", "--output", type=choice, default=default, show_default=True, help="Form of the answer.")
+    return click.option("-o", "--output", type=choice, default=default, show_default=True, help="Output format.")
+
+
+def print_message(text: str) -> None:
+    """Print to standard error, which keeps messages apart from data."""
+    click.echo(text, err=True)
 
 
 def emit(data: object, output: str) -> None:
@@ -27,16 +32,47 @@ def emit(data: object, output: str) -> None:
         click.echo(as_yaml(data), nl=False)
 
 
-def emit_next(data: object, output: str) -> None:
-    """Print one more of a stream: as JSON in a line of its own, or as a YAML document of its own."""
+def emit_item(data: object, output: str) -> None:
+    """Print one item of a stream: one line of JSON, or one YAML document."""
     if output == JSON:
         click.echo(json.dumps(data, ensure_ascii=False))
     else:
         click.echo(f"---\n{as_yaml(data)}", nl=False)
 
 
+def emit_result(text: str, data: object, output: str) -> None:
+    """Print the result of an action: a text for people, or the changed object as data."""
+    if output == TABLE:
+        click.echo(text)
+    else:
+        emit(data, output)
+
+
+def emit_manifests(manifests: Sequence[Mapping[str, Any]], output: str) -> None:
+    """Print manifests: a table of kinds and names, a List in JSON as kubectl accepts it, or YAML documents."""
+    if output == TABLE:
+        rows = [(each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"]) for each in manifests]
+        emit_table(("KIND", "NAMESPACE", "NAME"), rows)
+    elif output == JSON:
+        emit({"apiVersion": "v1", "kind": "List", "items": list(manifests)}, JSON)
+    else:
+        click.echo("---\n".join(map(as_yaml, manifests)), nl=False)
+
+
+def emit_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print rows below the names of their columns."""
+    click.echo(table(columns, rows))
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table in kubectl's form: each column is as wide as its widest cell. None is an empty cell."""
+    lines = [list(columns), *([_cell(value) for value in row] for row in rows)]
+    widths = [max(len(click.unstyle(line[i])) for line in lines) for i in range(len(columns))]
+    return "\n".join("   ".join(map(_pad, line, widths)).rstrip() for line in lines)
+
+
 def as_yaml(data: object) -> str:
-    """One document, with texts of several lines as blocks and without aliases."""
+    """One YAML document, with multi-line strings as blocks and without aliases."""
     import yaml
 
     class Dumper(yaml.CSafeDumper):
@@ -48,31 +84,6 @@ def as_yaml(data: object) -> str:
 
     Dumper.add_representer(str, represent)
     return str(yaml.dump(data, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=120))
-
-
-def tell(words: str, data: object, output: str) -> None:
-    """What has been done: in words, or the object that it was done to as data."""
-    if output == TABLE:
-        click.echo(words)
-    else:
-        emit(data, output)
-
-
-def emit_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print rows below the names of their columns."""
-    click.echo(table(columns, rows))
-
-
-def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Columns as wide as they need to be, as kubectl has them; None is left empty."""
-    lines = [list(columns), *([_cell(value) for value in row] for row in rows)]
-    widths = [max(len(click.unstyle(line[i])) for line in lines) for i in range(len(columns))]
-    return "\n".join("   ".join(map(_pad, line, widths)).rstrip() for line in lines)
-
-
-def say(text: str) -> None:
-    """Talk: on standard error, so that it never mixes with data."""
-    click.echo(text, err=True)
 
 
 def _cell(value: object) -> str:

@@ -1,4 +1,4 @@
-"""The page docs/reference/cli.md, made from the commands themselves."""
+"""The page docs/reference/cli.md, generated from the commands."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from rlt_cli.main import COMMANDS, cli
 
 
 def cli_reference() -> str:
-    """The page in Markdown."""
+    """Return the page in Markdown."""
     context = click.Context(cli, info_name="rlt")
     lines = ["<!-- Generated from rlt_cli by `make generate`. Do not edit. -->", "# rlt", "", _text(cli), ""]
-    lines += ["| command | what it does |", "|---|---|"]
-    lines += [f"| [`rlt {name}`](#rlt-{name}) | {help} |" for name, (_, help) in COMMANDS.items()]
+    lines += ["| command | description |", "|---|---|"]
+    lines += [f"| [`rlt {name}`](#rlt-{name}) | {help} |" for name, help in COMMANDS.items()]
     for name in COMMANDS:
         command = cli.get_command(context, name)
         assert command
@@ -28,7 +28,7 @@ def _section(name: str, command: click.Command) -> list[str]:
     lines = [f"## rlt {name}", "", f"    {usage}", "", _text(command)]
     options = [each for each in command.params if isinstance(each, click.Option)]
     if options:
-        lines += ["", "| option | what it does |", "|---|---|"]
+        lines += ["", "| option | description |", "|---|---|"]
         records = [record for option in options if (record := option.get_help_record(context))]
         lines += [f"| `{_cell(flag)}` | {_cell(help)} |" for flag, help in records]
     return lines

@@ -1,4 +1,4 @@
-"""docs/cli.md shows what the commands really print."""
+"""The transcripts in docs/cli.md are the output of the commands."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ PROGRAM = f'#!/bin/sh\nexec "{sys.executable}" -c "from rlt_cli.main import main
 
 
 def transcript() -> list[tuple[str, str]]:
-    """The commands and what each prints, in their order."""
+    """The commands and their output, in order."""
     consoles = re.findall(r"^```console\n(.*?)^```", DOCUMENT, re.S | re.M)
     return [
         (command, shown) for text in consoles for command, shown in re.findall(r"\$ (.*)\n((?:(?!\$ ).*\n)*)", text)
     ]
 
 
-def test_every_transcript_is_real(tmp_path: Path) -> None:
+def test_transcripts_match_the_output(tmp_path: Path) -> None:
     (tmp_path / "rlt").write_text(PROGRAM)
     (tmp_path / "rlt").chmod(0o755)
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}

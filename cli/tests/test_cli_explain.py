@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from rlt_api.schema import leaves
 from rlt_api.spec import RLTrainingJobSpec
-from rlt_cli.field_guide import find
+from rlt_cli.field_guide import find_field
 from rlt_cli.main import cli
 
 ROOT = Path(__file__).parents[2]
@@ -20,7 +20,7 @@ def rlt(*arguments: str) -> Result:
     return CliRunner().invoke(cli, ["explain", *arguments])
 
 
-def test_a_field_in_full() -> None:
+def test_explain_prints_everything_about_a_field() -> None:
     assert rlt("spec.rollout.topP").stdout.splitlines()[:7] == [
         "RLTrainingJob  spec.rollout.topP",
         "",
@@ -48,28 +48,28 @@ def test_a_field_in_full() -> None:
         ("actor_rollout_ref.rollout.top_p", "spec.rollout.topP"),
     ],
 )
-def test_a_field_may_be_typed_in_many_ways(typed: str, field: str) -> None:
-    assert find(typed).path == field
+def test_a_field_is_found_by_path_end_or_other_name(typed: str, field: str) -> None:
+    assert find_field(typed).path == field
 
 
 @pytest.mark.parametrize(
-    ("typed", "words"),
+    ("typed", "message"),
     [
-        ("spec.rolout.topP", "There is no field spec.rolout.topP; did you mean spec.rollout.topP"),
+        ("spec.rolout.topP", "Field spec.rolout.topP does not exist; did you mean spec.rollout.topP"),
         ("klLosCoef", "did you mean spec.algorithm.klLossCoef"),
-        ("nodeSelector", "nodeSelector may be any of: spec.cluster.head.nodeSelector, spec.cluster.workers[]"),
-        ("xyzzy", "There is no field xyzzy."),
-        ("data.tokenizer", "There is no field for data.tokenizer: "),
+        ("nodeSelector", "nodeSelector is ambiguous: spec.cluster.head.nodeSelector, spec.cluster.workers[]"),
+        ("xyzzy", "Field xyzzy does not exist."),
+        ("data.tokenizer", "No field corresponds to data.tokenizer: "),
     ],
 )
-def test_a_path_that_is_none_is_told_what_was_meant(typed: str, words: str) -> None:
+def test_an_unknown_field_is_an_error_with_suggestions(typed: str, message: str) -> None:
     done = rlt(typed)
     assert (done.exit_code, done.stdout) == (1, "")
-    assert words in done.stderr
+    assert message in done.stderr
     assert done.stderr.splitlines()[-1] == "next: rlt explain"
 
 
-def test_without_a_path_it_lists_the_blocks() -> None:
+def test_without_a_field_the_blocks_are_listed() -> None:
     listed = [line.split()[0] for line in rlt().stdout.partition("FIELD")[2].splitlines()[1:]]
     assert set(listed) == {field.alias or name for name, field in RLTrainingJobSpec.model_fields.items()}
 
@@ -83,14 +83,14 @@ def test_json_names_the_rules_that_mention_the_field() -> None:
 
 
 @pytest.mark.parametrize("path", [path for path, _ in leaves(RLTrainingJobSpec)])
-def test_every_field_can_be_explained(path: str) -> None:
-    field = find(path)
+def test_every_field_is_found_and_has_type_and_description(path: str) -> None:
+    field = find_field(path)
     assert field.path == path
     assert field.description
     assert field.type != "any"
 
 
-def test_the_json_schema_is_the_committed_one() -> None:
+def test_the_json_schema_equals_the_committed_file() -> None:
     for kind in ("rltrainingjob", "rlruntime"):
         committed = json.loads((ROOT / f"crds/schema/{kind}.json").read_text())
         assert json.loads(rlt("--json-schema", kind).stdout) == committed

@@ -1,4 +1,4 @@
-"""rlt explain network: the answer for a job and nodes in files, its form, and what is said of wrong input."""
+"""rlt explain network: settings for a job and nodes in files, output formats, and errors for invalid input."""
 
 from __future__ import annotations
 
@@ -39,27 +39,36 @@ def run(job: str, nodes: Any, *options: str) -> Result:
     return CliRunner().invoke(cli, ["explain", "network", job, "--nodes", str(path), *options])
 
 
-def test_every_variable_has_rule_and_source_and_the_users_own_stays(job: str) -> None:
+def test_every_variable_has_rule_and_source_and_user_variables_are_kept(job: str) -> None:
     answer = json.loads(run(job, [NODE], "-o", "json").stdout)
     assert (answer["vendor"], answer["candidates"], answer["refused"]) == ("nvidia", ["gpu-0"], None)
     assert "NCCL_SOCKET_IFNAME" in answer["overriddenByUser"]
     assert all(each["rule"] and each["source"] for each in answer["env"])
 
 
-def test_the_page_for_people_is_on_standard_output_alone(job: str) -> None:
+def test_the_table_goes_to_standard_output_alone(job: str) -> None:
     result = run(job, [NODE])
     assert result.stdout.startswith("profile ")
     assert "VARIABLE" in result.stdout
     assert result.stderr == ""
 
 
-def test_a_job_needs_nodes(job: str) -> None:
+def test_a_job_requires_nodes(job: str) -> None:
     result = CliRunner().invoke(cli, ["explain", "network", job])
     assert result.exit_code == 2
     assert "explain network JOB --nodes FILE" in result.stderr
 
 
-def test_a_missing_file_of_nodes_says_how_to_get_one(job: str) -> None:
+def test_a_job_whose_runtime_is_missing_is_an_error(job: str) -> None:
+    manifest = yaml.safe_load(Path(job).read_text())
+    manifest["spec"]["runtimeRef"] = {"name": "gpu"}
+    Path(job).write_text(yaml.safe_dump(manifest))
+    result = run(job, [NODE])
+    assert result.exit_code == 1
+    assert "spec.runtimeRef.name: gpu is not in the given files" in result.stderr
+
+
+def test_a_missing_nodes_file_is_an_error_with_the_next_command(job: str) -> None:
     result = CliRunner().invoke(cli, ["explain", "network", job, "--nodes", "/nowhere/nodes.yaml"])
     assert result.exit_code == 1
     assert "next: kubectl get nodes -o yaml" in result.stderr

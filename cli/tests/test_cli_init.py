@@ -28,7 +28,7 @@ def rlt(command: str, *arguments: str, input: str | None = None) -> Result:
 
 @pytest.mark.parametrize("full", [[], ["--full"]])
 @pytest.mark.parametrize("options", OPTIONS)
-def test_what_it_writes_is_right(options: list[str], full: list[str]) -> None:
+def test_the_manifest_is_valid(options: list[str], full: list[str]) -> None:
     written = rlt("init", *options, *full)
     assert written.exit_code == 0, written.stderr
     assert written.stdout.startswith("# yaml-language-server: $schema=rl")
@@ -38,12 +38,12 @@ def test_what_it_writes_is_right(options: list[str], full: list[str]) -> None:
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-def test_full_changes_no_value(options: list[str]) -> None:
+def test_full_does_not_change_a_value(options: list[str]) -> None:
     assert yaml.safe_load(rlt("init", *options, "--full").stdout) == yaml.safe_load(rlt("init", *options).stdout)
 
 
 @pytest.mark.parametrize(("kind", "model"), [("job", RLTrainingJobSpec), ("runtime", RLRuntimeSpec)])
-def test_full_has_every_field(kind: str, model: type[RLTrainingJobSpec]) -> None:
+def test_full_contains_every_field(kind: str, model: type[RLTrainingJobSpec]) -> None:
     text = rlt("init", "--kind", kind, "--full").stdout
     everything = yaml.safe_load(re.sub(r"^( +)#(?=[^ ])", r"\1", text, flags=re.M))
     missing = [path for path, _ in leaves(model) if not has(everything, path.split("."))]
@@ -60,7 +60,7 @@ def has(value: object, path: list[str]) -> bool:
     return has(inner[0] if path[0].endswith("[]") and len(path) > 1 else inner, path[1:])
 
 
-def test_with_a_runtime_a_job_says_nothing_of_image_pods_and_volume() -> None:
+def test_with_a_runtime_the_job_omits_image_pods_and_volume() -> None:
     spec = yaml.safe_load(rlt("init", "--runtime", "gpu").stdout)["spec"]
     assert spec["runtimeRef"] == {"name": "gpu"}
     assert spec["cluster"] == {"workers": [{"replicas": 2}]}
@@ -68,7 +68,7 @@ def test_with_a_runtime_a_job_says_nothing_of_image_pods_and_volume() -> None:
 
 
 @pytest.mark.parametrize("name", ["true", "10", "a: b", "A", "x" * 60])
-def test_a_name_is_written_as_it_is_or_refused(name: str) -> None:
+def test_a_name_is_written_unchanged_or_rejected(name: str) -> None:
     done = rlt("init", "--name", name)
     if done.exit_code == 0:
         assert yaml.safe_load(done.stdout)["metadata"]["name"] == name
@@ -77,7 +77,7 @@ def test_a_name_is_written_as_it_is_or_refused(name: str) -> None:
         assert done.stderr.startswith("error: metadata.name: ")
 
 
-def test_a_runtime_names_no_runtime() -> None:
+def test_runtime_cannot_be_combined_with_kind_runtime() -> None:
     done = rlt("init", "--kind", "runtime", "--runtime", "gpu")
     assert done.exit_code == 2
-    assert "--runtime is for jobs" in done.stderr
+    assert "--runtime cannot be combined with --kind runtime" in done.stderr

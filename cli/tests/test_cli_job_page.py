@@ -1,7 +1,7 @@
-"""What `rlt` says of a job: the status page, lines, bars and ages.
+"""The status page, summaries, bars and ages.
 
-- the page holds everything that there is, and leaves out what there is not;
-- conditions that speak of an earlier spec do not count.
+- the page shows all parts of the status that are set, and omits the others;
+- conditions of an earlier generation are ignored.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from rlt_cli.commands.rollouts import choose
-from rlt_cli.job_page import age, can_come, has, line, metric_rows, page, progress_bar, sparkline
+from rlt_cli.commands.rollouts import select
+from rlt_cli.job_page import age, can_become_true, is_true, metric_rows, page, progress_bar, sparkline, summarize
 from rlt_cli.kube_context import KubeContext
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -47,7 +47,7 @@ def job(*conditions: dict[str, Any], phase: str = "Running", progress: bool = Tr
     return {"metadata": metadata, "status": status}
 
 
-def test_a_metric_is_shown_by_whichever_of_its_names_a_run_has() -> None:
+def test_a_metric_is_shown_under_the_name_that_the_run_has() -> None:
     shown = page(job(), [], [{"step": 1, "critic/score/mean": 0.25, "actor/entropy_loss": 2.0}], NOW)
     assert [row.split()[:2] for row in shown.splitlines() if row.startswith(("reward", "entropy"))] == [
         ["reward", "0.25"],
@@ -55,8 +55,8 @@ def test_a_metric_is_shown_by_whichever_of_its_names_a_run_has() -> None:
     ]
 
 
-def test_the_page_tells_of_attempts_that_failed() -> None:
-    told = {
+def test_the_page_shows_failed_attempts() -> None:
+    attempt = {
         "number": 1,
         "completionTime": "2026-01-02T03:02:05Z",
         "reason": "ProgramFailed",
@@ -64,7 +64,7 @@ def test_the_page_tells_of_attempts_that_failed() -> None:
         "step": 40,
     }
     restarted = job()
-    restarted["status"]["attempts"] = [told, {**told, "number": 2, "nodeAtFault": "gpu-7"}]
+    restarted["status"]["attempts"] = [attempt, {**attempt, "number": 2, "nodeAtFault": "gpu-7"}]
     rows = [line.split() for line in page(restarted, [], [], NOW).splitlines() if line.endswith("boom")]
     assert rows[0][:5] == ["1", "2m", "ago", "ProgramFailed", "40"]
     assert rows[1][5:] == ["gpu-7", "boom"]
@@ -96,57 +96,57 @@ def test_the_page_of_a_running_job() -> None:
     ]
 
 
-def test_checks_before_the_training_are_shown_with_values_and_remedies() -> None:
+def test_preflight_checks_are_shown_with_values_and_remedies() -> None:
     checked = job(condition("PreflightPassed", "False"))
     checked["status"]["preflight"] = [
-        {"name": "all-reduce", "result": "passed", "value": "0.52 GB/s", "message": "All sums are right."},
+        {"name": "all-reduce", "result": "passed", "value": "0.52 GB/s", "message": "All sums are correct."},
         {"name": "clocks", "result": "warned", "value": "31.5 s", "message": "A clock is wrong.", "remedy": "Use NTP."},
         {"name": "files", "result": "failed", "nodes": ["n1"], "message": "b cannot read /x.", "remedy": "Mount it."},
     ]
     shown = page(checked, [], [], NOW).splitlines()
-    assert shown[shown.index("CHECK          VALUE       FOUND") + 1 :][:3] == [
-        "✓ all-reduce   0.52 GB/s   All sums are right.",
+    assert shown[shown.index("CHECK          VALUE       RESULT") + 1 :][:3] == [
+        "✓ all-reduce   0.52 GB/s   All sums are correct.",
         "! clocks       31.5 s      A clock is wrong. Use NTP.",
         "✗ files                    b cannot read /x. (node n1) Mount it.",
     ]
 
 
-def test_the_page_of_a_new_job_says_so() -> None:
+def test_the_page_of_a_new_job_states_that_it_is_not_reconciled() -> None:
     fresh = {"metadata": {"name": "sum", "namespace": "demo"}}
-    assert "The operator has not looked at it yet." in page(fresh, [], [], NOW)
+    assert "The operator has not reconciled the job yet." in page(fresh, [], [], NOW)
 
 
-def test_a_problem_is_a_finding_once() -> None:
-    words = {"message": "no node has 8 GPUs", "reason": "Unschedulable"}
-    text = page(job(condition("Failed", **words), condition("Stalled", **words)), [], [], NOW)
+def test_a_problem_is_shown_once() -> None:
+    problem = {"message": "no node has 8 GPUs", "reason": "Unschedulable"}
+    text = page(job(condition("Failed", **problem), condition("Stalled", **problem)), [], [], NOW)
     assert text.splitlines()[-1] == "! Unschedulable: no node has 8 GPUs"
 
 
-def test_a_line_has_step_reward_and_time_left_once_there_are_steps() -> None:
-    assert line(job()) == "Running: step 45 of 100, reward 0.5, 3m10s left"
-    assert line(job(phase="Pending", progress=False)) == "Pending: The Ray job is running."
+def test_a_summary_has_step_reward_and_time_left() -> None:
+    assert summarize(job()) == "Running: step 45 of 100, reward 0.5, 3m10s left"
+    assert summarize(job(phase="Pending", progress=False)) == "Pending: The Ray job is running."
 
 
-def test_a_total_that_nobody_knows_is_not_shown() -> None:
+def test_an_unknown_total_is_omitted() -> None:
     unknown = job()
     unknown["status"]["progress"] |= {"step": 12, "totalSteps": 0, "percent": 0, "display": "step 12", "eta": None}
-    assert line(unknown, bar=20) == "Running: step 12, reward 0.5"
+    assert summarize(unknown, bar=20) == "Running: step 12, reward 0.5"
     assert page(unknown, [], [], NOW).splitlines()[3] == "step 12"
 
 
-def test_a_line_may_have_a_bar() -> None:
-    assert line(job(), bar=4) == "█░░░ 45%  Running: step 45 of 100, reward 0.5, 3m10s left"
+def test_a_summary_can_have_a_bar() -> None:
+    assert summarize(job(), bar=4) == "█░░░ 45%  Running: step 45 of 100, reward 0.5, 3m10s left"
 
 
-def test_a_condition_of_an_earlier_spec_does_not_hold() -> None:
+def test_a_condition_of_an_earlier_generation_is_ignored() -> None:
     resumed = job(condition("Suspended", generation=1))
     resumed["metadata"]["generation"] = 2
-    assert not has(resumed, "Suspended")
+    assert not is_true(resumed, "Suspended")
 
 
 @pytest.mark.parametrize(("wanted", "possible"), [("Succeeded", False), ("Running", False), ("Failed", True)])
-def test_after_the_end_only_that_end_can_come(wanted: str, possible: bool) -> None:
-    assert can_come(job(condition("Failed")), wanted) is possible
+def test_after_the_end_only_the_final_condition_is_true(wanted: str, possible: bool) -> None:
+    assert can_become_true(job(condition("Failed")), wanted) is possible
 
 
 @pytest.mark.parametrize(
@@ -173,22 +173,22 @@ def test_ages() -> None:
 )
 def test_best_and_worst_rollouts(best: int | None, worst: int | None, kept: list[int]) -> None:
     rollouts = [{"reward": reward} for reward in (2, 3, 1)]
-    assert [each["reward"] for each in choose(rollouts, best=best, worst=worst)] == kept
+    assert [each["reward"] for each in select(rollouts, best=best, worst=worst)] == kept
 
 
-def test_numbers_that_json_cannot_say_are_shown_and_not_drawn() -> None:
-    """The trainer writes NaN and infinities as null, just when somebody looks."""
+def test_nan_is_shown_as_a_number_and_not_as_a_bar() -> None:
+    """The trainer writes NaN and infinity as null."""
     history: list[dict[str, float | None]] = [{"step": 1, "actor/grad_norm": 0.5}, {"step": 2, "actor/grad_norm": None}]
     assert "gradient norm   NaN   ▄" in page(job(), [], history, NOW)
     assert metric_rows(history, ["actor/grad_norm"]) == [(1, "0.5"), (2, "NaN")]
 
 
-def test_a_reward_that_is_no_number_is_the_worst() -> None:
+def test_a_reward_of_nan_is_the_worst() -> None:
     rollouts = [{"reward": None}, {"reward": 0.0}, {"reward": 1.0}]
-    assert choose(rollouts, best=1, worst=1) == [{"reward": 1.0}, {"reward": None}]
+    assert select(rollouts, best=1, worst=1) == [{"reward": 1.0}, {"reward": None}]
 
 
-def test_a_command_to_copy_goes_to_the_same_place() -> None:
-    place = KubeContext("demo", None, "/home/me/my config")
-    assert place.rlt("status sum") == "rlt status sum -n demo --kubeconfig '/home/me/my config'"
-    assert KubeContext(None, None, None).rlt("get") == "rlt get"
+def test_a_command_line_repeats_the_kube_options() -> None:
+    context = KubeContext("demo", None, "/home/me/my config")
+    assert context.command_line("status sum") == "rlt status sum -n demo --kubeconfig '/home/me/my config'"
+    assert KubeContext(None, None, None).command_line("get") == "rlt get"

@@ -19,23 +19,23 @@ STATUS: dict[str, Any] = {
 JOB = {"metadata": METADATA, "status": STATUS}
 
 
-def test_the_columns_are_kubectls() -> None:
+def test_the_columns_are_those_of_kubectl() -> None:
     header, row = job_table([JOB], NOW).splitlines()
     assert header.split() == ["NAME", "PHASE", "STEP", "PROGRESS", "REWARD", "ETA", "GPUS", "AGE"]
     assert row.split() == ["sum", "Running", "45", "45%", "0.5", "3m10s", "0", "3m"]
 
 
-def test_wide_has_the_others_too() -> None:
+def test_wide_adds_the_other_columns() -> None:
     header, row = job_table([JOB], NOW, wide=True).splitlines()
     assert header.split() == ["NAME", *(column["name"].upper() for column in PRINTER_COLUMNS)]
     assert row.endswith("The Ray job is running.")
 
 
-def test_all_namespaces_are_a_column() -> None:
+def test_all_namespaces_adds_a_namespace_column() -> None:
     header, row = job_table([JOB], NOW, namespaces=True).splitlines()
     assert header.split()[:2] == ["NAMESPACE", "NAME"]
     assert row.split()[:2] == ["demo", "sum"]
 
 
-def test_what_is_not_known_yet_is_left_empty() -> None:
+def test_a_missing_value_is_an_empty_cell() -> None:
     assert job_table([{"metadata": METADATA}], NOW).splitlines()[1].split() == ["sum", "Pending", "3m"]

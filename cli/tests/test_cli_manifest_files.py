@@ -1,4 +1,4 @@
-"""YAML as kubectl reads it: what differs from PyYAML's, lines of fields, and files that are none."""
+"""YAML parsed as kubectl parses it: differences from PyYAML, lines of fields, and invalid files."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from rlt_cli.manifest_files import Document, documents
+from rlt_cli.manifest_files import Document, parse_documents
 
 
 def read(text: str | bytes) -> list[Document]:
-    return list(documents("job.yaml", text.encode() if isinstance(text, str) else text))
+    return list(parse_documents("job.yaml", text.encode() if isinstance(text, str) else text))
 
 
 @pytest.mark.parametrize(
@@ -34,13 +34,13 @@ def read(text: str | bytes) -> list[Document]:
         ("!!str 8", "8"),
     ],
 )
-def test_a_scalar_is_what_it_is_to_kubectl(written: str, value: object) -> None:
+def test_scalars_are_converted_as_in_kubectl(written: str, value: object) -> None:
     (document,) = read(f"a: {written}")
     assert document.manifest == {"a": value}
     assert type(document.manifest["a"]) is type(value)
 
 
-def test_every_field_has_its_line() -> None:
+def test_every_field_has_a_line() -> None:
     (_, document) = read("a: 1\n---\nspec:\n  workers:\n  - name: x\n    replicas: 2\n  data: {preset: y}\n")
     assert document.line == 3
     assert document.lines["spec.workers[0].replicas"] == 6
@@ -49,7 +49,7 @@ def test_every_field_has_its_line() -> None:
     assert document.line_of("metadata") == 3
 
 
-def test_merge_keys_and_aliases_are_followed() -> None:
+def test_merge_keys_and_aliases_are_expanded() -> None:
     (document,) = read("x: &pool {cpu: 1, memory: 2}\ny: {<<: *pool, cpu: 4}\nz: [*pool]")
     assert document.manifest["y"] == {"memory": 2, "cpu": 4}
     assert document.manifest["z"] == [{"cpu": 1, "memory": 2}]
@@ -58,41 +58,41 @@ def test_merge_keys_and_aliases_are_followed() -> None:
 @pytest.mark.parametrize(
     ("text", "field", "message"),
     [
-        ("rollout:\n  n: 8", "rollout.n", "is read as false by YAML, not as a name"),
-        ("on: 8", "on", "is read as true by YAML, not as a name"),
-        ("nodeSelector: {1.10: a}", "nodeSelector.1.10", "is read as 1.1 by YAML, not as a name"),
-        ("~: 8", "~", "is read as null by YAML, not as a name"),
-        ("a: 1\nb: 2\na: 3", "a", "is given twice; first in line 1"),
+        ("rollout:\n  n: 8", "rollout.n", "is false in YAML, not a string"),
+        ("on: 8", "on", "is true in YAML, not a string"),
+        ("nodeSelector: {1.10: a}", "nodeSelector.1.10", "is 1.1 in YAML, not a string"),
+        ("~: 8", "~", "is null in YAML, not a string"),
+        ("a: 1\nb: 2\na: 3", "a", "is set twice; first on line 1"),
     ],
 )
-def test_a_key_that_yaml_takes_for_something_else_is_found(text: str, field: str, message: str) -> None:
+def test_keys_that_are_not_strings_are_findings(text: str, field: str, message: str) -> None:
     (document,) = read(text)
     assert [(finding.field, finding.message) for finding in document.findings] == [(field, message)]
 
 
 @pytest.mark.parametrize(
-    ("text", "place", "words"),
+    ("text", "place", "message"),
     [
         ("a: [1\nb: 2", "line 2, column 2", "did not find expected ',' or ']'"),
         ("a: *nothing", "line 1, column 4", "undefined alias"),
         ("a: \x00", "byte 3", "does not allow"),
         (b"a: \xff\xfe", "byte 3", "not UTF-8"),
         ("[" * 100_000, "after line 1", "nested deeper than 100 levels"),
-        ("a: &a [*a]", "after line 1", "holds itself"),
+        ("a: &a [*a]", "after line 1", "contains itself"),
         ("- 1", "line 1", "not an object"),
     ],
 )
-def test_what_is_no_manifest_is_found_with_its_place(text: str | bytes, place: str, words: str) -> None:
+def test_an_invalid_document_is_a_finding_with_its_place(text: str | bytes, place: str, message: str) -> None:
     (document,) = read(text)
     (finding,) = document.findings
     assert document.manifest == {}
     assert finding.field == place
-    assert words in finding.message
+    assert message in finding.message
 
 
-def test_aliases_that_multiply_are_refused() -> None:
+def test_aliases_that_expand_exponentially_are_rejected() -> None:
     letters = "abcdefgh"
     lists: list[Any] = [f"a: &a [{','.join('1' * 10)}]"]
     lists += [f"{b}: &{b} [{','.join([f'*{a}'] * 10)}]" for a, b in pairwise(letters)]
     (document,) = read("\n".join(lists))
-    assert "by its aliases" in document.findings[0].message
+    assert "expands to more than" in document.findings[0].message

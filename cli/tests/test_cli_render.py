@@ -11,9 +11,9 @@ import yaml
 from click.testing import CliRunner, Result
 
 from rlt_api.training_config import TrainingConfig
+from rlt_cli.file_validation import validate_files
 from rlt_cli.main import cli
-from rlt_cli.offline_job import PLACEHOLDER_UID, offline_job, with_network
-from rlt_cli.validated_files import validate_files
+from rlt_cli.offline_job import PLACEHOLDER_UID, build_offline_job, detect_network
 from rlt_operator.lifecycle.admission import create
 from rlt_operator.observation import Observed
 
@@ -26,17 +26,17 @@ def rlt(*arguments: str, input: str | None = None) -> Result:
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
-def test_it_is_what_the_operator_creates(path: Path) -> None:
+def test_render_prints_what_the_operator_creates(path: Path) -> None:
     validated = validate_files([str(path), RUNTIME])
     (manifest,) = validated.jobs()
-    verdict = create(Observed(with_network(offline_job(manifest, validated), ())), datetime.now(UTC))
+    verdict = create(Observed(detect_network(build_offline_job(manifest, validated), ())), datetime.now(UTC))
     assert verdict
     done = rlt(str(path), "--runtime", RUNTIME)
     assert done.exit_code == 0, done.stderr
     assert list(yaml.safe_load_all(done.stdout)) == list(verdict.apply)
 
 
-def test_the_trainers_config_is_a_block_that_people_can_read() -> None:
+def test_the_trainer_config_is_a_yaml_block() -> None:
     done = rlt(str(EXAMPLES / "01-arithmetic-grpo.yaml"))
     assert "  training.json: |-\n    {\n" in done.stdout
     config = TrainingConfig.model_validate_json(next(yaml.safe_load_all(done.stdout))["data"]["training.json"])
@@ -44,7 +44,7 @@ def test_the_trainers_config_is_a_block_that_people_can_read() -> None:
     assert config.run_directory.endswith(f"arithmetic-grpo-{PLACEHOLDER_UID[:8]}")
 
 
-def test_json_is_a_list_as_kubectl_takes_it() -> None:
+def test_json_output_is_a_list_for_kubectl() -> None:
     done = rlt(str(EXAMPLES / "03-with-a-runtime.yaml"), "--runtime", RUNTIME, "-n", "team", "-o", "json")
     answer = json.loads(done.stdout)
     assert (answer["apiVersion"], answer["kind"]) == ("v1", "List")
@@ -52,15 +52,15 @@ def test_json_is_a_list_as_kubectl_takes_it() -> None:
     assert {item["metadata"]["namespace"] for item in answer["items"]} == {"team"}
 
 
-def test_a_wrong_job_is_not_rendered() -> None:
+def test_an_invalid_job_is_rejected() -> None:
     done = rlt("-", input=(EXAMPLES / "01-arithmetic-grpo.yaml").read_text().replace("totalSteps", "steps"))
     assert (done.exit_code, done.stdout) == (1, "")
     assert "-:22: spec.training.steps: steps: is not a field" in done.stderr
 
 
-def test_a_job_whose_runtime_is_not_at_hand_is_not_rendered() -> None:
+def test_a_job_whose_runtime_is_missing_is_rejected() -> None:
     done = rlt(str(EXAMPLES / "03-with-a-runtime.yaml"))
     assert (done.exit_code, done.stdout) == (1, "")
     error, following = done.stderr.splitlines()[-2:]
-    assert "names the runtime cpu, which is in none of the files; give --runtime FILE" in error
+    assert "spec.runtimeRef.name: cpu is not in the given files: pass it with --runtime FILE" in error
     assert following == "next: kubectl get rlruntime cpu -o yaml > cpu.yaml"

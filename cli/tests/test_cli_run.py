@@ -18,7 +18,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from rlt_cli.local_run import local_run
+from rlt_cli.local_run import build_local_run
 from rlt_cli.main import cli
 from rlt_core.job import Job
 
@@ -51,7 +51,7 @@ Start = Callable[[dict[str, Any]], "subprocess.Popen[str]"]
 
 @pytest.fixture
 def process(tmp_path: Path) -> Iterator[Start]:
-    """Starts `rlt run --local` of a spec in a process group of its own, which ends with the test."""
+    """Starts `rlt run --local` for a spec in its own process group, which is killed after the test."""
     started: list[subprocess.Popen[str]] = []
 
     def start(spec: dict[str, Any]) -> subprocess.Popen[str]:
@@ -63,7 +63,7 @@ def process(tmp_path: Path) -> Iterator[Start]:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
-            preexec_fn=heed_interrupts,
+            preexec_fn=restore_sigint,
         )
         started.append(running)
         return running
@@ -75,21 +75,21 @@ def process(tmp_path: Path) -> Iterator[Start]:
         each.communicate()
 
 
-def heed_interrupts() -> None:
-    """As in a terminal: a shell starts background jobs deaf to SIGINT, and their children inherit that."""
+def restore_sigint() -> None:
+    """Handle SIGINT as in a terminal: children of a background job inherit that it is ignored."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def right(job: Job) -> tuple[Job, Any]:
+def with_spec(job: Job) -> tuple[Job, Any]:
     assert job.spec, job.findings
     return job, job.spec
 
 
-def test_paths_of_the_storage_are_paths_of_the_directory() -> None:
+def test_paths_below_the_mount_path_become_paths_below_the_directory() -> None:
     storage = {"claimName": "c", "mountPath": "/mnt/runs"}
     model = {"path": "/mnt/runs/models/qwen"}
     spec = {**o.SPEC, "storage": storage, "model": model, "data": {"preset": "gsm8k", "path": "/mnt/runsx/gsm8k"}}
-    run = local_run(*right(o.job(spec)), Path("/home/me/out"))
+    run = build_local_run(*with_spec(o.job(spec)), Path("/home/me/out"))
     assert run.config
     assert run.config.run_directory.startswith("/home/me/out/runs/sum-")
     assert run.config.model.path == "/home/me/out/models/qwen"
@@ -97,13 +97,13 @@ def test_paths_of_the_storage_are_paths_of_the_directory() -> None:
     assert run.command[1:] == ("-m", "rlt_trainer", "run", "--config", str(run.config_file), "--local")
 
 
-def test_without_local_it_says_what_to_do() -> None:
+def test_without_local_the_error_has_the_next_command() -> None:
     done = rlt("-", input=manifest(TINY))
     assert done.exit_code == 1
     assert done.stderr.splitlines()[-1] == "next: rlt submit -"
 
 
-def test_without_the_trainer_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_the_trainer_the_error_has_the_next_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     done = rlt("--local", "-", "--directory", str(tmp_path), input=manifest(TINY))
     assert done.exit_code == 1
@@ -117,19 +117,19 @@ def test_a_command_runs_with_its_environment_and_ends_with_its_exit_code(process
         {"name": "SECRET", "secretKeyRef": {"name": "s", "key": "k"}},
     ]
     run = process(command_spec("sh", "-c", script, env=env))
-    out, talk = run.communicate(timeout=60)
+    out, messages = run.communicate(timeout=60)
     assert run.returncode == 1
     assert out.splitlines()[0] == f"step:1 - critic/score/mean:0.5 - {tmp_path}/out/x - "
-    assert "note: SECRET is in the cluster: its value is taken from this shell" in talk
+    assert "note: SECRET is set from a Secret or ConfigMap: its value is taken from this shell" in messages
 
 
-def test_as_data_each_line_of_the_program_is_an_object(tmp_path: Path) -> None:
+def test_json_output_is_one_object_per_line(tmp_path: Path) -> None:
     spec = command_spec("sh", "-c", "echo step:1 - a:1; printf bye; exit 3")
     done = rlt("--local", "-", "--directory", str(tmp_path), "-o", "json", input=manifest(spec))
     assert done.exit_code == 3
-    said = [json.loads(line) for line in done.stdout.splitlines()]
-    assert {"source": "program", "line": "step:1 - a:1"} in said
-    assert "bye" in [each["line"] for each in said]
+    printed = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {"source": "program", "line": "step:1 - a:1"} in printed
+    assert "bye" in [each["line"] for each in printed]
 
 
 def test_an_interrupt_reaches_the_command_and_its_exit_code_is_kept(process: Start) -> None:
@@ -141,23 +141,23 @@ def test_an_interrupt_reaches_the_command_and_its_exit_code_is_kept(process: Sta
     assert run.stdout
     assert run.stdout.readline() == "up\n"
     os.killpg(run.pid, signal.SIGINT)
-    out, talk = run.communicate(timeout=60)
+    out, messages = run.communicate(timeout=60)
     assert "saved" in out
     assert run.returncode == 7
-    assert "stopping" in talk
+    assert "stopping" in messages
 
 
 @pytest.mark.slow
-def test_a_job_is_trained_and_the_same_job_again_continues(process: Start, tmp_path: Path) -> None:
+def test_a_second_run_of_the_same_job_resumes(process: Start, tmp_path: Path) -> None:
     spec = {**TINY, "checkpoint": {"saveFreq": 1}}
     first = process(spec)
-    out, talk = first.communicate(timeout=600)
-    assert first.returncode == 0, talk
+    out, messages = first.communicate(timeout=600)
+    assert first.returncode == 0, messages
     assert [line[:7] for line in out.splitlines() if line.startswith("step:")] == ["step:1 ", "step:2 "]
-    (said,) = re.findall("run directory: (.*)", talk)
-    lines = (Path(said) / "metrics.jsonl").read_text().splitlines()
+    (directory,) = re.findall("run directory: (.*)", messages)
+    lines = (Path(directory) / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [1, 2]
-    assert Path(said).parent == tmp_path / "out/runs"
+    assert Path(directory).parent == tmp_path / "out/runs"
 
     again = process(spec)
     out, _ = again.communicate(timeout=600)
@@ -166,12 +166,12 @@ def test_a_job_is_trained_and_the_same_job_again_continues(process: Start, tmp_p
 
 
 @pytest.mark.slow
-def test_an_interrupt_ends_the_training_in_a_sentence(process: Start) -> None:
+def test_an_interrupt_stops_the_training_without_a_traceback(process: Start) -> None:
     run = process({**TINY, "training": {"totalSteps": 10_000, "trainBatchSize": 4}})
     assert run.stdout
     assert any(line.startswith("step:2 ") for line in run.stdout)
     os.killpg(run.pid, signal.SIGINT)
-    _, talk = run.communicate(timeout=60)
+    _, messages = run.communicate(timeout=60)
     assert run.returncode == 130
-    assert talk.splitlines()[-1] == "rlt-trainer: interrupted"
-    assert "Traceback" not in talk
+    assert messages.splitlines()[-1] == "rlt-trainer: interrupted"
+    assert "Traceback" not in messages

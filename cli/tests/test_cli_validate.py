@@ -55,18 +55,18 @@ def rlt(*arguments: str, input: str | None = None) -> Result:
     return CliRunner().invoke(cli, ["validate", *arguments], input=input)
 
 
-def test_right_manifests_are_counted() -> None:
+def test_valid_manifests_are_counted() -> None:
     files = [str(path) for path in EXAMPLES.rglob("*.yaml")]
     done = rlt(*files)
     assert (done.exit_code, done.stdout) == (0, "")
-    assert done.stderr == f"{len(files)} manifests are right\n"
+    assert done.stderr == f"{len(files)} manifests are valid\n"
 
 
 def test_a_finding_is_one_line_with_file_line_field_value_and_fix() -> None:
     done = rlt("-", input=JOB.replace("totalSteps", "totalStep"))
     assert done.exit_code == 1
     assert done.stdout == "-:9: spec.training.totalStep: totalStep: is not a field; did you mean totalSteps?\n"
-    assert done.stderr == "1 of 1 manifest is wrong\n"
+    assert done.stderr == "1 of 1 manifest is invalid\n"
 
 
 def test_json_has_these_keys_and_no_others() -> None:
@@ -77,84 +77,86 @@ def test_json_has_these_keys_and_no_others() -> None:
     assert (finding["file"], finding["field"], finding["value"]) == ("-", "spec.training.trainBatchSize", "0")
 
 
-def test_nothing_wrong_is_an_empty_list() -> None:
+def test_without_findings_json_is_an_empty_list() -> None:
     assert json.loads(rlt("-", "-o", "json", input=JOB).stdout) == []
     assert yaml.safe_load(rlt("-", "-o", "yaml", input=JOB).stdout) == []
 
 
-def test_all_manifests_of_a_file_are_read_whatever_stands_between_them() -> None:
+def test_empty_documents_between_manifests_are_skipped() -> None:
     done = rlt("-", input=f"---\n{JOB}---\n---\n{JOB.replace('name: sum', 'name: Sum')}---\nspec: [\n")
     fields = [line.split(": ")[1] for line in done.stdout.splitlines()]
     assert fields == ["metadata.name", "line 34, column 1"]
-    assert done.stderr == "2 of 3 manifests are wrong\n"
+    assert done.stderr == "2 of 3 manifests are invalid\n"
 
 
-def test_a_job_is_held_to_the_runtime_in_the_same_file_wherever_it_stands() -> None:
+def test_a_runtime_after_its_job_in_the_same_file_is_used() -> None:
     limited = RUNTIME + "  limits: [{field: spec.training.totalSteps, max: 2}]\n"
     done = rlt("-", input=f"{SHORT_JOB}---\n{limited}")
     assert done.exit_code == 1
     assert "-:8: spec.training.totalSteps: 3: " in done.stdout
 
 
-def test_a_runtime_may_be_in_a_file_of_its_own(tmp_path: Path) -> None:
+def test_a_runtime_can_be_in_another_file(tmp_path: Path) -> None:
     (tmp_path / "runtime.yaml").write_text(RUNTIME)
     done = rlt("-", "--runtime", str(tmp_path / "runtime.yaml"), input=SHORT_JOB)
-    assert (done.exit_code, done.stderr) == (0, "2 manifests are right\n")
+    assert (done.exit_code, done.stderr) == (0, "2 manifests are valid\n")
 
 
-def test_a_runtime_that_is_not_at_hand_is_said() -> None:
+def test_a_missing_runtime_prints_a_note() -> None:
     done = rlt("-", input=SHORT_JOB)
     assert done.exit_code == 0
     assert done.stderr.splitlines()[0] == (
-        "note: -:5: runtime cpu is not at hand: rules that need it were not asked; give it by --runtime FILE"
+        "note: -:5: runtime cpu is not in the given files: rules that need it were not applied; "
+        "pass it with --runtime FILE"
     )
 
 
-def test_a_wrong_runtime_is_found_and_not_used() -> None:
+def test_an_invalid_runtime_is_a_finding_and_is_not_used() -> None:
     done = rlt("-", input=f"{SHORT_JOB}---\n{RUNTIME.replace('images', 'image')}")
     assert done.exit_code == 1
     assert [line.split(": ")[1] for line in done.stdout.splitlines()] == ["spec.image"]
-    assert "runtime cpu is not at hand" in done.stderr
+    assert "runtime cpu is not in the given files" in done.stderr
 
 
-def test_verls_n_is_named_as_the_key_that_yaml_takes_for_false() -> None:
+def test_an_unquoted_n_is_reported_as_a_boolean_key() -> None:
     done = rlt("-", input=JOB + "  rollout:\n    n: 8\n")
     assert done.exit_code == 1
-    assert '-:16: spec.rollout.n: n: is read as false by YAML, not as a name; write "n" in quotes\n' in done.stdout
+    assert '-:16: spec.rollout.n: n: is false in YAML, not a string; write it in quotes: "n"\n' in done.stdout
 
 
-def test_restarts_that_start_anew_are_told() -> None:
+def test_restarts_without_a_checkpoint_print_a_note() -> None:
     done = rlt("-", input=JOB + "  failurePolicy:\n    maxRestarts: 3\n")
     assert (done.exit_code, done.stdout) == (0, "")
     assert done.stderr.splitlines() == [
-        "note: -:16: spec.failurePolicy.maxRestarts: 3: each attempt starts anew, since checkpoint.saveFreq is -1",
-        "1 manifest is right",
+        "note: -:16: spec.failurePolicy.maxRestarts: 3: each attempt starts from step 0, because "
+        "checkpoint.saveFreq is -1; set checkpoint.saveFreq to 1 or more",
+        "1 manifest is valid",
     ]
 
 
-def test_other_peoples_manifests_are_left_alone() -> None:
+def test_manifests_of_other_apis_are_not_validated() -> None:
     claim = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: c}\n"
     done = rlt("-", input=f"{claim}---\n{JOB}")
     assert done.exit_code == 0
     assert done.stderr.splitlines() == [
-        "note: -:1: v1 PersistentVolumeClaim is not rlt's: not checked",
-        "1 manifest is right",
+        "note: -:1: v1 PersistentVolumeClaim is not an rlt kind: not validated",
+        "1 manifest is valid",
     ]
 
 
 @pytest.mark.parametrize("kind", ["RLTraningJob", "rltrainingjob"])
-def test_a_misspelt_kind_is_ours(kind: str) -> None:
+def test_a_misspelled_kind_is_a_finding(kind: str) -> None:
     done = rlt("-", input=JOB.replace("RLTrainingJob", kind).replace("rlt.dev/v1alpha1", "rtl.dev/v1"))
     assert done.exit_code == 1
-    assert "write RLTrainingJob" in done.stdout
+    assert "use RLTrainingJob" in done.stdout
 
 
-@pytest.mark.parametrize(("file", "words"), [("/nowhere.yaml", "/nowhere.yaml: No such file"), ("-", "-: no ")])
-def test_nothing_to_check_is_an_error_with_a_next_command(file: str, words: str) -> None:
+@pytest.mark.parametrize(("file", "message"), [("/nowhere.yaml", "/nowhere.yaml: No such file"), ("-", "-: no ")])
+def test_no_manifest_is_an_error_with_the_next_command(file: str, message: str) -> None:
     done = rlt(file, input="")
     assert (done.exit_code, done.stdout) == (1, "")
     error, following = done.stderr.splitlines()
-    assert error.startswith(f"error: {words}")
+    assert error.startswith(f"error: {message}")
     assert following.startswith("next: ")
 
 
@@ -162,7 +164,7 @@ def test_nothing_to_check_is_an_error_with_a_next_command(file: str, words: str)
     "spec",
     ["{runtimeRef: {name: [a]}}", "{runtimeRef: 3}", "{cluster: {workers: {}}}", "{training: {totalSteps: 1e400}}"],
 )
-def test_what_no_schema_expects_is_a_finding_too(spec: str) -> None:
+def test_a_value_of_the_wrong_type_is_a_finding(spec: str) -> None:
     done = rlt("-", input=f"apiVersion: rlt.dev/v1alpha1\nkind: RLTrainingJob\nmetadata: {{name: a}}\nspec: {spec}\n")
     assert done.exit_code == 1, done.exception
     assert done.stdout.startswith("-:4: spec.")
@@ -172,25 +174,25 @@ FOLDERS = ("docs", "charts", "examples", "images")
 DOCUMENTS = [*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.md")))]
 
 
-def shown(path: Path) -> list[str]:
-    """The manifests of ours that a document shows."""
+def rlt_manifests(path: Path) -> list[str]:
+    """The rlt manifests in a document."""
     blocks = re.findall(r"^```ya?ml\n(.*?)^```", path.read_text(), re.S | re.M)
     return [block for block in blocks if re.search(r"^kind: RL", block, re.M)]
 
 
-@pytest.mark.parametrize("path", [each for each in DOCUMENTS if shown(each)], ids=lambda path: path.name)
-def test_manifests_that_the_documents_show_are_right(path: Path) -> None:
+@pytest.mark.parametrize("path", [each for each in DOCUMENTS if rlt_manifests(each)], ids=lambda path: path.name)
+def test_manifests_in_documents_are_valid(path: Path) -> None:
     runtimes = [str(file) for file in (EXAMPLES / "runtimes").glob("*.yaml")]
-    done = rlt("-", *runtimes, input="---\n".join(shown(path)))
+    done = rlt("-", *runtimes, input="---\n".join(rlt_manifests(path)))
     assert (done.exit_code, done.stdout) == (0, "")
 
 
 def test_the_readme_shows_a_manifest() -> None:
-    assert shown(ROOT / "README.md")
+    assert rlt_manifests(ROOT / "README.md")
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.rglob("*.yaml")), ids=lambda path: path.name)
-def test_examples_tell_editors_their_schema(path: Path) -> None:
+def test_examples_name_their_schema_for_editors(path: Path) -> None:
     first = path.read_text().partition("\n")[0]
     schema = re.fullmatch(r"# yaml-language-server: \$schema=(\S+)", first)
     assert schema

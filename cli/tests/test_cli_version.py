@@ -21,30 +21,30 @@ def rlt(*arguments: str, env: dict[str, str] | None = None) -> Result:
     return CliRunner().invoke(cli, arguments, env=env)
 
 
-def test_versions_of_program_and_api() -> None:
+def test_versions_of_cli_and_api() -> None:
     versions = json.loads(rlt("version", "-o", "json").stdout)
     assert list(versions) == ["client", "api", "schema"]
-    assert versions["client"] == importlib.metadata.version("rlt-operator")
+    assert versions["client"] == importlib.metadata.version("rlt-cli")
     assert versions["api"] == "rlt.dev/v1alpha1"
 
 
-def test_another_bound_is_another_schema() -> None:
+def test_another_type_changes_the_hash() -> None:
     changed = custom_resource_definition()
     spec = changed["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     spec["properties"]["suspend"]["type"] = "string"
     assert schema_hash([changed]) != schema_hash([custom_resource_definition()])
 
 
-def test_the_schema_is_the_same_after_the_api_server_has_stored_it() -> None:
+def test_the_hash_is_the_same_after_the_api_server_stores_the_schema() -> None:
     bounds = [{"spec": {"versions": [{"schema": {"maximum": bound}}]}} for bound in (1e6, 1000000)]
     assert schema_hash(bounds[:1]) == schema_hash(bounds[1:])
 
 
-def test_without_a_cluster_the_server_is_an_error_in_a_sentence(tmp_path: Path) -> None:
+def test_server_without_a_cluster_is_an_error_with_the_next_command(tmp_path: Path) -> None:
     done = rlt("version", "--server", env={"KUBECONFIG": str(tmp_path / "none")})
     assert (done.exit_code, done.stdout) == (1, "")
-    assert done.stderr.startswith(f"error: There is no way to a cluster: {tmp_path}/none does not exist.\n")
-    assert done.stderr.splitlines()[-1] == "next: export KUBECONFIG=FILE, or give --kubeconfig FILE"
+    assert done.stderr.startswith(f"error: Cannot connect to a cluster: {tmp_path}/none does not exist.\n")
+    assert done.stderr.splitlines()[-1] == "next: export KUBECONFIG=FILE, or pass --kubeconfig FILE"
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_kubectl_completes_the_plugin(path_with_rlt: str) -> None:
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_other_shells_have_a_script(shell: str) -> None:
+def test_zsh_and_fish_have_a_script(shell: str) -> None:
     done = rlt("completion", shell)
     assert "_RLT_COMPLETE=" in done.stdout
     assert done.stderr.startswith(f"next: {'rlt' if shell == 'fish' else 'source'} ")

@@ -1,1 +1,1 @@
-"""The commands, one file each; every file's `command` is loaded when somebody asks for it."""
+"""The commands, one module each. `rlt_cli.main` imports a module when its command is used."""

@@ -1,38 +1,40 @@
-"""rlt cancel: a job ends for good, and stays to be looked at."""
+"""rlt cancel: stop a job permanently."""
 
 from __future__ import annotations
 
 import click
 
-from rlt_cli.connection import connected, run
+from rlt_cli.connection import connect, run
 from rlt_cli.failure import Failure
-from rlt_cli.job_page import has
+from rlt_cli.job_page import is_true
 from rlt_cli.kube_context import KubeContext, kube_context_options
-from rlt_cli.output import output_option, say, tell
+from rlt_cli.output import emit_result, output_option, print_message
 from rlt_core.job import Manifest
+from rlt_core.names import CANCEL_ANNOTATION
 
 
 @click.command()
 @click.argument("name")
 @kube_context_options
 @output_option()
-def command(name: str, namespace: str | None, context: str | None, kubeconfig: str | None, output: str) -> None:
-    """End the job NAME for good: it fails with DeadlineExceeded, its cluster goes, its status and its files stay.
+def command(name: str, kube_context: KubeContext, output: str) -> None:
+    """Stop a job permanently and keep the job object.
 
-    What it does is to set spec.activeDeadlineSeconds (and pendingDeadlineSeconds) to 1.
+    The job fails with reason Cancelled. Its cluster is released; its status and the files in its volume are kept. The
+    command sets the annotation rlt.dev/cancel.
     """
-    place = KubeContext(namespace, context, kubeconfig)
-    job = run(_cancel(name, place))
-    tell(f"{name} cancelled", job, output)
-    say(f"next: {place.rlt(f'status {name}')}")
+    job = run(_cancel(name, kube_context))
+    emit_result(f"{name} cancelled", job, output)
+    print_message(f"next: {kube_context.command_line(f'status {name}')}")
 
 
-async def _cancel(name: str, place: KubeContext) -> Manifest:
-    async with connected(place) as connection:
-        job = await connection.job(name)
+async def _cancel(name: str, kube_context: KubeContext) -> Manifest:
+    async with connect(kube_context) as connection:
+        job = await connection.get_job(name)
         for final in ("Succeeded", "Failed"):
-            if has(job, final):
-                raise Failure(f"{name} has ended already: {final}.", next=place.rlt(f"delete {name}"))
-        return await connection.patch_spec(
-            name, {"suspend": False, "activeDeadlineSeconds": 1, "pendingDeadlineSeconds": 1}, by="rlt-cancel"
-        )
+            if is_true(job, final):
+                raise Failure(
+                    f"Job {name} has already ended: {final}.", next=kube_context.command_line(f"delete {name}")
+                )
+        patch = {"metadata": {"annotations": {CANCEL_ANNOTATION: "true"}}}
+        return await connection.patch_job(name, patch, field_manager="rlt-cancel")

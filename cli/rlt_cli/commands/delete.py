@@ -1,4 +1,4 @@
-"""rlt delete: jobs and their clusters."""
+"""rlt delete: delete jobs and their clusters."""
 
 from __future__ import annotations
 
@@ -6,36 +6,36 @@ import sys
 
 import click
 
-from rlt_cli.connection import connected, run
+from rlt_cli.connection import connect, run
 from rlt_cli.failure import Failure
 from rlt_cli.kube_context import KubeContext, kube_context_options
-from rlt_cli.output import output_option, say, tell
+from rlt_cli.output import emit_result, output_option, print_message
 from rlt_core.job import Manifest
 from rlt_core.kubernetes import api_paths
 
 
 @click.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @kube_context_options
 @output_option()
-def command(
-    names: tuple[str, ...], yes: bool, namespace: str | None, context: str | None, kubeconfig: str | None, output: str
-) -> None:
-    """Delete jobs with their clusters. What they wrote into their volumes stays."""
-    place = KubeContext(namespace, context, kubeconfig)
+def command(names: tuple[str, ...], yes: bool, kube_context: KubeContext, output: str) -> None:
+    """Delete jobs and their clusters. The files in their volumes are kept."""
     if not yes:
         if not sys.stdin.isatty():
-            raise Failure("Deletion asks, and there is no terminal.", next=place.rlt(f"delete {' '.join(names)} --yes"))
+            raise Failure(
+                "Deletion requires confirmation, and standard input is not a terminal.",
+                next=kube_context.command_line(f"delete {' '.join(names)} --yes"),
+            )
         click.confirm(f"Delete {', '.join(names)}?", abort=True, err=True)
-    jobs = run(_delete(names, place))
-    tell("\n".join(f"{name} deleted" for name in names), jobs, output)
-    say("what they wrote lies in their volumes still")
+    jobs = run(_delete(names, kube_context))
+    emit_result("\n".join(f"{name} deleted" for name in names), jobs, output)
+    print_message("the files in their volumes are kept")
 
 
-async def _delete(names: tuple[str, ...], place: KubeContext) -> list[Manifest]:
-    async with connected(place) as connection:
-        jobs = [await connection.job(name) for name in names]
+async def _delete(names: tuple[str, ...], kube_context: KubeContext) -> list[Manifest]:
+    async with connect(kube_context) as connection:
+        jobs = [await connection.get_job(name) for name in names]
         for job in jobs:
             metadata = job["metadata"]
             await connection.api.delete(api_paths.job(connection.namespace, metadata["name"]), uid=metadata["uid"])

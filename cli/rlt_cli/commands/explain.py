@@ -1,4 +1,4 @@
-"""rlt explain: what a field of the API is."""
+"""rlt explain: describe a field of the API."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import click
 
 from rlt_api.crd import KIND, RUNTIME_KIND
 from rlt_cli.failure import Failure
-from rlt_cli.field_guide import MODELS, Field, blocks, find
-from rlt_cli.main import program
+from rlt_cli.field_guide import MODELS, Field, find_field, spec_field
+from rlt_cli.file_validation import FILE
 from rlt_cli.output import JSON, TABLE, emit, output_option, table
-from rlt_cli.readable_files import FILE
+from rlt_cli.program import program_name
 
 WIDTH = 100
 
@@ -21,29 +21,30 @@ WIDTH = 100
 @click.argument("field", required=False)
 @click.argument("job", required=False, type=FILE, metavar="[JOB]")
 @click.option(
-    "--nodes", type=FILE, metavar="FILE", help="What `kubectl get nodes -o yaml` prints, for `explain network JOB`."
+    "--nodes", type=FILE, metavar="FILE", help="Output of `kubectl get nodes -o yaml`, for `explain network JOB`."
 )
 @click.option("--runtime", "runtimes", multiple=True, type=FILE, metavar="FILE", help="RLRuntimes that the job names.")
 @click.option(
     "--json-schema",
     "schema_of",
     type=click.Choice([KIND.lower(), RUNTIME_KIND.lower()]),
-    help="The JSON schema of that kind instead, for editors; its table form is JSON.",
+    help="Print the JSON schema of this kind, for editors. -o table prints JSON.",
 )
 @output_option()
 def command(
     field: str | None, job: str | None, nodes: str | None, runtimes: tuple[str, ...], schema_of: str | None, output: str
 ) -> None:
-    """Say what FIELD is: its type, default, bounds and rules. Without FIELD: the blocks of a job.
+    """Describe a field of the API: its type, default, bounds and rules.
 
-    FIELD is a path such as spec.rollout.topP or rlruntime.spec.limits, or as much of its end as is unique. verl's
-    and ROLL's names are understood: top_p, actor_rollout_ref.rollout.top_p.
+    FIELD is a path such as spec.rollout.topP or rlruntime.spec.limits, a unique end of a path, or a name in verl or
+    ROLL such as top_p or actor_rollout_ref.rollout.top_p. Without FIELD, the command lists the blocks of a job.
 
-    `explain network JOB --nodes FILE`: the network profile of the job on these nodes, each variable with its reason.
+    `explain network JOB --nodes FILE` shows the network profile of the job on these nodes, and the reason for each
+    variable.
     """
     if job or nodes:
         if field != "network" or not job or not nodes:
-            raise click.UsageError("for a job's network: explain network JOB --nodes FILE")
+            raise click.UsageError("JOB and --nodes require each other: explain network JOB --nodes FILE")
         from rlt_cli.network_page import explain_network
 
         explain_network(job, nodes, runtimes, output)
@@ -55,9 +56,9 @@ def command(
         emit(editor_schema(kind, MODELS[kind]), JSON if output == TABLE else output)
         return
     try:
-        found = find(field) if field else blocks()
+        found = find_field(field) if field else spec_field()
     except ValueError as error:
-        raise Failure(str(error), next=f"{program()} explain") from error
+        raise Failure(str(error), next=f"{program_name()} explain") from error
     if output == TABLE:
         click.echo(page(found))
     else:
@@ -65,7 +66,7 @@ def command(
 
 
 def as_json(field: Field) -> dict[str, Any]:
-    """Everything about a field; null where there is nothing to say."""
+    """Everything about a field as JSON. null: not set."""
     return {
         "kind": field.kind,
         "field": field.path,
@@ -81,7 +82,7 @@ def as_json(field: Field) -> dict[str, Any]:
 
 
 def page(field: Field) -> str:
-    """Everything about a field, for a person."""
+    """Everything about a field as text."""
     facts = [
         ("type", field.type + (", required" if field.required else "")),
         ("default", field.default),

@@ -1,4 +1,4 @@
-"""rlt get: the jobs of a namespace."""
+"""rlt get: list jobs."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 
 import click
 
-from rlt_cli.connection import connected, run
+from rlt_cli.connection import connect, run
 from rlt_cli.job_table import job_table
 from rlt_cli.kube_context import KubeContext, kube_context_options
-from rlt_cli.output import TABLE, emit, output_option, say
+from rlt_cli.output import TABLE, emit, output_option, print_message
 from rlt_core.job import Manifest
 
 WIDE = "wide"
@@ -17,36 +17,30 @@ WIDE = "wide"
 
 @click.command()
 @click.argument("name", required=False)
-@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="The jobs of all namespaces.")
-@click.option("-l", "--selector", help="Only jobs with these labels, such as team=a,stage!=test.")
+@click.option("-A", "--all-namespaces", is_flag=True, help="List the jobs of all namespaces.")
+@click.option("-l", "--selector", help="List only jobs that match this label selector, such as team=a,stage!=test.")
 @kube_context_options
 @output_option(WIDE)
 def command(
-    name: str | None,
-    everywhere: bool,
-    selector: str | None,
-    namespace: str | None,
-    context: str | None,
-    kubeconfig: str | None,
-    output: str,
+    name: str | None, all_namespaces: bool, selector: str | None, kube_context: KubeContext, output: str
 ) -> None:
-    """List the jobs, or show NAME. The columns are those of `kubectl get`; -o wide has more of them."""
-    if name and (everywhere or selector):
-        raise click.UsageError("NAME is one job: give it without --all-namespaces and --selector")
-    jobs, namespace = run(_jobs(name, everywhere, selector, KubeContext(namespace, context, kubeconfig)))
+    """List jobs, or show one job. The columns are those of `kubectl get`; -o wide adds more."""
+    if name and (all_namespaces or selector):
+        raise click.UsageError("NAME selects one job: omit --all-namespaces and --selector")
+    jobs, namespace = run(_get_jobs(name, all_namespaces, selector, kube_context))
     if output not in (TABLE, WIDE):
         emit(jobs[0] if name else jobs, output)
     elif jobs:
-        click.echo(job_table(jobs, datetime.now(UTC), wide=output == WIDE, namespaces=everywhere))
+        click.echo(job_table(jobs, datetime.now(UTC), wide=output == WIDE, namespaces=all_namespaces))
     else:
-        which = f" with labels {selector}" if selector else ""
-        say(f"no jobs{which} in {'any namespace' if everywhere else f'namespace {namespace}'}")
+        labels = f" with labels {selector}" if selector else ""
+        print_message(f"no jobs{labels} in {'any namespace' if all_namespaces else f'namespace {namespace}'}")
 
 
-async def _jobs(
-    name: str | None, everywhere: bool, selector: str | None, place: KubeContext
+async def _get_jobs(
+    name: str | None, all_namespaces: bool, selector: str | None, kube_context: KubeContext
 ) -> tuple[list[Manifest], str]:
-    async with connected(place) as connection:
+    async with connect(kube_context) as connection:
         if name:
-            return [await connection.job(name)], connection.namespace
-        return await connection.jobs(everywhere=everywhere, selector=selector), connection.namespace
+            return [await connection.get_job(name)], connection.namespace
+        return await connection.list_jobs(all_namespaces=all_namespaces, selector=selector), connection.namespace

@@ -1,4 +1,4 @@
-"""rlt metrics: the numbers of each step."""
+"""rlt metrics: show the metrics of each step."""
 
 from __future__ import annotations
 
@@ -7,42 +7,35 @@ import json
 import click
 
 from rlt_api.driver_report import METRICS_PORT
-from rlt_cli.connection import connected, run
+from rlt_cli.connection import connect, run
 from rlt_cli.failure import Failure
-from rlt_cli.job_page import metric_rows, number, shown, sparkline
+from rlt_cli.job_page import find_page_metrics, format_number, metric_rows, sparkline
 from rlt_cli.kube_context import KubeContext, kube_context_options
-from rlt_cli.output import TABLE, emit, emit_table, output_option, say
+from rlt_cli.output import TABLE, emit, emit_table, output_option, print_message
 
 
 @click.command()
 @click.argument("name")
 @click.argument("metrics", nargs=-1, metavar="[METRIC]...")
-@click.option("--since", default=0, show_default=True, metavar="STEP", help="Only later steps.")
-@click.option("--plot", is_flag=True, help="A line of bars for each metric instead of numbers.")
+@click.option("--since", default=0, show_default=True, metavar="STEP", help="Show only steps after this one.")
+@click.option("--plot", is_flag=True, help="Show each metric as a row of bars.")
 @kube_context_options
 @output_option()
 def command(
-    name: str,
-    metrics: tuple[str, ...],
-    since: int,
-    plot: bool,
-    namespace: str | None,
-    context: str | None,
-    kubeconfig: str | None,
-    output: str,
+    name: str, metrics: tuple[str, ...], since: int, plot: bool, kube_context: KubeContext, output: str
 ) -> None:
-    """Show the metrics of each step of the job NAME, under verl's names; a few of them unless METRIC says which.
+    """Show the metrics of each step of a job.
 
-    They are asked of the running job. Once it has ended they lie in its volume.
+    METRIC is a metric name of verl. Without it, the command shows the metrics of the status page. It reads them from
+    the running job; after the job ends they are in its volume.
     """
-    place = KubeContext(namespace, context, kubeconfig)
-    history = [json.loads(line) for line in run(_history(name, since, place)).splitlines()]
-    names = list(metrics) or list(shown(history).values())
+    history = [json.loads(line) for line in run(_get_history(name, since, kube_context)).splitlines()]
+    names = list(metrics) or list(find_page_metrics(history).values())
     if not history:
-        say("no steps yet")
+        print_message("no steps yet")
     known = {key for step in history for key in step}
     if history and (unknown := [each for each in metrics if each not in known]):
-        raise Failure(f"There is no metric {unknown[0]}.", next=place.rlt(f"metrics {name} -o json"))
+        raise Failure(f"The job has no metric {unknown[0]}.", next=kube_context.command_line(f"metrics {name} -o json"))
     if output != TABLE:
         emit(
             history if not metrics else [{k: step[k] for k in ("step", *names) if k in step} for step in history],
@@ -52,13 +45,12 @@ def command(
         return
     elif plot:
         series = [(each, [step[each] for step in history if each in step]) for each in names]
-        emit_table(
-            ("METRIC", "FIRST", "LAST", ""), [(n, number(v[0]), number(v[-1]), sparkline(v)) for n, v in series if v]
-        )
+        rows = [(name, format_number(v[0]), format_number(v[-1]), sparkline(v)) for name, v in series if v]
+        emit_table(("METRIC", "FIRST", "LAST", ""), rows)
     else:
         emit_table(("STEP", *names), metric_rows(history, names))
 
 
-async def _history(name: str, since: int, place: KubeContext) -> str:
-    async with connected(place) as connection:
-        return await connection.head(name, METRICS_PORT, f"/history?since={since}")
+async def _get_history(name: str, since: int, kube_context: KubeContext) -> str:
+    async with connect(kube_context) as connection:
+        return await connection.get_from_head(name, METRICS_PORT, f"/history?since={since}")

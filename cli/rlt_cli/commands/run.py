@@ -1,4 +1,4 @@
-"""rlt run --local: a job in this machine's processes."""
+"""rlt run --local: run a job as a process on this machine."""
 
 from __future__ import annotations
 
@@ -13,64 +13,66 @@ from types import FrameType
 import click
 
 from rlt_cli.failure import Failure
-from rlt_cli.local_run import local_run
+from rlt_cli.file_validation import FILE, load_valid_jobs
+from rlt_cli.local_run import build_local_run
 from rlt_cli.log_lines import PROGRAM, LogLines
-from rlt_cli.main import program
-from rlt_cli.offline_job import content_id, offline_job
-from rlt_cli.output import TABLE, output_option, say
-from rlt_cli.readable_files import FILE, valid_jobs
+from rlt_cli.offline_job import build_offline_job, content_id
+from rlt_cli.output import TABLE, output_option, print_message
+from rlt_cli.program import program_name
 
 
 @click.command()
 @click.argument("file", type=FILE)
-@click.option("--local", is_flag=True, help="On this machine. (Without it: rlt submit.)")
+@click.option("--local", is_flag=True, help="Run on this machine (required; use `rlt submit` for a cluster).")
 @click.option("--runtime", "runtimes", multiple=True, type=FILE, metavar="FILE", help="RLRuntimes that the job names.")
 @click.option(
     "--directory",
     type=click.Path(file_okay=False, path_type=Path),
     default="out",
     show_default=True,
-    help="What storage.mountPath is on this machine.",
+    help="The directory that replaces storage.mountPath.",
 )
 @output_option()
 @click.pass_context
 def command(
     context: click.Context, file: str, local: bool, runtimes: tuple[str, ...], directory: Path, output: str
 ) -> None:
-    """Run the job in FILE in this machine's processes, without Kubernetes.
+    """Run a job on this machine, without Kubernetes.
 
-    The spec is the same: paths below storage.mountPath lie below --directory, and the builtin trainer starts a Ray of
-    its own. Run the same job again and it continues from its latest checkpoint. -o json is an object for each line that
-    the program prints, as of `logs`.
+    FILE contains one job. Paths below storage.mountPath become paths below --directory. The builtin trainer starts its
+    own Ray instance. A second run of the same job resumes from its latest checkpoint. -o json prints one object per
+    line of the program's output, as in `logs`.
     """
     if not local:
-        raise Failure("run needs --local: only clusters have another way.", next=f"{program()} submit {file}")
-    validated = valid_jobs(file, runtimes)
+        message = "rlt run requires --local; use rlt submit for a cluster."
+        raise Failure(message, next=f"{program_name()} submit {file}")
+    validated = load_valid_jobs(file, runtimes)
     jobs = validated.jobs()
     if len(jobs) > 1:
-        raise Failure(f"{file}: {len(jobs)} jobs, and run takes one.", next=f"{program()} render {file}")
-    uid = content_id(jobs[0], validated)
-    job = offline_job(jobs[0], validated, uid=uid)
+        message = f"{file}: contains {len(jobs)} jobs; rlt run accepts one."
+        raise Failure(message, next=f"{program_name()} render {file}")
+    job = build_offline_job(jobs[0], validated, uid=content_id(jobs[0], validated))
     assert job.spec
-    run = local_run(job, job.spec, directory.absolute())
-    for name in run.from_the_cluster:
-        say(f"note: {name} is in the cluster: its value is taken from this shell")
+    run = build_local_run(job, job.spec, directory.absolute())
+    for name in run.secret_variables:
+        print_message(f"note: {name} is set from a Secret or ConfigMap: its value is taken from this shell")
     if run.config and run.config_file:
         if importlib.util.find_spec("rlt_trainer") is None:
-            raise Failure("The trainer is not in this Python environment.", next="pip install rlt-trainer")
+            message = "The package rlt-trainer is not installed in this Python environment."
+            raise Failure(message, next="pip install rlt-trainer")
         run.config_file.parent.mkdir(parents=True, exist_ok=True)
         run.config_file.write_text(run.config.model_dump_json(by_alias=True, exclude_none=True, indent=2))
-        say(f"run directory: {run.config_file.parent}")
+        print_message(f"run directory: {run.config_file.parent}")
     lines = None if output == TABLE else LogLines(PROGRAM, output)
     context.exit(run_process(run.command, {**os.environ, **run.environment}, lines))
 
 
 def run_process(command: Sequence[str], environment: Mapping[str, str], lines: LogLines | None = None) -> int:
-    """Run to the end; returns the exit code, 128 + N after signal N. SIGINT and SIGTERM are passed on.
+    """Run a process until it exits and forward SIGINT and SIGTERM to it.
 
-    Its output is this program's, or goes to `lines`.
+    Its output goes to `lines`, or to the output of this program. Returns its exit code, or 128 + N after signal N.
     """
-    # In a group of its own it hears of Ctrl-C from here alone, and once.
+    # In its own process group it receives SIGINT once, from here, and not from the terminal.
     process = subprocess.Popen(
         command,
         env=environment,
@@ -82,15 +84,15 @@ def run_process(command: Sequence[str], environment: Mapping[str, str], lines: L
     )
 
     def forward(number: int, frame: FrameType | None) -> None:
-        say("stopping: waiting for the program to end")
+        print_message("stopping: waiting for the program to exit")
         process.send_signal(number)
 
-    before = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM)}
+    previous = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM)}
     if lines and process.stdout:
         for line in process.stdout:
             lines.write(line)
         lines.end()
-    returned = process.wait()
-    for number, handler in before.items():
+    code = process.wait()
+    for number, handler in previous.items():
         signal.signal(number, handler)
-    return returned if returned >= 0 else 128 - returned
+    return code if code >= 0 else 128 - code

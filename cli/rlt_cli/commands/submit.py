@@ -1,32 +1,37 @@
-"""rlt submit: jobs and runtimes from files to the cluster."""
+"""rlt submit: submit jobs and runtimes to the cluster."""
 
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 
 import click
 
 from rlt_api.crd import KIND
-from rlt_cli.commands.wait import EXIT_FAILED, follow
+from rlt_cli.commands.wait import wait_for_condition
 from rlt_cli.commands.watch import watch
-from rlt_cli.connection import FieldConflictError, connected, run
-from rlt_cli.duration import Duration, duration
+from rlt_cli.connection import FieldConflictError, connect, detached_message, run
+from rlt_cli.duration import Duration, parse_duration
 from rlt_cli.failure import Failure
+from rlt_cli.file_validation import FILE, load_valid_files
 from rlt_cli.kube_context import KubeContext, kube_context_options
-from rlt_cli.main import program
-from rlt_cli.output import TABLE, emit, emit_next, output_option, say
-from rlt_cli.readable_files import FILE, read_and_validate
+from rlt_cli.output import TABLE, emit, emit_item, output_option, print_message
+from rlt_cli.program import program_name
 from rlt_core.job import Manifest
 
 
 @click.command()
 @click.argument("files", nargs=-1, type=FILE, required=True, metavar="FILE...")
-@click.option("--watch", "watching", is_flag=True, help="Follow the job to its end; exit code as `watch`.")
-@click.option("--wait", is_flag=True, help="Wait for the end of the job; exit code as `wait`.")
+@click.option("--watch", "watching", is_flag=True, help="Follow the job until it ends; exit codes as in `watch`.")
+@click.option("--wait", is_flag=True, help="Wait until the job ends; exit codes as in `wait`.")
 @click.option(
-    "--timeout", type=duration, default="24h", show_default=True, help="With --wait: how long, such as 30m or 1h30m."
+    "--timeout",
+    type=parse_duration,
+    default="24h",
+    show_default=True,
+    help="The timeout of --wait, such as 30m or 1h30m.",
 )
-@click.option("--force-conflicts", is_flag=True, help="Change fields that others have set since, and own them.")
+@click.option("--force-conflicts", is_flag=True, help="Overwrite fields that other field managers changed.")
 @kube_context_options
 @output_option()
 def command(
@@ -35,45 +40,38 @@ def command(
     wait: bool,
     timeout: Duration,
     force_conflicts: bool,
-    namespace: str | None,
-    context: str | None,
-    kubeconfig: str | None,
+    kube_context: KubeContext,
     output: str,
 ) -> None:
-    """Hand the RLTrainingJobs and RLRuntimes in FILE to the cluster, by server-side apply.
+    """Submit jobs and runtimes to the cluster, with server-side apply.
 
-    They are judged here first; what is wrong is said as by `validate`, and nothing is sent. -o json is what was handed
-    in, with --wait as it is at the end, with --watch in a line each as those of `watch`.
+    FILE contains RLTrainingJobs and RLRuntimes. They are validated first; if one is invalid, nothing is submitted.
+    -o json prints the submitted objects; with --wait as they are at the end; with --watch one per line, followed by the
+    lines of `watch`.
     """
     if watching and wait:
-        raise click.UsageError("--watch follows the job to its end, and --wait waits for it: give one of them")
-    validated = read_and_validate(files)
-    for document, finding in validated.findings:
-        say(f"{document.file}:{document.line_of(finding.field)}: {finding}")
-    if validated.findings:
-        raise click.exceptions.Exit(EXIT_FAILED)
-    place = KubeContext(namespace, context, kubeconfig)
-    manifests = [dict(document.manifest) for document in validated.documents]
-    objects = run(_submit(manifests, place, files, force=force_conflicts))
+        raise click.UsageError("--watch cannot be combined with --wait")
+    manifests = [dict(document.manifest) for document in load_valid_files(files).documents]
+    objects = run(_submit(manifests, kube_context, files, force=force_conflicts))
     if output == TABLE:
         click.echo("\n".join(each["metadata"]["name"] for each in objects))
     elif watching:
         for each in objects:
-            emit_next(each, output)
+            emit_item(each, output)
     elif not wait:
         emit(objects, output)
     code = 0
     for index, metadata in [(index, each["metadata"]) for index, each in enumerate(objects) if each["kind"] == KIND]:
-        name, there = metadata["name"], KubeContext(metadata["namespace"], context, kubeconfig)
-        back = there.rlt(f"watch {name}")
-        detached = f"detached; the job goes on. Back: {back}"
+        name, job_context = metadata["name"], replace(kube_context, namespace=metadata["namespace"])
+        watch_command = job_context.command_line(f"watch {name}")
+        detached = detached_message(watch_command)
         if watching:
-            code = run(watch(name, there, output), detached=detached)
+            code = run(watch(name, job_context, output), detached=detached)
         elif wait:
-            code, job = run(follow(name, "Succeeded", timeout, there), detached=detached)
+            code, job = run(wait_for_condition(name, "Succeeded", timeout, job_context), detached=detached)
             objects[index] = job or objects[index]
         else:
-            say(f"next: {back}")
+            print_message(f"next: {watch_command}")
         if code:
             break
     if wait and output != TABLE:
@@ -82,23 +80,24 @@ def command(
 
 
 async def _submit(
-    manifests: list[Manifest], place: KubeContext, files: tuple[str, ...], *, force: bool
+    manifests: list[Manifest], kube_context: KubeContext, files: tuple[str, ...], *, force: bool
 ) -> list[Manifest]:
-    async with connected(place) as connection:
+    async with connect(kube_context) as connection:
         objects = []
         for manifest in sorted(manifests, key=lambda each: each["kind"] == KIND):  # runtimes first
             metadata = dict(manifest["metadata"])
             if manifest["kind"] == KIND:
-                own = metadata.setdefault("namespace", connection.namespace)
-                if place.namespace and own != place.namespace:
+                namespace = metadata.setdefault("namespace", connection.namespace)
+                if kube_context.namespace and namespace != kube_context.namespace:
                     raise Failure(
-                        f"{metadata['name']} is for namespace {own}, not {place.namespace}.",
-                        next=f"{program()} submit --namespace {own} FILE",
+                        f"{metadata['name']}: metadata.namespace: {namespace} does not match "
+                        f"--namespace {kube_context.namespace}.",
+                        next=f"{program_name()} submit --namespace {namespace} FILE",
                     )
             try:
                 objects.append(await connection.apply({**manifest, "metadata": metadata}, force=force))
             except FieldConflictError as conflict:
-                words = f"{metadata['name']} has other values now in fields that the file sets: {conflict}."
-                again = place.rlt(f"submit {shlex.join(files)} --force-conflicts")
-                raise Failure(words, next=again) from conflict
+                message = f"{metadata['name']}: other field managers changed fields that the file sets: {conflict}."
+                command_line = kube_context.command_line(f"submit {shlex.join(files)} --force-conflicts")
+                raise Failure(message, next=command_line) from conflict
         return objects

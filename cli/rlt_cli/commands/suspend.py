@@ -1,12 +1,12 @@
-"""rlt suspend: the job's cluster goes, its checkpoints stay."""
+"""rlt suspend: release a job's cluster and keep its checkpoints."""
 
 from __future__ import annotations
 
 import click
 
-from rlt_cli.connection import connected, run
+from rlt_cli.connection import connect, run
 from rlt_cli.kube_context import KubeContext, kube_context_options
-from rlt_cli.output import output_option, say, tell
+from rlt_cli.output import emit_result, output_option, print_message
 from rlt_core.job import Manifest
 
 
@@ -14,16 +14,17 @@ from rlt_core.job import Manifest
 @click.argument("name")
 @kube_context_options
 @output_option()
-def command(name: str, namespace: str | None, context: str | None, kubeconfig: str | None, output: str) -> None:
-    """Release the cluster of the job NAME for a while; `resume` continues from the latest checkpoint."""
-    place = KubeContext(namespace, context, kubeconfig)
-    job = run(set_suspend(name, True, place))
-    tell(f"{name} suspended", job, output)
-    say(f"next: {place.rlt(f'wait {name} --for Suspended')}, then {place.rlt(f'resume {name}')}")
+def command(name: str, kube_context: KubeContext, output: str) -> None:
+    """Release the cluster of a job and keep its checkpoints. `resume` continues from the latest one."""
+    job = run(set_suspend(name, True, kube_context))
+    emit_result(f"{name} suspended", job, output)
+    wait, resume = (kube_context.command_line(each) for each in (f"wait {name} --for Suspended", f"resume {name}"))
+    print_message(f"next: {wait}, then {resume}")
 
 
-async def set_suspend(name: str, value: bool, place: KubeContext) -> Manifest:
-    """Write spec.suspend; the job as it is then."""
-    async with connected(place) as connection:
-        await connection.job(name)
-        return await connection.patch_spec(name, {"suspend": value}, by="rlt-suspend" if value else "rlt-resume")
+async def set_suspend(name: str, suspend: bool, kube_context: KubeContext) -> Manifest:
+    """Set spec.suspend. Returns the stored job."""
+    async with connect(kube_context) as connection:
+        await connection.get_job(name)
+        field_manager = "rlt-suspend" if suspend else "rlt-resume"
+        return await connection.patch_job(name, {"spec": {"suspend": suspend}}, field_manager=field_manager)

@@ -1,11 +1,11 @@
-"""rlt validate: what is wrong with manifests, without a cluster."""
+"""rlt validate: validate manifests."""
 
 from __future__ import annotations
 
 import click
 
-from rlt_cli.output import TABLE, emit, output_option, say
-from rlt_cli.readable_files import FILE, read_and_validate
+from rlt_cli.file_validation import FILE, load_files
+from rlt_cli.output import TABLE, emit, output_option, print_message
 
 
 @click.command()
@@ -14,20 +14,20 @@ from rlt_cli.readable_files import FILE, read_and_validate
 @output_option()
 @click.pass_context
 def command(context: click.Context, files: tuple[str, ...], runtimes: tuple[str, ...], output: str) -> None:
-    """Say what is wrong with RLTrainingJobs and RLRuntimes. Exit code 1 if anything is.
+    """Validate manifests, without a cluster.
 
-    FILE holds any number of manifests in YAML or JSON; - is standard input. The rules are the operator's own, and no
-    cluster is asked.
+    FILE contains any number of RLTrainingJobs and RLRuntimes in YAML or JSON; - is standard input. The operator applies
+    the same rules. Exit code 1 if a manifest is invalid.
     """
-    validated = read_and_validate((*files, *runtimes))
+    validated = load_files((*files, *runtimes))
     if output != TABLE:
         emit([{"file": document.file, **finding.to_json()} for document, finding in validated.findings], output)
     else:
-        for document, finding in validated.findings:
-            click.echo(f"{document.file}:{document.line_of(finding.field)}: {finding}")
+        for line in validated.finding_lines():
+            click.echo(line)
     count = len(validated.documents)
     if validated.findings:
-        wrong = len({id(document) for document, _ in validated.findings})
-        say(f"{wrong} of {count} manifest{'s' * (count > 1)} {'are' if wrong > 1 else 'is'} wrong")
+        invalid = len({id(document) for document, _ in validated.findings})
+        print_message(f"{invalid} of {count} manifest{'s' * (count > 1)} {'are' if invalid > 1 else 'is'} invalid")
         context.exit(1)
-    say(f"{count} manifests are right" if count > 1 else "1 manifest is right")
+    print_message(f"{count} manifests are valid" if count > 1 else "1 manifest is valid")

@@ -1,4 +1,4 @@
-"""rlt version: versions of the command line and of the API, here and on the cluster."""
+"""rlt version: show the versions of the CLI and of the API."""
 
 from __future__ import annotations
 
@@ -18,23 +18,24 @@ NOT_INSTALLED = "not installed"
 
 
 @click.command()
-@click.option("--server", is_flag=True, help="Ask the cluster for its own.")
+@click.option("--server", is_flag=True, help="Show the API schema of the cluster, too.")
 @kube_context_options
 @output_option()
-def command(server: bool, namespace: str | None, context: str | None, kubeconfig: str | None, output: str) -> None:
-    """Show the versions of this program and of its API; with --server also the API that the cluster has.
+def command(server: bool, kube_context: KubeContext, output: str) -> None:
+    """Show the versions of the CLI and of the API.
 
-    Equal schema hashes mean that cluster and program agree on every field and bound.
+    With --server, this includes the API schema of the cluster. Equal hashes mean that CLI and cluster agree on every
+    field and bound.
     """
     definitions = [custom_resource_definition(), runtime_definition()]
     versions: dict[str, Any] = {
-        "client": importlib.metadata.version("rlt-operator"),
+        "client": importlib.metadata.version("rlt-cli"),
         "api": f"{GROUP}/{VERSION}",
         "schema": schema_hash(definitions),
     }
     if server:
         names = [definition["metadata"]["name"] for definition in definitions]
-        installed = _installed(names, KubeContext(namespace, context, kubeconfig))
+        installed = _get_installed_definitions(names, kube_context)
         versions["serverSchema"] = schema_hash(installed) if installed else NOT_INSTALLED
     if output == TABLE:
         emit_table(("WHAT", "VERSION"), versions.items())
@@ -43,25 +44,25 @@ def command(server: bool, namespace: str | None, context: str | None, kubeconfig
 
 
 def schema_hash(definitions: list[Manifest]) -> str:
-    """Twelve characters that stand for what the CRDs accept."""
+    """Twelve hexadecimal characters that depend on the schemas of the CRDs alone."""
     schemas = [version["schema"] for definition in definitions for version in definition["spec"]["versions"]]
-    schemas = json.loads(json.dumps(schemas), parse_float=_as_stored)
+    schemas = json.loads(json.dumps(schemas), parse_float=_normalize)
     return hashlib.sha256(json.dumps(schemas, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def _as_stored(number: str) -> float:
+def _normalize(number: str) -> float:
     """The API server stores 1.0 as 1."""
     return int(float(number)) if float(number).is_integer() else float(number)
 
 
-def _installed(names: list[str], place: KubeContext) -> list[Manifest] | None:
-    """The cluster's CRDs; None if one is missing."""
-    from rlt_cli.connection import connected, run  # the Kubernetes client, for --server alone
+def _get_installed_definitions(names: list[str], kube_context: KubeContext) -> list[Manifest] | None:
+    """The CRDs of the cluster. None if one is missing."""
+    from rlt_cli.connection import connect, run  # imports the Kubernetes client, which only --server needs
 
-    async def ask() -> list[Manifest | None]:
-        async with connected(place) as connection:
+    async def get() -> list[Manifest | None]:
+        async with connect(kube_context) as connection:
             path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
             return [await connection.api.get(f"{path}/{name}") for name in names]
 
-    found = run(ask())
+    found = run(get())
     return [each for each in found if each] if all(found) else None

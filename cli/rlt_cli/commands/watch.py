@@ -1,4 +1,4 @@
-"""rlt watch: a job to its end."""
+"""rlt watch: follow a job until it ends."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import click
 from rich.live import Live
 from rich.text import Text
 
-from rlt_cli.commands.status import pods_and_history
+from rlt_cli.commands.status import get_pods_and_history
 from rlt_cli.commands.wait import EXIT_FAILED
-from rlt_cli.connection import Connection, connected, run
-from rlt_cli.job_page import has, line, page
+from rlt_cli.connection import Connection, connect, detached_message, run
+from rlt_cli.job_page import is_true, page, summarize
 from rlt_cli.kube_context import KubeContext, kube_context_options
-from rlt_cli.output import TABLE, emit_next, output_option, say
+from rlt_cli.output import TABLE, emit_item, output_option, print_message
 from rlt_core.job import Manifest
 
 
@@ -23,60 +23,59 @@ from rlt_core.job import Manifest
 @click.argument("name")
 @kube_context_options
 @output_option()
-def command(name: str, namespace: str | None, context: str | None, kubeconfig: str | None, output: str) -> None:
-    """Follow the job NAME to its end: the page of `status`, kept up to date on a terminal, else a line at each change.
+def command(name: str, kube_context: KubeContext, output: str) -> None:
+    """Follow a job until it ends.
 
-    -o json is the job in a line at each change, -o yaml a document. Exit codes as of `wait`. Ctrl-C detaches; the job
-    goes on.
+    On a terminal, this updates the page of `status`; otherwise it prints one line per change. -o json prints the job
+    as one line per change, -o yaml as one document. Ctrl-C detaches; the job continues. Exit codes as in `wait`.
     """
-    place = KubeContext(namespace, context, kubeconfig)
-    detached = f"detached; the job goes on. Back: {place.rlt(f'watch {name}')}"
-    raise click.exceptions.Exit(run(watch(name, place, output), detached=detached))
+    detached = detached_message(kube_context.command_line(f"watch {name}"))
+    raise click.exceptions.Exit(run(watch(name, kube_context, output), detached=detached))
 
 
-async def watch(name: str, place: KubeContext, output: str) -> int:
-    """Show the job until its end. Returns the exit code."""
-    async with connected(place) as connection:
+async def watch(name: str, kube_context: KubeContext, output: str) -> int:
+    """Show the job until it ends. Returns the exit code."""
+    async with connect(kube_context) as connection:
         if output != TABLE:
-            code = await _each(connection, name, lambda job: emit_next(job, output))
+            code = await _watch_with(connection, name, lambda job: emit_item(job, output))
         elif sys.stdout.isatty():
-            code = await _page(connection, name)
+            code = await _watch_page(connection, name)
         else:
-            code = await _each(connection, name, _Lines())
+            code = await _watch_with(connection, name, _LinePrinter())
     if code is None:
-        say(f"{name} was deleted")
+        print_message(f"{name} was deleted")
     return EXIT_FAILED if code is None else code
 
 
-async def _page(connection: Connection, name: str) -> int | None:
+async def _watch_page(connection: Connection, name: str) -> int | None:
     with Live(auto_refresh=False, vertical_overflow="crop") as live:
-        async for job in connection.changes(name):
-            text = page(job, *await pods_and_history(connection, job), datetime.now(UTC))
+        async for job in connection.watch_job(name):
+            text = page(job, *await get_pods_and_history(connection, job), datetime.now(UTC))
             live.update(Text(text, no_wrap=True, overflow="ellipsis"), refresh=True)
-            if (code := _end(job)) is not None:
+            if (code := _exit_code(job)) is not None:
                 return code
     return None
 
 
-async def _each(connection: Connection, name: str, show: Callable[[Manifest], None]) -> int | None:
-    async for job in connection.changes(name):
+async def _watch_with(connection: Connection, name: str, show: Callable[[Manifest], None]) -> int | None:
+    async for job in connection.watch_job(name):
         show(job)
-        if (code := _end(job)) is not None:
+        if (code := _exit_code(job)) is not None:
             return code
     return None
 
 
-class _Lines:
-    """Prints a job's line where it differs from the one before."""
+class _LinePrinter:
+    """Prints the summary of a job if it differs from the previous one."""
 
-    said = ""
+    printed = ""
 
     def __call__(self, job: Manifest) -> None:
-        if (now := line(job, bar=20)) != self.said:
-            self.said = now
-            click.echo(now)
+        if (text := summarize(job, bar=20)) != self.printed:
+            self.printed = text
+            click.echo(text)
 
 
-def _end(job: Manifest) -> int | None:
-    """The exit code once the job has ended."""
-    return 0 if has(job, "Succeeded") else EXIT_FAILED if has(job, "Failed") else None
+def _exit_code(job: Manifest) -> int | None:
+    """The exit code if the job has ended, else None."""
+    return 0 if is_true(job, "Succeeded") else EXIT_FAILED if is_true(job, "Failed") else None
