@@ -1,4 +1,4 @@
-"""Advantages against numbers worked out by hand."""
+"""Advantages against values computed by hand."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from rlt_trainer.algorithms.advantages import ESTIMATORS, AdvantageInputs, rewards_at_end
+from rlt_trainer.algorithms.advantages import ESTIMATORS, AdvantageInputs, place_at_last_token
 
 MASK = torch.tensor([[True, True], [True, True], [True, False], [True, True]])
 GROUPS = torch.tensor([7, 3, 7, 3])
@@ -17,16 +17,16 @@ SCORES = torch.tensor([1.0, 3.0, 0.0, 1.0])
 
 
 def advantages(name: str, scores: Tensor = SCORES, **settings: Any) -> Tensor:
-    return ESTIMATORS[name](AdvantageInputs(rewards_at_end(scores, MASK), MASK, GROUPS, **settings)).advantages
+    return ESTIMATORS[name](AdvantageInputs(place_at_last_token(scores, MASK), MASK, GROUPS, **settings)).advantages
 
 
-def test_a_score_stands_at_the_last_token_that_the_policy_chose() -> None:
+def test_a_score_is_placed_at_the_last_token_of_the_policy() -> None:
     mask = torch.tensor([[True, False, True, False], [True, False, False, False], [False, False, False, False]])
     scores = torch.tensor([2.0, 3.0, float("nan")])
-    assert rewards_at_end(scores, mask).tolist() == [[0, 0, 2, 0], [3, 0, 0, 0], [0, 0, 0, 0]]
+    assert place_at_last_token(scores, mask).tolist() == [[0, 0, 2, 0], [3, 0, 0, 0], [0, 0, 0, 0]]
 
 
-def test_an_estimator_meets_no_padding() -> None:
+def test_inputs_outside_the_mask_are_0() -> None:
     nan = torch.full((4, 2), float("nan"))
     inputs = AdvantageInputs(nan, MASK, GROUPS, values=nan)
     assert inputs.values is not None
@@ -46,7 +46,7 @@ def test_an_estimator_meets_no_padding() -> None:
         ("remax", {"baselines": torch.tensor([0.5, 1.0, 0.5, 1.0])}, [0.5, 2.0, -0.5, 0.0]),
     ],
 )
-def test_every_token_of_a_response_has_its_advantage_and_padding_none(
+def test_every_token_of_a_response_has_the_same_advantage_and_padding_has_0(
     name: str, settings: dict[str, Any], expected: list[float]
 ) -> None:
     result = advantages(name, **settings)
@@ -54,7 +54,7 @@ def test_every_token_of_a_response_has_its_advantage_and_padding_none(
     assert_close(result[:, 1], torch.tensor(expected).where(MASK[:, 1], 0), atol=1e-5, rtol=0)
 
 
-def test_gae_with_lambda_0_is_the_one_step_error_whitened() -> None:
+def test_gae_with_lambda_0_is_the_whitened_one_step_error() -> None:
     rewards, values = torch.tensor([[0.0, 1.0]]), torch.tensor([[0.25, 0.5]])
     inputs = AdvantageInputs(rewards, torch.ones(1, 2).bool(), torch.zeros(1).long(), values, lam=0.0)
     result = ESTIMATORS["gae"](inputs)
@@ -69,12 +69,12 @@ def test_reinforce_plus_plus_discounts_later_rewards() -> None:
 
 
 @pytest.mark.parametrize("name", ["grpo", "rloo", "opo", "grpo_passk"])
-def test_equal_scores_have_no_advantage(name: str) -> None:
+def test_equal_scores_have_advantage_0(name: str) -> None:
     assert not advantages(name, torch.full((4,), 0.1)).any()
 
 
 @pytest.mark.parametrize("convention", ["verl", "trl"])
-def test_the_best_of_one_is_not_learned_from(convention: Any) -> None:
+def test_grpo_passk_has_advantage_0_in_a_group_of_one(convention: Any) -> None:
     alone = torch.tensor([0, 1, 2, 3])
-    inputs = AdvantageInputs(rewards_at_end(SCORES, MASK), MASK, alone, convention=convention)
+    inputs = AdvantageInputs(place_at_last_token(SCORES, MASK), MASK, alone, convention=convention)
     assert not ESTIMATORS["grpo_passk"](inputs).advantages.any()

@@ -1,4 +1,4 @@
-"""A user's own estimator and loss by import path."""
+"""A user-defined estimator and loss by import path."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VERSION = 3
 
 
 def best_of_batch(inputs: AdvantageInputs) -> Advantages:
-    """Only the best response of the batch is learned from."""
+    """Learn only from the best response of the batch."""
     scores = inputs.token_rewards.sum(-1)
     advantages = (scores == scores.max())[:, None] * inputs.mask.to(scores.dtype)
     return Advantages(advantages, advantages)
@@ -41,8 +41,8 @@ FIELD = "algorithm.policyLossFunction"
 
 
 @pytest.fixture(autouse=True)
-def _own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A module of the user's own, in a ConfigMap."""
+def _user_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user-defined module in a ConfigMap."""
     folder = tmp_path / "my-functions"
     folder.mkdir()
     (folder / "my_algorithms.py").write_text(SOURCE)
@@ -52,20 +52,20 @@ def _own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "my_algorithms", raising=False)
 
 
-def own(name: str) -> Any:
+def load(name: str) -> Any:
     return load_user_function(PythonFunction(name=name, config_map="my-functions"), field=FIELD)
 
 
-def test_a_users_estimator() -> None:
+def test_a_user_defined_estimator_runs() -> None:
     mask = torch.tensor([[True, True], [True, False]])
     inputs = AdvantageInputs(torch.tensor([[0.0, 1.0], [2.0, 9.0]]), mask, torch.tensor([0, 0]))
-    assert own("my_algorithms:best_of_batch")(inputs).advantages.tolist() == [[0, 0], [1, 0]]
+    assert load("my_algorithms:best_of_batch")(inputs).advantages.tolist() == [[0, 0], [1, 0]]
 
 
-def test_a_users_loss() -> None:
+def test_a_user_defined_loss_runs() -> None:
     log_probs = torch.tensor([[-1.0, float("nan")]], requires_grad=True)
     mask = torch.tensor([[True, False]])
-    result = own("my_algorithms:reinforce")(LossInputs(log_probs, log_probs.detach(), torch.ones(1, 2), mask))
+    result = load("my_algorithms:reinforce")(LossInputs(log_probs, log_probs.detach(), torch.ones(1, 2), mask))
     result.loss.sum().backward()
     assert log_probs.grad is not None
     assert log_probs.grad.tolist() == [[-1, 0]]
@@ -75,17 +75,17 @@ def test_a_users_loss() -> None:
     ("path", "found"),
     [
         ("no_such_module:f", "No module named 'no_such_module'"),
-        ("my_algorithms:reenforce", "has: .*best_of_batch, reinforce"),
-        ("my_algorithms:VERSION", "a value of type int"),
-        ("json:reinforce", "has the same name. Rename the module"),
+        ("my_algorithms:reenforce", "Functions in .*: .*best_of_batch, reinforce"),
+        ("my_algorithms:VERSION", "is a value of type int. Name a function"),
+        ("json:reinforce", "has the same module name. Rename the module"),
     ],
 )
-def test_what_cannot_be_loaded_is_said(path: str, found: str) -> None:
+def test_a_load_error_names_field_and_path(path: str, found: str) -> None:
     with pytest.raises(ValueError, match=rf'^{FIELD}: .*"{path}".*{found}'):
-        own(path)
+        load(path)
 
 
-def test_without_a_config_map_the_image_has_the_module() -> None:
+def test_without_a_config_map_the_module_is_in_the_image() -> None:
     assert load_user_function(PythonFunction(name="math:hypot"), field=FIELD) is math.hypot
-    with pytest.raises(ValueError, match="not an import path of the form module:function"):
+    with pytest.raises(ValueError, match=r"not an import path\. Use the form module:function"):
         load_function("math.hypot", field=FIELD)

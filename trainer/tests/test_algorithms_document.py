@@ -1,4 +1,4 @@
-"""docs/algorithms.md names what there is, and its examples hold."""
+"""docs/algorithms.md covers all choices of the API, and its examples run."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ DOCUMENT = (Path(__file__).parents[2] / "docs/algorithms.md").read_text()
 
 
 @pytest.mark.parametrize("field", ["adv_estimator", "policy_loss", "kl_loss_type", "loss_agg_mode", "convention"])
-def test_every_choice_of_the_api_is_explained(field: str) -> None:
+def test_every_choice_of_the_api_is_documented(field: str) -> None:
     schema: dict[str, Any] = Algorithm.model_json_schema()["properties"]
     name = Algorithm.model_fields[field].alias or field
     choices = schema[name]["enum"]
     assert [choice for choice in choices if f"`{choice}`" not in DOCUMENT] == []
 
 
-def test_what_the_api_offers_is_what_the_trainer_has() -> None:
+def test_the_trainer_implements_every_choice_of_the_api() -> None:
     schema: dict[str, Any] = Algorithm.model_json_schema()["properties"]
     assert set(schema["advEstimator"]["enum"]) == set(ESTIMATORS)
     assert set(schema["policyLoss"]["enum"]) == set(POLICY_LOSSES)
 
 
-def test_the_peers_defaults_are_valid_settings() -> None:
+def test_documented_defaults_of_verl_and_trl_are_valid() -> None:
     blocks = [yaml.safe_load(block)["algorithm"] for block in re.findall(r"```yaml\n(.*?)```", DOCUMENT, re.DOTALL)]
     assert [Algorithm.model_validate(block).convention for block in blocks] == ["verl", "trl"]
 
 
-def test_the_functions_of_ones_own_run() -> None:
+def test_documented_user_defined_functions_run() -> None:
     (source,) = re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL)
-    own: dict[str, Any] = {}
-    exec(source, own)
+    namespace: dict[str, Any] = {}
+    exec(source, namespace)
     mask = torch.tensor([[True, True], [True, False]])
     inputs = AdvantageInputs(torch.tensor([[0.0, 1.0], [2.0, 9.0]]), mask, torch.tensor([0, 0]))
-    advantages = own["best_of_batch"](inputs).advantages
+    advantages = namespace["best_of_batch"](inputs).advantages
     assert advantages.tolist() == [[0, 0], [1, 0]]
     log_probs = torch.full((2, 2), -1.0)
-    assert own["reinforce"](LossInputs(log_probs, log_probs, advantages, mask)).loss.sum() == 1
+    assert namespace["reinforce"](LossInputs(log_probs, log_probs, advantages, mask)).loss.sum() == 1

@@ -1,4 +1,4 @@
-"""Gradients against finite differences. All float64, so that they can be told apart from rounding."""
+"""Gradients against finite differences, in float64 to keep rounding errors small."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_policy_loss_and_kl(name: str, convention: ConventionName) -> None:
     assert gradcheck(loss, LOG_PROBS.clone().requires_grad_())
 
 
-def test_gspos_gradient_is_that_of_the_responses_ratio() -> None:
+def test_the_gspo_gradient_is_that_of_the_response_ratio() -> None:
     advantages = ADVANTAGES[:, :1].expand(8, 5)
 
     def of_sequences(log_probs: Tensor) -> Tensor:
@@ -54,7 +54,7 @@ def test_gspos_gradient_is_that_of_the_responses_ratio() -> None:
     assert_close(grad(of_tokens(log_probs), log_probs), grad(of_sequences(log_probs), log_probs))
 
 
-def test_cispos_gradient_is_the_policy_gradient_times_the_clipped_ratio() -> None:
+def test_the_cispo_gradient_is_the_policy_gradient_times_the_clipped_ratio() -> None:
     weight = (LOG_PROBS - OLD).exp().clamp(0.8, 1.2)
 
     def fixed(log_probs: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Losses, KL and aggregation against numbers worked out by hand, and their gradients."""
+"""Losses, KL and aggregation, and their gradients, against values computed by hand."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VALUES = torch.tensor([[1.0, 2.0, 3.0], [5.0, 100.0, 100.0]])
 
 
 def run(name: str, ratios: list[float], advantages: list[float], **settings: Any) -> tuple[TokenLoss, Tensor]:
-    """One response whose tokens are now `ratios` times as likely: its loss, and the gradient."""
+    """Return the loss and gradient of one response whose tokens have the given ratios."""
     log_probs = torch.tensor([ratios]).log().requires_grad_()
     mask = torch.ones_like(log_probs).bool()
     inputs = LossInputs(log_probs, torch.zeros_like(log_probs), torch.tensor([advantages]), mask, **settings)
@@ -48,19 +48,19 @@ def test_a_mini_batch_without_tokens_has_loss_0(mode: AggregationMode) -> None:
     assert aggregate(VALUES, torch.zeros_like(MASK), mode, total_tokens=0, total_sequences=0).item() == 0
 
 
-def test_the_clip_stops_the_gradient_only_where_the_ratio_has_gone_too_far() -> None:
+def test_the_clip_stops_the_gradient_only_beyond_the_bound() -> None:
     result, gradient = run("vanilla", [1.5, 0.5, 1.5, 0.5], [1.0, 1.0, -1.0, -1.0])
     assert_close(result.loss[0], torch.tensor([-1.2, -0.5, 1.5, 0.8]))
     assert result.metrics["actor/pg_clipfrac"].tolist() == [[1, 0, 0, 1]]
     assert_close(gradient, torch.tensor([0.0, -0.5, 1.5, 0.0]))
 
 
-def test_clip_higher_has_bounds_of_its_own() -> None:
+def test_clip_ratio_high_is_a_separate_bound() -> None:
     result, _ = run("vanilla", [1.5, 0.5], [1.0, -1.0], clip_ratio_low=0.4, clip_ratio_high=0.28)
     assert_close(result.loss[0], torch.tensor([-1.28, 0.6]))
 
 
-def test_the_dual_clip_bounds_the_loss_of_a_bad_token() -> None:
+def test_the_dual_clip_bounds_the_loss_of_a_negative_advantage() -> None:
     result, gradient = run("vanilla", [5.0, 5.0, 2.0], [-1.0, 1.0, -1.0], clip_ratio_c=3.0)
     assert_close(result.loss[0], torch.tensor([3.0, -1.2, 2.0]))
     assert result.metrics["actor/pg_clipfrac_lower"].tolist() == [[1, 0, 0]]
@@ -79,12 +79,12 @@ def test_cispo_keeps_the_gradient_of_clipped_tokens() -> None:
     assert result.metrics["actor/pg_clipfrac"].tolist() == [[1, 1, 0]]
 
 
-def test_a_cispo_of_trl_with_the_clip_of_verl_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"clipRatioHigh: .*largest ratio of cispo itself, and 0.2 would weaken"):
+def test_cispo_in_trls_convention_rejects_a_bound_below_1() -> None:
+    with pytest.raises(ValueError, match=r"clipRatioHigh: 0.2 is below 1"):
         run("cispo", [1.0], [1.0], convention="trl")
 
 
-def test_sapo_is_steeper_for_bad_tokens() -> None:
+def test_sapo_is_steeper_for_negative_advantages() -> None:
     result, _ = run("sapo", [1.5, 1.5], [1.0, -1.0], tau_pos=1.0, tau_neg=2.0)
     assert_close(result.loss[0], torch.tensor([-4 / (1 + math.exp(-0.5)), 2 / (1 + math.exp(-1.0))]))
 
@@ -99,7 +99,7 @@ def test_a_huge_difference_of_log_probabilities_stays_finite() -> None:
     assert_close(POLICY_LOSSES["vanilla"](inputs).loss.item(), math.exp(20.0))
 
 
-def test_the_value_loss_takes_the_worse_of_clipped_and_not() -> None:
+def test_the_value_loss_is_the_larger_of_clipped_and_unclipped() -> None:
     values, old, returns = torch.tensor([[2.0, 2.0]]), torch.tensor([[1.0, 1.0]]), torch.tensor([[3.0, 1.0]])
     result = value_loss(values, old_values=old, returns=returns, mask=torch.ones(1, 2).bool(), cliprange_value=0.5)
     assert_close(result.loss, torch.tensor([[1.5**2 / 2, 1.0**2 / 2]]))

@@ -1,4 +1,4 @@
-"""What must hold for any batch, whatever the numbers."""
+"""Properties that hold for any batch."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
 
-from rlt_trainer.algorithms.advantages import ESTIMATORS, AdvantageInputs, rewards_at_end
+from rlt_trainer.algorithms.advantages import ESTIMATORS, AdvantageInputs, place_at_last_token
 from rlt_trainer.algorithms.aggregation import AggregationMode, aggregate
 from rlt_trainer.algorithms.conventions import ConventionName
 from rlt_trainer.algorithms.kl import kl_divergence
 from rlt_trainer.algorithms.losses import POLICY_LOSSES, LossInputs, kl_loss
 from rlt_trainer.algorithms.masking import masked_sum
-from rlt_trainer.algorithms.rollout_correction import correct, mismatch_metrics
+from rlt_trainer.algorithms.rollout_correction import compute_mismatch_metrics, correct_rollout
 
 MODES: list[AggregationMode] = ["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 CONVENTIONS: list[ConventionName] = ["verl", "trl"]
@@ -29,7 +29,7 @@ few = settings(max_examples=30, deadline=None, derandomize=True)
 
 
 class Batch:
-    """Eight responses of up to five tokens, with padding and observations, everything random."""
+    """Eight random responses of up to five tokens, with padding and observations."""
 
     def __init__(self, seed: int) -> None:
         self.generator = torch.Generator().manual_seed(seed)
@@ -54,14 +54,14 @@ class Batch:
         return replace(inputs, **changes)
 
     def part(self, name: str, rows: Any = slice(None), width: int = 5, outside: float = 0.0) -> Tensor:
-        """Some rows, cut or padded to `width`, with `outside` wherever the mask does not hold."""
+        """Return rows truncated or padded to `width`, with the value `outside` outside the mask."""
         value, mask = getattr(self, name)[rows], self.mask[rows]
         if value.dtype == torch.float64:
             value = value.masked_fill(~mask, outside)
         return torch.nn.functional.pad(value, (0, width - 5), value=False if name == "mask" else outside)
 
     def loss(self, name: str, mode: AggregationMode, convention: ConventionName, **how: Any) -> tuple[Tensor, Tensor]:
-        """The share of some rows in the loss of all of them, KL term included, and its gradient."""
+        """Return the share of some rows in the loss of all rows, with KL term, and its gradient."""
 
         def part(name: str) -> Tensor:
             return self.part(name, **how)
@@ -134,7 +134,7 @@ def test_loss_and_gradient_do_not_depend_on_order(
 
 @few
 @every_loss
-def test_nan_outside_of_the_mask_reaches_neither_loss_nor_gradient(
+def test_nan_outside_the_mask_affects_neither_loss_nor_gradient(
     seed: int, name: str, mode: AggregationMode, convention: ConventionName
 ) -> None:
     batch = Batch(seed)
@@ -164,17 +164,17 @@ def test_on_policy_the_first_step_is_the_policy_gradient(seed: int, name: str, c
 
 @few
 @given(seed=seeds, name=st.sampled_from(["grpo", "rloo", "opo", "grpo_passk", "reinforce_plus_plus_baseline"]))
-def test_equal_rewards_within_groups_make_no_gradient(seed: int, name: str) -> None:
+def test_equal_rewards_within_groups_have_no_gradient(seed: int, name: str) -> None:
     batch = Batch(seed)
     groups = torch.tensor([0, 1, 0, 2, 2, 0, 0, 1])
     mask = batch.mask.index_fill(0, torch.tensor([6]), False)  # one reward failed
-    rewards = rewards_at_end(batch.rewards[groups, 0].float(), mask)
+    rewards = place_at_last_token(batch.rewards[groups, 0].float(), mask)
     assert not ESTIMATORS[name](AdvantageInputs(rewards, mask, groups)).advantages.any()
 
 
 @few
 @given(seed=seeds, name=st.sampled_from(sorted(ESTIMATORS)), convention=st.sampled_from(CONVENTIONS))
-def test_advantages_do_not_depend_on_order_padding_or_nan_outside_of_the_mask(
+def test_advantages_do_not_depend_on_order_padding_or_nan_outside_the_mask(
     seed: int, name: str, convention: ConventionName
 ) -> None:
     batch = Batch(seed)
@@ -192,7 +192,7 @@ def test_advantages_do_not_depend_on_order_padding_or_nan_outside_of_the_mask(
 
 @few
 @given(seed=seeds, name=st.sampled_from(sorted(ESTIMATORS)), convention=st.sampled_from(CONVENTIONS))
-def test_a_response_whose_reward_failed_counts_for_nothing(seed: int, name: str, convention: ConventionName) -> None:
+def test_a_response_whose_reward_failed_has_no_effect(seed: int, name: str, convention: ConventionName) -> None:
     batch = Batch(seed)
     rest = torch.tensor([0, 1, 2, 4, 5, 6, 7])
     failed = torch.tensor([3])
@@ -230,7 +230,7 @@ def test_rloo_is_the_score_minus_the_mean_of_the_others(seed: int) -> None:
 
 @few
 @given(seed=seeds, places=st.lists(st.integers(0, 5), min_size=1, max_size=4))
-def test_observations_between_turns_change_nothing(seed: int, places: list[int]) -> None:
+def test_observations_between_turns_have_no_effect(seed: int, places: list[int]) -> None:
     batch = Batch(seed)
     insert = [column for column in range(6) for _ in range(places.count(column))]
     kept = torch.ones(5 + len(insert), dtype=torch.bool)
@@ -270,23 +270,23 @@ def test_k3_is_never_negative_and_with_plus_has_the_gradient_of_k2(seed: int, sc
 
 @few
 @given(seed=seeds, level=st.sampled_from(["token", "sequence"]), lower=st.sampled_from([None, 0.5]))
-def test_the_rollout_correction_does_nothing_where_engine_and_trainer_agree(
+def test_the_rollout_correction_has_no_effect_if_engine_and_trainer_agree(
     seed: int, level: Any, lower: float | None
 ) -> None:
     batch = Batch(seed)
     engine = batch.log_probs.masked_fill(~batch.mask, math.nan)
     settings: dict[str, Any] = {"rejection": "seq_mean_k1", "rejection_threshold": 1.001}
-    result = correct(batch.log_probs, engine, batch.mask, level=level, lower_threshold=lower, **settings)
+    result = correct_rollout(batch.log_probs, engine, batch.mask, level=level, lower_threshold=lower, **settings)
     assert result.weights is not None
     assert result.weights.equal(batch.mask.double())
     assert result.mask.equal(batch.mask)
-    assert mismatch_metrics(batch.log_probs, engine, batch.mask)["training/rollout_probs_diff_max"] == 0
+    assert compute_mismatch_metrics(batch.log_probs, engine, batch.mask)["training/rollout_probs_diff_max"] == 0
 
 
 @pytest.mark.parametrize("tokens", [1, 2])
-def test_the_mismatch_of_equal_probabilities_is_a_number(tokens: int) -> None:
+def test_the_mismatch_metrics_of_constant_probabilities_are_finite(tokens: int) -> None:
     log_probs = torch.full((1, tokens), -1.0)
-    metrics = mismatch_metrics(log_probs, log_probs - 0.5, torch.ones(1, tokens, dtype=torch.bool))
+    metrics = compute_mismatch_metrics(log_probs, log_probs - 0.5, torch.ones(1, tokens, dtype=torch.bool))
     assert all(math.isfinite(value) for value in metrics.values())
     assert metrics["training/rollout_probs_diff_std"] == 0
     assert "training/rollout_actor_probs_pearson_corr" not in metrics

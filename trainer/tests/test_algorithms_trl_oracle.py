@@ -1,4 +1,4 @@
-"""Equal to the real trainers of TRL 1.16.0 in its convention, and where not, different as docs/algorithms.md says."""
+"""In TRL's convention the results equal those of TRL 1.16.0's trainers, except as documented in docs/algorithms.md."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from rlt_trainer.algorithms.advantages import ESTIMATORS, AdvantageInputs, rewards_at_end
+from rlt_trainer.algorithms.advantages import ESTIMATORS, AdvantageInputs, place_at_last_token
 from rlt_trainer.algorithms.aggregation import AggregationMode, aggregate
 from rlt_trainer.algorithms.conventions import ConventionName
-from rlt_trainer.algorithms.kl_controller import penalize
+from rlt_trainer.algorithms.kl_controller import apply_kl_penalty
 from rlt_trainer.algorithms.losses import POLICY_LOSSES, LossInputs, kl_loss
 
 FOLDER = Path(__file__).parent / "oracles"
@@ -26,7 +26,7 @@ INPUTS: dict[str, Tensor] = {
 }
 MASK = INPUTS["mask"].bool()
 LOSSES = {"cispo": "cispo", "sapo": "sapo"}
-"""Of the others: vanilla."""
+"""Policy loss by TRL's loss_type. Default: vanilla."""
 MODES: dict[str, AggregationMode] = {
     "grpo": "seq-mean-token-mean",
     "dr_grpo": "seq-mean-token-sum-norm",
@@ -44,11 +44,11 @@ def close(actual: Tensor, expected: Any) -> None:
 SCORES = torch.tensor([math.nan if reward is None else reward for reward in ORACLE["rewards"]], dtype=torch.float64)
 GROUPS = torch.arange(len(SCORES)) // 4
 SCORED = SCORES.isfinite()[:, None]
-"""[B, 1]: from a response whose reward failed nothing is learned."""
+"""[B, 1]: False for a response whose reward failed; it is excluded from learning."""
 
 
 def advantages(case: dict[str, Any], convention: ConventionName) -> Tensor:
-    token_rewards = rewards_at_end(SCORES, SCORED)
+    token_rewards = place_at_last_token(SCORES, SCORED)
     inputs = AdvantageInputs(token_rewards, SCORED, GROUPS, convention=convention, **case["settings"])
     return ESTIMATORS[case["estimator"]](inputs).advantages[:, 0]
 
@@ -61,8 +61,8 @@ def test_advantages(case: dict[str, Any]) -> None:
 def test_kl_in_the_reward() -> None:
     case = ORACLE["kl_in_reward"]
     mask = torch.tensor(case["mask"]) & SCORED
-    penalty = penalize(
-        rewards_at_end(SCORES, mask),
+    penalty = apply_kl_penalty(
+        place_at_last_token(SCORES, mask),
         log_probs=torch.tensor(case["log_probs"], dtype=torch.float64),
         ref_log_probs=torch.tensor(case["ref_log_probs"], dtype=torch.float64),
         mask=mask,
@@ -74,7 +74,7 @@ def test_kl_in_the_reward() -> None:
     close(ours, mask * torch.tensor(case["advantages"], dtype=torch.float64)[:, None])
 
 
-def test_the_conventions_differ_in_the_epsilon_and_for_a_response_without_others() -> None:
+def test_the_conventions_differ_in_epsilon_and_for_a_response_alone_in_its_group() -> None:
     case = ORACLE["advantages"][0]
     ours, theirs = advantages(case, "verl"), torch.tensor(case["advantages"], dtype=torch.float64)
     deviation = torch.tensor([0.0, 1.0, 1.0, 0.25], dtype=torch.float64).std()
@@ -83,7 +83,7 @@ def test_the_conventions_differ_in_the_epsilon_and_for_a_response_without_others
 
 
 def loss(case: dict[str, Any], convention: ConventionName) -> tuple[Tensor, Tensor]:
-    """The loss that TRL's settings ask for, and its gradient."""
+    """Return the loss with TRL's settings, and its gradient."""
     log_probs = INPUTS["log_probs"].clone().requires_grad_()
     inputs = LossInputs(
         log_probs,
@@ -115,17 +115,17 @@ def loss(case: dict[str, Any], convention: ConventionName) -> tuple[Tensor, Tens
 def test_losses(case: dict[str, Any]) -> None:
     value, gradient = loss(case, "trl")
     close(value, case["value"])
-    if not (case["level"] == "sequence" and case["weighted"]):  # see test_gspos_gradient_is_spread...
+    if not (case["level"] == "sequence" and case["weighted"]):  # see test_trl_spreads_the_gspo_gradient...
         close(gradient, case["gradient"])
 
 
 def differing(**wanted: Any) -> tuple[Tensor, dict[str, Any]]:
-    """Our loss in verl's convention, and the case of TRL's."""
+    """Return the loss in verl's convention, and the matching case of TRL."""
     case = next(case for case in ORACLE["losses"] if wanted.items() <= case.items())
     return loss(case, "verl")[0], case
 
 
-def test_the_conventions_differ_by_the_ratio_on_the_kl_term() -> None:
+def test_the_conventions_differ_in_the_ratio_on_the_kl_term() -> None:
     assert ORACLE["bias_correction"]
     wanted = {"loss_type": "dapo", "level": "token", "old": "old_log_probs", "weighted": False}
     ours, case = differing(beta=0.04, **wanted)
@@ -137,16 +137,16 @@ def test_the_conventions_differ_by_the_ratio_on_the_kl_term() -> None:
     close(case["value"] - without, 0.04 * (divergence * ratio)[MASK].mean())
 
 
-def test_the_conventions_differ_by_the_bound_of_the_log_ratio() -> None:
+def test_the_conventions_differ_in_the_bound_of_the_log_ratio() -> None:
     ours, case = differing(loss_type="dapo", level="token", old="far_log_probs", beta=0.0, weighted=False)
-    # the first token of row 7 is e^25 times as likely as it was, its advantage is negative: no clip applies
+    # the first token of row 7 has ratio e^25 and a negative advantage: no clip applies
     log_ratio = (INPUTS["log_probs"] - INPUTS["far_log_probs"])[7, 0]
     difference = -INPUTS["advantages"][7, 0] * (log_ratio.exp() - math.exp(20)) / MASK.sum()
     assert log_ratio > 24
     close(case["value"] - ours, difference)
 
 
-def test_gspos_gradient_is_spread_over_the_response_by_trl() -> None:
+def test_trl_spreads_the_gspo_gradient_over_the_response() -> None:
     wanted = {"loss_type": "dapo", "level": "sequence", "weighted": True}
     case = next(case for case in ORACLE["losses"] if wanted.items() <= case.items())
     value, gradient = loss(case, "trl")
@@ -156,7 +156,7 @@ def test_gspos_gradient_is_spread_over_the_response_by_trl() -> None:
 
 
 @pytest.mark.parametrize(("convention", "weights"), [("verl", [6.0, 0.9]), ("trl", [5.0, 0.05])])
-def test_cispos_upper_clip_is_a_distance_for_verl_and_a_bound_for_trl(
+def test_the_upper_clip_of_cispo_is_a_distance_in_verl_and_a_bound_in_trl(
     convention: ConventionName, weights: list[float]
 ) -> None:
     log_probs = torch.zeros(1, 2, dtype=torch.float64, requires_grad=True)

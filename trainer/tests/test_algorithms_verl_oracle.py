@@ -1,4 +1,4 @@
-"""Equal to the real functions of verl 0.9.1: the numbers are made by trainer/oracles/make_fixtures.py."""
+"""The results equal those of verl 0.9.1's functions, recorded by trainer/oracles/make_fixtures.py."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from torch.testing import assert_close
 from rlt_trainer.algorithms.advantages import ESTIMATORS, AdvantageInputs
 from rlt_trainer.algorithms.aggregation import aggregate
 from rlt_trainer.algorithms.kl import kl_divergence
-from rlt_trainer.algorithms.kl_controller import KlController, penalize
+from rlt_trainer.algorithms.kl_controller import KlController, apply_kl_penalty
 from rlt_trainer.algorithms.losses import POLICY_LOSSES, LossInputs, value_loss
 from rlt_trainer.algorithms.masking import masked_sum
-from rlt_trainer.algorithms.rollout_correction import correct, mismatch_metrics
+from rlt_trainer.algorithms.rollout_correction import compute_mismatch_metrics, correct_rollout
 
 ORACLE: dict[str, Any] = json.loads((Path(__file__).parent / "oracles/verl.json").read_text())
 INPUTS = {
@@ -58,13 +58,13 @@ def oracle_advantages(estimator: str) -> dict[str, Any]:
 )
 def test_advantages(case: dict[str, Any]) -> None:
     advantages, returns = estimate(case)
-    # outside of the mask verl's gae holds leftovers, which its losses mask; ours are 0
+    # verl's gae has nonzero values outside the mask, which its losses mask; here they are 0
     close(advantages, torch.tensor(case["advantages"]).where(MASK, 0))
     close(returns, torch.tensor(case["returns"]).where(MASK, 0))
 
 
 @pytest.mark.parametrize("estimator", ["grpo_vectorized", "rloo_vectorized"])
-def test_verls_vectorised_forms_differ_for_a_response_without_others_alone(estimator: str) -> None:
+def test_verls_vectorized_forms_differ_only_for_a_response_alone_in_its_group(estimator: str) -> None:
     case = oracle_advantages(estimator)
     ours, theirs = estimate(case)[0], torch.tensor(case["advantages"], dtype=torch.float64)
     alone = torch.tensor([row == 4 for row in range(SEQUENCES)])
@@ -112,7 +112,7 @@ def test_aggregation(case: dict[str, Any]) -> None:
         total_sequences=counts.get("global_batch_size", SEQUENCES),
         loss_scale_factor=counts["loss_scale_factor"],
     )
-    # verl multiplies by the ranks, whose mean FSDP takes; our actor does that
+    # verl multiplies by the number of ranks, because FSDP averages; here TrainedModel does that
     close(value * counts.get("dp_size", 1), case["value"])
 
 
@@ -143,7 +143,7 @@ def test_value_loss(case: dict[str, Any]) -> None:
 def test_kl_in_the_reward() -> None:
     expected = ORACLE["kl_in_reward"]
     controller = KlController("adaptive", 0.2, target=0.1, horizon=1000)
-    penalty = penalize(
+    penalty = apply_kl_penalty(
         INPUTS["token_rewards"],
         log_probs=INPUTS["log_probs"],
         ref_log_probs=INPUTS["ref_log_probs"],
@@ -169,7 +169,7 @@ def test_adaptive_controller() -> None:
 @pytest.mark.parametrize("case", ORACLE["corrections"], ids=lambda case: "-".join(map(str, case["settings"].values())))
 def test_rollout_correction(case: dict[str, Any]) -> None:
     settings = case["settings"]
-    result = correct(
+    result = correct_rollout(
         INPUTS["log_probs"],
         INPUTS["rollout_log_probs"],
         MASK,
@@ -189,5 +189,5 @@ def test_rollout_correction(case: dict[str, Any]) -> None:
 
 def test_mismatch_metrics() -> None:
     theirs = {**ORACLE["corrections"][0]["metrics"], **ORACLE["mismatch"]}
-    for name, value in mismatch_metrics(INPUTS["log_probs"], INPUTS["rollout_log_probs"], MASK).items():
+    for name, value in compute_mismatch_metrics(INPUTS["log_probs"], INPUTS["rollout_log_probs"], MASK).items():
         close(value, theirs[name])

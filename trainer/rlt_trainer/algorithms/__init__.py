@@ -1,1 +1,1 @@
-"""The mathematics of reinforcement learning in pure torch: no Ray, no vLLM, no torch.distributed."""
+"""The formulas of reinforcement learning in pure torch: no Ray, no vLLM, no torch.distributed."""

@@ -1,4 +1,4 @@
-"""A KL term in the reward, and the controller of its coefficient."""
+"""The KL term in the reward, and the controller of its coefficient."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from torch import Tensor
 from rlt_api.blocks.algorithm import KlEstimator
 from rlt_trainer.algorithms.conventions import ConventionName
 from rlt_trainer.algorithms.kl import kl_divergence
-from rlt_trainer.algorithms.masking import keep, row_means
+from rlt_trainer.algorithms.masking import apply_mask, row_means
 
-LARGEST_ERROR = 0.2
-"""The relative error is kept within +- this."""
+MAX_ERROR = 0.2
+"""The relative error is clamped to +- this."""
 
 
 class KlController:
-    """The coefficient: fixed, or steered so that the divergence comes to `target` (arXiv 1909.08593, section 2.2)."""
+    """The coefficient: fixed, or adapted to bring the divergence to `target` (arXiv 1909.08593, section 2.2)."""
 
     def __init__(
         self,
@@ -33,9 +33,9 @@ class KlController:
         self._horizon = horizon
 
     def update(self, kl: float, responses: int) -> None:
-        """After a step of so many responses whose mean divergence was `kl`: AdaptiveKLController in verl 0.9.1."""
+        """Update after `responses` responses with mean divergence `kl`: AdaptiveKLController in verl 0.9.1."""
         if self._kind == "adaptive":
-            error = min(max(kl / self._target - 1, -LARGEST_ERROR), LARGEST_ERROR)
+            error = min(max(kl / self._target - 1, -MAX_ERROR), MAX_ERROR)
             self.coefficient *= 1 + error * responses / self._horizon
 
     def state_dict(self) -> dict[str, float]:
@@ -52,10 +52,10 @@ class KlPenalty:
     token_rewards: Tensor
     """[B, T]"""
     kl: float
-    """The mean over responses of the mean over their tokens: verl's actor/reward_kl_penalty."""
+    """Mean over responses of the mean over their tokens: verl's actor/reward_kl_penalty."""
 
 
-def penalize(
+def apply_kl_penalty(
     token_rewards: Tensor,
     *,
     log_probs: Tensor,
@@ -65,10 +65,12 @@ def penalize(
     estimator: KlEstimator = "kl",
     convention: ConventionName = "verl",
 ) -> KlPenalty:
-    """r - coefficient * kl for each token: apply_kl_penalty in verl 0.9.1. All [B, T].
+    """Return r - coefficient * kl for each token: apply_kl_penalty in verl 0.9.1. All [B, T].
 
-    log_probs: under the policy that the step began with. A response without tokens has no part in the mean divergence.
+    log_probs: under the policy at the start of the step. The mean divergence excludes responses without tokens.
     """
-    divergence = keep(kl_divergence(log_probs, ref_log_probs, estimator, convention=convention), mask)
+    divergence = apply_mask(kl_divergence(log_probs, ref_log_probs, estimator, convention=convention), mask)
     means = row_means(divergence, mask)[mask.any(-1)]
-    return KlPenalty(keep(token_rewards, mask) - coefficient * divergence, float(means.mean()) if len(means) else 0.0)
+    return KlPenalty(
+        apply_mask(token_rewards, mask) - coefficient * divergence, float(means.mean()) if len(means) else 0.0
+    )

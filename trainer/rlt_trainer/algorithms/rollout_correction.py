@@ -1,7 +1,7 @@
-"""How far the trainer's probabilities of tokens are from those that the engine drew them with, and what to do about it.
+"""Rollout correction: the mismatch between the trainer's and the engine's token probabilities, and its correction.
 
-r is the trainer's probability of a token over the engine's. Names and formulas: verl 0.9.1,
-verl/trainer/ppo/rollout_corr_helper.py; what the numbers mean: docs/algorithms.md.
+r is the trainer's probability of a token divided by the engine's. Names and formulas: verl 0.9.1,
+verl/trainer/ppo/rollout_corr_helper.py. docs/algorithms.md explains the metrics.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ import torch
 from torch import Tensor
 
 from rlt_api.blocks.algorithm import Rejection
-from rlt_trainer.algorithms.masking import keep, masked_mean, row_means, row_sums
+from rlt_trainer.algorithms.masking import apply_mask, masked_mean, row_means, row_sums
 
-BOUND = 20.0
-"""Logarithms of ratios are kept within +- this before they are exponentiated."""
+MAX_LOG_RATIO = 20.0
+"""Log ratios are clamped to +- this before exp."""
 
 
 @dataclass(frozen=True)
 class Correction:
-    """What the correction makes of a batch."""
+    """The correction of a batch."""
 
     weights: Tensor | None
-    """[B, T]: what losses are multiplied by, 0 outside of the mask before rejection. None: no weights."""
+    """[B, T]: factors of the losses, 0 outside the mask before rejection. None: no weights."""
     mask: Tensor
-    """[B, T], bool: the response's mask without what was rejected. Denominators are counted from it."""
+    """[B, T], bool: the response mask without rejected tokens. Denominators are counted from it."""
     metrics: dict[str, float]
     """rollout_corr/..."""
 
 
-def correct(
+def correct_rollout(
     log_probs: Tensor,
     rollout_log_probs: Tensor,
     mask: Tensor,
@@ -43,17 +43,17 @@ def correct(
     rejection: Rejection | None = None,
     rejection_threshold: float | None = None,
 ) -> Correction:
-    """Weights and mask for a step's batch. All tensors [B, T].
+    """Compute weights and mask of a step's batch. All tensors [B, T].
 
-    log_probs: the trainer's, when the step began; rollout_log_probs: the engine's, of its processed distribution.
-    level: token weighs each token by its r, sequence each response by its tokens' product.
-    threshold: weights above it are cut to it (truncated importance sampling). With lower_threshold, weights outside of
-    the two become 0 instead (IcePop, arXiv 2510.18855). A token of weight 0 still counts in the denominators.
-    rejection: tokens or whole responses whose statistic passes rejection_threshold leave the mask, and so the
-    denominators. The statistic of a token is, with x = log r: k1 -x, k2 x^2 / 2, k3 exp(x) - 1 - x. For k1 a threshold
-    t keeps ratios within 1/t and t; for k2 and k3 it is an upper bound.
+    log_probs: the trainer's, at the start of the step; rollout_log_probs: the engine's, of its processed distribution.
+    level: token weights each token by its r, sequence each response by the product over its tokens.
+    threshold: upper bound of the weights (truncated importance sampling). With lower_threshold, weights outside the two
+    become 0 instead (IcePop, arXiv 2510.18855). A token of weight 0 still counts in the denominators.
+    rejection: removes tokens or whole responses whose statistic exceeds rejection_threshold from the mask, and so from
+    the denominators. The statistic of a token is, with x = log r: k1 -x, k2 x^2 / 2, k3 exp(x) - 1 - x. For k1 a
+    threshold t accepts ratios between 1/t and t; for k2 and k3 it is an upper bound.
     """
-    log_ratio = keep(log_probs - rollout_log_probs, mask)
+    log_ratio = apply_mask(log_probs - rollout_log_probs, mask)
     weights, metrics = None, {}
     if level is not None:
         raw = _ratios(log_ratio, mask, level)
@@ -61,29 +61,29 @@ def correct(
             weights = raw.clamp(max=threshold)
         else:
             inside = (raw >= lower_threshold) & (raw <= threshold)
-            weights = keep(raw, inside)
+            weights = apply_mask(raw, inside)
             metrics["rollout_is_oob_ratio"] = masked_mean((~inside).to(raw.dtype), mask)
         lower = 1 / threshold if lower_threshold is None else lower_threshold
         metrics |= _weight_metrics(weights, raw, mask, level, lower, threshold)
-    kept = mask
+    accepted = mask
     if rejection is not None:
-        assert rejection_threshold is not None, "a rejection needs its threshold"
-        kept, rejected = _reject(log_ratio, mask, rejection, rejection_threshold)
+        assert rejection_threshold is not None, "rejection needs rejection_threshold"
+        accepted, rejected = _reject(log_ratio, mask, rejection, rejection_threshold)
         metrics |= rejected
-    return Correction(weights, kept, {f"rollout_corr/{name}": float(value) for name, value in metrics.items()})
+    return Correction(weights, accepted, {f"rollout_corr/{name}": float(value) for name, value in metrics.items()})
 
 
 def _ratios(log_ratio: Tensor, mask: Tensor, level: Literal["token", "sequence"]) -> Tensor:
-    """[B, T], 0 outside of the mask."""
+    """Return the ratios [B, T], 0 outside the mask."""
     if level == "sequence":
         log_ratio = row_sums(log_ratio, mask)[:, None].expand(mask.shape)
-    return keep(log_ratio.clamp(-BOUND, BOUND).exp(), mask)
+    return apply_mask(log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp(), mask)
 
 
 def _weight_metrics(
     weights: Tensor, raw: Tensor, mask: Tensor, level: Literal["token", "sequence"], lower: float, upper: float
 ) -> dict[str, Tensor]:
-    """As verl: extremes of tokens' weights as applied, of responses' before the cut; fractions before the cut."""
+    """As in verl: extremes of token weights after clamping, of response weights before it; fractions before it."""
     rows = mask.any(-1)
     by_response = row_means(weights, mask)[rows]
     before = raw[mask] if level == "token" else raw.amax(-1)[rows]
@@ -107,10 +107,10 @@ def _weight_metrics(
 def _reject(
     log_ratio: Tensor, mask: Tensor, rejection: Rejection, threshold: float
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """The mask without what is rejected, and metrics."""
+    """Return the mask without rejected tokens, and metrics."""
     level, _, kind = rejection.rpartition("_")  # seq_mean_k1: seq_mean, k1
-    x = log_ratio.clamp(-BOUND, BOUND)
-    per_token = keep({"k1": -x, "k2": x.square() / 2, "k3": x.expm1() - x}[kind], mask)
+    x = log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    per_token = apply_mask({"k1": -x, "k2": x.square() / 2, "k3": x.expm1() - x}[kind], mask)
     statistic = {
         "token": per_token,
         "seq_sum": row_sums(per_token, mask)[:, None],
@@ -118,8 +118,8 @@ def _reject(
         "seq_max": per_token.amax(-1, keepdim=True),
     }[level].expand(mask.shape)
     outside = statistic.abs() > log(threshold) if kind == "k1" else statistic > threshold
-    kept = mask & ~outside
-    return kept, {
+    accepted = mask & ~outside
+    return accepted, {
         f"rollout_rs_{rejection}_mean": masked_mean(statistic, mask),
         f"rollout_rs_{rejection}_max": statistic[mask].max(),
         f"rollout_rs_{rejection}_min": statistic[mask].min(),
@@ -128,19 +128,22 @@ def _reject(
     }
 
 
-def mismatch_metrics(log_probs: Tensor, rollout_log_probs: Tensor, mask: Tensor) -> dict[str, float]:
-    """How far the two are apart, correction or not. All [B, T]; `mask` must hold somewhere.
+def compute_mismatch_metrics(log_probs: Tensor, rollout_log_probs: Tensor, mask: Tensor) -> dict[str, float]:
+    """Compute the metrics of the mismatch, before any correction. All [B, T]; `mask` must not be empty.
 
     verl's FAQ calls training/rollout_probs_diff_mean below 0.005 healthy and above 0.01 bad.
     """
-    trainer, engine = keep(log_probs, mask), keep(rollout_log_probs, mask)
+    trainer, engine = apply_mask(log_probs, mask), apply_mask(rollout_log_probs, mask)
     log_ratio = trainer - engine
     rows = mask.any(-1)
     trainer_log_ppl, engine_log_ppl = -row_means(trainer, mask)[rows], -row_means(engine, mask)[rows]
     log_ppl_diff = trainer_log_ppl - engine_log_ppl
     probabilities = torch.stack([trainer[mask].exp(), engine[mask].exp()])
     difference = (probabilities[0] - probabilities[1]).abs()
-    bounded, bounded_sum = log_ratio.clamp(-BOUND, BOUND), row_sums(log_ratio, mask)[rows].clamp(-BOUND, BOUND)
+    bounded, bounded_sum = (
+        log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO),
+        row_sums(log_ratio, mask)[rows].clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO),
+    )
     metrics = {
         "training/rollout_probs_diff_mean": difference.mean(),
         "training/rollout_probs_diff_max": difference.max(),
@@ -159,6 +162,6 @@ def mismatch_metrics(log_probs: Tensor, rollout_log_probs: Tensor, mask: Tensor)
         "rollout_corr/chi2_token": masked_mean((2 * bounded).exp(), mask) - 1,
         "rollout_corr/chi2_seq": (2 * bounded_sum).exp().mean() - 1,
     }
-    if (probabilities.amax(-1) > probabilities.amin(-1)).all():  # else there is no correlation to speak of
+    if (probabilities.amax(-1) > probabilities.amin(-1)).all():  # the correlation of a constant is undefined
         metrics["training/rollout_actor_probs_pearson_corr"] = torch.corrcoef(probabilities)[0, 1]
     return {name: float(value) for name, value in metrics.items()}

@@ -1,4 +1,4 @@
-"""Advantages: how much better a response, or a token of it, was than expected."""
+"""Advantage estimators: how much better a response, or a token of it, is than expected."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from rlt_trainer.algorithms.advantages.discounted import gae, reinforce_plus_plus, remax
 from rlt_trainer.algorithms.advantages.grouped import grpo, grpo_passk, opo, reinforce_plus_plus_baseline, rloo
-from rlt_trainer.algorithms.advantages.inputs import AdvantageInputs, Advantages, rewards_at_end
+from rlt_trainer.algorithms.advantages.inputs import AdvantageInputs, Advantages, place_at_last_token
 
 __all__ = [
     "ESTIMATORS",
@@ -14,7 +14,7 @@ __all__ = [
     "AdvantageInputs",
     "Advantages",
     "Estimator",
-    "rewards_at_end",
+    "place_at_last_token",
 ]
 
 Estimator = Callable[[AdvantageInputs], Advantages]
@@ -29,6 +29,6 @@ ESTIMATORS: dict[str, Estimator] = {
     "opo": opo,
     "grpo_passk": grpo_passk,
 }
-"""By verl's names (verl 0.9.1, AdvantageEstimator)."""
+"""Estimators by verl's names (verl 0.9.1, AdvantageEstimator)."""
 NEEDS_BASELINES = frozenset({"remax"})
-"""Those that ask for the scores of greedy responses."""
+"""Estimators that need the scores of greedy responses."""

@@ -1,4 +1,4 @@
-"""One advantage for a whole response: its score against those of the other responses to the same prompt."""
+"""One advantage per response: its score relative to the other responses to the same prompt (its group)."""
 
 from __future__ import annotations
 
@@ -10,48 +10,48 @@ from torch import Tensor
 
 from rlt_trainer.algorithms.advantages.inputs import AdvantageInputs, Advantages
 from rlt_trainer.algorithms.conventions import CONVENTIONS
-from rlt_trainer.algorithms.masking import keep, whiten
+from rlt_trainer.algorithms.masking import apply_mask, whiten
 
 
 def grpo(inputs: AdvantageInputs) -> Advantages:
     """(score - mean) / (std + epsilon) within the group, std unbiased (arXiv 2402.03300).
 
-    Without norm_by_std score - mean (Dr. GRPO, arXiv 2503.20783). Equal scores have advantage 0 exactly.
+    Without norm_by_std: score - mean (Dr. GRPO, arXiv 2503.20783). Equal scores have advantage 0 exactly.
     """
     scores = _Scores.of(inputs)
-    advantages = scores.above(scores.mean())
+    advantages = scores.minus(scores.mean())
     if inputs.norm_by_std:
         advantages = advantages / (_deviation(scores) + CONVENTIONS[inputs.convention].std_epsilon)
-    return _of_responses(advantages, inputs)
+    return _expand(advantages, inputs)
 
 
 def rloo(inputs: AdvantageInputs) -> Advantages:
-    """The score minus the mean of the others' (arXiv 2402.14740), which is (score - mean) n / (n - 1)."""
+    """Score minus the mean of the others' scores (arXiv 2402.14740), which is (score - mean) n / (n - 1)."""
     scores = _Scores.of(inputs)
     others = (scores.size - 1).clamp(min=1)
-    return _of_responses(scores.above(scores.mean()) * torch.where(scores.alone, 1, scores.size / others), inputs)
+    return _expand(scores.minus(scores.mean()) * torch.where(scores.alone, 1, scores.size / others), inputs)
 
 
 def opo(inputs: AdvantageInputs) -> Advantages:
-    """The score minus the group's mean weighted with the responses' lengths (arXiv 2505.23585)."""
+    """Score minus the group's mean score, weighted by the responses' lengths (arXiv 2505.23585)."""
     scores = _Scores.of(inputs)
     lengths = inputs.mask.sum(-1).to(scores.shifted.dtype)
     baseline = scores.total(lengths * scores.shifted) / scores.total(lengths).clamp(min=1)
-    return _of_responses(scores.above(baseline), inputs)
+    return _expand(scores.minus(baseline), inputs)
 
 
 def reinforce_plus_plus_baseline(inputs: AdvantageInputs) -> Advantages:
     """score - mean within the group, then whitened over all tokens of the batch (arXiv 2501.03262)."""
     scores = _Scores.of(inputs)
-    per_token = _of_responses(scores.above(scores.mean()), inputs).advantages
+    per_token = _expand(scores.minus(scores.mean()), inputs).advantages
     whitened = whiten(per_token, inputs.mask)
     return Advantages(whitened, whitened)
 
 
 def grpo_passk(inputs: AdvantageInputs) -> Advantages:
-    """Only a group's best response has an advantage: how far it is above the second (arXiv 2503.19595).
+    """Only the best response of a group has an advantage: its score minus the second best (arXiv 2503.19595).
 
-    norm_by_std divides it by std + epsilon. The best of a group of one has advantage 0.
+    With norm_by_std it is divided by std + epsilon. The response of a group of one has advantage 0.
     """
     scores = _Scores.of(inputs)
     advantages = torch.zeros_like(scores.shifted)
@@ -62,23 +62,23 @@ def grpo_passk(inputs: AdvantageInputs) -> Advantages:
             advantages[rows[scores.shifted[rows].argmax()]] = best - second
     if inputs.norm_by_std:
         advantages = advantages / (_deviation(scores) + CONVENTIONS[inputs.convention].std_epsilon)
-    return _of_responses(advantages, inputs)
+    return _expand(advantages, inputs)
 
 
 @dataclass(frozen=True)
 class _Scores:
-    """Responses' scores beside their groups': all [B]."""
+    """Scores of responses and statistics of their groups: all [B]."""
 
     shifted: Tensor
-    """Score minus the lowest of the group, which makes differences of equal scores 0 without rounding."""
+    """Score minus the lowest score of the group, so that differences of equal scores are exactly 0."""
     lone: Tensor
-    """The advantage of a response that is its group's only member."""
+    """The advantage of a response that is alone in its group."""
     member: Tensor
-    """bool: has tokens to learn from."""
+    """bool: whether the response has tokens in the mask."""
     index: Tensor
-    """The group's number, from 0."""
+    """Index of the group, from 0."""
     size: Tensor
-    """Members of the group."""
+    """Number of members of the group."""
 
     @classmethod
     def of(cls, inputs: AdvantageInputs) -> Self:
@@ -88,33 +88,33 @@ class _Scores:
         size = torch.zeros_like(index).index_add(0, index, member.long())[index]
         candidates = scores.masked_fill(~member, torch.inf)
         lowest = torch.full_like(scores, torch.inf).scatter_reduce(0, index, candidates, "amin")[index]
-        keeps = CONVENTIONS[inputs.convention].keeps_lone_scores
-        lone = scores if keeps else torch.zeros_like(scores)
-        return cls(keep(scores - lowest, member), lone, member, index, size)
+        lone_score = CONVENTIONS[inputs.convention].lone_score_is_advantage
+        lone = scores if lone_score else torch.zeros_like(scores)
+        return cls(apply_mask(scores - lowest, member), lone, member, index, size)
 
     @property
     def alone(self) -> Tensor:
         return self.size == 1
 
     def total(self, values: Tensor) -> Tensor:
-        """The sum of `values` [B] over each one's group: [B]."""
-        return torch.zeros_like(values).index_add(0, self.index, keep(values, self.member))[self.index]
+        """Sum of `values` [B] over the group of each response: [B]."""
+        return torch.zeros_like(values).index_add(0, self.index, apply_mask(values, self.member))[self.index]
 
     def mean(self) -> Tensor:
         return self.total(self.shifted) / self.size.clamp(min=1)
 
-    def above(self, baseline: Tensor) -> Tensor:
-        """Scores minus a baseline in terms of `shifted`."""
+    def minus(self, baseline: Tensor) -> Tensor:
+        """Scores minus `baseline` [B], which is relative to `shifted`."""
         return torch.where(self.alone, self.lone, self.shifted - baseline)
 
 
 def _deviation(scores: _Scores) -> Tensor:
-    """The unbiased standard deviation within each one's group: [B], 1 for a response without others."""
+    """Unbiased standard deviation within the group of each response: [B], 1 for a response alone in its group."""
     squares = scores.total((scores.shifted - scores.mean()).square())
     return torch.where(scores.alone, 1, (squares / (scores.size - 1).clamp(min=1)).sqrt())
 
 
-def _of_responses(advantages: Tensor, inputs: AdvantageInputs) -> Advantages:
-    """The same advantage for every token of a response. advantages: [B]"""
-    per_token = keep(advantages[:, None].expand(inputs.mask.shape), inputs.mask)
+def _expand(advantages: Tensor, inputs: AdvantageInputs) -> Advantages:
+    """Give every token the advantage of its response. advantages: [B]"""
+    per_token = apply_mask(advantages[:, None].expand(inputs.mask.shape), inputs.mask)
     return Advantages(per_token, per_token)

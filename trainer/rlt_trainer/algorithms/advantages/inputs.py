@@ -1,4 +1,4 @@
-"""What estimators of advantages take and give. A user's own estimator is a function from the one to the other."""
+"""Inputs and outputs of advantage estimators. A user-defined estimator maps AdvantageInputs to Advantages."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ import torch
 from torch import Tensor
 
 from rlt_trainer.algorithms.conventions import ConventionName
-from rlt_trainer.algorithms.masking import keep
+from rlt_trainer.algorithms.masking import apply_mask
 
 
 @dataclass(frozen=True)
 class AdvantageInputs:
     """A step's whole batch: B responses of up to T tokens.
 
-    Rewards and values outside of the mask become 0 here, so that an estimator meets no NaN of a padding token. A
-    response whose mask is False throughout (its reward failed) is not a member of its group.
+    Rewards and values outside the mask are set to 0 here, so that an estimator receives no NaN at padding. A response
+    with an empty mask (its reward failed) is not a member of its group.
     """
 
     token_rewards: Tensor
     """[B, T]"""
     mask: Tensor
-    """[B, T], bool: the tokens that the policy chose."""
+    """[B, T], bool: the tokens that the policy sampled."""
     groups: Tensor
-    """[B], int64: equal for responses to one prompt. Any numbers, in any order, groups of any sizes."""
+    """[B], int64: equal for responses to the same prompt. Any numbers, order and group sizes."""
     values: Tensor | None = None
-    """[B, T]: the critic's. For gae."""
+    """[B, T]: the critic's values, for gae."""
     baselines: Tensor | None = None
-    """[B]: the score of the greedy response to each one's prompt. For remax."""
+    """[B]: the score of the greedy response to the same prompt, for remax."""
     gamma: float = 1.0
-    """Discount of later rewards. For gae and reinforce_plus_plus."""
+    """Discount factor of later rewards, for gae and reinforce_plus_plus."""
     lam: float = 1.0
     """Lambda of gae."""
     norm_by_std: bool = True
@@ -38,23 +38,23 @@ class AdvantageInputs:
     convention: ConventionName = "verl"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "token_rewards", keep(self.token_rewards, self.mask))
+        object.__setattr__(self, "token_rewards", apply_mask(self.token_rewards, self.mask))
         if self.values is not None:
-            object.__setattr__(self, "values", keep(self.values, self.mask))
+            object.__setattr__(self, "values", apply_mask(self.values, self.mask))
 
 
 @dataclass(frozen=True)
 class Advantages:
-    """Both are 0 outside of the mask."""
+    """The result of an estimator. Both are 0 outside the mask."""
 
     advantages: Tensor
     """[B, T]"""
     returns: Tensor
-    """[B, T]: what a critic learns to say."""
+    """[B, T]: the targets of the critic."""
 
 
-def rewards_at_end(scores: Tensor, mask: Tensor) -> Tensor:
-    """Token rewards [B, T] that hold each response's score [B] at its last token of `mask`, 0 elsewhere."""
-    places = torch.arange(mask.shape[-1], device=mask.device)
-    last = torch.where(mask, places, -1).amax(-1, keepdim=True)
-    return keep(scores[:, None].expand(mask.shape), mask & (places == last))
+def place_at_last_token(scores: Tensor, mask: Tensor) -> Tensor:
+    """Return token rewards [B, T] with each response's score [B] at its last token in `mask`, 0 elsewhere."""
+    positions = torch.arange(mask.shape[-1], device=mask.device)
+    last = torch.where(mask, positions, -1).amax(-1, keepdim=True)
+    return apply_mask(scores[:, None].expand(mask.shape), mask & (positions == last))

@@ -1,4 +1,4 @@
-"""Losses per token, to be aggregated by the caller."""
+"""Losses per token. The caller aggregates them."""
 
 from __future__ import annotations
 
@@ -21,4 +21,4 @@ __all__ = [
 PolicyLossFunction = Callable[[LossInputs], TokenLoss]
 
 POLICY_LOSSES: dict[str, PolicyLossFunction] = {"vanilla": vanilla, "gspo": gspo, "cispo": cispo, "sapo": sapo}
-"""By verl's names (verl 0.9.1, policy_loss.loss_mode)."""
+"""Policy losses by verl's names (verl 0.9.1, policy_loss.loss_mode)."""

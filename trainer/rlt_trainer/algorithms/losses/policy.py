@@ -1,4 +1,4 @@
-"""Policy losses per token. r is the ratio of the policy's probability of the token to the one at the step's start."""
+"""Policy losses per token. r is the token's probability divided by that at the start of the step."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ def vanilla(inputs: LossInputs) -> TokenLoss:
 
 
 def gspo(inputs: LossInputs) -> TokenLoss:
-    """The clipped surrogate of the response's ratio, the geometric mean of its tokens' (GSPO, arXiv 2507.18071).
+    """The clipped surrogate with the response's ratio: the geometric mean over its tokens (GSPO, arXiv 2507.18071).
 
-    Each token has the response's ratio as value and its own log-probability as gradient (the paper's GSPO-token), which
-    is the sequence form's gradient, since a response's advantage is the same throughout. The row must be whole.
+    Each token has the value of the response's ratio and the gradient of its own log-probability (GSPO-token in the
+    paper). This equals the gradient of the sequence form if the advantage is constant over the response. Rows must
+    contain complete responses.
     """
     mean = row_means(inputs.log_ratio, inputs.mask).detach()[:, None]
     log_ratio = (inputs.log_probs - inputs.log_probs.detach() + mean).clamp(max=inputs.bounds.sequence_log_ratio_bound)
@@ -37,17 +38,17 @@ def gspo(inputs: LossInputs) -> TokenLoss:
 
 
 def cispo(inputs: LossInputs) -> TokenLoss:
-    """-A clip(r) log p, the clipped ratio a constant: every token keeps its gradient (CISPO, arXiv 2506.13585).
+    """-A clip(r) log p, without gradient through clip(r): every token has a gradient (CISPO, arXiv 2506.13585).
 
-    verl keeps r within 1 - low and 1 + high; TRL below high alone, and ValueError says so where that is below 1.
+    verl clips r to 1 - low and 1 + high; TRL to at most high. Raises ValueError if TRL's high is below 1.
     """
     log_ratio = _bounded_log_ratio(inputs)
     ratio = log_ratio.exp().detach()
-    if inputs.bounds.cispo_is_capped_only:
+    if inputs.bounds.cispo_has_upper_bound_only:
         if inputs.clip_ratio_high < 1:
             raise ValueError(
-                f"algorithm.clipRatioHigh: in TRL's convention it is the largest ratio of cispo itself, and "
-                f"{inputs.clip_ratio_high} would weaken every token. TRL's recipe has 5.0."
+                f"algorithm.clipRatioHigh: {inputs.clip_ratio_high} is below 1. In TRL's convention it is the maximum "
+                "ratio of cispo, not a distance from 1: use 5.0, as TRL's recipe does."
             )
         weight = ratio.clamp(max=inputs.clip_ratio_high)
     else:
@@ -71,7 +72,7 @@ def _bounded_log_ratio(inputs: LossInputs) -> Tensor:
 
 
 def _clipped(ratio: Tensor, inputs: LossInputs) -> tuple[Tensor, Tensor]:
-    """The clipped surrogate, and where the clip decided it."""
+    """Return the clipped surrogate, and where the clip is active."""
     plain = -inputs.advantages * ratio
     clipped = -inputs.advantages * ratio.clamp(1 - inputs.clip_ratio_low, 1 + inputs.clip_ratio_high)
     return torch.maximum(plain, clipped), clipped > plain

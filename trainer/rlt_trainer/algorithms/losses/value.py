@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from rlt_trainer.algorithms.losses.inputs import TokenLoss
-from rlt_trainer.algorithms.masking import keep
+from rlt_trainer.algorithms.masking import apply_mask
 
 
 def value_loss(
@@ -14,10 +14,10 @@ def value_loss(
 ) -> TokenLoss:
     """Half the squared error, clipped: max((V - R)^2, (clip(V, V_old - c, V_old + c) - R)^2) / 2. All [B, T].
 
-    values: with gradient; old_values: when the step began. compute_value_loss in verl 0.9.1.
+    values: with gradient; old_values: at the start of the step. compute_value_loss in verl 0.9.1.
     The mean of its metric is verl's critic/vf_clipfrac.
     """
-    values, old_values, returns = (keep(each, mask) for each in (values, old_values, returns))
+    values, old_values, returns = (apply_mask(each, mask) for each in (values, old_values, returns))
     bounded = values.clamp(old_values - cliprange_value, old_values + cliprange_value)
     plain, clipped = (values - returns).square(), (bounded - returns).square()
     return TokenLoss(
