@@ -1,6 +1,6 @@
-"""Compares crds/rlt_api/mapping.toml with verl's own config: `python tools/check_verl_mapping.py`.
+"""Compare crds/rlt_api/mapping.toml with verl's config: `python tools/check_verl_mapping.py`.
 
-verl's wheel and Hydra go into an environment of their own in the cache folder; torch and Ray are not needed for it.
+verl's wheel and Hydra are installed into a separate environment in the cache folder, without torch and Ray.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from rlt_api.mapping import Setting, find, mapping
 REQUIREMENTS = ROOT / "requirements/verl-config.txt"
 
 
-def verl_environment() -> Path:
-    """The Python that has verl's config: made once for each state of the requirements."""
+def install_verl_config() -> Path:
+    """Install verl's config, once for each state of the requirements, and return the Python of its environment."""
     folder = cache_folder() / f"verl-config-{fingerprint([REQUIREMENTS])[:12]}"
     python, stamp = folder / "bin/python", folder / "installed"
     if not stamp.exists():
@@ -33,39 +33,41 @@ def verl_environment() -> Path:
     return python
 
 
-def verl_defaults() -> dict[str, Any]:
-    """Every key of verl's ppo_trainer config with its default."""
+def read_verl_defaults() -> dict[str, Any]:
+    """Return every key of verl's ppo_trainer config with its default."""
     script = Path(__file__).with_name("verl_config.py")
-    printed = subprocess.run([verl_environment(), "-W", "ignore", script], check=True, capture_output=True, text=True)
+    printed = subprocess.run(
+        [install_verl_config(), "-W", "ignore", script], check=True, capture_output=True, text=True
+    )
     defaults: dict[str, Any] = json.loads(printed.stdout)
     return defaults
 
 
-def problems(defaults: Mapping[str, Any], settings: Iterable[Setting]) -> Iterator[str]:
-    """What is wrong with the settings, one line each."""
+def find_differences(defaults: Mapping[str, Any], settings: Iterable[Setting]) -> Iterator[str]:
+    """Yield one line for each difference between the mapping and verl's config."""
     settings = tuple(settings)
     covering = {key: find(key, settings) for key in defaults}
     used = {setting.key for setting in covering.values() if setting}
     for key, setting in covering.items():
         if setting is None:
-            yield f"{key} is in verl's config and not in the mapping"
+            yield f"{key} is in verl's config but not in the mapping"
     for setting in settings:
         if setting.in_config and setting.key not in used:
             yield f"{setting.key} is not in verl's config"
         if not setting.in_config and setting.key in used:
-            yield f"{setting.key} is in verl's config, and the mapping says that it is not"
-        if setting.now and setting.now not in defaults:
-            yield f"{setting.key} is said to be {setting.now} now, which is not in verl's config"
-        if setting.ours and setting.key in defaults and setting.default != defaults[setting.key]:
-            yield f"{setting.key} is {defaults[setting.key]!r} in verl, {setting.default!r} in the mapping"
+            yield f"{setting.key} is in verl's config, but added, removed or renamed in the mapping"
+        if setting.renamed and setting.renamed not in defaults:
+            yield f"{setting.key} is renamed to {setting.renamed} in the mapping, which is not in verl's config"
+        if setting.fields and setting.key in defaults and setting.default != defaults[setting.key]:
+            yield f"{setting.key} is {defaults[setting.key]!r} in verl but {setting.default!r} in the mapping"
 
 
 def main() -> None:
     mapped = mapping()
-    found = list(problems(verl_defaults(), mapped.verl))
+    found = list(find_differences(read_verl_defaults(), mapped.verl))
     if found:
         sys.exit("\n".join(found))
-    print(f"crds/rlt_api/mapping.toml agrees with verl {mapped.verl_version}")
+    print(f"crds/rlt_api/mapping.toml matches verl {mapped.verl_version}")
 
 
 if __name__ == "__main__":

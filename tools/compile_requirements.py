@@ -1,7 +1,7 @@
-"""Pins the dependencies of each distribution: `python tools/compile_requirements.py`; `--check` fails on a missing pin.
+"""Pin the dependencies of each distribution: `python tools/compile_requirements.py`. `--check` fails on a missing pin.
 
-One version of everything: the operator and the tools follow the trainer's pins. Existing pins are kept where they
-still fit, so this is repeatable; delete a file to take the newest versions.
+Each package has one version: the operator and the tools use the trainer's pins as constraints. Existing pins are kept
+if they still satisfy the requirements, so that runs are repeatable; delete a file to get the newest versions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DISTRIBUTIONS = ("rlt-api", "rlt-core", "rlt-operator", "rlt-cli", "rlt-trainer"
 
 OPTIONS = [
     *("--universal", "--generate-hashes", "--python-version", "3.11", "--no-header", "--no-annotate", "--quiet"),
-    *(word for name in DISTRIBUTIONS for word in ("--no-emit-package", name)),
+    *(argument for name in DISTRIBUTIONS for argument in ("--no-emit-package", name)),
 ]
 
 SOURCES: dict[str, list[str]] = {
@@ -39,13 +39,13 @@ SOURCES: dict[str, list[str]] = {
     ],
     "verl-config.txt": ["--group", "verl-config", "--no-deps"],
 }
-"""File -> what it pins. Constraint files are named before the files that need them."""
+"""File -> arguments of `uv pip compile`. Constraint files come before the files that use them."""
 
 
 def compile_into(folder: Path) -> None:
-    """Write all requirement files into a folder that may hold former ones."""
+    """Write all requirement files to a folder, with the pins of existing ones."""
     for name, source in SOURCES.items():
-        arguments = [str(folder / word) if word in SOURCES else word for word in source]
+        arguments = [str(folder / argument) if argument in SOURCES else argument for argument in source]
         command = ["uv", "pip", "compile", *arguments, *OPTIONS, "--output-file", str(folder / name)]
         subprocess.run([Path(sys.executable).parent / command[0], *command[1:]], check=True, cwd=ROOT)
 
@@ -61,7 +61,7 @@ def main() -> None:
         compile_into(fresh)
         stale = [name for name in SOURCES if (fresh / name).read_text() != (HERE / name).read_text()]
     if stale:
-        sys.exit(f"requirements/{', '.join(stale)}: out of date. Run `make requirements` and commit what it writes.")
+        sys.exit(f"requirements/{', '.join(stale)}: out of date. Run `make requirements` and commit the changes.")
 
 
 if __name__ == "__main__":

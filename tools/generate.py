@@ -1,4 +1,4 @@
-"""Writes what is generated, from types and values: `python tools/generate.py`, or `--check` to fail on a difference."""
+"""Write the generated files: `python tools/generate.py`. With `--check`, fail if one is out of date."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from rlt_api.mapping import verl_roll_mapping
 from rlt_api.model import ApiModel
 from rlt_api.reference import api_reference
 from rlt_api.runtime import RLRuntimeSpec
-from rlt_api.schema import make_schema
+from rlt_api.schema import build_schema
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_cli.reference import cli_reference
-from rlt_core.fabric.profiles_page import with_profiles
+from rlt_core.fabric.profiles_page import build_profiles_page
 
 ROOT = Path(__file__).parent.parent
 HEADER = "# Generated from crds/rlt_api by `make generate`. Do not edit.\n"
@@ -28,11 +28,11 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
-def generated_files() -> dict[Path, str]:
-    """Every generated file with the text that it must have."""
+def build_files() -> dict[Path, str]:
+    """Build the text of each generated file."""
     files = {
-        ROOT / "docs/networking.md": with_profiles((ROOT / "docs/networking.md").read_text()),
         ROOT / "docs/reference/cli.md": cli_reference(),
+        ROOT / "docs/reference/network-profiles.md": build_profiles_page(),
         ROOT / "docs/reference/verl-roll-mapping.md": verl_roll_mapping(),
     }
     for definition, spec in (
@@ -52,22 +52,22 @@ def generated_files() -> dict[Path, str]:
     return files
 
 
-def schema_files() -> dict[Path, str]:
-    """The schemas that rlt_api itself reads: written first, since the other files are made with them."""
+def build_schema_files() -> dict[Path, str]:
+    """Build the schemas that rlt_api reads. They are written first, because the other files depend on them."""
     folder = ROOT / "crds/rlt_api/generated"
     models: tuple[type[ApiModel], ...] = (RLTrainingJobSpec, RLRuntimeSpec)
-    return {folder / f"{model.__name__}.json": json.dumps(make_schema(model)) + "\n" for model in models}
+    return {folder / f"{model.__name__}.json": json.dumps(build_schema(model)) + "\n" for model in models}
 
 
 def main() -> None:
     check = "--check" in sys.argv[1:]
-    stale = [path for files in (schema_files, generated_files) for path in brought_up_to_date(files(), check=check)]
+    stale = [path for build in (build_schema_files, build_files) for path in update_files(build(), check=check)]
     if check and stale:
-        sys.exit("Run `make generate` and commit what it writes.")
+        sys.exit("Run `make generate` and commit the changes.")
 
 
-def brought_up_to_date(files: dict[Path, str], *, check: bool) -> list[Path]:
-    """Write the files that differ, or with `check` only name them. Returns them."""
+def update_files(files: dict[Path, str], *, check: bool) -> list[Path]:
+    """Write the files that differ, or with `check` only print their names. Returns them."""
     stale = [path for path, text in files.items() if not path.exists() or path.read_text() != text]
     for path in stale:
         if not check:

@@ -1,9 +1,9 @@
-"""Writes the schema of the chart's values: `python tools/values_schema.py`, or `--check` to fail on a difference.
+"""Write the schema of the chart's values: `python tools/values_schema.py`. With `--check`, fail if it is out of date.
 
-It is made from values.yaml: types from the values, texts from the comments above them.
+It is generated from values.yaml: types from the values, descriptions from the comments above them.
 
-A comment line `# @schema {…}` adds JSON-schema keywords to what the value itself says. An object without such a line
-takes no keys but its own; a key whose value is not empty cannot be removed.
+A comment line `# @schema {…}` adds JSON-schema keywords to those of the value. An object without such a line accepts
+only its own keys; a key with a non-empty value is required.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ TYPES = {
 
 def main() -> None:
     file = CHART / "values.schema.json"
-    text = json.dumps(values_schema((CHART / "values.yaml").read_text()), indent=1) + "\n"
+    text = json.dumps(build_values_schema((CHART / "values.yaml").read_text()), indent=1) + "\n"
     if file.exists() and file.read_text() == text:
         return
     name = file.relative_to(CHART.parent.parent)
     if "--check" in sys.argv[1:]:
-        sys.exit(f"out of date: {name}\nRun `make generate` and commit what it writes.")
+        sys.exit(f"out of date: {name}\nRun `make generate` and commit the changes.")
     file.write_text(text)
     print(f"wrote {name}")
 
 
-def values_schema(text: str) -> Schema:
-    """The schema (draft 7, which Helm 3 reads) for the text of a values.yaml."""
+def build_values_schema(text: str) -> Schema:
+    """Build the schema (draft 7, for Helm 3) from the text of a values.yaml."""
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     assert isinstance(root, yaml.MappingNode)
     schema = _object(root, text.splitlines())
@@ -71,8 +71,8 @@ def _schema(value: yaml.Node, lines: list[str], keywords: Schema) -> Schema:
 
 
 def _comment(lines: list[str], line: int) -> tuple[str, Schema]:
-    """The comment right above a line: its words, and what its @schema line says."""
-    words: list[str] = []
+    """Return the comment right above a line: its text, and the keywords of its @schema line."""
+    sentences: list[str] = []
     keywords: Schema = {}
     while line > 0 and lines[line - 1].strip().startswith("#"):
         line -= 1
@@ -80,8 +80,8 @@ def _comment(lines: list[str], line: int) -> tuple[str, Schema]:
         if text.startswith(MARK):
             keywords = json.loads(text.removeprefix(MARK))
         else:
-            words.insert(0, text)
-    return " ".join(words), keywords
+            sentences.insert(0, text)
+    return " ".join(sentences), keywords
 
 
 if __name__ == "__main__":

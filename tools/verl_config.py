@@ -1,6 +1,6 @@
-"""Prints the PPO config of the installed verl as JSON, dotted key -> default, with Hydra alone: verl is not imported.
+"""Print the PPO config of the installed verl as JSON, dotted key -> default, with Hydra alone, without importing verl.
 
-Runs in the environment that check_verl_mapping.py makes.
+check_verl_mapping.py creates its environment.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
 
-def leaves(node: Any, path: str = "") -> Iterator[str]:
-    """Keys of all values that are no mapping with something in it."""
+def find_keys(node: Any, path: str = "") -> Iterator[str]:
+    """Yield the keys of all values that are not non-empty mappings."""
     if isinstance(node, dict) and node:
         for name, child in node.items():
-            yield from leaves(child, f"{path}.{name}" if path else name)
+            yield from find_keys(child, f"{path}.{name}" if path else name)
     else:
         yield path
 
 
-def value(config: DictConfig, key: str) -> Any:
-    """The value as it is where nothing is overridden, references followed; "???" for one that must be given."""
+def read_default(config: DictConfig, key: str) -> Any:
+    """Return the default with references resolved; "???" for a required value."""
     *above, last = key.split(".")
     block = OmegaConf.select(config, ".".join(above)) if above else config
     if OmegaConf.is_missing(block, last):
@@ -38,7 +38,7 @@ def main() -> None:
     folder = Path(sysconfig.get_path("purelib")) / "verl/trainer/config"
     with initialize_config_dir(str(folder), version_base=None):
         config = compose("ppo_trainer")
-    print(json.dumps({key: value(config, key) for key in leaves(OmegaConf.to_container(config))}))
+    print(json.dumps({key: read_default(config, key) for key in find_keys(OmegaConf.to_container(config))}))
 
 
 if __name__ == "__main__":

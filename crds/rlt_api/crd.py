@@ -1,6 +1,6 @@
-"""The CustomResourceDefinitions of RLTrainingJob and RLRuntime, made from the pydantic types.
+"""The CustomResourceDefinitions of RLTrainingJob and RLRuntime, generated from the pydantic types.
 
-Kubernetes wants structural schemas: no `$ref`, no `anyOf` over types, OpenAPI 3.0's boolean exclusive bounds.
+Kubernetes requires structural schemas: no `$ref`, no `anyOf` over types, OpenAPI 3.0's boolean exclusive bounds.
 https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#specifying-a-structural-schema
 """
 
@@ -48,11 +48,11 @@ RUNTIME_COLUMNS: list[Schema] = [
 ]
 
 MAX_NAME_LENGTH = 40
-"""KubeRay appends up to 22 characters to the cluster's name in the names of pods and services, which end at 63."""
+"""KubeRay appends up to 22 characters to the cluster's name in names of pods and services; their maximum is 63."""
 
 
 def custom_resource_definition() -> Schema:
-    """RLTrainingJob's CRD as the API server takes it (apiextensions.k8s.io/v1)."""
+    """Build the CRD of RLTrainingJob (apiextensions.k8s.io/v1)."""
     return _definition(
         kind=KIND,
         plural=PLURAL,
@@ -66,14 +66,14 @@ def custom_resource_definition() -> Schema:
         rules=[
             {
                 "rule": f"self.metadata.name.size() <= {MAX_NAME_LENGTH}",
-                "message": f"metadata.name may have {MAX_NAME_LENGTH} characters at most: pods and services add to it",
+                "message": f"metadata.name must have at most {MAX_NAME_LENGTH} characters: names of pods add a suffix",
             }
         ],
     )
 
 
 def runtime_definition() -> Schema:
-    """RLRuntime's CRD."""
+    """Build the CRD of RLRuntime."""
     return _definition(
         kind=RUNTIME_KIND,
         plural=RUNTIME_PLURAL,
@@ -81,7 +81,7 @@ def runtime_definition() -> Schema:
         scope="Cluster",
         categories=["ray"],
         columns=RUNTIME_COLUMNS,
-        description="What the platform team decides once for all RLTrainingJobs that name it.",
+        description="Images, node pools, defaults and limits of the platform team for all RLTrainingJobs that name it.",
         spec=RLRuntimeSpec,
     )
 
@@ -134,9 +134,9 @@ def _definition(
 
 
 def structural_schema(model: type[BaseModel]) -> Schema:
-    """A pydantic type as a structural schema: references resolved, defaults in the descriptions.
+    """Convert a pydantic type to a structural schema: references resolved, defaults in the descriptions.
 
-    The API server fills in no defaults: a stored job holds what its user said, so that a runtime's defaults can apply.
+    The CRD has no defaults: a stored job holds only what its user gave, so that a runtime's defaults can apply (ADR 4).
     """
     schema = model.model_json_schema(by_alias=True)
     return _convert(schema, schema.get("$defs", {}))
@@ -153,7 +153,7 @@ def _convert(node: Schema, definitions: dict[str, Schema]) -> Schema:
     if "$ref" in node:
         target = definitions[node["$ref"].rsplit("/", 1)[1]]
         return _convert(target | {key: value for key, value in node.items() if key != "$ref"}, definitions)
-    if "anyOf" in node:  # only ever `X | None`: an optional field is one that may be absent
+    if "anyOf" in node:  # always `X | None`: an optional field may be absent
         (choice,) = [option for option in node["anyOf"] if option.get("type") != "null"]
         return _convert(choice | {key: value for key, value in node.items() if key != "anyOf"}, definitions)
     result: Schema = {}
@@ -181,14 +181,14 @@ def _convert(node: Schema, definitions: dict[str, Schema]) -> Schema:
     if result.get("type") == "integer":
         result["format"] = "int64"
     if "x-kubernetes-preserve-unknown-fields" in result:
-        result.pop("maxProperties", None)  # the API server counts only what it knows
+        result.pop("maxProperties", None)  # the API server counts only known fields
     if "description" in result:
         result["description"] = _described(node)
     return result
 
 
 def _is_any(value: object) -> bool:
-    """Whether additionalProperties allow any JSON value."""
+    """Return whether additionalProperties allows any JSON value."""
     return (
         value is True
         or value == {}
@@ -197,7 +197,7 @@ def _is_any(value: object) -> bool:
 
 
 def _described(node: Schema) -> str:
-    """The description with the default appended, for people: the CRD itself has no defaults (ADR 4)."""
+    """Return the description with the default appended: the CRD itself has no defaults (ADR 4)."""
     text = " ".join(str(node["description"]).split())
     default = node.get("default")
     if default not in (None, [], {}) and not isinstance(default, dict | list) and "Default:" not in text:

@@ -1,18 +1,18 @@
-"""How a job's driver tells how far it is: rlt's own trainer, and the program that follows any other command.
+"""The protocol of a job's driver for its progress: rlt's trainer, and the program that runs any other command.
 
-Python 3.8 and its standard library are all that it asks for: it is mounted into images that are not rlt's own.
+It needs only Python 3.8 and its standard library, because it is mounted into images that rlt does not build.
 """
 
 METRICS_PORT = 8090
 """The driver's HTTP port on the head: /metrics (Prometheus), /progress (ProgressReport), /healthz."""
 PROGRESS_PREFIX = "rlt-progress "
-"""The driver's last line on standard output is this and its last ProgressReport as JSON: it outlives the server."""
+"""Prefix of the driver's last line on standard output, before its last ProgressReport as JSON. The log keeps it."""
 PREFLIGHT_PREFIX = "rlt-preflight "
-"""The last line of the checks before a training is this and a list of PreflightCheck as JSON."""
+"""Start of the last line of the preflight checks, before a list of PreflightCheck as JSON."""
 TRAINER_ERROR = "rlt-trainer: error:"
-"""What the trainer's last word on a failure begins with."""
+"""Start of the trainer's error message when it fails."""
 LATEST_STEPS = 10
-"""So many steps make the mean duration that the time left is estimated from."""
+"""Number of steps in the mean duration that the ETA is based on."""
 METRICS = {
     "reward": ("critic/rewards/mean", "critic/score/mean"),
     "kl": ("actor/kl_loss", "actor/reward_kl_penalty", "critic/kl"),
@@ -22,9 +22,9 @@ METRICS = {
     "gradNorm": ("actor/grad_norm",),
     "clipFraction": ("actor/pg_clipfrac",),
 }
-"""Field of ProgressMetrics -> verl's names for it; the first that is there counts.
+"""Field of ProgressMetrics -> verl's names for it; the first one that is present counts.
 
-The KL divergence to the reference model is kl_loss where it is part of the loss, and reward_kl_penalty (critic/kl until
-verl 0.2) where it is part of the reward. actor/ppo_kl is another thing: the divergence from the policy that sampled.
+The KL divergence to the reference model is kl_loss if it is part of the loss, and reward_kl_penalty (critic/kl until
+verl 0.2) if it is part of the reward. actor/ppo_kl is a different metric: the divergence from the policy that sampled.
 actor/entropy was called entropy_loss until verl 0.4.
 """

@@ -1,6 +1,6 @@
-"""The HTTP server beside a training: of rlt's own trainer, and of the program that follows any other command.
+"""The driver's HTTP server, in rlt's trainer and in the program that runs any other command.
 
-Python 3.8 and its standard library are all that it asks for: it is mounted into images that are not rlt's own.
+It needs only Python 3.8 and its standard library, because it is mounted into images that rlt does not build.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from http.server import BaseHTTPRequestHandler
 
 
 class DriverServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
-    """Listens on every address of the pod, IPv4 and IPv6. (HTTPServer would look its own name up in DNS first.)
+    """Listens on every address of the pod, IPv4 and IPv6. (HTTPServer would first resolve its own name in DNS.)
 
-    `respond` makes the answer to a GET, its status, content type and body, from the path with the query and the header
-    Accept; threads of the server's own call it. Port 0 takes a free port. Raises OSError if the port cannot be had.
+    `respond` returns status, content type and body of the response to a GET, from the path with its query and the
+    Accept header; the server's threads call it. Port 0 selects a free port. Raises OSError if the port is in use.
     """
 
     daemon_threads = True
@@ -34,29 +34,29 @@ class DriverServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
 
     @property
     def port(self) -> int:
-        """The port that it listens on."""
+        """The port that the server listens on."""
         return int(self.server_address[1])
 
     def start(self) -> None:
-        """Begin to answer, for as long as the process lives or until `close`."""
+        """Serve requests until `close` or the end of the process."""
         self._thread.start()
 
     def close(self) -> None:
-        """Stop to answer, and free the port."""
+        """Stop serving, and release the port."""
         if self._thread.is_alive():
             self.shutdown()
             self._thread.join()
         self.server_close()
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Clients may go away."""
+        """Ignore connection errors: clients may disconnect."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
 
 class _Handler(BaseHTTPRequestHandler):
     timeout = 10.0
-    """Seconds without a byte after which a client is given up."""
+    """Seconds without data after which the server closes a connection."""
     server: DriverServer
 
     def do_GET(self) -> None:
@@ -68,4 +68,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Every request is no news, and the output is the training's."""
+        """Do not log requests: the output belongs to the training."""

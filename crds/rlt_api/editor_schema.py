@@ -1,4 +1,4 @@
-"""The JSON schema by which editors complete and check manifests."""
+"""The JSON schema for completion and validation of manifests in editors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from rlt_api.model import ApiModel
 
 
 def editor_schema(kind: str, model: type[ApiModel]) -> dict[str, object]:
-    """The JSON schema that editors check a manifest against, unknown fields refused."""
+    """Build the JSON schema of a whole manifest. It rejects unknown fields."""
     spec = model.model_json_schema(by_alias=True)
     definitions = spec.pop("$defs")
     return {

@@ -1,4 +1,4 @@
-"""One thing that is wrong with a manifest, said so that its author can mend it."""
+"""A validation error of a manifest, with its fix."""
 
 from __future__ import annotations
 
@@ -6,45 +6,45 @@ import re
 from dataclasses import asdict, dataclass
 
 MAX_LENGTH = 100
-"""Characters of a value or a key that a finding repeats."""
+"""Maximum number of characters of a value or key that a finding repeats."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong."""
+    """One error in a manifest."""
 
     field: str
     """Path of the field, such as spec.training.trainBatchSize."""
     value: str
     """Its value; "none" if it is not given."""
     message: str
-    """What is wrong with it."""
+    """What is wrong with the value."""
     fix: str
     """What to do."""
     rule: str = "schema"
-    """Name of the rule, such as batch-divisibility; schema for type, bounds and unknown fields."""
+    """Name of the rule, such as batch-divisibility; schema for types, bounds and unknown fields."""
     involved: tuple[str, ...] = ()
-    """Paths of the other fields that the rule has read. Where a job's runtime is not at hand, a finding counts only if
-    the job itself gives all of them."""
+    """Paths of the other fields that the rule reads. Without the job's runtime, a finding counts only if the job itself
+    gives all of them."""
 
     def __str__(self) -> str:
         return f"{self.field}: {self.value}: {self.message}; {self.fix}"
 
     def to_json(self) -> dict[str, str]:
-        """Everything but `involved`."""
+        """Return all fields but `involved`."""
         return {key: value for key, value in asdict(self).items() if key != "involved"}
 
 
-def child(path: str, key: str | int) -> str:
-    """The path of what lies in `path`, as Kubernetes writes it: a.b, a[0], a[example.com/b]."""
+def child_path(path: str, key: str | int) -> str:
+    """Return the path of a child of `path` as Kubernetes writes it: a.b, a[0], a[example.com/b]."""
     if isinstance(key, int):
         return f"{path}[{key}]"
     if re.fullmatch(r"[A-Za-z0-9_-]{1,100}", key):
         return f"{path}.{key}"
-    return f"{path}[{shown(key)}]"
+    return f"{path}[{printable(key)}]"
 
 
-def shown(value: str) -> str:
-    """A text in one printable line that is not too long."""
+def printable(value: str) -> str:
+    """Return the text as one printable line of at most MAX_LENGTH characters."""
     short = value if len(value) <= MAX_LENGTH else value[: MAX_LENGTH - 1] + "…"
     return short if short.isprintable() else ascii(short)[1:-1]

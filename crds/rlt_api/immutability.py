@@ -1,7 +1,7 @@
-"""What of a job's spec stays as it is once the job exists: as CEL for the CRD, and as a comparison for the webhook.
+"""The immutable blocks of a job's spec: as CEL rules for the CRD, and as a comparison for the webhook.
 
-In the lists of objects a default is as good as nothing. Jobs of the first CRD have its defaults in them, and `kubectl
-apply` of the same file keeps those of objects but takes lists from the file as they stand there.
+In lists of objects, an explicit default equals omission. The first version of the CRD wrote its defaults into stored
+jobs, and `kubectl apply` of the same file keeps the defaults of objects but replaces lists by those of the file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rlt_api.blocks.cluster import Cluster, WorkerGroup
 from rlt_api.blocks.rewards import Reward
 from rlt_api.model import ApiModel
 
-FIXED = (
+IMMUTABLE_BLOCKS = (
     "runtimeRef",
     "framework",
     "managedBy",
@@ -37,32 +37,34 @@ FIXED = (
     "observability",
     "security",
 )
-"""Blocks that a change could not be honoured in. The others are read at every look."""
+"""Blocks that have an effect only when the job starts. Every reconciliation reads the others."""
 
 CEL_NAMES = {"function": "__function__"}
-"""Fields whose names are CEL's own words: https://kubernetes.io/docs/reference/using-api/cel/#escaping"""
+"""Fields whose names are reserved words of CEL: https://kubernetes.io/docs/reference/using-api/cel/#escaping"""
 
 
-def fixed_rules() -> Iterator[tuple[str, str]]:
-    """Expression and message for each block (`model.cel`)."""
-    for block in FIXED:
-        message = f"{block} is fixed once the job exists: give a new job another name, or delete this one first"
+def immutability_rules() -> Iterator[tuple[str, str]]:
+    """Yield the CEL expression and the message for each block (`model.cel`)."""
+    for block in IMMUTABLE_BLOCKS:
+        message = f"{block} is immutable: create a job with another name, or delete this one first"
         yield _block_rule(block), message
 
 
-def changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """The fixed blocks in which two specs differ."""
+def changed_blocks(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Return the immutable blocks in which two specs differ."""
     return [
-        block for block in FIXED if _without_defaults(old.get(block), block) != _without_defaults(new.get(block), block)
+        block
+        for block in IMMUTABLE_BLOCKS
+        if _without_defaults(old.get(block), block) != _without_defaults(new.get(block), block)
     ]
 
 
 def _block_rule(block: str) -> str:
     if block == "rewards":
-        return _unchanged(block, _alike(block, Reward))
+        return _unchanged(block, _equal_items(block, Reward))
     if block == "cluster":
         others = [f"({_unchanged(f'{block}.{to_camel(name)}')})" for name in Cluster.model_fields if name != "workers"]
-        workers = _unchanged("cluster.workers", _alike("cluster.workers", WorkerGroup))
+        workers = _unchanged("cluster.workers", _equal_items("cluster.workers", WorkerGroup))
         return _unchanged(block, " && ".join([*others, f"({workers})"]))
     return _unchanged(block)
 
@@ -72,11 +74,11 @@ def _unchanged(path: str, same: str | None = None) -> str:
     return f"has(self.{path}) == has(oldSelf.{path}) && (!has(self.{path}) || {same})"
 
 
-def _alike(items: str, model: type[ApiModel]) -> str:
+def _equal_items(items: str, model: type[ApiModel]) -> str:
     parts = [f"self.{items}.size() == oldSelf.{items}.size()"]
     for key, default, is_open in _fields(model):
         given = f"x.{CEL_NAMES.get(key, key)}"
-        if default is None or is_open:  # of objects of any shape CEL has no size
+        if default is None or is_open:  # CEL has no size() for objects of any shape
             value = f"has({given}) ? [{given}] : []"
         elif isinstance(default, dict | list):
             value = f"has({given}) && {given}.size() > 0 ? [{given}] : []"
@@ -88,17 +90,17 @@ def _alike(items: str, model: type[ApiModel]) -> str:
 
 def _without_defaults(value: Any, block: str) -> Any:
     if block == "cluster" and value and "workers" in value:
-        return {**value, "workers": [_bare(each, WorkerGroup) for each in value["workers"]]}
-    return [_bare(each, Reward) for each in value] if block == "rewards" and value else value
+        return {**value, "workers": [_without_default_fields(each, WorkerGroup) for each in value["workers"]]}
+    return [_without_default_fields(each, Reward) for each in value] if block == "rewards" and value else value
 
 
-def _bare(item: Mapping[str, Any], model: type[ApiModel]) -> dict[str, Any]:
+def _without_default_fields(item: Mapping[str, Any], model: type[ApiModel]) -> dict[str, Any]:
     defaults = {key: default for key, default, is_open in _fields(model) if default is not None and not is_open}
     return {key: value for key, value in item.items() if key not in defaults or value != defaults[key]}
 
 
 def _fields(model: type[ApiModel]) -> Iterator[tuple[str, Any, bool]]:
-    """Each field's key, its default, and whether it is an object of any shape."""
+    """Yield each field's key, its default, and whether it is an object of any shape."""
     for name, field in model.model_fields.items():
         default = field.get_default(call_default_factory=True)
         yield to_camel(name), default, JsonValue in get_args(field.annotation)

@@ -1,4 +1,4 @@
-"""Where the settings of verl, ROLL and their launch scripts are in a job: mapping.toml, read, and as a page."""
+"""The mapping from settings of verl, ROLL and launch scripts to fields of a job: mapping.toml and its page."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from rlt_api.spec import RLTrainingJobSpec
 
 @dataclass(frozen=True)
 class Setting:
-    """One of their settings, or a group of them: a key with * in it. Of ours, reason and now, one is given."""
+    """A setting of another program, or a group of them: a key with *. It has one of fields, reason and renamed."""
 
     key: str
-    ours: tuple[str, ...]
-    """Paths of our fields."""
+    fields: tuple[str, ...]
+    """Paths of the corresponding fields."""
     reason: str
-    """Why there is no such field."""
-    now: str
-    """verl's key of today."""
+    """Why no field exists."""
+    renamed: str
+    """verl's current key."""
     default: Any
-    """Theirs, as JSON."""
+    """verl's default, as JSON."""
     note: str
     added: bool
-    """verl reads it without having it in its config."""
-    gone: bool
-    """verl no longer has it."""
+    """Whether verl reads it although its config does not contain it."""
+    removed: bool
+    """Whether verl has removed it."""
     profile: bool
-    """Whether the operator's network profiles choose it."""
+    """Whether the operator's network profiles set it."""
 
     @property
     def is_group(self) -> bool:
@@ -43,13 +43,13 @@ class Setting:
 
     @property
     def in_config(self) -> bool:
-        """Whether verl's config of today has it."""
-        return not (self.added or self.gone or self.now)
+        """Whether verl's current config contains it."""
+        return not (self.added or self.removed or self.renamed)
 
 
 @dataclass(frozen=True)
 class Mapped:
-    """The whole of mapping.toml."""
+    """The content of mapping.toml."""
 
     verl_version: str
     verl: tuple[Setting, ...]
@@ -60,7 +60,7 @@ class Mapped:
 
 @functools.cache
 def mapping() -> Mapped:
-    """What mapping.toml says."""
+    """Load mapping.toml."""
     data = tomllib.loads(resources.files("rlt_api").joinpath("mapping.toml").read_text())
     tables = {
         name: tuple(_setting(*item) for item in table.items()) for name, table in data.items() if name != "verl_version"
@@ -69,14 +69,14 @@ def mapping() -> Mapped:
 
 
 def find(key: str, settings: Iterable[Setting]) -> Setting | None:
-    """The setting of that name, else the first group that it belongs to."""
+    """Return the setting with this key, otherwise the first group that matches it."""
     settings = tuple(settings)
     exact = next((setting for setting in settings if setting.key == key), None)
     return exact or next((s for s in settings if s.is_group and fnmatchcase(key, s.key)), None)
 
 
-def field(path: str) -> Schema | None:
-    """The schema of one of our fields by its path, such as spec.cluster.workers[].replicas; None if there is none."""
+def find_field(path: str) -> Schema | None:
+    """Return the schema of a field by its path, such as spec.cluster.workers[].replicas; None if it does not exist."""
     node = schema_of(RLTrainingJobSpec)
     for part in path.split(".")[1:]:
         name = part.removesuffix("[]")
@@ -89,7 +89,7 @@ def field(path: str) -> Schema | None:
 
 
 def verl_roll_mapping() -> str:
-    """The page docs/reference/verl-roll-mapping.md."""
+    """Build the page docs/reference/verl-roll-mapping.md."""
     mapped = mapping()
     return "\n".join(
         [
@@ -100,7 +100,7 @@ def verl_roll_mapping() -> str:
             "",
             f"## verl {mapped.verl_version}",
             "",
-            "| verl | its default | rlt | its default | remarks |",
+            "| verl | Default | rlt | Default | Remarks |",
             "|---|---|---|---|---|",
             *(_verl_row(setting, mapped.verl) for setting in mapped.verl),
             "",
@@ -110,61 +110,60 @@ def verl_roll_mapping() -> str:
             "",
             "## Environment variables",
             "",
-            "A variable that is not here goes to `spec.cluster.env` as it is.",
+            "Set any other variable in `spec.cluster.env`.",
             "",
-            *_table("variable", mapped.environment),
+            *_table("Variable", mapped.environment),
             "",
             "## Launch scripts",
             "",
-            *_table("option", mapped.launch),
+            *_table("Option", mapped.launch),
             "",
         ]
     )
 
 
 INTRODUCTION = """\
-A verl or ROLL command runs as it is, with its own keys, as a job of `framework.type: command`:
-[how](../command-jobs.md). These tables are for the other way: the same settings as fields of a job, which rlt's own
-trainer or its operator reads.
+A verl or ROLL command runs unchanged as a [command job](../command-jobs.md) (`framework.type: command`). These tables
+map its settings to fields of a job that rlt's trainer or the operator reads.
 
-A `*` in a key stands for anything. Every key of `ppo_trainer` in verl {version} is here, by itself or in such a group,
-with the default that it has there. A dash means that there is no such field, and the remark says why."""
+A `*` in a key matches anything. The tables contain every key of `ppo_trainer` in verl {version}, alone or in a group,
+with verl's default. A dash means that no field exists; the remark gives the reason."""
 
 PATH = re.compile(r"\bspec(\.\w+(\[\])?)+")
-"""One of our fields in a text."""
+"""The path of a field in a text."""
 
-PROFILE = "The operator's network profile chooses it, unless the job says."
+PROFILE = "The network profile sets it, unless the job does."
 
 
 def _setting(key: str, entry: Mapping[str, Any]) -> Setting:
-    ours = entry.get("ours", ())
+    fields = entry.get("fields", ())
     return Setting(
         key=key,
-        ours=(ours,) if isinstance(ours, str) else tuple(ours),
+        fields=(fields,) if isinstance(fields, str) else tuple(fields),
         reason=entry.get("reason", ""),
-        now=entry.get("now", ""),
+        renamed=entry.get("renamed", ""),
         default=entry.get("default"),
         note=entry.get("note", ""),
         added=entry.get("added", False),
-        gone=entry.get("gone", False),
+        removed=entry.get("removed", False),
         profile=entry.get("profile", False),
     )
 
 
 def _verl_row(setting: Setting, settings: tuple[Setting, ...]) -> str:
-    if setting.now:
-        today = find(setting.now, settings)
-        assert today
-        return _row(_code(setting.key), "", _paths(today), "", f"Today `{setting.now}`.")
+    if setting.renamed:
+        current = find(setting.renamed, settings)
+        assert current
+        return _row(_code(setting.key), "", _paths(current), "", f"Renamed to `{setting.renamed}`.")
     plus = "+" if setting.added else ""
-    theirs = _code(json.dumps(setting.default)) if setting.ours and setting.in_config else ""
-    ours = _default(setting.ours[0]) if len(setting.ours) == 1 else ""
-    return _row(_code(plus + setting.key), theirs, _paths(setting), ours, _remarks(setting))
+    verl_default = _code(json.dumps(setting.default)) if setting.fields and setting.in_config else ""
+    rlt_default = _default(setting.fields[0]) if len(setting.fields) == 1 else ""
+    return _row(_code(plus + setting.key), verl_default, _paths(setting), rlt_default, _remarks(setting))
 
 
 def _table(title: str, settings: tuple[Setting, ...]) -> list[str]:
     rows = [_row(_code(setting.key), _paths(setting), _remarks(setting)) for setting in settings]
-    return [f"| {title} | rlt | remarks |", "|---|---|---|", *rows]
+    return [f"| {title} | rlt | Remarks |", "|---|---|---|", *rows]
 
 
 def _row(*cells: str) -> str:
@@ -176,19 +175,19 @@ def _code(text: str) -> str:
 
 
 def _paths(setting: Setting) -> str:
-    return ", ".join(map(_code, setting.ours)) or "-"
+    return ", ".join(map(_code, setting.fields)) or "-"
 
 
 def _remarks(setting: Setting) -> str:
-    words = [setting.reason, setting.note, PROFILE if setting.profile else ""]
-    return PATH.sub(lambda found: _code(found[0]), " ".join(filter(None, words)))
+    remarks = [setting.reason, setting.note, PROFILE if setting.profile else ""]
+    return PATH.sub(lambda found: _code(found[0]), " ".join(filter(None, remarks)))
 
 
 def _default(path: str) -> str:
-    """What our field is if it is not given: a value, or the words of its description."""
-    schema = field(path)
+    """Return the default of a field: a value, or the text in its description."""
+    schema = find_field(path)
     assert schema is not None, path
     if schema.get("default") is not None and not schema.get("properties"):
         return _code(json.dumps(schema["default"]))
-    words = re.search(r"Default: (.+?)\.(?:\s|$)", schema.get("description", "").replace("\n", " "))
-    return words[1] if words else ""
+    described = re.search(r"Default: (.+?)\.(?:\s|$)", schema.get("description", "").replace("\n", " "))
+    return described[1] if described else ""

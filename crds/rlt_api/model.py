@@ -1,4 +1,4 @@
-"""The base of every type of the API: camelCase on the wire, frozen in memory, no unknown field."""
+"""The base class and the common field types of the API: camelCase in JSON, frozen in memory, no unknown fields."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 
 class ApiModel(BaseModel):
-    """A block of the API. The text under each attribute is what `kubectl explain` shows."""
+    """A block of the API. The docstring of each attribute is the description that `kubectl explain` shows."""
 
     model_config = ConfigDict(
         alias_generator=to_camel,
         populate_by_name=True,
         extra="forbid",
         frozen=True,
-        allow_inf_nan=False,  # JSON has no such numbers
+        allow_inf_nan=False,  # not valid in JSON
     )
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """The schema, with the texts under the attributes. (pydantic's own way reads the sources at every start.)"""
+        """Add the attribute docstrings to the schema. (pydantic's own option reads the sources at every start.)"""
         reference = handler(core)
         schema = handler.resolve_ref_schema(reference)
         for name, text in attribute_docstrings(cls).items():
@@ -44,25 +44,25 @@ class ApiModel(BaseModel):
         return reference
 
     def to_json(self) -> dict[str, Any]:
-        """The block as it stands in a manifest: camelCase keys, JSON types, nothing that is unset (None)."""
+        """Return the block as in a manifest: camelCase keys, JSON types, without unset fields (None)."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def attribute_docstrings(model: type[ApiModel]) -> dict[str, str]:
-    """Field -> the text under it, in the class or in those that it comes from."""
+    """Return field -> its docstring, from the class and its base classes."""
     found: dict[str, str] = {}
     for cls in reversed([cls for cls in model.__mro__ if issubclass(cls, ApiModel) and cls is not ApiModel]):
         (definition,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
         assert isinstance(definition, ast.ClassDef)
         for field, text in pairwise(definition.body):
             match field, text:
-                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(words))):
-                    found[name] = inspect.cleandoc(words)
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(docstring))):
+                    found[name] = inspect.cleandoc(docstring)
     return found
 
 
 def cel(*rules: tuple[str, str]) -> ConfigDict:
-    """Validation rules for a block's `model_config`: pairs of a CEL expression and the message when it is false.
+    """Build a block's `model_config` with validation rules: pairs of a CEL expression and the message if it is false.
 
     The API server evaluates them: https://kubernetes.io/docs/reference/using-api/cel/
     """
@@ -77,11 +77,11 @@ DnsLabel = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-
 """An RFC 1123 label."""
 
 AbsolutePath = Annotated[str, StringConstraints(pattern=r"^/[^\x00]*$", max_length=1024)]
-"""A path in the pod that starts with a slash."""
+"""An absolute path in the pod."""
 
 
 def quantity_value(quantity: str) -> float:
-    """The value of a Kubernetes quantity as a number: "2Gi" -> 2147483648.0, "500m" -> 0.5."""
+    """Convert a Kubernetes quantity to a number: "2Gi" -> 2147483648.0, "500m" -> 0.5."""
     suffixes = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
     for suffix, factor in suffixes.items():
         if quantity.endswith(suffix):
@@ -99,15 +99,15 @@ Positive = Annotated[int, Field(ge=1, le=2**31 - 1)]
 """A count."""
 
 Probability = Annotated[float, Field(gt=0, le=1)]
-"""A share that is not nothing."""
+"""A share above 0, up to 1."""
 
 JsonObject = Annotated[dict[str, JsonValue], Field(max_length=256)]
-"""Any JSON object: the CRD keeps it as it is."""
+"""Any JSON object (x-kubernetes-preserve-unknown-fields in the CRD)."""
 
 
 @dataclass(frozen=True)
 class KeyedBy:
-    """Marks a list of objects that a field tells apart: no two have the same (x-kubernetes-list-type: map)."""
+    """Marks a list whose objects have a unique key field (x-kubernetes-list-type: map)."""
 
     key: str
 

@@ -1,8 +1,8 @@
-"""What the API server makes of a manifest before it looks at it, done here as well: so that both judge the same.
+"""Normalization of a manifest as the API server does it before validation, so that both accept the same manifests.
 
-- A field of the schema that is null is as if it were not given.
+- A null value of a known field counts as not given.
   https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#defaulting-and-nullable
-- A whole number may be written as 8.0 or 8e0.
+- An integer may be written as 8.0 or 8e0.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from collections.abc import Iterator, Mapping
 from math import isfinite
 from typing import Any
 
-from rlt_api.finding import Finding, child, shown
+from rlt_api.finding import Finding, child_path, printable
 from rlt_api.schema import Schema
 
 MAX_DEPTH = 100
-"""Objects and lists within each other, below spec. (The API server reads 10,000, and other programs do not.)"""
-EXACT = 2**53
-"""Whole numbers below are exact as floats."""
+"""Maximum nesting of objects and lists below spec. (The API server reads 10,000 levels; other programs do not.)"""
+MAX_EXACT_INTEGER = 2**53
+"""Integers below this are exact as floats."""
 
 
 def normalize(value: Any, node: Schema) -> Any:
-    """A value as the API server has it; `node` is its schema, with all references resolved."""
+    """Return the value as the API server stores it; `node` is its schema with all references resolved."""
     if isinstance(value, Mapping):
         fields, others = node.get("properties", {}), node.get("additionalProperties")
         every = others if isinstance(others, dict) and others else None
@@ -35,13 +35,18 @@ def normalize(value: Any, node: Schema) -> Any:
         }
     if isinstance(value, list) and "items" in node:
         return [normalize(each, node["items"]) for each in value]
-    if isinstance(value, float) and node.get("type") == "integer" and value.is_integer() and abs(value) < EXACT:
+    if (
+        isinstance(value, float)
+        and node.get("type") == "integer"
+        and value.is_integer()
+        and abs(value) < MAX_EXACT_INTEGER
+    ):
         return int(value)
     return value
 
 
-def not_json(value: Any, path: str) -> Iterator[Finding]:
-    """What not every program can carry on: depth, NUL, half surrogate pairs, numbers that JSON does not have."""
+def find_non_json(value: Any, path: str) -> Iterator[Finding]:
+    """Find values that not every JSON program can process: nesting, NUL, lone surrogates, NaN and infinity."""
     waiting: list[tuple[Any, str, int]] = [(value, path, 0)]
     while waiting:
         value, path, depth = waiting.pop()
@@ -52,21 +57,21 @@ def not_json(value: Any, path: str) -> Iterator[Finding]:
             pairs = value.items() if isinstance(value, Mapping) else enumerate(value)
             for key, each in pairs:
                 if isinstance(value, Mapping):
-                    yield from _text(key, child(path, str(key)), "its name")
-                waiting.append((each, child(path, key if isinstance(key, int) else str(key)), depth + 1))
+                    yield from _find_invalid_text(key, child_path(path, str(key)), "its name")
+                waiting.append((each, child_path(path, key if isinstance(key, int) else str(key)), depth + 1))
         elif isinstance(value, float):
             if not isfinite(value):
-                yield Finding(path, str(value), "is no number of JSON", "give a finite number", "json")
+                yield Finding(path, str(value), "is not a JSON number", "use a finite number", "json")
         elif value is not None and not isinstance(value, bool | int):
-            yield from _text(value, path, "it")
+            yield from _find_invalid_text(value, path, "the value")
 
 
-def _text(value: object, path: str, what: str) -> Iterator[Finding]:
+def _find_invalid_text(value: object, path: str, what: str) -> Iterator[Finding]:
     if not isinstance(value, str):
-        message = "is neither text nor a number, true, false, null, a list or an object"
-        yield Finding(path, shown(str(value)), message, "write it in quotes", "json")
+        message = "is not a JSON value: text, number, true, false, null, list or object"
+        yield Finding(path, printable(str(value)), message, "write it in quotes", "json")
     elif "\0" in value:
-        message, fix = f"{what} holds a NUL character: no file, argument or variable can", "take it out"
-        yield Finding(path, shown(value), message, fix, "json")
+        message = f"{what} contains a NUL character, which files, arguments and variables cannot hold"
+        yield Finding(path, printable(value), message, "remove it", "json")
     elif not value.isascii() and any("\ud800" <= each <= "\udfff" for each in value):
-        yield Finding(path, shown(value), f"{what} holds half of a surrogate pair", "take it out", "json")
+        yield Finding(path, printable(value), f"{what} contains half of a surrogate pair", "remove it", "json")

@@ -1,15 +1,15 @@
-"""The API reference pages, made from the CRDs: one table a block, so that it says what `kubectl explain` says."""
+"""The API reference pages, generated from the CRDs: one table for each block, with the texts of `kubectl explain`."""
 
 from __future__ import annotations
 
 from typing import Any
 
 JOB_BLOCKS = "spec.defaults"
-"""Where an RLRuntime repeats the blocks of a job."""
+"""The field of an RLRuntime that repeats the blocks of a job."""
 
 
 def api_reference(definition: dict[str, Any]) -> str:
-    """The page in Markdown for the CRD given as a dictionary."""
+    """Return the page in Markdown for a CRD."""
     schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     lines = [
         "<!-- Generated from crds/rlt_api by `make generate`. Do not edit. -->",
@@ -26,8 +26,8 @@ def api_reference(definition: dict[str, Any]) -> str:
 def _block(path: str, schema: dict[str, Any]) -> list[str]:
     lines = ["", f"## {path}", "", schema.get("description", "")]
     if path == JOB_BLOCKS:
-        return [*lines, "", "The blocks are those of a job: see [RLTrainingJob](rltrainingjob.md)."]
-    lines += ["", "| field | type | what it is |", "|---|---|---|"]
+        return [*lines, "", "The blocks are those of an [RLTrainingJob](rltrainingjob.md)."]
+    lines += ["", "| Field | Type | Description |", "|---|---|---|"]
     nested: list[str] = []
     for name, field in schema["properties"].items():
         required = " Required." if name in schema.get("required", []) else ""

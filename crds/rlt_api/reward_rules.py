@@ -1,4 +1,4 @@
-"""The rules that rewards[].name may be, and what rewards[].options may say to each."""
+"""The rules for rewards[].name, and their options for rewards[].options."""
 
 from __future__ import annotations
 
@@ -14,45 +14,45 @@ Pattern = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
 
 
 class NoOptions(ApiModel):
-    """For rules that have nothing to choose."""
+    """For rules without options."""
 
 
 class Gsm8kOptions(ApiModel):
-    """How the number is found: verl's method."""
+    """How the number is extracted: verl's method."""
 
     method: Literal["strict", "flexible"] = "strict"
-    """strict reads the number after the last "#### "; flexible the last number, whatever stands before it."""
+    """strict: the number after the last "#### ". flexible: the last number in the response."""
 
 
 class FormatOptions(ApiModel):
-    """The form that a response should have."""
+    """The required format of a response."""
 
     tags: Annotated[list[TagName], Field(min_length=1, max_length=16)] = ["think", "answer"]
-    """Sections in this order, such as <think>...</think>: each once, and nothing outside them."""
+    """Sections in this order, such as <think>...</think>: each exactly once, without text outside of them."""
     pattern: Pattern | None = None
-    """Instead of tags: a regular expression (Python's) that the whole response matches; . is also a line's end."""
+    """Instead of tags: a Python regular expression that the whole response matches; . also matches a newline."""
 
     @field_validator("pattern")
     @classmethod
     def _compiles(cls, pattern: str | None) -> str | None:
-        return pattern if pattern is None else compiled(pattern)
+        return pattern if pattern is None else validate_pattern(pattern)
 
     @model_validator(mode="after")
-    def _one_of_both(self) -> FormatOptions:
+    def _tags_or_pattern(self) -> FormatOptions:
         if self.pattern is not None and "tags" in self.model_fields_set:
             raise ValueError("give tags or pattern, not both")
         return self
 
 
 class LengthOptions(ApiModel):
-    """How long a response should be."""
+    """The required length of a response."""
 
     min: Annotated[int, Field(ge=0)] = 0
-    """The least."""
+    """The minimum."""
     max: Annotated[int, Field(ge=1)]
-    """The most."""
+    """The maximum."""
     unit: Literal["characters", "words"] = "characters"
-    """What is counted."""
+    """The unit of min and max."""
 
     @model_validator(mode="after")
     def _is_a_range(self) -> LengthOptions:
@@ -62,16 +62,16 @@ class LengthOptions(ApiModel):
 
 
 class RegexOptions(ApiModel):
-    """What is looked for in a response."""
+    """The pattern to find in a response."""
 
     pattern: Pattern
-    """A regular expression (Python's) that is found somewhere in the response. Where it has a group named answer,
-    (?P<answer>...), that group of the last match must be the answer, too."""
+    """A Python regular expression that matches somewhere in the response. If it has a group named answer,
+    (?P<answer>...), that group of the last match must also equal the answer."""
 
     @field_validator("pattern")
     @classmethod
     def _compiles(cls, pattern: str) -> str:
-        return compiled(pattern)
+        return validate_pattern(pattern)
 
 
 RULE_OPTIONS: dict[str, type[ApiModel]] = {
@@ -83,13 +83,13 @@ RULE_OPTIONS: dict[str, type[ApiModel]] = {
     "math": NoOptions,
     "regex": RegexOptions,
 }
-"""Rule -> its options. The trainer has a function of that name for each (rlt_trainer/rewards/rules.py)."""
+"""Rule -> its options. The trainer has a function of the same name (rlt_trainer/rewards/rules.py)."""
 
 
-def compiled(pattern: str) -> str:
-    """The pattern itself, where Python can compile it. Raises ValueError."""
+def validate_pattern(pattern: str) -> str:
+    """Return the pattern. Raises ValueError if Python cannot compile it."""
     try:
         re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as error:
-        raise ValueError(f"is no regular expression: {error}") from error
+        raise ValueError(f"is not a regular expression: {error}") from error
     return pattern

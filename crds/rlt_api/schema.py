@@ -15,14 +15,14 @@ Schema = dict[str, Any]
 
 @functools.cache
 def schema_of(model: type[ApiModel]) -> Schema:
-    """The type's schema with all references resolved, as tools/generate.py has written it: to make it takes long."""
+    """Load the type's schema with all references resolved. tools/generate.py writes the file: building it is slow."""
     text = resources.files("rlt_api").joinpath("generated", f"{model.__name__}.json").read_text(encoding="utf-8")
     schema: Schema = json.loads(text)
     return schema
 
 
-def make_schema(model: type[ApiModel]) -> Schema:
-    """The type's schema with all references resolved."""
+def build_schema(model: type[ApiModel]) -> Schema:
+    """Build the type's schema with all references resolved."""
     schema = model.model_json_schema(by_alias=True)
     resolved = _resolve(schema, schema.get("$defs", {}))
     assert isinstance(resolved, dict)
@@ -30,7 +30,7 @@ def make_schema(model: type[ApiModel]) -> Schema:
 
 
 def fields_of(model: type[ApiModel], location: Sequence[str | int]) -> list[str]:
-    """Names of the fields at a place, such as ("cluster", "workers", 0)."""
+    """Return the names of the fields at a location, such as ("cluster", "workers", 0)."""
     node = schema_of(model)
     for part in location:
         node = node.get("items", {}) if isinstance(part, int) else node.get("properties", {}).get(part, {})
@@ -38,7 +38,7 @@ def fields_of(model: type[ApiModel], location: Sequence[str | int]) -> list[str]
 
 
 def leaves(model: type[ApiModel], path: str = "spec") -> Iterator[tuple[str, Schema]]:
-    """Every field that holds no further fields, with its schema. What lies in a list has [] in its path."""
+    """Yield path and schema of every field without subfields. The path of a list item contains []."""
     yield from _leaves(schema_of(model), path)
 
 

@@ -19,7 +19,7 @@ from rlt_api.blocks.rollout import Rollout
 from rlt_api.blocks.scheduling import Scheduling
 from rlt_api.blocks.storage import Storage
 from rlt_api.blocks.training import Training
-from rlt_api.immutability import fixed_rules
+from rlt_api.immutability import immutability_rules
 from rlt_api.model import ApiModel, ObjectName, Positive, cel
 
 OPERATOR = "rlt.dev/operator"
@@ -111,7 +111,7 @@ class RLTrainingJobSpec(JobBlocks):
             "|| has(self.rollout) && has(self.rollout.mode) && self.rollout.mode == 'separate')",
             "cluster.workers: framework builtin takes one group, and two with rollout.mode separate",
         ),
-        *fixed_rules(),
+        *immutability_rules(),
     )
 
     runtime_ref: RuntimeReference | None = None

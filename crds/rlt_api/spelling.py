@@ -1,26 +1,26 @@
-"""Did you mean: the nearest of some words, without a library."""
+"""Suggestions for misspelled names, with the standard library alone."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 
-def nearest_word(word: str, words: Iterable[str], *, most: int) -> str | None:
-    """The word at the least distance from `word`, if it is at most `most`; the first of several."""
-    best, found = most + 1, None
+def find_nearest_word(word: str, words: Iterable[str], *, max_distance: int) -> str | None:
+    """Return the word with the smallest edit distance to `word`, the first of several; None above `max_distance`."""
+    best, found = max_distance + 1, None
     for each in words:
-        if (far := distance(word, each, most=best)) < best:
-            best, found = far, each
+        if (distance := edit_distance(word, each, limit=best)) < best:
+            best, found = distance, each
     return found
 
 
-def distance(one: str, other: str, *, most: int) -> int:
-    """Insertions, deletions, substitutions and swaps of neighbours that make `other` out of `one`, or `most` if more.
+def edit_distance(one: str, other: str, *, limit: int) -> int:
+    """Count the insertions, deletions, substitutions and swaps of neighbors between two words, up to `limit`.
 
     Optimal string alignment: https://en.wikipedia.org/wiki/Damerau-Levenshtein_distance
     """
-    if abs(len(one) - len(other)) >= most:
-        return most
+    if abs(len(one) - len(other)) >= limit:
+        return limit
     before: list[int] = []
     last = list(range(len(other) + 1))
     for i, a in enumerate(one, 1):
@@ -31,6 +31,6 @@ def distance(one: str, other: str, *, most: int) -> int:
                 cost = min(cost, before[j - 2] + 1)
             row.append(cost)
         before, last = last, row
-        if min(*before, *last) >= most:
-            return most
-    return min(last[-1], most)
+        if min(*before, *last) >= limit:
+            return limit
+    return min(last[-1], limit)

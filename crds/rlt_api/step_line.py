@@ -1,4 +1,4 @@
-"""verl's console line, `step:N - key:value - key:value`: written by rlt's trainer, read from any framework's log."""
+"""verl's console line, `step:N - key:value - key:value`: rlt's trainer prints it, and rlt parses it in any log."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import re
 from collections.abc import Mapping
 
 _START = re.compile(r"(?:^|[\s\])])step:([0-9]{1,18}) - ")
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_COLOR = re.compile(r"\x1b\[[0-9;]*m")
 _NUMPY_SCALAR = re.compile(r"np\.[a-z]+[0-9]*\((.*)\)")
 
 
 def step_line(step: int, metrics: Mapping[str, float]) -> str:
-    """The line as verl prints it (verl 0.9.1, verl/utils/logger/aggregate_logger.py): values are Python's own repr."""
+    """Format the line as verl 0.9.1 does (verl/utils/logger/aggregate_logger.py), with Python's repr of the values."""
     return " - ".join([f"step:{step}", *(f"{key}:{value!r}" for key, value in metrics.items())])
 
 
 def parse_step_line(line: str) -> tuple[int, dict[str, float]] | None:
-    """The step and the metrics of such a line, or None for any other line, one without metrics included.
+    """Return the step and the metrics of such a line; None for any other line, or for one without metrics.
 
-    What may stand around it in a log is accepted: Ray's "(TaskRunner pid=1) ", a progress bar, colours, and numpy's
-    "np.float64(0.5)" as a value. Values that are no numbers are left out.
+    The prefixes of logs are accepted: Ray's "(TaskRunner pid=1) ", a progress bar, colors; numpy's "np.float64(0.5)" is
+    accepted as a value. Values that are not numbers are skipped.
     """
-    plain = _COLOUR.sub("", line)
+    plain = _COLOR.sub("", line)
     start = _START.search(plain)
     if start is None:
         return None

@@ -1,4 +1,4 @@
-"""What pydantic finds wrong, in our words: path, value, what is wrong, and the nearest right value."""
+"""Conversion of pydantic's errors to findings with path, value, message and the nearest valid value."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from rlt_api.finding import MAX_LENGTH, Finding, child, shown
+from rlt_api.finding import MAX_LENGTH, Finding, child_path, printable
 from rlt_api.model import ApiModel
 from rlt_api.schema import fields_of, leaves
-from rlt_api.spelling import nearest_word
+from rlt_api.spelling import find_nearest_word
 
-WORDS_OF_OTHERS = {
+FOREIGN_NAMES = {
     "adv_estimator": "spec.algorithm.advEstimator",
     "gpus": "spec.cluster.workers[].accelerator.count",
     "kl_coef": "spec.algorithm.klInReward.klCoef",
@@ -38,73 +38,75 @@ WORDS_OF_OTHERS = {
     "ulysses_sequence_parallel_size": "spec.training.contextParallelSize",
     "val_before_train": "spec.training.validation.beforeTrain",
 }
-"""Names that verl's and ROLL's users know, where ours is another -> where it is here. All of them: mapping.toml."""
+"""Name of a setting in verl or ROLL -> its field here, where the names differ. mapping.toml has the complete list."""
 
-MOST = 100
-"""Findings of one manifest's structure: more of them help nobody."""
-
-
-def nearest(word: str, words: list[str]) -> str | None:
-    """The word that was probably meant: snake_case is as good as camelCase."""
-    alike = {_bare(each): each for each in words}
-    bare = _bare(word[:MAX_LENGTH])
-    return alike.get(bare) or alike.get(nearest_word(bare, alike, most=max(1, len(bare) // 3)) or "")
+MAX_FINDINGS = 100
+"""Maximum number of findings about the structure of one manifest."""
 
 
-def unknown(path: str, name: str, known: list[str], elsewhere: list[str] | None = None) -> Finding:
-    """A field that there is not; `elsewhere` are the paths of all that there are."""
+def find_nearest_name(name: str, names: list[str]) -> str | None:
+    """Return the name that was probably meant, whether in snake_case or in camelCase."""
+    by_bare_name = {_bare(each): each for each in names}
+    bare = _bare(name[:MAX_LENGTH])
+    nearest = find_nearest_word(bare, by_bare_name, max_distance=max(1, len(bare) // 3))
+    return by_bare_name.get(bare) or by_bare_name.get(nearest or "")
+
+
+def unknown_field(path: str, name: str, known: list[str], elsewhere: list[str] | None = None) -> Finding:
+    """Build the finding for an unknown field; `known` are its siblings, `elsewhere` the paths of all fields."""
     bare = _bare(name)
     here = {_bare(each): each for each in known}.get(bare)
-    there = WORDS_OF_OTHERS.get(name.lower()) or next(
+    there = FOREIGN_NAMES.get(name.lower()) or next(
         (each for each in elsewhere or [] if _bare(each.rpartition(".")[2]) == bare), None
     )
-    meant = here or there or nearest(name, known)
-    fix = f"did you mean {meant}?" if meant else f"leave it out; known here: {', '.join(sorted(known)) or 'nothing'}"
-    return Finding(path, shown(name), "is not a field", fix)
+    meant = here or there or find_nearest_name(name, known)
+    fix = f"did you mean {meant}?" if meant else f"remove it; known fields: {', '.join(sorted(known)) or 'none'}"
+    return Finding(path, printable(name), "is not a field", fix)
 
 
 def schema_findings(error: ValidationError, model: type[ApiModel], path: str) -> Iterator[Finding]:
-    """A finding for each of pydantic's errors."""
-    for problem in error.errors(include_url=False)[:MOST]:
+    """Yield a finding for each of pydantic's errors, up to MAX_FINDINGS."""
+    for problem in error.errors(include_url=False)[:MAX_FINDINGS]:
         yield _finding(problem, model, path)
 
 
 def _finding(problem: ErrorDetails, model: type[ApiModel], path: str) -> Finding:
-    location, value, given = path, shown(_json(problem["input"])), problem["input"]
+    location, value, given = path, printable(_json(problem["input"])), problem["input"]
     for part in problem["loc"]:
-        location = child(location, part)
+        location = child_path(location, part)
     context = problem.get("ctx", {})
     message = problem["msg"].replace("Input s", "s", 1)
     match problem["type"]:
         case "extra_forbidden":
             known = fields_of(model, problem["loc"][:-1])
-            return unknown(location, str(problem["loc"][-1]), known, [leaf for leaf, _ in leaves(model, path)])
+            return unknown_field(location, str(problem["loc"][-1]), known, [leaf for leaf, _ in leaves(model, path)])
         case "missing":
-            return Finding(location, "none", "is required", "give it")
+            return Finding(location, "none", "is required", "add it")
         case "literal_error" | "enum":
             choices = str(context["expected"]).replace("'", "").replace(" or ", ", ").split(", ")
-            meant = nearest(str(given), choices)
+            meant = find_nearest_name(str(given), choices)
             fix = f"did you mean {meant}?" if meant else f"use one of {', '.join(choices)}"
             return Finding(location, value, f"must be {context['expected']}", fix)
         case "greater_than_equal" | "less_than_equal":
             (bound,) = context.values()
-            return Finding(location, value, message, f"the nearest is {bound}")
+            return Finding(location, value, message, f"use {bound}")
         case "greater_than" | "less_than" as kind:
             (bound,) = context.values()
-            return Finding(location, value, message, f"use {'more' if kind == 'greater_than' else 'less'} than {bound}")
+            side = "above" if kind == "greater_than" else "below"
+            return Finding(location, value, message, f"use a value {side} {bound}")
         case "string_pattern_mismatch":
-            return Finding(location, value, f"must match {context['pattern']}", "change it")
+            return Finding(location, value, f"must match {context['pattern']}", "change it to match")
         case "string_too_long" | "too_long":
-            return Finding(location, value, message, f"use {context['max_length']} at most")
+            return Finding(location, value, message, f"use at most {context['max_length']}")
         case "int_type" | "int_from_float" if isinstance(given, float) and math.isfinite(given):
             low = math.floor(given)
-            return Finding(location, value, "must be a whole number", f"use {low} or {low + 1}")
+            return Finding(location, value, "must be an integer", f"use {low} or {low + 1}")
         case "int_type" | "float_type" | "bool_type" if isinstance(given, str) and given:
-            return Finding(location, value, f"{message}, not text", f"write {shown(given)} without quotes")
+            return Finding(location, value, f"{message}, not text", f"write {printable(given)} without quotes")
         case "string_type" if isinstance(given, int | float):
             return Finding(location, value, message, f'write "{_json(given)}" in quotes')
         case "duplicate_key":
-            return Finding(child(location, context["index"]), str(context["name"]), message, "keep one of them")
+            return Finding(child_path(location, context["index"]), str(context["name"]), message, "remove one of them")
         case _:
             return Finding(location, value, message, "change it")
 

@@ -1,7 +1,7 @@
-"""Contradictions, each with the rule that finds it and the field that it names: one table for three judges.
+"""Invalid specs, each with the rule and the field of its finding, for three tests.
 
-The offline validator (test_rules.py), the real API server with the CRD alone, for those whose rule has CEL, and the
-admission webhook behind it (operator/tests/apiserver/test_validation.py).
+Offline validation (test_rules.py), the CRD in a real API server for rules in CEL, and the admission webhook behind it
+(operator/tests/apiserver/test_validation.py).
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ COMMAND: Json = {
 
 
 def workers(**changes: Any) -> Json:
-    """A cluster whose one group of workers has the changes."""
+    """Return a cluster with changes to its one worker group."""
     return {"cluster": {"workers": [{**BUILTIN["cluster"]["workers"][0], **changes}]}}
 
 
 def groups(*names: str | None) -> Json:
-    """A cluster of equal groups of workers with those names."""
+    """Return a cluster of equal worker groups with these names."""
     (group,) = BUILTIN["cluster"]["workers"]
     return {"cluster": {"workers": [{**group, **({"name": name} if name else {})} for name in names]}}
 
 
 def gpus(count: int = 8, replicas: int = 1, memory: str = "80Gi", pod: str = "512Gi") -> Json:
-    """Workers with accelerators of a known memory."""
+    """Return a cluster with accelerators of a known memory."""
     accelerator = {"resourceName": "nvidia.com/gpu", "count": count, "memory": memory}
     return workers(replicas=replicas, resources={"cpu": "32", "memory": pod}, accelerator=accelerator)
 
 
 def env(*names: str) -> Json:
-    """Environment variables of those names."""
+    """Return a cluster with environment variables of these names."""
     return {"cluster": {"env": [{"name": name, "value": "1"} for name in names]}}
 
 
@@ -54,7 +54,7 @@ SEVEN = {"path": "Qwen/Qwen2.5-7B-Instruct", "fromSeed": None, "dtype": "bfloat1
 
 @dataclass(frozen=True)
 class Case:
-    """A job with one contradiction."""
+    """An invalid job with one error."""
 
     rule: str
     at: str
@@ -62,9 +62,9 @@ class Case:
     change: Json
     """What differs from `base` (see `merged`)."""
     fix: str = ""
-    """A part of the fix: the nearest right value."""
+    """A part of the fix: the nearest valid value."""
     cel: bool = False
-    """Whether the CRD refuses it by itself."""
+    """Whether the CRD alone rejects it."""
     base: Json = field(default_factory=lambda: BUILTIN)
     name: str = "sum"
 
@@ -78,7 +78,7 @@ class Case:
 
 
 def merged(below: Json, above: Json) -> dict[str, Any]:
-    """`above` laid over `below`. A key may be a path, as training.totalSteps; null takes away."""
+    """Merge `above` into `below`. A key may be a path such as training.totalSteps; null removes the key."""
     result = {key: value for key, value in below.items() if above.get(key, 0) is not None}
     for path, value in above.items():
         key, _, rest = path.partition(".")
@@ -100,7 +100,7 @@ CORRECTION = "spec.algorithm.rolloutCorrection"
 SEED, ENV, TOKENS = "spec.model.fromSeed", "spec.cluster.env[0].name", "spec.training.ppoMaxTokenLenPerDevice"
 
 CASES = [
-    # what goes together
+    # framework, model, data, image, name
     Case("framework", "spec.model", {"model": None}, cel=True),
     Case("framework", "spec.data", {"data": None}, cel=True),
     Case("framework", "spec.training.totalSteps", {"training.totalSteps": None}, cel=True),
@@ -186,13 +186,19 @@ CASES = [
             "algorithm.filterGroups": {},
         },
     ),
-    Case("dynamic-batch", TOKENS, {"training.useDynamicBsz": True}, "give 2048"),
+    Case("dynamic-batch", TOKENS, {"training.useDynamicBsz": True}, "use 2048"),
     Case(
         "dynamic-batch", TOKENS, {"training.useDynamicBsz": True, "training.ppoMaxTokenLenPerDevice": 1000}, "use 1024"
     ),
     Case("dynamic-batch", TOKENS, {"training.ppoMaxTokenLenPerDevice": 16384}),
     # learning
-    Case("lr-decay", "spec.training.lrSchedule.decaySteps", {"training.lrSchedule.decaySteps": 0}, "use 10", cel=True),
+    Case(
+        "lr-decay",
+        "spec.training.lrSchedule.decaySteps",
+        {"training.lrSchedule.decaySteps": 0},
+        "use totalSteps 10",
+        cel=True,
+    ),
     Case(
         "lr-decay",
         "spec.training.lrSchedule.warmupSteps",
@@ -235,7 +241,7 @@ CASES = [
         "own-function",
         "spec.algorithm.advantageFunction",
         {"algorithm.advantageFunction.name": "mine:advantage", "algorithm.advEstimator": "rloo"},
-        "leave one of them out",
+        "remove one of them",
     ),
     Case(
         "own-function",
@@ -259,22 +265,22 @@ CASES = [
         "rejection",
         f"{CORRECTION}.rejectionThreshold",
         {"algorithm.rolloutCorrection": {"rejection": "seq_mean_k1", "rejectionThreshold": 0.5}},
-        "use more than 1",
+        "use a value above 1",
     ),
     Case(
         "rejection",
         f"{CORRECTION}.lowerThreshold",
         {"algorithm.rolloutCorrection": {"lowerThreshold": 3.0, "threshold": 2.0}},
-        "use less than 2.0",
+        "use a value below 2.0",
         cel=True,
     ),
     Case("reward-name", "spec.rewards[0].name", {"rewards": [{"name": "gms8k"}]}, "did you mean gsm8k?"),
-    # ranks, and what they share
+    # layout and scheduling
     Case(
         "parallel-sizes",
         "spec.training.contextParallelSize",
         {"training.contextParallelSize": 3, "model.useRemovePadding": True, **gpus()},
-        "6 or 9 ranks",
+        "6 or 9 train workers",
     ),
     Case("context-parallel", "spec.training.contextParallelSize", {"training.contextParallelSize": 2, **gpus()}),
     Case(
@@ -287,7 +293,7 @@ CASES = [
             "algorithm.critic": {},
             **gpus(),
         },
-        "give true",
+        "use true",
     ),
     Case(
         "rollout-engine",
@@ -470,7 +476,7 @@ CASES = [
     Case("env-value", "spec.cluster.env[0]", {"cluster.env": [{"name": "A"}]}, cel=True),
     Case("env-owner", ENV, env("ROCR_VISIBLE_DEVICES")),
     Case("env-owner", ENV, env("MASTER_ADDR"), base=COMMAND),
-    Case("schema", "spec.cluster.env[1]", env("A", "A"), "keep one", cel=True),
+    Case("schema", "spec.cluster.env[1]", env("A", "A"), "remove one", cel=True),
     Case("debugger", ENV, {"observability.debugger": "ray", **env("RAY_DEBUG")}),
     Case(
         "debugger",
@@ -509,7 +515,7 @@ CASES = [
         "did you mean spec.algorithm.klInReward.klCoef?",
         cel=True,
     ),
-    Case("schema", "spec.training.totalSteps", {"training.totalSteps": 0}, "the nearest is 1", cel=True),
+    Case("schema", "spec.training.totalSteps", {"training.totalSteps": 0}, "use 1", cel=True),
     Case("schema", "spec.training.totalSteps", {"training.totalSteps": 1.5}, "use 1 or 2", cel=True),
     Case("schema", "spec.algorithm.advEstimator", {"algorithm.advEstimator": "GRPO"}, "did you mean grpo?", cel=True),
     Case("json", "spec.cluster.image", {"cluster.image": "a\0b"}),

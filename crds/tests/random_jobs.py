@@ -1,4 +1,4 @@
-"""Random manifests, right and wrong, from the JSON schema: the same seed makes the same manifests."""
+"""Random valid and invalid manifests from the JSON schema: the same seed gives the same manifests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TEXTS = (
     "a", "0", "a-b", "a.b", "x" * 63, "7B", "2.60.0", "500m", "4Gi", "64Mi", "0.5Ti", "/mnt/a", "/a/../b", "mod:fn",
     "https://example.com/x", "rlt.dev/operator", "nvidia.com/gpu", "NCCL_DEBUG", "exact", "gsm8k", "eth0", "A_B", "k",
 )  # fmt: skip
-"""Texts that fit some pattern each."""
+"""Texts that each match some pattern."""
 STRANGE = (
     "", " ", "\0", "a\0b", "\x01", "a\nb", "\x7f", "\x85", "\u2028", "\ufeff", "\ufffd", "ü", "日本", "🙂", "e\u0301",
     "\u202ea", "null", "true", "8", "-1", "1e3", "../..", "'\"`$(x)", "{}", "a" * 64, "a" * 254, "ä" * 512, "x" * 1025,
@@ -37,19 +37,19 @@ UNKNOWN = ("train_batch_size", "kl_coef", "lr", "foo", "", "日本", "a\0b", "a.
 
 
 def manifests(seed: int, count: int) -> Iterator[Json]:
-    """So many manifests of RLTrainingJobs, and some of RLRuntimes, none larger than the API server reads (3 MiB)."""
+    """Yield `count` manifests, most of RLTrainingJobs, none above the API server's limit of 3 MiB."""
     for index in range(count):
         made = manifest(Random(f"{seed} {index}"))
         yield made if len(json.dumps(made)) < 3_000_000 else manifest(Random(f"small {seed} {index}"))
 
 
 def manifest(random: Random) -> Json:
-    """One manifest: three of ten are meant to be right."""
+    """Return one manifest: about three of ten are valid."""
     kind, model = (RUNTIME_KIND, RLRuntimeSpec) if random.random() < 0.15 else (KIND, RLTrainingJobSpec)
     spec = _runtime(random) if kind == RUNTIME_KIND else _job(random)
     made = {"apiVersion": f"{GROUP}/{VERSION}", "kind": kind, "metadata": {"name": "sum"}, "spec": spec}
     for _ in range(random.choice((0, 0, 0, 0, 0, 1, 1, 1, 2, 8))):
-        random.choice(WRONGS)(made, model, random)
+        random.choice(MUTATIONS)(made, model, random)
     return made
 
 
@@ -80,11 +80,11 @@ def _give(into: Json, schema: Json, random: Random) -> None:
     if node.get("properties") and isinstance(into.get(name), dict):
         _give(into[name], node, random)
     else:
-        into[name] = right(node, random)
+        into[name] = valid_value(node, random)
 
 
-def right(node: Json, random: Random, *, depth: int = 0) -> Json:
-    """A value that fits the schema, as far as patterns can be met by guessing."""
+def valid_value(node: Json, random: Random, *, depth: int = 0) -> Json:
+    """Return a valid value for the schema; patterns are matched by guessing."""
     if "enum" in node or "const" in node:
         return random.choice(node.get("enum") or [node["const"]])
     match node.get("type"):
@@ -101,29 +101,29 @@ def right(node: Json, random: Random, *, depth: int = 0) -> Json:
             return random.choice(fitting or TEXTS)
         case "array":
             count = random.randint(node.get("minItems", 0), min(node.get("maxItems", 3), 3))
-            return [right(node["items"], random, depth=depth + 1) for _ in range(count)]
+            return [valid_value(node["items"], random, depth=depth + 1) for _ in range(count)]
         case "object" if node.get("properties"):
             required = node.get("required", [])
             share = 0.4 / (depth + 1)
             return {
-                name: right(each, random, depth=depth + 1)
+                name: valid_value(each, random, depth=depth + 1)
                 for name, each in node["properties"].items()
                 if name in required or random.random() < share
             }
     if isinstance(node.get("additionalProperties"), dict) and node["additionalProperties"]:
-        return {random.choice(TEXTS): right(node["additionalProperties"], random)}
+        return {random.choice(TEXTS): valid_value(node["additionalProperties"], random)}
     return _any(random, random.randrange(4))
 
 
 def _any(random: Random, depth: int) -> Json:
-    """An object of any JSON."""
+    """Return a random JSON object."""
     if depth == 0:
         return {random.choice(TEXTS): random.choice((*NUMBERS, *STRANGE, None, True, [], {}))}
     return {random.choice((*TEXTS, *STRANGE)): random.choice(([_any(random, depth - 1)], _any(random, depth - 1)))}
 
 
 def _places(value: Json) -> list[tuple[Json, Any]]:
-    """Every container with every key or index in it."""
+    """Return every container with each of its keys or indexes."""
     found: list[tuple[Json, Any]] = []
     waiting = [value]
     while waiting:
@@ -214,8 +214,8 @@ def metadata(made: Json, model: type[ApiModel], random: Random) -> None:
     made["metadata"][block] = random.choice(({key: random.choice((*TEXTS, *STRANGE, 1, None))}, None, [], "x"))
 
 
-Wrong = Callable[[Json, type[ApiModel], Random], None]
-WRONGS: list[Wrong] = [
+Mutation = Callable[[Json, type[ApiModel], Random], None]
+MUTATIONS: list[Mutation] = [
     *[wrong_type, wrong_number, wrong_text, unknown_field, missing] * 6,
     *[twice, name, metadata] * 3,
     *[deep, long_list] * 2,

@@ -1,7 +1,7 @@
-"""Which fields of the API's types a program reads, found in its source: a small inference of types over Python's AST.
+"""Detection of the API fields that a program reads: a small type inference over Python's AST.
 
-Types come from annotations (parameters, variables, fields, properties' results), and go through attributes,
-assignments, loops and `or`. to_json reads all fields of an object that holds no further ones.
+Types come from annotations (parameters, variables, fields, results of properties) and propagate through attributes,
+assignments, loops and `or`. to_json reads all fields of an object without nested objects.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Type = Any
 
 
 def read_fields(*sources: Path) -> set[Field]:
-    """The fields of pydantic models that these modules, or the modules below these folders, read."""
+    """Return the fields of pydantic models that modules, or modules below folders, read."""
     classes = {cls.__name__: cls for cls in _models()}
     trees = [
         ast.parse(path.read_text())
@@ -35,21 +35,21 @@ def read_fields(*sources: Path) -> set[Field]:
         for path in sorted(source.rglob("*.py") if source.is_dir() else [source])
         if "tests" not in path.parts
     ]
-    api = [ast.parse(path.read_text()) for path in API.glob("*.py")]  # dataclasses of ours may hold models
+    api = [ast.parse(path.read_text()) for path in API.glob("*.py")]  # dataclasses in the API may contain models
     own = {node.name: node for tree in (*api, *trees) for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
     reader = _Reader(classes, {name: node for name, node in own.items() if name not in classes})
     for node in reader.own.values():
         reader.declare(node)
     for tree in (*api, *trees):
         reader.results |= {node.name: node.returns for node in tree.body if isinstance(node, ast.FunctionDef)}
-    for _ in range(2):  # attributes of a class may be known only after all of it was seen
+    for _ in range(2):  # an attribute may be used before its declaration
         for tree in trees:
             reader.scope(tree.body, {}, None)
     return reader.found
 
 
 def field_of(model: type[BaseModel], path: str) -> Field:
-    """Class and attribute of a leaf, such as spec.cluster.workers[].replicas."""
+    """Return class and attribute of a leaf, such as spec.cluster.workers[].replicas."""
     here: type[BaseModel] = model
     *way, last = path.replace("[]", "").split(".")[1:]
     for part in way:
@@ -70,7 +70,7 @@ def _models() -> Iterator[type[BaseModel]]:
 
 
 def _classes(annotation: Type) -> Iterator[type[BaseModel]]:
-    """The models in an annotation such as Annotated[list[Reward], ...] | None."""
+    """Yield the models in an annotation such as Annotated[list[Reward], ...] | None."""
     if inspect.isclass(annotation) and not isinstance(annotation, types.GenericAlias):
         if issubclass(annotation, BaseModel):
             yield annotation
@@ -85,11 +85,11 @@ class _Reader:
         self.attributes: dict[tuple[str, str], Type] = {}
         """(own class, attribute) -> type."""
         self.results: dict[str, ast.expr | None] = {}
-        """Function -> what it says it returns."""
+        """Function -> its return annotation."""
         self.found: set[Field] = set()
 
     def scope(self, body: list[ast.stmt], names: dict[str, Type], inside: str | None) -> None:
-        """Statements of a module, class or function, with what is known of its names."""
+        """Process the statements of a module, class or function; `names` are the known types of its names."""
         for statement in body:
             if isinstance(statement, ast.ClassDef):
                 self.declare(statement)
@@ -100,7 +100,7 @@ class _Reader:
                 self.statement(statement, names, inside)
 
     def declare(self, node: ast.ClassDef) -> None:
-        """The attributes that a class says it has."""
+        """Record the annotated attributes of a class."""
         for item in node.body:
             if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
                 self.attributes[node.name, item.target.id] = self.annotation(item.annotation)
@@ -156,7 +156,7 @@ class _Reader:
                 self.assign(last, type, names)
 
     def infer(self, node: ast.expr, names: dict[str, Type]) -> Type:
-        """The type of an expression, as far as it is known; reads within it are noted."""
+        """Return the type of an expression, None if unknown, and record the fields that it reads."""
         match node:
             case ast.Name(id=name):
                 return names.get(name)
@@ -202,7 +202,7 @@ class _Reader:
             return given[0] if function.id in ("enumerate", "sorted", "list", "reversed") and given else None
         if isinstance(function, ast.Attribute):
             type = self.infer(function.value, names)
-            if function.attr in ("items", "values"):  # of a dictionary: its values count
+            if function.attr in ("items", "values"):  # of a dictionary: the type of its values
                 return type
             if function.attr == "to_json":
                 self.found |= {(cls, name) for cls in _classes(type) if _is_flat(cls) for name in cls.model_fields}
@@ -210,7 +210,7 @@ class _Reader:
         return None
 
     def attribute(self, type: Type, name: str) -> Type:
-        if isinstance(type, str):  # a class of the program's own
+        if isinstance(type, str):  # a class of the program
             known = self.attributes.get((type, name))
             bases = self.own[type].bases if type in self.own else []
             return known or next(
@@ -224,7 +224,7 @@ class _Reader:
         return None
 
     def annotation(self, node: ast.expr) -> Type:
-        """The type that an annotation names; a list of our own types is that list."""
+        """Return the type that an annotation names; for a list of known types, that list."""
         match node:
             case ast.Constant(value=str() as text):
                 return self.annotation(ast.parse(text, mode="eval").body)
@@ -240,7 +240,7 @@ class _Reader:
 
 
 def _item(type: Type) -> Type:
-    """What a list, or an optional list, holds."""
+    """Return the item type of a list or an optional list."""
     origin: Any = get_origin(type)
     if origin in (list, tuple, dict):
         return get_args(type)[-1]
@@ -253,5 +253,5 @@ def _item(type: Type) -> Type:
 
 
 def _is_flat(model: type[BaseModel]) -> bool:
-    """Whether a model holds no further ones."""
+    """Return whether a model contains no other models."""
     return not any(True for field in model.model_fields.values() for _ in _classes(field.annotation))

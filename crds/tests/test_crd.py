@@ -1,8 +1,8 @@
-"""The CRD made from the types.
+"""The CRD generated from the types.
 
-- it is structural: nothing that the API server would refuse or drop;
-- every field is described and every string and list is bounded;
-- what is committed is what the types give.
+- It is structural: the API server rejects and drops nothing.
+- Every field has a description, and every string and list has a bound.
+- The committed files are up to date.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ def nodes(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[st
             yield from nodes(schema[key], f"{path}.{key}")
 
 
-def test_every_node_has_a_type_and_no_keyword_that_a_structural_schema_forbids() -> None:
+def test_schema_is_structural() -> None:
     for path, node in nodes(SCHEMA):
         assert "type" in node, path
         assert not {"$ref", "anyOf", "allOf", "oneOf", "const", "title"} & set(node), path
 
 
-def test_every_field_is_described() -> None:
-    undescribed = [
+def test_every_field_has_a_description() -> None:
+    without_description = [
         path
         for path, node in nodes(SCHEMA)
         if "description" not in node
         and path not in ("", ".metadata")
         and not path.endswith(("items", "additionalProperties"))
     ]
-    assert undescribed == []
+    assert without_description == []
 
 
-def test_what_a_user_writes_is_bounded() -> None:
+def test_strings_and_lists_of_the_spec_are_bounded() -> None:
     for path, node in nodes(SCHEMA["properties"]["spec"]):
         if node["type"] == "array":
             assert "maxItems" in node, path
@@ -61,7 +61,7 @@ def test_what_a_user_writes_is_bounded() -> None:
             assert "maxLength" in node, path
 
 
-def test_printer_columns_point_at_fields_that_exist() -> None:
+def test_printer_columns_refer_to_existing_fields() -> None:
     paths = {path for path, _ in nodes(SCHEMA)}
     for column in PRINTER_COLUMNS:
         assert column["jsonPath"] in paths or column["jsonPath"].startswith(".metadata."), column
@@ -74,21 +74,19 @@ def test_generated_files_are_up_to_date() -> None:
 
 
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda path: path.name)
-def test_examples_are_valid_and_survive_a_round_trip(example: Path) -> None:
+def test_examples_are_valid_and_round_trip(example: Path) -> None:
     spec = RLTrainingJobSpec.model_validate(yaml.safe_load(example.read_text())["spec"])
     assert RLTrainingJobSpec.model_validate(spec.to_json()) == spec
 
 
-def test_the_jobs_that_the_readme_shows_are_valid() -> None:
-    shown = [
-        yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
-    ]
-    assert shown
-    for job in shown:
+def test_jobs_in_the_readme_are_valid() -> None:
+    jobs = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.S)]
+    assert jobs
+    for job in jobs:
         assert validate_manifest(job, {}) == ()
 
 
-def test_an_unknown_field_is_refused_with_its_path() -> None:
+def test_unknown_field_is_rejected_with_its_path() -> None:
     example = yaml.safe_load((ROOT / "examples/02-gsm8k-grpo.yaml").read_text())["spec"]
     example["rollout"]["temprature"] = 0.7
     with pytest.raises(ValidationError, match=r"rollout\.temprature"):

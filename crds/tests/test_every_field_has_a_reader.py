@@ -23,7 +23,7 @@ OPERATOR = read_fields(
 ARITHMETIC = read_fields(ROOT / "crds/rlt_api/rules")
 AS_JSON = ("crds/rlt_api/runtime.py", "core/rlt_core/job.py")
 BY_RULES = ("spec.rollout.workerGroup", "spec.training.reference.fsdpSize")
-"""The first is read by rules/layout.py for all; the second must be training.fsdp.fsdpSize, and so decides nothing."""
+"""rules/layout.py reads the first one; the second one must equal training.fsdp.fsdpSize and has no other effect."""
 
 
 def fields_with_an_effect() -> list[tuple[str, Schema]]:
@@ -32,29 +32,29 @@ def fields_with_an_effect() -> list[tuple[str, Schema]]:
 
 
 def is_read_by_name(path: str) -> bool:
-    """Whether it is read where manifests are JSON still; only a name that no other field has can show it."""
+    """Return whether code on JSON manifests reads the field. Only a unique name can show this."""
     name = path.rpartition(".")[2]
-    alone = [leaf for leaf, _ in leaves(RLTrainingJobSpec) if leaf.endswith(f".{name}")] == [path]
-    return alone and any(f'"{name}"' in (ROOT / source).read_text() for source in AS_JSON)
+    is_unique = [leaf for leaf, _ in leaves(RLTrainingJobSpec) if leaf.endswith(f".{name}")] == [path]
+    return is_unique and any(f'"{name}"' in (ROOT / source).read_text() for source in AS_JSON)
 
 
 @pytest.mark.parametrize(
     ("path", "schema"), fields_with_an_effect(), ids=lambda value: value if isinstance(value, str) else ""
 )
-def test_it_is_read(path: str, schema: Schema) -> None:
+def test_field_is_read(path: str, schema: Schema) -> None:
     block = path.split(".")[1].removesuffix("[]")
     field = field_of(RLTrainingJobSpec, path)
     if "memory arithmetic" in schema["description"] or path in BY_RULES:
         assert field in ARITHMETIC
     elif block in BUILTIN_ONLY:
         assert field in TRAINER
-    elif block == "observability":  # partly of all jobs, partly of the trainer
+    elif block == "observability":  # the operator reads some fields, the trainer the others
         assert field in OPERATOR | TRAINER
     else:
         assert field in OPERATOR or is_read_by_name(path)
 
 
-def test_a_field_that_nobody_reads_is_found(tmp_path: Path) -> None:
+def test_unread_field_is_detected(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(
         "from rlt_api.blocks.training import Training\n"
         "def run(training: Training) -> int:\n"

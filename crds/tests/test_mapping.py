@@ -1,6 +1,6 @@
-"""The mapping from verl's, ROLL's and launch scripts' settings to ours: complete, and true of the schema.
+"""The mapping from settings of verl, ROLL and launch scripts to fields: complete, and consistent with the schema.
 
-That it is true of verl's own config is in e2e/tests/test_verl_mapping.py.
+e2e/tests/test_verl_mapping.py compares it with verl's own config.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from rlt_api.mapping import PATH, Setting, field, find, mapping, verl_roll_mapping
+from rlt_api.mapping import PATH, Setting, find, find_field, mapping, verl_roll_mapping
 from rlt_api.schema import leaves
 from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.structure import WORDS_OF_OTHERS
+from rlt_api.structure import FOREIGN_NAMES
 
 ROOT = Path(__file__).parents[2]
 MAPPED = mapping()
@@ -36,7 +36,7 @@ trainer.project_name trainer.experiment_name trainer.n_gpus_per_node trainer.val
 trainer.save_freq trainer.test_freq trainer.total_epochs trainer.default_hdfs_dir trainer.default_local_dir
 trainer.resume_mode
 """
-"""The arguments of both scripts of verl's guide to training on several nodes."""
+"""The arguments of both scripts in verl's multi-node guide."""
 
 VERL_FAQ = """
 ray_init.num_cpus ray_init.timeline_file trainer.wandb_proxy trainer.nnode ray_kwargs.ray_init.num_cpus
@@ -48,7 +48,7 @@ actor_rollout_ref.actor.fsdp_config.cpu_offload actor_rollout_ref.ref.fsdp_confi
 actor_rollout_ref.actor.fsdp_config.use_orig_params actor_rollout_ref.ref.fsdp_config.use_orig_params
 actor_rollout_ref.ref.fsdp_config.optimizer_offload
 """
-"""What its FAQ and the guides to its pitfalls name."""
+"""Settings in verl's FAQ and in guides to common errors."""
 
 ROLL_FAQ = """
 rollout_batch_size num_return_sequences_in_group actor_train.device_mapping actor_infer.device_mapping
@@ -68,67 +68,69 @@ HSA_NO_SCRATCH_RECLAIM HIP_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES CUDA_VISIBLE_DEV
 ip_head PYTHONUNBUFFERED WANDB_API_KEY RAY_ADDRESS RAY_DEBUG RAY_DEBUG_POST_MORTEM NCCL_IB_DISABLE NCCL_SOCKET_IFNAME
 NCCL_IB_SL VLLM_ATTENTION_BACKEND RAY_PROFILING NVTE_TORCH_COMPILE
 """
-"""Variables of verl's Slurm script for AMD and of all the guides."""
+"""Variables in verl's Slurm script for AMD and in all guides."""
 
 
 @pytest.mark.parametrize("setting", ALL, ids=lambda setting: setting.key)
-def test_a_setting_has_fields_that_exist_or_a_reason(setting: Setting) -> None:
-    assert [bool(setting.ours), bool(setting.reason), bool(setting.now)].count(True) == 1
+def test_setting_has_existing_fields_or_a_reason(setting: Setting) -> None:
+    assert [bool(setting.fields), bool(setting.reason), bool(setting.renamed)].count(True) == 1
     named = [found[0] for found in PATH.finditer(f"{setting.reason} {setting.note}")]
-    assert [path for path in [*setting.ours, *named] if field(path) is None] == []
+    assert [path for path in [*setting.fields, *named] if find_field(path) is None] == []
 
 
 @pytest.mark.parametrize("key", [*VERL_MULTI_NODE_GUIDE.split(), *VERL_FAQ.split()])
-def test_what_verls_guides_set_is_there(key: str) -> None:
+def test_settings_of_verls_guides_are_mapped(key: str) -> None:
     assert find(key, MAPPED.verl)
 
 
 @pytest.mark.parametrize("key", ROLL_FAQ.split())
-def test_what_rolls_guide_sets_is_there(key: str) -> None:
+def test_settings_of_rolls_guide_are_mapped(key: str) -> None:
     assert find(key, MAPPED.roll)
 
 
 @pytest.mark.parametrize("name", VARIABLES.split())
-def test_what_scripts_export_is_there(name: str) -> None:
+def test_variables_of_scripts_are_mapped(name: str) -> None:
     assert find(name, MAPPED.environment)
 
 
-def test_what_verl_calls_it_today_has_a_field() -> None:
-    renamed = [setting for setting in MAPPED.verl if setting.now]
+def test_renamed_setting_of_verl_has_a_field() -> None:
+    renamed = [setting for setting in MAPPED.verl if setting.renamed]
     assert renamed
     for setting in renamed:
-        today = find(setting.now, MAPPED.verl)
-        assert today, setting.key
-        assert today.ours, setting.key
+        current = find(setting.renamed, MAPPED.verl)
+        assert current, setting.key
+        assert current.fields, setting.key
 
 
-def test_a_key_itself_goes_before_its_group() -> None:
+def test_exact_key_precedes_its_group() -> None:
     found = [find(f"critic.{key}", MAPPED.verl) for key in ("cliprange_value", "grad_clip")]
     assert [setting and setting.key for setting in found] == ["critic.cliprange_value", "critic.*"]
 
 
-def test_the_validator_knows_the_same_words() -> None:
-    for word, path in WORDS_OF_OTHERS.items():
-        alike = [setting for setting in ALL if f"_{setting.key}".replace(".", "_").endswith(f"_{word}")]
-        assert not alike or path in {ours for setting in alike for ours in setting.ours}, word
+def test_foreign_names_of_the_validation_match_the_mapping() -> None:
+    for name, path in FOREIGN_NAMES.items():
+        matching = [setting for setting in ALL if f"_{setting.key}".replace(".", "_").endswith(f"_{name}")]
+        assert not matching or path in {field for setting in matching for field in setting.fields}, name
 
 
-def test_what_descriptions_say_of_verls_defaults_is_so() -> None:
-    claims = {
+def test_verl_defaults_in_descriptions_are_correct() -> None:
+    stated = {
         path: re.search(r"\(verl: (.+?)\.\)", schema["description"]) for path, schema in leaves(RLTrainingJobSpec)
     }
-    assert any(claims.values())
-    for path, claim in claims.items():
-        if claim:
-            assert json.loads(claim[1]) in [setting.default for setting in MAPPED.verl if path in setting.ours], path
+    assert any(stated.values())
+    for path, default in stated.items():
+        if default:
+            assert json.loads(default[1]) in [setting.default for setting in MAPPED.verl if path in setting.fields], (
+                path
+            )
 
 
-def test_the_version_is_the_one_that_is_pinned() -> None:
+def test_version_is_the_pinned_one() -> None:
     pins = (ROOT / "requirements/verl-config.txt").read_text()
     assert re.search(r"^verl==(\S+)", pins, re.MULTILINE)[1] == MAPPED.verl_version  # type: ignore[index]
 
 
-def test_the_page_has_a_row_for_each_setting() -> None:
+def test_page_has_a_row_for_each_setting() -> None:
     page = verl_roll_mapping().splitlines()
     assert sum(line.startswith("| `") for line in page) == len(ALL)
-    assert "| `trainer.nnode` |  | `spec.cluster.workers[].replicas` |  | Today `trainer.nnodes`. |" in page
+    assert "| `trainer.nnode` |  | `spec.cluster.workers[].replicas` |  | Renamed to `trainer.nnodes`. |" in page

@@ -1,4 +1,4 @@
-"""The arithmetic of models against transformers, which builds them."""
+"""Sizes of models, compared with transformers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rlt_api.rules.model_size import kv_bytes_per_token, model_size, parameters_
 
 
 @pytest.mark.parametrize("changes", [{}, {"numHiddenLayers": 1, "hiddenSize": 64}, {"numKeyValueHeads": 4}])
-def test_a_seeded_model_has_as_many_parameters_as_transformers_makes(changes: dict[str, int]) -> None:
+def test_parameters_of_a_seeded_model_match_transformers(changes: dict[str, int]) -> None:
     from transformers import Qwen3ForCausalLM
 
     from rlt_trainer.data.seeded_model import build_seeded_config
@@ -34,18 +34,18 @@ def test_a_seeded_model_has_as_many_parameters_as_transformers_makes(changes: di
         ("some-4bit-model", None),
     ],
 )
-def test_the_name_says_how_large_a_model_is(path: str, parameters: float | None) -> None:
+def test_parameters_are_parsed_from_the_name(path: str, parameters: float | None) -> None:
     assert parameters_in_name(path) == parameters
 
 
-def test_what_the_user_says_counts_before_the_name() -> None:
+def test_explicit_parameters_override_the_name() -> None:
     size = model_size(Model(path="a/b-7B", parameters="13.5B"))
     assert size
     assert size.parameters == 13.5e9
     assert model_size(Model(path="a/b")) is None
 
 
-def test_keys_and_values_of_a_token() -> None:
+def test_kv_cache_bytes_per_token() -> None:
     """2 (key and value) x 4 layers x 2 heads x 32 dimensions x 4 bytes."""
     assert kv_bytes_per_token(Model(from_seed=SeededModel())) == 2 * 4 * 2 * 32 * 4
     assert kv_bytes_per_token(Model(path="a/b-7B")) is None

@@ -1,4 +1,4 @@
-"""The rules offline: each finding names field, value and remedy; what is right has none."""
+"""The validation rules: each finding names field, value and fix; a valid spec has none."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from cases import BUILTIN, CASES, COMMAND, SEVEN, Case, Json, env, gpus, merged
 
-from rlt_api.rules import BUILTIN as TRAINER_RULES
-from rlt_api.rules import RULES, ranks
-from rlt_api.rules.environment import known_names, meant_name
+from rlt_api.rules import RULES, TRAINER_RULES
+from rlt_api.rules.environment import find_meant_name, known_names
+from rlt_api.rules.layout import count_train_workers
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.validation import validate_job
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_a_contradiction_is_found(case: Case) -> None:
+def test_invalid_spec_has_a_finding(case: Case) -> None:
     found = [each for each in validate_job(case.name, case.spec).findings if each.rule == case.rule]
     assert [each.field for each in found] == [case.at]
     assert case.fix in found[0].fix
@@ -24,53 +24,53 @@ def test_a_contradiction_is_found(case: Case) -> None:
 
 def test_every_rule_has_a_case() -> None:
     specs = [validate_job(case.name, case.spec).spec for case in CASES]
-    silent = [rule.__name__ for rule in (*RULES, *TRAINER_RULES) if not any(list(rule(spec)) for spec in specs if spec)]
-    assert silent == []
+    unused = [rule.__name__ for rule in (*RULES, *TRAINER_RULES) if not any(list(rule(spec)) for spec in specs if spec)]
+    assert unused == []
 
 
-RIGHT: list[Json] = [
+VALID: list[Json] = [
     {},
     {"storage": {"claimName": "c", "mountPath": "/data"}, "checkpoint": {"saveFreq": 5}},
     {"training": {"trainBatchSize": 96, "ppoMiniBatchSize": 32, "ppoMicroBatchSizePerDevice": 1000}, **gpus(8, 4)},
     {"training": {"trainBatchSize": 128}, "model": SEVEN, **gpus(8, 2)},
     {"model": {"path": "mistralai/Mixtral-8x7B-v0.1", "fromSeed": None}, **gpus(1)},
     {"model": {"path": "/mnt/models/mine", "fromSeed": None}, **gpus(1)},
-    env("NCCL_DEBUG", "NCCL_A_NAME_OF_NEXT_YEAR", "MY_NCCL_DEBUG", "TORCH_NCCL_TRACE_BUFFER_SIZE", "HF_TOKEN", "NCL"),
+    env("NCCL_DEBUG", "NCCL_A_FUTURE_VARIABLE", "MY_NCCL_DEBUG", "TORCH_NCCL_TRACE_BUFFER_SIZE", "HF_TOKEN", "NCL"),
     env("VLLM_LOGGING_LEVEL", "RAY_DEBUG"),
 ]
 
 
-@pytest.mark.parametrize("change", RIGHT)
-def test_what_is_right_has_no_finding(change: Json) -> None:
+@pytest.mark.parametrize("change", VALID)
+def test_valid_spec_has_no_finding(change: Json) -> None:
     assert validate_job("sum", merged(BUILTIN, change)).findings == ()
 
 
-def test_a_command_is_not_held_to_rules_of_the_trainer() -> None:
+def test_trainer_rules_do_not_apply_to_a_command() -> None:
     assert validate_job("sum", COMMAND).findings == ()
 
 
-def test_a_known_variable_is_never_thought_misspelt() -> None:
+def test_known_variables_are_not_reported_as_misspelled() -> None:
     assert len(known_names()) > 500
-    assert [name for name in known_names() if meant_name(name)] == []
+    assert [name for name in known_names() if find_meant_name(name)] == []
 
 
 @pytest.mark.parametrize("name", ["a" * 41, "1st", "a.b", "-a", "a-", "A", "ä", ""])
-def test_names_that_kuberay_cannot_use_are_found(name: str) -> None:
+def test_names_that_kuberay_cannot_use_are_rejected(name: str) -> None:
     found = validate_job(name, BUILTIN).findings
     assert {each.field for each in found} == {"metadata.name"}
     assert not validate_job(found[-1].fix.removeprefix("use "), BUILTIN).findings
 
 
-def test_the_arithmetic_is_shown() -> None:
+def test_memory_finding_shows_the_sum() -> None:
     spec = merged(BUILTIN, {"model": SEVEN, **gpus(1)})
     (finding,) = validate_job("sum", spec).findings
     for part in ("24.8 GiB float32 weights", "49.5 GiB AdamW's", "= 124 GiB", "more than its 80 GiB", "6.65B"):
         assert part in finding.message
 
 
-def test_ranks_are_accelerators_or_pods() -> None:
+def test_train_workers_are_accelerators_or_pods() -> None:
     def group(change: Any) -> Any:
         return RLTrainingJobSpec.model_validate(merged(BUILTIN, change)).cluster.workers[0]
 
-    assert ranks(group({})) == 2
-    assert ranks(group(gpus(8, 2))) == 16
+    assert count_train_workers(group({})) == 2
+    assert count_train_workers(group(gpus(8, 2))) == 16

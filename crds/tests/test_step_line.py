@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rlt_api.step_line import parse_step_line, step_line
 
 
-def test_the_line_is_verls() -> None:
+def test_line_has_verls_format() -> None:
     metrics = {"critic/rewards/mean": 0.5, "actor/lr": 1e-06, "training/global_step": 3}
     assert step_line(3, metrics) == "step:3 - critic/rewards/mean:0.5 - actor/lr:1e-06 - training/global_step:3"
 
@@ -20,7 +20,7 @@ KEYS = st.text("abcdefghijklmnopqrstuvwxyz_/@0123456789", min_size=1)
 
 
 @given(st.integers(0, 10**9), st.dictionaries(KEYS, st.floats(allow_nan=False), min_size=1))
-def test_every_line_reads_back(step: int, metrics: dict[str, float]) -> None:
+def test_line_is_parsed_back(step: int, metrics: dict[str, float]) -> None:
     assert parse_step_line(step_line(step, metrics)) == (step, metrics)
 
 
@@ -36,11 +36,11 @@ def test_every_line_reads_back(step: int, metrics: dict[str, float]) -> None:
         "step:7 - a/b:0.25 - name:text - c:-1e-06",
     ],
 )
-def test_what_logs_put_around_it_is_accepted(line: str) -> None:
+def test_prefixes_of_logs_are_accepted(line: str) -> None:
     assert parse_step_line(line) == (7, {"a/b": 0.25, "c": -1e-06})
 
 
-def test_keys_may_hold_colons_and_values_may_be_no_finite_number() -> None:
+def test_keys_may_contain_colons_and_values_may_be_infinite_or_nan() -> None:
     parsed = parse_step_line("step:1 - val-core/a:b/acc/mean@1:inf - x:nan")
     assert parsed is not None
     assert parsed[1]["val-core/a:b/acc/mean@1"] == math.inf
@@ -60,5 +60,5 @@ def test_keys_may_hold_colons_and_values_may_be_no_finite_number() -> None:
         "a:1 - step:1",
     ],
 )
-def test_other_lines_are_none(line: str) -> None:
+def test_other_lines_are_ignored(line: str) -> None:
     assert parse_step_line(line) is None

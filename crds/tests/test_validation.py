@@ -1,4 +1,4 @@
-"""`validate_manifest` on manifests as users write them: envelope, names, nulls, runtimes, hostile input."""
+"""Validation of whole manifests: envelope, names, nulls, runtimes, hostile input."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_metadata(metadata: dict[str, Any], field: str | None) -> None:
         ({"statsu": {}}, "statsu"),
     ],
 )
-def test_the_envelope(change: dict[str, Any], field: str) -> None:
+def test_envelope(change: dict[str, Any], field: str) -> None:
     assert fields(validate_manifest({**manifest(), **change}, {})) == [field]
 
 
@@ -84,19 +84,19 @@ def test_the_envelope(change: dict[str, Any], field: str) -> None:
         ("temperatur", None),
     ],
 )
-def test_an_unknown_field_is_told_what_it_may_have_meant(name: str, meant: str | None) -> None:
+def test_unknown_field_gets_a_suggestion(name: str, meant: str | None) -> None:
     spec = merged(BUILTIN, {f"training.{name}": 8})
     (finding,) = validate_job("sum", spec).findings
     assert finding.field == f"spec.training.{name}"
-    assert finding.fix == f"did you mean {meant}?" if meant else finding.fix.startswith("leave it out")
+    assert finding.fix == f"did you mean {meant}?" if meant else finding.fix.startswith("remove it")
 
 
-def test_a_word_of_python_is_no_field() -> None:
-    """The types know snake_case too, for the operator's own use; a manifest may not have it."""
+def test_snake_case_field_is_rejected() -> None:
+    """The types also accept snake_case, for internal use; a manifest must use camelCase."""
     assert fields(validate_job("sum", {**BUILTIN, "runtime_ref": {"name": "a"}}).findings) == ["spec.runtime_ref"]
 
 
-def test_null_is_as_if_not_given_and_whole_floats_are_integers() -> None:
+def test_null_counts_as_not_given_and_integral_floats_as_integers() -> None:
     spec = {**BUILTIN, "rewards": None, "training": {"totalSteps": 8.0, "trainBatchSize": 32, "seed": None}}
     validated = validate_job("sum", spec)
     assert validated.findings == ()
@@ -105,7 +105,7 @@ def test_null_is_as_if_not_given_and_whole_floats_are_integers() -> None:
     assert normalize(spec, schema_of(RLTrainingJobSpec))["training"] == {"totalSteps": 8, "trainBatchSize": 32}
 
 
-def test_nulls_stay_where_any_json_is_allowed() -> None:
+def test_nulls_are_kept_in_fields_of_any_json() -> None:
     spec = merged(BUILTIN, {"cluster.head": {"podTemplate": {"spec": {}}}})
     spec["cluster"]["head"]["podTemplate"]["spec"]["x"] = None
     assert normalize(spec, schema_of(RLTrainingJobSpec)) == spec
@@ -121,7 +121,7 @@ def nested(depth: int) -> Any:
 @pytest.mark.parametrize(
     "value", [nested(99), nested(5000), {"a": float("nan")}, {"a": "\ud800"}, {"\0": 1}, {"a": object()}, {1: 2}]
 )
-def test_what_is_no_json_is_refused_by_path(value: Any) -> None:
+def test_non_json_value_is_rejected_with_its_path(value: Any) -> None:
     spec = merged(BUILTIN, {"cluster.head": {}})
     spec["cluster"]["head"]["podTemplate"] = value
     found = validate_manifest(manifest(spec), {})
@@ -130,7 +130,7 @@ def test_what_is_no_json_is_refused_by_path(value: Any) -> None:
     assert str(found[0]).isprintable()
 
 
-def test_a_megabyte_is_judged_and_more_is_refused() -> None:
+def test_spec_above_one_megabyte_is_rejected() -> None:
     for text, rule in (("x" * 60_000, None), ("x" * 65_000, "size")):
         spec = merged(COMMAND, {"framework.command": [text] * 17})
         assert [each.rule for each in validate_job("sum", spec).findings] == ([rule] if rule else [])
@@ -147,12 +147,12 @@ def test_a_megabyte_is_judged_and_more_is_refused() -> None:
         {"cluster.head.nodeSelector": {"a" * 5000 + "!": "x"}},
     ],
 )  # fmt: skip
-def test_hostile_manifests_are_judged_in_a_moment(change: dict[str, Any]) -> None:
-    """The webhook answers within its time-out, whatever it is asked: a thousand usual manifests take longer."""
+def test_hostile_manifests_are_validated_quickly(change: dict[str, Any]) -> None:
+    """The webhook must respond within its timeout: validation takes less time than for a thousand usual manifests."""
     hostile = merged(BUILTIN, change)
     assert validate_job("sum", hostile).findings
     usual = processor_seconds(lambda: [validate_job("sum", BUILTIN) for _ in range(1000)])
-    # The best of three: a machine that is busy makes each of them slower, and none of them faster.
+    # The best of three, because a busy machine only makes a run slower.
     assert min(processor_seconds(lambda: validate_job("sum", hostile)) for _ in range(3)) < usual
 
 
@@ -162,14 +162,14 @@ def processor_seconds(work: Callable[[], object]) -> float:
     return time.process_time() - start
 
 
-def test_a_job_without_its_runtime_is_held_to_what_it_gives_itself() -> None:
+def test_without_the_runtime_only_rules_on_given_fields_apply() -> None:
     spec = {"runtimeRef": {"name": "cpu"}, "training": {"trainBatchSize": 31, "ppoMiniBatchSize": 8}}
     assert fields(validate_job("sum", spec).findings) == ["spec.training.ppoMiniBatchSize"]
     spec["training"] = {"trainBatchSize": 31}
     assert validate_job("sum", spec).findings == ()
 
 
-def test_a_job_with_its_runtime_is_held_to_both() -> None:
+def test_job_and_runtime_are_validated_as_one_spec() -> None:
     pool = {"name": "a", "resources": {"cpu": "1", "memory": "2Gi"}}
     runtime = {"defaults": {"training": {"trainBatchSize": 30}}, "nodePools": [pool], "images": {"cpu": "i"}}
     spec = merged(BUILTIN, {"runtimeRef.name": "cpu", "training": None, "cluster": None})
@@ -179,7 +179,7 @@ def test_a_job_with_its_runtime_is_held_to_both() -> None:
     assert "trainBatchSize 30" in finding.message
 
 
-def test_a_group_without_a_pool_gets_the_first_with_its_accelerator() -> None:
+def test_group_without_a_pool_gets_the_first_pool_with_its_accelerator() -> None:
     resources = {"cpu": "1", "memory": "2Gi"}
     gpu, amd = ({"resourceName": f"{vendor}.com/gpu", "count": 8} for vendor in ("nvidia", "amd"))
     pools = [{"name": "cpus", "resources": resources}, {"name": "gpus", "resources": resources, "accelerator": gpu}]
@@ -191,7 +191,7 @@ def test_a_group_without_a_pool_gets_the_first_with_its_accelerator() -> None:
     assert pool_of({}) == pool_of({"accelerator": amd}) == pool_of({"accelerator": gpu, "pool": "cpus"}) == "cpus"
 
 
-def test_an_empty_list_of_variables_takes_none_of_the_runtimes_away() -> None:
+def test_empty_env_of_a_job_keeps_the_env_of_the_runtime() -> None:
     runtime = {"defaults": {"cluster": {"env": [{"name": "A", "value": "1"}]}}}
     job = merged(BUILTIN, {"runtimeRef.name": "r", "cluster.env": []})
     spec = validate_job("sum", job, runtime).spec
@@ -199,7 +199,7 @@ def test_an_empty_list_of_variables_takes_none_of_the_runtimes_away() -> None:
     assert [each.name for each in spec.cluster.env] == ["A"]
 
 
-def test_a_jobs_own_variables_keep_their_place_beside_the_runtimes() -> None:
+def test_env_of_a_job_precedes_the_env_of_the_runtime() -> None:
     runtime = {"defaults": {"cluster": {"env": [{"name": "A", "value": "1"}, {"name": "NCCL_DEBUG", "value": "INFO"}]}}}
     job = merged(BUILTIN, {"runtimeRef.name": "r", **{"cluster.env": [{"name": "NCCL_DEBUGS", "value": "1"}]}})
     assert fields(validate_job("sum", job, runtime).findings) == ["spec.cluster.env[0].name"]
@@ -243,14 +243,14 @@ def test_limits(limit: dict[str, Any], field: str | None, fix: str) -> None:
     assert all(fix in each.fix and each.rule == "runtime-limit" for each in found)
 
 
-def test_only_what_can_be_honoured_may_change() -> None:
+def test_only_mutable_blocks_may_change() -> None:
     new = {**BUILTIN, "suspend": True, "activeDeadlineSeconds": 9}
     assert validate_change(BUILTIN, new) == ()
     assert fields(validate_change(BUILTIN, merged(BUILTIN, {"training.seed": 1}))) == ["spec.training"]
 
 
-def test_a_default_in_a_list_may_be_left_out_again() -> None:
-    """As the previous CRD stored it, and as its file says."""
+def test_stored_default_in_a_list_equals_omission() -> None:
+    """The previous CRD stored defaults; the file of the same job does not have them."""
     worker = BUILTIN["cluster"]["workers"][0]
     old = {**BUILTIN, **workers(name="workers", nodeSelector={}), "rewards": [{"name": "exact", "weight": 1.0}]}
     assert validate_change(old, {**BUILTIN, **workers(), "rewards": [{"name": "exact"}]}) == ()
@@ -258,7 +258,7 @@ def test_a_default_in_a_list_may_be_left_out_again() -> None:
     assert sorted(fields(validate_change(old, merged(old, other)))) == ["spec.cluster", "spec.rewards"]
 
 
-def test_validation_leaves_its_input_alone() -> None:
+def test_validation_does_not_change_its_input() -> None:
     for index in range(50):
         made = random_manifest(Random(index))
         before = copy.deepcopy(made)
@@ -266,6 +266,6 @@ def test_validation_leaves_its_input_alone() -> None:
         assert made == before
 
 
-def test_a_runtimes_name() -> None:
+def test_name_of_a_runtime() -> None:
     assert fields(validate_manifest(manifest({}, RUNTIME_KIND, name="team_a"), {})) == ["metadata.name"]
     assert validate_manifest(manifest({}, RUNTIME_KIND, name="team-a.example"), {}) == ()

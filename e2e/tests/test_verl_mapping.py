@@ -1,4 +1,4 @@
-"""The mapping from verl's settings to ours agrees with verl's own config, and the check would tell."""
+"""The mapping of verl's settings matches verl's config, and the check detects differences."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from check_verl_mapping import problems, verl_defaults
+from check_verl_mapping import find_differences, read_verl_defaults
 from rlt_api.mapping import find, mapping
 
 VERL = mapping().verl
@@ -14,40 +14,42 @@ LEARNING_RATE = "actor_rollout_ref.actor.optim.lr"
 
 
 @pytest.mark.slow
-def test_the_mapping_agrees_with_verls_config() -> None:
-    defaults = verl_defaults()
+def test_mapping_matches_verls_config() -> None:
+    defaults = read_verl_defaults()
     assert len(defaults) > 800
-    assert list(problems(defaults, VERL)) == []
+    assert list(find_differences(defaults, VERL)) == []
 
 
-def test_a_key_that_the_mapping_lacks_is_told() -> None:
-    (found,) = problems({"trainer.new_key": 1}, [])
-    assert found == "trainer.new_key is in verl's config and not in the mapping"
+def test_unmapped_key_is_reported() -> None:
+    (found,) = find_differences({"trainer.new_key": 1}, [])
+    assert found == "trainer.new_key is in verl's config but not in the mapping"
 
 
-def test_a_key_that_verl_lacks_is_told() -> None:
+def test_key_missing_in_verl_is_reported() -> None:
     setting = find(LEARNING_RATE, VERL)
     assert setting
-    (found,) = problems({}, [setting])
+    (found,) = find_differences({}, [setting])
     assert found == f"{LEARNING_RATE} is not in verl's config"
 
 
-def test_another_default_is_told() -> None:
+def test_different_default_is_reported() -> None:
     setting = find(LEARNING_RATE, VERL)
     assert setting
-    (found,) = problems({LEARNING_RATE: 1e-6}, [replace(setting, default=1e-5)])
-    assert found == f"{LEARNING_RATE} is 1e-06 in verl, 1e-05 in the mapping"
+    (found,) = find_differences({LEARNING_RATE: 1e-6}, [replace(setting, default=1e-5)])
+    assert found == f"{LEARNING_RATE} is 1e-06 in verl but 1e-05 in the mapping"
 
 
-def test_a_key_that_came_back_is_told() -> None:
+def test_restored_key_is_reported() -> None:
     proxy = find("trainer.wandb_proxy", VERL)
     assert proxy
-    (found,) = problems({proxy.key: None}, [proxy])
-    assert found == "trainer.wandb_proxy is in verl's config, and the mapping says that it is not"
+    (found,) = find_differences({proxy.key: None}, [proxy])
+    assert found == "trainer.wandb_proxy is in verl's config, but added, removed or renamed in the mapping"
 
 
-def test_a_new_name_that_is_none_is_told() -> None:
+def test_unknown_new_name_is_reported() -> None:
     renamed = find("ray_init.num_cpus", VERL)
     assert renamed
-    (found,) = problems({}, [renamed])
-    assert found == "ray_init.num_cpus is said to be ray_kwargs.ray_init.num_cpus now, which is not in verl's config"
+    (found,) = find_differences({}, [renamed])
+    assert found == (
+        "ray_init.num_cpus is renamed to ray_kwargs.ray_init.num_cpus in the mapping, which is not in verl's config"
+    )

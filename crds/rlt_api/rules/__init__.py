@@ -1,7 +1,7 @@
-"""What a spec must fulfil beyond its types: rules over several fields, by theme. Each says field, value and remedy.
+"""Validation rules over several fields of a spec, by topic. Each finding names field, value and fix.
 
-The CRD has some of them as CEL (`cel` in the blocks): those that CEL can decide on the values that a manifest gives
-itself. Whatever that refuses, a rule here refuses too.
+The CRD contains some of them as CEL (`cel` in the blocks): those that CEL can evaluate on the values in the manifest.
+A rule here rejects everything that CEL rejects. `rlt explain` prints the docstring of a rule.
 """
 
 from __future__ import annotations
@@ -23,18 +23,15 @@ from rlt_api.rules import (
     shared_memory,
     storage,
 )
-from rlt_api.rules.layout import ranks
-from rlt_api.rules.limits import limits, limits_make_sense
-from rlt_api.rules.metadata import job_name
+from rlt_api.rules.limits import validate_limits
+from rlt_api.rules.metadata import validate_job_name
 from rlt_api.runtime import RLRuntimeSpec
 from rlt_api.spec import RLTrainingJobSpec
 
-__all__ = ["RULES", "findings", "limits", "ranks", "runtime_findings", "spec_findings"]
-
 Rule = Callable[[RLTrainingJobSpec], Iterator[Finding]]
 
-BUILTIN: list[Rule] = [*batches.RULES, *layout.RULES, *learning.RULES, *lengths.RULES, *memory.RULES]
-"""Rules over what only rlt's own trainer reads."""
+TRAINER_RULES: list[Rule] = [*batches.RULES, *layout.RULES, *learning.RULES, *lengths.RULES, *memory.RULES]
+"""Rules for the fields that only the builtin trainer reads."""
 RULES: list[Rule] = [
     *choices.RULES,
     *pods.RULES,
@@ -44,25 +41,25 @@ RULES: list[Rule] = [
     *operations.RULES,
     *queues.RULES,
 ]
-"""Rules over everything else."""
+"""Rules for all other fields."""
 
 
-def findings(name: str, spec: RLTrainingJobSpec) -> list[Finding]:
-    """Everything wrong with the spec of the job called `name`; empty if nothing is."""
-    return [*job_name(name), *spec_findings(spec)]
+def validate_job_spec(name: str, spec: RLTrainingJobSpec) -> list[Finding]:
+    """Validate the name and the spec of a job."""
+    return [*validate_job_name(name), *validate_spec(spec)]
 
 
-def spec_findings(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """Everything wrong with a spec."""
-    rules = [*RULES, *(BUILTIN if spec.framework.type == "builtin" else [])]
+def validate_spec(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """Validate a spec."""
+    rules = [*RULES, *(TRAINER_RULES if spec.framework.type == "builtin" else [])]
     yield from (finding for rule in rules for finding in rule(spec))
 
 
-def runtime_findings(runtime: RLRuntimeSpec) -> Iterator[Finding]:
-    """Everything wrong with a runtime's own fields; its defaults are a part of a job's spec."""
-    yield from limits_make_sense(runtime)
+def validate_runtime_spec(runtime: RLRuntimeSpec) -> Iterator[Finding]:
+    """Validate a runtime's own fields. Its defaults are validated as part of a job's spec."""
+    yield from validate_limits(runtime)
     for index, pool in enumerate(runtime.node_pools):
         field = f"spec.nodePools[{index}]"
-        yield from pods.resources_make_sense(pool.resources, f"{field}.resources")
-        yield from pods.selector_makes_sense(pool.node_selector, f"{field}.nodeSelector")
-        yield from pods.tolerations_make_sense(pool.tolerations, f"{field}.tolerations")
+        yield from pods.validate_resources(pool.resources, f"{field}.resources")
+        yield from pods.validate_node_selector(pool.node_selector, f"{field}.nodeSelector")
+        yield from pods.validate_tolerations(pool.tolerations, f"{field}.tolerations")

@@ -1,4 +1,4 @@
-"""Environment variables: misspelt, given twice, not the user's to give, or against the debugger's mode."""
+"""Environment variables: misspelled names, values, reserved names, and the debugger."""
 
 from __future__ import annotations
 
@@ -8,87 +8,87 @@ from pathlib import Path
 
 from rlt_api.finding import Finding
 from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.spelling import nearest_word
+from rlt_api.spelling import find_nearest_word
 
 ENV = "spec.cluster.env"
 PREFIXES = ("NCCL", "RCCL", "GLOO", "VLLM", "HF", "TORCH")
-"""First words of the names that known_environment.txt lists."""
-NOT_YOURS = {
+"""Prefixes of the names in known_environment.txt."""
+RESERVED_NAMES = {
     **dict.fromkeys(
         ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"),
-        "the device plugin and Ray decide which devices a process sees (ray#52701, ray#51104)",
+        "is set by the device plugin and Ray for each process (ray#52701, ray#51104)",
     ),
     **dict.fromkeys(
         ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"),
-        "each process has its own: it would be the same in all pods",
+        "must differ in each process, and would be the same in all pods",
     ),
     **dict.fromkeys(
         ("RAY_ADDRESS", "RAY_IP", "RAY_PORT", "FQ_RAY_IP", "RAY_CLUSTER_NAME", "REDIS_PASSWORD"),
-        "KubeRay sets it to find the head",
+        "is set by KubeRay to the address of the head",
     ),
 }
-"""Names that no pod can be given by its user, with the reason."""
+"""Name that a user must not set -> the reason."""
 DEBUGGER = ("RAY_DEBUG", "RAY_DEBUG_POST_MORTEM")
 
 
-def names_are_spelt_right(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """A misspelt name is ignored in silence by the library that it is for. Names near to no known one pass."""
+def validate_env_names(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """Names must not be misspelled: libraries ignore unknown variables. Names unlike any known one are valid."""
     for index, variable in enumerate(spec.cluster.env):
-        if meant := meant_name(variable.name):
-            message = f"is no variable of {meant.split('_')[0]}, and would be ignored"
+        if meant := find_meant_name(variable.name):
+            message = f"is not a variable of {meant.split('_')[0]}, which would ignore it"
             yield Finding(f"{ENV}[{index}].name", variable.name, message, f"did you mean {meant}?", "env-name")
 
 
-def meant_name(name: str) -> str | None:
-    """The known variable that a misspelt name was probably meant to be."""
+def find_meant_name(name: str) -> str | None:
+    """Return the known variable that a misspelled name probably means; None if the name is valid."""
     known, upper = known_names(), name.upper()
     first = upper.partition("_")[0]
-    if name in known or not any(nearest_word(first, [each], most=len(each) > 3) for each in PREFIXES):
+    if name in known or not any(find_nearest_word(first, [each], max_distance=len(each) > 3) for each in PREFIXES):
         return None
     if upper in known:
         return upper
-    most = 2 if len(name) > 12 else 1 if len(name) > 6 else 0
-    return nearest_word(upper, sorted(known), most=most)
+    max_distance = 2 if len(name) > 12 else 1 if len(name) > 6 else 0
+    return find_nearest_word(upper, sorted(known), max_distance=max_distance)
 
 
 @functools.cache
 def known_names() -> frozenset[str]:
-    """The names in known_environment.txt."""
+    """Return the names in known_environment.txt."""
     lines = Path(__file__).with_name("known_environment.txt").read_text(encoding="ascii").splitlines()
     return frozenset(line for line in lines if line and not line.startswith("#"))
 
 
-def each_has_one_value(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """A value, or a reference to one."""
+def validate_env_values(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """Each variable must have exactly one of value, secretKeyRef and configMapKeyRef."""
     for index, variable in enumerate(spec.cluster.env):
         given = [name for name in ("value", "secretKeyRef", "configMapKeyRef") if name in variable.to_json()]
         if len(given) != 1:
-            message = "exactly one of value, secretKeyRef and configMapKeyRef is needed"
+            message = "must have exactly one of value, secretKeyRef and configMapKeyRef"
             value = " and ".join(given) or "none"
-            yield Finding(f"{ENV}[{index}]", value, message, "give one of them", "env-value")
+            yield Finding(f"{ENV}[{index}]", value, message, f"{'keep' if given else 'add'} one of them", "env-value")
 
 
-def names_are_the_users(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """What the device plugin, Ray and KubeRay give each process."""
+def validate_env_owners(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """Variables that the device plugin, Ray or KubeRay set for each process must not be given."""
     for index, variable in enumerate(spec.cluster.env):
-        if reason := NOT_YOURS.get(variable.name):
-            yield Finding(f"{ENV}[{index}].name", variable.name, reason, "leave it out", "env-owner")
+        if reason := RESERVED_NAMES.get(variable.name):
+            yield Finding(f"{ENV}[{index}].name", variable.name, reason, "remove it", "env-owner")
 
 
-def debugger_has_one_mode(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """Ray's distributed debugger and its legacy one exclude each other (Ray's docs, "remove legacy flags")."""
+def validate_debugger(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """Only one of Ray's distributed and legacy debuggers can be used (Ray's docs, "remove legacy flags")."""
     at = {variable.name: (index, variable.value) for index, variable in enumerate(spec.cluster.env)}
     mode, rule = spec.observability.debugger, "debugger"
     given = [name for name in DEBUGGER if name in at]
     if mode != "none":
         for name in given:
-            message = f"observability.debugger {mode} sets it"
-            fix = "leave one of them out"
+            message = f"is set by observability.debugger {mode}"
+            fix = "remove one of them"
             yield Finding(f"{ENV}[{at[name][0]}].name", name, message, fix, rule, ("spec.observability.debugger",))
     elif len(given) == 2 and at["RAY_DEBUG"][1] == "legacy":
-        message = "excludes RAY_DEBUG=legacy: it is of the distributed debugger"
-        fix = "leave both out, and give observability.debugger: ray or legacy"
+        message = "is for the distributed debugger, and RAY_DEBUG=legacy selects the other one"
+        fix = "remove both, and set observability.debugger to ray or legacy"
         yield Finding(f"{ENV}[{at['RAY_DEBUG_POST_MORTEM'][0]}].name", "RAY_DEBUG_POST_MORTEM", message, fix, rule)
 
 
-RULES = (names_are_spelt_right, each_has_one_value, names_are_the_users, debugger_has_one_mode)
+RULES = (validate_env_names, validate_env_values, validate_env_owners, validate_debugger)

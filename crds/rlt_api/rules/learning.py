@@ -1,4 +1,4 @@
-"""Learning rates, clips, the critic and rewards."""
+"""Learning rate, clipping, critic, rewards, user-defined functions and rollout correction."""
 
 from __future__ import annotations
 
@@ -7,52 +7,52 @@ from functools import reduce
 
 from pydantic import JsonValue, ValidationError
 
-from rlt_api.finding import Finding, child, shown
+from rlt_api.finding import Finding, child_path, printable
 from rlt_api.reward_rules import RULE_OPTIONS
 from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.spelling import nearest_word
+from rlt_api.spelling import find_nearest_word
 
 REWARD_RULES = tuple(RULE_OPTIONS)
-"""What rewards[].name may be. The trainer has a function for each."""
+"""The valid values of rewards[].name. The trainer has a function for each."""
 SCHEDULE, STEPS = "spec.training.lrSchedule", "spec.training.totalSteps"
 
 
-def decay_has_steps(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """ROLL: assert self.lr_decay_steps > 0."""
+def validate_lr_decay(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """decaySteps must be above 0 (as in ROLL); warmupSteps must not be above decaySteps or totalSteps."""
     schedule, steps = spec.training.lr_schedule, spec.training.total_steps
     if schedule is None:
         return
     decay = schedule.decay_steps
     involved: tuple[str, ...] = (f"{SCHEDULE}.decaySteps",)
     if decay == 0:
-        fix = f"use {steps}, which is totalSteps, or leave it out" if steps else "leave it out: it is totalSteps then"
-        yield Finding(f"{SCHEDULE}.decaySteps", "0", "the learning rate decays in no steps", fix, "lr-decay")
+        fix = f"use totalSteps {steps}, or remove it" if steps else "remove it: the default is totalSteps"
+        yield Finding(f"{SCHEDULE}.decaySteps", "0", "must be above 0", fix, "lr-decay")
         return
     if decay is None:
         decay, involved = steps, (*involved, STEPS)
     if decay is not None and schedule.warmup_steps > decay:
-        end = f"decaySteps {decay}" if schedule.decay_steps else f"totalSteps {decay}, where the decay ends"
+        end = f"decaySteps {decay}" if schedule.decay_steps else f"totalSteps {decay}, the end of the decay"
         yield Finding(
             f"{SCHEDULE}.warmupSteps",
             str(schedule.warmup_steps),
-            f"is more than {end}: no step is left to decay in",
+            f"is above {end}",
             f"use {decay} or less",
             "lr-decay",
             involved,
         )
 
 
-def steps_or_epochs(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """The end is given once."""
+def validate_training_end(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """Only one of totalSteps and totalEpochs can be given."""
     training = spec.training
     if training.total_steps and training.total_epochs:
-        message = f"totalSteps {training.total_steps} says already where the training ends"
+        message = f"cannot be combined with totalSteps {training.total_steps}"
         field = "spec.training.totalEpochs"
-        yield Finding(field, str(training.total_epochs), message, "leave one of them out", "training-end", (STEPS,))
+        yield Finding(field, str(training.total_epochs), message, "remove one of them", "training-end", (STEPS,))
 
 
-def clip_is_an_interval(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """clipRatioLow <= clipRatioHigh, either being clipRatio where it is not given."""
+def validate_clip_ratio(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """clipRatioLow must not be above clipRatioHigh; the default of both is clipRatio."""
     algorithm = spec.algorithm
     low = algorithm.clip_ratio if algorithm.clip_ratio_low is None else algorithm.clip_ratio_low
     high = algorithm.clip_ratio if algorithm.clip_ratio_high is None else algorithm.clip_ratio_high
@@ -69,74 +69,74 @@ def clip_is_an_interval(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         yield Finding(f"spec.algorithm.{name}", str(value), message, f"use {bound}", "clip-ratio", tuple(involved))
 
 
-def trls_cispo_has_a_cap(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """TRL's epsilon_high for cispo is the largest ratio itself, not what it may exceed 1 by."""
+def validate_trl_cispo_clip_ratio(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """With convention trl and policyLoss cispo, clipRatioHigh must be at least 1: it is the maximum ratio itself (TRL's
+    epsilon_high), not its distance from 1."""
     algorithm = spec.algorithm
     high = algorithm.clip_ratio_high
     if algorithm.convention == "trl" and algorithm.policy_loss == "cispo" and (high is None or high < 1):
         involved = ("spec.algorithm.convention", "spec.algorithm.policyLoss")
-        message, fix = "is the largest ratio itself in trl's cispo, and would scale every token down", "use 5.0"
+        message, fix = "must be 1 or more with trl's cispo, where it is the maximum ratio itself", "use 5.0"
         field = "spec.algorithm.clipRatioHigh"
         yield Finding(field, "none" if high is None else str(high), message, fix, "clip-ratio", involved)
 
 
-def gae_has_a_critic(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """gae needs values, and nothing else reads a critic."""
+def validate_critic(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """advEstimator gae needs a critic, and no other estimator uses one."""
     algorithm, estimator = spec.algorithm, "spec.algorithm.advEstimator"
     if algorithm.adv_estimator == "gae" and algorithm.critic is None:
-        fix = "add it ({} is enough), or use advEstimator: grpo"
-        yield Finding("spec.algorithm.critic", "none", "advEstimator gae needs it", fix, "critic", (estimator,))
+        fix = "add it ({} uses the defaults), or use advEstimator: grpo"
+        yield Finding("spec.algorithm.critic", "none", "is required by advEstimator gae", fix, "critic", (estimator,))
     if algorithm.adv_estimator != "gae" and algorithm.critic is not None and algorithm.advantage_function is None:
-        message = f"advEstimator {algorithm.adv_estimator} reads no critic"
-        fix = "leave it out, or use advEstimator: gae"
+        message = f"is not used by advEstimator {algorithm.adv_estimator}"
+        fix = "remove it, or use advEstimator: gae"
         yield Finding("spec.algorithm.critic", "given", message, fix, "critic", (estimator,))
 
 
-def penalty_begins_within_the_response(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """DAPO's soft penalty begins so many tokens before the longest response."""
+def validate_overlong_buffer(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """overlongBuffer.length must not be above maxResponseLength: the penalty starts that many tokens before the end."""
     buffer = spec.algorithm.overlong_buffer
     if buffer and spec.data and buffer.length > spec.data.max_response_length:
         longest = spec.data.max_response_length
-        message = f"is more than data.maxResponseLength {longest}"
+        message = f"is above data.maxResponseLength {longest}"
         field, involved = "spec.algorithm.overlongBuffer.length", ("spec.data.maxResponseLength",)
         yield Finding(field, str(buffer.length), message, f"use {longest} or less", "overlong-buffer", involved)
 
 
-def rewards_are_known(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """One way of scoring each, and a rule that there is."""
+def validate_rewards(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """A reward must have exactly one of name, function and model. options are for known rules by name."""
     for index, reward in enumerate(spec.rewards):
         field = f"spec.rewards[{index}]"
         given = [name for name in ("name", "function", "model") if getattr(reward, name) is not None]
         if len(given) != 1:
             value = " and ".join(given) or "none"
-            message = "exactly one of name, function and model is needed"
-            yield Finding(field, value, message, "give one of them", "reward-choice")
+            message = "must have exactly one of name, function and model"
+            yield Finding(field, value, message, f"{'keep' if given else 'add'} one of them", "reward-choice")
         if reward.name is not None and reward.name not in REWARD_RULES:
-            meant = nearest_word(reward.name.lower(), REWARD_RULES, most=3)
+            meant = find_nearest_word(reward.name.lower(), REWARD_RULES, max_distance=3)
             fix = f"did you mean {meant}?" if meant else f"use one of {', '.join(REWARD_RULES)}"
-            yield Finding(f"{field}.name", reward.name, "is not a rule", fix, "reward-name")
+            yield Finding(f"{field}.name", reward.name, "is not a reward rule", fix, "reward-name")
         elif reward.name is not None:
-            yield from options_fit(reward.name, reward.options, f"{field}.options")
+            yield from validate_reward_options(reward.name, reward.options, f"{field}.options")
         elif reward.options:
-            yield Finding(
-                f"{field}.options", "given", "is for rules by name", "leave it out", "reward-choice", (field,)
-            )
+            message, fix = "has an effect only with name", "remove it"
+            yield Finding(f"{field}.options", "given", message, fix, "reward-choice", (field,))
 
 
-def options_fit(rule: str, options: Mapping[str, JsonValue], field: str) -> Iterator[Finding]:
-    """Each rule knows its own parameters."""
+def validate_reward_options(rule: str, options: Mapping[str, JsonValue], field: str) -> Iterator[Finding]:
+    """Validate the options of a reward rule."""
     try:
         RULE_OPTIONS[rule].model_validate(options)
     except ValidationError as error:
         for problem in error.errors():
             known = ", ".join(RULE_OPTIONS[rule].model_json_schema(by_alias=True).get("properties", {})) or "none"
-            value = "none" if problem["type"] == "missing" else shown(str(problem["input"]))
-            fix = f"the options of {rule} are: {known}"
-            yield Finding(reduce(child, problem["loc"], field), value, problem["msg"], fix, "reward-options", (field,))
+            value = "none" if problem["type"] == "missing" else printable(str(problem["input"]))
+            path, fix = reduce(child_path, problem["loc"], field), f"the options of {rule} are: {known}"
+            yield Finding(path, value, problem["msg"], fix, "reward-options", (field,))
 
 
-def functions_stand_alone(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """A function of the user's own takes the place of what the API names."""
+def validate_user_defined_functions(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """A user-defined function replaces advEstimator or policyLoss, so only one of the two can be given."""
     given = spec.algorithm.model_fields_set
     for own, field, name in (
         ("advantage_function", "advantageFunction", "adv_estimator"),
@@ -144,44 +144,42 @@ def functions_stand_alone(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     ):
         if getattr(spec.algorithm, own) is not None and name in given:
             other = {"adv_estimator": "advEstimator", "policy_loss": "policyLoss"}[name]
-            message, fix = f"takes the place of {other}", "leave one of them out"
+            message, fix = f"replaces {other}, and both are given", "remove one of them"
             involved = (f"spec.algorithm.{other}",)
             yield Finding(f"spec.algorithm.{field}", "given", message, fix, "own-function", involved)
 
 
-def rejection_has_a_bound(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """A statistic without a bound rejects nothing; and weights are cut in an interval."""
+def validate_rollout_correction(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """rejection needs rejectionThreshold, above 1 for k1 statistics; lowerThreshold must be below threshold."""
     correction, field = spec.algorithm.rollout_correction, "spec.algorithm.rolloutCorrection"
     if correction is None:
         return
     rejection, bound = correction.rejection, correction.rejection_threshold
     if rejection is not None and bound is None:
-        message, fix = f"rejection {rejection} needs it", "give it, such as 1.01 for k1 and 0.001 for k2 and k3"
+        message, fix = f"is required by rejection {rejection}", "add it, such as 1.01 for k1 and 0.001 for k2 and k3"
         involved = (f"{field}.rejection",)
         yield Finding(f"{field}.rejectionThreshold", "none", message, fix, "rejection", involved)
     if rejection is None and bound is not None:
-        message, fix = "is read with rejection only", "leave it out, or give rejection, such as seq_mean_k1"
+        message, fix = "has an effect only with rejection", "remove it, or add rejection, such as seq_mean_k1"
         yield Finding(f"{field}.rejectionThreshold", str(bound), message, fix, "rejection", (f"{field}.rejection",))
     if rejection and rejection.endswith("k1") and bound is not None and bound <= 1:
-        message, fix = (
-            "keeps no ratio: they are to lie within 1/threshold and threshold",
-            "use more than 1, such as 1.01",
-        )
+        message = "must be above 1: it keeps ratios between 1/threshold and threshold"
+        fix = "use a value above 1, such as 1.01"
         yield Finding(f"{field}.rejectionThreshold", str(bound), message, fix, "rejection", (f"{field}.rejection",))
     lower = correction.lower_threshold
     if lower is not None and lower >= correction.threshold:
-        message, fix = f"is not below threshold {correction.threshold}", f"use less than {correction.threshold}"
+        message, fix = f"is not below threshold {correction.threshold}", f"use a value below {correction.threshold}"
         yield Finding(f"{field}.lowerThreshold", str(lower), message, fix, "rejection", (f"{field}.threshold",))
 
 
 RULES = (
-    decay_has_steps,
-    steps_or_epochs,
-    clip_is_an_interval,
-    trls_cispo_has_a_cap,
-    gae_has_a_critic,
-    penalty_begins_within_the_response,
-    rewards_are_known,
-    functions_stand_alone,
-    rejection_has_a_bound,
+    validate_lr_decay,
+    validate_training_end,
+    validate_clip_ratio,
+    validate_trl_cispo_clip_ratio,
+    validate_critic,
+    validate_overlong_buffer,
+    validate_rewards,
+    validate_user_defined_functions,
+    validate_rollout_correction,
 )

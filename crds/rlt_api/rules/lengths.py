@@ -1,4 +1,4 @@
-"""Prompt and response lengths against what the engine is allowed."""
+"""Prompt and response lengths compared with the limits of the engine."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ LENGTHS = ("spec.data.maxPromptLength", "spec.data.maxResponseLength")
 MODEL_LEN, TOKENS, SEQS = (f"spec.rollout.{name}" for name in ("maxModelLen", "maxNumBatchedTokens", "maxNumSeqs"))
 
 
-def longest_sequence(spec: RLTrainingJobSpec) -> int:
-    """Tokens of the longest sequence that the engine takes."""
+def max_sequence_length(spec: RLTrainingJobSpec) -> int:
+    """Return the maximum number of tokens in a sequence of the engine."""
     assert spec.data
     return spec.rollout.max_model_len or spec.data.max_prompt_length + spec.data.max_response_length
 
 
-def sequences_fit_the_engine(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """vLLM: the decoder prompt is longer than the maximum model length."""
+def validate_max_model_len(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """maxModelLen must hold maxPromptLength + maxResponseLength: vLLM rejects longer prompts."""
     if spec.data is None or spec.rollout.max_model_len is None:
         return
     longest = spec.data.max_prompt_length + spec.data.max_response_length
@@ -34,22 +34,23 @@ def sequences_fit_the_engine(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         )
 
 
-def a_pass_takes_a_prompt(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """vLLM does not start: max_num_batched_tokens is less than max_model_len or max_num_seqs (config/scheduler.py)."""
+def validate_max_num_batched_tokens(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """maxNumBatchedTokens must not be less than maxNumSeqs or, without chunked prefill, the longest sequence. Otherwise
+    vLLM does not start (config/scheduler.py)."""
     rollout = spec.rollout
     if rollout.max_num_batched_tokens is None:
         return
     value = str(rollout.max_num_batched_tokens)
     if rollout.max_num_seqs is not None and rollout.max_num_batched_tokens < rollout.max_num_seqs:
-        message = f"is less than maxNumSeqs {rollout.max_num_seqs}: each response takes a token of a pass"
+        message = f"is less than maxNumSeqs {rollout.max_num_seqs}: each sequence needs one token of a batch"
         yield Finding(TOKENS, value, message, f"use {rollout.max_num_seqs} or more", "max-num-batched-tokens", (SEQS,))
     if rollout.enable_chunked_prefill is False and spec.data is not None:
-        longest = longest_sequence(spec)
+        longest = max_sequence_length(spec)
         if rollout.max_num_batched_tokens < longest:
-            message = f"is less than the longest sequence, {longest} tokens, and enableChunkedPrefill is false"
+            message = f"is less than the longest sequence of {longest} tokens, and enableChunkedPrefill is false"
             involved = (*LENGTHS, MODEL_LEN, "spec.rollout.enableChunkedPrefill")
             fix = f"use {longest}, or enableChunkedPrefill: true"
             yield Finding(TOKENS, value, message, fix, "max-num-batched-tokens", involved)
 
 
-RULES = (sequences_fit_the_engine, a_pass_takes_a_prompt)
+RULES = (validate_max_model_len, validate_max_num_batched_tokens)

@@ -1,4 +1,4 @@
-"""A runtime's limits on the fields of its jobs."""
+"""A runtime's limits on fields of its jobs."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ from rlt_api.model import quantity_value
 from rlt_api.runtime import Limit, RLRuntimeSpec
 from rlt_api.schema import leaves
 from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.spelling import nearest_word
+from rlt_api.spelling import find_nearest_word
 
 QUANTITY = r"[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?"
 
 
-def limits(spec: RLTrainingJobSpec, runtime: RLRuntimeSpec) -> Iterator[Finding]:
-    """What the resolved spec of a job gives, or has by default, beyond its runtime's limits."""
+def validate_within_limits(spec: RLTrainingJobSpec, runtime: RLRuntimeSpec) -> Iterator[Finding]:
+    """Validate the resolved spec of a job, with its defaults, against the limits of its runtime."""
     resolved = spec.to_json()
     for limit in runtime.limits:
-        for path, value in values(resolved, limit.field):
-            yield from _held(limit, path, value)
+        for path, value in find_values(resolved, limit.field):
+            yield from _validate_limit(limit, path, value)
 
 
-def limits_make_sense(runtime: RLRuntimeSpec) -> Iterator[Finding]:
-    """Each is on a field that there is, and allows something."""
+def validate_limits(runtime: RLRuntimeSpec) -> Iterator[Finding]:
+    """Validate the limits of a runtime: each names an existing field and allows at least one value."""
     known = {path.removesuffix("[]"): schema for path, schema in leaves(RLTrainingJobSpec)}
     for index, limit in enumerate(runtime.limits):
         field = f"spec.limits[{index}]"
         if limit.max is None and limit.min is None and limit.allowed is None:
-            yield Finding(field, "none", "needs max, min or allowed", "give at least one of them", "limit")
+            yield Finding(field, "none", "must have max, min or allowed", "add at least one of them", "limit")
         if limit.min is not None and limit.max is not None and limit.min > limit.max:
-            message = f"is above max {_plain(limit.max)}: nothing is allowed"
+            message = f"is above max {_plain(limit.max)}"
             yield Finding(f"{field}.min", f"{_plain(limit.min)}", message, f"use {_plain(limit.max)} or less", "limit")
         if limit.field.removesuffix("[]") not in known:
             deep = sorted(
                 path for path in known if path.startswith(f"{limit.field}.") or path.startswith(f"{limit.field}[].")
             )
-            meant = deep[0] if deep else nearest_word(limit.field, known, most=8)
+            meant = deep[0] if deep else find_nearest_word(limit.field, known, max_distance=8)
             fix = f"did you mean {meant}?" if meant else "see kubectl explain rltrainingjob.spec"
-            yield Finding(f"{field}.field", limit.field, "is no field of a job that holds a value", fix, "limit")
+            yield Finding(f"{field}.field", limit.field, "is not a field of a job with a value", fix, "limit")
 
 
-def values(spec: Mapping[str, Any], field: str) -> Iterator[tuple[str, Any]]:
-    """Path and value of everything that a limit's field names; [] stands for every item."""
+def find_values(spec: Mapping[str, Any], field: str) -> Iterator[tuple[str, Any]]:
+    """Yield path and value of each field that a limit applies to; [] stands for every item."""
     found: list[tuple[str, Any]] = [("spec", spec)]
     for part in field.removeprefix("spec.").split("."):
         name = part.removesuffix("[]")
@@ -56,19 +56,19 @@ def values(spec: Mapping[str, Any], field: str) -> Iterator[tuple[str, Any]]:
     yield from found
 
 
-def _held(limit: Limit, path: str, value: Any) -> Iterator[Finding]:
+def _validate_limit(limit: Limit, path: str, value: Any) -> Iterator[Finding]:
     number = _number(value)
-    word = str(value).lower() if isinstance(value, bool) else str(value)
+    text = str(value).lower() if isinstance(value, bool) else str(value)
     if number is not None and limit.max is not None and number > limit.max:
         message = f"is above the runtime's limit {_plain(limit.max)}"
-        yield Finding(path, word, message, f"use {_plain(limit.max)} or less", "runtime-limit")
+        yield Finding(path, text, message, f"use {_plain(limit.max)} or less", "runtime-limit")
     if number is not None and limit.min is not None and number < limit.min:
         message = f"is below the runtime's limit {_plain(limit.min)}"
-        yield Finding(path, word, message, f"use {_plain(limit.min)} or more", "runtime-limit")
-    if limit.allowed is not None and not any(fnmatchcase(word, pattern) for pattern in limit.allowed):
-        meant = nearest_word(word, limit.allowed, most=2)
+        yield Finding(path, text, message, f"use {_plain(limit.min)} or more", "runtime-limit")
+    if limit.allowed is not None and not any(fnmatchcase(text, pattern) for pattern in limit.allowed):
+        meant = find_nearest_word(text, limit.allowed, max_distance=2)
         fix = f"did you mean {meant}?" if meant else f"use one of {', '.join(limit.allowed)}"
-        yield Finding(path, word[:100], "is not allowed by the runtime", fix, "runtime-limit")
+        yield Finding(path, text[:100], "is not allowed by the runtime", fix, "runtime-limit")
 
 
 def _plain(number: float) -> str:

@@ -1,9 +1,9 @@
-"""Whether what must be in memory at one time can be: only what cannot fit is refused, and the message shows the sum.
+"""Lower bounds of the memory of accelerators and pods. Only a job that cannot fit is rejected; the message has the sum.
 
-Bytes of a parameter: the trainer keeps float32 weights (4), their gradients (4) and AdamW's two moments (8), and with a
-KL term the reference's float32 weights (4), all sharded over the ranks that share a copy (FSDP2, arXiv 1910.02054); the
-engine keeps its own weights in model.dtype, whole on each device but for its tensor parallel size. Activations, buffers
-and the CUDA context come on top and are not counted.
+Bytes per parameter: the trainer keeps float32 weights (4), gradients (4) and AdamW's two moments (8), and with a KL
+term the reference's float32 weights (4), all sharded over the train workers that share a copy (FSDP2, arXiv
+1910.02054). The engine keeps its own weights in model.dtype on each device, divided by its tensor parallel size.
+Activations, buffers and the CUDA context are not counted.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.blocks.model import Model
 from rlt_api.finding import Finding
 from rlt_api.model import quantity_value
-from rlt_api.rules.layout import RANKS, WORKERS, ranks, training_group
-from rlt_api.rules.lengths import LENGTHS, MODEL_LEN, longest_sequence
+from rlt_api.rules.layout import RANKS, WORKERS, count_train_workers, training_group
+from rlt_api.rules.lengths import LENGTHS, MODEL_LEN, max_sequence_length
 from rlt_api.rules.model_size import BYTES, Size, kv_bytes_per_token, model_size
 from rlt_api.spec import RLTrainingJobSpec
 
@@ -25,24 +25,24 @@ UTILIZATION = "spec.rollout.gpuMemoryUtilization"
 ACCELERATOR_MEMORY = f"{WORKERS}.accelerator.memory"
 OFFLOAD = tuple(f"spec.training.fsdp.{name}" for name in ("fsdpSize", "paramOffload", "optimizerOffload"))
 REFERENCE = ("spec.algorithm.klLossCoef", "spec.training.reference.paramOffload")
-"""What decides whether the frozen weights are there, and where."""
+"""The fields that determine whether the reference weights exist, and where."""
 
 
 @dataclass(frozen=True)
 class Part:
     """A term of the sum."""
 
-    said: str
+    label: str
     bytes: float
 
     def __str__(self) -> str:
-        return f"{self.bytes / GIB:.3g} GiB {self.said}"
+        return f"{self.bytes / GIB:.3g} GiB {self.label}"
 
 
-def trainer_parts(spec: RLTrainingJobSpec, size: Size, *, offloaded: bool, gradients: bool = True) -> list[Part]:
-    """What one rank holds on its device, or with `offloaded` what it keeps in the CPU's memory instead."""
+def list_trainer_parts(spec: RLTrainingJobSpec, size: Size, *, offloaded: bool, gradients: bool = True) -> list[Part]:
+    """List the state of one train worker on its device, or with `offloaded` its state in CPU memory."""
     fsdp, reference = spec.training.fsdp, spec.training.reference
-    shards = (fsdp.fsdp_size if fsdp else None) or ranks(training_group(spec))
+    shards = (fsdp.fsdp_size if fsdp else None) or count_train_workers(training_group(spec))
     params, optimizer = (fsdp.param_offload, fsdp.optimizer_offload) if fsdp else (False, False)
     weights = 4 * size.parameters / shards
     parts = [
@@ -53,11 +53,12 @@ def trainer_parts(spec: RLTrainingJobSpec, size: Size, *, offloaded: bool, gradi
         parts.append((False, Part("float32 gradients", weights)))
     if spec.algorithm.kl_loss_coef > 0:
         parts.append((bool(reference and reference.param_offload), Part("float32 reference weights", weights)))
-    return [part for aside, part in parts if aside is offloaded]
+    return [part for on_cpu, part in parts if on_cpu is offloaded]
 
 
-def accelerators_hold_trainer_and_engine(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """vLLM: no available memory for the cache blocks; or the trainer runs out of memory at its first step."""
+def validate_accelerator_memory(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """accelerator.memory must hold the state of the trainer and, in mode colocated, the engine. Otherwise vLLM has no
+    memory for its KV cache, or the first step runs out of memory."""
     group, trained = training_group(spec), _trained(spec)
     if trained is None or group.accelerator is None or not group.accelerator.memory:
         return
@@ -74,74 +75,78 @@ def accelerators_hold_trainer_and_engine(spec: RLTrainingJobSpec) -> Iterator[Fi
                 UTILIZATION,
                 str(spec.rollout.gpu_memory_utilization),
                 f"of {group.accelerator.memory} is {share / GIB:.3g} GiB, and the engine's {model.dtype} weights "
-                f"take {weights / GIB:.3g} GiB ({size.said}): no memory for the KV cache",
-                _share(weights, device) or "use a larger rollout.tensorParallelSize, or accelerators with more memory",
+                f"need {weights / GIB:.3g} GiB ({size.source}), which leaves no memory for the KV cache",
+                _suggest_share(weights, device)
+                or "use a larger rollout.tensorParallelSize, or accelerators with more memory",
                 "engine-memory",
                 (size.field, "spec.model.dtype", ACCELERATOR_MEMORY, *engine_fields),
             )
             return
-    resident = trainer_parts(spec, size, offloaded=False, gradients=not spec.rollout.free_cache_engine)
-    training = trainer_parts(spec, size, offloaded=False)
-    phases = [("while it trains", training, 0.0), ("at one time", resident, share)]
+    resident = list_trainer_parts(spec, size, offloaded=False, gradients=not spec.rollout.free_cache_engine)
+    training = list_trainer_parts(spec, size, offloaded=False)
+    phases = [("during training", training, 0.0), ("with engine and trainer", resident, share)]
     for when, parts, engine in phases:
         trainer = sum(part.bytes for part in parts)
         if trainer + engine <= device:
             continue
-        sum_of = [*([Part(f"for vLLM ({UTILIZATION.rsplit('.', 1)[1]})", engine)] if engine else []), *parts]
-        room = (device - trainer) / device
-        lower = engine and room >= 0.05
+        terms = [*([Part(f"for vLLM ({UTILIZATION.rsplit('.', 1)[1]})", engine)] if engine else []), *parts]
+        free_share = (device - trainer) / device
+        can_lower = engine and free_share >= 0.05
         value = str(spec.rollout.gpu_memory_utilization) if engine else group.accelerator.memory
         yield Finding(
             UTILIZATION if engine else ACCELERATOR_MEMORY,
             value,
-            f"one device needs {' + '.join(map(str, sum_of))} = {(trainer + engine) / GIB:.3g} GiB {when}, more than "
-            f"its {device / GIB:.3g} GiB ({size.said}, {_ranks(group)})",
-            f"use {int(room * 20) / 20:g} or less" if lower else "use more ranks, or training.fsdp.optimizerOffload",
+            f"one device needs {' + '.join(map(str, terms))} = {(trainer + engine) / GIB:.3g} GiB {when}, more than "
+            f"its {device / GIB:.3g} GiB ({size.source}, {_format_train_workers(group)})",
+            f"use {int(free_share * 20) / 20:g} or less"
+            if can_lower
+            else "use more accelerators, or training.fsdp.optimizerOffload",
             "accelerator-memory",
             (*involved, *engine_fields, "spec.rollout.freeCacheEngine", UTILIZATION) if engine else involved,
         )
         return
 
 
-def processors_hold_trainer_and_engine(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """Without accelerators all of it is in the pod's memory, the KV cache being rollout.kvCacheSpace."""
+def validate_cpu_memory(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """resources.memory of a pod without accelerators must hold the state of the trainer and the engine, and
+    rollout.kvCacheSpace."""
     group, trained = training_group(spec), _trained(spec)
     if trained is None or group.accelerator is not None or group.resources is None:
         return
     model, size = trained
     parts = [
-        *trainer_parts(spec, size, offloaded=False),
-        *trainer_parts(spec, size, offloaded=True),
+        *list_trainer_parts(spec, size, offloaded=False),
+        *list_trainer_parts(spec, size, offloaded=True),
         Part(f"{model.dtype} weights of the engine", BYTES[model.dtype] * size.parameters),
     ]
     if spec.rollout.engine == "vllm":
         parts.append(Part("rollout.kvCacheSpace", spec.rollout.kv_cache_space * GIB))
-    yield from _pod_memory(
+    yield from _validate_pod_memory(
         spec, group, parts, size, ("spec.rollout.engine", "spec.rollout.kvCacheSpace", "spec.model.dtype", *OFFLOAD[:1])
     )
 
 
-def offloaded_state_fits_the_pod(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """What waits in the CPU's memory is there for every accelerator of the pod."""
+def validate_offload_memory(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """resources.memory must hold the offloaded state of all accelerators of the pod."""
     group, trained = training_group(spec), _trained(spec)
     if trained is None or group.accelerator is None or group.resources is None:
         return
     _, size = trained
     count = group.accelerator.count
     parts = [
-        Part(f"{part.said} x {count} in the pod", part.bytes * count)
-        for part in trainer_parts(spec, size, offloaded=True)
+        Part(f"{part.label} x {count} in the pod", part.bytes * count)
+        for part in list_trainer_parts(spec, size, offloaded=True)
     ]
-    yield from _pod_memory(spec, group, parts, size, (*OFFLOAD, *REFERENCE[1:]))
+    yield from _validate_pod_memory(spec, group, parts, size, (*OFFLOAD, *REFERENCE[1:]))
 
 
 def _trained(spec: RLTrainingJobSpec) -> tuple[Model, Size] | None:
-    """The model and its size; None where the size is not known, or adapters alone are trained."""
+    """Return the model and its size; None if the size is unknown or only adapters are trained."""
     size = model_size(spec.model) if spec.model else None
     return (spec.model, size) if spec.model and size and not spec.model.lora else None
 
 
-def _pod_memory(
+def _validate_pod_memory(
     spec: RLTrainingJobSpec, group: WorkerGroup, parts: list[Part], size: Size, involved: tuple[str, ...]
 ) -> Iterator[Finding]:
     assert group.resources
@@ -150,46 +155,47 @@ def _pod_memory(
         yield Finding(
             f"{WORKERS}.resources.memory",
             group.resources.memory,
-            f"one pod needs {' + '.join(map(str, parts))} = {needed / GIB:.3g} GiB ({size.said}, {_ranks(group)})",
-            f"use {int(needed / GIB) + 1}Gi or more, or more ranks",
+            f"one pod needs {' + '.join(map(str, parts))} = {needed / GIB:.3g} GiB "
+            f"({size.source}, {_format_train_workers(group)})",
+            f"use {int(needed / GIB) + 1}Gi or more, or more replicas",
             "pod-memory",
             (size.field, *RANKS, REFERENCE[0], *involved),
         )
 
 
-def cache_holds_a_response(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """vLLM refuses to start where the KV cache is smaller than one sequence of the greatest length."""
+def validate_kv_cache(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """kvCacheSpace must hold one sequence of maximum length. Otherwise vLLM does not start."""
     group = training_group(spec)
     per_token = kv_bytes_per_token(spec.model) if spec.model else None
     if per_token is None or spec.data is None or group.accelerator is not None or spec.rollout.engine != "vllm":
         return
-    longest = longest_sequence(spec)
+    longest = max_sequence_length(spec)
     needed = per_token * longest
     if needed > spec.rollout.kv_cache_space * GIB:
         yield Finding(
             "spec.rollout.kvCacheSpace",
             str(spec.rollout.kv_cache_space),
-            f"GiB of KV cache hold no sequence of {longest} tokens: {per_token:,} bytes a token x {longest} = "
+            f"GiB cannot hold one sequence of {longest} tokens: {per_token:,} bytes per token x {longest} = "
             f"{needed / GIB:.3g} GiB",
-            f"use {-(-needed // GIB)}, or shorter lengths",
+            f"use {-(-needed // GIB)}, or reduce the lengths",
             "kv-cache",
             ("spec.model.fromSeed", "spec.model.dtype", *LENGTHS, MODEL_LEN, "spec.rollout.engine"),
         )
 
 
-def _ranks(group: WorkerGroup) -> str:
-    number = ranks(group)
-    return f"{number} rank{'s' * (number > 1)}"
+def _format_train_workers(group: WorkerGroup) -> str:
+    number = count_train_workers(group)
+    return f"{number} train worker{'s' * (number > 1)}"
 
 
-def _share(needed: float, device: float) -> str | None:
-    least = int(needed / device * 20 + 1) / 20
-    return f"use {least:g} or more" if least < 1 else None
+def _suggest_share(needed: float, device: float) -> str | None:
+    minimum = int(needed / device * 20 + 1) / 20
+    return f"use {minimum:g} or more" if minimum < 1 else None
 
 
 RULES = (
-    accelerators_hold_trainer_and_engine,
-    processors_hold_trainer_and_engine,
-    offloaded_state_fits_the_pod,
-    cache_holds_a_response,
+    validate_accelerator_memory,
+    validate_cpu_memory,
+    validate_offload_memory,
+    validate_kv_cache,
 )

@@ -1,4 +1,4 @@
-"""How many parameters a model has, and how many bytes a token of its KV cache takes, as far as that is known."""
+"""Number of parameters of a model, and bytes per token of its KV cache, if they are known."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from dataclasses import dataclass
 from rlt_api.blocks.model import Model, SeededModel
 
 BYTE_TOKENS = 262
-"""Vocabulary of the seeded model: bytes and special tokens."""
-NAMES_ROUND = 0.95
-"""A name may round up: Llama-2-7b has 6.74e9 parameters. At least this share of the number is there."""
+"""Vocabulary size of the seeded model: bytes and special tokens."""
+MIN_SHARE_OF_NAMED_SIZE = 0.95
+"""Lower bound of the number of parameters as a share of the number in a name: Llama-2-7b has 6.74e9."""
 UNITS = {"": 1, "M": 10**6, "B": 10**9, "T": 10**12}
 BYTES = {"float32": 4, "bfloat16": 2}
-"""Of a number, by model.dtype."""
+"""Bytes per number for each model.dtype."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """At least so many parameters."""
+    """A lower bound of the number of parameters."""
 
     parameters: float
-    said: str
-    """Where that is from, for messages."""
+    source: str
+    """The number with its source, for messages."""
     field: str
-    """The field that says it."""
+    """The field that it comes from."""
 
 
 def model_size(model: Model) -> Size | None:
-    """The size of a model: of model.parameters, the seed's dimensions, or the name; None where nothing tells."""
+    """Return the size of a model from model.parameters, the dimensions of fromSeed, or the name; None if unknown."""
     if model.parameters is not None:
         number = parse_parameters(model.parameters)
         return Size(number, f"model.parameters {model.parameters}", "spec.model.parameters")
@@ -38,18 +38,18 @@ def model_size(model: Model) -> Size | None:
     named = parameters_in_name(model.path or "")
     if named is None:
         return None
-    said = f"at least {named * NAMES_ROUND / 1e9:.3g}B parameters, by the name {model.path}"
-    return Size(named * NAMES_ROUND, said, "spec.model.path")
+    source = f"at least {named * MIN_SHARE_OF_NAMED_SIZE / 1e9:.3g}B parameters by the name {model.path}"
+    return Size(named * MIN_SHARE_OF_NAMED_SIZE, source, "spec.model.path")
 
 
 def parse_parameters(text: str) -> float:
-    """ "7B" -> 7e9."""
+    """Parse a number of parameters: "7B" -> 7e9."""
     unit = text[-1] if text[-1] in "MBT" else ""
     return float(text.removesuffix(unit)) * UNITS[unit]
 
 
 def parameters_in_name(path: str) -> float | None:
-    """Qwen/Qwen2.5-7B-Instruct -> 7e9. None for mixtures such as 8x7B, whose total the name does not say."""
+    """Parse the size in a name: Qwen/Qwen2.5-7B-Instruct -> 7e9. None for mixtures of unknown total such as 8x7B."""
     name = path.rstrip("/").rsplit("/", 1)[-1]
     found = re.findall(r"(?<![0-9A-Za-z.])([0-9]+(?:\.[0-9]+)?)([bBmM])(?![0-9A-Za-z])", name)
     if not found or re.search(r"[0-9][xX][0-9]", name):
@@ -59,7 +59,7 @@ def parameters_in_name(path: str) -> float | None:
 
 
 def seeded_parameters(model: SeededModel) -> int:
-    """Parameters of the seeded Qwen3: embedding and output layer apart, norms of queries and keys, no biases."""
+    """Count the parameters of the seeded Qwen3: untied embeddings, norms of queries and keys, no biases."""
     hidden, head = model.hidden_size, model.hidden_size // model.num_attention_heads
     queries, keys = model.num_attention_heads * head, model.num_key_value_heads * head
     attention = 2 * hidden * queries + 2 * hidden * keys + 2 * head
@@ -68,7 +68,7 @@ def seeded_parameters(model: SeededModel) -> int:
 
 
 def kv_bytes_per_token(model: Model) -> int | None:
-    """Bytes of keys and values of one token in all layers; None where the dimensions are not known."""
+    """Return the bytes of keys and values per token in all layers; None if the dimensions are unknown."""
     seeded = model.from_seed
     if seeded is None:
         return None

@@ -1,4 +1,4 @@
-"""Users, privileges, and what watches over a job."""
+"""Users, observability and preflight checks."""
 
 from __future__ import annotations
 
@@ -9,53 +9,59 @@ from rlt_api.rules.choices import TYPE
 from rlt_api.spec import RLTrainingJobSpec
 
 
-def nobody_is_root(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """Pods say runAsNonRoot."""
+def validate_run_as_user(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """runAsUser must not be 0: the pods set runAsNonRoot."""
     if spec.security.run_as_user == 0:
-        message, fix = "is root", "use another number, such as 1000"
+        message, fix = "is root", "use another user ID, such as 1000"
         yield Finding("spec.security.runAsUser", "0", message, fix, "root")
 
 
-def profiled_steps_come(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """A step after the last one is never profiled."""
+def validate_profiled_steps(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """profiler.steps must not be above totalSteps."""
     profiler, steps = spec.observability.profiler, spec.training.total_steps
     if profiler and steps and max(profiler.steps) > steps:
         late = max(profiler.steps)
-        message, involved = f"comes after the last step, {steps}", ("spec.training.totalSteps",)
+        message, involved = f"is above totalSteps {steps}", ("spec.training.totalSteps",)
         field = f"spec.observability.profiler.steps[{profiler.steps.index(late)}]"
         yield Finding(field, str(late), message, f"use {steps} or less", "profiled-steps", involved)
 
 
-def recorded_steps_come(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """A step after the last one is never recorded."""
+def validate_recorded_steps(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """recordSteps must not be above totalSteps."""
     recorded, steps = spec.observability.record_steps, spec.training.total_steps
     if recorded and steps and max(recorded) > steps:
         late = max(recorded)
-        message, involved = f"comes after the last step, {steps}", ("spec.training.totalSteps",)
+        message, involved = f"is above totalSteps {steps}", ("spec.training.totalSteps",)
         field = f"spec.observability.recordSteps[{recorded.index(late)}]"
         yield Finding(field, str(late), message, f"use {steps} or less", "recorded-steps", involved)
 
 
-def a_command_watches_itself(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """What rlt's own trainer writes of itself; a command has its own ways."""
-    watched = spec.observability
+def validate_command_observability(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """profiler, recordSteps and timeline.file are only for framework builtin."""
+    observability = spec.observability
     given = {
-        "profiler": watched.profiler is not None,
-        "recordSteps": bool(watched.record_steps),
-        "timeline.file": watched.timeline is not None and watched.timeline.file is not None,
+        "profiler": observability.profiler is not None,
+        "recordSteps": bool(observability.record_steps),
+        "timeline.file": observability.timeline is not None and observability.timeline.file is not None,
     }
     for name, is_given in given.items() if spec.framework.type == "command" else ():
         if is_given:
-            message, fix = "is of framework builtin; a command does it by itself", "leave it out"
+            message, fix = "is only for framework builtin", "remove it, and use the options of the command"
             yield Finding(f"spec.observability.{name}", "given", message, fix, "framework", (TYPE,))
 
 
-def a_command_is_not_checked(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """The checks are a program of rlt's own trainer, on torch; what a command's image holds nobody knows."""
+def validate_command_preflight(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """preflight.enabled is only for framework builtin: its image contains the checks, which need torch."""
     if spec.preflight.enabled and spec.framework.type == "command":
-        message = "is of framework builtin: the checks are part of its image"
-        fix = "leave it out, or say false where the runtime says true"
+        message = "is only for framework builtin, whose image contains the checks"
+        fix = "remove it, or use false to override the runtime"
         yield Finding("spec.preflight.enabled", "true", message, fix, "framework", (TYPE,))
 
 
-RULES = (nobody_is_root, profiled_steps_come, recorded_steps_come, a_command_watches_itself, a_command_is_not_checked)
+RULES = (
+    validate_run_as_user,
+    validate_profiled_steps,
+    validate_recorded_steps,
+    validate_command_observability,
+    validate_command_preflight,
+)

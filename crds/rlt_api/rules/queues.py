@@ -1,4 +1,4 @@
-"""Schedulers, queues and gangs that go together."""
+"""Schedulers, queues and gang scheduling."""
 
 from __future__ import annotations
 
@@ -12,64 +12,65 @@ QUEUE_LABELS = {
     "yunikorn": "yunikorn.apache.org/queue",
     "kai-scheduler": "kai.scheduler/queue",
 }
-"""Schedulers with queues of their own, and the RayCluster's label that KubeRay takes the queue from."""
+"""Scheduler with queues -> the label of the RayCluster from which KubeRay reads the queue."""
 ALWAYS_GANGS = frozenset({"volcano", "kai-scheduler"})
-"""Schedulers that start a RayCluster's pods all together whether or not they are asked to."""
+"""Schedulers that always gang-schedule the pods of a RayCluster."""
 GANG_LABEL_SCHEDULERS = frozenset({"yunikorn", "scheduler-plugins-scheduler"})
-"""Schedulers that do so where KubeRay finds the label ray.io/gang-scheduling-enabled."""
+"""Schedulers that do so if the RayCluster has the label ray.io/gang-scheduling-enabled."""
 KUBERNETES_SCHEDULER = "default-scheduler"
-"""Kubernetes' own, which does so as an alpha of 1.35 (see rlt_core.children.gang). It must be named: almost no
-cluster has that switched on."""
+"""The Kubernetes scheduler, where gang scheduling is an alpha feature of 1.35 (see rlt_core.children.gang). A job must
+name it, because few clusters enable the feature."""
 GANG_SCHEDULERS = ALWAYS_GANGS | GANG_LABEL_SCHEDULERS | {KUBERNETES_SCHEDULER}
 
-MAX_GROUPS_OF_KUEUE = 7
+MAX_KUEUE_GROUPS = 7
 
 
-def gang_has_a_scheduler(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """A scheduler that starts pods one by one may give two jobs half of what they need each."""
+def validate_gang(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """gang needs a scheduler that supports it, or Kueue: otherwise two jobs can each get half of their pods."""
     scheduling = spec.scheduling
     if not scheduling.gang or scheduling.scheduler_name in GANG_SCHEDULERS:
         return
     if scheduling.scheduler_name is None and scheduling.queue_name:
-        return  # Kueue admits a job whole
-    alpha = f"{KUBERNETES_SCHEDULER} (an alpha of Kubernetes 1.35)"
+        return  # Kueue admits all pods of a job or none
+    alpha = f"{KUBERNETES_SCHEDULER} (alpha in Kubernetes 1.35)"
     known = ", ".join([*sorted(GANG_SCHEDULERS - {KUBERNETES_SCHEDULER}), alpha])
     yield Finding(
         "spec.scheduling.gang",
         "true",
-        f"scheduler {scheduling.scheduler_name or 'default'} starts pods one by one",
-        f"give schedulerName, one of {known}, or Kueue's queueName",
+        f"is not supported by scheduler {scheduling.scheduler_name or 'default'}",
+        f"set schedulerName to one of {known}, or use Kueue's queueName",
         "gang",
         ("spec.scheduling.schedulerName", "spec.scheduling.queueName"),
     )
 
 
-def kai_has_a_queue(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """KubeRay: "Queue label missing from parent; child will remain pending" (kai_scheduler.go)."""
+def validate_kai_queue(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """kai-scheduler needs queueName: it leaves pods without a queue pending (kai_scheduler.go)."""
     if spec.scheduling.scheduler_name == "kai-scheduler" and spec.scheduling.queue_name is None:
         yield Finding(
             "spec.scheduling.queueName",
             "none",
-            "kai-scheduler leaves pods without a queue pending",
-            "name a Queue",
+            "is required by kai-scheduler",
+            "add the name of a Queue",
             "queue",
             ("spec.scheduling.schedulerName",),
         )
 
 
-def kueue_takes_the_groups(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """A Workload has up to 8 sets of pods, one of them Ray's head, called head (raycluster_webhook.go, Kueue 0.15)."""
+def validate_kueue_groups(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """Kueue supports up to 7 worker groups, and none with the name head: a Workload has up to 8 sets of pods, one for
+    Ray's head (raycluster_webhook.go, Kueue 0.15)."""
     scheduling, groups = spec.scheduling, spec.cluster.workers
     if scheduling.queue_name is None or scheduling.scheduler_name in QUEUE_LABELS:
         return
     queue = ("spec.scheduling.queueName", "spec.scheduling.schedulerName")
-    if len(groups) > MAX_GROUPS_OF_KUEUE:
-        message, fix = f"Kueue takes {MAX_GROUPS_OF_KUEUE} worker groups", "join some of them, or leave queueName out"
+    if len(groups) > MAX_KUEUE_GROUPS:
+        message, fix = f"is more than the {MAX_KUEUE_GROUPS} of Kueue", "merge some of them, or remove queueName"
         yield Finding("spec.cluster.workers", f"{len(groups)} groups", message, fix, "queue", queue)
     for index, group in enumerate(groups):
         if group.name == "head":
-            message, fix = "is Kueue's name for Ray's head", "use another name"
+            message, fix = "is reserved by Kueue for Ray's head", "use another name"
             yield Finding(f"spec.cluster.workers[{index}].name", "head", message, fix, "queue", queue)
 
 
-RULES = (gang_has_a_scheduler, kai_has_a_queue, kueue_takes_the_groups)
+RULES = (validate_gang, validate_kai_queue, validate_kueue_groups)

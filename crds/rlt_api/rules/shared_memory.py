@@ -1,4 +1,4 @@
-"""How large /dev/shm must be. It is a memory volume: what lies in it counts as the pod's memory."""
+"""The size of /dev/shm. It is a memory volume: its content counts as memory of the pod."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from rlt_api.spec import RLTrainingJobSpec
 GiB = 2**30
 
 SHARED_MEMORY_SHARE = 0.25
-"""Share of a pod's memory that /dev/shm gets if nobody says, and nothing needs more."""
+"""Default size of /dev/shm as a share of the pod's memory."""
 OBJECT_STORE_SHARE = 0.6
-"""Share of that for Ray's object store; the rest is for NCCL, gloo and data loaders."""
+"""Share of /dev/shm for Ray's object store; the rest is for NCCL, gloo and data loaders."""
 NCCL_PER_ACCELERATOR = 1 * GiB
-"""For NCCL's and RCCL's segments and vLLM's message queue between processes, for each accelerator. An estimate, on the
-safe side of 64 MiB, with which both fail ("failed to extend /dev/shm/nccl-...")."""
-BUCKET = 2 * GiB
-"""The most of a model's weights that is in /dev/shm at a time while they go from trainer to engine."""
-LIMIT = 0.5
-"""Share of the pod's memory that /dev/shm may have: the processes need the rest."""
+"""Size per accelerator for the segments of NCCL and RCCL and vLLM's message queue between processes. An estimate well
+above 64 MiB, with which both fail ("failed to extend /dev/shm/nccl-...")."""
+MAX_WEIGHT_BUCKET = 2 * GiB
+"""Maximum size of weights in /dev/shm during a weight sync from trainer to engine."""
+MAX_SHARED_MEMORY_SHARE = 0.5
+"""Maximum share of the pod's memory for /dev/shm: the processes need the rest."""
 
 
 @dataclass(frozen=True)
 class SharedMemory:
-    """The size of /dev/shm in bytes, and what it is made of."""
+    """The size of /dev/shm in bytes, with its parts."""
 
     size: int
     object_store: int
     nccl: int
     model: int
     given: bool
-    """Whether the job gives the size itself."""
+    """Whether the job sets the size."""
 
     @property
     def needed(self) -> int:
@@ -44,55 +44,55 @@ class SharedMemory:
         return self.object_store + self.nccl + self.model
 
     def __str__(self) -> str:
-        parts = f"object store {gib(self.object_store)}, NCCL {gib(self.nccl)}, weights {gib(self.model)}"
-        return f"{gib(self.needed)} ({parts})"
+        parts = [("object store", self.object_store), ("NCCL", self.nccl), ("weights", self.model)]
+        return f"{format_gib(self.needed)} ({', '.join(f'{name} {format_gib(size)}' for name, size in parts)})"
 
 
-def shared_memory(resources: Resources, *, accelerators: int = 0, parameters: float | None = None) -> SharedMemory:
-    """The size for a pod with such resources, accelerators and parameters of the model (2 bytes each).
+def size_shared_memory(resources: Resources, *, accelerators: int = 0, parameters: float | None = None) -> SharedMemory:
+    """Compute the size for a pod from its resources, accelerators and the model's parameters (2 bytes each).
 
-    Ray's object store has its share of it, but of a size that accelerators or model make larger it gets no more.
+    If accelerators or model increase the size, Ray's object store keeps its share of the default size.
     """
     given = int(quantity_value(resources.shared_memory)) if resources.shared_memory else None
-    least = int(quantity_value(resources.memory) * SHARED_MEMORY_SHARE) if given is None else given
-    object_store = int(least * OBJECT_STORE_SHARE)
+    base = int(quantity_value(resources.memory) * SHARED_MEMORY_SHARE) if given is None else given
+    object_store = int(base * OBJECT_STORE_SHARE)
     nccl = accelerators * NCCL_PER_ACCELERATOR
-    model = min(BUCKET, int(2 * parameters)) if parameters else BUCKET * (accelerators > 0)
-    size = least if given is not None else max(least, object_store + nccl + model)
+    model = min(MAX_WEIGHT_BUCKET, int(2 * parameters)) if parameters else MAX_WEIGHT_BUCKET * (accelerators > 0)
+    size = base if given is not None else max(base, object_store + nccl + model)
     return SharedMemory(size, object_store, nccl, model, given is not None)
 
 
-def shared_memory_of(spec: RLTrainingJobSpec, group: WorkerGroup) -> SharedMemory:
-    """The size for a worker of the group."""
+def size_worker_shared_memory(spec: RLTrainingJobSpec, group: WorkerGroup) -> SharedMemory:
+    """Compute the size for a worker pod of the group."""
     assert group.resources
     size = model_size(spec.model) if spec.model else None
     accelerators = group.accelerator.count if group.accelerator else 0
-    return shared_memory(group.resources, accelerators=accelerators, parameters=size.parameters if size else None)
+    return size_shared_memory(group.resources, accelerators=accelerators, parameters=size.parameters if size else None)
 
 
-def gib(size: float) -> str:
-    """Bytes for people."""
+def format_gib(size: float) -> str:
+    """Format bytes as GiB, such as 1.5Gi."""
     return f"{size / GiB:.1f}Gi"
 
 
-def shared_memory_leaves_enough(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """Most of the pod's memory would be /dev/shm: its processes are killed for the rest."""
+def validate_shared_memory(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """The default size of /dev/shm must not exceed half of resources.memory: the processes would run out of memory."""
     for index, group in enumerate(spec.cluster.workers):
         if group.resources is None:
             continue
-        shared = shared_memory_of(spec, group)
-        if shared.given or shared.size <= LIMIT * quantity_value(group.resources.memory):
+        shared = size_worker_shared_memory(spec, group)
+        if shared.given or shared.size <= MAX_SHARED_MEMORY_SHARE * quantity_value(group.resources.memory):
             continue
-        enough = (shared.nccl + shared.model) / (LIMIT - SHARED_MEMORY_SHARE * OBJECT_STORE_SHARE)
+        min_memory = (shared.nccl + shared.model) / (MAX_SHARED_MEMORY_SHARE - SHARED_MEMORY_SHARE * OBJECT_STORE_SHARE)
         field = f"spec.cluster.workers[{index}]"
         yield Finding(
             f"{field}.resources.memory",
             group.resources.memory,
-            f"/dev/shm is part of it and needs {shared}, more than half",
-            f"use {int(enough / GiB) + 1}Gi or more, or give resources.sharedMemory",
+            f"is less than twice the size of /dev/shm, which is part of it: {shared}",
+            f"use {int(min_memory / GiB) + 1}Gi or more, or set resources.sharedMemory",
             "shared-memory",
             (f"{field}.accelerator.count", "spec.model"),
         )
 
 
-RULES = (shared_memory_leaves_enough,)
+RULES = (validate_shared_memory,)
