@@ -1,0 +1,89 @@
+"""The documentation check finds what is wrong, and accepts what is right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from check_docs import ROOT, check_page, check_path
+from check_terms import find_terms, read_terms
+from markdown_page import Page, read_page, slugify
+
+JOB = "apiVersion: rlt.dev/v1alpha1\nkind: RLTrainingJob\nmetadata: {name: a}\nspec: {model: {fromSeed: {seed: x}}}"
+
+
+def page_of(folder: Path, text: str) -> Page:
+    path = folder / "page.md"
+    path.write_text(text)
+    return read_page(path)
+
+
+def problems(page: Page) -> list[str]:
+    return [message for _, message in check_page(page)]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[a](missing.md)", "missing.md: does not exist"),
+        ("# One\n[a](#two)", "#two: has no heading #two"),
+        ("[a](ftp://example.com)", "ftp://example.com: is not a URL"),
+        ("[a][b]", "[b]: does not exist"),
+        ("`crds/missing.py`", "crds/missing.py: does not exist"),
+        ("`tools/check_docs.py::missing`", "tools/check_docs.py::missing: is not defined there"),
+        ("```yaml\na: [\n```", "YAML: "),
+        (f"```yaml\n{JOB}\n```", "spec.model.fromSeed.seed: "),
+        ("```python\ndef f(:\n```", "Python: "),
+        ("```sh\nif true\n```", "shell: "),
+        ("```sh\nfrobnicate a\n```", "frobnicate: is not a known program"),
+        ("```sh\nhelm version && make missing\n```", "make missing: the Makefile has no such target"),
+        ("```sh\nrlt validate a.yaml |\n  kubectl rlt missing\n```", "rlt missing: is not a command"),
+        ("```sh\nrlt get \\\n  --missing\n```", "rlt get: has no option --missing"),
+        ("```console\n$ kubectl apply -f examples/missing.yaml\n```", "examples/missing.yaml: does not exist"),
+        ("```java\n```", "java: is not one of the languages"),
+    ],
+)
+def test_problem_is_found(tmp_path: Path, text: str, message: str) -> None:
+    (found,) = problems(page_of(tmp_path, text))
+    assert found.startswith(message)
+
+
+def test_correct_page_has_no_problems(tmp_path: Path) -> None:
+    text = """# A title: `code`, and more
+[here](#a-title-code-and-more), [there][name], [`code`](page.md), `tools/check_docs.py::check_page`
+
+[name]: https://example.com/page
+
+```sh
+A=1 make unit    # a comment
+kubectl get pods -o json | jq '.items[]
+  | .metadata.name'
+rlt get -o wide
+```
+"""
+    assert problems(page_of(tmp_path, text)) == []
+
+
+def test_line_of_a_problem_is_reported(tmp_path: Path) -> None:
+    page = page_of(tmp_path, "# One\n\n```sh\nmake unit\nmake missing\n```\n")
+    assert [line for line, _ in check_page(page)] == [5]
+
+
+def test_paths_of_other_trees_are_not_checked() -> None:
+    assert check_path("/etc/rlt/missing") is None
+    assert check_path("runs/NAME") is None
+    assert not (ROOT / "runs").exists()
+
+
+def test_anchors_are_those_of_github() -> None:
+    assert slugify("What has not run on a GPU") == "what-has-not-run-on-a-gpu"
+    assert slugify("`rlt get`, and [more](page.md)") == "rlt-get-and-more"
+
+
+def test_terms_are_found_across_line_breaks() -> None:
+    terms = read_terms("# comment\n\\bgoes on\\b -> continue\n")
+    assert list(find_terms("# The job goes\n# on.\n\nIt goes  on.", terms)) == [
+        (1, "goes # on", "continue"),
+        (4, "goes on", "continue"),
+    ]
