@@ -80,7 +80,7 @@ class Field:
     def elsewhere(self) -> dict[str, list[str]]:
         """verl, ROLL, environment or script -> the names of the field there, where it has one."""
         names = {
-            table: [setting.key for setting in settings if self.kind == KIND and self.path in setting.ours]
+            table: [setting.key for setting in settings if self.kind == KIND and self.path in setting.fields]
             for table, settings in _tables().items()
         }
         return {table: keys for table, keys in names.items() if keys}
@@ -128,14 +128,14 @@ def _find_by_other_name(name: str) -> Field | None:
     settings = [setting for table in _tables().values() for setting in table]
     exact = mapping.find(name, settings)
     named = [exact] if exact else [setting for setting in settings if setting.key.endswith(f".{name}")]
-    paths = list(dict.fromkeys(path for setting in named for path in setting.ours))
+    paths = list(dict.fromkeys(path for setting in named for path in setting.fields))
     if len(paths) == 1:
         return find_field(paths[0])
     if paths:
         raise ValueError(f"{name} is ambiguous: {', '.join(paths)}")
     if exact and exact.reason:
         raise ValueError(f"No field corresponds to {name}: {exact.reason.rstrip('.')}.")
-    return find_field(exact.now) if exact and exact.now else None
+    return find_field(exact.renamed) if exact and exact.renamed else None
 
 
 def _tables() -> dict[str, tuple[Setting, ...]]:

@@ -79,12 +79,15 @@ def test_a_runtime_that_is_not_there_is_a_warning_and_one_that_cannot_be_read_is
     assert "warnings" not in answer(job)
 
 
-def test_restarts_that_would_start_anew_are_a_warning() -> None:
+def test_restarts_without_a_checkpoint_are_a_warning() -> None:
     restarts = {**o.SPEC, "failurePolicy": {"maxRestarts": 3}}
     (warning,) = answer(manifest(restarts))["warnings"]
-    assert warning == "spec.failurePolicy.maxRestarts: 3: each attempt starts anew, since checkpoint.saveFreq is -1"
+    assert warning == (
+        "spec.failurePolicy.maxRestarts: 3: each attempt starts from step 0, because checkpoint.saveFreq is -1; "
+        "set checkpoint.saveFreq to 1 or more"
+    )
     saved = {**restarts, "checkpoint": {"saveFreq": 5}}
-    assert "go with the pods" in answer(manifest(saved))["warnings"][0]
+    assert "deleted with the pods" in answer(manifest(saved))["warnings"][0]
     assert "warnings" not in answer(manifest({**saved, "storage": {"claimName": "runs"}}))
     assert "warnings" not in answer(manifest({**o.COMMAND_SPEC, "failurePolicy": {"maxRestarts": 3}}))
 

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from rlt_api.advice import advice
 from rlt_api.crd import GROUP, KIND, RUNTIME_KIND
 from rlt_api.finding import Finding
 from rlt_api.runtime import RLRuntimeSpec
 from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.validation import paths, structure, validate_change, validate_job, validate_manifest
+from rlt_api.validation import given_paths, validate_change, validate_job, validate_manifest, validate_structure
+from rlt_api.warnings import find_warnings
 
 Json = dict[str, Any]
 Runtimes = Mapping[str, Mapping[str, Any] | None]
@@ -77,9 +77,9 @@ def _dropped(manifest: Json) -> Iterator[Finding]:
     """What the user wrote and the API server did not know: it drops that where validation is switched off."""
     written, spec = _written(manifest).get("spec"), manifest["spec"]
     if isinstance(written, dict):
-        lost = set(paths(written, "spec")) - set(paths(spec, "spec"))
+        lost = set(given_paths(written, "spec")) - set(given_paths(spec, "spec"))
         model = RLRuntimeSpec if manifest["kind"] == RUNTIME_KIND else RLTrainingJobSpec
-        yield from (finding for finding in structure(written, model, "spec") if finding.field in lost)
+        yield from (finding for finding in validate_structure(written, model, "spec") if finding.field in lost)
 
 
 def _written(manifest: Json) -> Json:
@@ -105,7 +105,7 @@ def _warnings(new: Json, old: Json | None, runtimes: Runtimes) -> Iterator[str]:
         yield f"spec.runtimeRef.name: {name}: there is no such RLRuntime yet; the job waits until there is one"
     at_hand = name is None or runtimes.get(name) is not None
     if at_hand and (spec := validate_job(new["metadata"].get("name", "x"), new["spec"], runtimes.get(name)).spec):
-        yield from advice(spec)
+        yield from find_warnings(spec)
 
 
 def _refusal(request: Json, found: Sequence[Finding]) -> Json:

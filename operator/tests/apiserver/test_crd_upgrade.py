@@ -64,5 +64,5 @@ def test_its_file_may_be_applied_again(kubernetes: Kubernetes, stored: str, how:
 @pytest.mark.parametrize("path", ["/spec/cluster/workers/0/replicas", "/spec/rewards/0/weight", "/spec/training/seed"])
 def test_what_is_fixed_stays_so(kubernetes: Kubernetes, stored: str, path: str) -> None:
     patch = json.dumps([{"op": "replace", "path": path, "value": 3}])
-    with pytest.raises(ValueError, match="is fixed once the job exists"):
+    with pytest.raises(ValueError, match="is immutable"):
         kubernetes.kubectl("patch", "rltrainingjob", NAME, "-n", stored, "--type=json", "-p", patch)

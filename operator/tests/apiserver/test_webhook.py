@@ -66,7 +66,7 @@ def test_what_is_fixed_cannot_be_changed(webhook: Webhook, namespace: str) -> No
     apply(webhook, namespace, o.SPEC)
     said = apply(webhook, namespace, {**o.SPEC, "training": {**o.SPEC["training"], "totalSteps": 7}})
     assert "spec" in said
-    assert "is fixed once the job exists" in said
+    assert "is immutable" in said
 
 
 def test_an_unknown_field_is_refused_by_name_where_validation_is_off(webhook: Webhook, namespace: str) -> None:

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from rlt_api.rules.model_size import model_size
-from rlt_api.rules.shared_memory import gib
+from rlt_api.rules.shared_memory import format_gib
 from rlt_api.status import PreflightCheck
 from rlt_api.training_config import Preflight, TrainingConfig
 from rlt_trainer.preflight.measured import Folder, Measured
@@ -49,10 +49,10 @@ def shared_memory_is_large_enough(config: TrainingConfig, expected: Preflight, m
     }
     small = {pod.name: pod for pod in measured.pods if pod.shared_memory < asked[pod.role]}
     least = min((small.values() if small else measured.pods), key=lambda pod: pod.shared_memory)
-    value = gib(least.shared_memory)
+    value = format_gib(least.shared_memory)
     if not small:
         return passed("shared-memory", value, f"/dev/shm has {value} or more in every pod.")
-    message = f"/dev/shm of {names(small)} has {value}, and the job asked for {gib(asked[least.role])}."
+    message = f"/dev/shm of {names(small)} has {value}, and the job asked for {format_gib(asked[least.role])}."
     remedy = (
         "Give the pod's volume at /dev/shm that size (resources.sharedMemory; emptyDir with medium: Memory in a "
         "podTemplate of your own)."
@@ -81,7 +81,7 @@ def accelerators_are_there(config: TrainingConfig, expected: Preflight, measured
         return failed("accelerators", value, message, remedy, twice)
     if busy := {device.pod: device for device in devices if device.free < FREE_SHARE * device.total}:
         fullest = min(busy.values(), key=lambda device: device.free / device.total)
-        used = f"{gib(fullest.total - fullest.free)} of {gib(fullest.total)}"
+        used = f"{format_gib(fullest.total - fullest.free)} of {format_gib(fullest.total)}"
         message = f"An accelerator of {names(busy)} is in use by others: {used} are taken."
         remedy = "End what runs there (nvidia-smi, rocm-smi on the node), or keep this job off the node."
         return failed("accelerators", used, message, remedy, busy)
@@ -114,7 +114,7 @@ def run_directory_is_shared(config: TrainingConfig, expected: Preflight, measure
     """Every pod can write the run directory, and sees what the others have written there."""
     name, where, folders = "run-directory", config.run_directory, measured.folders
     free = min((folder.free for folder in folders), default=0)
-    value = f"{gib(free)} free"
+    value = f"{format_gib(free)} free"
     if broken := {folder.pod: folder.error for folder in folders if folder.error}:
         message = f"{names(broken)} cannot write {where}: {next(iter(broken.values()))}."
         remedy = "Check spec.storage: its claim must be writable by security.runAsUser or fsGroup, and have space."
@@ -125,7 +125,7 @@ def run_directory_is_shared(config: TrainingConfig, expected: Preflight, measure
     size = model_size(config.model)
     needed = int(BYTES_PER_PARAMETER * size.parameters) if size else LEAST_FREE
     if free < needed:
-        message = f"{where} has {gib(free)} left; a checkpoint with the exported model takes about {gib(needed)}."
+        message = f"{where} has {format_gib(free)} left; a checkpoint with the exported model takes about {format_gib(needed)}."
         return warned(name, value, message, "Make room, or take a larger volume.")
     seen = "see each other's files there" if expected.shared_storage else "have one each: no claim is given"
     return passed(name, value, f"All pods can write it and {seen}.")
