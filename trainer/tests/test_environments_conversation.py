@@ -220,7 +220,7 @@ def test_results_of_the_calculator_are_observations() -> None:
 def test_a_real_engine_generates_each_turn_from_all_earlier_tokens(tiny_model: str) -> None:
     sampling = Sampling(temperature=1.0, top_p=1.0, max_tokens=24, stop_token_ids=tuple(range(200)))
     engine = TransformersEngine(tiny_model, dtype=torch.float32, device=torch.device("cpu"), sampling=sampling)
-    episodes = talk(engine, prompt("a"), prompt("bc"), max_turns=3, longest=24)
+    episodes = talk(engine, prompt("a"), prompt("bc"), max_turns=3, max_length=24)
     for text, episode in zip(("a", "bc"), episodes, strict=True):
         response = episode.response
         assert response.num_turns > 1
@@ -261,7 +261,7 @@ def test_a_user_defined_environment_is_loaded_from_a_config_map(
     [
         ("abacus", "no such environment. Use calculator, or module:Class"),
         ("no_such_module:Game", "cannot be imported .No module named 'no_such_module'"),
-        ("json:Game", "is not there. json "),
+        ("json:Game", "does not exist. Functions in json "),
     ],
 )
 def test_an_unknown_environment_is_rejected(name: str, message: str) -> None:

@@ -1,4 +1,4 @@
-"""The formula counts what torch counts, and no peak is made up."""
+"""The FLOP formula agrees with torch's counter, and only known devices have a peak."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from rlt_trainer.telemetry.flops import GATED, forward_flops, shape_of, training_flops
-from rlt_trainer.telemetry.peak_flops import peak_flops
+from rlt_trainer.telemetry.flops import DENSE_MODEL_TYPES, count_forward_flops, count_training_flops, find_shape
+from rlt_trainer.telemetry.peak_flops import find_peak_flops
 
 SMALL = {
     "hidden_size": 48,
@@ -28,8 +28,8 @@ def small(model_type: str, **changes: Any) -> Any:
     return AutoConfig.for_model(model_type, **{**SMALL, **changes})
 
 
-@pytest.mark.parametrize("model_type", sorted(GATED))
-def test_the_formula_counts_what_torch_counts(model_type: str) -> None:
+@pytest.mark.parametrize("model_type", sorted(DENSE_MODEL_TYPES))
+def test_the_formula_agrees_with_torchs_counter(model_type: str) -> None:
     config = small(model_type, attn_implementation="sdpa")
     tokens = torch.zeros(2, 7, dtype=torch.long)
     model = AutoModelForCausalLM.from_config(config)
@@ -37,46 +37,46 @@ def test_the_formula_counts_what_torch_counts(model_type: str) -> None:
         loss = model(tokens).logits.sum()
         forward = counter.get_total_flops()
         loss.backward()
-    shape = shape_of(config)
+    shape = find_shape(config)
     assert shape
-    pairs = 4 * 3 * 4 * 16 * 2 * 7**2  # torch counts all pairs of tokens, and not the causal half alone
-    assert forward == forward_flops(shape, [7, 7]) + pairs / 2
-    assert counter.get_total_flops() == pytest.approx(training_flops(shape, [7, 7]) + 3 * pairs / 2, rel=0.01)
+    pairs = 4 * 3 * 4 * 16 * 2 * 7**2  # torch counts all pairs of tokens, not only the causal half
+    assert forward == count_forward_flops(shape, [7, 7]) + pairs / 2
+    assert counter.get_total_flops() == pytest.approx(count_training_flops(shape, [7, 7]) + 3 * pairs / 2, rel=0.01)
 
 
-def test_an_expert_counts_for_the_tokens_that_go_to_it() -> None:
+def test_an_expert_counts_for_the_tokens_routed_to_it() -> None:
     dense, mixture = (
-        shape_of(small("qwen3")),
-        shape_of(small("qwen3_moe", moe_intermediate_size=40, num_experts=8, num_experts_per_tok=2)),
+        find_shape(small("qwen3")),
+        find_shape(small("qwen3_moe", moe_intermediate_size=40, num_experts=8, num_experts_per_tok=2)),
     )
     assert dense
     assert mixture
     assert mixture.weights - dense.weights == 3 * 48 * 8  # two experts of half the width, and the router
 
 
-def test_a_window_bounds_the_pairs() -> None:
-    whole, windowed = shape_of(small("mistral", sliding_window=None)), shape_of(small("mistral", sliding_window=4))
+def test_a_window_limits_the_pairs() -> None:
+    whole, windowed = find_shape(small("mistral", sliding_window=None)), find_shape(small("mistral", sliding_window=4))
     assert whole
     assert windowed
-    assert forward_flops(whole, [4]) == forward_flops(windowed, [4])
-    assert forward_flops(whole, [10]) - forward_flops(windowed, [10]) == 4 * 3 * 64 * (50 - 8 - 24)
+    assert count_forward_flops(whole, [4]) == count_forward_flops(windowed, [4])
+    assert count_forward_flops(whole, [10]) - count_forward_flops(windowed, [10]) == 4 * 3 * 64 * (50 - 8 - 24)
 
 
-def test_qwen3_0_6b_is_six_n() -> None:
+def test_qwen3_0_6b_costs_six_flops_per_weight_and_token() -> None:
     config = AutoConfig.for_model(
         "qwen3", hidden_size=1024, intermediate_size=3072, num_hidden_layers=28, num_attention_heads=16,
         num_key_value_heads=8, head_dim=128, vocab_size=151936,
     )  # fmt: skip
-    shape = shape_of(config)
+    shape = find_shape(config)
     assert shape
     assert shape.weights == 440_401_920  # "0.44B" without embeddings on its model card
-    assert training_flops(shape, [1]) == pytest.approx(6 * (440_401_920 + 151936 * 1024), rel=1e-3)
-    assert training_flops(shape, [1000], logits=0, lora=True) == pytest.approx(4000 * 440_401_920, rel=0.2)
+    assert count_training_flops(shape, [1]) == pytest.approx(6 * (440_401_920 + 151936 * 1024), rel=1e-3)
+    assert count_training_flops(shape, [1000], logits=0, lora=True) == pytest.approx(4000 * 440_401_920, rel=0.2)
 
 
-def test_of_other_architectures_nothing_is_told() -> None:
-    assert shape_of(AutoConfig.for_model("gpt2")) is None
-    assert shape_of(small("qwen3_moe", mlp_only_layers=[0])) is None
+def test_other_architectures_have_no_shape() -> None:
+    assert find_shape(AutoConfig.for_model("gpt2")) is None
+    assert find_shape(small("qwen3_moe", mlp_only_layers=[0])) is None
 
 
 @pytest.mark.parametrize(
@@ -97,5 +97,5 @@ def test_of_other_architectures_nothing_is_told() -> None:
         ("cpu", None),
     ],
 )
-def test_peaks_are_of_known_devices_alone(name: str, tera: float | None) -> None:
-    assert peak_flops(name) == (tera and tera * 1e12)
+def test_only_known_devices_have_a_peak(name: str, tera: float | None) -> None:
+    assert find_peak_flops(name) == (tera and tera * 1e12)

@@ -1,4 +1,4 @@
-"""verl's metrics under their names in Prometheus."""
+"""Names and values of verl's metrics in Prometheus."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from rlt_api import prometheus_names as names
 from rlt_api.training_config import ProgressReport
-from rlt_trainer.telemetry.exposition import Snapshot, families
+from rlt_trainer.telemetry.exposition import Snapshot, build_families
 
 TARGET = {"job": "j", "namespace": "n"}
 REPORT = ProgressReport(
@@ -26,12 +26,12 @@ REPORT = ProgressReport(
 
 
 def scraped(metrics: dict[str, float], report: ProgressReport | None = None) -> dict[tuple[str, frozenset[str]], float]:
-    """(name, label=value) -> value, through the text that Prometheus reads; the labels of every series are left out."""
+    """(name, label=value) -> value, parsed from the exposition format, without the labels that all series have."""
     snapshot = Snapshot("j", "n", last_step_timestamp=1000.5, report=report, metrics=metrics, tokens=64.0, steps=2)
 
     class Snapshots(Collector):
         def collect(self):  # type: ignore[no-untyped-def]
-            return families(snapshot)
+            return build_families(snapshot)
 
     registry = CollectorRegistry()
     registry.register(Snapshots())
@@ -61,7 +61,7 @@ def scraped(metrics: dict[str, float], report: ProgressReport | None = None) -> 
         ('odd"\n\\', "rlt_trainer_other", ['metric=odd"\n\\']),
     ],
 )
-def test_a_metric_has_this_name(verl: str, name: str, labels: list[str]) -> None:
+def test_metrics_have_these_names_and_labels(verl: str, name: str, labels: list[str]) -> None:
     assert scraped({verl: 0.25})[name, frozenset(labels)] == 0.25
 
 
@@ -70,10 +70,10 @@ def test_every_known_metric_is_served_under_a_listed_name() -> None:
     served = scraped(metrics, REPORT)
     assert {name for name, _ in served} == names.NAMES - {names.OTHER.name}
     distinct = {gauge.name for gauge in names.GAUGES}
-    assert len(names.GAUGES) - len(distinct) == 1, "only timing_s/step and perf/time_per_step are the same thing"
+    assert len(names.GAUGES) - len(distinct) == 1, "only timing_s/step and perf/time_per_step are the same quantity"
 
 
-def test_the_report_is_served_too() -> None:
+def test_the_progress_report_is_served() -> None:
     served = scraped({}, REPORT)
     assert served["rlt_trainer_step", frozenset()] == 3
     assert served["rlt_trainer_total_steps", frozenset()] == 10
@@ -82,7 +82,7 @@ def test_the_report_is_served_too() -> None:
     assert served["rlt_trainer_stage", frozenset({"stage=training"})] == 1
 
 
-def test_before_the_first_report_there_are_clock_and_counters() -> None:
+def test_timestamp_and_counters_are_served_before_the_first_report() -> None:
     assert scraped({}) == {
         ("rlt_trainer_last_step_timestamp_seconds", frozenset()): 1000.5,
         ("rlt_trainer_tokens_total", frozenset()): 64.0,
@@ -90,7 +90,7 @@ def test_before_the_first_report_there_are_clock_and_counters() -> None:
     }
 
 
-def test_values_that_are_no_finite_number_are_served_as_such() -> None:
+def test_values_that_are_not_finite_are_served_unchanged() -> None:
     served = scraped({"actor/grad_norm": math.nan, "actor/pg_loss": -math.inf})
     assert math.isnan(served["rlt_trainer_grad_norm", frozenset()])
     assert served["rlt_trainer_policy_loss", frozenset()] == -math.inf

@@ -1,4 +1,4 @@
-"""The run directory must work at the start, and never stops a training later."""
+"""A run directory that cannot be written fails the run at the start, and never stops the training later."""
 
 from __future__ import annotations
 
@@ -42,57 +42,57 @@ def test_the_config_reads_back(tmp_path: Path) -> None:
     assert TrainingConfig.model_validate_json((tmp_path / "config.json").read_text()) == CONFIG
 
 
-def test_metrics_are_a_line_a_step_also_after_a_restart(tmp_path: Path) -> None:
+def test_metrics_have_one_line_per_step_after_a_restart(tmp_path: Path) -> None:
     RunDirectory(tmp_path / "new" / "run").append_metrics(1, {"actor/entropy": 0.5})
     RunDirectory(tmp_path / "new" / "run").append_metrics(2, {"actor/entropy": 0.25})
     expected = [{"step": 1, "actor/entropy": 0.5}, {"step": 2, "actor/entropy": 0.25}]
     assert lines(tmp_path / "new" / "run" / "metrics.jsonl") == expected
 
 
-def test_a_line_torn_by_a_kill_spoils_no_other(tmp_path: Path) -> None:
+def test_an_incomplete_line_does_not_affect_the_next_line(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n{"step": 2, "act')
     RunDirectory(tmp_path).append_metrics(2, {"a": 1.0})
     written = (tmp_path / "metrics.jsonl").read_text().splitlines()
     assert written == ['{"step": 1}', '{"step": 2, "act', '{"step": 2, "a": 1.0}']
 
 
-def test_what_json_cannot_say_is_null(tmp_path: Path) -> None:
+def test_values_that_json_does_not_support_become_null(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
     run.append_metrics(1, {"a": float("nan"), "b": float("inf")})
-    run.append_rollouts(1, [{"logprobs": [0.5, float("-inf")], "response": "é\udc80"}])
+    run.write_rollouts(1, [{"logprobs": [0.5, float("-inf")], "response": "é\udc80"}])
     assert lines(tmp_path / "metrics.jsonl") == [{"step": 1, "a": None, "b": None}]
     assert lines(tmp_path / "rollouts" / "step-1.jsonl") == [{"logprobs": [0.5, None], "response": "é\udc80"}]
 
 
 def test_a_repeated_step_replaces_its_rollouts(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
-    run.append_rollouts(5, [{"response": "a"}, {"response": "b"}])
-    run.append_rollouts(5, [{"response": "c"}])
+    run.write_rollouts(5, [{"response": "a"}, {"response": "b"}])
+    run.write_rollouts(5, [{"response": "c"}])
     assert [path.name for path in (tmp_path / "rollouts").iterdir()] == ["step-5.jsonl"]
     assert lines(tmp_path / "rollouts" / "step-5.jsonl") == [{"response": "c"}]
 
 
-def test_a_directory_that_cannot_be_made_fails_at_once(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_created_fails_the_run(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match=rf"run directory {tmp_path}/file/run cannot be written.*Check spec.storage"):
+    with pytest.raises(ValueError, match=rf"run directory {tmp_path}/file/run cannot be written.*Verify spec.storage"):
         RunDirectory(tmp_path / "file" / "run")
 
 
-def test_a_later_failure_warns_once_a_file_and_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_later_failure_is_logged_once_for_each_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     run = RunDirectory(tmp_path)
     metrics = tmp_path / "metrics.jsonl"
     metrics.unlink()
     metrics.mkdir()
     for step in (1, 2):
         run.append_metrics(step, {"a": 1.0})
-        run.append_rollouts(step, [{"not JSON": object()}])
+        run.write_rollouts(step, [{"not JSON": object()}])
     assert [record.message.split()[0] for record in caplog.records] == ["metrics.jsonl", "rollouts"]
     metrics.rmdir()
     run.append_metrics(3, {"a": 1.0})
     assert lines(metrics) == [{"step": 3, "a": 1.0}]
 
 
-def test_checkpoints_and_export_lie_in_it(tmp_path: Path) -> None:
+def test_checkpoints_and_export_are_in_the_run_directory(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
     assert (run.checkpoints, run.export) == (tmp_path / "checkpoints", tmp_path / "export")
     assert run.checkpoints.is_dir()

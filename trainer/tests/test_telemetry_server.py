@@ -1,4 +1,4 @@
-"""The driver's HTTP server, over real sockets."""
+"""The driver's HTTP server on real sockets."""
 
 from __future__ import annotations
 
@@ -58,21 +58,21 @@ def test_progress_before_the_first_report_is_unavailable(server: ProgressServer)
     assert get(server, "/healthz")[1] == "ok\n"
 
 
-def test_a_number_that_json_cannot_say_is_left_for_null(server: ProgressServer) -> None:
+def test_a_number_that_json_does_not_support_becomes_null(server: ProgressServer) -> None:
     broken = report(1).model_copy(update={"tokens_per_second": float("nan")})
     server.publish(broken, {})
     assert json.loads(get(server, "/progress")[1], parse_constant=pytest.fail)["tokensPerSecond"] is None
 
 
 @pytest.mark.parametrize("accept", ["*/*", "application/openmetrics-text;version=1.0.0", "text/plain;version=0.0.4"])
-def test_metrics_come_in_the_form_that_the_scraper_asks_for(server: ProgressServer, accept: str) -> None:
+def test_metrics_have_the_format_that_the_scraper_accepts(server: ProgressServer, accept: str) -> None:
     server.publish(report(1), {"critic/rewards/mean": 0.5})
     content_type, body = get(server, "/metrics", accept=accept)
     assert ("openmetrics" in content_type) == ("openmetrics" in accept)
     assert 'rlt_trainer_reward_mean{job="j",namespace="n"} 0.5' in body
 
 
-def test_tokens_are_counted_once_a_step(server: ProgressServer) -> None:
+def test_tokens_are_counted_once_per_step(server: ProgressServer) -> None:
     server.publish(report(4, "preparing"), {})  # resumed after step 4
     for step in (5, 5, 6):
         server.publish(report(step), {"perf/total_num_tokens": 100.0})
@@ -81,14 +81,14 @@ def test_tokens_are_counted_once_a_step(server: ProgressServer) -> None:
     assert value(server, "rlt_trainer_steps_total") == 2
 
 
-def test_the_timestamp_moves_with_the_training_and_not_with_repeated_reports(server: ProgressServer) -> None:
+def test_the_timestamp_changes_with_progress_and_not_with_repeated_reports(server: ProgressServer) -> None:
     started = value(server, "rlt_trainer_last_step_timestamp_seconds")
     server.publish(report(1), {"actor/entropy": 1.0})
     stepped = value(server, "rlt_trainer_last_step_timestamp_seconds")
     server.publish(report(1), {"actor/entropy": 1.0})
     assert stepped > started
     assert value(server, "rlt_trainer_last_step_timestamp_seconds") == stepped
-    server.publish(report(1), {"actor/entropy": 0.5})  # a warm-up's step: the count of steps stands still
+    server.publish(report(1), {"actor/entropy": 0.5})  # a warm-up step does not change the step number
     assert value(server, "rlt_trainer_last_step_timestamp_seconds") > stepped
 
 
@@ -97,13 +97,13 @@ def test_other_paths_are_not_found(server: ProgressServer) -> None:
         get(server, "/etc/passwd")
 
 
-def test_it_listens_on_both_families_where_there_are_two(server: ProgressServer) -> None:
+def test_the_server_listens_on_ipv4_and_ipv6(server: ProgressServer) -> None:
     if not socket.has_dualstack_ipv6():
         pytest.skip("this machine has no IPv6")
     assert get(server, "/healthz", host="[::1]") == get(server, "/healthz")
 
 
-def test_broken_clients_hold_nobody_up(server: ProgressServer, capsys: pytest.CaptureFixture[str]) -> None:
+def test_broken_clients_do_not_block_other_clients(server: ProgressServer, capsys: pytest.CaptureFixture[str]) -> None:
     server.publish(report(1), {f"metric/{i}": 1.0 for i in range(20_000)})
     silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(20)]
     reset = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(20)]
@@ -119,7 +119,7 @@ def test_broken_clients_hold_nobody_up(server: ProgressServer, capsys: pytest.Ca
     assert capsys.readouterr().err == ""
 
 
-def test_many_scrapes_while_publishing_see_whole_steps(server: ProgressServer) -> None:
+def test_concurrent_scrapes_see_consistent_steps(server: ProgressServer) -> None:
     def scrape(_: int) -> bool:
         text = get(server, "/metrics")[1]
         seen = {s.name: s.value for f in text_string_to_metric_families(text) for s in f.samples}
@@ -133,12 +133,12 @@ def test_many_scrapes_while_publishing_see_whole_steps(server: ProgressServer) -
         assert all(scrapes)
 
 
-def test_a_taken_port_is_named(server: ProgressServer) -> None:
-    with pytest.raises(ValueError, match=rf"Port {server.port} .*cannot be had.*Another process"):
+def test_a_port_in_use_is_reported(server: ProgressServer) -> None:
+    with pytest.raises(ValueError, match=rf"Port {server.port} .*is not available.*Stop the process"):
         ProgressServer(server.port, run_directory=".")
 
 
-def test_closing_frees_the_port() -> None:
+def test_closing_releases_the_port() -> None:
     first = ProgressServer(0, run_directory=".")
     first.start()
     port = first.port
@@ -148,15 +148,15 @@ def test_closing_frees_the_port() -> None:
     second.close()
 
 
-def refusal(server: ProgressServer, path: str) -> tuple[int, str]:
+def get_error(server: ProgressServer, path: str) -> tuple[int, str]:
     with pytest.raises(urllib.error.HTTPError) as caught:
         get(server, path)
     return caught.value.code, caught.value.read().decode()
 
 
-def test_the_history_has_each_step_once_as_the_resumed_run_made_it(server: ProgressServer, tmp_path: Path) -> None:
+def test_the_history_has_the_last_values_of_repeated_steps(server: ProgressServer, tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
-    for step, reward in ((1, 0.1), (2, 0.2), (3, 0.3), (2, 0.25)):  # the checkpoint was of step 1
+    for step, reward in ((1, 0.1), (2, 0.2), (3, 0.3), (2, 0.25)):  # resumed from the checkpoint of step 1
         run.append_metrics(step, {"critic/rewards/mean": reward})
     content_type, body = get(server, "/history")
     rows = [json.loads(line) for line in body.splitlines()]
@@ -165,29 +165,26 @@ def test_the_history_has_each_step_once_as_the_resumed_run_made_it(server: Progr
     assert [json.loads(line)["step"] for line in get(server, "/history?since=1")[1].splitlines()] == [2]
 
 
-def test_a_line_that_is_being_written_is_left_for_the_next_time(server: ProgressServer, tmp_path: Path) -> None:
+def test_a_line_that_is_being_written_is_not_served(server: ProgressServer, tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n{"step": 2, "actor/kl')
     assert get(server, "/history")[1] == '{"step": 1}\n'
 
 
 def test_a_run_without_a_step_has_an_empty_history(server: ProgressServer) -> None:
     assert get(server, "/history")[1] == ""
-    assert refusal(server, "/rollouts") == (404, "there are no responses yet\n")
+    assert get_error(server, "/rollouts") == (404, "the run has no responses yet\n")
 
 
 def test_rollouts_of_a_step_and_the_latest(server: ProgressServer, tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
     for step in (9, 10):
-        run.append_rollouts(step, [{"response": f"of {step}"}])
+        run.write_rollouts(step, [{"response": f"of {step}"}])
     assert json.loads(get(server, "/rollouts?step=9")[1]) == {"response": "of 9"}
     assert json.loads(get(server, "/rollouts")[1]) == {"response": "of 10"}
-    assert refusal(server, "/rollouts?step=11") == (
-        404,
-        "there are no responses of step 11; the latest are of step 10\n",
-    )
+    assert get_error(server, "/rollouts?step=11") == (404, "step 11 has no responses; the latest are of step 10\n")
 
 
 @pytest.mark.parametrize("path", ["/history?since=-1", "/rollouts?step=../../config", "/history?since=1e3"])
-def test_what_is_no_step_is_refused(server: ProgressServer, path: str) -> None:
-    code, said = refusal(server, path)
-    assert (code, "is no number of a step" in said) == (400, True)
+def test_an_invalid_step_is_rejected(server: ProgressServer, path: str) -> None:
+    code, message = get_error(server, path)
+    assert (code, "is not a step number" in message) == (400, True)

@@ -1,4 +1,4 @@
-"""TensorBoard and Weights & Biases get every step, go on where a run resumes, and stop no training."""
+"""TensorBoard and Weights & Biases record every step, continue after a resume, and never stop the training."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # type: ignore[import-untyped]
 
 from rlt_api.training_config import TrainingConfig
-from rlt_trainer.telemetry.sinks import Sinks, sinks_of
+from rlt_trainer.telemetry.sinks import Sinks, build_sinks
 from rlt_trainer.telemetry.tensorboard_sink import TensorBoardSink
 
 MakeConfig = Callable[..., TrainingConfig]
@@ -29,8 +29,8 @@ def curve(directory: Path, name: str) -> list[tuple[int, float]]:
 
 def test_tensorboard_continues_the_curve_of_a_resumed_run(make_config: MakeConfig) -> None:
     config = make_config(observability={"tensorboard": {}})
-    for steps, reward in ((range(1, 5), 0.1), (range(3, 6), 0.2)):  # killed after step 4, with a checkpoint of step 2
-        sinks = sinks_of(config)
+    for steps, reward in ((range(1, 5), 0.1), (range(3, 6), 0.2)):  # killed after step 4, resumed from step 2
+        sinks = build_sinks(config)
         for step in steps:
             sinks.step(step, {"critic/rewards/mean": reward})
         sinks.close()
@@ -38,7 +38,7 @@ def test_tensorboard_continues_the_curve_of_a_resumed_run(make_config: MakeConfi
     assert curve(Path(config.run_directory) / "tensorboard", "critic/rewards/mean") == expected
 
 
-def test_a_step_can_be_read_while_the_run_goes_on(tmp_path: Path) -> None:
+def test_a_step_can_be_read_while_the_run_continues(tmp_path: Path) -> None:
     sink = TensorBoardSink(tmp_path)
     sink.step(1, {"actor/pg_loss": -0.5})
     assert curve(tmp_path, "actor/pg_loss") == [(1, -0.5)]
@@ -59,7 +59,7 @@ class Failing:
         raise AssertionError("it was never opened")
 
 
-def test_a_sink_that_fails_warns_once_and_stops_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_sink_that_fails_is_logged_once_and_removed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     failing = Failing()
     sinks = Sinks([failing, TensorBoardSink(tmp_path)])
     for step in (1, 2, 3):
@@ -67,13 +67,13 @@ def test_a_sink_that_fails_warns_once_and_stops_nothing(tmp_path: Path, caplog: 
     sinks.close()
     assert failing.asked == 1
     assert [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [
-        "a sink has failed and gets nothing from step 1 on: no route to host"
+        "a sink failed and receives no metrics from step 1 on: no route to host"
     ]
     assert len(curve(tmp_path, "a")) == 3
 
 
 def records(file: Path) -> Iterator[bytes]:
-    """The records of a file in LevelDB's log format, after wandb's own header of 7 bytes."""
+    """The records of a file in LevelDB's log format, after wandb's header of 7 bytes."""
     content, place, record = file.read_bytes(), 7, b""
     while place + 7 <= len(content):
         if BLOCK - place % BLOCK < 7:
@@ -88,31 +88,31 @@ def records(file: Path) -> Iterator[bytes]:
 
 
 def offline_runs(config: TrainingConfig) -> list[tuple[str, list[dict[str, str]]]]:
-    """Of each of wandb's offline files the run's id and its steps."""
+    """The run id and the steps of each offline file of wandb."""
     from wandb.proto.wandb_internal_pb2 import Record
 
     runs = []
     for file in sorted(Path(config.run_directory).glob("wandb/offline-run-*/*.wandb")):
-        said = [Record.FromString(record) for record in records(file)]
-        (run_id,) = {each.run.run_id for each in said if each.HasField("run")}
-        steps = [each.history.item for each in said if each.HasField("history")]
+        messages = [Record.FromString(record) for record in records(file)]
+        (run_id,) = {message.run.run_id for message in messages if message.HasField("run")}
+        steps = [message.history.item for message in messages if message.HasField("history")]
         runs.append((run_id, [{"/".join(i.nested_key) or i.key: i.value_json for i in step} for step in steps]))
     return runs
 
 
 class Proxy(HTTPServer):
-    """Notes what it is asked for, and refuses it."""
+    """Records the requested paths and rejects all requests."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
-        super().__init__(("127.0.0.1", 0), Refusing)
+        self.requested: list[str] = []
+        super().__init__(("127.0.0.1", 0), RejectingHandler)
 
 
-class Refusing(BaseHTTPRequestHandler):
+class RejectingHandler(BaseHTTPRequestHandler):
     server: Proxy
 
     def do_POST(self) -> None:
-        self.server.asked.append(self.path)
+        self.server.requested.append(self.path)
         self.send_error(403)
 
     do_GET = do_CONNECT = do_POST
@@ -132,7 +132,7 @@ def proxy() -> Iterator[Proxy]:
 
 @pytest.fixture
 def wandb_session() -> Iterator[None]:
-    """wandb reads the environment once a session."""
+    """wandb reads the environment variables once per session."""
     yield
     import wandb
 
@@ -141,14 +141,16 @@ def wandb_session() -> Iterator[None]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("wandb_session")
-def test_wandb_offline_holds_every_step_of_one_run(make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wandb_offline_files_have_every_step_of_one_run(
+    make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import wandb
 
     monkeypatch.setenv("WANDB_MODE", "offline")
     config = make_config(observability={"wandb": KEY})
     Path(config.run_directory).mkdir()
     for steps in ((1, 2), (3,)):
-        sinks = sinks_of(config)
+        sinks = build_sinks(config)
         for step in steps:
             sinks.step(step, {"critic/rewards/mean": step / 10})
         sinks.close()
@@ -164,7 +166,7 @@ def test_wandb_offline_holds_every_step_of_one_run(make_config: MakeConfig, monk
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("wandb_session")
-def test_the_proxy_is_for_wandb_alone(
+def test_only_wandb_uses_the_proxy(
     make_config: MakeConfig, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
@@ -172,9 +174,9 @@ def test_the_proxy_is_for_wandb_alone(
     settings = {**KEY, "proxy": url, "baseUrl": "http://wandb.example.invalid"}
     config = make_config(observability={"wandb": settings})
     Path(config.run_directory).mkdir()
-    sinks = sinks_of(config)
+    sinks = build_sinks(config)
     sinks.step(1, {"a": 1.0})
     sinks.close()
-    assert any("wandb.example.invalid" in asked for asked in proxy.asked), proxy.asked
+    assert any("wandb.example.invalid" in path for path in proxy.requested), proxy.requested
     assert not [name for name in os.environ if "PROXY" in name.upper() and url in os.environ[name]]
-    assert "Weights & Biases has failed" in caplog.text
+    assert "Weights & Biases failed" in caplog.text

@@ -1,4 +1,4 @@
-"""A step's time adds up, whatever is nested in it or runs beside it."""
+"""The phases of a step add up, with nested and concurrent spans."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ import threading
 
 import pytest
 
-from rlt_trainer.telemetry.spans import DRIVER, Span, overlap_seconds, own_seconds, step_seconds, whole_seconds
+from rlt_trainer.telemetry.spans import (
+    DRIVER,
+    Span,
+    compute_exclusive_seconds,
+    compute_overlap_seconds,
+    compute_phase_seconds,
+    compute_step_seconds,
+)
 from rlt_trainer.telemetry.stopwatch import Stopwatch
 
 
@@ -17,30 +24,30 @@ def span(phase: str, start: float, end: float, *, rank: int = DRIVER, thread: in
 STEP = [span("step", 0, 10), span("gen", 1, 4), span("update_actor", 4, 9), span("save_checkpoint", 5, 7)]
 
 
-def test_phases_and_the_unaccounted_rest_add_up_to_the_step() -> None:
-    seconds = step_seconds([*STEP, span("gen", 2, 8, thread=1), span("export", 20, 30)])
+def test_phases_and_unaccounted_time_add_up_to_the_step() -> None:
+    seconds = compute_step_seconds([*STEP, span("gen", 2, 8, thread=1), span("export", 20, 30)])
     assert seconds == {"gen": 3, "update_actor": 3, "save_checkpoint": 2, "unaccounted": 2, "step": 10}
 
 
-def test_a_phase_within_itself_counts_once() -> None:
-    assert own_seconds([span("gen", 0, 4), span("gen", 1, 2)]) == {"gen": 4}
-    assert whole_seconds([span("gen", 0, 4), span("gen", 1, 2), span("gen", 6, 7)], "gen") == 5
+def test_a_phase_nested_in_itself_counts_once() -> None:
+    assert compute_exclusive_seconds([span("gen", 0, 4), span("gen", 1, 2)]) == {"gen": 4}
+    assert compute_phase_seconds([span("gen", 0, 4), span("gen", 1, 2), span("gen", 6, 7)], "gen") == 5
 
 
 @pytest.mark.parametrize(
     ("ranks", "expected"),
     [
-        ([span("gen", 1, 4, rank=0), span("gen", 2, 4, rank=1)], 0),  # in turns
+        ([span("gen", 1, 4, rank=0), span("gen", 2, 4, rank=1)], 0),  # one after the other
         ([span("gen", 2, 8, rank=0), span("gen", 3, 9, rank=1)], 5),  # 4 to 9
         ([span("gen", -6, 2, rank=0)], 7),  # begun in the step before
-        ([span("offload", 5, 6, rank=0)], 0),  # no phase of the driver's
+        ([span("offload", 5, 6, rank=0)], 0),  # not a phase of the driver
     ],
 )
-def test_what_ran_beside_other_phases_is_told(ranks: list[Span], expected: float) -> None:
-    assert overlap_seconds(STEP, ranks)["gen"] == expected
+def test_time_concurrent_with_other_phases_is_overlap(ranks: list[Span], expected: float) -> None:
+    assert compute_overlap_seconds(STEP, ranks)["gen"] == expected
 
 
-def test_the_stopwatch_knows_nesting_threads_and_errors() -> None:
+def test_the_stopwatch_records_nesting_threads_and_exceptions() -> None:
     watch = Stopwatch(step=3)
 
     def fail() -> None:
@@ -60,4 +67,4 @@ def test_the_stopwatch_knows_nesting_threads_and_errors() -> None:
     reward, gen, step = spans
     assert step.start <= gen.start <= reward.start <= reward.end <= gen.end <= step.end
     assert watch.take() == []
-    assert sum(own_seconds([gen, step]).values()) == pytest.approx(step.end - step.start)
+    assert sum(compute_exclusive_seconds([gen, step]).values()) == pytest.approx(step.end - step.start)

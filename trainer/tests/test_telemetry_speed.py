@@ -1,4 +1,4 @@
-"""A step's speed under verl's names."""
+"""Metrics of a step's speed under verl's names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlt_api.blocks.operations import Profiler
 from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.telemetry.flops import Shape
 from rlt_trainer.telemetry.spans import DRIVER, Span
-from rlt_trainer.telemetry.speed import Work, speed_metrics
+from rlt_trainer.telemetry.speed import Work, compute_speed_metrics
 from rlt_trainer.telemetry.worker_telemetry import Memory, WorkerReport, WorkerTelemetry
 
 DRIVEN = [Span(DRIVER, "step", 0, 10, 1), Span(DRIVER, "gen", 0, 4, 1), Span(DRIVER, "update_actor", 4, 9, 1)]
@@ -25,7 +25,7 @@ def report(*, seconds: float = 4, peak: float | None = 1000, memory: Memory = Me
 
 
 def test_times_add_up_and_tokens_are_counted() -> None:
-    metrics = speed_metrics(DRIVEN, [report(), report()], WORK)
+    metrics = compute_speed_metrics(DRIVEN, [report(), report()], WORK)
     phases = ("timing_s/gen", "timing_s/update_actor", "timing_s/unaccounted")
     assert [metrics[name] for name in phases] == [4, 5, 1]
     assert metrics["timing_s/step"] == sum(metrics[name] for name in phases)
@@ -36,42 +36,42 @@ def test_times_add_up_and_tokens_are_counted() -> None:
     assert "overlap_s/gen" not in metrics
 
 
-def test_engines_of_their_own_share_the_tokens_and_overlap() -> None:
+def test_separate_engines_share_the_tokens_and_overlap() -> None:
     engine = WorkerReport([Span(2, "gen", 2, 8, 1)], Memory(3.0), None)
-    metrics = speed_metrics(DRIVEN, [report()], WORK, engines=[engine])
+    metrics = compute_speed_metrics(DRIVEN, [report()], WORK, engines=[engine])
     assert metrics["overlap_s/gen"] == 4
     assert metrics["perf/throughput"] == 0.5
     assert metrics["perf/cpu_memory_used_gb"] == 3.0
 
 
-def test_utilization_is_of_the_slowest_rank_and_of_all_epochs() -> None:
-    metrics = speed_metrics(DRIVEN, [report(seconds=2), report(seconds=4)], WORK)
-    flops = 2 * (6 * 100 * 10 + 6 * 10 * 5)  # two epochs; logits of responses alone
+def test_utilization_counts_the_slowest_rank_and_all_epochs() -> None:
+    metrics = compute_speed_metrics(DRIVEN, [report(seconds=2), report(seconds=4)], WORK)
+    flops = 2 * (6 * 100 * 10 + 6 * 10 * 5)  # two epochs, logits only of responses
     assert metrics["perf/mfu/actor"] == pytest.approx(flops / 4 / 2000)
     assert "perf/mfu/actor_infer" not in metrics  # no old_log_prob in this step
 
 
 @pytest.mark.parametrize("unknown", ["device", "architecture"])
-def test_utilization_is_never_made_up(unknown: str) -> None:
+def test_utilization_is_not_reported_if_it_is_unknown(unknown: str) -> None:
     peak, actor = (None, WORK.actor) if unknown == "device" else (1000, None)
-    metrics = speed_metrics(DRIVEN, [report(), report(peak=peak)], Work([1], [1], actor))
+    metrics = compute_speed_metrics(DRIVEN, [report(), report(peak=peak)], Work([1], [1], actor))
     assert not [name for name in metrics if "mfu" in name]
 
 
-def test_memory_is_of_the_fullest_rank() -> None:
+def test_memory_is_the_maximum_over_the_ranks() -> None:
     reports = [report(memory=Memory(5.0, 1.0, 2.0)), report(memory=Memory(4.0, 1.5, 1.5))]
-    metrics = speed_metrics(DRIVEN, reports, WORK)
+    metrics = compute_speed_metrics(DRIVEN, reports, WORK)
     names = ("max_memory_allocated_gb", "max_memory_reserved_gb", "cpu_memory_used_gb")
     assert [metrics[f"perf/{name}"] for name in names] == [1.5, 2.0, 5.0]
-    assert "perf/max_memory_allocated_gb" not in speed_metrics(DRIVEN, [report()], WORK)
+    assert "perf/max_memory_allocated_gb" not in compute_speed_metrics(DRIVEN, [report()], WORK)
 
 
-def test_lengths_are_of_what_is_attended_to() -> None:
+def test_lengths_count_tokens_with_attention() -> None:
     sequences = Sequences.pad([[1], [1, 2]], [[3, 4], [5]], pad_token_id=0, chosen=[[True, False], [True]])
     assert Work.of(sequences, None).lengths == [3, 3]
 
 
-def test_a_rank_measures_and_profiles_the_steps_asked_for(tmp_path: Path) -> None:
+def test_a_rank_measures_all_steps_and_profiles_the_selected_ones(tmp_path: Path) -> None:
     device, profiles = torch.device("cpu"), tmp_path / "profiles"
     rank = WorkerTelemetry(1, device=device, dtype=torch.bfloat16, profiles=profiles, profiler=Profiler(steps=[2]))
     reports = []

@@ -1,1 +1,1 @@
-"""What a run says of itself: its directory, its HTTP server."""
+"""Telemetry of a run: run directory, HTTP server, metrics, spans and sinks."""

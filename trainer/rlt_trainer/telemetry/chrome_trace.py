@@ -1,4 +1,4 @@
-"""spans.jsonl as a Chrome trace, which Perfetto (ui.perfetto.dev) and chrome://tracing load."""
+"""Conversion of spans.jsonl to a Chrome trace for Perfetto (ui.perfetto.dev) or chrome://tracing."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("run", type=Path, help="the run directory")
     file = parser.parse_args(arguments).run / SPANS
     if not file.exists():
-        raise ValueError(f"{file}: no such file. Give the folder of a run that has done a step.")
-    json.dump(chrome_trace(read_spans(file)), sys.stdout)
+        raise ValueError(f"{file}: no such file. Pass the directory of a run that has completed a step.")
+    json.dump(build_trace(read_spans(file)), sys.stdout)
     return 0
 
 
 def read_spans(file: Path) -> Iterator[Span]:
-    """The spans in `file`; a line that a crash tore is left out."""
+    """Yield the spans in `file`. Lines that a crash left incomplete are skipped."""
     for line in file.read_text(encoding="utf-8").splitlines():
         try:
             yield Span(**json.loads(line))
@@ -33,8 +33,8 @@ def read_spans(file: Path) -> Iterator[Span]:
             continue
 
 
-def chrome_trace(spans: Iterable[Span]) -> dict[str, Any]:
-    """A process a rank, with its threads; times in microseconds (Chrome's Trace Event Format, phase X)."""
+def build_trace(spans: Iterable[Span]) -> dict[str, Any]:
+    """Build a trace with a process for each rank. Times are in microseconds (Chrome's Trace Event Format, phase X)."""
     spans = list(spans)
     ranks = {span.rank: "driver" if span.rank == DRIVER else f"rank {span.rank}" for span in spans}
     names = [{"ph": "M", "name": "process_name", "pid": rank, "args": {"name": ranks[rank]}} for rank in sorted(ranks)]

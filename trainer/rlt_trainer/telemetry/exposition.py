@@ -1,4 +1,4 @@
-"""What a progress report and a step's metrics look like to Prometheus. Pure: no state, no clock, no network."""
+"""Prometheus metrics of a progress report and a step's metrics. Pure: no state, no clock, no network."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlt_api.training_config import ProgressReport
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Everything that is known at one moment."""
+    """The state of the run at one moment."""
 
     job: str
     namespace: str
@@ -27,31 +27,31 @@ class Snapshot:
     """Steps completed since the driver started."""
 
 
-def families(snapshot: Snapshot) -> Iterator[Metric]:
-    """One family a name, each series with the labels job and namespace."""
+def build_families(snapshot: Snapshot) -> Iterator[Metric]:
+    """Yield one metric family for each name. Each series has the labels job and namespace."""
     target = {"job": snapshot.job, "namespace": snapshot.namespace}
     series: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
 
-    def put(name: str, value: float, **labels: str) -> None:
+    def add(name: str, value: float, **labels: str) -> None:
         series.setdefault(name, {})[tuple((target | labels).items())] = value
 
     for key, value in snapshot.metrics.items():
         gauge, labels = names.gauge_of(key)
-        put(gauge.name, value, **labels)
-    put(names.LAST_STEP_TIMESTAMP, snapshot.last_step_timestamp)
+        add(gauge.name, value, **labels)
+    add(names.LAST_STEP_TIMESTAMP, snapshot.last_step_timestamp)
     if snapshot.report is not None:
-        put(names.STEP, snapshot.report.step)
-        put(names.TOTAL_STEPS, snapshot.report.total_steps)
-        put(names.STAGE, 1, stage=snapshot.report.stage)
+        add(names.STEP, snapshot.report.step)
+        add(names.TOTAL_STEPS, snapshot.report.total_steps)
+        add(names.STAGE, 1, stage=snapshot.report.stage)
         if snapshot.report.tokens_per_second is not None:
-            put(names.TOKENS_PER_SECOND, snapshot.report.tokens_per_second)
+            add(names.TOKENS_PER_SECOND, snapshot.report.tokens_per_second)
         if snapshot.report.latest_checkpoint_step is not None:
-            put(names.LATEST_CHECKPOINT_STEP, snapshot.report.latest_checkpoint_step)
+            add(names.LATEST_CHECKPOINT_STEP, snapshot.report.latest_checkpoint_step)
 
     for name, values in series.items():
         family = GaugeMetricFamily(name, names.HELP[name], labels=[label for label, _ in next(iter(values))])
-        for labelled, value in values.items():
-            family.add_metric([text for _, text in labelled], value)
+        for pairs, value in values.items():
+            family.add_metric([text for _, text in pairs], value)
         yield family
     for name, total in ((names.TOKENS_TOTAL, snapshot.tokens), (names.STEPS_TOTAL, snapshot.steps)):
         counter = CounterMetricFamily(name, names.HELP[name], labels=list(target))

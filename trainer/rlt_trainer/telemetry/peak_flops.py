@@ -1,4 +1,4 @@
-"""Peak arithmetic of accelerators: dense, in bfloat16, from their makers' data sheets."""
+"""Peak FLOP/s of accelerators: dense, bfloat16, from the manufacturers' data sheets."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 TERA = 1e12
 PEAKS = (
-    # NVIDIA quotes tensor cores with sparsity, of which half is dense.
+    # NVIDIA states the peak with sparsity. The dense peak is half of it.
     (r"GB200", 2500 * TERA, "NVIDIA GB200 NVL72: 180 PFLOPS dense of 72"),
     (r"B200", 2250 * TERA, "NVIDIA HGX B200: 36 PFLOPS with sparsity of 8"),
     (r"H100 PCIe", 756 * TERA, "NVIDIA H100 data sheet: 1,513 TFLOPS with sparsity"),
@@ -19,16 +19,16 @@ PEAKS = (
     (r"MI300X|MI325X", 1307 * TERA, "AMD Instinct MI300X and MI325X data sheets: 1,307.4 TFLOPS"),
     (r"MI350X", 2300 * TERA, "AMD Instinct MI350X data sheet: 2.3 PFLOPS"),
     (r"MI355X", 2500 * TERA, "AMD Instinct MI355X data sheet: 2.5 PFLOPS"),
-    (r"MI250X", 191.5 * TERA, "AMD Instinct MI250X data sheet: 383 TFLOPS of two dies, each a device of its own"),
+    (r"MI250X", 191.5 * TERA, "AMD Instinct MI250X data sheet: 383 TFLOPS of two dies, each a separate device"),
 )
-"""A word of torch.cuda.get_device_name, FLOP/s, and the source."""
+"""Pattern of torch.cuda.get_device_name, FLOP/s, and the source."""
 
 
-def peak_flops(device_name: str) -> float | None:
-    """FLOP/s of the device that torch.cuda.get_device_name names; None where that is not known.
+def find_peak_flops(device_name: str) -> float | None:
+    """Return the peak FLOP/s for a name from torch.cuda.get_device_name. None if it is not known.
 
-    A slice of a device (MIG) has a part of it that its name does not tell.
+    It is not known for a slice of a device (MIG): the name does not contain the size of the slice.
     """
     if re.search(r"\bMIG\b", device_name):
         return None
-    return next((peak for word, peak, _ in PEAKS if re.search(rf"\b({word})\b", device_name)), None)
+    return next((peak for pattern, peak, _ in PEAKS if re.search(rf"\b({pattern})\b", device_name)), None)

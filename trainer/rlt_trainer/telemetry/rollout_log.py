@@ -1,4 +1,4 @@
-"""What is kept of a step's responses, for people to read. Pure."""
+"""The lines of rollouts/step-N.jsonl: a step's responses, or a selection of them. Pure."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.data.prompt import Prompt
 
-ALL = 256
-"""Of a step with no more responses than this all are kept."""
-EXTREMES = 32
-"""Of a larger one so many with the highest and so many with the lowest rewards, and a sample up to ALL."""
+MAX_ROLLOUTS = 256
+"""Maximum number of responses in the file of a step."""
+NUM_EXTREMES = 32
+"""Number of responses with the highest rewards, and with the lowest, that are kept of a larger step."""
 
 Line = dict[str, Any]
 
 
-def rollout_lines(
+def build_rollout_lines(
     prompts: Sequence[Prompt],
     texts: Sequence[str],
     rewards: Sequence[float],
@@ -26,7 +26,7 @@ def rollout_lines(
     by_reward: Mapping[str, Sequence[float]] | None = None,
     segments: Sequence[list[Line]] | None = None,
 ) -> list[Line]:
-    """A line for each response. Rewards that failed are NaN. `segments` are those of `segments_of`."""
+    """Build a line for each response. A failed reward is NaN. `segments` come from split_segments."""
     return [
         {
             "index": prompt.index,
@@ -42,32 +42,32 @@ def rollout_lines(
     ]
 
 
-def segments_of(sequences: Sequences, decode: Callable[[list[int]], str]) -> list[list[Line]]:
-    """For each response its runs of tokens that the policy chose ("learned": true) and of an environment's in turns."""
+def split_segments(sequences: Sequences, decode: Callable[[list[int]], str]) -> list[list[Line]]:
+    """Split each response into segments of the policy's tokens ("learned": true) and of the environment's."""
     return [
-        list(_runs(tokens[attention].tolist(), mask[attention].tolist(), decode))
+        list(_split(tokens[attention].tolist(), mask[attention].tolist(), decode))
         for tokens, attention, mask in zip(
             sequences.responses, sequences.response_attention, sequences.response_mask, strict=True
         )
     ]
 
 
-def kept(lines: Sequence[Line]) -> list[Line]:
-    """The best, the worst and an evenly spread sample of a large step, in their order, each saying why it is "kept".
+def select_rollouts(lines: Sequence[Line]) -> list[Line]:
+    """Select the best, the worst and an evenly spaced sample of a large step, in order. "kept" is the reason.
 
-    A response whose reward failed is none of the best and worst; the sample may hold it.
+    A response whose reward failed is neither best nor worst, but can be in the sample.
     """
-    if len(lines) <= ALL:
+    if len(lines) <= MAX_ROLLOUTS:
         return list(lines)
     scored = [row for row, line in enumerate(lines) if math.isfinite(line["reward"])]
     by_reward = sorted(scored, key=lambda row: lines[row]["reward"], reverse=True)
-    why = dict.fromkeys(by_reward[-EXTREMES:], "worst") | dict.fromkeys(by_reward[:EXTREMES], "best")
-    rest = [row for row in range(len(lines)) if row not in why]
-    places = ALL - len(why)
-    why |= dict.fromkeys((rest[place * len(rest) // places] for place in range(places)), "sample")
-    return [{**lines[row], "kept": why[row]} for row in sorted(why)]
+    reasons = dict.fromkeys(by_reward[-NUM_EXTREMES:], "worst") | dict.fromkeys(by_reward[:NUM_EXTREMES], "best")
+    rest = [row for row in range(len(lines)) if row not in reasons]
+    size = MAX_ROLLOUTS - len(reasons)
+    reasons |= dict.fromkeys((rest[i * len(rest) // size] for i in range(size)), "sample")
+    return [{**lines[row], "kept": reasons[row]} for row in sorted(reasons)]
 
 
-def _runs(tokens: list[int], mask: list[bool], decode: Callable[[list[int]], str]) -> Iterator[Line]:
-    for learned, run in groupby(zip(tokens, mask, strict=True), key=lambda pair: pair[1]):
-        yield {"text": decode([token for token, _ in run]), "learned": learned}
+def _split(tokens: list[int], mask: list[bool], decode: Callable[[list[int]], str]) -> Iterator[Line]:
+    for learned, segment in groupby(zip(tokens, mask, strict=True), key=lambda pair: pair[1]):
+        yield {"text": decode([token for token, _ in segment]), "learned": learned}

@@ -1,4 +1,4 @@
-"""The folder of a run: what it was asked, what it measured, what it said. Written here, read by everything else."""
+"""The directory of a run: config, metrics, spans, responses, checkpoints and export. This module writes it."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ RECORDINGS = "recordings"
 _log = logging.getLogger(__name__)
 
 
-def rollouts_file(run: Path, step: int) -> Path:
-    """Where the responses of a step go."""
+def get_rollouts_file(run: Path, step: int) -> Path:
+    """Return the file of a step's responses."""
     return run / ROLLOUTS / f"step-{step}.jsonl"
 
 
 class RunDirectory:
-    """The layout: config.json, metrics.jsonl, spans.jsonl, rollouts/step-N.jsonl, checkpoints/, export/; where they are
-    asked for, recordings/, profiles/, tensorboard/ and wandb/.
+    """Contains config.json, metrics.jsonl, spans.jsonl, rollouts/step-N.jsonl, checkpoints/ and export/. If the job
+    enables them, also recordings/, profiles/, tensorboard/ and wandb/.
 
-    A folder that cannot be written fails the run at its start (ValueError). Later failures, a full disk for instance,
-    never stop the training: each file warns once and goes on trying. A resumed run repeats the steps after its
-    checkpoint: in metrics.jsonl the last line of a step counts.
+    A directory that cannot be written fails the run at the start (ValueError). Later failures, such as a full disk,
+    never stop the training: the first failure of each file is logged, and each write is tried again. A resumed run
+    repeats the steps after its checkpoint: the last line of a step in metrics.jsonl is valid.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -43,57 +43,58 @@ class RunDirectory:
                 folder.mkdir(parents=True, exist_ok=True)
             for name in (METRICS, SPANS):
                 with (self.path / name).open("a+b") as file:
-                    _end_torn_line(file)
+                    _end_partial_line(file)
         except OSError as error:
             raise ValueError(
-                f"The run directory {self.path} cannot be written: {error.strerror or error}. Check spec.storage: "
-                "its claim must be mounted ReadWriteMany and have space."
+                f"The run directory {self.path} cannot be written: {error.strerror or error}. Verify spec.storage: "
+                "the PVC must be ReadWriteMany and have free space."
             ) from error
 
     @property
     def checkpoints(self) -> Path:
-        """Where checkpoints go."""
+        """The directory of checkpoints."""
         return self.path / "checkpoints"
 
     @property
     def export(self) -> Path:
-        """Where the finished model goes, in Hugging Face's format."""
+        """The directory of the trained model in Hugging Face format."""
         return self.path / "export"
 
     @property
     def recordings(self) -> Path:
-        """Where recorded steps go (recording.py), and below it, in checkpoints/, what each began with."""
+        """The directory of recorded steps (recording.py). Its checkpoints/ has the checkpoint before each step."""
         return self.path / RECORDINGS
 
     @property
     def profiles(self) -> Path:
-        """Where torch.profiler's traces go."""
+        """The directory of torch.profiler traces."""
         return self.path / "profiles"
 
     def write_config(self, config: TrainingConfig) -> None:
-        """Write the resolved config. Raises OSError: it is written before the training starts."""
+        """Write the resolved config, before the training starts. Raises OSError."""
         (self.path / "config.json").write_text(json.dumps(config.to_json(), indent=2) + "\n", encoding="utf-8")
 
     def append_metrics(self, step: int, metrics: dict[str, float]) -> None:
-        """Append one line {"step": N, key: value ...}; NaN and infinities become null, which JSON can say."""
-        self._attempt(METRICS, lambda: _append(self.path / METRICS, _json_line({"step": step, **metrics})))
+        """Append one line {"step": N, key: value ...}. NaN and infinities, which JSON does not support, become null."""
+        self._try_write(METRICS, lambda: _append(self.path / METRICS, _to_json_line({"step": step, **metrics})))
 
     def append_spans(self, spans: Sequence[Span]) -> None:
-        """Append a line for each span. Steps that a resumed run repeats are there twice, as they were."""
-        self._attempt(SPANS, lambda: _append(self.path / SPANS, b"".join(_json_line(asdict(span)) for span in spans)))
+        """Append a line for each span. Steps that a resumed run repeats have spans of both times."""
+        content = b"".join(_to_json_line(asdict(span)) for span in spans)
+        self._try_write(SPANS, lambda: _append(self.path / SPANS, content))
 
-    def append_rollouts(self, step: int, rollouts: list[dict[str, Any]]) -> None:
-        """Add the file of one step, a line a response. A step that is repeated after a resumption replaces its file."""
-        file = rollouts_file(self.path, step)
-        self._attempt(ROLLOUTS, lambda: _replace(file, b"".join(map(_json_line, rollouts))))
+    def write_rollouts(self, step: int, rollouts: list[dict[str, Any]]) -> None:
+        """Write the file of a step, one line for each response. A step that a resumed run repeats replaces its file."""
+        file = get_rollouts_file(self.path, step)
+        self._try_write(ROLLOUTS, lambda: _replace(file, b"".join(map(_to_json_line, rollouts))))
 
-    def _attempt(self, sink: str, write: Callable[[], None]) -> None:
+    def _try_write(self, name: str, write: Callable[[], None]) -> None:
         try:
             write()
         except (OSError, ValueError, TypeError) as error:
-            if sink not in self._failing:
-                _log.warning("%s in %s cannot be written and has gaps from here on: %s", sink, self.path, error)
-            self._failing.add(sink)
+            if name not in self._failing:
+                _log.warning("%s cannot be written to %s, data is missing from now on: %s", name, self.path, error)
+            self._failing.add(name)
 
 
 def _append(path: Path, line: bytes) -> None:
@@ -107,26 +108,27 @@ def _replace(path: Path, content: bytes) -> None:
     partial.replace(path)
 
 
-def _end_torn_line(file: Any) -> None:
-    """A run that was killed while writing leaves half a line: end it, so that the next one stays whole."""
+def _end_partial_line(file: Any) -> None:
+    """End an incomplete last line, which a run that was killed while writing leaves, so that the next line is valid."""
     if file.tell() > 0:
         file.seek(-1, 2)
         if file.read(1) != b"\n":
             file.write(b"\n")
 
 
-def _json_line(values: dict[str, Any]) -> bytes:
-    # A lone surrogate, which UTF-8 cannot say, becomes the escape that JSON has for it.
-    return (json.dumps(_finite(values), ensure_ascii=False, allow_nan=False) + "\n").encode(errors="backslashreplace")
+def _to_json_line(values: dict[str, Any]) -> bytes:
+    # A lone surrogate cannot be encoded as UTF-8 and becomes a JSON escape.
+    line = json.dumps(_replace_non_finite(values), ensure_ascii=False, allow_nan=False) + "\n"
+    return line.encode(errors="backslashreplace")
 
 
-def _finite(value: Any) -> Any:
+def _replace_non_finite(value: Any) -> Any:
     match value:
         case float():
             return value if math.isfinite(value) else None
         case dict():
-            return {key: _finite(item) for key, item in value.items()}
+            return {key: _replace_non_finite(item) for key, item in value.items()}
         case list() | tuple():
-            return [_finite(item) for item in value]
+            return [_replace_non_finite(item) for item in value]
         case _:
             return value

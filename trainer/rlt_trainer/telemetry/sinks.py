@@ -1,4 +1,4 @@
-"""Where each step's metrics go beyond the run directory and the progress server."""
+"""Sinks: destinations of each step's metrics other than the run directory and the progress server."""
 
 from __future__ import annotations
 
@@ -15,48 +15,49 @@ _log = logging.getLogger(__name__)
 
 
 class Sink(Protocol):
-    """Takes metrics. It opens with its first step, and so knows where a resumed run goes on. It may raise anything."""
+    """A destination of metrics. It opens at the first step, which is where a resumed run continues. It may raise any
+    exception."""
 
     name: str
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Take a step's metrics under verl's names."""
+        """Record a step's metrics under verl's names."""
 
     def close(self) -> None:
-        """No more steps will come. It may never have been opened."""
+        """Close the sink, which may not have been opened."""
 
 
 class Sinks:
-    """All sinks. One that fails is left out from then on, with a warning: it never stops the training."""
+    """All sinks of a run. A sink that fails is removed with a warning and never stops the training."""
 
     def __init__(self, sinks: Sequence[Sink]) -> None:
         self._sinks = list(sinks)
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Give a step to all that still work."""
+        """Record a step in all sinks that have not failed."""
         for sink in list(self._sinks):
             try:
                 sink.step(step, metrics)
             except Exception as error:
                 self._sinks.remove(sink)
-                _log.warning("%s has failed and gets nothing from step %s on: %s", sink.name, step, error)
+                _log.warning("%s failed and receives no metrics from step %s on: %s", sink.name, step, error)
 
     def close(self) -> None:
-        """Close all that still work."""
+        """Close all sinks that have not failed."""
         for sink in self._sinks:
             try:
                 sink.close()
             except Exception as error:
-                _log.warning("%s could not be closed; its last steps may be missing: %s", sink.name, error)
+                _log.warning("%s could not be closed, its last steps may be missing: %s", sink.name, error)
         self._sinks = []
 
 
-def sinks_of(config: TrainingConfig) -> Sinks:
-    """Those that the job asks for."""
-    run, watched = Path(config.run_directory), config.observability
+def build_sinks(config: TrainingConfig) -> Sinks:
+    """Build the sinks that the job enables."""
+    run, observability = Path(config.run_directory), config.observability
     sinks: list[Sink] = []
-    if watched.tensorboard:
-        sinks.append(TensorBoardSink(Path(watched.tensorboard.directory or run / "tensorboard")))
-    if watched.wandb:
-        sinks.append(WandbSink(watched.wandb, config))
+    if observability.tensorboard:
+        sinks.append(TensorBoardSink(Path(observability.tensorboard.directory or run / "tensorboard")))
+    if observability.wandb:
+        sinks.append(WandbSink(observability.wandb, config))
     return Sinks(sinks)

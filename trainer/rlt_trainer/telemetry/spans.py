@@ -1,4 +1,4 @@
-"""Who did what from when to when, and how a step's time divides up. Pure."""
+"""Spans: which rank was in which phase at which time, and the division of a step's time by phase. Pure."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 DRIVER = -1
-"""The driver's number among the ranks."""
+"""The rank number that stands for the driver."""
 STEP = "step"
-"""The phase that holds all others of a step."""
+"""The phase that contains all other phases of a step."""
 
 Interval = tuple[float, float]
 
 
 @dataclass(frozen=True)
 class Span:
-    """One process was in one phase."""
+    """The time that one thread spent in one phase."""
 
     rank: int
-    """DRIVER, or a rank."""
+    """A rank, or DRIVER."""
     phase: str
     start: float
     """Unix time."""
@@ -26,11 +26,12 @@ class Span:
     """Unix time."""
     step: int
     thread: int = 0
-    """0 is the one that made the stopwatch."""
+    """0 is the thread that created the stopwatch."""
 
 
-def own_seconds(spans: Iterable[Span]) -> dict[str, float]:
-    """Seconds by phase of one thread's nested spans, what is nested in a phase deducted from it: they add up."""
+def compute_exclusive_seconds(spans: Iterable[Span]) -> dict[str, float]:
+    """Return the seconds by phase of one thread's nested spans. The time of nested spans does not count for the outer
+    phase, so the values add up to the total."""
     seconds: dict[str, float] = {}
     open_spans: list[Span] = []
     for span in sorted(spans, key=lambda each: (each.start, -each.end)):
@@ -44,32 +45,33 @@ def own_seconds(spans: Iterable[Span]) -> dict[str, float]:
     return seconds
 
 
-def whole_seconds(spans: Iterable[Span], phase: str) -> float:
-    """Seconds in `phase`, what is nested in it included; the same time counts once."""
+def compute_phase_seconds(spans: Iterable[Span], phase: str) -> float:
+    """Return the seconds in `phase`, including nested spans. Overlapping spans count once."""
     return _length(_union((span.start, span.end) for span in spans if span.phase == phase))
 
 
-def step_seconds(driver: Sequence[Span]) -> dict[str, float]:
-    """The driver's step as its phases, "unaccounted" and "step": the phases and "unaccounted" add up to "step"."""
+def compute_step_seconds(driver: Sequence[Span]) -> dict[str, float]:
+    """Return the seconds of the driver's phases, "unaccounted" and "step". "step" is the sum of the others."""
     (step,) = (span for span in driver if span.phase == STEP)
     within = [span for span in driver if span.thread == step.thread and step.start <= span.start <= step.end]
-    phases = own_seconds(within)
+    phases = compute_exclusive_seconds(within)
     unaccounted = phases.pop(STEP)
     return {**phases, "unaccounted": unaccounted, STEP: step.end - step.start}
 
 
-def overlap_seconds(driver: Sequence[Span], others: Sequence[Span]) -> dict[str, float]:
-    """Seconds in which ranks, or other threads of the driver, were in a phase of the step while the driver was not.
+def compute_overlap_seconds(driver: Sequence[Span], others: Sequence[Span]) -> dict[str, float]:
+    """Return the seconds by phase during which ranks or other threads of the driver were in it while the driver's main
+    thread was not.
 
-    That is what generating in the background saves: phase "gen" of the driver is only what it waited for then.
+    This is the time that background generation saves: phase "gen" of the driver is then only its waiting time.
     """
     (main,) = {span.thread for span in driver if span.phase == STEP}
     background = [*others, *(span for span in driver if span.thread != main)]
     seconds = {}
     for phase in {span.phase for span in driver} - {STEP}:
-        beside = _union((span.start, span.end) for span in background if span.phase == phase)
-        waited = _union((span.start, span.end) for span in driver if span.phase == phase and span.thread == main)
-        seconds[phase] = _length(beside) - _length(_common(beside, waited))
+        running = _union((span.start, span.end) for span in background if span.phase == phase)
+        waiting = _union((span.start, span.end) for span in driver if span.phase == phase and span.thread == main)
+        seconds[phase] = _length(running) - _length(_intersect(running, waiting))
     return seconds
 
 
@@ -83,7 +85,7 @@ def _union(intervals: Iterable[Interval]) -> list[Interval]:
     return union
 
 
-def _common(left: Sequence[Interval], right: Sequence[Interval]) -> Iterator[Interval]:
+def _intersect(left: Sequence[Interval], right: Sequence[Interval]) -> Iterator[Interval]:
     for start, end in left:
         for other_start, other_end in right:
             if max(start, other_start) < min(end, other_end):

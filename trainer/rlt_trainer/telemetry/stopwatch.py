@@ -1,4 +1,4 @@
-"""Measures what a process does when."""
+"""Time measurement of a process's phases."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from rlt_trainer.telemetry.spans import DRIVER, Span
 
 
 class Stopwatch:
-    """Keeps the spans of one process, of all its threads. Phases may nest, and those of threads may overlap."""
+    """Records the spans of all threads of one process. Phases can be nested, and phases of threads can overlap."""
 
     def __init__(self, rank: int = DRIVER, *, step: int = 0) -> None:
         self.step = step
-        """What new spans belong to."""
+        """The step of new spans."""
         self._rank = rank
         self._spans: list[Span] = []
         self._threads = {threading.get_ident(): 0}
-        self._epoch = time.time() - time.perf_counter()  # one clock for all ranks that never goes back in this process
+        self._epoch = time.time() - time.perf_counter()  # Unix time, but monotonic within this process
 
     @contextmanager
     def measure(self, phase: str) -> Iterator[None]:
-        """The block is `phase` of the step."""
+        """Measure the block as `phase` of the step."""
         step, start = self.step, time.perf_counter()
         thread = self._threads.setdefault(threading.get_ident(), len(self._threads))
         try:
@@ -33,7 +33,7 @@ class Stopwatch:
             self._spans.append(Span(self._rank, phase, self._epoch + start, self._epoch + end, step, thread))
 
     def take(self) -> list[Span]:
-        """What has ended since the last time."""
+        """Return and remove the completed spans."""
         count = len(self._spans)
         taken, self._spans[:count] = self._spans[:count], []
         return taken

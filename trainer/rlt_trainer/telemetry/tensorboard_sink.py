@@ -1,4 +1,4 @@
-"""TensorBoard's event files."""
+"""The sink that writes TensorBoard event files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class TensorBoardSink:
-    """Writes to `directory`. Where a run resumes, TensorBoard drops what it had of the steps from there on."""
+    """Writes event files to `directory`. When a run resumes, TensorBoard drops the earlier events of repeated steps."""
 
     name = "TensorBoard"
 
@@ -20,8 +20,8 @@ class TensorBoardSink:
         self._writer: SummaryWriter | None = None
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Write one scalar a metric."""
-        from torch.utils.tensorboard import SummaryWriter  # seconds to import
+        """Write one scalar for each metric."""
+        from torch.utils.tensorboard import SummaryWriter  # slow import
 
         if self._writer is None:
             self._writer = SummaryWriter(str(self._directory), purge_step=step)
@@ -30,6 +30,6 @@ class TensorBoardSink:
         self._writer.flush()
 
     def close(self) -> None:
-        """End the file."""
+        """Close the event file."""
         if self._writer is not None:
             self._writer.close()

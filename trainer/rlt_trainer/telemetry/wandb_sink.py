@@ -1,4 +1,4 @@
-"""Weights & Biases."""
+"""The sink for Weights & Biases."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     import wandb
 
 RUN_ID = "wandb-run-id"
-"""The file in the run directory that holds the run's id at Weights & Biases, for those who resume it."""
-UPLOAD_PATIENCE_S = 30.0
-"""How long the end of the training waits for the upload of the last metrics. What is left lies in the run directory."""
+"""The file in the run directory with the id of the run at Weights & Biases. A resumed training reads it."""
+UPLOAD_TIMEOUT_S = 30.0
+"""Timeout for the upload of the last metrics at the end of the training. The rest stays in the run directory."""
 
 
 class WandbSink:
-    """One run, whose id stays the same when the training resumes: the curves go on.
+    """Logs to one run. Its id stays the same when the training resumes, so the curves continue.
 
-    Steps that are repeated after a resumption are there already: Weights & Biases keeps the first. The API key is
-    WANDB_API_KEY's; WANDB_MODE=offline writes files alone, for `wandb sync`. The proxy is wandb's own: nothing else in
-    this process goes through it. (Settings of wandb 0.31.0, wandb/sdk/wandb_settings.py.)
+    Weights & Biases keeps the first values of steps that a resumed training repeats. The API key is in WANDB_API_KEY.
+    WANDB_MODE=offline only writes files, for `wandb sync`. Only wandb's requests use the proxy, not other requests of
+    this process. (Settings of wandb 0.31.0, wandb/sdk/wandb_settings.py.)
     """
 
     name = "Weights & Biases"
@@ -41,16 +41,16 @@ class WandbSink:
         self._run.log(dict(metrics), step=step)
 
     def close(self) -> None:
-        """Wait for the upload."""
+        """Wait for the upload and close the run."""
         if self._run is not None:
             self._run.finish()
 
     def _open(self, *, first_step: int) -> wandb.Run:
-        import wandb  # seconds to import
+        import wandb  # slow import
 
         directory = Path(self._config.run_directory)
         return wandb.init(
-            id=_run_id(directory / RUN_ID, anew=first_step <= 1),
+            id=_get_run_id(directory / RUN_ID, is_new=first_step <= 1),
             resume="allow",
             name=self._config.job,
             project=self._settings.project or self._config.namespace,
@@ -60,19 +60,19 @@ class WandbSink:
             settings=wandb.Settings(
                 http_proxy=self._settings.proxy,
                 https_proxy=self._settings.proxy,
-                console="off",  # the log is the cluster's
+                console="off",  # Ray collects the log
                 disable_git=True,
                 save_code=False,
-                finish_timeout=UPLOAD_PATIENCE_S,
+                finish_timeout=UPLOAD_TIMEOUT_S,
                 quiet=True,
                 x_disable_meta=True,
-                x_disable_stats=True,  # of the driver's machine, where nothing happens
+                x_disable_stats=True,  # system metrics of the driver's node, which does not train
                 **({"base_url": self._settings.base_url} if self._settings.base_url else {}),
             ),
         )
 
 
-def _run_id(file: Path, *, anew: bool) -> str:
-    if anew or not file.exists():
+def _get_run_id(file: Path, *, is_new: bool) -> str:
+    if is_new or not file.exists():
         file.write_text(uuid4().hex[:16])
     return file.read_text()

@@ -1,4 +1,4 @@
-"""What a rank notes of itself while it works: spans, memory, and a profile of the steps that were asked for."""
+"""Telemetry of a rank: spans, memory, and profiles of selected steps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from rlt_api.blocks.operations import Profiler
-from rlt_trainer.telemetry.peak_flops import peak_flops
+from rlt_trainer.telemetry.peak_flops import find_peak_flops
 from rlt_trainer.telemetry.spans import Span
 from rlt_trainer.telemetry.stopwatch import Stopwatch
 
@@ -21,28 +21,28 @@ GIB = 1024**3
 
 @dataclass(frozen=True)
 class Memory:
-    """Memory of a rank in GiB: verl's perf/max_memory_allocated_gb and its fellows."""
+    """Memory of a rank in GiB (verl's perf/max_memory_allocated_gb, max_memory_reserved_gb, cpu_memory_used_gb)."""
 
     cpu_used: float
-    """Of its node, by all processes."""
+    """Memory in use on the node, by all processes."""
     max_allocated: float | None = None
-    """The step's peak of tensors on its device. None on a CPU."""
+    """The step's peak of tensors on the device. None on a CPU."""
     max_reserved: float | None = None
-    """The same with what torch's allocator keeps."""
+    """The step's peak of memory reserved by torch's allocator. None on a CPU."""
 
 
 @dataclass(frozen=True)
 class WorkerReport:
-    """One rank's step."""
+    """The telemetry of one rank for one step."""
 
     spans: list[Span]
     memory: Memory
     peak_flops: float | None
-    """FLOP/s that its device could do in the type that it computes in. None where that is not known."""
+    """Peak FLOP/s of the device in the data type of the computation. None if it is not known."""
 
 
 class WorkerTelemetry:
-    """One for each rank. A span's end means that its results are there: ranks hand them over on the CPU."""
+    """Measures one rank. Results are complete at the end of a span, because ranks return them on the CPU."""
 
     def __init__(
         self,
@@ -60,10 +60,10 @@ class WorkerTelemetry:
         self._profiled = frozenset(profiler.steps if profiler else ())
         self._profile: profile | None = None
         on_gpu = device.type == "cuda"
-        self._peak = peak_flops(torch.cuda.get_device_name(device)) if on_gpu and dtype == torch.bfloat16 else None
+        self._peak = find_peak_flops(torch.cuda.get_device_name(device)) if on_gpu and dtype == torch.bfloat16 else None
 
     def begin(self, step: int) -> None:
-        """The step begins: what is measured from now on belongs to it."""
+        """Start a step. New measurements belong to it."""
         self._watch.step = step
         if self._device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self._device)
@@ -74,12 +74,12 @@ class WorkerTelemetry:
 
     @contextmanager
     def measure(self, phase: str) -> Iterator[None]:
-        """The block is `phase` of the step, here and in the profile."""
+        """Measure the block as `phase` of the step, in the spans and in the profile."""
         with self._watch.measure(phase), record_function(f"rlt::{phase}"):
             yield
 
     def end(self) -> WorkerReport:
-        """The step is over: what it was like. A profile goes to step-N-rank-R.json.gz, for Perfetto."""
+        """End the step and return its report. A profile is written to step-N-rank-R.json.gz, for Perfetto."""
         spans = self._watch.take()
         if self._profile is not None:
             self._profile.stop()
@@ -87,9 +87,9 @@ class WorkerTelemetry:
             file = self._profiles / f"step-{self._watch.step}-rank-{self._rank}.json.gz"
             self._profile.export_chrome_trace(str(file))
             self._profile = None
-        return WorkerReport(spans, self._memory(), self._peak)
+        return WorkerReport(spans, self._measure_memory(), self._peak)
 
-    def _memory(self) -> Memory:
+    def _measure_memory(self) -> Memory:
         used = psutil.virtual_memory().used / GIB
         if self._device.type != "cuda":
             return Memory(used)
