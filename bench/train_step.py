@@ -33,8 +33,8 @@ from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.policy import packed_attention
 from rlt_trainer.policy.log_probs import response_log_probs
 from rlt_trainer.policy.sharding import find_layers, shard
-from rlt_trainer.telemetry.flops import shape_of, training_flops
-from rlt_trainer.telemetry.peak_flops import peak_flops
+from rlt_trainer.telemetry.flops import count_training_flops, find_shape
+from rlt_trainer.telemetry.peak_flops import find_peak_flops
 
 CONFIGS: dict[str, tuple[dict[str, Any], int, int]] = {
     "qwen3-0.6b": (
@@ -123,11 +123,11 @@ def measure(arguments: argparse.Namespace, device_type: str, ranks: int) -> dict
         if number >= 2:
             seconds.append(took)
     median = statistics.median(seconds)
-    shape, lengths = shape_of(config), [length] * rows * arguments.passes
+    shape, lengths = find_shape(config), [length] * rows * arguments.passes
     assert shape is not None, "Qwen3 is known"
-    flops = training_flops(shape, lengths, logits=sum(lengths) * 3 // 4)
+    flops = count_training_flops(shape, lengths, logits=sum(lengths) * 3 // 4)
     name = torch.cuda.get_device_name() if device_type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
-    peak = peak_flops(name)
+    peak = find_peak_flops(name)
     return {
         "config": arguments.config,
         "device": name,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rlt_trainer.telemetry.peak_flops import peak_flops
+from rlt_trainer.telemetry.peak_flops import find_peak_flops
 
 SCRIPT = Path(__file__).parents[2] / "bench/train_step.py"
 
@@ -23,7 +23,7 @@ def test_it_measures_a_tiny_step_and_needs_no_other_part_of_the_trainer(device: 
     assert figures["tokens_per_second"] == pytest.approx(256 / figures["seconds_per_step"], rel=0.01)
     assert figures["peak_memory_gib"] > 0
     assert figures["device"].startswith("CPU") == (device == "cpu")
-    assert (figures["mfu"] is None) == (peak_flops(figures["device"]) is None)
+    assert (figures["mfu"] is None) == (find_peak_flops(figures["device"]) is None)
     assert figures["mfu"] is None or 0 < figures["mfu"] < 1
     imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
     assert "torch" in imported

@@ -19,7 +19,7 @@ import pytest
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.__main__ import TERMINATED, main
 from rlt_trainer.checkpoint.marker import latest_complete
-from rlt_trainer.telemetry.run_history import metrics_since
+from rlt_trainer.telemetry.run_history import read_metrics
 
 MakeConfig = Callable[..., TrainingConfig]
 STEPS = 6
@@ -58,7 +58,7 @@ def until_step(process: subprocess.Popen[str], step: int) -> list[str]:
 def metrics(run: Path) -> list[dict[str, Any]]:
     """The run's metrics, without what a clock or the machine's load decides."""
     measured = ("timing_s/", "timing_per_token_ms/", "perf/", "overlap_s/")
-    lines = metrics_since(run, 0).splitlines()
+    lines = read_metrics(run, after=0).splitlines()
     return [{key: value for key, value in json.loads(line).items() if not key.startswith(measured)} for line in lines]
 
 

@@ -79,7 +79,7 @@ def _count_linear(shape: Shape, lengths: Sequence[int], logits: int | None) -> f
 
 
 def _count_attention(shape: Shape, lengths: Sequence[int]) -> float:
-    """Count 4 FLOPs for each dimension and each pair of a token and an earlier one, and half for a token with itself."""
+    """Count 4 FLOPs for each dimension and each pair of a token and an earlier one, half for a token with itself."""
     by_window: Counter[int | None] = Counter()
     for width, window in shape.attention:
         by_window[window] += width
