@@ -34,7 +34,9 @@ WIDTH = 100
 def command(
     field: str | None, job: str | None, nodes: str | None, runtimes: tuple[str, ...], schema_of: str | None, output: str
 ) -> None:
-    """Describe a field of the API: its type, default, bounds and rules.
+    """Describe a field of the API.
+
+    The description contains type, default, bounds and rules.
 
     FIELD is a path such as spec.rollout.topP or rlruntime.spec.limits, a unique end of a path, or a name in verl or
     ROLL such as top_p or actor_rollout_ref.rollout.top_p. Without FIELD, the command lists the blocks of a job.

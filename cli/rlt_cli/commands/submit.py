@@ -43,9 +43,10 @@ def command(
     kube_context: KubeContext,
     output: str,
 ) -> None:
-    """Submit jobs and runtimes to the cluster, with server-side apply.
+    """Submit jobs and runtimes to the cluster.
 
-    FILE contains RLTrainingJobs and RLRuntimes. They are validated first; if one is invalid, nothing is submitted.
+    FILE contains RLTrainingJobs and RLRuntimes. They are validated first; if one is invalid, nothing is submitted. The
+    command uses server-side apply.
     -o json prints the submitted objects; with --wait as they are at the end; with --watch one per line, followed by the
     lines of `watch`.
     """
