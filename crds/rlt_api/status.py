@@ -165,7 +165,7 @@ class NetworkStatus(ApiModel):
     """What was decided about network and accelerators before the Ray cluster was made, and why."""
 
     profile: str
-    """The profile, as in docs/networking.md."""
+    """The profile, as in docs/reference/network-profiles.md."""
     fabric: str
     """infiniband, roce, efa, gib, tcpx, tcpxo, tcp or none, or mnnvl+ and one of them."""
     vendor: str

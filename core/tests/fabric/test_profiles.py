@@ -1,4 +1,4 @@
-"""Profiles as data: what every file must hold, and that NCCL knows its variables."""
+"""The profile files: required fields, and variables that NCCL supports."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import pytest
 from rlt_core.fabric.aliases import GPU_RESOURCES
 from rlt_core.fabric.machines import find_machine, load_machines
 from rlt_core.fabric.profiles import Profile, load_profiles
-from rlt_core.fabric.profiles_page import build_profiles_table
+from rlt_core.fabric.profiles_page import build_profiles_page
 
 FABRIC = re.compile(r"(mnnvl\+)?(infiniband|roce|efa|gib|tcpx|tcpxo|tcp|none)")
 ELSEWHERE = {"NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", "NCCL_GPUDIRECTTCPX_CTRL_DEV", "NCCL_FASTRAK_LLCM_DEVICE_DIRECTORY"}
-"""Variables of Google's plugins, not of NCCL itself."""
+"""Variables of Google's plugins, not of NCCL."""
 PLUGINS = {"NCCL_LIB_DIR", "NCCL_MAX_P2P_CHANNELS"}
 
 
 @pytest.mark.parametrize("profile", load_profiles().values(), ids=lambda profile: profile.name)
-def test_a_profile_says_where_everything_comes_from(profile: Profile) -> None:
+def test_a_profile_has_a_source_for_everything(profile: Profile) -> None:
     assert FABRIC.fullmatch(profile.fabric)
     assert profile.sources
     assert profile.attach.source
@@ -36,7 +36,7 @@ def test_every_profile_sets_the_interfaces(profile: Profile) -> None:
     assert {"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"} <= {variable.name for variable in profile.env}
 
 
-def test_nccl_knows_its_variables() -> None:
+def test_nccl_supports_its_variables() -> None:
     package = find_spec("nvidia.nccl")
     if package is None or not package.submodule_search_locations:
         pytest.skip("NCCL is not installed")
@@ -65,22 +65,22 @@ VERL = """NCCL_DEBUG GPU_MAX_HW_QUEUES TORCH_NCCL_HIGH_PRIORITY NCCL_CHECKS_DISA
 NCCL_CROSS_NIC CUDA_DEVICE_MAX_CONNECTIONS NCCL_PROTO RCCL_MSCCL_ENABLE TOKENIZERS_PARALLELISM HSA_NO_SCRATCH_RECLAIM
 HIP_ ROCR_ CUDA_VISIBLE_DEVICES HF_HOME TRANSFORMERS_CACHE SYS_PTRACE seccomp privileged /dev/kfd /dev/dri
 /dev/infiniband video --shm-size"""
-"""What verl's script for an AMD cluster exports and gives to its containers."""
+"""Variables and container options in verl's script for an AMD cluster."""
 
 
-def test_each_variable_of_verls_amd_cluster_is_kept_or_refused_in_writing() -> None:
+def test_each_variable_of_verls_amd_cluster_is_kept_or_documented_as_left_out() -> None:
     profile = load_profiles()["amd-roce-mlx5"]
     kept = {variable.name for variable in profile.env}
-    assert [word for word in VERL.split() if word not in kept and word not in profile.notes] == []
+    assert [name for name in VERL.split() if name not in kept and name not in profile.notes] == []
 
 
-def test_the_documentation_holds_the_table_as_it_is() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "networking.md").read_text()
-    assert f"<!-- profiles: begin -->\n{build_profiles_table()}<!-- profiles: end -->\n" in page
+def test_the_reference_page_is_up_to_date() -> None:
+    page = Path(__file__).parents[3] / "docs" / "reference" / "network-profiles.md"
+    assert page.read_text() == build_profiles_page()
 
 
-def test_the_table_holds_every_profile_with_its_sources() -> None:
-    table = build_profiles_table()
+def test_the_reference_page_has_every_profile_with_its_sources() -> None:
+    page = build_profiles_page()
     for profile in load_profiles().values():
-        assert f"### {profile.name}" in table
-        assert all(source in table for source in profile.sources)
+        assert f"## {profile.name}" in page
+        assert all(source in page for source in profile.sources)

@@ -17,7 +17,7 @@ class Network(ApiModel):
     require: Literal["any", "rdma", "tcp"] = "any"
     """rdma holds the job rather than fall back to TCP in silence; tcp uses nothing else; any takes what there is."""
     profile: DnsLabel | None = None
-    """The fabric's profile (docs/networking.md lists them). Default: found from the nodes' labels and resources."""
+    """A profile in docs/reference/network-profiles.md. Default: chosen from labels and resources of the nodes."""
     attach: Literal["podNetwork", "hostNetwork", "multus", "dra"] = "podNetwork"
     """How pods get at the fabric. multus needs the annotation k8s.v1.cni.cncf.io/networks, dra a resourceClaim, in the
     workers' podTemplate. Default: the profile's own way."""
