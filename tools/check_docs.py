@@ -110,8 +110,17 @@ def check_block(block: CodeBlock) -> Iterator[Problem]:
         case "console" | "":
             for line, command in prompted_commands(block):
                 yield from check_commands(command, line, check_path)
+            yield from check_definitions(block)
         case _:
             yield block.line, f"{block.language}: is not one of the languages {', '.join(LANGUAGES[1:])}"
+
+
+def check_definitions(block: CodeBlock) -> Iterator[Problem]:
+    """The definitions `path::name` of a call tree exist."""
+    for number, line in enumerate(block.text.splitlines(), block.line):
+        for word in line.split():
+            if "::" in word and (problem := check_path(word.rstrip(","))):
+                yield number, problem
 
 
 def check_yaml(block: CodeBlock) -> Iterator[Problem]:
