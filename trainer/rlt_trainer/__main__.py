@@ -1,4 +1,4 @@
-"""The command rlt-trainer."""
+"""The rlt-trainer command."""
 
 from __future__ import annotations
 
@@ -17,20 +17,22 @@ from rlt_api.training_config import TrainingConfig
 from rlt_trainer.errors import Terminated, TrainingError, root_cause
 
 TERMINATED = 143
-"""Exit code after SIGTERM, as shells have it: 128 + 15."""
+"""Exit code after SIGTERM, as in shells: 128 + 15."""
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 + SIGINT."""
 PROGRAMS = {
     "replay": ("rlt_trainer.driver.replay", "repeat the updates of a recorded step"),
-    "trace": ("rlt_trainer.telemetry.chrome_trace", "a run's spans as a trace for Perfetto"),
+    "trace": ("rlt_trainer.telemetry.chrome_trace", "print a run's spans as a trace for Perfetto"),
 }
-"""Commands with a module and arguments of their own: `main(arguments) -> int`."""
+"""Commands whose module parses its own arguments with `main(arguments) -> int`."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0 when the work is done, 143 after SIGTERM, 130 after Ctrl-C, else 1. The reason is the last line on
-    standard error."""
-    parser = command_line()
+    """Run the command. Return exit code 0 on success, 143 after SIGTERM, 130 after Ctrl-C, else 1.
+
+    The last line on standard error is the reason.
+    """
+    parser = build_parser()
     options, rest = parser.parse_known_args(arguments)
     if rest and options.command not in PROGRAMS:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
@@ -46,32 +48,40 @@ def main(arguments: Sequence[str] | None = None) -> int:
         cause = root_cause(error)
         if not is_expected(cause):
             traceback.print_exception(error)
-        print(f"{TRAINER_ERROR} {sentence(cause)}", file=sys.stderr, flush=True)
+        print(f"{TRAINER_ERROR} {format_error(cause)}", file=sys.stderr, flush=True)
         return 1
 
 
-def command_line() -> argparse.ArgumentParser:
-    """The arguments."""
+def build_parser() -> argparse.ArgumentParser:
+    """Build the parser of the command line."""
     parser = argparse.ArgumentParser(
         prog="rlt-trainer",
-        description="Reinforcement learning of language models on Ray: FSDP2 and vLLM.",
-        epilog=f"Exit code 0: done. {TERMINATED}: SIGTERM, after a checkpoint. {INTERRUPTED}: Ctrl-C. 1: an error, "
-        "which the last line on standard error tells.",
+        description="Reinforcement learning of language models with FSDP2 and vLLM on Ray.",
+        epilog=f"Exit code 0: success. {TERMINATED}: SIGTERM, after a checkpoint. {INTERRUPTED}: Ctrl-C. 1: an error; "
+        "the last line on standard error is its message.",
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    train = commands.add_parser("run", help="train, from the start or the newest checkpoint to the exported model")
-    train.add_argument("--config", type=Path, required=True, help="a TrainingConfig in JSON")
-    train.add_argument("--local", action="store_true", help="with a Ray of its own on this machine")
-    preflight = commands.add_parser("preflight", help="check the nodes of a Ray cluster before the training")
-    preflight.add_argument("--config", type=Path, required=True, help="a TrainingConfig in JSON, with preflight")
-    preflight.add_argument("--local", action="store_true", help="with a Ray of its own on this machine")
-    export = commands.add_parser(
-        "export", help="write a checkpoint's model in Hugging Face's format, without Ray or accelerators"
+    train = commands.add_parser("run", help="train from the start or the latest checkpoint, and export the model")
+    train.add_argument("--config", type=Path, required=True, help="TrainingConfig in JSON")
+    train.add_argument("--local", action="store_true", help="start Ray on this machine instead of joining a cluster")
+    preflight = commands.add_parser("preflight", help="check the nodes of a Ray cluster before training")
+    preflight.add_argument("--config", type=Path, required=True, help="TrainingConfig in JSON, with preflight")
+    preflight.add_argument(
+        "--local", action="store_true", help="start Ray on this machine instead of joining a cluster"
     )
-    export.add_argument("--checkpoint", type=Path, required=True, metavar="DIR", help="a folder checkpoints/step-N")
-    export.add_argument("--output", type=Path, required=True, metavar="DIR", help="is replaced if it is there")
+    export = commands.add_parser(
+        "export", help="write a checkpoint's model in Hugging Face format, without Ray or accelerators"
+    )
     export.add_argument(
-        "--config", type=Path, help="the run's TrainingConfig. Default: config.json in the run directory around DIR"
+        "--checkpoint", type=Path, required=True, metavar="DIR", help="checkpoint folder: checkpoints/step-N"
+    )
+    export.add_argument(
+        "--output", type=Path, required=True, metavar="DIR", help="folder of the model; replaced if it exists"
+    )
+    export.add_argument(
+        "--config",
+        type=Path,
+        help="TrainingConfig of the run. Default: config.json in the run directory that contains DIR",
     )
     for name, (_, text) in PROGRAMS.items():
         commands.add_parser(name, help=text, add_help=False)
@@ -79,7 +89,7 @@ def command_line() -> argparse.ArgumentParser:
 
 
 def run(options: argparse.Namespace, rest: Sequence[str]) -> int:
-    """Do what was asked. torch and Ray take seconds to import: not for --help or a wrong config."""
+    """Run the command. torch and Ray take seconds to import: import them only after the config is valid."""
     if options.command in PROGRAMS:
         program = importlib.import_module(PROGRAMS[options.command][0])
         return int(program.main(rest))
@@ -91,7 +101,7 @@ def run(options: argparse.Namespace, rest: Sequence[str]) -> int:
         print(options.output)
         return 0
     config = read_config(options.config)
-    # Ray reads it when it is imported. A thread that still generates when the run has ended must not start a new Ray.
+    # Ray reads it at import. A thread that still generates after the end of the run must not start a new Ray.
     os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
     if options.command == "preflight":
         from rlt_trainer.preflight.run import run as check
@@ -104,7 +114,7 @@ def run(options: argparse.Namespace, rest: Sequence[str]) -> int:
 
 
 def read_config(path: Path) -> TrainingConfig:
-    """The config at `path`. Raises ValueError naming what is wrong with it."""
+    """Read the config at `path`. Raises ValueError with the invalid field."""
     try:
         return TrainingConfig.model_validate_json(path.read_bytes())
     except FileNotFoundError as error:
@@ -116,12 +126,12 @@ def read_config(path: Path) -> TrainingConfig:
 
 
 def is_expected(error: BaseException) -> bool:
-    """Whether its message alone says what to do."""
+    """Whether the message is sufficient for users, without a traceback."""
     return isinstance(error, ValueError | FileNotFoundError | TrainingError)
 
 
-def sentence(error: BaseException) -> str:
-    """The error in one line."""
+def format_error(error: BaseException) -> str:
+    """Format the error in one line."""
     text = " ".join(str(error).split())
     return text if is_expected(error) and text else f"{type(error).__name__}: {text}"
 

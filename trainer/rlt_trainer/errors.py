@@ -1,4 +1,4 @@
-"""How a training ends that cannot go on, when neither the user's input nor the code is at fault."""
+"""Errors that stop a training and are caused neither by invalid input nor by a bug."""
 
 from __future__ import annotations
 
@@ -6,32 +6,31 @@ from pathlib import Path
 
 
 class TrainingError(RuntimeError):
-    """The training has to stop. The message is one sentence for people that says why and what to do."""
+    """The training cannot continue. The message gives the reason and the fix."""
 
 
 class NonFiniteGradientError(TrainingError):
-    """The gradient was not finite in too many optimizer steps in a row: the training has diverged."""
+    """The gradient was not finite in too many consecutive optimizer steps: the training diverged."""
 
 
 class Terminated(Exception):
-    """The training was asked to end (SIGTERM). The message says what is saved."""
+    """The training received SIGTERM. The message names the saved checkpoint."""
 
 
-def last_finite(error: NonFiniteGradientError, checkpoint: Path | None) -> NonFiniteGradientError:
-    """The same error, naming the checkpoint to go on from.
+def add_checkpoint(error: NonFiniteGradientError, checkpoint: Path | None) -> NonFiniteGradientError:
+    """Return the same error with the checkpoint to resume from in its message.
 
-    `checkpoint` is the newest whole one: a step that is skipped for its gradient changes no weight, so that all that
-    was ever saved is finite.
+    `checkpoint` is the latest complete one. It is finite: a step that is skipped for its gradient changes no weight.
     """
     advice = (
         f"The last finite checkpoint is {checkpoint}."
         if checkpoint is not None
-        else "No checkpoint was saved: give checkpoint.saveFreq a number."
+        else "No checkpoint was saved: set checkpoint.saveFreq."
     )
     return NonFiniteGradientError(f"{root_cause(error)} {advice}")
 
 
 def root_cause(error: BaseException) -> BaseException:
-    """The error itself, where Ray wraps one that was raised in an actor."""
-    cause = getattr(error, "cause", None)  # ray.exceptions.RayTaskError; Ray need not be imported yet
+    """Return the original error if Ray wraps one that an actor raised."""
+    cause = getattr(error, "cause", None)  # ray.exceptions.RayTaskError, without an import of Ray
     return root_cause(cause) if isinstance(cause, BaseException) else error

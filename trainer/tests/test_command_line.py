@@ -1,4 +1,4 @@
-"""What a user sees who asked for something that cannot be: one sentence, and exit code 1."""
+"""Errors of the command line: one line on standard error, and exit code 1."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from rlt_api.driver_report import PROGRESS_PREFIX
 from rlt_api.training_config import TrainingConfig
-from rlt_trainer.__main__ import main, sentence
+from rlt_trainer.__main__ import format_error, main
 from rlt_trainer.errors import TrainingError, root_cause
 
 MakeConfig = Callable[..., TrainingConfig]
@@ -24,24 +24,24 @@ def run(config: TrainingConfig, tmp_path: Path) -> int:
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "message"),
     [
         ({"model": {"fromSeed": None, "path": "/nowhere/llama"}}, "model.path /nowhere/llama"),
         ({"data": {"preset": "gsm8k", "path": "/nowhere/gsm8k"}}, "/nowhere/gsm8k"),
         ({"rewards": [{"name": "exakt"}]}, 'did you mean "exact"'),
-        ({"training": {"ppoMiniBatchSize": 1}}, "training.ppoMiniBatchSize 1 cannot be shared equally by 2 ranks"),
-        ({"training": {"warmup": {"steps": 1, "batchSize": 3}}}, "training.warmup.batchSize 3"),
+        ({"training": {"ppoMiniBatchSize": 1}}, "training.ppoMiniBatchSize: 1 is not divisible by 2 ranks"),
+        ({"training": {"warmup": {"steps": 1, "batchSize": 3}}}, "training.warmup.batchSize: 3"),
         ({"data": {"maxResponseLength": 10**6}}, "maxResponseLength 1000000"),
         ({"data": {"maxPromptLength": 2}}, "data.maxPromptLength 2 is shorter than each of the 8000"),
         ({"data": {"preset": None, "files": ["/nowhere/a.parquet"]}}, "data.files /nowhere/a.parquet: no such file"),
         ({"training": {"totalEpochs": 1, "trainBatchSize": 8004}}, "do not fill one batch"),
-        ({"data": {"preset": None, "inline": PLAIN}, "training": VALIDATED}, "training.validation needs a validation"),
+        ({"data": {"preset": None, "inline": PLAIN}, "training": VALIDATED}, "the data has no validation set"),
         ({"algorithm": {"critic": {"modelPath": "/nowhere/critic"}}}, "/nowhere/critic"),
     ],
 )
-def test_wrong_input_ends_before_ray_starts(
+def test_invalid_input_is_reported_before_ray_starts(
     changes: dict[str, object],
-    words: str,
+    message: str,
     make_config: MakeConfig,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -52,28 +52,28 @@ def test_wrong_input_ends_before_ray_starts(
     output = capsys.readouterr()
     last = output.err.splitlines()[-1]
     assert last.startswith("rlt-trainer: error: ")
-    assert words in last
+    assert message in last
     assert "Traceback" not in output.err
     assert output.out.splitlines()[-1].startswith(PROGRESS_PREFIX)
 
 
-def test_a_config_that_is_none_is_named_with_its_field(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_config_is_reported_with_its_field(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "training.json").write_text('{"job": 1}')
     assert main(["run", "--config", str(tmp_path / "training.json")]) == 1
     assert "training.json: job: Input should be a valid string" in capsys.readouterr().err
 
 
-def test_a_missing_config_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_config_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--config", str(tmp_path / "nothing.json")]) == 1
     assert "nothing.json: no such file" in capsys.readouterr().err
 
 
-def test_an_error_of_an_actor_is_told_in_its_own_words() -> None:
+def test_the_error_of_an_actor_is_unwrapped() -> None:
     from ray.exceptions import RayTaskError
 
     wrapped = RayTaskError("sync_weights", "Traceback ...", TrainingError("stale\nweights"))  # type: ignore[no-untyped-call]
-    assert sentence(root_cause(wrapped.as_instanceof_cause())) == "stale weights"  # type: ignore[no-untyped-call]
+    assert format_error(root_cause(wrapped.as_instanceof_cause())) == "stale weights"  # type: ignore[no-untyped-call]
 
 
-def test_an_unexpected_error_is_told_with_its_type() -> None:
-    assert sentence(KeyError("x")) == "KeyError: 'x'"
+def test_an_unexpected_error_is_formatted_with_its_type() -> None:
+    assert format_error(KeyError("x")) == "KeyError: 'x'"

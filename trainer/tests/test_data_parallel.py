@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
 
 import pytest
 import torch
@@ -13,44 +13,52 @@ from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences
 from rlt_trainer.batches.update_result import UpdateResult
 from rlt_trainer.driver.data_parallel import DataParallel
 from rlt_trainer.driver.metrics import update_metrics
+from rlt_trainer.workers.train_worker import TrainWorker
 
+R = TypeVar("R")
 ROWS = 8
 SEQUENCES = Sequences.pad([[row] for row in range(ROWS)], [[7] * (1 + row % 3) for row in range(ROWS)], pad_token_id=0)
 
 
-class FourRanks:
-    """Each rank returns values of its rows. Ranks that share rows divide the sum, as TrainedModel does."""
+class Worker:
+    """A stand-in for a TrainWorker. Ranks of a group divide their sums between them, like TrainedModel."""
 
-    ranks = 4
-
-    def __init__(self, copies: int) -> None:
-        self._copies = copies
-
-    def each(self, method: str, *shares: Sequence[Any]) -> list[Any]:
-        return [getattr(self, method)(*own) for own in zip(*shares, strict=True)]
+    def __init__(self, group_size: int) -> None:
+        self._group_size = group_size
 
     def first_prompt_tokens(self, sequences: Sequences) -> Tensor:
         return sequences.prompts[:, 0]
 
     def update(self, batches: Sequence[MiniBatch]) -> list[UpdateResult]:
         return [
-            UpdateResult({"rows": len(each.experience) / self._copies}, float(each.total_tokens), False, 0.1)
+            UpdateResult({"rows": len(each.experience) / self._group_size}, float(each.total_tokens), False, 0.1)
             for each in batches
         ]
 
 
-@pytest.mark.parametrize("copies", [1, 2, 4])
-def test_results_keep_the_order_of_the_rows(copies: int) -> None:
-    ranks = DataParallel(FourRanks(copies), context_parallel_size=copies)
-    (answers,) = ranks.compute("first_prompt_tokens", SEQUENCES)
-    assert answers.tolist() == list(range(ROWS))
+class FourWorkers:
+    def __init__(self, group_size: int) -> None:
+        self._worker = cast(TrainWorker, Worker(group_size))
+
+    def __len__(self) -> int:
+        return 4
+
+    def each(self, method: Callable[..., R], *columns: Sequence[Any]) -> list[R]:
+        return [method(self._worker, *arguments) for arguments in zip(*columns, strict=True)]
 
 
-@pytest.mark.parametrize("copies", [1, 2, 4])
-def test_results_of_shared_rows_count_once(copies: int) -> None:
+@pytest.mark.parametrize("group_size", [1, 2, 4])
+def test_results_keep_the_order_of_the_rows(group_size: int) -> None:
+    data_parallel = DataParallel(FourWorkers(group_size), context_parallel_size=group_size)
+    (tokens,) = data_parallel.compute(cast(Any, Worker.first_prompt_tokens), SEQUENCES)
+    assert tokens.tolist() == list(range(ROWS))
+
+
+@pytest.mark.parametrize("group_size", [1, 2, 4])
+def test_results_of_shared_rows_count_once(group_size: int) -> None:
     zeros = torch.zeros(SEQUENCES.responses.shape)
     experience = Experience(SEQUENCES, zeros, zeros)
-    ranks = DataParallel(FourRanks(copies), context_parallel_size=copies)
-    metrics = update_metrics(ranks.update("update", experience, rows=4, epochs=2))
+    data_parallel = DataParallel(FourWorkers(group_size), context_parallel_size=group_size)
+    metrics = update_metrics(data_parallel.update(cast(Any, Worker.update), experience, rows=4, epochs=2))
     assert metrics["rows"] == 4
     assert metrics["actor/grad_norm"] == SEQUENCES.response_mask.sum() / 2

@@ -6,11 +6,11 @@ import math
 
 import torch
 
+from rlt_trainer.batches.response import Response
 from rlt_trainer.batches.rollout_batch import RolloutBatch
+from rlt_trainer.batches.scores import Scores
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.driver.saved_rollouts import pack, unpack
-from rlt_trainer.rewards.scorer import Scores
-from rlt_trainer.rollout.engine import Response
 
 PROMPTS = [Prompt(index, (1, index), f"{index}?", "x", "x", "s") for index in range(4)]
 
@@ -50,7 +50,7 @@ def test_it_comes_back_as_it_was() -> None:
         assert one.scores.reasons == other.scores.reasons
         assert list(one.scores.by_reward) == ["exact", "format"]
         assert torch.equal(one.penalties, other.penalties)
-        assert (one.consumed, one.batches) == (other.consumed, other.batches)
+        assert (one.consumed, one.num_gen_batches) == (other.consumed, other.num_gen_batches)
 
 
 def test_nothing_ahead_is_nothing_to_save() -> None:

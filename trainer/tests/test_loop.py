@@ -1,4 +1,4 @@
-"""Whole steps of the real loop, with one rank in this process."""
+"""Whole steps of the real training loop, with one train worker in this process."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from in_process import train
 from rlt_api.blocks.model import Model, SeededModel
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.algorithms import user_functions
-from rlt_trainer.checkpoint.marker import latest_complete, readable_marks
+from rlt_trainer.batches.scores import Scores
+from rlt_trainer.checkpoint.marker import find_latest_step, read_marks
 from rlt_trainer.driver import loop
 from rlt_trainer.errors import Terminated, TrainingError
 from rlt_trainer.policy.config import load_config
-from rlt_trainer.policy.model import model_files
+from rlt_trainer.policy.model import prepare_model_files
 from rlt_trainer.rewards import sources
-from rlt_trainer.rewards.scorer import Scorer, Scores
+from rlt_trainer.rewards.scorer import Scorer
 from rlt_trainer.rollout.transformers_engine import TransformersEngine
 from rlt_trainer.rollout.weight_sync import StaleWeightsError
-from rlt_trainer.telemetry.flops import shape_of
-from rlt_trainer.telemetry.run_history import metrics_since
-from rlt_trainer.telemetry.speed import Work, speed_metrics
+from rlt_trainer.telemetry.flops import find_shape
+from rlt_trainer.telemetry.run_history import read_metrics
+from rlt_trainer.telemetry.speed import Work, compute_speed_metrics
 from rlt_trainer.workers.train_worker import TrainWorker
 
 pytestmark = pytest.mark.slow
@@ -36,7 +37,7 @@ pytestmark = pytest.mark.slow
 MakeConfig = Callable[..., TrainingConfig]
 ONE_RANK = {"workers": 1}
 REWARD: dict[str, Any] = {"rewards": [{"name": "regex", "options": {"pattern": "[a-z0-9]"}}]}
-"""Responses of random weights differ in it, and so the weights change."""
+"""The rewards of responses differ with random weights, so the weights change."""
 
 
 def test_the_first_step_is_on_policy(make_config: MakeConfig) -> None:
@@ -55,7 +56,7 @@ def test_equal_rewards_give_no_gradient(make_config: MakeConfig) -> None:
 
 @pytest.fixture
 def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Puts the module `mine` where the operator mounts the ConfigMap `functions`."""
+    """Write the module `mine` where the operator mounts the ConfigMap `functions`."""
 
     def write(source: str) -> None:
         (tmp_path / "functions").mkdir()
@@ -64,7 +65,7 @@ def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str
     for module in (sources, user_functions):
         monkeypatch.setattr(module, "FUNCTIONS_DIRECTORY", str(tmp_path))
     monkeypatch.delitem(sys.modules, "mine", raising=False)
-    monkeypatch.setattr(sys, "path", [*sys.path])  # which gets the folder
+    monkeypatch.setattr(sys, "path", [*sys.path])  # the loader appends the folder
     return write
 
 
@@ -85,7 +86,7 @@ def test_a_response_whose_reward_fails_is_left_out(
     assert sum(json.loads(line)["reward"] is None for line in lines) == failed
 
 
-def test_dynamic_sampling_takes_only_groups_that_differ(make_config: MakeConfig) -> None:
+def test_dynamic_sampling_keeps_only_groups_that_differ(make_config: MakeConfig) -> None:
     algorithm = {"filterGroups": {"metric": "score", "maxNumGenBatches": 30}}
     rewards = [{"name": "regex", "options": {"pattern": "[a-zA-Z]"}}]
     (step,) = train(make_config(**ONE_RANK, training={"totalSteps": 1}, algorithm=algorithm, rewards=rewards))
@@ -94,31 +95,31 @@ def test_dynamic_sampling_takes_only_groups_that_differ(make_config: MakeConfig)
     assert 0 < step["critic/score/mean"] < 1
 
 
-def test_dynamic_sampling_that_finds_nothing_says_so(make_config: MakeConfig) -> None:
+def test_dynamic_sampling_without_a_result_fails(make_config: MakeConfig) -> None:
     algorithm = {"filterGroups": {"metric": "score", "maxNumGenBatches": 2}}
     rewards = [{"name": "length", "options": {"max": 1000}}]
-    with pytest.raises(TrainingError, match="After 2 generations only 0 of 8 prompts"):
+    with pytest.raises(TrainingError, match=r"Only 0 of 8 prompts .* after 2 generations"):
         train(make_config(**ONE_RANK, training={"totalSteps": 1}, algorithm=algorithm, rewards=rewards))
 
 
-def test_dynamic_sampling_without_bound_ends_when_it_is_asked_to(
+def test_unlimited_dynamic_sampling_stops_after_sigterm(
     make_config: MakeConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = make_config(
         **ONE_RANK,
         algorithm={"filterGroups": {"metric": "score"}},
-        rewards=[{"name": "length", "options": {"max": 1000}}],  # of which there is one score alone
+        rewards=[{"name": "length", "options": {"max": 1000}}],  # all responses have the same score
         checkpoint={"saveFreq": 1},
     )
 
-    class Asking(Scorer):
+    class TerminatingScorer(Scorer):
         def score(self, *arguments: Any, **options: Any) -> Scores:
             os.kill(os.getpid(), signal.SIGTERM)
             return super().score(*arguments, **options)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(in_process, "Scorer", Asking)
-        with pytest.raises(Terminated, match=r"after step 0\. It can go on from .*step-0"):
+        patch.setattr(in_process, "Scorer", TerminatingScorer)
+        with pytest.raises(Terminated, match=r"after step 0\. It can resume from .*step-0"):
             train(config)
     assert "after 1 generations" not in capsys.readouterr().out
 
@@ -141,15 +142,15 @@ def test_a_run_that_diverges_names_the_last_finite_checkpoint(
         train(make_config(**ONE_RANK, algorithm=algorithm, checkpoint={"saveFreq": 1}))
 
 
-def test_engines_that_keep_old_weights_stop_the_run(make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stale_engine_weights_stop_the_run(make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TransformersEngine, "update_weights", lambda _, weights: list(weights))
     config = make_config(**ONE_RANK, **REWARD)
     with pytest.raises(StaleWeightsError, match="Stale weights in the rollout engine"):
-        train(config)  # the sync before the first step brings what the engine has; the next one does not
-    assert metrics_since(Path(config.run_directory), 0) == b""
+        train(config)  # the sync before the first step sends the engine's own weights, the next one does not
+    assert read_metrics(Path(config.run_directory), after=0) == b""
 
 
-def test_the_validation_set_is_scored_when_it_is_due(make_config: MakeConfig) -> None:
+def test_the_validation_set_is_scored_when_due(make_config: MakeConfig) -> None:
     config = make_config(
         **ONE_RANK,
         **REWARD,
@@ -159,17 +160,17 @@ def test_the_validation_set_is_scored_when_it_is_due(make_config: MakeConfig) ->
     )
     scores = {step["step"]: step["val/reward/mean"] for step in train(config) if "val/reward/mean" in step}
     assert list(scores) == [0, 2, 3]
-    saved = readable_marks(Path(config.run_directory) / "checkpoints").values()
+    saved = read_marks(Path(config.run_directory) / "checkpoints").values()
     assert {mark.step: mark.score for mark in saved} == {1: None, 2: scores[2], 3: scores[3]}
 
 
-def test_a_critic_that_warms_up_leaves_the_policy_alone(make_config: MakeConfig) -> None:
+def test_the_policy_is_not_updated_while_the_critic_warms_up(make_config: MakeConfig) -> None:
     steps = train(make_config(**ONE_RANK, **REWARD, algorithm={"advEstimator": "gae", "critic": {"warmupSteps": 2}}))
     assert ["actor/pg_loss" in step for step in steps] == [False, False, True]
     assert all("critic/vf_loss" in step for step in steps)
 
 
-def test_a_run_in_two_parts_is_the_whole_one(make_config: MakeConfig, tmp_path: Path) -> None:
+def test_a_resumed_run_equals_an_uninterrupted_run(make_config: MakeConfig, tmp_path: Path) -> None:
     algorithm = {"advEstimator": "gae", "critic": {}, "klLossCoef": 0, "klInReward": {"type": "adaptive", "horizon": 9}}
 
     def run(name: str, steps: int) -> list[dict[str, Any]]:
@@ -183,34 +184,34 @@ def test_a_run_in_two_parts_is_the_whole_one(make_config: MakeConfig, tmp_path: 
 
 
 @pytest.mark.parametrize("where", ["load_models", "start_engine", "supervised_step"])
-def test_sigterm_before_the_first_step_ends_the_run_there(
+def test_sigterm_before_the_first_step_stops_the_run_at_once(
     make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    asked = getattr(TrainWorker, where)
+    original = getattr(TrainWorker, where)
 
-    def call(rank: TrainWorker, *arguments: Any) -> Any:
+    def call(worker: TrainWorker, *arguments: Any) -> Any:
         os.kill(os.getpid(), signal.SIGTERM)
-        return asked(rank, *arguments)
+        return original(worker, *arguments)
 
     monkeypatch.setattr(TrainWorker, where, call)
     config = make_config(**ONE_RANK, training={"warmup": {"steps": 2, "batchSize": 8}}, checkpoint={"saveFreq": 1})
     with pytest.raises(Terminated, match="before its first step"):
         train(config)
-    assert latest_complete(Path(config.run_directory) / "checkpoints") is None
+    assert find_latest_step(Path(config.run_directory) / "checkpoints") is None
 
 
-def test_a_run_goes_on_with_its_own_data_only(make_config: MakeConfig) -> None:
+def test_a_run_resumes_only_with_its_own_data(make_config: MakeConfig) -> None:
     def config(answer: str, steps: int) -> TrainingConfig:
         data = {"preset": None, "inline": [{"prompt": "1+1=", "answer": answer}]}
         return make_config(**ONE_RANK, data=data, training={"totalSteps": steps}, checkpoint={"saveFreq": 1})
 
     train(config("2", 1))
-    with pytest.raises(ValueError, match=r"step-1 was saved by a run on other data: as many prompts \(1\) with other"):
+    with pytest.raises(ValueError, match=r"step-1 was saved by a run with other data: the same number of prompts"):
         train(config("two", 2))
     assert [step["training/global_step"] for step in train(config("2", 2))] == [1, 2]
 
 
-def test_functions_of_the_users_own(make_config: MakeConfig, tmp_path: Path, own_module: Callable[[str], None]) -> None:
+def test_user_defined_functions(make_config: MakeConfig, tmp_path: Path, own_module: Callable[[str], None]) -> None:
     own_module(
         "from rlt_trainer.algorithms.advantages import ESTIMATORS\n"
         "from rlt_trainer.algorithms.losses import POLICY_LOSSES\n"
@@ -249,21 +250,21 @@ def test_every_algorithm_runs(make_config: MakeConfig, algorithm: dict[str, Any]
     assert all(value is not None for step in steps for value in step.values())
 
 
-def test_a_critic_of_its_own_counts_with_its_own_arithmetic(
+def test_the_flops_of_a_critic_are_those_of_its_own_model(
     make_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = Model(from_seed=SeededModel(hidden_size=64, num_hidden_layers=1))
-    critic = {"modelPath": model_files(small, tmp_path / "critic")}
+    critic = {"modelPath": prepare_model_files(small, tmp_path / "critic")}
     works: list[Work] = []
 
-    def measured(spans: Any, reports: Any, work: Work, **options: Any) -> dict[str, float]:
+    def record_work(spans: Any, reports: Any, work: Work, **options: Any) -> dict[str, float]:
         works.append(work)
-        return speed_metrics(spans, reports, work, **options)
+        return compute_speed_metrics(spans, reports, work, **options)
 
-    monkeypatch.setattr(loop, "speed_metrics", measured)
+    monkeypatch.setattr(loop, "compute_speed_metrics", record_work)
     train(make_config(**ONE_RANK, training={"totalSteps": 1}, algorithm={"advEstimator": "gae", "critic": critic}))
     (work,) = works
-    assert work.critic == shape_of(load_config(small))
+    assert work.critic == find_shape(load_config(small))
     assert work.critic != work.actor
 
 

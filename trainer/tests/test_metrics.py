@@ -7,12 +7,12 @@ import math
 import pytest
 import torch
 
+from rlt_trainer.batches.response import Response
 from rlt_trainer.batches.rollout_batch import RolloutBatch
+from rlt_trainer.batches.scores import Scores
 from rlt_trainer.batches.update_result import UpdateResult
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.driver.metrics import critic_metrics, rollout_metrics, update_metrics, validation_metrics
-from rlt_trainer.rewards.scorer import Scores
-from rlt_trainer.rollout.engine import Response
 
 NAN = math.nan
 

@@ -79,14 +79,14 @@ def test_a_rank_that_is_gone_is_named_and_the_others_are_checked(
     class Mortal(Probe):
         """Rank 1 is killed."""
 
-        def __init__(self, config: TrainingConfig, role: Any, number: int, processes: int) -> None:
-            super().__init__(config, role, number, processes)
-            self.number = number
+        def __init__(self, config: TrainingConfig, rank: int, world_size: int) -> None:
+            super().__init__(config, rank, world_size)
+            self.rank = rank
 
-        def facts(self) -> Any:
-            return os._exit(137) if self.number == 1 else super().facts()
+        def facts(self, role: Any) -> Any:
+            return os._exit(137) if self.rank == 1 else super().facts(role)
 
-    assert run(make_config(preflight=SMALL), local=True, program=Mortal) == 1
+    assert run(make_config(preflight=SMALL), local=True, probe=Mortal) == 1
     found = parsed(capsys.readouterr().out)
     assert {name for name, check in found.items() if check.result == "failed"} == {"ranks"}
     assert (found["ranks"].value, found["ranks"].pods) == ("1 process", [os.uname().nodename])
@@ -111,7 +111,7 @@ def test_a_rank_that_does_not_come_is_told_with_its_interface(
                 threading.Event().wait()
             return super().all_reduce(meeting, rank, *rest)
 
-    assert run(make_config(preflight=SMALL), local=True, program=Deaf, patience=Patience(answer=10)) == 1
+    assert run(make_config(preflight=SMALL), local=True, probe=Deaf, patience=Patience(answer=10)) == 1
     check = parsed(capsys.readouterr().out)["all-reduce"]
     assert (check.result, check.pods) == ("failed", [os.uname().nodename])
     assert "The ranks did not all meet (gloo, 2 ranks, interfaces " in check.message

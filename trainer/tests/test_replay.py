@@ -1,4 +1,4 @@
-"""A recorded step can be learned from again, on another number of ranks and with another loss.
+"""Updates of a recorded step can be repeated on another number of ranks and with another loss.
 
 This file is also the program that trains and records: `python test_replay.py CONFIG`.
 """
@@ -28,7 +28,7 @@ from rlt_api.blocks.training import Warmup
 from rlt_api.training_config import ResolvedTraining, TrainingConfig
 from rlt_trainer.batches.recording import Recording
 from rlt_trainer.batches.sequences import Experience, Sequences
-from rlt_trainer.driver.replay import check
+from rlt_trainer.driver.replay import validate
 from rlt_trainer.telemetry.run_directory import RECORDINGS
 
 MakeConfig = Callable[..., TrainingConfig]
@@ -46,7 +46,7 @@ def experience() -> Experience:
     return Experience(sequences, old, torch.randn(ROWS, 1).expand(shape), ref_log_probs=ref)
 
 
-def test_a_recording_reads_back_bit_for_bit(make_config: MakeConfig, tmp_path: Path) -> None:
+def test_a_recording_is_restored_bit_for_bit(make_config: MakeConfig, tmp_path: Path) -> None:
     rollouts = {"rewards": torch.rand(ROWS), "rewards.exact": torch.rand(ROWS)}
     written = Recording(STEP, experience(), rollouts, {"actor/pg_loss": 0.1}, make_config())
     written.save(tmp_path)
@@ -61,7 +61,7 @@ def test_a_recording_reads_back_bit_for_bit(make_config: MakeConfig, tmp_path: P
     assert torch.equal(read.experience.advantages, written.experience.advantages)
 
 
-def test_a_step_that_is_not_recorded_is_named_with_those_that_are(make_config: MakeConfig, tmp_path: Path) -> None:
+def test_a_missing_step_is_reported_with_the_recorded_steps(make_config: MakeConfig, tmp_path: Path) -> None:
     Recording(7, experience(), {}, {}, make_config()).save(tmp_path)
     with pytest.raises(ValueError, match="step 1 is not recorded; recorded steps: 7"):
         Recording.load(tmp_path, 1)
@@ -70,21 +70,21 @@ def test_a_step_that_is_not_recorded_is_named_with_those_that_are(make_config: M
 @pytest.mark.parametrize(
     ("ranks", "changes", "message"),
     [
-        (3, {}, "32 responses, in mini-batches of 16, which 3 ranks cannot"),
-        (1, {"training": {"contextParallelSize": 2}}, "contextParallelSize 2 must divide the number of ranks, 1"),
+        (3, {}, "32 responses in mini-batches of 16, which are not divisible by 3 ranks"),
+        (1, {"training": {"contextParallelSize": 2}}, "contextParallelSize: 2 does not divide the number of ranks, 1"),
         (1, {"algorithm": {"advEstimator": "gae", "critic": {}}}, "recorded without a critic's values"),
     ],
 )
-def test_what_cannot_be_replayed_is_told(
+def test_recordings_that_cannot_be_replayed_are_rejected(
     make_config: MakeConfig, ranks: int, changes: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        check(Recording(STEP, experience(), {}, {}, make_config()), make_config(**changes), ranks)
+        validate(Recording(STEP, experience(), {}, {}, make_config()), make_config(**changes), ranks)
 
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> TrainingConfig:
-    """The config of a run of two steps, of conversations with an environment, that has recorded both."""
+    """Record a run of two steps with conversations. Return its config."""
     folder = tmp_path_factory.mktemp("recorded")
     (folder / "again.py").write_text(
         "class Again:\n"
@@ -110,7 +110,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> TrainingConfig:
             ppo_mini_batch_size=4,
             ppo_epochs=2,
             learning_rate=1e-3,
-            warmup=Warmup(steps=50, batch_size=16, learning_rate=3e-3),  # turns end; random weights' do not
+            warmup=Warmup(steps=50, batch_size=16, learning_rate=3e-3),  # the policy learns to end its turns
         ),
         rollout=Rollout(engine="transformers", n=4, multi_turn=MultiTurn(environment="again:Again", max_turns=2)),
         checkpoint=Checkpoint(),
@@ -132,17 +132,17 @@ def replayed(config: TrainingConfig, *options: str, ranks: int = 1) -> list[dict
 
 
 @pytest.mark.slow
-def test_all_that_a_step_began_with_is_recorded(recorded: TrainingConfig) -> None:
+def test_all_inputs_of_the_updates_are_recorded(recorded: TrainingConfig) -> None:
     first, second = (Recording.load(Path(recorded.run_directory) / RECORDINGS, step) for step in (1, 2))
     assert first.config == recorded
     assert first.experience.values is not None
     assert "timing_s/record" in first.metrics
     sequences = second.experience.sequences
-    assert (sequences.response_attention & ~sequences.response_mask).any(), "what the environment said"
+    assert (sequences.response_attention & ~sequences.response_mask).any(), "observations of the environment"
 
 
 @pytest.mark.slow
-def test_replays_are_the_recorded_steps_bit_for_bit(recorded: TrainingConfig) -> None:
+def test_a_replay_equals_the_recorded_steps_bit_for_bit(recorded: TrainingConfig) -> None:
     first, second = replayed(recorded, "--step", "1", "--to", "2")
     assert "actor/pg_loss" not in first["replayed"], "the critic warms up"
     assert {"critic/vf_loss", "actor/pg_loss", "actor/kl_loss", "actor/grad_norm"} <= second["recorded"].keys()
@@ -151,18 +151,18 @@ def test_replays_are_the_recorded_steps_bit_for_bit(recorded: TrainingConfig) ->
 
 
 @pytest.mark.slow
-def test_two_ranks_replay_what_one_has_recorded(recorded: TrainingConfig) -> None:
+def test_two_ranks_replay_a_recording_of_one_rank(recorded: TrainingConfig) -> None:
     (step,) = replayed(recorded, "--step", "2", ranks=2)
     assert step["replayed"] == pytest.approx(step["recorded"], rel=1e-4, abs=1e-6)
 
 
 @pytest.mark.slow
-def test_another_loss_is_tried_on_the_same_rollouts(recorded: TrainingConfig, tmp_path: Path) -> None:
+def test_another_loss_on_the_same_rollouts(recorded: TrainingConfig, tmp_path: Path) -> None:
     other = recorded.model_copy(update={"algorithm": recorded.algorithm.model_copy(update={"kl_loss_coef": 0.0})})
     (tmp_path / "other.json").write_text(other.model_dump_json(by_alias=True))
-    (said,) = replayed(recorded, "--step", "2", "--config", str(tmp_path / "other.json"))
-    assert "actor/kl_loss" not in said["replayed"]
-    assert said["replayed"]["actor/grad_norm"] != said["recorded"]["actor/grad_norm"]
+    (step,) = replayed(recorded, "--step", "2", "--config", str(tmp_path / "other.json"))
+    assert "actor/kl_loss" not in step["replayed"]
+    assert step["replayed"]["actor/grad_norm"] != step["recorded"]["actor/grad_norm"]
 
 
 if __name__ == "__main__":

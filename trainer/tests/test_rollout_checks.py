@@ -18,13 +18,13 @@ SEPARATE: dict[str, Any] = {"mode": "separate", "workerGroup": "rollout"}
 @pytest.mark.parametrize(
     ("rollout", "said"),
     [
-        ({"tensorParallelSize": 2}, "tensorParallelSize 2 is for rollout.engine: vllm"),
-        ({"engineKwargs": {"swap_space": 1}}, "rollout.engine is transformers"),
+        ({"tensorParallelSize": 2}, "tensorParallelSize: 2 requires rollout.engine: vllm"),
+        ({"engineKwargs": {"swap_space": 1}}, "rollout.engineKwargs: vLLM options require"),
         ({**VLLM, "engineKwargs": {"dtype": "half"}}, r"engineKwargs.dtype: .* \(model.dtype\). Remove it"),
-        ({**VLLM, "tensorParallelSize": 4}, "does not divide the 2 ranks. Use a divisor of 2"),
-        ({**VLLM, **SEPARATE, "tensorParallelSize": 2}, "is for mode colocated"),
-        ({"staleness": {"maxSteps": 1}}, "use rollout.mode: separate"),
-        ({**VLLM, "maxModelLen": 20}, "together, 21. Use 21 or more"),
+        ({**VLLM, "tensorParallelSize": 4}, "2 ranks are not divisible by 4. Use a divisor of 2"),
+        ({**VLLM, **SEPARATE, "tensorParallelSize": 2}, "is not supported with mode: separate"),
+        ({"staleness": {"maxSteps": 1}}, "Use rollout.mode: separate"),
+        ({**VLLM, "maxModelLen": 20}, "maxResponseLength = 21. Use at least 21"),
     ],
 )
 def test_what_an_engine_cannot_do_is_said_with_advice(

@@ -1,4 +1,4 @@
-"""Rows go to the engines that are idle, and come back in their order."""
+"""Chunks go to idle engines, and the results have the order of the rows."""
 
 from __future__ import annotations
 
@@ -11,47 +11,47 @@ import pytest
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.driver import engines as engines_module
 from rlt_trainer.driver.engines import SeparateEngines
-from rlt_trainer.driver.worker_group import TrainWorkers
+from rlt_trainer.workers.engine_worker import EngineWorker
 
 ROWS = list(range(16))
 
 
 class Engine:
-    """Answers at once, or when it may. In the place of a Ray actor, whose methods have a `remote`."""
+    """A stand-in for a Ray actor, whose methods have a `remote`. `wait` returns when the engine may respond."""
 
-    def __init__(self, may_answer: Callable[[], None]) -> None:
-        self.call = self
+    def __init__(self, wait: Callable[[], None]) -> None:
+        self.generate = self
         self.taken: list[int] = []
-        self._may_answer = may_answer
+        self._wait = wait
 
-    def remote(self, method: str, rows: list[int]) -> list[int]:
+    def remote(self, rows: list[int]) -> list[int]:
         self.taken += rows
-        self._may_answer()
+        self._wait()
         return [row * 10 for row in rows]
 
 
-def test_an_engine_that_is_slow_takes_fewer_rows(
+def test_a_slow_engine_takes_fewer_rows(
     make_config: Callable[..., TrainingConfig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slow_has_begun, others_done = Event(), Event()
+    slow_started, all_taken = Event(), Event()
 
-    def last_of_all() -> None:
-        slow_has_begun.set()
-        assert others_done.wait(10), "the fast engine was not given the rows that were left"
+    def wait_for_the_fast_engine() -> None:
+        slow_started.set()
+        assert all_taken.wait(10), "the fast engine did not get the other rows"
 
-    def at_once() -> None:
-        assert slow_has_begun.wait(10)
+    def wait_for_the_slow_engine() -> None:
+        assert slow_started.wait(10)
         if set(slow.taken) | set(fast.taken) == set(ROWS):
-            others_done.set()
+            all_taken.set()
 
-    slow, fast = Engine(last_of_all), Engine(at_once)
+    slow, fast = Engine(wait_for_the_fast_engine), Engine(wait_for_the_slow_engine)
 
     class TwoEngines(list[Engine]):
         actors = (slow, fast)
 
     monkeypatch.setattr(engines_module, "WorkerGroup", lambda *_, **__: TwoEngines((slow, fast)))
     monkeypatch.setattr(engines_module, "results", lambda references: references)
-    engines = SeparateEngines(make_config(), cast(TrainWorkers, None))
-    rows: list[Any] = engines.map("generate", ROWS).result(20)
+    engines = SeparateEngines(make_config(), cast(Any, None))
+    rows: list[Any] = engines.map(EngineWorker.generate, ROWS).result(20)
     assert rows == [row * 10 for row in ROWS]
     assert len(slow.taken) < len(ROWS) / 4

@@ -1,4 +1,4 @@
-"""When a run saves itself, and how it ends when it is asked to."""
+"""When a run saves a checkpoint, how it resumes, and how it stops after SIGTERM."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from rlt_trainer.checkpoint.resume import Resumed
 from rlt_trainer.checkpoint.saver import SaveOutcome
 from rlt_trainer.driver.checkpointing import Checkpoints
 from rlt_trainer.errors import Terminated
+from rlt_trainer.workers.train_worker import TrainWorker
 
 MakeConfig = Callable[..., TrainingConfig]
 DATA = {"prompts": 8, "order": 1, "sha256": "ab"}
 
 
 class Run:
-    """A run's ranks, generation and directory, as its checkpoints see them."""
+    """Stand-in for workers, generator, run directory and termination of a run."""
 
     def __init__(self, config: TrainingConfig, resumed: Resumed | None = None) -> None:
         self.saved: list[tuple[int, dict[str, Any]]] = []
@@ -42,12 +43,12 @@ class Run:
             data=DATA,
         )
 
-    def all(self, method: str, *arguments: Any) -> list[Any]:
-        if method == "save":
+    def all(self, method: Callable[..., Any], *arguments: Any, **options: Any) -> list[Any]:
+        if method is TrainWorker.save:
             step, state, _ = arguments
             self.saved.append((step, dict(state.values)))
             return [[SaveOutcome(step)]]
-        return [self._resumed] if method == "resume" else [[]]
+        return [self._resumed] if method is TrainWorker.resume else [[]]
 
     def ahead(self, step: int) -> dict[str, Any]:
         return {}
@@ -56,36 +57,36 @@ class Run:
         self.consumed = consumed
 
 
-def test_sigterm_in_the_first_step_saves_where_it_began(make_config: MakeConfig) -> None:
+def test_sigterm_in_the_first_step_saves_the_state_before_it(make_config: MakeConfig) -> None:
     run = Run(make_config(checkpoint={"saveFreq": 5}))
-    run.controller.update(kl=9.0, responses=100)  # of the step that is not over
+    run.controller.update(kl=9.0, responses=100)  # in the incomplete step
     run.requested = True
     with pytest.raises(Terminated, match="step-0"):
-        run.under_test.end_if_asked(0)
+        run.under_test.stop_if_requested(0)
     assert run.saved == [(0, {"consumed": 0, "data": DATA, "kl_controller": {"coefficient": 0.5}})]
     again = Run(make_config(), Resumed(0, Path("checkpoints/step-0"), DriverState(run.saved[0][1]), ()))
     assert again.under_test.resume() == 0
     assert again.consumed == 0
 
 
-def test_sigterm_after_a_save_saves_nothing_more(make_config: MakeConfig) -> None:
+def test_sigterm_after_a_save_saves_nothing(make_config: MakeConfig) -> None:
     run = Run(make_config(checkpoint={"saveFreq": 5}))
-    run.under_test.completed(consumed=40)
+    run.under_test.complete_step(consumed=40)
     run.under_test.save(5)
     run.requested = True
-    with pytest.raises(Terminated, match=r"after step 5\. It can go on from checkpoints/step-5\."):
-        run.under_test.end_if_asked(5)
+    with pytest.raises(Terminated, match=r"after step 5\. It can resume from checkpoints/step-5\."):
+        run.under_test.stop_if_requested(5)
     assert [step for step, _ in run.saved] == [5]
 
 
-def test_sigterm_before_the_first_step_after_a_resumption_saves_nothing(make_config: MakeConfig) -> None:
+def test_sigterm_before_the_first_step_after_a_resume_saves_nothing(make_config: MakeConfig) -> None:
     run = Run(
-        make_config(checkpoint={"saveFreq": 5}), Resumed(5, Path("there/step-5"), DriverState({"consumed": 40}), ())
+        make_config(checkpoint={"saveFreq": 5}), Resumed(5, Path("other/step-5"), DriverState({"consumed": 40}), ())
     )
     assert run.under_test.resume() == 5
     run.requested = True
-    with pytest.raises(Terminated, match="there/step-5"):
-        run.under_test.end_if_asked(5)
+    with pytest.raises(Terminated, match="other/step-5"):
+        run.under_test.stop_if_requested(5)
     assert run.saved == []
 
 
@@ -95,33 +96,33 @@ def resumed(directory: str, data: dict[str, Any] | None) -> Resumed:
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "difference"),
     [
         ({"prompts": 9}, "9 prompts instead of 8"),
         ({"sha256": "cd"}, r"the same number of prompts \(8\) with different texts"),
         ({"order": 2}, "a different order"),
     ],
 )
-def test_other_data_are_refused_and_the_difference_is_named(
-    make_config: MakeConfig, change: dict[str, Any], words: str
+def test_other_data_is_rejected_with_the_difference(
+    make_config: MakeConfig, change: dict[str, Any], difference: str
 ) -> None:
     run = Run(make_config(), resumed("checkpoints/step-5", {**DATA, **change}))
-    with pytest.raises(ValueError, match=f"step-5 was saved by a run on other data: .*{words}"):
+    with pytest.raises(ValueError, match=f"step-5 was saved by a run with other data: .*{difference}"):
         run.under_test.resume()
 
 
-@pytest.mark.parametrize("data", [DATA, None], ids=["the same", "not known"])
-def test_the_same_data_are_gone_on_with(make_config: MakeConfig, data: dict[str, Any] | None) -> None:
+@pytest.mark.parametrize("data", [DATA, None], ids=["same", "unknown"])
+def test_a_run_resumes_with_the_same_data(make_config: MakeConfig, data: dict[str, Any] | None) -> None:
     run = Run(make_config(), resumed("checkpoints/step-5", data))
     assert run.under_test.resume() == 5
     assert run.consumed == 40
 
 
-def test_a_job_that_goes_on_from_another_s_begins_with_its_own_data(
+def test_a_job_that_resumes_another_jobs_checkpoint_starts_its_own_data(
     make_config: MakeConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
-    config = make_config(checkpoint={"resume": "path", "resumeFromPath": "/there/step-5", "saveFreq": 1})
-    run = Run(config, resumed("/there/step-5", {**DATA, "prompts": 9}))
+    config = make_config(checkpoint={"resume": "path", "resumeFromPath": "/other/step-5", "saveFreq": 1})
+    run = Run(config, resumed("/other/step-5", {**DATA, "prompts": 9}))
     assert run.under_test.resume() == 5
     assert run.consumed == 0
     assert run.controller.coefficient == 0.25

@@ -1,4 +1,4 @@
-"""SIGTERM is remembered, and the command says with its exit code that it was asked to end."""
+"""SIGTERM defers the end of the run to a safe point, and sets the exit code of the command."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import pytest
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.__main__ import TERMINATED, main
 from rlt_trainer.driver.termination import Termination
-from rlt_trainer.errors import NonFiniteGradientError, Terminated, last_finite
+from rlt_trainer.errors import NonFiniteGradientError, Terminated, add_checkpoint
 
 MakeConfig = Callable[..., TrainingConfig]
 
 
-def test_sigterm_is_a_wish_until_the_end_of_the_block(capsys: pytest.CaptureFixture[str]) -> None:
+def test_sigterm_is_deferred_after_the_first_step_begins(capsys: pytest.CaptureFixture[str]) -> None:
     before = signal.getsignal(signal.SIGTERM)
     with Termination() as termination:
         termination.steps_begin()
@@ -30,37 +30,37 @@ def test_sigterm_is_a_wish_until_the_end_of_the_block(capsys: pytest.CaptureFixt
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-def test_sigterm_before_the_first_step_ends_the_run_at_once() -> None:
+def test_sigterm_before_the_first_step_raises_at_once() -> None:
     with Termination() as termination:
         with pytest.raises(Terminated, match="before its first step"):
             os.kill(os.getpid(), signal.SIGTERM)
-        os.kill(os.getpid(), signal.SIGTERM)  # a second one does not disturb the end
+        os.kill(os.getpid(), signal.SIGTERM)  # a second signal has no effect
     assert termination.requested
 
 
-def test_the_exit_code_says_so(
+def test_the_exit_code_after_sigterm(
     make_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def run(config: TrainingConfig, *, local: bool) -> None:
-        raise Terminated("the checkpoint of step 7 is whole")
+        raise Terminated("the checkpoint of step 7 is complete")
 
     monkeypatch.setattr("rlt_trainer.driver.run.run", run)
     file = tmp_path / "training.json"
     file.write_text(make_config().model_dump_json(by_alias=True))
     assert main(["run", "--config", str(file)]) == TERMINATED == 128 + signal.SIGTERM
-    assert capsys.readouterr().err == "rlt-trainer: terminated: the checkpoint of step 7 is whole\n"
+    assert capsys.readouterr().err == "rlt-trainer: terminated: the checkpoint of step 7 is complete\n"
 
 
 @pytest.mark.parametrize(
-    ("checkpoint", "words"),
+    ("checkpoint", "advice"),
     [(Path("/run/step-4"), "The last finite checkpoint is /run/step-4."), (None, "No checkpoint was saved: ")],
 )
-def test_a_divergence_names_the_last_finite_checkpoint(checkpoint: Path | None, words: str) -> None:
+def test_a_divergence_error_names_the_last_finite_checkpoint(checkpoint: Path | None, advice: str) -> None:
     from ray.exceptions import RayTaskError
 
     raised = NonFiniteGradientError("The gradient was nan.")
     wrapped = RayTaskError("update", "Traceback ...", raised).as_instanceof_cause()  # type: ignore[no-untyped-call]
     assert isinstance(wrapped, NonFiniteGradientError)
-    told = last_finite(wrapped, checkpoint)
-    assert str(told).startswith(f"The gradient was nan. {words}")
-    assert str(pickle.loads(pickle.dumps(told))) == str(told)
+    error = add_checkpoint(wrapped, checkpoint)
+    assert str(error).startswith(f"The gradient was nan. {advice}")
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)

@@ -1,4 +1,4 @@
-"""A step's rollouts on disk, with all that the update learned from: what `rlt-trainer replay` repeats."""
+"""A recorded step on disk: its rollouts and the input of its updates, for `rlt-trainer replay`."""
 
 from __future__ import annotations
 
@@ -21,54 +21,54 @@ EXPERIENCE = "experience."
 
 @dataclass(frozen=True)
 class Recording:
-    """One step as the driver saw it."""
+    """The data of one step in the driver."""
 
     step: int
     experience: Experience
-    """What the ranks were given, advantages, values and returns included."""
+    """The input of the updates, with advantages, values and returns."""
     rollouts: Mapping[str, Tensor]
-    """What came before: "rewards" [B], "rollout_log_probs" [B, T], and each reward by name."""
+    """The input of the experience: "rewards" [B], "rollout_log_probs" [B, T], and "rewards.NAME" [B] of each reward."""
     metrics: Mapping[str, float]
-    """What the step came to."""
+    """The metrics of the step."""
     config: TrainingConfig
 
     def save(self, recordings: Path) -> None:
-        """Write step-N.safetensors and, as the sign that it is whole, step-N.json. Raises OSError, SafetensorError."""
+        """Write step-N.safetensors, then step-N.json, which marks it as complete. Raises OSError, SafetensorError."""
         recordings.mkdir(parents=True, exist_ok=True)
-        named = {**dict(_flat(self.experience)), **self.rollouts}
+        named = {**dict(_named_tensors(self.experience)), **self.rollouts}
         tensors = {name: value.clone(memory_format=torch.contiguous_format) for name, value in named.items()}
-        save_file(tensors, recordings / f"step-{self.step}.safetensors")  # it refuses tensors that share memory
-        said = {"step": self.step, "metrics": dict(self.metrics), "config": self.config.to_json()}
-        (recordings / f"step-{self.step}.json").write_text(json.dumps(said, indent=2) + "\n", encoding="utf-8")
+        save_file(tensors, recordings / f"step-{self.step}.safetensors")  # rejects tensors that share memory
+        content = {"step": self.step, "metrics": dict(self.metrics), "config": self.config.to_json()}
+        (recordings / f"step-{self.step}.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, recordings: Path, step: int) -> Self:
-        """Read what `save` has written. Raises ValueError, with the steps that there are."""
+        """Read a recorded step. Raises ValueError with the recorded steps if it is missing."""
         try:
-            said = json.loads((recordings / f"step-{step}.json").read_text(encoding="utf-8"))
+            content = json.loads((recordings / f"step-{step}.json").read_text(encoding="utf-8"))
         except FileNotFoundError as error:
-            there = ", ".join(map(str, recorded_steps(recordings))) or "none"
+            recorded = ", ".join(map(str, recorded_steps(recordings))) or "none"
             raise ValueError(
-                f"{recordings}: step {step} is not recorded; recorded steps: {there}. Name the steps in "
+                f"{recordings}: step {step} is not recorded; recorded steps: {recorded}. List the step in "
                 "observability.recordSteps before the run."
             ) from error
         tensors = load_file(recordings / f"step-{step}.safetensors")
-        sequences = Sequences(**_below(SEQUENCES, tensors))
+        sequences = Sequences(**_select(SEQUENCES, tensors))
         return cls(
             step=step,
-            experience=Experience(sequences=sequences, **_below(EXPERIENCE, tensors)),
+            experience=Experience(sequences=sequences, **_select(EXPERIENCE, tensors)),
             rollouts={name: value for name, value in tensors.items() if not name.startswith((SEQUENCES, EXPERIENCE))},
-            metrics=said["metrics"],
-            config=TrainingConfig.model_validate(said["config"]),
+            metrics=content["metrics"],
+            config=TrainingConfig.model_validate(content["config"]),
         )
 
 
 def recorded_steps(recordings: Path) -> list[int]:
-    """The steps that `recordings` holds whole."""
+    """Return the steps whose recording is complete."""
     return sorted(int(file.stem.removeprefix("step-")) for file in recordings.glob("step-*.json"))
 
 
-def _flat(experience: Experience) -> Iterator[tuple[str, Tensor]]:
+def _named_tensors(experience: Experience) -> Iterator[tuple[str, Tensor]]:
     for prefix, part in ((SEQUENCES, experience.sequences), (EXPERIENCE, experience)):
         for field in fields(part):
             value = getattr(part, field.name)
@@ -76,5 +76,5 @@ def _flat(experience: Experience) -> Iterator[tuple[str, Tensor]]:
                 yield prefix + field.name, value
 
 
-def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+def _select(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

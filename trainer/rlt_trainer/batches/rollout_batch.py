@@ -1,4 +1,4 @@
-"""Scored responses: what generation hands to the training."""
+"""Scored responses: the output of generation and the input of build_experience."""
 
 from __future__ import annotations
 
@@ -8,56 +8,61 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from rlt_trainer.batches.response import Response
+from rlt_trainer.batches.scores import Scores
 from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.data.prompt import Prompt
-from rlt_trainer.rewards.scorer import Scores
-from rlt_trainer.rollout.engine import Response
 
 
 @dataclass(frozen=True)
 class RolloutBatch:
-    """Scored responses, B of them; those to one prompt lie next to one another."""
+    """B scored responses. Responses to the same prompt are adjacent.
+
+    The terms are verl's. The *score* of a response is the weighted sum of its reward functions (token_level_scores,
+    metric critic/score). Its *reward* is the score plus `penalties` and the KL term of algorithm.klInReward
+    (token_level_rewards, metric critic/rewards): TrainingBatch.rewards.
+    """
 
     prompts: list[Prompt]
-    """[B]: of each response."""
+    """[B]: the prompt of each response."""
     responses: list[Response]
     """[B]"""
     texts: list[str]
     """[B]: the responses without special tokens."""
     scores: Scores
-    """[B]"""
+    """Scores of B responses."""
     penalties: Tensor
-    """[B]: what is added to the scores of overlong responses, 0 without algorithm.overlongBuffer."""
+    """[B]: added to the scores of overlong responses. 0 without algorithm.overlongBuffer."""
     baselines: Tensor | None = None
-    """[B]: the score of the greedy response to the same prompt, for ReMax. NaN where its reward failed."""
+    """[B]: score plus penalty of the greedy response to the same prompt, for ReMax. NaN if its reward failed."""
     consumed: int = 0
-    """Prompts that were taken from the data set until here."""
-    batches: int = 1
-    """Generations that it took: more than one with algorithm.filterGroups."""
+    """Number of prompts taken from the data set up to this batch."""
+    num_gen_batches: int = 1
+    """Number of generations in this batch: can be greater than 1 with algorithm.filterGroups."""
 
     @property
     def failed(self) -> Tensor:
-        """[B], bool: a reward failed, of the response or of what it is compared with. Nothing is learned from it."""
+        """[B], bool: the reward of the response or of its baseline failed. The response is left out of the update."""
         failed = self.scores.failed
         return failed if self.baselines is None else failed | self.baselines.isnan()
 
     def rows(self, rows: Tensor) -> RolloutBatch:
-        """Some of them."""
-        places = rows.tolist()
+        """Select responses by row number."""
+        numbers = rows.tolist()
         return RolloutBatch(
-            [self.prompts[i] for i in places],
-            [self.responses[i] for i in places],
-            [self.texts[i] for i in places],
+            [self.prompts[i] for i in numbers],
+            [self.responses[i] for i in numbers],
+            [self.texts[i] for i in numbers],
             self.scores.rows(rows),
             self.penalties[rows],
             None if self.baselines is None else self.baselines[rows],
             self.consumed,
-            self.batches,
+            self.num_gen_batches,
         )
 
     @staticmethod
-    def joined(parts: Sequence[RolloutBatch]) -> RolloutBatch:
-        """One after the other."""
+    def concatenate(parts: Sequence[RolloutBatch]) -> RolloutBatch:
+        """Concatenate batches in order."""
         baselines = [part.baselines for part in parts if part.baselines is not None]
         return RolloutBatch(
             [prompt for part in parts for prompt in part.prompts],
@@ -67,11 +72,11 @@ class RolloutBatch:
             torch.cat([part.penalties for part in parts]),
             torch.cat(baselines) if baselines else None,
             parts[-1].consumed,
-            sum(part.batches for part in parts),
+            sum(part.num_gen_batches for part in parts),
         )
 
     def pad(self, pad_token_id: int) -> tuple[Sequences, Tensor]:
-        """Prompts and responses in tensors, and the engine's log-probabilities [B, T], 0 at padding."""
+        """Return prompts and responses as tensors, and the engine's log-probabilities [B, T], 0 at padding."""
         sequences = Sequences.pad(
             [prompt.token_ids for prompt in self.prompts],
             [response.token_ids for response in self.responses],
@@ -79,6 +84,6 @@ class RolloutBatch:
             chosen=[response.chosen for response in self.responses],
         )
         log_probs = torch.zeros(sequences.responses.shape)
-        drawn = torch.tensor([value for response in self.responses for value in response.log_probs])
-        log_probs[sequences.response_attention] = drawn
+        sampled = torch.tensor([value for response in self.responses for value in response.log_probs])
+        log_probs[sequences.response_attention] = sampled
         return sequences, log_probs

@@ -1,4 +1,4 @@
-"""Prompts and responses in padded tensors, and what is learned from them. These values travel between processes."""
+"""Prompts, responses and experience as padded tensors. They are sent between the driver and the workers."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ TokenIds = Sequence[int]
 
 
 class Rows:
-    """Tensors with one row for each response, which are cut and moved together."""
+    """Tensors with one row for each response, which are indexed and moved together."""
 
     def rows(self, rows: slice | Tensor) -> Self:
-        """Some of them, at the same width."""
+        """Select rows. The width stays the same."""
         return self._each(lambda part: part.rows(rows) if isinstance(part, Rows) else part[rows])
 
     def to(self, device: torch.device) -> Self:
-        """The same on another device."""
+        """Copy all tensors to the device."""
         return self._each(lambda part: part.to(device))
 
     def _each(self, change: Callable[[Any], Any]) -> Self:
@@ -44,7 +44,7 @@ class Sequences(Rows):
     response_attention: Tensor
     """[B, T], bool: False is padding"""
     response_mask: Tensor
-    """[B, T], bool: the tokens that the policy chose and learns from. An environment's observations are not."""
+    """[B, T], bool: the tokens that the policy sampled and trains on. False for an environment's observations."""
 
     @classmethod
     def pad(
@@ -55,7 +55,7 @@ class Sequences(Rows):
         pad_token_id: int,
         chosen: Sequence[Sequence[bool]] | None = None,
     ) -> Self:
-        """From lists of tokens. `chosen` says of each response token whether the policy chose it; default: all."""
+        """Pad lists of tokens. `chosen`: whether the policy sampled each response token. Default: all True."""
         left = [list(reversed(prompt)) for prompt in prompts]
         prompt_ids, prompt_mask = _pad_right(left, pad_token_id)
         response_ids, attention = _pad_right(responses, pad_token_id)
@@ -68,21 +68,21 @@ class Sequences(Rows):
 
 @dataclass(frozen=True)
 class Experience(Rows):
-    """What an update learns from."""
+    """The input of an update."""
 
     sequences: Sequences
     old_log_probs: Tensor
-    """[B, T], float32: under the policy that the step began with."""
+    """[B, T], float32: under the policy at the start of the step."""
     advantages: Tensor
     """[B, T], float32"""
     ref_log_probs: Tensor | None = None
-    """[B, T], float32: under the reference. None without a KL term in the loss."""
+    """[B, T], float32: under the reference. None: no KL term in the loss."""
     weights: Tensor | None = None
-    """[B, T], float32: what each token's loss is multiplied by (rollout correction). None: 1."""
+    """[B, T], float32: factor of each token's loss (rollout correction). None: 1."""
     values: Tensor | None = None
-    """[B, T], float32: the critic's, when the step began. None without a critic."""
+    """[B, T], float32: the critic's values at the start of the step. None: no critic."""
     returns: Tensor | None = None
-    """[B, T], float32: what the critic learns to say. None without a critic."""
+    """[B, T], float32: the critic's targets. None: no critic."""
 
     def __len__(self) -> int:
         return len(self.sequences)
@@ -90,35 +90,35 @@ class Experience(Rows):
 
 @dataclass(frozen=True)
 class MiniBatch:
-    """One rank's part of one optimizer step."""
+    """One rank's share of the mini-batch of one optimizer step."""
 
     experience: Experience
     total_tokens: int
-    """Response tokens of the whole mini-batch, over all ranks."""
+    """Response tokens to train on in the mini-batch, over all ranks."""
     total_sequences: int
-    """Responses of the whole mini-batch that have such tokens, over all ranks."""
+    """Responses of the mini-batch with such tokens, over all ranks."""
 
 
 def balanced_shares(sequences: Sequences, shares: int) -> list[Tensor]:
-    """Row numbers of each share: equally many rows, in ascending order, and about equally many tokens."""
+    """Return the row numbers of each share, ascending: equally many rows, and about equally many tokens."""
     lengths = (sequences.prompt_mask.sum(-1) + sequences.response_attention.sum(-1)).tolist()
     return [torch.tensor(rows) for rows in balanced_parts(lengths, shares, equal=True)]
 
 
 def mini_batches(experience: Experience, *, rows: int, shares: int) -> Iterator[list[MiniBatch]]:
-    """The optimizer steps in order, each as its shares. `rows` is the size of a mini-batch.
+    """Iterate over the optimizer steps, each as a list of shares. `rows` is the size of a mini-batch.
 
-    A response without a token to learn from, one whose reward failed for instance, is not counted. A mini-batch of such
-    responses alone is left out: AdamW would take a step without a gradient.
+    A response without a token to train on, for example because its reward failed, is not counted. A mini-batch with
+    only such responses is skipped: AdamW would take a step without a gradient.
     """
     for start in range(0, len(experience), rows):
-        whole = experience.rows(slice(start, start + rows))
-        mask = whole.sequences.response_mask
+        batch = experience.rows(slice(start, start + rows))
+        mask = batch.sequences.response_mask
         tokens, sequences = int(mask.sum()), int(mask.any(-1).sum())
         if tokens == 0:
             continue
-        parts = balanced_shares(whole.sequences, shares)
-        yield [MiniBatch(whole.rows(part), tokens, sequences) for part in parts]
+        parts = balanced_shares(batch.sequences, shares)
+        yield [MiniBatch(batch.rows(part), tokens, sequences) for part in parts]
 
 
 def _pad_right(lists: Sequence[TokenIds], pad_token_id: int) -> tuple[Tensor, Tensor]:

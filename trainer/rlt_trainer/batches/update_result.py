@@ -1,4 +1,4 @@
-"""What an optimizer step says of itself."""
+"""The result of one optimizer step on one rank."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class UpdateResult:
-    """What one optimizer step says of itself."""
+    """The result of one optimizer step on one rank."""
 
     shares: dict[str, float]
-    """verl's metric -> this rank's share; the ranks' shares add up to the metric."""
+    """verl's metric name -> this rank's share. The metric is the sum of all ranks' shares."""
     grad_norm: float
     """Norm of the gradient over all ranks' parameters, before clipping."""
     skipped: bool
-    """Whether the step was left out because the norm is not finite."""
+    """Whether the optimizer step was skipped because the norm is not finite."""
     learning_rate: float
-    """With which it was made."""
+    """Learning rate of the optimizer step."""

@@ -1,60 +1,79 @@
-"""A batch shared by the ranks: as many responses for each, and about as many tokens."""
+"""A batch split over the train workers: equally many responses, and about equally many tokens for each."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Concatenate, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
-from rlt_trainer.batches.sequences import Experience, Sequences, balanced_shares, mini_batches
+from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences, balanced_shares, mini_batches
 from rlt_trainer.batches.update_result import UpdateResult
 
+if TYPE_CHECKING:
+    from rlt_trainer.workers.train_worker import TrainWorker
+
+R = TypeVar("R")
 T = TypeVar("T")
 
 
-class Ranks(Protocol):
-    """All ranks: Ray's actors (workers.py), or the processes that torchrun has started (replay.py)."""
+class TrainWorkers(Protocol):
+    """All train workers: a WorkerGroup of Ray actors, or the processes that torchrun started (replay.py)."""
 
-    ranks: int
+    def __len__(self) -> int: ...
 
-    def each(self, method: str, *shares: Sequence[Any]) -> list[Any]:
-        """Call a method of every rank with its own arguments: each of `shares` has one element for every rank."""
+    def each(self, method: Callable[Concatenate[TrainWorker, ...], R], *columns: Sequence[Any]) -> list[R]:
+        """Call the method on every worker with its own arguments: each of `columns` has one element for each rank."""
+        ...
 
 
 class DataParallel:
-    """Calls the ranks with their shares, and puts the answers back in order.
+    """Calls the train workers with their shares of a batch, and restores the row order of the results.
 
-    Neighbouring ranks that share sequences (training.contextParallelSize) are a group, and get the same rows.
+    Neighboring ranks that share sequences (training.contextParallelSize) are a group, and get the same rows.
     """
 
-    def __init__(self, workers: Ranks, *, context_parallel_size: int) -> None:
+    def __init__(self, workers: TrainWorkers, *, context_parallel_size: int) -> None:
         self._workers = workers
-        self._copies = context_parallel_size
-        self._groups = workers.ranks // context_parallel_size
+        self._group_size = context_parallel_size
+        self._groups = len(workers) // context_parallel_size
 
-    def compute(self, method: str, sequences: Sequences) -> tuple[Tensor, ...]:
-        """What `method` of the ranks says of its sequences, one tensor or several of one row each: in row order."""
-        numbers = balanced_shares(sequences, self._groups)
-        answers = self._workers.each(method, self._by_rank([sequences.rows(rows) for rows in numbers]))
-        by_group = [answer if isinstance(answer, tuple) else (answer,) for answer in answers[:: self._copies]]
-        order = torch.cat(numbers).argsort()  # from the groups' rows, one group after the other, back to the batch's
+    def compute(
+        self, method: Callable[[TrainWorker, Sequences], Tensor | tuple[Tensor, ...]], sequences: Sequences
+    ) -> tuple[Tensor, ...]:
+        """Call a method that returns one tensor or several, one row for each sequence. Return them in row order."""
+        shares = balanced_shares(sequences, self._groups)
+        by_rank = self._workers.each(method, self._repeat([sequences.rows(rows) for rows in shares]))
+        by_group = [result if isinstance(result, tuple) else (result,) for result in by_rank[:: self._group_size]]
+        order = torch.cat(shares).argsort()  # from the concatenated rows of the groups to the rows of the batch
         return tuple(torch.cat(parts)[order] for parts in zip(*by_group, strict=True))
 
-    def update(self, method: str, experience: Experience, *, rows: int, epochs: int) -> list[Sequence[UpdateResult]]:
-        """`epochs` passes over the mini-batches of `rows` responses, an optimizer step each. Returns the results by
-        optimizer step, each by rank: ranks that share rows have divided what they say of them among themselves."""
+    def update(
+        self,
+        method: Callable[[TrainWorker, Sequence[MiniBatch]], list[UpdateResult]],
+        experience: Experience,
+        *,
+        rows: int,
+        epochs: int,
+    ) -> list[Sequence[UpdateResult]]:
+        """Run `epochs` passes over the mini-batches of `rows` responses, one optimizer step each.
+
+        Returns the results by optimizer step and rank. Each rank of a group has its part of the group's metrics.
+        """
         steps = list(mini_batches(experience, rows=rows, shares=self._groups)) * epochs  # [optimizer step][group]
         by_group = list(zip(*steps, strict=True))  # [group][optimizer step]
-        by_rank = self._workers.each(method, self._by_rank(by_group))  # [rank][optimizer step]
+        by_rank = self._workers.each(method, self._repeat(by_group))  # [rank][optimizer step]
         return list(zip(*by_rank, strict=True))  # [optimizer step][rank]
 
-    def supervised_step(self, targets: Sequences) -> list[UpdateResult]:
-        """One step of the warm-up. Returns the results by rank."""
+    def supervised_step(
+        self, method: Callable[[TrainWorker, Sequences, int], UpdateResult], targets: Sequences
+    ) -> list[UpdateResult]:
+        """Run one step of the warmup. Return the results by rank."""
         tokens = int(targets.response_mask.sum())
         parts = [targets.rows(rows) for rows in balanced_shares(targets, self._groups)]
-        return self._workers.each("supervised_step", self._by_rank(parts), [tokens] * self._workers.ranks)
+        return self._workers.each(method, self._repeat(parts), [tokens] * len(self._workers))
 
-    def _by_rank(self, by_group: Sequence[T]) -> list[T]:
-        return [part for part in by_group for _ in range(self._copies)]
+    def _repeat(self, by_group: Sequence[T]) -> list[T]:
+        """Give each rank the element of its group."""
+        return [part for part in by_group for _ in range(self._group_size)]

@@ -1,171 +1,188 @@
-"""All engines of a run, wherever they are: rows go to them, responses and new weights come and go."""
+"""The rollout engines of a run: prompts are distributed to them, and the policy's weights are synced to them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from itertools import chain, pairwise
 from queue import SimpleQueue
-from typing import Any, Protocol
+from typing import Any, Concatenate, Protocol, TypeVar
+
+from ray import ObjectRef
 
 from rlt_api.training_config import TrainingConfig
+from rlt_trainer.cluster.pods import rollout_pods
+from rlt_trainer.cluster.worker_group import WorkerGroup, results, submit
 from rlt_trainer.data.prompt import Prompt
-from rlt_trainer.driver.worker_group import TrainWorkers, WorkerGroup, results, rollout_pods
 from rlt_trainer.telemetry.worker_telemetry import WorkerReport
+from rlt_trainer.workers.engine_worker import EngineWorker
+from rlt_trainer.workers.rollout_worker import RolloutWorker
+from rlt_trainer.workers.train_worker import TrainWorker
 
 CHUNKS_PER_ENGINE = 4
-"""In separate mode each engine takes its share of the rows in about so many pieces: whoever is idle takes the next."""
+"""Separate engines: number of chunks per engine into which a batch is cut. An idle engine takes the next chunk."""
+
+R = TypeVar("R")
 
 
 class RolloutEngines(Protocol):
-    """The engines."""
-
-    engines: int
-    """How many there are."""
+    """All rollout engines."""
 
     def start(self, probes: Sequence[Prompt]) -> None:
-        """Start them. `probes` are what their weights are verified on."""
+        """Start the engines. Each weight sync is verified on `probes`."""
         ...
 
-    def map(self, method: str, *columns: Sequence[Any]) -> Future[list[Any]]:
-        """Call a method that takes lists and returns a list, one element a row, on all rows. The rows' order stays."""
+    def map(
+        self, method: Callable[Concatenate[EngineWorker, ...], list[R]], *columns: Sequence[Any]
+    ) -> Future[list[R]]:
+        """Call a method that takes lists and returns a list, with one element for each row. Keep the row order."""
         ...
 
     def sync_weights(self) -> float:
-        """Give them the policy's weights, verified: the largest of their mean differences of log-probabilities.
+        """Sync the policy's weights to all engines, and verify them.
 
-        Raises StaleWeightsError.
+        Returns the largest of the engines' mean differences of log-probabilities. Raises StaleWeightsError.
         """
         ...
 
     def sleep(self) -> None:
-        """Give memory back until the next sync (rollout.freeCacheEngine)."""
+        """Free the engines' memory until the next weight sync (rollout.freeCacheEngine)."""
         ...
 
     def end_step(self, step: int) -> list[WorkerReport]:
-        """What those of them did during `step` that are no ranks of the training."""
+        """Return the reports of the rollout workers on `step`. Train workers are not among them."""
         ...
 
     def close(self) -> None:
-        """End them."""
+        """Stop the engines."""
         ...
 
 
-def rollout_engines(config: TrainingConfig, workers: TrainWorkers) -> RolloutEngines:
-    """The engines of rollout.mode."""
+def build_engines(config: TrainingConfig, workers: WorkerGroup[TrainWorker]) -> RolloutEngines:
+    """Build the engines of rollout.mode."""
     return ColocatedEngines(config, workers) if config.rollout.mode == "colocated" else SeparateEngines(config, workers)
 
 
 class ColocatedEngines:
-    """An engine on every rank: they train and generate in turns, so a call has ended when it returns."""
+    """An engine in each train worker. Training and generation alternate, so each call returns when it is complete."""
 
-    def __init__(self, config: TrainingConfig, workers: TrainWorkers) -> None:
-        self.engines = workers.ranks
+    def __init__(self, config: TrainingConfig, workers: WorkerGroup[TrainWorker]) -> None:
         self._workers = workers
         self._sleeps = config.rollout.free_cache_engine
 
     def start(self, probes: Sequence[Prompt]) -> None:
-        """As in RolloutGroup."""
-        self._workers.all("start_engine", probes)
+        """See RolloutEngines."""
+        self._workers.all(TrainWorker.start_engine, probes)
 
-    def map(self, method: str, *columns: Sequence[Any]) -> Future[list[Any]]:
-        """As in RolloutGroup."""
-        parts = pieces(len(columns[0]), self.engines)
-        shares = [[column[part] for part in parts] for column in columns]
-        future: Future[list[Any]] = Future()
+    def map(
+        self, method: Callable[Concatenate[EngineWorker, ...], list[R]], *columns: Sequence[Any]
+    ) -> Future[list[R]]:
+        """See RolloutEngines."""
+        chunks = split_evenly(len(columns[0]), len(self._workers))
+        shares = [[column[chunk] for chunk in chunks] for column in columns]
+        future: Future[list[R]] = Future()
         future.set_result(list(chain.from_iterable(self._workers.each(method, *shares))))
         return future
 
     def sync_weights(self) -> float:
-        """As in RolloutGroup."""
-        differences: list[float] = self._workers.all("sync_weights")
-        return max(differences)
+        """See RolloutEngines."""
+        return max(self._workers.all(TrainWorker.sync_weights))
 
     def sleep(self) -> None:
-        """As in RolloutGroup."""
+        """See RolloutEngines."""
         if self._sleeps:
-            self._workers.all("sleep_engine")
+            self._workers.all(TrainWorker.sleep_engine)
 
     def end_step(self, step: int) -> list[WorkerReport]:
-        """As in RolloutGroup."""
+        """See RolloutEngines."""
         return []
 
     def close(self) -> None:
-        """As in RolloutGroup: they end with their ranks."""
+        """See RolloutEngines. The train workers close their engines."""
 
 
 class SeparateEngines:
-    """Engines in a worker group of their own, which generate while the ranks train.
+    """Rollout workers, which generate while the train workers train.
 
-    Rows wait in one queue, from which an idle engine takes the next piece; a second call's rows follow the first's.
+    Chunks of a batch wait in one queue, from which an idle engine takes the next. The chunks of a later call follow.
     """
 
-    def __init__(self, config: TrainingConfig, workers: TrainWorkers) -> None:
-        self._workers = workers
-        self._processes = WorkerGroup(config, rollout_pods(config), concurrency=3)  # generate, receive_weights, close
-        self.engines = len(self._processes)
+    def __init__(self, config: TrainingConfig, workers: WorkerGroup[TrainWorker]) -> None:
+        self._train_workers = workers
+        self._workers = WorkerGroup(
+            RolloutWorker,
+            config,
+            rollout_pods(config),
+            concurrency=3,  # generate, receive_weights and close at the same time
+        )
         self._idle: SimpleQueue[Any] = SimpleQueue()
-        for actor in self._processes.actors:
+        for actor in self._workers.actors:
             self._idle.put(actor)
-        # One thread for each engine: what waits for an idle engine waits in their queue.
-        self._callers = ThreadPoolExecutor(self.engines, thread_name_prefix="engine")
+        # One thread for each engine: chunks without an idle engine wait in the executor's queue.
+        self._callers = ThreadPoolExecutor(len(self._workers), thread_name_prefix="engine")
         self._gatherers = ThreadPoolExecutor(thread_name_prefix="gather")
 
     def start(self, probes: Sequence[Prompt]) -> None:
-        """As in RolloutGroup; the ranks keep the probes too, and rank 0 becomes the sender of the weights."""
-        results([*self._processes.submit("start_engine", probes), *self._workers.submit("keep_probe", probes)])
-        meeting, size = self._workers.first("rendezvous"), 1 + self.engines
-        places = enumerate(self._processes.actors, 1)
-        joined = [actor.call.remote("open_channel", meeting, place, size) for place, actor in places]
-        results([*self._workers.submit("open_channel", meeting, size), *joined])
+        """See RolloutEngines. Rank 0 of the train workers becomes the sender of the weights."""
+        train, rollout = self._train_workers, self._workers
+        results([*rollout.submit(RolloutWorker.start_engine, probes), *train.submit(TrainWorker.keep_probe, probes)])
+        rendezvous, size = train.first(TrainWorker.rendezvous), 1 + len(rollout)
+        results(
+            [
+                *train.submit(TrainWorker.open_channel, rendezvous, size),
+                *rollout.submit(RolloutWorker.open_channel, rendezvous, size),
+            ]
+        )
 
-    def map(self, method: str, *columns: Sequence[Any]) -> Future[list[Any]]:
-        """As in RolloutGroup."""
-        chunks = [
-            self._callers.submit(self._call, method, [column[part] for column in columns])
-            for part in pieces(len(columns[0]), CHUNKS_PER_ENGINE * self.engines)
-            if part.start < part.stop
+    def map(
+        self, method: Callable[Concatenate[EngineWorker, ...], list[R]], *columns: Sequence[Any]
+    ) -> Future[list[R]]:
+        """See RolloutEngines."""
+        futures = [
+            self._callers.submit(self._call, method, [column[chunk] for column in columns])
+            for chunk in split_evenly(len(columns[0]), CHUNKS_PER_ENGINE * len(self._workers))
+            if chunk.start < chunk.stop
         ]
-        return self._gatherers.submit(_gathered, chunks)
+        return self._gatherers.submit(_gather, futures)
 
     def sync_weights(self) -> float:
-        """As in RolloutGroup. What is being generated is interrupted, and goes on with the new weights."""
-        expected = self._workers.all("probe_log_probs")[0]
-        received = self._processes.submit("receive_weights", expected)
-        sent = self._workers.submit("send_weights")
-        differences: list[float] = results([*received, *sent])[: self.engines]
+        """See RolloutEngines. Responses in progress are interrupted, and continue with the new weights."""
+        expected = self._train_workers.all(TrainWorker.probe_log_probs)[0]
+        received = self._workers.submit(RolloutWorker.receive_weights, expected)
+        sent = self._train_workers.submit(TrainWorker.send_weights)
+        references: list[ObjectRef[Any]] = [*received, *sent]
+        differences: list[float] = results(references)[: len(received)]
         return max(differences)
 
     def sleep(self) -> None:
-        """As in RolloutGroup: nobody else wants their memory."""
+        """See RolloutEngines. No other process uses the memory of separate engines."""
 
     def end_step(self, step: int) -> list[WorkerReport]:
-        """As in RolloutGroup."""
-        return self._processes.all("end_step", step)
+        """See RolloutEngines."""
+        return self._workers.all(RolloutWorker.end_step, step)
 
     def close(self) -> None:
-        """As in RolloutGroup. Rows that are still waiting are given up."""
+        """See RolloutEngines. Chunks that still wait are discarded."""
         self._callers.shutdown(wait=False, cancel_futures=True)
         self._gatherers.shutdown(wait=False, cancel_futures=True)
-        self._processes.all("close")
+        self._workers.all(RolloutWorker.close)
 
-    def _call(self, method: str, columns: Sequence[Any]) -> list[Any]:
+    def _call(self, method: Callable[..., list[R]], columns: Sequence[Any]) -> list[R]:
         engine = self._idle.get()
         try:
-            rows: list[Any] = results([engine.call.remote(method, *columns)])[0]
-            return rows
+            return results([submit(engine, method, *columns)])[0]
         finally:
             self._idle.put(engine)
 
 
-def pieces(rows: int, parts: int) -> list[slice]:
-    """`rows` rows in `parts` contiguous slices whose sizes differ by one at most. Some are empty if rows are few."""
-    bounds = [rows * part // parts for part in range(parts + 1)]
+def split_evenly(rows: int, chunks: int) -> list[slice]:
+    """Split `rows` rows into contiguous slices whose sizes differ by at most 1. Some are empty if rows < chunks."""
+    bounds = [rows * chunk // chunks for chunk in range(chunks + 1)]
     return [slice(start, end) for start, end in pairwise(bounds)]
 
 
-def _gathered(chunks: Sequence[Future[list[Any]]]) -> list[Any]:
-    """The rows of all chunks in order; the first error as soon as it happens."""
-    for chunk in as_completed(chunks):
-        chunk.result()
-    return list(chain.from_iterable(chunk.result() for chunk in chunks))
+def _gather(futures: Sequence[Future[list[R]]]) -> list[R]:
+    """Return the rows of all chunks in order. Raise the first error when it happens."""
+    for future in as_completed(futures):
+        future.result()
+    return list(chain.from_iterable(future.result() for future in futures))

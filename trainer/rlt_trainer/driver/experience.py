@@ -1,4 +1,4 @@
-"""From scored responses to what is learned from: log-probabilities, corrections, values, advantages."""
+"""From a rollout batch to a training batch: log-probabilities, rollout correction, values, advantages."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from torch import Tensor
 
 from rlt_api.blocks.algorithm import Algorithm
 from rlt_api.training_config import TrainingConfig
-from rlt_trainer.algorithms.advantages import ESTIMATORS, AdvantageInputs, Estimator, rewards_at_end
-from rlt_trainer.algorithms.kl_controller import KlController, penalize
-from rlt_trainer.algorithms.rollout_correction import correct, mismatch_metrics
-from rlt_trainer.algorithms.user_functions import user_function
+from rlt_trainer.algorithms.advantages import ESTIMATORS, AdvantageInputs, Estimator, place_at_last_token
+from rlt_trainer.algorithms.kl_controller import KlController, apply_kl_penalty
+from rlt_trainer.algorithms.rollout_correction import compute_mismatch_metrics, correct_rollout
+from rlt_trainer.algorithms.user_functions import load_user_function
 from rlt_trainer.batches.rollout_batch import RolloutBatch
 from rlt_trainer.batches.sequences import Experience
 from rlt_trainer.driver.data_parallel import DataParallel
@@ -21,68 +21,71 @@ from rlt_trainer.driver.generation import group_numbers
 from rlt_trainer.driver.metrics import critic_metrics, policy_metrics, rollout_metrics
 from rlt_trainer.errors import TrainingError
 from rlt_trainer.telemetry.stopwatch import Stopwatch
+from rlt_trainer.workers.train_worker import TrainWorker
 
 
 @dataclass(frozen=True)
 class TrainingBatch:
-    """A step's experience, and what it says of itself."""
+    """The experience of a step with its metrics."""
 
     experience: Experience
     rollout_log_probs: Tensor
-    """[B, T]: the engine's."""
+    """[B, T]: log-probabilities of the rollout engine."""
     rewards: Tensor
-    """[B]: what each response was worth in all, KL term included. NaN where a reward failed."""
+    """[B]: score plus penalty and KL term of each response (see RolloutBatch). NaN if a reward failed."""
     metrics: dict[str, float]
 
 
 def build_experience(
     config: TrainingConfig,
-    generated: RolloutBatch,
+    batch: RolloutBatch,
     *,
-    ranks: DataParallel,
+    data_parallel: DataParallel,
     kl_controller: KlController | None,
     pad_token_id: int,
     watch: Stopwatch,
 ) -> TrainingBatch:
-    """Ask the ranks for what the algorithm needs, and take advantages.
+    """Compute the log-probabilities and values that the algorithm needs, and the advantages.
 
-    Responses whose reward failed keep their row and lose their mask: nothing is learned from them, and no group's mean
-    counts them.
+    A response whose reward failed keeps its row with an empty mask: the update and the group statistics leave it out.
+    Raises TrainingError if no token is left to train on.
     """
     algorithm = config.algorithm
-    sequences, rollout_log_probs = generated.pad(pad_token_id)
-    scored = sequences.response_mask & ~generated.failed[:, None]
+    sequences, rollout_log_probs = batch.pad(pad_token_id)
+    scored = sequences.response_mask & ~batch.failed[:, None]
 
     with watch.measure("old_log_prob"):
-        old_log_probs, entropy = ranks.compute("log_probs", sequences)
+        old_log_probs, entropy = data_parallel.compute(TrainWorker.log_probs, sequences)
     ref_log_probs = values = None
     if algorithm.kl_loss_coef > 0 or algorithm.kl_in_reward:
         with watch.measure("ref"):
-            (ref_log_probs,) = ranks.compute("ref_log_probs", sequences)
+            (ref_log_probs,) = data_parallel.compute(TrainWorker.ref_log_probs, sequences)
     if algorithm.critic:
         with watch.measure("values"):
-            (values,) = ranks.compute("values", sequences)
+            (values,) = data_parallel.compute(TrainWorker.values, sequences)
 
     with watch.measure("adv"):
         if not scored.any():
-            raise TrainingError("Nothing is left to learn from: no response of the batch has a token and a score.")
-        mask, weights, correction = corrected(algorithm, old_log_probs, rollout_log_probs, scored)
+            raise TrainingError("No data to train on: no response of the batch has both a token and a score.")
+        mask, weights, correction_metrics = correct_rollouts(algorithm, old_log_probs, rollout_log_probs, scored)
         if not mask.any():
-            raise TrainingError("Nothing is left to learn from: algorithm.rolloutCorrection rejects every token.")
-        token_rewards = rewards_at_end(generated.scores.total + generated.penalties, scored)
-        penalty: dict[str, float] = {}
+            raise TrainingError(
+                "No data to train on: algorithm.rolloutCorrection rejects every token. Relax its thresholds."
+            )
+        token_rewards = place_at_last_token(batch.scores.total + batch.penalties, scored)
+        kl_metrics: dict[str, float] = {}
         if kl_controller is not None:
             assert ref_log_probs is not None
-            token_rewards, penalty = penalized(
+            token_rewards, kl_metrics = subtract_kl(
                 algorithm, token_rewards, old_log_probs, ref_log_probs, scored, kl_controller
             )
-        estimated = estimator(algorithm)(
+        estimated = load_estimator(algorithm)(
             AdvantageInputs(
                 token_rewards,
-                scored,  # what is rejected below still counts in its group's mean
+                scored,  # not `mask`: a rejected response still counts in the mean of its group
                 group_numbers(len(scored), config.rollout.n),
                 values=values,
-                baselines=generated.baselines,
+                baselines=batch.baselines,
                 gamma=algorithm.gamma,
                 lam=algorithm.lam,
                 norm_by_std=algorithm.norm_adv_by_std_in_grpo,
@@ -90,9 +93,9 @@ def build_experience(
             )
         )
 
-    learned = replace(sequences, response_mask=mask)
+    sequences = replace(sequences, response_mask=mask)
     experience = Experience(
-        learned,
+        sequences,
         old_log_probs,
         estimated.advantages,
         ref_log_probs=ref_log_probs if algorithm.kl_loss_coef > 0 else None,
@@ -102,24 +105,24 @@ def build_experience(
     )
     rewards = torch.where(scored.any(-1), token_rewards.sum(-1), torch.nan)
     metrics: Mapping[str, float] = {
-        **rollout_metrics(learned, generated, rewards, estimated.advantages, config.data.max_response_length),
-        **policy_metrics(learned, entropy),
-        **mismatch_metrics(old_log_probs, rollout_log_probs, scored),
-        **correction,
-        **penalty,
+        **rollout_metrics(sequences, batch, rewards, estimated.advantages, config.data.max_response_length),
+        **policy_metrics(sequences, entropy),
+        **compute_mismatch_metrics(old_log_probs, rollout_log_probs, scored),
+        **correction_metrics,
+        **kl_metrics,
         **({} if values is None else critic_metrics(values, estimated.returns, scored)),
-        **generated.scores.metrics(),
-        **({} if generated.baselines is None else failed_baselines(generated.baselines, config.rollout.n)),
+        **batch.scores.metrics(),
+        **({} if batch.baselines is None else baseline_metrics(batch.baselines, config.rollout.n)),
     }
     return TrainingBatch(experience, rollout_log_probs, rewards, dict(metrics))
 
 
-def failed_baselines(baselines: Tensor, n: int) -> dict[str, float]:
-    """How many greedy responses could not be scored, of baselines [B] of n responses each."""
+def baseline_metrics(baselines: Tensor, n: int) -> dict[str, float]:
+    """Count greedy responses whose reward failed. `baselines` [B] has each of them `n` times."""
     return {"reward/failed_baselines": float(baselines.isnan().sum()) / n}
 
 
-def penalized(
+def subtract_kl(
     algorithm: Algorithm,
     token_rewards: Tensor,
     log_probs: Tensor,
@@ -127,10 +130,13 @@ def penalized(
     mask: Tensor,
     controller: KlController,
 ) -> tuple[Tensor, dict[str, float]]:
-    """Rewards [B, T] with the KL term of algorithm.klInReward, its metrics, and the controller told of it."""
+    """Subtract the KL term of algorithm.klInReward from the rewards [B, T], and update the controller.
+
+    Returns the rewards and the metrics of the KL term.
+    """
     assert algorithm.kl_in_reward is not None
     coefficient = controller.coefficient
-    result = penalize(
+    result = apply_kl_penalty(
         token_rewards,
         log_probs=log_probs,
         ref_log_probs=ref_log_probs,
@@ -144,28 +150,31 @@ def penalized(
     return result.token_rewards, metrics
 
 
-def estimator(algorithm: Algorithm) -> Estimator:
-    """Of algorithm.advEstimator, or the user's own. Raises ValueError if that cannot be imported."""
-    if own := algorithm.advantage_function:
-        return user_function(own, field="algorithm.advantageFunction")
+def load_estimator(algorithm: Algorithm) -> Estimator:
+    """Return the estimator of algorithm.advEstimator, or the user-defined one.
+
+    Raises ValueError if a user-defined function cannot be imported.
+    """
+    if function := algorithm.advantage_function:
+        return load_user_function(function, field="algorithm.advantageFunction")
     return ESTIMATORS[algorithm.adv_estimator]
 
 
-def corrected(
+def correct_rollouts(
     algorithm: Algorithm, log_probs: Tensor, rollout_log_probs: Tensor, mask: Tensor
 ) -> tuple[Tensor, Tensor | None, dict[str, float]]:
-    """Mask, weights and metrics after algorithm.rolloutCorrection."""
-    wanted = algorithm.rollout_correction
-    if wanted is None:
+    """Apply algorithm.rolloutCorrection. Return mask, weights and metrics."""
+    config = algorithm.rollout_correction
+    if config is None:
         return mask, None, {}
-    correction = correct(
+    correction = correct_rollout(
         log_probs,
         rollout_log_probs,
         mask,
-        level=None if wanted.level == "none" else wanted.level,
-        threshold=wanted.threshold,
-        lower_threshold=wanted.lower_threshold,
-        rejection=wanted.rejection,
-        rejection_threshold=wanted.rejection_threshold,
+        level=None if config.level == "none" else config.level,
+        threshold=config.threshold,
+        lower_threshold=config.lower_threshold,
+        rejection=config.rejection,
+        rejection_threshold=config.rejection_threshold,
     )
     return correction.mask, correction.weights, correction.metrics

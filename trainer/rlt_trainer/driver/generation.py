@@ -1,4 +1,4 @@
-"""From prompts to scored responses: what a step learns from."""
+"""From prompts to scored responses: the rollout batch of a step."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import count
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,33 +14,35 @@ from transformers import PreTrainedTokenizerBase
 
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.algorithms.advantages import NEEDS_BASELINES
-from rlt_trainer.algorithms.shaping import filter_groups, overlong_penalty
+from rlt_trainer.algorithms.shaping import compute_overlong_penalty, filter_groups
+from rlt_trainer.batches.response import Response
 from rlt_trainer.batches.rollout_batch import RolloutBatch
+from rlt_trainer.cluster.worker_group import WorkerGroup
 from rlt_trainer.data.dataset import PromptDataset
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.driver import saved_rollouts
 from rlt_trainer.driver.engines import RolloutEngines
 from rlt_trainer.driver.schedule import Schedule
 from rlt_trainer.driver.termination import Termination
-from rlt_trainer.driver.worker_group import TrainWorkers
 from rlt_trainer.environments.conversation import Episode
 from rlt_trainer.errors import Terminated, TrainingError
 from rlt_trainer.rewards.scorer import Scorer
-from rlt_trainer.rollout.engine import Response
 from rlt_trainer.telemetry.stopwatch import Stopwatch
+from rlt_trainer.workers.engine_worker import EngineWorker
+from rlt_trainer.workers.train_worker import TrainWorker
 
 _log = logging.getLogger(__name__)
 
 
 class RolloutGenerator:
-    """Generates and scores. Its state: how many prompts have been taken, and what was generated ahead of its step."""
+    """Generates responses and scores them. State: the number of consumed prompts, and the batches of later steps."""
 
     def __init__(
         self,
         config: TrainingConfig,
         *,
         engines: RolloutEngines,
-        workers: TrainWorkers,
+        workers: WorkerGroup[TrainWorker],
         prompts: PromptDataset,
         tokenizer: PreTrainedTokenizerBase,
         scorer: Scorer,
@@ -60,10 +61,10 @@ class RolloutGenerator:
         self._schedule: Schedule[RolloutBatch] | None = None
         self._restored: dict[int, RolloutBatch] = {}
         self.consumed = 0
-        """Prompts taken from the data set so far."""
+        """Number of prompts taken from the data set."""
 
     def batches(self, steps: range) -> Iterator[tuple[int, RolloutBatch]]:
-        """What each of the steps learns from, at most rollout.staleness steps ahead of the training."""
+        """Iterate over the steps and their rollout batches, generated at most rollout.staleness steps ahead."""
         staleness = self._config.rollout.staleness
         self._schedule = Schedule(
             self._start, steps, max_staleness=staleness.max_steps if staleness else 0, finished=self._restored
@@ -71,13 +72,13 @@ class RolloutGenerator:
         return iter(self._schedule)
 
     def ahead(self, step: int) -> dict[str, Tensor]:
-        """What has been generated for the steps after `step`, for its checkpoint."""
+        """Return the batches that are already generated for steps after `step`, as tensors for its checkpoint."""
         return saved_rollouts.pack(self._schedule.finished(step)) if self._schedule else {}
 
     def restore(self, consumed: int, ahead: Mapping[str, Tensor]) -> None:
-        """Go on from a checkpoint, `consumed` being the prompts that its step had taken."""
+        """Restore the state of a checkpoint. `consumed`: number of prompts taken up to its step."""
         self._restored = saved_rollouts.unpack(ahead, prompts=self._prompts.by_index, decode=self._decode)
-        self.consumed = max([consumed, *(generated.consumed for generated in self._restored.values())])
+        self.consumed = max([consumed, *(batch.consumed for batch in self._restored.values())])
 
     def _start(self, step: int) -> Future[RolloutBatch]:
         if self._config.rollout.staleness is not None:
@@ -87,45 +88,44 @@ class RolloutGenerator:
         return done
 
     def batch(self, step: int) -> RolloutBatch:
-        """Responses to training.trainBatchSize prompts; with algorithm.filterGroups (DAPO's dynamic sampling) only
-        such groups whose responses differ in their score, generated until there are enough.
+        """Generate and score responses to training.trainBatchSize prompts.
 
-        Raises TrainingError when maxNumGenBatches generations do not suffice, Terminated after SIGTERM where a further
-        one would follow.
+        With algorithm.filterGroups (DAPO's dynamic sampling), keep only groups whose responses differ in the metric,
+        and generate until there are enough groups. Raises TrainingError if maxNumGenBatches generations are not enough.
+        After SIGTERM, raises Terminated instead of a further generation.
         """
         algorithm, size, n = self._config.algorithm, self._config.training.train_batch_size, self._config.rollout.n
         kept: list[RolloutBatch] = []
         for attempt in count(1):
-            generated = self._generate(step, attempt)
+            batch = self._generate(step, attempt)
             filtering = algorithm.filter_groups
             if filtering is None:
-                return generated
-            metric = differing(generated, filtering.metric)
-            kept.append(generated.rows(filter_groups(metric, group_numbers(len(metric), n)).nonzero()[:, 0]))
-            whole = RolloutBatch.joined(kept)
-            if len(whole.prompts) >= size * n:
-                return whole.rows(torch.arange(size * n))
+                return batch
+            metric = filter_metric(batch, filtering.metric)
+            kept.append(batch.rows(filter_groups(metric, group_numbers(len(metric), n)).nonzero()[:, 0]))
+            filtered = RolloutBatch.concatenate(kept)
+            if len(filtered.prompts) >= size * n:
+                return filtered.rows(torch.arange(size * n))
+            progress = (
+                f"{len(filtered.prompts) // n} of {size} prompts have responses that differ in {filtering.metric} "
+                f"(algorithm.filterGroups) after {attempt} generations"
+            )
             if attempt == filtering.max_num_gen_batches:
                 raise TrainingError(
-                    f"After {attempt} generations only {len(whole.prompts) // n} of {size} prompts have responses of "
-                    f"different {filtering.metric} (algorithm.filterGroups): the prompts are too easy or too hard. "
-                    "Raise maxNumGenBatches or responsesPerPrompt, or take other prompts."
+                    f"Only {progress}: the prompts are too easy or too hard. Increase maxNumGenBatches or "
+                    "responsesPerPrompt, or use other prompts."
                 )
             if self._termination.requested:
-                raise Terminated(f"The training was asked to end (SIGTERM) after {attempt} generations of step {step}.")
-            print(
-                f"[training] step {step}: after {attempt} generations {len(whole.prompts) // n} of {size} prompts have "
-                f"responses of different {filtering.metric} (algorithm.filterGroups)",
-                flush=True,
-            )
+                raise Terminated(f"Training was terminated (SIGTERM) after {attempt} generations of step {step}.")
+            print(f"[training] step {step}: {progress}", flush=True)
         raise AssertionError("count() does not end")
 
     def validate(self, prompts: Sequence[Prompt]) -> RolloutBatch:
-        """One greedy response to each prompt of the validation set, or conversation on it."""
-        return self._scored(prompts, self._respond(prompts, [0] * len(prompts), greedily=True))
+        """Generate and score one greedy response to, or conversation on, each prompt of the validation set."""
+        return self._score(prompts, self._respond(prompts, [0] * len(prompts), greedy=True))
 
     def close(self) -> None:
-        """End the thread that runs ahead. What it still generates is given up."""
+        """Stop the generation thread. Batches in progress are discarded."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _generate(self, step: int, attempt: int) -> RolloutBatch:
@@ -135,38 +135,43 @@ class RolloutGenerator:
         prompts = [prompt for prompt in taken for _ in range(n)]
         with self._watch.measure("gen"):
             seeds = sampling_seeds(self._config.training.seed, step, attempt, len(prompts))
-            answers = self._respond(prompts, seeds)
+            responses = self._respond(prompts, seeds)
             greedy = None
             if self._config.algorithm.adv_estimator in NEEDS_BASELINES:
-                greedy = self._respond(taken, seeds[::n], greedily=True)
+                greedy = self._respond(taken, seeds[::n], greedy=True)
         with self._watch.measure("reward"):
             baselines = None
             if greedy is not None:
-                scored = self._scored(taken, greedy)
-                baselines = (scored.scores.total + scored.penalties).repeat_interleave(n)
-            return self._scored(prompts, answers, baselines)
+                greedy_batch = self._score(taken, greedy)
+                baselines = (greedy_batch.scores.total + greedy_batch.penalties).repeat_interleave(n)
+            return self._score(prompts, responses, baselines)
 
-    def _respond(self, prompts: Sequence[Prompt], seeds: Sequence[int], *, greedily: bool = False) -> list[Any]:
-        """A response to each prompt, or a conversation (Episode) on it."""
+    def _respond(
+        self, prompts: Sequence[Prompt], seeds: Sequence[int], *, greedy: bool = False
+    ) -> list[Response] | list[Episode]:
+        """Generate a response to each prompt, or a conversation on it (rollout.multiTurn)."""
         if self._config.rollout.multi_turn is not None:
-            return self._engines.map("converse_greedily" if greedily else "converse", prompts, seeds).result()
-        tokens = [prompt.token_ids for prompt in prompts]
-        return self._engines.map("generate_greedily" if greedily else "generate", tokens, seeds).result()
+            converse = EngineWorker.converse_greedily if greedy else EngineWorker.converse
+            return self._engines.map(converse, prompts, seeds).result()
+        generate = EngineWorker.generate_greedily if greedy else EngineWorker.generate
+        return self._engines.map(generate, [prompt.token_ids for prompt in prompts], seeds).result()
 
-    def _scored(
-        self, prompts: Sequence[Prompt], answers: Sequence[Response | Episode], baselines: Tensor | None = None
+    def _score(
+        self, prompts: Sequence[Prompt], rollouts: Sequence[Response | Episode], baselines: Tensor | None = None
     ) -> RolloutBatch:
-        responses = [answer.response if isinstance(answer, Episode) else answer for answer in answers]
-        if failures := [each.failure for each in answers if isinstance(each, Episode) and each.failure is not None]:
-            _log.warning("the environment failed in %s of %s: %s", len(failures), len(answers), failures[0])
+        responses = [rollout.response if isinstance(rollout, Episode) else rollout for rollout in rollouts]
+        if failures := [each.failure for each in rollouts if isinstance(each, Episode) and each.failure is not None]:
+            _log.warning(
+                "the environment failed in %s of %s conversations: %s", len(failures), len(rollouts), failures[0]
+            )
         token_ids = [list(response.token_ids) for response in responses]
         texts = self._decode(token_ids)
-        models = {name: self._scores_by_model(path, prompts, texts) for name, path in self._scorer.models.items()}
-        scores = self._scorer.score(texts, prompts, models=models, environment=environment_rewards(answers))
+        models = {name: self._model_scores(path, prompts, texts) for name, path in self._scorer.models.items()}
+        scores = self._scorer.score(texts, prompts, models=models, environment=environment_rewards(rollouts))
         lengths = torch.tensor([len(response.token_ids) for response in responses])
         penalties = torch.zeros(len(responses))
         if buffer := self._config.algorithm.overlong_buffer:
-            penalties = overlong_penalty(
+            penalties = compute_overlong_penalty(
                 lengths,
                 max_response_length=self._config.data.max_response_length,
                 buffer_length=buffer.length,
@@ -177,45 +182,50 @@ class RolloutGenerator:
     def _decode(self, token_ids: list[list[int]]) -> list[str]:
         return [str(text) for text in self._tokenizer.batch_decode(token_ids, skip_special_tokens=True)]
 
-    def _scores_by_model(self, path: str, prompts: Sequence[Prompt], texts: Sequence[str]) -> Tensor:
-        ranks = self._workers.ranks
-        shares = [(list(prompts[rank::ranks]), list(texts[rank::ranks])) for rank in range(ranks)]
-        asked, answered = zip(*shares, strict=True)
+    def _model_scores(self, path: str, prompts: Sequence[Prompt], texts: Sequence[str]) -> Tensor:
+        """Score responses with a reward model: [B]. Rank r of R scores the rows r, r + R, r + 2 R, …"""
+        ranks = len(self._workers)
+        by_rank = self._workers.each(
+            TrainWorker.model_rewards,
+            [path] * ranks,
+            [list(prompts[rank::ranks]) for rank in range(ranks)],
+            [list(texts[rank::ranks]) for rank in range(ranks)],
+        )
         scores = torch.empty(len(texts))
-        for rank, part in enumerate(self._workers.each("model_rewards", [path] * ranks, asked, answered)):
+        for rank, part in enumerate(by_rank):
             scores[rank::ranks] = part
         return scores
 
 
-def differing(generated: RolloutBatch, metric: str) -> Tensor:
-    """What DAPO's filter compares within a group: [B], NaN where a reward failed.
+def filter_metric(batch: RolloutBatch, metric: str) -> Tensor:
+    """Return the metric that DAPO's filter compares within a group: [B], NaN if a reward failed.
 
-    acc is the first reward alone, score the weighted sum of all, seq_reward that with the penalty of overlong ones.
+    acc is the first reward, score the weighted sum of all rewards, seq_reward the score plus the overlong penalty.
     """
-    scores = generated.scores
+    scores = batch.scores
     match metric:
         case "acc":
             return torch.where(scores.failed, torch.nan, next(iter(scores.by_reward.values())))
         case "score":
             return scores.total
         case _:
-            return scores.total + generated.penalties
+            return scores.total + batch.penalties
 
 
-def environment_rewards(answers: Sequence[Response | Episode]) -> Tensor | None:
-    """[B], NaN where the environment failed; None where no environment gives rewards."""
-    episodes = [answer for answer in answers if isinstance(answer, Episode)]
+def environment_rewards(rollouts: Sequence[Response | Episode]) -> Tensor | None:
+    """Return the environment's rewards: [B], NaN if it failed. None if it gives no rewards."""
+    episodes = [rollout for rollout in rollouts if isinstance(rollout, Episode)]
     if all(episode.reward is None and episode.failure is None for episode in episodes):
         return None
     return torch.tensor([torch.nan if e.failure is not None else e.reward or 0.0 for e in episodes])
 
 
 def group_numbers(responses: int, n: int) -> Tensor:
-    """The number of each response's group: [B], n responses to each prompt."""
+    """Return the group number of each response: [B], `n` responses to each prompt."""
     return torch.arange(responses) // n
 
 
 def sampling_seeds(seed: int, step: int, attempt: int, responses: int) -> list[int]:
-    """A seed for each response: of the run's seed, step, attempt and place alone, whatever the number of ranks."""
+    """Return a seed for each response. It depends on seed, step, attempt and row, not on the number of ranks."""
     entropy = [seed, step] if attempt == 1 else [seed, step, attempt]
     return [int(value) for value in np.random.SeedSequence(entropy).generate_state(responses)]

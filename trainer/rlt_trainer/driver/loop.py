@@ -1,9 +1,9 @@
-"""RL post-training from prompts to new weights. The numbers are made elsewhere; here is their order."""
+"""The training loop: generate, build experience, update, sync weights, validate, save."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from safetensors import SafetensorError
 from transformers import PreTrainedTokenizerBase
@@ -12,8 +12,9 @@ from rlt_api.training_config import TrainingConfig
 from rlt_trainer.algorithms.kl_controller import KlController
 from rlt_trainer.batches.recording import Recording
 from rlt_trainer.batches.rollout_batch import RolloutBatch
-from rlt_trainer.batches.sequences import Experience, Sequences
+from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences
 from rlt_trainer.batches.update_result import UpdateResult
+from rlt_trainer.cluster.worker_group import WorkerGroup
 from rlt_trainer.data.dataset import PromptDataset, ValidationSet
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.driver.checkpointing import Checkpoints
@@ -24,29 +25,29 @@ from rlt_trainer.driver.generation import RolloutGenerator
 from rlt_trainer.driver.metrics import update_metrics, validation_metrics
 from rlt_trainer.driver.reporter import Reporter
 from rlt_trainer.driver.termination import Termination
-from rlt_trainer.driver.worker_group import TrainWorkers
-from rlt_trainer.errors import NonFiniteGradientError, Terminated, last_finite
+from rlt_trainer.errors import NonFiniteGradientError, Terminated, add_checkpoint
 from rlt_trainer.rewards.scorer import Scorer
 from rlt_trainer.telemetry.flops import Shape
-from rlt_trainer.telemetry.rollout_log import rollout_lines, segments_of
+from rlt_trainer.telemetry.rollout_log import build_rollout_lines, split_segments
 from rlt_trainer.telemetry.run_directory import RunDirectory
-from rlt_trainer.telemetry.speed import Work, speed_metrics
+from rlt_trainer.telemetry.speed import Work, compute_speed_metrics
 from rlt_trainer.telemetry.stopwatch import Stopwatch
+from rlt_trainer.workers.train_worker import TrainWorker
 
 _log = logging.getLogger(__name__)
 
-PROBES = 4
-"""So many prompts are what the engines' weights are verified on."""
+NUM_PROBES = 4
+"""Number of prompts on which each weight sync is verified."""
 
 
 class Trainer:
-    """A run with everything it needs."""
+    """Runs the training on the train workers and the rollout engines."""
 
     def __init__(
         self,
         config: TrainingConfig,
         *,
-        workers: TrainWorkers,
+        workers: WorkerGroup[TrainWorker],
         engines: RolloutEngines,
         prompts: PromptDataset,
         validation: ValidationSet,
@@ -69,7 +70,7 @@ class Trainer:
         self.shape = shape
         self.critic_shape = critic_shape
         self.termination = termination
-        self.ranks = DataParallel(workers, context_parallel_size=config.training.context_parallel_size)
+        self.data_parallel = DataParallel(workers, context_parallel_size=config.training.context_parallel_size)
         self.watch = Stopwatch()
         self.generation = RolloutGenerator(
             config,
@@ -96,13 +97,14 @@ class Trainer:
         )
 
     def run(self) -> None:
-        """From the start or the latest checkpoint to the exported model."""
-        nodes = self.workers.connect()
-        self.reporter.stage("preparing", f"loading the policy on {self.workers.ranks} ranks at {', '.join(nodes)}")
-        self.workers.all("load_models")
+        """Train from the start or the latest checkpoint, and export the model."""
+        self.workers.all(TrainWorker.connect, self.workers.first(TrainWorker.rendezvous))
+        nodes = ", ".join(self.workers.all(TrainWorker.node_address))
+        self.reporter.stage("preparing", f"loading the policy on {len(self.workers)} ranks at {nodes}")
+        self.workers.all(TrainWorker.load_models)
         self.reporter.stage("preparing", f"starting {self.config.rollout.engine}")
-        self.engines.start(self.prompts.batch(0, PROBES))
-        self.engines.sleep()  # until the first sync: a warm-up may need their memory
+        self.engines.start(self.prompts.batch(0, NUM_PROBES))
+        self.engines.sleep()  # until the first weight sync: the warmup may need their memory
 
         done = self.checkpoints.resume()
         if done is None:
@@ -120,75 +122,85 @@ class Trainer:
         self.termination.steps_begin()
         for step in steps:
             self.watch.step = step
-            self.workers.all("begin_step", step)
+            self.workers.all(TrainWorker.begin_step, step)
             with self.watch.measure("step"):
-                generated = self.generated(step, batches)
-                self.checkpoints.end_if_asked(step - 1)
-                learned, metrics = self.step(step, generated)
-            self.report(step, generated, learned, metrics)
-            self.checkpoints.end_if_asked(step)
+                rollout_batch = self.next_rollout_batch(step, batches)
+                self.checkpoints.stop_if_requested(step - 1)
+                training_batch, metrics = self.step(step, rollout_batch)
+            self.report(step, rollout_batch, training_batch, metrics)
+            self.checkpoints.stop_if_requested(step)
         self.finish()
 
-    def generated(self, step: int, batches: Iterator[tuple[int, RolloutBatch]]) -> RolloutBatch:
-        """The step's responses. After SIGTERM no further ones are generated for it."""
+    def next_rollout_batch(self, step: int, batches: Iterator[tuple[int, RolloutBatch]]) -> RolloutBatch:
+        """Generate and score the responses of a step. After SIGTERM, save a checkpoint and raise Terminated."""
         try:
             with self.watch.measure("gen"):
                 return next(batches)[1]
         except Terminated:
-            self.checkpoints.end_if_asked(step - 1)
+            self.checkpoints.stop_if_requested(step - 1)
             raise
 
-    def step(self, step: int, generated: RolloutBatch) -> tuple[TrainingBatch, dict[str, float]]:
-        """What is learned from a step's responses; then new weights for the engines, and a checkpoint if one is due."""
+    def step(self, step: int, rollout_batch: RolloutBatch) -> tuple[TrainingBatch, dict[str, float]]:
+        """Update the models, sync the engines' weights, and validate and save if due. Return batch and metrics."""
         config, watch = self.config, self.watch
         self.engines.sleep()
-        learned = build_experience(
+        training_batch = build_experience(
             config,
-            generated,
-            ranks=self.ranks,
+            rollout_batch,
+            data_parallel=self.data_parallel,
             kl_controller=self.kl_controller,
             pad_token_id=self.tokenizer.pad_token_id,
             watch=watch,
         )
-        self.checkpoints.end_if_asked(step - 1)
-        metrics = {"training/global_step": float(step), "training/epoch": float(self.prompts.epoch(generated.consumed))}
-        metrics |= self.prompts.metrics() | learned.metrics
+        self.checkpoints.stop_if_requested(step - 1)
+        epoch = self.prompts.epoch(rollout_batch.consumed)
+        metrics = {"training/global_step": float(step), "training/epoch": float(epoch)}
+        metrics |= self.prompts.metrics() | training_batch.metrics
         if step in config.observability.record_steps:
             with watch.measure("record"):
-                self.workers.all("save_recorded", self.run_directory.recordings / "checkpoints", step - 1)
+                self.workers.all(TrainWorker.save_recorded, self.run_directory.recordings / "checkpoints", step - 1)
 
         critic = config.algorithm.critic
         if critic is not None:
             with watch.measure("update_critic"):
-                metrics |= update_metrics(self.update("update_critic", learned.experience), "critic")
+                results = self.update(TrainWorker.update_critic, training_batch.experience)
+            metrics |= update_metrics(results, "critic")
         if critic is None or step > critic.warmup_steps:
             with watch.measure("update_actor"):
-                metrics |= update_metrics(self.update("update", learned.experience))
+                results = self.update(TrainWorker.update_actor, training_batch.experience)
+            metrics |= update_metrics(results)
         with watch.measure("update_weights"):
             metrics["training/weight_sync_difference"] = self.engines.sync_weights()
-        if self.is_validated(step):
+        if self.is_validation_due(step):
             with watch.measure("testing"):
                 metrics |= self.validate()
-        self.checkpoints.completed(generated.consumed)
+        self.checkpoints.complete_step(rollout_batch.consumed)
         if self.checkpoints.is_due(step):
             with watch.measure("save_checkpoint"):
                 self.checkpoints.save(step, metrics.get("val/reward/mean"))
-        return learned, metrics
+        return training_batch, metrics
 
-    def update(self, method: str, experience: Experience) -> list[Sequence[UpdateResult]]:
-        """ppoEpochs passes over the mini-batches. Raises TrainingError naming the last checkpoint when it diverges."""
+    def update(
+        self, method: Callable[[TrainWorker, Sequence[MiniBatch]], list[UpdateResult]], experience: Experience
+    ) -> list[Sequence[UpdateResult]]:
+        """Run ppoEpochs passes over the mini-batches. Return the results by optimizer step and rank.
+
+        Raises NonFiniteGradientError with the latest checkpoint if the training diverges.
+        """
         training = self.config.training
         rows = training.ppo_mini_batch_size * self.config.rollout.n
         try:
-            return self.ranks.update(method, experience, rows=rows, epochs=training.ppo_epochs)
+            return self.data_parallel.update(method, experience, rows=rows, epochs=training.ppo_epochs)
         except NonFiniteGradientError as error:
-            raise last_finite(error, self.checkpoints.latest) from None
+            raise add_checkpoint(error, self.checkpoints.latest) from None
 
-    def report(self, step: int, generated: RolloutBatch, learned: TrainingBatch, metrics: dict[str, float]) -> None:
-        """Tell everybody of a step."""
-        training, sequences = self.config.training, learned.experience.sequences
-        reports, spans = self.workers.all("end_step"), self.watch.take()
-        engines = self.engines.end_step(step)
+    def report(
+        self, step: int, rollout_batch: RolloutBatch, training_batch: TrainingBatch, metrics: dict[str, float]
+    ) -> None:
+        """Publish the step's metrics, spans and rollouts."""
+        training, sequences = self.config.training, training_batch.experience.sequences
+        reports, spans = self.workers.all(TrainWorker.end_step), self.watch.take()
+        engine_reports = self.engines.end_step(step)
         work = Work.of(
             sequences,
             self.shape,
@@ -196,72 +208,78 @@ class Trainer:
             epochs=training.ppo_epochs,
             lora=self.config.model.lora is not None,
         )
-        metrics |= speed_metrics(spans, reports, work, engines=engines)
-        self.run_directory.append_spans([*spans, *(span for report in [*reports, *engines] for span in report.spans)])
+        metrics |= compute_speed_metrics(spans, reports, work, engines=engine_reports)
+        worker_spans = [span for report in [*reports, *engine_reports] for span in report.spans]
+        self.run_directory.append_spans([*spans, *worker_spans])
         multi_turn = self.config.rollout.multi_turn is not None
-        lines = rollout_lines(
-            generated.prompts,
-            generated.texts,
-            learned.rewards.tolist(),
-            by_reward={name: scores.tolist() for name, scores in generated.scores.by_reward.items()},
-            segments=segments_of(sequences, self.decode) if multi_turn else None,
+        lines = build_rollout_lines(
+            rollout_batch.prompts,
+            rollout_batch.texts,
+            training_batch.rewards.tolist(),
+            by_reward={name: scores.tolist() for name, scores in rollout_batch.scores.by_reward.items()},
+            segments=split_segments(sequences, self.decode) if multi_turn else None,
         )
         self.reporter.step(step, metrics, lines)
         if step in self.config.observability.record_steps:
-            self.record(step, generated, learned, metrics)
-        self.checkpoints.tell_finished()
+            self.record(step, rollout_batch, training_batch, metrics)
+        self.checkpoints.report_finished_saves()
 
-    def record(self, step: int, generated: RolloutBatch, learned: TrainingBatch, metrics: dict[str, float]) -> None:
-        """Keep all that the step learned from, for `rlt-trainer replay`."""
-        rollouts = {"rewards": learned.rewards, "rollout_log_probs": learned.rollout_log_probs}
-        rollouts |= {f"rewards.{name}": scores for name, scores in generated.scores.by_reward.items()}
+    def record(
+        self, step: int, rollout_batch: RolloutBatch, training_batch: TrainingBatch, metrics: dict[str, float]
+    ) -> None:
+        """Record the step's rollouts and experience for `rlt-trainer replay`. Log a warning if that fails."""
+        rollouts = {"rewards": training_batch.rewards, "rollout_log_probs": training_batch.rollout_log_probs}
+        rollouts |= {f"rewards.{name}": scores for name, scores in rollout_batch.scores.by_reward.items()}
         try:
-            Recording(step, learned.experience, rollouts, metrics, self.config).save(self.run_directory.recordings)
+            Recording(step, training_batch.experience, rollouts, metrics, self.config).save(
+                self.run_directory.recordings
+            )
         except (OSError, SafetensorError) as error:
-            _log.warning("step %s could not be recorded: %s", step, error)
+            _log.warning("could not record step %s: %s", step, error)
 
     def validate(self) -> dict[str, float]:
-        """Scores of greedy responses to the validation set."""
+        """Return the metrics of greedy responses to the validation set."""
         return validation_metrics(self.generation.validate(self.validation.prompts)) | self.validation.metrics()
 
-    def is_validated(self, step: int) -> bool:
-        """Whether the validation set is due after `step`."""
+    def is_validation_due(self, step: int) -> bool:
+        """Whether a validation is due after `step`."""
         validation = self.config.training.validation
         every = validation.test_freq if validation else -1
         return every > 0 and (step % every == 0 or step == self.config.training.total_steps)
 
     def warm_up(self) -> None:
-        """Supervised steps on the data's own answers, if asked for; then the stage of reinforcement begins."""
+        """Run supervised steps on the solutions in the data, if configured. Then start the RL stage."""
         training = self.config.training
         if training.warmup is not None:
             warmup = training.warmup
             self.reporter.stage("warmup", f"{warmup.steps} supervised steps")
-            self.workers.all("start_stage", warmup.learning_rate)
+            self.workers.all(TrainWorker.start_stage, warmup.learning_rate)
             for step in range(1, warmup.steps + 1):
-                results = self.ranks.supervised_step(self.solutions(self.prompts.batch(step - 1, warmup.batch_size)))
+                targets = self.encode_solutions(self.prompts.batch(step - 1, warmup.batch_size))
+                results = self.data_parallel.supervised_step(TrainWorker.supervised_step, targets)
                 self.reporter.warmup_step(step, warmup.steps, sum(result.shares["warmup/loss"] for result in results))
-        self.workers.all("start_stage", training.learning_rate)
+        self.workers.all(TrainWorker.start_stage, training.learning_rate)
         if training.warmup is not None and self.config.checkpoint.save_freq > 0:
-            self.checkpoints.save(0)  # where the reinforcement starts from, and what the reference is
+            self.checkpoints.save(0)  # the start of the RL stage, and the reference of a resumed run
 
     def finish(self) -> None:
-        """Export the model, and end everything."""
+        """Export the model, and stop engines and workers."""
         total, export = self.config.training.total_steps, self.run_directory.export
         self.generation.close()
-        self.checkpoints.tell_finished(wait=True)
+        self.checkpoints.report_finished_saves(wait=True)
         self.reporter.stage("exporting", f"writing the model to {export}")
-        self.workers.all("export", export)
+        self.workers.all(TrainWorker.export, export)
         self.reporter.exported(export)
         self.engines.close()
-        self.workers.all("close")
+        self.workers.all(TrainWorker.close)
         self.reporter.stage("finished", f"{total} steps done")
 
     def decode(self, token_ids: list[int]) -> str:
-        """Tokens as text, special ones included."""
+        """Decode tokens with special tokens."""
         return str(self.tokenizer.decode(token_ids))
 
-    def solutions(self, prompts: Sequence[Prompt]) -> Sequences:
-        """Prompts and their right answers, end-of-text token included."""
+    def encode_solutions(self, prompts: Sequence[Prompt]) -> Sequences:
+        """Return prompts and their solutions with an end-of-text token."""
         encoded = self.tokenizer([prompt.solution for prompt in prompts], add_special_tokens=False)["input_ids"]
         return Sequences.pad(
             [prompt.token_ids for prompt in prompts],

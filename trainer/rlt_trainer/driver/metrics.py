@@ -1,4 +1,4 @@
-"""A step's numbers under verl's names. Pure."""
+"""The metrics of a step under verl's names. Pure."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from rlt_trainer.batches.update_result import UpdateResult
 
 
 def rollout_metrics(
-    sequences: Sequences, generated: RolloutBatch, rewards: Tensor, advantages: Tensor, max_response_length: int
+    sequences: Sequences, batch: RolloutBatch, rewards: Tensor, advantages: Tensor, max_response_length: int
 ) -> dict[str, float]:
-    """Scores and rewards [B], NaN where one failed; advantages [B, T]; lengths and turns of a step's responses."""
-    scores = generated.scores.total
+    """Metrics of scores and rewards [B], NaN if one failed, advantages [B, T], and lengths and turns of responses."""
+    scores = batch.scores.total
     responses = sequences.response_attention.sum(-1)
-    turns = torch.tensor([response.num_turns for response in generated.responses])
+    turns = torch.tensor([response.num_turns for response in batch.responses])
     return {
         **_spread("critic/score", scores[scores.isfinite()]),
         **_spread("critic/rewards", rewards[rewards.isfinite()]),
@@ -28,28 +28,28 @@ def rollout_metrics(
         "response_length/clip_ratio": _mean(responses >= max_response_length),
         **_spread("prompt_length", sequences.prompt_mask.sum(-1)),
         **(_spread("num_turns", turns) if bool((turns > 1).any()) else {}),
-        "data/prompts_consumed": float(generated.consumed),
-        "train/num_gen_batches": float(generated.batches),
+        "data/prompts_consumed": float(batch.consumed),
+        "train/num_gen_batches": float(batch.num_gen_batches),
     }
 
 
 def policy_metrics(sequences: Sequences, entropy: Tensor) -> dict[str, float]:
-    """How sure the policy is: `entropy` [B, T] of the distributions that tokens were drawn from."""
+    """Mean `entropy` [B, T] of the distributions from which the tokens were sampled."""
     return {"actor/entropy": _mean(entropy[sequences.response_mask])}
 
 
 def critic_metrics(values: Tensor, returns: Tensor, mask: Tensor) -> dict[str, float]:
-    """What the critic said and what it is to say, [B, T], and how much of the returns' variance it explains."""
-    said, meant = values[mask].double(), returns[mask].double()
-    variance = meant.var()
-    explained = {"critic/vf_explained_var": float(1 - (meant - said).var() / variance)} if variance > 0 else {}
-    return {**_spread("critic/values", said), **_spread("critic/returns", meant), **explained}
+    """Metrics of values and returns [B, T], and the share of the returns' variance that the values explain."""
+    predicted, targets = values[mask].double(), returns[mask].double()
+    variance = targets.var()
+    explained = {"critic/vf_explained_var": float(1 - (targets - predicted).var() / variance)} if variance > 0 else {}
+    return {**_spread("critic/values", predicted), **_spread("critic/returns", targets), **explained}
 
 
 def update_metrics(steps: Sequence[Sequence[UpdateResult]], model: str = "actor") -> dict[str, float]:
-    """The optimizer steps of one training step, each as its ranks' results: the mean over the optimizer steps.
+    """Mean metrics over the optimizer steps of one training step. `steps`: results by optimizer step and rank.
 
-    A gradient norm that is not finite stays so in the mean, and is counted in skipped_updates.
+    A gradient norm that is not finite makes the mean not finite, and is counted in skipped_updates.
     """
     names = steps[0][0].shares
     return {
@@ -60,18 +60,18 @@ def update_metrics(steps: Sequence[Sequence[UpdateResult]], model: str = "actor"
     }
 
 
-def validation_metrics(generated: RolloutBatch) -> dict[str, float]:
-    """Mean scores on the validation set, by data source as verl has them, and over all of it: val/reward/mean."""
+def validation_metrics(batch: RolloutBatch) -> dict[str, float]:
+    """Mean scores on the validation set: for each data source under verl's names, and val/reward/mean over all."""
     rows: dict[str, list[int]] = defaultdict(list)
-    for row, prompt in enumerate(generated.prompts):
+    for row, prompt in enumerate(batch.prompts):
         rows[prompt.data_source].append(row)
-    scores = generated.scores
+    scores = batch.scores
     metrics = {"val/reward/mean": float(scores.total.nanmean()), "val/failed": float(scores.failed.sum())}
-    for source, places in sorted(rows.items()):
-        metrics[f"val-core/{source}/reward/mean@1"] = float(scores.total[places].nanmean())
+    for source, numbers in sorted(rows.items()):
+        metrics[f"val-core/{source}/reward/mean@1"] = float(scores.total[numbers].nanmean())
         for name, each in scores.by_reward.items() if len(scores.by_reward) > 1 else ():
-            metrics[f"val-aux/{source}/{name}/mean@1"] = float(each[places].nanmean())
-    lengths = torch.tensor([len(response.token_ids) for response in generated.responses])
+            metrics[f"val-aux/{source}/{name}/mean@1"] = float(each[numbers].nanmean())
+    lengths = torch.tensor([len(response.token_ids) for response in batch.responses])
     return {**metrics, "val-aux/response_length/mean": _mean(lengths)}
 
 

@@ -1,6 +1,6 @@
-"""Repeats the updates of recorded steps, without Ray and without an engine: is another loss, or sharding, the same?
+"""Repeats the updates of recorded steps, for example with another loss or sharding. Needs no Ray and no rollout engine.
 
-`torchrun --nproc-per-node N -m rlt_trainer replay RUN …` does it on N ranks; without torchrun there is one.
+`torchrun --nproc-per-node N -m rlt_trainer replay RUN …` runs on N ranks. Without torchrun there is one rank.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ import argparse
 import json
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, TypeVar
 
 from rlt_api.blocks.checkpoint import Checkpoint
 from rlt_api.blocks.operations import Observability
@@ -26,146 +26,151 @@ if TYPE_CHECKING:
     from rlt_trainer.workers.train_worker import TrainWorker
 
 LOOPBACK = "127.0.0.1"
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
-class Place:
-    """Which rank this process is, and where all meet."""
+class TorchrunEnvironment:
+    """The rank of this process, and the address of the rendezvous."""
 
     rank: int
-    ranks: int
+    world_size: int
     local_rank: int
     address: str
     port: int
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """`rlt-trainer replay`. Raises ValueError for what cannot be replayed."""
+    """`rlt-trainer replay`. Raises ValueError if a step cannot be replayed."""
     parser = argparse.ArgumentParser(prog="rlt-trainer replay", description=__doc__)
     parser.add_argument("run", type=Path, help="the run directory")  # torchrun has options that begin with --run
     parser.add_argument("--step", type=int, required=True, help="a step of observability.recordSteps")
-    parser.add_argument("--to", type=int, help="go on to this step; all between are recorded")
-    parser.add_argument("--config", type=Path, help="another TrainingConfig in JSON. Default: the recorded one")
-    parser.add_argument("-o", choices=("table", "json"), default="table", dest="output", help="a line of JSON a step")
+    parser.add_argument("--to", type=int, help="replay up to this step; all steps between must be recorded")
+    parser.add_argument("--config", type=Path, help="TrainingConfig in JSON. Default: the recorded one")
+    parser.add_argument("-o", choices=("table", "json"), default="table", dest="output", help="json: one line per step")
     options = parser.parse_args(arguments)
     recordings = options.run / RECORDINGS
     steps = [Recording.load(recordings, step) for step in range(options.step, (options.to or options.step) + 1)]
     config = TrainingConfig.model_validate_json(options.config.read_bytes()) if options.config else steps[0].config
-    place = this_place()
+    environment = read_torchrun_environment()
     for recording in steps:
-        check(recording, config, place.ranks)
+        validate(recording, config, environment.world_size)
     with TemporaryDirectory(prefix="rlt-replay-") as scratch:
-        for recording, metrics in zip(steps, replay(steps, config, place, recordings, scratch), strict=True):
-            if place.rank == 0:
-                print(table(recording, metrics) if options.output == "table" else as_json(recording, metrics))
+        for recording, metrics in zip(steps, replay(steps, config, environment, recordings, scratch), strict=True):
+            if environment.rank == 0:
+                format_step = format_table if options.output == "table" else format_json
+                print(format_step(recording, metrics))
     return 0
 
 
 def replay(
-    steps: Sequence[Recording], config: TrainingConfig, place: Place, recordings: Path, scratch: str
+    steps: Sequence[Recording], config: TrainingConfig, environment: TorchrunEnvironment, recordings: Path, scratch: str
 ) -> list[dict[str, float]]:
-    """The metrics of the updates, by step. Collective."""
-    import torch  # seconds to import, as is all that follows
+    """Run the updates. Return their metrics by step. Collective."""
+    import torch  # this import and the following ones take seconds
     import torch.distributed as dist
 
+    from rlt_trainer.cluster.rendezvous import Rendezvous
     from rlt_trainer.driver.data_parallel import DataParallel
     from rlt_trainer.driver.metrics import update_metrics
-    from rlt_trainer.workers.rendezvous import Rendezvous
     from rlt_trainer.workers.train_worker import TrainWorker
 
     on_gpu = torch.cuda.is_available()
     if on_gpu:
-        torch.cuda.set_device(place.local_rank)
-    before = recordings / "checkpoints" / f"step-{steps[0].step - 1}"
-    here = config.model_copy(
+        torch.cuda.set_device(environment.local_rank)
+    start = recordings / "checkpoints" / f"step-{steps[0].step - 1}"
+    config = config.model_copy(
         update={
             "run_directory": scratch,
             "devices_per_worker": int(on_gpu),
-            "training": config.training.model_copy(update={"warmup": None}),  # it is in the checkpoint
+            "training": config.training.model_copy(update={"warmup": None}),  # part of the checkpoint
             "observability": Observability(),
-            "checkpoint": Checkpoint(resume="path", resume_from_path=str(before)),
+            "checkpoint": Checkpoint(resume="path", resume_from_path=str(start)),
         }
     )
-    rank = TrainWorker(here, place.rank, place.ranks, node_address=place.address)
-    rank.connect(Rendezvous(place.address, place.port))
-    rank.load_models()
-    rank.resume(Path(scratch))
-    ranks = DataParallel(Processes(rank, place), context_parallel_size=config.training.context_parallel_size)
+    worker = TrainWorker(config, environment.rank, environment.world_size, address=environment.address)
+    worker.connect(Rendezvous(environment.address, environment.port))
+    worker.load_models()
+    worker.resume(Path(scratch))
+    workers = TorchrunWorkers(worker, environment)
+    data_parallel = DataParallel(workers, context_parallel_size=config.training.context_parallel_size)
     rows, epochs = config.training.ppo_mini_batch_size * config.rollout.n, config.training.ppo_epochs
     critic, replayed = config.algorithm.critic, []
     for recording in steps:
-        rank.begin_step(recording.step)
+        worker.begin_step(recording.step)
         metrics: dict[str, float] = {}
         if critic is not None:
-            results = ranks.update("update_critic", recording.experience, rows=rows, epochs=epochs)
+            results = data_parallel.update(TrainWorker.update_critic, recording.experience, rows=rows, epochs=epochs)
             metrics |= update_metrics(results, "critic")
         if critic is None or recording.step > critic.warmup_steps:
-            metrics |= update_metrics(ranks.update("update", recording.experience, rows=rows, epochs=epochs))
+            results = data_parallel.update(TrainWorker.update_actor, recording.experience, rows=rows, epochs=epochs)
+            metrics |= update_metrics(results)
         replayed.append(metrics)
     dist.destroy_process_group()
     return replayed
 
 
-class Processes:
-    """The ranks that torchrun has started, of which this process is one. All of them make the same calls."""
+class TorchrunWorkers:
+    """The train workers of torchrun: one in this process, the others in processes that make the same calls."""
 
-    def __init__(self, rank: TrainWorker, place: Place) -> None:
-        self.ranks = place.ranks
-        self._rank = rank
-        self._number = place.rank
+    def __init__(self, worker: TrainWorker, environment: TorchrunEnvironment) -> None:
+        self._worker = worker
+        self._environment = environment
 
-    def each(self, method: str, *shares: Sequence[Any]) -> list[Any]:
-        """Do this rank's part. Returns everybody's results."""
+    def __len__(self) -> int:
+        return self._environment.world_size
+
+    def each(self, method: Callable[Concatenate[TrainWorker, ...], R], *columns: Sequence[Any]) -> list[R]:
+        """Run this rank's call. Return the results of all ranks."""
         import torch.distributed as dist
 
-        results: list[Any] = [None] * self.ranks
-        dist.all_gather_object(results, getattr(self._rank, method)(*(share[self._number] for share in shares)))
+        results: list[Any] = [None] * len(self)
+        dist.all_gather_object(results, method(self._worker, *(column[self._environment.rank] for column in columns)))
         return results
 
 
-def check(recording: Recording, config: TrainingConfig, ranks: int) -> None:
-    """Raises ValueError where the recording lacks what `config` learns from, or cannot be shared by so many ranks."""
+def validate(recording: Recording, config: TrainingConfig, ranks: int) -> None:
+    """Raises ValueError if the recording lacks an input of the updates, or cannot be split equally between ranks."""
     experience, step = recording.experience, recording.step
     rows = config.training.ppo_mini_batch_size * config.rollout.n
     shares = data_parallel_size(config.training, ranks)
     if rows % shares or len(experience) % shares:
         raise ValueError(
-            f"Step {step} has {len(experience)} responses, in mini-batches of {rows}, which {shares} ranks cannot "
-            "share equally: take fewer, or change training.ppoMiniBatchSize."
+            f"Step {step} has {len(experience)} responses in mini-batches of {rows}, which are not divisible by "
+            f"{shares} ranks: use fewer ranks, or change training.ppoMiniBatchSize."
         )
     if config.algorithm.kl_loss_coef > 0 and experience.ref_log_probs is None:
-        raise ValueError(f"Step {step} was recorded without the reference's log-probabilities: set klLossCoef 0.")
+        raise ValueError(f"Step {step} was recorded without the reference's log-probabilities: set klLossCoef to 0.")
     if config.algorithm.critic is not None and experience.values is None:
-        raise ValueError(f"Step {step} was recorded without a critic's values: leave algorithm.critic out.")
+        raise ValueError(f"Step {step} was recorded without a critic's values: remove algorithm.critic.")
 
 
-def this_place() -> Place:
-    """What torchrun says in the environment, else the only rank."""
-    said = os.environ
-    if "RANK" in said:
-        rank, ranks, local_rank, port = (
-            int(said[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT")
+def read_torchrun_environment() -> TorchrunEnvironment:
+    """Read the environment variables of torchrun. Without them, this process is the only rank."""
+    if "RANK" in os.environ:
+        rank, world_size, local_rank, port = (
+            int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT")
         )
-        return Place(rank, ranks, local_rank, said["MASTER_ADDR"], port)
+        return TorchrunEnvironment(rank, world_size, local_rank, os.environ["MASTER_ADDR"], port)
     with socket.create_server((LOOPBACK, 0)) as server:
-        return Place(0, 1, 0, LOOPBACK, server.getsockname()[1])
+        return TorchrunEnvironment(0, 1, 0, LOOPBACK, server.getsockname()[1])
 
 
-def table(recording: Recording, replayed: Mapping[str, float]) -> str:
-    """Recorded and replayed metrics side by side."""
+def format_table(recording: Recording, replayed: Mapping[str, float]) -> str:
+    """Format recorded and replayed metrics as a table."""
     lines = [f"step {recording.step:<29} {'recorded':>16} {'replayed':>16} {'difference':>12}"]
     for name, value in replayed.items():
         recorded = recording.metrics.get(name)
-        beside = (
+        columns = (
             f"{'-':>16} {value:>16.9g} {'':>12}"
             if recorded is None
             else (f"{recorded:>16.9g} {value:>16.9g} {value - recorded:>12.3g}")
         )
-        lines.append(f"{name:<34} {beside}")
+        lines.append(f"{name:<34} {columns}")
     return "\n".join(lines)
 
 
-def as_json(recording: Recording, replayed: Mapping[str, float]) -> str:
-    """The same for programs."""
+def format_json(recording: Recording, replayed: Mapping[str, float]) -> str:
+    """Format recorded and replayed metrics as JSON."""
     recorded = {name: recording.metrics[name] for name in replayed if name in recording.metrics}
     return json.dumps({"step": recording.step, "recorded": recorded, "replayed": dict(replayed)})

@@ -1,4 +1,4 @@
-"""What the driver tells the world: the console, the run directory, the progress server, and the sinks."""
+"""The driver's report on the run, for the console, the run directory, the progress server and the sinks."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from rlt_api.driver_report import LATEST_STEPS, METRICS, PROGRESS_PREFIX
 from rlt_api.status import ProgressMetrics
 from rlt_api.step_line import step_line
 from rlt_api.training_config import ProgressReport
-from rlt_trainer.telemetry.rollout_log import kept
+from rlt_trainer.telemetry.rollout_log import select_rollouts
 from rlt_trainer.telemetry.run_directory import RunDirectory
 from rlt_trainer.telemetry.server import ProgressServer
 from rlt_trainer.telemetry.sinks import Sinks
 
 
 class Reporter:
-    """Keeps the latest report, and hands every change on at once."""
+    """Keeps the latest report, and publishes every change immediately."""
 
     def __init__(
         self, server: ProgressServer, run: RunDirectory, *, total_steps: int, sinks: Sinks | None = None
@@ -32,23 +32,23 @@ class Reporter:
         self._report = ProgressReport(stage="preparing", step=0, total_steps=total_steps, updated=_now())
         self._publish()
 
-    def stage(self, stage: str, note: str) -> None:
-        """A stage begins; `note` says on the console what is done."""
-        print(f"[{stage}] {note}", flush=True)
+    def stage(self, stage: str, message: str) -> None:
+        """Begin a stage. The console shows `message`."""
+        print(f"[{stage}] {message}", flush=True)
         self._publish(stage=stage)
 
-    def planned(self, total_steps: int) -> None:
-        """The number of steps is known."""
+    def set_total_steps(self, total_steps: int) -> None:
+        """Set the number of steps."""
         self._publish(total_steps=total_steps)
 
     def resumed(self, step: int) -> None:
-        """The run continues after `step`."""
+        """Report that the run resumes after `step`."""
         self._publish(step=step, latest_checkpoint_step=step)
 
     def step(self, step: int, metrics: dict[str, float], rollouts: Sequence[dict[str, Any]]) -> None:
-        """A step is done. Of its responses kept_rollouts.py says which are kept."""
+        """Report a step. telemetry.rollout_log selects the rollouts that are stored."""
         self._record(step, metrics)
-        self._run.append_rollouts(step, kept(rollouts))
+        self._run.write_rollouts(step, select_rollouts(rollouts))
         seconds = metrics["timing_s/step"]
         self._durations.append(seconds)
         self._metrics = metrics
@@ -65,28 +65,28 @@ class Reporter:
         )
 
     def validation(self, metrics: dict[str, float]) -> None:
-        """What the validation set says before the first step. Later its metrics are among the step's own."""
+        """Report the validation before the first step. Later validations are part of the step's metrics."""
         self._record(0, metrics)
         self._metrics = metrics
         self._publish()
 
     def warmup_step(self, step: int, steps: int, loss: float) -> None:
-        """A supervised step is done. The console hears of ten of them."""
+        """Report a supervised step. The console shows ten of them."""
         self._metrics = {"warmup/step": float(step), "warmup/loss": loss}
         self._publish()
         if step % max(1, steps // 10) == 0 or step == steps:
             print(f"[warmup] {step}/{steps} loss {loss:.4f}", flush=True)
 
     def checkpoint(self, step: int) -> None:
-        """The checkpoint of `step` is complete."""
+        """Report that the checkpoint of `step` is complete."""
         self._publish(latest_checkpoint_step=step)
 
     def exported(self, path: Path) -> None:
-        """The finished model lies at `path`."""
+        """Report the path of the exported model."""
         self._publish(exported_path=str(path))
 
     def print_last(self) -> None:
-        """Close the sinks, and print the report as the program's last word: it outlives the server."""
+        """Close the sinks, and print the last report, which stays readable after the server stops."""
         self._sinks.close()
         print(PROGRESS_PREFIX + self._report.model_dump_json(by_alias=True, exclude_none=True), flush=True)
 

@@ -1,4 +1,4 @@
-"""What can be said of spec.rollout before anything is started. Pure."""
+"""Validation of the rollout settings before Ray starts. Pure."""
 
 from __future__ import annotations
 
@@ -7,34 +7,36 @@ from rlt_trainer.rollout.vllm_options import check_engine_kwargs
 
 
 def check_rollout(config: TrainingConfig) -> None:
-    """Raises ValueError for what the engines cannot do."""
+    """Raises ValueError for settings that the engines do not support."""
     rollout, ranks = config.rollout, config.workers * max(1, config.devices_per_worker)
     size = rollout.tensor_parallel_size
     if rollout.engine == "transformers":
         if size > 1:
-            raise ValueError(f"rollout.tensorParallelSize {size} is for rollout.engine: vllm. Leave it out.")
+            raise ValueError(
+                f"rollout.tensorParallelSize: {size} requires rollout.engine: vllm. Remove it, or use vllm."
+            )
         if rollout.engine_kwargs:
             raise ValueError(
-                "rollout.engineKwargs are options of vLLM, and rollout.engine is transformers. Leave them out."
+                "rollout.engineKwargs: vLLM options require rollout.engine: vllm. Remove them, or use vllm."
             )
     check_engine_kwargs(rollout)
     if size > 1 and rollout.mode == "separate":
         raise ValueError(
-            f"rollout.tensorParallelSize {size} is for mode colocated: engines in a group of their own lie on one "
-            "device each, so that each can be interrupted alone. Use 1, or mode: colocated."
+            f"rollout.tensorParallelSize: {size} is not supported with mode: separate, where each engine has one "
+            "device so that it can be interrupted alone. Use 1, or mode: colocated."
         )
     if ranks % size:
         raise ValueError(
-            f"rollout.tensorParallelSize {size} does not divide the {ranks} ranks. Use a divisor of {ranks}."
+            f"rollout.tensorParallelSize: {ranks} ranks are not divisible by {size}. Use a divisor of {ranks}."
         )
     if rollout.staleness is not None and rollout.mode == "colocated":
         raise ValueError(
-            "rollout.staleness wants engines that generate while the ranks train: use rollout.mode: separate with a "
-            "rollout.workerGroup, or leave it out."
+            "rollout.staleness: not supported with mode: colocated, where engines do not generate during training. Use "
+            "rollout.mode: separate with a rollout.workerGroup, or remove staleness."
         )
-    asked = config.data.max_prompt_length + config.data.max_response_length
-    if rollout.max_model_len is not None and rollout.max_model_len < asked:
+    requested = config.data.max_prompt_length + config.data.max_response_length
+    if rollout.max_model_len is not None and rollout.max_model_len < requested:
         raise ValueError(
-            f"rollout.maxModelLen {rollout.max_model_len} is less than data.maxPromptLength and maxResponseLength "
-            f"together, {asked}. Use {asked} or more, or leave it out."
+            f"rollout.maxModelLen: {rollout.max_model_len} is less than data.maxPromptLength + maxResponseLength = "
+            f"{requested}. Use at least {requested}, or remove it."
         )

@@ -1,4 +1,4 @@
-"""What was generated ahead of the training, as tensors for a checkpoint: a resumed run trains on it, too."""
+"""Rollout batches of later steps as tensors in a checkpoint, so that a resumed run trains on them."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import get_args
 import torch
 from torch import Tensor
 
+from rlt_trainer.batches.response import FinishReason, Response
 from rlt_trainer.batches.rollout_batch import RolloutBatch
+from rlt_trainer.batches.scores import Scores
 from rlt_trainer.data.prompt import Prompt
-from rlt_trainer.rewards.scorer import Scores
-from rlt_trainer.rollout.engine import FinishReason, Response
 
 REASONS: tuple[FinishReason, ...] = get_args(FinishReason)
 REWARD, FAILURE = "reward.", "failure."
 
 
 def pack(queue: Mapping[int, RolloutBatch]) -> dict[str, Tensor]:
-    """Tensors by the name STEP/WHAT. What follows from them, texts for instance, is left out."""
-    return {f"{step}/{name}": tensor for step, generated in queue.items() for name, tensor in _tensors(generated)}
+    """Return tensors under the names STEP/FIELD. Fields that can be derived from them, such as texts, are left out."""
+    return {f"{step}/{name}": tensor for step, batch in queue.items() for name, tensor in _named_tensors(batch)}
 
 
 def unpack(
@@ -28,16 +28,16 @@ def unpack(
     prompts: Callable[[Sequence[int]], list[Prompt]],
     decode: Callable[[list[list[int]]], list[str]],
 ) -> dict[int, RolloutBatch]:
-    """What `pack` has packed. `prompts` finds prompts by their index, `decode` makes texts of tokens."""
+    """Restore the batches of `pack`. `prompts` returns prompts by index, `decode` returns texts of tokens."""
     steps = sorted({int(name.partition("/")[0]) for name in tensors})
     parts = {step: {n.partition("/")[2]: t for n, t in tensors.items() if n.startswith(f"{step}/")} for step in steps}
-    return {step: _generated(part, prompts, decode) for step, part in parts.items()}
+    return {step: _rollout_batch(part, prompts, decode) for step, part in parts.items()}
 
 
-def _tensors(generated: RolloutBatch) -> list[tuple[str, Tensor]]:
-    responses, scores = generated.responses, generated.scores
+def _named_tensors(batch: RolloutBatch) -> list[tuple[str, Tensor]]:
+    responses, scores = batch.responses, batch.scores
     named = [
-        ("prompts", torch.tensor([prompt.index for prompt in generated.prompts])),
+        ("prompts", torch.tensor([prompt.index for prompt in batch.prompts])),
         ("lengths", torch.tensor([len(response.token_ids) for response in responses])),
         ("tokens", torch.tensor([token for response in responses for token in response.token_ids])),
         ("log_probs", torch.tensor([v for response in responses for v in response.log_probs], dtype=torch.float64)),
@@ -45,15 +45,15 @@ def _tensors(generated: RolloutBatch) -> list[tuple[str, Tensor]]:
         ("turns", torch.tensor([response.num_turns for response in responses])),
         ("finish", torch.tensor([REASONS.index(response.finish_reason) for response in responses])),
         ("total", scores.total),
-        ("penalties", generated.penalties),
-        ("counts", torch.tensor([generated.consumed, generated.batches])),
+        ("penalties", batch.penalties),
+        ("counts", torch.tensor([batch.consumed, batch.num_gen_batches])),
         *((f"{REWARD}{name}", values) for name, values in scores.by_reward.items()),
         *((f"{FAILURE}{reason}", torch.tensor(count)) for reason, count in scores.reasons.items()),
     ]
-    return named if generated.baselines is None else [*named, ("baselines", generated.baselines)]
+    return named if batch.baselines is None else [*named, ("baselines", batch.baselines)]
 
 
-def _generated(
+def _rollout_batch(
     part: Mapping[str, Tensor],
     prompts: Callable[[Sequence[int]], list[Prompt]],
     decode: Callable[[list[list[int]]], list[str]],
@@ -73,7 +73,7 @@ def _generated(
         part["total"].isnan(),
         {name.removeprefix(FAILURE): int(count) for name, count in part.items() if name.startswith(FAILURE)},
     )
-    consumed, batches = part["counts"].tolist()
+    consumed, num_gen_batches = part["counts"].tolist()
     return RolloutBatch(
         prompts(part["prompts"].tolist()),
         responses,
@@ -82,5 +82,5 @@ def _generated(
         part["penalties"],
         part.get("baselines"),
         consumed,
-        batches,
+        num_gen_batches,
     )

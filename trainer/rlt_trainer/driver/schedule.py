@@ -1,4 +1,4 @@
-"""Generation that runs ahead of the training by a bounded number of steps."""
+"""Generation that runs ahead of the training by a limited number of steps."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ T = TypeVar("T")
 
 
 class Schedule(Generic[T]):
-    """The steps in order, each with what was generated for it.
+    """Iterates over the steps and their generated batches.
 
-    `start` begins the generation for a step. It is called for step s when step s - max_staleness begins, so what step s
-    learns from is at most so many updates of the weights old. 0 is on-policy: a step's generation begins with the step,
-    and nothing else runs meanwhile. 1 is one step off (verl's one_step_off_policy).
+    `start` starts the generation for a step. It is called for step s when step s - max_staleness begins, so the batch
+    of step s is at most max_staleness weight updates old. 0 is on-policy: the generation for a step starts with the
+    step, and no other generation runs. 1 is verl's one_step_off_policy.
     """
 
     def __init__(
@@ -25,7 +25,7 @@ class Schedule(Generic[T]):
         max_staleness: int,
         finished: Mapping[int, T] | None = None,
     ) -> None:
-        """`finished`: what a checkpoint kept of `finished`; it is not generated again."""
+        """`finished`: restored batches from a checkpoint, which are not generated again."""
         self._start = start
         self._steps = steps
         self._max_staleness = max_staleness
@@ -36,14 +36,14 @@ class Schedule(Generic[T]):
 
     def __iter__(self) -> Iterator[tuple[int, T]]:
         for step in self._steps:
-            self._running.pop(step - 1, None)  # only now: until its update it belongs into a checkpoint
+            self._running.pop(step - 1, None)  # not earlier: a checkpoint before the update must contain it
             for ahead in range(step, min(step + self._max_staleness, self._steps[-1]) + 1):
                 if ahead not in self._running:
                     self._running[ahead] = self._start(ahead)
             yield step, self._running[step].result()
 
     def finished(self, after: int) -> dict[int, T]:
-        """What has been generated for the steps after `after`: the replay queue of the checkpoint of that step."""
+        """Return the batches that are already generated for steps after `after`, for the checkpoint of that step."""
         return {
             step: future.result()
             for step, future in self._running.items()

@@ -1,4 +1,4 @@
-"""SIGTERM as a wish: the loop asks for it where it can end without losing a step."""
+"""Graceful termination: the loop checks for SIGTERM where it can stop without losing a step."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from rlt_trainer.errors import Terminated
 
 
 class Termination:
-    """From `with` on, in the main thread, and after ray.init, which has a handler of its own that exits at once.
+    """Handles SIGTERM inside its `with` block, in the main thread. Enter it after ray.init, whose handler exits.
 
-    Until `steps_begin` SIGTERM raises Terminated wherever the main thread is: loading models and starting engines take
-    minutes, and nothing is there to be saved. From then on it is remembered, and the loop asks between phases, so that
-    the grace period has to hold the longest phase and one save.
+    Before `steps_begin`, SIGTERM raises Terminated at once: loading models and starting engines take minutes, and there
+    is nothing to save. After it, SIGTERM sets `requested`, which the loop checks between phases. The grace period must
+    therefore cover the longest phase and one save.
     """
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class Termination:
         self._before: Any = None
 
     def steps_begin(self) -> None:
-        """From now on there is something to lose."""
+        """Defer termination from now on, so that progress can be saved."""
         self._in_steps = True
 
     def __enter__(self) -> Termination:
@@ -41,6 +41,6 @@ class Termination:
         self.requested = True
         if not self._in_steps:
             raise Terminated(
-                "The training was asked to end (SIGTERM) before its first step. Checkpoints are as they were."
+                "Training was terminated (SIGTERM) before its first step. Existing checkpoints are unchanged."
             )
-        print("[terminating] SIGTERM: a checkpoint is made after this phase", flush=True)
+        print("[terminating] SIGTERM received: saving a checkpoint after this phase", flush=True)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 
 from rlt_api.blocks.training import Training
-from rlt_trainer.batches.balance import passes_within, split_to
+from rlt_trainer.batches.balance import group_micro_batches, extend_micro_batches
 from rlt_trainer.batches.sequences import Experience, Sequences
 
 Part = TypeVar("Part", Sequences, Experience)
@@ -74,10 +74,10 @@ def _split_row_numbers(rows: Sequences | Experience, size: MicroBatchSize, devic
         numbers = range(len(rows))
         return [list(numbers[start : start + size.rows]) for start in numbers[:: size.rows]]
     lengths = _lengths(rows.sequences if isinstance(rows, Experience) else rows, packed=size.packed)
-    mine = passes_within(lengths, size.tokens)
+    mine = group_micro_batches(lengths, size.tokens)
     count = torch.tensor(len(mine), device=device)
     dist.all_reduce(count, op=dist.ReduceOp.MAX)
-    return split_to(mine, lengths, int(count))
+    return extend_micro_batches(mine, lengths, int(count))
 
 
 def _lengths(sequences: Sequences, *, packed: bool) -> list[int]:

@@ -6,35 +6,27 @@ import socket
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-import ray
 
 from rlt_api.training_config import TrainingConfig
-from rlt_trainer.driver.worker_group import Role
+from rlt_trainer.cluster.pods import Role
+from rlt_trainer.cluster.rendezvous import Rendezvous, free_port, node_address
 from rlt_trainer.preflight import shared_folder
 from rlt_trainer.preflight.connections import Listener, broken_links, listen
 from rlt_trainer.preflight.measured import BrokenLink, Device, Folder, Pod, Reduction
 from rlt_trainer.preflight.pod_facts import pod_facts, pod_name
-from rlt_trainer.workers.rendezvous import Rendezvous, free_port
 
 
 class Probe:
-    """A Ray actor, made and called like rlt_trainer.driver.worker_group.ProcessActor."""
+    """The worker class of a preflight's WorkerGroup."""
 
-    def __init__(self, config: TrainingConfig, role: Role, number: int, processes: int) -> None:
+    def __init__(self, config: TrainingConfig, rank: int, world_size: int) -> None:
         self._config = config
-        self._role = role
-        self._address: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+        self._address = node_address()
         self._listening: socket.socket | None = None
 
-    def call(self, method: str, *arguments: Any) -> Any:
-        """Call a method."""
-        return getattr(self, method)(*arguments)
-
-    def facts(self) -> tuple[Pod, Device]:
+    def facts(self, role: Role) -> tuple[Pod, Device]:
         """The pod, and what torch shows of accelerators."""
-        return pod_facts(self._config, self._role, self._address), _device(pod_name())
+        return pod_facts(self._config, role, self._address), _device(pod_name())
 
     def clock(self) -> float:
         """Unix time."""
@@ -65,12 +57,12 @@ class Probe:
         """A free port at this pod, for rank 0."""
         return Rendezvous(self._address, free_port(self._address))
 
-    def all_reduce(self, meeting: Rendezvous, rank: int, ranks: int, backend: str, patience_s: float) -> Reduction:
+    def all_reduce(self, rendezvous: Rendezvous, rank: int, ranks: int, backend: str, patience_s: float) -> Reduction:
         """All-reduces with all the others."""
         from rlt_trainer.preflight.all_reduce import all_reduce
 
         return all_reduce(
-            meeting,
+            rendezvous,
             pod=pod_name(),
             address=self._address,
             rank=rank,

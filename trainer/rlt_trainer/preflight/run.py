@@ -7,7 +7,6 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import ray
 from pydantic import TypeAdapter
@@ -15,7 +14,7 @@ from pydantic import TypeAdapter
 from rlt_api.driver_report import PREFLIGHT_PREFIX
 from rlt_api.status import PreflightCheck
 from rlt_api.training_config import TrainingConfig
-from rlt_trainer.driver.ray_session import join_ray
+from rlt_trainer.cluster.session import join_ray
 from rlt_trainer.preflight import checks, network_checks
 from rlt_trainer.preflight.measure import Patience, measure
 from rlt_trainer.preflight.probe import Probe
@@ -37,7 +36,7 @@ class Progress:
 
 
 def run(
-    config: TrainingConfig, *, local: bool = False, program: type[Any] = Probe, patience: Patience | None = None
+    config: TrainingConfig, *, local: bool = False, probe: type[Probe] = Probe, patience: Patience | None = None
 ) -> int:
     """All checks. Returns the exit code: 1 if one has failed. Ends the process itself if they are not done in time.
 
@@ -52,7 +51,7 @@ def run(
     limit.start()
     try:
         join_ray(config, local=local)
-        measured = measure(config, program=program, patience=patience, say=progress.say)
+        measured = measure(config, probe=probe, patience=patience, say=progress.say)
     finally:
         ray.shutdown()  # no process' output comes after the last line
         limit.cancel()

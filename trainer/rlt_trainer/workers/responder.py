@@ -9,12 +9,13 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from rlt_api.training_config import TrainingConfig
+from rlt_trainer.batches.response import Response
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.environments.conversation import Episode, converse
-from rlt_trainer.environments.registry import load_environment
-from rlt_trainer.rollout.engine import Response, RolloutEngine, Sampling
+from rlt_trainer.environments.environment import load_environment
+from rlt_trainer.rollout.engine import RolloutEngine, Sampling
 from rlt_trainer.rollout.interruption import InterruptibleEngine
-from rlt_trainer.rollout.start_engine import start_engine, stop_token_ids, training_sampling
+from rlt_trainer.rollout.start_engine import build_sampling, load_stop_token_ids, start_engine
 
 T = TypeVar("T")
 
@@ -44,8 +45,8 @@ class Responder:
 
         Raises ValueError or EngineError.
         """
-        stops = stop_token_ids(files, tokenizer.eos_token_id, trust_remote_code=config.model.trust_remote_code)
-        sampling = training_sampling(config, stops)
+        stops = load_stop_token_ids(files, tokenizer.eos_token_id, trust_remote_code=config.model.trust_remote_code)
+        sampling = build_sampling(config, stops)
         engine = start_engine(config, files=files, device=device, sampling=sampling)
         return cls(config, InterruptibleEngine(engine, sampling) if interruptible else engine, sampling, tokenizer)
 

@@ -1,4 +1,4 @@
-"""The driver's membership in a Ray cluster."""
+"""Joining and leaving a Ray cluster."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from rlt_api.training_config import ROLLOUT_RESOURCE, TRAIN_RESOURCE, TrainingCo
 
 
 def join_ray(config: TrainingConfig, *, local: bool) -> None:
-    """Join the cluster's Ray; `local`: a Ray of its own on this machine, as large as the job's cluster."""
-    # The first error of any rank ends the run; those of the others would only hide it.
+    """Join the Ray cluster. `local`: start Ray on this machine with the resources of the job's cluster."""
+    # The first error of a worker ends the run. The errors that follow in other workers would hide it.
     os.environ["RAY_IGNORE_UNHANDLED_ERRORS"] = "1"
     if not local:
         ray.init(address="auto")
@@ -27,7 +27,7 @@ def join_ray(config: TrainingConfig, *, local: bool) -> None:
 
 
 def leave_ray(config: TrainingConfig) -> None:
-    """Leave it, and write its timeline if that is asked for. No worker's output comes afterwards."""
+    """Write Ray's timeline if configured, and leave the cluster. No worker prints after that."""
     timeline = config.observability.timeline
     if ray.is_initialized() and timeline is not None and timeline.file is not None:
         ray.timeline(timeline.file)

@@ -1,0 +1,1 @@
+"""The Ray cluster: membership, worker pods, and the worker processes in them."""

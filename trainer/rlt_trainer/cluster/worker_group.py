@@ -1,0 +1,124 @@
+"""Worker processes as Ray actors, and typed calls of their methods."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+
+import ray
+from ray.exceptions import RayActorError
+from ray import ObjectRef
+from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from rlt_api.training_config import TrainingConfig
+from rlt_trainer.cluster.pods import Pods
+from rlt_trainer.errors import TrainingError
+
+RESOURCES_TIMEOUT_S = 600
+"""How long to wait for the cluster's resources."""
+
+W = TypeVar("W")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class WorkerGroup(Generic[W]):
+    """An actor of the class W for each process of one role.
+
+    Calls take an unbound method of W: `group.all(TrainWorker.load_models)`. All actors run it at the same time. The
+    first error of any actor is raised here.
+    """
+
+    def __init__(self, worker: type[W], config: TrainingConfig, pods: Pods, *, concurrency: int = 1) -> None:
+        """Start `worker(config, rank, world_size)` in every process, once Ray has the resources.
+
+        `concurrency`: number of calls that run in one actor at the same time, each in its own thread.
+        """
+        self._placement_group = _reserve(pods)
+        self.pods = pods
+        actor: Any = ray.remote(worker)
+        world_size = pods.count * pods.processes
+        self.actors: list[Any] = [
+            actor.options(
+                num_cpus=pods.threads,
+                num_gpus=min(1, pods.devices),
+                max_concurrency=concurrency,
+                runtime_env={"env_vars": {"OMP_NUM_THREADS": str(pods.threads)}},
+                scheduling_strategy=PlacementGroupSchedulingStrategy(
+                    placement_group=self._placement_group, placement_group_bundle_index=rank // pods.processes
+                ),
+            ).remote(config, rank, world_size)
+            for rank in range(world_size)
+        ]
+
+    def __len__(self) -> int:
+        return len(self.actors)
+
+    def pod_names(self) -> list[str]:
+        """Return the pod of each actor, whether the actor answers or not. (A pod's host name is its name.)"""
+        nodes: dict[int, str] = placement_group_table(self._placement_group)["bundles_to_node_id"]
+        hosts = {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes()}  # type: ignore[no-untyped-call]
+        return [hosts[nodes[rank // self.pods.processes]] for rank in range(len(self))]
+
+    def submit(
+        self, method: Callable[Concatenate[W, P], R], *arguments: P.args, **options: P.kwargs
+    ) -> list[ObjectRef[R]]:
+        """Start the method in every actor with the same arguments. `results` waits for the references."""
+        return [submit(actor, method, *arguments, **options) for actor in self.actors]
+
+    def all(self, method: Callable[Concatenate[W, P], R], *arguments: P.args, **options: P.kwargs) -> list[R]:
+        """Call the method in every actor with the same arguments. Return the results by rank."""
+        return results(self.submit(method, *arguments, **options))
+
+    def each(self, method: Callable[Concatenate[W, ...], R], *columns: Sequence[Any]) -> list[R]:
+        """Call the method in every actor with its own arguments: each of `columns` has one element for each rank."""
+        by_rank = zip(self.actors, *columns, strict=True)
+        return results([submit(actor, method, *arguments) for actor, *arguments in by_rank])
+
+    def first(self, method: Callable[Concatenate[W, P], R], *arguments: P.args, **options: P.kwargs) -> R:
+        """Call the method in the actor of rank 0."""
+        return results([submit(self.actors[0], method, *arguments, **options)])[0]
+
+
+def submit(actor: Any, method: Callable[..., R], *arguments: Any, **options: Any) -> ObjectRef[R]:
+    """Start a method, given as the unbound method of the actor's class, in one actor."""
+    reference: ObjectRef[R] = getattr(actor, method.__name__).remote(*arguments, **options)
+    return reference
+
+
+def results(references: Sequence[ObjectRef[R]]) -> list[R]:
+    """Return the results of calls in order. Raise the first error when it happens: other calls may then never return.
+
+    Raises TrainingError if a worker process died, else the error that the call raised.
+    """
+    pending: Any = list(references)
+    try:
+        while pending:
+            done, pending = ray.wait(pending)
+            ray.get(done)
+        return list(ray.get(list(references)))
+    except RayActorError as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise TrainingError(
+            f"A worker process died ({reason}). Check the last state of the worker pods. If it is OOMKilled, increase "
+            "memory or reduce the batch sizes. The run can resume from its latest checkpoint."
+        ) from error
+
+
+def _reserve(pods: Pods) -> PlacementGroup:
+    """Reserve one bundle for each worker pod, spread over the nodes. Wait until Ray has the resources."""
+    bundle = pods.bundle()
+    group: PlacementGroup = placement_group([bundle] * pods.count, strategy="SPREAD")
+    deadline = time.monotonic() + RESOURCES_TIMEOUT_S
+    while not ray.wait([group.ready()], timeout=10)[0]:
+        resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+        available = {name: amount for name, amount in resources.items() if name in bundle}
+        if time.monotonic() > deadline:
+            raise TrainingError(
+                f"Ray could not schedule {pods.count} {pods.role} workers of {bundle} within {RESOURCES_TIMEOUT_S} s: "
+                f"the cluster has {available}. Check the worker pods: each must provide the resources in the spec."
+            )
+        print(f"[preparing] waiting for {pods.count} {pods.role} workers of {bundle}; Ray has {available}", flush=True)
+    return group
