@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -18,6 +19,7 @@ import yaml
 from markdown_page import CodeBlock, Page, read_page
 from rlt_api.crd import GROUP
 from rlt_api.validation import validate_manifest
+from rlt_operator.kuberay import KUBERAY_MINIMUM
 from shell_commands import check_commands, prompted_commands
 
 ROOT = Path(__file__).parent.parent
@@ -26,6 +28,7 @@ LANGUAGES = ("", "console", "python", "sh", "yaml")
 LIST_OR_TABLE = re.compile(r"^([-*] |\d+\. |\|)")
 PATH = re.compile(r"\w+(/[\w.*-]+)+/?")
 DEFINITION = r"^ *(async )?(def|class) {name}\b"
+MINIMUM = re.compile(r"\b(KubeRay|Kubernetes)(?:\]\([^()]*\))? (\d[\d.]*\d) or (?:newer|later)")
 QUOTED_PAGE = re.compile(r"(?<![\w./-])(docs/[\w/-]+\.md)(?:#([\w-]+))?")
 
 Problem = tuple[int, str]
@@ -62,6 +65,10 @@ def check_page(page: Page) -> Iterator[Problem]:
     for line, span in page.code_spans():
         if problem := check_path(span.split()[0] if span.split() else ""):
             yield line, problem
+    for line, text in page.prose:
+        for software, version in MINIMUM.findall(text):
+            if version != minimum_versions()[software]:
+                yield line, f"{software} {version}: the minimum is {minimum_versions()[software]}"
     for block in page.blocks:
         yield from check_block(block)
     if ROOT / "docs" in page.path.parents:
@@ -136,6 +143,15 @@ def check_yaml(block: CodeBlock) -> Iterator[Problem]:
                 yield block.line, str(finding)
 
 
+@cache
+def minimum_versions() -> dict[str, str]:
+    """Return the oldest supported version of each software, from the place that the code and the chart read."""
+    chart = yaml.safe_load((ROOT / "charts/rlt-operator/Chart.yaml").read_text())
+    (kubernetes,) = re.findall(r"^>=(\d+\.\d+)", chart["kubeVersion"])
+    return {"KubeRay": KUBERAY_MINIMUM, "Kubernetes": kubernetes}
+
+
+@cache
 def example_runtimes() -> dict[str, dict[str, object]]:
     """Return the specs of the example runtimes by name."""
     manifests = [yaml.safe_load(path.read_text()) for path in (ROOT / "examples/runtimes").glob("*.yaml")]

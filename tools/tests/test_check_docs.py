@@ -30,6 +30,7 @@ def problems(page: Page) -> list[str]:
         ("# One\n[a](#two)", "#two: has no heading #two"),
         ("[a](ftp://example.com)", "ftp://example.com: is not a URL"),
         ("[a][b]", "[b]: does not exist"),
+        ("It needs [KubeRay](https://example.com) 0.1 or newer.", "KubeRay 0.1: the minimum is "),
         ("`crds/missing.py`", "crds/missing.py: does not exist"),
         ("`tools/check_docs.py::missing`", "tools/check_docs.py::missing: is not defined there"),
         ("```yaml\na: [\n```", "YAML: "),
