@@ -1,4 +1,4 @@
-"""The line that starts a job's program on the head: rlt's own trainer, or the user's command and who follows it."""
+"""The entrypoint of the Ray job on the head: the trainer of rlt, or the program that runs the user's command."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlt_core.job import Job
 
 
 def build_entrypoint(job: Job, spec: RLTrainingJobSpec) -> str:
-    """The line that Ray's shell runs on the head: one program with its arguments."""
+    """Build the entrypoint of the training: a shell command that runs one program."""
     if spec.framework.type == "builtin":
         return f"exec rlt-trainer run --config {CONFIG_DIRECTORY}/{CONFIG_FILE}"
     program = f"{CONFIG_DIRECTORY}/{RUN_COMMAND}"
@@ -20,12 +20,12 @@ def build_entrypoint(job: Job, spec: RLTrainingJobSpec) -> str:
 
 
 def build_preflight_entrypoint() -> str:
-    """The line that checks the job's nodes before the training."""
+    """Build the entrypoint of the preflight checks."""
     return f"exec rlt-trainer preflight --config {CONFIG_DIRECTORY}/{CONFIG_FILE}"
 
 
 def build_run_command_arguments(job: Job, framework: Framework) -> list[str]:
-    """Arguments of the program that follows the user's command, which is the last of them."""
+    """Build the arguments of run_command.py. The user's command comes last."""
     options = ["--job", job.name, "--namespace", job.namespace]
     if framework.total_steps is not None:
         options += ["--total-steps", str(framework.total_steps)]

@@ -1,4 +1,4 @@
-"""An RLTrainingJob as rlt reads it: frozen values, parsed from the API's JSON. No I/O."""
+"""An RLTrainingJob, parsed from the JSON of the API. Frozen values, no I/O."""
 
 from __future__ import annotations
 
@@ -28,30 +28,30 @@ class Job:
     resource_version: str
     deleting: bool
     spec: RLTrainingJobSpec | None
-    """The job and its runtime as one spec. None if this operator cannot read it; then `findings` say why."""
+    """The spec of the job merged with its runtime. None if it is invalid; `findings` has the reasons."""
     status: RLTrainingJobStatus
     given: Mapping[str, Any] = field(default_factory=dict)
-    """Its own spec as JSON: what is not in it came from the runtime, or is a default."""
+    """The spec as submitted, as JSON. Fields that only `spec` has come from the runtime or are defaults."""
     findings: tuple[Finding, ...] = ()
-    """What is wrong with the spec."""
+    """Problems of the spec."""
     runtime: RuntimeSnapshot | None = None
-    """The runtime: as the status keeps it, or as it is now if the job has not been accepted yet. None if the job names
-    none, or none that there is."""
+    """The runtime: the snapshot in the status, or the current one until the job is accepted. None if the job has no
+    runtime, or if the runtime does not exist."""
     managed_by: str = OPERATOR
     """The controller that runs the job."""
     queue: str | None = None
-    """The LocalQueue that admits its RayCluster: the job's label, else spec.scheduling.queueName."""
+    """The Kueue LocalQueue that admits the RayCluster: the label of the job, else spec.scheduling.queueName."""
     cancel_requested: bool = False
     """Whether the annotation rlt.dev/cancel is `true`."""
 
 
 def parse_status(manifest: Manifest) -> RLTrainingJobStatus:
-    """The job's status. One that a newer operator wrote may hold more than this one knows."""
+    """Parse the status of a job. Unknown fields, written by a newer operator, are ignored."""
     return RLTrainingJobStatus.model_validate(manifest.get("status", {}), extra="ignore")
 
 
 def parse_job(manifest: Manifest, runtime: RuntimeSnapshot | None = None) -> Job:
-    """The job as the API server stores it, with its runtime. A spec that cannot be used is reported, never raised."""
+    """Parse a job from the API server, with its runtime. An invalid spec is reported in `findings`, not raised."""
     metadata, status = manifest["metadata"], parse_status(manifest)
     snapshot = status.runtime_snapshot or runtime
     validated = validate_job(metadata["name"], manifest.get("spec", {}), snapshot.spec if snapshot else None)
@@ -75,18 +75,18 @@ def parse_job(manifest: Manifest, runtime: RuntimeSnapshot | None = None) -> Job
 
 
 def _kueue_queue_name(spec: RLTrainingJobSpec) -> str | None:
-    """The queue, unless it is the scheduler's own."""
+    """The name of the Kueue queue. None if the queue belongs to another scheduler."""
     return None if spec.scheduling.scheduler_name in QUEUE_LABELS else spec.scheduling.queue_name
 
 
 def parse_runtime(manifest: Manifest) -> RuntimeSnapshot:
-    """An RLRuntime as it is now."""
+    """Parse an RLRuntime into a snapshot."""
     metadata = manifest["metadata"]
     return RuntimeSnapshot(name=metadata["name"], generation=metadata["generation"], spec=manifest["spec"])
 
 
 def list_excluded_nodes(job: Job) -> list[str]:
-    """The nodes that later attempts stay away from, by name."""
+    """Names of the nodes that later attempts exclude because they caused a failure."""
     if job.spec is None or not job.spec.failure_policy.exclude_faulty_nodes:
         return []
     return sorted({each.node_at_fault for each in job.status.attempts if each.node_at_fault})

@@ -1,6 +1,6 @@
-"""FabricDecision and accelerators of a job: decided from its nodes before the Ray cluster is made, and kept in the status.
+"""status.network: the fabric decision of a job. The pods are built from it.
 
-What is kept there is what the pods are made from. It is decided anew only after the cluster was released.
+The operator decides before it creates the Ray cluster, and again only after the cluster is released.
 """
 
 from __future__ import annotations
@@ -18,48 +18,48 @@ from rlt_core.fabric.nodes import Node
 from rlt_core.job import Job, list_excluded_nodes
 
 MAX_LIST_LENGTH = 32
-"""Entries of a list that the status keeps: a fleet of many kinds has many more witnesses."""
+"""Maximum number of entries of a list in the status: a fleet of many kinds of nodes has much more evidence."""
 
 
 def build_network_status(job: Job, spec: RLTrainingJobSpec, nodes: Sequence[Node]) -> NetworkStatus:
-    """What the job's pods get on these nodes, with reasons. Those that were at fault before take none."""
+    """Build status.network for these nodes, without the nodes that caused earlier failures."""
     excluded = list_excluded_nodes(job)
     nodes = [node for node in nodes if node.name not in excluded]
     demands = build_demands(spec, job.given, job.runtime.spec if job.runtime else None)
-    found = decide_fabric(nodes, demands)
+    decision = decide_fabric(nodes, demands)
     selected = {node.name: node for demand in demands for node in find_candidates(nodes, demand).selected}
-    attach = found.settings.attach
-    refusal = found.rejections[0] if found.rejections else None
+    attach = decision.settings.attach
+    rejection = decision.rejections[0] if decision.rejections else None
     return NetworkStatus(
-        profile=found.profile,
-        fabric=found.fabric,
-        vendor=found.vendor,
-        agree=found.agree,
-        candidates=len(found.candidates),
-        accelerators_per_node=found.gpus_per_node,
-        refused=NetworkRefusal(**refusal.to_json()) if refusal else None,
-        evidence=_truncate(found.evidence),
-        env=[NetworkVariable(**setting.to_json()) for setting in found.settings.env],
-        overridden_by_user=list(found.settings.overridden_by_user),
+        profile=decision.profile,
+        fabric=decision.fabric,
+        vendor=decision.vendor,
+        agree=decision.agree,
+        candidates=len(decision.candidates),
+        accelerators_per_node=decision.gpus_per_node,
+        refused=NetworkRefusal(**rejection.to_json()) if rejection else None,
+        evidence=_truncate(decision.evidence),
+        env=[NetworkVariable(**setting.to_json()) for setting in decision.settings.env],
+        overridden_by_user=list(decision.settings.overridden_by_user),
         attach=NetworkAttachment(
             mode=attach.mode,
             resources=dict(attach.resources),
-            networks=_list_gke_networks(found),
-            compute_domain=attach.mode == "dra" and found.settings.compute_domain,
-            mounts=dict(found.settings.mounts),
-            capabilities=list(found.settings.capabilities),
-            supplemental_groups=list(found.settings.groups),
+            networks=_list_gke_networks(decision),
+            compute_domain=attach.mode == "dra" and decision.settings.compute_domain,
+            mounts=dict(decision.settings.mounts),
+            capabilities=list(decision.settings.capabilities),
+            supplemental_groups=list(decision.settings.groups),
         ),
         avoided=sorted({*excluded, *(name for name, node in selected.items() if unhealthy_reason(node))}),
-        warnings=_truncate(found.warnings),
+        warnings=_truncate(decision.warnings),
     )
 
 
 def blocks_start(network: NetworkStatus, spec: RLTrainingJobSpec) -> bool:
-    """Whether the job waits rather than start like this.
+    """Whether the job waits instead of starting.
 
-    Nodes that are ill or tainted just now are the scheduler's business, which says so itself, and pods that it finds no
-    node for are what a cluster autoscaler acts on; but a job that requires RDMA waits for nodes that have it.
+    NoCandidate does not hold a job: the scheduler reports unhealthy and tainted nodes, and a cluster autoscaler acts on
+    pending pods. But a job that requires RDMA waits for nodes with RDMA.
     """
     if network.refused is None:
         return False
@@ -67,16 +67,16 @@ def blocks_start(network: NetworkStatus, spec: RLTrainingJobSpec) -> bool:
 
 
 def needs_decision(job: Job) -> bool:
-    """Whether the job's nodes are to be looked at before its Ray cluster can be made."""
+    """Whether the operator must read the nodes before it can create the Ray cluster."""
     network, spec = job.status.network, job.spec
     return spec is not None and (network is None or blocks_start(network, spec))
 
 
-def _list_gke_networks(found: FabricDecision) -> list[str]:
-    """GKE names the resource of each additional network after it."""
-    if found.settings.network != "gke-interfaces":
+def _list_gke_networks(decision: FabricDecision) -> list[str]:
+    """Names of the additional networks. On GKE the resource of a network has its name."""
+    if decision.settings.network != "gke-interfaces":
         return []
-    return [match[1] for name, _ in found.settings.attach.resources if (match := aliases.GKE_NETWORK.match(name))]
+    return [match[1] for name, _ in decision.settings.attach.resources if (match := aliases.GKE_NETWORK.match(name))]
 
 
 def _truncate(texts: Sequence[str]) -> list[str]:

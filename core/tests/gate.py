@@ -1,4 +1,4 @@
-"""A gate that a program of a test waits at, without a clock, until the test opens it."""
+"""A gate: a program under test blocks on it, without a timer, until the test opens it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ class Gate:
         os.mkfifo(path)
         self._end = os.open(path, os.O_RDWR)  # both ends, so that open() waits on neither side: see fifo(7)
         self.wait = f"open({str(path)!r}).read(1)\n"
-        """The line of Python that the program waits in. It goes on at close(), too."""
+        """A line of Python that blocks the program until open() or close()."""
 
     def open(self) -> None:
-        """Let the program go on, now or when it comes to the gate."""
+        """Unblock the program, now or when it reaches the gate."""
         os.write(self._end, b".")
 
     def close(self) -> None:
-        """Remove the test's end."""
+        """Close the test's end."""
         os.close(self._end)

@@ -1,4 +1,4 @@
-"""The children's manifests, against golden files. UPDATE_GOLDEN=1 writes them anew."""
+"""The manifests of the children, against golden files. UPDATE_GOLDEN=1 writes the files."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def example(path: Path) -> Job:
 
 
 def stored(path: Path) -> Manifest:
-    """The file's object as the API server has it."""
+    """The object in the file with the fields that the API server sets."""
     manifest: Manifest = yaml.safe_load(path.read_text())
     metadata = {"namespace": "default", "uid": o.UID, "generation": 1, "resourceVersion": "1", **manifest["metadata"]}
     return manifest | {"metadata": metadata}
@@ -139,7 +139,7 @@ SEPARATE_SPEC: Manifest = {
         ],
     },
 }
-"""ROLL with device mappings that do not overlap: the training on one group, the generation on another."""
+"""ROLL with disjoint device mappings: training on one group, generation on another."""
 
 JOBS = {
     "arithmetic": o.job(),
@@ -152,7 +152,7 @@ JOBS = {
 
 
 class Readable(yaml.SafeDumper):
-    """YAML with texts of several lines as blocks."""
+    """YAML with multi-line strings as blocks."""
 
 
 Readable.add_representer(
@@ -165,50 +165,50 @@ def children(job: Job) -> list[Manifest]:
     assert job.spec
     config = build_config_map(job, job.spec)
     if job.spec.framework.type == "command":
-        config["data"] = dict.fromkeys(config["data"], "(source)")  # tests/test_run_command.py runs it
+        config["data"] = dict.fromkeys(config["data"], "(source)")  # test_run_command.py runs the source
     return [config, build_ray_cluster(job, job.spec)]
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_every_golden_job_is_right(name: str) -> None:
+def test_every_golden_job_is_valid(name: str) -> None:
     assert JOBS[name].findings == ()
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_children_are_as_they_were(name: str) -> None:
+def test_children_equal_the_golden_file(name: str) -> None:
     text = yaml.dump_all(children(JOBS[name]), Dumper=Readable, sort_keys=False, width=120)
     golden = GOLDEN / f"{name}.yaml"
     if os.environ.get("UPDATE_GOLDEN"):
         golden.write_text(text)
-    assert golden.exists(), "UPDATE_GOLDEN=1 writes it"
+    assert golden.exists(), "run with UPDATE_GOLDEN=1"
     assert text == golden.read_text()
 
 
-def test_no_golden_file_is_left_over() -> None:
+def test_every_golden_file_has_a_job() -> None:
     assert {path.stem for path in GOLDEN.glob("*.yaml")} == set(JOBS)
 
 
-def test_the_run_directory_is_the_jobs_own() -> None:
+def test_the_run_directory_contains_name_and_uid() -> None:
     job = JOBS["gpu"]
     assert job.spec
     assert build_training_config(job, job.spec).run_directory == "/mnt/runs/runs/sum-11111111"
 
 
 @pytest.mark.parametrize(("preset", "reward"), [("arithmetic", "exact"), ("gsm8k", "gsm8k")])
-def test_rewards_follow_the_data(preset: str, reward: str) -> None:
+def test_the_default_reward_follows_the_preset(preset: str, reward: str) -> None:
     job = o.job({**o.SPEC, "data": {"preset": preset, "path": "/d"}})
     assert job.spec
     assert [rule.name for rule in build_training_config(job, job.spec).rewards] == [reward]
 
 
-def test_shared_memory_is_a_quarter_unless_said() -> None:
+def test_shared_memory_defaults_to_a_quarter() -> None:
     job = o.job()
     assert job.spec
     assert job.spec.cluster.workers[0].resources
     assert size_shared_memory(job.spec.cluster.workers[0].resources).size == 2**30
 
 
-def test_a_commands_volume_has_every_file_of_its_config_map() -> None:
+def test_the_volume_of_a_command_has_every_file_of_its_config_map() -> None:
     job = JOBS["command"]
     assert job.spec
     items = build_config_volume(job, job.spec)["items"]
@@ -216,37 +216,37 @@ def test_a_commands_volume_has_every_file_of_its_config_map() -> None:
     assert "run_command.py" in [item["path"] for item in items]
 
 
-def test_a_label_on_the_job_names_its_queue_and_wins() -> None:
+def test_the_queue_label_of_the_job_overrides_the_queue_name() -> None:
     named = {**o.SPEC, "scheduling": {"queueName": "runtimes"}}
     for job, queue in ((o.job(named), "runtimes"), (o.job(named, labels={names.QUEUE_LABEL: "mine"}), "mine")):
         assert job.spec
         assert build_ray_cluster(job, job.spec)["metadata"]["labels"][names.QUEUE_LABEL] == queue
 
 
-def test_suspension_is_kueues() -> None:
+def test_the_ray_cluster_never_sets_suspend() -> None:
     for job in JOBS.values():
         assert job.spec
         assert "suspend" not in build_ray_cluster(job, job.spec)["spec"]
 
 
-def test_what_the_user_has_a_part_in_is_asked_about() -> None:
+def test_every_user_template_has_a_dry_run() -> None:
     job = JOBS["maximal"]
     assert job.spec
-    asked = {check.field: check.manifest["template"] for check in build_template_dry_runs(job, job.spec)}
+    templates = {dry_run.field: dry_run.manifest["template"] for dry_run in build_template_dry_runs(job, job.spec)}
     spec = build_ray_cluster(job, job.spec)["spec"]
-    assert asked == {
+    assert templates == {
         "spec.cluster.head.podTemplate": spec["headGroupSpec"]["template"],
         "spec.cluster.workers[0].podTemplate": spec["workerGroupSpecs"][0]["template"],
     }
 
 
-def test_nothing_is_asked_about_the_operators_own_templates() -> None:
+def test_templates_of_the_operator_have_no_dry_run() -> None:
     job = JOBS["gpu"]
     assert job.spec
     assert build_template_dry_runs(job, job.spec) == ()
 
 
-def test_the_operator_finds_its_pods_whatever_the_user_labels_them() -> None:
+def test_user_labels_cannot_override_the_job_label() -> None:
     head = {"podTemplate": {"metadata": {"labels": {names.JOB_LABEL: "other"}, "annotations": None}}}
     job = o.job({**o.SPEC, "cluster": {**o.SPEC["cluster"], "head": head}})
     assert job.spec
@@ -254,7 +254,7 @@ def test_the_operator_finds_its_pods_whatever_the_user_labels_them() -> None:
     assert metadata == {"labels": names.labels("sum")}
 
 
-def test_no_pod_has_a_privilege() -> None:
+def test_no_pod_has_privileges() -> None:
     for job in JOBS.values():
         assert job.spec
         spec = build_ray_cluster(job, job.spec)["spec"]

@@ -1,4 +1,4 @@
-"""The pods' environment variables: the user's value wins, secrets are references, trackers and debuggers."""
+"""The environment variables of the pods: precedence, secrets, trackers and debuggers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlt_core.children.raycluster import build_ray_cluster
 
 
 def variables(**blocks: Any) -> dict[str, dict[str, Any]]:
-    """Name -> variable, for a command with the blocks given."""
+    """Variables by name, for a command with these blocks of the spec."""
     cluster = {**o.COMMAND_SPEC["cluster"], **blocks.pop("cluster", {})}
     job = o.job({**o.COMMAND_SPEC, **blocks, "cluster": cluster})
     assert job.spec
@@ -22,18 +22,18 @@ def variables(**blocks: Any) -> dict[str, dict[str, Any]]:
     return named
 
 
-def test_the_users_value_wins() -> None:
+def test_the_users_value_has_precedence() -> None:
     assert variables()["HOME"]["value"] == "/tmp"
     assert variables(cluster={"env": [{"name": "HOME", "value": "/home/me"}]})["HOME"]["value"] == "/home/me"
 
 
-def test_the_users_variables_may_refer_to_the_operators() -> None:
+def test_the_users_variables_come_after_the_operators() -> None:
     named = variables(cluster={"env": [{"name": "A", "value": "$(HF_HOME)/x"}]})
     assert list(named)[-1] == "A"
 
 
 @pytest.mark.parametrize("kind", ["secretKeyRef", "configMapKeyRef"])
-def test_a_reference_stays_one(kind: str) -> None:
+def test_a_reference_is_kept(kind: str) -> None:
     named = variables(cluster={"env": [{"name": "HF_TOKEN", kind: {"name": "hub", "key": "token"}}]})
     assert named["HF_TOKEN"] == {"name": "HF_TOKEN", "valueFrom": {kind: {"name": "hub", "key": "token"}}}
 
@@ -47,23 +47,23 @@ def test_a_reference_stays_one(kind: str) -> None:
         ({"modelCache": {"claimName": "models"}, "hfHome": "/hf"}, "/hf"),
     ],
 )
-def test_hugging_faces_folder(storage: dict[str, Any], home: str) -> None:
+def test_hf_home(storage: dict[str, Any], home: str) -> None:
     assert variables(storage=storage)["HF_HOME"]["value"] == home
 
 
-def test_a_cache_that_is_read_only_is_all_there_is() -> None:
+def test_a_read_only_model_cache_disables_the_hub() -> None:
     cache = {"claimName": "models"}
     assert "HF_HUB_OFFLINE" not in variables(storage={"modelCache": cache})
     assert variables(storage={"modelCache": {**cache, "readOnly": True}})["HF_HUB_OFFLINE"]["value"] == "1"
 
 
-def test_the_project_is_the_namespace_unless_said() -> None:
+def test_the_wandb_project_defaults_to_the_namespace() -> None:
     wandb = {"apiKey": {"name": "wandb", "key": "k"}}
     assert variables(observability={"wandb": wandb})["WANDB_PROJECT"]["value"] == "demo"
     assert variables(observability={"wandb": {**wandb, "project": "p"}})["WANDB_PROJECT"]["value"] == "p"
 
 
-def test_the_proxy_is_for_wandb_alone() -> None:
+def test_only_wandb_uses_its_proxy() -> None:
     wandb = {"apiKey": {"name": "wandb", "key": "k"}, "proxy": "http://proxy:3128"}
     proxies = {
         name
@@ -76,19 +76,19 @@ def test_the_proxy_is_for_wandb_alone() -> None:
 @pytest.mark.parametrize(
     ("mode", "expected"), [("none", {}), ("ray", {"RAY_DEBUG": "1", "RAY_DEBUG_POST_MORTEM": "1"})]
 )
-def test_the_debuggers(mode: str, expected: dict[str, str]) -> None:
+def test_debugger_variables(mode: str, expected: dict[str, str]) -> None:
     named = variables(observability={"debugger": mode})
     assert {name: named[name]["value"] for name in named if "DEBUG" in name} == expected
 
 
 @pytest.mark.parametrize(("timeline", "profiled"), [(None, False), ({}, True), ({"enabled": False}, False)])
-def test_the_timeline(timeline: dict[str, Any] | None, profiled: bool) -> None:
+def test_the_timeline_enables_profiling(timeline: dict[str, Any] | None, profiled: bool) -> None:
     assert (
         "RAY_PROFILING" in variables(observability={"timeline": timeline} if timeline is not None else {})
     ) == profiled
 
 
-def test_the_legacy_debugger_reaches_other_pods() -> None:
+def test_the_legacy_debugger_is_external_on_all_pods() -> None:
     job = o.job({**o.COMMAND_SPEC, "observability": {"debugger": "legacy"}})
     assert job.spec
     spec = build_ray_cluster(job, job.spec)["spec"]

@@ -1,4 +1,4 @@
-"""Queues, gangs and places: the labels that KubeRay and the schedulers read, and the workers' affinities."""
+"""Queues, gangs and topology: labels for KubeRay and the schedulers, and affinities of the workers."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from rlt_core.children.build import build_children
 from rlt_core.children.raycluster import build_ray_cluster
 from rlt_core.job import Manifest
 
-OURS = {"rlt.dev/job", "app.kubernetes.io/managed-by"}
+OPERATOR_LABELS = {"rlt.dev/job", "app.kubernetes.io/managed-by"}
 
 
-def made(labels: dict[str, str] | None = None, **scheduling: Any) -> Manifest:
-    """The RayCluster of a job with that scheduling."""
+def ray_cluster(labels: dict[str, str] | None = None, **scheduling: Any) -> Manifest:
+    """The RayCluster of a job with this scheduling."""
     job = o.job({**o.COMMAND_SPEC, "scheduling": scheduling}, labels=labels)
     assert job.findings == ()
     assert job.spec
     return build_ray_cluster(job, job.spec)
 
 
-def worker(**scheduling: Any) -> Manifest:
-    pod: Manifest = made(**scheduling)["spec"]["workerGroupSpecs"][0]["template"]["spec"]
+def worker_pod(**scheduling: Any) -> Manifest:
+    pod: Manifest = ray_cluster(**scheduling)["spec"]["workerGroupSpecs"][0]["template"]["spec"]
     return pod
 
 
@@ -54,12 +54,12 @@ def worker(**scheduling: Any) -> Manifest:
         ),
     ],
 )
-def test_each_scheduler_finds_its_own_labels_and_no_other(scheduling: Any, expected: dict[str, str]) -> None:
-    labels = made(**scheduling)["metadata"]["labels"]
-    assert {key: value for key, value in labels.items() if key not in OURS} == expected
+def test_each_scheduler_gets_only_its_labels(scheduling: Any, expected: dict[str, str]) -> None:
+    labels = ray_cluster(**scheduling)["metadata"]["labels"]
+    assert {key: value for key, value in labels.items() if key not in OPERATOR_LABELS} == expected
 
 
-def test_kubernetes_own_scheduler_starts_all_pods_of_a_job_or_none() -> None:
+def test_all_pods_of_a_kubernetes_gang_refer_to_its_workload() -> None:
     job = o.job({**o.COMMAND_SPEC, "scheduling": {"schedulerName": "default-scheduler", "gang": True}})
     assert job.findings == ()
     assert job.spec
@@ -71,39 +71,39 @@ def test_kubernetes_own_scheduler_starts_all_pods_of_a_job_or_none() -> None:
     assert [pod["template"]["spec"]["workloadRef"] for pod in pods] == [reference] * 2
 
 
-def test_without_gang_the_default_scheduler_gets_no_workload() -> None:
+def test_the_default_scheduler_without_gang_gets_no_workload() -> None:
     job = o.job({**o.COMMAND_SPEC, "scheduling": {"schedulerName": "default-scheduler"}})
     assert job.spec
     assert {manifest["kind"] for manifest in build_children(job, job.spec)} == {"ConfigMap", "RayCluster"}
 
 
-def test_the_label_of_the_job_wins() -> None:
-    labels = made({"kueue.x-k8s.io/queue-name": "mine"}, queueName="ours")["metadata"]["labels"]
+def test_the_queue_label_of_the_job_has_precedence() -> None:
+    labels = ray_cluster({"kueue.x-k8s.io/queue-name": "mine"}, queueName="ours")["metadata"]["labels"]
     assert labels["kueue.x-k8s.io/queue-name"] == "mine"
 
 
-def test_every_pod_goes_to_the_scheduler_with_its_priority() -> None:
-    spec = made(schedulerName="volcano", priorityClassName="high")["spec"]
+def test_every_pod_has_the_scheduler_and_the_priority() -> None:
+    spec = ray_cluster(schedulerName="volcano", priorityClassName="high")["spec"]
     for group in (spec["headGroupSpec"], *spec["workerGroupSpecs"]):
         pod = group["template"]["spec"]
         assert (pod["schedulerName"], pod["priorityClassName"]) == ("volcano", "high")
 
 
-def test_workers_that_must_be_near_each_other_are_so_by_their_own_labels() -> None:
-    (term,) = worker(topology={"key": "rack", "mode": "required"})["affinity"]["podAffinity"][
+def test_required_topology_is_a_required_pod_affinity() -> None:
+    (term,) = worker_pod(topology={"key": "rack", "mode": "required"})["affinity"]["podAffinity"][
         "requiredDuringSchedulingIgnoredDuringExecution"
     ]
     assert term["topologyKey"] == "rack"
     assert term["labelSelector"]["matchLabels"] == {"rlt.dev/job": "sum", "ray.io/node-type": "worker"}
 
 
-def test_workers_that_would_rather_be_near_each_other_go_elsewhere_if_need_be() -> None:
-    affinity = worker(topology={"key": "rack"})["affinity"]["podAffinity"]
+def test_preferred_topology_is_a_preferred_pod_affinity() -> None:
+    affinity = worker_pod(topology={"key": "rack"})["affinity"]["podAffinity"]
     (term,) = affinity["preferredDuringSchedulingIgnoredDuringExecution"]
     assert (term["weight"], term["podAffinityTerm"]["topologyKey"]) == (100, "rack")
     assert "requiredDuringSchedulingIgnoredDuringExecution" not in affinity
 
 
-def test_the_head_goes_anywhere() -> None:
-    head = made(topology={"key": "rack", "mode": "required"})["spec"]["headGroupSpec"]["template"]["spec"]
+def test_the_head_has_no_affinity() -> None:
+    head = ray_cluster(topology={"key": "rack", "mode": "required"})["spec"]["headGroupSpec"]["template"]["spec"]
     assert "affinity" not in head

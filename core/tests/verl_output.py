@@ -1,6 +1,6 @@
-"""What verl prints, for the tests that read it."""
+"""Output of verl, for tests that parse it."""
 
-# As printed by verl: the beginnings of a step's line (verl-project/verl#7412) and of its progress bar (#2566).
+# Output of verl: the first part of a step line (verl-project/verl#7412) and of the progress bar (#2566).
 VERL_LINE = (
     "(TaskRunner pid=222265) step:34 - global_seqlen/min:419336 - global_seqlen/max:497506 - "
     "global_seqlen/minmax_diff:78170 - global_seqlen/balanced_min:458960 - global_seqlen/balanced_max:458975 - "

@@ -1,1 +1,1 @@
-"""What the operator makes for a job, one file for each kind: pure functions from the job to a manifest."""
+"""The manifests of a job's children, one file for each kind. All functions are pure."""

@@ -1,4 +1,4 @@
-"""What a worker pod gets of its nodes' network: the part of its template that makes status.network come true."""
+"""The part of a worker pod template that attaches the pod to the fabric, from status.network."""
 
 from __future__ import annotations
 
@@ -13,28 +13,31 @@ from rlt_core.fabric.settings import Attachment
 from rlt_core.job import Job, Manifest
 
 HOST_PORTS = range(20000, 29998, 2)
-"""Of the first port of a job on the host network, below those that Linux gives to outgoing connections (32768 and up:
-net.ipv4.ip_local_port_range) and Kubernetes to services (30000 and up)."""
+"""Range of the first port of a job on the host network. It is below the ports of outgoing connections in Linux (from
+32768: net.ipv4.ip_local_port_range) and of Kubernetes services (from 30000)."""
 CHANNEL = "compute-domain-channel"
+"""Name of the resourceClaim in the pod."""
 
 
 def get_network(job: Job) -> NetworkStatus:
-    """What was decided. No pod is made before that."""
+    """status.network. It is set before any pod is built."""
     assert job.status.network
     return job.status.network
 
 
 def get_attachment(job: Job, spec: RLTrainingJobSpec, group: WorkerGroup) -> NetworkAttachment:
-    """How the group's pods get at the fabric. Beside groups with accelerators one without takes no part in it."""
+    """How the pods of the group attach to the fabric. Groups without accelerators attach only in jobs without any."""
     network, security = get_network(job), spec.security
     if group.accelerator or network.vendor == "none":
         return network.attach
-    chosen = [name for name, asked in (("IPC_LOCK", security.ipc_lock), ("SYS_PTRACE", security.ptrace)) if asked]
-    return NetworkAttachment(mode="podNetwork", capabilities=chosen)
+    capabilities = [
+        name for name, requested in (("IPC_LOCK", security.ipc_lock), ("SYS_PTRACE", security.ptrace)) if requested
+    ]
+    return NetworkAttachment(mode="podNetwork", capabilities=capabilities)
 
 
 def build_attachment_overlay(job: Job, spec: RLTrainingJobSpec, group: WorkerGroup) -> Manifest:
-    """A part of the group's pod template, to be laid over the rest."""
+    """Build the part of the group's pod template that attaches to the fabric."""
     attach = get_attachment(job, spec, group)
     container = {
         "name": "ray-worker",
@@ -58,10 +61,10 @@ def build_attachment_overlay(job: Job, spec: RLTrainingJobSpec, group: WorkerGro
 
 
 def choose_host_ports(job: Job, attach: NetworkAttachment) -> dict[str, int]:
-    """Ray's fixed ports of a worker on the host network, by the name of their `ray start` parameter; else none.
+    """Choose the fixed ports of a worker on the host network, by `ray start` parameter. Empty on the pod network.
 
-    Each job has its own, and they are declared as ports of the container: the scheduler puts no two pods with the same
-    on one node. Ray takes free ones for everything else.
+    The ports depend on the job. The container declares them, so that the scheduler places no two workers of a job on
+    one node. All other ports of Ray are dynamic.
     """
     if attach.mode != "hostNetwork":
         return {}
@@ -77,14 +80,14 @@ def _build_ports(job: Job, attach: NetworkAttachment) -> Manifest:
 
 
 def _build_security_context(spec: RLTrainingJobSpec, attach: NetworkAttachment) -> Manifest:
-    """Nothing, but for what fabric or spec.security ask for."""
+    """The privileges that the fabric or spec.security request."""
     if spec.security.privileged:
         return {"privileged": True, "allowPrivilegeEscalation": None, "capabilities": None}
     return {"capabilities": {"add": list(attach.capabilities)}} if attach.capabilities else {}
 
 
 def _build_devices(attach: NetworkAttachment, group: WorkerGroup, accelerators_per_node: int) -> Manifest:
-    """The fabric's extended resources: all that a whole node has for one worker, or the worker's part."""
+    """The extended resources of the fabric: those of a whole node, or the share of a worker on a part of a node."""
     if group.accelerator is None:
         return {}
     whole = Attachment(attach.mode, tuple(attach.resources.items()))
@@ -97,7 +100,7 @@ def _build_devices(attach: NetworkAttachment, group: WorkerGroup, accelerators_p
 
 
 def _build_mounts(attach: NetworkAttachment) -> Manifest:
-    """Folders of the host with the fabric's own libraries, which no worker may write."""
+    """Host folders with the libraries of the fabric, mounted read-only."""
     paths = enumerate(attach.mounts.values())
     mounts = [{"name": f"host-{index}", "mountPath": path, "readOnly": True} for index, path in paths]
     return {"volumeMounts": mounts} if mounts else {}
@@ -109,5 +112,8 @@ def _build_interface_annotations(attach: NetworkAttachment) -> Manifest:
         return {}
     order = enumerate(["default", *attach.networks])
     interfaces = [{"interfaceName": f"eth{index}", "network": name} for index, name in order]
-    named = {"networking.gke.io/default-interface": "eth0", "networking.gke.io/interfaces": json.dumps(interfaces)}
-    return {"annotations": named}
+    annotations = {
+        "networking.gke.io/default-interface": "eth0",
+        "networking.gke.io/interfaces": json.dumps(interfaces),
+    }
+    return {"annotations": annotations}

@@ -1,4 +1,4 @@
-"""Every child of a job, in the order in which they are made."""
+"""All children of a job."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from rlt_core.job import Job, Manifest
 
 
 def build_children(job: Job, spec: RLTrainingJobSpec) -> tuple[Manifest, ...]:
-    """What `plan` applies for a job whose network is decided."""
-    nvlink = (build_compute_domain(job),) if get_network(job).attach.compute_domain else ()
-    volume = (build_pvc(job, spec.storage),) if spec.storage.storage_class_name else ()
-    together = (build_gang(job, spec),) if uses_kubernetes_gang(spec) else ()
-    return (build_config_map(job, spec), *volume, *nvlink, *together, build_ray_cluster(job, spec))
+    """Build the children of a job that has status.network, in the order in which the operator applies them."""
+    compute_domain = (build_compute_domain(job),) if get_network(job).attach.compute_domain else ()
+    pvc = (build_pvc(job, spec.storage),) if spec.storage.storage_class_name else ()
+    gang = (build_gang(job, spec),) if uses_kubernetes_gang(spec) else ()
+    return (build_config_map(job, spec), *pvc, *compute_domain, *gang, build_ray_cluster(job, spec))

@@ -1,7 +1,7 @@
-"""The ComputeDomain (resource.nvidia.com/v1beta1) of a job on NVL72 racks: NVLink over nodes, for this job alone.
+"""The ComputeDomain (resource.nvidia.com/v1beta1) of a job on NVL72 racks: multi-node NVLink for this job.
 
-NVIDIA's DRA driver makes the ResourceClaimTemplate that it names, and gives each worker that claims from it a channel.
-Source: https://github.com/NVIDIA/k8s-dra-driver-gpu and NeMo-RL's infra/, which sets numNodes to 0: as many as come.
+NVIDIA's DRA driver creates the ResourceClaimTemplate in `channel`, and allocates a channel to each worker that uses it.
+Source: https://github.com/NVIDIA/k8s-dra-driver-gpu and NeMo-RL's infra/, which sets numNodes to 0 (no fixed number).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from rlt_core.job import Job, Manifest
 
 
 def build_compute_domain(job: Job) -> Manifest:
-    """The ComputeDomain of the job."""
+    """Build the ComputeDomain of the job."""
     name = names.compute_domain(job.name)
     return {
         "apiVersion": "resource.nvidia.com/v1beta1",

@@ -1,4 +1,4 @@
-"""The ConfigMap that the pods see: the training config, or for a command the program that runs and follows it."""
+"""The ConfigMap that the pods mount: the training config, or the program that runs the user's command."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rlt_core.children.ownership import build_metadata
 from rlt_core.job import Job, Manifest
 
 RUN_COMMAND = "run_command.py"
-"""The program, in CONFIG_DIRECTORY."""
+"""The program that runs the user's command, in CONFIG_DIRECTORY."""
 
 COMMAND_FILES = {
     RUN_COMMAND: ("rlt_core", "command", "run_command.py"),
@@ -37,15 +37,17 @@ COMMAND_FILES = {
         )
     },
 }
-"""What the program consists of: path in CONFIG_DIRECTORY -> source. Its modules keep their names."""
+"""Files of the program: path in CONFIG_DIRECTORY -> source. Modules keep their names."""
 
 
 def build_config_map(job: Job, spec: RLTrainingJobSpec) -> Manifest:
-    """The ConfigMap of a job."""
+    """Build the ConfigMap of a job."""
     if spec.framework.type == "command":
         data = {_config_map_key(path): _read_source(*module) for path, module in COMMAND_FILES.items()}
     else:
-        data = {CONFIG_FILE: build_training_config(job, spec).model_dump_json(by_alias=True, exclude_none=True, indent=2)}
+        data = {
+            CONFIG_FILE: build_training_config(job, spec).model_dump_json(by_alias=True, exclude_none=True, indent=2)
+        }
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -55,7 +57,7 @@ def build_config_map(job: Job, spec: RLTrainingJobSpec) -> Manifest:
 
 
 def build_config_volume(job: Job, spec: RLTrainingJobSpec) -> Manifest:
-    """The volume's source: the ConfigMap with each file under its path."""
+    """Build the source of the volume: the ConfigMap with each file at its path."""
     volume: Manifest = {"name": names.config_map(job.name)}
     if spec.framework.type == "command":
         volume["items"] = [{"key": _config_map_key(path), "path": path} for path in COMMAND_FILES]
@@ -63,7 +65,7 @@ def build_config_volume(job: Job, spec: RLTrainingJobSpec) -> Manifest:
 
 
 def _config_map_key(path: str) -> str:
-    return path.replace("/", ".")  # a ConfigMap's keys hold no slash
+    return path.replace("/", ".")  # a ConfigMap key cannot contain a slash
 
 
 @cache
@@ -72,7 +74,7 @@ def _read_source(package: str, *path: str) -> str:
 
 
 def build_training_config(job: Job, spec: RLTrainingJobSpec) -> TrainingConfig:
-    """The training config with all defaults filled in. The rules have made sure that nothing is missing."""
+    """Build the training config with all defaults. The spec must be valid."""
     assert spec.model
     assert spec.data
     mini_batch = spec.training.ppo_mini_batch_size or spec.training.train_batch_size
@@ -103,7 +105,7 @@ def build_training_config(job: Job, spec: RLTrainingJobSpec) -> TrainingConfig:
 
 
 def _build_preflight(spec: RLTrainingJobSpec) -> Preflight:
-    """What the checks expect of the pods, which are made from the same."""
+    """The expectations of the preflight checks. The pods are built from the same values."""
     engines = rollout_group(spec)
     return Preflight(
         head_shared_memory=size_shared_memory(spec.cluster.head.resources).size,

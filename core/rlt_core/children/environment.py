@@ -1,4 +1,4 @@
-"""The environment variables of all pods: what the operator sets, and the user's own, which win."""
+"""The environment variables of all pods: those of the operator, overridden by those of the user."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from rlt_core.job import Job, Manifest
 FIXED_ENV = {
     "HOME": "/tmp",  # the user has no home in the image
     "PYTHONUNBUFFERED": "1",
-    "RAY_AUTH_MODE": "disabled",  # Ray 2.60 takes "token" if it finds one in the image; the operator reads no secrets
-    "RAY_USAGE_STATS_ENABLED": "0",  # nothing is reported to anybody
-    "RAY_memory_monitor_refresh_ms": "0",  # the kernel's OOM killer is the judge, and the kubelet reports it
+    "RAY_AUTH_MODE": "disabled",  # Ray 2.60 selects "token" if the image has one; the operator reads no Secrets
+    "RAY_USAGE_STATS_ENABLED": "0",  # no telemetry
+    "RAY_memory_monitor_refresh_ms": "0",  # leave OOM kills to the kernel; the kubelet reports them
 }
 
 DEBUGGER_ENV = {
@@ -26,65 +26,66 @@ DEBUGGER_ENV = {
     "ray": {"RAY_DEBUG": "1", "RAY_DEBUG_POST_MORTEM": "1"},
     "legacy": {"RAY_DEBUG": "legacy"},
 }
-"""Ray's two debuggers (ray/util/rpdb.py, Ray 2.60)."""
-
+"""Variables of Ray's debuggers (ray/util/rpdb.py, Ray 2.60)."""
 
 JOB_STOP_TIMEOUT_S = 300
-"""So long may a training take for its last checkpoint when it is suspended. cluster.env may say otherwise."""
+"""Time for the last checkpoint of a suspended job. cluster.env can override it."""
 
 
 def build_env(job: Job, spec: RLTrainingJobSpec, *, mounted: bool) -> list[Manifest]:
-    """A container's env: the operator's by name, then the user's as given, which may refer to them as $(NAME)."""
-    own = {
+    """Build the env of a container: the operator's variables by name, then the user's, which can refer to those."""
+    operator_env = {
         **{name: {"name": name, "value": value} for name, value in _list_fabric_variables(job, mounted=mounted)},
         **{name: {"name": name, "value": value} for name, value in _build_values(job, spec).items()},
         **{variable["name"]: variable for variable in _build_secret_env(spec.observability)},
     }
-    given = {variable.name for variable in spec.cluster.env}
+    user_names = {variable.name for variable in spec.cluster.env}
     return [
-        *(own[name] for name in sorted(own) if name not in given),
+        *(operator_env[name] for name in sorted(operator_env) if name not in user_names),
         *(_build_variable(variable) for variable in spec.cluster.env),
     ]
 
 
 def _build_values(job: Job, spec: RLTrainingJobSpec) -> dict[str, str]:
-    watched, cache = spec.observability, spec.storage.model_cache
-    values = {**FIXED_ENV, "HF_HOME": names.hf_home(spec), **DEBUGGER_ENV[watched.debugger]}
+    observability, cache = spec.observability, spec.storage.model_cache
+    values = {**FIXED_ENV, "HF_HOME": names.hf_home(spec), **DEBUGGER_ENV[observability.debugger]}
     if spec.framework.type == "builtin" and spec.checkpoint.save_freq > 0:
         values["RAY_JOB_STOP_WAIT_TIME_S"] = str(JOB_STOP_TIMEOUT_S)
     if cache and cache.read_only:
         values["HF_HUB_OFFLINE"] = "1"
-    if watched.timeline and watched.timeline.enabled:
+    if observability.timeline and observability.timeline.enabled:
         values["RAY_PROFILING"] = "1"
-    if watched.wandb:
-        values |= _build_wandb_env(watched.wandb, job)
-    if watched.tensorboard:
+    if observability.wandb:
+        values |= _build_wandb_env(observability.wandb, job)
+    if observability.tensorboard:
         run_directory = names.run_directory(job.name, uid=job.uid, spec=spec)
-        values["TENSORBOARD_DIR"] = watched.tensorboard.directory or f"{run_directory}/tensorboard"
+        values["TENSORBOARD_DIR"] = observability.tensorboard.directory or f"{run_directory}/tensorboard"
     return values
 
 
 def _list_fabric_variables(job: Job, *, mounted: bool) -> Iterator[tuple[str, str]]:
-    """What was decided for the network; without the hosts' folders nothing that refers to them."""
+    """The variables of the fabric. Without the host mounts those that refer to them are left out."""
     for setting in get_network(job).env:
         if setting.value != UNREAD_VALUE and (mounted or setting.name not in MOUNT_VARIABLES):
             yield setting.name, setting.value
 
 
 def _build_wandb_env(wandb: Wandb, job: Job) -> dict[str, str]:
-    """wandb reads each of its settings from WANDB_ and its name (wandb/sdk/wandb_settings.py, wandb 0.31)."""
+    """wandb reads each setting from WANDB_<NAME> (wandb/sdk/wandb_settings.py, wandb 0.31)."""
     settings = {
         "WANDB_PROJECT": wandb.project or job.namespace,
         "WANDB_ENTITY": wandb.entity,
         "WANDB_BASE_URL": wandb.base_url,
-        "WANDB_HTTP_PROXY": wandb.proxy,  # to a server of your own behind http://
+        "WANDB_HTTP_PROXY": wandb.proxy,  # for a self-hosted server with http://
         "WANDB_HTTPS_PROXY": wandb.proxy,
     }
     return {name: value for name, value in settings.items() if value}
 
 
-def _build_secret_env(watched: Observability) -> list[Manifest]:
-    return [_build_reference("WANDB_API_KEY", "secretKeyRef", watched.wandb.api_key)] if watched.wandb else []
+def _build_secret_env(observability: Observability) -> list[Manifest]:
+    return (
+        [_build_reference("WANDB_API_KEY", "secretKeyRef", observability.wandb.api_key)] if observability.wandb else []
+    )
 
 
 def _build_variable(variable: EnvVar) -> Manifest:

@@ -1,4 +1,4 @@
-"""ConfigMaps with Python modules of the user's own, where the job names them: every pod sees them all."""
+"""ConfigMaps with user-defined functions. Every pod mounts all of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rlt_core.job import Manifest
 
 
 def list_function_maps(spec: RLTrainingJobSpec) -> list[str]:
-    """The names of the ConfigMaps, each once."""
+    """Names of the ConfigMaps, each once, sorted."""
     algorithm, multi_turn = spec.algorithm, spec.rollout.multi_turn
     functions = [
         *(reward.function for reward in spec.rewards),
@@ -21,7 +21,7 @@ def list_function_maps(spec: RLTrainingJobSpec) -> list[str]:
 
 
 def build_function_volumes(spec: RLTrainingJobSpec) -> list[Manifest]:
-    """A volume for each."""
+    """Build a volume for each ConfigMap."""
     return [
         {"name": f"functions-{number}", "configMap": {"name": name}}
         for number, name in enumerate(list_function_maps(spec))
@@ -29,7 +29,7 @@ def build_function_volumes(spec: RLTrainingJobSpec) -> list[Manifest]:
 
 
 def build_function_mounts(spec: RLTrainingJobSpec) -> list[Manifest]:
-    """Each in a folder of its name."""
+    """Build a mount for each ConfigMap, in a folder with its name."""
     return [
         {"name": f"functions-{number}", "mountPath": f"{FUNCTIONS_DIRECTORY}/{name}", "readOnly": True}
         for number, name in enumerate(list_function_maps(spec))

@@ -1,7 +1,7 @@
-"""The Workload (scheduling.k8s.io/v1alpha1) by which Kubernetes' own scheduler starts all pods of a job, or none.
+"""The Workload (scheduling.k8s.io/v1alpha1): the default scheduler starts all pods of a job, or none.
 
-An alpha of Kubernetes 1.35 alone (features GenericWorkload and GangScheduling); pods name it in spec.workloadRef, which
-RayClusters may hold since KubeRay 1.6. Source: https://github.com/kubernetes/enhancements/issues/4671, and
+An alpha API of Kubernetes 1.35 (features GenericWorkload and GangScheduling). Pods refer to it in spec.workloadRef,
+which RayClusters support since KubeRay 1.6. Source: https://github.com/kubernetes/enhancements/issues/4671, and
 scheduling/v1alpha1/types.go in k8s.io/api 0.35.
 """
 
@@ -14,16 +14,16 @@ from rlt_core.children.ownership import build_metadata
 from rlt_core.job import Job, Manifest
 
 POD_GROUP = "ray"
-"""Head and workers are one group: the head alone would hold its place in vain."""
+"""Head and workers are one group: a head without workers would only occupy its node."""
 
 
 def uses_kubernetes_gang(spec: RLTrainingJobSpec) -> bool:
-    """Whether the job names Kubernetes' own scheduler for its gang."""
+    """Whether the default scheduler of Kubernetes starts the gang."""
     return spec.scheduling.gang and spec.scheduling.scheduler_name == KUBERNETES_SCHEDULER
 
 
 def build_gang(job: Job, spec: RLTrainingJobSpec) -> Manifest:
-    """The Workload of the job."""
+    """Build the Workload of the job."""
     policy = {"gang": {"minCount": _count_pods(spec)}}
     return {
         "apiVersion": "scheduling.k8s.io/v1alpha1",
@@ -34,7 +34,7 @@ def build_gang(job: Job, spec: RLTrainingJobSpec) -> Manifest:
 
 
 def build_gang_reference(job: Job, spec: RLTrainingJobSpec) -> Manifest:
-    """What every pod's spec says of it."""
+    """Build the reference to the Workload in the spec of every pod. Empty without one."""
     return (
         {"workloadRef": {"name": _workload_name(job, spec), "podGroup": POD_GROUP}}
         if uses_kubernetes_gang(spec)
@@ -47,5 +47,5 @@ def _count_pods(spec: RLTrainingJobSpec) -> int:
 
 
 def _workload_name(job: Job, spec: RLTrainingJobSpec) -> str:
-    """Its groups cannot be changed: a job that is resized while it is suspended has another one."""
+    """The name includes the number of pods: podGroups are immutable, and a suspended job can be resized."""
     return names.gang(job.name, _count_pods(spec))

@@ -1,4 +1,4 @@
-"""One part of a pod template laid over another: a small form of Kubernetes' strategic merge. Pure.
+"""Merge a part of a pod template into another: a subset of Kubernetes' strategic merge patch. Pure.
 
 https://kubernetes.io/docs/tasks/manage-kubernetes-objects/update-api-object-kubectl-patch/
 """
@@ -10,9 +10,9 @@ from typing import Any
 
 Json = Mapping[str, Any]
 
-MERGED = {"containers": "name", "initContainers": "name"}
-"""Lists whose items of one key become one item: that of overlay laid over that of base."""
-REPLACED = {
+MERGED_LISTS = {"containers": "name", "initContainers": "name"}
+"""Lists whose items with equal keys are merged."""
+REPLACED_LISTS = {
     "env": "name",
     "volumes": "name",
     "volumeMounts": "mountPath",
@@ -23,17 +23,16 @@ REPLACED = {
     "resourceClaims": "name",
     "topologySpreadConstraints": "topologyKey",
 }
-"""Lists whose item of overlay takes the place of that of base with the same key, whole: a volume has one source, a
-variable one value."""
-APPENDED = {"tolerations"}
-"""Lists that are put one behind the other."""
+"""Lists whose items with equal keys are replaced as a whole: a volume has one source, a variable one value."""
+APPENDED_LISTS = {"tolerations"}
+"""Lists that are concatenated."""
 
 
 def merge_overlay(base: Json, overlay: Json) -> dict[str, Any]:
-    """`overlay` laid over `base`; neither is changed.
+    """Merge `overlay` into a copy of `base`.
 
-    Objects are merged field by field, and null takes a field away. Lists are taken whole, but for those overlay: their
-    items keep their places, and new ones come behind.
+    Objects are merged field by field, and null removes a field. Lists replace each other, except those above: their
+    items keep their order, and new items are appended.
     """
     merged = dict(base)
     for name, value in overlay.items():
@@ -51,12 +50,12 @@ def _merge_value(name: str, base: Any, overlay: Any) -> Any:
         return merge_overlay({}, overlay)
     if not isinstance(base, list) or not isinstance(overlay, list):
         return overlay
-    if name in APPENDED:
+    if name in APPENDED_LISTS:
         return [*base, *overlay]
-    key = MERGED.get(name) or REPLACED.get(name)
+    key = MERGED_LISTS.get(name) or REPLACED_LISTS.get(name)
     if key is None or not all(isinstance(item, Mapping) and _is_key(item.get(key)) for item in [*base, *overlay]):
         return overlay
-    return _merge_by_key(base, overlay, key, whole=name in REPLACED)
+    return _merge_by_key(base, overlay, key, whole=name in REPLACED_LISTS)
 
 
 def _is_key(value: object) -> bool:

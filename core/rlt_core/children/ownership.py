@@ -1,4 +1,4 @@
-"""The metadata that every child has: labels, and an owner reference by which Kubernetes deletes it with the job."""
+"""The metadata of every child: labels, and an owner reference so that Kubernetes deletes it with the job."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rlt_core.job import Job, Manifest
 
 
 def build_metadata(job: Job, name: str) -> Manifest:
-    """Metadata of the child called `name`."""
+    """Build the metadata of the child `name`."""
     return {
         "name": name,
         "namespace": job.namespace,

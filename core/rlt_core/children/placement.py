@@ -1,4 +1,4 @@
-"""Where workers go, and who decides: labels for schedulers and queues, affinities, tolerations."""
+"""The placement of workers: labels for schedulers and queues, affinities, tolerations."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from rlt_core.job import Job, Manifest
 
 HOSTNAME = "kubernetes.io/hostname"
 REQUIRED = ("spec", "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
-"""Where a pod template says which nodes it may have."""
+"""Path of the required node affinity terms in a pod template."""
 
 
 def build_scheduling_labels(job: Job, spec: RLTrainingJobSpec) -> dict[str, str]:
-    """Labels of the RayCluster by which Kueue, or the scheduler by way of KubeRay, knows queue, priority and gang.
+    """Build the labels of the RayCluster with queue, priority and gang, for Kueue or for the scheduler.
 
-    KubeRay passes them on if it runs with that batchScheduler (controllers/ray/batchscheduler, KubeRay 1.6.2).
+    KubeRay passes them to the scheduler that its batchScheduler names (controllers/ray/batchscheduler, KubeRay 1.6.2).
     """
     scheduling = spec.scheduling
     if job.queue:
@@ -38,7 +38,7 @@ def build_scheduling_labels(job: Job, spec: RLTrainingJobSpec) -> dict[str, str]
 
 
 def build_placement_overlay(job: Job, spec: RLTrainingJobSpec, group: WorkerGroup) -> Manifest:
-    """A part of the group's pod template, to be laid over the rest."""
+    """Build the part of the group's pod template that places its pods."""
     spread = {
         "maxSkew": 1,
         "topologyKey": HOSTNAME,
@@ -49,14 +49,14 @@ def build_placement_overlay(job: Job, spec: RLTrainingJobSpec, group: WorkerGrou
     pod: Manifest = {"topologySpreadConstraints": [spread]}
     if affinity:
         pod["affinity"] = affinity
-    if group.accelerator:  # what the ExtendedResourceToleration admission plugin adds, where it is on
+    if group.accelerator:  # as the ExtendedResourceToleration admission plugin does
         taint = group.accelerator.resource_name
         pod["tolerations"] = [{"key": taint, "operator": "Exists", "effect": "NoSchedule"}]
     return {"spec": pod}
 
 
 def _build_affinity(job: Job, spec: RLTrainingJobSpec) -> Manifest:
-    """Workers near each other. (The first of them goes anywhere: its own labels fit the term.)"""
+    """Pod affinity between the workers. The first worker is not restricted, because its own labels match the term."""
     topology = spec.scheduling.topology
     if topology is None:
         return {}
@@ -69,9 +69,9 @@ def _build_affinity(job: Job, spec: RLTrainingJobSpec) -> Manifest:
 
 
 def exclude_nodes(nodes: Sequence[str], template: Manifest) -> Manifest:
-    """The pod template, kept off these nodes whatever else it asks of its node: its own terms are alternatives.
+    """Exclude the nodes from the pod template, in each of its own node affinity terms, which are alternatives.
 
-    A field selector takes one value each: ValidateNodeFieldSelectorRequirement, kubernetes pkg/apis/core/validation.
+    A field selector has exactly one value: ValidateNodeFieldSelectorRequirement, kubernetes pkg/apis/core/validation.
     """
     if not nodes:
         return template

@@ -1,4 +1,4 @@
-"""The pod templates of the Ray cluster: what the operator chooses, and the user's own part laid over it."""
+"""The pod templates of the Ray cluster: the operator's part, with the user's podTemplate merged into it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rlt_core.children.placement import build_placement_overlay, exclude_nodes
 from rlt_core.job import Job, Manifest, list_excluded_nodes
 
 TERMINATION_GRACE_S = 10
-"""Seconds between SIGTERM and SIGKILL. Ray ends within them, and a deleted job is gone soon."""
+"""Seconds between SIGTERM and SIGKILL: enough for Ray to exit, and short for a deleted job."""
 
 HEAD_PORTS = {
     "gcs-server": 6379,
@@ -33,7 +33,7 @@ HEAD_PORTS = {
     "metrics": 8080,
     "rlt-metrics": METRICS_PORT,
 }
-"""Ports of the head. KubeRay puts them all into the head's service."""
+"""Ports of the head. KubeRay adds all of them to the head service."""
 
 SCRAPE_ANNOTATIONS = {
     "prometheus.io/scrape": "true",
@@ -44,15 +44,15 @@ SCRAPE_ANNOTATIONS = {
 
 @dataclass(frozen=True)
 class TemplateDryRun:
-    """A PodTemplate that the API server is asked about, for the words with which it would refuse the pods."""
+    """A PodTemplate for a server-side dry run: the API server rejects it as it would reject the pods."""
 
     field: str
-    """The user's field that it was made of."""
+    """The user's field in the template."""
     manifest: Manifest
 
 
 def build_head_template(job: Job, spec: RLTrainingJobSpec) -> Manifest:
-    """The head's pod template."""
+    """Build the pod template of the head."""
     head = spec.cluster.head
     container = _build_container(job, spec, "ray-head", head.resources) | {
         "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in HEAD_PORTS.items()]
@@ -66,7 +66,7 @@ def build_head_template(job: Job, spec: RLTrainingJobSpec) -> Manifest:
 
 
 def build_worker_template(job: Job, spec: RLTrainingJobSpec, group: WorkerGroup) -> Manifest:
-    """The pod template of a group of workers."""
+    """Build the pod template of a worker group."""
     assert group.resources
     mounted = bool(get_attachment(job, spec, group).mounts)
     container = _build_container(job, spec, "ray-worker", group.resources, group.accelerator, mounted=mounted)
@@ -81,7 +81,7 @@ def build_worker_template(job: Job, spec: RLTrainingJobSpec, group: WorkerGroup)
 
 
 def build_template_dry_runs(job: Job, spec: RLTrainingJobSpec) -> tuple[TemplateDryRun, ...]:
-    """What to ask the API server about: the templates that the user has a part in."""
+    """Build a dry run for each template with a podTemplate of the user."""
     found = []
     if spec.cluster.head.pod_template:
         found.append(_build_template_dry_run(job, "spec.cluster.head.podTemplate", build_head_template(job, spec)))
@@ -99,12 +99,12 @@ def _build_template_dry_run(job: Job, field: str, template: Manifest) -> Templat
     )
 
 
-def _merge_user_template(job: Job, template: Manifest, users: Mapping[str, Any]) -> Manifest:
-    """The user's part is the last word, but for the labels by which the operator finds the pods.
+def _merge_user_template(job: Job, template: Manifest, user_template: Mapping[str, Any]) -> Manifest:
+    """Merge the user's podTemplate, which has precedence except for the labels that the operator selects pods by.
 
-    What is no pod template at all stays so, for the API server to refuse.
+    A malformed podTemplate is kept, so that the API server rejects it.
     """
-    merged = merge_overlay(template, users)
+    merged = merge_overlay(template, user_template)
     metadata = merged.get("metadata", {})
     if isinstance(metadata, Mapping) and isinstance(metadata.get("labels", {}), Mapping):
         merged["metadata"] = merge_overlay(metadata, {"labels": names.labels(job.name)})
@@ -138,7 +138,7 @@ def _build_container(
         "env": build_env(job, spec, mounted=mounted),
         "resources": {"requests": amounts, "limits": dict(amounts)},
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
-        "terminationMessagePolicy": "FallbackToLogsOnError",  # the last words of a crash reach the job's status
+        "terminationMessagePolicy": "FallbackToLogsOnError",  # the last log lines of a crash reach the job status
         "volumeMounts": mounts,
     }
 

@@ -1,6 +1,6 @@
-"""The PersistentVolumeClaim of a job that names a storage class instead of a claim.
+"""The PersistentVolumeClaim of a job with storage.storageClassName.
 
-The job does not own it: checkpoints and the finished model outlive the job, and a job of the same name uses it again.
+The job does not own it: checkpoints and the final model remain after the job, and a new job of the same name uses it.
 `kubectl delete pvc -l rlt.dev/job=NAME` deletes it.
 """
 
@@ -12,7 +12,7 @@ from rlt_core.job import Job, Manifest
 
 
 def build_pvc(job: Job, storage: Storage) -> Manifest:
-    """The claim: all pods of the job write it, on whatever nodes they are."""
+    """Build the PVC. It is ReadWriteMany: pods on all nodes write to it."""
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",

@@ -1,7 +1,7 @@
-"""The RayCluster (ray.io/v1): a head that does no training work, and groups of workers of a fixed number.
+"""The RayCluster (ray.io/v1): a head without training work, and worker groups of fixed size.
 
-KubeRay fills in the rest: `ray start`, probes, the init container that waits for the head (pod.go, KubeRay 1.6.2).
-Its spec.suspend is Kueue's and never set here.
+KubeRay adds `ray start`, probes and the init container that waits for the head (pod.go, KubeRay 1.6.2). Only Kueue sets
+spec.suspend.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from rlt_core.job import Job, Manifest
 
 
 def build_ray_cluster(job: Job, spec: RLTrainingJobSpec) -> Manifest:
-    """The RayCluster of the job."""
-    about = build_metadata(job, names.ray_cluster(job.name))
-    about["labels"] |= build_scheduling_labels(job, spec)
+    """Build the RayCluster of the job."""
+    metadata = build_metadata(job, names.ray_cluster(job.name))
+    metadata["labels"] |= build_scheduling_labels(job, spec)
     return {
         "apiVersion": "ray.io/v1",
         "kind": "RayCluster",
-        "metadata": about,
+        "metadata": metadata,
         "spec": {
             "rayVersion": spec.cluster.ray_version,
             "enableInTreeAutoscaling": False,
@@ -43,9 +43,9 @@ def _build_head_group(job: Job, spec: RLTrainingJobSpec) -> Manifest:
     return {
         "rayStartParams": {
             "dashboard-host": "0.0.0.0",
-            "num-cpus": "0",  # no task or actor lands on the head, only the driver of the Ray job
+            "num-cpus": "0",  # the head runs only the driver, no task or actor
             "num-gpus": "0",
-            "no-monitor": "true",  # Ray's autoscaler would remove workers that it thinks idle
+            "no-monitor": "true",  # Ray's autoscaler would remove idle workers
             "object-store-memory": str(size_shared_memory(spec.cluster.head.resources).object_store),
             **_build_debugger_params(spec),
         },
@@ -54,11 +54,11 @@ def _build_head_group(job: Job, spec: RLTrainingJobSpec) -> Manifest:
 
 
 def _build_role_resource(spec: RLTrainingJobSpec, group: WorkerGroup) -> dict[str, str]:
-    """In rollout.mode separate, what Ray tells pods that train from pods that generate by."""
+    """In rollout.mode separate: the custom resource that distinguishes train workers from rollout workers in Ray."""
     if spec.framework.type != "builtin" or rollout_group(spec) is None:
         return {}
     resource = ROLLOUT_RESOURCE if group is rollout_group(spec) else TRAIN_RESOURCE
-    return {"resources": f"'{json.dumps({resource: 1})}'"}  # in quotes for the shell that runs `ray start`
+    return {"resources": f"'{json.dumps({resource: 1})}'"}  # quoted for the shell that runs `ray start`
 
 
 def _build_worker_group(job: Job, spec: RLTrainingJobSpec, group: WorkerGroup) -> Manifest:
@@ -71,7 +71,7 @@ def _build_worker_group(job: Job, spec: RLTrainingJobSpec, group: WorkerGroup) -
         **_build_debugger_params(spec),
     }
     if group.accelerator is None:
-        start["num-gpus"] = "0"  # else Ray counts devices that the image's runtime shows by mistake
+        start["num-gpus"] = "0"  # Ray must not count devices that the container runtime exposes
     return {
         "groupName": group.name,
         "replicas": group.replicas,
@@ -83,5 +83,5 @@ def _build_worker_group(job: Job, spec: RLTrainingJobSpec, group: WorkerGroup) -
 
 
 def _build_debugger_params(spec: RLTrainingJobSpec) -> dict[str, str]:
-    """`ray debug` reaches breakpoints on other pods only if each node lets it."""
+    """`ray debug` reaches breakpoints in other pods only if each Ray node allows external connections."""
     return {"ray-debugger-external": "true"} if spec.observability.debugger == "legacy" else {}

@@ -1,4 +1,4 @@
-"""The program that runs a job's command and follows what it prints.
+"""The program that runs a job's command and reads its progress from its output.
 
-It is mounted into images that are not rlt's own: Python 3.8 and its standard library are all that it asks for.
+It is mounted into images without rlt: it needs only Python 3.8 and the standard library.
 """

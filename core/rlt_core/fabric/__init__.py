@@ -1,5 +1,4 @@
-"""From nodes to what their network and accelerators want: facts, then a profile, then settings, each with its reason.
+"""The fabric of a set of nodes: facts of each node, then a profile, then settings with their reasons.
 
-Everything here is pure: nodes as JSON and demands go in, frozen values come out. `explain.decide_fabric` is the way
-in.
+All functions are pure: nodes as JSON and demands in, frozen values out. `decision.decide_fabric` is the entry point.
 """

@@ -1,9 +1,9 @@
-"""The one table of names: what each label, resource, taint and machine name means. Facts are read with nothing else.
+"""What each node label, resource, taint and machine name means. Facts are read from these names alone.
 
 Sources: NFD https://kubernetes-sigs.github.io/node-feature-discovery/stable/usage/features.html; GFD
 https://github.com/NVIDIA/k8s-device-plugin/blob/main/docs/gpu-feature-discovery/README.md; AMD's labeller
 https://github.com/ROCm/k8s-device-plugin/blob/master/cmd/k8s-node-labeller/main.go and amdgpu.ids beside it; RDMA
-https://github.com/Mellanox/k8s-rdma-shared-dev-plugin; clouds as said at each line.
+https://github.com/Mellanox/k8s-rdma-shared-dev-plugin; clouds as given at each line.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 GPU_RESOURCES: Final = {"nvidia.com/gpu": "nvidia", "nvidia.com/gpu.shared": "nvidia", "amd.com/gpu": "amd"}
 """Extended resources of whole (or shared) GPUs, by vendor."""
 MIG_RESOURCE: Final = "nvidia.com/mig-"
-"""Prefix of a MIG slice's resource, strategy mixed: nvidia.com/mig-1g.5gb."""
+"""Prefix of the resource of a MIG slice (strategy mixed): nvidia.com/mig-1g.5gb."""
 
 UNSUPPORTED: Final = {
     "google.com/tpu": "Google TPU",
@@ -27,7 +27,7 @@ UNSUPPORTED: Final = {
     "gpu.intel.com/xe": "Intel GPU",
     "huawei.com/Ascend910": "Huawei Ascend",
 }
-"""Accelerators that rlt has no trainer for, by the resource of their device plugin."""
+"""Accelerators that rlt does not support, by the resource of their device plugin."""
 
 VENDOR_LABELS: Final = {
     "nvidia.com/gpu.product": "nvidia",
@@ -38,7 +38,7 @@ VENDOR_LABELS: Final = {
     "beta.amd.com/gpu.device-id": "amd",
     "feature.node.kubernetes.io/amd-gpu": "amd",
 }
-"""Labels that only a GPU of this vendor brings (GFD; AMD's labeller; the NFD rule of AMD's GPU Operator)."""
+"""Labels that only nodes with GPUs of this vendor have (GFD; AMD's labeller; the NFD rule of AMD's GPU Operator)."""
 
 PRODUCT_LABELS: Final = (
     "nvidia.com/gpu.product",
@@ -49,7 +49,7 @@ PRODUCT_LABELS: Final = (
     "cloud.google.com/gke-accelerator",
 )
 AMD_COUNTED: Final = re.compile(r"^(?:beta\.)?amd\.com/gpu\.(product-name|device-id)\.([A-Za-z0-9_-]+)$")
-"""AMD's counting form, whose value is the number of GPUs: beta.amd.com/gpu.device-id.74a1=8."""
+"""AMD's labels with the number of GPUs as their value: beta.amd.com/gpu.device-id.74a1=8."""
 AMD_DEVICES: Final = {
     "7408": "MI250X",
     "740c": "MI250",
@@ -71,14 +71,14 @@ PRODUCT: Final = re.compile(
     r"MI[0-9]{3}[AX]?)(?=$|[-_ ])",
     re.IGNORECASE,
 )
-"""The model within what vendors print: NVIDIA-H100-80GB-HBM3, A100-SXM4-40GB-MIG-1g.5gb, AMD_Instinct_MI300X_OAM."""
+"""The model in a vendor's product name: NVIDIA-H100-80GB-HBM3, A100-SXM4-40GB-MIG-1g.5gb, AMD_Instinct_MI300X_OAM."""
 
 SHARING_LABEL: Final = "nvidia.com/gpu.sharing-strategy"
 REPLICAS_LABEL: Final = "nvidia.com/gpu.replicas"
 SHARED_SUFFIX: Final = "-SHARED"
 MIG_INFIX: Final = "-MIG-"
 CLIQUE_LABEL: Final = "nvidia.com/gpu.clique"
-"""ClusterUUID.CliqueID of the NVLink domain that the node is in."""
+"""ClusterUUID.CliqueID of the node's NVLink domain."""
 DRIVER_LABELS: Final = (
     "nvidia.com/cuda.driver-version.full",
     "amd.com/gpu.driver-version",
@@ -100,14 +100,14 @@ VERBS_RESOURCES: Final = (
     "amd.com/nic",  # AMD Network Operator
     "amd.com/vnic",
 )
-"""Prefixes of extended resources that bring verbs devices. Their names are the admin's."""
+"""Prefixes of extended resources that mount verbs devices. The admin chooses the names."""
 VIRTUAL_FUNCTIONS: Final = re.compile(r"(?:^|[/_.-])(?:vf|vnic|sriov)|sriov|resibs|rdma-vf")
-"""Names of SR-IOV virtual functions: pods get them with a network of their own (Multus)."""
+"""Names of SR-IOV virtual functions. Pods use them through an additional network (Multus)."""
 GKE_NETWORK: Final = re.compile(r"^networking\.gke\.io\.networks/(?!.*\.IP$)(.+)$")
-"""Additional networks of a GKE node; `.IP` is the count of addresses."""
+"""Additional networks of a GKE node. Names that end in `.IP` count addresses."""
 INFINIBAND_NAME: Final = re.compile(r"(?:^|[/_.-])(?:ib|infiniband|ipoib|resibs?)(?:[/_.-]|\d|$)")
 ROCE_NAME: Final = re.compile(r"(?:^|[/_.-])(?:roce(?:v2)?|eth|ethernet)(?:[/_.-]|\d|$)")
-"""What an admin's name of a resource says of the link, where it says something."""
+"""Resource names, chosen by the admin, that identify the link."""
 
 NIC_LABELS: Final = {
     "feature.node.kubernetes.io/pci-0207_15b3.present": "infiniband",
@@ -116,8 +116,8 @@ NIC_LABELS: Final = {
     "feature.node.kubernetes.io/pci-0200_1dd8.present": "roce",
 }
 """PCI class 0207 is an InfiniBand controller, 0200 Ethernet; 15b3 NVIDIA/Mellanox, 14e4 Broadcom, 1dd8 AMD Pensando.
-NFD sets them only where an admin asked for these classes. An Ethernet port beside InfiniBand says nothing (a
-management port), so roce counts only where infiniband is not said."""
+NFD sets these labels only if an admin enabled these classes. An Ethernet port next to InfiniBand may be a management
+port, so roce counts only without an infiniband label."""
 RDMA_LABELS: Final = (
     "feature.node.kubernetes.io/pci-15b3.present",
     "feature.node.kubernetes.io/pci-0207_15b3.present",
@@ -128,23 +128,23 @@ RDMA_LABELS: Final = (
     "feature.node.kubernetes.io/custom-rdma.capable",
     "network.nvidia.com/operator.mofed.wait",
 )
-"""Say that RDMA hardware or modules are there, of neither link nor pods' access."""
+"""Labels of nodes with RDMA hardware or modules. They show neither the link type nor whether pods have access."""
 MELLANOX: Final = tuple(f"feature.node.kubernetes.io/pci-{device}15b3.present" for device in ("", "0207_", "0200_"))
 PENSANDO: Final = ("feature.node.kubernetes.io/pci-0200_1dd8.present", "feature.node.kubernetes.io/amd-nic")
 FLAVOR_LABEL: Final = "backend.coreweave.cloud/flavor"
 """infiniband or roce: https://docs.coreweave.com/products/networking/hpc-interconnect/infiniband-roce-labels"""
 
 DRANET_LABEL: Final = "cloud.google.com/gke-networking-dra-driver"
-"""Nodes whose network interfaces are claimed by DRA: https://cloud.google.com/kubernetes-engine/docs/how-to/allocate-network-resources-dra"""
+"""Nodes whose network interfaces pods claim by DRA: https://cloud.google.com/kubernetes-engine/docs/how-to/allocate-network-resources-dra"""
 DRA_LABELS: Final = {
     DRANET_LABEL: "network interfaces (GKE's DRANET)",
     "cloud.google.com/gke-nvidia-gpu-dra-driver": "GPUs (NVIDIA's DRA driver)",
 }
-"""Labels of what is claimed by DRA on a node."""
+"""What pods claim by DRA on nodes with these labels."""
 
 # --- clouds ---------------------------------------------------------------------------------------------------------
 PROVIDERS: Final = {"aws://": "aws", "gce://": "gke", "azure://": "azure", "ocid1.": "oracle", "nebius://": "nebius"}
-"""Prefix of spec.providerID. nebius:// is not verified."""
+"""Cloud by the prefix of spec.providerID. nebius:// is not verified."""
 CLOUD_LABELS: Final = {
     "eks.amazonaws.com/": "aws",
     "k8s.amazonaws.com/": "aws",
@@ -161,7 +161,7 @@ CLOUD_LABELS: Final = {
     "nebius.com/": "nebius",  # not verified
     "node-role.together.ai/": "together",
 }
-"""Prefixes of labels that only this cloud sets."""
+"""Cloud by the prefix of labels that only this cloud sets."""
 INSTANCE_LABELS: Final = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
 ACCELERATOR_LABEL: Final = "cloud.google.com/gke-accelerator"
 
@@ -189,21 +189,21 @@ TOPOLOGY: Final = (
     "fabric.topograph.run/tier-2",
     "accelerator.topograph.run/domain",
 )
-"""Labels of places: nodes with equal values are near each other."""
-NO_PLACE: Final = ("", "no-imds-data")
-"""Values that say nothing (OKE's labeler without metadata)."""
+"""Topology labels: nodes with equal values are close to each other."""
+NO_TOPOLOGY: Final = ("", "no-imds-data")
+"""Values without information (OKE's labeler without metadata)."""
 
 # --- health ---------------------------------------------------------------------------------------------------------
 HEALTH_LABELS: Final = {
     "sagemaker.amazonaws.com/node-health-status": frozenset({"Schedulable"}),
 }
-"""Labels of health controllers, with the values under which the node is well. SageMaker HyperPod:
+"""Labels of health controllers, with the values that mean a healthy node. SageMaker HyperPod:
 https://docs.aws.amazon.com/sagemaker/latest/dg/sagemaker-hyperpod-eks-resiliency-node-labels.html"""
 UNHEALTHY_LABELS: Final = re.compile(r"^metricsexporter\.amd\.com\.gpu\.[0-9]+\.state$")
-"""AMD's device metrics exporter: the state of one GPU, unhealthy where it is not. (Not verified.)"""
+"""AMD's device metrics exporter: the state of one GPU; the value `unhealthy` counts. (Not verified.)"""
 UNHEALTHY_CONDITIONS: Final = {"AcceleratedHardwareReady": "False", "GpuUnhealthy": "True", "GPUUnhealthy": "True"}
-"""Conditions of health controllers and the status that means ill: the first is of EKS' node monitoring agent
-(https://docs.aws.amazon.com/eks/latest/userguide/node-health.html), the others are not verified."""
+"""Conditions of health controllers and the status of an unhealthy node. The first is from EKS' node monitoring agent
+(https://docs.aws.amazon.com/eks/latest/userguide/node-health.html); the others are not verified."""
 HEALTH_TAINTS: Final = (
     "node.kubernetes.io/",  # not-ready, unreachable, memory-pressure, network-unavailable, ...
     "nvidia.com/gpu-error",
@@ -214,5 +214,5 @@ HEALTH_TAINTS: Final = (
     "amd-gpu-unhealthy",
     "AMD_GPU_Unhealthy",
 )
-"""Prefixes of taints that mean an ill node: avoided with the effect PreferNoSchedule too, and even where a job
-tolerates every taint."""
+"""Prefixes of taints of unhealthy nodes. Such nodes are excluded also with the effect PreferNoSchedule, and even if a
+job tolerates every taint."""

@@ -1,4 +1,4 @@
-"""The nodes that could really take a worker pod of the job, and why the others could not."""
+"""The nodes that can run a worker pod of the job, and why the others cannot."""
 
 from __future__ import annotations
 
@@ -14,21 +14,20 @@ from rlt_core.fabric.nodes import Node, Taint
 
 @dataclass(frozen=True)
 class Candidates:
-    """The nodes in question."""
+    """The selected nodes, by whether a worker pod can run on them."""
 
     nodes: tuple[Node, ...]
-    """Ready, not cordoned, tolerated, well, with enough of the accelerator; ordered by name."""
+    """Ready, not cordoned, taints tolerated, healthy, with enough accelerators. Ordered by name."""
     selected: tuple[Node, ...]
-    """Those that nodeSelector and node affinity name, whether or not they can; of a declared pool those that may be
-    its nodes."""
+    """All nodes that match nodeSelector and node affinity; for a declared pool those that may belong to it."""
     unavailable: tuple[Node, ...]
-    """Those that could take one but for what passes: cordoned, not Ready, ill. Ordered by name."""
+    """Those that would be candidates if they were uncordoned, Ready and healthy. Ordered by name."""
     ineligible: tuple[tuple[str, str], ...]
-    """Name and reason of each selected node that is no candidate."""
+    """Name and reason of each selected node that is not a candidate."""
 
 
 def find_candidates(nodes: Iterable[Node], demand: Demand) -> Candidates:
-    """Who could take a worker pod. The order of the nodes does not matter."""
+    """Find the nodes for a worker pod. The order of the nodes does not matter."""
     selector = demand.node_selector or {}
     selected = tuple(
         node
@@ -56,44 +55,44 @@ def _as_healthy(node: Node) -> Node:
 
 
 def _may_belong_to_pool(node: Node, demand: Demand) -> bool:
-    """Of a declared pool a node with neither the accelerator nor a label of one is another pool's."""
+    """Whether the node may belong to the declared pool: it has the accelerator, or a label of one."""
     if not demand.declared or demand.resource in node.allocatable:
         return True
     return any(node.labels.get(key, "false") != "false" for key in aliases.VENDOR_LABELS)
 
 
 def ineligible_reason(node: Node, demand: Demand) -> str | None:
-    """Why the node cannot take a worker pod, None if it can."""
+    """Why the node cannot run a worker pod. None if it can."""
     if not node.ready:
         return "not Ready"
     if node.cordoned:
         return "cordoned"
-    if ill := unhealthy_reason(node):
-        return ill
+    if reason := unhealthy_reason(node):
+        return reason
     for taint in node.taints:
         if taint.effect != "PreferNoSchedule" and not any(tolerates(each, taint) for each in demand.tolerations):
             if demand.resource and taint.key == demand.resource and taint.effect == "NoSchedule":
-                continue  # tolerated by the worker's template, as the ExtendedResourceToleration plugin would
+                continue  # the worker template tolerates it, as the ExtendedResourceToleration plugin does
             return f"taint {taint} is not tolerated"
     if demand.resource is None:
         return None
     offered = node.allocatable.get(demand.resource, 0)
     if offered < max(demand.count, 1):
-        return f"{offered} of {demand.resource}, {demand.count} are asked for"
+        return f"{offered} of {demand.resource}, {demand.count} requested"
     return None
 
 
 def unhealthy_reason(node: Node) -> str | None:
-    """What a health controller says against the node."""
-    for key, well in aliases.HEALTH_LABELS.items():
-        if key in node.labels and node.labels[key] not in well:
+    """Why a health controller reports the node as unhealthy. None if none does."""
+    for key, healthy in aliases.HEALTH_LABELS.items():
+        if key in node.labels and node.labels[key] not in healthy:
             return f"label {key}={node.labels[key]}"
     for key, value in node.labels.items():
         if value == "unhealthy" and aliases.UNHEALTHY_LABELS.match(key):
             return f"label {key}={value}"
-    for condition, ill in aliases.UNHEALTHY_CONDITIONS.items():
-        if node.conditions.get(condition) == ill:
-            return f"condition {condition}={ill}"
+    for condition, status in aliases.UNHEALTHY_CONDITIONS.items():
+        if node.conditions.get(condition) == status:
+            return f"condition {condition}={status}"
     for taint in node.taints:
         if taint.key.startswith(aliases.HEALTH_TAINTS):
             return f"health taint {taint}"
@@ -101,7 +100,7 @@ def unhealthy_reason(node: Node) -> str | None:
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Kubernetes' rule: https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/"""
+    """Whether the toleration matches the taint: https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/"""
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key is None:

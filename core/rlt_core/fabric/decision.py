@@ -1,4 +1,4 @@
-"""The way in: nodes and a demand to one answer, which `rlt explain network` and status.network show."""
+"""Decide the fabric of a job from its nodes and demands. `rlt explain network` and status.network show the decision."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class FabricDecision:
-    """Everything that was decided, and why."""
+    """The settings for the pods of a job, with evidence, warnings and rejections."""
 
     profile: str
     fabric: str
-    """infiniband, roce, efa, gib, tcpx, tcpxo, tcp or none, or mnnvl+ and one of them."""
+    """infiniband, roce, efa, gib, tcpx, tcpxo, tcp or none, or one of them with the prefix mnnvl+."""
     vendor: str
     agree: bool
-    """Whether all candidate nodes want the same."""
+    """Whether all candidate nodes need the same settings."""
     candidates: tuple[str, ...]
     ineligible: tuple[tuple[str, str], ...]
-    """Selected nodes that are no candidates, with the reason."""
+    """Selected nodes that are not candidates, with the reason."""
     rejections: tuple[Rejection, ...]
     evidence: tuple[str, ...]
     settings: Settings
     gpus_per_node: int
     topology: tuple[str, ...]
-    """Labels that say where all candidate nodes are."""
+    """Topology labels that all candidate nodes have."""
     warnings: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """What `rlt explain network -o json` prints."""
+        """The output of `rlt explain network -o json`."""
         return {
             "profile": self.profile,
             "fabric": self.fabric,
@@ -60,86 +60,86 @@ class FabricDecision:
 
 
 def explain_fabric(nodes_json: Mapping[str, Any] | Sequence[Mapping[str, Any]], *demands: Demand) -> dict[str, Any]:
-    """The answer as JSON, from what `kubectl get nodes -o json` prints."""
+    """Decide the fabric from the output of `kubectl get nodes -o json`, and return the decision as JSON."""
     return decide_fabric(parse_nodes(nodes_json), demands).to_json()
 
 
 def decide_fabric(nodes: Sequence[Node], demands: Sequence[Demand]) -> FabricDecision:
-    """One answer for all worker groups: their pods are one process group, and have one environment.
+    """Decide for all worker groups together: their pods are one process group with one environment.
 
-    Groups that want different settings get the generic profile, as nodes that do.
+    Groups that need different settings get the generic profile, as do nodes that need different settings.
     """
-    answers = [decide_group_fabric(nodes, demand) for demand in demands]
-    if len({(answer.profile, answer.fabric, answer.settings) for answer in answers}) == 1:
-        return _merge_groups(answers)
-    groups = {answer.profile: answer.candidates for answer in answers}
-    vendors = {answer.vendor for answer in answers} - {"none"}
+    decisions = [decide_group_fabric(nodes, demand) for demand in demands]
+    if len({(decision.profile, decision.fabric, decision.settings) for decision in decisions}) == 1:
+        return _merge_groups(decisions)
+    groups = {decision.profile: decision.candidates for decision in decisions}
+    vendors = {decision.vendor for decision in decisions} - {"none"}
     plain = [
-        decide_group_fabric(nodes, replace(demand, profile=generic_profile(answer.vendor).name, require="any"))
-        for demand, answer in zip(demands, answers, strict=True)
+        decide_group_fabric(nodes, replace(demand, profile=generic_profile(decision.vendor).name, require="any"))
+        for demand, decision in zip(demands, decisions, strict=True)
     ]
-    refused = [refusal for answer in answers for refusal in answer.rejections]
+    rejected = [rejection for decision in decisions for rejection in decision.rejections]
     if len(vendors) > 1:
-        refused.append(rejections.build_two_vendors_rejection(vendors))
+        rejected.append(rejections.build_two_vendors_rejection(vendors))
     elif any(demand.require == "rdma" for demand in demands):
-        refused.append(rejections.build_mixed_fabric_rejection(groups))
+        rejected.append(rejections.build_mixed_fabric_rejection(groups))
     warning = f"worker groups do not agree, the generic profile is used: {rejections.format_groups(groups)}"
     found = _merge_groups(plain)
-    return replace(found, agree=False, rejections=tuple(refused), warnings=(warning, *found.warnings))
+    return replace(found, agree=False, rejections=tuple(rejected), warnings=(warning, *found.warnings))
 
 
-def _merge_groups(answers: Sequence[FabricDecision]) -> FabricDecision:
-    """Answers that agree as one."""
-    first = answers[0]
+def _merge_groups(decisions: Sequence[FabricDecision]) -> FabricDecision:
+    """Merge the decisions of groups with equal settings."""
+    first = decisions[0]
 
     def union(parts: Iterable[Sequence[T]]) -> tuple[T, ...]:
         return tuple(dict.fromkeys(each for part in parts for each in part))
 
     return replace(
         first,
-        agree=all(answer.agree for answer in answers),
-        candidates=tuple(sorted(union(answer.candidates for answer in answers))),
-        ineligible=union(answer.ineligible for answer in answers),
-        rejections=union(answer.rejections for answer in answers),
-        evidence=union(answer.evidence for answer in answers),
-        warnings=union(answer.warnings for answer in answers),
-        gpus_per_node=min(answer.gpus_per_node for answer in answers),
+        agree=all(decision.agree for decision in decisions),
+        candidates=tuple(sorted(union(decision.candidates for decision in decisions))),
+        ineligible=union(decision.ineligible for decision in decisions),
+        rejections=union(decision.rejections for decision in decisions),
+        evidence=union(decision.evidence for decision in decisions),
+        warnings=union(decision.warnings for decision in decisions),
+        gpus_per_node=min(decision.gpus_per_node for decision in decisions),
     )
 
 
 def decide_group_fabric(nodes: Sequence[Node], demand: Demand) -> FabricDecision:
-    """What the job's pods get on these nodes. The order of the nodes does not matter; equal input, equal answer."""
+    """Decide for one worker group. The result is deterministic and does not depend on the order of the nodes."""
     found = find_candidates(nodes, demand)
-    refused = [*rejections.reject_accelerator(demand), *rejections.reject_candidates(found, demand)]
+    rejected = [*rejections.reject_accelerator(demand), *rejections.reject_candidates(found, demand)]
     warnings: list[str] = []
     kinds: dict[Facts, list[str]] = {}
-    for name, said in detect_facts(found.nodes or found.unavailable).items():
-        kinds.setdefault(_restrict_to_demand(said, demand), []).append(name)
+    for name, facts in detect_facts(found.nodes or found.unavailable).items():
+        kinds.setdefault(_restrict_to_demand(facts, demand), []).append(name)
     if not kinds:
         pool = _restrict_to_demand(infer_declared_facts(demand), demand)
         kinds[pool] = []
         if not found.selected:
             warnings.append(_describe_empty_pool(nodes, demand, pool))
-    profile, kind, given, agree = _choose_settings(kinds, demand, refused, warnings)
-    alive = (
+    profile, kind, given, agree = _choose_settings(kinds, demand, rejected, warnings)
+    fabric_is_known = (
         found.nodes
         or found.unavailable
         or any(item.fact == "declared" for item in kind.evidence)
         or demand.profile is not None
     )
-    refused += rejections.reject_profile(profile, kind, demand)
-    refused += rejections.reject_attachment(profile, demand, given)
-    refused += rejections.reject_settings(profile, list(kinds), demand, given)
+    rejected += rejections.reject_profile(profile, kind, demand)
+    rejected += rejections.reject_attachment(profile, demand, given)
+    rejected += rejections.reject_settings(profile, list(kinds), demand, given)
     warnings += _find_shared_memory_warnings(demand.shared_memory)
     warnings += find_warnings(kinds, demand, profile, given)
     return FabricDecision(
         profile=profile.name,
-        fabric=profile.fabric if alive else "none",
+        fabric=profile.fabric if fabric_is_known else "none",
         vendor=kind.vendor,
         agree=agree,
         candidates=tuple(node.name for node in found.nodes),
         ineligible=found.ineligible,
-        rejections=tuple(dict.fromkeys(refused)),
+        rejections=tuple(dict.fromkeys(rejected)),
         evidence=_count_evidence(kinds),
         settings=given,
         gpus_per_node=min((each.gpus for each in kinds), default=0),
@@ -149,7 +149,7 @@ def decide_group_fabric(nodes: Sequence[Node], demand: Demand) -> FabricDecision
 
 
 def _restrict_to_demand(kind: Facts, demand: Demand) -> Facts:
-    """The facts as far as they matter to the demand: a job on CPUs uses no GPU and no RDMA of the node."""
+    """The facts that matter to the demand: a job on CPUs uses neither GPUs nor RDMA."""
     if demand.resource is not None:
         return kind
     return replace(
@@ -168,42 +168,42 @@ def _restrict_to_demand(kind: Facts, demand: Demand) -> Facts:
 
 
 def _choose_settings(
-    kinds: Mapping[Facts, list[str]], demand: Demand, refused: list[Rejection], warnings: list[str]
+    kinds: Mapping[Facts, list[str]], demand: Demand, rejected: list[Rejection], warnings: list[str]
 ) -> tuple[Profile, Facts, Settings, bool]:
-    """The one profile and settings of all kinds of nodes, or the generic ones and why."""
+    """Choose one profile and its settings for all kinds of nodes: the generic one if they differ, with a warning."""
     first = next(iter(kinds))
     vendor = first.vendor
     if demand.profile is not None and demand.profile not in load_profiles():
-        refused.append(rejections.build_unknown_profile_rejection(demand.profile))
+        rejected.append(rejections.build_unknown_profile_rejection(demand.profile))
     named = load_profiles().get(demand.profile or "")
-    answers = []
+    choices = []
     for kind in kinds:
         profile = named or (_choose_tcp_profile(kind) if demand.require == "tcp" else choose_profile(kind))
-        answers.append((profile, kind, build_settings(profile, kind, demand)))
-    contradictions = sorted({said for kind in kinds for said in kind.contradictions})
+        choices.append((profile, kind, build_settings(profile, kind, demand)))
+    contradictions = sorted({each for kind in kinds for each in kind.contradictions})
     if contradictions and not named:
         warnings += [
-            f"labels contradict each other, the generic profile is used: {said}; correct them, or name a profile"
-            for said in contradictions
+            f"labels contradict each other, the generic profile is used: {each}; correct them or set network.profile"
+            for each in contradictions
         ]
         if demand.require == "rdma":
-            refused.append(rejections.build_contradiction_rejection(contradictions))
+            rejected.append(rejections.build_contradiction_rejection(contradictions))
         profile = generic_profile(vendor)
         return profile, first, build_settings(profile, _without_rdma(first), demand), False
-    if len({(profile.name, given) for profile, _, given in answers}) == 1:
-        return *answers[0], True
+    if len({(profile.name, given) for profile, _, given in choices}) == 1:
+        return *choices[0], True
     groups: dict[str, list[str]] = {}
-    for profile, kind, given in answers:
+    for profile, kind, given in choices:
         resources = ", ".join(f"{name}: {count}" for name, count in given.attach.resources)
         shape = f" of {kind.instance_type}" if kind.instance_type else ""
         what = f"{profile.name}{shape}{f' with {resources}' if resources else ''}"
         groups.setdefault(what, []).extend(kinds[kind])
     warnings.append(
-        f"candidate nodes do not agree, the generic profile is used: {rejections.format_groups(groups)}; choose nodes of one "
-        "kind by nodeSelector"
+        f"candidate nodes do not agree, the generic profile is used: {rejections.format_groups(groups)}; select nodes "
+        "of one kind with nodeSelector"
     )
     if demand.require == "rdma":
-        refused.append(rejections.build_mixed_fabric_rejection(groups))
+        rejected.append(rejections.build_mixed_fabric_rejection(groups))
     profile = generic_profile(vendor)
     return profile, first, build_settings(profile, _without_rdma(first), demand), False
 
@@ -219,27 +219,27 @@ def _choose_tcp_profile(kind: Facts) -> Profile:
 def _describe_empty_pool(nodes: Sequence[Node], demand: Demand, pool: Facts) -> str:
     selector = ", ".join(f"{key}={value}" for key, value in sorted((demand.node_selector or {}).items()))
     lacking = " and ".join(each for each in (selector, demand.resource if demand.declared else None) if each)
-    which = f"of {len(nodes)} nodes none has {lacking}" if nodes and lacking else "there is no node"
+    which = f"none of {len(nodes)} nodes has {lacking}" if nodes and lacking else "no node exists"
     if demand.profile in load_profiles():
-        return f"{which}: the settings are those of network.profile {demand.profile}"
+        return f"{which}: the settings follow network.profile {demand.profile}"
     if any(item.fact == "declared" for item in pool.evidence):
-        return f"{which}: the settings are those of the instance type {pool.instance_type}"
+        return f"{which}: the settings follow the instance type {pool.instance_type}"
     return (
-        f"{which}, and nothing declared says what its nodes will be: the pool's nodeSelector should name "
-        "node.kubernetes.io/instance-type, or the job or its RLRuntime network.profile"
+        f"{which}, and their type is not declared: set the label node.kubernetes.io/instance-type in the nodeSelector "
+        "of the pool, or network.profile in the job or its RLRuntime"
     )
 
 
 def _find_shared_memory_warnings(memory: SharedMemory | None) -> Iterator[str]:
     if memory and memory.given and memory.size < memory.needed:
         yield (
-            f"resources.sharedMemory is {format_gib(memory.size)}, but may need {memory}: NCCL fails with 'No space left on "
-            "device' where it is too small"
+            f"resources.sharedMemory is {format_gib(memory.size)}, but may need {memory}: if it is too small, NCCL "
+            "fails with 'No space left on device'"
         )
 
 
 def _count_evidence(kinds: Mapping[Facts, list[str]]) -> tuple[str, ...]:
-    """Every witness with the number of nodes that it is true of."""
+    """All evidence, with the number of nodes that it applies to."""
     nodes = Counter[str]()
     for kind, names in kinds.items():
         for item in kind.evidence:

@@ -1,4 +1,4 @@
-"""What a job asks of nodes and network, and who of user and platform team has said it."""
+"""What a job requests of nodes and network, and whether the user or the platform team set it."""
 
 from __future__ import annotations
 
@@ -13,44 +13,44 @@ from rlt_api.spec import RLTrainingJobSpec
 from rlt_core.fabric.node_affinity import Requirement, Term
 
 UNREAD_VALUE = "(from a Secret or ConfigMap)"
-"""Stands for a value that the operator does not read."""
+"""Placeholder for a value that the operator does not read."""
 
 
 @dataclass(frozen=True)
 class Demand:
-    """One worker group's part of a resolved spec. What the runtime gave is the admin's, the rest the user's."""
+    """What one worker group of a resolved spec requests. Fields from the runtime are the admin's, others the user's."""
 
     resource: str | None = None
-    """Extended resource of the accelerator; None for jobs on CPUs."""
+    """Extended resource of the accelerator. None for jobs on CPUs."""
     count: int = 0
-    """Accelerators of one worker pod."""
+    """Accelerators per worker pod."""
     workers: int = 1
     declared: bool = False
-    """Whether a node pool of the runtime has this accelerator: such nodes can be, even if none is alive."""
+    """Whether a node pool of the runtime has this accelerator. Such nodes can exist later, even if none exists now."""
     node_selector: Mapping[str, str] | None = None
     node_affinity: tuple[Term, ...] | None = None
-    """What the podTemplate requires of nodes; None where it requires nothing."""
+    """Required node affinity of the podTemplate. None if it has none."""
     tolerations: tuple[Toleration, ...] = ()
     user_env: tuple[tuple[str, str], ...] = ()
     admin_env: tuple[tuple[str, str], ...] = ()
     require: str = "any"
     """any, rdma or tcp."""
     profile: str | None = None
-    """A profile by name instead of the one that the facts choose."""
+    """Name of a profile that replaces the one chosen from the facts."""
     attach: str | None = None
-    """podNetwork, hostNetwork, multus or dra; None for the profile's own."""
+    """podNetwork, hostNetwork, multus or dra. None for the default of the profile."""
     socket_interface: str | None = None
     hcas: tuple[str, ...] = ()
     admin_fields: frozenset[str] = frozenset()
-    """Which of socket_interface and hcas the runtime gave."""
+    """Which of socket_interface and hcas come from the runtime."""
     other_resources: tuple[str, ...] = ()
     """Extended resources in the group's podTemplate."""
     has_network_annotation: bool = True
-    """Whether the podTemplate has Multus' annotation."""
+    """Whether the podTemplate has the annotation of Multus."""
     has_resource_claims: bool = True
     """Whether the podTemplate has a resourceClaim."""
     shared_memory: SharedMemory | None = None
-    """What /dev/shm of a worker pod holds; None where its memory is not known."""
+    """Size of /dev/shm of a worker pod. None if its memory is unknown."""
     run_as_user: int = 1000
     supplemental_groups: tuple[int, ...] = ()
     ptrace: bool = False
@@ -61,16 +61,16 @@ class Demand:
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 MULTUS_ANNOTATION = "k8s.v1.cni.cncf.io/networks"
-"""The annotation that names a pod's additional networks: https://github.com/k8snetworkplumbingwg/multi-net-spec"""
+"""The annotation with the additional networks of a pod: https://github.com/k8snetworkplumbingwg/multi-net-spec"""
 
 
 def build_demands(
     spec: RLTrainingJobSpec, job: Mapping[str, Any] | None = None, runtime: Mapping[str, Any] | None = None
 ) -> tuple[Demand, ...]:
-    """The demands of the worker groups that take part in the collectives: those with accelerators, or else the first.
+    """Build the demands of the worker groups in the process group: those with accelerators, or else the first.
 
-    `job` is the job's own spec as JSON; what only `spec` has came from the runtime. Without it everything counts as the
-    user's. `runtime` is the runtime's spec as JSON, None where the job names none.
+    `job` is the spec of the job as submitted, as JSON: fields that only `spec` has come from the runtime. Without it
+    all fields are the user's. `runtime` is the spec of the runtime as JSON, None if the job has no runtime.
     """
     groups = [group for group in spec.cluster.workers if group.accelerator] or spec.cluster.workers[:1]
     pools = [pool.get("accelerator") or {} for pool in (runtime or {}).get("nodePools", [])]
@@ -123,7 +123,7 @@ def _get_value(variable: EnvVar) -> str:
 
 @dataclass(frozen=True)
 class _Template:
-    """What a podTemplate says of the network. The API server is its judge: what is out of shape here says nothing."""
+    """The fields of a podTemplate that the fabric reads. Malformed ones are ignored: the API server rejects them."""
 
     env: tuple[tuple[str, str], ...]
     resources: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Who says what of a node, and what follows where they differ."""
+"""Evidence for the facts of a node, and contradictions in it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Evidence:
-    """One witness: a fact, its value, and where that is written."""
+    """A value of a fact, with its source."""
 
     fact: str
     value: str
@@ -17,13 +17,11 @@ class Evidence:
         return f"{self.fact} {self.value}: {self.source}"
 
 
-def resolve_fact(
-    fact: str, witnesses: list[Evidence], evidence: list[Evidence], contradictions: list[str]
-) -> str | None:
-    """The value that the first witness gives; those who say something else make a contradiction."""
-    evidence += witnesses
-    values = list(dict.fromkeys(item.value for item in witnesses))
+def resolve_fact(fact: str, found: list[Evidence], evidence: list[Evidence], contradictions: list[str]) -> str | None:
+    """Return the value of the first item of `found`. Extends `evidence`, and `contradictions` if values differ."""
+    evidence += found
+    values = list(dict.fromkeys(item.value for item in found))
     if len(values) > 1:
-        said = "; ".join(f"{item.value} by {item.source}" for item in witnesses)
-        contradictions.append(f"{fact} is {' and '.join(values)} at once ({said})")
+        sources = "; ".join(f"{item.value} by {item.source}" for item in found)
+        contradictions.append(f"{fact} is both {' and '.join(values)} ({sources})")
     return values[0] if values else None

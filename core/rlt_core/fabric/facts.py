@@ -1,4 +1,4 @@
-"""What is known of a node, and who says so. No label is believed alone: what pods use must be in allocatable too."""
+"""The facts of a node, with evidence. A label alone is not enough: what pods use must also be in allocatable."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rlt_core.fabric.nodes import Node
 ON_PREMISES = "on-premises"
 CLOUD_PREFIXES = tuple(aliases.CLOUD_LABELS)
 PREFIXES = (*CLOUD_PREFIXES, "amd.com/gpu.", "beta.amd.com/gpu.")
-PLACES = frozenset(aliases.TOPOLOGY)
+TOPOLOGY = frozenset(aliases.TOPOLOGY)
 EXACT = frozenset(
     (
         *aliases.VENDOR_LABELS,
@@ -35,68 +35,68 @@ EXACT = frozenset(
         aliases.ACCELERATOR_LABEL,
     )
 )
-"""Labels whose values count; of those below PREFIXES only the names do, of PLACES whether there is a value."""
+"""Labels whose values matter. For labels with one of PREFIXES only the name matters, for TOPOLOGY only the presence."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What one node is. Nodes of one kind have equal facts: nothing here names a node or its place."""
+    """The facts of one node. Nodes of one kind have equal facts: neither name nor location is part of them."""
 
     vendor: str
     """nvidia, amd or none."""
     product: str | None
     """Model such as H100 or MI300X."""
     gpus: int
-    """Accelerators that the node offers, slices and shares counted as they are offered."""
+    """Accelerators in allocatable, with MIG slices and shared GPUs counted as listed there."""
     slicing: str | None
-    """How GPUs are cut up: "MIG 1g.5gb", "time-slicing, 4 replicas", "mps, 2 replicas"."""
+    """How GPUs are divided: "MIG 1g.5gb", "time-slicing, 4 replicas", "mps, 2 replicas"."""
     cloud: str
     instance_type: str | None
     fabric: str
-    """What pods can use, without MNNVL: infiniband, roce, efa, gib, tcpx, tcpxo or tcp."""
+    """The fabric that pods can use, apart from MNNVL: infiniband, roce, efa, gib, tcpx, tcpxo or tcp."""
     mnnvl: bool
-    """Whether NVLink reaches over nodes here: a GB200 or GB300 in a clique."""
+    """Whether NVLink connects nodes (MNNVL): a GB200 or GB300 in a clique."""
     nic: str | None
-    """pensando where AMD's own NIC is said, mlx5 where NVIDIA's is, else None."""
+    """pensando for a NIC of AMD, mlx5 for one of NVIDIA, None if unknown."""
     resources: tuple[tuple[str, int], ...]
-    """Extended resources of the fabric with what the node offers of them (more than 0), ordered by name."""
+    """Extended resources of the fabric with their allocatable amount above 0, ordered by name."""
     topology: tuple[str, ...]
-    """Labels that say where the node is."""
+    """Topology labels of the node."""
     driver: str | None
     """Version of the accelerator's driver."""
     dra: tuple[str, ...]
-    """What is claimed by DRA here."""
+    """What pods claim by DRA on the node."""
     missing: str | None
-    """What keeps pods from a fabric that the hardware has, None if nothing does."""
+    """What pods lack to use the fabric of the hardware. None if they lack nothing."""
     assumption: str | None
-    """What was assumed because nothing says it."""
+    """What is assumed without evidence. None if nothing is."""
     contradictions: tuple[str, ...]
     evidence: tuple[Evidence, ...]
 
     @property
     def verbs(self) -> tuple[tuple[str, int], ...]:
-        """The resources that bring verbs devices."""
+        """The resources that mount verbs devices."""
         return tuple((name, count) for name, count in self.resources if name.startswith(aliases.VERBS_RESOURCES))
 
 
 def detect_facts(nodes: Iterable[Node]) -> dict[str, Facts]:
-    """The facts of each node, by its name. Nodes that say the same are read once."""
-    read: dict[Hashable, Facts] = {}
+    """Detect the facts of each node, by node name. Nodes with equal inputs are evaluated once."""
+    detected: dict[Hashable, Facts] = {}
     found = {}
     for node in nodes:
-        said = _fact_inputs(node)
-        if said not in read:
-            read[said] = detect_node_facts(node)
-        found[node.name] = read[said]
+        inputs = _fact_inputs(node)
+        if inputs not in detected:
+            detected[inputs] = detect_node_facts(node)
+        found[node.name] = detected[inputs]
     return found
 
 
 def _fact_inputs(node: Node) -> Hashable:
-    """All of the node that facts are read from: nothing else changes them."""
+    """All fields of the node that its facts depend on."""
     labels = node.labels
     return (
         frozenset((key, labels[key]) for key in labels.keys() & EXACT),
-        frozenset(key for key in labels.keys() & PLACES if labels[key] not in aliases.NO_PLACE),
+        frozenset(key for key in labels.keys() & TOPOLOGY if labels[key] not in aliases.NO_TOPOLOGY),
         frozenset(key for key in labels if _has_known_prefix(key)),
         frozenset(node.allocatable.items()),
         node.provider_id.partition("://")[0][:6],
@@ -109,56 +109,55 @@ def _has_known_prefix(key: str) -> bool:
 
 
 def infer_declared_facts(demand: Demand) -> Facts:
-    """The facts of a pool without a node: what it offers once a node is there.
-
-    They are those of the instance type in its nodeSelector, and whatever the job's podTemplate asks for.
+    """Infer the facts of a node pool without nodes from the instance type in its nodeSelector and the resources in the
+    podTemplate of the job.
     """
     labels = demand.node_selector or {}
-    kind = _find_machine(labels)
+    machine = _find_machine(labels)
     offered = dict.fromkeys(demand.other_resources, 1)
     if demand.resource:
-        offered[demand.resource] = max(demand.count, kind.gpus) if kind else demand.count
-    if kind:
-        offered.update(kind.resources)
-        if kind.needs:
-            offered[f"{kind.needs}ib"] = kind.gpus
+        offered[demand.resource] = max(demand.count, machine.gpus) if machine else demand.count
+    if machine:
+        offered.update(machine.resources)
+        if machine.needs:
+            offered[f"{machine.needs}ib"] = machine.gpus
     if aliases.FLAVOR_LABEL in labels:
         offered["rdma/ib"] = 1
-    provider = next((prefix for prefix, cloud in aliases.PROVIDERS.items() if kind and kind.cloud == cloud), "")
+    provider = next((prefix for prefix, cloud in aliases.PROVIDERS.items() if machine and machine.cloud == cloud), "")
     found = detect_node_facts(Node("", labels=labels, allocatable=offered, provider_id=provider))
     evidence = tuple(item for item in found.evidence if item.source.startswith("label "))
-    if kind:
-        evidence = (Evidence("declared", kind.type, f"no node is alive; {kind.source}"), *evidence)
+    if machine:
+        evidence = (Evidence("declared", machine.type, f"no node exists; {machine.source}"), *evidence)
     return replace(found, evidence=evidence)
 
 
 def detect_node_facts(node: Node) -> Facts:
-    """The facts of one node."""
+    """Detect the facts of one node."""
     labels = node.labels
     evidence: list[Evidence] = []
     contradictions: list[str] = []
     gpus = sum(node.allocatable.get(name, 0) for name in aliases.GPU_RESOURCES)
     gpus += sum(count for name, count in node.allocatable.items() if name.startswith(aliases.MIG_RESOURCE))
     resources = list_fabric_resources(node)
-    kind = _find_machine(labels)
-    if kind and not (gpus == kind.gpus or resources or _find_clouds(node) or _find_products(labels, None)):
-        kind = None  # an instance type alone: nothing else on the node bears it out
+    machine = _find_machine(labels)
+    if machine and not (gpus == machine.gpus or resources or _find_clouds(node) or _find_products(labels, None)):
+        machine = None  # the instance type alone is not enough evidence
 
-    vendor = resolve_fact("vendor", _find_vendors(node, kind), evidence, contradictions) or "none"
-    product = resolve_fact("product", _find_products(labels, kind), evidence, contradictions)
+    vendor = resolve_fact("vendor", _find_vendors(node, machine), evidence, contradictions) or "none"
+    product = resolve_fact("product", _find_products(labels, machine), evidence, contradictions)
     cloud = resolve_fact("cloud", _find_clouds(node), evidence, contradictions) or ON_PREMISES
-    if kind and cloud not in (kind.cloud, ON_PREMISES, "coreweave", "nebius", "together"):
+    if machine and cloud not in (machine.cloud, ON_PREMISES, "coreweave", "nebius", "together"):
         contradictions.append(
-            f"instance type {find_instance_type(labels)} is of {kind.cloud}, but labels are of {cloud}"
+            f"instance type {find_instance_type(labels)} belongs to {machine.cloud}, but labels belong to {cloud}"
         )
-    if kind and cloud == ON_PREMISES:
-        cloud = kind.cloud
+    if machine and cloud == ON_PREMISES:
+        cloud = machine.cloud
     slicing = _detect_slicing(node, evidence)
     evidence += [Evidence("resource", f"{name}={count}", "allocatable") for name, count in resources]
     driver = resolve_fact("driver", _find_drivers(labels), evidence, [])
     dra_labels = [(key, what) for key, what in aliases.DRA_LABELS.items() if labels.get(key) == "true"]
     evidence += [Evidence("dra", what, f"label {key}=true") for key, what in dra_labels]
-    link, missing, assumption = detect_fabric(node, cloud, kind, resources, evidence, contradictions)
+    link, missing, assumption = detect_fabric(node, cloud, machine, resources, evidence, contradictions)
     clique = labels.get(aliases.CLIQUE_LABEL, "")
     mnnvl = bool(clique and product in ("GB200", "GB300"))
     if mnnvl:
@@ -174,7 +173,7 @@ def detect_node_facts(node: Node) -> Facts:
         mnnvl=mnnvl,
         nic=detect_nic(node),
         resources=resources,
-        topology=tuple(key for key in aliases.TOPOLOGY if labels.get(key, "") not in aliases.NO_PLACE),
+        topology=tuple(key for key in aliases.TOPOLOGY if labels.get(key, "") not in aliases.NO_TOPOLOGY),
         driver=driver,
         dra=tuple(what for _, what in dra_labels),
         missing=missing,
@@ -185,7 +184,7 @@ def detect_node_facts(node: Node) -> Facts:
 
 
 def find_instance_type(labels: Mapping[str, str]) -> str | None:
-    """The instance type or shape, None on machines that have none."""
+    """The instance type or shape. None on machines without one."""
     return next((labels[key] for key in aliases.INSTANCE_LABELS if labels.get(key)), None)
 
 
@@ -194,7 +193,7 @@ def _find_machine(labels: Mapping[str, str]) -> Machine | None:
     return find_machine(instance) if instance else None
 
 
-def _find_vendors(node: Node, kind: Machine | None) -> list[Evidence]:
+def _find_vendors(node: Node, machine: Machine | None) -> list[Evidence]:
     offered = {vendor: name for name, vendor in aliases.GPU_RESOURCES.items() if node.allocatable.get(name, 0) > 0}
     for name, count in node.allocatable.items():
         if name.startswith(aliases.MIG_RESOURCE) and count > 0:
@@ -205,12 +204,12 @@ def _find_vendors(node: Node, kind: Machine | None) -> list[Evidence]:
             found.append(Evidence("vendor", vendor, f"label {key}={node.labels[key]}"))
     if any(aliases.AMD_COUNTED.match(key) for key in node.labels if "amd.com/gpu." in key):
         found.append(Evidence("vendor", "amd", "label (beta.)amd.com/gpu.<property>.<value>"))
-    if kind:
-        found.append(Evidence("vendor", kind.vendor, f"instance type {kind.type}"))
+    if machine:
+        found.append(Evidence("vendor", machine.vendor, f"instance type {machine.type}"))
     return found
 
 
-def _find_products(labels: Mapping[str, str], kind: Machine | None) -> list[Evidence]:
+def _find_products(labels: Mapping[str, str], machine: Machine | None) -> list[Evidence]:
     found = []
     for key in aliases.PRODUCT_LABELS:
         if (value := labels.get(key)) and (name := _parse_product(value)):
@@ -218,8 +217,8 @@ def _find_products(labels: Mapping[str, str], kind: Machine | None) -> list[Evid
     for key in labels:
         if "amd.com/gpu." in key and (match := aliases.AMD_COUNTED.match(key)) and (name := _parse_product(match[2])):
             found.append(Evidence("product", name, f"label {key}"))
-    if kind:
-        found.append(Evidence("product", kind.product, f"instance type {kind.type}"))
+    if machine:
+        found.append(Evidence("product", machine.product, f"instance type {machine.type}"))
     return found
 
 
@@ -261,8 +260,8 @@ def _detect_slicing(node: Node, evidence: list[Evidence]) -> str | None:
         how = sharing if sharing != "none" else "time-slicing or mps"
         replicas = labels.get(aliases.REPLICAS_LABEL)
         parts.append(f"{how}, {replicas} replicas" if replicas else how)
-        said = f"label {aliases.SHARING_LABEL}={sharing}" if sharing != "none" else "shared resource or product name"
-        evidence.append(Evidence("slicing", how, said))
+        source = f"label {aliases.SHARING_LABEL}={sharing}" if sharing != "none" else "shared resource or product name"
+        evidence.append(Evidence("slicing", how, source))
     return " and ".join(parts) or None
 
 

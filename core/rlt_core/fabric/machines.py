@@ -1,4 +1,4 @@
-"""Cloud machines by instance type: data in machines.toml."""
+"""Cloud machines by instance type, from machines.toml."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from importlib import resources
 
 @dataclass(frozen=True)
 class Machine:
-    """What one instance type is, as its cloud documents it."""
+    """One instance type, as its cloud documents it."""
 
     type: str
-    """A glob over instance types."""
+    """Glob of instance types."""
     cloud: str
     product: str
     gpus: int
-    """Whole GPUs of one machine."""
+    """GPUs per machine."""
     fabric: str
     source: str
     vendor: str = "nvidia"
     resources: tuple[tuple[str, int], ...] = ()
-    """Extended resources of the fabric on a whole machine, once its device plugin runs."""
+    """Extended resources of the fabric per machine, once its device plugin runs."""
     needs: str = ""
-    """Prefix of the resource without which pods do not reach the fabric, where its name is the admin's."""
+    """Prefix of the resource that pods need to use the fabric, if the admin chooses its name."""
 
 
 @cache
 def find_machine(instance_type: str) -> Machine | None:
-    """The machine of that type, or None."""
+    """Find the machine of an instance type. None if it is not listed."""
     return next((each for each in load_machines() if fnmatchcase(instance_type, each.type)), None)
 
 

@@ -1,4 +1,4 @@
-"""Which nodes a pod's required node affinity lets it run on.
+"""The required node affinity of a pod.
 
 https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#node-affinity
 """
@@ -13,7 +13,7 @@ from rlt_core.fabric.nodes import Node
 
 @dataclass(frozen=True)
 class Requirement:
-    """What a label of the node must be."""
+    """One requirement on a node label."""
 
     key: str
     operator: str
@@ -21,7 +21,7 @@ class Requirement:
     values: tuple[str, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether a node with these labels fulfils it."""
+        """Whether the labels satisfy the requirement."""
         value = labels.get(self.key)
         match self.operator:
             case "In":
@@ -38,13 +38,13 @@ class Requirement:
 
 
 Term = tuple[Requirement, ...]
-"""Requirements all of which must hold."""
+"""Requirements that must all be satisfied."""
 NAME_FIELD = "metadata.name"
-"""The only field of a node that an affinity may name (matchFields)."""
+"""The only node field that matchFields supports."""
 
 
 def matches_node_affinity(terms: tuple[Term, ...] | None, node: Node) -> bool:
-    """Whether one of the terms matches, None being no affinity at all. An empty term matches of no node."""
+    """Whether the node satisfies one of the terms. None means no affinity. An empty term matches no node."""
     if terms is None:
         return True
     labels = {**node.labels, NAME_FIELD: node.name}

@@ -1,4 +1,4 @@
-"""Which fabric the pods of a node can use: what is in allocatable decides, labels and instance type say what it is."""
+"""The fabric that the pods of a node can use. Allocatable decides; labels and instance type identify the link."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rlt_core.fabric.nodes import Node
 
 
 def list_fabric_resources(node: Node) -> tuple[tuple[str, int], ...]:
-    """The fabric's extended resources with an amount above 0: a quantity of 0 is not availability."""
+    """The extended resources of the fabric with an amount above 0."""
     return tuple(
         (name, count)
         for name, count in sorted(node.allocatable.items())
@@ -25,60 +25,62 @@ def list_fabric_resources(node: Node) -> tuple[tuple[str, int], ...]:
 def detect_fabric(
     node: Node,
     cloud: str,
-    kind: Machine | None,
+    machine: Machine | None,
     resources: tuple[tuple[str, int], ...],
     evidence: list[Evidence],
     contradictions: list[str],
 ) -> tuple[str, str | None, str | None]:
-    """What pods can use, what is missing for more, and what was assumed. Adds the witnesses to `evidence`."""
+    """The fabric that pods can use, what they lack to use a faster one, and the assumption made. Extends `evidence` and
+    `contradictions`.
+    """
     names = [name for name, _ in resources]
     verbs = [name for name in names if name.startswith(aliases.VERBS_RESOURCES)]
     if aliases.EFA_RESOURCE in names:
         evidence.append(Evidence("fabric", "efa", f"allocatable {aliases.EFA_RESOURCE}"))
         return "efa", None, None
-    if kind:
-        evidence.append(Evidence("fabric", kind.fabric, f"instance type {kind.type} ({kind.source})"))
-        if kind.fabric == "efa":
-            return "tcp", f"{aliases.EFA_RESOURCE}, of AWS' EFA device plugin", None
-        if kind.needs and not verbs:
-            return "tcp", f"a resource {kind.needs}..., of an RDMA device plugin", None
-        if kind.cloud == "gke" and not names:
+    if machine:
+        evidence.append(Evidence("fabric", machine.fabric, f"instance type {machine.type} ({machine.source})"))
+        if machine.fabric == "efa":
+            return "tcp", f"{aliases.EFA_RESOURCE} from the EFA device plugin of AWS", None
+        if machine.needs and not verbs:
+            return "tcp", f"a resource {machine.needs}... from an RDMA device plugin", None
+        if machine.cloud == "gke" and not names:
             if node.labels.get(aliases.DRANET_LABEL) == "true":
-                item = "a resourceClaim in the workers' podTemplate and network.attach: dra"
-                return kind.fabric, f"{item}, since these nodes have DRANET", None
-            networks = "networking.gke.io.networks/..., of GKE's multi-networking"
-            return kind.fabric, f"{networks} (or DRANET with network.attach: dra)", None
-        return kind.fabric, None, None
+                fix = "a resourceClaim in the podTemplate of the workers and network.attach: dra"
+                return machine.fabric, f"{fix}, because these nodes have DRANET", None
+            networks = "networking.gke.io.networks/... from GKE multi-networking"
+            return machine.fabric, f"{networks} (or DRANET with network.attach: dra)", None
+        return machine.fabric, None, None
     if cloud == "gke" and (accelerator := node.labels.get(aliases.ACCELERATOR_LABEL)):
         evidence.append(Evidence("accelerator", accelerator, f"label {aliases.ACCELERATOR_LABEL}"))
-        return "tcp", f"the label {aliases.INSTANCE_LABELS[0]}: one label alone is not believed", None
+        return "tcp", f"the label {aliases.INSTANCE_LABELS[0]}: one label alone is not enough evidence", None
     links = _find_links(node, verbs)
-    said = resolve_fact("fabric", links, evidence, contradictions)
-    witnesses = [key for key in aliases.RDMA_LABELS if node.labels.get(key, "false") == "true"]
-    evidence += [Evidence("rdma", "hardware", f"label {key}=true") for key in witnesses]
-    hardware = bool(said or witnesses)
+    link = resolve_fact("fabric", links, evidence, contradictions)
+    rdma_labels = [key for key in aliases.RDMA_LABELS if node.labels.get(key, "false") == "true"]
+    evidence += [Evidence("rdma", "hardware", f"label {key}=true") for key in rdma_labels]
+    hardware = bool(link or rdma_labels)
     if cloud in ("nebius", "together") and not verbs and hardware:
-        return "infiniband", None, f"{cloud} attaches InfiniBand without a resource (SkyPilot does so; not verified)"
+        return "infiniband", None, f"{cloud} attaches InfiniBand without a resource (as in SkyPilot; not verified)"
     if not verbs:
-        return "tcp", "an RDMA resource in allocatable, of an RDMA or SR-IOV device plugin" if hardware else None, None
-    if said:
-        return said, None, None
+        return "tcp", "an RDMA resource in allocatable from an RDMA or SR-IOV device plugin" if hardware else None, None
+    if link:
+        return link, None, None
     if cloud in ("nebius", "together", "azure"):
         return "infiniband", None, None
     if node.allocatable.get("amd.com/nic", 0) + node.allocatable.get("amd.com/vnic", 0) > 0:
         return "roce", None, None
-    assumed = "no label or resource says whether the RDMA link is InfiniBand or Ethernet: InfiniBand is assumed"
-    return "infiniband", None, assumed
+    assumption = "no label or resource shows whether the RDMA link is InfiniBand or Ethernet: InfiniBand is assumed"
+    return "infiniband", None, assumption
 
 
 def _find_links(node: Node, verbs: list[str]) -> list[Evidence]:
-    """Who says InfiniBand or RoCE: the cloud's label, then what admins call the resource, then PCI classes."""
+    """Evidence for InfiniBand or RoCE: the label of the cloud, then the names of resources, then PCI classes."""
     found = []
     if flavor := node.labels.get(aliases.FLAVOR_LABEL):
         found.append(Evidence("fabric", flavor.lower(), f"label {aliases.FLAVOR_LABEL}={flavor}"))
     for name in verbs:
         if flavor and name == "rdma/ib":
-            continue  # CoreWeave calls it so for RoCE too
+            continue  # CoreWeave uses this name for RoCE too
         if aliases.INFINIBAND_NAME.search(name):
             found.append(Evidence("fabric", "infiniband", f"the name of {name}"))
         elif aliases.ROCE_NAME.search(name):
@@ -92,7 +94,7 @@ def _find_links(node: Node, verbs: list[str]) -> list[Evidence]:
 
 
 def detect_nic(node: Node) -> str | None:
-    """pensando for AMD's own NIC, mlx5 for NVIDIA's, None where nothing says."""
+    """pensando for a NIC of AMD, mlx5 for one of NVIDIA, None if unknown."""
     offered = node.allocatable.get("amd.com/nic", 0) + node.allocatable.get("amd.com/vnic", 0)
     if offered > 0 or any(node.labels.get(key, "false") == "true" for key in aliases.PENSANDO):
         return "pensando"

@@ -1,4 +1,4 @@
-"""Kubernetes nodes as the fabric reads them: names, labels, whole-numbered resources, taints, health."""
+"""Kubernetes nodes as the fabric reads them: names, labels, extended resources, taints, conditions."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 from rlt_api.model import quantity_value
 
 NATIVE_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
-"""Resources that every node has. The others are extended resources or huge pages."""
+"""Resources of every node. All others are extended resources or huge pages."""
 
 
 @dataclass(frozen=True)
 class Taint:
-    """What a pod must tolerate: https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/"""
+    """A taint of a node: https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/"""
 
     key: str
     value: str
@@ -26,7 +26,7 @@ class Taint:
 
 @dataclass(frozen=True)
 class Node:
-    """One node. `allocatable` holds extended resources and huge pages only; an amount of 0 stays 0."""
+    """One node. `allocatable` has extended resources and huge pages only, also those with an amount of 0."""
 
     name: str
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -42,9 +42,9 @@ class Node:
 
 
 def parse_nodes(manifest: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> tuple[Node, ...]:
-    """The nodes of `kubectl get nodes -o json` (a List), of one Node, or of a sequence of Nodes, ordered by name.
+    """Parse a List (`kubectl get nodes -o json`), one Node or a sequence of Nodes. Ordered by name.
 
-    Raises ValueError where something else than a Node is among them.
+    Raises ValueError if an item is not a Node.
     """
     if not isinstance(manifest, Mapping):
         items = list(manifest)
@@ -57,7 +57,7 @@ def parse_nodes(manifest: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> tu
 
 def _parse_node(manifest: Mapping[str, Any]) -> Node:
     if manifest.get("kind", "Node") != "Node":
-        raise ValueError(f"{manifest.get('kind')} is not a Node: give what `kubectl get nodes -o yaml` prints")
+        raise ValueError(f"{manifest.get('kind')} is not a Node: use the output of `kubectl get nodes -o yaml`")
     metadata, spec, status = (manifest.get(part) or {} for part in ("metadata", "spec", "status"))
     return Node(
         name=str(metadata.get("name", "")),

@@ -1,4 +1,4 @@
-"""Profiles: what each fabric wants, as data in profiles/*.toml, and which of them fits a node's facts."""
+"""Profiles of fabrics, from profiles/*.toml, and the choice of one for the facts of a node."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from typing import Any
 from rlt_core.fabric.facts import Facts
 
 CURRENT = {"vllm": "0.32.0", "nccl": "2.29.7", "aws-ofi-nccl": "1.16.3"}
-"""Versions that are assumed where nobody gives one: those of rlt's own images, and of AWS' own test image."""
+"""Versions assumed if cluster.env sets none: those in the images of rlt, and in the test image of AWS (EFA plugin)."""
 
 VERSION_VARIABLES = {"VLLM_VERSION": "vllm", "NCCL_VERSION": "nccl", "AWS_OFI_NCCL_VERSION": "aws-ofi-nccl"}
-"""Variables in cluster.env that tell the versions in the image, as vendors' own images do."""
+"""Variables in cluster.env with the versions in the image. The images of the vendors set them too."""
 
 
 @dataclass(frozen=True)
@@ -30,14 +30,14 @@ class Variable:
     rule: str
     """Why it is set."""
     source: str
-    """Where that is written."""
+    """URL of the reason."""
     when: str = ""
-    """For some versions only, such as aws-ofi-nccl<1.7."""
+    """A version range that limits the variable, such as aws-ofi-nccl<1.7. Empty: all versions."""
     verified: bool = True
-    """Whether the source itself was read; else it is second hand."""
+    """Whether the source was checked. Otherwise the value is second-hand."""
 
     def applies(self, versions: Mapping[str, str]) -> bool:
-        """Whether these versions want it."""
+        """Whether the variable applies to these versions."""
         if not self.when:
             return True
         match = re.fullmatch(r"([a-z-]+)(<|>=)([0-9.]+)", self.when)
@@ -48,67 +48,67 @@ class Variable:
 
 @dataclass(frozen=True)
 class AttachmentOptions:
-    """How pods get at the fabric: one mode, never a mix."""
+    """How pods can attach to the fabric. A job uses one mode."""
 
     modes: tuple[str, ...]
-    """Modes that work, the default first."""
+    """Supported modes, the default first."""
     resources: tuple[tuple[str, str | int], ...]
-    """Globs over resource names with a count: a number, or "all" that the node offers. The first that fits counts."""
+    """Globs of resource names with an amount: a number, or "all" for that in allocatable. The first match counts."""
     needs_resources: bool = False
-    """Whether pods have no access without one of them, except with dra."""
+    """Whether pods need one of the resources for access. Not with dra."""
     compute_domain: bool = False
-    """Whether a ComputeDomain's channel is claimed by DRA (MNNVL)."""
+    """Whether pods claim a channel of a ComputeDomain by DRA (MNNVL)."""
     host_interface: str = ""
-    """The interface of the control traffic on the host network, where it is known."""
+    """The host interface for control traffic. Empty if unknown."""
     source: str = ""
 
 
 @dataclass(frozen=True)
 class Profile:
-    """What one fabric wants."""
+    """The settings of one fabric."""
 
     name: str
     title: str
     fabric: str
     match: tuple[tuple[str, tuple[str, ...]], ...]
-    """Facts with the globs one of which each must fit. Empty: chosen by name only."""
+    """Facts, each with globs of which one must match. Empty: chosen by name only."""
     env: tuple[Variable, ...]
     shapes: tuple[tuple[str, tuple[Variable, ...]], ...]
-    """More variables for some instance types, by glob."""
+    """Additional variables for instance types, by glob."""
     attach: AttachmentOptions
     capabilities: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
-    """Supplementary groups of the devices."""
+    """Names of supplementary groups that may open the devices."""
     hcas: tuple[str, ...] = ()
-    """Prefixes of the RDMA devices' names, where they are known."""
+    """Prefixes of the names of the RDMA devices. Empty if unknown."""
     script: str = ""
-    """A file of the host that sets the variables, to be sourced before anything else in the container."""
+    """A file of the host that sets the variables. The container sources it first (BASH_ENV)."""
     mounts: tuple[tuple[str, str], ...] = ()
-    """Host paths and where they are mounted."""
+    """Host paths and their mount paths."""
     network: str = ""
-    """What an additional network needs: gke-interfaces, or multus."""
+    """How additional networks are added: gke-interfaces or multus."""
     warnings: tuple[str, ...] = ()
     notes: str = ""
-    """What was left out and why, for people."""
+    """What the profile leaves out and why, for the reference page."""
     sources: tuple[str, ...] = ()
 
     def variables(self, facts: Facts, versions: Mapping[str, str]) -> tuple[Variable, ...]:
-        """The variables for these facts, ordered by name; a shape's own come before the profile's."""
+        """The variables for these facts, ordered by name. Variables of a shape override those of the profile."""
         shape = next((v for glob, v in self.shapes if fnmatchcase(facts.instance_type or "", glob)), ())
         chosen = {each.name: each for each in (*self.env, *shape) if each.applies(versions)}
         return tuple(chosen[name] for name in sorted(chosen))
 
-    def fits(self, said: Mapping[str, str]) -> bool:
-        """Whether every condition of `match` holds of what facts say (see `_match_values`)."""
+    def matches(self, values: Mapping[str, str]) -> bool:
+        """Whether the values of the facts (`_match_values`) satisfy every condition of `match`."""
         return bool(self.match) and all(
-            any(fnmatchcase(said[key], glob) for glob in globs) for key, globs in self.match
+            any(fnmatchcase(values[key], glob) for glob in globs) for key, globs in self.match
         )
 
 
 def choose_profile(facts: Facts) -> Profile:
-    """The profile with the most conditions of those that fit; there is one for every fact (tcp, cpu-only).
+    """Choose the matching profile with the most conditions. At least one matches all facts (tcp, cpu-only).
 
-    Contradictory facts get the vendor's generic profile.
+    Contradictory facts get the generic profile of the vendor.
     """
     if facts.contradictions:
         return generic_profile(facts.vendor)
@@ -116,22 +116,22 @@ def choose_profile(facts: Facts) -> Profile:
 
 
 @cache
-def _choose_best(said: tuple[tuple[str, str], ...]) -> Profile:
-    fitting = [profile for profile in load_profiles().values() if profile.fits(dict(said))]
-    assert fitting, said
-    most = max(len(profile.match) for profile in fitting)
-    (best,) = [profile for profile in fitting if len(profile.match) == most]
+def _choose_best(values: tuple[tuple[str, str], ...]) -> Profile:
+    matching = [profile for profile in load_profiles().values() if profile.matches(dict(values))]
+    assert matching, values
+    most = max(len(profile.match) for profile in matching)
+    (best,) = [profile for profile in matching if len(profile.match) == most]
     return best
 
 
 def generic_profile(vendor: str) -> Profile:
-    """The profile that is safe on all nodes of a vendor."""
+    """The profile that works on all nodes of a vendor."""
     return load_profiles()["generic-amd" if vendor == "amd" else "generic"]
 
 
 @cache
 def load_profiles() -> Mapping[str, Profile]:
-    """All profiles by name, in the order of their names."""
+    """Load all profiles, by name and ordered by name."""
     folder = resources.files(__package__) / "profiles"
     files = sorted((file for file in folder.iterdir() if file.name.endswith(".toml")), key=lambda file: file.name)
     return {profile.name: profile for profile in map(_parse_profile, files)}
@@ -175,7 +175,7 @@ def _parse_shape(shape: Mapping[str, Any]) -> tuple[Variable, ...]:
 
 
 def _match_values(facts: Facts) -> tuple[tuple[str, str], ...]:
-    """What profiles are chosen by, as their files write it."""
+    """The values that the match conditions of the profile files refer to."""
     return (
         ("vendor", facts.vendor),
         ("cloud", facts.cloud),

@@ -1,4 +1,4 @@
-"""From a profile and facts to what the pods of one job get, with rule and source; the user's word is the last."""
+"""The settings of a job's pods from profile, facts and demand. The user's values have precedence."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from rlt_core.fabric.profiles import VERSION_VARIABLES, Profile, Variable
 NETWORK_VARIABLE = re.compile(
     r"^(NCCL|RCCL|TORCH_NCCL|GLOO|UCX|FI|HSA|OMPI|IB|RDMAV|GPU_MAX|HIP|ROCR|CUDA_VISIBLE|CUDA_DEVICE|RAY_EXPERIMENTAL_NOSET)(_|$)"
 )
-"""Variables that belong to network or accelerators: a user's own are shown among the settings."""
+"""Variables of network and accelerators: the settings include them if the user sets them."""
 LD_LIBRARY_PATH = "LD_LIBRARY_PATH"
 SCRIPT = "BASH_ENV"
-"""KubeRay starts Ray by `bash -c`, which reads the file of this name first."""
+"""KubeRay starts Ray with `bash -c`, and bash reads the file in this variable first."""
 MOUNT_VARIABLES = frozenset({SCRIPT, LD_LIBRARY_PATH})
-"""Variables that refer to folders of the hosts: pods that do not mount them have none of these."""
+"""Variables that refer to mounted host folders. Pods without the mounts do not get them."""
 HOST_INTERFACES = "^lo,docker,veth,cni,cali,flannel,cilium"
-"""NCCL's list of interfaces to leave out on a host whose interfaces are not known."""
+"""Interfaces that NCCL excludes on a host with unknown interfaces."""
 NCCL_DOC = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"
 GROUP_IDS = {"video": 44}
-"""Numbers of the devices' groups on Debian and Ubuntu (base-passwd). render has a different one on every system."""
+"""IDs of the device groups on Debian and Ubuntu (base-passwd). The ID of render differs between systems."""
 
 
 @dataclass(frozen=True)
@@ -44,14 +44,14 @@ class Setting:
 
 @dataclass(frozen=True)
 class Attachment:
-    """How the pods get at the fabric: one mode."""
+    """How the pods attach to the fabric."""
 
     mode: str
     resources: tuple[tuple[str, int], ...]
-    """Extended resources of one worker on a whole node."""
+    """Extended resources of a worker that uses a whole node."""
 
     def share(self, count: int, of: int) -> dict[str, int]:
-        """The resources of a worker with `count` of a node's `of` accelerators: at least one of each."""
+        """The resources of a worker with `count` of the `of` accelerators of a node: at least 1 of each."""
         if of <= count or of == 0:
             return dict(self.resources)
         return {name: max(1, -(-amount * count // of)) for name, amount in self.resources}
@@ -59,16 +59,16 @@ class Attachment:
 
 @dataclass(frozen=True)
 class Settings:
-    """What all pods of the job get."""
+    """The settings of all pods of the job."""
 
     env: tuple[Setting, ...]
-    """Ordered by name. It holds what the user set himself, too, where it belongs to the network."""
+    """Ordered by name. Includes the network variables that the user sets."""
     overridden_by_user: tuple[str, ...]
-    """Names of the profile's variables that the user set to something else."""
+    """Names of variables of the profile that the user sets to a different value."""
     attach: Attachment
     capabilities: tuple[str, ...]
     groups: tuple[int, ...]
-    """Supplementary groups by number."""
+    """Supplementary group IDs."""
     compute_domain: bool
     mounts: tuple[tuple[str, str], ...]
     network: str
@@ -76,7 +76,7 @@ class Settings:
 
 
 def build_settings(profile: Profile, facts: Facts, demand: Demand) -> Settings:
-    """The settings for nodes with these facts. Precedence: user, then admin (RLRuntime), then profile."""
+    """Build the settings for nodes with these facts. Precedence: user, then admin (RLRuntime), then profile."""
     attach = choose_attachment(profile, facts, demand)
     warnings = list(profile.warnings)
     profile_env = _build_profile_env(profile, facts, demand, attach, warnings)
@@ -84,8 +84,8 @@ def build_settings(profile: Profile, facts: Facts, demand: Demand) -> Settings:
     groups = tuple(sorted({*demand.supplemental_groups, *(GROUP_IDS[g] for g in profile.groups if g in GROUP_IDS)}))
     if "render" in profile.groups and not demand.supplemental_groups:
         warnings.append(
-            "the number of the group render differs between systems: give it in spec.security.supplementalGroups "
-            "(`getent group render` on a node), unless /dev/kfd and /dev/dri are open to all"
+            "the ID of the group render differs between systems: set it in spec.security.supplementalGroups (`getent "
+            "group render` on a node), unless all users can open /dev/kfd and /dev/dri"
         )
     capabilities = profile.capabilities if facts.resources or not profile.attach.needs_resources else ()
     if demand.ipc_lock:
@@ -93,7 +93,7 @@ def build_settings(profile: Profile, facts: Facts, demand: Demand) -> Settings:
     if "IPC_LOCK" in capabilities and demand.run_as_user != 0 and not demand.privileged:
         warnings.append(
             f"Kubernetes gives added capabilities to root only (KEP-2763), and the pods run as user "
-            f"{demand.run_as_user}: locked memory must be unlimited by the container runtime (LimitMEMLOCK=infinity)"
+            f"{demand.run_as_user}: the container runtime must allow unlimited locked memory (LimitMEMLOCK=infinity)"
         )
     return Settings(
         env=env,
@@ -109,12 +109,12 @@ def build_settings(profile: Profile, facts: Facts, demand: Demand) -> Settings:
 
 
 def choose_attachment(profile: Profile, facts: Facts, demand: Demand) -> Attachment:
-    """The mode that the job asks for, else virtual functions where nodes offer them, else the profile's own."""
+    """Choose the mode: network.attach, else multus if the nodes have virtual functions, else the profile's default."""
     functions = [name for name, _ in facts.verbs if aliases.VIRTUAL_FUNCTIONS.search(name)]
     modes = profile.attach.modes
     mode = demand.attach or ("multus" if functions and "multus" in modes else modes[0])
     if mode == "dra" and not profile.attach.compute_domain:
-        return Attachment(mode, ())  # a claim brings the devices
+        return Attachment(mode, ())  # resourceClaims of the podTemplate attach the devices
     resources = []
     for name, offered in facts.resources:
         if (name in functions) != (mode == "multus" and bool(functions)):
@@ -126,7 +126,7 @@ def choose_attachment(profile: Profile, facts: Facts, demand: Demand) -> Attachm
 
 
 def read_versions(demand: Demand) -> dict[str, str]:
-    """Versions in the image, as far as cluster.env tells them."""
+    """Versions in the image that cluster.env sets."""
     given = dict(demand.admin_env) | dict(demand.user_env)
     return {what: given[name] for name, what in VERSION_VARIABLES.items() if name in given}
 
@@ -138,11 +138,11 @@ def _build_profile_env(
     profile_env = {each.name: _build_setting(profile, each) for each in profile.variables(facts, versions)}
     hca = profile_env.get("NCCL_IB_HCA")
     if hca and hca.value.startswith("=") and attach.mode == "multus":
-        rule = f"virtual functions have other names than {hca.value}: their driver's prefix"
+        rule = f"virtual functions have other names than {hca.value}: the prefix of their driver"
         profile_env["NCCL_IB_HCA"] = Setting(hca.name, profile.hcas[0], rule, profile.attach.source)
     if attach.mode == "hostNetwork":
         known = profile.attach.host_interface
-        rule = "the hosts' interface" if known else "whatever interface the hosts have, but none of containers"
+        rule = "interface of the hosts" if known else "any interface of the hosts except those of containers"
         source = profile.attach.source if known else f"{NCCL_DOC}#nccl-socket-ifname"
         profile_env["NCCL_SOCKET_IFNAME"] = Setting("NCCL_SOCKET_IFNAME", known or HOST_INTERFACES, rule, source)
         if known[-1:].isdigit():
@@ -151,28 +151,28 @@ def _build_profile_env(
             profile_env.pop("GLOO_SOCKET_IFNAME", None)
             if not demand.socket_interface:
                 warnings.append(
-                    "on the host network gloo needs the interface's full name: give network.socketInterface; until "
-                    "then it takes the interface of the host's own address"
+                    "on the host network gloo needs the full name of the interface: set network.socketInterface; "
+                    "without it gloo uses the interface of the address of the host"
                 )
     if profile.script:
-        rule = "bash reads the host's script before anything else, so that Ray and all its processes have its variables"
+        rule = "bash reads the script of the host first, so that Ray and all its processes get its variables"
         source = f"{profile.sources[0]}; https://www.gnu.org/software/bash/manual/html_node/Bash-Startup-Files.html"
         profile_env[SCRIPT] = Setting(SCRIPT, profile.script, f"profile {profile.name}: {rule}", source)
     if demand.require == "tcp":
-        rule = "network.require: tcp, so NCCL's own sockets and no other transport"
+        rule = "network.require is tcp: NCCL uses its socket transport only"
         profile_env["NCCL_NET"] = Setting("NCCL_NET", "Socket", rule, f"{NCCL_DOC}#nccl-net")
     return profile_env
 
 
 def _build_setting(profile: Profile, variable: Variable) -> Setting:
-    unverified = "" if variable.verified else " (second hand)"
+    unverified = "" if variable.verified else " (second-hand)"
     return Setting(
         variable.name, variable.value, f"profile {profile.name}: {variable.rule}", f"{variable.source}{unverified}"
     )
 
 
 def _merge_env(profile_env: Mapping[str, Setting], demand: Demand) -> tuple[tuple[Setting, ...], tuple[str, ...]]:
-    """The profile's variables under the admin's under the user's."""
+    """Merge the variables of profile, admin and user, in increasing precedence."""
     env = dict(profile_env)
     user: set[str] = set()
     fields = {
@@ -182,36 +182,36 @@ def _merge_env(profile_env: Mapping[str, Setting], demand: Demand) -> tuple[tupl
     }
     paths = {"socket_interface": "spec.network.socketInterface", "hcas": "spec.network.hcas"}
 
-    def by_field(admin: bool) -> None:
+    def merge_fields(admin: bool) -> None:
         for name, (field, value) in fields.items():
             if value and (field in demand.admin_fields) == admin:
-                who = "RLRuntime" if admin else "user"
-                env[name] = Setting(name, value, f"{who} override: {paths[field]}", f"{who}: {paths[field]}")
+                origin = "RLRuntime" if admin else "user"
+                env[name] = Setting(name, value, f"{origin} override: {paths[field]}", f"{origin}: {paths[field]}")
                 if not admin:
                     user.add(name)
 
-    def by_variable(given: tuple[tuple[str, str], ...], who: str) -> None:
+    def merge_variables(given: tuple[tuple[str, str], ...], origin: str) -> None:
         for name, value in given:
             if name in profile_env or NETWORK_VARIABLE.match(name):
                 path = "spec.cluster.env"
-                env[name] = Setting(name, value, f"{who} override: {path}", f"{who}: {path}")
-                if who == "user":
+                env[name] = Setting(name, value, f"{origin} override: {path}", f"{origin}: {path}")
+                if origin == "user":
                     user.add(name)
 
-    by_field(admin=True)
-    by_variable(demand.admin_env, "RLRuntime")
-    by_field(admin=False)
-    by_variable(demand.user_env, "user")
+    merge_fields(admin=True)
+    merge_variables(demand.admin_env, "RLRuntime")
+    merge_fields(admin=False)
+    merge_variables(demand.user_env, "user")
     overridden = sorted(name for name in user if name in profile_env and env[name].value != profile_env[name].value)
     return tuple(env[name] for name in sorted(env)), tuple(overridden)
 
 
 def _find_security_warnings(demand: Demand) -> list[str]:
-    opened = []
+    warnings = []
     if demand.ptrace:
-        opened.append("security.ptrace: SYS_PTRACE lets every process of a pod read and change the others")
+        warnings.append("security.ptrace: with SYS_PTRACE each process of a pod can read and change the others")
     if demand.unconfined:
-        opened.append("security.unconfined: without seccomp every system call of the kernel is open to the pods")
+        warnings.append("security.unconfined: without seccomp the pods can use every system call")
     if demand.privileged:
-        opened.append("security.privileged: the pods own their node, with all its devices and everything on it")
-    return opened
+        warnings.append("security.privileged: the pods have root access to their node and all its devices")
+    return warnings

@@ -1,4 +1,4 @@
-"""What is not wrong but should be known: warnings on nodes, variables and their like."""
+"""Warnings about nodes and variables. They do not hold the job."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from rlt_core.fabric.rejections import RDMA
 from rlt_core.fabric.settings import Setting, Settings
 
 NOSET = tuple(f"RAY_EXPERIMENTAL_NOSET_{name}_VISIBLE_DEVICES" for name in ("CUDA", "HIP", "ROCR"))
-"""Variables that keep Ray from hiding devices (ray/_private/accelerators), as vLLM copies them to its workers."""
+"""Variables that keep Ray from hiding devices (ray/_private/accelerators). vLLM copies them to its workers."""
 
 
 def find_warnings(kinds: Iterable[Facts], demand: Demand, profile: Profile, given: Settings) -> list[str]:
-    """The warnings, each once, in a fixed order."""
+    """Find the warnings, each once, in a fixed order."""
     facts = list(kinds)
     env = {setting.name: setting for setting in given.env}
     return list(
@@ -29,28 +29,28 @@ def _find_node_warnings(kinds: list[Facts], demand: Demand, profile: Profile, gi
     for facts in kinds:
         if facts.slicing:
             yield (
-                f"{demand.resource} is no whole GPU here but {facts.slicing}: NCCL between slices or shares of one GPU "
-                "fails or is slow; use whole GPUs for training"
+                f"{demand.resource} is not a whole GPU on these nodes but {facts.slicing}: NCCL between parts of "
+                "one GPU fails or is slow; use whole GPUs for training"
             )
         if facts.missing and demand.require != "tcp" and (profile.fabric == "tcp" or not given.attach.resources):
-            yield f"the hardware has more than pods can use, missing: {facts.missing}"
+            yield f"the nodes have faster hardware than pods can use; missing: {facts.missing}"
         if facts.assumption and profile.fabric.endswith(facts.fabric) and demand.profile is None:
-            yield f"{facts.assumption}; name a network.profile (onprem-infiniband, onprem-roce) to be sure"
+            yield f"{facts.assumption}; set network.profile to onprem-infiniband or onprem-roce to avoid the assumption"
         if facts.product in ("GB200", "GB300") and not facts.mnnvl:
-            yield f"{facts.product} without the label nvidia.com/gpu.clique: NVLink over nodes is not used"
+            yield f"{facts.product} without the label nvidia.com/gpu.clique: multi-node NVLink is not used"
     products = sorted({facts.product for facts in kinds if facts.product})
     if len(products) > 1:
-        yield f"candidate nodes have different GPUs ({', '.join(products)}): the slowest sets the pace"
+        yield f"candidate nodes have different GPUs ({', '.join(products)}): the slowest determines the speed"
     drivers = sorted({facts.driver for facts in kinds if facts.driver})
     if demand.resource and len(drivers) > 1:
-        yield f"candidate nodes have different drivers ({', '.join(drivers)}): the image must run on the oldest"
+        yield f"candidate nodes have different drivers ({', '.join(drivers)}): the image must support the oldest"
     if given.attach.mode == "multus" and not demand.has_network_annotation and demand.attach is None:
         yield (
-            f"pods get virtual functions but no network by Multus: give the annotation {MULTUS_ANNOTATION} in the workers' "
-            "podTemplate"
+            f"pods get virtual functions but no Multus network: set the annotation {MULTUS_ANNOTATION} in the "
+            "podTemplate of the workers"
         )
     if len(verbs := [name for name, _ in given.attach.resources if name.startswith("rdma/")]) > 1:
-        yield f"pods get all of {', '.join(verbs)}: if one of them is for storage, take it off these nodes"
+        yield f"pods get all of {', '.join(verbs)}: if one of them is for storage, remove it from these nodes"
 
 
 def _find_variable_warnings(kinds: list[Facts], profile: Profile, env: dict[str, Setting]) -> Iterator[str]:
@@ -62,9 +62,9 @@ def _find_variable_warnings(kinds: list[Facts], profile: Profile, env: dict[str,
         yield f"{', '.join(switched)} without the others of {', '.join(NOSET)}: set all or none"
     cumem = env.get("NCCL_CUMEM_ENABLE")
     if cumem and cumem.value == "0" and profile.attach.compute_domain:
-        yield "NCCL_CUMEM_ENABLE=0 switches NVLink over nodes off"
+        yield "NCCL_CUMEM_ENABLE=0 disables multi-node NVLink"
     elif cumem and cumem.value == "0" and cumem.source.startswith("http"):
         yield (
-            "NCCL_CUMEM_ENABLE=0 holds for trainer and engine alike; if ncclCommInitRank fails when weights are sent, "
-            "override it in cluster.env"
+            "NCCL_CUMEM_ENABLE=0 applies to trainer and engine; if ncclCommInitRank fails during a weight sync, "
+            "override it in spec.cluster.env"
         )

@@ -1,4 +1,4 @@
-"""A job that makes the demand of a case, so that its pods can be rendered."""
+"""Jobs from the demands of the matrix, so that tests can render their pods."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ POD = Resources(cpu="32", memory=str(2**40))
 
 
 def job_of(demand: Demand) -> Job:
-    """A job whose demand is this one, with pods of 1 TiB."""
+    """Build a job with this demand and pods of 1 TiB."""
     container = {"name": "ray-worker", "resources": {"limits": dict.fromkeys(demand.other_resources, 1)}}
     group = {
         "replicas": demand.workers,
@@ -46,8 +46,8 @@ def job_of(demand: Demand) -> Job:
     return o.job(spec, runtime=RuntimeSnapshot(name="gpus", generation=1, spec=runtime))
 
 
-def as_asked(demand: Demand) -> Demand:
-    """The demand with what a job always adds; the admin's variables that the user sets too are gone."""
+def expected_demand(demand: Demand) -> Demand:
+    """The demand with the fields that a job always sets, without admin variables that the user overrides."""
     own = {name for name, _ in demand.user_env}
     return replace(
         demand,

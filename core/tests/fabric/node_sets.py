@@ -1,4 +1,4 @@
-"""Node sets of the golden matrix: small builders, one case a line where it can be."""
+"""Node sets of the golden matrix, and builders for them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def node(
     conditions: Mapping[str, str] | None = None,
     **spec: Any,
 ) -> Manifest:
-    """A Node as the API server gives it."""
+    """A Node as the API server returns it."""
     states = {"Ready": "True" if ready else "False", **(conditions or {})}
     return {
         "apiVersion": "v1",
@@ -51,7 +51,7 @@ def nvidia(product: str = "NVIDIA-H100-80GB-HBM3", **more: str) -> dict[str, str
 
 
 def amd(product: str = "AMD_Instinct_MI300X_OAM") -> dict[str, str]:
-    """The new labels of AMD's labeller."""
+    """Labels of AMD's labeller, current form."""
     return {f"{NFD}/amd-gpu": "true", "amd.com/gpu.product-name": product, "amd.com/gpu.driver-version": "6.10.5"}
 
 
@@ -88,7 +88,7 @@ def azure(size: str, offered: Mapping[str, int], labels: Mapping[str, str]) -> l
 
 @dataclass(frozen=True)
 class Case:
-    """One node set with what is asked of it, and what must come out whatever the golden file says."""
+    """One node set and demand, with the expected decision, independent of the golden file."""
 
     nodes: list[Manifest]
     demand: Demand
@@ -199,7 +199,7 @@ CASES: dict[str, Case] = {
         "gke-gib",
         "gib",
         refused="RdmaNotAttached",
-        warns=("network.attach: dra, since these nodes have DRANET",),
+        warns=("network.attach: dra, because these nodes have DRANET",),
     ),
     "mixed-drivers": Case(
         [
@@ -369,8 +369,8 @@ CASES: dict[str, Case] = {
         "tcp",
         warns=("time-slicing, 4 replicas",),
     ),
-    # nobody there
-    "empty": Case([], NVIDIA, "tcp", "none", warns=("there is no node",)),
+    # no candidates
+    "empty": Case([], NVIDIA, "tcp", "none", warns=("no node exists",)),
     "empty-require-rdma": Case([], RDMA_ONLY, "tcp", "none", refused="RdmaNotFound"),
     "scale-from-zero-p5": Case(
         [node("cpu", {}, {})],
@@ -387,14 +387,14 @@ CASES: dict[str, Case] = {
         Demand("nvidia.com/gpu", 8, 2, declared=True),
         "tcp",
         "none",
-        warns=("of 2 nodes none has nvidia.com/gpu, and nothing declared",),
+        warns=("none of 2 nodes has nvidia.com/gpu, and their type is not declared",),
     ),
     "scale-from-zero-with-a-named-profile": Case(
         pair({}, {}),
         replace(RDMA_ONLY, declared=True, profile="onprem-roce", other_resources=("rdma/roce",)),
         "onprem-roce",
         "roce",
-        warns=("those of network.profile onprem-roce",),
+        warns=("follow network.profile onprem-roce",),
     ),
     "declared-without-device-plugin": Case(
         [node("cpu", {}, {}), node("gpu", nvidia(), {})],
@@ -410,9 +410,9 @@ CASES: dict[str, Case] = {
         "infiniband",
         refused="NoCandidate",
     ),
-    "ill-nodes-are-avoided": Case(
+    "unhealthy-nodes-are-excluded": Case(
         [
-            node("well", nvidia() | IB, GPUS | HCA),
+            node("healthy", nvidia() | IB, GPUS | HCA),
             node("tainted", nvidia(), GPUS, taints=[{"key": "nvidia.com/gpu-error", "effect": "PreferNoSchedule"}]),
             node(
                 "labelled",
@@ -420,7 +420,7 @@ CASES: dict[str, Case] = {
                 GPUS,
             ),
             node("conditioned", nvidia(), GPUS, conditions={"AcceleratedHardwareReady": "False"}),
-            node("away", nvidia(), GPUS, ready=False),
+            node("not-ready", nvidia(), GPUS, ready=False),
             node("reserved", nvidia(), GPUS, taints=[{"key": "team", "value": "a", "effect": "NoSchedule"}]),
         ],
         NVIDIA,

@@ -1,4 +1,4 @@
-"""The demand of a spec, and what is sized from it."""
+"""The demand of a spec, and sizes that depend on it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def demanded(job: dict[str, Any], runtime: dict[str, Any] | None = None) -> Dema
     return demand
 
 
-def test_what_the_runtime_gives_is_the_admins() -> None:
+def test_fields_of_the_runtime_count_as_the_admins() -> None:
     demand = demanded(JOB, RUNTIME)
     assert (demand.resource, demand.count, demand.workers) == ("nvidia.com/gpu", 8, 3)
     assert demand.user_env == (("NCCL_IB_TC", "1"),)
@@ -63,13 +63,13 @@ def test_a_pool_of_the_runtime_declares_its_accelerator() -> None:
     assert not demanded(other, RUNTIME).declared
 
 
-def test_secrets_stay_where_they_are() -> None:
+def test_values_from_secrets_are_not_read() -> None:
     job = {"cluster": {"image": "i", "env": [{"name": "NCCL_X", "secretKeyRef": {"name": "s", "key": "k"}}]}}
     demand = demanded(job)
     assert demand.user_env == (("NCCL_X", UNREAD_VALUE),)
 
 
-def test_the_pod_template_counts_as_the_users_word() -> None:
+def test_the_pod_template_counts_as_the_users() -> None:
     container = {
         "name": "ray-worker",
         "env": [{"name": "NCCL_DEBUG", "value": "INFO"}],
@@ -83,7 +83,7 @@ def test_the_pod_template_counts_as_the_users_word() -> None:
     assert demand.attach == "podNetwork"
 
 
-def test_an_admins_interface_is_named_as_his() -> None:
+def test_an_interface_of_the_runtime_has_the_runtime_as_source() -> None:
     demand = Demand("nvidia.com/gpu", 8, socket_interface="bond0", admin_fields=frozenset({"socket_interface"}))
     found = explain_fabric(pair(nvidia() | IB, GPUS | HCA), demand)
     setting = next(each for each in found["env"] if each["name"] == "GLOO_SOCKET_IFNAME")
@@ -92,7 +92,7 @@ def test_an_admins_interface_is_named_as_his() -> None:
     assert not found["overriddenByUser"]
 
 
-def test_a_shared_memory_that_may_be_too_small_brings_a_warning() -> None:
+def test_too_little_shared_memory_is_a_warning() -> None:
     resources = {"cpu": "1", "memory": "64Gi", "sharedMemory": "1Gi"}
     group = {"resources": resources, "accelerator": {"resourceName": "nvidia.com/gpu", "count": 8}}
     demand = demanded({"cluster": {"image": "i", "workers": [group]}})
@@ -101,13 +101,13 @@ def test_a_shared_memory_that_may_be_too_small_brings_a_warning() -> None:
     assert not decide_group_fabric(parse_nodes(pair(nvidia(), GPUS)), replace(demand, shared_memory=None)).warnings
 
 
-def test_a_worker_on_part_of_a_node_takes_part_of_its_devices() -> None:
+def test_a_worker_on_part_of_a_node_gets_a_share_of_its_devices() -> None:
     whole = Attachment("podNetwork", (("rdma/hca_shared_devices_a", 1), ("vpc.amazonaws.com/efa", 32)))
     assert whole.share(8, 8) == {"rdma/hca_shared_devices_a": 1, "vpc.amazonaws.com/efa": 32}
     assert whole.share(2, 8) == {"rdma/hca_shared_devices_a": 1, "vpc.amazonaws.com/efa": 8}
 
 
-def test_privileges_come_with_what_they_open() -> None:
+def test_every_privilege_has_a_warning() -> None:
     demand = Demand("nvidia.com/gpu", 8, ptrace=True, unconfined=True, privileged=True)
     found = decide_group_fabric(parse_nodes([node("n", nvidia(), GPUS)]), demand)
     assert "SYS_PTRACE" in found.settings.capabilities
@@ -115,7 +115,7 @@ def test_privileges_come_with_what_they_open() -> None:
         assert any(f"security.{field}" in warning for warning in found.warnings)
 
 
-def test_verbs_bring_ipc_lock_and_tcp_does_not() -> None:
+def test_verbs_need_ipc_lock_and_tcp_does_not() -> None:
     with_verbs = decide_group_fabric(parse_nodes(pair(nvidia() | IB, GPUS | HCA)), NVIDIA)
     without = decide_group_fabric(parse_nodes(pair(nvidia(), GPUS)), NVIDIA)
     assert with_verbs.settings.capabilities == ("IPC_LOCK",)

@@ -1,6 +1,6 @@
 """The golden matrix: status.network and the rendered worker of every node set.
 
-UPDATE_GOLDEN=1 rewrites it, and git shows which cases a changed line of a profile reaches.
+UPDATE_GOLDEN=1 writes the files; git shows which cases a change affects.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
-from fabric.jobs import as_asked, job_of
+from fabric.jobs import expected_demand, job_of
 from fabric.node_sets import CASES
 from observed import decided
 
@@ -40,7 +40,7 @@ KEYS = [
 
 
 class OneALine(yaml.CSafeDumper):
-    """YAML in which a variable, a mount or a sentence is a line."""
+    """YAML with one line per variable, mount and sentence."""
 
 
 def _mapping(dumper: OneALine, value: dict[str, Any]) -> yaml.Node:
@@ -52,12 +52,12 @@ OneALine.add_representer(dict, _mapping)
 
 
 @cache
-def on_its_nodes(name: str) -> Job:
-    """The case's job after the operator's look at the case's nodes."""
+def decided_job(name: str) -> Job:
+    """The job of the case with status.network for its nodes."""
     return decided(job_of(CASES[name].demand), parse_nodes(CASES[name].nodes))
 
 
-def demands_in(job: Job) -> tuple[Demand, ...]:
+def demands_of_job(job: Job) -> tuple[Demand, ...]:
     assert job.spec
     assert job.runtime
     return build_demands(job.spec, job.given, job.runtime.spec)
@@ -65,8 +65,8 @@ def demands_in(job: Job) -> tuple[Demand, ...]:
 
 @cache
 def document(name: str) -> dict[str, Any]:
-    """What the golden file holds."""
-    job = on_its_nodes(name)
+    """The content of the golden file."""
+    job = decided_job(name)
     assert job.spec
     assert job.status.network
     template = build_worker_template(job, job.spec, job.spec.cluster.workers[0])
@@ -74,7 +74,7 @@ def document(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_node_set_gets_what_the_golden_file_says(name: str) -> None:
+def test_the_decision_equals_the_golden_file(name: str) -> None:
     text = yaml.dump(document(name), Dumper=OneALine, sort_keys=False, width=1000)
     file = GOLDEN / f"{name}.yaml"
     if os.environ.get("UPDATE_GOLDEN"):
@@ -84,62 +84,62 @@ def test_a_node_set_gets_what_the_golden_file_says(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_node_set_gets_its_profile_or_its_refusal(name: str) -> None:
+def test_a_node_set_gets_its_profile_or_rejection(name: str) -> None:
     case = CASES[name]
-    answer = explain_fabric(case.nodes, case.demand)
-    assert list(answer) == KEYS
-    assert (answer["profile"], answer["fabric"], answer["agree"]) == (case.profile, case.fabric, case.agree)
-    assert (answer["refused"] or {}).get("code") == case.refused
-    for words in case.warns:
-        assert any(words in warning for warning in answer["warnings"]), answer["warnings"]
+    explained = explain_fabric(case.nodes, case.demand)
+    assert list(explained) == KEYS
+    assert (explained["profile"], explained["fabric"], explained["agree"]) == (case.profile, case.fabric, case.agree)
+    assert (explained["refused"] or {}).get("code") == case.refused
+    for text in case.warns:
+        assert any(text in warning for warning in explained["warnings"]), explained["warnings"]
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "texts"),
     {
         "contradictory-product": ["H100", "NVIDIA-A100-SXM4-40GB", "p5.48xlarge", "correct the labels"],
         "no-such-resource": ["nvidia.com/gpu", "none of 2 nodes", "check the name"],
         "hcas-match-nothing": ["mlx5_0,mlx5_1", "begin with ibp", "correct network.hcas"],
         "user-disables-ib": ["NCCL_IB_DISABLE=1", "user: spec.cluster.env", "remove the variable"],
         "two-vendors": ["amd.com/gpu and nvidia.com/gpu", "of one vendor only"],
-        "more-than-any-node": ["16 of nvidia.com/gpu", "the most is 8", "ask for at most 8"],
+        "more-than-any-node": ["16 of nvidia.com/gpu", "the maximum is 8", "request at most 8"],
     }.items(),
 )
-def test_a_refusal_gives_the_evidence_and_the_fix(name: str, words: list[str]) -> None:
+def test_a_rejection_gives_the_evidence_and_the_fix(name: str, texts: list[str]) -> None:
     message = explain_fabric(CASES[name].nodes, CASES[name].demand)["refused"]["message"]
-    assert [each for each in words if each not in message] == [], message
+    assert [each for each in texts if each not in message] == [], message
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_status_says_what_is_explained_offline(name: str) -> None:
-    job = on_its_nodes(name)
+def test_the_status_equals_the_offline_explanation(name: str) -> None:
+    job = decided_job(name)
     assert job.status.network
-    answer = explain_fabric(CASES[name].nodes, *demands_in(job))
-    said = job.status.network.to_json()
+    explained = explain_fabric(CASES[name].nodes, *demands_of_job(job))
+    status = job.status.network.to_json()
     for key in ("profile", "fabric", "vendor", "agree", "evidence", "env", "overriddenByUser", "warnings"):
-        assert said[key] == answer[key]
-    assert said.get("refused") == answer["refused"]
-    assert (said["attach"]["mode"], said["attach"]["resources"]) == tuple(answer["attach"].values())
-    assert said["candidates"] == len(answer["candidates"])
+        assert status[key] == explained[key]
+    assert status.get("refused") == explained["refused"]
+    assert (status["attach"]["mode"], status["attach"]["resources"]) == tuple(explained["attach"].values())
+    assert status["candidates"] == len(explained["candidates"])
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_jobs_of_the_matrix_ask_what_their_cases_say(name: str) -> None:
-    assert demands_in(job_of(CASES[name].demand)) == (as_asked(CASES[name].demand),)
+def test_the_job_of_a_case_has_its_demand(name: str) -> None:
+    assert demands_of_job(job_of(CASES[name].demand)) == (expected_demand(CASES[name].demand),)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_container_has_every_variable_that_the_status_tells_of(name: str) -> None:
-    job = on_its_nodes(name)
+def test_the_container_has_every_variable_of_the_status(name: str) -> None:
+    job = decided_job(name)
     assert job.status.network
     (container,) = document(name)["worker"]["spec"]["containers"]
     has = {each["name"]: each["value"] for each in container["env"]}
     assert {each.name: each.value for each in job.status.network.env}.items() <= has.items()
 
 
-def test_there_is_a_golden_file_for_each_case_and_no_other() -> None:
+def test_every_golden_file_has_a_case() -> None:
     assert {file.stem for file in GOLDEN.iterdir()} == set(CASES)
 
 
-def test_every_profile_is_in_the_matrix_but_those_of_machines_that_nobody_lists() -> None:
+def test_the_matrix_covers_every_profile_except_those_of_unlisted_machines() -> None:
     assert set(load_profiles()) - {case.profile for case in CASES.values()} <= {"generic-amd", "aws-efa-nvl72"}

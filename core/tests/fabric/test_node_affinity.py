@@ -1,4 +1,4 @@
-"""Nodes that a podTemplate's own words leave, as Kubernetes understands them."""
+"""Node affinity, nodeSelector and tolerations of a podTemplate."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ NODES = parse_nodes(
 
 
 def chosen(**pod: Any) -> list[str]:
-    """Names of the candidates of a group whose podTemplate has that spec."""
+    """Names of the candidates for a group with this pod spec in its podTemplate."""
     group = {
         "resources": {"cpu": "1", "memory": "64Gi"},
         "accelerator": {"resourceName": "nvidia.com/gpu", "count": 8},
         "podTemplate": {"spec": pod},
     }
-    return [each.name for each in find_candidates(NODES, demanded({"cluster": {"image": "i", "workers": [group]}})).nodes]
+    return [
+        each.name for each in find_candidates(NODES, demanded({"cluster": {"image": "i", "workers": [group]}})).nodes
+    ]
 
 
 def affinity(*terms: dict[str, Any]) -> dict[str, Any]:
@@ -46,11 +48,11 @@ def affinity(*terms: dict[str, Any]) -> dict[str, Any]:
         ({"key": "size", "operator": "Lt", "values": ["9"]}, ["a"]),
     ],
 )
-def test_a_required_affinity_chooses_nodes(requirement: dict[str, Any], expected: list[str]) -> None:
+def test_required_affinity_selects_nodes(requirement: dict[str, Any], expected: list[str]) -> None:
     assert chosen(**affinity({"matchExpressions": [requirement]})) == expected
 
 
-def test_one_term_is_enough_and_all_of_it_must_hold() -> None:
+def test_a_node_matches_if_all_requirements_of_one_term_match() -> None:
     rack = {"key": "rack", "operator": "Exists"}
     large = {"key": "size", "operator": "Gt", "values": ["8"]}
     assert chosen(**affinity({"matchExpressions": [rack, large]})) == ["b"]
@@ -59,7 +61,7 @@ def test_one_term_is_enough_and_all_of_it_must_hold() -> None:
     assert chosen(**affinity({})) == []
 
 
-def test_selectors_and_tolerations_of_the_template_count() -> None:
+def test_node_selector_and_tolerations_of_the_template_apply() -> None:
     assert chosen(nodeSelector={"rack": "1"}) == ["a"]
     assert chosen(tolerations=[{"key": "team", "operator": "Exists"}]) == ["a", "b", "c"]
     assert chosen() == ["a", "b"]

@@ -1,4 +1,4 @@
-"""What holds for every node set, whatever a user gives."""
+"""Properties of every node set and every user input."""
 
 from __future__ import annotations
 
@@ -30,45 +30,43 @@ values = st.text(st.characters(codec="ascii", exclude_categories=["C"]), max_siz
 
 
 def renamed(nodes: list[Manifest]) -> list[Manifest]:
-    """Nodes of any kinds as one fleet, each with a name of its own."""
+    """The nodes as one fleet with unique names."""
     return [each | {"metadata": each["metadata"] | {"name": f"n{index}"}} for index, each in enumerate(nodes)]
 
 
-asked = st.sampled_from(sorted(CASES)).map(CASES.__getitem__)
-mixed = st.builds(replace, asked, nodes=st.lists(st.sampled_from(KINDS), max_size=6).map(renamed))
-cases = asked | mixed
-"""A case of the matrix, or its demand before a fleet of the nodes of all cases."""
+matrix = st.sampled_from(sorted(CASES)).map(CASES.__getitem__)
+mixed = st.builds(replace, matrix, nodes=st.lists(st.sampled_from(KINDS), max_size=6).map(renamed))
+cases = matrix | mixed
+"""A case of the matrix, or its demand with nodes of all cases."""
 
 
-def answer(case: Case, nodes: list[Manifest] | None = None, **changes: Any) -> dict[str, Any]:
+def explained(case: Case, nodes: list[Manifest] | None = None, **changes: Any) -> dict[str, Any]:
     return explain_fabric(case.nodes if nodes is None else nodes, replace(case.demand, **changes))
 
 
 @given(case=cases, variables=st.dictionaries(names, values, min_size=1))
-def test_the_users_value_always_survives(case: Case, variables: dict[str, str]) -> None:
-    found = answer(case, user_env=tuple(variables.items()))
-    told = {setting["name"]: setting for setting in found["env"]}
+def test_the_users_value_is_never_overridden(case: Case, variables: dict[str, str]) -> None:
+    found = explained(case, user_env=tuple(variables.items()))
+    env = {setting["name"]: setting for setting in found["env"]}
     for name, value in variables.items():
-        if name in told:
-            assert (told[name]["value"], told[name]["source"]) == (value, "user: spec.cluster.env")
+        if name in env:
+            assert (env[name]["value"], env[name]["source"]) == (value, "user: spec.cluster.env")
         else:
-            assert name == "LD_LIBRARY_PATH", "only a variable that this profile does not set may be left unsaid"
+            assert name == "LD_LIBRARY_PATH"  # not a network variable: missing unless the profile sets it
 
 
 @given(case=cases, variables=st.dictionaries(names, values, min_size=1))
-def test_the_users_value_goes_before_the_admins_and_that_before_the_profiles(
-    case: Case, variables: dict[str, str]
-) -> None:
+def test_user_has_precedence_over_admin_and_admin_over_profile(case: Case, variables: dict[str, str]) -> None:
     given = tuple(variables.items())
-    by_admin = answer(case, user_env=(), admin_env=given, socket_interface=None, hcas=())
+    by_admin = explained(case, user_env=(), admin_env=given, socket_interface=None, hcas=())
     assert not by_admin["overriddenByUser"]
     assert {s["value"] for s in by_admin["env"] if s["name"] in variables} <= set(variables.values())
-    by_both = answer(case, user_env=given, admin_env=tuple((name, "admin") for name in variables))
+    by_both = explained(case, user_env=given, admin_env=tuple((name, "admin") for name in variables))
     assert {s["source"] for s in by_both["env"] if s["name"] in variables} <= {"user: spec.cluster.env"}
 
 
 @given(case=cases, seed=st.integers(0, 1000))
-def test_neither_the_order_of_nodes_nor_of_labels_matters(case: Case, seed: int) -> None:
+def test_the_order_of_nodes_and_labels_does_not_matter(case: Case, seed: int) -> None:
     nodes = [dict(each) for each in case.nodes]
     shuffle = random.Random(seed).shuffle
     shuffle(nodes)
@@ -76,7 +74,7 @@ def test_neither_the_order_of_nodes_nor_of_labels_matters(case: Case, seed: int)
         labels = list(each["metadata"]["labels"].items())
         shuffle(labels)
         each["metadata"] = each["metadata"] | {"labels": dict(labels)}
-    assert answer(case, nodes) == answer(case)
+    assert explained(case, nodes) == explained(case)
 
 
 @given(
@@ -90,13 +88,13 @@ def test_an_unrelated_label_changes_nothing(case: Case, key: str, value: str, ev
     for index in range(0, len(nodes), every):
         metadata = nodes[index]["metadata"]
         nodes[index] = nodes[index] | {"metadata": metadata | {"labels": metadata["labels"] | {key: value}}}
-    assert answer(case, nodes) == answer(case)
+    assert explained(case, nodes) == explained(case)
 
 
 @given(case=cases, variables=st.dictionaries(names, st.just("value")), by_user=st.booleans())
-def test_no_variable_is_without_value_rule_and_source(case: Case, variables: dict[str, str], by_user: bool) -> None:
+def test_every_variable_has_value_rule_and_source(case: Case, variables: dict[str, str], by_user: bool) -> None:
     given = tuple(variables.items())
-    for setting in answer(case, user_env=given if by_user else (), admin_env=() if by_user else given)["env"]:
+    for setting in explained(case, user_env=given if by_user else (), admin_env=() if by_user else given)["env"]:
         assert all(setting[key].strip() for key in ("name", "value", "rule", "source")), setting
 
 
@@ -108,8 +106,8 @@ print(json.dumps({name: explain_fabric(case.nodes, case.demand) for name, case i
 """
 
 
-def test_two_runs_are_identical() -> None:
-    """Two processes whose hashes of strings differ, so that the order of no set shows."""
+def test_the_decision_is_deterministic() -> None:
+    """Two processes with different string hashes, so that the order of sets would show."""
     paths = os.pathsep.join(["operator/tests", *sys.path])
     first, second = (
         subprocess.run(
@@ -125,18 +123,18 @@ def test_two_runs_are_identical() -> None:
 
 
 @given(case=cases)
-def test_rdma_is_never_promised_on_tcp(case: Case) -> None:
-    found = answer(case, require="rdma")
+def test_require_rdma_is_rejected_or_satisfied(case: Case) -> None:
+    found = explained(case, require="rdma")
     assert found["refused"] or found["fabric"].removeprefix("mnnvl+") in ("infiniband", "roce", "efa", "gib")
 
 
 @pytest.mark.parametrize("taint", aliases.HEALTH_TAINTS)
-def test_a_tolerated_health_taint_is_avoided_too(taint: str) -> None:
+def test_a_node_with_a_health_taint_is_unhealthy(taint: str) -> None:
     manifest = node("n", nvidia(), GPUS, taints=[{"key": taint, "effect": "NoSchedule"}])
     assert unhealthy_reason(parse_nodes([manifest])[0]) is not None
 
 
-def test_a_node_costs_no_more_among_500_than_among_50() -> None:
+def test_time_grows_linearly_with_the_number_of_nodes() -> None:
     def fleet(size: int) -> list[Manifest]:
         labels = nvidia() | IB | {f"l{number}.example.com/x": "y" for number in range(30)}
         return [node(f"n{number}", labels | {TYPE: f"type-{number % 10}"}, GPUS | HCA) for number in range(size)]
