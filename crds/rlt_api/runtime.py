@@ -1,4 +1,4 @@
-"""RLRuntime: what the platform team decides once for all jobs, and how a job and its runtime become one spec."""
+"""The spec of an RLRuntime, and the merge of a job and its runtime into one spec."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rlt_api.model import ApiModel, DnsLabel, KeyedBy, cel
 from rlt_api.spec import JobBlocks
 
 DEFAULT_RAY_VERSION = "2.60.0"
-"""The version in the images that images/ builds."""
+"""Version of Ray in the images built from images/."""
 
 LimitValue = Annotated[str, StringConstraints(max_length=1024)]
 
 
 class Images(ApiModel):
-    """The trainer's image for each kind of accelerator."""
+    """The image for each kind of accelerator."""
 
     cpu: Image | None = None
     """For workers without accelerators."""
@@ -30,52 +30,51 @@ class Images(ApiModel):
 
 
 class NodePool(ApiModel):
-    """Nodes of one kind, and what a worker pod takes of one."""
+    """Nodes of one kind, and the resources of a worker pod on them."""
 
     name: DnsLabel
-    """What a job's worker group calls it."""
+    """Name of the pool, for cluster.workers[].pool of a job."""
     resources: Resources
-    """What a worker pod asks for."""
+    """Resources of a worker pod."""
     accelerator: Accelerator | None = None
     """Accelerators of a worker pod. Default: none."""
     node_selector: NodeSelector = {}
     """Labels of the pool's nodes."""
     tolerations: Tolerations = []
-    """Taints of the pool's nodes."""
+    """Tolerations of the taints of the pool's nodes."""
 
 
 class Limit(ApiModel):
-    """A bound on one field of every job that names the runtime."""
+    """A limit on one field of every job that names the runtime."""
 
     model_config = cel(
-        ("has(self.max) || has(self.min) || has(self.allowed)", "give at least one of max, min and allowed"),
+        ("has(self.max) || has(self.min) || has(self.allowed)", "must have at least one of max, min and allowed"),
     )
 
     field: Annotated[str, StringConstraints(pattern=r"^spec(\.[a-zA-Z][a-zA-Z0-9]*(\[\])?)+$", max_length=253)]
-    """Its path, such as spec.rollout.responsesPerPrompt or spec.cluster.workers[].replicas."""
+    """Path of the field, such as spec.rollout.responsesPerPrompt or spec.cluster.workers[].replicas."""
     max: float | None = None
-    """The greatest value. A quantity such as 64Gi is compared as a number."""
+    """The maximum. A quantity such as 64Gi is compared as a number."""
     min: float | None = None
-    """The least value."""
+    """The minimum."""
     allowed: Annotated[list[LimitValue], Field(min_length=1, max_length=256)] | None = None
-    """The values that are allowed, as text. A * stands for anything, as in registry.example.com/*."""
+    """The allowed values, as text. A * matches anything, as in registry.example.com/*."""
 
 
 class RLRuntimeSpec(ApiModel):
-    """What the platform team decides once for all jobs."""
+    """Images, node pools, defaults and limits of the platform team for all jobs that name the runtime."""
 
     images: Images = Images()
-    """The trainer's image for each kind of accelerator."""
+    """The image for each kind of accelerator."""
     ray_version: RayVersion | None = None
-    """The version of Ray in the images. Default: 2.60.0."""
+    """Version of Ray in the images. Default: 2.60.0."""
     node_pools: Annotated[list[NodePool], Field(max_length=64), KeyedBy("name")] = []
-    """Nodes of one kind each. A worker group that names none gets the first with the accelerator that the group gives
-    itself, else the first."""
+    """Node pools, each with nodes of one kind. A worker group without a pool gets the first pool with the accelerator
+    of the group, or the first pool."""
     defaults: JobBlocks = JobBlocks()
-    """What every job gets that does not say otherwise: fabric in network, classes and caches in storage, queue and
-    scheduler in scheduling, users and privileges in security, and every other block."""
+    """Values of fields that a job does not give, such as fabric, storage classes, queues and privileges."""
     limits: Annotated[list[Limit], Field(max_length=128)] = []
-    """Bounds on fields of the jobs."""
+    """Limits on fields of the jobs."""
 
 
 BUILTIN_ONLY = ("model", "data", "rewards", "algorithm", "training", "rollout", "checkpoint")
@@ -85,10 +84,10 @@ Kind = Literal["cpu", "nvidia", "amd"]
 
 
 def resolve(job: Mapping[str, Any], runtime: Mapping[str, Any] | None) -> dict[str, Any]:
-    """One spec out of a job's spec and its runtime's, as JSON: the job's word first, then the runtime's.
+    """Merge the specs of a job and its runtime, as JSON. Values of the job override those of the runtime.
 
-    Objects are merged field by field, and a choice (exactly one of several fields) by which field is given; environment
-    variables by name; other lists and values are taken whole. Neither input is changed.
+    Objects are merged field by field, and environment variables by name. If the job gives one of several exclusive
+    fields, the runtime's other ones are dropped. Other lists and values are replaced. Neither input is changed.
     """
     runtime = runtime or {}
     defaults = dict(runtime.get("defaults", {}))
@@ -111,12 +110,12 @@ def resolve(job: Mapping[str, Any], runtime: Mapping[str, Any] | None) -> dict[s
 
 
 def _main_accelerator(groups: list[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """The one that the image is made for: all pods have the same image."""
+    """Return the accelerator that determines the image: all pods have the same image."""
     return next((group["accelerator"] for group in groups if group.get("accelerator")), None)
 
 
 def accelerator_kind(accelerator: Mapping[str, Any] | None) -> Kind | None:
-    """The image that an accelerator needs; None for one that there is no image for."""
+    """Return the kind of image for an accelerator; None if no image exists for it."""
     if accelerator is None:
         return "cpu"
     vendor = str(accelerator.get("resourceName", "")).partition("/")[0]
@@ -124,16 +123,16 @@ def accelerator_kind(accelerator: Mapping[str, Any] | None) -> Kind | None:
     return kinds.get(vendor)
 
 
-CHOICES = (
+EXCLUSIVE_FIELDS = (
     frozenset({"path", "fromSeed"}),  # model
     frozenset({"preset", "files", "hub", "inline"}),  # data
 )
-"""Fields that exclude each other: one in the job's block takes the place of the runtime's others."""
+"""Fields of which a block has exactly one: the one in the job replaces the one in the runtime."""
 
 
 def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(below)
-    for choice in CHOICES:
+    for choice in EXCLUSIVE_FIELDS:
         if choice & set(above):
             for other in choice - set(above):
                 merged.pop(other, None)
@@ -144,18 +143,18 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _from_pool(group: Mapping[str, Any], pools: list[Mapping[str, Any]]) -> dict[str, Any]:
-    """A worker group with what its pool gives. Without a pool of that name it stays as it is, and a rule says so."""
+    """Merge a worker group with its pool. If the named pool does not exist, return the group unchanged."""
     if "pool" in group:
-        fitting = [pool for pool in pools if pool["name"] == group["pool"]]
+        matching = [pool for pool in pools if pool["name"] == group["pool"]]
     else:
         wanted = _resource_name(group)
-        fitting = [pool for pool in pools if wanted and _resource_name(pool) == wanted] or pools
-    if not fitting:
+        matching = [pool for pool in pools if wanted and _resource_name(pool) == wanted] or pools
+    if not matching:
         return dict(group)
-    given = {key: value for key, value in fitting[0].items() if key != "name"}
-    return {**_merge(given, group), "pool": fitting[0]["name"]}
+    given = {key: value for key, value in matching[0].items() if key != "name"}
+    return {**_merge(given, group), "pool": matching[0]["name"]}
 
 
 def _resource_name(of: Mapping[str, Any]) -> str | None:
-    """The accelerator of a worker group or of a node pool."""
+    """Return the accelerator resource of a worker group or a node pool."""
     return (of.get("accelerator") or {}).get("resourceName")

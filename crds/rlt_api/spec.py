@@ -1,4 +1,4 @@
-"""What a user asks for: the spec of an RLTrainingJob. Its blocks are in rlt_api.blocks."""
+"""The spec of an RLTrainingJob. Its blocks are in rlt_api.blocks."""
 
 from __future__ import annotations
 
@@ -23,61 +23,62 @@ from rlt_api.immutability import immutability_rules
 from rlt_api.model import ApiModel, ObjectName, Positive, cel
 
 OPERATOR = "rlt.dev/operator"
-"""The value of spec.managedBy that means this operator, as if nothing were given."""
+"""The value of spec.managedBy for this operator, the same as no value."""
 
 Seconds = Annotated[int, Field(ge=0, le=2**31 - 1)]
 
 
 class RuntimeReference(ApiModel):
-    """The platform team's part of the job."""
+    """A reference to an RLRuntime."""
 
     name: ObjectName
     """Name of an RLRuntime."""
 
 
 class JobBlocks(ApiModel):
-    """What a job and a runtime's defaults have in common."""
+    """The fields that a job and the defaults of a runtime have in common."""
 
     model: Model | None = None
-    """The model to train. Required for the builtin framework."""
+    """The model to train. Required for framework builtin."""
     data: Data | None = None
-    """The prompts. Required for the builtin framework."""
+    """The prompts. Required for framework builtin."""
     rewards: Annotated[list[Reward], Field(max_length=16)] = []
-    """What scores responses; their weighted sum is the reward. Default: the data preset's own rule."""
+    """Scores of the responses. Their weighted sum is the reward. Default: the rule of the data preset."""
     algorithm: Algorithm = Algorithm()
-    """How rewards become gradients."""
+    """Advantage estimation and policy loss."""
     training: Training = Training()
-    """The optimizer and its batches."""
+    """The optimizer, its batches and the parallelism."""
     rollout: Rollout = Rollout()
-    """How responses are generated."""
+    """Generation of responses."""
     cluster: Cluster = Cluster()
     """The Ray cluster."""
     network: Network = Network()
-    """What the fabric must be, and how pods are attached to it."""
+    """Requirements on the fabric, and how pods attach to it."""
     scheduling: Scheduling = Scheduling()
-    """Queues, schedulers, priorities, topology."""
+    """Queues, schedulers, priorities and topology."""
     storage: Storage = Storage()
     """Volumes that all pods share."""
     checkpoint: Checkpoint = Checkpoint()
-    """Saving and resuming."""
+    """When checkpoints are saved and loaded."""
     preflight: Preflight = Preflight()
-    """Checks on the job's own nodes before the training starts."""
+    """Preflight checks on the job's nodes before the training."""
     failure_policy: FailurePolicy = FailurePolicy()
-    """What happens when the training fails."""
+    """Restarts after a failure of the training."""
     observability: Observability = Observability()
-    """What is recorded beyond the status and the metrics that every job has."""
+    """Records in addition to the status and the metrics that every job has."""
     security: Security = Security()
     """Users and privileges of the pods."""
     active_deadline_seconds: Positive | None = None
-    """The job fails when it has run so long, all attempts together. Default: no bound."""
+    """Maximum run time of all attempts together, in seconds. The job then fails. Default: none."""
     pending_deadline_seconds: Positive | None = None
-    """The job fails when its cluster is not ready after so long. Default: it waits."""
+    """Maximum time until the Ray cluster is ready, in seconds. The job then fails. Default: none."""
     ttl_seconds_after_finished: Seconds | None = None
-    """The job is deleted so long after its end. What lies in the storage stays. Default: it is kept."""
+    """Time after the end of the job until it is deleted, in seconds. Files in the storage are kept. Default: the job is
+    kept."""
 
 
 class RLTrainingJobSpec(JobBlocks):
-    """What to train, and on what. Everything but suspend and the times is fixed once the job exists."""
+    """The desired training and its resources. All fields but suspend and the deadlines are immutable."""
 
     model_config = cel(
         (
@@ -85,43 +86,44 @@ class RLTrainingJobSpec(JobBlocks):
             "|| has(self.framework) && has(self.framework.type) && self.framework.type != 'builtin' "
             "|| has(self.model) && has(self.data) && has(self.training) "
             "&& (has(self.training.totalSteps) || has(self.training.totalEpochs))",
-            "framework builtin needs model, data and training.totalSteps or totalEpochs, here or by runtimeRef",
+            "framework builtin requires model, data and training.totalSteps or totalEpochs, in the job or its runtime",
         ),
         (
             "has(self.runtimeRef) || has(self.cluster) && has(self.cluster.image)",
-            "cluster.image is needed, here or by runtimeRef",
+            "cluster.image is required, in the job or its runtime",
         ),
         (
             "!has(self.rollout) || !has(self.rollout.responsesPerPrompt) || self.rollout.responsesPerPrompt > 1 "
             "|| has(self.runtimeRef) "
             "|| has(self.algorithm) && has(self.algorithm.advEstimator) && self.algorithm.advEstimator != 'grpo' "
             "|| has(self.framework) && has(self.framework.type) && self.framework.type != 'builtin'",
-            "grpo compares the responses to a prompt: rollout.responsesPerPrompt must be 2 or more",
+            "rollout.responsesPerPrompt must be 2 or more for grpo",
         ),
         (
             "!has(self.data) || !has(self.data.maxPromptLength) || !has(self.data.maxResponseLength) "
             "|| !has(self.rollout) || !has(self.rollout.maxModelLen) "
             "|| self.data.maxPromptLength + self.data.maxResponseLength <= self.rollout.maxModelLen",
-            "rollout.maxModelLen must hold data.maxPromptLength + data.maxResponseLength",
+            "rollout.maxModelLen must not be less than data.maxPromptLength + data.maxResponseLength",
         ),
         (
             "!has(self.cluster) || !has(self.cluster.workers) || self.cluster.workers.size() < 2 "
             "|| has(self.framework) && has(self.framework.type) && self.framework.type != 'builtin' "
             "|| self.cluster.workers.size() == 2 && (has(self.runtimeRef) "
             "|| has(self.rollout) && has(self.rollout.mode) && self.rollout.mode == 'separate')",
-            "cluster.workers: framework builtin takes one group, and two with rollout.mode separate",
+            "cluster.workers must have one group for framework builtin, or two with rollout.mode separate",
         ),
         *immutability_rules(),
     )
 
     runtime_ref: RuntimeReference | None = None
-    """The platform team's RLRuntime, which gives what is not given here. The job keeps the copy it started with."""
+    """The RLRuntime with the values of fields that the job does not give. The job keeps the copy from its start."""
     suspend: bool = False
-    """true releases the cluster and keeps the checkpoints; false again continues from the latest one."""
+    """Whether the job is suspended. true deletes the Ray cluster and keeps the checkpoints. false resumes from the
+    latest checkpoint."""
     managed_by: Annotated[str, StringConstraints(pattern=r"^[a-z0-9.-]+/[A-Za-z0-9/_.-]+$", max_length=63)] | None = (
         None
     )
-    """The controller that runs the job, such as kueue.x-k8s.io/multikueue. Default: this operator, rlt.dev/operator. It
-    leaves jobs of others alone."""
+    """The controller that runs the job, such as kueue.x-k8s.io/multikueue. The operator ignores jobs of other
+    controllers. Default: this operator, rlt.dev/operator."""
     framework: Framework = Framework()
-    """What runs on the cluster. Default: rlt's own trainer."""
+    """The program that runs on the Ray cluster. Default: rlt's trainer."""

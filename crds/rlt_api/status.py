@@ -1,4 +1,4 @@
-"""What the operator reports: the status of an RLTrainingJob. Conditions are the contract, phase is for people."""
+"""The status of an RLTrainingJob. Conditions are the contract for programs; the phase is for people."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rlt_api.model import ApiModel, JsonObject
 
 
 class Phase(StrEnum):
-    """A summary of the conditions for people. Programs read the conditions."""
+    """A summary of the conditions for people. Programs should use the conditions."""
 
     PENDING = "Pending"
     PROVISIONING = "Provisioning"
@@ -22,30 +22,30 @@ class Phase(StrEnum):
 
 
 class Condition(ApiModel):
-    """One aspect of the job's state, in the form of Kubernetes' metav1.Condition (KEP-1623)."""
+    """One aspect of the state of the job, as in metav1.Condition of Kubernetes (KEP-1623)."""
 
     type: str
     """Accepted, Admitted, FabricVerified, ClusterReady, PreflightPassed, Running, Succeeded, Failed, Suspended,
     Reconciling or Stalled."""
     status: Literal["True", "False", "Unknown"]
-    """Whether it holds."""
+    """True, False or Unknown."""
     reason: str
-    """One word in CamelCase, a documented constant."""
+    """Reason for the status, a documented constant in CamelCase."""
     message: str
-    """A sentence for people, with the scheduler's, kubelet's or program's own words where there are any."""
+    """Description for people, with the message of the scheduler, the kubelet or the program if there is one."""
     last_transition_time: str
-    """When status last changed (RFC 3339, UTC)."""
+    """Time of the last change of the status (RFC 3339, UTC)."""
     observed_generation: int
-    """The generation of the spec that this was said of."""
+    """Generation of the spec that the condition is based on."""
 
 
 class ProgressMetrics(ApiModel):
-    """The latest step's numbers."""
+    """Metrics of the latest step."""
 
-    model_config = ConfigDict(allow_inf_nan=True)  # of a training that diverges; as JSON it is null
+    model_config = ConfigDict(allow_inf_nan=True)  # a diverging training has such values; JSON has null instead
 
     reward: float | None = None
-    """Mean reward of the step's responses (critic/rewards/mean)."""
+    """Mean reward of the responses (critic/rewards/mean)."""
     kl: float | None = None
     """Mean k3 estimate of the KL divergence to the reference model (actor/kl_loss)."""
     entropy: float | None = None
@@ -53,45 +53,45 @@ class ProgressMetrics(ApiModel):
     response_length: float | None = None
     """Mean length of the responses, in tokens (response_length/mean)."""
     loss: float | None = None
-    """The policy loss (actor/pg_loss)."""
+    """Policy loss (actor/pg_loss)."""
     grad_norm: float | None = None
     """Norm of the gradient before clipping (actor/grad_norm)."""
     clip_fraction: float | None = None
-    """Share of tokens that PPO's clip acted on (actor/pg_clipfrac)."""
+    """Share of tokens that PPO clipped (actor/pg_clipfrac)."""
 
 
 class Progress(ApiModel):
-    """How far the training is and how it learns."""
+    """Progress and metrics of the training."""
 
     stage: str | None = None
-    """What the trainer is doing: preparing, warmup, training, exporting or finished."""
+    """Stage of the trainer: preparing, warmup, training, exporting or finished."""
     step: int
-    """Steps completed."""
+    """Number of completed steps."""
     total_steps: int
-    """Steps in all; 0 where a command does not say how many."""
+    """Total number of steps; 0 if a command does not report it."""
     percent: int
-    """Share of steps completed, 0 to 100."""
+    """Completed steps in percent."""
     display: str
-    """The same for the PROGRESS column: 45%, or step 12 where the total is not known."""
+    """Text of the PROGRESS column: 45%, or step 12 if the total is unknown."""
     eta: str | None = None
     """Estimated time to the end, such as 3m10s."""
     tokens_per_second: float | None = None
     """Prompt and response tokens of the latest step per second, over all workers."""
     metrics: ProgressMetrics = ProgressMetrics()
-    """The latest step's numbers."""
+    """Metrics of the latest step."""
     last_updated: str
-    """When the trainer last reported (RFC 3339, UTC)."""
+    """Time of the latest report of the trainer (RFC 3339, UTC)."""
 
 
 class CheckpointStatus(ApiModel):
-    """What has been saved."""
+    """The saved checkpoints and the exported model."""
 
     latest_step: int | None = None
-    """The step of the latest complete checkpoint."""
+    """Step of the latest complete checkpoint."""
     path: str | None = None
-    """The run directory's checkpoints folder, as the pods see it."""
+    """Path of the checkpoints folder in the pods."""
     exported_path: str | None = None
-    """The finished model in Hugging Face's format, as the pods see it."""
+    """Path of the exported model in Hugging Face format in the pods."""
 
 
 class RayClusterStatus(ApiModel):
@@ -100,178 +100,179 @@ class RayClusterStatus(ApiModel):
     name: str
     """Name of the RayCluster."""
     ready_workers: int = 0
-    """Worker pods that are ready."""
+    """Number of ready worker pods."""
     desired_workers: int = 0
-    """Worker pods that the job asks for."""
+    """Number of desired worker pods."""
     job_id: str | None = None
-    """The submission id of the Ray job."""
+    """Submission ID of the Ray job."""
     preflight_job_id: str | None = None
-    """The submission id of the Ray job that checks the nodes before."""
+    """Submission ID of the Ray job of the preflight checks."""
 
 
 class RuntimeSnapshot(ApiModel):
-    """The runtime as it was when the job was accepted. The job keeps it to its end."""
+    """The runtime at the time of acceptance, for the lifetime of the job."""
 
     name: str
     """Name of the RLRuntime."""
     generation: int
-    """Its generation then."""
+    """Generation of the RLRuntime at that time."""
     spec: JsonObject
-    """Its spec then."""
+    """Spec of the RLRuntime at that time."""
 
 
 class NetworkVariable(ApiModel):
-    """One environment variable with its reason."""
+    """An environment variable and the reason for its value."""
 
     name: str
-    """Its name."""
+    """Name of the variable."""
     value: str
-    """Its value. Those of Secrets and ConfigMaps are not read."""
+    """Value of the variable. Values of Secrets and ConfigMaps are not read."""
     rule: str
-    """Why it is set so."""
+    """Reason for the value."""
     source: str
-    """Where that is written, or who of user and RLRuntime has said it."""
+    """Source of the reason, or user or RLRuntime if one of them sets the variable."""
 
 
 class NetworkRefusal(ApiModel):
-    """Why the nodes cannot do what the job asks of them."""
+    """The reason why the nodes do not meet the requirements of the job."""
 
     code: str
-    """One word in CamelCase, a reason of FabricVerified."""
+    """A reason of the condition FabricVerified."""
     message: str
-    """The evidence and the remedy."""
+    """The evidence and the fix."""
 
 
 class NetworkAttachment(ApiModel):
-    """How worker pods get at the fabric."""
+    """How worker pods attach to the fabric."""
 
     mode: str
     """podNetwork, hostNetwork, multus or dra."""
     resources: dict[str, int] = {}
-    """Extended resources of one worker on a whole node; one on a part of it takes its part."""
+    """Extended resources of a worker on a whole node. A worker on a part of a node gets a part of them."""
     networks: list[str] = []
-    """Networks of GKE's multi-networking, in the order of the pods' interfaces."""
+    """Networks of GKE multi-networking, in the order of the interfaces of the pods."""
     compute_domain: bool = False
-    """Whether workers claim a channel of the job's ComputeDomain (NVLink over nodes)."""
+    """Whether workers claim a channel of the job's ComputeDomain (NVLink between nodes)."""
     mounts: dict[str, str] = {}
-    """Paths of the host, and where workers see them."""
+    """Path on the host to path in the worker pods."""
     capabilities: list[str] = []
-    """Capabilities of the workers' containers."""
+    """Capabilities of the worker containers."""
     supplemental_groups: list[int] = []
-    """Groups of the workers' processes."""
+    """Supplementary groups of the worker processes."""
 
 
 class NetworkStatus(ApiModel):
-    """What was decided about network and accelerators before the Ray cluster was made, and why."""
+    """The decision about fabric and accelerators before the Ray cluster is created, with its reasons."""
 
     profile: str
-    """The profile, as in docs/reference/network-profiles.md."""
+    """The network profile, as in docs/networking.md."""
     fabric: str
     """infiniband, roce, efa, gib, tcpx, tcpxo, tcp or none, or mnnvl+ and one of them."""
     vendor: str
     """nvidia, amd or none."""
     agree: bool
-    """Whether all candidate nodes want the same. If not, the profile is the vendor's generic one."""
+    """Whether all candidate nodes need the same settings. If not, the generic profile of the vendor is used."""
     candidates: int
-    """Nodes that could take a worker: ready, not cordoned, tolerated, well, with enough accelerators."""
+    """Number of nodes that can run a worker: ready, schedulable, tolerated, healthy, with enough accelerators."""
     accelerators_per_node: int = 0
-    """The fewest accelerators that a candidate has."""
+    """Minimum number of accelerators of a candidate node."""
     refused: NetworkRefusal | None = None
-    """What keeps the job from starting."""
+    """The reason why the job cannot start."""
     evidence: list[str] = []
-    """What the nodes say, and how many of them."""
+    """Detected facts, with the number of nodes for each."""
     env: list[NetworkVariable] = []
-    """Variables of all pods that belong to network and accelerators, the user's own among them."""
+    """Variables of all pods for network and accelerators, including those of the user."""
     overridden_by_user: list[str] = []
-    """Variables of the profile that the user has set to something else."""
+    """Variables of the profile that the user overrides."""
     attach: NetworkAttachment
-    """How worker pods get at the fabric."""
+    """How worker pods attach to the fabric."""
     avoided: list[str] = []
-    """Nodes that a health controller has marked, or that were at fault in an earlier attempt: no worker goes there."""
+    """Nodes excluded from the job: a health controller marked them unhealthy, or they caused the failure of an earlier
+    attempt."""
     warnings: list[str] = []
-    """What should be known of all this."""
+    """Warnings about the decision."""
 
 
 class PreflightCheck(ApiModel):
-    """What a check on the job's nodes has found."""
+    """The result of a preflight check."""
 
     name: str
-    """The check, as in docs/preflight.md."""
+    """Name of the check, as in docs/preflight.md."""
     result: Literal["passed", "warned", "failed"]
-    """Whether the training can start: not if a check failed."""
+    """The training does not start if a check failed."""
     value: str | None = None
-    """What was measured, with its unit; of several pods the worst."""
+    """The measured value with its unit; the worst one of several pods."""
     pods: list[str] = []
-    """The pods that it speaks of; none: all."""
+    """The affected pods. Empty means all pods."""
     nodes: list[str] = []
-    """Their nodes."""
+    """The nodes of these pods."""
     message: str
-    """What was found."""
+    """Description of the result."""
     remedy: str | None = None
-    """What to do about it."""
+    """The fix."""
 
 
 class Attempt(ApiModel):
-    """An attempt that failed, of a job that may have several (spec.failurePolicy.maxRestarts)."""
+    """A failed attempt of a job with restarts (spec.failurePolicy.maxRestarts)."""
 
     number: int
-    """The first one is 1."""
+    """Number of the attempt, from 1."""
     ray_cluster_uid: str
-    """Uid of its RayCluster, which tells attempts apart."""
+    """UID of its RayCluster, which identifies the attempt."""
     start_time: str | None = None
-    """When its training started (RFC 3339, UTC). Absent if it did not."""
+    """Time when the training started (RFC 3339, UTC). Absent if it did not start."""
     completion_time: str
-    """When it failed (RFC 3339, UTC)."""
+    """Time when the attempt failed (RFC 3339, UTC)."""
     reason: str
-    """Why, as a reason of Failed."""
+    """Reason of the failure, as in the condition Failed."""
     message: str
-    """Why, in short."""
+    """Short description of the failure."""
     step: int | None = None
-    """The step that it had completed, as far as that is known."""
+    """Last completed step, if known."""
     node_at_fault: str | None = None
-    """The node that was at fault. Absent if nothing shows that one was."""
+    """Name of the node that caused the failure. Absent if there is no evidence."""
     evidence: str | None = None
-    """What shows it."""
+    """Evidence that the node caused the failure."""
 
 
 class RLTrainingJobStatus(ApiModel):
-    """What became of the job so far."""
+    """The observed state of the job."""
 
     observed_generation: int | None = None
-    """The generation of the spec that this status speaks of."""
+    """Generation of the spec that the status is based on."""
     phase: Phase | None = None
-    """Pending, Provisioning, Running, Succeeded, Failed or Suspended: a summary for people."""
+    """Summary of the conditions for people: Pending, Provisioning, Running, Succeeded, Failed or Suspended."""
     message: str | None = None
-    """Why the job is in this phase."""
+    """Reason for the phase."""
     conditions: list[Condition] = []
-    """The contract for programs, one entry a type."""
+    """Conditions for programs, one entry for each type."""
     progress: Progress | None = None
-    """How far the training is and how it learns."""
+    """Progress and metrics of the training."""
     checkpoint: CheckpointStatus | None = None
-    """What has been saved."""
+    """The saved checkpoints and the exported model."""
     ray_cluster: RayClusterStatus | None = None
-    """The Ray cluster while there is one."""
+    """The Ray cluster, while it exists."""
     restarts: int | None = None
-    """How many attempts have failed and were followed by another one, for the RESTARTS column."""
+    """Number of failed attempts that were followed by another one."""
     attempts: list[Attempt] = []
-    """The latest attempts that failed, where spec.failurePolicy.maxRestarts is not 0."""
+    """The latest failed attempts, if spec.failurePolicy.maxRestarts is not 0."""
     runtime_snapshot: RuntimeSnapshot | None = None
-    """The runtime as it was when the job was accepted. Later changes of it do not touch this job."""
+    """The runtime at the time of acceptance. Later changes of the runtime do not affect this job."""
     network: NetworkStatus | None = None
-    """What was decided about network and accelerators, and why. The Ray cluster is made from it."""
+    """The decision about fabric and accelerators. The Ray cluster is created from it."""
     preflight: list[PreflightCheck] = []
-    """What the checks before the training have found on the Ray cluster that there is, or was last."""
+    """Results of the preflight checks on the current or the latest Ray cluster."""
     model: str | None = None
-    """The model that is trained, for the MODEL column."""
+    """The trained model, for the MODEL column."""
     algorithm: str | None = None
-    """The advantage estimator, or the command's program, for the ALGORITHM column."""
+    """The advantage estimator or the program of the command, for the ALGORITHM column."""
     gpus: int | None = None
-    """Accelerators that the job asks for, over all workers."""
+    """Number of requested accelerators over all workers."""
     start_time: str | None = None
-    """When training first started (RFC 3339, UTC)."""
+    """Time when the training first started (RFC 3339, UTC)."""
     pending_since: str | None = None
-    """Since when the job has been waiting for its cluster, for spec.pendingDeadlineSeconds (RFC 3339, UTC)."""
+    """Time since when the job waits for its Ray cluster, for spec.pendingDeadlineSeconds (RFC 3339, UTC)."""
     active_seconds: int | None = None
-    """How long the training ran before its latest suspension or restart, for spec.activeDeadlineSeconds."""
+    """Run time of the training before its latest suspension or restart, for spec.activeDeadlineSeconds."""
     completion_time: str | None = None
-    """When the job succeeded or failed (RFC 3339, UTC)."""
+    """Time when the job succeeded or failed (RFC 3339, UTC)."""

@@ -1,4 +1,4 @@
-"""What the operator hands the trainer (a ConfigMap), and what the trainer answers (`/progress`, its last log line)."""
+"""The trainer's config from the operator (a ConfigMap), and the trainer's report (`/progress`, last log line)."""
 
 from __future__ import annotations
 
@@ -18,61 +18,61 @@ from rlt_api.model import ApiModel, Positive
 from rlt_api.status import ProgressMetrics
 
 CONFIG_DIRECTORY = "/etc/rlt"
-"""Where the pods see the ConfigMap."""
+"""Mount path of the ConfigMap in the pods."""
 CONFIG_FILE = "training.json"
-"""Its key, a TrainingConfig."""
+"""Key of the ConfigMap with a TrainingConfig."""
 FUNCTIONS_DIRECTORY = "/etc/rlt-functions"
-"""Where the pods see the ConfigMaps of rewards[].function.configMap, each in a folder of its name."""
+"""Folder of the ConfigMaps with user-defined functions in the pods, each in a subfolder with its name."""
 TRAIN_RESOURCE, ROLLOUT_RESOURCE = "rlt-train", "rlt-rollout"
-"""What Ray knows pods that train and pods that only generate by, where they are two kinds: each pod offers 1."""
+"""Custom Ray resources of pods that train and of pods that only generate, in rollout.mode separate: 1 in each pod."""
 PRESET_REWARD = {"arithmetic": "exact", "bandit": "exact", "digits": "characters", "gsm8k": "gsm8k", "math": "math"}
-"""Data preset -> the rule that responses are scored with when a job names none."""
+"""Data preset -> default reward rule."""
 
 
 class ResolvedTraining(Training):
-    """spec.training with nothing left open."""
+    """spec.training with all values resolved."""
 
     total_steps: Annotated[int, Field(ge=0)]
-    """0: totalEpochs passes over the data, which the trainer counts."""
+    """0: the trainer computes it from totalEpochs."""
     ppo_mini_batch_size: Positive
 
 
 class Preflight(ApiModel):
-    """What the checks before the training expect of the pods."""
+    """The values that the preflight checks expect."""
 
     head_shared_memory: int
     """Size of /dev/shm in the head, in bytes."""
     shared_memory: int
-    """The same in pods that train."""
+    """Size of /dev/shm in pods that train, in bytes."""
     rollout_shared_memory: int = 0
-    """The same in pods that only generate."""
+    """Size of /dev/shm in pods that only generate, in bytes."""
     shared_storage: bool
-    """Whether all pods see the same run directory."""
+    """Whether all pods share the run directory."""
     require_rdma: bool
-    """Whether NCCL must not talk over TCP."""
+    """Whether NCCL must use RDMA instead of TCP."""
 
 
 class TrainingConfig(ApiModel):
-    """Everything the trainer needs to know, with all defaults filled in."""
+    """The complete configuration of the trainer, with all defaults resolved."""
 
     job: str
     """Name of the RLTrainingJob."""
     namespace: str
-    """Its namespace."""
+    """Namespace of the RLTrainingJob."""
     run_directory: str
-    """Where this run writes, as all pods see it. It is the same after a suspension."""
+    """Output folder of the run, as a path in all pods. A suspension does not change it."""
     workers: int
-    """Number of worker pods that train; each holds devicesPerWorker ranks."""
+    """Number of worker pods that train. Each has devicesPerWorker train workers."""
     devices_per_worker: int
-    """Accelerators of one worker. 0: one rank on the CPU."""
+    """Accelerators of one worker pod. 0: one train worker on the CPU."""
     cpus_per_worker: int
-    """Threads that one worker may use, at least 1."""
+    """Number of threads of one worker pod, at least 1."""
     rollout_workers: int = 0
-    """Number of worker pods that only generate. 0: those that train generate as well."""
+    """Number of worker pods that only generate. 0: the pods that train also generate."""
     rollout_devices_per_worker: int = 0
-    """Accelerators of one of them."""
+    """Accelerators of one pod that only generates."""
     rollout_cpus_per_worker: int = 1
-    """Threads that one of them may use."""
+    """Number of threads of one pod that only generates."""
     model: Model
     data: Data
     rewards: list[Reward]
@@ -83,27 +83,27 @@ class TrainingConfig(ApiModel):
     checkpoint: Checkpoint
     observability: Observability = Observability()
     preflight: Preflight | None = None
-    """None: no checks before the training."""
+    """None: no preflight checks."""
 
 
 class ProgressReport(ApiModel):
-    """What the driver says of itself."""
+    """The progress report of the driver."""
 
     stage: str
     """preparing, warmup, training, exporting or finished."""
     step: int
-    """Steps completed."""
+    """Number of completed steps."""
     total_steps: int
-    """Steps in all."""
+    """Total number of steps."""
     seconds_per_step: float | None = None
-    """Mean duration of the latest steps, for the estimate of the time left."""
+    """Mean duration of the latest steps, for the ETA."""
     tokens_per_second: float | None = None
     """Prompt and response tokens of the latest step per second, over all workers."""
     metrics: ProgressMetrics = ProgressMetrics()
-    """The latest step's numbers."""
+    """Metrics of the latest step."""
     latest_checkpoint_step: int | None = None
-    """The step of the latest complete checkpoint."""
+    """Step of the latest complete checkpoint."""
     exported_path: str | None = None
-    """The finished model in Hugging Face's format."""
+    """Path of the exported model in Hugging Face format."""
     updated: str
-    """When this was said (RFC 3339, UTC)."""
+    """Time of the report (RFC 3339, UTC)."""

@@ -1,7 +1,7 @@
 """Every field of a job is read by the trainer, the operator or a rule.
 
 The trainer reads the blocks in BUILTIN_ONLY, the operator everything else (/dev/shm by the rule that sizes it). A field
-with one possible value has no effect. Rules read what is "for the memory arithmetic"; `resolve` reads a node pool.
+with one possible value has no effect. Rules read what is "for the memory estimate"; `resolve` reads a node pool.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TRAINER = read_fields(ROOT / "trainer/rlt_trainer")
 OPERATOR = read_fields(
     ROOT / "operator/rlt_operator", ROOT / "core/rlt_core", ROOT / "crds/rlt_api/rules/shared_memory.py"
 )
-ARITHMETIC = read_fields(ROOT / "crds/rlt_api/rules")
+MEMORY_RULES = read_fields(ROOT / "crds/rlt_api/rules")
 AS_JSON = ("crds/rlt_api/runtime.py", "core/rlt_core/job.py")
 BY_RULES = ("spec.rollout.workerGroup", "spec.training.reference.fsdpSize")
 """rules/layout.py reads the first one; the second one must equal training.fsdp.fsdpSize and has no other effect."""
@@ -44,8 +44,8 @@ def is_read_by_name(path: str) -> bool:
 def test_field_is_read(path: str, schema: Schema) -> None:
     block = path.split(".")[1].removesuffix("[]")
     field = field_of(RLTrainingJobSpec, path)
-    if "memory arithmetic" in schema["description"] or path in BY_RULES:
-        assert field in ARITHMETIC
+    if "memory estimate" in schema["description"] or path in BY_RULES:
+        assert field in MEMORY_RULES
     elif block in BUILTIN_ONLY:
         assert field in TRAINER
     elif block == "observability":  # the operator reads some fields, the trainer the others

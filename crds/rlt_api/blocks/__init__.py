@@ -1,2 +1,2 @@
-"""The blocks of a job's spec, one file each. Words are verl's where verl has them (verl 0.9.1); where defaults differ,
-docs/reference/verl-roll-mapping.md shows both."""
+"""The blocks of a job's spec, one file each. Fields have the names of verl 0.9.1 if verl has the setting.
+docs/reference/verl-roll-mapping.md lists names and defaults of both."""

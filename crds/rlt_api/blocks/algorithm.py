@@ -1,4 +1,4 @@
-"""spec.algorithm: how rewards become gradients."""
+"""spec.algorithm: advantage estimation and policy loss."""
 
 from __future__ import annotations
 
@@ -43,42 +43,46 @@ class KlControl(ApiModel):
     """A KL term in the reward: verl's algorithm.kl_ctrl."""
 
     type: Literal["fixed", "adaptive"] = "fixed"
-    """adaptive steers the coefficient to targetKl (arXiv 1909.08593)."""
+    """fixed keeps the coefficient constant. adaptive adjusts it so that the KL divergence approaches targetKl (arXiv
+    1909.08593)."""
     estimator: KlEstimator = "kl"
-    """The estimator of the term: verl's algorithm.kl_penalty."""
+    """The estimator of the KL divergence: verl's algorithm.kl_penalty."""
     kl_coef: Coefficient = 0.001
-    """The coefficient, or where it starts."""
+    """The coefficient of the term. With type adaptive, its initial value."""
     target_kl: Annotated[float, Field(gt=0, le=1000)] = 0.1
-    """For adaptive: the KL divergence to steer to."""
+    """The target KL divergence of type adaptive."""
     horizon: Positive = 10000
-    """For adaptive: how slowly, in responses."""
+    """The number of responses over which type adaptive adjusts the coefficient."""
 
 
 class FilterGroups(ApiModel):
-    """DAPO's dynamic sampling (arXiv 2503.14476): groups whose responses all score alike are left out, and further
-    prompts are taken until the batch is full."""
+    """DAPO's dynamic sampling (arXiv 2503.14476). Groups whose responses all have the same metric are discarded, and
+    further prompts are sampled until the batch is full."""
 
     metric: Literal["acc", "score", "seq_reward"] = "acc"
-    """What must differ within a group: acc is the first reward, score the weighted sum of all, seq_reward that with the
-    penalty of overlongBuffer."""
+    """The metric that must differ within a group: acc is the first reward, score the weighted sum of all rewards,
+    seq_reward that sum with the penalty of overlongBuffer."""
     max_num_gen_batches: Annotated[int, Field(ge=0, le=1024)] = 0
-    """At most so many generations for a step; where they do not suffice the run fails. 0: no bound."""
+    """The maximum number of generations per step. The run fails if they do not fill the batch. 0 means no maximum."""
 
 
 class OverlongBuffer(ApiModel):
-    """DAPO's soft penalty on responses that come near the longest."""
+    """DAPO's soft penalty on responses near the maximum length."""
 
     length: Positive
-    """So many tokens before maxResponseLength it begins."""
+    """The penalty starts this number of tokens before maxResponseLength."""
     penalty_factor: Coefficient = 1.0
-    """The penalty at the full length."""
+    """The penalty at maxResponseLength."""
 
 
 class RolloutCorrection(ApiModel):
-    """What is done about the difference between the engine's and the trainer's probabilities."""
+    """Correction of the difference between the probabilities of the rollout engine and the trainer."""
 
     model_config = cel(
-        ("has(self.rejection) == has(self.rejectionThreshold)", "rejection and rejectionThreshold go together"),
+        (
+            "has(self.rejection) == has(self.rejectionThreshold)",
+            "rejection and rejectionThreshold need each other",
+        ),
         (
             "!has(self.lowerThreshold) || !has(self.threshold) || self.lowerThreshold < self.threshold",
             "lowerThreshold must be below threshold",
@@ -86,44 +90,45 @@ class RolloutCorrection(ApiModel):
     )
 
     level: Literal["token", "sequence", "none"] = "token"
-    """What importance sampling weighs: each token, or each response as a whole; none: nothing is weighed."""
+    """The level of importance sampling: one weight for each token, one for each response, or none."""
     threshold: Annotated[float, Field(gt=0, le=1e6)] = 2.0
-    """Larger weights are cut to this, or with lowerThreshold made 0."""
+    """Larger weights are truncated to this value. With lowerThreshold, they are set to 0."""
     lower_threshold: Annotated[float, Field(gt=0, le=1e6)] | None = None
-    """IcePop: weights below this or above threshold are made 0. Default: none, weights are only cut."""
+    """IcePop: weights outside of lowerThreshold and threshold are set to 0. Default: none, weights are only
+    truncated."""
     rejection: Rejection | None = None
-    """The statistic by which tokens or responses are left out of the loss: verl's rollout_rs. Default: none is."""
+    """The statistic that excludes tokens or responses from the loss: verl's rollout_rs. Default: none."""
     rejection_threshold: Annotated[float, Field(gt=0, le=1e6)] | None = None
-    """Its bound. For k1 ratios are kept within 1/threshold and threshold."""
+    """The bound of the statistic. For k1, ratios between 1/threshold and threshold are kept."""
 
 
 class Critic(ApiModel):
-    """The value model that advEstimator gae needs."""
+    """The value model for advEstimator gae."""
 
     model_path: ModelPath | None = None
-    """Where its weights start from, as for model.path: verl's critic.model.path. Default: the model's."""
+    """The initial weights, as in model.path: verl's critic.model.path. Default: the model's."""
     model_revision: Annotated[str, StringConstraints(min_length=1, max_length=255)] | None = None
-    """A branch, tag or commit of modelPath on the hub, as for model.revision."""
+    """The branch, tag or commit of modelPath on the Hugging Face hub."""
     learning_rate: Annotated[float, Field(gt=0, le=10)] = 1e-5
-    """AdamW's learning rate, the same in all steps: verl's critic.optim.lr."""
+    """The constant learning rate of AdamW: verl's critic.optim.lr."""
     ppo_micro_batch_size_per_device: Positive | None = None
-    """Responses in one pass of one device. Default: training.ppoMicroBatchSizePerDevice."""
+    """Number of responses in a micro-batch of one device. Default: training.ppoMicroBatchSizePerDevice."""
     warmup_steps: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
-    """Steps at the start in which it learns and the policy does not: verl's trainer.critic_warmup."""
+    """Number of initial steps that train only the critic and not the policy: verl's trainer.critic_warmup."""
     cliprange_value: Annotated[float, Field(gt=0, le=1000)] = 0.5
-    """Clip of the value loss: a value counts only as far as this from the one before the step."""
+    """Clip range of the value loss: the maximum change of a value in a step that has an effect."""
     enable_gradient_checkpointing: bool = False
-    """Whether its activations are computed again in the backward pass instead of being kept. (verl: true.)"""
+    """Whether activations are recomputed in the backward pass instead of stored. (verl: true.)"""
     use_remove_padding: bool = False
-    """Whether its sequences are packed without padding; training.contextParallelSize needs that. (verl: true.)"""
+    """Whether sequences are packed without padding. training.contextParallelSize requires it. (verl: true.)"""
     param_offload: bool = False
-    """Whether its weights wait in the CPU's memory while they are not needed."""
+    """Whether weights are in CPU memory while they are not used."""
     optimizer_offload: bool = False
-    """Whether its optimizer's state waits in the CPU's memory while it is not needed."""
+    """Whether the optimizer state is in CPU memory while it is not used."""
 
 
 class Algorithm(ApiModel):
-    """How rewards become gradients."""
+    """Advantage estimation and policy loss."""
 
     model_config = cel(
         (
@@ -133,53 +138,55 @@ class Algorithm(ApiModel):
     )
 
     convention: Literal["verl", "trl"] = "verl"
-    """Whose formulas are meant where they differ: docs/algorithms.md has the table."""
+    """Whose formulas apply where verl and TRL differ. The table is in docs/algorithms.md."""
     adv_estimator: Estimator = "grpo"
-    """grpo: the reward minus its group's mean, over its group's standard deviation (arXiv 2402.03300). The others have
-    verl's names: docs/algorithms.md."""
+    """The advantage estimator. grpo is the reward minus the mean of its group, divided by the standard deviation of the
+    group (arXiv 2402.03300). The other names are verl's: see docs/algorithms.md."""
     advantage_function: PythonFunction | None = None
-    """A function of your own instead of advEstimator: docs/algorithms.md has its signature."""
+    """A user-defined function instead of advEstimator. Its signature is in docs/algorithms.md."""
     norm_adv_by_std_in_grpo: bool = True
-    """Whether to divide by the group's standard deviation. false is Dr. GRPO (arXiv 2503.20783)."""
+    """Whether grpo divides by the standard deviation of the group. false is Dr. GRPO (arXiv 2503.20783)."""
     gamma: Annotated[float, Field(ge=0, le=1)] = 1.0
-    """Discount of later rewards, of gae and reinforce_plus_plus."""
+    """Discount factor of gae and reinforce_plus_plus."""
     lam: Annotated[float, Field(ge=0, le=1)] = 1.0
     """Lambda of gae."""
     policy_loss: Literal["vanilla", "gspo", "cispo", "sapo"] = "vanilla"
-    """vanilla is PPO's clipped loss, gspo clips the ratio of whole responses, cispo and sapo weigh instead of clipping:
-    verl's policy_loss.loss_mode."""
+    """The policy loss: verl's policy_loss.loss_mode. vanilla is PPO's clipped loss, gspo clips the ratio of whole
+    responses, cispo and sapo weight tokens instead of clipping."""
     policy_loss_function: PythonFunction | None = None
-    """A function of your own instead of policyLoss: docs/algorithms.md has its signature."""
+    """A user-defined function instead of policyLoss. Its signature is in docs/algorithms.md."""
     tau_pos: Annotated[float, Field(gt=0, le=1000)] = 1.0
-    """For sapo: the temperature of positive advantages."""
+    """The temperature of sapo for positive advantages."""
     tau_neg: Annotated[float, Field(gt=0, le=1000)] = 1.05
-    """For sapo: the temperature of negative advantages."""
+    """The temperature of sapo for negative advantages."""
     clip_ratio: Ratio = 0.2
-    """PPO's clip: the ratio is kept within 1 - clipRatio and 1 + clipRatio."""
+    """Clip range of PPO: ratios are clipped to 1 - clipRatio and 1 + clipRatio."""
     clip_ratio_low: Ratio | None = None
-    """The lower clip. Default: clipRatio."""
+    """The lower clip range. Default: clipRatio."""
     clip_ratio_high: Annotated[float, Field(gt=0, le=100)] | None = None
-    """The upper clip, DAPO's clip-higher. Default: clipRatio."""
+    """The upper clip range, DAPO's clip-higher. Default: clipRatio."""
     clip_ratio_c: Annotated[float, Field(gt=1, le=1000)] | None = None
-    """Dual clip: the bound of the ratio for negative advantages (arXiv 1912.09729). Default: none. (verl: 3.0.)"""
+    """Bound of the dual clip for negative advantages (arXiv 1912.09729). Default: none. (verl: 3.0.)"""
     kl_loss_coef: Coefficient = 0.001
-    """Weight of the KL term to the reference model in the loss. 0: none, and no reference model but for klInReward."""
+    """Coefficient of the KL term to the reference model in the loss. 0 disables the term; the reference model then
+    exists only for klInReward."""
     kl_loss_type: LossKlEstimator = "low_var_kl"
-    """The estimator of that term: low_var_kl is k3, kl is k1, mse is k2; with a + the gradient is that of k2."""
+    """The estimator of the KL term: low_var_kl is k3, kl is k1, mse is k2. With a +, the gradient is that of k2."""
     kl_in_reward: KlControl | None = None
     """A KL term in the reward: verl's use_kl_in_reward and kl_ctrl. Default: none."""
     entropy_coeff: Coefficient = 0.0
-    """Weight of the entropy bonus in the loss."""
+    """Coefficient of the entropy bonus in the loss."""
     loss_agg_mode: Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"] = (
         "token-mean"
     )
-    """How the losses of tokens become one number. Denominators are global over the mini-batch; seq-mean-token-sum-norm
-    (Dr. GRPO) also divides by maxResponseLength."""
+    """Aggregation of the token losses. Denominators are global over the mini-batch. seq-mean-token-sum-norm (Dr. GRPO)
+    also divides by maxResponseLength."""
     filter_groups: FilterGroups | None = None
     """DAPO's dynamic sampling. Default: none."""
     overlong_buffer: OverlongBuffer | None = None
     """DAPO's penalty on overlong responses. Default: none."""
     rollout_correction: RolloutCorrection | None = None
-    """Importance sampling and rejection between engine and trainer. Default: none; the mismatch is reported anyway."""
+    """Importance sampling and rejection between rollout engine and trainer. Default: none; the difference is still
+    reported."""
     critic: Critic | None = None
-    """The value model, which advEstimator gae needs and no other reads. Default: none."""
+    """The value model for advEstimator gae. Default: none."""

@@ -1,4 +1,4 @@
-"""spec.checkpoint: saving and resuming."""
+"""spec.checkpoint: when checkpoints are saved and loaded."""
 
 from __future__ import annotations
 
@@ -10,26 +10,27 @@ from rlt_api.model import AbsolutePath, ApiModel, Positive, cel
 
 
 class Checkpoint(ApiModel):
-    """Saving and resuming."""
+    """When checkpoints are saved and loaded."""
 
     model_config = cel(
         (
             "!has(self.resumeFromPath) || !has(self.resume) || self.resume == 'path'",
-            "resumeFromPath is for resume path only",
+            "resumeFromPath is only for resume path",
         ),
     )
 
     save_freq: Annotated[int, Field(ge=-1, le=2**31 - 1)] = -1
-    """Save after every so many steps and after the last. -1: only the model, at the end."""
+    """Number of steps between checkpoints. The last step is also saved. -1 saves only the model, at the end."""
     resume: Literal["auto", "never", "path"] = "auto"
-    """auto continues from the job's latest complete checkpoint, after a suspension for instance; path from
-    resumeFromPath: verl's resume_mode."""
+    """auto resumes from the latest complete checkpoint of the job, such as after a suspension. path resumes from
+    resumeFromPath. never starts from step 0. verl's resume_mode."""
     resume_from_path: AbsolutePath | None = None
-    """For path: the folder of one checkpoint, ending in step-N."""
+    """The folder of one checkpoint for resume path. Its name ends in step-N."""
     max_to_keep: Positive | None = None
-    """Older checkpoints are deleted: verl's max_actor_ckpt_to_keep. Default: none is."""
+    """Maximum number of checkpoints; older ones are deleted: verl's max_actor_ckpt_to_keep. Default: none is
+    deleted."""
     keep_best: bool = False
-    """Whether the checkpoint with the highest score of training.validation is kept as well. Steps that are both saved
+    """Whether the checkpoint with the highest score of training.validation is also kept. Only steps that are both saved
     (saveFreq) and validated (testFreq) have a score."""
     asynchronous: bool = False
-    """Whether training goes on while a checkpoint is written, from a copy in the CPU's memory."""
+    """Whether training continues while a checkpoint is written, from a copy in CPU memory."""

@@ -1,4 +1,4 @@
-"""spec.cluster: the Ray cluster that KubeRay makes for the job."""
+"""spec.cluster: the Ray cluster that KubeRay creates for the job."""
 
 from __future__ import annotations
 
@@ -14,67 +14,67 @@ RayVersion = Annotated[str, StringConstraints(pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$
 
 
 class Head(ApiModel):
-    """The pod of Ray's head. It runs the driver and no training work."""
+    """The pod of the Ray head. It runs the driver and does not train."""
 
     resources: Resources = Resources(cpu="1", memory="4Gi")
-    """What the head asks for. Default: cpu 1, memory 4Gi."""
+    """Resources of the head pod. Default: cpu 1, memory 4Gi."""
     node_selector: NodeSelector = {}
-    """Labels of the nodes that it may run on."""
+    """Labels of the nodes that can run the pod."""
     tolerations: Tolerations = []
-    """Taints that it accepts."""
+    """Tolerations of the pod."""
     pod_template: JsonObject = {}
-    """A part of a pod template (metadata, spec) that is laid over the operator's own: the last word, for what has no
-    field here. Containers are matched by name (ray-head)."""
+    """A part of a pod template (metadata, spec) that is merged over the operator's template and overrides it.
+    Containers are merged by name (ray-head)."""
 
 
 class WorkerGroup(ApiModel):
-    """Equal pods that train and generate, or do one of both."""
+    """Identical pods that train, generate, or do both."""
 
     name: DnsLabel = "workers"
-    """The group's name."""
+    """Name of the group."""
     pool: DnsLabel | None = None
-    """The runtime's node pool: it gives accelerator, resources, nodeSelector and tolerations that are not given here.
-    Default: the runtime's first one with the accelerator that is given here, else its first one."""
+    """The node pool of the runtime that gives accelerator, resources, nodeSelector and tolerations if the group does
+    not. Default: the runtime's first pool with the group's accelerator, or its first pool."""
     replicas: Annotated[int, Field(ge=1, le=4096)] = 1
-    """Number of pods. They are spread over nodes where possible."""
+    """Number of pods. They are spread over nodes if possible."""
     resources: Resources | None = None
-    """What each pod asks for. Default: the pool's."""
+    """Resources of each pod. Default: the pool's."""
     accelerator: Accelerator | None = None
-    """Accelerators of each pod. Default: the pool's; without a pool none, the pod trains on its CPU."""
+    """Accelerators of each pod. Default: the pool's; without a pool, the pod trains on its CPU."""
     num_cpus: Annotated[int, Field(ge=1, le=4096)] | None = None
-    """CPUs that Ray counts on each pod: verl's ray_init.num_cpus. Default: whole CPUs of resources."""
+    """Number of CPUs of each pod that Ray schedules: verl's ray_init.num_cpus. Default: whole CPUs of resources."""
     node_selector: NodeSelector = {}
-    """Labels of the nodes that the pods may run on."""
+    """Labels of the nodes that can run the pods."""
     tolerations: Tolerations = []
-    """Taints that the pods accept."""
+    """Tolerations of the pods."""
     pod_template: JsonObject = {}
-    """As for the head; the container is called ray-worker."""
+    """As for the head. The container is ray-worker."""
 
 
 class Cluster(ApiModel):
-    """The Ray cluster, made by KubeRay for this job alone."""
+    """The Ray cluster that KubeRay creates for this job."""
 
     model_config = cel(
         (
             "!has(self.workers) || self.workers.all(one, self.workers.exists_one(other, "
             "(has(one.name) ? one.name : 'workers') == (has(other.name) ? other.name : 'workers')))",
-            "worker groups must have different names",
+            "worker groups must have unique names",
         )
     )
 
     image: Image | None = None
-    """The image of all pods. It holds Ray and the trainer (or what framework.command runs). Default: the runtime's for
-    the workers' accelerator."""
+    """The image of all pods, with Ray and the trainer (or the program in framework.command). Default: the runtime's for
+    the accelerator of the workers."""
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
-    """When the image is pulled."""
+    """The pull policy of the image."""
     image_pull_secrets: Annotated[list[ObjectName], Field(max_length=16)] = []
-    """Names of Secrets in the job's namespace with credentials of the image's registry."""
+    """Names of Secrets in the job's namespace with credentials for the registry of the image."""
     ray_version: RayVersion | None = None
-    """The version of Ray in the image. Default: the runtime's, else 2.60.0."""
+    """Version of Ray in the image. Default: the runtime's, or 2.60.0."""
     env: Annotated[list[EnvVar], Field(max_length=128), KeyedBy("name")] = []
     """Environment variables of all pods."""
     head: Head = Head()
-    """The head's pod."""
+    """The head pod."""
     workers: Annotated[list[WorkerGroup], Field(min_length=1, max_length=8)] = [WorkerGroup()]
-    """Groups of workers, each with a name of its own. One trains, and with rollout.mode separate another one
-    generates; a command may use more."""
+    """Worker groups. One group trains, and with rollout.mode separate a second one generates. A command may use
+    more."""

@@ -1,4 +1,4 @@
-"""Python functions of the user's own."""
+"""User-defined Python functions."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ FunctionName = Annotated[
 
 
 class PythonFunction(ApiModel):
-    """A Python function of the user's own."""
+    """A user-defined Python function."""
 
     name: FunctionName
-    """module:function, the module being in the image or in the ConfigMap."""
+    """The function as module:function. The module is in the image or in the ConfigMap."""
     config_map: ObjectName | None = None
-    """A ConfigMap in the job's namespace whose keys are the modules' files. Default: the image has the module."""
+    """A ConfigMap in the job's namespace with one key for each file of the module. Default: the image contains the
+    module."""

@@ -13,7 +13,7 @@ ModelPath = Annotated[str, StringConstraints(min_length=1, max_length=1024)]
 
 
 class SeededModel(ApiModel):
-    """A small Qwen3 with random weights made from a seed, and a byte-level tokenizer: nothing is downloaded."""
+    """A small Qwen3 with random weights from a seed and a byte-level tokenizer, without downloads."""
 
     model_config = cel(
         (
@@ -29,9 +29,9 @@ class SeededModel(ApiModel):
     )
 
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
-    """The seed of the weights: the same seed makes the same model."""
+    """Seed of the weights. The same seed gives the same model."""
     hidden_size: Positive = 128
-    """Width of the hidden states. It must be divisible by numAttentionHeads."""
+    """Width of the hidden states."""
     intermediate_size: Positive = 512
     """Width of the feed-forward layers."""
     num_hidden_layers: Positive = 4
@@ -39,42 +39,42 @@ class SeededModel(ApiModel):
     num_attention_heads: Positive = 4
     """Number of query heads."""
     num_key_value_heads: Positive = 2
-    """Number of key and value heads. It must divide numAttentionHeads."""
+    """Number of key and value heads."""
 
 
 class Lora(ApiModel):
-    """Low-rank adapters instead of all weights (arXiv 2106.09685)."""
+    """Low-rank adapters (arXiv 2106.09685)."""
 
     rank: Positive
     """Rank of the adapters: verl's lora_rank."""
     alpha: Positive = 16
-    """Their scale is alpha over rank: verl's lora_alpha."""
+    """The scale of the adapters is alpha / rank: verl's lora_alpha."""
     target_modules: Annotated[list[Annotated[str, StringConstraints(max_length=253)]], Field(max_length=64)] = [
         "all-linear"
     ]
-    """The modules that get one: all-linear, or ends of their names, such as q_proj. Default: all-linear."""
+    """Modules with an adapter: all-linear, or suffixes of module names, such as q_proj. Default: all-linear."""
 
 
 class Model(ApiModel):
-    """The model to train: exactly one of path and fromSeed."""
+    """The model to train. Its source is either path or fromSeed."""
 
-    model_config = cel(("!has(self.path) || !has(self.fromSeed)", "give exactly one of path and fromSeed"))
+    model_config = cel(("!has(self.path) || !has(self.fromSeed)", "must have exactly one of path and fromSeed"))
 
     path: ModelPath | None = None
     """A folder in the pods with a Hugging Face model and tokenizer, or a name on the Hugging Face hub."""
     from_seed: SeededModel | None = None
-    """A model with random weights, made in the job. For demonstrations and tests."""
+    """A small model with random weights, for demonstrations and tests."""
     revision: Annotated[str, StringConstraints(min_length=1, max_length=255)] | None = None
-    """The branch, tag or commit on the hub. Default: the newest."""
+    """The branch, tag or commit on the Hugging Face hub. Default: the newest."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """The type of the computation and of the engine's weights. The optimizer keeps float32 weights in any case."""
+    """Data type of the computation and of the engine's weights. The weights of the optimizer are always float32."""
     trust_remote_code: bool = False
-    """Whether code that comes with the model may run in the pods."""
+    """Whether the pods may run code from the model's repository."""
     parameters: Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9]+)?[MBT]?$", max_length=20)] | None = None
-    """Number of parameters, such as 7B, for the memory arithmetic before the start. Default: read from the name."""
+    """Number of parameters, such as 7B, for the memory estimate of the validation. Default: parsed from the name."""
     lora: Lora | None = None
     """Train low-rank adapters instead of all weights. Default: all weights."""
     enable_gradient_checkpointing: bool = False
-    """Whether activations are computed again in the backward pass instead of being kept. (verl: true.)"""
+    """Whether activations are recomputed in the backward pass instead of stored. (verl: true.)"""
     use_remove_padding: bool = False
     """Whether sequences are packed without padding. (verl: true.)"""

@@ -1,4 +1,4 @@
-"""spec.network: what the fabric must be, and how pods are attached to it."""
+"""spec.network: requirements on the fabric, and how pods attach to it."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ InterfaceName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:=,^-]+$
 
 
 class Network(ApiModel):
-    """What the fabric must be, and how pods are attached to it."""
+    """Requirements on the fabric, and how pods attach to it."""
 
     require: Literal["any", "rdma", "tcp"] = "any"
-    """rdma holds the job rather than fall back to TCP in silence; tcp uses nothing else; any takes what there is."""
+    """rdma stops the job instead of falling back to TCP. tcp uses only TCP. any uses the fabric of the nodes."""
     profile: DnsLabel | None = None
-    """A profile in docs/reference/network-profiles.md. Default: chosen from labels and resources of the nodes."""
+    """The network profile: see docs/networking.md. Default: selected by labels and resources of the nodes."""
     attach: Literal["podNetwork", "hostNetwork", "multus", "dra"] = "podNetwork"
-    """How pods get at the fabric. multus needs the annotation k8s.v1.cni.cncf.io/networks, dra a resourceClaim, in the
-    workers' podTemplate. Default: the profile's own way."""
+    """How pods attach to the fabric. multus needs the annotation k8s.v1.cni.cncf.io/networks, dra a resourceClaim, both
+    in the podTemplate of the workers. Default: the profile's mode."""
     socket_interface: InterfaceName | None = None
-    """The interface of the control plane (NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME). Default: the profile's."""
+    """The interface for control traffic (NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME). Default: the profile's."""
     hcas: Annotated[list[InterfaceName], Field(max_length=32)] = []
     """The host channel adapters (NCCL_IB_HCA). Default: the profile's."""

@@ -1,4 +1,4 @@
-"""What pods ask for and where they may run: parts of spec.cluster and of an RLRuntime's node pools."""
+"""Resources, accelerators, tolerations and variables of pods, in spec.cluster and in an RLRuntime's node pools."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ NodeSelector = Annotated[dict[str, LabelValue], Field(max_length=32)]
 
 
 class Resources(ApiModel):
-    """What one pod asks for. Requests equal limits, so that nothing is taken away later."""
+    """Resources of one pod. Requests equal limits."""
 
     model_config = cel(
         (
             "!has(self.sharedMemory) || quantity(self.sharedMemory).isLessThan(quantity(self.memory))",
-            "sharedMemory is part of memory and must be less",
+            "sharedMemory must be less than memory, which contains it",
         ),
     )
 
     cpu: Quantity
-    """Processors, such as 4 or 500m."""
+    """Number of CPUs, such as 4 or 500m."""
     memory: Quantity
-    """Memory with /dev/shm in it, such as 64Gi."""
+    """Memory including /dev/shm, such as 64Gi."""
     shared_memory: Quantity | None = None
-    """Size of /dev/shm, a memory volume that counts as part of memory. Default: a quarter of memory, or more where
+    """Size of /dev/shm, a memory volume that counts as part of memory. Default: a quarter of memory, or more if
     accelerators and model need it."""
 
 
@@ -35,24 +35,24 @@ class Accelerator(ApiModel):
     """The accelerators of one pod."""
 
     resource_name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9.-]+/[A-Za-z0-9_.-]+$", max_length=253)]
-    """The extended resource that the device plugin advertises, such as nvidia.com/gpu or amd.com/gpu."""
+    """The extended resource of the device plugin, such as nvidia.com/gpu or amd.com/gpu."""
     count: Annotated[int, Field(ge=1, le=1024)]
-    """How many of them one pod gets."""
+    """Number of accelerators of one pod."""
     memory: Quantity | None = None
-    """Memory of one accelerator, such as 80Gi, for the memory arithmetic before the start. Default: not checked."""
+    """Memory of one accelerator, such as 80Gi, for the memory estimate of the validation. Default: not validated."""
 
 
 class Toleration(ApiModel):
-    """A taint that the pods accept, as in a pod's spec."""
+    """A toleration, as in a pod's spec."""
 
     key: Annotated[str, StringConstraints(max_length=316)] | None = None
-    """The taint's key. Default: every key, with operator Exists."""
+    """Key of the taint. Default: every key, with operator Exists."""
     operator: Literal["Exists", "Equal"] = "Equal"
-    """Whether the value is compared."""
+    """Equal compares the value. Exists accepts every value."""
     value: Annotated[str, StringConstraints(max_length=63)] | None = None
-    """The taint's value, for Equal."""
+    """Value of the taint, for operator Equal."""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
-    """The taint's effect. Default: every effect."""
+    """Effect of the taint. Default: every effect."""
 
 
 Tolerations = Annotated[list[Toleration], Field(max_length=16)]
@@ -64,24 +64,24 @@ class KeyReference(ApiModel):
     name: ObjectName
     """Name of the Secret or ConfigMap."""
     key: Annotated[str, StringConstraints(pattern=r"^[-._a-zA-Z0-9]+$", max_length=253)]
-    """The key in it."""
+    """The key."""
 
 
 class EnvVar(ApiModel):
-    """An environment variable of all pods. It wins over what the operator would set."""
+    """An environment variable of all pods. It overrides the operator's value."""
 
     model_config = cel(
         (
             "[has(self.value), has(self.secretKeyRef), has(self.configMapKeyRef)].exists_one(given, given)",
-            "give exactly one of value, secretKeyRef and configMapKeyRef",
+            "must have exactly one of value, secretKeyRef and configMapKeyRef",
         ),
     )
 
     name: EnvName
-    """Its name, such as NCCL_DEBUG."""
+    """Name of the variable, such as NCCL_DEBUG."""
     value: Annotated[str, StringConstraints(max_length=32768)] | None = None
-    """Its value."""
+    """Value of the variable."""
     secret_key_ref: KeyReference | None = None
-    """Its value is in a Secret, which the operator itself never reads."""
+    """Reads the value from a Secret. The operator does not read it."""
     config_map_key_ref: KeyReference | None = None
-    """Its value is in a ConfigMap."""
+    """Reads the value from a ConfigMap."""

@@ -1,4 +1,4 @@
-"""spec.rewards: what scores the responses."""
+"""spec.rewards: scores of the responses."""
 
 from __future__ import annotations
 
@@ -12,33 +12,34 @@ from rlt_api.model import ApiModel, JsonObject, cel
 
 
 class RewardFunction(PythonFunction):
-    """A Python function of the user's own: verl's custom_reward_function."""
+    """A user-defined Python function: verl's custom_reward_function."""
 
     timeout_seconds: Annotated[float, Field(gt=0, le=3600)] = 10.0
-    """Time that one response may take."""
+    """Timeout for one response, in seconds."""
 
 
 class Reward(ApiModel):
-    """One score of a response: exactly one of name, function and model. Those by name are between 0 and 1."""
+    """One score of a response. Its source is one of name, function and model. Scores of rules by name are between 0 and
+    1."""
 
     model_config = cel(
         (
             "[has(self.name), has(self.function), has(self.model)].exists_one(given, given)",
-            "give exactly one of name, function and model",
+            "must have exactly one of name, function and model",
         ),
-        ("!has(self.options) || has(self.name)", "options are for rules by name"),
+        ("!has(self.options) || has(self.name)", "options are only for rewards with name"),
     )
 
     name: Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_.:-]+$", max_length=253)] | None = None
-    """A rule: exact compares the whole response with the answer; gsm8k the number after ####; math the answer as
-    mathematics; format wants sections such as <think> and <answer>; length a number of characters; regex a pattern;
-    characters is the share of the places that have the right character."""
+    """A rule: exact compares the whole response with the answer; gsm8k the number after ####; math the mathematical
+    value of the answer; format requires sections such as <think> and <answer>; length a number of characters or words;
+    regex a match of a pattern; characters is the share of positions with the correct character."""
     options: JsonObject = {}
-    """Parameters of the rule. gsm8k: method (strict, flexible). format: tags or pattern. length: min, max and unit
+    """Options of the rule. gsm8k: method (strict, flexible). format: tags or pattern. length: min, max and unit
     (characters, words). regex: pattern."""
     function: RewardFunction | None = None
-    """A Python function of your own."""
+    """A user-defined Python function."""
     model: ModelPath | None = None
-    """A reward model, as for model.path: a sequence classifier with one output, whose logit is the score."""
+    """A reward model, as in model.path: a sequence classifier with one output, whose logit is the score."""
     weight: Annotated[float, Field(ge=-1e6, le=1e6)] = 1.0
-    """What the score is multiplied by before the rewards are added."""
+    """Factor of the score in the sum of all rewards."""

@@ -1,4 +1,4 @@
-"""spec.rollout: how responses are generated."""
+"""spec.rollout: generation of responses."""
 
 from __future__ import annotations
 
@@ -13,25 +13,27 @@ class MultiTurn(ApiModel):
     """Conversations with an environment: verl's rollout.multi_turn."""
 
     environment: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_.:]*$", max_length=253)]
-    """calculator, or module:Class of your own, the module being in the image or in the ConfigMap: docs/rewards.md."""
+    """calculator, or a user-defined module:Class in the image or in the ConfigMap: see docs/rewards.md."""
     config_map: ObjectName | None = None
-    """A ConfigMap in the job's namespace whose keys are the modules' files. Default: the image has the module."""
+    """A ConfigMap in the job's namespace with one key for each file of the module. Default: the image contains the
+    module."""
     max_turns: Positive = 8
-    """The policy speaks at most so often: verl's max_assistant_turns. All turns and answers of a conversation together
-    have data.maxResponseLength."""
+    """Maximum number of assistant turns: verl's max_assistant_turns. data.maxResponseLength bounds all turns and
+    answers of a conversation together."""
     timeout_seconds: Annotated[float, Field(gt=0, le=3600)] = 60.0
-    """Time that the environment may take for one answer; one that takes longer counts as a failed reward."""
+    """Timeout for one answer of the environment, in seconds. A timeout counts as a failed reward."""
 
 
 class Staleness(ApiModel):
-    """Generation that runs ahead of the training."""
+    """Asynchronous generation ahead of the training."""
 
     max_steps: Positive = 1
-    """A response may have begun with weights that are so many steps old when it is learned from. 1: one step off."""
+    """Maximum age of the weights at the start of a response, in steps, when the response is used for training. 1 is one
+    step off-policy."""
 
 
 class Rollout(ApiModel):
-    """How responses are generated."""
+    """Generation of responses."""
 
     model_config = cel(
         (
@@ -40,47 +42,48 @@ class Rollout(ApiModel):
         ),
         (
             "!has(self.workerGroup) || !has(self.mode) || self.mode == 'separate'",
-            "workerGroup is for mode separate only",
+            "workerGroup is only for mode separate",
         ),
     )
 
     engine: Literal["vllm", "transformers"] = "vllm"
-    """vllm, or a plain sampler of transformers for comparison and small models."""
+    """vllm, or transformers: a plain sampler for comparison and small models."""
     mode: Literal["colocated", "separate"] = "colocated"
-    """colocated: the workers train and generate in turns. separate: a worker group of its own generates, as ROLL's
-    disjoint device mappings do."""
+    """colocated: the workers alternate between training and generation. separate: a second worker group generates, as
+    with ROLL's disjoint device mappings."""
     worker_group: DnsLabel | None = None
-    """For separate: the name of the worker group that generates."""
+    """Name of the worker group that generates, for mode separate."""
     n: Annotated[int, Field(ge=1, le=4096, alias="responsesPerPrompt")] = 8
-    """Responses to each prompt: the group of GRPO, which needs 2; verl's rollout.n. (To kubectl, n is false.)"""
+    """Number of responses to each prompt, the group size of GRPO: verl's rollout.n. (kubectl reads the key n as
+    false.)"""
     temperature: Annotated[float, Field(gt=0, le=10)] = 1.0
-    """Sampling temperature. Training uses the log-probabilities at this temperature too."""
+    """Sampling temperature. The training uses the log-probabilities at the same temperature."""
     top_p: Probability = 1.0
-    """Nucleus sampling: the smallest set of tokens with this probability."""
+    """Nucleus sampling: total probability of the most probable tokens that are sampled from."""
     top_k: Annotated[int, Field(ge=-1, le=2**31 - 1)] = -1
-    """The so many most probable tokens. -1: all."""
+    """Number of most probable tokens that are sampled from. -1 means all."""
     tensor_parallel_size: Positive = 1
-    """Devices that one engine is spread over, in mode colocated: verl's tensor_model_parallel_size. In mode separate
-    each device has an engine."""
+    """Number of devices of one engine in mode colocated: verl's tensor_model_parallel_size. In mode separate, each
+    device has an engine."""
     gpu_memory_utilization: Probability = 0.5
-    """Share of a GPU's memory for vLLM. On a CPU the KV cache is kvCacheSpace instead."""
+    """Share of a GPU's memory for vLLM. A CPU uses kvCacheSpace instead."""
     kv_cache_space: Annotated[int, Field(ge=1, le=4096)] = 1
-    """GiB of memory for vLLM's KV cache on a CPU (VLLM_CPU_KVCACHE_SPACE)."""
+    """Size of vLLM's KV cache on a CPU, in GiB (VLLM_CPU_KVCACHE_SPACE)."""
     enforce_eager: bool = True
     """Whether vLLM runs without compilation and CUDA graphs."""
     max_model_len: Positive | None = None
-    """The longest sequence the engine takes. Default: maxPromptLength + maxResponseLength."""
+    """Maximum length of a sequence in the engine. Default: maxPromptLength + maxResponseLength."""
     max_num_seqs: Positive | None = None
-    """Responses generated at a time. Default: the engine's own."""
+    """Maximum number of sequences in a batch of the engine. Default: the engine's."""
     max_num_batched_tokens: Positive | None = None
-    """Tokens in one pass of the engine. Default: the engine's own."""
+    """Maximum number of tokens in a batch of the engine. Default: the engine's."""
     enable_chunked_prefill: bool | None = None
-    """Whether long prompts are taken in pieces. Default: the engine's own."""
+    """Whether the engine splits the prefill of long prompts. Default: the engine's."""
     free_cache_engine: bool = False
-    """Whether vLLM gives its memory back while the model trains: on GPUs, in mode colocated. (verl: true.)"""
+    """Whether vLLM releases its memory during training, on GPUs in mode colocated. (verl: true.)"""
     engine_kwargs: JsonObject = {}
-    """More options of the engine, by its own names: verl's rollout.engine_kwargs."""
+    """Additional options of the engine, by their names in vLLM: verl's rollout.engine_kwargs."""
     staleness: Staleness | None = None
-    """Generation that runs ahead of the training, in mode separate. Default: none, on-policy."""
+    """Asynchronous generation ahead of the training, in mode separate. Default: none, on-policy."""
     multi_turn: MultiTurn | None = None
     """Conversations with an environment. Default: one response to each prompt."""

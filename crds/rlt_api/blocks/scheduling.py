@@ -1,4 +1,4 @@
-"""spec.scheduling: queues, schedulers, priorities, topology."""
+"""spec.scheduling: queues, schedulers, priorities and topology."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ LabelKey = Annotated[str, StringConstraints(min_length=1, max_length=316)]
 
 
 class Topology(ApiModel):
-    """Workers near each other."""
+    """Placement of workers close to each other."""
 
     key: LabelKey
-    """The node label whose value must be alike, such as nvidia.com/gpu.clique or topology.kubernetes.io/rack."""
+    """The node label whose value must be the same, such as nvidia.com/gpu.clique or topology.kubernetes.io/rack."""
     mode: Literal["preferred", "required"] = "preferred"
-    """required: workers wait rather than go elsewhere. preferred: elsewhere if need be."""
+    """required: workers stay pending if no such nodes are available. preferred: workers use other nodes instead."""
 
 
 class Scheduling(ApiModel):
-    """Queues, schedulers, priorities, topology."""
+    """Queues, schedulers, priorities and topology."""
 
     queue_name: ObjectName | None = None
-    """Kueue's LocalQueue: the label kueue.x-k8s.io/queue-name of the RayCluster. A label of that name on the job itself
-    does the same, and wins. With schedulerName volcano, yunikorn or kai-scheduler: a queue of that scheduler."""
+    """Kueue's LocalQueue: the label kueue.x-k8s.io/queue-name of the RayCluster. The same label on the job overrides
+    it. With schedulerName volcano, yunikorn or kai-scheduler: a queue of that scheduler."""
     scheduler_name: ObjectName | None = None
     """The scheduler of all pods. Default: the cluster's. KubeRay must run with the same batchScheduler."""
     priority_class_name: ObjectName | None = None
     """The PriorityClass of all pods. Default: the cluster's."""
     gang: bool = False
-    """Whether the pods start all together or not at all: by Kueue, volcano, kai-scheduler, yunikorn or
+    """Whether all pods are scheduled together or not at all: by Kueue, volcano, kai-scheduler, yunikorn or
     scheduler-plugins-scheduler."""
     topology: Topology | None = None
-    """Workers near each other. Default: spread over nodes, wherever they are."""
+    """Placement of workers close to each other. Default: spread over all nodes."""

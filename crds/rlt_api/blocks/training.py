@@ -1,4 +1,4 @@
-"""spec.training: the optimizer, its batches, and how the model is cut up."""
+"""spec.training: the optimizer, its batches and the parallelism."""
 
 from __future__ import annotations
 
@@ -12,72 +12,75 @@ LearningRate = Annotated[float, Field(gt=0, le=10)]
 
 
 class Warmup(ApiModel):
-    """Supervised steps on the data's own answers before the reinforcement: a stage of its own."""
+    """Supervised steps on the answers of the data before the reinforcement learning."""
 
     steps: Positive
     """Number of optimizer steps."""
     batch_size: Positive = 64
-    """Examples in a step, over all workers."""
+    """Number of examples in a step, over all workers."""
     learning_rate: LearningRate = 1e-3
-    """AdamW's learning rate in these steps."""
+    """Learning rate of AdamW in these steps."""
 
 
 class LearningRateSchedule(ApiModel):
-    """How the learning rate changes: verl's optim.lr_scheduler_type and friends."""
+    """Schedule of the learning rate: verl's optim.lr_scheduler_type and related keys."""
 
     model_config = cel(
         (
             "!has(self.warmupSteps) || !has(self.decaySteps) || self.warmupSteps <= self.decaySteps",
-            "warmupSteps must not be above decaySteps: nothing is left to decay in",
+            "warmupSteps must not be above decaySteps",
         ),
         ("!has(self.decaySteps) || self.decaySteps > 0", "decaySteps must be above 0"),
     )
 
     type: Literal["constant", "cosine", "linear"] = "constant"
-    """constant, or a decay to minRatio times the learning rate."""
+    """constant, or the shape of the decay to minRatio times the learning rate."""
     warmup_steps: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
-    """Steps of linear increase at the start: verl's lr_warmup_steps."""
+    """Number of initial steps with a linear increase: verl's lr_warmup_steps."""
     decay_steps: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
-    """The last step of the decay; those after it have minRatio. Default: totalSteps."""
+    """The last step of the decay. Later steps use minRatio. Default: totalSteps."""
     min_ratio: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Where the decay ends, as a share of the learning rate: verl's min_lr_ratio."""
+    """End of the decay, as a share of the learning rate: verl's min_lr_ratio."""
 
 
 class Fsdp(ApiModel):
     """Fully sharded data parallel (FSDP2): verl's fsdp_config."""
 
     fsdp_size: Positive | None = None
-    """Ranks that share one copy of the weights; the others hold further copies (HSDP). Default: all."""
+    """Number of train workers that share one copy of the weights. The others hold further copies (HSDP). Default:
+    all."""
     param_offload: bool = False
-    """Whether weights wait in the CPU's memory while they are not needed."""
+    """Whether weights are in CPU memory while they are not used."""
     optimizer_offload: bool = False
-    """Whether the optimizer's state waits in the CPU's memory while it is not needed."""
+    """Whether the optimizer state is in CPU memory while it is not used."""
     reshard_after_forward: bool = True
-    """Whether a layer's gathered weights are given back between forward and backward: less memory, more traffic."""
+    """Whether the gathered weights of a layer are released between forward and backward pass, for less memory and more
+    communication."""
 
 
 class Reference(ApiModel):
     """The frozen model of the KL term: verl's actor_rollout_ref.ref."""
 
     log_prob_micro_batch_size_per_device: Positive | None = None
-    """Responses in one pass of one device. Default: training.ppoMicroBatchSizePerDevice."""
+    """Number of responses in a micro-batch of one device. Default: training.ppoMicroBatchSizePerDevice."""
     fsdp_size: Positive | None = None
-    """Ranks that share one copy. It must be the training's."""
+    """Number of train workers that share one copy of the weights."""
     param_offload: bool = False
-    """Whether its weights wait in the CPU's memory."""
+    """Whether weights are in CPU memory while they are not used."""
 
 
 class Validation(ApiModel):
     """When the validation set is scored."""
 
     test_freq: Annotated[int, Field(ge=-1, le=2**31 - 1)] = -1
-    """Every so many steps, and after the last: verl's trainer.test_freq. -1: never."""
+    """Number of steps between validations. The last step is also validated. -1 disables validation: verl's
+    trainer.test_freq."""
     before_train: bool = False
-    """Also before the first step: verl's trainer.val_before_train."""
+    """Whether validation also runs before the first step: verl's trainer.val_before_train."""
 
 
 class Training(ApiModel):
-    """The optimizer and its batches."""
+    """The optimizer, its batches and the parallelism."""
 
     model_config = cel(
         (
@@ -85,55 +88,57 @@ class Training(ApiModel):
             "|| self.trainBatchSize % self.ppoMiniBatchSize == 0",
             "ppoMiniBatchSize must divide trainBatchSize",
         ),
-        ("!has(self.totalSteps) || !has(self.totalEpochs)", "give totalSteps or totalEpochs, not both"),
+        ("!has(self.totalSteps) || !has(self.totalEpochs)", "totalSteps and totalEpochs cannot be combined"),
         (
             "!has(self.reference) || !has(self.reference.fsdpSize) || !has(self.fsdp) || !has(self.fsdp.fsdpSize) "
             "|| self.reference.fsdpSize == self.fsdp.fsdpSize",
-            "reference.fsdpSize must be fsdp.fsdpSize",
+            "reference.fsdpSize must be equal to fsdp.fsdpSize",
         ),
     )
 
     total_steps: Positive | None = None
-    """Number of steps. Each one generates, scores and learns from one batch of prompts."""
+    """Number of steps. Each step generates and scores responses to one batch of prompts and trains on them."""
     total_epochs: Positive | None = None
-    """Passes over the data instead of a number of steps."""
+    """Number of passes over the data, instead of totalSteps."""
     train_batch_size: Positive = 128
-    """Prompts in a step, over all workers."""
+    """Number of prompts in a step, over all workers."""
     ppo_mini_batch_size: Positive | None = None
-    """Prompts in one optimizer step. It must divide trainBatchSize. Default: trainBatchSize (on-policy)."""
+    """Number of prompts in one optimizer step. Default: trainBatchSize (on-policy)."""
     ppo_micro_batch_size_per_device: Positive = 64
-    """Responses in one forward and backward pass of one device. It changes memory and speed, never the result."""
+    """Number of responses in one forward and backward pass of one device. It affects memory and speed, not the
+    result."""
     log_prob_micro_batch_size_per_device: Positive | None = None
-    """The same where only log-probabilities are computed. Default: ppoMicroBatchSizePerDevice."""
+    """Number of responses in one forward pass for log-probabilities. Default: ppoMicroBatchSizePerDevice."""
     use_dynamic_bsz: bool = False
-    """Whether passes are filled by tokens (ppoMaxTokenLenPerDevice) instead of by responses."""
+    """Whether micro-batches are filled by tokens (ppoMaxTokenLenPerDevice) instead of responses."""
     ppo_max_token_len_per_device: Positive | None = None
-    """For useDynamicBsz: the most tokens in one pass of one device, prompts included."""
+    """Maximum number of tokens in a micro-batch of one device, including prompts, for useDynamicBsz."""
     ppo_epochs: Positive = 1
-    """How often a step's batch is learned from."""
+    """Number of passes over the batch of a step."""
     learning_rate: LearningRate = 1e-6
-    """AdamW's learning rate."""
+    """Learning rate of AdamW."""
     lr_schedule: LearningRateSchedule | None = None
-    """How the policy's learning rate changes. Default: it is constant."""
+    """Schedule of the policy's learning rate. Default: constant."""
     weight_decay: Annotated[float, Field(ge=0, le=10)] = 0.01
-    """AdamW's weight decay."""
+    """Weight decay of AdamW."""
     grad_clip: Annotated[float, Field(gt=0, le=1e9)] = 1.0
-    """The largest norm of the gradient over all parameters; a larger one is scaled down."""
+    """Maximum norm of the gradient over all parameters. A larger gradient is scaled down."""
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
-    """Seed of data order, sampling and everything else random. The same seed repeats the run, where kernels do and
-    generation does not run ahead."""
+    """Seed of data order, sampling and all other random choices. The same seed repeats the run if the kernels are
+    deterministic and generation is not asynchronous."""
     warmup: Warmup | None = None
-    """A supervised warm-up before the reinforcement. Default: none."""
+    """Supervised steps before the reinforcement learning. Default: none."""
     strategy: Literal["fsdp2"] = "fsdp2"
-    """How the model is cut up."""
+    """How the model is sharded."""
     fsdp: Fsdp | None = None
     """Options of fsdp2."""
     reference: Reference | None = None
     """The frozen model of the KL term."""
     context_parallel_size: Positive = 1
-    """Ranks that share each sequence: verl's ulysses_sequence_parallel_size. It needs model.useRemovePadding."""
+    """Number of train workers that share each sequence: verl's ulysses_sequence_parallel_size. It requires
+    model.useRemovePadding."""
     use_torch_compile: bool = False
-    """Whether torch.compile compiles the models' layers. (verl: true.)"""
+    """Whether torch.compile compiles the layers of the models. (verl: true.)"""
     validation: Validation | None = None
-    """When the validation set (data.valFiles, data.hub.valSplit or the preset's own) is scored, by one greedy response
-    to each prompt. Default: never."""
+    """When the validation set (data.valFiles, data.hub.valSplit or that of the preset) is scored, with one greedy
+    response to each prompt. Default: never."""
