@@ -24,7 +24,7 @@ def test_explain_prints_everything_about_a_field() -> None:
     assert rlt("spec.rollout.topP").stdout.splitlines()[:7] == [
         "RLTrainingJob  spec.rollout.topP",
         "",
-        "Nucleus sampling: the smallest set of tokens with this probability.",
+        "Nucleus sampling: total probability of the most probable tokens that are sampled from.",
         "",
         "type               number",
         "default            1.0",
