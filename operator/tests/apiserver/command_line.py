@@ -1,4 +1,4 @@
-"""`rlt` as a process, in a namespace of the API server."""
+"""Runs `rlt` as a process in a namespace of the API server."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ RLT = (sys.executable, "-m", "rlt_cli.main")
 
 @dataclass(frozen=True)
 class Rlt:
-    """Runs `rlt` in a namespace, by a kubeconfig."""
+    """Runs `rlt` with a kubeconfig in a namespace."""
 
     kubeconfig: Path
     namespace: str
 
     def __call__(self, *arguments: str, expected: int = 0) -> subprocess.CompletedProcess[str]:
-        """Run it to its end, and see its exit code."""
+        """Run the command until it exits, and assert its exit code."""
         done = subprocess.run(
             self._command(arguments), env=self._environment, capture_output=True, text=True, timeout=120
         )
@@ -27,7 +27,7 @@ class Rlt:
         return done
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """Let it go on beside the test."""
+        """Start the command in the background."""
         return subprocess.Popen(
             self._command(arguments),
             env=self._environment,

@@ -1,4 +1,4 @@
-"""A real kube-apiserver with a controller manager and no nodes, the CRDs, and the operator as a process of its own."""
+"""A real kube-apiserver with a controller manager and no nodes, the CRDs, and the operator as a separate process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from apiserver.in_cluster import Kubernetes, Operator, Webhook, free_port, free_
 from cluster import Cluster
 
 NUMBERS = itertools.count(1)
-"""Of namespaces: names of tests may begin alike."""
+"""Make the names of namespaces unique, because names of tests are truncated."""
 CRDS = Path(__file__).parents[3] / "crds"
 
 
@@ -34,9 +34,9 @@ def kubernetes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubernetes]
 
 @pytest.fixture
 def namespace(kubernetes: Kubernetes, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A namespace of the test's own."""
-    words = re.sub("[^a-z0-9]+", "-", request.node.name.lower()).removeprefix("test-")
-    name = f"{words[:50].strip('-')}-{next(NUMBERS)}"
+    """A namespace for one test."""
+    prefix = re.sub("[^a-z0-9]+", "-", request.node.name.lower()).removeprefix("test-")
+    name = f"{prefix[:50].strip('-')}-{next(NUMBERS)}"
     kubernetes.kubectl("create", "namespace", name)
     yield name
     kubernetes.kubectl("delete", "namespace", name, "--wait=false")
@@ -44,7 +44,7 @@ def namespace(kubernetes: Kubernetes, request: pytest.FixtureRequest) -> Iterato
 
 @pytest.fixture
 def rlt(kubernetes: Kubernetes, namespace: str) -> Rlt:
-    """`rlt ARGUMENTS` in the test's namespace, as the cluster's administrator."""
+    """`rlt ARGUMENTS` in the test's namespace, as cluster administrator."""
     return Rlt(kubernetes.cluster.kubeconfig, namespace)
 
 
@@ -67,7 +67,7 @@ def operator(kubernetes: Kubernetes, tmp_path: Path) -> Iterator[Operator]:
 
 @pytest.fixture(scope="module")
 def webhook(kubernetes: Kubernetes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
-    """The operator with its admission webhook, which the API server asks before it stores anything."""
+    """The operator with its admission webhook, which the API server calls before it stores an object."""
     port = free_port()
     kubernetes.cluster.apply(webhook_configuration(port))
     options = ("--webhook-port", str(port), "--webhook-secret=default/webhook", "--webhook-configuration=rlt")
@@ -84,7 +84,7 @@ def webhook(kubernetes: Kubernetes, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def webhook_configuration(port: int) -> dict[str, object]:
-    """As the chart's, but with an address of this machine; and closed, so that nothing passes by accident."""
+    """As in the chart, but with an address of this machine, and fail-closed so that every object is reviewed."""
     rule = {
         "apiGroups": ["rlt.dev"],
         "apiVersions": ["v1alpha1"],

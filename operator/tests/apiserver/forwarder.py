@@ -1,4 +1,4 @@
-"""A port that leads to the API server until it is cut: what a client sees of an API server that is away."""
+"""A local port that forwards to the API server and can be disconnected, to simulate an unavailable API server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import yaml
 
 
 class Forwarder:
-    """Listens on a port of its own. Where it leads to is what the kubeconfig says."""
+    """Listens on a local port and forwards connections to the API server of a kubeconfig."""
 
     def __init__(self, kubeconfig: Path) -> None:
         self._config = yaml.safe_load(kubeconfig.read_text())
@@ -23,33 +23,33 @@ class Forwarder:
         self.port = 0
 
     def kubeconfig(self, folder: Path) -> Path:
-        """A kubeconfig that goes by this port."""
+        """Write a kubeconfig that uses this port."""
         self._config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{self.port}"
         file = folder / "forwarded"
         file.write_text(yaml.safe_dump(self._config))
         return file
 
-    def mend(self) -> None:
-        """Listen, again on the same port."""
+    def connect(self) -> None:
+        """Listen. The port stays the same after a disconnection."""
         self._server = _Server(("127.0.0.1", self.port), _Handler)
         self._server.forwarder = self
         self.port = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
-    def cut(self) -> None:
-        """End every connection and refuse new ones."""
+    def disconnect(self) -> None:
+        """Close all connections and accept no new ones."""
         self._server.shutdown()
         self._server.server_close()
         for each in list(self.open):
-            with contextlib.suppress(OSError):  # it has ended by itself
+            with contextlib.suppress(OSError):  # already closed
                 each.shutdown(socket.SHUT_RDWR)
 
     def __enter__(self) -> Forwarder:
-        self.mend()
+        self.connect()
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self.cut()
+        self.disconnect()
 
 
 class _Server(socketserver.ThreadingTCPServer):
@@ -63,18 +63,18 @@ class _Handler(socketserver.BaseRequestHandler):
     def handle(self) -> None:
         assert isinstance(self.server, _Server)
         forwarder = self.server.forwarder
-        with socket.create_connection(forwarder.target) as there:
-            ends = {self.request, there}
+        with socket.create_connection(forwarder.target) as upstream:
+            ends = {self.request, upstream}
             forwarder.open |= ends
-            back = threading.Thread(target=_copy, args=(there, self.request), daemon=True)
+            back = threading.Thread(target=_copy, args=(upstream, self.request), daemon=True)
             back.start()
-            _copy(self.request, there)
+            _copy(self.request, upstream)
             back.join()
             forwarder.open -= ends
 
 
 def _copy(source: socket.socket, sink: socket.socket) -> None:
-    with contextlib.suppress(OSError):  # either end may go away
+    with contextlib.suppress(OSError):  # either end may close the connection
         while data := source.recv(65536):
             sink.sendall(data)
         sink.shutdown(socket.SHUT_WR)

@@ -1,4 +1,4 @@
-"""Handles for the tests: the API server with what KubeRay and the kubelets would do, and the operator's process."""
+"""The API server, a simulation of KubeRay and the kubelets, a Ray head, and the operator's process."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ DEADLINE_S = 30.0
 
 
 def eventually(
-    what: str, seen: Callable[[], Any], deadline_s: float = DEADLINE_S, *, tell: Callable[[], object] = str
+    what: str, read: Callable[[], Any], deadline_s: float = DEADLINE_S, *, describe: Callable[[], object] = str
 ) -> Any:
-    """The first true value of `seen`. `tell` says how things are if there is none in time."""
+    """Return the first true value of `read`. After the deadline, fail with the result of `describe`."""
     end = time.monotonic() + deadline_s
-    while not (value := seen()):
-        assert time.monotonic() < end, f"not within {deadline_s:.0f} s: {what}; {tell()}"
+    while not (value := read()):
+        assert time.monotonic() < end, f"not within {deadline_s:.0f} s: {what}; {describe()}"
         time.sleep(0.2)
     return value
 
@@ -61,7 +61,7 @@ class Kubernetes:
         self.kubectl("create", "-n", namespace, "-f", "-", input=json.dumps(manifest))
 
     def ray_cluster(self, namespace: str, name: str = "sum") -> dict[str, Any]:
-        """The job's RayCluster, once it is there."""
+        """Wait for the job's RayCluster."""
         found: dict[str, Any] = eventually("a RayCluster", lambda: self.get(namespace, "raycluster", name))
         return found
 
@@ -75,12 +75,12 @@ class Kubernetes:
         return (found[0]["status"], found[0]["reason"], found[0]["message"]) if found else ("", "", "")
 
     def wait(self, namespace: str, type: str, expected: str = "True") -> None:
-        """Wait until the condition has that status or reason."""
+        """Wait until the condition has this status or reason."""
         eventually(
             f"{type}: {expected}",
             lambda: expected in self.condition(namespace, type)[:2],
             60,
-            tell=lambda: self.status(namespace).get("message"),
+            describe=lambda: self.status(namespace).get("message"),
         )
 
     def events(self, namespace: str) -> list[str]:
@@ -89,7 +89,7 @@ class Kubernetes:
     def play_kuberay(
         self, namespace: str, statuses: dict[str, dict[str, Any]], name: str = "sum", *, node: str | None = None
     ) -> None:
-        """Make the pods of the RayCluster with the statuses given: what KubeRay, scheduler and kubelet would do."""
+        """Create the pods of the RayCluster with these statuses, as KubeRay, the scheduler and the kubelet do."""
         cluster = self.get(namespace, "raycluster", name)
         assert cluster
         for pod, status in statuses.items():
@@ -117,14 +117,14 @@ class Kubernetes:
         self.kubectl("patch", "rltrainingjob", name, "-n", namespace, "--type=merge", "-p", patch)
 
     def end_pods(self, namespace: str) -> None:
-        """Pods without a node end at once: what the kubelet would do."""
+        """Delete the pods at once. There is no kubelet that would terminate them."""
         self.kubectl("delete", "pods", "--all", "-n", namespace, "--grace-period=0", "--force")
 
     def make_service(self, namespace: str, ray: RayHead, name: str = "sum") -> None:
-        """The head's service, which KubeRay would make, leading to a Ray head on this machine."""
+        """Create the head's service, as KubeRay does, with a Ray head on this machine as its endpoint."""
         service, port = f"{name}-head-svc", {"name": "dashboard", "port": DASHBOARD_PORT}
         progress = {"name": "rlt-metrics", "port": METRICS_PORT}
-        pod = {"kind": "Pod", "namespace": namespace, "name": PODS[0]}  # the API server's proxy asks for its address
+        pod = {"kind": "Pod", "namespace": namespace, "name": PODS[0]}  # the API server's proxy reads its address
         ports = [{**port, "port": ray.port}, progress]
         endpoint = {"addresses": [{"ip": ray.address, "targetRef": pod}], "ports": ports}
         for item in (
@@ -136,17 +136,17 @@ class Kubernetes:
 
 @dataclass
 class RayHead:
-    """A real Ray head on this machine, on ports of its own. It sees a folder as /etc/rlt, as if it ran in a pod."""
+    """A real Ray head on this machine, on free ports. A directory is mounted as its /etc/rlt, as in a pod."""
 
     address: str
     port: int = field(default_factory=lambda: free_port())
-    """Of the dashboard, with the job API."""
+    """The port of the dashboard and its job API."""
     cpus: int = 0
-    """What it offers to actors, as if workers had joined it."""
+    """CPUs for actors, which the workers of a cluster would provide."""
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        self.folder = tempfile.mkdtemp(prefix="ray")  # short: Ray makes sockets there
+        self.folder = tempfile.mkdtemp(prefix="ray")  # short, because Ray creates sockets there
         own = ("--port", "--dashboard-agent-listen-port", "--dashboard-agent-grpc-port", "--runtime-env-agent-port")
         options = ["--dashboard-host=0.0.0.0", f"--dashboard-port={self.port}", f"--temp-dir={self.folder}"]
         options += [f"--num-cpus={self.cpus}", *(f"{option}={free_port()}" for option in own)]
@@ -158,10 +158,10 @@ class RayHead:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        eventually("Ray answers", self.answers, 120)
+        eventually("Ray responds", self.responds, 120)
 
     def mount(self, volume: dict[str, Any], data: dict[str, str]) -> None:
-        """Lay the ConfigMap's data out as the volume says: what the kubelet would do."""
+        """Write the ConfigMap's data to files as the volume requires, as the kubelet does."""
         for item in volume.get("items", [{"key": key, "path": key} for key in data]):
             file = Path(self.folder, "rlt", item["path"])
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -175,10 +175,10 @@ class RayHead:
 
     def jobs(self) -> dict[str, str]:
         """Submission id -> status."""
-        with urllib.request.urlopen(f"http://{self.address}:{self.port}/api/jobs/", timeout=10) as answer:
-            return {job["submission_id"]: job["status"] for job in json.load(answer) if job["submission_id"]}
+        with urllib.request.urlopen(f"http://{self.address}:{self.port}/api/jobs/", timeout=10) as response:
+            return {job["submission_id"]: job["status"] for job in json.load(response) if job["submission_id"]}
 
-    def answers(self) -> bool:
+    def responds(self) -> bool:
         try:
             self.jobs()
         except OSError:
@@ -188,12 +188,12 @@ class RayHead:
 
 @dataclass
 class Operator:
-    """`rlt-operator run` with KUBECONFIG."""
+    """The process `rlt-operator run` with KUBECONFIG."""
 
     kubeconfig: Path
     log: Path
     options: tuple[str, ...] = ()
-    """More of the command line."""
+    """More command-line options."""
     port: int = field(default_factory=lambda: free_port())
     process: subprocess.Popen[bytes] | None = None
 
@@ -210,7 +210,7 @@ class Operator:
         return True
 
     def kill(self) -> None:
-        """As a crash: SIGKILL."""
+        """Send SIGKILL, as in a crash."""
         assert self.process
         self.process.kill()
         self.process.wait()
@@ -220,16 +220,16 @@ class Operator:
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout=30)
 
-    def looks(self) -> float:
-        """How many looks at jobs there have been."""
+    def reconciliations(self) -> float:
+        """Number of reconciliations since the start."""
         name = "rlt_operator_reconcile_duration_seconds_count "
         lines = self.fetch("/metrics").splitlines()
         return next(float(line.removeprefix(name)) for line in lines if line.startswith(name))
 
     def fetch(self, path: str) -> str:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
-                text: str = answer.read().decode()
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as response:
+                text: str = response.read().decode()
                 return text
         except urllib.error.URLError:
             return ""
@@ -244,22 +244,24 @@ class Webhook:
     port: int
 
     def wait(self) -> None:
-        """Until the API server asks and trusts it: what only the webhook refuses is refused by it."""
-        seen = [""]
+        """Wait until the API server calls and trusts the webhook, which rejects an object that the CRD accepts."""
+        message = [""]
 
-        def refused() -> bool:
-            seen[0] = self.refusal({"nodePool": []}, "--validate=false", kind="RLRuntime")
-            return "is not a field" in seen[0]
+        def is_rejected() -> bool:
+            message[0] = self.rejection({"nodePool": []}, "--validate=false", kind="RLRuntime")
+            return "is not a field" in message[0]
 
-        eventually("the API server asks the webhook", refused, tell=lambda: seen[0] or "it takes everything")
+        eventually("the API server calls the webhook", is_rejected, describe=lambda: message[0] or "no rejection")
 
     def serial(self) -> int:
-        """Number of the certificate that the server shows."""
+        """Serial number of the certificate that the server presents."""
         pem = ssl.get_server_certificate(("127.0.0.1", self.port))
         return x509.load_pem_x509_certificate(pem.encode()).serial_number
 
-    def refusal(self, spec: dict[str, Any], *options: str, kind: str = "RLTrainingJob", name: str = "asked") -> str:
-        """What the API server says to a dry run of `kubectl apply`; nothing if it takes the object."""
+    def rejection(
+        self, spec: dict[str, Any], *options: str, kind: str = "RLTrainingJob", name: str = "reviewed"
+    ) -> str:
+        """The error of a dry run of `kubectl apply`. Empty if the API server accepts the object."""
         manifest = {"apiVersion": "rlt.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
         try:
             self.kubernetes.kubectl("apply", "--dry-run=server", *options, "-f", "-", input=json.dumps(manifest))
@@ -269,18 +271,18 @@ class Webhook:
 
 
 def free_ports(count: int) -> int:
-    """The first of so many ports in a row that nobody listens on. Each of pytest's processes has a range of its own."""
+    """The first of `count` consecutive free ports. Each pytest-xdist worker has its own range."""
     first = 17440 + 500 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 
-    def taken(port: int) -> bool:
+    def is_used(port: int) -> bool:
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", port)) == 0
 
-    return next(start for start in itertools.count(first, 10) if not any(map(taken, range(start, start + count))))
+    return next(start for start in itertools.count(first, 10) if not any(map(is_used, range(start, start + count))))
 
 
 def free_port() -> int:
-    """A port that nobody listens on, below those that the kernel gives to outgoing connections (from 32768 on)."""
+    """A free port below the kernel's range for outgoing connections, which begins at 32768."""
     for port in random.sample(range(20000, 32768), 100):
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("0.0.0.0", port))
@@ -297,7 +299,7 @@ mount --bind "$0/etc" /etc
 mount --bind "$0/rlt" /etc/rlt
 exec "$@"
 """
-"""In a mount namespace of its own: an /etc that has a folder rlt, and for the rest is a copy of this machine's."""
+"""Runs a command in its own mount namespace, with a copy of this machine's /etc that also has a directory rlt."""
 
 READY = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
 PODS = ("sum-head-a", "sum-workers-worker-b", "sum-workers-worker-c")

@@ -1,4 +1,4 @@
-"""The chart with cert-manager, which makes and renews the webhook's certificate and has the API server trust it."""
+"""The chart with cert-manager, which issues and renews the webhook's certificate and sets the caBundle."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from cluster.cert_manager import cert_manager
 pytestmark = pytest.mark.apiserver
 
 CHART = Path(__file__).parents[3] / "charts/rlt-operator"
-HERE = "rlt-system"
+NAMESPACE = "rlt-system"
 NAME = "rlt-operator-webhook"
-"""Of the Certificate and its Secret, as the chart calls them."""
-WRONG = {**o.SPEC, "training": {"totalSteps": 1, "trainBatchSize": 5}}
+"""Name of the Certificate and its Secret in the chart."""
+INVALID = {**o.SPEC, "training": {"totalSteps": 1, "trainBatchSize": 5}}
 
 
 @dataclass(frozen=True)
 class Mount:
-    """The Secret as the operator's pod sees it, in a folder."""
+    """The Secret in a directory, as the operator's pod mounts it."""
 
     kubernetes: Kubernetes
     folder: Path
 
     def secret(self) -> dict[str, str]:
-        found = self.kubernetes.get(HERE, "secret", NAME) or {}
+        found = self.kubernetes.get(NAMESPACE, "secret", NAME) or {}
         return {name: base64.b64decode(text).decode() for name, text in found.get("data", {}).items()}
 
     def update(self) -> bool:
-        """What the kubelet does now and then."""
+        """Write the Secret to the directory, as the kubelet does periodically."""
         for name, text in (files := self.secret()).items():
             (self.folder / name).write_text(text)
         return "tls.crt" in files
@@ -44,24 +44,24 @@ class Mount:
 
 @pytest.fixture(scope="module")
 def mount(kubernetes: Kubernetes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mount]:
-    """cert-manager and the chart, whose Secret has been filled. Its Deployment has no node to run on."""
+    """cert-manager and the chart, with the Secret issued. There is no node for the Deployment."""
     values = ("--set", "webhook.certificates=cert-manager,webhook.failurePolicy=Fail")
     mount = Mount(kubernetes, tmp_path_factory.mktemp("certificates"))
     with cert_manager(kubernetes.cluster):
         kubernetes.cluster.helm(
-            "install", "rlt-operator", CHART, "-n", HERE, "--create-namespace", "--skip-crds", *values
+            "install", "rlt-operator", CHART, "-n", NAMESPACE, "--create-namespace", "--skip-crds", *values
         )
         try:
             eventually("a certificate", mount.update, 60)
             yield mount
         finally:
-            kubernetes.cluster.helm("uninstall", "rlt-operator", "-n", HERE)
-            kubernetes.kubectl("delete", "namespace", HERE, "--wait=false")
+            kubernetes.cluster.helm("uninstall", "rlt-operator", "-n", NAMESPACE)
+            kubernetes.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
 
 
 @pytest.fixture(scope="module")
 def webhook(mount: Mount, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
-    """The operator as its pod would run it, behind the chart's Service."""
+    """The operator with the options of its pod, behind the chart's Service."""
     port = free_port()
     mount.kubernetes.cluster.apply(endpoints(port))
     options = (f"--webhook-port={port}", f"--webhook-certificates={mount.folder}")
@@ -76,15 +76,15 @@ def webhook(mount: Mount, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def endpoints(port: int) -> dict[str, object]:
-    """The Service leads to this machine: to an address of its own, for loopback is refused."""
+    """Let the Service forward to this machine. Endpoints cannot have a loopback address."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect(("10.255.255.255", 1))  # sends nothing: it tells this machine's address
+        probe.connect(("10.255.255.255", 1))  # sends nothing, but selects this machine's address
         address = probe.getsockname()[0]
     labels = {"kubernetes.io/service-name": "rlt-operator"}
     return {
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
-        "metadata": {"name": "rlt-operator-here", "namespace": HERE, "labels": labels},
+        "metadata": {"name": "rlt-operator-local", "namespace": NAMESPACE, "labels": labels},
         "addressType": "IPv4",
         "endpoints": [{"addresses": [address], "conditions": {"ready": True}}],
         "ports": [{"name": "webhook", "port": port, "protocol": "TCP"}],
@@ -92,8 +92,8 @@ def endpoints(port: int) -> dict[str, object]:
 
 
 def authorities(kubernetes: Kubernetes) -> str:
-    """What the API server trusts the webhook by (PEM)."""
-    found = kubernetes.get(HERE, "validatingwebhookconfiguration", "rlt-operator")
+    """The certificate authorities that the API server trusts for the webhook (PEM)."""
+    found = kubernetes.get(NAMESPACE, "validatingwebhookconfiguration", "rlt-operator")
     assert found
     (each,) = found["webhooks"]
     return base64.b64decode(each["clientConfig"]["caBundle"]).decode()
@@ -104,24 +104,24 @@ def renew(kubernetes: Kubernetes) -> None:
     issuing = {"type": "Issuing", "status": "True", "reason": "ManuallyTriggered", "message": "by a test"}
     patch = json.dumps([{"op": "add", "path": "/status/conditions/-", "value": issuing}])
     options = ("--subresource=status", "--type=json", "--patch", patch)
-    kubernetes.kubectl("patch", "certificate", NAME, "-n", HERE, *options)
+    kubernetes.kubectl("patch", "certificate", NAME, "-n", NAMESPACE, *options)
 
 
-def test_the_api_server_trusts_the_webhook_by_cert_managers_authority(webhook: Webhook, mount: Mount) -> None:
+def test_the_api_server_trusts_the_authority_of_cert_manager(webhook: Webhook, mount: Mount) -> None:
     assert authorities(webhook.kubernetes) == mount.secret()["ca.crt"] != mount.secret()["tls.crt"]
-    said = webhook.refusal(WRONG)
-    assert 'The RLTrainingJob "asked" is invalid' in said
-    assert "spec.training.trainBatchSize: " in said
-    assert webhook.refusal(o.SPEC) == ""
+    message = webhook.rejection(INVALID)
+    assert 'The RLTrainingJob "reviewed" is invalid' in message
+    assert "spec.training.trainBatchSize: " in message
+    assert webhook.rejection(o.SPEC) == ""
 
 
-def test_a_renewed_certificate_is_trusted_before_and_served_without_a_restart(webhook: Webhook, mount: Mount) -> None:
+def test_a_renewed_certificate_is_served_without_a_restart(webhook: Webhook, mount: Mount) -> None:
     trusted, serial, process = authorities(webhook.kubernetes), webhook.serial(), webhook.operator.process
     renew(webhook.kubernetes)
 
     def renewed() -> bool:
         mount.update()
-        assert "is invalid" in webhook.refusal(WRONG)  # at every moment
+        assert "is invalid" in webhook.rejection(INVALID)  # at any time
         return webhook.serial() != serial
 
     eventually("a new certificate", renewed, 60)

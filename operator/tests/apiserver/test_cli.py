@@ -1,7 +1,7 @@
-"""`rlt` against the real API server and the operator: jobs handed in, watched, changed and deleted.
+"""`rlt` with the real API server and the operator: submit, watch, change and delete jobs.
 
-- data is on standard output, talk on standard error, and exit codes are as documented;
-- what is not there is named, with the command to go on with.
+- data goes to standard output, messages to standard error, and exit codes are as documented;
+- an error about a missing object names the object and the next command.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from apiserver.in_cluster import Kubernetes, Operator
 pytestmark = pytest.mark.apiserver
 
 
-def test_a_job_is_handed_in_and_shown(rlt: Rlt, job_file: str, operator: Operator) -> None:
+def test_a_job_is_submitted_and_shown(rlt: Rlt, job_file: str, operator: Operator) -> None:
     assert rlt("submit", job_file).stdout == "sum\n"
     rlt("wait", "sum", "--for", "Accepted", "--timeout", "60s")
     assert rlt("get").stdout.splitlines()[1].split()[:2] == ["sum", "Pending"]
@@ -37,11 +37,11 @@ def test_a_job_is_handed_in_and_shown(rlt: Rlt, job_file: str, operator: Operato
     assert "ClusterReady" in page
 
 
-def test_a_wrong_job_is_not_handed_in(rlt: Rlt, job_file: str, tmp_path: Path) -> None:
-    wrong: dict[str, Any] = yaml.safe_load(Path(job_file).read_text())
-    wrong["spec"] = {**o.SPEC, "training": {"totalSteps": 1, "trainBatchSize": 7}}
-    (tmp_path / "wrong.yaml").write_text(yaml.safe_dump(wrong))
-    done = rlt("submit", str(tmp_path / "wrong.yaml"), expected=1)
+def test_an_invalid_job_is_not_submitted(rlt: Rlt, job_file: str, tmp_path: Path) -> None:
+    invalid: dict[str, Any] = yaml.safe_load(Path(job_file).read_text())
+    invalid["spec"] = {**o.SPEC, "training": {"totalSteps": 1, "trainBatchSize": 7}}
+    (tmp_path / "invalid.yaml").write_text(yaml.safe_dump(invalid))
+    done = rlt("submit", str(tmp_path / "invalid.yaml"), expected=1)
     assert "spec.training.trainBatchSize" in done.stderr
     assert "no jobs" in rlt("get").stderr
 
@@ -54,52 +54,64 @@ def test_suspend_wait_resume_and_delete(rlt: Rlt, job_file: str, operator: Opera
     rlt("resume", "sum")
     late = rlt("wait", "sum", "--for", "Succeeded", "--timeout", "1s", expected=2)
     assert late.stderr.endswith(f"next: rlt status sum -n {namespace}\n")
-    assert "asks" in rlt("delete", "sum", expected=1).stderr
+    assert "requires confirmation" in rlt("delete", "sum", expected=1).stderr
     rlt("delete", "sum", "--yes")
-    assert "There is no RLTrainingJob sum" in rlt("status", "sum", expected=1).stderr
+    assert "RLTrainingJob sum does not exist" in rlt("status", "sum", expected=1).stderr
 
 
-def test_a_cancelled_job_fails_and_waiting_for_it_ends(rlt: Rlt, job_file: str, operator: Operator) -> None:
+def test_a_cancelled_job_fails_and_wait_ends(rlt: Rlt, job_file: str, operator: Operator) -> None:
     rlt("submit", job_file)
     rlt("cancel", "sum")
-    assert "pendingDeadlineSeconds" in rlt("wait", "sum", "--timeout", "60s", expected=1).stderr
-    assert "has ended already" in rlt("cancel", "sum", expected=1).stderr
-    assert rlt("watch", "sum", expected=1).stdout.startswith("Failed: ")
+    assert "sum: Failed: The job was cancelled" in rlt("wait", "sum", "--timeout", "60s", expected=1).stderr
+    assert "has already ended" in rlt("cancel", "sum", expected=1).stderr
+    assert rlt("watch", "sum", expected=1).stdout.startswith("Failed: The job was cancelled")
+    assert "! Cancelled: " in rlt("status", "sum").stdout
 
 
-def test_what_needs_a_running_job_says_so(rlt: Rlt, job_file: str, operator: Operator) -> None:
+def test_a_suspended_job_can_be_cancelled(rlt: Rlt, job_file: str, operator: Operator) -> None:
+    rlt("submit", job_file)
+    rlt("suspend", "sum")
+    rlt("wait", "sum", "--for", "Suspended", "--timeout", "60s")
+    job = json.loads(rlt("cancel", "sum", "-o", "json").stdout)
+    assert job["metadata"]["annotations"]["rlt.dev/cancel"] == "true"
+    assert "The job was cancelled" in rlt("wait", "sum", "--timeout", "60s", expected=1).stderr
+
+
+def test_commands_that_require_a_running_job_fail_with_the_next_command(
+    rlt: Rlt, job_file: str, operator: Operator
+) -> None:
     rlt("submit", job_file)
     rlt("wait", "sum", "--for", "Accepted", "--timeout", "60s")
     for command in ("logs", "metrics", "rollouts"):
         assert "next: rlt status sum" in rlt(command, "sum", expected=1).stderr
 
 
-def test_waiting_outlives_an_api_server_that_is_away(
+def test_wait_continues_after_the_api_server_was_unavailable(
     kubernetes: Kubernetes, rlt: Rlt, job_file: str, namespace: str, operator: Operator, tmp_path: Path
 ) -> None:
     rlt("submit", job_file)
-    with Forwarder(kubernetes.cluster.kubeconfig) as there:
-        by = ("-n", namespace, "--kubeconfig", str(there.kubeconfig(tmp_path)))
+    with Forwarder(kubernetes.cluster.kubeconfig) as forwarder:
+        by = ("-n", namespace, "--kubeconfig", str(forwarder.kubeconfig(tmp_path)))
         arguments = ["wait", "sum", "--for", "Suspended", *by]
         command = [sys.executable, "-m", "rlt_cli.main", *arguments]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as waiting:
             assert waiting.stderr
             assert waiting.stderr.readline().startswith("waiting for Suspended: ")
-            there.cut()
+            forwarder.disconnect()
             assert any(line.startswith("waiting for the API server: ") for line in waiting.stderr)
             rlt("suspend", "sum")
-            there.mend()
+            forwarder.connect()
             assert waiting.wait(timeout=60) == 0
 
 
-def test_on_a_terminal_the_page_is_kept_up_to_date_until_ctrl_c(
+def test_on_a_terminal_watch_updates_the_page_until_ctrl_c(
     kubernetes: Kubernetes, rlt: Rlt, job_file: str, namespace: str, operator: Operator
 ) -> None:
     rlt("submit", job_file)
     by = ["-n", namespace, "--kubeconfig", str(kubernetes.cluster.kubeconfig)]
     child, terminal = pty.fork()
     if child == 0:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell starts background jobs deaf to it
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a background job of a shell ignores it
         command = [sys.executable, "-m", "rlt_cli.main", "watch", "sum", *by]
         os.execve(command[0], command, {**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "40"})
     with os.fdopen(terminal, "r+b", buffering=0) as screen:
@@ -107,34 +119,34 @@ def test_on_a_terminal_the_page_is_kept_up_to_date_until_ctrl_c(
         rlt("suspend", "sum")
         wait_for(screen, b"sum  Suspended")
         screen.write(b"\x03")
-        wait_for(screen, f"detached; the job goes on. Back: rlt watch sum -n {namespace}".encode())
+        wait_for(screen, f"detached; the job continues. To reattach: rlt watch sum -n {namespace}".encode())
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 130
 
 
-def wait_for(screen: IO[bytes], words: bytes) -> None:
-    """Read until the words are there. Raises OSError if the program ends before."""
+def wait_for(screen: IO[bytes], text: bytes) -> None:
+    """Read until the text is on the screen. Raises OSError if the program exits before that."""
     seen = b""
     deadline = time.monotonic() + 60
-    while words not in seen:
+    while text not in seen:
         assert select.select([screen], [], [], deadline - time.monotonic())[0], seen.decode()
         seen += screen.read(4096)
 
 
-def test_a_cluster_that_does_not_know_jobs_says_so(kubernetes: Kubernetes, tmp_path: Path) -> None:
-    """Paths below an address that is not the API server's own are 404, as those of a CRD that is not installed."""
+def test_a_cluster_without_the_crd_is_an_error(kubernetes: Kubernetes, tmp_path: Path) -> None:
+    """Unknown paths of the API server return 404, as the paths of a CRD that is not installed."""
     config = yaml.safe_load(kubernetes.cluster.kubeconfig.read_text())
     config["clusters"][0]["cluster"]["server"] += "/nowhere"
     (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
     command = [sys.executable, "-m", "rlt_cli.main", "get", "--kubeconfig", str(tmp_path / "kubeconfig")]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1
-    assert done.stderr.startswith("error: This cluster knows no RLTrainingJob")
+    assert done.stderr.startswith("error: The RLTrainingJob CRD is not installed in this cluster")
     assert f"next: rlt version --server --kubeconfig {tmp_path}/kubeconfig\n" in done.stderr
 
 
-def test_no_way_to_a_cluster_is_one_sentence(tmp_path: Path) -> None:
+def test_no_kubeconfig_is_an_error_without_a_traceback(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "rlt_cli.main", "get", "--kubeconfig", str(tmp_path / "none")]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1
-    assert done.stderr.startswith("error: There is no way to a cluster")
+    assert done.stderr.startswith("error: Cannot connect to a cluster")
     assert "Traceback" not in done.stderr

@@ -1,4 +1,4 @@
-"""A credential that ends while `rlt` waits: the kubeconfig's plugin or file is asked for the next one."""
+"""A credential expires while `rlt` waits: `rlt` reads a new one from the kubeconfig's plugin or file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ API = "client.authentication.k8s.io/v1"
 
 
 def token(kubernetes: Kubernetes, namespace: str) -> str:
-    """Of a new service account `user`: the tokens of the one before are worth nothing any more."""
+    """The token of a new service account `user`. Deleting the previous account invalidates its tokens."""
     kubernetes.kubectl("delete", "serviceaccount", "user", "-n", namespace, "--ignore-not-found")
     kubernetes.kubectl("create", "serviceaccount", "user", "-n", namespace)
     return kubernetes.kubectl("create", "token", "user", "-n", namespace).strip()
@@ -31,7 +31,7 @@ def kubeconfig(file: Path, like: Path, user: dict[str, Any]) -> Path:
     return file
 
 
-def test_waiting_goes_on_with_the_next_credential(
+def test_wait_continues_with_the_next_credential(
     kubernetes: Kubernetes, rlt: Rlt, job_file: str, namespace: str, operator: Operator, tmp_path: Path
 ) -> None:
     rlt("submit", job_file)
@@ -46,8 +46,8 @@ def test_waiting_goes_on_with_the_next_credential(
     script = f"sed \"s/TOKEN/$(cat {current})/\" <<< '{response}'"
     plugin = {"apiVersion": API, "command": "bash", "args": ["-c", script], "interactiveMode": "Never"}
     users: dict[str, dict[str, Any]] = {"file": {"tokenFile": str(current)}, "plugin": {"exec": plugin}}
-    with Forwarder(kubernetes.cluster.kubeconfig) as there:
-        by = there.kubeconfig(tmp_path)
+    with Forwarder(kubernetes.cluster.kubeconfig) as forwarder:
+        by = forwarder.kubeconfig(tmp_path)
         waiting = [
             Rlt(kubeconfig(tmp_path / name, by, user), namespace).start("wait", "sum", "--for", "Suspended")
             for name, user in users.items()
@@ -55,16 +55,16 @@ def test_waiting_goes_on_with_the_next_credential(
         for each in waiting:
             assert each.stderr
             assert each.stderr.readline().startswith("waiting for Suspended: ")
-        there.cut()
+        forwarder.disconnect()
         current.write_text(token(kubernetes, namespace))
         old = Rlt(kubeconfig(tmp_path / "old", kubernetes.cluster.kubeconfig, {"token": first}), namespace)
-        eventually("the first token refused", lambda: refused(old), 60)
-        there.mend()
+        eventually("the first token is rejected", lambda: is_rejected(old), 60)
+        forwarder.connect()
         rlt("suspend", "sum")
         assert [each.wait(timeout=60) for each in waiting] == [0, 0]
 
 
-def refused(rlt: Rlt) -> bool:
-    with rlt.start("get", "sum") as looking:
-        _, talk = looking.communicate(timeout=60)
-    return "The API server does not know you" in talk
+def is_rejected(rlt: Rlt) -> bool:
+    with rlt.start("get", "sum") as running:
+        _, messages = running.communicate(timeout=60)
+    return "The API server rejected your credentials" in messages

@@ -1,7 +1,7 @@
-"""What `rlt` shows of jobs, beside what kubectl shows of them.
+"""`rlt get` and `rlt watch` show the same as kubectl.
 
-- the same columns and cells, in one namespace or in all, for the labels asked for;
-- the same object, and a stream of it.
+- the same columns and cells, in one namespace or in all namespaces, with a label selector;
+- the same object, and a stream of its changes.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ pytestmark = pytest.mark.apiserver
 
 
 @pytest.mark.parametrize("options", [[], ["-o", "wide"], ["--all-namespaces"]], ids=" ".join)
-def test_the_table_is_kubectls(
+def test_the_table_equals_that_of_kubectl(
     kubernetes: Kubernetes, rlt: Rlt, job_file: str, namespace: str, operator: Operator, options: list[str]
 ) -> None:
     rlt("submit", job_file)
-    rlt("suspend", "sum")  # and nothing changes any more
+    rlt("suspend", "sum")  # from here on nothing changes
     rlt("wait", "sum", "--for", "Suspended", "--timeout", "60s")
-    theirs = kubernetes.kubectl("get", "rltrainingjobs", "-n", namespace, *options)
-    assert own_row(rlt("get", *options).stdout, namespace) == own_row(theirs, namespace)
+    expected = kubernetes.kubectl("get", "rltrainingjobs", "-n", namespace, *options)
+    assert own_row(rlt("get", *options).stdout, namespace) == own_row(expected, namespace)
 
 
 def own_row(table: str, namespace: str) -> tuple[list[str], list[str]]:
-    """The titles, and the cells of this namespace's job but its age."""
+    """The titles, and the cells of the job in this namespace without its age."""
     titles, *rows = (line.split() for line in table.splitlines())
     (row,) = [row for row in rows if titles[0] == "NAME" or row[0] == namespace]
     return titles, [cell for cell in row if not re.fullmatch("[0-9]+[smh]", cell)]
 
 
-def test_jobs_are_chosen_by_their_labels(kubernetes: Kubernetes, rlt: Rlt, job_file: str, namespace: str) -> None:
+def test_jobs_are_selected_by_labels(kubernetes: Kubernetes, rlt: Rlt, job_file: str, namespace: str) -> None:
     rlt("submit", job_file)
     kubernetes.kubectl("label", "rltrainingjob", "sum", "team=a", "-n", namespace)
     assert len(json.loads(rlt("get", "-l", "team=a", "-o", "json").stdout)) == 1
@@ -43,16 +43,16 @@ def test_jobs_are_chosen_by_their_labels(kubernetes: Kubernetes, rlt: Rlt, job_f
     assert "found '='" in rlt("get", "-l", "=", expected=1).stderr
 
 
-def test_fields_that_only_the_api_server_reads_are_left_out(rlt: Rlt, job_file: str) -> None:
+def test_managed_fields_are_omitted(rlt: Rlt, job_file: str) -> None:
     submitted = json.loads(rlt("submit", job_file, "-o", "json").stdout)
-    answers = [*submitted, *json.loads(rlt("get", "-o", "json").stdout)]
-    answers += [json.loads(rlt("status", "sum", "-o", "json").stdout)["job"]]
-    answers += [yaml.safe_load(rlt(command, "sum", "-o", "yaml").stdout) for command in ("get", "suspend", "resume")]
-    assert len(answers) == 6
-    assert all("managedFields" not in answer["metadata"] for answer in answers)
+    outputs = [*submitted, *json.loads(rlt("get", "-o", "json").stdout)]
+    outputs += [json.loads(rlt("status", "sum", "-o", "json").stdout)["job"]]
+    outputs += [yaml.safe_load(rlt(command, "sum", "-o", "yaml").stdout) for command in ("get", "suspend", "resume")]
+    assert len(outputs) == 6
+    assert all("managedFields" not in output["metadata"] for output in outputs)
 
 
-def test_a_watched_job_is_a_line_of_json_at_each_change(rlt: Rlt, job_file: str, operator: Operator) -> None:
+def test_watch_prints_one_line_of_json_per_change(rlt: Rlt, job_file: str, operator: Operator) -> None:
     rlt("submit", job_file)
     with rlt.start("watch", "sum", "-o", "json") as watching:
         assert watching.stdout

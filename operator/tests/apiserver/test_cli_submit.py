@@ -1,7 +1,7 @@
-"""`rlt submit` beside others who change the same job: nobody's setting is overwritten unasked.
+"""`rlt submit` with other field managers that change the same job.
 
-- a conflict names the fields, their owners and the command to go on with;
-- what nobody else has set is changed without a word.
+- a conflict names the fields, their field managers and the next command;
+- fields without another field manager are changed without a message.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def change(file: str, **spec: Any) -> None:
     Path(file).write_text(yaml.safe_dump({**manifest, "spec": {**manifest["spec"], **spec}}))
 
 
-def test_a_setting_of_somebody_else_is_not_overwritten_unasked(
+def test_a_field_of_another_manager_is_overwritten_only_with_force(
     kubernetes: Kubernetes, rlt: Rlt, job_file: str, namespace: str
 ) -> None:
     change(job_file, suspend=True, activeDeadlineSeconds=100)
@@ -31,9 +31,9 @@ def test_a_setting_of_somebody_else_is_not_overwritten_unasked(
     rlt("resume", "sum")
     patch = '{"spec": {"activeDeadlineSeconds": 200}}'
     kubernetes.kubectl("patch", "rltrainingjob", "sum", "-n", namespace, "--type=merge", "-p", patch)
-    refused = rlt("submit", job_file, expected=1)
-    assert refused.stderr.splitlines() == [
-        "error: sum has other values now in fields that the file sets: spec.activeDeadlineSeconds (set by "
+    conflict = rlt("submit", job_file, expected=1)
+    assert conflict.stderr.splitlines() == [
+        "error: sum: other field managers changed fields that the file sets: spec.activeDeadlineSeconds (set by "
         "kubectl-patch), spec.suspend (set by rlt-resume).",
         f"next: rlt submit {job_file} --force-conflicts -n {namespace}",
     ]
@@ -41,7 +41,7 @@ def test_a_setting_of_somebody_else_is_not_overwritten_unasked(
     assert (forced[0]["spec"]["suspend"], forced[0]["spec"]["activeDeadlineSeconds"]) == (True, 100)
 
 
-def test_a_setting_that_the_file_does_not_have_stays(rlt: Rlt, job_file: str) -> None:
+def test_a_field_that_the_file_does_not_set_is_kept(rlt: Rlt, job_file: str) -> None:
     rlt("submit", job_file)
     rlt("suspend", "sum")
     change(job_file, activeDeadlineSeconds=100)
@@ -49,13 +49,13 @@ def test_a_setting_that_the_file_does_not_have_stays(rlt: Rlt, job_file: str) ->
     assert (job["spec"]["suspend"], job["spec"]["activeDeadlineSeconds"]) == (True, 100)
 
 
-def test_with_wait_the_answer_is_the_job_as_it_is_then(rlt: Rlt, job_file: str) -> None:
+def test_with_wait_the_latest_job_is_printed(rlt: Rlt, job_file: str) -> None:
     done = rlt("submit", job_file, "--wait", "--timeout", "1s", "-o", "json", expected=2)
     assert [job["metadata"]["name"] for job in json.loads(done.stdout)] == ["sum"]
     assert "sum: not Succeeded within 1s" in done.stderr
 
 
-def test_waiting_for_no_time_looks_once(rlt: Rlt, job_file: str) -> None:
+def test_a_timeout_of_zero_reads_the_job_once(rlt: Rlt, job_file: str) -> None:
     rlt("submit", job_file)
     done = rlt("wait", "sum", "--timeout", "0", "-o", "json", expected=2)
     assert json.loads(done.stdout)["metadata"]["name"] == "sum"

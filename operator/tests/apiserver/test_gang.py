@@ -1,4 +1,4 @@
-"""Kubernetes' own gang scheduling in the real API server, which has it switched on."""
+"""Gang scheduling of Kubernetes in the real API server, which enables the feature."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.apiserver
 GANG = {**o.COMMAND_SPEC, "scheduling": {"schedulerName": "default-scheduler", "gang": True}}
 
 
-def test_a_job_gets_a_workload_that_its_pods_name(kubernetes: Kubernetes, operator: Operator, namespace: str) -> None:
+def test_the_pods_reference_the_workload_of_the_job(kubernetes: Kubernetes, operator: Operator, namespace: str) -> None:
     kubernetes.create_job(namespace, GANG)
     cluster = eventually("a RayCluster", lambda: kubernetes.get(namespace, "raycluster", "sum"))
     reference = cluster["spec"]["headGroupSpec"]["template"]["spec"]["workloadRef"]
@@ -24,10 +24,10 @@ def test_a_job_gets_a_workload_that_its_pods_name(kubernetes: Kubernetes, operat
     assert (group["name"], group["policy"]["gang"]["minCount"]) == (reference["podGroup"], 3)
 
 
-def test_the_api_server_keeps_what_a_pod_says_of_its_gang(kubernetes: Kubernetes, namespace: str) -> None:
+def test_the_api_server_keeps_the_workload_reference_of_a_pod(kubernetes: Kubernetes, namespace: str) -> None:
     spec = {"containers": [{"name": "a", "image": "i"}], "workloadRef": {"name": "sum-3-pods", "podGroup": "ray"}}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": namespace}, "spec": spec}
-    made = kubernetes.kubectl(
+    created = kubernetes.kubectl(
         "create", "--dry-run=server", "--validate=strict", "-o", "json", "-f", "-", input=json.dumps(pod)
     )
-    assert json.loads(made)["spec"]["workloadRef"] == spec["workloadRef"]
+    assert json.loads(created)["spec"]["workloadRef"] == spec["workloadRef"]

@@ -1,4 +1,4 @@
-"""The RayCluster CRDs of KubeRay 1.3.2, 1.4.2, 1.5.1 and 1.6.2 in turn, in a real API server of this file's own."""
+"""The RayCluster CRDs of KubeRay 1.3.2, 1.4.2, 1.5.1 and 1.6.2, one after the other, in a separate API server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from apiserver.in_cluster import Kubernetes, Operator, eventually, free_ports
 from cluster import Cluster
 from cluster.kuberay_crds import VERSIONS, ray_cluster_crd
 from rlt_core.children.build import build_children
-from rlt_operator.kuberay import MARKS, OLDEST, POD_FIELDS_SINCE, KubeRay, dropped, parse_kuberay
+from rlt_operator.kuberay import MARKS, OLDEST, POD_FIELDS_SINCE, KubeRay, describe_lost_fields, parse_kuberay
 
 pytestmark = pytest.mark.apiserver
 
@@ -60,12 +60,12 @@ NEWEST: dict[str, Any] = {
         "headGroupSpec": {**GROUP, "template": {"metadata": {"generateName": "x", "labels": {"a": "b"}}, "spec": POD}},
     },
 }
-"""A RayCluster with what KubeRay's newer versions brought, a field of no version, and one of Kubernetes alone."""
+"""A RayCluster with fields of newer KubeRay versions, an unknown field, and fields that only Kubernetes has."""
 
 
 @pytest.fixture(scope="module")
-def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubernetes]:
-    """An API server whose RayCluster CRD may be changed."""
+def separate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubernetes]:
+    """An API server whose RayCluster CRD can be replaced."""
     cluster = Cluster.up(nodes=0, state=tmp_path_factory.mktemp("kuberay") / "state", first_port=free_ports(6))
     cluster.kubectl("apply", "--server-side", "-f", CRDS)
     yield Kubernetes(cluster)
@@ -80,26 +80,26 @@ class Installed:
     kubernetes: Kubernetes
 
     @property
-    def as_read(self) -> KubeRay:
+    def parsed(self) -> KubeRay:
         crd = self.kubernetes.get("default", "crd", "rayclusters.ray.io")
         assert crd
         return parse_kuberay(crd)
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
-def kuberay(own: Kubernetes, request: pytest.FixtureRequest) -> Installed:
-    """Each version. What was there before is deleted first, so that the API server cannot go by it any more."""
-    own.kubectl("delete", "crd", "rayclusters.ray.io", "--wait", "--ignore-not-found")
-    install(own, request.param)
-    return Installed(request.param, own)
+def kuberay(separate: Kubernetes, request: pytest.FixtureRequest) -> Installed:
+    """Each version. The previous CRD is deleted first, so that the API server cannot use it."""
+    separate.kubectl("delete", "crd", "rayclusters.ray.io", "--wait", "--ignore-not-found")
+    install(separate, request.param)
+    return Installed(request.param, separate)
 
 
-def install(own: Kubernetes, version: str) -> None:
-    """Install the CRD, or upgrade to it."""
-    own.kubectl(*APPLY, ray_cluster_crd(version))
+def install(kubernetes: Kubernetes, version: str) -> None:
+    """Install or upgrade the CRD."""
+    kubernetes.kubectl(*APPLY, ray_cluster_crd(version))
 
     def served() -> bool:
-        crd = own.get("default", "crd", "rayclusters.ray.io") or {}
+        crd = kubernetes.get("default", "crd", "rayclusters.ray.io") or {}
         conditions = crd.get("status", {}).get("conditions") or []
         return ("Established", "True") in {(each["type"], each["status"]) for each in conditions}
 
@@ -119,14 +119,14 @@ def crd_of(version: str) -> KubeRay:
 
 
 @pytest.mark.parametrize("golden", GOLDEN, ids=lambda path: path.stem)
-def test_every_kuberay_takes_every_golden_manifest_strictly(kuberay: Installed, golden: Path) -> None:
+def test_every_kuberay_accepts_every_golden_manifest(kuberay: Installed, golden: Path) -> None:
     (cluster,) = (m for m in yaml.safe_load_all(golden.read_text()) if m["kind"] == "RayCluster")
     cluster["metadata"]["namespace"] = "default"
     kuberay.kubernetes.kubectl(*STRICTLY, input=json.dumps(cluster))
-    assert kuberay.as_read.lacks(cluster) == ()
+    assert kuberay.parsed.list_lost_fields(cluster) == ()
 
 
-def test_every_kuberay_takes_the_workers_of_every_network_strictly(kuberay: Installed) -> None:
+def test_every_kuberay_accepts_the_workers_of_every_network(kuberay: Installed) -> None:
     clusters = []
     for path in NETWORKS:
         template = yaml.load(path.read_text(), yaml.CSafeLoader)["worker"]
@@ -136,36 +136,36 @@ def test_every_kuberay_takes_the_workers_of_every_network_strictly(kuberay: Inst
         metadata = {"name": path.stem, "namespace": "default"}
         clusters.append({"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": metadata, "spec": spec})
     listed = {"apiVersion": "v1", "kind": "List", "items": clusters}
-    made = kuberay.kubernetes.kubectl(*STRICTLY, input=json.dumps(listed)).splitlines()
-    assert len(made) == len(NETWORKS)
+    created = kuberay.kubernetes.kubectl(*STRICTLY, input=json.dumps(listed)).splitlines()
+    assert len(created) == len(NETWORKS)
 
 
-def test_the_operator_finds_what_the_api_server_would_drop(kuberay: Installed) -> None:
-    with pytest.raises(ValueError, match="unknown field") as refusal:
+def test_the_operator_finds_the_fields_that_the_api_server_drops(kuberay: Installed) -> None:
+    with pytest.raises(ValueError, match="unknown field") as rejection:
         kuberay.kubernetes.kubectl(*STRICTLY, input=json.dumps(NEWEST))
-    unknown = set(re.findall(r'unknown field "([^"]+)"', str(refusal.value)))
-    assert unknown == set(kuberay.as_read.lacks(NEWEST))
+    unknown = set(re.findall(r'unknown field "([^"]+)"', str(rejection.value)))
+    assert unknown == set(kuberay.parsed.list_lost_fields(NEWEST))
     assert "spec.headGroupSpec.template.spec.containers[0].nonsense" in unknown
 
 
-def test_the_oldest_kuberays_cannot_carry_kubernetes_own_gangs(kuberay: Installed) -> None:
+def test_kuberay_before_1_6_does_not_support_gangs(kuberay: Installed) -> None:
     job = o.job({**o.COMMAND_SPEC, "scheduling": {"schedulerName": "default-scheduler", "gang": True}})
     assert job.spec
     *_, cluster = build_children(job, job.spec)
-    message = dropped(kuberay.as_read, cluster)
+    message = describe_lost_fields(kuberay.parsed, cluster)
     if minor(kuberay.version) < "1.6":
         assert "spec.headGroupSpec.template.spec.workloadRef (since 1.6)" in (message or "")
     else:
         assert message is None
 
 
-def test_the_version_is_told_by_the_fields(kuberay: Installed) -> None:
-    told = kuberay.as_read.version
-    assert told == (OLDEST if minor(kuberay.version) == "1.3" else minor(kuberay.version))
-    assert told in {*MARKS, OLDEST}
+def test_the_version_is_derived_from_the_fields(kuberay: Installed) -> None:
+    version = kuberay.parsed.version
+    assert version == (OLDEST if minor(kuberay.version) == "1.3" else minor(kuberay.version))
+    assert version in {*MARKS, OLDEST}
 
 
-def test_the_table_holds_every_pod_field_that_is_newer_than_the_oldest_crd() -> None:
+def test_the_table_contains_every_pod_field_newer_than_the_oldest_crd() -> None:
     seen, since = crd_of(OLD).fields, dict[str, str]()
     for version in VERSIONS[1:]:
         new = crd_of(version).fields - seen
@@ -178,23 +178,24 @@ def test_the_table_holds_every_pod_field_that_is_newer_than_the_oldest_crd() -> 
             (end,) = (end for end in POD_FIELDS_SINCE if path.endswith(f".{end}"))
             assert since.setdefault(end, minor(version)) == minor(version) == POD_FIELDS_SINCE[end], path
         seen |= new
-    assert set(POD_FIELDS_SINCE) - set(since) == {"spec.schedulingGroup"}  # 1.7's CRD is not to be had as a Go module
+    # The CRD of 1.7 is not published as a Go module.
+    assert set(POD_FIELDS_SINCE) - set(since) == {"spec.schedulingGroup"}
 
 
 @pytest.fixture(scope="module")
-def operated(own: Kubernetes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubernetes]:
-    """The API server with the operator at work."""
-    operator = Operator(own.cluster.kubeconfig, tmp_path_factory.mktemp("operator") / "operator.log")
+def operated(separate: Kubernetes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubernetes]:
+    """The API server with a running operator."""
+    operator = Operator(separate.cluster.kubeconfig, tmp_path_factory.mktemp("operator") / "operator.log")
     operator.start()
-    yield own
+    yield separate
     operator.stop()
 
 
 @pytest.fixture
-def place(own: Kubernetes, request: pytest.FixtureRequest) -> str:
-    """A namespace there."""
+def new_namespace(separate: Kubernetes, request: pytest.FixtureRequest) -> str:
+    """A namespace in this API server."""
     name = f"held-{len(request.node.name)}"
-    own.kubectl("create", "namespace", name)
+    separate.kubectl("create", "namespace", name)
     return name
 
 
@@ -202,29 +203,31 @@ def with_template(template: dict[str, Any]) -> dict[str, Any]:
     return {**o.SPEC, "cluster": {**o.SPEC["cluster"], "head": {"podTemplate": template}}}
 
 
-def test_a_job_is_held_by_an_old_crd_and_goes_on_once_it_is_upgraded(operated: Kubernetes, place: str) -> None:
+def test_a_job_waits_for_the_upgrade_of_an_old_crd(operated: Kubernetes, new_namespace: str) -> None:
     install(operated, OLD)
     signal = {"name": "ray-head", "lifecycle": {"stopSignal": "SIGUSR1"}}
-    operated.create_job(place, with_template({"spec": {"containers": [signal], "os": {"name": "linux"}}}))
-    operated.wait(place, "ClusterReady", "KubeRayTooOld")
+    operated.create_job(new_namespace, with_template({"spec": {"containers": [signal], "os": {"name": "linux"}}}))
+    operated.wait(new_namespace, "ClusterReady", "KubeRayTooOld")
     lost = "spec.headGroupSpec.template.spec.containers[0].lifecycle.stopSignal (since 1.4)"
-    assert lost in operated.condition(place, "Stalled")[2]
-    assert "KubeRayTooOld" in operated.events(place)
-    assert operated.get(place, "raycluster", "sum") is None
+    assert lost in operated.condition(new_namespace, "Stalled")[2]
+    assert "KubeRayTooOld" in operated.events(new_namespace)
+    assert operated.get(new_namespace, "raycluster", "sum") is None
     install(operated, NEW)
-    cluster = eventually("a RayCluster", lambda: operated.get(place, "raycluster", "sum"))
+    cluster = eventually("a RayCluster", lambda: operated.get(new_namespace, "raycluster", "sum"))
     (container,) = cluster["spec"]["headGroupSpec"]["template"]["spec"]["containers"]
     assert container["lifecycle"] == {"stopSignal": "SIGUSR1"}
 
 
-def test_what_kubernetes_itself_does_not_know_is_refused_in_its_own_words(operated: Kubernetes, place: str) -> None:
+def test_a_field_that_kubernetes_does_not_know_is_rejected_with_its_message(
+    operated: Kubernetes, new_namespace: str
+) -> None:
     install(operated, OLD)
-    operated.create_job(place, with_template({"spec": {"hostNetwrk": True}}))
-    operated.wait(place, "ClusterReady", "ClusterRefused")
-    assert 'unknown field "template.spec.hostNetwrk"' in operated.status(place)["message"]
+    operated.create_job(new_namespace, with_template({"spec": {"hostNetwrk": True}}))
+    operated.wait(new_namespace, "ClusterReady", "ClusterRefused")
+    assert 'unknown field "template.spec.hostNetwrk"' in operated.status(new_namespace)["message"]
 
 
-def test_a_crd_without_a_field_that_rlt_renders_holds_the_job(operated: Kubernetes, place: str) -> None:
+def test_a_job_waits_if_the_crd_lacks_a_rendered_field(operated: Kubernetes, new_namespace: str) -> None:
     crd = yaml.load(ray_cluster_crd(OLD).read_text(), yaml.CSafeLoader)
     for version in crd["spec"]["versions"]:
         properties = version["schema"]["openAPIV3Schema"]["properties"]
@@ -233,6 +236,6 @@ def test_a_crd_without_a_field_that_rlt_renders_holds_the_job(operated: Kubernet
         del properties["nodeSelector"]
     operated.kubectl(*APPLY, "-", input=json.dumps(crd))
     spec = {**o.SPEC, "cluster": {**o.SPEC["cluster"], "head": {"nodeSelector": {"pool": "cpu"}}}}
-    operated.create_job(place, spec)
-    operated.wait(place, "ClusterReady", "KubeRayTooOld")
-    assert "lacks spec.headGroupSpec.template.spec.nodeSelector. " in operated.status(place)["message"]
+    operated.create_job(new_namespace, spec)
+    operated.wait(new_namespace, "ClusterReady", "KubeRayTooOld")
+    assert "lacks spec.headGroupSpec.template.spec.nodeSelector. " in operated.status(new_namespace)["message"]

@@ -1,4 +1,4 @@
-"""What users and operator write, judged by the real API server with the real CRDs."""
+"""Manifests of users and of the operator, validated by the real API server with the real CRDs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_every_golden_manifest_is_valid(kubernetes: Kubernetes, golden: Path) ->
 
 @pytest.mark.parametrize("golden", GOLDEN, ids=lambda path: path.stem)
 def test_every_golden_pod_is_restricted(kubernetes: Kubernetes, golden: Path) -> None:
-    """Pod security `restricted` takes the templates as they are."""
+    """The pod security level `restricted` admits the pod templates."""
     kubernetes.cluster.apply(HIGH)
     restrict = "pod-security.kubernetes.io/enforce=restricted"
     kubernetes.kubectl("label", "--overwrite", "namespace", "default", restrict)
@@ -45,7 +45,7 @@ def test_every_example_is_valid(kubernetes: Kubernetes, example: Path) -> None:
     kubernetes.kubectl("create", "-n", "default", "--dry-run=server", "--validate=strict", "-f", example)
 
 
-WRONG: list[tuple[dict[str, Any], str, str]] = [
+INVALID: list[tuple[dict[str, Any], str, str]] = [
     ({**o.SPEC, "modle": {}}, 'unknown field "spec.modle"', ""),
     ({**o.SPEC, "training": {"totalSteps": 0}}, "spec.training.totalSteps", "greater than or equal to 1"),
     ({**o.SPEC, "rollout": {"engine": "sglang"}}, "spec.rollout.engine", '"vllm", "transformers"'),
@@ -54,11 +54,11 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("spec", "path", "allowed"), WRONG, ids=[path for _, path, _ in WRONG])
-def test_a_wrong_field_is_refused_by_name(
+@pytest.mark.parametrize(("spec", "path", "allowed"), INVALID, ids=[path for _, path, _ in INVALID])
+def test_an_invalid_field_is_rejected_by_name(
     kubernetes: Kubernetes, spec: dict[str, Any], path: str, allowed: str
 ) -> None:
-    with pytest.raises(ValueError, match="spec") as refusal:
-        kubernetes.create_job("default", spec, name="wrong")
-    assert path in str(refusal.value)
-    assert allowed in str(refusal.value)
+    with pytest.raises(ValueError, match="spec") as rejection:
+        kubernetes.create_job("default", spec, name="invalid")
+    assert path in str(rejection.value)
+    assert allowed in str(rejection.value)

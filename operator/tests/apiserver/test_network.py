@@ -1,4 +1,4 @@
-"""Nodes in the real API server, made up as device plugins and NFD would label them, and what a job gets on them."""
+"""The network settings of a job on simulated nodes, with the labels of device plugins and NFD."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ IN_POOL = nvidia() | IB | {"pool": "gpus"}
 
 @pytest.fixture
 def nodes(kubernetes: Kubernetes) -> Iterator[list[str]]:
-    """Names of nodes that the test adds; they go at its end."""
+    """Names of nodes that the test adds. They are deleted after the test."""
     names: list[str] = []
     yield names
     for name in names:
@@ -33,20 +33,20 @@ def nodes(kubernetes: Kubernetes) -> Iterator[list[str]]:
 
 
 def add(kubernetes: Kubernetes, manifest: Manifest) -> str:
-    """The node as the API server takes it; its status goes another way."""
+    """Create a node, and set its status through the subresource."""
     name: str = manifest["metadata"]["name"]
     kubernetes.kubectl("create", "-f", "-", input=json.dumps(manifest))
-    say(kubernetes, name, **manifest["status"])
+    set_status(kubernetes, name, **manifest["status"])
     return name
 
 
-def say(kubernetes: Kubernetes, name: str, **status: Any) -> None:
-    """What the kubelet reports. (Nobody else does: there is none.)"""
+def set_status(kubernetes: Kubernetes, name: str, **status: Any) -> None:
+    """Set the status of a node, as a kubelet does."""
     patch = json.dumps({"status": status})
     kubernetes.kubectl("patch", "node", name, "--subresource=status", "--type=merge", "-p", patch)
 
 
-def test_a_job_waits_for_rdma_and_goes_on_when_a_device_plugin_brings_it(
+def test_a_job_waits_for_rdma_until_a_device_plugin_reports_it(
     kubernetes: Kubernetes, operator: Operator, namespace: str, nodes: list[str]
 ) -> None:
     nodes += [add(kubernetes, node(f"gpu-{number}", IN_POOL, GPUS)) for number in (1, 2)]
@@ -56,7 +56,7 @@ def test_a_job_waits_for_rdma_and_goes_on_when_a_device_plugin_brings_it(
     assert kubernetes.condition(namespace, "Stalled")[0] == "True"
     assert kubernetes.get(namespace, "raycluster", "sum") is None
     for name in nodes:
-        say(kubernetes, name, allocatable={key: str(count) for key, count in HCA.items()})
+        set_status(kubernetes, name, allocatable={key: str(count) for key, count in HCA.items()})
     cluster = eventually("a RayCluster", lambda: kubernetes.get(namespace, "raycluster", "sum"))
     assert kubernetes.condition(namespace, "FabricVerified")[:2] == ("True", "FabricFound")
     (group,) = cluster["spec"]["workerGroupSpecs"]
@@ -64,13 +64,13 @@ def test_a_job_waits_for_rdma_and_goes_on_when_a_device_plugin_brings_it(
     status = kubernetes.status(namespace)["network"]
     assert (status["profile"], status["candidates"]) == ("onprem-infiniband", 2)
     assert all(each["rule"] and each["source"] for each in status["env"])
-    has = {each["name"]: each["value"] for each in container["env"]}
-    assert {each["name"]: each["value"] for each in status["env"]}.items() <= has.items()
+    variables = {each["name"]: each["value"] for each in container["env"]}
+    assert {each["name"]: each["value"] for each in status["env"]}.items() <= variables.items()
     assert container["resources"]["limits"]["rdma/hca_shared_devices_a"] == "1"
     assert container["securityContext"]["capabilities"]["add"] == status["attach"]["capabilities"] == ["IPC_LOCK"]
 
 
-def test_a_mixed_fleet_gets_the_generic_profile_and_says_why(
+def test_nodes_that_disagree_get_the_generic_profile_and_a_reason(
     kubernetes: Kubernetes, operator: Operator, namespace: str, nodes: list[str]
 ) -> None:
     nodes.append(add(kubernetes, node("with-ib", IN_POOL, GPUS | HCA)))
@@ -85,9 +85,7 @@ def test_a_mixed_fleet_gets_the_generic_profile_and_says_why(
     assert "NodesDisagree" in kubernetes.events(namespace)
 
 
-def test_a_kind_that_kubernetes_lacks_is_named(
-    kubernetes: Kubernetes, operator: Operator, namespace: str, nodes: list[str]
-) -> None:
+def test_a_missing_kind_is_named(kubernetes: Kubernetes, operator: Operator, namespace: str, nodes: list[str]) -> None:
     clique = {"nvidia.com/gpu.clique": "7b968a6d-c8aa-45e1-9e07-e1e51be99c31.1", "pool": "gpus"}
     nodes.append(add(kubernetes, node("nvl72", nvidia("NVIDIA-GB200", **clique) | IB, GPUS | HCA)))
     kubernetes.create_job(namespace, ON_GPUS)
@@ -97,7 +95,7 @@ def test_a_kind_that_kubernetes_lacks_is_named(
     assert kubernetes.get(namespace, "raycluster", "sum") is None
 
 
-def test_a_resource_that_no_node_has_is_told_of_before_anything_is_made(
+def test_a_missing_resource_is_reported_before_children_are_created(
     kubernetes: Kubernetes, operator: Operator, namespace: str, nodes: list[str]
 ) -> None:
     nodes.append(add(kubernetes, node("cpus", {"pool": "gpus"}, {})))

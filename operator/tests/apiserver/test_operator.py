@@ -1,4 +1,4 @@
-"""The operator's process against the real API server: KubeRay, scheduler and kubelet are played by the test."""
+"""The operator's process with the real API server. The test simulates KubeRay, the scheduler and the kubelet."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def test_a_job_gets_its_children(kubernetes: Kubernetes, operator: Operator, nam
     assert f'rlt_job_phase{{name="sum",namespace="{namespace}",phase="Pending"}} 1.0' in operator.fetch("/metrics")
 
 
-def test_a_deleted_job_takes_everything_with_it(kubernetes: Kubernetes, operator: Operator, namespace: str) -> None:
+def test_deleting_a_job_deletes_its_children_and_metrics(
+    kubernetes: Kubernetes, operator: Operator, namespace: str
+) -> None:
     kubernetes.create_job(namespace, o.SPEC)
     kubernetes.ray_cluster(namespace)
     kubernetes.kubectl("delete", "rltrainingjob", "sum", "-n", namespace)
@@ -38,22 +40,24 @@ def test_a_deleted_job_takes_everything_with_it(kubernetes: Kubernetes, operator
     eventually("no metrics", lambda: f'namespace="{namespace}"' not in operator.fetch("/metrics"))
 
 
-def test_a_claim_is_made_and_outlives_the_job(kubernetes: Kubernetes, operator: Operator, namespace: str) -> None:
+def test_a_pvc_is_created_and_kept_after_the_job(kubernetes: Kubernetes, operator: Operator, namespace: str) -> None:
     kubernetes.create_job(namespace, {**o.SPEC, "storage": {"storageClassName": "nfs", "size": "10Gi"}})
     cluster = kubernetes.ray_cluster(namespace)
     (volume,) = (v for v in cluster["spec"]["headGroupSpec"]["template"]["spec"]["volumes"] if v["name"] == "storage")
     assert volume["persistentVolumeClaim"] == {"claimName": "sum-storage"}
     kubernetes.kubectl("delete", "rltrainingjob", "sum", "-n", namespace)
     eventually("no cluster", lambda: kubernetes.get(namespace, "raycluster", "sum") is None)
-    claim = kubernetes.get(namespace, "persistentvolumeclaim", "sum-storage")
-    assert claim
-    assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
-    assert (claim["spec"]["storageClassName"], claim["spec"]["resources"]) == ("nfs", {"requests": {"storage": "10Gi"}})
+    pvc = kubernetes.get(namespace, "persistentvolumeclaim", "sum-storage")
+    assert pvc
+    assert pvc["spec"]["accessModes"] == ["ReadWriteMany"]
+    assert (pvc["spec"]["storageClassName"], pvc["spec"]["resources"]) == ("nfs", {"requests": {"storage": "10Gi"}})
     kubernetes.kubectl("delete", "pvc", "-n", namespace, "-l", "rlt.dev/job=sum", "--wait=false")
 
 
-def test_a_claim_that_is_another_one_is_not_taken(kubernetes: Kubernetes, operator: Operator, namespace: str) -> None:
-    """The words are the API server's: a claim's class cannot be changed."""
+def test_an_existing_pvc_of_another_class_is_rejected(
+    kubernetes: Kubernetes, operator: Operator, namespace: str
+) -> None:
+    """The API server rejects a change of the class of a PVC."""
     spec = {**o.SPEC, "storage": {"storageClassName": "nfs", "size": "10Gi"}}
     kubernetes.create_job(namespace, spec)
     kubernetes.ray_cluster(namespace)
@@ -63,7 +67,7 @@ def test_a_claim_that_is_another_one_is_not_taken(kubernetes: Kubernetes, operat
     assert "spec is immutable after creation" in kubernetes.status(namespace)["message"]
 
 
-def test_contradictions_are_not_accepted(kubernetes: Kubernetes, operator: Operator, namespace: str) -> None:
+def test_a_contradiction_fails_the_job(kubernetes: Kubernetes, operator: Operator, namespace: str) -> None:
     kubernetes.create_job(namespace, {**o.SPEC, "training": {"totalSteps": 1, "trainBatchSize": 5}})
     eventually("Failed", lambda: kubernetes.status(namespace).get("phase") == "Failed")
     status, reason, message = kubernetes.condition(namespace, "Accepted")
@@ -73,18 +77,20 @@ def test_contradictions_are_not_accepted(kubernetes: Kubernetes, operator: Opera
     assert kubernetes.events(namespace) == ["InvalidSpec"]
 
 
-def test_the_schedulers_words_reach_the_status(kubernetes: Kubernetes, operator: Operator, namespace: str) -> None:
+def test_the_message_of_the_scheduler_is_in_the_status(
+    kubernetes: Kubernetes, operator: Operator, namespace: str
+) -> None:
     kubernetes.create_job(namespace, o.SPEC)
     kubernetes.ray_cluster(namespace)
-    words = "0/2 nodes are available: 2 Insufficient cpu."
-    unscheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": words}
+    message = "0/2 nodes are available: 2 Insufficient cpu."
+    unscheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
     kubernetes.play_kuberay(namespace, {PODS[0]: {"phase": "Pending", "conditions": [unscheduled]}})
     eventually("Unschedulable", lambda: kubernetes.condition(namespace, "ClusterReady")[1] == "Unschedulable", 15)
-    assert words in kubernetes.status(namespace)["message"]
+    assert message in kubernetes.status(namespace)["message"]
     eventually("an event", lambda: "Unschedulable" in kubernetes.events(namespace))
 
 
-def test_suspension_and_resumption(kubernetes: Kubernetes, operator: Operator, namespace: str) -> None:
+def test_a_job_is_suspended_and_resumed(kubernetes: Kubernetes, operator: Operator, namespace: str) -> None:
     kubernetes.create_job(namespace, o.SPEC)
     first = kubernetes.ray_cluster(namespace)
     kubernetes.play_kuberay(namespace, {PODS[0]: {"phase": "Pending"}})
@@ -106,7 +112,7 @@ def test_a_job_suspended_from_the_start_has_no_cluster(
     assert kubernetes.get(namespace, "raycluster", "sum") is None
 
 
-def test_a_killed_operator_catches_up(kubernetes: Kubernetes, operator: Operator, namespace: str) -> None:
+def test_a_restarted_operator_continues(kubernetes: Kubernetes, operator: Operator, namespace: str) -> None:
     kubernetes.create_job(namespace, o.SPEC)
     before = kubernetes.ray_cluster(namespace)
     operator.kill()
@@ -120,7 +126,9 @@ def test_a_killed_operator_catches_up(kubernetes: Kubernetes, operator: Operator
     assert kubernetes.events(namespace) == ["Accepted"]
 
 
-def test_a_foreign_cluster_is_left_alone(kubernetes: Kubernetes, operator: Operator, namespace: str) -> None:
+def test_a_raycluster_of_another_owner_is_not_changed(
+    kubernetes: Kubernetes, operator: Operator, namespace: str
+) -> None:
     container = {"name": "c", "image": "i"}
     head = {"rayStartParams": {}, "template": {"spec": {"containers": [container]}}}
     foreign = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "sum"}}
@@ -129,26 +137,26 @@ def test_a_foreign_cluster_is_left_alone(kubernetes: Kubernetes, operator: Opera
     kubernetes.create_job(namespace, o.SPEC)
     eventually("NameTaken", lambda: kubernetes.condition(namespace, "ClusterReady")[1] == "NameTaken")
     kubernetes.kubectl("delete", "rltrainingjob", "sum", "-n", namespace)
-    left = kubernetes.get(namespace, "raycluster", "sum")
-    assert left
-    assert "ownerReferences" not in left["metadata"]
+    remaining = kubernetes.get(namespace, "raycluster", "sum")
+    assert remaining
+    assert "ownerReferences" not in remaining["metadata"]
 
 
-def test_a_settled_job_is_not_written_again(kubernetes: Kubernetes, operator: Operator, namespace: str) -> None:
+def test_an_unchanged_status_is_not_written_again(kubernetes: Kubernetes, operator: Operator, namespace: str) -> None:
     kubernetes.create_job(namespace, o.SPEC)
     kubernetes.ray_cluster(namespace)
     kubernetes.play_kuberay(namespace, {pod: {"phase": "Pending"} for pod in PODS})
     eventually("Provisioning", lambda: kubernetes.status(namespace).get("phase") == "Provisioning")
     version = resource_version(kubernetes, namespace)
-    looks = operator.looks()
-    eventually("three more looks", lambda: operator.looks() >= looks + 3)
+    count = operator.reconciliations()
+    eventually("three more reconciliations", lambda: operator.reconciliations() >= count + 3)
     assert resource_version(kubernetes, namespace) == version
 
 
-def test_a_job_of_another_controller_is_left_alone(kubernetes: Kubernetes, operator: Operator, namespace: str) -> None:
+def test_a_job_of_another_controller_is_not_changed(kubernetes: Kubernetes, operator: Operator, namespace: str) -> None:
     kubernetes.create_job(namespace, {**o.SPEC, "managedBy": "kueue.x-k8s.io/multikueue"})
     eventually(
-        "a look",
+        "a reconciliation",
         lambda: f'rlt_job_info{{framework="builtin",name="sum",namespace="{namespace}"' in operator.fetch("/metrics"),
     )
     assert kubernetes.status(namespace) == {}
@@ -156,34 +164,34 @@ def test_a_job_of_another_controller_is_left_alone(kubernetes: Kubernetes, opera
 
 
 @pytest.mark.parametrize(
-    ("part", "words"),
+    ("template", "message"),
     [
         ({"spec": {"hostNam": "x"}}, 'unknown field "template.spec.hostNam"'),
         ({"spec": {"restartPolicy": "Sometimes"}}, 'Unsupported value: "Sometimes"'),
         ({"spec": {"containers": [{"name": "sidecar"}]}}, "template.spec.containers[1].image: Required value"),
     ],
 )
-def test_a_pod_template_that_makes_no_pod_is_refused_in_the_api_servers_words(
-    kubernetes: Kubernetes, operator: Operator, namespace: str, part: dict[str, Any], words: str
+def test_an_invalid_pod_template_is_rejected_with_the_message_of_the_api_server(
+    kubernetes: Kubernetes, operator: Operator, namespace: str, template: dict[str, Any], message: str
 ) -> None:
-    workers = [{**o.SPEC["cluster"]["workers"][0], "podTemplate": part}]
+    workers = [{**o.SPEC["cluster"]["workers"][0], "podTemplate": template}]
     kubernetes.create_job(namespace, {**o.SPEC, "cluster": {**o.SPEC["cluster"], "workers": workers}})
     eventually("ClusterRefused", lambda: kubernetes.condition(namespace, "ClusterReady")[1] == "ClusterRefused")
-    message = kubernetes.status(namespace)["message"]
-    assert message.startswith("spec.cluster.workers[0].podTemplate: ")
-    assert words in message
+    reported = kubernetes.status(namespace)["message"]
+    assert reported.startswith("spec.cluster.workers[0].podTemplate: ")
+    assert message in reported
     assert kubernetes.get(namespace, "raycluster", "sum") is None
     assert kubernetes.kubectl("get", "podtemplates", "-n", namespace, "-o", "name") == ""
 
 
-def test_a_pod_template_that_makes_a_pod_is_used(kubernetes: Kubernetes, operator: Operator, namespace: str) -> None:
+def test_a_valid_pod_template_is_used(kubernetes: Kubernetes, operator: Operator, namespace: str) -> None:
     head = {"podTemplate": {"spec": {"hostname": "ray", "containers": [{"name": "ray-head", "tty": True}]}}}
     kubernetes.create_job(namespace, {**o.SPEC, "cluster": {**o.SPEC["cluster"], "head": head}})
     pod = kubernetes.ray_cluster(namespace)["spec"]["headGroupSpec"]["template"]["spec"]
     assert (pod["hostname"], pod["containers"][0]["tty"]) == ("ray", True)
 
 
-def test_a_job_whose_cluster_is_not_ready_in_time_fails_and_goes(
+def test_the_pending_deadline_fails_the_job_and_the_ttl_deletes_it(
     kubernetes: Kubernetes, operator: Operator, namespace: str
 ) -> None:
     kubernetes.create_job(namespace, {**o.SPEC, "pendingDeadlineSeconds": 1})
@@ -194,8 +202,10 @@ def test_a_job_whose_cluster_is_not_ready_in_time_fails_and_goes(
     eventually("no job", lambda: kubernetes.get(namespace, "rltrainingjob", "sum") is None)
 
 
-def test_kueue_has_the_last_word_on_suspension(kubernetes: Kubernetes, operator: Operator, namespace: str) -> None:
-    """What Kueue's webhook and controller do is played: they write the RayCluster's spec.suspend."""
+def test_kueue_controls_the_suspension_of_the_raycluster(
+    kubernetes: Kubernetes, operator: Operator, namespace: str
+) -> None:
+    """The test sets the RayCluster's spec.suspend, as Kueue's webhook and controller do."""
     kubernetes.create_job(namespace, {**o.SPEC, "scheduling": {"queueName": "team-a"}})
     cluster = kubernetes.ray_cluster(namespace)
     assert cluster["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team-a"
@@ -204,12 +214,12 @@ def test_kueue_has_the_last_word_on_suspension(kubernetes: Kubernetes, operator:
         patch = json.dumps({"spec": {"suspend": suspend}})
         kubernetes.kubectl("patch", "raycluster", "sum", "-n", namespace, "--type=merge", "-p", patch)
         eventually(reason, lambda reason=reason: kubernetes.condition(namespace, "Admitted")[1] == reason)
-        looks = operator.looks()
-        eventually("two more looks", lambda looks=looks: operator.looks() >= looks + 2)
+        count = operator.reconciliations()
+        eventually("two more reconciliations", lambda count=count: operator.reconciliations() >= count + 2)
         assert kubernetes.ray_cluster(namespace)["spec"]["suspend"] is suspend
 
 
-def test_sigterm_ends_the_operator(kubernetes: Kubernetes, operator: Operator) -> None:
+def test_sigterm_stops_the_operator(kubernetes: Kubernetes, operator: Operator) -> None:
     assert operator.fetch("/healthz") == "ok\n"
     assert operator.stop() == 0
     operator.start()

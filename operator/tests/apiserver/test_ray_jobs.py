@@ -1,6 +1,6 @@
-"""A Ray job's life with a real Ray head: the operator submits, follows, stops and reports over Ray's own HTTP API.
+"""Ray jobs on a real Ray head: the operator submits, observes, stops and reports them through Ray's HTTP API.
 
-Pods and service are played by the test; the service leads to a head that runs on this machine.
+The test creates pods and service; the service forwards to a head on this machine.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.apiserver
 def ray() -> Iterator[RayHead]:
     """`ray start --head`."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect(("10.255.255.255", 1))  # sends nothing: it tells this machine's address
+        probe.connect(("10.255.255.255", 1))  # sends nothing, but selects this machine's address
         head = RayHead(probe.getsockname()[0], cpus=2)
     head.start()
     yield head
@@ -34,7 +34,7 @@ def ray() -> Iterator[RayHead]:
 def start(
     kubernetes: Kubernetes, namespace: str, ray: RayHead, script: str, *, node: str | None = None, **fields: Any
 ) -> None:
-    """A job whose command is a Python script, on a cluster that is ready. `fields` are more of its spec."""
+    """Start a job whose command is a Python script on a ready cluster. `fields`: additional fields of its spec."""
     spec = {
         **o.COMMAND_SPEC,
         "framework": {"type": "command", "command": [sys.executable, "-c", script]},
@@ -46,7 +46,7 @@ def start(
 def start_job(
     kubernetes: Kubernetes, namespace: str, ray: RayHead, spec: dict[str, Any], *, node: str | None = None
 ) -> None:
-    """A job on a cluster that is ready."""
+    """Start a job on a ready cluster."""
     kubernetes.create_job(namespace, spec)
     cluster = kubernetes.ray_cluster(namespace)
     config = kubernetes.get(namespace, "configmap", "sum-training")
@@ -58,12 +58,12 @@ def start_job(
 
 
 def make_ready(kubernetes: Kubernetes, namespace: str, ray: RayHead, *, node: str | None = None) -> None:
-    """The RayCluster's pods, all of them ready."""
+    """Create the pods of the RayCluster with status Ready."""
     at = {"podIP": ray.address, "podIPs": [{"ip": ray.address}]}
     kubernetes.play_kuberay(namespace, {pod: {**READY, **at} for pod in PODS}, node=node)
 
 
-def test_a_job_runs_to_its_end_through_a_crash_of_the_operator(
+def test_a_job_succeeds_despite_a_crash_of_the_operator(
     kubernetes: Kubernetes, operator: Operator, namespace: str, ray: RayHead, gate: Gate
 ) -> None:
     last = o.final_log().splitlines()[-1]
@@ -84,18 +84,18 @@ def test_a_job_runs_to_its_end_through_a_crash_of_the_operator(
     assert sorted(kubernetes.events(namespace)) == ["Accepted", "ClusterReady", "Running", "Succeeded"]
 
 
-def test_what_a_command_prints_is_in_kubectl_get(
+def test_the_output_of_a_command_is_in_kubectl_get(
     kubernetes: Kubernetes, operator: Operator, namespace: str, ray: RayHead, gate: Gate
 ) -> None:
-    """A child of the command prints it, as verl's driver prints what its actors say."""
+    """A child process of the command prints the lines, as verl's driver prints the output of its actors."""
     steps = [f"step:{n} - critic/rewards/mean:{n / 8} - actor/kl_loss:0.0{n} - timing_s/step:30.0" for n in (1, 2)]
     printing = f"print('Total training steps: 8')\nfor line in {steps}: print(f'(TaskRunner pid=7) {{line}}')"
     script = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {printing!r}])\n"
     start(kubernetes, namespace, ray, script + gate.wait)
     eventually("step 2", lambda: (kubernetes.status(namespace).get("progress") or {}).get("step") == 2, 60)
-    told = kubernetes.status(namespace)["progress"]
-    assert (told["totalSteps"], told["display"], told["eta"]) == (8, "25%", "3m0s")
-    assert (told["metrics"]["reward"], told["metrics"]["kl"]) == (0.25, 0.02)
+    progress = kubernetes.status(namespace)["progress"]
+    assert (progress["totalSteps"], progress["display"], progress["eta"]) == (8, "25%", "3m0s")
+    assert (progress["metrics"]["reward"], progress["metrics"]["kl"]) == (0.25, 0.02)
     (row,) = kubernetes.kubectl("get", "rltrainingjobs", "-n", namespace, "-o", "wide", "--no-headers").splitlines()
     assert {"Running", "2", "25%", "0.25", "3m0s", "0.02"} <= set(row.split())
     gate.open()
@@ -103,10 +103,10 @@ def test_what_a_command_prints_is_in_kubectl_get(
     assert kubernetes.condition(namespace, "Succeeded")[2] == "2 of 8 steps are done."
 
 
-def test_the_output_is_followed_to_its_end(
+def test_logs_follow_prints_the_output_until_its_end(
     kubernetes: Kubernetes, operator: Operator, namespace: str, ray: RayHead, gate: Gate
 ) -> None:
-    """`rlt logs -f` by the API server, from a line before it is called to the last one."""
+    """`rlt logs -f` through the API server prints lines from before its start to the last one."""
     start(kubernetes, namespace, ray, f"print('early', flush=True)\n{gate.wait}print('late')")
     command = [sys.executable, "-m", "rlt_cli.main", "logs", "sum", "--follow", "-n", namespace]
     command += ["--kubeconfig", str(kubernetes.cluster.kubeconfig)]
@@ -118,21 +118,23 @@ def test_the_output_is_followed_to_its_end(
         assert following.wait(timeout=30) == 0
 
 
-def test_a_failing_command_says_why(kubernetes: Kubernetes, operator: Operator, namespace: str, ray: RayHead) -> None:
+def test_a_failed_command_is_reported_with_its_message(
+    kubernetes: Kubernetes, operator: Operator, namespace: str, ray: RayHead
+) -> None:
     start(kubernetes, namespace, ray, "raise SystemExit('there is no reward called fame')")
     kubernetes.wait(namespace, "Failed")
     assert kubernetes.condition(namespace, "Failed")[1:] == ("ProgramFailed", "there is no reward called fame")
     eventually("no RayCluster", lambda: kubernetes.get(namespace, "raycluster", "sum") is None)
 
 
-def test_a_failed_attempt_is_followed_by_another_off_the_node_at_fault(
+def test_a_restart_excludes_the_faulty_node(
     kubernetes: Kubernetes, operator: Operator, namespace: str, ray: RayHead, tmp_path: Path
 ) -> None:
-    """The operator dies in between. That the API server takes the second pods shows what they ask of nodes is right."""
-    words = f"(Rank pid=7, ip={ray.address}) RuntimeError: CUDA error: uncorrectable ECC error encountered"
+    """The operator crashes in between. The API server accepts the second pods, so their node affinity is valid."""
+    error = f"(Rank pid=7, ip={ray.address}) RuntimeError: CUDA error: uncorrectable ECC error encountered"
     mark = tmp_path / "mark"
     script = f"import pathlib\nmark = pathlib.Path({str(mark)!r})\nif not mark.exists():\n"
-    script += f"    mark.touch()\n    print({words!r})\n    raise SystemExit('the first one')"
+    script += f"    mark.touch()\n    print({error!r})\n    raise SystemExit('the first one')"
     policy = {"maxRestarts": 2, "excludeFaultyNodes": True}
     start(kubernetes, namespace, ray, script, node="gpu-1", failurePolicy=policy)
     first = kubernetes.ray_cluster(namespace)["metadata"]["uid"]
@@ -168,7 +170,7 @@ def test_suspension_stops_the_ray_job(
     assert kubernetes.condition(namespace, "Failed")[0] == "False"
 
 
-def test_a_new_head_that_does_not_know_the_job_is_a_lost_head(
+def test_a_new_head_without_the_job_is_a_lost_head(
     kubernetes: Kubernetes, operator: Operator, namespace: str, ray: RayHead, gate: Gate
 ) -> None:
     start(kubernetes, namespace, ray, gate.wait)
@@ -180,11 +182,11 @@ def test_a_new_head_that_does_not_know_the_job_is_a_lost_head(
     kubernetes.wait(namespace, "Failed", "HeadLost")
 
 
-def test_checks_come_before_the_training_and_one_that_fails_ends_the_job(
+def test_a_failed_preflight_check_fails_the_job(
     kubernetes: Kubernetes, operator: Operator, namespace: str, ray: RayHead, tmp_path: Path
 ) -> None:
-    """The real checks, of two workers that were to have more shared memory than this machine has. The operator dies
-    while they run."""
+    """The real checks of two workers that request more shared memory than this machine has. The operator crashes
+    during the checks."""
     large = {"cpu": "1", "memory": "100Ti", "sharedMemory": "40Ti"}
     spec = {
         **o.SPEC,

@@ -1,4 +1,4 @@
-"""Jobs and RLRuntimes before the real API server: waited for, kept, and never touched afterwards."""
+"""RLRuntimes in the real API server: a job waits for its runtime, keeps it, and ignores later changes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ POOL = {"name": "small", "resources": {"cpu": "2", "memory": "8Gi"}}
 
 @pytest.fixture
 def platform(kubernetes: Kubernetes) -> Iterator[Kubernetes]:
-    """The API server, without the runtime afterwards."""
+    """The API server. The runtimes are deleted after the test."""
     yield kubernetes
     kubernetes.kubectl("delete", "rlruntimes", "--all")
 
@@ -40,9 +40,7 @@ def image_of(cluster: dict[str, Any]) -> str:
     return found
 
 
-def test_a_job_waits_for_its_runtime_and_is_woken_by_it(
-    platform: Kubernetes, operator: Operator, namespace: str
-) -> None:
+def test_a_job_waits_for_its_runtime(platform: Kubernetes, operator: Operator, namespace: str) -> None:
     platform.create_job(namespace, SHORT)
     eventually("RuntimeNotFound", lambda: platform.condition(namespace, "Accepted")[1] == "RuntimeNotFound")
     assert "no RLRuntime processors" in platform.status(namespace)["message"]
@@ -54,7 +52,7 @@ def test_a_job_waits_for_its_runtime_and_is_woken_by_it(
 
 
 def test_a_job_keeps_the_runtime_it_started_with(platform: Kubernetes, operator: Operator, namespace: str) -> None:
-    """Edited, then deleted, with a new RayCluster made after each; and by an operator that was not there before."""
+    """The runtime is changed, then deleted, before a restarted operator creates another RayCluster."""
     put_runtime(platform, "registry.example/trainer:1")
     platform.create_job(namespace, SHORT)
     first = platform.ray_cluster(namespace)
@@ -73,18 +71,20 @@ def test_a_job_keeps_the_runtime_it_started_with(platform: Kubernetes, operator:
     assert platform.status(namespace)["runtimeSnapshot"] == kept
 
 
-def test_a_running_cluster_is_not_touched_by_an_edit(platform: Kubernetes, operator: Operator, namespace: str) -> None:
+def test_a_change_of_the_runtime_does_not_change_a_running_cluster(
+    platform: Kubernetes, operator: Operator, namespace: str
+) -> None:
     put_runtime(platform, "registry.example/trainer:1")
     platform.create_job(namespace, SHORT)
     before = platform.ray_cluster(namespace)
     eventually("Accepted", lambda: platform.condition(namespace, "Accepted")[0] == "True")
-    looks = operator.looks()
+    count = operator.reconciliations()
     put_runtime(platform, "registry.example/trainer:2")
-    eventually("two more looks", lambda: operator.looks() >= looks + 2)
+    eventually("two more reconciliations", lambda: operator.reconciliations() >= count + 2)
     assert platform.ray_cluster(namespace)["metadata"]["generation"] == before["metadata"]["generation"]
 
 
-def test_the_short_example_is_a_whole_job(platform: Kubernetes, operator: Operator, namespace: str) -> None:
+def test_the_example_with_a_runtime_is_complete(platform: Kubernetes, operator: Operator, namespace: str) -> None:
     platform.kubectl("apply", "-f", EXAMPLES / "runtimes" / "cpu.yaml")
     platform.kubectl("apply", "-n", namespace, "-f", EXAMPLES / "03-with-a-runtime.yaml")
     cluster = eventually("a RayCluster", lambda: platform.get(namespace, "raycluster", "short"))

@@ -1,6 +1,6 @@
-"""The table of contradictions (crds/tests/cases.py) before the real API server: the CRD alone, then with the webhook.
+"""The table of contradictions (crds/tests/cases.py) in the real API server: with the CRD alone, then with the webhook.
 
-And how the API server reads what is not quite JSON schema: nulls, whole floats, unknown fields.
+Also how the API server handles nulls, integral floats and unknown fields.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.apiserver
 
 @pytest.fixture(scope="module")
 def api(kubernetes: Kubernetes) -> ApiServer:
-    """The API server's HTTP."""
+    """A client for the HTTP API of the API server."""
     return ApiServer(kubernetes.cluster.kubeconfig)
 
 
@@ -31,12 +31,12 @@ def manifest(spec: Any, name: str = "sum", **more: Any) -> dict[str, Any]:
 
 
 def with_value(path: str, value: Any) -> dict[str, Any]:
-    """The right job with another value at a path."""
+    """The valid job with another value at a path."""
     spec = copy.deepcopy(dict(BUILTIN))
-    at, (*way, last) = spec, path.split(".")
-    for key in way:
-        at = at.setdefault(key, {})
-    at[last] = value
+    block, (*parents, last) = spec, path.split(".")
+    for key in parents:
+        block = block.setdefault(key, {})
+    block[last] = value
     return spec
 
 
@@ -46,14 +46,14 @@ def contradictions(answer: Answer) -> list[str]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_the_crd_refuses_what_cel_can_say(api: ApiServer, case: Case) -> None:
+def test_the_crd_rejects_what_cel_can_express(api: ApiServer, case: Case) -> None:
     answer = api.judge(manifest(case.spec, case.name))
     assert bool(contradictions(answer)) is case.cel, answer.message
     assert all(f"{case.at}.".startswith(f"{at}.".replace("<nil>.", "")) for at in contradictions(answer))
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "taken"),
+    ("path", "value", "accepted"),
     [
         ("rewards", [None], False),
         ("suspend", None, True),
@@ -74,13 +74,15 @@ def test_the_crd_refuses_what_cel_can_say(api: ApiServer, case: Case) -> None:
         ("rayVersion", "2.60.0", False),
     ],
 )
-def test_types_and_bounds_are_read_alike(api: ApiServer, path: str, value: Any, taken: bool) -> None:
+def test_api_server_and_offline_validation_agree_on_types_and_bounds(
+    api: ApiServer, path: str, value: Any, accepted: bool
+) -> None:
     job = manifest(with_value(path, value))
-    assert (api.judge(job).accepted, not validate_manifest(job, {})) == (taken, taken)
+    assert (api.judge(job).accepted, not validate_manifest(job, {})) == (accepted, accepted)
 
 
-def test_nul_and_depth_are_taken_by_the_crd_alone(api: ApiServer) -> None:
-    """Where offline and CRD differ: the webhook makes up for it."""
+def test_the_crd_alone_accepts_nul_and_deep_nesting(api: ApiServer) -> None:
+    """The offline validator and the webhook reject what the CRD accepts here."""
     deep: Any = 1
     for _ in range(150):
         deep = {"a": deep}
@@ -91,7 +93,7 @@ def test_nul_and_depth_are_taken_by_the_crd_alone(api: ApiServer) -> None:
 
 
 @pytest.mark.parametrize(("path", "value"), [("trainning", 1), ("trainning", None), ("training.train_batch_size", 8)])
-def test_an_unknown_field_is_refused_warned_of_or_dropped_as_the_client_asks(
+def test_the_client_selects_whether_an_unknown_field_is_an_error_a_warning_or_dropped(
     api: ApiServer, path: str, value: Any
 ) -> None:
     job = manifest(with_value(path, value))
@@ -104,17 +106,17 @@ def test_an_unknown_field_is_refused_warned_of_or_dropped_as_the_client_asks(
     assert "did you mean" in validate_manifest(job, {})[0].fix
 
 
-def test_a_whole_number_with_a_fraction(api: ApiServer) -> None:
-    """The schema takes 8.0 as an integer, CEL does not; kubectl sends 8."""
-    for field, taken in (("ppoEpochs", True), ("totalSteps", False)):
+def test_an_integer_with_a_fraction(api: ApiServer) -> None:
+    """The schema accepts 8.0 as an integer, CEL does not. kubectl sends 8."""
+    for field, accepted in (("ppoEpochs", True), ("totalSteps", False)):
         job = manifest(with_value(f"training.{field}", 8.0))
-        assert api.judge_text(json.dumps(job)).accepted is taken
+        assert api.judge_text(json.dumps(job)).accepted is accepted
         assert api.judge(job).accepted
         assert not validate_manifest(job, {})
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_what_the_crd_takes_the_webhook_refuses(webhook: Webhook, api: ApiServer, case: Case) -> None:
+def test_the_webhook_rejects_what_the_crd_accepts(webhook: Webhook, api: ApiServer, case: Case) -> None:
     answer = api.judge(manifest(case.spec, case.name))
     assert not answer.accepted
     if "admission webhook" in answer.message:
@@ -124,13 +126,13 @@ def test_what_the_crd_takes_the_webhook_refuses(webhook: Webhook, api: ApiServer
         assert answer.causes
 
 
-def test_the_webhook_never_sees_what_was_dropped(webhook: Webhook, api: ApiServer) -> None:
-    """It is asked after the pruning: kubectl apply's annotation alone tells it (test_webhook.py)."""
+def test_the_webhook_does_not_receive_dropped_fields(webhook: Webhook, api: ApiServer) -> None:
+    """It is called after pruning. Only the annotation of kubectl apply contains the field (test_webhook.py)."""
     assert api.judge(manifest(with_value("trainning", 1)), validation="Ignore").accepted
 
 
 @pytest.mark.parametrize("depth", [150, 900])
-def test_the_webhook_answers_whatever_the_depth(webhook: Webhook, api: ApiServer, depth: int) -> None:
+def test_the_webhook_responds_at_any_depth(webhook: Webhook, api: ApiServer, depth: int) -> None:
     deep = '{"a":' * depth + "1" + "}" * depth
     text = json.dumps(manifest(with_value("cluster.head.podTemplate", {"a": "deep"}))).replace('"deep"', deep)
     answer = api.judge_text(text)

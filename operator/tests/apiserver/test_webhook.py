@@ -1,4 +1,4 @@
-"""The webhook asked by the real API server: what users see of it."""
+"""The webhook, called by the real API server, from the view of a user."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import pytest
 from apiserver.in_cluster import Kubernetes, Webhook, eventually
 from cryptography import x509
 
-from rlt_operator.webhook import key_pair
-from rlt_operator.webhook.certificates import Places, secret_manifest
+from rlt_operator.webhook.certificates import CertificateLocation, build_secret
+from rlt_operator.webhook.key_pair import VALIDITY, create_key_pair, parse_key_pair
 
 pytestmark = pytest.mark.apiserver
 
-WRONG = {**o.SPEC, "training": {"totalSteps": 1, "trainBatchSize": 5}}
+INVALID = {**o.SPEC, "training": {"totalSteps": 1, "trainBatchSize": 5}}
 
 
 def apply(webhook: Webhook, namespace: str, spec: dict[str, Any], *options: str) -> str:
-    """`kubectl apply`, as its user does it; what it says, where it refuses too."""
+    """`kubectl apply`. Returns its output or its error."""
     manifest = {"apiVersion": "rlt.dev/v1alpha1", "kind": "RLTrainingJob", "metadata": {"name": "sum"}, "spec": spec}
     try:
         return webhook.kubernetes.kubectl("apply", "-n", namespace, *options, "-f", "-", input=json.dumps(manifest))
@@ -35,25 +35,25 @@ def secret(kubernetes: Kubernetes) -> dict[str, str]:
     return {name: base64.b64decode(text).decode() for name, text in found["data"].items()}
 
 
-def test_a_contradiction_is_refused_with_the_fields_path(webhook: Webhook, namespace: str) -> None:
-    said = apply(webhook, namespace, WRONG)
-    assert 'The RLTrainingJob "sum" is invalid' in said
-    assert "spec.training.trainBatchSize: " in said
+def test_a_contradiction_is_rejected_with_the_path_of_the_field(webhook: Webhook, namespace: str) -> None:
+    message = apply(webhook, namespace, INVALID)
+    assert 'The RLTrainingJob "sum" is invalid' in message
+    assert "spec.training.trainBatchSize: " in message
     assert webhook.kubernetes.get(namespace, "rltrainingjob", "sum") is None
 
 
-def test_programs_read_the_field_in_the_causes(webhook: Webhook, namespace: str) -> None:
-    manifest = {"apiVersion": "rlt.dev/v1alpha1", "kind": "RLTrainingJob", "metadata": {"name": "sum"}, "spec": WRONG}
+def test_the_causes_contain_the_field(webhook: Webhook, namespace: str) -> None:
+    manifest = {"apiVersion": "rlt.dev/v1alpha1", "kind": "RLTrainingJob", "metadata": {"name": "sum"}, "spec": INVALID}
     path = f"/apis/rlt.dev/v1alpha1/namespaces/{namespace}/rltrainingjobs"
     cluster = webhook.kubernetes.cluster
-    with pytest.raises(ValueError, match="denied the request") as refusal:
+    with pytest.raises(ValueError, match="denied the request") as rejection:
         cluster.kubectl("create", "--raw", path, "-f", "-", "-v=8", input=json.dumps(manifest))
-    assert '"reason":"FieldValueInvalid"' in str(refusal.value)
-    assert '"field":"spec.training.trainBatchSize"' in str(refusal.value)
-    assert '"code":422' in str(refusal.value)
+    assert '"reason":"FieldValueInvalid"' in str(rejection.value)
+    assert '"field":"spec.training.trainBatchSize"' in str(rejection.value)
+    assert '"code":422' in str(rejection.value)
 
 
-def test_what_is_right_is_taken_and_its_suspension_too(webhook: Webhook, namespace: str) -> None:
+def test_a_valid_job_can_be_created_and_suspended(webhook: Webhook, namespace: str) -> None:
     assert "created" in apply(webhook, namespace, o.SPEC)
     webhook.kubernetes.suspend(namespace, True)
     job = webhook.kubernetes.get(namespace, "rltrainingjob", "sum")
@@ -62,20 +62,20 @@ def test_what_is_right_is_taken_and_its_suspension_too(webhook: Webhook, namespa
     webhook.kubernetes.kubectl("delete", "rltrainingjob", "sum", "-n", namespace)
 
 
-def test_what_is_fixed_cannot_be_changed(webhook: Webhook, namespace: str) -> None:
+def test_an_immutable_field_cannot_be_changed(webhook: Webhook, namespace: str) -> None:
     apply(webhook, namespace, o.SPEC)
-    said = apply(webhook, namespace, {**o.SPEC, "training": {**o.SPEC["training"], "totalSteps": 7}})
-    assert "spec" in said
-    assert "is immutable" in said
+    message = apply(webhook, namespace, {**o.SPEC, "training": {**o.SPEC["training"], "totalSteps": 7}})
+    assert "spec" in message
+    assert "is immutable" in message
 
 
-def test_an_unknown_field_is_refused_by_name_where_validation_is_off(webhook: Webhook, namespace: str) -> None:
-    said = apply(webhook, namespace, {**o.SPEC, "trainning": {}}, "--validate=false")
-    assert "spec.trainning: " in said
-    assert "did you mean training?" in said
+def test_an_unknown_field_is_rejected_without_client_validation(webhook: Webhook, namespace: str) -> None:
+    message = apply(webhook, namespace, {**o.SPEC, "trainning": {}}, "--validate=false")
+    assert "spec.trainning: " in message
+    assert "did you mean training?" in message
 
 
-def test_a_runtime_that_is_not_there_yet_is_a_warning(webhook: Webhook, namespace: str) -> None:
+def test_a_missing_runtime_is_a_warning(webhook: Webhook, namespace: str) -> None:
     spec = {**o.SPEC, "runtimeRef": {"name": "big"}}
     manifest = {"apiVersion": "rlt.dev/v1alpha1", "kind": "RLTrainingJob", "metadata": {"name": "sum"}, "spec": spec}
     with pytest.raises(ValueError, match="there is no such RLRuntime yet"):
@@ -84,25 +84,25 @@ def test_a_runtime_that_is_not_there_yet_is_a_warning(webhook: Webhook, namespac
         )
 
 
-def test_a_runtimes_limit_holds_for_its_jobs(webhook: Webhook, namespace: str) -> None:
+def test_a_limit_of_a_runtime_applies_to_its_jobs(webhook: Webhook, namespace: str) -> None:
     limit = {"field": "spec.training.totalSteps", "max": 100}
     runtime = {"apiVersion": "rlt.dev/v1alpha1", "kind": "RLRuntime", "metadata": {"name": "small"}}
     webhook.kubernetes.cluster.apply({**runtime, "spec": {"limits": [limit]}})
-    said = apply(webhook, namespace, {**o.SPEC, "runtimeRef": {"name": "small"}})
-    assert "spec.training.totalSteps: 200" in said
+    message = apply(webhook, namespace, {**o.SPEC, "runtimeRef": {"name": "small"}})
+    assert "spec.training.totalSteps: 200" in message
 
 
-def test_a_certificate_that_is_due_is_replaced_while_it_serves(webhook: Webhook, namespace: str) -> None:
+def test_a_certificate_is_renewed_without_interruption(webhook: Webhook, namespace: str) -> None:
     kubernetes = webhook.kubernetes
-    before = key_pair.parse(*(secret(kubernetes)[name] for name in ("tls.crt", "tls.key", "ca.crt")))
-    old = key_pair.make(before.hosts(), now=datetime.now(UTC) - key_pair.VALIDITY * 0.8, before=before)
+    before = parse_key_pair(*(secret(kubernetes)[name] for name in ("tls.crt", "tls.key", "ca.crt")))
+    old = create_key_pair(before.list_hosts(), now=datetime.now(UTC) - VALIDITY * 0.8, previous=before)
     found = kubernetes.get("default", "secret", "webhook")
-    manifest = secret_manifest(Places("default", "webhook", "rlt"), old, found)
+    manifest = build_secret(CertificateLocation("default", "webhook", "rlt"), old, found)
     serial = webhook.serial()
     kubernetes.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=json.dumps(manifest))
 
     def renewed() -> bool:
-        assert "is invalid" in apply(webhook, namespace, WRONG)  # at every moment
+        assert "is invalid" in apply(webhook, namespace, INVALID)  # at any time
         return webhook.serial() != serial
 
     eventually("a new certificate", renewed, 60)
@@ -111,14 +111,14 @@ def test_a_certificate_that_is_due_is_replaced_while_it_serves(webhook: Webhook,
     assert authorities[1] == x509.load_pem_x509_certificates(before.trusted.encode())[0]
 
 
-def test_an_authority_that_was_lost_is_put_back(webhook: Webhook) -> None:
+def test_a_removed_ca_bundle_is_restored(webhook: Webhook) -> None:
     kubernetes = webhook.kubernetes
     patch = [{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]
     kubernetes.kubectl("patch", "validatingwebhookconfiguration", "rlt", "--type=json", "-p", json.dumps(patch))
     webhook.wait()
 
 
-def test_a_secret_that_was_deleted_is_made_anew(webhook: Webhook) -> None:
+def test_a_deleted_secret_is_recreated(webhook: Webhook) -> None:
     serial = webhook.serial()
     webhook.kubernetes.kubectl("delete", "secret", "webhook", "-n", "default")
     eventually("another certificate", lambda: webhook.serial() != serial, 60)
@@ -133,19 +133,19 @@ def test_a_restart_keeps_the_certificate(webhook: Webhook) -> None:
     webhook.wait()
 
 
-def test_open_or_closed_while_the_operator_is_down(webhook: Webhook) -> None:
-    def policy(word: str) -> None:
-        patch = [{"op": "replace", "path": "/webhooks/0/failurePolicy", "value": word}]
+def test_the_failure_policy_applies_while_the_operator_is_stopped(webhook: Webhook) -> None:
+    def set_failure_policy(policy: str) -> None:
+        patch = [{"op": "replace", "path": "/webhooks/0/failurePolicy", "value": policy}]
         webhook.kubernetes.kubectl(
             "patch", "validatingwebhookconfiguration", "rlt", "--type=json", "-p", json.dumps(patch)
         )
 
     webhook.operator.stop()
     try:
-        assert "failed calling webhook" in webhook.refusal(o.SPEC)
-        policy("Ignore")
-        eventually("fail-open", lambda: webhook.refusal(WRONG) == "")
+        assert "failed calling webhook" in webhook.rejection(o.SPEC)
+        set_failure_policy("Ignore")
+        eventually("fail-open", lambda: webhook.rejection(INVALID) == "")
     finally:
         webhook.operator.start()
-        policy("Fail")
+        set_failure_policy("Fail")
         webhook.wait()
