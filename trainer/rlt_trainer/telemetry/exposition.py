@@ -36,7 +36,7 @@ def build_families(snapshot: Snapshot) -> Iterator[Metric]:
         series.setdefault(name, {})[tuple((target | labels).items())] = value
 
     for key, value in snapshot.metrics.items():
-        gauge, labels = names.gauge_of(key)
+        gauge, labels = names.find_gauge(key)
         add(gauge.name, value, **labels)
     add(names.LAST_STEP_TIMESTAMP, snapshot.last_step_timestamp)
     if snapshot.report is not None:
