@@ -1,10 +1,10 @@
-"""Which network NCCL says that it uses: lines of real logs of several versions and networks."""
+"""The networks in NCCL's log: lines of real logs of several versions and networks."""
 
 from __future__ import annotations
 
 import pytest
 
-from rlt_trainer.preflight.nccl_log import transports
+from rlt_trainer.preflight.nccl_log import parse_transports
 
 INFINIBAND = """
 gpu-114:12345:12361 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/RoCE ; OOB eth0:10.0.0.1<0>
@@ -54,10 +54,10 @@ a:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM
         ("", ()),
     ],
 )
-def test_the_network_between_nodes_is_told(log: str, networks: tuple[str, ...]) -> None:
-    assert transports(log) == networks
+def test_the_networks_between_nodes_are_found(log: str, networks: tuple[str, ...]) -> None:
+    assert parse_transports(log) == networks
 
 
-def test_one_channel_over_tcp_is_not_hidden_by_the_others() -> None:
+def test_one_channel_over_tcp_is_found_among_others() -> None:
     mixed = INFINIBAND + "b:1:1 [0] NCCL INFO Channel 01/0 : 8[0] -> 0[0] [receive] via NET/Socket/0\n"
-    assert transports(mixed) == ("IB", "Socket")
+    assert parse_transports(mixed) == ("IB", "Socket")

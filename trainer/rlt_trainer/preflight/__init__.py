@@ -1,1 +1,1 @@
-"""Checks on the job's own nodes before the training: a process for each rank measures, pure functions judge."""
+"""Preflight checks of the job's nodes. A process for each rank measures, and pure functions evaluate."""

@@ -1,4 +1,4 @@
-"""The checks on pods: pure functions of what was measured. Each finds one thing, passed, warned or failed."""
+"""The checks of pods: pure functions of the measurements. Each returns one result: passed, warned or failed."""
 
 from __future__ import annotations
 
@@ -9,130 +9,138 @@ from rlt_api.rules.model_size import model_size
 from rlt_api.rules.shared_memory import format_gib
 from rlt_api.status import PreflightCheck
 from rlt_api.training_config import Preflight, TrainingConfig
-from rlt_trainer.preflight.measured import Folder, Measured
+from rlt_trainer.preflight.measurements import Folder, Measurements
 from rlt_trainer.preflight.pod_facts import data_files, model_folders
 
-FREE_SHARE = 0.9
-"""Share of an accelerator's memory that must be free. What a process itself needs to ask is less than a tenth."""
-SKEW_S = 2.0
-"""Clocks that are further apart are told of: files look older than they are, and logs cannot be compared."""
+MIN_FREE_SHARE = 0.9
+"""Share of an accelerator's memory that must be free. The measuring process itself uses less than a tenth."""
+MAX_SKEW_S = 2.0
+"""Larger clock differences are reported: file times are wrong, and logs of nodes cannot be compared."""
 BYTES_PER_PARAMETER = 16
-"""Room for one checkpoint in float32 with Adam's two moments (12), and the exported model (4)."""
-LEAST_FREE = 2**30
-"""Room for a run whose model's size is not known: logs and rollouts."""
-SHOWN = ("torch", "ray", "python", "nvidia driver", "amdgpu driver")
-"""Versions that are the value of the check; all are compared."""
-NAMED = 3
-"""So many pods are named in a sentence; all are in the check's list."""
+"""Space for one checkpoint in float32 with Adam's two moments (12), and the exported model (4)."""
+MIN_FREE_BYTES = 2**30
+"""Space for logs and rollouts, if the size of the model is not known."""
+SHOWN_VERSIONS = ("torch", "ray", "python", "nvidia driver", "amdgpu driver")
+"""Versions in the value of the check. All versions are compared."""
+MAX_NAMED_PODS = 3
+"""Maximum number of pods in a message. The check lists all of them."""
 
-Check = Callable[[TrainingConfig, Preflight, Measured], PreflightCheck | None]
+Check = Callable[[TrainingConfig, Preflight, Measurements], PreflightCheck | None]
 
 
-def ranks_answer(config: TrainingConfig, expected: Preflight, measured: Measured) -> PreflightCheck:
+def ranks_answer(config: TrainingConfig, expected: Preflight, measured: Measurements) -> PreflightCheck:
     """Every process of the training starts and answers."""
-    silent, count = measured.silent, len(measured.devices)
+    unanswered, count = measured.unanswered, len(measured.devices)
     value = f"{count} process{'es' * (count != 1)}"
-    if not silent:
-        return passed("ranks", value, "All have started.")
-    why = "; ".join(f"{pod}: {reason}" for pod, reason in first(silent))
-    message = f"No answer from {names(silent)}: {why}."
-    remedy = "Look at the pod's state and last words (kubectl describe pod), and whether its node is well."
-    return failed("ranks", value, message, remedy, silent)
+    if not unanswered:
+        return passed("ranks", value, "All processes have started.")
+    reasons = "; ".join(f"{pod}: {reason}" for pod, reason in select_named(unanswered))
+    message = f"No answer from {format_pods(unanswered)}: {reasons}."
+    remedy = "Inspect the pod's last state (kubectl describe pod), and verify that its node is healthy."
+    return failed("ranks", value, message, remedy, unanswered)
 
 
-def shared_memory_is_large_enough(config: TrainingConfig, expected: Preflight, measured: Measured) -> PreflightCheck:
-    """/dev/shm has the size that the pod asked for: Ray's object store, NCCL and the weights live there."""
-    asked = {
+def shared_memory_is_large_enough(
+    config: TrainingConfig, expected: Preflight, measured: Measurements
+) -> PreflightCheck:
+    """/dev/shm has the size that the pod requests. Ray's object store, NCCL and weights use it."""
+    requested = {
         None: expected.head_shared_memory,
         "train": expected.shared_memory,
         "rollout": expected.rollout_shared_memory,
     }
-    small = {pod.name: pod for pod in measured.pods if pod.shared_memory < asked[pod.role]}
-    least = min((small.values() if small else measured.pods), key=lambda pod: pod.shared_memory)
-    value = format_gib(least.shared_memory)
+    small = {pod.name: pod for pod in measured.pods if pod.shared_memory < requested[pod.role]}
+    smallest = min((small.values() if small else measured.pods), key=lambda pod: pod.shared_memory)
+    value = format_gib(smallest.shared_memory)
     if not small:
         return passed("shared-memory", value, f"/dev/shm has {value} or more in every pod.")
-    message = f"/dev/shm of {names(small)} has {value}, and the job asked for {format_gib(asked[least.role])}."
+    request = format_gib(requested[smallest.role])
+    message = f"/dev/shm of {format_pods(small)} has {value}, but the job requests {request}."
     remedy = (
-        "Give the pod's volume at /dev/shm that size (resources.sharedMemory; emptyDir with medium: Memory in a "
-        "podTemplate of your own)."
+        "Set the size of the pod's volume at /dev/shm (resources.sharedMemory; in your podTemplate, an emptyDir with "
+        "medium: Memory)."
     )
     return failed("shared-memory", value, message, remedy, small)
 
 
-def accelerators_are_there(config: TrainingConfig, expected: Preflight, measured: Measured) -> PreflightCheck | None:
-    """torch shows each process one accelerator, another one to each, and nobody else uses it."""
-    wanted = {"train": min(1, config.devices_per_worker), "rollout": min(1, config.rollout_devices_per_worker)}
-    if not any(wanted.values()):
+def accelerators_are_available(
+    config: TrainingConfig, expected: Preflight, measured: Measurements
+) -> PreflightCheck | None:
+    """torch sees exactly one accelerator in each process, no two processes share one, and its memory is free."""
+    required = {"train": min(1, config.devices_per_worker), "rollout": min(1, config.rollout_devices_per_worker)}
+    if not any(required.values()):
         return None
     roles = {pod.name: pod.role for pod in measured.pods}
-    devices = [device for device in measured.devices if wanted.get(roles.get(device.pod) or "", 0)]
+    devices = [device for device in measured.devices if required.get(roles.get(device.pod) or "", 0)]
     value = ", ".join(sorted({device.name for device in devices if device.name})) or "none"
-    remedy = "Look at the device plugin and the driver of the node, and at what masks devices (CUDA_VISIBLE_DEVICES)."
+    remedy = "Inspect the node's device plugin and driver, and variables that hide devices (CUDA_VISIBLE_DEVICES)."
     if missing := {device.pod for device in devices if device.count != 1}:
         counts = sorted({device.count for device in devices if device.count != 1})
-        message = f"torch shows {' or '.join(map(str, counts))} accelerators to a process of {names(missing)}, not 1."
+        message = (
+            f"torch sees {' or '.join(map(str, counts))} accelerators in a process of {format_pods(missing)}, not 1."
+        )
         return failed("accelerators", value, message, remedy, missing)
-    seen: dict[str, int] = defaultdict(int)
-    for device in devices:
-        seen[device.uuid or ""] += 1
-    if twice := {device.pod for device in devices if device.uuid and seen[device.uuid] > 1}:
-        message = f"Two processes of {names(twice)} have the same accelerator."
-        return failed("accelerators", value, message, remedy, twice)
-    if busy := {device.pod: device for device in devices if device.free < FREE_SHARE * device.total}:
+    uses = Counter(device.uuid for device in devices)
+    if shared := {device.pod for device in devices if device.uuid and uses[device.uuid] > 1}:
+        message = f"Two processes of {format_pods(shared)} have the same accelerator."
+        return failed("accelerators", value, message, remedy, shared)
+    if busy := {device.pod: device for device in devices if device.free < MIN_FREE_SHARE * device.total}:
         fullest = min(busy.values(), key=lambda device: device.free / device.total)
         used = f"{format_gib(fullest.total - fullest.free)} of {format_gib(fullest.total)}"
-        message = f"An accelerator of {names(busy)} is in use by others: {used} are taken."
-        remedy = "End what runs there (nvidia-smi, rocm-smi on the node), or keep this job off the node."
+        message = f"Other processes use an accelerator of {format_pods(busy)}: {used} are in use."
+        remedy = "End the processes (nvidia-smi or rocm-smi on the node), or exclude the node from this job."
         return failed("accelerators", used, message, remedy, busy)
     if len({device.name for device in devices}) > 1:
-        message = f"The accelerators are of several kinds: {value}. The slowest sets the pace."
-        return warned("accelerators", value, message, "Give worker groups a nodeSelector.")
-    return passed("accelerators", f"{len(devices)} x {value}", "Each process has its own, and it is free.")
+        message = f"The accelerators are of several kinds: {value}. The slowest kind limits the speed."
+        return warned("accelerators", value, message, "Set a nodeSelector in the worker groups.")
+    return passed("accelerators", f"{len(devices)} x {value}", "Each process has one accelerator with free memory.")
 
 
-def versions_agree(config: TrainingConfig, expected: Preflight, measured: Measured) -> PreflightCheck:
-    """The same programs, libraries and drivers in all pods. (The head has no accelerator, and perhaps no driver.)"""
-    told: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+def versions_agree(config: TrainingConfig, expected: Preflight, measured: Measurements) -> PreflightCheck:
+    """All pods have the same programs, libraries and drivers. (The head has no accelerator and may have no driver.)"""
+    pods_by_version: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for pod in measured.pods:
         for name, version in pod.versions.items():
-            told[name][version].append(pod.name)
-    value = ", ".join(f"{name} {'/'.join(sorted(told[name]))}" for name in SHOWN if name in told)
-    differ = {name: found for name, found in told.items() if len(found) > 1}
-    if not differ:
-        return passed("versions", value, f"All pods have the same: {', '.join(sorted(told))}.")
-    sentences = [
-        f"{name} is " + " and ".join(f"{version} in {names(pods)}" for version, pods in sorted(found.items()))
-        for name, found in sorted(differ.items())
+            pods_by_version[name][version].append(pod.name)
+    shown = [name for name in SHOWN_VERSIONS if name in pods_by_version]
+    value = ", ".join(f"{name} {'/'.join(sorted(pods_by_version[name]))}" for name in shown)
+    different = {name: versions for name, versions in pods_by_version.items() if len(versions) > 1}
+    if not different:
+        return passed("versions", value, f"All pods have the same versions of {', '.join(sorted(pods_by_version))}.")
+    differences = [
+        f"{name} is " + " and ".join(f"{version} in {format_pods(pods)}" for version, pods in sorted(versions.items()))
+        for name, versions in sorted(different.items())
     ]
-    odd = {pod for found in differ.values() for pods in _but_most(found.values()) for pod in pods}
+    minority = {pod for versions in different.values() for pods in _minorities(versions.values()) for pod in pods}
     remedy = "Use one image, by digest, and nodes with one driver version (nodeSelector)."
-    return failed("versions", value, "; ".join(sentences) + ".", remedy, odd)
+    return failed("versions", value, "; ".join(differences) + ".", remedy, minority)
 
 
-def run_directory_is_shared(config: TrainingConfig, expected: Preflight, measured: Measured) -> PreflightCheck:
-    """Every pod can write the run directory, and sees what the others have written there."""
-    name, where, folders = "run-directory", config.run_directory, measured.folders
+def run_directory_is_shared(config: TrainingConfig, expected: Preflight, measured: Measurements) -> PreflightCheck:
+    """Every pod can write the run directory and see the files that other pods write there."""
+    name, path, folders = "run-directory", config.run_directory, measured.folders
     free = min((folder.free for folder in folders), default=0)
     value = f"{format_gib(free)} free"
     if broken := {folder.pod: folder.error for folder in folders if folder.error}:
-        message = f"{names(broken)} cannot write {where}: {next(iter(broken.values()))}."
-        remedy = "Check spec.storage: its claim must be writable by security.runAsUser or fsGroup, and have space."
+        message = f"{format_pods(broken)} cannot write {path}: {next(iter(broken.values()))}."
+        remedy = "Verify spec.storage: the PVC must be writable by security.runAsUser or fsGroup, and have free space."
         return failed(name, value, message, remedy, broken)
-    if expected.shared_storage and (apart := _apart(folders)):
-        message = f"Other pods do not see what {names(apart)} has written in {where}."
-        return failed(name, value, message, "The claim must be one that many nodes share (ReadWriteMany).", apart)
+    if expected.shared_storage and (unseen := _find_unseen(folders)):
+        message = f"Other pods do not see the files of {format_pods(unseen)} in {path}."
+        return failed(name, value, message, "Use a PVC that several nodes can share (ReadWriteMany).", unseen)
     size = model_size(config.model)
-    needed = int(BYTES_PER_PARAMETER * size.parameters) if size else LEAST_FREE
-    if free < needed:
-        message = f"{where} has {format_gib(free)} left; a checkpoint with the exported model takes about {format_gib(needed)}."
-        return warned(name, value, message, "Make room, or take a larger volume.")
-    seen = "see each other's files there" if expected.shared_storage else "have one each: no claim is given"
-    return passed(name, value, f"All pods can write it and {seen}.")
+    required = int(BYTES_PER_PARAMETER * size.parameters) if size else MIN_FREE_BYTES
+    if free < required:
+        need = f"a checkpoint with the exported model needs about {format_gib(required)}"
+        message = f"{path} has {format_gib(free)} left; {need}."
+        return warned(name, value, message, "Delete files or use a larger volume.")
+    if not expected.shared_storage:
+        return passed(name, value, "All pods can write it. Without a PVC, each pod has its own.")
+    return passed(name, value, "All pods can write it and see each other's files there.")
 
 
-def files_can_be_read(config: TrainingConfig, expected: Preflight, measured: Measured) -> PreflightCheck | None:
-    """Every pod reads the model, and the head the prompts: a worker without them is worth a word only."""
+def files_can_be_read(config: TrainingConfig, expected: Preflight, measured: Measurements) -> PreflightCheck | None:
+    """Every pod can read the model, and the head can read the prompts. Prompts missing in a worker are a warning."""
     model, data = model_folders(config), data_files(config)
     if not model and not data:
         return None
@@ -144,98 +152,104 @@ def files_can_be_read(config: TrainingConfig, expected: Preflight, measured: Mea
         if any(path in model or pod.role is None for path in pod.unreadable)
     }
     if fatal:
-        return failed("files", value, f"{_unreadable(fatal)}.", remedy, fatal)
-    if odd := {pod.name: sorted(pod.unreadable.items()) for pod in measured.pods if pod.unreadable}:
-        message = f"{_unreadable(odd)}. The head reads the prompts, but a reward or environment may want them there."
-        return warned("files", value, message, remedy, odd)
+        return failed("files", value, f"{_format_unreadable(fatal)}.", remedy, fatal)
+    if partial := {pod.name: sorted(pod.unreadable.items()) for pod in measured.pods if pod.unreadable}:
+        message = (
+            f"{_format_unreadable(partial)}. The head reads the prompts, but a reward or environment may need them."
+        )
+        return warned("files", value, message, remedy, partial)
     return passed("files", value, "Every pod can read them.")
 
 
-def chat_template_is_there(config: TrainingConfig, expected: Preflight, measured: Measured) -> PreflightCheck | None:
-    """Conversations need one. Whether the prompts of files are conversations is known only when they are read."""
+def chat_template_exists(config: TrainingConfig, expected: Preflight, measured: Measurements) -> PreflightCheck | None:
+    """Conversations require a template. It is not known before the files are read whether prompts are conversations."""
     if measured.has_chat_template is None or config.data.chat_template:
         return None
     if measured.has_chat_template:
-        return passed("chat-template", None, "The tokenizer has one.")
+        return passed("chat-template", None, "The tokenizer has a chat template.")
     message = f"The tokenizer in {config.model.path} has no chat template, which prompts that are conversations need."
-    return warned("chat-template", None, message, "Take an instruct model, or give data.chatTemplate.")
+    return warned("chat-template", None, message, "Use an instruct model, or set data.chatTemplate.")
 
 
-def host_names_resolve(config: TrainingConfig, expected: Preflight, measured: Measured) -> PreflightCheck:
-    """gloo looks up the pod's own name, where GLOO_SOCKET_IFNAME does not say which interface to take."""
-    lost = [pod.name for pod in measured.pods if not pod.resolves]
-    if not lost:
-        return passed("host-names", None, "Every pod's own name leads to an address.")
-    message = f"The own name of {names(lost)} leads to no address; the interface of the pod's address is taken."
-    return warned("host-names", None, message, "Look at /etc/hosts in the pod, or give network.socketInterface.", lost)
+def host_names_resolve(config: TrainingConfig, expected: Preflight, measured: Measurements) -> PreflightCheck:
+    """Each pod's host name resolves. gloo looks it up unless GLOO_SOCKET_IFNAME selects the interface."""
+    unresolved = [pod.name for pod in measured.pods if not pod.resolves]
+    if not unresolved:
+        return passed("host-names", None, "Every pod's host name resolves to an address.")
+    message = (
+        f"The host name of {format_pods(unresolved)} does not resolve; the interface of the pod's address is used."
+    )
+    remedy = "Correct /etc/hosts in the pod, or set network.socketInterface."
+    return warned("host-names", None, message, remedy, unresolved)
 
 
-def clocks_agree(config: TrainingConfig, expected: Preflight, measured: Measured) -> PreflightCheck | None:
-    """Clocks of all nodes are within seconds."""
+def clocks_agree(config: TrainingConfig, expected: Preflight, measured: Measurements) -> PreflightCheck | None:
+    """The clocks of all nodes differ by at most MAX_SKEW_S."""
     if not measured.skews:
         return None
     worst = max(measured.skews, key=lambda pod: abs(measured.skews[pod]))
     value = f"{abs(measured.skews[worst]):.1f} s"
-    if off := {pod: skew for pod, skew in measured.skews.items() if abs(skew) > SKEW_S}:
-        message = f"The clock of {names(off)} is {value} away from the head's."
-        return warned("clocks", value, message, "Let chrony or systemd-timesyncd run on the node.", off)
-    return passed("clocks", value, "They agree.")
+    if off := {pod: skew for pod, skew in measured.skews.items() if abs(skew) > MAX_SKEW_S}:
+        message = f"The clock of {format_pods(off)} differs from the head's by {value}."
+        return warned("clocks", value, message, "Run chrony or systemd-timesyncd on the node.", off)
+    return passed("clocks", value, "The clocks agree.")
 
 
 CHECKS: list[Check] = [
     ranks_answer,
     shared_memory_is_large_enough,
-    accelerators_are_there,
+    accelerators_are_available,
     versions_agree,
     run_directory_is_shared,
     files_can_be_read,
-    chat_template_is_there,
+    chat_template_exists,
     host_names_resolve,
     clocks_agree,
 ]
 
 
 def passed(name: str, value: str | None, message: str) -> PreflightCheck:
-    """All is well."""
+    """Build the result of a check without a problem."""
     return PreflightCheck(name=name, result="passed", value=value, message=message)
 
 
 def warned(name: str, value: str | None, message: str, remedy: str, pods: Iterable[str] = ()) -> PreflightCheck:
-    """The training can start, and somebody should know."""
+    """Build the result of a check whose problem does not prevent the training."""
     return PreflightCheck(
         name=name, result="warned", value=value, message=message, remedy=remedy, pods=sorted(set(pods))
     )
 
 
 def failed(name: str, value: str | None, message: str, remedy: str, pods: Iterable[str] = ()) -> PreflightCheck:
-    """The training would fail, or be what nobody asked for."""
+    """Build the result of a check whose problem makes the training fail or differ from the spec."""
     return PreflightCheck(
         name=name, result="failed", value=value, message=message, remedy=remedy, pods=sorted(set(pods))
     )
 
 
-def names(pods: Iterable[str]) -> str:
-    """Such as "a, b, c and 5 more"."""
-    every = sorted(set(pods))
-    more = f" and {len(every) - NAMED} more" if len(every) > NAMED else ""
-    return ", ".join(every[:NAMED]) + more
+def format_pods(pods: Iterable[str]) -> str:
+    """Format pod names for a message, for example "a, b, c and 5 more"."""
+    names = sorted(set(pods))
+    more = f" and {len(names) - MAX_NAMED_PODS} more" if len(names) > MAX_NAMED_PODS else ""
+    return ", ".join(names[:MAX_NAMED_PODS]) + more
 
 
-def first(reasons: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Those that are named in a sentence."""
-    return sorted(reasons.items())[:NAMED]
+def select_named(reasons: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Select the pods that a message names, with their reasons."""
+    return sorted(reasons.items())[:MAX_NAMED_PODS]
 
 
-def _apart(folders: Sequence[Folder]) -> set[str]:
-    """Pods whose files most pods do not see; where none is so, all whose files some do not see."""
+def _find_unseen(folders: Sequence[Folder]) -> set[str]:
+    """Return the pods whose files most pods do not see. If there are none: the pods whose files any pod does not
+    see."""
     unseen = Counter(pod for folder in folders for pod in folder.unseen)
     return {pod for pod, times in unseen.items() if times > len(folders) / 2} or set(unseen)
 
 
-def _but_most(parts: Iterable[Sequence[str]]) -> list[Sequence[str]]:
-    return sorted(parts, key=len)[:-1]
+def _minorities(groups: Iterable[Sequence[str]]) -> list[Sequence[str]]:
+    return sorted(groups, key=len)[:-1]
 
 
-def _unreadable(pods: Mapping[str, Sequence[tuple[str, str]]]) -> str:
-    path, why = next(iter(pods.values()))[0]
-    return f"{names(pods)} cannot read {path}: {why}"
+def _format_unreadable(pods: Mapping[str, Sequence[tuple[str, str]]]) -> str:
+    path, reason = next(iter(pods.values()))[0]
+    return f"{format_pods(pods)} cannot read {path}: {reason}"

@@ -1,4 +1,4 @@
-"""Whether every pod can open a connection to every other: NCCL and gloo do, on ports that the kernel chooses."""
+"""TCP connections between all pods. NCCL and gloo open them on ports that the kernel selects."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from rlt_trainer.preflight.measured import BrokenLink
+from rlt_trainer.preflight.measurements import BrokenLink
 
-CONNECT_S = 5.0
-AT_ONCE = 64
+CONNECT_TIMEOUT_S = 5.0
+MAX_CONCURRENT = 64
+"""Maximum number of connections that a pod opens at the same time."""
 
 
 @dataclass(frozen=True)
 class Listener:
-    """A pod that waits for connections."""
+    """A pod that listens for connections."""
 
     pod: str
     address: str
@@ -23,19 +24,20 @@ class Listener:
 
 
 def listen(address: str) -> socket.socket:
-    """A socket at a free port. The kernel takes connections without anybody accepting them, up to the backlog."""
+    """Listen on a free port. The kernel completes connections without accept(), up to the backlog."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     return socket.create_server((address, 0), family=family, backlog=4096)
 
 
-def broken_links(pod: str, peers: Sequence[Listener], *, timeout_s: float = CONNECT_S) -> list[BrokenLink]:
-    """Connections from this pod that cannot be made."""
-    with ThreadPoolExecutor(AT_ONCE) as threads:
-        errors = list(threads.map(lambda peer: _error(peer, timeout_s), peers))
+def find_broken_links(pod: str, peers: Sequence[Listener], *, timeout_s: float = CONNECT_TIMEOUT_S) -> list[BrokenLink]:
+    """Connect from this pod to its peers. Return the connections that failed."""
+    with ThreadPoolExecutor(MAX_CONCURRENT) as threads:
+        errors = list(threads.map(lambda peer: _try_connect(peer, timeout_s), peers))
     return [BrokenLink(pod, peer.pod, error) for peer, error in zip(peers, errors, strict=True) if error is not None]
 
 
-def _error(peer: Listener, timeout_s: float) -> str | None:
+def _try_connect(peer: Listener, timeout_s: float) -> str | None:
+    """Return the error, or None if the connection succeeds."""
     try:
         socket.create_connection((peer.address, peer.port), timeout=timeout_s).close()
     except TimeoutError:

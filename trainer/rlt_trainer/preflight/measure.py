@@ -1,4 +1,4 @@
-"""Measuring: a process for each rank where the training will place it, and what each of them says."""
+"""The measurements of a preflight: a process for each rank, placed as the training places its workers."""
 
 from __future__ import annotations
 
@@ -13,79 +13,83 @@ from ray.exceptions import RayActorError
 
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.cluster.pods import Role, rollout_pods, training_pods
+from rlt_trainer.cluster.rendezvous import node_address
 from rlt_trainer.cluster.worker_group import WorkerGroup, submit
 from rlt_trainer.errors import root_cause
 from rlt_trainer.preflight import shared_folder
-from rlt_trainer.preflight.measured import Measured, Reduction
-from rlt_trainer.preflight.pod_facts import has_chat_template, pod_facts, pod_name
+from rlt_trainer.preflight.measurements import BrokenLink, Folder, Measurements, Reduction
+from rlt_trainer.preflight.pod_facts import get_pod_name, has_chat_template, measure_pod
 from rlt_trainer.preflight.probe import Probe
 
 R = TypeVar("R")
 
-LONGEST = 300
-"""Characters of an error that are passed on."""
+MAX_ERROR_CHARACTERS = 300
+"""Maximum number of characters of an error in a message."""
 
 
 @dataclass(frozen=True)
-class Patience:
-    """How long to wait, in seconds."""
+class Timeouts:
+    """Timeouts in seconds."""
 
     start: float = 180.0
-    """For processes to start and to import torch, from a cold disk."""
+    """For processes to start and to import torch from a cold disk."""
     answer: float = 60.0
-    """For an answer of one that has started, and for all ranks to meet."""
-    in_all: float = 480.0
-    """For everything, the worker pods' own readiness in Ray included."""
+    """For the answer of a started process, and for all ranks to join the process group."""
+    total: float = 480.0
+    """For the whole preflight, including the wait for the worker pods to join Ray."""
 
 
 @dataclass(frozen=True)
-class Silent:
-    """No answer, and why."""
+class NoAnswer:
+    """The reason why a call has no result."""
 
     reason: str
-    gone: bool = True
-    """Whether nothing at all came; else it is an error that was raised there."""
+    is_unresponsive: bool = True
+    """Whether the process did not answer at all. False: the call raised an error in it."""
 
 
 @dataclass(frozen=True)
 class Member:
-    """A process, and the pod it is in."""
+    """A measuring process and its pod."""
 
     actor: Any
     pod: str
     role: Role
-    leads: bool
-    """Whether it is the first of its pod."""
+    is_leader: bool
+    """Whether it is the first process of its pod."""
     devices: int
 
 
 def measure(
-    config: TrainingConfig, *, probe: type[Probe] = Probe, patience: Patience, say: Callable[[str], None]
-) -> Measured:
-    """Measure everything, on a Ray cluster that this process has joined. `say` is told what is being done."""
-    say("waiting for the worker pods")
-    members = _members(config, probe)
-    say(f"waiting for {len(members)} processes to start")
-    facts = _ask_each(members, Probe.facts, [(member.role,) for member in members], patience_s=patience.start)
-    silent = {member.pod: fact.reason for member, fact in zip(members, facts, strict=True) if isinstance(fact, Silent)}
-    told = [(member, fact) for member, fact in zip(members, facts, strict=True) if not isinstance(fact, Silent)]
-    answering = [member for member, _ in told]
-    leaders = [member for member in answering if member.leads]
+    config: TrainingConfig, *, probe: type[Probe] = Probe, timeouts: Timeouts, begin_stage: Callable[[str], None]
+) -> Measurements:
+    """Take all measurements on a Ray cluster that this process has joined. `begin_stage` reports each stage."""
+    begin_stage("waiting for the worker pods")
+    members = _start_members(config, probe)
+    begin_stage(f"waiting for {len(members)} processes to start")
+    facts = _call_each(members, Probe.facts, [(member.role,) for member in members], timeout_s=timeouts.start)
+    answers = list(zip(members, facts, strict=True))
+    unanswered = {member.pod: fact.reason for member, fact in answers if isinstance(fact, NoAnswer)}
+    answered = [(member, fact) for member, fact in answers if not isinstance(fact, NoAnswer)]
+    started = [member for member, _ in answered]
+    leaders = [member for member in started if member.is_leader]
 
-    say("comparing clocks")
-    skews = {member.pod: skew for member in leaders if (skew := _skew(member, patience.answer)) is not None}
-    say("writing and reading the run directory")
-    folders = _folders(config, leaders, patience.answer)
-    say("connecting the pods with each other")
-    connections, broken = _connect(leaders, patience.answer)
-    say("reducing over all ranks")
-    backend, reductions = _reduce(answering, patience.answer)
-    address: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+    begin_stage("comparing clocks")
+    skews = {member.pod: skew for member in leaders if (skew := _measure_skew(member, timeouts.answer)) is not None}
+    begin_stage("writing and reading the run directory")
+    folders = _measure_folders(config, leaders, timeouts.answer)
+    begin_stage("connecting the pods with each other")
+    connections, broken = _connect(leaders, timeouts.answer)
+    begin_stage("reducing over all ranks")
+    backend, reductions = _reduce(started, timeouts.answer)
     path = config.model.path
-    return Measured(
-        pods=(pod_facts(config, None, address), *(pod for member, (pod, _) in told if member.leads)),
-        devices=tuple(device for _, (_, device) in told),
-        silent=silent,
+    return Measurements(
+        pods=(
+            measure_pod(config, None, node_address()),
+            *(pod for member, (pod, _) in answered if member.is_leader),
+        ),
+        devices=tuple(device for _, (_, device) in answered),
+        unanswered=unanswered,
         folders=folders,
         skews=skews,
         connections=connections,
@@ -96,98 +100,108 @@ def measure(
     )
 
 
-def _members(config: TrainingConfig, probe: type[Probe]) -> list[Member]:
+def _start_members(config: TrainingConfig, probe: type[Probe]) -> list[Member]:
     groups = [WorkerGroup(probe, config, training_pods(config))]
     if config.rollout_workers:
         groups.append(WorkerGroup(probe, config, rollout_pods(config)))
     return [
-        Member(actor, pod, group.pods.role, number % group.pods.processes == 0, group.pods.devices)
+        Member(actor, pod, group.pods.role, rank % group.pods.processes == 0, group.pods.devices)
         for group in groups
-        for number, (actor, pod) in enumerate(zip(group.actors, group.pod_names(), strict=True))
+        for rank, (actor, pod) in enumerate(zip(group.actors, group.pod_names(), strict=True))
     ]
 
 
-def _folders(config: TrainingConfig, leaders: Sequence[Member], patience_s: float) -> tuple[Any, ...]:
-    """The head writes and looks, too: it keeps the run's metrics."""
+def _measure_folders(config: TrainingConfig, leaders: Sequence[Member], timeout_s: float) -> tuple[Folder, ...]:
+    """Write and find files in the run directory, in this pod (the head, which writes the metrics) and all others."""
     token = uuid4().hex[:8]
-    folder = shared_folder.scratch(config.run_directory, token)
-    own = shared_folder.write(folder, pod_name())
-    errors = [_text(answer) for answer in _ask(leaders, patience_s, Probe.write, token)]
-    names = [pod_name(), *(member.pod for member in leaders)]
-    written = [name for name, error in zip(names, [own, *errors], strict=True) if error is None]
+    folder = shared_folder.get_scratch_folder(config.run_directory, token)
+    own_error = shared_folder.write_file(folder, get_pod_name())
+    errors = [_get_error(answer) for answer in _call(leaders, timeout_s, Probe.write_file, token)]
+    names = [get_pod_name(), *(member.pod for member in leaders)]
+    written = [name for name, error in zip(names, [own_error, *errors], strict=True) if error is None]
     try:
-        seen = _ask_each(leaders, Probe.look, [(token, error, written) for error in errors], patience_s=patience_s)
-        found = [answer for answer in seen if not isinstance(answer, Silent)]
-        return (shared_folder.look(folder, pod_name(), own, written), *found)
+        arguments = [(token, error, written) for error in errors]
+        answers = _call_each(leaders, Probe.find_files, arguments, timeout_s=timeout_s)
+        found = [answer for answer in answers if not isinstance(answer, NoAnswer)]
+        return (shared_folder.find_files(folder, get_pod_name(), own_error, written), *found)
     finally:
-        shared_folder.remove(folder)
-        _ask(leaders, patience_s, Probe.remove, token)  # where each has a folder of its own
+        shared_folder.remove_folder(folder)
+        # Without a shared volume, each pod has its own run directory.
+        _call(leaders, timeout_s, Probe.remove_folder, token)
 
 
-def _connect(leaders: Sequence[Member], patience_s: float) -> tuple[int, tuple[Any, ...]]:
-    listeners = [each for each in _ask(leaders, patience_s, Probe.listen) if not isinstance(each, Silent)]
+def _connect(leaders: Sequence[Member], timeout_s: float) -> tuple[int, tuple[BrokenLink, ...]]:
+    """Connect all pods with each other. Return the number of connections and the failed ones."""
+    listeners = [each for each in _call(leaders, timeout_s, Probe.listen) if not isinstance(each, NoAnswer)]
     peers = [[each for each in listeners if each.pod != member.pod] for member in leaders]
-    answers = _ask_each(leaders, Probe.broken_links, [(each,) for each in peers], patience_s=patience_s)
-    broken = tuple(link for answer in answers if not isinstance(answer, Silent) for link in answer)
+    answers = _call_each(leaders, Probe.find_broken_links, [(each,) for each in peers], timeout_s=timeout_s)
+    broken = tuple(link for answer in answers if not isinstance(answer, NoAnswer) for link in answer)
     return sum(map(len, peers)), broken
 
 
-def _reduce(members: Sequence[Member], patience_s: float) -> tuple[str, tuple[Reduction, ...]]:
-    """Those that have devices like rank 0: where the training is on accelerators, engines on CPUs are not of it."""
+def _reduce(members: Sequence[Member], timeout_s: float) -> tuple[str, tuple[Reduction, ...]]:
+    """Reduce over the members whose device type is that of rank 0. Return the backend and the results.
+
+    If the training uses accelerators, engines on CPUs are not in the process group.
+    """
     if not members:
         return "gloo", ()
     group = [member for member in members if bool(member.devices) == bool(members[0].devices)]
     backend = "nccl" if group[0].devices else "gloo"
-    (rendezvous,) = _ask(group[:1], patience_s, Probe.rendezvous)
-    if isinstance(rendezvous, Silent):
+    (rendezvous,) = _call(group[:1], timeout_s, Probe.rendezvous)
+    if isinstance(rendezvous, NoAnswer):
         return backend, (Reduction(group[0].pod, error=rendezvous.reason),)
-    arguments = [(rendezvous, rank, len(group), backend, patience_s) for rank in range(len(group))]
-    answers = _ask_each(group, Probe.all_reduce, arguments, patience_s=2 * patience_s)  # they give up by themselves
+    arguments = [(rendezvous, rank, len(group), backend, timeout_s) for rank in range(len(group))]
+    # The process group has a timeout of its own, whose error is more precise: wait for it.
+    answers = _call_each(group, Probe.all_reduce, arguments, timeout_s=2 * timeout_s)
     return backend, tuple(
-        Reduction(member.pod, error=answer.reason, gone=answer.gone) if isinstance(answer, Silent) else answer
+        Reduction(member.pod, error=answer.reason, is_unresponsive=answer.is_unresponsive)
+        if isinstance(answer, NoAnswer)
+        else answer
         for member, answer in zip(group, answers, strict=True)
     )
 
 
-def _skew(member: Member, patience_s: float) -> float | None:
-    """Seconds that its clock is ahead, but for half the time that asking took."""
+def _measure_skew(member: Member, timeout_s: float) -> float | None:
+    """Return the seconds by which the member's clock is ahead, corrected by half the duration of the call."""
     before = time.time()
-    (there,) = _ask([member], patience_s, Probe.clock)
-    return None if isinstance(there, Silent) else there - (before + time.time()) / 2
+    (clock,) = _call([member], timeout_s, Probe.clock)
+    return None if isinstance(clock, NoAnswer) else clock - (before + time.time()) / 2
 
 
-def _ask(
+def _call(
     members: Sequence[Member],
-    patience_s: float,
+    timeout_s: float,
     method: Callable[Concatenate[Probe, ...], R],
     *arguments: Any,
-) -> list[R | Silent]:
-    return _ask_each(members, method, [arguments] * len(members), patience_s=patience_s)
+) -> list[R | NoAnswer]:
+    return _call_each(members, method, [arguments] * len(members), timeout_s=timeout_s)
 
 
-def _ask_each(
+def _call_each(
     members: Sequence[Member],
     method: Callable[Concatenate[Probe, ...], R],
     arguments: Sequence[tuple[Any, ...]],
     *,
-    patience_s: float,
-) -> list[R | Silent]:
-    """An answer or Silent of each, in order."""
+    timeout_s: float,
+) -> list[R | NoAnswer]:
+    """Call the method in each member with its own arguments. Return the results or NoAnswer, in order."""
     if not members:
         return []
-    asked = [submit(member.actor, method, *its) for member, its in zip(members, arguments, strict=True)]
-    done = set(ray.wait(asked, num_returns=len(asked), timeout=patience_s)[0])
-    return [_answer(each) if each in done else Silent(f"no answer within {patience_s:.0f} s") for each in asked]
+    calls = [submit(member.actor, method, *its) for member, its in zip(members, arguments, strict=True)]
+    done = set(ray.wait(calls, num_returns=len(calls), timeout=timeout_s)[0])
+    return [_get_result(call) if call in done else NoAnswer(f"no answer within {timeout_s:.0f} s") for call in calls]
 
 
-def _answer(reference: Any) -> Any:
+def _get_result(reference: Any) -> Any:
     try:
         return ray.get(reference)
-    except Exception as error:  # whatever happens there is what the checks tell of
+    except Exception as error:  # a check reports any error of a process
         cause = root_cause(error)
         first_line = str(cause).strip().partition("\n")[0]
-        return Silent(f"{type(cause).__name__}: {first_line[:LONGEST]}", gone=isinstance(cause, RayActorError))
+        reason = f"{type(cause).__name__}: {first_line[:MAX_ERROR_CHARACTERS]}"
+        return NoAnswer(reason, is_unresponsive=isinstance(cause, RayActorError))
 
 
-def _text(answer: str | Silent | None) -> str | None:
-    return answer.reason if isinstance(answer, Silent) else answer
+def _get_error(answer: str | NoAnswer | None) -> str | None:
+    return answer.reason if isinstance(answer, NoAnswer) else answer

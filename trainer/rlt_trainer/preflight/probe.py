@@ -1,4 +1,4 @@
-"""The process that measures, one for each rank, where the training will place it."""
+"""The measuring process of a preflight. There is one for each rank."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from rlt_api.training_config import TrainingConfig
 from rlt_trainer.cluster.pods import Role
 from rlt_trainer.cluster.rendezvous import Rendezvous, free_port, node_address
 from rlt_trainer.preflight import shared_folder
-from rlt_trainer.preflight.connections import Listener, broken_links, listen
-from rlt_trainer.preflight.measured import BrokenLink, Device, Folder, Pod, Reduction
-from rlt_trainer.preflight.pod_facts import pod_facts, pod_name
+from rlt_trainer.preflight.connections import Listener, find_broken_links, listen
+from rlt_trainer.preflight.measurements import BrokenLink, Device, Folder, Pod, Reduction
+from rlt_trainer.preflight.pod_facts import get_pod_name, measure_pod
 
 
 class Probe:
@@ -25,57 +25,57 @@ class Probe:
         self._listening: socket.socket | None = None
 
     def facts(self, role: Role) -> tuple[Pod, Device]:
-        """The pod, and what torch shows of accelerators."""
-        return pod_facts(self._config, role, self._address), _device(pod_name())
+        """Measure the pod and the accelerators that torch sees."""
+        return measure_pod(self._config, role, self._address), _measure_device(get_pod_name())
 
     def clock(self) -> float:
-        """Unix time."""
+        """Return the Unix time."""
         return time.time()
 
-    def write(self, token: str) -> str | None:
-        """Write this pod's file into the run directory; why not, if it cannot be."""
-        return shared_folder.write(self._scratch(token), pod_name())
+    def write_file(self, token: str) -> str | None:
+        """Write this pod's file into the run directory. Return the error, or None."""
+        return shared_folder.write_file(self._get_scratch_folder(token), get_pod_name())
 
-    def look(self, token: str, error: str | None, written: Sequence[str]) -> Folder:
-        """Look for the files of the pods that have written."""
-        return shared_folder.look(self._scratch(token), pod_name(), error, written)
+    def find_files(self, token: str, error: str | None, written: Sequence[str]) -> Folder:
+        """Find the files of the pods in `written`."""
+        return shared_folder.find_files(self._get_scratch_folder(token), get_pod_name(), error, written)
 
-    def remove(self, token: str) -> None:
-        """Remove what was written."""
-        shared_folder.remove(self._scratch(token))
+    def remove_folder(self, token: str) -> None:
+        """Remove the files."""
+        shared_folder.remove_folder(self._get_scratch_folder(token))
 
     def listen(self) -> Listener:
-        """Wait for connections at a free port."""
+        """Listen for connections on a free port."""
         self._listening = listen(self._address)
-        return Listener(pod_name(), self._address, int(self._listening.getsockname()[1]))
+        return Listener(get_pod_name(), self._address, int(self._listening.getsockname()[1]))
 
-    def broken_links(self, peers: Sequence[Listener]) -> list[BrokenLink]:
-        """Connections to the others that cannot be made."""
-        return broken_links(pod_name(), peers)
+    def find_broken_links(self, peers: Sequence[Listener]) -> list[BrokenLink]:
+        """Connect to the peers. Return the connections that failed."""
+        return find_broken_links(get_pod_name(), peers)
 
     def rendezvous(self) -> Rendezvous:
-        """A free port at this pod, for rank 0."""
+        """Return a free port of this pod, for rank 0."""
         return Rendezvous(self._address, free_port(self._address))
 
-    def all_reduce(self, rendezvous: Rendezvous, rank: int, ranks: int, backend: str, patience_s: float) -> Reduction:
-        """All-reduces with all the others."""
+    def all_reduce(self, rendezvous: Rendezvous, rank: int, ranks: int, backend: str, timeout_s: float) -> Reduction:
+        """Reduce with all other ranks."""
         from rlt_trainer.preflight.all_reduce import all_reduce
 
         return all_reduce(
             rendezvous,
-            pod=pod_name(),
+            pod=get_pod_name(),
             address=self._address,
             rank=rank,
             ranks=ranks,
             backend=backend,
-            patience_s=patience_s,
+            timeout_s=timeout_s,
         )
 
-    def _scratch(self, token: str) -> Path:
-        return shared_folder.scratch(self._config.run_directory, token)
+    def _get_scratch_folder(self, token: str) -> Path:
+        return shared_folder.get_scratch_folder(self._config.run_directory, token)
 
 
-def _device(pod: str) -> Device:
+def _measure_device(pod: str) -> Device:
     import torch
 
     if not torch.cuda.is_available():
