@@ -14,7 +14,7 @@ def rolling_mean(values: list[float], window: int) -> list[float]:
 
 
 def terminal_curve(rewards: list[float], *, width: int = 78, height: int = 16) -> str:
-    """The smoothed curve in characters, without colour."""
+    """The smoothed curve in characters, without color."""
     plotext.clear_figure()
     plotext.plot_size(width, height)
     plotext.theme("clear")

@@ -1,6 +1,6 @@
 """The chart's manifests, as Helm renders them.
 
-- pods satisfy Pod Security's restricted profile, by the real API server's own judgement;
+- pods satisfy Pod Security's restricted profile, by the real API server's own judgment;
 - the role holds the verbs that the operator uses and no more, cluster-wide or per namespace;
 - unknown values are refused; the switches switch.
 """

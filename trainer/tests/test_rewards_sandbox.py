@@ -13,7 +13,7 @@ import pytest
 from rlt_trainer.rewards.outcome import Failure
 from rlt_trainer.rewards.sandbox import Sandbox
 
-BEHAVIOURS = """
+BEHAVIORS = """
     import os, re, signal, subprocess, sys, time
 
     def score(what, value=1.0):
@@ -39,12 +39,12 @@ MakeSandbox = Callable[..., Sandbox]
 
 @pytest.fixture
 def sandbox(tmp_path: Path) -> Iterator[MakeSandbox]:
-    """A sandbox of one process around BEHAVIOURS, or around other source."""
+    """A sandbox of one process around BEHAVIORS, or around other source."""
     made: list[Sandbox] = []
 
-    def make(source: str = BEHAVIOURS, *, timeout_s: float = 20.0, processes: int = 1) -> Sandbox:
-        (tmp_path / "behaviours.py").write_text(textwrap.dedent(source))
-        made.append(Sandbox("behaviours:score", timeout_s=timeout_s, processes=processes, path=[str(tmp_path)]))
+    def make(source: str = BEHAVIORS, *, timeout_s: float = 20.0, processes: int = 1) -> Sandbox:
+        (tmp_path / "behaviors.py").write_text(textwrap.dedent(source))
+        made.append(Sandbox("behaviors:score", timeout_s=timeout_s, processes=processes, path=[str(tmp_path)]))
         return made[-1]
 
     yield make

@@ -415,7 +415,7 @@ CASES: dict[str, Case] = {
             node("healthy", nvidia() | IB, GPUS | HCA),
             node("tainted", nvidia(), GPUS, taints=[{"key": "nvidia.com/gpu-error", "effect": "PreferNoSchedule"}]),
             node(
-                "labelled",
+                "labeled",
                 nvidia() | {"sagemaker.amazonaws.com/node-health-status": "UnschedulablePendingReboot"},
                 GPUS,
             ),
