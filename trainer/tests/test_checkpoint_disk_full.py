@@ -1,4 +1,4 @@
-"""A disk that is full costs the checkpoint that did not fit on it, and nothing else."""
+"""A full disk fails the save of a checkpoint, and nothing else."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from torch.distributed.checkpoint.stateful import Stateful
 
 from rlt_api.blocks.checkpoint import Checkpoint
 from rlt_trainer.checkpoint.driver_state import DriverState
-from rlt_trainer.checkpoint.export import replacing, write_shards
-from rlt_trainer.checkpoint.marker import latest_complete
+from rlt_trainer.checkpoint.export import replace_directory, write_shards
+from rlt_trainer.checkpoint.marker import find_latest_step
 from rlt_trainer.checkpoint.parts import ModelState
 from rlt_trainer.checkpoint.resume import resume
 from rlt_trainer.checkpoint.saver import Saver
@@ -23,8 +23,8 @@ from rlt_trainer.errors import TrainingError
 
 
 @contextmanager
-def files_end_at(size: int) -> Iterator[None]:
-    """No file grows beyond `size` bytes: a write fails with an OSError, as it does on a full disk."""
+def limit_file_size(size: int) -> Iterator[None]:
+    """Limit files to `size` bytes: larger writes fail with an OSError, as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -36,28 +36,28 @@ def files_end_at(size: int) -> Iterator[None]:
 @pytest.mark.usefixtures("one_rank")
 @pytest.mark.parametrize("asynchronous", [False, True])
 @pytest.mark.parametrize("size", [0, 10, 5000], ids=["nothing", "not the driver's state", "not the weights"])
-def test_the_training_goes_on_and_says_so(size: int, asynchronous: bool, tmp_path: Path) -> None:
+def test_the_training_continues_with_a_warning(size: int, asynchronous: bool, tmp_path: Path) -> None:
     model = nn.Linear(100, 100)
     parts = {"model": ModelState(model)}
     saver = Saver(tmp_path, Checkpoint(asynchronous=asynchronous, max_to_keep=1))
     saver.save(1, parts, DriverState({"consumed": 12345}))
-    saver.finished(wait=True)
-    with files_end_at(size):
-        outcomes = [*saver.save(2, parts, DriverState({"consumed": 12345})), *saver.finished(wait=True)]
+    saver.collect_outcomes(wait=True)
+    with limit_file_size(size):
+        outcomes = [*saver.save(2, parts, DriverState({"consumed": 12345})), *saver.collect_outcomes(wait=True)]
     assert [outcome.step for outcome in outcomes] == [2]
-    problem = outcomes[0].problem or ""
-    assert f"step 2 could not be saved to {tmp_path} (rank 0: " in problem
-    assert "MiB are free" in problem
-    assert problem.endswith("The training goes on; the newest checkpoint is step-1.")
+    error = outcomes[0].error or ""
+    assert f"step 2 could not be saved to {tmp_path} (rank 0: " in error
+    assert "MiB free" in error
+    assert error.endswith("The training continues; the latest checkpoint is step-1.")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["latest", "step-1"]
     assert resume(tmp_path, Checkpoint(), parts) is not None
 
-    assert [each.problem for each in [*saver.save(3, parts, DriverState()), *saver.finished(wait=True)]] == [None]
-    assert latest_complete(tmp_path) == 3
+    assert [each.error for each in [*saver.save(3, parts, DriverState()), *saver.collect_outcomes(wait=True)]] == [None]
+    assert find_latest_step(tmp_path) == 3
 
 
 class Broken(Stateful):
-    """State that cannot be saved for another reason."""
+    """State that cannot be saved, for a reason other than the disk."""
 
     def state_dict(self) -> dict[str, object]:
         return {"lambda": lambda: None}
@@ -67,15 +67,15 @@ class Broken(Stateful):
 
 
 @pytest.mark.usefixtures("one_rank")
-def test_what_is_no_fault_of_the_disk_is_raised(tmp_path: Path) -> None:
+def test_other_errors_are_raised(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="checkpoint of step 1 could not be saved"):
         Saver(tmp_path, Checkpoint()).save(1, {"broken": Broken()}, DriverState())
 
 
-def test_an_export_that_does_not_fit_fails_and_leaves_the_earlier_one(tmp_path: Path) -> None:
-    with replacing(tmp_path / "export") as partial:
+def test_an_export_that_does_not_fit_fails_and_keeps_the_earlier_one(tmp_path: Path) -> None:
+    with replace_directory(tmp_path / "export") as partial:
         (partial / "config.json").write_text("{}")
-    refused = pytest.raises(TrainingError, match=r"export: .*MiB are free.*`rlt-trainer export`")
-    with refused, files_end_at(1000), replacing(tmp_path / "export") as partial:
+    failure = pytest.raises(TrainingError, match=r"export: .*MiB free.*`rlt-trainer export`")
+    with failure, limit_file_size(1000), replace_directory(tmp_path / "export") as partial:
         write_shards([("weight", torch.zeros(1000))], partial, max_bytes=10**9)
     assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")] == ["export", "export/config.json"]

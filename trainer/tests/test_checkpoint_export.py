@@ -1,4 +1,4 @@
-"""What is exported is what was learned, in files that transformers reads.
+"""The exported model is the trained one, in files that transformers loads.
 
 This file is also the program of one rank: `python test_checkpoint_export.py MODEL DIRECTORY RANK PORT`.
 """
@@ -24,8 +24,8 @@ from rlt_api.blocks.model import Lora
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.__main__ import main
 from rlt_trainer.checkpoint.driver_state import DriverState
-from rlt_trainer.checkpoint.export import export, shards
-from rlt_trainer.checkpoint.export_checkpoint import group_of_one
+from rlt_trainer.checkpoint.export import export, split_shards
+from rlt_trainer.checkpoint.export_checkpoint import single_rank_group
 from rlt_trainer.checkpoint.parts import ModelState
 from rlt_trainer.checkpoint.saver import Saver
 from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer
@@ -49,7 +49,7 @@ def random_model(architecture: PreTrainedConfig) -> PreTrainedModel:
 
 
 def on_disk(model: PreTrainedModel, directory: Path) -> str:
-    """The model with a tokenizer and a generation config of its own."""
+    """Write the model with a tokenizer and a generation config."""
     model.save_pretrained(directory)
     build_byte_tokenizer().save_pretrained(directory)
     (directory / "generation_config.json").write_text('{"do_sample": false, "temperature": 0.6, "eos_token_id": 2}')
@@ -57,7 +57,7 @@ def on_disk(model: PreTrainedModel, directory: Path) -> str:
 
 
 def trained(files: str, lora: Lora | None = None) -> PreTrainedModel:
-    """A sharded model whose weights are no longer those of its files."""
+    """Return a sharded model whose weights differ from its files."""
     from torch.distributed.device_mesh import init_device_mesh
 
     from rlt_trainer.policy.sharded_model import ModelOptions, load_sharded_model
@@ -72,7 +72,7 @@ def trained(files: str, lora: Lora | None = None) -> PreTrainedModel:
 
 
 def weights(directory: Path) -> dict[str, Tensor]:
-    """Everything that transformers loads, as the model has it."""
+    """Return the weights that transformers loads, by name."""
     model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
     return dict(model.named_parameters())
 
@@ -86,13 +86,13 @@ def weights(directory: Path) -> dict[str, Tensor]:
     ],
     ids=["plain", "tied", "experts"],
 )
-def test_a_checkpoint_gives_the_same_model_as_the_run_itself(
+def test_an_export_of_a_checkpoint_equals_the_export_of_the_run(
     architecture: PreTrainedConfig, make_config: MakeConfig, tmp_path: Path
 ) -> None:
     model = random_model(architecture)
     files = on_disk(model, tmp_path / "base")
     run = tmp_path / "run"
-    with group_of_one():
+    with single_rank_group():
         policy = trained(files)
         export(policy, build_byte_tokenizer(), run / "export", torch.float32, max_shard_bytes=30_000)
         Saver(run / "checkpoints", Checkpoint()).save(3, {"model": ModelState(policy)}, DriverState())
@@ -109,21 +109,21 @@ def test_a_checkpoint_gives_the_same_model_as_the_run_itself(
 
 
 def command(checkpoint: Path, config: TrainingConfig, tmp_path: Path) -> Path:
-    """What `rlt-trainer export` has written."""
+    """Run `rlt-trainer export`, and return its output folder."""
     (checkpoint.parent.parent / "config.json").write_text(config.model_dump_json(by_alias=True))
     output = tmp_path / "exported"
     assert main(["export", "--checkpoint", str(checkpoint), "--output", str(output)]) == 0
     return output
 
 
-def test_an_adapter_is_merged_and_saved_beside(make_config: MakeConfig, tmp_path: Path) -> None:
+def test_an_adapter_is_merged_and_also_saved_separately(make_config: MakeConfig, tmp_path: Path) -> None:
     from peft import PeftModel
 
     lora = Lora(rank=2)
     model = random_model(Qwen3Config(**SMALL, tie_word_embeddings=False))
     files = on_disk(model, tmp_path / "base")
     run = tmp_path / "run"
-    with group_of_one():
+    with single_rank_group():
         policy = trained(files, lora)
         export(policy, build_byte_tokenizer(), run / "export", torch.float32)
         Saver(run / "checkpoints", Checkpoint()).save(3, {"model": ModelState(policy)}, DriverState())
@@ -136,16 +136,16 @@ def test_an_adapter_is_merged_and_saved_beside(make_config: MakeConfig, tmp_path
     assert not torch.equal(merged[changed], model.get_parameter(changed))
 
     shards = (run / "checkpoints" / "step-3").glob("*.distcp")
-    assert sum(path.stat().st_size for path in shards) < 100_000, "the base is not saved"
+    assert sum(path.stat().st_size for path in shards) < 100_000, "the base weights are saved"
     config = make_config(model={"fromSeed": None, "path": files, "lora": {"rank": 2}})
     again = weights(command(run / "checkpoints" / "step-3", config, tmp_path))
     assert all(torch.equal(merged[name], again[name]) for name in merged)
     assert (tmp_path / "exported" / "adapter" / "adapter_model.safetensors").is_file()
 
 
-def test_files_hold_so_many_bytes_or_one_tensor() -> None:
+def test_files_are_limited_in_bytes_or_have_one_tensor() -> None:
     sizes = {"a": 10, "b": 10, "c": 50, "d": 10, "e": 20}
-    parts = shards([(name, torch.zeros(size, dtype=torch.int8)) for name, size in sizes.items()], 30)
+    parts = split_shards([(name, torch.zeros(size, dtype=torch.int8)) for name, size in sizes.items()], 30)
     assert [list(part) for part in parts] == [["a", "b"], ["c"], ["d", "e"]]
 
 
@@ -153,7 +153,7 @@ def test_a_checkpoint_of_another_model_is_not_exported(
     make_config: MakeConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = on_disk(random_model(Qwen3Config(**SMALL)), tmp_path / "base")
-    with group_of_one():
+    with single_rank_group():
         Saver(tmp_path / "checkpoints", Checkpoint()).save(3, {"model": ModelState(trained(files))}, DriverState())
     (tmp_path / "config.json").write_text(make_config().model_dump_json(by_alias=True))
     arguments = ["export", "--checkpoint", str(tmp_path / "checkpoints" / "step-3"), "--output", str(tmp_path / "out")]
@@ -161,13 +161,13 @@ def test_a_checkpoint_of_another_model_is_not_exported(
     assert "step-3 is a checkpoint of another model: model.embed_tokens.weight is [" in capsys.readouterr().err
     (tmp_path / "checkpoints" / "step-3" / "complete").unlink()
     assert main(arguments) == 1
-    assert "no whole checkpoint" in capsys.readouterr().err
+    assert "not a complete checkpoint" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow
-def test_nobody_waits_in_a_collective_for_the_disk(tiny_model: str, tmp_path: Path) -> None:
-    """Flushing a large model takes longer than the others have patience for."""
+def test_no_rank_waits_in_a_collective_for_the_disk(tiny_model: str, tmp_path: Path) -> None:
+    """Flushing a large model may take longer than the timeout of a collective."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     commands = [[sys.executable, __file__, tiny_model, str(tmp_path), str(rank), str(port)] for rank in range(2)]
@@ -178,10 +178,10 @@ def test_nobody_waits_in_a_collective_for_the_disk(tiny_model: str, tmp_path: Pa
 
 
 def one_rank(files: str, directory: Path, rank: int, port: int) -> None:
-    """Rank 0's disk is slower than rank 1 needs to be done with everything."""
+    """Export with a disk on rank 0 that is slow until rank 1 is done."""
     from rlt_trainer.checkpoint import export as module
 
-    done, deadline, flush = directory / "rank-1-is-done", time.monotonic() + 60, module.sync
+    done, deadline, flush = directory / "rank-1-is-done", time.monotonic() + 60, module.fsync
 
     def slow(path: Path) -> None:
         while not done.exists():
@@ -189,7 +189,7 @@ def one_rank(files: str, directory: Path, rank: int, port: int) -> None:
             time.sleep(0.05)
         flush(path)
 
-    module.sync = slow
+    module.fsync = slow
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
     export(trained(files), build_byte_tokenizer(), directory / "export", torch.float32)
     if rank == 1:

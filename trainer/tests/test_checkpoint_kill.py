@@ -1,4 +1,4 @@
-"""A run that is killed and started again comes to the same end, bit for bit; one that is asked to end saves first."""
+"""A run that is killed and restarted has identical results, bit for bit. A run saves a checkpoint on SIGTERM."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.__main__ import TERMINATED, main
-from rlt_trainer.checkpoint.marker import latest_complete
+from rlt_trainer.checkpoint.marker import find_latest_step
 from rlt_trainer.telemetry.run_history import read_metrics
 
 MakeConfig = Callable[..., TrainingConfig]
@@ -27,7 +27,7 @@ STEPS = 6
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[[TrainingConfig], subprocess.Popen[str]]]:
-    """Starts `rlt-trainer run --local`, and leaves none behind."""
+    """Start `rlt-trainer run --local`, and kill all runs at the end."""
     started: list[subprocess.Popen[str]] = []
 
     def run(config: TrainingConfig) -> subprocess.Popen[str]:
@@ -44,8 +44,8 @@ def start(tmp_path: Path) -> Iterator[Callable[[TrainingConfig], subprocess.Pope
         process.wait()
 
 
-def until_step(process: subprocess.Popen[str], step: int) -> list[str]:
-    """What it says until it has taken the step."""
+def read_until_step(process: subprocess.Popen[str], step: int) -> list[str]:
+    """Read the output up to the line of the step."""
     assert process.stdout is not None
     lines = []
     for line in process.stdout:
@@ -56,14 +56,16 @@ def until_step(process: subprocess.Popen[str], step: int) -> list[str]:
 
 
 def metrics(run: Path) -> list[dict[str, Any]]:
-    """The run's metrics, without what a clock or the machine's load decides."""
+    """Return the run's metrics without timings."""
     measured = ("timing_s/", "timing_per_token_ms/", "perf/", "overlap_s/")
     lines = read_metrics(run, after=0).splitlines()
     return [{key: value for key, value in json.loads(line).items() if not key.startswith(measured)} for line in lines]
 
 
-def killed(start: Callable[[TrainingConfig], subprocess.Popen[str]], config: TrainingConfig, *, within: float) -> float:
-    """A run is killed at a random moment, in seconds from its start, of the `within` that it may last."""
+def kill_at_random(
+    start: Callable[[TrainingConfig], subprocess.Popen[str]], config: TrainingConfig, *, within: float
+) -> float:
+    """Start a run, and kill it after a random time of up to `within` seconds. Returns that time."""
     while True:
         moment, process = random.uniform(0, within), start(config)
         try:
@@ -73,12 +75,12 @@ def killed(start: Callable[[TrainingConfig], subprocess.Popen[str]], config: Tra
             process.wait()
             return moment
         assert process.returncode == 0
-        within = moment  # it was at its end before that: another moment, for another run
+        within = moment  # the run ended earlier: try again with less time
         shutil.rmtree(config.run_directory)
 
 
 @pytest.mark.slow
-def test_a_run_that_is_killed_at_any_moment_comes_to_the_same_end(
+def test_a_run_killed_at_any_time_has_identical_results(
     start: Callable[[TrainingConfig], subprocess.Popen[str]], make_config: MakeConfig, tmp_path: Path
 ) -> None:
     changes: dict[str, Any] = {
@@ -89,15 +91,15 @@ def test_a_run_that_is_killed_at_any_moment_comes_to_the_same_end(
             "klLossCoef": 0.1,
             "klInReward": {"type": "adaptive", "klCoef": 0.01, "horizon": 100},
         },
-        "rewards": [{"name": "regex", "options": {"pattern": "[a-z0-9]"}}],  # random weights earn it now and then
+        "rewards": [{"name": "regex", "options": {"pattern": "[a-z0-9]"}}],  # random weights sometimes earn it
         "training": {"totalSteps": STEPS, "warmup": {"steps": 2, "batchSize": 8}},
         "checkpoint": {"saveFreq": 1, "asynchronous": True, "maxToKeep": 2},
     }
     whole, parts = (make_config(**changes, runDirectory=str(tmp_path / name)) for name in ("whole", "parts"))
     began = time.monotonic()
     assert start(whole).wait(timeout=300) == 0
-    moment = killed(start, parts, within=time.monotonic() - began)
-    saved = latest_complete(tmp_path / "parts" / "checkpoints")
+    moment = kill_at_random(start, parts, within=time.monotonic() - began)
+    saved = find_latest_step(tmp_path / "parts" / "checkpoints")
 
     second = start(parts)
     output = second.communicate(timeout=300)[0]
@@ -113,7 +115,7 @@ def test_a_run_that_is_killed_at_any_moment_comes_to_the_same_end(
 
 
 @pytest.mark.slow
-def test_sigterm_in_the_preparation_ends_it(
+def test_sigterm_during_preparation_ends_the_run(
     start: Callable[[TrainingConfig], subprocess.Popen[str]], make_config: MakeConfig
 ) -> None:
     process = start(make_config(workers=1, training={"totalSteps": 1000}, checkpoint={"saveFreq": 1}))
@@ -126,13 +128,13 @@ def test_sigterm_in_the_preparation_ends_it(
 
 
 @pytest.mark.slow
-def test_sigterm_saves_and_says_so(
+def test_sigterm_saves_a_checkpoint(
     start: Callable[[TrainingConfig], subprocess.Popen[str]], make_config: MakeConfig, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
     config = make_config(workers=1, training={"totalSteps": 1000}, checkpoint={"saveFreq": 1000}, runDirectory=str(run))
     process = start(config)
-    until_step(process, 2)
+    read_until_step(process, 2)
     process.terminate()
     assert process.wait(timeout=120) == TERMINATED
-    assert latest_complete(run / "checkpoints") == len(metrics(run))
+    assert find_latest_step(run / "checkpoints") == len(metrics(run))

@@ -1,4 +1,4 @@
-"""Only a checkpoint that was written to its end counts."""
+"""Only complete checkpoints are used."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rlt_trainer.checkpoint.marker import (
     DamagedCheckpointError,
     checkpoint_directory,
     commit,
-    latest_complete,
+    find_latest_step,
     prepare,
     read_mark,
-    readable_marks,
-    sweep,
+    read_marks,
+    remove_partial,
     verify,
 )
 
@@ -28,35 +28,35 @@ def save(checkpoints: Path, step: int, content: str = "weights") -> Path:
     return checkpoint_directory(checkpoints, step)
 
 
-def test_there_is_none_in_a_new_folder(tmp_path: Path) -> None:
-    assert latest_complete(tmp_path / "checkpoints") is None
+def test_a_missing_folder_has_no_checkpoint(tmp_path: Path) -> None:
+    assert find_latest_step(tmp_path / "checkpoints") is None
 
 
-def test_the_latest_is_the_one_that_was_written_last(tmp_path: Path) -> None:
-    for step in (2, 10, 9):  # 9: the run had gone back to an earlier checkpoint
+def test_the_latest_checkpoint_is_the_one_written_last(tmp_path: Path) -> None:
+    for step in (2, 10, 9):  # 9: the run had resumed from an earlier checkpoint
         save(tmp_path, step)
-    assert [mark.step for mark in readable_marks(tmp_path).values()] == [9, 10, 2]
-    assert latest_complete(tmp_path) == 9
+    assert [mark.step for mark in read_marks(tmp_path).values()] == [9, 10, 2]
+    assert find_latest_step(tmp_path) == 9
     assert (tmp_path / LATEST).read_text() == "step-9\n"
 
 
-def test_a_checkpoint_that_was_not_finished_does_not_count(tmp_path: Path) -> None:
+def test_an_unfinished_checkpoint_is_ignored(tmp_path: Path) -> None:
     save(tmp_path, 1)
     (prepare(tmp_path, 2) / "shard").write_text("half")
-    assert latest_complete(tmp_path) == 1
+    assert find_latest_step(tmp_path) == 1
 
 
-def test_without_its_mark_it_does_not_count(tmp_path: Path) -> None:
+def test_a_checkpoint_without_marker_is_ignored(tmp_path: Path) -> None:
     save(tmp_path, 1)
     (save(tmp_path, 2) / COMPLETE).unlink()
-    assert latest_complete(tmp_path) == 1
+    assert find_latest_step(tmp_path) == 1
 
 
-def test_what_was_left_of_an_earlier_attempt_is_gone(tmp_path: Path) -> None:
+def test_files_of_an_interrupted_save_are_removed(tmp_path: Path) -> None:
     (prepare(tmp_path, 1) / "stale").write_text("stale")
     assert sorted(path.name for path in save(tmp_path, 1).iterdir()) == [COMPLETE, "shard"]
     prepare(tmp_path, 2)
-    sweep(tmp_path)
+    remove_partial(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == [LATEST, "step-1"]
 
 
@@ -66,7 +66,7 @@ def test_a_repeated_step_replaces_its_checkpoint(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("where", "call"), [(Path, "write_text"), (Path, "rename"), (os, "fsync")])
-def test_an_interruption_anywhere_leaves_the_earlier_one_latest(
+def test_an_interrupted_commit_keeps_the_earlier_checkpoint_latest(
     where: object, call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save(tmp_path, 1)
@@ -79,16 +79,16 @@ def test_an_interruption_anywhere_leaves_the_earlier_one_latest(
     with pytest.raises(OSError, match="No space"):
         commit(tmp_path, 2)
     monkeypatch.undo()
-    assert latest_complete(tmp_path) == 1
+    assert find_latest_step(tmp_path) == 1
     assert (tmp_path / LATEST).read_text() == "step-1\n"
 
 
-def test_a_missing_or_shortened_file_is_damage(tmp_path: Path) -> None:
+def test_a_missing_or_truncated_file_is_damage(tmp_path: Path) -> None:
     directory = save(tmp_path, 1)
     mark = read_mark(directory)
     verify(directory, mark)
     (directory / "shard").write_text("we")
-    with pytest.raises(DamagedCheckpointError, match="shard has 2 bytes and was written with 7"):
+    with pytest.raises(DamagedCheckpointError, match="shard has 2 bytes instead of 7"):
         verify(directory, mark)
     (directory / "shard").unlink()
     with pytest.raises(DamagedCheckpointError, match="shard is missing"):
@@ -96,15 +96,15 @@ def test_a_missing_or_shortened_file_is_damage(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "{", '{"format": 2, "step": 1}', '{"format": 2, "who": "knows"}'])
-def test_a_mark_that_is_none_is_damage(content: str, tmp_path: Path) -> None:
+def test_an_invalid_marker_is_damage(content: str, tmp_path: Path) -> None:
     (save(tmp_path, 1) / COMPLETE).write_text(content)
-    assert latest_complete(tmp_path) is None
+    assert find_latest_step(tmp_path) is None
     with pytest.raises(DamagedCheckpointError, match=COMPLETE):
         read_mark(tmp_path / "step-1")
 
 
 @pytest.mark.parametrize("content", ["1\n", '{"format": 3}'])
-def test_another_version_s_checkpoint_is_refused(content: str, tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_version_is_rejected(content: str, tmp_path: Path) -> None:
     (save(tmp_path, 1) / COMPLETE).write_text(content)
-    with pytest.raises(ValueError, match=r"step-1 has the checkpoint format \d.*resume: never"):
+    with pytest.raises(ValueError, match=r"step-1 has checkpoint format \d.*resume: never"):
         read_mark(tmp_path / "step-1")

@@ -1,4 +1,4 @@
-"""A checkpoint of two ranks goes on on one.
+"""A run on one rank resumes from a checkpoint of two ranks.
 
 This file is also the program of one rank: `python test_checkpoint_ranks.py MODEL CHECKPOINTS RANK RANKS PORT FROM TO`.
 """
@@ -18,7 +18,7 @@ import pytest
 
 
 def train(model: str, checkpoints: Path, *, ranks: int, steps: range, asynchronous: bool = False) -> dict[str, Any]:
-    """What rank 0 says of the steps, which begin with the checkpoint before them, in processes of their own."""
+    """Take the steps in separate processes, resumed from the previous checkpoint. Return the results of rank 0."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     numbers = [port, steps.start, steps.stop, int(asynchronous)]
@@ -33,7 +33,7 @@ def train(model: str, checkpoints: Path, *, ranks: int, steps: range, asynchrono
 
 
 @pytest.mark.slow
-def test_another_number_of_ranks_goes_on(tiny_model: str, tmp_path: Path) -> None:
+def test_a_run_resumes_with_another_number_of_ranks(tiny_model: str, tmp_path: Path) -> None:
     two = train(tiny_model, tmp_path, ranks=2, steps=range(1, 5), asynchronous=True)
     assert two["outcomes"] == [[step, None] for step in range(1, 5)]
     shutil.rmtree(tmp_path / "step-4")
@@ -100,10 +100,10 @@ def one_rank(
         losses.append(loss.item())
         outcomes += saver.save(step, parts, DriverState())
         states.append(state())
-    outcomes += saver.finished(wait=True)
+    outcomes += saver.collect_outcomes(wait=True)
     dist.destroy_process_group()
-    told = [[outcome.step, outcome.problem] for outcome in outcomes]
-    return {"states": states, "losses": losses, "outcomes": told}
+    ended = [[outcome.step, outcome.error] for outcome in outcomes]
+    return {"states": states, "losses": losses, "outcomes": ended}
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What was saved is what is gone on from; what is damaged is passed over, and what is another model's refused."""
+"""A run resumes from its latest checkpoint, skips damaged ones, and rejects those of another model."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from torch import nn
 
 from rlt_api.blocks.checkpoint import Checkpoint
 from rlt_trainer.checkpoint.driver_state import TENSORS, VALUES, DriverState
-from rlt_trainer.checkpoint.marker import COMPLETE, latest_complete
+from rlt_trainer.checkpoint.marker import COMPLETE, find_latest_step
 from rlt_trainer.checkpoint.parts import ModelState, OptimizerState, Parts
-from rlt_trainer.checkpoint.resume import candidates, load_reference, resume
+from rlt_trainer.checkpoint.resume import list_candidates, load_reference, resume
 from rlt_trainer.checkpoint.saver import Saver
 
 pytestmark = pytest.mark.usefixtures("one_rank")
@@ -45,18 +45,18 @@ class Learner:
 
 
 def run(checkpoints: Path, steps: int, config: Checkpoint = AUTO) -> Learner:
-    """`steps` steps, a checkpoint after each."""
+    """Take `steps` steps, and save a checkpoint after each."""
     learner, saver = Learner(), Saver(checkpoints, config)
     for step in range(1, steps + 1):
         learner.learn(step)
         outcomes = saver.save(step, learner.parts, DriverState({"consumed": step / 3}, {"queue": torch.arange(step)}))
-        assert [outcome.problem for outcome in outcomes] == [None] * len(outcomes)
-    assert all(outcome.problem is None for outcome in saver.finished(wait=True))
+        assert [outcome.error for outcome in outcomes] == [None] * len(outcomes)
+    assert all(outcome.error is None for outcome in saver.collect_outcomes(wait=True))
     return learner
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_a_run_goes_on_bit_for_bit(asynchronous: bool, tmp_path: Path) -> None:
+def test_a_resumed_run_is_identical_bit_for_bit(asynchronous: bool, tmp_path: Path) -> None:
     whole = run(tmp_path / "whole", 4)
     run(tmp_path / "parts", 2, Checkpoint(asynchronous=asynchronous))
     rest = Learner(seed=1)
@@ -70,26 +70,26 @@ def test_a_run_goes_on_bit_for_bit(asynchronous: bool, tmp_path: Path) -> None:
     assert rest.weights() == whole.weights()
 
 
-def test_a_save_in_the_background_is_of_the_weights_at_its_start(tmp_path: Path) -> None:
+def test_a_background_save_has_the_weights_at_its_start(tmp_path: Path) -> None:
     learner, saver = Learner(), Saver(tmp_path, Checkpoint(asynchronous=True))
     before = learner.weights()
     assert saver.save(1, learner.parts, DriverState()) == []
     with torch.no_grad():
         for parameter in learner.model.parameters():
             parameter.zero_()
-    assert [(outcome.step, outcome.problem) for outcome in saver.finished(wait=True)] == [(1, None)]
-    assert saver.finished(wait=True) == []
+    assert [(outcome.step, outcome.error) for outcome in saver.collect_outcomes(wait=True)] == [(1, None)]
+    assert saver.collect_outcomes(wait=True) == []
     resume(tmp_path, AUTO, learner.parts)
     assert learner.weights() == before
 
 
-def test_never_and_an_empty_folder_start_anew(tmp_path: Path) -> None:
+def test_never_and_an_empty_folder_start_from_the_beginning(tmp_path: Path) -> None:
     assert resume(tmp_path / "checkpoints", AUTO, Learner().parts) is None
     run(tmp_path / "checkpoints", 1)
     assert resume(tmp_path / "checkpoints", Checkpoint(resume="never"), Learner().parts) is None
 
 
-def test_a_path_is_gone_on_from_and_then_the_run_s_own(tmp_path: Path) -> None:
+def test_a_run_resumes_from_a_path_and_then_from_its_own_checkpoints(tmp_path: Path) -> None:
     run(tmp_path / "a", 3)
     run(tmp_path / "b", 9)
     config = Checkpoint(resume="path", resume_from_path=str(tmp_path / "a" / "step-2"))
@@ -97,12 +97,12 @@ def test_a_path_is_gone_on_from_and_then_the_run_s_own(tmp_path: Path) -> None:
     assert resumed is not None
     assert resumed.directory == tmp_path / "a" / "step-2"
     Saver(tmp_path / "b", config).save(3, Learner().parts, DriverState())
-    assert candidates(tmp_path / "b", config) == [tmp_path / "b" / "step-3", tmp_path / "a" / "step-2"]
+    assert list_candidates(tmp_path / "b", config) == [tmp_path / "b" / "step-3", tmp_path / "a" / "step-2"]
 
 
-def test_a_path_to_nothing_is_refused(tmp_path: Path) -> None:
+def test_a_path_without_a_checkpoint_is_rejected(tmp_path: Path) -> None:
     config = Checkpoint(resume="path", resume_from_path=str(tmp_path / "step-2"))
-    with pytest.raises(ValueError, match="step-2 is no whole checkpoint"):
+    with pytest.raises(ValueError, match="step-2 is not a complete checkpoint"):
         resume(tmp_path, config, Learner().parts)
 
 
@@ -128,7 +128,9 @@ def flip(path: Path) -> None:
         (COMPLETE, overwrite(b"{")),
     ],
 )
-def test_a_damaged_one_is_passed_over_with_a_word(file: str, damage: Callable[[Path], Any], tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_skipped_with_a_warning(
+    file: str, damage: Callable[[Path], Any], tmp_path: Path
+) -> None:
     run(tmp_path, 3)
     expected = Learner()
     assert resume(tmp_path, Checkpoint(resume="path", resume_from_path=str(tmp_path / "step-2")), expected.parts)
@@ -139,50 +141,52 @@ def test_a_damaged_one_is_passed_over_with_a_word(file: str, damage: Callable[[P
     assert resumed.step == 2
     assert len(resumed.warnings) == 1
     assert f"{tmp_path}/step-3 is damaged" in resumed.warnings[0]
-    assert f"goes on from {tmp_path}/step-2" in resumed.warnings[0]
+    assert f"the run resumes from {tmp_path}/step-2" in resumed.warnings[0]
     assert learner.weights() == expected.weights()
 
 
-def test_an_old_one_of_another_version_is_in_nobodys_way(tmp_path: Path) -> None:
+def test_only_the_latest_checkpoint_of_another_version_is_an_error(tmp_path: Path) -> None:
     run(tmp_path, 3)
-    (tmp_path / "step-1" / COMPLETE).write_text("1")  # all that format 1 wrote
-    assert candidates(tmp_path, AUTO) == [tmp_path / "step-3", tmp_path / "step-2"]
+    (tmp_path / "step-1" / COMPLETE).write_text("1")  # the content in format 1
+    assert list_candidates(tmp_path, AUTO) == [tmp_path / "step-3", tmp_path / "step-2"]
     (tmp_path / "step-3" / COMPLETE).write_text("3")
-    with pytest.raises(ValueError, match="step-3 has the checkpoint format 1, and this version"):
+    with pytest.raises(ValueError, match="step-3 has checkpoint format 1, but this version"):
         resume(tmp_path, AUTO, Learner().parts)
 
 
-def test_with_none_but_damaged_ones_nothing_is_thrown_away(tmp_path: Path) -> None:
+def test_if_all_checkpoints_are_damaged_the_run_fails(tmp_path: Path) -> None:
     run(tmp_path, 1)
     (tmp_path / "step-1" / ".metadata").unlink()
-    with pytest.raises(ValueError, match=r"No checkpoint can be gone on from .*metadata is missing.*resume: never"):
+    with pytest.raises(ValueError, match=r"No usable checkpoint .*metadata is missing.*resume: never"):
         resume(tmp_path, AUTO, Learner().parts)
 
 
-def test_another_model_is_refused(tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_model_is_rejected(tmp_path: Path) -> None:
     run(tmp_path, 2)
-    with pytest.raises(ValueError, match=r"step-2 is a checkpoint of another model: 0.weight is \[4, 3\] in it and"):
+    with pytest.raises(
+        ValueError, match=r"step-2 is a checkpoint of another model: 0.weight is \[4, 3\] in the checkpoint and"
+    ):
         resume(tmp_path, AUTO, Learner(width=5).parts)
     deeper = Learner()
     deeper.model.append(nn.Linear(1, 1))
-    with pytest.raises(ValueError, match=r"2.weight is not in it, and 1 more"):
+    with pytest.raises(ValueError, match=r"2.weight is missing, and 1 more"):
         resume(tmp_path, AUTO, deeper.parts)
 
 
-def test_a_part_that_is_missing_is_named(tmp_path: Path) -> None:
+def test_a_missing_part_is_named(tmp_path: Path) -> None:
     run(tmp_path, 1)
     learner = Learner()
     with pytest.raises(ValueError, match="step-1 has no critic: it was saved by a run without one"):
         resume(tmp_path, AUTO, {**learner.parts, "critic": ModelState(learner.model)})
 
 
-def test_a_part_without_use_is_warned_of(tmp_path: Path) -> None:
+def test_an_unused_part_is_a_warning(tmp_path: Path) -> None:
     run(tmp_path, 1)
-    with pytest.warns(UserWarning, match="step-1 has optimizer, which this run has no use for"):
+    with pytest.warns(UserWarning, match="step-1 contains optimizer, which this run does not use"):
         resume(tmp_path, AUTO, {"model": Learner().parts["model"]})
 
 
-def test_the_learning_rate_is_the_config_s(tmp_path: Path) -> None:
+def test_the_learning_rate_comes_from_the_config(tmp_path: Path) -> None:
     run(tmp_path, 1)
     slower = Learner(learning_rate=0.01)
     resume(tmp_path, AUTO, slower.parts)
@@ -201,7 +205,7 @@ def test_frozen_parameters_are_not_saved(tmp_path: Path) -> None:
     assert other.weights()[-5:] == learner.weights()[-5:]
 
 
-def test_the_reference_is_that_of_step_0(tmp_path: Path) -> None:
+def test_the_reference_is_loaded_from_step_0(tmp_path: Path) -> None:
     learner, saver = Learner(), Saver(tmp_path, Checkpoint(max_to_keep=1))
     start = learner.weights()
     for step in range(3):
@@ -217,7 +221,7 @@ def test_the_reference_is_that_of_step_0(tmp_path: Path) -> None:
         load_reference(tmp_path / "step-2", reference.model)
 
 
-def test_the_reference_is_found_through_the_runs_that_went_before(tmp_path: Path) -> None:
+def test_the_reference_is_found_through_earlier_runs(tmp_path: Path) -> None:
     learner, folder = Learner(), tmp_path / "first"
     start = learner.weights()
     Saver(folder, AUTO).save(0, learner.parts, DriverState())
@@ -232,9 +236,9 @@ def test_the_reference_is_found_through_the_runs_that_went_before(tmp_path: Path
     assert reference.weights() == start
 
 
-def test_the_best_stays(tmp_path: Path) -> None:
+def test_the_best_checkpoint_is_retained(tmp_path: Path) -> None:
     learner, saver = Learner(), Saver(tmp_path, Checkpoint(max_to_keep=1, keep_best=True))
     for step, score in ((1, 0.1), (2, 0.9), (3, 0.5), (4, None)):
         saver.save(step, learner.parts, DriverState(), score=score)
     assert sorted(path.name for path in tmp_path.glob("step-*")) == ["step-2", "step-4"]
-    assert latest_complete(tmp_path) == 4
+    assert find_latest_step(tmp_path) == 4

@@ -1,1 +1,1 @@
-"""Saving, finding and exporting what was learned."""
+"""Checkpoints: save, resume, retention, and export of the trained model."""

@@ -1,4 +1,4 @@
-"""What lies in a checkpoint, without reading it: names and shapes."""
+"""The contents of a checkpoint, names and shapes, without loading tensors."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ Shapes = dict[str, tuple[int, ...]]
 
 
 def read_metadata(directory: Path) -> dict[str, Any]:
-    """Name of each tensor or value that is saved -> what DCP knows of it. Raises DamagedCheckpointError."""
+    """Read DCP's metadata by name of the saved tensor or value. Raises DamagedCheckpointError."""
     try:
         metadata: Metadata = FileSystemReader(directory).read_metadata()
-    except Exception as error:  # a pickle that is no longer one raises anything
+    except Exception as error:  # a damaged pickle may raise any exception
         raise DamagedCheckpointError(f"its file .metadata cannot be read ({error!r})") from error
     return dict(metadata.state_dict_metadata)
 
 
-def saved_shapes(saved: dict[str, Any], part: str) -> Shapes:
-    """Name -> shape of a part's tensors."""
+def select_shapes(saved: dict[str, Any], part: str) -> Shapes:
+    """Return the shapes of a part's tensors by name."""
     tensors = {name: entry for name, entry in saved.items() if isinstance(entry, TensorStorageMetadata)}
     return {
         name.removeprefix(f"{part}."): tuple(entry.size)
@@ -32,12 +32,12 @@ def saved_shapes(saved: dict[str, Any], part: str) -> Shapes:
     }
 
 
-def differences(saved: Shapes, wanted: Shapes) -> list[str]:
-    """What is not the same in two models, for people."""
-    missing = [f"{name} is not in it" for name in wanted if name not in saved]
-    unknown = [f"it has {name}, which is not in this model" for name in saved if name not in wanted]
+def describe_differences(saved: Shapes, wanted: Shapes) -> list[str]:
+    """Describe the differences between two models, for an error message."""
+    missing = [f"{name} is missing" for name in wanted if name not in saved]
+    unknown = [f"{name} is not in this model" for name in saved if name not in wanted]
     other = [
-        f"{name} is {list(saved[name])} in it and {list(wanted[name])} in this model"
+        f"{name} is {list(saved[name])} in the checkpoint and {list(wanted[name])} in this model"
         for name in wanted
         if name in saved and saved[name] != wanted[name]
     ]

@@ -1,4 +1,4 @@
-"""What the driver has to remember: small values as JSON, and the replay queue's tensors."""
+"""The driver's part of a checkpoint: small values as JSON, and the tensors of the rollout queue."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ class DriverState:
     """The driver's part of a checkpoint."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
-    """Whatever JSON can say: prompts consumed, the data's fingerprint, the KL coefficient. Floats come back exactly."""
+    """JSON values: prompts consumed, the data's fingerprint, the KL coefficient. Floats are restored exactly."""
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
-    """The queue of rollouts that wait for their step, in asynchronous mode."""
+    """The queue of rollouts for later steps, in asynchronous mode."""
 
     def write(self, directory: Path) -> None:
-        """Write both files, the second only if there are tensors."""
+        """Write the values, and the tensors if there are any."""
         (directory / VALUES).write_text(json.dumps(dict(self.values)) + "\n", encoding="utf-8")
         if self.tensors:
             (directory / TENSORS).write_bytes(save({name: value.contiguous() for name, value in self.tensors.items()}))
 
     @classmethod
     def read(cls, directory: Path) -> DriverState:
-        """Read what `write` has written. Raises DamagedCheckpointError."""
+        """Read the files that `write` created. Raises DamagedCheckpointError."""
         tensors = directory / TENSORS
         try:
             values = json.loads((directory / VALUES).read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""The finished model in Hugging Face's format: safetensors in files of bounded size, configs and tokenizer."""
+"""Export in the Hugging Face format: safetensors files of bounded size, configs and tokenizer."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.core_model_loading import revert_weight_conversion
 
-from rlt_trainer.checkpoint.marker import sync
-from rlt_trainer.checkpoint.saver import free_space
+from rlt_trainer.checkpoint.marker import fsync
+from rlt_trainer.checkpoint.saver import describe_free_space
 from rlt_trainer.errors import TrainingError
 from rlt_trainer.policy.lora import base_name, is_adapter, save_adapter
 from rlt_trainer.policy.model import gather_weights
 
 MAX_SHARD_BYTES = 5 * 10**9
-"""The largest file, unless a single tensor is larger: what transformers wrote until its version 4."""
+"""Maximum size of a file, unless a single tensor is larger: the default of transformers 4."""
 ADAPTER = "adapter"
-"""Folder of the LoRA adapter beside the merged weights."""
+"""Folder of the LoRA adapter, next to the merged weights."""
 GENERATION = "generation_config.json"
 
 Weights = Iterable[tuple[str, Tensor]]
@@ -41,34 +41,34 @@ def export(
     *,
     max_shard_bytes: int = MAX_SHARD_BYTES,
 ) -> None:
-    """Write a sharded model, and its LoRA adapter if it has one. Collective: rank 0 writes, and holds one file's worth
-    of weights and one layer. The others return when they have given theirs: whoever called all ranks waits for rank 0,
-    which may flush a large model to a slow disk for longer than a collective waits.
+    """Write a sharded model, and its LoRA adapter if it has one.
 
-    Raises TrainingError if it cannot be written.
+    Collective. Rank 0 writes, and holds the weights of one file and one layer. The other ranks return after the last
+    gather, without a barrier: rank 0 may flush to a slow disk for longer than the timeout of a collective.
+    Raises TrainingError if the model cannot be written.
     """
-    weights = chain(gather_weights(model), persistent_buffers(model))
+    weights = chain(gather_weights(model), iterate_buffers(model))
     if dist.get_rank() != 0:
         for _, weight in weights:
-            if weight.is_cuda:  # else all gatherings would be queued at once, and NCCL's timeout runs from then
+            if weight.is_cuda:  # else all gathers are queued at once, and NCCL's timeout starts then
                 torch.cuda.synchronize(weight.device)
         if has_adapters(model):
             save_adapter(model, directory)
     else:
-        with replacing(directory) as partial:
+        with replace_directory(directory) as partial:
             write_model(weights, model, tokenizer, partial, dtype, max_shard_bytes=max_shard_bytes)
             if has_adapters(model):
                 save_adapter(model, partial / ADAPTER)
 
 
-def persistent_buffers(model: PreTrainedModel) -> Weights:
-    """What a file has beside parameters: the same on all ranks."""
+def iterate_buffers(model: PreTrainedModel) -> Weights:
+    """Yield the persistent buffers, which are the same on all ranks."""
     saved = model.state_dict().keys()
     return ((base_name(name), buffer) for name, buffer in model.named_buffers() if name in saved)
 
 
 def has_adapters(model: PreTrainedModel) -> bool:
-    """Whether it is trained with LoRA."""
+    """Whether the model has LoRA adapters."""
     return any(is_adapter(name) for name, _ in model.named_parameters())
 
 
@@ -81,8 +81,10 @@ def write_model(
     *,
     max_shard_bytes: int,
 ) -> None:
-    """Write `weights` in `dtype`, and the configs of `model`, whose own weights are not looked at. Its name_or_path is
-    the folder that it was read from."""
+    """Write `weights` in `dtype`, and the configs of `model`. The weights of `model` are not used.
+
+    The name_or_path of the model's config must be the folder that it was loaded from.
+    """
     converted = ((name, tensor.detach().to("cpu", dtype)) for name, tensor in weights)
     write_shards(
         converted,
@@ -95,7 +97,7 @@ def write_model(
     config.architectures = config.architectures or [type(model).__name__]
     config.save_pretrained(directory)
     generation = Path(model.config.name_or_path or "") / GENERATION
-    if generation.is_file():  # as it is: transformers refuses to write some that it reads
+    if generation.is_file():  # copied: transformers rejects on save some configs that it loads
         shutil.copyfile(generation, directory / GENERATION)
     tokenizer.save_pretrained(directory)
 
@@ -107,14 +109,14 @@ def write_shards(
     max_bytes: int,
     to_disk: Callable[[dict[str, Tensor]], dict[str, Tensor]] = dict,
 ) -> None:
-    """Write safetensors files of at most `max_bytes` of weights each, and their index if they are several.
+    """Write safetensors files of at most `max_bytes` of weights each, and an index if there are several.
 
-    `to_disk` turns a file's tensors, as the model has them, into those that are written: transformers fuses some
-    (experts, for instance) when it loads.
+    to_disk: converts a file's tensors from the model's format to the files' format. transformers fuses some tensors on
+    load, for example those of experts.
     """
     files: list[list[str]] = []
     total = 0
-    for shard in shards(weights, max_bytes):
+    for shard in split_shards(weights, max_bytes):
         tensors = {name: tensor.contiguous() for name, tensor in to_disk(shard).items()}
         save_file(tensors, directory / f"{len(files)}.safetensors", metadata={"format": "pt"})
         total += sum(tensor.nbytes for tensor in tensors.values())
@@ -122,15 +124,15 @@ def write_shards(
     names = ["model.safetensors"]
     if len(files) > 1:
         names = [f"model-{i:05}-of-{len(files):05}.safetensors" for i in range(1, len(files) + 1)]
-        weight_map = {name: file for file, inside in zip(names, files, strict=True) for name in inside}
+        weight_map = {name: file for file, contents in zip(names, files, strict=True) for name in contents}
         index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(weight_map.items()))}
         (directory / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
     for i, name in enumerate(names):
         (directory / f"{i}.safetensors").rename(directory / name)
 
 
-def shards(weights: Weights, max_bytes: int) -> Iterator[dict[str, Tensor]]:
-    """The weights in their order, in parts of at most `max_bytes`, or of one tensor that is larger."""
+def split_shards(weights: Weights, max_bytes: int) -> Iterator[dict[str, Tensor]]:
+    """Split the weights, in order, into parts of at most `max_bytes`, or of one larger tensor."""
     part: dict[str, Tensor] = {}
     size = 0
     for name, tensor in weights:
@@ -143,24 +145,24 @@ def shards(weights: Weights, max_bytes: int) -> Iterator[dict[str, Tensor]]:
 
 
 @contextmanager
-def replacing(directory: Path) -> Iterator[Path]:
-    """A folder to write to, which takes the place of `directory` at the end. Raises TrainingError if that fails."""
+def replace_directory(directory: Path) -> Iterator[Path]:
+    """Yield a folder to write to, which replaces `directory` atomically at the end. Raises TrainingError on failure."""
     partial, old = directory.with_name(f"{directory.name}.tmp"), directory.with_name(f"{directory.name}.old.tmp")
-    for left in (partial, old):
-        shutil.rmtree(left, ignore_errors=True)
+    for stale in (partial, old):
+        shutil.rmtree(stale, ignore_errors=True)
     try:
         partial.mkdir(parents=True)
         yield partial
         for path in (*sorted(partial.rglob("*")), partial):
-            sync(path)
+            fsync(path)
         if directory.exists():
             directory.rename(old)
         partial.rename(directory)
-        sync(directory.parent)
+        fsync(directory.parent)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(partial, ignore_errors=True)
         raise TrainingError(
-            f"The model could not be exported to {directory}: {error} ({free_space(directory)}). The checkpoints are "
-            "as they were: make room, and `rlt-trainer export` writes it from one of them."
+            f"The model could not be exported to {directory}: {error} ({describe_free_space(directory)}). The "
+            "checkpoints are unchanged: free disk space, and run `rlt-trainer export` on one of them."
         ) from error
     shutil.rmtree(old, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""From a checkpoint to Hugging Face's format, in one process, without Ray or accelerators."""
+"""Export of a checkpoint to the Hugging Face format, in one process, without Ray or accelerators."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from torch.distributed.device_mesh import init_device_mesh
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from rlt_api.training_config import TrainingConfig
-from rlt_trainer.checkpoint.contents import saved_shapes
-from rlt_trainer.checkpoint.export import MAX_SHARD_BYTES, Weights, export, replacing, shards, write_model
+from rlt_trainer.checkpoint.contents import select_shapes
+from rlt_trainer.checkpoint.export import MAX_SHARD_BYTES, Weights, export, replace_directory, split_shards, write_model
 from rlt_trainer.checkpoint.marker import COMPLETE, DamagedCheckpointError
 from rlt_trainer.checkpoint.parts import ModelState
-from rlt_trainer.checkpoint.resume import check_part, check_shapes, load_parts, opened
+from rlt_trainer.checkpoint.resume import check_part, check_shapes, load_parts, open_checkpoint
 from rlt_trainer.data.tokenizer import load_tokenizer
 from rlt_trainer.policy.config import load_config_from
 from rlt_trainer.policy.model import DTYPES, prepare_model_files
@@ -33,24 +33,30 @@ from rlt_trainer.policy.sharded_model import ModelOptions, load_sharded_model
 def export_checkpoint(
     checkpoint: Path, output: Path, config: TrainingConfig, *, max_shard_bytes: int = MAX_SHARD_BYTES
 ) -> None:
-    """Write the policy of the folder `checkpoint` to `output`. It holds two files' worth of weights; with LoRA, the
-    base model.
+    """Write the policy in the folder `checkpoint` to `output`.
 
-    Raises ValueError for a checkpoint that is damaged or of another model than config.model, TrainingError if `output`
+    Memory: the weights of two files; with LoRA, the base model.
+    Raises ValueError if the checkpoint is damaged or of a different model than config.model, TrainingError if `output`
     cannot be written.
     """
     if not (checkpoint / COMPLETE).is_file():
-        raise ValueError(f"--checkpoint {checkpoint}: no whole checkpoint, there is no file {COMPLETE} in it.")
-    write = _export_whole if config.model.lora is None else _export_adapted
+        raise ValueError(
+            f"--checkpoint {checkpoint}: not a complete checkpoint, its file {COMPLETE} is missing. Use another one."
+        )
+    write = _export_full if config.model.lora is None else _export_with_adapter
     try:
-        with group_of_one(), TemporaryDirectory(prefix="rlt-model-") as scratch, opened(checkpoint) as content:
+        with (
+            single_rank_group(),
+            TemporaryDirectory(prefix="rlt-model-") as scratch,
+            open_checkpoint(checkpoint) as content,
+        ):
             files = prepare_model_files(config.model, Path(scratch))
             write(checkpoint, output, config, files=files, saved=content.saved, max_shard_bytes=max_shard_bytes)
     except DamagedCheckpointError as error:
-        raise ValueError(f"--checkpoint {checkpoint} is damaged: {error}. Take the one before.") from error
+        raise ValueError(f"--checkpoint {checkpoint} is damaged: {error}. Use an earlier one.") from error
 
 
-def _export_whole(
+def _export_full(
     checkpoint: Path,
     output: Path,
     config: TrainingConfig,
@@ -59,14 +65,14 @@ def _export_whole(
     saved: dict[str, Any],
     max_shard_bytes: int,
 ) -> None:
-    model = _architecture(config, files)
-    weights = _streamed(checkpoint, saved, model, max_shard_bytes)
+    model = _build_architecture(config, files)
+    weights = _stream_weights(checkpoint, saved, model, max_shard_bytes)
     dtype = DTYPES[config.model.dtype]
-    with replacing(output) as partial:
+    with replace_directory(output) as partial:
         write_model(weights, model, load_tokenizer(config.model), partial, dtype, max_shard_bytes=max_shard_bytes)
 
 
-def _export_adapted(
+def _export_with_adapter(
     checkpoint: Path,
     output: Path,
     config: TrainingConfig,
@@ -75,14 +81,14 @@ def _export_adapted(
     saved: dict[str, Any],
     max_shard_bytes: int,
 ) -> None:
-    """The checkpoint has the adapter alone; the base model comes from its files."""
+    """Merge the adapter of the checkpoint with the base model from its files."""
     options = ModelOptions(
         mesh=init_device_mesh("cpu", (1,)),
         dtype=torch.float32,
         lora=config.model.lora,
         trust_remote_code=config.model.trust_remote_code,
     )
-    model = load_sharded_model("actor", files, options, forward=type(None))  # nothing is computed
+    model = load_sharded_model("actor", files, options, forward=type(None))  # the model is not run
     parts = {"model": ModelState(model)}
     check_part(checkpoint, "model", parts["model"], saved)
     load_parts(checkpoint, parts)
@@ -90,8 +96,8 @@ def _export_adapted(
     export(model, tokenizer, output, dtype, max_shard_bytes=max_shard_bytes)
 
 
-def _architecture(config: TrainingConfig, files: str) -> PreTrainedModel:
-    """The model without its weights."""
+def _build_architecture(config: TrainingConfig, files: str) -> PreTrainedModel:
+    """Build the model on the meta device, without weights."""
     with torch.device("meta"):
         model: PreTrainedModel = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
             load_config_from(files, trust_remote_code=config.model.trust_remote_code),
@@ -100,16 +106,16 @@ def _architecture(config: TrainingConfig, files: str) -> PreTrainedModel:
     return model
 
 
-def _streamed(checkpoint: Path, saved: dict[str, Any], model: PreTrainedModel, max_bytes: int) -> Weights:
-    """The weights by and by. Raises ValueError at once if they are another model's."""
+def _stream_weights(checkpoint: Path, saved: dict[str, Any], model: PreTrainedModel, max_bytes: int) -> Weights:
+    """Stream the weights. Raises ValueError immediately if they belong to a different model."""
     every = {name for name, _ in model.named_parameters(remove_duplicate=False)}
-    tied = every - {name for name, _ in model.named_parameters()}  # other names of the same weights
+    tied = every - {name for name, _ in model.named_parameters()}  # further names of tied weights
     wanted = {name: tuple(value.shape) for name, value in model.state_dict().items() if name not in tied}
-    found = {name: shape for name, shape in saved_shapes(saved, "model").items() if name not in tied}
+    found = {name: shape for name, shape in select_shapes(saved, "model").items() if name not in tied}
     check_shapes(checkpoint, found, wanted)
 
     def read() -> Iterator[tuple[str, Tensor]]:
-        for part in shards(((name, _outline(saved[f"model.{name}"])) for name in wanted), max_bytes):
+        for part in split_shards(((name, _create_meta_tensor(saved[f"model.{name}"])) for name in wanted), max_bytes):
             tensors = {name: torch.empty_like(outline, device="cpu") for name, outline in part.items()}
             dcp_load({"model": tensors}, storage_reader=FileSystemReader(checkpoint))
             yield from tensors.items()
@@ -117,13 +123,13 @@ def _streamed(checkpoint: Path, saved: dict[str, Any], model: PreTrainedModel, m
     return read()
 
 
-def _outline(entry: TensorStorageMetadata) -> Tensor:
+def _create_meta_tensor(entry: TensorStorageMetadata) -> Tensor:
     return torch.empty(entry.size, dtype=entry.properties.dtype, device="meta")
 
 
 @contextmanager
-def group_of_one() -> Iterator[None]:
-    """What reads checkpoints on many ranks asks a process group."""
+def single_rank_group() -> Iterator[None]:
+    """Initialize a process group of one rank, which the code that reads checkpoints needs."""
     dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
     try:
         yield

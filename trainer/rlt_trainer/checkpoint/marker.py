@@ -1,4 +1,4 @@
-"""Which checkpoints are whole: written under another name, renamed, then marked. A crash leaves no doubt."""
+"""Atomic checkpoints: written to a temporary folder, renamed, then marked complete."""
 
 from __future__ import annotations
 
@@ -9,51 +9,51 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 COMPLETE = "complete"
-"""The file in a checkpoint's folder that says that it is whole: a Mark as JSON."""
+"""The file in a checkpoint's folder that marks it as complete: a Mark as JSON."""
 LATEST = "latest"
-"""The file beside the checkpoints that names the newest whole one, for people and other programs."""
+"""The file next to the checkpoints that names the latest complete one, for people and other programs."""
 FORMAT = 2
-"""Of the folder's content. 1 had neither a list of its files nor the driver's state."""
+"""Version of the folder's contents. Version 1 had neither a list of files nor the driver's state."""
 
 
 class DamagedCheckpointError(Exception):
-    """A checkpoint was whole once and is no longer. The message says what is wrong with it."""
+    """A complete checkpoint is damaged. The message states the damage."""
 
 
 @dataclass(frozen=True)
 class Mark:
-    """What a whole checkpoint says of itself."""
+    """The marker of a complete checkpoint."""
 
     step: int
-    """Steps that had been taken."""
+    """Number of training steps taken."""
     number: int
-    """How many were written to the same folder until then: the higher one is the newer one, whatever the step."""
+    """Sequence number among the checkpoints of the run directory. The highest is the latest, regardless of the step."""
     files: dict[str, int]
     """Path in the checkpoint's folder -> size in bytes."""
     score: float | None = None
     """Validation score at this step."""
     origin: str | None = None
-    """The checkpoint that its run began with (checkpoint.resumeFromPath)."""
+    """The checkpoint that the run started from (checkpoint.resumeFromPath)."""
     format: int = FORMAT
 
 
 def partial_directory(checkpoints: Path, step: int) -> Path:
-    """Where the checkpoint of a step is written before it is whole."""
+    """The folder of an incomplete checkpoint."""
     return checkpoints / f"step-{step}.tmp"
 
 
 def checkpoint_directory(checkpoints: Path, step: int) -> Path:
-    """Where it is once it is whole."""
+    """The folder of a complete checkpoint."""
     return checkpoints / f"step-{step}"
 
 
-def step_of(directory: Path) -> int:
-    """The step of a checkpoint's folder, by its name."""
+def parse_step(directory: Path) -> int:
+    """Parse the step from the name of a checkpoint's folder."""
     return int(directory.name.removeprefix("step-"))
 
 
 def prepare(checkpoints: Path, step: int) -> Path:
-    """An empty folder to write the checkpoint of `step` to."""
+    """Create an empty folder for the checkpoint of `step`."""
     partial = partial_directory(checkpoints, step)
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
@@ -61,69 +61,69 @@ def prepare(checkpoints: Path, step: int) -> Path:
 
 
 def commit(checkpoints: Path, step: int, *, score: float | None = None, origin: str | None = None) -> None:
-    """Declare what lies in the partial folder a whole checkpoint. An earlier one of the same step is replaced.
+    """Mark the checkpoint in the partial folder as complete. It replaces an earlier checkpoint of the same step.
 
-    Everything is written before anything is renamed: a full disk leaves the earlier one as it is.
+    All files are written before any is renamed: a full disk leaves the earlier checkpoint unchanged.
     """
     partial, final = partial_directory(checkpoints, step), checkpoint_directory(checkpoints, step)
     files = {str(path.relative_to(partial)): path.stat().st_size for path in partial.rglob("*") if path.is_file()}
-    number = 1 + max((mark.number for mark in readable_marks(checkpoints).values()), default=0)
+    number = 1 + max((mark.number for mark in read_marks(checkpoints).values()), default=0)
     mark = Mark(step=step, number=number, files=files, score=score, origin=origin)
     unmarked, latest = partial / f"{COMPLETE}.tmp", checkpoints / f"{LATEST}.tmp"
     unmarked.write_text(json.dumps(asdict(mark)) + "\n", encoding="utf-8")
     latest.write_text(f"{final.name}\n", encoding="utf-8")
     for path in (*sorted(partial.rglob("*")), partial, latest):
-        sync(path)
+        fsync(path)
 
     if final.exists():
         remove(final)
     partial.rename(final)
-    sync(checkpoints)
+    fsync(checkpoints)
     (final / unmarked.name).rename(final / COMPLETE)
-    sync(final)
+    fsync(final)
     latest.rename(checkpoints / LATEST)
-    sync(checkpoints)
+    fsync(checkpoints)
 
 
 def remove(directory: Path) -> None:
-    """Delete a checkpoint: at once for whoever looks for whole ones."""
+    """Delete a checkpoint. Atomic for readers: the folder is renamed first."""
     removed = directory.with_name(f"{directory.name}.removed.tmp")
     shutil.rmtree(removed, ignore_errors=True)
     directory.rename(removed)
-    shutil.rmtree(removed, ignore_errors=True)  # what is left of it is swept by the next run
+    shutil.rmtree(removed, ignore_errors=True)  # the next run removes the rest
 
 
-def sweep(checkpoints: Path) -> None:
-    """Delete what killed runs left half-written or half-deleted."""
-    for left in checkpoints.glob("step-*.tmp"):
-        shutil.rmtree(left, ignore_errors=True)
+def remove_partial(checkpoints: Path) -> None:
+    """Delete folders that interrupted runs left partially written or deleted."""
+    for directory in checkpoints.glob("step-*.tmp"):
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def read_mark(directory: Path) -> Mark:
-    """What the checkpoint says of itself.
+    """Read the marker of a checkpoint.
 
-    Raises DamagedCheckpointError if it cannot be read, ValueError if another version of rlt has written it.
+    Raises DamagedCheckpointError if it cannot be read, ValueError if it has another format version.
     """
     try:
         content = json.loads((directory / COMPLETE).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise DamagedCheckpointError(f"its file {COMPLETE} cannot be read ({error})") from error
-    found = content.get("format") if isinstance(content, dict) else 1  # which was the step alone
+    found = content.get("format") if isinstance(content, dict) else 1  # version 1 was only the step
     if found != FORMAT:
         raise ValueError(
-            f"{directory} has the checkpoint format {found}, and this version of rlt reads {FORMAT}: use the version "
-            "that wrote it, or checkpoint.resume: never to start anew."
+            f"{directory} has checkpoint format {found}, but this version of rlt reads format {FORMAT}: use the "
+            "version that wrote it, or set checkpoint.resume: never to start from the beginning."
         )
     try:
         return Mark(**content)
     except TypeError as error:
-        raise DamagedCheckpointError(f"its file {COMPLETE} is not what was written ({error})") from error
+        raise DamagedCheckpointError(f"its file {COMPLETE} is invalid ({error})") from error
 
 
-def readable_marks(checkpoints: Path) -> dict[Path, Mark]:
-    """The whole checkpoints, the newest first. Those whose mark cannot be read are left out."""
+def read_marks(checkpoints: Path) -> dict[Path, Mark]:
+    """Read the markers of all complete checkpoints, latest first. Skips markers that cannot be read."""
     found: dict[Path, Mark] = {}
-    for directory in with_a_mark(checkpoints):
+    for directory in list_marked(checkpoints):
         try:
             found[directory] = read_mark(directory)
         except (DamagedCheckpointError, ValueError):
@@ -131,29 +131,29 @@ def readable_marks(checkpoints: Path) -> dict[Path, Mark]:
     return dict(sorted(found.items(), key=lambda item: item[1].number, reverse=True))
 
 
-def with_a_mark(checkpoints: Path) -> list[Path]:
-    """All folders that have a mark, readable or not: the last step first."""
+def list_marked(checkpoints: Path) -> list[Path]:
+    """List all folders with a marker, readable or not, the last step first."""
     found = [mark.parent for mark in checkpoints.glob(f"step-*/{COMPLETE}")]
-    return sorted((path for path in found if path.suffix != ".tmp"), key=step_of, reverse=True)
+    return sorted((path for path in found if path.suffix != ".tmp"), key=parse_step, reverse=True)
 
 
-def latest_complete(checkpoints: Path) -> int | None:
-    """The step of the newest whole checkpoint, by the marks in the folders; None if there is none."""
-    return next((mark.step for mark in readable_marks(checkpoints).values()), None)
+def find_latest_step(checkpoints: Path) -> int | None:
+    """Return the step of the latest complete checkpoint by the markers in the folders; None if there is none."""
+    return next((mark.step for mark in read_marks(checkpoints).values()), None)
 
 
 def verify(directory: Path, mark: Mark) -> None:
-    """Raises DamagedCheckpointError if a file is missing, or has another size than it had."""
+    """Raise DamagedCheckpointError if a file is missing or its size differs from the marker."""
     for name, size in mark.files.items():
         path = directory / name
         if not path.is_file():
             raise DamagedCheckpointError(f"its file {name} is missing")
         if path.stat().st_size != size:
-            raise DamagedCheckpointError(f"its file {name} has {path.stat().st_size} bytes and was written with {size}")
+            raise DamagedCheckpointError(f"its file {name} has {path.stat().st_size} bytes instead of {size}")
 
 
-def sync(path: Path) -> None:
-    """Wait until a file or folder is on the disk."""
+def fsync(path: Path) -> None:
+    """Flush a file or folder to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

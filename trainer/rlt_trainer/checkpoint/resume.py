@@ -1,4 +1,4 @@
-"""Which checkpoint a run goes on from, and reading it. A damaged one is passed over, and said so."""
+"""Selection and loading of the checkpoint to resume from. Damaged checkpoints are skipped with a warning."""
 
 from __future__ import annotations
 
@@ -17,138 +17,139 @@ from torch.distributed.checkpoint.state_dict_loader import load as dcp_load
 
 from rlt_api.blocks.checkpoint import Checkpoint
 from rlt_trainer.checkpoint import marker
-from rlt_trainer.checkpoint.contents import Shapes, differences, read_metadata, saved_shapes
+from rlt_trainer.checkpoint.contents import Shapes, describe_differences, read_metadata, select_shapes
 from rlt_trainer.checkpoint.driver_state import DriverState
 from rlt_trainer.checkpoint.marker import DamagedCheckpointError, Mark
-from rlt_trainer.checkpoint.parts import FrozenState, ModelState, Parts, shapes
-from rlt_trainer.checkpoint.retention import reading
+from rlt_trainer.checkpoint.parts import FrozenState, ModelState, Parts, list_shapes
+from rlt_trainer.checkpoint.retention import lock_for_reading
 
 
 @dataclass(frozen=True)
 class Resumed:
-    """What a run goes on from."""
+    """The checkpoint that a run resumed from."""
 
     step: int
     directory: Path
     driver: DriverState
-    """On rank 0 alone; empty on the others."""
+    """Only on rank 0; empty on the other ranks."""
     warnings: tuple[str, ...]
-    """One for each newer checkpoint that was passed over, for people: it names both."""
+    """One for each newer checkpoint that was skipped. It names the skipped and the loaded checkpoint."""
 
 
 def resume(checkpoints: Path, config: Checkpoint, parts: Parts) -> Resumed | None:
-    """Load the checkpoint that `config` asks for into `parts`. None: there is none, the run starts anew. Collective.
+    """Load the checkpoint that `config` selects into `parts`. Returns None if there is no checkpoint. Collective.
 
-    auto: the newest one in `checkpoints` that is undamaged. path: resumeFromPath, or the newest one that this run has
-    written since it began there. Raises ValueError for a checkpoint of another model, an unknown format, a path without
-    a whole checkpoint, and where all there are are damaged: what was learned is not thrown away unasked.
+    auto: the latest undamaged checkpoint in `checkpoints`. path: resumeFromPath, or the latest checkpoint that this run
+    saved after it started there. Raises ValueError for a checkpoint of a different model, an unknown format, a path
+    without a complete checkpoint, and if all checkpoints are damaged, so that no progress is discarded silently.
     """
     if dist.get_rank() == 0:
-        marker.sweep(checkpoints)
-    passed_over: list[tuple[Path, str]] = []
-    for directory in _agreed(candidates(checkpoints, config)):
+        marker.remove_partial(checkpoints)
+    skipped: list[tuple[Path, str]] = []
+    for directory in _broadcast(list_candidates(checkpoints, config)):
         try:
-            step, driver = load(directory, parts)
+            step, driver = load_checkpoint(directory, parts)
         except DamagedCheckpointError as error:
-            passed_over.append((directory, str(error)))
+            skipped.append((directory, str(error)))
         else:
-            told = tuple(
-                f"The checkpoint {path} is damaged: {problem}; the run goes on from {directory}."
-                for path, problem in passed_over
+            skip_warnings = tuple(
+                f"The checkpoint {path} is damaged: {problem}; the run resumes from {directory}."
+                for path, problem in skipped
             )
-            return Resumed(step, directory, driver, told)
-    if passed_over:
-        found = "; ".join(f"{path}: {problem}" for path, problem in passed_over)
-        raise ValueError(f"No checkpoint can be gone on from ({found}). Give checkpoint.resume: never to start anew.")
+            return Resumed(step, directory, driver, skip_warnings)
+    if skipped:
+        found = "; ".join(f"{path}: {problem}" for path, problem in skipped)
+        raise ValueError(f"No usable checkpoint ({found}). Set checkpoint.resume: never to start from the beginning.")
     return None
 
 
-def candidates(checkpoints: Path, config: Checkpoint) -> list[Path]:
-    """The checkpoints to go on from, in the order in which they are tried. Raises ValueError for resumeFromPath.
+def list_candidates(checkpoints: Path, config: Checkpoint) -> list[Path]:
+    """List the checkpoints to resume from, in the order to try. Raises ValueError for an invalid resumeFromPath.
 
-    Those with a mark that cannot be read come first if they are of a later step than the newest of the others: what is
-    damaged, or of another version, is not gone past in silence. Older ones stop nobody.
+    A checkpoint with an unreadable marker comes first if its step is later than that of the latest readable one, so
+    that damage or another format version is not ignored silently. Older unreadable ones are ignored.
     """
     if config.resume == "never":
         return []
-    readable = marker.readable_marks(checkpoints)
+    readable = marker.read_marks(checkpoints)
     if config.resume == "auto":
         newest = next((mark.step for mark in readable.values()), -1)
-        unreadable = [path for path in marker.with_a_mark(checkpoints) if path not in readable]
-        return [*(path for path in unreadable if marker.step_of(path) > newest), *readable]
+        unreadable = [path for path in marker.list_marked(checkpoints) if path not in readable]
+        return [*(path for path in unreadable if marker.parse_step(path) > newest), *readable]
     assert config.resume_from_path
     origin = Path(config.resume_from_path)
     if not (origin / marker.COMPLETE).is_file():
         raise ValueError(
-            f"checkpoint.resumeFromPath {origin} is no whole checkpoint: there is no file {marker.COMPLETE} in it. "
-            "Give the path of a folder step-N in a run's checkpoints, as the pods see it."
+            f"checkpoint.resumeFromPath: {origin} is not a complete checkpoint, its file {marker.COMPLETE} is missing. "
+            "Use the path, in the pods, of a folder step-N in a run's checkpoints."
         )
     return [*(path for path, mark in readable.items() if mark.origin == str(origin)), origin]
 
 
-def load(directory: Path, parts: Parts) -> tuple[int, DriverState]:
-    """Load one checkpoint into `parts`. Collective. Returns its step and, on rank 0, the driver's state.
+def load_checkpoint(directory: Path, parts: Parts) -> tuple[int, DriverState]:
+    """Load one checkpoint into `parts`. Returns its step and, on rank 0, the driver's state. Collective.
 
-    Raises DamagedCheckpointError if any rank cannot read it, ValueError if it is not of these parts.
+    Raises DamagedCheckpointError if any rank cannot read it, ValueError if its parts differ.
     """
-    with opened(directory) as checkpoint:
+    with open_checkpoint(directory) as checkpoint:
         for name, part in parts.items():
             check_part(directory, name, part, checkpoint.saved)
-        unread = {name.partition(".")[0] for name in checkpoint.saved} - set(parts)
-        if unread:
-            warnings.warn(f"{directory} has {', '.join(sorted(unread))}, which this run has no use for.", stacklevel=2)
+        unused = {name.partition(".")[0] for name in checkpoint.saved} - set(parts)
+        if unused:
+            warnings.warn(
+                f"{directory} contains {', '.join(sorted(unused))}, which this run does not use.", stacklevel=2
+            )
         load_parts(directory, parts)
         return checkpoint.mark.step, checkpoint.driver
 
 
 def load_reference(directory: Path, model: nn.Module) -> None:
-    """Load what the warm-up has made, the checkpoint step-0 that `directory` goes back to, into the frozen `model`.
-    Collective.
+    """Load the policy after the warm-up, checkpoint step-0 of `directory`'s run, into the frozen `model`. Collective.
 
-    Raises ValueError if it is not there or damaged: the reference would be another one.
+    Raises ValueError if it is missing or damaged, because the reference would differ.
     """
     start = directory
     try:
-        start = start_of(directory)
-        with opened(start) as checkpoint:
-            names = saved_shapes(checkpoint.saved, "model")
+        start = find_warmup_checkpoint(directory)
+        with open_checkpoint(start) as checkpoint:
+            names = select_shapes(checkpoint.saved, "model")
             reference = FrozenState(model, names)
             check_part(start, "model", reference, checkpoint.saved)
             load_parts(start, {"model": reference})
     except DamagedCheckpointError as error:
         raise ValueError(
-            f"{directory} cannot be gone on from: the policy after the warm-up, which the KL term compares with, is "
-            f"{start}, and {error}."
+            f"Cannot resume from {directory}: the reference of the KL term, the policy after the warm-up in {start}, "
+            f"is damaged: {error}. Restore it, or set checkpoint.resume: never."
         ) from error
 
 
-def start_of(directory: Path) -> Path:
-    """The checkpoint step-0 of the run that `directory` is of, or of the one that this began with (resumeFromPath)."""
+def find_warmup_checkpoint(directory: Path) -> Path:
+    """Return the checkpoint step-0 of the run of `directory`, or of the run that it started from (resumeFromPath)."""
     start, origin = marker.checkpoint_directory(directory.parent, 0), marker.read_mark(directory).origin
-    return start if origin is None or start.exists() else start_of(Path(origin))
+    return start if origin is None or start.exists() else find_warmup_checkpoint(Path(origin))
 
 
 @dataclass(frozen=True)
-class Opened:
-    """A checkpoint that is whole, and that nobody deletes for the moment."""
+class OpenCheckpoint:
+    """A complete checkpoint, locked against deletion."""
 
     mark: Mark
     saved: dict[str, Any]
-    """Name of each tensor or value -> what DCP knows of it."""
+    """DCP's metadata by name of the tensor or value."""
     driver: DriverState
 
 
 @contextmanager
-def opened(directory: Path) -> Iterator[Opened]:
-    """A checkpoint that all ranks find whole. Raises DamagedCheckpointError on all of them if any does not."""
+def open_checkpoint(directory: Path) -> Iterator[OpenCheckpoint]:
+    """Open and verify a checkpoint. Collective: raises DamagedCheckpointError on all ranks if any rank fails."""
     with ExitStack() as stack:
         found, problem = None, None
         try:
             mark = marker.read_mark(directory)
-            stack.enter_context(reading(directory))
+            stack.enter_context(lock_for_reading(directory))
             marker.verify(directory, mark)
             driver = DriverState.read(directory) if dist.get_rank() == 0 else DriverState()
-            found = Opened(mark, read_metadata(directory), driver)
+            found = OpenCheckpoint(mark, read_metadata(directory), driver)
         except DamagedCheckpointError as error:
             problem = str(error)
         problems: list[str | None] = [None] * dist.get_world_size()
@@ -161,29 +162,29 @@ def opened(directory: Path) -> Iterator[Opened]:
 
 
 def check_part(directory: Path, name: str, part: object, saved: dict[str, Any]) -> None:
-    """Raises ValueError for a part that is not saved, or a model with other names or shapes."""
+    """Raise ValueError if a part is not saved, or if names or shapes of a model differ."""
     if not any(key == name or key.startswith(f"{name}.") for key in saved):
         raise ValueError(
-            f"{directory} has no {name.replace('_', ' ')}: it was saved by a run without one. Give checkpoint.resume: "
-            "never, or this run a directory of its own."
+            f"{directory} has no {name.replace('_', ' ')}: it was saved by a run without one. Set checkpoint.resume: "
+            "never, or use another run directory."
         )
     if isinstance(part, ModelState | FrozenState):
-        check_shapes(directory, saved_shapes(saved, name), shapes(part))
+        check_shapes(directory, select_shapes(saved, name), list_shapes(part))
 
 
 def check_shapes(directory: Path, saved: Shapes, wanted: Shapes) -> None:
-    """Raises ValueError if the checkpoint's model has other names or shapes."""
-    found = differences(saved, wanted)
+    """Raise ValueError if names or shapes of the checkpoint's model differ."""
+    found = describe_differences(saved, wanted)
     if found:
         more = f", and {len(found) - 1} more differences" if len(found) > 1 else ""
         raise ValueError(
-            f"{directory} is a checkpoint of another model: {found[0]}{more}. Give the model that it was made with, or "
-            "checkpoint.resume: never to start anew."
+            f"{directory} is a checkpoint of another model: {found[0]}{more}. Use the model that it was saved with, or "
+            "set checkpoint.resume: never to start from the beginning."
         )
 
 
 def load_parts(directory: Path, parts: Parts) -> None:
-    """DCP's load, which tells all ranks of an error of any."""
+    """Load `parts` with DCP, which raises an error of any rank on all ranks."""
     try:
         dcp_load(dict(parts), storage_reader=FileSystemReader(directory))
     except CheckpointException as error:
@@ -191,8 +192,8 @@ def load_parts(directory: Path, parts: Parts) -> None:
         raise DamagedCheckpointError(f"rank {rank} could not read it ({cause!r})") from error
 
 
-def _agreed(paths: list[Path]) -> list[Path]:
-    """Rank 0's list on all ranks: caches of a network file system may show each another one."""
-    agreed: list[Any] = [paths]
-    dist.broadcast_object_list(agreed)
-    return list(agreed[0])
+def _broadcast(paths: list[Path]) -> list[Path]:
+    """Return rank 0's list on all ranks: with a network file system's caches, ranks may list different folders."""
+    broadcast: list[Any] = [paths]
+    dist.broadcast_object_list(broadcast)
+    return list(broadcast[0])

@@ -1,4 +1,4 @@
-"""Saving, at once or while the training goes on. A full disk costs a checkpoint, never the run."""
+"""Saving of checkpoints, synchronous or in the background. A failed save does not end the run."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ Written = torch.futures.Future[list[WriteResult]]
 
 @dataclass(frozen=True)
 class SaveOutcome:
-    """How a save ended."""
+    """The outcome of a save."""
 
     step: int
-    problem: str | None = None
-    """None: the checkpoint is whole. Else a sentence that says why there is none; the earlier ones are untouched."""
+    error: str | None = None
+    """None: the checkpoint is complete. Otherwise the reason of the failure; earlier checkpoints are unchanged."""
 
 
 class Saver:
-    """Saves a run's checkpoints, one at a time. One on each rank; made by all of them together."""
+    """Saves the checkpoints of a run, one at a time. Each rank has one; the constructor is collective."""
 
     def __init__(self, checkpoints: Path, config: Checkpoint) -> None:
         self._checkpoints = checkpoints
         self._config = config
-        # A group of its own: what is said here, perhaps in a thread, must not mix with what the training says.
+        # A separate group, because saves in a background thread run concurrently with the collectives of training.
         self._group = dist.new_group(backend="gloo")
         self._pending: tuple[int, Future[Metadata]] | None = None
         on_gpu = torch.cuda.is_available()
@@ -50,18 +50,18 @@ class Saver:
             StagingOptions(
                 use_pinned_memory=on_gpu,
                 use_shared_memory=False,
-                use_async_staging=False,  # the next optimizer step changes the weights: the copy has to be there
+                use_async_staging=False,  # the copy must be complete before the next optimizer step
                 use_non_blocking_copy=on_gpu,
             )
         )
 
     def save(self, step: int, parts: Parts, driver: DriverState, *, score: float | None = None) -> list[SaveOutcome]:
-        """Save the checkpoint of `step`. Collective. Returns the saves that have ended since the last call.
+        """Save the checkpoint of `step`. Collective. Returns the outcomes of saves since the last call.
 
-        With checkpoint.asynchronous it returns as soon as the state is copied to the host's memory; it waits for the
-        save before, if that is not over.
+        With checkpoint.asynchronous it returns when the state is copied to host memory. It waits for an earlier save in
+        the background first.
         """
-        outcomes = self.finished(wait=True)
+        outcomes = self.collect_outcomes(wait=True)
         writer = _Writer(self._checkpoints, step, driver, score=score, config=self._config)
         if self._config.asynchronous:
             pending = async_save(
@@ -75,8 +75,8 @@ class Saver:
             return [*outcomes, self._failed(step, error)]
         return [*outcomes, SaveOutcome(step)]
 
-    def finished(self, *, wait: bool = False) -> list[SaveOutcome]:
-        """The outcome of the save in the background, once, when it is over; `wait` for that. Not collective."""
+    def collect_outcomes(self, *, wait: bool = False) -> list[SaveOutcome]:
+        """Return the outcome of the background save, once, if it ended. wait: until it ends. Not collective."""
         if self._pending is None or not (wait or self._pending[1].done()):
             return []
         (step, future), self._pending = self._pending, None
@@ -88,26 +88,26 @@ class Saver:
         raise error
 
     def _failed(self, step: int, error: CheckpointException) -> SaveOutcome:
-        """The outcome of a save that the storage did not take. Raises `error` if something else is at fault."""
+        """Return the outcome of a save that failed with an OSError. Raises RuntimeError for other causes."""
         causes = {rank: cause for rank, (cause, _) in error.failures.items() if isinstance(cause, OSError)}
         if len(causes) < len(error.failures):
             raise RuntimeError(f"The checkpoint of step {step} could not be saved: {error}") from error
         if dist.get_rank() == 0:
             shutil.rmtree(marker.partial_directory(self._checkpoints, step), ignore_errors=True)
         rank, cause = next(iter(causes.items()))
-        latest = marker.latest_complete(self._checkpoints)
+        latest = marker.find_latest_step(self._checkpoints)
         return SaveOutcome(
             step,
             f"The checkpoint of step {step} could not be saved to {self._checkpoints} (rank {rank}: {cause}; "
-            f"{free_space(self._checkpoints)}). The training goes on; "
-            + ("there is no checkpoint yet." if latest is None else f"the newest checkpoint is step-{latest}."),
+            f"{describe_free_space(self._checkpoints)}). The training continues; "
+            + ("there is no checkpoint yet." if latest is None else f"the latest checkpoint is step-{latest}."),
         )
 
 
 class _Writer(FileSystemWriter):
-    """Writes the shards and, on the coordinator, prepares the folder before them and commits it after all of them.
+    """Writes the shards. On the coordinator it also creates the folder before, and commits it after all ranks wrote.
 
-    DCP tells all ranks of an error in any of these, so that they always agree.
+    DCP raises an error in any of these steps on all ranks.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class _Writer(FileSystemWriter):
         self._config = config
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
-        return plan  # the folder is made below
+        return plan  # prepare_global_plan creates the folder
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
         self._driver.write(marker.prepare(self._checkpoints, self._step))
@@ -131,14 +131,14 @@ class _Writer(FileSystemWriter):
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Written:
         try:
             return super().write_data(plan, planner)
-        except RuntimeError as error:  # torch.save's own about its archive, raised while it handles an OSError
+        except RuntimeError as error:  # torch.save raises it while handling an OSError
             raise error.__context__ if isinstance(error.__context__, OSError) else error  # noqa: B904
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         super().finish(metadata, results)
         origin = self._config.resume_from_path if self._config.resume == "path" else None
         marker.commit(self._checkpoints, self._step, score=self._score, origin=origin)
-        # Step 0 is what a warm-up has made: the reference is loaded from there.
+        # Step 0 is the policy after the warm-up, from which the reference is loaded.
         pinned = [marker.checkpoint_directory(self._checkpoints, 0), *([Path(origin)] if origin else [])]
         retention.remove_superseded(
             self._checkpoints,
@@ -148,7 +148,7 @@ class _Writer(FileSystemWriter):
         )
 
 
-def free_space(path: Path) -> str:
-    """How much room there is, for people. `path` exists, or a folder above it."""
+def describe_free_space(path: Path) -> str:
+    """Describe the free disk space for a message. `path` or one of its parents must exist."""
     existing = next(parent for parent in (path, *path.parents) if parent.exists())
-    return f"{shutil.disk_usage(existing).free / 2**20:.1f} MiB are free there"
+    return f"{shutil.disk_usage(existing).free / 2**20:.1f} MiB free"
