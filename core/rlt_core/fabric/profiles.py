@@ -21,6 +21,10 @@ VERSION_VARIABLES = {"VLLM_VERSION": "vllm", "NCCL_VERSION": "nccl", "AWS_OFI_NC
 """Variables in cluster.env with the versions in the image. The images of the vendors set them too."""
 
 
+RDMA_FABRICS = frozenset({"infiniband", "roce", "efa", "gib"})
+"""Fabrics with RDMA. TCPX and TCPXO are TCP with GPUDirect."""
+
+
 @dataclass(frozen=True)
 class Variable:
     """One environment variable of a profile."""

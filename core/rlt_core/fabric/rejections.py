@@ -11,11 +11,8 @@ from rlt_core.fabric.candidates import Candidates
 from rlt_core.fabric.demand import MULTUS_ANNOTATION, UNREAD_VALUE, Demand
 from rlt_core.fabric.facts import Facts
 from rlt_core.fabric.nodes import Node
-from rlt_core.fabric.profiles import Profile, load_profiles
+from rlt_core.fabric.profiles import RDMA_FABRICS, Profile, load_profiles
 from rlt_core.fabric.settings import Settings
-
-RDMA = frozenset({"infiniband", "roce", "efa", "gib"})
-"""Fabrics with RDMA. TCPX and TCPXO are TCP with GPUDirect."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +137,7 @@ def reject_settings(profile: Profile, facts: Sequence[Facts], demand: Demand, gi
     if demand.require != "rdma":
         return
     fabric = profile.fabric.removeprefix("mnnvl+")
-    if fabric not in RDMA:
+    if fabric not in RDMA_FABRICS:
         missing = sorted({each.missing for each in facts if each.missing})
         cause = f"missing: {'; '.join(missing)}" if missing else "no label or resource of the nodes shows RDMA"
         if fabric in ("tcpx", "tcpxo"):

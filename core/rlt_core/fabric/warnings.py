@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from rlt_core.fabric.demand import MULTUS_ANNOTATION, Demand
 from rlt_core.fabric.facts import Facts
-from rlt_core.fabric.profiles import Profile
-from rlt_core.fabric.rejections import RDMA
+from rlt_core.fabric.profiles import RDMA_FABRICS, Profile
 from rlt_core.fabric.settings import Setting, Settings
 
 NOSET = tuple(f"RAY_EXPERIMENTAL_NOSET_{name}_VISIBLE_DEVICES" for name in ("CUDA", "HIP", "ROCR"))
@@ -55,7 +54,7 @@ def _find_node_warnings(kinds: list[Facts], demand: Demand, profile: Profile, gi
 
 def _find_variable_warnings(kinds: list[Facts], profile: Profile, env: dict[str, Setting]) -> Iterator[str]:
     disabled = env.get("NCCL_IB_DISABLE")
-    if disabled and disabled.value == "1" and profile.fabric.removeprefix("mnnvl+") in RDMA:
+    if disabled and disabled.value == "1" and profile.fabric.removeprefix("mnnvl+") in RDMA_FABRICS:
         yield f"NCCL_IB_DISABLE=1 ({disabled.source}) leaves {profile.fabric} unused"
     switched = [name for name in NOSET if name in env]
     if switched and len(switched) < (len(NOSET) if kinds[0].vendor == "amd" else 1):
