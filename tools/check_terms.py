@@ -14,8 +14,8 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 TERMS = ROOT / "tools/terms.txt"
 SUFFIXES = {".lua", ".md", ".py", ".sh", ".tpl", ".toml", ".yaml", ".yml"}
-EXCLUDED = {ROOT / "docs/style.md"}
-"""Files that quote the phrases."""
+EXCLUDED = {ROOT / "docs/style.md", ROOT / "operator/tests/apiserver/previous_crd.yaml"}
+"""The style guide quotes the phrases; the CRD is that of an earlier version."""
 SPACE = r"\s+(?:#+\s+)?"
 """Between two words: also a line break inside a comment."""
 

@@ -83,8 +83,8 @@ def test_anchors_are_those_of_github() -> None:
 
 
 def test_terms_are_found_across_line_breaks() -> None:
-    terms = read_terms("# comment\n\\bgoes on\\b -> continue\n")
-    assert list(find_terms("# The job goes\n# on.\n\nIt goes  on.", terms)) == [
-        (1, "goes # on", "continue"),
-        (4, "goes on", "continue"),
+    terms = read_terms("# comment\n\\bold phrase\\b -> new word\n")
+    assert list(find_terms("# An old\n# phrase.\n\nAn Old  phrase.", terms)) == [
+        (1, "old # phrase", "new word"),
+        (4, "Old phrase", "new word"),
     ]
