@@ -37,7 +37,8 @@ def _block(path: str, schema: dict[str, Any]) -> list[str]:
         if "properties" in element:
             suffix = "[]" if field["type"] == "array" else ""
             nested += _block(f"{path}.{name}{suffix}", element)
-    for rule in schema.get("x-kubernetes-validations", []):
+    rules = [rule for rule in schema.get("x-kubernetes-validations", []) if "oldSelf" not in rule["rule"]]
+    for rule in rules:  # the description of the spec lists the mutable fields
         lines += ["", f"Rule: {rule['message']}."]
     return lines + nested
 

@@ -78,7 +78,8 @@ class JobBlocks(ApiModel):
 
 
 class RLTrainingJobSpec(JobBlocks):
-    """The desired training and its resources. All fields but suspend and the deadlines are immutable."""
+    """The desired training and its resources. All fields are immutable, except suspend, the deadlines and
+    ttlSecondsAfterFinished."""
 
     model_config = cel(
         (

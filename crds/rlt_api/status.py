@@ -133,7 +133,7 @@ class NetworkVariable(ApiModel):
     """Source of the reason, or user or RLRuntime if one of them sets the variable."""
 
 
-class NetworkRefusal(ApiModel):
+class NetworkRejection(ApiModel):
     """The reason why the nodes do not meet the requirements of the job."""
 
     code: str
@@ -176,7 +176,7 @@ class NetworkStatus(ApiModel):
     """Number of nodes that can run a worker: ready, schedulable, tolerated, healthy, with enough accelerators."""
     accelerators_per_node: int = 0
     """Minimum number of accelerators of a candidate node."""
-    refused: NetworkRefusal | None = None
+    refused: NetworkRejection | None = None
     """The reason why the job cannot start."""
     evidence: list[str] = []
     """Detected facts, with the number of nodes for each."""
