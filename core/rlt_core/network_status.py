@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from rlt_api.conditions import Reason
 from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.status import NetworkAttachment, NetworkRefusal, NetworkStatus, NetworkVariable
+from rlt_api.status import NetworkAttachment, NetworkRejection, NetworkStatus, NetworkVariable
 from rlt_core.fabric import aliases
 from rlt_core.fabric.candidates import find_candidates, unhealthy_reason
 from rlt_core.fabric.decision import FabricDecision, decide_fabric
@@ -37,7 +37,7 @@ def build_network_status(job: Job, spec: RLTrainingJobSpec, nodes: Sequence[Node
         agree=decision.agree,
         candidates=len(decision.candidates),
         accelerators_per_node=decision.gpus_per_node,
-        refused=NetworkRefusal(**rejection.to_json()) if rejection else None,
+        refused=NetworkRejection(**rejection.to_json()) if rejection else None,
         evidence=_truncate(decision.evidence),
         env=[NetworkVariable(**setting.to_json()) for setting in decision.settings.env],
         overridden_by_user=list(decision.settings.overridden_by_user),
