@@ -1,5 +1,5 @@
-"""How long the operator takes to find the profile of a fleet: milliseconds for 500 nodes, and the cost of a node as the
-fleet grows. `.venv/bin/python bench/profile_choice.py`
+"""Measure the time to choose a profile for a fleet: milliseconds for 500 nodes, and the cost per node as the fleet
+grows. Run it with `.venv/bin/python bench/profile_choice.py`.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from rlt_core.fabric.decision import explain_fabric
 from rlt_core.fabric.demand import Demand
 
 LIMIT_MS = 50.0
-"""For 500 nodes, from the API server's JSON to the answer."""
+"""Limit for 500 nodes, from the JSON of the API server to the decision."""
 FEW, MANY = 50, 500
 UNRELATED = {f"label-{number}.example.com/name": "value" for number in range(30)}
-"""A node of a real cluster has some fifty labels, most of which say nothing of its network."""
+"""Labels without meaning for the fabric. A node of a real cluster has about fifty labels, most of them unrelated."""
 ROUNDS = 20
 
 
-def node(number: int, kinds: int) -> dict[str, Any]:
-    """A node of eight GPUs, as the API server gives it; its driver is one of so many."""
+def build_node(number: int, kinds: int) -> dict[str, Any]:
+    """Build a node with eight GPUs as the API server returns it, with one of `kinds` drivers."""
     labels = {
         "kubernetes.io/hostname": f"node-{number}",
         "topology.kubernetes.io/zone": f"zone-{number % 8}",
@@ -38,8 +38,8 @@ def node(number: int, kinds: int) -> dict[str, Any]:
     }
 
 
-def milliseconds(nodes: list[dict[str, Any]]) -> float:
-    """Of the fastest round."""
+def measure_ms(nodes: list[dict[str, Any]]) -> float:
+    """Return the milliseconds of the fastest round."""
     best = float("inf")
     for _ in range(ROUNDS):
         start = time.perf_counter()
@@ -49,13 +49,13 @@ def milliseconds(nodes: list[dict[str, Any]]) -> float:
 
 
 def main() -> None:
-    """Print a line for each mixture."""
+    """Print a line for each number of kinds."""
     for kinds in (1, 10, 50):
-        few, many = (milliseconds([node(number, kinds) for number in range(size)]) for size in (FEW, MANY))
+        few, many = (measure_ms([build_node(number, kinds) for number in range(size)]) for size in (FEW, MANY))
         growth = (many / MANY) / (few / FEW)
         print(
             f"{MANY} nodes of {kinds} kind{'s' * (kinds > 1)}: {many:.1f} ms, {many / LIMIT_MS:.2f} of the limit; "
-            f"a node costs {growth:.2f} times what it costs among {FEW}"
+            f"{growth:.2f} times the cost per node of {FEW} nodes"
         )
 
 
