@@ -1,9 +1,9 @@
-"""Tokens per second, share of the device's peak and memory of one optimizer step of the policy: forward, PPO's loss,
-backward, AdamW. Random weights, packed sequences, FSDP2 on one device or, under torchrun, on several.
+"""Measure tokens per second, MFU and memory of one optimizer step of the policy: forward, PPO loss, backward, AdamW.
 
-Needs torch and transformers alone: `python bench/train_step.py` measures Qwen3-0.6B's shape on 16,384 tokens. A step of
-that is 60 TFLOP: seconds on CUDA, a quarter of an hour and about 16 GiB on two cores of a CPU. `--tokens 1024
---layers 2` or `--config tiny` is a short try. How far it is goes to standard error; the last line is JSON.
+Uses random weights, packed sequences and FSDP2, on one device or with torchrun on several. Needs only torch and
+transformers. `python bench/train_step.py` measures the shape of Qwen3-0.6B on 16,384 tokens. Such a step is 60 TFLOP:
+seconds on CUDA, 15 minutes and about 16 GiB on two CPU cores. `--tokens 1024 --layers 2` or `--config tiny` is faster.
+Progress goes to standard error. The last line of the output is JSON.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]
 from torch.distributed.device_mesh import init_device_mesh
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "trainer"))  # where the trainer is not installed
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "trainer"))  # if the trainer is not installed
 
 from rlt_trainer.algorithms.aggregation import aggregate
 from rlt_trainer.algorithms.losses import POLICY_LOSSES, LossInputs
@@ -65,37 +65,39 @@ CONFIGS: dict[str, tuple[dict[str, Any], int, int]] = {
         64,
     ),
 }
-"""Shape, tokens in a step of one device, tokens in a sequence. The first is that of Qwen/Qwen3-0.6B's config.json."""
+"""Shape, tokens per step and device, tokens per sequence. The first shape is from Qwen/Qwen3-0.6B's config.json."""
 
 
 def main() -> None:
-    """Measure and print."""
-    arguments = parse()
+    """Measure, and print the results."""
+    arguments = parse_arguments()
     device_type = arguments.device or ("cuda" if torch.cuda.is_available() else "cpu")
     rank, ranks = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     if device_type == "cuda":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-    store = HashStore() if ranks == 1 else None  # alone there is nobody to meet; else torchrun says where
+    store = HashStore() if ranks == 1 else None  # with several ranks, torchrun sets the rendezvous
     dist.init_process_group("nccl" if device_type == "cuda" else "gloo", rank=rank, world_size=ranks, store=store)
     result = measure(arguments, device_type, ranks)
     if rank == 0:
         for name, value in result.items():
-            print(f"{name:>24}  {'unknown: no data sheet of this device here' if value is None else value}")
+            print(f"{name:>24}  {'unknown: the peak of this device is not listed' if value is None else value}")
         print(json.dumps(result))
     dist.destroy_process_group()
 
 
-def parse() -> argparse.Namespace:
-    """The command line."""
+def parse_arguments() -> argparse.Namespace:
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--config", choices=CONFIGS, default="qwen3-0.6b")
-    parser.add_argument("--tokens", type=int, help="in one step of one device")
-    parser.add_argument("--sequence", type=int, help="tokens in a sequence, a quarter of them the prompt")
-    parser.add_argument("--layers", type=int, help="instead of the model's own number")
+    parser.add_argument("--tokens", type=int, help="tokens per step and device")
+    parser.add_argument("--sequence", type=int, help="tokens per sequence, a quarter of them in the prompt")
+    parser.add_argument("--layers", type=int, help="number of layers. Default: that of the config")
     parser.add_argument(
-        "--passes", type=int, help="that they are cut into; default: 1, on a CPU one for each sequence, to save memory"
+        "--micro-batches",
+        type=int,
+        help="per step. Default: 1, on a CPU one per sequence to save memory",
     )
-    parser.add_argument("--steps", type=int, default=5, help="measured, after two that are not")
+    parser.add_argument("--steps", type=int, default=5, help="steps to measure, after two warmup steps")
     parser.add_argument("--device", choices=("cuda", "cpu"))
     parser.add_argument("--gradient-checkpointing", action="store_true")
     parser.add_argument("--compile", action="store_true")
@@ -103,14 +105,14 @@ def parse() -> argparse.Namespace:
 
 
 def measure(arguments: argparse.Namespace, device_type: str, ranks: int) -> dict[str, Any]:
-    """The figures, by name. Tokens, throughput and memory are those of one device."""
+    """Return the results by name. Tokens, throughput and memory are per device."""
     sizes, tokens, length = CONFIGS[arguments.config]
     tokens, length = arguments.tokens or tokens, arguments.sequence or length
     config = Qwen3Config(**sizes | ({"num_hidden_layers": arguments.layers} if arguments.layers else {}))
-    arguments.passes = arguments.passes or (1 if device_type == "cuda" else max(1, tokens // length))
-    rows = max(1, tokens // length // arguments.passes)
+    arguments.micro_batches = arguments.micro_batches or (1 if device_type == "cuda" else max(1, tokens // length))
+    rows = max(1, tokens // length // arguments.micro_batches)
     dtype = torch.bfloat16 if device_type == "cuda" else torch.float32
-    step = training_step(config, arguments, device_type, ranks, rows=rows, length=length, dtype=dtype)
+    step = build_training_step(config, arguments, device_type, ranks, rows=rows, length=length, dtype=dtype)
 
     seconds = []
     for number in range(2 + arguments.steps):
@@ -118,13 +120,13 @@ def measure(arguments: argparse.Namespace, device_type: str, ranks: int) -> dict
         step()
         if device_type == "cuda":
             torch.cuda.synchronize()
-        took = time.perf_counter() - start
-        print(f"step {number + 1} of {2 + arguments.steps}: {took:.2f} s", file=sys.stderr, flush=True)
+        duration = time.perf_counter() - start
+        print(f"step {number + 1} of {2 + arguments.steps}: {duration:.2f} s", file=sys.stderr, flush=True)
         if number >= 2:
-            seconds.append(took)
+            seconds.append(duration)
     median = statistics.median(seconds)
-    shape, lengths = find_shape(config), [length] * rows * arguments.passes
-    assert shape is not None, "Qwen3 is known"
+    shape, lengths = find_shape(config), [length] * rows * arguments.micro_batches
+    assert shape is not None, "the FLOPs of Qwen3 are known"
     flops = count_training_flops(shape, lengths, logits=sum(lengths) * 3 // 4)
     name = torch.cuda.get_device_name() if device_type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
     peak = find_peak_flops(name)
@@ -137,7 +139,7 @@ def measure(arguments: argparse.Namespace, device_type: str, ranks: int) -> dict
         "layers": config.num_hidden_layers,
         "tokens_per_step": sum(lengths),
         "sequence_length": length,
-        "passes": arguments.passes,
+        "micro_batches": arguments.micro_batches,
         "seconds_per_step": round(median, 4),
         "tokens_per_second": round(sum(lengths) / median, 1),
         "tflops_per_second": float(f"{flops / median / 1e12:.3g}"),
@@ -148,7 +150,7 @@ def measure(arguments: argparse.Namespace, device_type: str, ranks: int) -> dict
     }
 
 
-def training_step(
+def build_training_step(
     config: Qwen3Config,
     arguments: argparse.Namespace,
     device_type: str,
@@ -158,7 +160,7 @@ def training_step(
     length: int,
     dtype: torch.dtype,
 ) -> Callable[[], None]:
-    """One optimizer step on `passes` packed passes of `rows` sequences, as the policy makes it."""
+    """Build the function of one optimizer step on packed micro-batches of `rows` sequences, like the policy's."""
     torch.manual_seed(0)
     config._attn_implementation = packed_attention.NAME
     with torch.device(device_type):
@@ -179,10 +181,10 @@ def training_step(
     sequences = Sequences.pad([row[:prompt] for row in ids], [row[prompt:] for row in ids], pad_token_id=0)
     sequences = sequences.to(torch.device(device_type))
     advantages = torch.randn(rows, 1, device=device_type).expand(rows, length - prompt)
-    total = rows * (length - prompt) * arguments.passes
+    total = rows * (length - prompt) * arguments.micro_batches
 
     def step() -> None:
-        for _ in range(arguments.passes):
+        for _ in range(arguments.micro_batches):
             log_probs, _ = model(sequences, temperature=1.0, packed=True)
             inputs = LossInputs(log_probs, log_probs.detach(), advantages, sequences.response_mask)
             loss = POLICY_LOSSES["vanilla"](inputs).loss
@@ -196,7 +198,7 @@ def training_step(
 
 
 def peak_memory(device_type: str) -> int:
-    """Bytes that torch held on the GPU, or the process in all."""
+    """Return the peak memory in bytes: of torch on the GPU, or of the process on a CPU."""
     if device_type == "cuda":
         return torch.cuda.max_memory_allocated()
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,6 +1,6 @@
-"""Responses, each with the answer it is compared with: ways to spell one that GSM8K's rule takes or does not take."""
+"""Pairs of response and ground truth: spellings of answers that GSM8K's rule accepts or rejects."""
 
-# ruff: noqa: RUF001 - letters that look alike are the point
+# ruff: noqa: RUF001 - confusable letters are intended
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What verl and TRL compute, as numbers in trainer/tests/oracles/: `python trainer/oracles/make_fixtures.py`.
+"""Write the results of verl and TRL to trainer/tests/oracles/: `python trainer/oracles/make_fixtures.py`.
 
-Each of them is installed without its dependencies into an environment of its own, which finds torch and transformers in
-the one that runs this script. Their real functions are called there, by verl_oracle.py and trl_oracle.py, on the inputs
-of oracle_inputs.py. Nothing of theirs is copied but the numbers.
+Each library is installed without its dependencies into a separate environment, which imports torch and transformers
+from the environment of this script. verl_oracle.py and trl_oracle.py call the real functions there on the inputs of
+oracle_inputs.py. Only numbers are copied from the libraries.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ REQUIREMENTS = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--environments", type=Path, help="keep the environments in this folder and use them again")
+    parser.add_argument("--environments", type=Path, help="folder in which the environments are kept and reused")
     folder = parser.parse_args().environments
     with tempfile.TemporaryDirectory(prefix="rlt-oracles-") as throwaway:
         for name in REQUIREMENTS:
-            python = environment(name, folder or Path(throwaway))
+            python = create_environment(name, folder or Path(throwaway))
             subprocess.run([python, "-W", "ignore", HERE / f"{name}_oracle.py", FIXTURES / f"{name}.json"], check=True)
             print(f"{FIXTURES / name}.json")
 
 
-def environment(name: str, folder: Path) -> Path:
-    """The Python of an environment that has one of them."""
+def create_environment(name: str, folder: Path) -> Path:
+    """Create an environment with one of the libraries, if it does not exist. Return its Python."""
     home = folder / name
     python = home / "bin/python"
     if not python.exists():
@@ -56,7 +56,7 @@ def environment(name: str, folder: Path) -> Path:
         install = [*uv, "pip", "install", "--quiet", "--no-deps", "--python", str(python)]
         subprocess.run([*install, *REQUIREMENTS[name]], check=True)
         packages = home / f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
-        # read last, so that what is installed here goes before
+        # read last, so that packages of this environment take precedence
         (packages / "zz-torch.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return python
 

@@ -1,4 +1,4 @@
-"""Random inputs for the oracles, and JSON: torch alone."""
+"""Random inputs of the oracles, and their output as JSON. Imports only torch."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from torch import Tensor
 
 ROWS, WIDTH = 10, 6
 GROUPS = [7, 3, 7, 3, 9, 7, 5, 5, 3, 7]
-"""Unordered, of sizes 4, 3, 2 and 1."""
+"""Unordered groups of sizes 4, 3, 2 and 1."""
 GROUPS_OF_SEVERAL = [7, 3, 7, 3, 5, 7, 5, 5, 3, 7]
 
 
 def random_inputs() -> dict[str, Tensor]:
-    """All float64, of six decimals. Padding at the end of the mask; observations in the middle of rows 2 and 6."""
+    """Return float64 tensors with six decimals. The mask has padding at the end, and observations in rows 2 and 6."""
     generator = torch.Generator().manual_seed(20260921)
 
     def normal(scale: float = 1.0) -> Tensor:
@@ -49,16 +49,16 @@ def random_inputs() -> dict[str, Tensor]:
 
 
 def write(path: Path, content: dict[str, Any]) -> None:
-    """Tensors as lists, numbers with ten digits."""
-    lines = [f"{json.dumps(name)}: {json.dumps(plain(value))}" for name, value in content.items()]
+    """Write JSON with tensors as lists and numbers with ten digits."""
+    lines = [f"{json.dumps(name)}: {json.dumps(to_json(value))}" for name, value in content.items()]
     path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
-def plain(value: Any) -> Any:
+def to_json(value: Any) -> Any:
     if isinstance(value, Tensor):
-        return plain(value.tolist())
+        return to_json(value.tolist())
     if isinstance(value, dict):
-        return {key: plain(each) for key, each in value.items()}
+        return {key: to_json(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
+        return [to_json(each) for each in value]
     return float(f"{value:.10g}") if isinstance(value, float) else value

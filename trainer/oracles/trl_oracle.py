@@ -1,8 +1,8 @@
-"""Runs in an environment that has trl 1.16.0: `python trl_oracle.py OUT.json`.
+"""Results of TRL. Run in an environment with trl 1.16.0: `python trl_oracle.py OUT.json`.
 
-Its formulas stand in the middle of its trainers' methods, so real trainers of a tiny random model are made and those
-methods are called: for advantages with a reward function that gives the rewards below, for losses with our own
-log-probabilities in place of the model's.
+TRL's formulas are inside the methods of its trainers, so this script calls those methods of real trainers with a tiny
+random model: for advantages with a reward function that returns REWARDS, for losses with the log-probabilities of
+oracle_inputs.py instead of the model's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 INPUTS = random_inputs()
 GROUP = 4
 REWARDS = [0.0, 1.0, 1.0, 0.25, 0.5, 0.5, 0.5, 0.5, -1.0, None, 2.0, 0.75, None, 3.0, None, None]
-"""Four groups of four; None is a reward that failed. Exact in float32, which TRL computes them in."""
+"""Four groups of four. None: the reward failed. The values are exact in float32, which TRL uses."""
 PROMPTS = [[{"role": "user", "content": str(row // GROUP)}] for row in range(len(REWARDS))]
 LENGTH = 12
 """max_completion_length"""
@@ -31,13 +31,13 @@ BETA = 0.0625
 
 
 def make_trainer(kind: type[Any], config: type[Any], **options: Any) -> Any:
-    words = {"[PAD]": 0, "[EOS]": 1, "[UNK]": 2, "0": 3, "1": 4, "2": 5, "3": 6}
-    core = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
+    vocabulary = {"[PAD]": 0, "[EOS]": 1, "[UNK]": 2, "0": 3, "1": 4, "2": 5, "3": 6}
+    core = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     core.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, pad_token="[PAD]", eos_token="[EOS]", unk_token="[UNK]")
     tokenizer.chat_template = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
     shape = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
-    model = LlamaForCausalLM(LlamaConfig(vocab_size=len(words), **shape))
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=len(vocabulary), **shape))
     with tempfile.TemporaryDirectory() as folder:
         return kind(
             model=model,
@@ -58,40 +58,40 @@ def make_trainer(kind: type[Any], config: type[Any], **options: Any) -> Any:
 
 
 def advantages() -> list[dict[str, Any]]:
-    told: list[tuple[str, type[Any], type[Any], dict[str, Any], dict[str, Any]]] = [
+    configs: list[tuple[str, type[Any], type[Any], dict[str, Any], dict[str, Any]]] = [
         ("grpo", GRPOTrainer, GRPOConfig, {"scale_rewards": "group"}, {}),
         ("grpo", GRPOTrainer, GRPOConfig, {"scale_rewards": "none"}, {"norm_by_std": False}),
         ("rloo", RLOOTrainer, RLOOConfig, {"beta": 0.0}, {}),
     ]
     cases = []
-    for name, kind, config, options, settings in told:
+    for name, kind, config, options, settings in configs:
         trainer = make_trainer(kind, config, **options)
         trainer.model.train()
-        made = trainer._generate_and_score_completions([{"prompt": prompt} for prompt in PROMPTS])
-        cases.append({"estimator": name, "settings": settings, "advantages": made["advantages"].double()})
+        output = trainer._generate_and_score_completions([{"prompt": prompt} for prompt in PROMPTS])
+        cases.append({"estimator": name, "settings": settings, "advantages": output["advantages"].double()})
     return cases
 
 
 def kl_in_reward() -> dict[str, Any]:
-    """RLOO's KL term, on log-probabilities that are exact in float32: TRL asks the policy, then the reference."""
-    trainer = make_trainer(RLOOTrainer, RLOOConfig, beta=0.0)  # else it looks for the reference's files
+    """RLOO's KL term with log-probabilities exact in float32. TRL evaluates the policy before the reference."""
+    trainer = make_trainer(RLOOTrainer, RLOOConfig, beta=0.0)  # otherwise it loads the reference from files
     trainer.beta, trainer.ref_model = BETA, trainer.model
     generator = torch.Generator().manual_seed(20261121)
     log_probs, ref_log_probs = (-torch.randint(128, (len(REWARDS), LENGTH), generator=generator) / 64 for _ in range(2))
-    answers = iter((log_probs, ref_log_probs))
+    evaluations = iter((log_probs, ref_log_probs))
     trainer._get_per_token_logps_and_entropies = lambda model, ids, mask, kept, *_, **__: (
-        next(answers)[:, :kept],
+        next(evaluations)[:, :kept],
         None,
         None,
     )
-    made = trainer._generate_and_score_completions([{"prompt": prompt} for prompt in PROMPTS])
-    mask = made["completion_mask"].bool()
+    output = trainer._generate_and_score_completions([{"prompt": prompt} for prompt in PROMPTS])
+    mask = output["completion_mask"].bool()
     return {
         "beta": BETA,
         "mask": mask,
         "log_probs": log_probs[:, : mask.shape[1]],
         "ref_log_probs": ref_log_probs[:, : mask.shape[1]],
-        "advantages": made["advantages"].double(),
+        "advantages": output["advantages"].double(),
     }
 
 

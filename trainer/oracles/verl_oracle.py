@@ -1,4 +1,4 @@
-"""Runs in an environment that has verl 0.9.1: `python verl_oracle.py OUT.json`."""
+"""Results of verl. Run in an environment with verl 0.9.1: `python verl_oracle.py OUT.json`."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ COUNTS = {"dp_size": 2, "batch_num_tokens": 100, "global_batch_size": 16, "loss_
 
 
 def advantages() -> list[dict[str, Any]]:
-    """Every estimator, with and without what it can be told."""
+    """Every estimator, with default and other settings."""
     plain: dict[str, Any] = {}
-    told = [
+    cases = [
         ("grpo", plain),
         ("grpo", {"norm_by_std": False}),
         ("grpo_vectorized", plain),
@@ -44,7 +44,7 @@ def advantages() -> list[dict[str, Any]]:
         ("remax", plain),
         ("opo", plain),
     ]
-    return [{"estimator": name, "settings": settings, **estimate(name, settings)} for name, settings in told]
+    return [{"estimator": name, "settings": settings, **estimate(name, settings)} for name, settings in cases]
 
 
 def estimate(name: str, settings: dict[str, Any]) -> dict[str, Any]:
@@ -59,20 +59,20 @@ def estimate(name: str, settings: dict[str, Any]) -> dict[str, Any]:
         result = function(rewards, INPUTS["baselines"], MASK)
     else:
         config = AlgoConfig(gamma=gamma, lam=lam, norm_adv_by_std_in_grpo=by_std)
-        more = {"norm_adv_by_std_in_grpo": by_std} if name == "grpo" else {}
+        options = {"norm_adv_by_std_in_grpo": by_std} if name == "grpo" else {}
         index = INPUTS[groups].numpy()
-        result = function(token_level_rewards=rewards, response_mask=MASK, index=index, config=config, **more)
+        result = function(token_level_rewards=rewards, response_mask=MASK, index=index, config=config, **options)
     return {"groups": groups, "advantages": result[0], "returns": result[1]}
 
 
 def losses() -> list[dict[str, Any]]:
-    """Every policy loss in every aggregation that it honours."""
+    """Every policy loss in every aggregation that it honors."""
     cases: list[dict[str, Any]] = []
     for name, mode, old, weighted in product(
         ["vanilla", "gspo", "cispo", "sapo"], MODES[:3], ["old_log_probs", "far_log_probs"], [False, True]
     ):
         if name == "sapo" and mode != "seq-mean-token-mean":
-            continue  # verl ignores the mode there
+            continue  # verl ignores the mode for sapo
         clip = (0.1, 0.3, 1.5) if weighted else (0.2, 0.2, 3.0)
         case = {"name": name, "mode": mode, "old": old, "weighted": weighted, "clip": clip}
         cases.append({**case, **loss(**case)})
@@ -165,27 +165,27 @@ def kl_in_reward() -> dict[str, Any]:
 
 
 def controller() -> list[float]:
-    steered = core_algos.AdaptiveKLController(init_kl_coef=0.2, target_kl=0.1, horizon=1000)
+    adaptive = core_algos.AdaptiveKLController(init_kl_coef=0.2, target_kl=0.1, horizon=1000)
     coefficients = []
     for kl, responses in [(0.5, 64), (0.11, 64), (0.01, 128), (0.1, 64), (3.0, 1000)]:
-        steered.update(kl, responses)
-        coefficients.append(steered.value)
+        adaptive.update(kl, responses)
+        coefficients.append(adaptive.value)
     return coefficients
 
 
 def corrections() -> list[dict[str, Any]]:
-    told: list[dict[str, Any]] = [
+    cases: list[dict[str, Any]] = [
         {"level": level, "threshold": upper, "lower": lower}
         for level in ("token", "sequence")
         for lower, upper in ((None, 2.0), (None, 1.1), (0.5, 2.0), (0.6, 1.4))
     ]
     options = sorted(rollout_corr_helper.SUPPORTED_ROLLOUT_RS_OPTIONS)
-    told += [
+    cases += [
         {"rejection": option, "rejection_threshold": threshold}
         for option in options
         for threshold in ((1.2, 1.6) if option.endswith("k1") else (0.05, 0.3))
     ]
-    return [{"settings": settings, **correction(settings)} for settings in told]
+    return [{"settings": settings, **correction(settings)} for settings in cases]
 
 
 def correction(settings: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What several tests of the trainer need: a small model on disk, and configs."""
+"""Fixtures of the trainer's tests: a small model on disk, configs, and process groups."""
 
 from __future__ import annotations
 
@@ -19,55 +19,55 @@ TINY = {"seed": 1, "hiddenSize": 64, "intermediateSize": 128, "numHiddenLayers":
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip what is marked `gpu` where there is none."""
+    """Skip tests that are marked `gpu` if there are too few CUDA devices."""
     if mark := item.get_closest_marker("gpu"):
         import torch
 
-        needed, there = mark.kwargs.get("devices", 1), torch.cuda.device_count()
-        if there < needed:
-            pytest.skip(f"needs {needed} CUDA devices, and there are {there}")
+        required, available = mark.kwargs.get("devices", 1), torch.cuda.device_count()
+        if available < required:
+            pytest.skip(f"requires {required} CUDA devices, found {available}")
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def device(request: pytest.FixtureRequest) -> str:
-    """A test with this runs on the CPU, and on a GPU where there is one."""
+    """Run the test on the CPU, and on a GPU if there is one."""
     return str(request.param)
 
 
 @pytest.fixture
 def mesh(device: str, tmp_path: Path) -> Iterator[DeviceMesh]:
-    """This process as the only rank, on `device`."""
+    """A device mesh of this process on `device`."""
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
 
-    backend, meeting = "nccl" if device == "cuda" else "gloo", f"file://{tmp_path}/meeting"
-    dist.init_process_group(backend, init_method=meeting, rank=0, world_size=1)
+    backend, store = "nccl" if device == "cuda" else "gloo", f"file://{tmp_path}/store"
+    dist.init_process_group(backend, init_method=store, rank=0, world_size=1)
     yield init_device_mesh(device, (1,))
     dist.destroy_process_group()
 
 
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Path of a Qwen3 of two layers with random weights."""
-    from rlt_trainer.policy.model import model_files
+    """The path of a Qwen3 model with two layers and random weights."""
+    from rlt_trainer.policy.model import prepare_model_files
 
-    return model_files(Model(from_seed=SeededModel.model_validate(TINY)), tmp_path_factory.mktemp("tiny-model"))
+    return prepare_model_files(Model(from_seed=SeededModel.model_validate(TINY)), tmp_path_factory.mktemp("tiny-model"))
 
 
 @pytest.fixture(scope="module")
 def process_group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """This process as the only rank."""
+    """A process group of this process, for one module."""
     import torch.distributed as dist
 
-    meeting = tmp_path_factory.mktemp("process-group") / "meeting"
-    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=0, world_size=1)
+    store = tmp_path_factory.mktemp("process-group") / "store"
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=0, world_size=1)
     yield
     dist.destroy_process_group()
 
 
 @pytest.fixture
 def make_config(tmp_path: Path) -> Callable[..., TrainingConfig]:
-    """A config of the tiny model on the arithmetic preset; keywords replace fields of its blocks."""
+    """Builds a config of the tiny model and the arithmetic preset. Keywords replace fields of blocks."""
 
     def make(**changes: Any) -> TrainingConfig:
         config: dict[str, Any] = {
@@ -95,8 +95,8 @@ def make_config(tmp_path: Path) -> Callable[..., TrainingConfig]:
 
 @pytest.fixture
 def one_rank() -> Iterator[None]:
-    """A process group of this process alone."""
-    from rlt_trainer.checkpoint.export_checkpoint import group_of_one
+    """A process group of this process, for one test."""
+    from rlt_trainer.checkpoint.export_checkpoint import single_rank_group
 
-    with group_of_one():
+    with single_rank_group():
         yield

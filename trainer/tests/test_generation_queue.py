@@ -1,4 +1,4 @@
-"""What was generated ahead survives a checkpoint as it was."""
+"""Rollout batches of later steps are restored unchanged from a checkpoint."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlt_trainer.driver.saved_rollouts import pack, unpack
 PROMPTS = [Prompt(index, (1, index), f"{index}?", "x", "x", "s") for index in range(4)]
 
 
-def generated(consumed: int) -> RolloutBatch:
+def rollout_batch(consumed: int) -> RolloutBatch:
     responses = [
         Response((5, 6, 7), (-0.1, 0.0, -1 / 3), (True, False, True), num_turns=2, finish_reason="length"),
         Response((8,), (-math.pi,)),
@@ -34,15 +34,15 @@ def generated(consumed: int) -> RolloutBatch:
     )
 
 
-def test_it_comes_back_as_it_was() -> None:
-    queue = {4: generated(8), 12: generated(10)}
-    back = unpack(
+def test_batches_are_restored_unchanged() -> None:
+    queue = {4: rollout_batch(8), 12: rollout_batch(10)}
+    restored = unpack(
         pack(queue),
         prompts=lambda indices: [PROMPTS[index] for index in indices],
         decode=lambda rows: [" ".join(map(str, row)) for row in rows],
     )
-    assert list(back) == [4, 12]
-    for step, one in back.items():
+    assert list(restored) == [4, 12]
+    for step, one in restored.items():
         other = queue[step]
         assert (one.prompts, one.responses, one.texts) == (other.prompts, other.responses, other.texts)
         assert torch.equal(one.scores.total.nan_to_num(7), other.scores.total.nan_to_num(7))
@@ -53,6 +53,6 @@ def test_it_comes_back_as_it_was() -> None:
         assert (one.consumed, one.num_gen_batches) == (other.consumed, other.num_gen_batches)
 
 
-def test_nothing_ahead_is_nothing_to_save() -> None:
+def test_an_empty_queue_has_no_tensors() -> None:
     assert pack({}) == {}
     assert unpack({}, prompts=lambda _: [], decode=lambda _: []) == {}

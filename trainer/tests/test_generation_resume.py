@@ -1,6 +1,6 @@
-"""An asynchronous run that is ended goes on with what was generated ahead: no prompt is lost or trained on twice.
+"""An interrupted asynchronous run resumes with its rollout batches: no prompt is lost or trained on twice.
 
-This file is also the program that is ended: `python test_generation_resume.py CONFIG SIGNAL`.
+This file is also the interrupted program: `python test_generation_resume.py CONFIG SIGNAL`.
 """
 
 from __future__ import annotations
@@ -21,42 +21,45 @@ from safetensors.torch import load_file
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.batches.rollout_batch import RolloutBatch
 from rlt_trainer.checkpoint.driver_state import TENSORS
-from rlt_trainer.checkpoint.marker import latest_complete
-from rlt_trainer.data.byte_tokenizer import byte_tokenizer
+from rlt_trainer.checkpoint.marker import find_latest_step
+from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer
 from rlt_trainer.data.dataset import PromptDataset
 from rlt_trainer.driver.generation import RolloutGenerator
 from rlt_trainer.errors import Terminated
 from rlt_trainer.workers.train_worker import TrainWorker
 
-STEPS, SIZE, ENDED_IN = 7, 8, 4
+STEPS, SIZE, INTERRUPTED_STEP = 7, 8, 4
 
 
-def ended(config: TrainingConfig, number: int) -> None:
-    """Train until the signal comes, as step ENDED_IN begins. All that may be generated ahead is there by then."""
+def train_until_signal(config: TrainingConfig, number: int) -> None:
+    """Train until the signal at the start of INTERRUPTED_STEP. Checkpoints wait for all batches in the queue."""
     ahead, begin_step = RolloutGenerator.ahead, TrainWorker.begin_step
 
-    def all_ahead(generation: RolloutGenerator, step: int) -> Any:
+    def wait_for_all(generation: RolloutGenerator, step: int) -> Any:
         assert generation._schedule is not None
         for future in generation._schedule._running.values():
             future.result()
         return ahead(generation, step)
 
-    def begin(rank: TrainWorker, step: int) -> None:
-        if step == ENDED_IN:
+    def begin(worker: TrainWorker, step: int) -> None:
+        if step == INTERRUPTED_STEP:
             os.kill(os.getpid(), number)
-        begin_step(rank, step)
+        begin_step(worker, step)
 
-    RolloutGenerator.ahead, TrainWorker.begin_step = all_ahead, begin  # type: ignore[method-assign]
+    RolloutGenerator.ahead, TrainWorker.begin_step = wait_for_all, begin  # type: ignore[method-assign]
     in_process.train(config)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "saved", "waiting"),
-    [(signal.SIGKILL, 2, [3, 4]), (signal.SIGTERM, 3, [4, 5, 6])],  # SIGTERM comes after step 4 has begun the sixth
-    ids=["killed", "asked"],
+    [
+        (signal.SIGKILL, 2, [3, 4]),
+        (signal.SIGTERM, 3, [4, 5, 6]),
+    ],  # SIGTERM: step 4 started step 6
+    ids=["SIGKILL", "SIGTERM"],
 )
-def test_what_was_generated_ahead_is_learned_from(
+def test_a_resumed_run_trains_on_the_saved_batches(
     make_config: Callable[..., TrainingConfig],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -75,25 +78,25 @@ def test_what_was_generated_ahead_is_learned_from(
     file.write_text(config.model_dump_json(by_alias=True))
     program = subprocess.run([sys.executable, __file__, str(file), str(int(number))], timeout=300, check=False)
     assert program.returncode == (-number if number == signal.SIGKILL else 128 + number)
-    assert latest_complete(run / "checkpoints") == saved
+    assert find_latest_step(run / "checkpoints") == saved
     queue = load_file(run / "checkpoints" / f"step-{saved}" / TENSORS)
     assert sorted({int(name.partition("/")[0]) for name in queue}) == waiting
 
     generated: list[int] = []
     batch = RolloutGenerator.batch
 
-    def recorded(generation: RolloutGenerator, step: int) -> RolloutBatch:
+    def record(generation: RolloutGenerator, step: int) -> RolloutBatch:
         generated.append(step)
         return batch(generation, step)
 
-    monkeypatch.setattr(RolloutGenerator, "batch", recorded)
+    monkeypatch.setattr(RolloutGenerator, "batch", record)
     last = {line["training/global_step"]: line for line in in_process.train(config)}
     assert generated == list(range(waiting[-1] + 1, STEPS + 1))
     assert [last[step]["data/prompts_consumed"] for step in range(1, STEPS + 1)] == [
         SIZE * step for step in range(1, STEPS + 1)
     ]
 
-    tokenizer = byte_tokenizer()
+    tokenizer = build_byte_tokenizer()
     prompts = PromptDataset.load(config.data, tokenizer, seed=config.training.seed, run_directory=run)
     for step in range(1, STEPS + 1):
         lines = [json.loads(line) for line in (run / "rollouts" / f"step-{step}.jsonl").read_text().splitlines()]
@@ -107,6 +110,6 @@ def test_what_was_generated_ahead_is_learned_from(
 
 if __name__ == "__main__":
     try:
-        ended(TrainingConfig.model_validate_json(Path(sys.argv[1]).read_bytes()), int(sys.argv[2]))
+        train_until_signal(TrainingConfig.model_validate_json(Path(sys.argv[1]).read_bytes()), int(sys.argv[2]))
     except Terminated:
-        os._exit(128 + signal.SIGTERM)  # the engine's thread may still generate
+        os._exit(128 + signal.SIGTERM)  # the engine's thread may still be generating

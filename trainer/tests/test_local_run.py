@@ -1,4 +1,4 @@
-"""Whole runs on this machine, with Ray and two ranks."""
+"""Whole runs on this machine with Ray and two train workers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Run = tuple[subprocess.CompletedProcess[str], ProgressReport]
 
 
 def run(config: TrainingConfig, tmp_path: Path) -> Run:
-    """The finished program and its last report."""
+    """Run the program. Return the process and its last report."""
     file = tmp_path / "training.json"
     file.write_text(config.model_dump_json(by_alias=True))
     command = [sys.executable, "-m", "rlt_trainer", "run", "--config", str(file), "--local"]
@@ -31,10 +31,10 @@ def run(config: TrainingConfig, tmp_path: Path) -> Run:
 
 
 def metrics(config: TrainingConfig) -> list[dict[str, Any]]:
-    """The run's metrics, without what a clock measures."""
+    """Read the run's metrics without time measurements."""
     lines = (Path(config.run_directory) / "metrics.jsonl").read_text().splitlines()
-    clocked = ("timing_", "overlap_s/", "perf/")
-    return [{key: value for key, value in json.loads(line).items() if not key.startswith(clocked)} for line in lines]
+    timed = ("timing_", "overlap_s/", "perf/")
+    return [{key: value for key, value in json.loads(line).items() if not key.startswith(timed)} for line in lines]
 
 
 @pytest.mark.slow
@@ -51,11 +51,11 @@ def test_three_steps_with_vllm_on_two_ranks(make_config: MakeConfig, tmp_path: P
 
 
 @pytest.mark.slow
-def test_a_run_of_two_ranks_goes_on_on_one(make_config: MakeConfig, tmp_path: Path) -> None:
+def test_a_run_of_two_ranks_resumes_on_one(make_config: MakeConfig, tmp_path: Path) -> None:
     def config(name: str, *, workers: int, steps: int) -> TrainingConfig:
         return make_config(
             workers=workers,
-            rewards=[{"name": "regex", "options": {"pattern": "[a-z0-9]"}}],  # random weights earn it now and then
+            rewards=[{"name": "regex", "options": {"pattern": "[a-z0-9]"}}],  # random weights earn it sometimes
             training={"totalSteps": steps},
             checkpoint={"saveFreq": 3},
             runDirectory=str(tmp_path / name),
@@ -89,13 +89,13 @@ def test_the_exported_model_is_the_trained_one(make_config: MakeConfig, tmp_path
 
 
 @pytest.mark.slow
-def test_an_error_on_a_rank_is_told_in_one_sentence(make_config: MakeConfig, tmp_path: Path) -> None:
-    from rlt_trainer.data.byte_tokenizer import byte_tokenizer
-    from rlt_trainer.data.seeded_model import seeded_config
+def test_an_error_of_a_worker_is_reported_in_one_line(make_config: MakeConfig, tmp_path: Path) -> None:
+    from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer
+    from rlt_trainer.data.seeded_model import build_seeded_config
 
     broken = tmp_path / "broken"
-    byte_tokenizer().save_pretrained(broken)
-    seeded_config(make_config().model.from_seed).save_pretrained(broken)  # type: ignore[arg-type]
+    build_byte_tokenizer().save_pretrained(broken)
+    build_seeded_config(make_config().model.from_seed).save_pretrained(broken)  # type: ignore[arg-type]
     done, report = run(make_config(model={"fromSeed": None, "path": str(broken)}), tmp_path)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith(f"rlt-trainer: error: model.path {broken}: ")

@@ -1,4 +1,4 @@
-"""verl's metrics from a step's tensors."""
+"""verl's metrics of a step."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def prompt(index: int, source: str = "sums") -> Prompt:
     return Prompt(index, (1, 2), "1+1=", "2", "2", source)
 
 
-def generated(totals: list[float], lengths: list[int], *, sources: tuple[str, ...] = ("sums",)) -> RolloutBatch:
-    """Responses of these lengths with these scores."""
+def rollout_batch(totals: list[float], lengths: list[int], *, sources: tuple[str, ...] = ("sums",)) -> RolloutBatch:
+    """A batch of responses with these scores and lengths."""
     responses = [Response((7,) * length, (-1.0,) * length) for length in lengths]
     total = torch.tensor(totals)
     prompts = [prompt(i, sources[i % len(sources)]) for i in range(len(totals))]
@@ -31,7 +31,7 @@ def generated(totals: list[float], lengths: list[int], *, sources: tuple[str, ..
 
 
 def test_rewards_advantages_and_lengths() -> None:
-    batch = generated([1.0, 0.0], [1, 3])
+    batch = rollout_batch([1.0, 0.0], [1, 3])
     sequences, _ = batch.pad(0)
     advantages = torch.tensor([[2.0, 99.0, 99.0], [-1.0, -1.0, -1.0]])
     metrics = rollout_metrics(sequences, batch, torch.tensor([0.5, 0.0]), advantages, max_response_length=3)
@@ -41,21 +41,21 @@ def test_rewards_advantages_and_lengths() -> None:
     assert metrics["prompt_length/min"] == 2.0
 
 
-def test_a_failed_reward_is_in_no_mean() -> None:
-    batch = generated([1.0, NAN], [1, 1])
+def test_a_failed_reward_is_excluded_from_means() -> None:
+    batch = rollout_batch([1.0, NAN], [1, 1])
     sequences, _ = batch.pad(0)
     metrics = rollout_metrics(sequences, batch, torch.tensor([1.0, NAN]), torch.zeros(2, 1), max_response_length=3)
     assert (metrics["critic/score/mean"], metrics["critic/rewards/min"]) == (1.0, 1.0)
 
 
-def test_a_critic_that_says_the_returns_explains_all_of_their_variance() -> None:
+def test_a_perfect_critic_explains_all_variance() -> None:
     returns, mask = torch.tensor([[1.0, 2.0, NAN]]), torch.tensor([[True, True, False]])
     metrics = critic_metrics(torch.where(mask, returns, 0.0), returns, mask)
     assert metrics["critic/vf_explained_var"] == 1.0
     assert metrics["critic/values/mean"] == metrics["critic/returns/mean"] == 1.5
 
 
-def test_updates_add_up_over_ranks_and_average_over_optimizer_steps() -> None:
+def test_update_metrics_are_sums_over_ranks_and_means_over_steps() -> None:
     def result(loss: float, norm: float, *, skipped: bool = False) -> UpdateResult:
         return UpdateResult({"actor/pg_loss": loss}, norm, skipped, 0.1)
 
@@ -64,8 +64,8 @@ def test_updates_add_up_over_ranks_and_average_over_optimizer_steps() -> None:
     assert metrics == {"actor/pg_loss": 5.0, "actor/grad_norm": 4.0, "actor/skipped_updates": 1.0, "actor/lr": 0.1}
 
 
-def test_validation_is_told_by_data_source() -> None:
-    metrics = validation_metrics(generated([1.0, 0.0, 0.0, NAN], [2, 2, 2, 2], sources=("sums", "gsm8k")))
+def test_validation_metrics_by_data_source() -> None:
+    metrics = validation_metrics(rollout_batch([1.0, 0.0, 0.0, NAN], [2, 2, 2, 2], sources=("sums", "gsm8k")))
     assert metrics["val-core/sums/reward/mean@1"] == 0.5
     assert metrics["val-core/gsm8k/reward/mean@1"] == 0.0
     assert metrics["val/reward/mean"] == pytest.approx(1 / 3)

@@ -1,4 +1,4 @@
-"""One step, told everywhere."""
+"""A step is reported to files, console and sinks."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_spans_become_a_trace_for_perfetto(tmp_path: Path, capsys: pytest.Captur
         pass
     run.append_spans([*driver.take(), *rank.take()])
     with (tmp_path / "spans.jsonl").open("a") as file:
-        file.write('{"rank": 0, "pha')  # killed while writing
+        file.write('{"rank": 0, "pha')  # the process was killed while writing
     assert chrome_trace.main([str(tmp_path)]) == 0
     events = json.loads(capsys.readouterr().out)["traceEvents"]
     assert [(e["pid"], e["args"]["name"]) for e in events if e["ph"] == "M"] == [(-1, "driver"), (0, "rank 0")]
@@ -68,6 +68,6 @@ def test_spans_become_a_trace_for_perfetto(tmp_path: Path, capsys: pytest.Captur
     assert gen["ts"] + gen["dur"] <= step["ts"] + step["dur"] + 1
 
 
-def test_a_run_without_spans_is_named(tmp_path: Path) -> None:
+def test_a_run_without_spans_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"spans\.jsonl: no such file"):
         chrome_trace.main([str(tmp_path)])

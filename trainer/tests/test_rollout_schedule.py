@@ -1,4 +1,4 @@
-"""Which steps are generated when, and with which weights."""
+"""When the batch of each step is generated, and with which weights."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rlt_trainer.driver.schedule import Schedule
 
 
 class Generation:
-    """Responses are the number of weight updates at the time when they were asked for."""
+    """Returns the number of weight updates at the start of the generation as its batch."""
 
     def __init__(self) -> None:
         self.updates = 0
@@ -26,7 +26,7 @@ class Generation:
 @pytest.mark.parametrize(
     ("max_staleness", "ages"), [(0, [0, 0, 0, 0, 0]), (1, [0, 1, 1, 1, 1]), (3, [0, 1, 2, 3, 3]), (9, [0, 1, 2, 3, 4])]
 )
-def test_nothing_is_learned_from_that_is_older_than_allowed(max_staleness: int, ages: list[int]) -> None:
+def test_batches_are_at_most_max_staleness_updates_old(max_staleness: int, ages: list[int]) -> None:
     generation = Generation()
     seen = []
     for step, weights in Schedule(generation.start, range(1, 6), max_staleness=max_staleness):
@@ -36,14 +36,14 @@ def test_nothing_is_learned_from_that_is_older_than_allowed(max_staleness: int, 
     assert generation.started == [1, 2, 3, 4, 5]
 
 
-def test_on_policy_a_step_is_generated_when_it_begins() -> None:
+def test_on_policy_generation_starts_with_the_step() -> None:
     generation = Generation()
     schedule = iter(Schedule(generation.start, range(3, 6), max_staleness=0))
     assert next(schedule) == (3, 0)
     assert generation.started == [3]
 
 
-def test_what_a_checkpoint_kept_is_not_generated_again() -> None:
+def test_restored_batches_are_not_generated_again() -> None:
     generation = Generation()
     schedule = Schedule(generation.start, range(1, 6), max_staleness=2)
     next(iter(schedule))
@@ -54,7 +54,7 @@ def test_what_a_checkpoint_kept_is_not_generated_again() -> None:
     assert resumed.started == [4, 5]
 
 
-def test_a_generation_that_fails_ends_the_run_at_its_step() -> None:
+def test_a_failed_generation_ends_the_run_at_its_step() -> None:
     def start(step: int) -> Future[int]:
         future: Future[int] = Future()
         if step == 3:
@@ -70,7 +70,7 @@ def test_a_generation_that_fails_ends_the_run_at_its_step() -> None:
     assert list(schedule.finished(after=2)) == [4, 5]
 
 
-def test_a_step_that_is_interrupted_keeps_what_it_was_to_learn_from() -> None:
+def test_the_batch_of_an_interrupted_step_is_saved() -> None:
     generation = Generation()
     schedule = Schedule(generation.start, range(1, 6), max_staleness=1)
     steps = iter(schedule)

@@ -1,4 +1,4 @@
-"""Engines in a worker group of their own, in real runs with Ray."""
+"""Rollout workers in real runs with Ray."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MakeConfig = Callable[..., TrainingConfig]
 
 
 def metrics(config: TrainingConfig, tmp_path: Path) -> list[dict[str, Any]]:
-    """The metrics of a whole run of the program."""
+    """Run the program. Return its metrics."""
     file = tmp_path / "training.json"
     file.write_text(config.model_dump_json(by_alias=True))
     command = [sys.executable, "-m", "rlt_trainer", "run", "--config", str(file), "--local"]
@@ -27,12 +27,12 @@ def metrics(config: TrainingConfig, tmp_path: Path) -> list[dict[str, Any]]:
 
 
 REWARD: dict[str, Any] = {"rewards": [{"name": "regex", "options": {"pattern": "[a-z0-9]"}}], "workers": 1}
-"""So that responses of a model with random weights differ in their reward, and the weights change."""
+"""The rewards of responses differ with random weights, so the weights change."""
 SEPARATE = {"mode": "separate", "workerGroup": "rollout"}
 
 
 @pytest.mark.slow
-def test_on_policy_they_do_what_colocated_engines_do(make_config: MakeConfig, tmp_path: Path) -> None:
+def test_on_policy_metrics_equal_those_of_colocated_engines(make_config: MakeConfig, tmp_path: Path) -> None:
     colocated = make_config(**REWARD, training={"totalSteps": 2}, runDirectory=str(tmp_path / "colocated"))
     changes: dict[str, Any] = {**REWARD, "rolloutWorkers": 2, "rollout": SEPARATE, "training": {"totalSteps": 2}}
     separate = make_config(**changes, runDirectory=str(tmp_path / "separate"))
@@ -43,7 +43,7 @@ def test_on_policy_they_do_what_colocated_engines_do(make_config: MakeConfig, tm
 
 
 @pytest.mark.slow
-def test_one_step_off_learns_from_responses_of_older_weights(make_config: MakeConfig, tmp_path: Path) -> None:
+def test_one_step_off_trains_on_responses_of_older_weights(make_config: MakeConfig, tmp_path: Path) -> None:
     rollout = {**SEPARATE, "engine": "vllm", "staleness": {"maxSteps": 1}}
     steps = metrics(make_config(**REWARD, rolloutWorkers=1, rollout=rollout), tmp_path)
     assert [step["training/global_step"] for step in steps] == [1, 2, 3]

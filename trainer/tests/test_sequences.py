@@ -1,4 +1,4 @@
-"""Padding, and sharing rows among ranks."""
+"""Padding, mini-batches, and shares of rows."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ def test_prompts_are_padded_on_the_left_and_responses_on_the_right() -> None:
     assert padded.response_mask.tolist() == [[True, False], [True, True]]
 
 
-def test_a_response_may_hold_the_padding_token() -> None:
+def test_a_response_can_contain_the_padding_token() -> None:
     assert Sequences.pad([[1]], [[4, 9]], pad_token_id=9).response_mask.all()
 
 
-def test_what_the_policy_did_not_choose_is_attended_to_and_not_learned_from() -> None:
+def test_observations_are_attended_to_and_masked() -> None:
     padded = Sequences.pad([[1], [2]], [[4, 5, 6], [7]], pad_token_id=9, chosen=[[True, False, True], [True]])
     assert padded.response_attention.tolist() == [[True, True, True], [True, False, False]]
     assert padded.response_mask.tolist() == [[True, False, True], [True, False, False]]
 
 
-def test_mini_batches_share_every_row_once_and_know_the_whole_counts() -> None:
+def test_mini_batches_contain_every_row_once_and_count_all_tokens() -> None:
     everything = sequences(8)
     advantages = torch.arange(8.0)[:, None].expand(everything.responses.shape)
     experience = Experience(everything, torch.zeros(8, 2), advantages)
@@ -43,23 +43,23 @@ def test_mini_batches_share_every_row_once_and_know_the_whole_counts() -> None:
     assert {(part.total_tokens, part.total_sequences) for parts in batches for part in parts} == {(6, 4)}
 
 
-def test_a_response_that_nothing_is_learned_from_is_not_counted() -> None:
+def test_a_masked_response_is_not_counted() -> None:
     padded = Sequences.pad([[1]] * 2, [[4, 5], [6, 7]], pad_token_id=9, chosen=[[True, True], [False, False]])
     ((part,),) = mini_batches(Experience(padded, torch.zeros(2, 2), torch.zeros(2, 2)), rows=2, shares=1)
     assert (part.total_tokens, part.total_sequences) == (2, 1)
 
 
-def test_a_mini_batch_without_anything_to_learn_from_is_left_out() -> None:
+def test_a_mini_batch_of_masked_responses_is_skipped() -> None:
     padded = Sequences.pad([[1]] * 2, [[4], [6]], pad_token_id=9, chosen=[[False], [True]])
     batches = list(mini_batches(Experience(padded, torch.zeros(2, 1), torch.zeros(2, 1)), rows=1, shares=1))
     assert [part.total_tokens for (part,) in batches] == [1]
 
 
-def test_shares_have_as_many_rows_and_about_as_many_tokens() -> None:
+def test_shares_have_equally_many_rows_and_similar_tokens() -> None:
     uneven = Sequences.pad([[1]] * 4, [[2] * 9, [2] * 8, [2], [2, 2]], pad_token_id=0)
     assert [share.tolist() for share in balanced_shares(uneven, 2)] == [[0, 2], [1, 3]]
 
 
-def test_rows_that_cannot_be_shared_equally_are_a_bug() -> None:
+def test_rows_that_are_not_divisible_fail() -> None:
     with pytest.raises(AssertionError, match="7 rows"):
         balanced_shares(sequences(7), 2)

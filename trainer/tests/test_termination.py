@@ -21,7 +21,7 @@ MakeConfig = Callable[..., TrainingConfig]
 def test_sigterm_is_deferred_after_the_first_step_begins(capsys: pytest.CaptureFixture[str]) -> None:
     before = signal.getsignal(signal.SIGTERM)
     with Termination() as termination:
-        termination.steps_begin()
+        termination.defer()
         assert not termination.requested
         os.kill(os.getpid(), signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGTERM)

@@ -119,7 +119,7 @@ class Trainer:
         self.reporter.stage("training", f"steps {done + 1} to {total}")
         steps = range(done + 1, total + 1)
         batches = self.generation.batches(steps)
-        self.termination.steps_begin()
+        self.termination.defer()
         for step in steps:
             self.watch.step = step
             self.workers.all(TrainWorker.begin_step, step)

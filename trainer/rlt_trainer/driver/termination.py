@@ -12,34 +12,34 @@ from rlt_trainer.errors import Terminated
 class Termination:
     """Handles SIGTERM inside its `with` block, in the main thread. Enter it after ray.init, whose handler exits.
 
-    Before `steps_begin`, SIGTERM raises Terminated at once: loading models and starting engines take minutes, and there
+    Before `defer`, SIGTERM raises Terminated at once: loading models and starting engines take minutes, and there
     is nothing to save. After it, SIGTERM sets `requested`, which the loop checks between phases. The grace period must
     therefore cover the longest phase and one save.
     """
 
     def __init__(self) -> None:
         self.requested = False
-        self._in_steps = False
-        self._before: Any = None
+        self._deferred = False
+        self._previous_handler: Any = None
 
-    def steps_begin(self) -> None:
-        """Defer termination from now on, so that progress can be saved."""
-        self._in_steps = True
+    def defer(self) -> None:
+        """From now on, set `requested` instead of raising Terminated."""
+        self._deferred = True
 
     def __enter__(self) -> Termination:
-        self._before = signal.signal(signal.SIGTERM, self._request)
+        self._previous_handler = signal.signal(signal.SIGTERM, self._request)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        signal.signal(signal.SIGTERM, self._before)
+        signal.signal(signal.SIGTERM, self._previous_handler)
 
     def _request(self, signal_number: int, frame: FrameType | None) -> None:
         if self.requested:
             return
         self.requested = True
-        if not self._in_steps:
+        if not self._deferred:
             raise Terminated(
                 "Training was terminated (SIGTERM) before its first step. Existing checkpoints are unchanged."
             )

@@ -1,4 +1,4 @@
-"""An engine with what it takes to answer prompts: how tokens are drawn, and the environment of conversations."""
+"""A rollout engine with its sampling settings and the environment of conversations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Responder:
-    """In a rank, or in a process that only generates."""
+    """Generates responses and conversations with the engine of a train worker or rollout worker."""
 
     def __init__(
         self, config: TrainingConfig, engine: RolloutEngine, sampling: Sampling, tokenizer: PreTrainedTokenizerBase
@@ -41,7 +41,7 @@ class Responder:
         tokenizer: PreTrainedTokenizerBase,
         interruptible: bool = False,
     ) -> Self:
-        """Start the engine for the model in the folder `files`; `interruptible`: new weights may come at any time.
+        """Start the engine for the model in the folder `files`. `interruptible`: new weights may arrive at any time.
 
         Raises ValueError or EngineError.
         """
@@ -51,17 +51,17 @@ class Responder:
         return cls(config, InterruptibleEngine(engine, sampling) if interruptible else engine, sampling, tokenizer)
 
     def generate(self, prompts: Sequence[Sequence[int]], seeds: Sequence[int]) -> list[Response]:
-        """One response to each prompt."""
-        return self._together(self.engine.generate(prompts, seeds) if prompts else [])
+        """Sample one response to each prompt."""
+        return self._join(self.engine.generate(prompts, seeds) if prompts else [])
 
     def generate_greedily(self, prompts: Sequence[Sequence[int]], seeds: Sequence[int]) -> list[Response]:
-        """The most probable response to each prompt."""
-        return self._together(self.engine.generate(prompts, seeds, self.sampling.greedy()) if prompts else [])
+        """Generate the most probable response to each prompt."""
+        return self._join(self.engine.generate(prompts, seeds, self.sampling.greedy()) if prompts else [])
 
     def converse(
         self, prompts: Sequence[Prompt], seeds: Sequence[int], sampling: Sampling | None = None
     ) -> list[Episode]:
-        """One conversation with the environment on each prompt."""
+        """Sample one conversation with the environment on each prompt."""
         multi_turn = self._config.rollout.multi_turn
         assert multi_turn is not None
         episodes = converse(
@@ -76,13 +76,13 @@ class Responder:
             sampling=sampling,
             chat_template=self._config.data.chat_template,
         )
-        return self._together(episodes)
+        return self._join(episodes)
 
     def converse_greedily(self, prompts: Sequence[Prompt], seeds: Sequence[int]) -> list[Episode]:
-        """The same, of the most probable tokens."""
+        """Generate one conversation of the most probable tokens on each prompt."""
         return self.converse(prompts, seeds, self.sampling.greedy())
 
-    def _together(self, own: list[T]) -> list[T]:
-        """`own`, once the ranks that share the engine (rollout.tensorParallelSize) have theirs, too."""
-        self.engine.generate([], [])  # SharedEngine: takes part in their rounds until they are done. Others: nothing
-        return own
+    def _join(self, results: list[T]) -> list[T]:
+        """Return `results` when all ranks that share the engine (rollout.tensorParallelSize) have theirs."""
+        self.engine.generate([], [])  # a shared engine takes part in the other ranks' calls; no effect on others
+        return results
