@@ -21,7 +21,7 @@ from rlt_core.job import Manifest
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError, KubernetesApi, NoConnectionError, connect_as_user, in_cluster
 from rlt_core.names import JOB_LABEL
-from rlt_core.ray_http import UnreachableError, ask
+from rlt_core.ray_http import UnreachableError, send_through_api_server
 
 FIELD_MANAGER = "rlt"
 """Field manager of `rlt submit`."""
@@ -118,7 +118,7 @@ class Connection:
                     seen = job["metadata"]["resourceVersion"]
                     yield without_managed_fields(job)
             except ApiError as error:
-                if error.refused and error.status != 410:
+                if error.rejected and error.status != 410:
                     raise
                 if not unavailable:
                     print_message(f"waiting for the API server: {error}")
@@ -128,7 +128,7 @@ class Connection:
     async def get_from_head(self, name: str, port: int, path: str) -> str:
         """GET a path from the head of a job. Raises Failure if the head does not return 200."""
         try:
-            status, text = await ask(self.api, self.namespace, name, "GET", port, path)
+            status, text = await send_through_api_server(self.api, self.namespace, name, "GET", port, path)
         except UnreachableError as error:
             raise await self._explain_missing_head(name, str(error)) from error
         if status == 404 and text.startswith("available paths: "):

@@ -1,6 +1,6 @@
 """HTTP requests to a job's Ray head: Ray's job API and the trainer's /progress.
 
-Inside the cluster they go to the head's service, outside through the API server's service proxy.
+Inside the cluster they use the head's service, outside the API server's service proxy.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from rlt_core.kubernetes.client import ApiError, KubernetesApi
 TIMEOUT = aiohttp.ClientTimeout(total=10, connect=3)
 
 Send = Callable[[Job, str, int, str, dict[str, Any] | None], Awaitable[tuple[int, str]]]
-"""(job, method, port, path, body) -> status and text. Raises UnreachableError."""
+"""(job, method, port, path, body) -> status and text of the response. Raises UnreachableError."""
 
 
 class UnreachableError(Exception):
-    """The head did not answer; the text says why."""
+    """The head did not respond. The text is the cause."""
 
 
 def through_service(session: aiohttp.ClientSession) -> Send:
-    """Directly to the head's service, from a pod of the same cluster."""
+    """Send requests to the head's service, from a pod of the same cluster."""
 
     async def send(job: Job, method: str, port: int, path: str, body: dict[str, Any] | None) -> tuple[int, str]:
         url = f"http://{names.head_service(job.name)}.{job.namespace}.svc:{port}{path}"
@@ -35,21 +35,21 @@ def through_service(session: aiohttp.ClientSession) -> Send:
             async with session.request(method, url, json=body, timeout=TIMEOUT) as response:
                 return response.status, await response.text(errors="replace")
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise UnreachableError(_plain(error)) from error
+            raise UnreachableError(_describe_error(error)) from error
 
     return send
 
 
 def through_api_server(api: KubernetesApi) -> Send:
-    """By way of the API server, from anywhere. The operator's role in the cluster does not allow it."""
+    """Send requests through the API server, from anywhere. The operator's role in the cluster does not allow it."""
 
     async def send(job: Job, method: str, port: int, path: str, body: dict[str, Any] | None) -> tuple[int, str]:
-        return await ask(api, job.namespace, job.name, method, port, path, body)
+        return await send_through_api_server(api, job.namespace, job.name, method, port, path, body)
 
     return send
 
 
-async def ask(
+async def send_through_api_server(
     api: KubernetesApi,
     namespace: str,
     job: str,
@@ -60,16 +60,16 @@ async def ask(
     *,
     timeout: aiohttp.ClientTimeout = TIMEOUT,
 ) -> tuple[int, str]:
-    """Status and text of what a job's head answers, by way of the API server. Raises UnreachableError."""
+    """Send a request to a job's head through the API server. Returns status and text. Raises UnreachableError."""
     proxy = api_paths.service_proxy(namespace, names.head_service(job), port)
     try:
         status, text = await api.send(method, proxy + path, body=body, timeout=timeout)
     except ApiError as error:
         raise UnreachableError(str(error)) from error
-    if status >= 400 and '"kind":"Status"' in text:  # the API server's own answer
+    if status >= 400 and '"kind":"Status"' in text:  # an error of the API server, not of the head
         raise UnreachableError(str(json.loads(text).get("message", text)))
     return status, text
 
 
-def _plain(error: BaseException) -> str:
-    return "no answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
+def _describe_error(error: BaseException) -> str:
+    return "timeout" if isinstance(error, TimeoutError) else str(error) or type(error).__name__

@@ -80,7 +80,7 @@ async def _print_pod_log(
         query["container"] = manifest["spec"]["containers"][0]["name"]  # the Ray container in KubeRay's pods
         lines = LogLines({"pod": manifest["metadata"]["name"]}, output, timed=output != TABLE)
         path = api_paths.log(connection.namespace, manifest["metadata"]["name"])
-        async for line in connection.api.lines(path, query):
+        async for line in connection.api.stream_lines(path, query):
             lines.write(f"{line}\n")
 
 
