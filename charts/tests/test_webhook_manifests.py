@@ -1,4 +1,4 @@
-"""The webhook in the chart: what the API server asks, what the operator serves and what it may write fit together."""
+"""The webhook in the chart: configuration, Service, operator options and permissions match."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from cluster import Cluster
-from rlt_operator.__main__ import parser
-from rlt_operator.webhook.certificates import Places, secret_manifest, trust_manifest
+from rlt_operator.__main__ import build_parser
+from rlt_operator.webhook.certificates import CertificateLocation, build_secret, build_trust_patch
 from rlt_operator.webhook.key_pair import KeyPair
 
 pytestmark = pytest.mark.apiserver
@@ -27,7 +27,7 @@ Render = Callable[..., list[Manifest]]
 
 @pytest.fixture
 def authority(tmp_path: Path) -> str:
-    """Some authority's certificate (PEM)."""
+    """The certificate of an authority (PEM)."""
     subject = ("-subj", "/CN=test", "-keyout", str(tmp_path / "key"), "-out", str(tmp_path / "authority"))
     subprocess.run(["openssl", "req", "-x509", "-newkey", "ed25519", "-nodes", *subject], check=True)
     return (tmp_path / "authority").read_text()
@@ -44,7 +44,7 @@ def pod_of(manifests: list[Manifest]) -> Manifest:
 
 
 def apply_as_operator(cluster: Cluster, manifest: Manifest) -> None:
-    """Server-side apply with the rights of the operator's account alone."""
+    """Server-side apply with the permissions of the operator's account."""
     options = ("--server-side", "--force-conflicts", "--field-manager=rlt-operator", "--validate=false")
     cluster.kubectl("apply", *options, f"--as={ACCOUNT}", "-f", "-", input=json.dumps(manifest))
 
@@ -54,29 +54,29 @@ def read(cluster: Cluster, kind: str, name: str) -> Manifest:
     return manifest
 
 
-def test_the_operator_serves_what_the_api_server_asks(render: Render) -> None:
+def test_the_operator_serves_the_configured_webhook(render: Render) -> None:
     manifests = render("webhook.port=10250")
     (container,) = pod_of(manifests)["containers"]
-    options = parser().parse_args(container["args"])
+    options = build_parser().parse_args(container["args"])
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     assert options.webhook_port == ports["webhook"] == 10250
     (configuration,), (service,) = of_kind(manifests, "ValidatingWebhookConfiguration"), of_kind(manifests, "Service")
     assert options.webhook_configuration == configuration["metadata"]["name"]
-    asked = configuration["webhooks"][0]["clientConfig"]["service"]
-    assert (asked["name"], asked["path"]) == (service["metadata"]["name"], "/validate")
+    called = configuration["webhooks"][0]["clientConfig"]["service"]
+    assert (called["name"], called["path"]) == (service["metadata"]["name"], "/validate")
     (port,) = (each for each in service["spec"]["ports"] if each["name"] == "webhook")
-    assert (port["port"], port["targetPort"]) == (asked["port"], "webhook")
+    assert (port["port"], port["targetPort"]) == (called["port"], "webhook")
     (secret,) = of_kind(manifests, "Secret")
     assert options.webhook_secret == (secret["metadata"]["namespace"], secret["metadata"]["name"])
     assert "data" not in secret
 
 
-def test_cert_manager_fills_the_folder_that_the_operator_reads(render: Render) -> None:
+def test_cert_manager_issues_the_certificate_that_the_operator_reads(render: Render) -> None:
     manifests = render("webhook.certificates=cert-manager")
     pod = pod_of(manifests)
     (container,), (volume,) = pod["containers"], pod["volumes"]
     (mount,) = container["volumeMounts"]
-    assert parser().parse_args(container["args"]).webhook_certificates == Path(mount["mountPath"])
+    assert build_parser().parse_args(container["args"]).webhook_certificates == Path(mount["mountPath"])
     authority, certificate = of_kind(manifests, "Certificate")
     assert volume["secret"]["secretName"] == certificate["spec"]["secretName"]
     issuers = {issuer["metadata"]["name"]: issuer["spec"] for issuer in of_kind(manifests, "Issuer")}
@@ -88,38 +88,39 @@ def test_cert_manager_fills_the_folder_that_the_operator_reads(render: Render) -
     assert not of_kind(manifests, "Role")
 
 
-def test_without_the_webhook_nothing_of_it_is_there(render: Render) -> None:
+def test_without_the_webhook_no_manifest_mentions_it(render: Render) -> None:
     assert "webhook" not in json.dumps(render("webhook.enabled=false"))
 
 
-def test_with_the_charts_rights_the_operator_keeps_its_certificate(installed: Cluster) -> None:
-    places = Places("rlt-system", "rlt-operator-webhook", "rlt-operator")
+def test_the_operator_has_permission_to_write_its_certificate(installed: Cluster) -> None:
+    location = CertificateLocation("rlt-system", "rlt-operator-webhook", "rlt-operator")
     pair = KeyPair("certificate", "key", "authority")
-    found = read(installed, "secret", places.secret)
-    apply_as_operator(installed, secret_manifest(places, pair, found))
-    installed.kubectl("delete", "secret", places.secret, "-n", "rlt-system")
-    apply_as_operator(installed, secret_manifest(places, pair, None))
-    assert set(read(installed, "secret", places.secret)["data"]) == {"tls.crt", "tls.key", "ca.crt"}
+    found = read(installed, "secret", location.secret)
+    apply_as_operator(installed, build_secret(location, pair, found))
+    installed.kubectl("delete", "secret", location.secret, "-n", "rlt-system")
+    apply_as_operator(installed, build_secret(location, pair, None))
+    assert set(read(installed, "secret", location.secret)["data"]) == {"tls.crt", "tls.key", "ca.crt"}
 
 
-def test_with_the_charts_rights_the_operator_reads_and_writes_no_other_secret(installed: Cluster) -> None:
-    other = secret_manifest(Places("rlt-system", "other", "rlt-operator"), KeyPair("c", "k", "a"), None)
+def test_the_operator_has_no_permission_for_other_secrets(installed: Cluster) -> None:
+    other = build_secret(CertificateLocation("rlt-system", "other", "rlt-operator"), KeyPair("c", "k", "a"), None)
     with pytest.raises(ValueError, match="forbidden"):
         apply_as_operator(installed, other)
     with pytest.raises(ValueError, match="forbidden"):
         installed.kubectl("get", "secrets", "-n", "rlt-system", f"--as={ACCOUNT}")
 
 
-def test_with_the_charts_rights_the_operator_is_trusted_and_an_upgrade_keeps_what_it_wrote(
-    installed: Cluster, authority: str
-) -> None:
-    places, pair = Places("rlt-system", "rlt-operator-webhook", "rlt-operator"), KeyPair("c", "k", authority)
+def test_the_operator_writes_the_ca_bundle_and_an_upgrade_keeps_it(installed: Cluster, authority: str) -> None:
+    places, pair = (
+        CertificateLocation("rlt-system", "rlt-operator-webhook", "rlt-operator"),
+        KeyPair("c", "k", authority),
+    )
     before = read(installed, "validatingwebhookconfiguration", "rlt-operator")
-    apply_as_operator(installed, trust_manifest(before, pair))
-    apply_as_operator(installed, secret_manifest(places, pair, read(installed, "secret", places.secret)))
+    apply_as_operator(installed, build_trust_patch(before, pair))
+    apply_as_operator(installed, build_secret(location, pair, read(installed, "secret", location.secret)))
     values = ("--set", "webhook.timeoutSeconds=7", "--set-string", "podAnnotations.a=b")
     installed.helm("upgrade", "rlt-operator", CHART, "--namespace", "rlt-system", "--skip-crds", *values)
     after = read(installed, "validatingwebhookconfiguration", "rlt-operator")
     assert base64.b64decode(after["webhooks"][0]["clientConfig"].pop("caBundle")).decode() == authority
     assert after["webhooks"] == [{**before["webhooks"][0], "timeoutSeconds": 7}]
-    assert set(read(installed, "secret", places.secret)["data"]) == {"tls.crt", "tls.key", "ca.crt"}
+    assert set(read(installed, "secret", location.secret)["data"]) == {"tls.crt", "tls.key", "ca.crt"}

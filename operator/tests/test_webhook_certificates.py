@@ -1,4 +1,4 @@
-"""The webhook's certificate through the years: planned with frozen clocks, checked by openssl's own judgement."""
+"""The webhook's certificate through the years: planned with frozen clocks, checked by openssl's own judgment."""
 
 from __future__ import annotations
 
@@ -11,16 +11,23 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from rlt_operator.webhook import key_pair
-from rlt_operator.webhook.certificates import Observed, Places, Plan, follow, observe, plan, secret_manifest
-from rlt_operator.webhook.key_pair import VALIDITY
+from rlt_operator.webhook.certificates import (
+    CertificateLocation,
+    CertificatePlan,
+    ObservedCertificate,
+    build_secret,
+    observe_certificate,
+    plan_certificate,
+    serve_folder,
+)
+from rlt_operator.webhook.key_pair import VALIDITY, create_key_pair, parse_key_pair
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 DAY = timedelta(days=1)
 HOSTS = frozenset({"rlt-operator.rlt-system.svc", "127.0.0.1"})
-FIRST = key_pair.make(HOSTS, now=NOW)
-SECOND = key_pair.make(HOSTS, now=NOW + 61 * DAY, before=FIRST)
-SETTLED = Observed(hosts=HOSTS, trusted=frozenset({FIRST.trusted}), kept=FIRST, served=FIRST)
+FIRST = create_key_pair(HOSTS, now=NOW)
+SECOND = create_key_pair(HOSTS, now=NOW + 61 * DAY, previous=FIRST)
+SETTLED = ObservedCertificate(hosts=HOSTS, trusted=frozenset({FIRST.trusted}), stored=FIRST, served=FIRST)
 
 
 def configuration(*clients: dict[str, object]) -> dict[str, object]:
@@ -44,69 +51,69 @@ async def shown_to_a_client(server: ssl.SSLContext, trusted: str, host: str) -> 
 
 
 def test_all_is_well_for_two_thirds_of_the_validity() -> None:
-    assert plan(SETTLED, NOW + VALIDITY * 0.66) == Plan()
-    assert plan(SETTLED, NOW + VALIDITY * 0.67) == Plan(renew=True, requeue_after=0)
+    assert plan_certificate(SETTLED, NOW + VALIDITY * 0.66) == CertificatePlan()
+    assert plan_certificate(SETTLED, NOW + VALIDITY * 0.67) == CertificatePlan(renew=True, requeue_after=0)
 
 
 def test_the_first_is_made_then_trusted_and_served_at_once() -> None:
-    fresh = Observed(hosts=HOSTS, trusted=frozenset({""}), kept=None, served=None)
-    assert plan(fresh, NOW).renew
-    made = plan(replace(fresh, kept=FIRST), NOW)
+    fresh = ObservedCertificate(hosts=HOSTS, trusted=frozenset({""}), stored=None, served=None)
+    assert plan_certificate(fresh, NOW).renew
+    made = plan_certificate(replace(fresh, stored=FIRST), NOW)
     assert (made.trust, made.serve) == (True, True)
 
 
 def test_the_next_is_served_only_after_it_is_trusted() -> None:
-    kept = replace(SETTLED, kept=SECOND)
-    first = plan(kept, NOW + 61 * DAY)
+    kept = replace(SETTLED, stored=SECOND)
+    first = plan_certificate(kept, NOW + 61 * DAY)
     assert (first.trust, first.serve) == (True, False)
-    trusted = plan(replace(kept, trusted=frozenset({SECOND.trusted})), NOW + 61 * DAY)
+    trusted = plan_certificate(replace(kept, trusted=frozenset({SECOND.trusted})), NOW + 61 * DAY)
     assert (trusted.trust, trusted.serve) == (False, True)
 
 
 def test_another_name_of_the_server_takes_another_certificate() -> None:
-    assert plan(replace(SETTLED, hosts=frozenset({"other.svc"})), NOW).renew
+    assert plan_certificate(replace(SETTLED, hosts=frozenset({"other.svc"})), NOW).renew
 
 
 def test_an_authority_that_was_overwritten_is_put_back() -> None:
-    decided = plan(replace(SETTLED, trusted=frozenset({"", FIRST.trusted})), NOW)
+    decided = plan_certificate(replace(SETTLED, trusted=frozenset({"", FIRST.trusted})), NOW)
     assert (decided.trust, decided.serve, decided.renew) == (True, False, False)
 
 
 def test_a_restart_serves_what_is_kept() -> None:
-    assert plan(replace(SETTLED, served=None), NOW) == Plan(serve=True)
+    assert plan_certificate(replace(SETTLED, served=None), NOW) == CertificatePlan(serve=True)
 
 
 def test_the_server_is_called_by_its_service_or_its_address() -> None:
     service = {"service": {"namespace": "rlt-system", "name": "rlt-operator", "path": "/validate"}}
-    seen = observe(configuration(service, {"url": "https://127.0.0.1:9443/validate"}), None, None)
-    assert seen == Observed(hosts=HOSTS, trusted=frozenset({""}), kept=None, served=None)
+    seen = observe_certificate(configuration(service, {"url": "https://127.0.0.1:9443/validate"}), None, None)
+    assert seen == ObservedCertificate(hosts=HOSTS, trusted=frozenset({""}), stored=None, served=None)
 
 
 def test_what_is_kept_is_read_back() -> None:
-    secret = secret_manifest(Places("ns", "webhook", "rlt"), FIRST, None)
-    assert observe(configuration(), secret, None).kept == FIRST
+    secret = build_secret(CertificateLocation("ns", "webhook", "rlt"), FIRST, None)
+    assert observe_certificate(configuration(), secret, None).stored == FIRST
 
 
 @pytest.mark.parametrize("damage", [{}, {"tls.crt": "bm8="}, {"tls.key": "//8="}, {"ca.crt": ""}])
 def test_a_damaged_secret_holds_nothing(damage: dict[str, str]) -> None:
-    data = secret_manifest(Places("ns", "webhook", "rlt"), FIRST, None)["data"]
-    assert observe(configuration(), {"data": {**data, **damage} if damage else None}, None).kept is None
+    data = build_secret(CertificateLocation("ns", "webhook", "rlt"), FIRST, None)["data"]
+    assert observe_certificate(configuration(), {"data": {**data, **damage} if damage else None}, None).stored is None
 
 
 def test_a_key_of_another_certificate_is_refused() -> None:
-    with pytest.raises(ValueError, match="do not belong together"):
-        key_pair.parse(FIRST.certificate, SECOND.key, FIRST.trusted)
+    with pytest.raises(ValueError, match="do not match"):
+        parse_key_pair(FIRST.certificate, SECOND.key, FIRST.trusted)
 
 
 def test_a_secret_is_replaced_only_as_it_was_seen() -> None:
-    places = Places("ns", "webhook", "rlt")
+    places = CertificateLocation("ns", "webhook", "rlt")
     seen = {"metadata": {"resourceVersion": "7"}}
-    assert secret_manifest(places, FIRST, seen)["metadata"]["resourceVersion"] == "7"
-    assert "resourceVersion" not in secret_manifest(places, FIRST, None)["metadata"]
+    assert build_secret(places, FIRST, seen)["metadata"]["resourceVersion"] == "7"
+    assert "resourceVersion" not in build_secret(places, FIRST, None)["metadata"]
 
 
 def test_an_authority_that_has_ended_is_trusted_no_longer() -> None:
-    late = key_pair.make(HOSTS, now=NOW + VALIDITY + DAY, before=FIRST)
+    late = create_key_pair(HOSTS, now=NOW + VALIDITY + DAY, previous=FIRST)
     assert len(x509.load_pem_x509_certificates(late.trusted.encode())) == 1
 
 
@@ -121,8 +128,8 @@ async def test_a_client_trusts_it_by_every_name(host: str) -> None:
     from rlt_operator.webhook.server import Tls
 
     now = datetime.now(UTC)
-    pair, tls = key_pair.make(HOSTS, now=now), Tls()
-    tls.show(pair.certificate, pair.key)
+    pair, tls = create_key_pair(HOSTS, now=now), Tls()
+    tls.load(pair.certificate, pair.key)
     assert await shown_to_a_client(tls.context, pair.trusted, host)
     with pytest.raises(ssl.SSLError):
         await shown_to_a_client(tls.context, pair.trusted, "other.svc")
@@ -131,11 +138,11 @@ async def test_a_client_trusts_it_by_every_name(host: str) -> None:
 async def test_a_client_of_before_trusts_what_comes_after_and_the_other_way_round() -> None:
     from rlt_operator.webhook.server import Tls
 
-    old = key_pair.make(HOSTS, now=datetime.now(UTC) - 61 * DAY)
-    new, tls = key_pair.make(HOSTS, now=datetime.now(UTC), before=old), Tls()
-    tls.show(old.certificate, old.key)
+    old = create_key_pair(HOSTS, now=datetime.now(UTC) - 61 * DAY)
+    new, tls = create_key_pair(HOSTS, now=datetime.now(UTC), previous=old), Tls()
+    tls.load(old.certificate, old.key)
     before = await shown_to_a_client(tls.context, new.trusted, "127.0.0.1")
-    tls.show(new.certificate, new.key)
+    tls.load(new.certificate, new.key)
     assert await shown_to_a_client(tls.context, new.trusted, "127.0.0.1") != before
     with pytest.raises(ssl.SSLError):
         await shown_to_a_client(tls.context, old.trusted, "127.0.0.1")
@@ -143,9 +150,9 @@ async def test_a_client_of_before_trusts_what_comes_after_and_the_other_way_roun
 
 async def test_a_folder_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Empty at first, then half filled, then filled, then renewed."""
-    monkeypatch.setattr("rlt_operator.webhook.certificates.LOOK_S", 0.01)
+    monkeypatch.setattr("rlt_operator.webhook.certificates.INTERVAL_S", 0.01)
     served: asyncio.Queue[str] = asyncio.Queue()
-    following = asyncio.create_task(follow(tmp_path, lambda certificate, _: served.put_nowait(certificate)))
+    following = asyncio.create_task(serve_folder(tmp_path, lambda certificate, _: served.put_nowait(certificate)))
     for pair in (FIRST, SECOND):
         for name, text in (("tls.key", pair.key), ("tls.crt", pair.certificate)):
             (tmp_path / name).write_text(text)

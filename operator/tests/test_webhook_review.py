@@ -8,7 +8,14 @@ from typing import Any
 import observed as o
 import pytest
 
-from rlt_operator.webhook.review import LAST_APPLIED, MAX_FINDINGS, Runtimes, review, runtime_name, too_deep
+from rlt_operator.webhook.review import (
+    LAST_APPLIED,
+    MAX_FINDINGS,
+    Runtimes,
+    get_runtime_name,
+    reject_deep_nesting,
+    review,
+)
 
 Json = dict[str, Any]
 
@@ -67,7 +74,7 @@ def test_a_runtime_is_judged_too() -> None:
 
 def test_the_runtime_counts() -> None:
     spec = {key: value for key, value in o.SPEC.items() if key != "cluster"} | {"runtimeRef": {"name": "r"}}
-    assert runtime_name(asked(manifest(spec))) == "r"
+    assert get_runtime_name(asked(manifest(spec))) == "r"
     assert answer(manifest(spec), runtimes={"r": RUNTIME})["allowed"] is True
     assert answer(manifest(spec), runtimes={"r": {}})["allowed"] is False
 
@@ -75,7 +82,7 @@ def test_the_runtime_counts() -> None:
 def test_a_runtime_that_is_not_there_is_a_warning_and_one_that_cannot_be_read_is_none() -> None:
     job = manifest({**o.SPEC, "runtimeRef": {"name": "r"}})
     (warning,) = answer(job, runtimes={"r": None})["warnings"]
-    assert warning.startswith("spec.runtimeRef.name: r: there is no such RLRuntime yet")
+    assert warning.startswith("spec.runtimeRef.name: r: this RLRuntime does not exist yet")
     assert "warnings" not in answer(job)
 
 
@@ -125,7 +132,7 @@ def test_a_job_is_held_to_the_runtime_that_it_started_with() -> None:
     spec = {**o.SPEC, "runtimeRef": {"name": "r"}}
     snapshot = {"name": "r", "generation": 1, "spec": RUNTIME}
     job = {**manifest({**spec, "suspend": True}), "status": {"runtimeSnapshot": snapshot}}
-    assert runtime_name(asked(job, manifest(spec))) is None
+    assert get_runtime_name(asked(job, manifest(spec))) is None
     assert answer(job, manifest(spec))["allowed"] is True
 
 
@@ -162,6 +169,6 @@ def test_what_nests_deeper_than_pythons_parser_is_refused_by_its_uid() -> None:
     text = '{"kind": "AdmissionReview", "request": {"uid": "u-1", "object": ' + "[" * 5000 + "]" * 5000 + "}}"
     with pytest.raises(RecursionError):
         json.loads(text)
-    answer = too_deep(text)["response"]
+    answer = reject_deep_nesting(text)["response"]
     assert (answer["uid"], answer["allowed"]) == ("u-1", False)
     assert "spec: nests too deeply" in answer["status"]["message"]

@@ -1,1 +1,1 @@
-"""The validating admission webhook: wrong RLTrainingJobs and RLRuntimes are refused before they are stored."""
+"""The validating admission webhook, which rejects invalid RLTrainingJobs and RLRuntimes before they are stored."""

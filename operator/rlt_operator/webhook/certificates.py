@@ -1,7 +1,7 @@
-"""Where the webhook's certificate comes from: made and renewed by the operator, or a folder that cert-manager fills.
+"""The webhook's certificate: created and renewed by the operator, or read from a folder that cert-manager fills.
 
-The operator's own is kept in a Secret, so that a restart keeps it, and the API server trusts it by the caBundle of the
-ValidatingWebhookConfiguration. Observe, plan, apply, again and again: whatever is lost or overwritten is put right.
+The operator stores its own certificate in a Secret, so that it survives a restart. The API server trusts it by the
+caBundle of the ValidatingWebhookConfiguration. Both objects are reconciled periodically.
 """
 
 from __future__ import annotations
@@ -19,23 +19,22 @@ from urllib.parse import urlsplit
 
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError, KubernetesApi
-from rlt_operator.webhook import key_pair
-from rlt_operator.webhook.key_pair import KeyPair
+from rlt_operator.webhook.key_pair import KeyPair, create_key_pair, parse_key_pair
 
-LOOK_S = 10.0
-"""Between looks when all is well, and when the API server refuses."""
-SPREAD_S = 2.0
-"""API servers learn of a new caBundle by a watch; a new certificate is not served before."""
+INTERVAL_S = 10.0
+"""Requeue interval without a change, and after an error."""
+PROPAGATION_S = 2.0
+"""Time for API servers to watch a new caBundle. A new certificate is served after it."""
 
 Serve = Callable[[str, str], None]
-"""Serve a certificate with its key from now on (PEM). Raises ssl.SSLError if they do not belong together."""
+"""Start to serve a certificate with its key (PEM). Raises ssl.SSLError if they do not match."""
 
 log = logging.getLogger("rlt_operator.webhook")
 
 
 @dataclass(frozen=True)
-class Places:
-    """Where the operator keeps its own certificate."""
+class CertificateLocation:
+    """Where the operator stores its own certificate, and who trusts it."""
 
     secret_namespace: str
     secret: str
@@ -44,86 +43,85 @@ class Places:
 
 
 @dataclass(frozen=True)
-class Observed:
-    """The certificate, in one look."""
+class ObservedCertificate:
+    """The certificate as stored, trusted and served."""
 
     hosts: frozenset[str]
-    """What the configuration calls the server: one name or address for each of its webhooks."""
+    """DNS names and addresses of the server, one for each webhook of the configuration."""
     trusted: frozenset[str]
-    """The authorities that the configuration's webhooks trust (PEM): a single one if all is well."""
-    kept: KeyPair | None
-    """What the Secret holds; None if that is nothing usable."""
+    """The certificate authorities that the configuration's webhooks trust (PEM)."""
+    stored: KeyPair | None
+    """The content of the Secret; None if it is missing or unusable."""
     served: KeyPair | None
-    """What the server shows."""
+    """The key pair that the server uses."""
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What is to be done."""
+class CertificatePlan:
+    """What to do about the certificate."""
 
     renew: bool = False
-    """Make a new certificate and keep it."""
+    """Create a new certificate and store it."""
     trust: bool = False
-    """Write the authority into the configuration."""
+    """Write the certificate authority to the configuration."""
     serve: bool = False
-    """Show the certificate that is kept."""
-    requeue_after: float = LOOK_S
+    """Serve the stored certificate."""
+    requeue_after: float = INTERVAL_S
 
 
-def plan(observed: Observed, now: datetime) -> Plan:
-    """A new certificate is kept first, then trusted, and then served."""
-    kept = observed.kept
-    if kept is None or kept.hosts() != observed.hosts or now >= kept.due():
-        return Plan(renew=True, requeue_after=0)
-    if observed.trusted != {kept.trusted}:
-        return Plan(trust=True, serve=observed.served is None, requeue_after=SPREAD_S)
-    return Plan(serve=observed.served != kept)
+def plan_certificate(observed: ObservedCertificate, now: datetime) -> CertificatePlan:
+    """A new certificate is first stored, then trusted, then served."""
+    stored = observed.stored
+    if stored is None or stored.list_hosts() != observed.hosts or now >= stored.get_renewal_time():
+        return CertificatePlan(renew=True, requeue_after=0)
+    if observed.trusted != {stored.trusted}:
+        return CertificatePlan(trust=True, serve=observed.served is None, requeue_after=PROPAGATION_S)
+    return CertificatePlan(serve=observed.served != stored)
 
 
-async def keep(api: KubernetesApi, places: Places, serve: Serve) -> None:
-    """Make, keep and renew the operator's own certificate, for ever."""
+async def keep_certificate(api: KubernetesApi, location: CertificateLocation, serve: Serve) -> None:
+    """Create, store, serve and renew the operator's own certificate, until cancelled."""
     served: KeyPair | None = None
     while True:
         try:
-            requeue_after, served = await look(api, places, serve, served=served, now=datetime.now(UTC))
-        except Exception as error:  # whatever it is, the next look may find it mended
+            requeue_after, served = await reconcile_certificate(
+                api, location, serve, served=served, now=datetime.now(UTC)
+            )
+        except Exception as error:  # the next reconciliation may succeed
             unexpected = not isinstance(error, ApiError)
-            log.warning("the webhook's certificate cannot be looked after: %s", error, exc_info=unexpected)
-            requeue_after = LOOK_S
+            log.warning("cannot reconcile the webhook's certificate: %s", error, exc_info=unexpected)
+            requeue_after = INTERVAL_S
         await asyncio.sleep(requeue_after)
 
 
-async def look(
-    api: KubernetesApi, places: Places, serve: Serve, *, served: KeyPair | None, now: datetime
+async def reconcile_certificate(
+    api: KubernetesApi, location: CertificateLocation, serve: Serve, *, served: KeyPair | None, now: datetime
 ) -> tuple[float, KeyPair | None]:
-    """One look: seconds until the next, and what is served then. Raises ApiError."""
-    configuration = await api.get(api_paths.webhook_configuration(places.configuration))
+    """Reconcile once. Returns the seconds until the next time, and the key pair that is served. Raises ApiError."""
+    configuration_path = api_paths.webhook_configuration(location.configuration)
+    configuration = await api.get(configuration_path)
     if configuration is None:
-        log.warning("the webhook waits for the ValidatingWebhookConfiguration %s", places.configuration)
-        return SPREAD_S, served
-    secret = await api.get(api_paths.secret(places.secret_namespace, places.secret))
-    observed = observe(configuration, secret, served)
-    decided = plan(observed, now)
-    kept = observed.kept
-    if decided.renew:
-        made = key_pair.make(observed.hosts, now=now, before=served or kept)
-        manifest = secret_manifest(places, made, secret)
-        await api.apply(api_paths.secret(places.secret_namespace, places.secret), manifest)
-        log.info("made the webhook's certificate, to be renewed on %s", f"{made.due():%Y-%m-%d}")
-    if decided.trust:
-        assert kept
-        path = api_paths.webhook_configuration(places.configuration)
-        await api.apply(path, trust_manifest(configuration, kept))
-    if decided.serve:
-        assert kept
-        serve(kept.certificate, kept.key)
+        log.warning("waiting for the ValidatingWebhookConfiguration %s", location.configuration)
+        return PROPAGATION_S, served
+    secret_path = api_paths.secret(location.secret_namespace, location.secret)
+    secret = await api.get(secret_path)
+    observed = observe_certificate(configuration, secret, served)
+    plan, stored = plan_certificate(observed, now), observed.stored
+    if plan.renew:
+        created = create_key_pair(observed.hosts, now=now, previous=served or stored)
+        await api.apply(secret_path, build_secret(location, created, secret))
+        log.info("created the webhook's certificate, renewal on %s", f"{created.get_renewal_time():%Y-%m-%d}")
+    if plan.trust and stored:
+        await api.apply(configuration_path, build_trust_patch(configuration, stored))
+    if plan.serve and stored:
+        serve(stored.certificate, stored.key)
         log.info("serving the webhook's certificate for %s", ", ".join(sorted(observed.hosts)))
-        return decided.requeue_after, kept
-    return decided.requeue_after, served
+        return plan.requeue_after, stored
+    return plan.requeue_after, served
 
 
-async def follow(folder: Path, serve: Serve) -> None:
-    """Serve tls.crt and tls.key of a folder, and what takes their place there, for ever."""
+async def serve_folder(folder: Path, serve: Serve) -> None:
+    """Serve tls.crt and tls.key of a folder, again after each change, until cancelled."""
     served: tuple[str, str] | None = None
     while True:
         try:
@@ -132,38 +130,40 @@ async def follow(folder: Path, serve: Serve) -> None:
                 serve(*found)
                 served = found
                 log.info("serving the webhook's certificate in %s", folder)
-        except (OSError, ssl.SSLError) as error:  # not there yet, or one file of two replaced
-            log.warning("the webhook waits for a certificate in %s: %s", folder, error)
-        await asyncio.sleep(LOOK_S)
+        except (OSError, ssl.SSLError) as error:  # not created yet, or only one of the files is replaced
+            log.warning("waiting for the webhook's certificate in %s: %s", folder, error)
+        await asyncio.sleep(INTERVAL_S)
 
 
-def observe(configuration: dict[str, Any], secret: dict[str, Any] | None, served: KeyPair | None) -> Observed:
-    """What a look has found: the ValidatingWebhookConfiguration and the Secret, if there is one."""
+def observe_certificate(
+    configuration: dict[str, Any], secret: dict[str, Any] | None, served: KeyPair | None
+) -> ObservedCertificate:
+    """From the ValidatingWebhookConfiguration and the Secret, if it exists."""
     clients = [webhook["clientConfig"] for webhook in configuration["webhooks"]]
-    return Observed(
-        hosts=frozenset(map(_host, clients)),
-        trusted=frozenset(_decoded(client.get("caBundle", "")) for client in clients),
-        kept=_kept(secret),
+    return ObservedCertificate(
+        hosts=frozenset(map(_get_host, clients)),
+        trusted=frozenset(_decode(client.get("caBundle", "")) for client in clients),
+        stored=_parse_secret(secret),
         served=served,
     )
 
 
-def secret_manifest(places: Places, pair: KeyPair, replaced: dict[str, Any] | None) -> dict[str, Any]:
-    """The Secret, to take the place of exactly the one that was seen."""
+def build_secret(location: CertificateLocation, pair: KeyPair, replaced: dict[str, Any] | None) -> dict[str, Any]:
+    """The Secret. It replaces exactly the version that was observed."""
     files = {"tls.crt": pair.certificate, "tls.key": pair.key, "ca.crt": pair.trusted}
     version = {"resourceVersion": replaced["metadata"]["resourceVersion"]} if replaced else {}
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": {"name": places.secret, "namespace": places.secret_namespace, **version},
-        "data": {name: _encoded(text) for name, text in files.items()},
+        "metadata": {"name": location.secret, "namespace": location.secret_namespace, **version},
+        "data": {name: _encode(text) for name, text in files.items()},
     }
 
 
-def trust_manifest(configuration: dict[str, Any], pair: KeyPair) -> dict[str, Any]:
-    """The caBundle of each webhook and nothing else. The uid: it is changed, never created."""
+def build_trust_patch(configuration: dict[str, Any], pair: KeyPair) -> dict[str, Any]:
+    """The caBundle of each webhook only. With the uid, the API server never creates the configuration."""
     metadata = configuration["metadata"]
-    client = {"caBundle": _encoded(pair.trusted)}
+    client = {"caBundle": _encode(pair.trusted)}
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingWebhookConfiguration",
@@ -172,28 +172,28 @@ def trust_manifest(configuration: dict[str, Any], pair: KeyPair) -> dict[str, An
     }
 
 
-def _kept(secret: dict[str, Any] | None) -> KeyPair | None:
+def _parse_secret(secret: dict[str, Any] | None) -> KeyPair | None:
     data = (secret or {}).get("data") or {}
     if not data:
         return None
     try:
-        return key_pair.parse(*(_decoded(data[name]) for name in ("tls.crt", "tls.key", "ca.crt")))
+        return parse_key_pair(*(_decode(data[name]) for name in ("tls.crt", "tls.key", "ca.crt")))
     except (KeyError, ValueError) as error:
-        log.warning("the Secret holds no certificate that could be served, and gets a new one: %r", error)
+        log.warning("the Secret holds no usable certificate and gets a new one: %r", error)
         return None
 
 
-def _host(client: dict[str, Any]) -> str:
+def _get_host(client: dict[str, Any]) -> str:
     if service := client.get("service"):
         return f"{service['name']}.{service['namespace']}.svc"
     host: str | None = urlsplit(client["url"]).hostname
-    assert host  # the API server has checked it
+    assert host  # the API server validates it
     return host
 
 
-def _encoded(text: str) -> str:
+def _encode(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
-def _decoded(text: str) -> str:
+def _decode(text: str) -> str:
     return base64.b64decode(text).decode()

@@ -1,4 +1,4 @@
-"""The webhook's HTTPS port. Whatever fails here is answered 500, and the API server goes by the failurePolicy."""
+"""The webhook's HTTPS port. An exception results in status 500, to which the API server applies the failurePolicy."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from aiohttp import web
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError, KubernetesApi
 from rlt_operator import metrics
-from rlt_operator.webhook.review import review, runtime_name, too_deep
+from rlt_operator.webhook.review import get_runtime_name, reject_deep_nesting, review
 
-RUNTIME_S = 2.0
-"""So long the API server may take to give the runtime; without it the job is validated by itself."""
+RUNTIME_TIMEOUT_S = 2.0
+"""Timeout to read the RLRuntime. After it the job is validated without its RLRuntime."""
 MAX_REVIEW_LENGTH = 16 * 2**20
-"""Bytes: twice what the API server takes as one object (3 MiB), and room."""
+"""Bytes. A review holds the new and the old object, each at most 3 MiB."""
 KEEP_ALIVE_S = 120.0
-"""Longer than Go's 90 s, so that no connection ends while the API server takes it up again."""
+"""Longer than Go's idle timeout of 90 s, so that the API server does not reuse a connection while it closes."""
 
 log = logging.getLogger("rlt_operator.webhook")
 
 
 class Tls:
-    """The server's side of TLS 1.3, whose certificate can be replaced while it serves."""
+    """TLS 1.3 of the server. Its certificate can be replaced while it serves."""
 
     def __init__(self) -> None:
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_3
         self.has_certificate = False
 
-    def show(self, certificate: str, key: str) -> None:
-        """From now on, to new connections (PEM). Raises ssl.SSLError if the two do not belong together."""
-        # Python loads them from files only: one in memory, for a private key has no business on a disk.
+    def load(self, certificate: str, key: str) -> None:
+        """Use this certificate and key for new connections (PEM). Raises ssl.SSLError if they do not match."""
+        # Python loads them from files only. A file in memory keeps the private key off the disk.
         descriptor = os.memfd_create("certificate")
         with open(descriptor, "w") as file:
             file.write(f"{key}\n{certificate}")
@@ -52,13 +52,13 @@ async def serve(port: int, tls: Tls, api: KubernetesApi) -> web.AppRunner:
     async def validate(request: web.Request) -> web.Response:
         text = await request.text()
         try:
-            asked = json.loads(text)
+            admission = json.loads(text)
         except RecursionError:
-            return web.json_response(too_deep(text))
-        name = runtime_name(asked)
-        runtimes = await _runtime(api, name) if name else {}
-        answer = review(asked, runtimes)
-        metrics.REVIEWS.labels(asked["request"]["operation"], _outcome(answer)).inc()
+            return web.json_response(reject_deep_nesting(text))
+        name = get_runtime_name(admission)
+        runtimes = await _get_runtime(api, name) if name else {}
+        answer = review(admission, runtimes)
+        metrics.REVIEWS.labels(admission["request"]["operation"], _get_outcome(answer)).inc()
         return web.json_response(answer)
 
     app = web.Application(client_max_size=MAX_REVIEW_LENGTH)
@@ -69,15 +69,15 @@ async def serve(port: int, tls: Tls, api: KubernetesApi) -> web.AppRunner:
     return runner
 
 
-async def _runtime(api: KubernetesApi, name: str) -> Mapping[str, Mapping[str, Any] | None]:
+async def _get_runtime(api: KubernetesApi, name: str) -> Mapping[str, Mapping[str, Any] | None]:
     try:
-        async with asyncio.timeout(RUNTIME_S):
+        async with asyncio.timeout(RUNTIME_TIMEOUT_S):
             manifest = await api.get(api_paths.runtime(name))
     except (ApiError, TimeoutError) as error:
-        log.warning("the RLRuntime %s cannot be read, and the job is validated without it: %s", name, error)
+        log.warning("validating the job without RLRuntime %s, which cannot be read: %s", name, error)
         return {}
     return {name: manifest["spec"] if manifest else None}
 
 
-def _outcome(answer: dict[str, Any]) -> str:
+def _get_outcome(answer: dict[str, Any]) -> str:
     return "allowed" if answer["response"]["allowed"] else "refused"
