@@ -1,4 +1,4 @@
-"""Argo CD's health check, run in Lua over what the operator writes in every phase."""
+"""The health check of Argo CD, run in Lua on the status of every phase."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ Json = dict[str, Any]
 
 
 def health(status: Json | None, generation: int = 1) -> tuple[str, str]:
-    """Status and message for a job with that status, as Argo CD gets them: a function body with the global `obj`."""
+    """The result for a job with this status. Argo CD runs the script as a function body with the global `obj`."""
     lua = LuaRuntime(unpack_returned_tuples=True)
     job: Json = {"metadata": {"name": "sum", "generation": generation}}
     lua.globals().obj = lua.table_from(job | ({"status": status} if status else {}), recursive=True)
-    answer = lua.execute(SCRIPT)
-    return answer.status, answer.message
+    result = lua.execute(SCRIPT)
+    return result.status, result.message
 
 
 def status_of(observed: Observed) -> Json:
-    """What the operator writes."""
+    """The status that the operator writes."""
     decided = plan(observed, o.NOW)
     assert decided.status
     return decided.status.to_json()
 
 
 GONE = replace(o.STARTED, cluster=None, pods=(), ray=None)
-LIFE: list[tuple[str, Phase, Observed]] = [
+PHASES: list[tuple[str, Phase, Observed]] = [
     ("Progressing", Phase.PENDING, o.FRESH),
     ("Progressing", Phase.PROVISIONING, o.PROVISIONING),
     ("Progressing", Phase.RUNNING, o.RUNNING),
@@ -54,45 +54,49 @@ LIFE: list[tuple[str, Phase, Observed]] = [
 ]
 
 
-@pytest.mark.parametrize(("expected", "phase", "observed"), LIFE, ids=[phase for _, phase, _ in LIFE])
-def test_every_phase_has_its_health(expected: str, phase: Phase, observed: Observed) -> None:
+@pytest.mark.parametrize(("expected", "phase", "observed"), PHASES, ids=[phase for _, phase, _ in PHASES])
+def test_every_phase_has_a_health_status(expected: str, phase: Phase, observed: Observed) -> None:
     status = status_of(observed)
     assert status["phase"] == phase
     assert health(status, observed.job.generation) == (expected, ANY)
 
 
-def test_no_phase_is_forgotten() -> None:
-    assert {phase for _, phase, _ in LIFE} == set(Phase)
+def test_all_phases_are_tested() -> None:
+    assert {phase for _, phase, _ in PHASES} == set(Phase)
 
 
-def test_the_progress_is_told() -> None:
+def test_the_message_contains_the_progress() -> None:
     assert health(status_of(o.RUNNING))[1].endswith("(45%)")
 
 
-def test_what_waits_for_somebody_is_degraded() -> None:
-    """Stalled, though it may still run once somebody installs KubeRay."""
+def test_a_stalled_job_is_degraded() -> None:
+    """The job can still run after a person installs KubeRay."""
     assert health(status_of(replace(o.FRESH, kuberay_installed=False)))[0] == "Degraded"
 
 
-def test_a_job_that_releases_its_cluster_is_on_its_way() -> None:
+def test_a_job_that_releases_its_cluster_is_progressing() -> None:
     assert health(status_of(o.suspend(o.STARTED)), 2)[0] == "Progressing"
 
 
 @pytest.mark.parametrize(("status", "generation"), [(None, 1), (status_of(o.suspend(GONE)), 9)])
-def test_what_the_operator_has_not_seen_is_on_its_way(status: Json | None, generation: int) -> None:
+def test_a_job_that_is_not_reconciled_is_progressing(status: Json | None, generation: int) -> None:
     state, message = health(status, generation)
     assert state == "Progressing"
-    assert "has not looked" in message
+    assert "has not reconciled" in message
 
 
 @pytest.mark.apiserver
-def test_the_documented_command_gives_it_to_argo_cd(installed: Cluster) -> None:
+def test_the_documented_command_adds_the_script(installed: Cluster) -> None:
     installed.kubectl("create", "namespace", "argocd")
     installed.kubectl(
         "create", "configmap", "argocd-cm", "-n", "argocd", "--from-literal=url=https://argocd.example.com"
     )
     (command,) = re.findall(r"```sh\n(.*?)```", (ROOT / "docs/argocd.md").read_text(), re.DOTALL)
-    place = {**os.environ, "KUBECONFIG": str(installed.kubeconfig), "PATH": f"{obtain_built()}:{os.environ['PATH']}"}
-    subprocess.run(["bash", "-ec", command], cwd=ROOT, env=place, check=True)
+    environment = {
+        **os.environ,
+        "KUBECONFIG": str(installed.kubeconfig),
+        "PATH": f"{obtain_built()}:{os.environ['PATH']}",
+    }
+    subprocess.run(["bash", "-ec", command], cwd=ROOT, env=environment, check=True)
     data = json.loads(installed.kubectl("get", "configmap", "argocd-cm", "-n", "argocd", "-o", "json"))["data"]
     assert data == {"url": "https://argocd.example.com", "resource.customizations.health.rlt.dev_RLTrainingJob": SCRIPT}

@@ -14,7 +14,7 @@ from rlt_api.training_config import TrainingConfig
 from rlt_cli.file_validation import validate_files
 from rlt_cli.main import cli
 from rlt_cli.offline_job import PLACEHOLDER_UID, build_offline_job, detect_network
-from rlt_operator.lifecycle.admission import create
+from rlt_operator.lifecycle.admission import cluster_missing
 from rlt_operator.observation import Observed
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -29,7 +29,9 @@ def rlt(*arguments: str, input: str | None = None) -> Result:
 def test_render_prints_what_the_operator_creates(path: Path) -> None:
     validated = validate_files([str(path), RUNTIME])
     (manifest,) = validated.jobs()
-    verdict = create(Observed(detect_network(build_offline_job(manifest, validated), ())), datetime.now(UTC))
+    job = detect_network(build_offline_job(manifest, validated), ())
+    assert job.spec
+    verdict = cluster_missing(Observed(job), job.spec, datetime.now(UTC))
     assert verdict
     done = rlt(str(path), "--runtime", RUNTIME)
     assert done.exit_code == 0, done.stderr

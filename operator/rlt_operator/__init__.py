@@ -1,1 +1,1 @@
-"""rlt's control plane: observe -> plan -> apply for every RLTrainingJob."""
+"""The operator: reconciles every RLTrainingJob."""

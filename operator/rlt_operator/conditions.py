@@ -1,4 +1,4 @@
-"""Conditions of the status: claims of this look, merged with what earlier looks said."""
+"""The conditions of the status: updates of one reconciliation, merged into the conditions of the old status."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rlt_api.status import Condition, RLTrainingJobStatus
 
 @dataclass(frozen=True)
 class ConditionUpdate:
-    """What this look says of one condition."""
+    """The new value of one condition."""
 
     status: Literal["True", "False", "Unknown"]
     reason: str
-    """One of Reason; any word, if a newer operator wrote it."""
+    """A value of Reason, or any string if a newer operator wrote it."""
     message: str = ""
 
 
@@ -25,9 +25,9 @@ ConditionUpdates = Mapping[ConditionType, ConditionUpdate]
 
 DEFAULTS: ConditionUpdates = {
     ConditionType.ACCEPTED: ConditionUpdate("True", Reason.VALID, "The spec is valid."),
-    ConditionType.CLUSTER_READY: ConditionUpdate("False", Reason.RELEASED, "There is no Ray cluster."),
+    ConditionType.CLUSTER_READY: ConditionUpdate("False", Reason.RELEASED, "No Ray cluster exists."),
     ConditionType.RUNNING: ConditionUpdate(
-        "False", Reason.WAITING_FOR_CLUSTER, "The training waits for its Ray cluster."
+        "False", Reason.WAITING_FOR_CLUSTER, "The training starts when its Ray cluster is ready."
     ),
     ConditionType.SUCCEEDED: ConditionUpdate("False", Reason.NOT_FINISHED),
     ConditionType.FAILED: ConditionUpdate("False", Reason.NOT_FINISHED),
@@ -35,8 +35,8 @@ DEFAULTS: ConditionUpdates = {
     ConditionType.RECONCILING: ConditionUpdate("True", Reason.PROGRESSING),
     ConditionType.STALLED: ConditionUpdate("False", Reason.PROGRESSING),
 }
-"""What holds of a condition that a look does not speak of. Of Admitted, FabricVerified and PreflightPassed nothing: not
-every job is in a queue or has its nodes checked, and they are looked at late."""
+"""Conditions that a verdict does not list. Admitted, FabricVerified and PreflightPassed have no default: not every job
+has a queue or preflight checks, and the fabric is decided later."""
 
 FABRIC_PROBLEMS = {
     Reason.NODES_DISAGREE,
@@ -56,7 +56,7 @@ FABRIC_PROBLEMS = {
     Reason.HCA_MATCHES_NOTHING,
     Reason.DEVICE_VISIBILITY,
 }
-"""Reasons of FabricVerified that are bad news: every refusal of `rlt_core.fabric`."""
+"""Reasons of FabricVerified that are problems: every rejection of `rlt_core.fabric`."""
 
 PROBLEMS = {
     Reason.INVALID_SPEC,
@@ -80,11 +80,11 @@ PROBLEMS = {
     Reason.PROGRAM_FAILED,
     Reason.HEAD_LOST,
     Reason.STOPPED,
+    Reason.CANCELLED,
     Reason.DEADLINE_EXCEEDED,
     Reason.PENDING_DEADLINE_EXCEEDED,
 }
-"""Reasons that are bad news: their events are warnings."""
-
+"""Reasons whose events are of type Warning."""
 
 FINAL = {
     Reason.INVALID_SPEC,
@@ -92,81 +92,89 @@ FINAL = {
     Reason.PROGRAM_FAILED,
     Reason.HEAD_LOST,
     Reason.STOPPED,
+    Reason.CANCELLED,
     Reason.DEADLINE_EXCEEDED,
     Reason.PENDING_DEADLINE_EXCEEDED,
 }
-"""Reasons of Failed, which other conditions repeat."""
+"""Reasons of Failed. Other conditions repeat them."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """A transition that people should hear of: an Event object is made of it."""
+    """A transition to report as a Kubernetes Event."""
 
     type: Literal["Normal", "Warning"]
     reason: str
     message: str
 
 
-def condition(status: RLTrainingJobStatus, type: ConditionType) -> Condition | None:
+def find_condition(status: RLTrainingJobStatus, type: ConditionType) -> Condition | None:
     """The condition of that type, if the status has it."""
     return next((condition for condition in status.conditions if condition.type == type), None)
 
 
 def is_true(status: RLTrainingJobStatus, type: ConditionType) -> bool:
-    """Whether the status says that the condition holds."""
-    found = condition(status, type)
-    return found is not None and found.status == "True"
+    """Whether the condition is True in the status."""
+    condition = find_condition(status, type)
+    return condition is not None and condition.status == "True"
 
 
-def merge(status: RLTrainingJobStatus, claims: ConditionUpdates, *, generation: int, now: datetime) -> list[Condition]:
-    """All conditions, in the order of ConditionType. lastTransitionTime moves only with the condition's status.
+def keep_conditions(status: RLTrainingJobStatus, *types: ConditionType) -> dict[ConditionType, ConditionUpdate]:
+    """Updates that leave these conditions of the status unchanged."""
+    found = {type: condition for type in types if (condition := find_condition(status, type))}
+    return {type: ConditionUpdate(each.status, each.reason, each.message) for type, each in found.items()}
 
-    A job that is stalled is not reconciling: kstatus would take it for one on its way.
+
+def merge_conditions(
+    status: RLTrainingJobStatus, updates: ConditionUpdates, *, generation: int, now: datetime
+) -> list[Condition]:
+    """All conditions, in the order of ConditionType. lastTransitionTime changes only with the condition's status.
+
+    A stalled job is not reconciling: kstatus would report it as in progress.
     """
-    every = {**DEFAULTS, **claims}
+    every = {**DEFAULTS, **updates}
     if (stalled := every[ConditionType.STALLED]).status == "True":
         every[ConditionType.RECONCILING] = ConditionUpdate("False", stalled.reason, stalled.message)
     merged = []
     for type in (type for type in ConditionType if type in every):
-        claim = every[type]
-        old = condition(status, type)
-        unchanged = old is not None and old.status == claim.status
+        update, old = every[type], find_condition(status, type)
+        unchanged = old is not None and old.status == update.status
         merged.append(
             Condition(
                 type=type,
-                status=claim.status,
-                reason=claim.reason,
-                message=claim.message,
-                last_transition_time=old.last_transition_time if old and unchanged else timestamp(now),
+                status=update.status,
+                reason=update.reason,
+                message=update.message,
+                last_transition_time=old.last_transition_time if old and unchanged else format_time(now),
                 observed_generation=generation,
             )
         )
     return merged
 
 
-def events(old: RLTrainingJobStatus, new: Sequence[Condition]) -> tuple[Event, ...]:
-    """One event for each condition that became true, or that has a new problem or remedy to tell."""
-    told = []
-    for new_condition in new:
-        type = ConditionType(new_condition.type)
-        old_condition = condition(old, type)
+def build_events(old: RLTrainingJobStatus, new: Sequence[Condition]) -> tuple[Event, ...]:
+    """One event for each condition that became True, has a new problem, or is no longer suspended."""
+    events = []
+    for condition in new:
+        type = ConditionType(condition.type)
+        old_condition = find_condition(old, type)
         default = DEFAULTS[type].reason if type in DEFAULTS else ""
         before = (old_condition.status, old_condition.reason) if old_condition else ("False", default)
         if (
-            before == (new_condition.status, new_condition.reason)
-            or type in (ConditionType.RECONCILING, ConditionType.STALLED)  # they repeat the others
-            or (new_condition.status == "False" and new_condition.reason in FINAL)  # Failed says it
+            before == (condition.status, condition.reason)
+            or type in (ConditionType.RECONCILING, ConditionType.STALLED)  # they repeat other conditions
+            or (condition.status == "False" and condition.reason in FINAL)  # Failed has its own event
         ):
             continue
-        bad = new_condition.reason in PROBLEMS
+        problem = condition.reason in PROBLEMS
         resumed = type == ConditionType.SUSPENDED and before[0] == "True"
-        if new_condition.status == "True" or bad or resumed:
-            reason = "Resumed" if resumed else new_condition.reason if bad else new_condition.type
-            message = "The job goes on." if resumed else new_condition.message
-            told.append(Event("Warning" if bad else "Normal", reason, message))
-    return tuple(told)
+        if condition.status == "True" or problem or resumed:
+            reason = "Resumed" if resumed else condition.reason if problem else condition.type
+            message = "The job is resumed." if resumed else condition.message
+            events.append(Event("Warning" if problem else "Normal", reason, message))
+    return tuple(events)
 
 
-def timestamp(moment: datetime) -> str:
+def format_time(time: datetime) -> str:
     """RFC 3339 in UTC, to the second, as Kubernetes writes it."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

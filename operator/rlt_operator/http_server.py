@@ -1,4 +1,4 @@
-"""The operator's HTTP port: /metrics, /healthz (alive) and /readyz (serving)."""
+"""The operator's HTTP port: /metrics, /healthz (liveness) and /readyz (readiness)."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from aiohttp import web
 
 from rlt_operator import metrics
 
-SILENCE_S = 120.0
-"""Without an answer of the API server for so long the operator is not alive. It asks every 30 s."""
+LIVENESS_TIMEOUT_S = 120.0
+"""After this time without a response of the API server, /healthz fails. The operator sends a request every 30 s."""
 
 
-async def serve(port: int, *, last_answer: Callable[[], float], ready: Callable[[], bool]) -> web.AppRunner:
-    """Serve on all addresses. `last_answer` is when the API server last answered (time.monotonic)."""
+async def serve(port: int, *, last_response: Callable[[], float], ready: Callable[[], bool]) -> web.AppRunner:
+    """Serve on all addresses. `last_response` is the time of the API server's last response (time.monotonic)."""
 
     async def get_metrics(_: web.Request) -> web.Response:
-        return web.Response(body=metrics.exposition(), content_type="text/plain", charset="utf-8")
+        return web.Response(body=metrics.render(), content_type="text/plain", charset="utf-8")
 
     async def get_health(_: web.Request) -> web.Response:
-        silent = time.monotonic() - last_answer()
-        if silent > SILENCE_S:
-            return web.Response(status=503, text=f"the API server has not answered for {silent:.0f} s\n")
+        elapsed = time.monotonic() - last_response()
+        if elapsed > LIVENESS_TIMEOUT_S:
+            return web.Response(status=503, text=f"the API server has not answered for {elapsed:.0f} s\n")
         return web.Response(text="ok\n")
 
     async def get_ready(_: web.Request) -> web.Response:

@@ -1,8 +1,8 @@
-"""The KubeRay that is installed, as its RayCluster CRD shows it: what a RayCluster may hold there. Pure.
+"""What a RayCluster may hold, according to the installed RayCluster CRD. Pure.
 
-The API server drops fields that a CRD lacks, or answers a server-side apply of them with status 500; neither tells the
-user anything. KubeRay's CRD embeds the whole pod template of the Kubernetes that it was built with, so a pod field that
-Kubernetes knows may still be one that the CRD lacks. The CRD names no version: its fields do.
+The API server drops fields that a CRD lacks, or responds to their server-side apply with status 500. Neither reports
+the fields to the user. KubeRay's CRD embeds the pod template of the Kubernetes version that it was built with, and so
+may lack a pod field that the installed Kubernetes has. The CRD has no version, which is derived from its fields.
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+KUBERAY_MINIMUM = "1.3.2"
+"""The oldest KubeRay whose RayCluster CRD the tests validate every golden manifest with."""
 
 Schema = Mapping[str, Any]
 """Part of an OpenAPI v3 schema."""
@@ -21,7 +24,7 @@ MARKS = {
     "1.5": "spec.headGroupSpec.labels",
     "1.4": "spec.autoscalerOptions.version",
 }
-"""KubeRay's version -> a field that came with it, the newest first (1.7: its API reference; the rest: the CRDs)."""
+"""KubeRay's version -> a field that it introduced, the newest first (1.7: its API reference; the others: the CRDs)."""
 OLDEST = "1.3 or older"
 
 POD_FIELDS_SINCE = {
@@ -36,7 +39,7 @@ POD_FIELDS_SINCE = {
     "spec.workloadRef": "1.6",
     "spec.schedulingGroup": "1.7",
 }
-"""End of a path below a pod template -> the KubeRay whose CRD has it first, for fields newer than KubeRay 1.3's."""
+"""End of a path below a pod template -> the first KubeRay whose CRD has it, for fields newer than KubeRay 1.3."""
 
 
 @dataclass(frozen=True)
@@ -44,66 +47,66 @@ class KubeRay:
     """What a RayCluster of ray.io/v1 may hold."""
 
     fields: frozenset[str]
-    """Paths such as ``spec.workerGroupSpecs[].template.spec.nodeSelector{}``: [] an item of a list, {} a value of a map
-    with any keys, and ``.*`` below what takes any field."""
+    """Paths such as ``spec.workerGroupSpecs[].template.spec.nodeSelector{}``: [] is an item of a list, {} a value of a
+    map with arbitrary keys, and ``.*`` a child of an object that accepts any field."""
 
     @property
     def version(self) -> str:
-        """Its version as far as the fields tell."""
+        """Its minor version, derived from the fields."""
         return next((version for version, field in MARKS.items() if field in self.fields), OLDEST)
 
-    def lacks(self, manifest: Mapping[str, Any]) -> tuple[str, ...]:
+    def list_lost_fields(self, manifest: Mapping[str, Any]) -> tuple[str, ...]:
         """Paths of the manifest's fields that the CRD does not have, such as ``spec.workerGroupSpecs[0].nonsense``."""
-        return tuple(self._lacks(manifest, "", ""))
+        return tuple(self._iterate_lost_fields(manifest, "", ""))
 
-    def _lacks(self, value: object, path: str, shown: str) -> Iterator[str]:
+    def _iterate_lost_fields(self, value: object, path: str, shown: str) -> Iterator[str]:
         if isinstance(value, Mapping):
             is_map, is_open = f"{path}{{}}" in self.fields, f"{path}.*" in self.fields
             for name, child in value.items():
                 below, shown_below = _join(path, name), _join(shown, name)
                 if is_map or below in self.fields:
-                    yield from self._lacks(child, f"{path}{{}}" if is_map else below, shown_below)
+                    yield from self._iterate_lost_fields(child, f"{path}{{}}" if is_map else below, shown_below)
                 elif not is_open:
                     yield shown_below
         elif isinstance(value, list):
             for index, child in enumerate(value):
-                yield from self._lacks(child, f"{path}[]", f"{shown}[{index}]")
+                yield from self._iterate_lost_fields(child, f"{path}[]", f"{shown}[{index}]")
 
 
 def parse_kuberay(crd: Mapping[str, Any]) -> KubeRay:
-    """From the CustomResourceDefinition rayclusters.ray.io (apiextensions.k8s.io/v1). No fields if it has no v1."""
+    """Parse the CustomResourceDefinition rayclusters.ray.io (apiextensions.k8s.io/v1). Without v1 it has no fields."""
     schemas = [each["schema"]["openAPIV3Schema"] for each in crd["spec"]["versions"] if each["name"] == "v1"]
-    paths = [path for schema in schemas for path in _paths(schema, "")]
-    return KubeRay(frozenset([*paths, "metadata", "metadata.*"]))  # an object's metadata is Kubernetes', not the CRD's
+    paths = [path for schema in schemas for path in _iterate_paths(schema, "")]
+    return KubeRay(frozenset([*paths, "metadata", "metadata.*"]))  # the CRD does not define metadata
 
 
-def dropped(kuberay: KubeRay, ray_cluster: Mapping[str, Any]) -> str | None:
-    """What to tell of a RayCluster that would lose fields, and what to do; None if it would lose none."""
-    lost = kuberay.lacks(ray_cluster)
+def describe_lost_fields(kuberay: KubeRay, ray_cluster: Mapping[str, Any]) -> str | None:
+    """The message for a RayCluster that would lose fields; None if it would lose none."""
+    lost = kuberay.list_lost_fields(ray_cluster)
     if not lost:
         return None
-    fields = ", ".join(path + _since(path) for path in lost)
+    fields = ", ".join(path + _describe_origin(path) for path in lost)
     return (
         f"The RayCluster CRD in this cluster (KubeRay {kuberay.version}, by its fields) lacks {fields}. "
-        "Install the CRDs of a newer KubeRay (`helm upgrade` leaves CRDs as they are), or leave that out of the job."
+        "Install the CRDs of a newer KubeRay (`helm upgrade` does not update CRDs) or remove these fields from the job."
     )
 
 
-def _since(path: str) -> str:
+def _describe_origin(path: str) -> str:
     general = re.sub(r"\[\d+\]", "[]", path)
     return next((f" (since {version})" for end, version in POD_FIELDS_SINCE.items() if general.endswith(f".{end}")), "")
 
 
-def _paths(schema: Schema, path: str) -> Iterator[str]:
+def _iterate_paths(schema: Schema, path: str) -> Iterator[str]:
     yield path
     if schema.get("x-kubernetes-preserve-unknown-fields"):
         yield f"{path}.*"
     for name, child in schema.get("properties", {}).items():
-        yield from _paths(child, _join(path, name))
+        yield from _iterate_paths(child, _join(path, name))
     if "items" in schema:
-        yield from _paths(schema["items"], f"{path}[]")
+        yield from _iterate_paths(schema["items"], f"{path}[]")
     if isinstance(values := schema.get("additionalProperties"), Mapping):
-        yield from _paths(values, f"{path}{{}}")
+        yield from _iterate_paths(values, f"{path}{{}}")
 
 
 def _join(path: str, name: str) -> str:

@@ -1,4 +1,4 @@
-"""Logs: one JSON object a line on standard error."""
+"""Logs: one JSON object per line on standard error."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import sys
 from datetime import UTC, datetime
 
 FIELDS = ("job", "reason", "namespaces", "inCluster")
-"""What a record may say beside its message."""
+"""Fields of a record besides its message."""
 
 
 def configure() -> None:
-    """Log transitions and troubles, and of kopf only the troubles."""
+    """Log at level info, and of kopf, asyncio and aiohttp only warnings and errors."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
@@ -21,7 +21,7 @@ def configure() -> None:
 
 
 class JsonLines(logging.Formatter):
-    """Time, level, message, and the fields that the record has."""
+    """Time, level, message and the FIELDS of the record."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {

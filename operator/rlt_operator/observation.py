@@ -1,4 +1,4 @@
-"""What the operator sees of a job in one look: frozen values, parsed from the API's JSON. No I/O."""
+"""What one reconciliation observes of a job: frozen values, parsed from the API's JSON. No I/O."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlt_api.training_config import ProgressReport
 from rlt_core import names
 from rlt_core.fabric.nodes import Node
 from rlt_core.job import Job, Manifest
-from rlt_operator.conditions import condition
+from rlt_operator.conditions import find_condition
 from rlt_operator.kuberay import KubeRay
 
 
@@ -31,18 +31,18 @@ class RayCluster:
 
     uid: str
     owner_kind: str | None
-    """Kind of the controller that its owner references name."""
+    """Kind of the controller in its owner references."""
     owner_uid: str | None
     """Uid of that controller."""
     created: datetime
     deleting: bool
-    seen_by_kuberay: bool
+    has_status: bool
     """Whether KubeRay has written a status."""
     conditions: tuple[KubeRayCondition, ...] = ()
     suspend: bool | None = None
-    """Its spec.suspend, which is Kueue's: true until there is a place in the queue. None if nobody has set it."""
+    """Its spec.suspend, which Kueue writes: true until the queue admits the cluster. None if it is not set."""
     resumed: datetime | None = None
-    """When it was last no longer suspended, if it has been."""
+    """When its last suspension ended."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Container:
     waiting_reason: str | None = None
     waiting_message: str | None = None
     termination: Termination | None = None
-    """How it ended, or how it ended the last time before it was started again."""
+    """How it ended, or how it ended before its last restart."""
     restarts: int = 0
 
 
@@ -73,7 +73,7 @@ class Pod:
     name: str
     uid: str
     cluster_uid: str | None
-    """Uid of the RayCluster that it belongs to."""
+    """Uid of the RayCluster that owns it."""
     is_head: bool
     deleting: bool
     phase: str
@@ -81,23 +81,23 @@ class Pod:
     unschedulable: str | None = None
     """The scheduler's message if it found no node."""
     message: str | None = None
-    """The kubelet's message on the pod as a whole, when it was evicted for instance."""
+    """The kubelet's message on the whole pod, for example after an eviction."""
     containers: tuple[Container, ...] = ()
     node: str | None = None
-    """The node that it was given."""
+    """The node that it is bound to."""
     ip: str | None = None
     reason: str | None = None
-    """The kubelet's reason, one word, where it has a message."""
-    disrupted: str | None = None
-    """Why Kubernetes itself ends the pod: the reason of DisruptionTarget."""
+    """The kubelet's reason for `message`, one word."""
+    disruption: str | None = None
+    """Why Kubernetes ends the pod: the reason of its condition DisruptionTarget."""
 
 
 @dataclass(frozen=True)
 class WarningEvent:
     """An event of type Warning on the RayCluster or one of its pods."""
 
-    about: str
-    """Uid of the object that it is about."""
+    object_uid: str
+    """Uid of the object that it refers to."""
     reason: str
     message: str
 
@@ -107,7 +107,7 @@ RayJobStatus = Literal["PENDING", "RUNNING", "STOPPED", "SUCCEEDED", "FAILED"]
 
 @dataclass(frozen=True)
 class RayJob:
-    """What Ray says of the job that was submitted to it."""
+    """A Ray job, as Ray reports it."""
 
     status: RayJobStatus
     message: str = ""
@@ -117,54 +117,54 @@ class RayJob:
 
 @dataclass(frozen=True)
 class RayPreflight:
-    """What Ray says of the checks before the training."""
+    """The Ray job of the preflight checks."""
 
     job: RayJob
     log: str | None = None
-    """Their output, once they have ended."""
+    """Its output, when it has ended."""
 
 
 @dataclass(frozen=True)
 class Ray:
-    """Answers of the head's HTTP servers."""
+    """Responses of the head's HTTP servers."""
 
     unreachable: str | None = None
-    """Why Ray's job API did not answer, if it did not."""
+    """Why Ray's job API did not answer; None if it did."""
     job: RayJob | None = None
-    """None if Ray does not know the job (or did not answer)."""
+    """None if Ray does not have the job, or did not answer."""
     log: str | None = None
-    """The program's output, once it has ended."""
+    """The program's output, when it has ended."""
     progress: ProgressReport | None = None
-    """The trainer's own report."""
+    """The trainer's report."""
     preflight: RayPreflight | None = None
-    """The checks, if Ray knows them. Not asked about once it has the training."""
+    """The preflight checks, if Ray has them. Not requested when Ray has the training."""
 
 
 @dataclass(frozen=True)
 class Observed:
-    """Everything in one value. Whatever could not be seen is at its default."""
+    """Everything observed, in one value. What was not read has its default."""
 
     job: Job
     kuberay_installed: bool = True
     kuberay: KubeRay | None = None
-    """What its RayCluster CRD can hold. Seen while there is no RayCluster."""
+    """The fields of its RayCluster CRD. Read while no RayCluster exists."""
     nodes: tuple[Node, ...] = ()
-    """The nodes of the Kubernetes cluster. Seen while the job's network is undecided, and after a failure."""
+    """The nodes of the Kubernetes cluster. Read while the fabric is not decided, and after a failure."""
     config: Mapping[str, str] | None = None
-    """What the ConfigMap holds."""
+    """The data of the ConfigMap."""
     cluster: RayCluster | None = None
-    queue_says: str | None = None
+    queue_message: str | None = None
     """Why Kueue does not admit the RayCluster, while it is suspended."""
     pods: tuple[Pod, ...] = ()
     warnings: tuple[WarningEvent, ...] = ()
     ray: Ray | None = None
-    """None if there was no reason to ask."""
-    refusal: str | None = None
-    """What the API server or Ray answered when the last plan was refused."""
+    """None if Ray was not called."""
+    rejection: str | None = None
+    """Why the API server or Ray rejected the first plan of this reconciliation."""
 
 
 def parse_workloads(workloads: list[Manifest]) -> str | None:
-    """Why Kueue does not admit them: what it says of the quota, else of its other checks."""
+    """Why Kueue does not admit them: the message on the quota, else on its admission checks."""
     for workload in workloads:
         for each in workload.get("status", {}).get("conditions", []):
             if each["type"] in ("QuotaReserved", "Admitted") and each["status"] == "False":
@@ -184,7 +184,7 @@ def parse_ray_cluster(manifest: Manifest) -> RayCluster:
         owner_uid=owner.get("uid"),
         created=datetime.fromisoformat(manifest["metadata"]["creationTimestamp"]),
         deleting="deletionTimestamp" in manifest["metadata"],
-        seen_by_kuberay=bool(status),
+        has_status=bool(status),
         conditions=tuple(
             KubeRayCondition(condition["type"], condition.get("reason", ""), condition.get("message", ""))
             for condition in conditions
@@ -196,11 +196,11 @@ def parse_ray_cluster(manifest: Manifest) -> RayCluster:
 
 
 def parse_pod(manifest: Manifest) -> Pod:
-    """A pod that KubeRay made."""
+    """A pod that KubeRay created."""
     metadata, status = manifest["metadata"], manifest.get("status") or {}
     conditions = {condition["type"]: condition for condition in status.get("conditions", [])}
     scheduled = conditions.get("PodScheduled", {})
-    disrupted = conditions.get("DisruptionTarget", {})
+    disruption = conditions.get("DisruptionTarget", {})
     containers = [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
     return Pod(
         name=metadata["name"],
@@ -216,67 +216,72 @@ def parse_pod(manifest: Manifest) -> Pod:
         node=manifest.get("spec", {}).get("nodeName"),
         ip=status.get("podIP"),
         reason=status.get("reason"),
-        disrupted=disrupted.get("reason") if disrupted.get("status") == "True" else None,
+        disruption=disruption.get("reason") if disruption.get("status") == "True" else None,
     )
 
 
 def parse_warning(manifest: Manifest) -> WarningEvent:
     """A core/v1 Event."""
     return WarningEvent(
-        about=manifest.get("involvedObject", {}).get("uid", ""),
+        object_uid=manifest.get("involvedObject", {}).get("uid", ""),
         reason=manifest.get("reason", ""),
         message=manifest.get("message", ""),
     )
 
 
 def parse_config(manifest: Manifest) -> Mapping[str, str]:
-    """What the ConfigMap holds."""
+    """The data of a ConfigMap."""
     return dict(manifest.get("data") or {})
 
 
-def cluster_pods(observed: Observed) -> tuple[Pod, ...]:
-    """The live pods of the RayCluster that there is now, its head first."""
+def list_cluster_pods(observed: Observed) -> tuple[Pod, ...]:
+    """The pods of the current RayCluster that are not terminating, its head first."""
     if observed.cluster is None:
         return ()
     pods = [pod for pod in observed.pods if pod.cluster_uid == observed.cluster.uid and not pod.deleting]
     return tuple(sorted(pods, key=lambda pod: (not pod.is_head, pod.name)))
 
 
-def submission_id(observed: Observed) -> str | None:
-    """Id of the Ray job on the RayCluster that there is now."""
+def get_submission_id(observed: Observed) -> str | None:
+    """Id of the Ray job on the current RayCluster."""
     if observed.cluster is None:
         return None
     return names.submission_id(observed.job.name, ray_cluster_uid=observed.cluster.uid)
 
 
-def submitted(observed: Observed) -> bool:
-    """Whether Ray was given the job on the head that there is now, as the status says.
+def is_submitted(observed: Observed) -> bool:
+    """Whether the status reports the Ray job as submitted to the current head.
 
-    A cluster that its queue took back and admitted again has another head, which knows of nothing.
+    A cluster that Kueue evicted and admitted again has another head, which does not have the job.
     """
     before, cluster = observed.job.status.ray_cluster, observed.cluster
-    if cluster is None or cluster.suspend or before is None or before.job_id != submission_id(observed):
+    if cluster is None or before is None or before.job_id != get_submission_id(observed):
         return False
-    running = condition(observed.job.status, ConditionType.RUNNING)
-    assert running
-    return cluster.resumed is None or cluster.resumed <= datetime.fromisoformat(running.last_transition_time)
+    return _was_set_on_current_head(observed, cluster, ConditionType.RUNNING)
 
 
-def preflight_id(observed: Observed) -> str | None:
-    """Id of the Ray job that checks the nodes of the RayCluster that there is now."""
-    id = submission_id(observed)
+def get_preflight_id(observed: Observed) -> str | None:
+    """Id of the Ray job that checks the nodes of the current RayCluster."""
+    id = get_submission_id(observed)
     return names.preflight_id(id) if id else None
 
 
-def preflighted(observed: Observed) -> bool:
-    """Whether the head that there is now was given the checks, as the status says. (See `submitted`.)"""
+def is_preflight_submitted(observed: Observed) -> bool:
+    """Whether the status reports the preflight checks as submitted to the current head. See `is_submitted`."""
     before, cluster = observed.job.status.ray_cluster, observed.cluster
-    if cluster is None or cluster.suspend or before is None or before.preflight_job_id is None:
+    if cluster is None or before is None or before.preflight_job_id is None:
         return False
-    checked = condition(observed.job.status, ConditionType.PREFLIGHT_PASSED)
-    if before.preflight_job_id != preflight_id(observed) or checked is None:
+    if before.preflight_job_id != get_preflight_id(observed):
         return False
-    return cluster.resumed is None or cluster.resumed <= datetime.fromisoformat(checked.last_transition_time)
+    return _was_set_on_current_head(observed, cluster, ConditionType.PREFLIGHT_PASSED)
+
+
+def _was_set_on_current_head(observed: Observed, cluster: RayCluster, type: ConditionType) -> bool:
+    """Whether the condition changed after the cluster's last suspension."""
+    found = find_condition(observed.job.status, type)
+    if cluster.suspend or found is None:
+        return False
+    return cluster.resumed is None or cluster.resumed <= datetime.fromisoformat(found.last_transition_time)
 
 
 def _controller(manifest: Manifest) -> dict[str, str]:

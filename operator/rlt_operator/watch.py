@@ -1,7 +1,7 @@
-"""Watching: every event on a job, its RayCluster or its pods says "look at this job again", and a runtime's at all.
+"""Watches: an event on a job, its RayCluster or its pods wakes that job, and an event on an RLRuntime wakes all jobs.
 
-The only module that imports kopf. Only on.event handlers are used: kopf's others keep annotations on the objects or put
-finalizers there.
+The only module that imports kopf. It uses on.event handlers only, because kopf's other handlers add annotations or
+finalizers to the objects.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from rlt_operator.work_queue import WorkQueue
 
 
 async def watch(queue: WorkQueue, *, namespaces: Collection[str], stop: asyncio.Event) -> None:
-    """Watch until `stop` is set: the given namespaces, or all if there are none."""
+    """Watch the namespaces, or all of them if the collection is empty, until `stop` is set."""
     await kopf.operator(
-        registry=registry(queue),
-        settings=settings(),
+        registry=build_registry(queue),
+        settings=build_settings(),
         standalone=True,
         clusterwide=not namespaces,
         namespaces=namespaces,
@@ -29,8 +29,8 @@ async def watch(queue: WorkQueue, *, namespaces: Collection[str], stop: asyncio.
     )
 
 
-def registry(queue: WorkQueue) -> kopf.OperatorRegistry:
-    """The handlers."""
+def build_registry(queue: WorkQueue) -> kopf.OperatorRegistry:
+    """The event handlers."""
     handlers = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=handlers)
@@ -51,25 +51,25 @@ def registry(queue: WorkQueue) -> kopf.OperatorRegistry:
 
     @kopf.on.event(GROUP, VERSION, RUNTIME_PLURAL, registry=handlers)
     async def runtime_changed(**_: Any) -> None:
-        queue.wake_all()  # runtimes change seldom, and which jobs wait for one is not remembered
+        queue.wake_all()  # RLRuntimes change rarely, and the queue does not know which jobs wait for one
 
     return handlers
 
 
-def settings() -> kopf.OperatorSettings:
-    """kopf's settings, pinned where its defaults would do more than watch."""
+def build_settings() -> kopf.OperatorSettings:
+    """kopf's settings, without the features that do more than watch."""
     pinned = kopf.OperatorSettings()
     pinned.peering.standalone = True
-    pinned.posting.enabled = False  # events are the conditions' transitions, and `apply` tells them
-    pinned.scanning.disabled = True  # no rights on CRDs and namespaces are needed
+    pinned.posting.enabled = False  # `reconcile` creates the events
+    pinned.scanning.disabled = True  # needs permissions on CRDs and namespaces
     pinned.watching.server_timeout = 300
     pinned.watching.client_timeout = 330
     pinned.watching.connect_timeout = 10
-    pinned.watching.label_selectors["", "v1", "pods"] = JOB_LABEL  # the API server filters, not this process
+    pinned.watching.label_selectors["", "v1", "pods"] = JOB_LABEL  # filter in the API server
     pinned.watching.label_selectors["ray.io", "v1", "rayclusters"] = JOB_LABEL
     pinned.networking.connect_timeout = 10
     pinned.networking.request_timeout = 30
     pinned.queueing.exit_timeout = 0.5
-    pinned.queueing.idle_timeout = 0.5  # it also delays the end of the process
+    pinned.queueing.idle_timeout = 0.5  # it also delays the exit of the process
     pinned.process.ultimate_exiting_timeout = 10
     return pinned

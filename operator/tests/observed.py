@@ -74,7 +74,7 @@ def decided(job: Job, nodes: tuple[Node, ...] = ()) -> Job:
 
 
 def cluster(**changes: Any) -> RayCluster:
-    made = RayCluster(CLUSTER_UID, "RLTrainingJob", UID, created=NOW, deleting=False, seen_by_kuberay=True)
+    made = RayCluster(CLUSTER_UID, "RLTrainingJob", UID, created=NOW, deleting=False, has_status=True)
     return replace(made, **changes)
 
 

@@ -12,7 +12,7 @@ import pytest
 from rlt_api.conditions import ConditionType as C
 from rlt_api.conditions import Reason
 from rlt_api.status import Phase
-from rlt_operator.conditions import condition, is_true
+from rlt_operator.conditions import find_condition, is_true
 from rlt_operator.observation import Observed, Ray
 from rlt_operator.reconcile.plan import Plan, plan
 
@@ -24,7 +24,7 @@ def at(seconds: float) -> datetime:
 def failure(plan: Plan) -> str | None:
     """The reason of Failed, if the job has failed."""
     assert plan.status
-    found = condition(plan.status, C.FAILED)
+    found = find_condition(plan.status, C.FAILED)
     return found.reason if found and found.status == "True" else None
 
 

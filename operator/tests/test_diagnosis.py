@@ -14,8 +14,8 @@ import pytest
 from rlt_api.conditions import ConditionType as C
 from rlt_api.conditions import Reason
 from rlt_api.status import Phase
-from rlt_operator.conditions import condition, is_true
-from rlt_operator.diagnosis.pods import MAX_MESSAGE_LENGTH, diagnose, shorten
+from rlt_operator.conditions import find_condition, is_true
+from rlt_operator.diagnosis.pods import MAX_MESSAGE_LENGTH, diagnose, truncate
 from rlt_operator.observation import Observed, WarningEvent, parse_pod
 from rlt_operator.reconcile.plan import plan
 
@@ -95,7 +95,7 @@ def test_the_cause_is_told_in_its_own_words(name: str) -> None:
     status, (reason, words, phase, stalled) = CASES[name]
     told = plan(observe(pod(status)), o.NOW).status
     assert told
-    ready = condition(told, C.CLUSTER_READY)
+    ready = find_condition(told, C.CLUSTER_READY)
     assert ready
     assert (ready.status, ready.reason) == ("False", reason)
     assert words in ready.message
@@ -160,4 +160,4 @@ def test_a_worker_out_of_memory_is_named_with_the_failure() -> None:
 
 
 def test_words_are_bounded() -> None:
-    assert len(shorten("x" * 10 * MAX_MESSAGE_LENGTH)) == MAX_MESSAGE_LENGTH + 1
+    assert len(truncate("x" * 10 * MAX_MESSAGE_LENGTH)) == MAX_MESSAGE_LENGTH + 1

@@ -17,7 +17,7 @@ from rlt_api.status import NetworkStatus, RLTrainingJobStatus, RuntimeSnapshot
 from rlt_core.fabric import decision, rejections
 from rlt_core.fabric.nodes import Node, parse_nodes
 from rlt_core.job import Manifest, parse_job
-from rlt_operator.conditions import FABRIC_PROBLEMS, condition, is_true
+from rlt_operator.conditions import FABRIC_PROBLEMS, find_condition, is_true
 from rlt_operator.observation import Observed
 from rlt_operator.reconcile.plan import plan
 
@@ -36,7 +36,7 @@ def status_after(observed: Observed) -> RLTrainingJobStatus:
 
 
 def reason(status: RLTrainingJobStatus, type: C) -> str:
-    found = condition(status, type)
+    found = find_condition(status, type)
     assert found
     return found.reason
 
@@ -98,7 +98,7 @@ def test_nodes_that_disagree_are_told_of_and_hold_nobody() -> None:
 
 
 def test_without_nodes_nothing_is_claimed() -> None:
-    found = condition(status_after(fresh(())), C.FABRIC_VERIFIED)
+    found = find_condition(status_after(fresh(())), C.FABRIC_VERIFIED)
     assert found
     assert (found.status, found.reason) == ("Unknown", Reason.NO_NODES)
 
@@ -120,7 +120,7 @@ def test_a_pool_at_zero_nodes_holds_no_job_although_other_nodes_are_there() -> N
 def test_a_suspended_job_forgets_its_network() -> None:
     suspended = o.after(o.suspend(o.after(fresh(INFINIBAND))))
     assert suspended.job.status.network is None
-    assert condition(suspended.job.status, C.FABRIC_VERIFIED) is None
+    assert find_condition(suspended.job.status, C.FABRIC_VERIFIED) is None
 
 
 def test_nodes_that_a_health_controller_has_marked_are_avoided() -> None:
@@ -216,7 +216,7 @@ def test_an_attachment_needs_its_names(mode: str) -> None:
 def test_a_template_out_of_shape_is_left_for_the_api_server_to_refuse(template: Manifest) -> None:
     (group,) = o.ON_GPUS["cluster"]["workers"]
     observed = fresh(INFINIBAND, cluster={**o.ON_GPUS["cluster"], "workers": [{**group, "podTemplate": template}]})
-    assert plan(o.after(observed), o.NOW).check
+    assert plan(o.after(observed), o.NOW).dry_run
 
 
 def test_the_status_of_a_large_fleet_stays_small() -> None:

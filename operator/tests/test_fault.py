@@ -1,4 +1,4 @@
-"""node_at_fault(): who is blamed for real texts and states, and that nobody is without evidence."""
+"""find_faulty_node(): who is blamed for real texts and states, and that nobody is without evidence."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from rlt_api.status import PreflightCheck
 from rlt_core.fabric.nodes import Node, Taint
-from rlt_operator.diagnosis.faulty_node import Fault, node_at_fault
+from rlt_operator.diagnosis.faulty_node import FaultyNode, find_faulty_node
 from rlt_operator.observation import Pod, parse_pod
 
 WELL = {"Ready": "True"}
@@ -23,8 +23,8 @@ XID = "NVRM: Xid (PCI:0000:44:00): {}, pid='<unknown>', name=<unknown>, {}"
 
 
 def blamed(*, pods: tuple[Pod, ...] = PODS, nodes: tuple[Node, ...] = NODES, log: str = "") -> str | None:
-    fault = node_at_fault(pods, nodes, log)
-    return fault.node if fault else None
+    fault = find_faulty_node(pods, nodes, log)
+    return fault.name if fault else None
 
 
 def with_node(number: int, **changes: object) -> tuple[Node, ...]:
@@ -48,7 +48,9 @@ def with_pod(number: int, **changes: object) -> tuple[Pod, ...]:
 )
 def test_a_line_of_a_worker_blames_its_node(words: str) -> None:
     log = f"step:3 - reward:1\n\x1b[36m(Rank pid=214, ip=10.0.0.2)\x1b[0m {words}\nsomething else\n"
-    assert node_at_fault(PODS, NODES, log) == Fault("node-2", f'the program said "(Rank pid=214, ip=10.0.0.2) {words}"')
+    assert find_faulty_node(PODS, NODES, log) == FaultyNode(
+        "node-2", f'the program said "(Rank pid=214, ip=10.0.0.2) {words}"'
+    )
 
 
 def test_a_traceback_blames_the_node_that_it_comes_from() -> None:
@@ -96,9 +98,9 @@ def check(name: str, *nodes: str, result: Any = "failed") -> PreflightCheck:
     ],
 )
 def test_a_check_that_failed_on_one_node_alone_blames_it(found: PreflightCheck, node: str | None) -> None:
-    fault = node_at_fault(PODS, NODES, None, [check("shared-memory", "node-0"), found])
-    assert (fault.node if fault else None) == node
-    assert node_at_fault(PODS[:2], NODES, None, [found]) is None  # there is no other worker
+    fault = find_faulty_node(PODS, NODES, None, [check("shared-memory", "node-0"), found])
+    assert (fault.name if fault else None) == node
+    assert find_faulty_node(PODS[:2], NODES, None, [found]) is None  # there is no other worker
 
 
 @pytest.mark.parametrize(
@@ -108,8 +110,8 @@ def test_a_check_that_failed_on_one_node_alone_blames_it(found: PreflightCheck, 
         {"reason": "NodeShutdown", "message": "Pod was rejected as the node is shutting down."},
         {"reason": "Terminated", "message": "Pod was terminated in response to imminent node shutdown."},
         {"reason": "UnexpectedAdmissionError", "message": "Allocate failed due to no healthy devices present"},
-        {"disrupted": "DeletionByTaintManager", "deleting": True},
-        {"disrupted": "DeletionByPodGC", "deleting": True},
+        {"disruption": "DeletionByTaintManager", "deleting": True},
+        {"disruption": "DeletionByPodGC", "deleting": True},
     ],
 )
 def test_a_pod_that_its_node_ended_blames_it(changes: dict[str, object]) -> None:
@@ -120,8 +122,8 @@ def test_a_pod_that_its_node_ended_blames_it(changes: dict[str, object]) -> None
     "changes",
     [
         {"reason": "Evicted", "message": "The node was low on resource: memory."},
-        {"disrupted": "PreemptionByScheduler"},
-        {"disrupted": "EvictionByEvictionAPI"},
+        {"disruption": "PreemptionByScheduler"},
+        {"disruption": "EvictionByEvictionAPI"},
         {"reason": "NodeLost", "node": None},
     ],
 )
@@ -141,7 +143,7 @@ def test_a_pod_that_somebody_else_ended_blames_nobody(changes: dict[str, object]
     ],
 )
 def test_the_state_of_a_node_blames_it(nodes: tuple[Node, ...], state: str) -> None:
-    assert node_at_fault(PODS, nodes, None) == Fault("node-1", state)
+    assert find_faulty_node(PODS, nodes, None) == FaultyNode("node-1", state)
 
 
 @pytest.mark.parametrize(
@@ -166,4 +168,9 @@ def test_a_pod_is_read_with_what_tells_of_its_node() -> None:
             "status": {"podIP": "10.0.0.1", "reason": "NodeLost", "conditions": [disrupted]},
         }
     )
-    assert (pod.node, pod.ip, pod.reason, pod.disrupted) == ("node-1", "10.0.0.1", "NodeLost", "DeletionByTaintManager")
+    assert (pod.node, pod.ip, pod.reason, pod.disruption) == (
+        "node-1",
+        "10.0.0.1",
+        "NodeLost",
+        "DeletionByTaintManager",
+    )

@@ -78,7 +78,7 @@ STATES: dict[str, tuple[Observed, str]] = {
     "no runtime": (Observed(o.job({**o.SPEC, "runtimeRef": {"name": "x"}})), "Failed"),
     "no KubeRay": (replace(o.FRESH, kuberay_installed=False), "Failed"),
     "KubeRay too old": (replace(o.FRESH, kuberay=KubeRay(frozenset())), "Failed"),
-    "refused": (replace(o.FRESH, refusal="no"), "Failed"),
+    "refused": (replace(o.FRESH, rejection="no"), "Failed"),
     "queued": (replace(o.FRESH, cluster=o.cluster(suspend=True)), "InProgress"),
     "too late": (o.changed(o.STARTED, active_deadline_seconds=0), "Failed"),
 }

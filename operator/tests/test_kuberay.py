@@ -13,7 +13,7 @@ import pytest
 
 from rlt_api.conditions import ConditionType, Reason
 from rlt_core.children.raycluster import build_ray_cluster
-from rlt_operator.kuberay import KubeRay, dropped, parse_kuberay
+from rlt_operator.kuberay import KubeRay, describe_lost_fields, parse_kuberay
 from rlt_operator.reconcile.plan import plan
 
 
@@ -62,20 +62,22 @@ KUBERAY = parse_kuberay(
     ],
 )
 def test_exactly_the_fields_that_the_schema_lacks_are_named(manifest: dict[str, Any], lost: tuple[str, ...]) -> None:
-    assert KUBERAY.lacks(manifest) == lost
+    assert KUBERAY.list_lost_fields(manifest) == lost
 
 
 def test_a_crd_without_v1_holds_nothing() -> None:
-    assert parse_kuberay({"spec": {"versions": []}}).lacks({"kind": "RayCluster", "metadata": {}}) == ("kind",)
+    assert parse_kuberay({"spec": {"versions": []}}).list_lost_fields({"kind": "RayCluster", "metadata": {}}) == (
+        "kind",
+    )
 
 
 def test_the_message_tells_which_kuberay_has_a_field_first() -> None:
     pod = {"spec": {"headGroupSpec": {"template": {"spec": {"hostnameOverride": "head"}}}}}
     kuberay = KubeRay(frozenset(["spec", "spec.headGroupSpec", "spec.headGroupSpec.template"]))
-    message = dropped(kuberay, pod) or ""
+    message = describe_lost_fields(kuberay, pod) or ""
     assert "(KubeRay 1.3 or older, by its fields) lacks spec.headGroupSpec.template.spec. " in message
     kuberay = KubeRay(kuberay.fields | {"spec.autoscalerOptions.version", "spec.headGroupSpec.template.spec"})
-    message = dropped(kuberay, pod) or ""
+    message = describe_lost_fields(kuberay, pod) or ""
     assert "(KubeRay 1.4, by its fields) lacks" in message
     assert "spec.headGroupSpec.template.spec.hostnameOverride (since 1.5)" in message
 
@@ -110,6 +112,6 @@ def test_a_job_waits_for_a_kuberay_that_has_the_field(field: str) -> None:
 
 
 def test_what_kubernetes_itself_refuses_is_told_in_its_own_words() -> None:
-    decided = plan(replace(o.FRESH, kuberay=KubeRay(frozenset()), refusal='unknown field "spec.nonsense"'), o.NOW)
+    decided = plan(replace(o.FRESH, kuberay=KubeRay(frozenset()), rejection='unknown field "spec.nonsense"'), o.NOW)
     assert decided.status
     assert decided.status.message == 'unknown field "spec.nonsense"'

@@ -16,7 +16,7 @@ import pytest
 from rlt_api.conditions import ConditionType as C
 from rlt_api.conditions import Reason
 from rlt_api.status import Phase, RLTrainingJobStatus
-from rlt_operator.conditions import condition, is_true
+from rlt_operator.conditions import find_condition, is_true
 from rlt_operator.observation import KubeRayCondition, Observed, Ray
 from rlt_operator.reconcile.plan import Plan, plan
 
@@ -27,7 +27,7 @@ def status_of(plan: Plan) -> RLTrainingJobStatus:
 
 
 def reason_of(plan: Plan, type: C) -> str:
-    found = condition(status_of(plan), type)
+    found = find_condition(status_of(plan), type)
     assert found
     return found.reason
 
@@ -266,19 +266,19 @@ def test_without_kuberay_the_job_waits_and_says_so() -> None:
 
 
 def test_a_silent_kuberay_is_told_of_after_a_while() -> None:
-    silent = replace(o.FRESH, cluster=o.cluster(seen_by_kuberay=False))
+    silent = replace(o.FRESH, cluster=o.cluster(has_status=False))
     assert reason_of(plan(silent, o.NOW), C.CLUSTER_READY) == Reason.CREATING
     assert reason_of(plan(silent, o.NOW + timedelta(minutes=1)), C.CLUSTER_READY) == Reason.KUBERAY_SILENT
 
 
 def test_a_refused_cluster_says_why() -> None:
-    refused = plan(replace(o.FRESH, refusal="admission webhook denied the request"), o.NOW)
+    refused = plan(replace(o.FRESH, rejection="admission webhook denied the request"), o.NOW)
     assert status_of(refused).message == "admission webhook denied the request"
     assert is_true(status_of(refused), C.STALLED)
 
 
 def test_a_refused_submission_says_why() -> None:
-    refused = plan(replace(o.READY, refusal="No available agent"), o.NOW)
+    refused = plan(replace(o.READY, rejection="No available agent"), o.NOW)
     assert "No available agent" in (status_of(refused).message or "")
     assert refused.submit
 
@@ -313,7 +313,7 @@ def test_a_job_of_another_controller_is_left_alone() -> None:
 def test_the_users_templates_are_asked_about_before_the_cluster_is_made() -> None:
     head = {"podTemplate": {"spec": {"hostNetwork": True}}}
     job = o.job({**o.SPEC, "cluster": {**o.SPEC["cluster"], "head": head}})
-    (check,) = plan(Observed(job), o.NOW).check
+    (check,) = plan(Observed(job), o.NOW).dry_run
     assert check.field == "spec.cluster.head.podTemplate"
     assert plan(replace(o.RUNNING, job=job), o.NOW).check == ()
 
@@ -334,19 +334,19 @@ def test_a_quota_is_told_in_the_api_servers_words() -> None:
 
 
 def test_last_transition_time_moves_with_the_status_only() -> None:
-    first = condition(o.STARTED.job.status, C.RUNNING)
+    first = find_condition(o.STARTED.job.status, C.RUNNING)
     later = o.after(replace(o.STARTED, ray=Ray(unreachable="x")), now=o.NOW + timedelta(hours=1))
     back = o.after(replace(later, ray=o.running()), now=o.NOW + timedelta(hours=2))
-    second = condition(back.job.status, C.RUNNING)
+    second = find_condition(back.job.status, C.RUNNING)
     assert first
     assert second
     assert first.last_transition_time < second.last_transition_time
-    accepted = condition(back.job.status, C.ACCEPTED)
+    accepted = find_condition(back.job.status, C.ACCEPTED)
     assert accepted
     assert accepted.last_transition_time == first.last_transition_time
 
 
-LIFE = [o.FRESH, replace(o.FRESH, cluster=o.cluster(seen_by_kuberay=False)), o.PROVISIONING, o.READY, o.RUNNING]
+LIFE = [o.FRESH, replace(o.FRESH, cluster=o.cluster(has_status=False)), o.PROVISIONING, o.READY, o.RUNNING]
 ENDS = ["SUCCEEDED", "FAILED", "STOPPED"]
 
 

@@ -52,14 +52,14 @@ pods = st.builds(
     containers=st.lists(containers, max_size=2).map(tuple),
     node=st.sampled_from([None, "node-1", "node-2"]),
     ip=st.sampled_from([None, "10.0.0.1"]),
-    disrupted=st.sampled_from([None, "DeletionByTaintManager"]),
+    disruption=st.sampled_from([None, "DeletionByTaintManager"]),
 )
 clusters = st.builds(
     o.cluster,
     owner_uid=st.sampled_from([None, o.UID, "other"]),
     owner_kind=st.sampled_from([None, "RLTrainingJob"]),
     deleting=st.booleans(),
-    seen_by_kuberay=st.booleans(),
+    has_status=st.booleans(),
     suspend=st.sampled_from([None, False, True]),
     resumed=st.sampled_from([None, o.NOW, o.NOW + timedelta(minutes=1)]),
     conditions=st.lists(st.just(KubeRayCondition("ReplicaFailure", "FailedCreate", "quota")), max_size=1).map(tuple),
@@ -135,7 +135,7 @@ everything = st.builds(
     pods=st.lists(pods, max_size=3).map(tuple),
     warnings=st.lists(mount_warnings, max_size=2).map(tuple),
     ray=st.none() | rays,
-    refusal=st.none() | WORDS,
+    rejection=st.none() | WORDS,
 )
 
 

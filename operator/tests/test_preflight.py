@@ -21,8 +21,8 @@ from rlt_api.driver_report import PREFLIGHT_PREFIX
 from rlt_api.status import Phase, RLTrainingJobStatus
 from rlt_api.training_config import TrainingConfig
 from rlt_core.children.config_map import build_config_map
-from rlt_operator.conditions import condition, is_true
-from rlt_operator.lifecycle.preflight_results import MAX_LIST_LENGTH, parse_preflight
+from rlt_operator.conditions import find_condition, is_true
+from rlt_operator.lifecycle.preflight import MAX_LIST_LENGTH, parse_preflight
 from rlt_operator.observation import Observed, Ray, RayJob, RayPreflight
 from rlt_operator.reconcile.plan import Plan, plan
 
@@ -56,7 +56,7 @@ BAD = replace(READY, ray=checks("FAILED", [PASSED, FAILED]))
 
 def told(plan: Plan, type: C = C.PREFLIGHT_PASSED) -> tuple[str, str, str]:
     assert plan.status
-    found = condition(plan.status, type)
+    found = find_condition(plan.status, type)
     assert found
     return found.status, found.reason, found.message
 
@@ -113,7 +113,7 @@ def test_a_failed_check_fails_the_job_with_check_node_and_remedy() -> None:
 def test_what_failed_is_still_told_when_the_cluster_is_gone() -> None:
     gone = o.after(replace(o.after(BAD), cluster=None, pods=(), ray=None))
     assert [check.result for check in gone.job.status.preflight] == ["passed", "failed"]
-    found = condition(gone.job.status, C.PREFLIGHT_PASSED)
+    found = find_condition(gone.job.status, C.PREFLIGHT_PASSED)
     assert found
     assert found.reason == Reason.PREFLIGHT_FAILED
     assert plan(gone, o.NOW) == Plan()
@@ -140,7 +140,7 @@ def test_ray_not_answering_takes_nothing_back() -> None:
     for seen in (CHECKING, GOOD):
         silent = plan(replace(o.after(seen), ray=Ray(unreachable="connection refused")), o.NOW)
         assert silent.submit is None
-        before = condition(o.after(seen).job.status, C.PREFLIGHT_PASSED)
+        before = find_condition(o.after(seen).job.status, C.PREFLIGHT_PASSED)
         assert before
         assert told(silent)[0] == before.status
 
@@ -180,13 +180,13 @@ def test_a_suspension_in_the_middle_of_the_checks_releases_the_cluster() -> None
     assert decided.delete_cluster == o.CLUSTER_UID
     released = o.after(replace(o.suspend(o.after(CHECKING)), cluster=None, pods=(), ray=None))
     assert released.job.status.preflight == []
-    found = condition(released.job.status, C.PREFLIGHT_PASSED)
+    found = find_condition(released.job.status, C.PREFLIGHT_PASSED)
     assert found
     assert found.reason == Reason.WAITING_FOR_CLUSTER
 
 
 def test_refused_checks_say_why() -> None:
-    refused = plan(replace(READY, refusal="No available agent"), o.NOW)
+    refused = plan(replace(READY, rejection="No available agent"), o.NOW)
     assert told(refused, C.RUNNING)[1:] == (
         Reason.SUBMISSION_REFUSED,
         "Ray does not take the checks: No available agent",
@@ -195,7 +195,7 @@ def test_refused_checks_say_why() -> None:
 
 
 def test_a_job_that_asks_for_none_has_no_such_condition() -> None:
-    assert condition(o.STARTED.job.status, C.PREFLIGHT_PASSED) is None
+    assert find_condition(o.STARTED.job.status, C.PREFLIGHT_PASSED) is None
     assert o.STARTED.job.status.preflight == []
 
 
@@ -247,4 +247,4 @@ def test_the_config_says_what_the_pods_were_given() -> None:
 def test_a_command_is_not_checked() -> None:
     refused = plan(Observed(o.job({**o.COMMAND_SPEC, "preflight": {"enabled": True}})), o.NOW)
     assert told(refused, C.ACCEPTED)[1] == Reason.INVALID_SPEC
-    assert "spec.preflight.enabled: true: is of framework builtin" in told(refused, C.ACCEPTED)[2]
+    assert "spec.preflight.enabled: true: is only for framework builtin" in told(refused, C.ACCEPTED)[2]

@@ -7,41 +7,48 @@ import math
 import observed as o
 import pytest
 
-from rlt_operator.diagnosis.progress import duration, last_report, last_words, parse_report, progress, rounded
+from rlt_operator.diagnosis.progress import (
+    build_progress,
+    extract_error,
+    format_duration,
+    parse_last_report,
+    parse_report,
+    round_metric,
+)
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0, "0s"), (45.4, "45s"), (190, "3m10s"), (3599.7, "1h0m"), (7530, "2h5m")]
 )
 def test_durations_are_short(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
+    assert format_duration(seconds) == text
 
 
 def test_percent_and_time_left() -> None:
-    half = progress(o.report(99, seconds_per_step=1.5))
+    half = build_progress(o.report(99, seconds_per_step=1.5))
     assert (half.percent, half.display, half.eta) == (49, "49%", "2m32s")
 
 
 def test_without_a_total_the_step_stands_for_the_percentage() -> None:
-    told = progress(o.report(12, total_steps=0, seconds_per_step=1.5))
+    told = build_progress(o.report(12, total_steps=0, seconds_per_step=1.5))
     assert (told.display, told.eta) == ("step 12", None)
 
 
 def test_no_time_left_is_told_at_the_end() -> None:
-    assert progress(o.report(200)).eta is None
+    assert build_progress(o.report(200)).eta is None
 
 
 def test_metrics_have_four_digits() -> None:
-    told = progress(o.report(1, metrics={"reward": 0.123456, "kl": 1.23456e-7, "loss": math.nan}))
+    told = build_progress(o.report(1, metrics={"reward": 0.123456, "kl": 1.23456e-7, "loss": math.nan}))
     assert (told.metrics.reward, told.metrics.kl, told.metrics.loss) == (0.1235, 1.235e-07, None)
 
 
 def test_infinity_is_no_number() -> None:
-    assert rounded(math.inf) is None
+    assert round_metric(math.inf) is None
 
 
 def test_the_last_report_counts() -> None:
-    last = last_report(o.final_log(1) + o.final_log(200) + "bye\n")
+    last = parse_last_report(o.final_log(1) + o.final_log(200) + "bye\n")
     assert last
     assert last.step == 200
 
@@ -56,22 +63,24 @@ def test_what_is_no_report_is_none(text: str) -> None:
 
 
 def test_the_trainers_error_is_its_last_word() -> None:
-    assert last_words("a\n(pid=1) rlt-trainer: error: no such reward: fame\nraylet noise\n") == "no such reward: fame"
+    assert (
+        extract_error("a\n(pid=1) rlt-trainer: error: no such reward: fame\nraylet noise\n") == "no such reward: fame"
+    )
 
 
 def test_other_programs_end_with_their_last_lines() -> None:
     log = "".join(f"line {number}\n\n" for number in range(20)) + o.final_log()
-    assert last_words(log).splitlines() == [*(f"line {number}" for number in range(11, 20)), "hello"]
+    assert extract_error(log).splitlines() == [*(f"line {number}" for number in range(11, 20)), "hello"]
 
 
 def test_rays_preamble_is_not_the_programs() -> None:
     preamble = (
         "2026-01-02 03:04:05,6\tINFO job_manager.py:581 -- Runtime env is setting up.\nRunning entrypoint for job x: y"
     )
-    assert last_words(f"{preamble}\nboom\n") == "boom"
+    assert extract_error(f"{preamble}\nboom\n") == "boom"
 
 
 def test_long_output_is_cut_from_the_front() -> None:
-    words = last_words("x" * 5000 + "\nthe end")
+    words = extract_error("x" * 5000 + "\nthe end")
     assert words == "the end"
-    assert last_words("x" * 5000).startswith("…x")
+    assert extract_error("x" * 5000).startswith("…x")

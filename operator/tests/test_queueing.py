@@ -12,7 +12,7 @@ import pytest
 from rlt_api.conditions import ConditionType as C
 from rlt_api.conditions import Reason
 from rlt_api.status import Condition, Phase
-from rlt_operator.conditions import condition
+from rlt_operator.conditions import find_condition
 from rlt_operator.observation import Observed, Ray, parse_ray_cluster, parse_workloads
 from rlt_operator.reconcile.plan import plan
 
@@ -23,13 +23,13 @@ ADMITTED = replace(o.RUNNING, job=JOB, cluster=o.cluster(suspend=False))
 
 
 def admitted(observed: Observed) -> Condition:
-    found = condition(o.after(observed).job.status, C.ADMITTED)
+    found = find_condition(o.after(observed).job.status, C.ADMITTED)
     assert found
     return found
 
 
 def test_a_job_without_a_queue_says_nothing_of_admission() -> None:
-    assert condition(o.after(o.FRESH).job.status, C.ADMITTED) is None
+    assert find_condition(o.after(o.FRESH).job.status, C.ADMITTED) is None
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_admission_is_as_the_cluster_shows_it(observed: Observed, status: str, r
 
 def test_kueues_words_are_quoted() -> None:
     words = "couldn't assign flavors to pod set head: insufficient unused quota for cpu in flavor on-demand"
-    held = replace(HELD, queue_says=words)
+    held = replace(HELD, queue_message=words)
     assert admitted(held).message == f"Waiting for a place in queue team-a: {words}"
     assert o.after(held).job.status.message == admitted(held).message
 
@@ -64,7 +64,7 @@ def test_what_kueue_says_is_read_from_the_workload() -> None:
 
 def test_a_job_that_waits_for_its_place_is_pending() -> None:
     status = o.after(HELD).job.status
-    ready = condition(status, C.CLUSTER_READY)
+    ready = find_condition(status, C.CLUSTER_READY)
     assert ready
     assert (status.phase, ready.reason) == (Phase.PENDING, Reason.WAITING_FOR_QUEUE)
     assert plan(HELD, o.NOW).submit is None

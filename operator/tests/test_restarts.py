@@ -17,8 +17,8 @@ from rlt_api.status import Phase, RLTrainingJobStatus
 from rlt_core.children.raycluster import build_ray_cluster
 from rlt_core.fabric.nodes import Node
 from rlt_core.job import Job
-from rlt_operator.conditions import condition, is_true
-from rlt_operator.lifecycle.attempts import MAX_ATTEMPTS, in_question, with_attempt
+from rlt_operator.conditions import find_condition, is_true
+from rlt_operator.lifecycle.restarts import MAX_ATTEMPTS, add_attempt, needs_faulty_node
 from rlt_operator.observation import Observed, Ray, RayJob, RayPreflight
 from rlt_operator.reconcile.plan import plan
 
@@ -61,7 +61,7 @@ def status_of(observed: Observed) -> RLTrainingJobStatus:
 
 
 def reason(observed: Observed, type: C) -> str:
-    found = condition(status_of(observed), type)
+    found = find_condition(status_of(observed), type)
     assert found
     return found.reason
 
@@ -235,22 +235,22 @@ def test_without_exclude_faulty_nodes_it_is_only_named() -> None:
 
 def test_a_node_that_is_found_lost_while_its_pods_end_is_avoided() -> None:
     failed = fails(Observed(job(exclude=True)), 1)
-    assert (in_question(failed), status_of(failed).attempts[0].node_at_fault) == (True, None)
+    assert (needs_faulty_node(failed), status_of(failed).attempts[0].node_at_fault) == (True, None)
     lost = (NODES[0], Node("node-1", conditions={"Ready": "Unknown"}), NODES[2])
     releasing = o.after(replace(failed, nodes=lost, cluster=o.cluster(uid=uid(1), deleting=True)))
     (attempt,) = status_of(releasing).attempts
     assert (attempt.node_at_fault, attempt.evidence, status_of(releasing).restarts) == ("node-1", "it is not Ready", 1)
     assert "kubectl delete node" in (status_of(releasing).message or "")
-    assert not in_question(releasing)
+    assert not needs_faulty_node(releasing)
     assert affinity(o.after(gone(releasing))) == [{"matchFields": [AWAY_FROM_1]}]
 
 
 @pytest.mark.parametrize("ray", [None, o.running(), Ray(unreachable="x"), o.ended("SUCCEEDED"), o.ended("STOPPED")])
 def test_nodes_are_looked_at_after_a_failure_only(ray: Ray | None) -> None:
     running = o.after(on_cluster(Observed(job()), 1, o.running()))
-    assert not in_question(replace(running, ray=ray))
-    assert in_question(replace(running, ray=BOOM))
-    assert in_question(replace(running, ray=Ray()))
+    assert not needs_faulty_node(replace(running, ray=ray))
+    assert needs_faulty_node(replace(running, ray=BOOM))
+    assert needs_faulty_node(replace(running, ray=Ray()))
 
 
 def test_the_list_is_bounded_and_keeps_the_nodes() -> None:
@@ -258,7 +258,7 @@ def test_the_list_is_bounded_and_keeps_the_nodes() -> None:
     attempts = [first]
     for number in range(2, 100):
         update = {"number": number, "ray_cluster_uid": uid(number), "node_at_fault": None}
-        attempts = with_attempt(attempts, first.model_copy(update=update))
+        attempts = add_attempt(attempts, first.model_copy(update=update))
     assert len(attempts) == MAX_ATTEMPTS
     assert (attempts[0], attempts[-1].number) == (first, 99)
 

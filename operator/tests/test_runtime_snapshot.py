@@ -12,7 +12,7 @@ from rlt_api.conditions import ConditionType as C
 from rlt_api.conditions import Reason
 from rlt_api.status import Phase, RLTrainingJobStatus, RuntimeSnapshot
 from rlt_core.job import Job, parse_job
-from rlt_operator.conditions import condition, is_true
+from rlt_operator.conditions import find_condition, is_true
 from rlt_operator.observation import Observed
 from rlt_operator.reconcile.plan import Plan, plan
 
@@ -64,7 +64,7 @@ def test_a_missing_runtime_is_waited_for() -> None:
     held = plan(Observed(o.job(SPEC)), o.NOW)
     status = status_of(held)
     assert (held.apply, held.requeue_after, status.phase) == ((), 5.0, Phase.PENDING)
-    accepted = condition(status, C.ACCEPTED)
+    accepted = find_condition(status, C.ACCEPTED)
     assert accepted
     assert (accepted.status, accepted.reason) == ("False", Reason.RUNTIME_NOT_FOUND)
     assert "no RLRuntime cpu" in accepted.message
@@ -89,7 +89,7 @@ def test_the_wait_for_a_runtime_has_its_deadline() -> None:
     held = o.after(Observed(o.job({**SPEC, "pendingDeadlineSeconds": 4})))
     assert plan(held, o.NOW).requeue_after == 4
     late = o.after(held, now=o.NOW.replace(minute=59)).job.status
-    failed = condition(late, C.FAILED)
+    failed = find_condition(late, C.FAILED)
     assert failed
     assert failed.reason == Reason.PENDING_DEADLINE_EXCEEDED
     assert not is_true(late, C.ACCEPTED)

@@ -1,4 +1,4 @@
-"""From the trainer's report and the program's log to the status: progress, checkpoint, last words. Pure."""
+"""Progress, checkpoint and error message, from the trainer's report and the program's log. Pure."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pydantic import ValidationError
 from rlt_api.driver_report import PROGRESS_PREFIX, TRAINER_ERROR
 from rlt_api.status import CheckpointStatus, Progress, ProgressMetrics
 from rlt_api.training_config import ProgressReport
-from rlt_operator.diagnosis.pods import MAX_MESSAGE_LENGTH, shorten
+from rlt_operator.diagnosis.pods import MAX_MESSAGE_LENGTH, truncate
 
 RAY_PREAMBLE = re.compile(r"\S+ \S+\tINFO job_manager\.py:|Running entrypoint for job ")
-"""Lines that Ray writes into the log before the program's own (ray/dashboard/modules/job, Ray 2.60)."""
+"""Lines that Ray writes to the log before the program's output (ray/dashboard/modules/job, Ray 2.60)."""
 
 
-def progress(report: ProgressReport) -> Progress:
-    """The report for people: percent, time left, four significant digits.
+def build_progress(report: ProgressReport) -> Progress:
+    """The report for people: percentage, time left, four significant digits.
 
-    A command need not say how many steps there will be: then its total is 0, and the step stands for the percentage.
+    A command may not report its total number of steps. Then the total is 0 and the step replaces the percentage.
     """
     percent = 100 * report.step // report.total_steps if report.total_steps else 0
     left = report.total_steps - report.step
@@ -30,15 +30,15 @@ def progress(report: ProgressReport) -> Progress:
         total_steps=report.total_steps,
         percent=percent,
         display=f"{percent}%" if report.total_steps else f"step {report.step}",
-        eta=duration(left * (report.seconds_per_step or 0)) if known else None,
-        tokens_per_second=rounded(report.tokens_per_second),
-        metrics=ProgressMetrics(**{name: rounded(value) for name, value in report.metrics.model_dump().items()}),
+        eta=format_duration(left * (report.seconds_per_step or 0)) if known else None,
+        tokens_per_second=round_metric(report.tokens_per_second),
+        metrics=ProgressMetrics(**{name: round_metric(value) for name, value in report.metrics.model_dump().items()}),
         last_updated=report.updated,
     )
 
 
-def checkpoint(report: ProgressReport, run_directory: str) -> CheckpointStatus | None:
-    """What has been saved; None if nothing has."""
+def build_checkpoint(report: ProgressReport, run_directory: str) -> CheckpointStatus | None:
+    """The latest checkpoint and export; None if nothing is saved."""
     if report.latest_checkpoint_step is None and report.exported_path is None:
         return None
     return CheckpointStatus(
@@ -49,21 +49,21 @@ def checkpoint(report: ProgressReport, run_directory: str) -> CheckpointStatus |
 
 
 def parse_report(text: str) -> ProgressReport | None:
-    """The report in JSON; None if it is none. Fields of a newer trainer are passed over."""
+    """Parse a report; None if the text is not one. Fields of a newer trainer are ignored."""
     try:
         return ProgressReport.model_validate_json(text, extra="ignore")
     except ValidationError:
         return None
 
 
-def last_report(log: str) -> ProgressReport | None:
+def parse_last_report(log: str) -> ProgressReport | None:
     """The last report in the program's output."""
     lines = [line.removeprefix(PROGRESS_PREFIX) for line in log.splitlines() if line.startswith(PROGRESS_PREFIX)]
     return parse_report(lines[-1]) if lines else None
 
 
-def last_words(log: str) -> str:
-    """Why the program failed, in its own words: the trainer's error, or the last lines of its output."""
+def extract_error(log: str) -> str:
+    """The trainer's error message, or the last lines of the program's output."""
     lines = [
         line.rstrip()
         for line in log.splitlines()
@@ -71,22 +71,22 @@ def last_words(log: str) -> str:
     ]
     errors = [line for line in lines if TRAINER_ERROR in line]
     if errors:
-        return shorten(errors[-1][errors[-1].index(TRAINER_ERROR) + len(TRAINER_ERROR) :].strip())
+        return truncate(errors[-1][errors[-1].index(TRAINER_ERROR) + len(TRAINER_ERROR) :].strip())
     kept: list[str] = []
     for line in reversed(lines):
         if kept and sum(map(len, kept)) + len(line) > MAX_MESSAGE_LENGTH:
             break
         kept.insert(0, line)
-    return shorten("\n".join(kept[-10:]), keep_end=True)
+    return truncate("\n".join(kept[-10:]), keep_end=True)
 
 
-def rounded(value: float | None) -> float | None:
-    """Four significant digits; None for what is not finite, which JSON cannot hold."""
+def round_metric(value: float | None) -> float | None:
+    """Round to four significant digits; None if not finite, because JSON has no such number."""
     return float(f"{value:.4g}") if value is not None and math.isfinite(value) else None
 
 
-def duration(seconds: float) -> str:
-    """Such as 45s, 3m10s or 2h5m."""
+def format_duration(seconds: float) -> str:
+    """Format as 45s, 3m10s or 2h5m."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole}s"

@@ -1,4 +1,4 @@
-"""What a job waits for before it has a Ray cluster."""
+"""From a valid spec to an admitted RayCluster: runtime, name, KubeRay, fabric decision, creation and queue."""
 
 from __future__ import annotations
 
@@ -6,109 +6,174 @@ from dataclasses import replace
 from datetime import datetime
 
 from rlt_api.conditions import ConditionType, Reason
+from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.status import NetworkStatus
 from rlt_core.children.build import build_children
 from rlt_core.children.pod_template import build_template_dry_runs
 from rlt_core.children.raycluster import build_ray_cluster
 from rlt_core.network_status import blocks_start, build_network_status, needs_decision
-from rlt_operator.conditions import ConditionUpdate
-from rlt_operator.diagnosis.pods import shorten
-from rlt_operator.kuberay import dropped
-from rlt_operator.lifecycle.fabric_condition import fabric_condition
-from rlt_operator.lifecycle.verdict import Verdict, waiting
+from rlt_operator.conditions import ConditionUpdate, is_true, keep_conditions
+from rlt_operator.diagnosis.pods import truncate
+from rlt_operator.kuberay import KUBERAY_MINIMUM, describe_lost_fields
+from rlt_operator.lifecycle.verdict import Verdict, choose_network, owned_cluster, wait_for_cluster
 from rlt_operator.observation import Observed
 
 RUNTIME_INTERVAL_S = 5.0
-"""Between looks at a job whose runtime does not exist. (A new runtime also wakes it.)"""
+"""Requeue interval of a job whose RLRuntime does not exist. A new RLRuntime also wakes the job."""
 NODES_INTERVAL_S = 5.0
-"""Between looks at the nodes for a job that they have nothing for."""
+"""Requeue interval of a job that waits for suitable nodes."""
+QUEUE_INTERVAL_S = 5.0
+"""Requeue interval of a queued job, to update Kueue's message. The admission itself also wakes the job."""
 
 C = ConditionType
 
 
-def runtime_missing(observed: Observed, now: datetime) -> Verdict | None:
-    """Without its runtime a job is only a part of itself."""
-    job = observed.job
-    assert job.spec
-    if job.spec.runtime_ref is None or job.runtime is not None:
+def runtime_not_found(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Verdict | None:
+    """The RLRuntime that the job refers to does not exist: the spec is incomplete without it."""
+    if spec.runtime_ref is None or observed.job.runtime is not None:
         return None
-    message = f"There is no RLRuntime {job.spec.runtime_ref.name}: create it, and the job goes on."
-    verdict = waiting(Reason.RUNTIME_NOT_FOUND, message, stalled=True)
-    missing = {
+    message = f"spec.runtimeRef.name: RLRuntime {spec.runtime_ref.name} does not exist. Create it to start the job."
+    verdict = wait_for_cluster(Reason.RUNTIME_NOT_FOUND, message, stalled=True)
+    conditions = {
         C.ACCEPTED: ConditionUpdate("False", Reason.RUNTIME_NOT_FOUND, message),
-        C.STALLED: verdict.claims[C.STALLED],
+        C.STALLED: verdict.conditions[C.STALLED],
     }
-    return replace(verdict, claims=missing, requeue_after=RUNTIME_INTERVAL_S)
+    return replace(verdict, conditions=conditions, requeue_after=RUNTIME_INTERVAL_S)
 
 
-def name_taken(observed: Observed, now: datetime) -> Verdict | None:
-    """A RayCluster that is not the job's own is never touched."""
+def cluster_name_taken(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Verdict | None:
+    """A RayCluster of this name exists and does not belong to an RLTrainingJob. The operator does not change it."""
     cluster, job = observed.cluster, observed.job
     if cluster is None or cluster.owner_uid == job.uid or cluster.deleting or cluster.owner_kind == "RLTrainingJob":
         return None
-    message = f"A RayCluster called {job.name} exists and is not this job's: delete it, or give the job another name."
-    return waiting(Reason.NAME_TAKEN, message, stalled=True)
+    message = f"A RayCluster named {job.name} exists and does not belong to this job. Delete it or rename the job."
+    return wait_for_cluster(Reason.NAME_TAKEN, message, stalled=True)
 
 
-def earlier_cluster(observed: Observed, now: datetime) -> Verdict | None:
-    """Two clusters of one name would share a service and count each other's pods: one ends before another starts."""
-    cluster = observed.cluster
-    if cluster and not cluster.deleting and cluster.owner_uid == observed.job.uid:
+def previous_cluster_terminating(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Verdict | None:
+    """A previous cluster still exists. Two clusters of one name would share a service and count each other's pods."""
+    cluster = owned_cluster(observed)
+    if cluster and not cluster.deleting:
         return None
-    if cluster is None and not observed.pods:
+    if observed.cluster is None and not observed.pods:
         return None
     pods = ", ".join(sorted(pod.name for pod in observed.pods)[:3])
-    message = f"Waiting for an earlier cluster of this name to end{f' (pods {pods})' if pods else ''}."
-    return waiting(Reason.EARLIER_CLUSTER, message)
+    message = f"Waiting for the previous cluster of this name to terminate{f' (pods {pods})' if pods else ''}."
+    return wait_for_cluster(Reason.EARLIER_CLUSTER, message)
 
 
-def kuberay_missing(observed: Observed, now: datetime) -> Verdict | None:
-    """Without KubeRay's CRD there can be no RayCluster."""
+def kuberay_missing(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Verdict | None:
+    """KubeRay's CRD is not installed."""
     if observed.kuberay_installed:
         return None
-    message = "This Kubernetes has no RayCluster (ray.io/v1): install KubeRay 1.4 or later, and the job goes on."
-    return waiting(Reason.KUBERAY_MISSING, message, stalled=True)
+    message = (
+        f"The RayCluster CRD (ray.io/v1) is not installed. Install KubeRay {KUBERAY_MINIMUM} or later to start the job."
+    )
+    return wait_for_cluster(Reason.KUBERAY_MISSING, message, stalled=True)
 
 
-def network_undecided(observed: Observed, now: datetime) -> Verdict | None:
-    """What the pods get of their nodes' network is decided and written down before anything is made from it.
-
-    A job that cannot have what it asks for is held, and nothing is taken from anybody meanwhile.
-    """
-    job, spec = observed.job, observed.job.spec
-    assert spec
+def fabric_not_decided(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Verdict | None:
+    """The fabric is not decided, or the decision blocks the start. No child is created before the status holds it."""
+    job = observed.job
     if observed.cluster or not needs_decision(job):
         return None
     network = build_network_status(job, spec, observed.nodes)
     if not blocks_start(network, spec):
-        verdict = replace(waiting(Reason.CREATING, "The Ray cluster is being created."), requeue_after=0)
-    else:
-        found = fabric_condition(network)
-        verdict = replace(waiting(found.reason, found.message, stalled=True), requeue_after=NODES_INTERVAL_S)
-    return replace(verdict, network=network)
+        verdict = wait_for_cluster(Reason.CREATING, "The Ray cluster is being created.")
+        return replace(verdict, network=network, requeue_after=0)
+    verified = build_fabric_verified(network)
+    verdict = wait_for_cluster(verified.reason, verified.message, stalled=True)
+    return replace(verdict, network=network, requeue_after=NODES_INTERVAL_S)
 
 
-def kuberay_too_old(observed: Observed, now: datetime) -> Verdict | None:
-    """The RayCluster would lose fields. (What Kubernetes itself does not know, `checks` tell in its own words.)"""
-    job, spec, kuberay = observed.job, observed.job.spec, observed.kuberay
-    assert spec
-    if kuberay is None or observed.cluster or observed.refusal:
+def kuberay_too_old(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Verdict | None:
+    """The RayCluster CRD lacks fields that the job needs. The dry run reports fields that Kubernetes itself lacks."""
+    kuberay = observed.kuberay
+    if kuberay is None or observed.cluster or observed.rejection:
         return None
-    message = dropped(kuberay, build_ray_cluster(job, spec))
+    message = describe_lost_fields(kuberay, build_ray_cluster(observed.job, spec))
     if message is None:
         return None
-    return replace(
-        waiting(Reason.KUBERAY_TOO_OLD, shorten(message), stalled=True), check=build_template_dry_runs(job, spec)
-    )
+    verdict = wait_for_cluster(Reason.KUBERAY_TOO_OLD, truncate(message), stalled=True)
+    return replace(verdict, dry_run=build_template_dry_runs(observed.job, spec))
 
 
-def create(observed: Observed, now: datetime) -> Verdict | None:
-    """No cluster yet: ask for it. It is not changed afterwards, since a change would only end a training."""
-    job, spec = observed.job, observed.job.spec
-    assert spec
+def cluster_missing(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Verdict | None:
+    """No RayCluster exists: create the children. They do not change later, because a change would end the training."""
     if observed.cluster:
         return None
-    if observed.refusal:
-        verdict = waiting(Reason.CLUSTER_REFUSED, shorten(observed.refusal), stalled=True)
+    if observed.rejection:
+        verdict = wait_for_cluster(Reason.CLUSTER_REFUSED, truncate(observed.rejection), stalled=True)
     else:
-        verdict = waiting(Reason.CREATING, "The Ray cluster is being created.")
-    return replace(verdict, check=build_template_dry_runs(job, spec), apply=build_children(job, spec))
+        verdict = wait_for_cluster(Reason.CREATING, "The Ray cluster is being created.")
+    job = observed.job
+    return replace(verdict, dry_run=build_template_dry_runs(job, spec), apply=build_children(job, spec))
+
+
+def waiting_for_queue(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Verdict | None:
+    """The RayCluster is suspended: Kueue has not admitted it, or has evicted it. After that the training restarts.
+
+    Only Kueue writes spec.suspend of the RayCluster.
+    """
+    if observed.cluster is None or not observed.cluster.suspend:
+        return None
+    verdict = wait_for_cluster(Reason.WAITING_FOR_QUEUE, _describe_queue(observed))
+    return replace(verdict, requeue_after=QUEUE_INTERVAL_S)
+
+
+def set_admitted(observed: Observed, verdict: Verdict, now: datetime) -> Verdict:
+    """Add the condition Admitted, for a job with a queue. It keeps its value when the job has ended."""
+    if observed.job.queue is None:
+        return verdict
+    status = observed.job.status
+    final = is_true(status, C.SUCCEEDED) or is_true(status, C.FAILED)
+    kept = keep_conditions(status, C.ADMITTED) if final else {}
+    return replace(verdict, conditions={**verdict.conditions, **(kept or {C.ADMITTED: _build_admitted(observed)})})
+
+
+def set_fabric_verified(observed: Observed, verdict: Verdict, now: datetime) -> Verdict:
+    """Add the condition FabricVerified, for a job with a fabric decision."""
+    network = choose_network(observed.job, verdict)
+    if network is None:
+        return verdict
+    return replace(verdict, conditions={**verdict.conditions, C.FABRIC_VERIFIED: build_fabric_verified(network)})
+
+
+def build_fabric_verified(network: NetworkStatus) -> ConditionUpdate:
+    """FabricVerified, from the fabric decision."""
+    decision = f"Profile {network.profile}, fabric {network.fabric}"
+    if network.refused:
+        return ConditionUpdate("False", network.refused.code, _to_sentence(network.refused.message))
+    if not network.agree:
+        return ConditionUpdate("False", Reason.NODES_DISAGREE, _to_sentence(network.warnings[0]))
+    if network.candidates == 0:
+        return ConditionUpdate("Unknown", Reason.NO_NODES, f"{decision}; no node matches a worker yet.")
+    nodes = f"{network.candidates} node{'s' * (network.candidates > 1)}"
+    return ConditionUpdate("True", Reason.FABRIC_FOUND, f"{decision}, on {nodes}.")
+
+
+def _build_admitted(observed: Observed) -> ConditionUpdate:
+    queue, cluster = observed.job.queue, owned_cluster(observed)
+    if cluster is None or cluster.deleting:
+        message = f"The job enters queue {queue} when its RayCluster is created."
+        return ConditionUpdate("False", Reason.WAITING_FOR_QUEUE, message)
+    if cluster.suspend is None:
+        message = (
+            f"Kueue has not reconciled the RayCluster, which starts without queue {queue}. Check that Kueue is running."
+        )
+        return ConditionUpdate("Unknown", Reason.QUEUE_SILENT, message)
+    if cluster.suspend:
+        return ConditionUpdate("False", Reason.WAITING_FOR_QUEUE, _describe_queue(observed))
+    return ConditionUpdate("True", Reason.QUOTA_RESERVED, f"Queue {queue} has admitted the job.")
+
+
+def _describe_queue(observed: Observed) -> str:
+    """What a suspended RayCluster waits for, with Kueue's message if there is one."""
+    if observed.job.queue is None:
+        return "The RayCluster is suspended outside rlt. Set its spec.suspend to false to continue the job."
+    waiting = f"Waiting for admission by queue {observed.job.queue}"
+    return f"{waiting}: {truncate(observed.queue_message)}" if observed.queue_message else f"{waiting}."
+
+
+def _to_sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:].removesuffix('.')}."

@@ -1,53 +1,61 @@
-"""The checks on the job's own nodes, between a Ray cluster that is ready and the training on it."""
+"""From an admitted RayCluster to a submitted Ray job."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 
 from rlt_api.conditions import ConditionType, Reason
+from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.status import Phase
-from rlt_core.entrypoint import build_preflight_entrypoint
-from rlt_operator.conditions import ConditionUpdate, is_true
-from rlt_operator.diagnosis.pods import shorten
-from rlt_operator.lifecycle.preflight_results import preflight_condition
-from rlt_operator.lifecycle.verdict import WAITING_INTERVAL_S, Submission, Verdict, cluster_condition, failed
-from rlt_operator.observation import Observed, preflight_id, preflighted
+from rlt_core.entrypoint import build_entrypoint
+from rlt_operator.conditions import ConditionUpdate
+from rlt_operator.diagnosis.pods import diagnose, truncate
+from rlt_operator.lifecycle.verdict import Submission, Verdict, build_cluster_ready, wait_for_cluster
+from rlt_operator.observation import Observed, get_submission_id, list_cluster_pods
+
+KUBERAY_TIMEOUT_S = 15.0
+"""After this time without a status from KubeRay, the RayCluster is reported as not reconciled."""
 
 C = ConditionType
 
 
-def preflight(observed: Observed, now: datetime) -> Verdict | None:
-    """spec.preflight: what a Ray job finds is written down before the training is submitted."""
-    job, ray = observed.job, observed.ray
-    assert job.spec
-    if not job.spec.preflight.enabled or ray is None or ray.unreachable:
+def program_not_submitted(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Verdict | None:
+    """The cluster is ready and Ray does not have the program: submit it."""
+    job, ray, id = observed.job, observed.ray, get_submission_id(observed)
+    cluster = build_cluster_ready(observed, spec)
+    if ray is None or id is None or cluster.status == "False":
         return None
-    cluster = cluster_condition(observed)
-    if ray.preflight is None:
-        return _submit(observed, cluster) if cluster.status == "True" else None
-    found = preflight_condition(observed)
-    assert found
-    if found.status == "False":
-        ending = {C.CLUSTER_READY: cluster, C.RECONCILING: ConditionUpdate("True", Reason.RELEASING)}
-        stopped = ray.preflight.job.status == "STOPPED"
-        return failed(Reason.STOPPED if stopped else Reason.PREFLIGHT_FAILED, found.message, ending, None)
-    if found.status == "True" and is_true(job.status, C.PREFLIGHT_PASSED) and preflighted(observed):
-        return None
-    claims = {C.CLUSTER_READY: cluster, C.RUNNING: ConditionUpdate("False", Reason.CHECKING, found.message)}
-    requeue_after = 0.0 if found.status == "True" else WAITING_INTERVAL_S
-    return Verdict(found.message, Phase.PROVISIONING, claims, requeue_after=requeue_after)
-
-
-def _submit(observed: Observed, cluster: ConditionUpdate) -> Verdict:
-    job, id = observed.job, preflight_id(observed)
-    assert id
-    reason, message = Reason.CHECKING, "The cluster is ready; the checks on its nodes are submitted."
-    if observed.refusal:
-        reason, message = Reason.SUBMISSION_REFUSED, f"Ray does not take the checks: {shorten(observed.refusal)}"
+    if ray.unreachable:
+        message = f"The cluster is ready; waiting for Ray's job API: {ray.unreachable}"
+        waiting = ConditionUpdate("False", Reason.WAITING_FOR_CLUSTER, message)
+        return Verdict(message, Phase.PROVISIONING, {C.CLUSTER_READY: cluster, C.RUNNING: waiting})
+    reason, message = Reason.SUBMITTED, "The Ray job is submitted."
+    if observed.rejection:
+        reason, message = Reason.SUBMISSION_REFUSED, f"Ray rejected the job: {truncate(observed.rejection)}"
     return Verdict(
         message,
         Phase.PROVISIONING,
         {C.CLUSTER_READY: cluster, C.RUNNING: ConditionUpdate("False", reason, message)},
-        submit=Submission(id, build_preflight_entrypoint(), {"rlt.dev/job": job.name, "rlt.dev/uid": job.uid}),
+        submit=Submission(id, build_entrypoint(job, spec), {"rlt.dev/job": job.name, "rlt.dev/uid": job.uid}),
         requeue_after=0.5,
     )
+
+
+def cluster_not_ready(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Verdict | None:
+    """The cluster starts, or something blocks it. A diagnosed cause does not fail the job, because it may disappear."""
+    cluster, pods = observed.cluster, list_cluster_pods(observed)
+    if cluster is None:
+        return None
+    if diagnosis := diagnose(observed):
+        verdict = wait_for_cluster(diagnosis.reason, diagnosis.message, stalled=diagnosis.stalled)
+        return replace(verdict, phase=Phase.PROVISIONING if diagnosis.scheduled else Phase.PENDING)
+    if not pods and not cluster.has_status:
+        if (now - cluster.created).total_seconds() <= KUBERAY_TIMEOUT_S:
+            return wait_for_cluster(Reason.CREATING, "The Ray cluster is being created.")
+        message = (
+            "KubeRay has not reconciled the RayCluster. Check that its operator is running and watches this namespace."
+        )
+        return wait_for_cluster(Reason.KUBERAY_SILENT, message)
+    ready = build_cluster_ready(observed, spec)
+    return replace(wait_for_cluster(ready.reason, ready.message), phase=Phase.PROVISIONING if pods else Phase.PENDING)

@@ -1,47 +1,78 @@
-"""The policies of `plan`: each looks at one situation of a job and decides, or leaves it to the next."""
+"""The lifecycle of a job: each step handles one situation and returns a verdict, or None if the situation is another.
+
+`plan` calls the steps in the order of the lists. The first verdict counts.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
 
+from rlt_api.spec import RLTrainingJobSpec
 from rlt_operator.lifecycle.admission import (
-    create,
-    earlier_cluster,
+    cluster_missing,
+    cluster_name_taken,
+    fabric_not_decided,
     kuberay_missing,
     kuberay_too_old,
-    name_taken,
-    network_undecided,
-    runtime_missing,
+    previous_cluster_terminating,
+    runtime_not_found,
+    set_admitted,
+    set_fabric_verified,
+    waiting_for_queue,
 )
-from rlt_operator.lifecycle.provisioning import preflight
-from rlt_operator.lifecycle.restarts import restarting
-from rlt_operator.lifecycle.running import provisioning, queued, running, submit, suspended
-from rlt_operator.lifecycle.terminal import ended, finished, head_lost, invalid, ran_too_long, waited_too_long
+from rlt_operator.lifecycle.deadlines import active_deadline_exceeded, pending_deadline_exceeded
+from rlt_operator.lifecycle.preflight import preflight_pending, set_preflight_passed
+from rlt_operator.lifecycle.provisioning import cluster_not_ready, program_not_submitted
+from rlt_operator.lifecycle.restarts import attempt_failed, restart_failed_attempt
+from rlt_operator.lifecycle.running import job_is_suspended, program_running
+from rlt_operator.lifecycle.terminal import (
+    cancellation_requested,
+    head_lost,
+    job_is_finished,
+    program_ended,
+    spec_is_invalid,
+)
 from rlt_operator.lifecycle.verdict import Verdict
 from rlt_operator.observation import Observed
 
 Step = Callable[[Observed, datetime], Verdict | None]
+ReadyStep = Callable[[Observed, RLTrainingJobSpec, datetime], Verdict | None]
+VerdictUpdate = Callable[[Observed, Verdict, datetime], Verdict]
 
 STEPS: list[Step] = [
-    finished,
-    invalid,
-    waited_too_long,
-    runtime_missing,
-    restarting,
-    ended,
-    suspended,
-    ran_too_long,
-    name_taken,
-    earlier_cluster,
-    kuberay_missing,
-    network_undecided,
-    kuberay_too_old,
-    create,
-    queued,
-    head_lost,
-    running,
-    preflight,
-    submit,
-    provisioning,
+    job_is_finished,
+    cancellation_requested,
+    spec_is_invalid,
 ]
+"""For every job."""
+
+READY_STEPS: list[ReadyStep] = [
+    pending_deadline_exceeded,
+    runtime_not_found,
+    attempt_failed,
+    program_ended,
+    job_is_suspended,
+    active_deadline_exceeded,
+    cluster_name_taken,
+    previous_cluster_terminating,
+    kuberay_missing,
+    fabric_not_decided,
+    kuberay_too_old,
+    cluster_missing,
+    waiting_for_queue,
+    head_lost,
+    program_running,
+    preflight_pending,
+    program_not_submitted,
+    cluster_not_ready,
+]
+"""For a job with a valid spec, after STEPS."""
+
+VERDICT_UPDATES: list[VerdictUpdate] = [
+    restart_failed_attempt,
+    set_admitted,
+    set_preflight_passed,
+    set_fabric_verified,
+]
+"""Applied in this order to the verdict of the step."""

@@ -1,20 +1,21 @@
-"""What a policy decides about a job, and the verdicts that several policies share."""
+"""What a lifecycle step decides, and the verdicts that several steps share."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
 from rlt_api.conditions import ConditionType, Reason
+from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.status import Attempt, NetworkStatus, Phase
 from rlt_api.training_config import ProgressReport
 from rlt_core.children.pod_template import TemplateDryRun
-from rlt_core.job import Manifest
-from rlt_operator.conditions import ConditionUpdate, ConditionUpdates, condition
+from rlt_core.job import Job, Manifest
+from rlt_operator.conditions import ConditionUpdate, ConditionUpdates, find_condition
 from rlt_operator.diagnosis.pods import diagnose
-from rlt_operator.observation import Observed, cluster_pods
+from rlt_operator.observation import Observed, RayCluster, list_cluster_pods
 
 WAITING_INTERVAL_S = 2.0
-"""Between looks at a job whose cluster is on its way or going away."""
+"""Requeue interval while the cluster starts or terminates."""
 
 C = ConditionType
 
@@ -25,22 +26,22 @@ class Submission:
 
     id: str
     entrypoint: str
-    """A line for the shell (Ray starts it with one)."""
+    """A command line. Ray runs it in a shell."""
     metadata: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a policy decides."""
+    """What one step decides about a job. `Plan` documents the fields that have the same name there."""
 
     message: str
     phase: Phase | None = None
-    """None: as before."""
-    claims: ConditionUpdates = field(default_factory=dict)
-    """Conditions; those that are not named get their default."""
+    """None keeps the phase."""
+    conditions: ConditionUpdates = field(default_factory=dict)
+    """A condition that is not listed gets its default."""
     network: NetworkStatus | None = None
-    """What was decided about the network; None: as before."""
-    check: tuple[TemplateDryRun, ...] = ()
+    """The fabric decision. None keeps the one in the status."""
+    dry_run: tuple[TemplateDryRun, ...] = ()
     apply: tuple[Manifest, ...] = ()
     stop: str | None = None
     delete_cluster: str | None = None
@@ -48,7 +49,7 @@ class Verdict:
     delete_job: bool = False
     report: ProgressReport | None = None
     attempt: Attempt | None = None
-    """The attempt that has failed, to be written down, or what is known of it since."""
+    """The failed attempt to record, or what is known about it since."""
     requeue_after: float | None = WAITING_INTERVAL_S
 
 
@@ -56,11 +57,9 @@ SETTLED = ConditionUpdate("False", Reason.SETTLED)
 """Reconciling, when there is nothing to do."""
 
 
-def cluster_condition(observed: Observed) -> ConditionUpdate:
-    """ClusterReady, by the pods that there are."""
-    spec = observed.job.spec
-    assert spec
-    pods = cluster_pods(observed)
+def build_cluster_ready(observed: Observed, spec: RLTrainingJobSpec) -> ConditionUpdate:
+    """ClusterReady, from the pods."""
+    pods = list_cluster_pods(observed)
     desired = sum(group.replicas for group in spec.cluster.workers)
     heads = sum(pod.ready and pod.is_head for pod in pods)
     workers = sum(pod.ready and not pod.is_head for pod in pods)
@@ -72,54 +71,61 @@ def cluster_condition(observed: Observed) -> ConditionUpdate:
     return ConditionUpdate("False", Reason.STARTING, f"{head}, {workers} of {desired} workers are ready.")
 
 
-def waiting(reason: str, message: str, *, stalled: bool = False) -> Verdict:
-    """The cluster is not ready, and the job is pending."""
-    claims = {C.CLUSTER_READY: ConditionUpdate("False", reason, message)}
+def wait_for_cluster(reason: str, message: str, *, stalled: bool = False) -> Verdict:
+    """The cluster is not ready and the job is pending."""
+    conditions = {C.CLUSTER_READY: ConditionUpdate("False", reason, message)}
     if stalled:
-        claims |= {
+        conditions |= {
             C.STALLED: ConditionUpdate("True", reason, message),
             C.RECONCILING: ConditionUpdate("False", reason, message),
         }
-    return Verdict(message, Phase.PENDING, claims)
+    return Verdict(message, Phase.PENDING, conditions)
 
 
-def failed(reason: Reason, message: str, claims: ConditionUpdates, report: ProgressReport | None) -> Verdict:
-    """The job has failed for good."""
+def fail_job(reason: Reason, message: str, conditions: ConditionUpdates, report: ProgressReport | None) -> Verdict:
+    """The job has failed."""
     failed = ConditionUpdate("True", reason, message)
     final = {C.FAILED: failed, C.STALLED: failed, C.RUNNING: ConditionUpdate("False", reason, "The job has ended.")}
-    return Verdict(message, Phase.FAILED, {**claims, **final}, report=report, requeue_after=0)
+    return Verdict(message, Phase.FAILED, {**conditions, **final}, report=report, requeue_after=0)
 
 
-def own_cluster(observed: Observed) -> bool:
-    """Whether there is a RayCluster, and it is the job's."""
-    return observed.cluster is not None and observed.cluster.owner_uid == observed.job.uid
+def owned_cluster(observed: Observed) -> RayCluster | None:
+    """The RayCluster, if this job owns it."""
+    cluster = observed.cluster
+    return cluster if cluster and cluster.owner_uid == observed.job.uid else None
 
 
-def remains(observed: Observed) -> bool:
-    """Whether there is anything of the job's cluster left."""
-    return own_cluster(observed) or bool(observed.pods)
+def is_released(observed: Observed) -> bool:
+    """Whether neither a RayCluster nor a pod of the job exists."""
+    return owned_cluster(observed) is None and not observed.pods
 
 
-def was_stopped(observed: Observed) -> bool:
-    """Whether the training was stopped for a suspension that is not over. A resumption in the middle of it waits."""
-    suspended = condition(observed.job.status, ConditionType.SUSPENDED)
-    return remains(observed) and suspended is not None and suspended.reason in (Reason.STOPPING, Reason.RELEASING)
+def is_suspending(observed: Observed) -> bool:
+    """Whether a suspension has started and not completed. A resumption waits until it completes."""
+    suspended = find_condition(observed.job.status, C.SUSPENDED)
+    started = suspended is not None and suspended.reason in (Reason.STOPPING, Reason.RELEASING)
+    return started and not is_released(observed)
 
 
-def release(observed: Observed, verdict: Verdict) -> Verdict:
-    """The verdict, and the deletion of the job's cluster if there is one."""
-    if not remains(observed):
+def release_cluster(observed: Observed, verdict: Verdict) -> Verdict:
+    """Add the deletion of the job's cluster to the verdict."""
+    if is_released(observed):
         released = {
             C.CLUSTER_READY: ConditionUpdate("False", Reason.RELEASED, "The Ray cluster is released."),
             C.RECONCILING: SETTLED,
         }
-        return replace(verdict, claims={**verdict.claims, **released})
-    message = "The Ray cluster's pods are ending."
+        return replace(verdict, conditions={**verdict.conditions, **released})
+    message = "The pods of the Ray cluster are terminating."
     releasing = {
         C.CLUSTER_READY: ConditionUpdate("False", Reason.RELEASING, message),
         C.RECONCILING: ConditionUpdate("True", Reason.RELEASING, message),
     }
-    cluster = observed.cluster
-    delete = cluster.uid if cluster and own_cluster(observed) and not cluster.deleting else None
-    claims = {**verdict.claims, **releasing}
-    return replace(verdict, claims=claims, delete_cluster=delete, requeue_after=WAITING_INTERVAL_S)
+    cluster = owned_cluster(observed)
+    delete = cluster.uid if cluster and not cluster.deleting else None
+    conditions = {**verdict.conditions, **releasing}
+    return replace(verdict, conditions=conditions, delete_cluster=delete, requeue_after=WAITING_INTERVAL_S)
+
+
+def choose_network(job: Job, verdict: Verdict) -> NetworkStatus | None:
+    """The fabric decision for the new status. A suspended job gets a new decision when it resumes."""
+    return None if verdict.phase == Phase.SUSPENDED else verdict.network or job.status.network

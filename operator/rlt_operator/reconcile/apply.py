@@ -1,81 +1,58 @@
-"""All the writing: what a plan asks for, then one status, then its events."""
+"""All writes: the actions of a plan, the status, and events."""
 
 from __future__ import annotations
 
 import contextlib
-from dataclasses import replace
 from datetime import datetime
 
 from rlt_api.crd import GROUP, KIND, VERSION
+from rlt_api.status import RLTrainingJobStatus
 from rlt_core import names
 from rlt_core.children.pod_template import TemplateDryRun
-from rlt_core.job import Job, Manifest
+from rlt_core.job import Job
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError, KubernetesApi
 from rlt_core.ray_http import Send, UnreachableError
-from rlt_operator.conditions import Event, timestamp
-from rlt_operator.observation import Observed
+from rlt_operator.conditions import Event, format_time
 from rlt_operator.reconcile import ray_jobs
-from rlt_operator.reconcile.plan import Plan, plan
-from rlt_operator.reconcile.ray_jobs import RayRefusedError
+from rlt_operator.reconcile.plan import Plan
+from rlt_operator.reconcile.ray_jobs import RayRejectedError
 
 MAX_EVENT_LENGTH = 1000
-"""Characters of an event's message (the API server takes 1024 bytes)."""
+"""Maximum number of characters of an event's message. The API server accepts 1024 bytes."""
 
 
-async def apply(api: KubernetesApi, send: Send, observed: Observed, now: datetime) -> Plan:
-    """Carry out the plan for what is observed. Returns it, or the plan that tells why it was refused.
+async def apply(api: KubernetesApi, send: Send, job: Job, plan: Plan) -> str | None:
+    """Carry out the actions of the plan. Returns why the API server or Ray rejected them; None if neither did.
 
-    Raises ApiError, with status 409 if the job has changed since it was observed: look again.
+    Raises ApiError if a retry may succeed.
     """
-    decided = plan(observed, now)
-    refusal = await _act(api, send, observed.job, decided)
-    if refusal is not None:
-        decided = plan(replace(observed, refusal=refusal), now)
-    if decided.delete_job:
-        await api.delete(api_paths.job(observed.job.namespace, observed.job.name), uid=observed.job.uid)
-    if decided.status is not None:
-        await _write_status(api, observed.job, decided)
-        for event in decided.events:
-            path = api_paths.events(observed.job.namespace)
-            await api.create(path, event_manifest(observed.job, event, now))
-    return decided
-
-
-async def _act(api: KubernetesApi, send: Send, job: Job, plan: Plan) -> str | None:
     try:
-        for check in plan.check:
-            await _ask(api, job, check)
+        for dry_run in plan.dry_run:
+            await _dry_run(api, job, dry_run)
         for manifest in plan.apply:
             await api.apply(api_paths.path_of(manifest), manifest)
         if plan.submit:
-            await ray_jobs.submit(send, job, plan.submit)
-    except (RayRefusedError, UnreachableError) as error:
-        return str(error)  # if Ray has taken the job all the same, the next look sees it
+            await ray_jobs.submit_job(send, job, plan.submit)
+    except (RayRejectedError, UnreachableError) as error:
+        return str(error)  # if Ray has the job nevertheless, the next reconciliation observes it
     except ApiError as error:
-        if error.refused:
+        if error.rejected:
             return str(error)
         raise
     if plan.stop:
         with contextlib.suppress(UnreachableError):  # its pods are deleted next
-            await ray_jobs.stop(send, job, plan.stop)
+            await ray_jobs.stop_job(send, job, plan.stop)
     if plan.delete_cluster:
         path = api_paths.ray_cluster(job.namespace, names.ray_cluster(job.name))
         await api.delete(path, uid=plan.delete_cluster)
+    if plan.delete_job:
+        await api.delete(api_paths.job(job.namespace, job.name), uid=job.uid)
     return None
 
 
-async def _ask(api: KubernetesApi, job: Job, check: TemplateDryRun) -> None:
-    """Raises ApiError with the API server's words if it would refuse the pods."""
-    try:
-        await api.dry_run(api_paths.pod_templates(job.namespace), check.manifest)
-    except ApiError as error:
-        raise ApiError(error.status, f"{check.field}: {error}") from error
-
-
-async def _write_status(api: KubernetesApi, job: Job, plan: Plan) -> None:
-    """Only onto the very version that was observed: an old look never overwrites a newer status."""
-    assert plan.status
+async def write_status(api: KubernetesApi, job: Job, status: RLTrainingJobStatus) -> None:
+    """Write the status. Raises ApiError with status 409 if the job has changed since it was observed."""
     manifest = {
         "apiVersion": f"{GROUP}/{VERSION}",
         "kind": KIND,
@@ -85,14 +62,14 @@ async def _write_status(api: KubernetesApi, job: Job, plan: Plan) -> None:
             "uid": job.uid,
             "resourceVersion": job.resource_version,
         },
-        "status": plan.status.to_json(),
+        "status": status.to_json(),
     }
     await api.apply(f"{api_paths.job(job.namespace, job.name)}/status", manifest)
 
 
-def event_manifest(job: Job, event: Event, now: datetime) -> Manifest:
-    """A core/v1 Event on the job."""
-    return {
+async def create_event(api: KubernetesApi, job: Job, event: Event, now: datetime) -> None:
+    """Create a core/v1 Event on the job."""
+    manifest = {
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {"generateName": f"{job.name}.", "namespace": job.namespace},
@@ -106,9 +83,18 @@ def event_manifest(job: Job, event: Event, now: datetime) -> Manifest:
         "type": event.type,
         "reason": event.reason,
         "message": event.message[:MAX_EVENT_LENGTH],
-        "firstTimestamp": timestamp(now),
-        "lastTimestamp": timestamp(now),
+        "firstTimestamp": format_time(now),
+        "lastTimestamp": format_time(now),
         "count": 1,
         "source": {"component": names.FIELD_OWNER},
         "reportingComponent": names.FIELD_OWNER,
     }
+    await api.create(api_paths.events(job.namespace), manifest)
+
+
+async def _dry_run(api: KubernetesApi, job: Job, dry_run: TemplateDryRun) -> None:
+    """Raises ApiError with the API server's message if it would reject the pods."""
+    try:
+        await api.dry_run(api_paths.pod_templates(job.namespace), dry_run.manifest)
+    except ApiError as error:
+        raise ApiError(error.status, f"{dry_run.field}: {error}") from error

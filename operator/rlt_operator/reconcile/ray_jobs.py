@@ -1,7 +1,4 @@
-"""The head's HTTP servers: Ray's job API and the trainer's /progress.
-
-Inside the cluster they are called by the head's service, outside through the API server's service proxy.
-"""
+"""The head's HTTP servers: Ray's job API and the trainer's /progress."""
 
 from __future__ import annotations
 
@@ -17,55 +14,56 @@ from rlt_operator.lifecycle.verdict import Submission
 from rlt_operator.observation import Ray, RayJob, RayPreflight
 
 
-class RayRefusedError(Exception):
-    """Ray answered with an error; the text is its own."""
+class RayRejectedError(Exception):
+    """Ray responded with an error. The text is the last line of the response."""
 
 
-async def observe(send: Send, job: Job, submission_id: str, *, preflight_id: str | None = None) -> Ray:
-    """What the head says of the Ray job: its state, the trainer's report while it runs, then its output.
+async def observe_ray(send: Send, job: Job, submission_id: str, *, preflight_id: str | None = None) -> Ray:
+    """The Ray job's state, the trainer's report while it runs, and its output when it has ended.
 
-    As long as it does not know that job, the same of the checks that come before, if there are any.
+    Without that job on the head: the state and output of the preflight checks, if `preflight_id` is set.
     """
     try:
-        ray_job = await _ray_job(send, job, submission_id)
+        ray_job = await _get_job(send, job, submission_id)
         if ray_job is None:
-            checks = await _ray_job(send, job, preflight_id) if preflight_id else None
-            if checks is None:
-                return Ray()
-            assert preflight_id
-            return Ray(preflight=RayPreflight(checks, await _log(send, job, preflight_id, checks)))
-        report = await _progress(send, job) if ray_job.status == "RUNNING" else None
-        return Ray(job=ray_job, log=await _log(send, job, submission_id, ray_job), progress=report)
+            return Ray(preflight=await _get_preflight(send, job, preflight_id) if preflight_id else None)
+        report = await _get_progress(send, job) if ray_job.status == "RUNNING" else None
+        return Ray(job=ray_job, log=await _get_log(send, job, submission_id, ray_job), progress=report)
     except UnreachableError as error:
         return Ray(unreachable=str(error))
 
 
-async def submit(send: Send, job: Job, submission: Submission) -> None:
-    """Submit the Ray job; a second time does no harm. Raises RayRefusedError, UnreachableError."""
+async def submit_job(send: Send, job: Job, submission: Submission) -> None:
+    """Submit the Ray job. A repeated call has no effect. Raises RayRejectedError, UnreachableError."""
     body = {
         "entrypoint": submission.entrypoint,
         "submission_id": submission.id,
         "metadata": submission.metadata,
-        "entrypoint_num_cpus": 0,  # the driver runs on the head, which has none to give
+        "entrypoint_num_cpus": 0,  # the driver runs on the head, which offers no CPUs to Ray
     }
     status, text = await send(job, "POST", names.DASHBOARD_PORT, "/api/jobs/", body)
     if status >= 400 and "already exists" not in text:
-        raise RayRefusedError(_last_line(text) or f"HTTP {status}")
+        raise RayRejectedError(_last_line(text) or f"HTTP {status}")
 
 
-async def stop(send: Send, job: Job, submission_id: str) -> None:
-    """Ask Ray to stop the job: SIGTERM, and SIGKILL RAY_JOB_STOP_WAIT_TIME_S later. Asking again changes nothing."""
+async def stop_job(send: Send, job: Job, submission_id: str) -> None:
+    """Ask Ray to stop the job: SIGTERM, and SIGKILL after RAY_JOB_STOP_WAIT_TIME_S. A repeated call has no effect."""
     await send(job, "POST", names.DASHBOARD_PORT, f"/api/jobs/{submission_id}/stop", None)
 
 
-async def _ray_job(send: Send, job: Job, submission_id: str) -> RayJob | None:
+async def _get_job(send: Send, job: Job, submission_id: str) -> RayJob | None:
     status, text = await send(job, "GET", names.DASHBOARD_PORT, f"/api/jobs/{submission_id}", None)
     if status == 404 and text.startswith(f"Job {submission_id} does not exist"):
         return None
-    return _parse(status, text)
+    return _parse_job(status, text)
 
 
-async def _log(send: Send, job: Job, submission_id: str, ray_job: RayJob) -> str | None:
+async def _get_preflight(send: Send, job: Job, preflight_id: str) -> RayPreflight | None:
+    ray_job = await _get_job(send, job, preflight_id)
+    return RayPreflight(ray_job, await _get_log(send, job, preflight_id, ray_job)) if ray_job else None
+
+
+async def _get_log(send: Send, job: Job, submission_id: str, ray_job: RayJob) -> str | None:
     """The output of a Ray job that has ended."""
     if ray_job.status in ("PENDING", "RUNNING"):
         return None
@@ -73,15 +71,15 @@ async def _log(send: Send, job: Job, submission_id: str, ray_job: RayJob) -> str
     return str(json.loads(text)["logs"]) if status == 200 else None
 
 
-async def _progress(send: Send, job: Job) -> ProgressReport | None:
+async def _get_progress(send: Send, job: Job) -> ProgressReport | None:
     try:
         status, text = await send(job, "GET", METRICS_PORT, "/progress", None)
-    except UnreachableError:  # the program is not so far yet
+    except UnreachableError:  # the program has not started its server yet
         return None
     return parse_report(text) if status == 200 else None
 
 
-def _parse(status: int, text: str) -> RayJob:
+def _parse_job(status: int, text: str) -> RayJob:
     if status != 200:
         raise UnreachableError(f"HTTP {status}: {_last_line(text)}")
     details = json.loads(text)
