@@ -1,4 +1,4 @@
-"""The benchmark of a training step runs, and its figures belong together."""
+"""The benchmark of a training step runs, and its figures are consistent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SCRIPT = Path(__file__).parents[2] / "bench/train_step.py"
 
 
 @pytest.mark.slow
-def test_it_measures_a_tiny_step_and_needs_no_other_part_of_the_trainer(device: str) -> None:
+def test_a_tiny_step_is_measured_with_torch_and_transformers_only(device: str) -> None:
     command = [sys.executable, "-X", "importtime", str(SCRIPT), "--config", "tiny", "--device", device, "--steps", "1"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     figures = json.loads(done.stdout.splitlines()[-1])

@@ -65,7 +65,7 @@ def one_rank(
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks)
-    policy = Actor(
+    actor = Actor(
         model,
         model=Model(),
         dtype=torch.float32,
@@ -77,7 +77,7 @@ def one_rank(
     )
     config = Checkpoint(asynchronous=bool(asynchronous))
     saver = Saver(checkpoints, config)
-    parts: Parts = {"model": ModelState(policy.model), "optimizer": OptimizerState(policy.model, policy.optimizer)}
+    parts: Parts = {"model": ModelState(actor.model), "optimizer": OptimizerState(actor.model, actor.optimizer)}
 
     @torch.no_grad()
     def checksum(values: Iterable[Tensor]) -> float:
@@ -85,8 +85,8 @@ def one_rank(
         return float(sum(value.double().square().sum() for value in whole))
 
     def state() -> list[float]:
-        moments = [value for each in policy.optimizer.state.values() for value in each.values()]
-        return [checksum(policy.model.parameters()), checksum(moments)]
+        moments = [value for each in actor.optimizer.state.values() for value in each.values()]
+        return [checksum(actor.model.parameters()), checksum(moments)]
 
     resumed = resume(checkpoints, config, parts)
     assert (resumed.step if resumed else 0) == start - 1
@@ -94,7 +94,7 @@ def one_rank(
     for step in range(start, stop):
         tokens = torch.randint(0, 256, (4, 6), generator=torch.Generator().manual_seed(step)).tolist()
         sequences = Sequences.pad([[65, 66]] * 4, tokens, pad_token_id=0)
-        result = policy.supervised_step(sequences.rows(slice(rank * 4 // ranks, (rank + 1) * 4 // ranks)), 24)
+        result = actor.supervised_step(sequences.rows(slice(rank * 4 // ranks, (rank + 1) * 4 // ranks)), 24)
         loss = torch.tensor(result.shares["warmup/loss"])
         dist.all_reduce(loss)
         losses.append(loss.item())

@@ -1,4 +1,4 @@
-"""Low-rank adapters in whole runs: engine, checkpoint and export have them."""
+"""LoRA in complete runs: engine, checkpoint and export include the adapters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rlt_trainer.policy.model import load_model
 pytestmark = pytest.mark.slow
 
 
-def test_a_run_goes_on_with_its_adapters_as_if_it_had_not_ended(
+def test_a_resumed_run_with_adapters_is_identical(
     make_config: Callable[..., TrainingConfig], tiny_model: str, tmp_path: Path
 ) -> None:
     config = make_config(

@@ -1,4 +1,4 @@
-"""The policy on one rank: what an update does, and what it leaves alone."""
+"""The actor on one rank: what an update changes, and what it does not."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MakeActor = Callable[..., Actor]
 
 
 @pytest.fixture
-def make_policy(tiny_model: str) -> MakeActor:
+def make_actor(tiny_model: str) -> MakeActor:
     def make(*, dtype: torch.dtype = torch.float32, training: dict[str, Any] | None = None, **algorithm: Any) -> Actor:
         return Actor(
             tiny_model,
@@ -43,22 +43,22 @@ def make_policy(tiny_model: str) -> MakeActor:
     return make
 
 
-def batch(policy: Actor, advantage: float) -> MiniBatch:
-    """On-policy: the old log-probabilities are the policy's own."""
-    log_probs, _ = policy.log_probs(SEQUENCES)
+def batch(actor: Actor, advantage: float) -> MiniBatch:
+    """Build an on-policy batch: the old log-probabilities are the current ones."""
+    log_probs, _ = actor.log_probs(SEQUENCES)
     advantages = torch.tensor([[advantage], [-advantage]]).expand(log_probs.shape)
-    reference = None if policy.reference is None else policy.ref_log_probs(SEQUENCES)
+    reference = None if actor.reference is None else actor.ref_log_probs(SEQUENCES)
     experience = Experience(SEQUENCES, log_probs, advantages, ref_log_probs=reference)
     return MiniBatch(experience, total_tokens=4, total_sequences=2)
 
 
-def weights(policy: Actor) -> dict[str, torch.Tensor]:
-    return dict(policy.gather_weights())
+def weights(actor: Actor) -> dict[str, torch.Tensor]:
+    return dict(actor.gather_weights())
 
 
-def test_the_first_step_is_on_policy(make_policy: MakeActor) -> None:
-    policy = make_policy(kl_loss_coef=0.1)
-    result = policy.update(batch(policy, 1.0))
+def test_the_first_step_is_on_policy(make_actor: MakeActor) -> None:
+    actor = make_actor(kl_loss_coef=0.1)
+    result = actor.update(batch(actor, 1.0))
     assert result.shares["actor/pg_clipfrac"] == 0
     assert result.shares["actor/ppo_kl"] == pytest.approx(0, abs=1e-6)
     assert result.shares["actor/kl_loss"] == pytest.approx(0, abs=1e-6)
@@ -66,59 +66,59 @@ def test_the_first_step_is_on_policy(make_policy: MakeActor) -> None:
     assert result.grad_norm > 0
 
 
-def test_an_update_makes_the_better_response_likelier(make_policy: MakeActor) -> None:
-    policy = make_policy()
-    before, _ = policy.log_probs(SEQUENCES)
-    policy.update(batch(policy, 1.0))
-    after, _ = policy.log_probs(SEQUENCES)
+def test_an_update_prefers_the_better_response(make_actor: MakeActor) -> None:
+    actor = make_actor()
+    before, _ = actor.log_probs(SEQUENCES)
+    actor.update(batch(actor, 1.0))
+    after, _ = actor.log_probs(SEQUENCES)
     assert (after[0] > before[0]).all()
     assert after[1, 0] < before[1, 0]
 
 
-def test_equal_rewards_without_kl_have_no_gradient(make_policy: MakeActor) -> None:
-    policy = make_policy()
-    assert policy.update(batch(policy, 0.0)).grad_norm == 0
+def test_equal_rewards_without_kl_have_no_gradient(make_actor: MakeActor) -> None:
+    actor = make_actor()
+    assert actor.update(batch(actor, 0.0)).grad_norm == 0
 
 
-def test_the_reference_stays_where_the_stage_began(make_policy: MakeActor) -> None:
-    policy = make_policy(kl_loss_coef=0.1)
-    policy.supervised_step(SEQUENCES, 4)
-    policy.start_stage(1e-3)
-    start = policy.ref_log_probs(SEQUENCES)
-    assert_close(start, policy.log_probs(SEQUENCES)[0])
-    policy.update(batch(policy, 1.0))
-    assert torch.equal(policy.ref_log_probs(SEQUENCES), start)
+def test_the_reference_is_the_policy_at_the_start_of_the_stage(make_actor: MakeActor) -> None:
+    actor = make_actor(kl_loss_coef=0.1)
+    actor.supervised_step(SEQUENCES, 4)
+    actor.start_stage(1e-3)
+    start = actor.ref_log_probs(SEQUENCES)
+    assert_close(start, actor.log_probs(SEQUENCES)[0])
+    actor.update(batch(actor, 1.0))
+    assert torch.equal(actor.ref_log_probs(SEQUENCES), start)
 
 
-def test_a_gradient_that_is_not_finite_changes_no_weight(make_policy: MakeActor) -> None:
-    policy = make_policy()
-    before = weights(policy)
-    result = policy.update(batch(policy, math.inf))
+def test_a_non_finite_gradient_changes_no_weight(make_actor: MakeActor) -> None:
+    actor = make_actor()
+    before = weights(actor)
+    result = actor.update(batch(actor, math.inf))
     assert result.skipped
-    assert all(torch.equal(before[name], weight) for name, weight in weights(policy).items())
+    assert all(torch.equal(before[name], weight) for name, weight in weights(actor).items())
 
 
-def test_three_of_them_in_a_row_end_the_training(make_policy: MakeActor) -> None:
-    policy = make_policy()
-    good, bad = batch(policy, 1.0), batch(policy, math.inf)
+def test_three_non_finite_gradients_in_a_row_end_the_training(make_actor: MakeActor) -> None:
+    actor = make_actor()
+    good, bad = batch(actor, 1.0), batch(actor, math.inf)
     for each in (bad, bad, good, bad, bad):
-        policy.update(each)
+        actor.update(each)
     with pytest.raises(TrainingError, match="norm of the gradient was nan in 3 optimizer steps"):
-        policy.update(bad)
+        actor.update(bad)
 
 
-def test_gathered_weights_are_those_of_the_files(make_policy: MakeActor, tiny_model: str) -> None:
+def test_gathered_weights_equal_the_files(make_actor: MakeActor, tiny_model: str) -> None:
     expected = load_model(tiny_model, torch.float32).state_dict()
-    gathered = weights(make_policy())
+    gathered = weights(make_actor())
     assert gathered.keys() == expected.keys()
     assert all(torch.equal(gathered[name], weight) for name, weight in expected.items())
 
 
-def test_bfloat16_computes_in_it_and_keeps_float32_to_train(make_policy: MakeActor) -> None:
-    policy = make_policy(dtype=torch.bfloat16)
-    policy.update(batch(policy, 1.0))
-    assert {parameter.dtype for parameter in policy.model.parameters()} == {torch.float32}
-    assert {weight.dtype for weight in weights(policy).values()} == {torch.bfloat16}
+def test_bfloat16_computes_in_bfloat16_and_trains_float32_weights(make_actor: MakeActor) -> None:
+    actor = make_actor(dtype=torch.bfloat16)
+    actor.update(batch(actor, 1.0))
+    assert {parameter.dtype for parameter in actor.model.parameters()} == {torch.float32}
+    assert {weight.dtype for weight in weights(actor).values()} == {torch.bfloat16}
 
 
 LOSSES: list[dict[str, Any]] = [
@@ -133,64 +133,64 @@ LOSSES: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("algorithm", LOSSES, ids=str)
-def test_every_loss_makes_the_better_response_likelier(make_policy: MakeActor, algorithm: dict[str, Any]) -> None:
-    policy = make_policy(**algorithm)
-    before, _ = policy.log_probs(SEQUENCES)
-    policy.update(batch(policy, 1.0))
-    after, _ = policy.log_probs(SEQUENCES)
+def test_every_loss_prefers_the_better_response(make_actor: MakeActor, algorithm: dict[str, Any]) -> None:
+    actor = make_actor(**algorithm)
+    before, _ = actor.log_probs(SEQUENCES)
+    actor.update(batch(actor, 1.0))
+    after, _ = actor.log_probs(SEQUENCES)
     assert (after[0] > before[0]).all()
     assert after[1, 0] < before[1, 0]
 
 
-def test_the_norm_of_seq_mean_token_sum_norm_is_the_longest_response(make_policy: MakeActor) -> None:
-    policy = make_policy(loss_agg_mode="seq-mean-token-sum-norm")
-    result = policy.update(batch(policy, 1.0))
+def test_seq_mean_token_sum_norm_divides_by_the_maximum_length(make_actor: MakeActor) -> None:
+    actor = make_actor(loss_agg_mode="seq-mean-token-sum-norm")
+    result = actor.update(batch(actor, 1.0))
     assert result.shares["actor/pg_loss"] == pytest.approx(-(3 - 1) / 2 / 8)  # two responses, of up to 8 tokens
 
 
-def test_the_entropy_bonus_makes_the_policy_less_sure(make_policy: MakeActor) -> None:
-    policy = make_policy(entropy_coeff=1.0)
-    results = [policy.update(batch(policy, 0.0)) for _ in range(5)]
+def test_the_entropy_bonus_increases_the_entropy(make_actor: MakeActor) -> None:
+    actor = make_actor(entropy_coeff=1.0)
+    results = [actor.update(batch(actor, 0.0)) for _ in range(5)]
     assert results[-1].shares["actor/entropy_loss"] > results[0].shares["actor/entropy_loss"]
 
 
-def test_weights_of_the_rollout_correction_scale_the_loss(make_policy: MakeActor) -> None:
-    policy = make_policy()
-    whole = batch(policy, 1.0)
+def test_weights_of_the_rollout_correction_scale_the_loss(make_actor: MakeActor) -> None:
+    actor = make_actor()
+    whole = batch(actor, 1.0)
     halved = replace(whole.experience, weights=torch.full_like(whole.experience.advantages, 0.5))
-    result = policy.update(replace(whole, experience=halved))
+    result = actor.update(replace(whole, experience=halved))
     assert result.shares["actor/pg_loss"] == pytest.approx(-(3 - 1) / 4 / 2)
 
 
-def test_a_loss_of_the_users_own(make_policy: MakeActor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "own_loss.py").write_text(
+def test_a_user_defined_loss_is_used(make_actor: MakeActor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "user_loss.py").write_text(
         "from rlt_trainer.algorithms.losses import TokenLoss\n"
         "def reinforce(inputs):\n"
-        "    return TokenLoss(-inputs.advantages * inputs.log_probs, {'actor/own': inputs.advantages})\n"
+        "    return TokenLoss(-inputs.advantages * inputs.log_probs, {'actor/custom': inputs.advantages})\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    policy = make_policy(policy_loss_function={"name": "own_loss:reinforce"})
-    result = policy.update(batch(policy, 1.0))
-    assert result.shares["actor/own"] == pytest.approx((3 - 1) / 4)
+    actor = make_actor(policy_loss_function={"name": "user_loss:reinforce"})
+    result = actor.update(batch(actor, 1.0))
+    assert result.shares["actor/custom"] == pytest.approx((3 - 1) / 4)
     assert result.grad_norm > 0
 
 
-def test_the_learning_rate_is_that_of_the_step(make_policy: MakeActor) -> None:
-    policy = make_policy(training={"lr_schedule": {"type": "linear", "warmup_steps": 2}})
+def test_the_learning_rate_follows_the_schedule(make_actor: MakeActor) -> None:
+    actor = make_actor(training={"lr_schedule": {"type": "linear", "warmup_steps": 2}})
     rates = []
     for step in (1, 2, 6):
-        policy.set_step(step)
-        rates.append(policy.update(batch(policy, 1.0)).learning_rate)
+        actor.set_step(step)
+        rates.append(actor.update(batch(actor, 1.0)).learning_rate)
     assert rates == pytest.approx([0.5e-3, 1e-3, 5 / 9 * 1e-3])
 
 
-def test_passes_of_any_size_give_rows_back_in_order(make_policy: MakeActor) -> None:
+def test_micro_batches_of_any_size_return_rows_in_order(make_actor: MakeActor) -> None:
     rows = Sequences.pad(
         [[50 + row] for row in range(5)], [[70] * (1 + 3 * row % 4) for row in range(5)], pad_token_id=0
     )
-    whole, _ = make_policy().log_probs(rows)
+    whole, _ = make_actor().log_probs(rows)
     for training in (
         {"log_prob_micro_batch_size_per_device": 2},
         {"use_dynamic_bsz": True, "ppo_max_token_len_per_device": 11},
     ):
-        assert_close(make_policy(training=training).log_probs(rows)[0], whole)
+        assert_close(make_actor(training=training).log_probs(rows)[0], whole)

@@ -1,4 +1,4 @@
-"""Passes are balanced, within their budget, and have every row once."""
+"""Micro-batches are balanced, within their token limit, and contain every row once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_parts_differ_by_no_more_than_the_longest_row(lengths: list[int], count:
 
 
 @given(st.lists(st.integers(1, 100), min_size=12, max_size=12), st.sampled_from([1, 2, 3, 4, 6]))
-def test_equal_parts_have_as_many_rows(lengths: list[int], count: int) -> None:
+def test_equal_parts_have_the_same_number_of_rows(lengths: list[int], count: int) -> None:
     parts = balanced_parts(lengths, count, equal=True)
     assert sorted(chain.from_iterable(parts)) == list(range(12))
     assert {len(part) for part in parts} == {12 // count}

@@ -1,4 +1,4 @@
-"""The critic on one rank: what it says of responses, and what it learns."""
+"""The critic on one rank: its values and its updates."""
 
 from __future__ import annotations
 
@@ -38,28 +38,28 @@ def batch(critic: Critic, target: float) -> MiniBatch:
     return MiniBatch(Experience(SEQUENCES, zeros, zeros, values=values, returns=zeros + target), 4, 2)
 
 
-def test_it_learns_returns_within_the_clip(tiny_model: str) -> None:
+def test_the_critic_learns_returns_within_the_clip(tiny_model: str) -> None:
     critic = make(tiny_model, cliprange_value=0.1)
     first, *_, last = critic.update([batch(critic, 1.0)] * 8)
     assert 0.3 < first.shares["critic/vf_loss"] < 0.7  # half of (about 0 - 1) squared
     assert first.shares["critic/vf_clipfrac"] == 0
     assert last.shares["critic/vf_loss"] < first.shares["critic/vf_loss"]
     assert last.shares["critic/vpred_mean"] > first.shares["critic/vpred_mean"]
-    assert first.learning_rate == last.learning_rate == 1e-3  # the schedule is the policy's
+    assert first.learning_rate == last.learning_rate == 1e-3  # the schedule applies only to the policy
 
 
-def test_values_are_of_the_state_before_each_token(tiny_model: str) -> None:
+def test_a_value_does_not_depend_on_its_own_token(tiny_model: str) -> None:
     critic = make(tiny_model)
     other_end = Sequences.pad([[50, 51], [60]], [[70, 71, 99], [80]], pad_token_id=0)
     values = critic.values(SEQUENCES)
-    assert_close(critic.values(other_end), values)  # the last token is not seen yet
+    assert_close(critic.values(other_end), values)  # no value depends on the last token
     assert not values[~SEQUENCES.response_attention].any()
     assert values.dtype == torch.float32
 
 
-def test_it_starts_the_same_every_time(tiny_model: str) -> None:
+def test_the_initial_value_head_is_deterministic(tiny_model: str) -> None:
     assert torch.equal(make(tiny_model).values(SEQUENCES), make(tiny_model).values(SEQUENCES))
 
 
-def test_packed_values_are_the_padded_ones(tiny_model: str) -> None:
+def test_packed_values_equal_padded_values(tiny_model: str) -> None:
     assert_close(make(tiny_model, use_remove_padding=True).values(SEQUENCES), make(tiny_model).values(SEQUENCES))

@@ -1,4 +1,4 @@
-"""Log-probabilities in chunks are those of the whole logits, with their gradient and without their memory."""
+"""Log-probabilities in chunks, and their gradients, equal those of the full logits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def inputs(*, bias: bool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | No
 
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("bias", [False, True])
-def test_they_are_torchs_categorical(scale: LogitScale, bias: bool) -> None:
+def test_log_probs_and_entropy_equal_those_of_torch(scale: LogitScale, bias: bool) -> None:
     hidden, weight, offset, targets = inputs(bias=bias)
     logits = torch.nn.functional.linear(hidden, weight, offset)
     if scale.softcap is not None:
@@ -41,7 +41,7 @@ def test_they_are_torchs_categorical(scale: LogitScale, bias: bool) -> None:
 
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("bias", [False, True])
-def test_their_gradient_is_that_of_finite_differences(scale: LogitScale, bias: bool) -> None:
+def test_gradients_equal_finite_differences(scale: LogitScale, bias: bool) -> None:
     *parts, targets = inputs(bias=bias)
     assert torch.autograd.gradcheck(lambda *each: token_log_probs(*each, targets, scale), parts)
 
@@ -54,7 +54,7 @@ def test_a_frozen_output_layer_gets_no_gradient() -> None:
     assert hidden.grad is not None
 
 
-def test_no_token_has_a_gradient_too() -> None:
+def test_an_empty_batch_has_gradient_0() -> None:
     hidden, weight, _, targets = inputs(bias=False)
     log_probs, _ = token_log_probs(hidden[:0], weight, None, targets[:0], LogitScale())
     log_probs.sum().backward()  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""Low-rank adapters: they alone learn, the engine gets them merged, and peft reads what is saved."""
+"""LoRA: only adapters are trained, the engine receives merged weights, and peft loads saved adapters."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MakeActor = Callable[..., Actor]
 
 
 @pytest.fixture
-def make_policy(tiny_model: str) -> MakeActor:
+def make_actor(tiny_model: str) -> MakeActor:
     def make(targets: list[str] | None = None) -> Actor:
         lora = Lora(rank=4, alpha=8) if targets is None else Lora(rank=4, target_modules=targets)
         return Actor(
@@ -45,48 +45,46 @@ def make_policy(tiny_model: str) -> MakeActor:
     return make
 
 
-def learn(policy: Actor) -> None:
-    log_probs, _ = policy.log_probs(SEQUENCES)
+def learn(actor: Actor) -> None:
+    log_probs, _ = actor.log_probs(SEQUENCES)
     advantages = torch.tensor([[1.0], [-1.0]]).expand(log_probs.shape)
-    ref_log_probs = policy.ref_log_probs(SEQUENCES)
+    ref_log_probs = actor.ref_log_probs(SEQUENCES)
     for _ in range(3):
-        policy.update(MiniBatch(Experience(SEQUENCES, log_probs, advantages, ref_log_probs=ref_log_probs), 4, 2))
+        actor.update(MiniBatch(Experience(SEQUENCES, log_probs, advantages, ref_log_probs=ref_log_probs), 4, 2))
 
 
-def test_an_adapter_changes_nothing_at_first(make_policy: MakeActor, tiny_model: str) -> None:
+def test_an_initial_adapter_has_no_effect(make_actor: MakeActor, tiny_model: str) -> None:
     expected, _ = response_log_probs(load_model(tiny_model, torch.float32), SEQUENCES, temperature=1.0)
-    assert_close(make_policy().log_probs(SEQUENCES)[0], expected.detach())
+    assert_close(make_actor().log_probs(SEQUENCES)[0], expected.detach())
 
 
-def test_adapters_alone_learn_and_the_reference_is_the_model_without_them(make_policy: MakeActor) -> None:
-    policy = make_policy()
-    before = {name: each.full_tensor().clone() for name, each in policy.model.named_parameters()}  # type: ignore[attr-defined]
-    reference = policy.ref_log_probs(SEQUENCES)
-    learn(policy)
-    for name, each in policy.model.named_parameters():
+def test_only_adapters_are_trained_and_the_reference_is_the_model_without_them(make_actor: MakeActor) -> None:
+    actor = make_actor()
+    before = {name: each.full_tensor().clone() for name, each in actor.model.named_parameters()}  # type: ignore[attr-defined]
+    reference = actor.ref_log_probs(SEQUENCES)
+    learn(actor)
+    for name, each in actor.model.named_parameters():
         assert torch.equal(each.full_tensor(), before[name]) != is_adapter(name)  # type: ignore[attr-defined]
-    assert torch.equal(policy.ref_log_probs(SEQUENCES), reference)
-    assert not torch.allclose(policy.log_probs(SEQUENCES)[0], reference, atol=1e-3)
+    assert torch.equal(actor.ref_log_probs(SEQUENCES), reference)
+    assert not torch.allclose(actor.log_probs(SEQUENCES)[0], reference, atol=1e-3)
 
 
-def test_whole_weights_have_the_adapters_in_them_under_the_models_own_names(
-    make_policy: MakeActor, tiny_model: str
-) -> None:
-    policy, plain = make_policy(), load_model(tiny_model, torch.float32)
-    learn(policy)
-    plain.load_state_dict(dict(policy.gather_weights()), strict=True)
-    assert_close(response_log_probs(plain, SEQUENCES, temperature=1.0)[0].detach(), policy.log_probs(SEQUENCES)[0])
+def test_gathered_weights_are_merged_under_the_names_of_the_model(make_actor: MakeActor, tiny_model: str) -> None:
+    actor, plain = make_actor(), load_model(tiny_model, torch.float32)
+    learn(actor)
+    plain.load_state_dict(dict(actor.gather_weights()), strict=True)
+    assert_close(response_log_probs(plain, SEQUENCES, temperature=1.0)[0].detach(), actor.log_probs(SEQUENCES)[0])
 
 
-def test_peft_reads_what_is_saved(make_policy: MakeActor, tiny_model: str, tmp_path: Path) -> None:
-    policy = make_policy()
-    learn(policy)
-    save_adapter(policy.model, tmp_path)
+def test_peft_loads_a_saved_adapter(make_actor: MakeActor, tiny_model: str, tmp_path: Path) -> None:
+    actor = make_actor()
+    learn(actor)
+    save_adapter(actor.model, tmp_path)
     adapted = PeftModel.from_pretrained(load_model(tiny_model, torch.float32), str(tmp_path)).merge_and_unload()
-    assert_close(response_log_probs(adapted, SEQUENCES, temperature=1.0)[0].detach(), policy.log_probs(SEQUENCES)[0])
+    assert_close(response_log_probs(adapted, SEQUENCES, temperature=1.0)[0].detach(), actor.log_probs(SEQUENCES)[0])
 
 
-@pytest.mark.parametrize(("targets", "said"), [(["nowhere"], "nowhere"), (["lm_head"], "output layer")])
-def test_a_module_that_cannot_have_one_is_named(make_policy: MakeActor, targets: list[str], said: str) -> None:
-    with pytest.raises(ValueError, match=rf"model\.lora\.targetModules.*{said}"):
-        make_policy(targets)
+@pytest.mark.parametrize(("targets", "message"), [(["nowhere"], "nowhere"), (["lm_head"], "output layer")])
+def test_an_invalid_target_module_is_named(make_actor: MakeActor, targets: list[str], message: str) -> None:
+    with pytest.raises(ValueError, match=rf"model\.lora\.targetModules.*{message}"):
+        make_actor(targets)

@@ -1,4 +1,4 @@
-"""The peak of a training step grows with its tokens, not with its tokens times the vocabulary.
+"""The peak memory of a training step grows with its tokens, not with tokens times vocabulary.
 
 This file is also the program that is measured: `python test_policy_memory.py FOLDER`.
 """
@@ -18,16 +18,16 @@ VOCABULARY, SHORT, LONG = 150_000, 32, 512
 
 @pytest.mark.slow
 def test_the_peak_does_not_grow_with_the_logits(tmp_path: Path) -> None:
-    """16 times the tokens at a vocabulary of 150,000: the peak grows by a small part of what logits take."""
+    """With 16 times the tokens and a vocabulary of 150,000, the peak grows by a small part of the logits' size."""
     command = [sys.executable, __file__, str(tmp_path)]
     output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
-    in_chunks, whole = json.loads(output.splitlines()[-1])
-    assert whole > (LONG - SHORT) * VOCABULARY * 4
-    assert in_chunks < 0.05 * whole
+    in_chunks, in_one = json.loads(output.splitlines()[-1])
+    assert in_one > (LONG - SHORT) * VOCABULARY * 4
+    assert in_chunks < 0.05 * in_one
 
 
 def measure(folder: Path) -> tuple[int, int]:
-    """By how many bytes LONG tokens take the peak above that of SHORT ones: in chunks, and in one chunk."""
+    """Return the bytes by which the peak with LONG tokens exceeds that with SHORT: in chunks, and in one chunk."""
     import torch
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
@@ -45,7 +45,7 @@ def measure(folder: Path) -> tuple[int, int]:
     from rlt_trainer.policy.actor import Actor
 
     class Peak(TorchDispatchMode):
-        """The most bytes that results of operations took at a time: of this process alone, and always the same."""
+        """Measures the peak bytes of the results of operations. Deterministic, only of this process."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -68,7 +68,7 @@ def measure(folder: Path) -> tuple[int, int]:
     sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 1}
     config = Qwen3Config(vocab_size=VOCABULARY, num_key_value_heads=1, head_dim=16, **sizes)
     Qwen3ForCausalLM(config).save_pretrained(folder / "model")  # type: ignore[no-untyped-call]
-    policy = Actor(
+    actor = Actor(
         str(folder / "model"),
         model=Model(),
         dtype=torch.float32,
@@ -83,10 +83,10 @@ def measure(folder: Path) -> tuple[int, int]:
         sequences = Sequences.pad([[1]], [[2] * tokens], pad_token_id=0)
         zeros = torch.zeros(1, tokens)
         with Peak() as peak:
-            policy.update(MiniBatch(Experience(sequences, zeros, zeros + 1), tokens, 1))
+            actor.update(MiniBatch(Experience(sequences, zeros, zeros + 1), tokens, 1))
         return peak.bytes
 
-    step(SHORT)  # makes the optimizer's state
+    step(SHORT)  # creates the optimizer state
     short, in_chunks = step(SHORT), step(LONG)
     log_probs.CHUNK_ELEMENTS = LONG * VOCABULARY
     return in_chunks - short, step(LONG) - short

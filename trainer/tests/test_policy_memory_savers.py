@@ -1,4 +1,4 @@
-"""What is to save memory or time does, and changes no result: recomputation, compilation, packing."""
+"""Recomputation, compilation and packing save memory or time, and do not change results."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ pytestmark = pytest.mark.usefixtures("process_group")
 SEQUENCES = Sequences.pad([[50, 51], [60]], [[70, 71, 72], [80]], pad_token_id=0)
 
 
-def bytes_kept_for_backward(files: str, **options: bool) -> int:
-    """By a forward pass."""
-    kept: dict[int, int] = {}
+def measure_saved_bytes(files: str, **options: bool) -> int:
+    """Return the bytes that a forward pass saves for the backward pass."""
+    saved: dict[int, int] = {}
     model = load_sharded_model("actor", files, model_options(**options), response_log_probs)
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
-        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         model(Sequences.pad([[50]], [[70] * 256], pad_token_id=0), temperature=1.0)
     weights = {each.to_local().untyped_storage().data_ptr() for each in model.parameters() if isinstance(each, DTensor)}
-    return sum(size for place, size in kept.items() if place not in weights)
+    return sum(size for pointer, size in saved.items() if pointer not in weights)
 
 
 def model_options(**options: bool) -> ModelOptions:
     return ModelOptions(mesh=init_device_mesh("cpu", (1,)), dtype=torch.float32, **options)  # type: ignore[arg-type]
 
 
-def test_gradient_checkpointing_keeps_less(tiny_model: str) -> None:
-    everything = bytes_kept_for_backward(tiny_model)
-    assert bytes_kept_for_backward(tiny_model, gradient_checkpointing=True) < everything / 2
+def test_gradient_checkpointing_saves_fewer_bytes(tiny_model: str) -> None:
+    everything = measure_saved_bytes(tiny_model)
+    assert measure_saved_bytes(tiny_model, gradient_checkpointing=True) < everything / 2
 
 
 @pytest.mark.slow
-def test_compiled_layers_say_the_same(tiny_model: str) -> None:
+def test_compiled_layers_have_the_same_results(tiny_model: str) -> None:
     options = [model_options(compiled=compiled) for compiled in (False, True)]
     models = [load_sharded_model("actor", tiny_model, each, response_log_probs) for each in options]
     gradients = []
@@ -53,7 +53,7 @@ def test_compiled_layers_say_the_same(tiny_model: str) -> None:
         log_probs, _ = model(SEQUENCES, temperature=1.0)
         log_probs.sum().backward()
         gradients.append({name: each.grad for name, each in model.named_parameters()})
-    assert counters["stats"]["unique_graphs"] > 0, "nothing was compiled"
+    assert counters["stats"]["unique_graphs"] > 0, "no layer was compiled"
     assert_close(gradients[1], gradients[0], atol=1e-5, rtol=1e-4)
 
 
@@ -65,7 +65,7 @@ def test_packed_sequences_do_not_see_each_other(tiny_model: str) -> None:
         assert_close(together[row : row + 1], alone)
 
 
-def test_a_model_that_cannot_be_packed_is_refused() -> None:
+def test_a_model_that_cannot_be_packed_is_rejected() -> None:
     config = Qwen3Config(num_hidden_layers=2, layer_types=["full_attention", "linear_attention"])
     with pytest.raises(ValueError, match="useRemovePadding does not work with layers of linear_attention"):
         check_packable(config)

@@ -1,4 +1,4 @@
-"""A mini-batch in several passes: how much goes into each, and what the ranks tell each other after it."""
+"""Micro-batches: their size, the number of collectives, and offload."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SEQUENCES = Sequences.pad([[50, 51], [60], [50], [60]], [[70, 71, 72], [80], [90
 
 
 class Collectives(TorchDispatchMode):
-    """How often each of torch.distributed's is called."""
+    """Counts calls of each collective of torch.distributed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,9 +35,9 @@ class Collectives(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def collectives(files: str, rows: int) -> Counter[str]:
-    """Those of an optimizer step in passes of `rows` responses, where ranks hold copies of each other's weights."""
-    policy = Actor(
+def count_collectives(files: str, rows: int) -> Counter[str]:
+    """Count those of an optimizer step in micro-batches of `rows` responses, with replicas of the weights."""
+    actor = Actor(
         files,
         model=Model(),
         dtype=torch.float32,
@@ -49,22 +49,20 @@ def collectives(files: str, rows: int) -> Counter[str]:
     )
     zeros = torch.zeros(SEQUENCES.responses.shape)
     with Collectives() as counted:
-        policy.update(MiniBatch(Experience(SEQUENCES, zeros, zeros + 1), 6, 4))
+        actor.update(MiniBatch(Experience(SEQUENCES, zeros, zeros + 1), 6, 4))
     return counted.calls
 
 
-def test_copies_of_the_weights_add_their_gradients_once_however_many_passes(
-    tiny_model: str, process_group: None
-) -> None:
-    one, four = collectives(tiny_model, 4), collectives(tiny_model, 1)
-    assert four["c10d::allreduce_"] == one["c10d::allreduce_"] == 3  # two layers and the rest
+def test_replicas_reduce_gradients_once_per_step(tiny_model: str, process_group: None) -> None:
+    one, four = count_collectives(tiny_model, 4), count_collectives(tiny_model, 1)
+    assert four["c10d::allreduce_"] == one["c10d::allreduce_"] == 3  # two layers and the root
 
 
 @pytest.mark.parametrize(("ranks", "expected"), [(1, [[0], [1, 2, 3]]), (2, [[0, 1, 2, 3]])])
-def test_ranks_that_share_sequences_have_room_for_more_of_them(
+def test_the_token_limit_is_multiplied_by_the_ranks_that_share_sequences(
     ranks: int, expected: list[list[int]], process_group: None
 ) -> None:
-    """verl multiplies ppo_max_token_len_per_gpu by ulysses_sequence_parallel_size, too."""
+    """As in verl: ppo_max_token_len_per_gpu is multiplied by ulysses_sequence_parallel_size."""
     training = Training(
         total_steps=1, use_dynamic_bsz=True, ppo_max_token_len_per_device=7, context_parallel_size=ranks
     )
@@ -72,23 +70,23 @@ def test_ranks_that_share_sequences_have_room_for_more_of_them(
     assert [rows.tolist() for rows, _ in split_micro_batches(SEQUENCES, size, CPU)] == expected
 
 
-class Travelling(nn.Linear):
-    """A model that says where it has been sent: here is one device only."""
+class FakeModel(nn.Linear):
+    """A model that records the device it is moved to, because the test has only one device."""
 
-    def to(self, *args: Any, **kwargs: Any) -> Travelling:
-        self.place = args[0]
+    def to(self, *args: Any, **kwargs: Any) -> FakeModel:
+        self.location = args[0]
         return self
 
 
-def test_weights_leave_the_device_also_when_a_pass_fails() -> None:
-    model, device = Travelling(1, 1), torch.device("cuda")
-    places = []
+def test_weights_are_offloaded_after_a_failure() -> None:
+    model, device = FakeModel(1, 1), torch.device("cuda")
+    locations = []
 
     def fail() -> None:
         with Offload(device, weights=True).on_device(model):
-            places.append(model.place)
+            locations.append(model.location)
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         fail()
-    assert [*places, model.place] == [device, CPU]
+    assert [*locations, model.location] == [device, CPU]

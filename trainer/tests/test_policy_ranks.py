@@ -1,4 +1,4 @@
-"""Ten optimizer steps have the same losses, however ranks, passes, packing and memory are arranged.
+"""Ten optimizer steps have the same losses for all settings of ranks, micro-batches, packing and memory.
 
 This file is also the program of one rank: `python test_policy_ranks.py MODEL RANK RANKS PORT`.
 """
@@ -17,47 +17,47 @@ import pytest
 
 STEPS = 10
 TOLERANCE = {"rel": 1e-3, "abs": 1e-6}
-"""float32, whose sums differ in order; ten steps at a learning rate of 1e-3 amplify it."""
+"""float32 sums differ by their order, and ten steps at a learning rate of 1e-3 amplify the difference."""
 
 DYNAMIC = {"use_dynamic_bsz": True, "ppo_max_token_len_per_device": 20}
 ALONE: dict[str, dict[str, Any]] = {
     "reference": {},
-    "plain": {},  # without FSDP2, with whole logits: below
-    "small passes": {"training": {"ppo_micro_batch_size_per_device": 3}},
+    "plain": {},  # without FSDP2, with full logits: run_plain
+    "small micro-batches": {"training": {"ppo_micro_batch_size_per_device": 3}},
     "packed": {"model": {"use_remove_padding": True}},
     "dynamic": {"model": {"use_remove_padding": True}, "training": DYNAMIC},
     "checkpointing": {"model": {"enable_gradient_checkpointing": True}},
     "offload": {
         "training": {"fsdp": {"param_offload": True, "optimizer_offload": True, "reshard_after_forward": False}}
-    },  # On a CPU it moves nothing, and is only shown not to be in the way: test_policy_devices.py has it on a GPU.
+    },  # No effect on a CPU; test_policy_devices.py tests it on a GPU.
     "adapters": {"model": {"lora": {"rank": 4}}},
 }
 TWO: dict[str, dict[str, Any]] = {
     "two ranks": {},
     "two ranks, one row at a time": {"training": {"ppo_micro_batch_size_per_device": 1}},
     "two ranks, dynamic": {"model": {"use_remove_padding": True}, "training": DYNAMIC},
-    "two copies": {"training": {"fsdp": {"fsdp_size": 1}}},
-    "two copies, one row at a time": {"training": {"fsdp": {"fsdp_size": 1}, "ppo_micro_batch_size_per_device": 1}},
+    "two replicas": {"training": {"fsdp": {"fsdp_size": 1}}},
+    "two replicas, one row at a time": {"training": {"fsdp": {"fsdp_size": 1}, "ppo_micro_batch_size_per_device": 1}},
     "context parallel": {"model": {"use_remove_padding": True}, "training": {"context_parallel_size": 2}},
     "two ranks, adapters": {"model": {"lora": {"rank": 4}}},
 }
 FOUR: dict[str, dict[str, Any]] = {
     "four ranks": {},
     "four ranks, dynamic": {"model": {"use_remove_padding": True}, "training": DYNAMIC},
-    "two copies on two ranks each": {"training": {"fsdp": {"fsdp_size": 2}}},
+    "two replicas on two ranks each": {"training": {"fsdp": {"fsdp_size": 2}}},
     "context parallel on two of four": {
         "model": {"use_remove_padding": True},
         "training": {"context_parallel_size": 2},
     },
 }
 VARIANTS = {1: ALONE, 2: TWO, 4: FOUR}
-"""By number of ranks."""
+"""Variants by number of ranks."""
 
 Steps = dict[str, list[float]]
 
 
 def train(model: str, ranks: int) -> dict[str, Steps]:
-    """What rank 0 says, in processes of their own."""
+    """Run all variants of a number of ranks in separate processes. Return the results of rank 0."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     commands = [[sys.executable, __file__, model, *map(str, (rank, ranks, port))] for rank in range(ranks)]
@@ -90,12 +90,14 @@ def one_rank(files: str, rank: int, ranks: int, port: int) -> dict[str, Steps]:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks)
     variants = VARIANTS[ranks]
-    results = {name: plain(files) if name == "plain" else sharded(files, rank, **variants[name]) for name in variants}
+    results = {
+        name: run_plain(files) if name == "plain" else run_sharded(files, rank, **variants[name]) for name in variants
+    }
     dist.destroy_process_group()
     return results
 
 
-def experience() -> Any:
+def make_experience() -> Any:
     import torch
 
     from rlt_trainer.batches.sequences import Experience, Sequences
@@ -106,7 +108,7 @@ def experience() -> Any:
         [[40 + row] * (1 + row % 3) for row in range(len(lengths))],
         [torch.randint(256, (length,), generator=generator).tolist() for length in lengths],
         pad_token_id=0,
-        chosen=[[place != 1 for place in range(length)] for length in lengths],
+        chosen=[[position != 1 for position in range(length)] for length in lengths],
     )
     shape = sequences.responses.shape
     old, ref, values, returns = (torch.randn(shape, generator=generator) * 0.1 for _ in range(4))
@@ -114,17 +116,17 @@ def experience() -> Any:
     return Experience(sequences, old - 5.5, advantages, ref_log_probs=ref - 5.5, values=values, returns=returns + 1)
 
 
-def algorithm() -> Any:
+def make_algorithm() -> Any:
     from rlt_api.blocks.algorithm import Algorithm, Critic
 
     critic = Critic(learning_rate=1e-3)
     return Algorithm(kl_loss_coef=0.1, entropy_coeff=0.01, loss_agg_mode="seq-mean-token-mean", critic=critic)
 
 
-def sharded(
+def run_sharded(
     files: str, rank: int, *, model: dict[str, Any] | None = None, training: dict[str, Any] | None = None
 ) -> Steps:
-    """Losses over all ranks and norms of the gradient, step by step, of policy and critic; what adapters became."""
+    """Return losses over all ranks and gradient norms of actor and critic per step, and norms of adapters."""
     import torch
     import torch.distributed as dist
 
@@ -145,7 +147,7 @@ def sharded(
         enable_gradient_checkpointing=options.enable_gradient_checkpointing,
     )
     parts = data_parallel_size(block, ranks)
-    whole = experience()
+    whole = make_experience()
     rows, part = len(whole) // parts, rank * parts // ranks
     batch = MiniBatch(
         whole.rows(slice(part * rows, (part + 1) * rows)),
@@ -156,12 +158,12 @@ def sharded(
         "model": options,
         "dtype": torch.float32,
         "mesh": create_mesh("cpu", block, ranks),
-        "algorithm": algorithm().model_copy(update={"critic": critic_block}),
+        "algorithm": make_algorithm().model_copy(update={"critic": critic_block}),
         "training": block,
         "max_response_length": 6,
     }
-    policy, critic = Actor(files, **common, temperature=0.9), Critic(files, **common)
-    results = [(policy.update(batch), critic.update([batch])[0]) for _ in range(STEPS)]
+    actor, critic = Actor(files, **common, temperature=0.9), Critic(files, **common)
+    results = [(actor.update(batch), critic.update([batch])[0]) for _ in range(STEPS)]
     names = [*results[0][0].shares, *results[0][1].shares]
     losses = torch.tensor([[(one.shares | two.shares)[name] for name in names] for one, two in results])
     dist.all_reduce(losses)
@@ -169,27 +171,27 @@ def sharded(
         **dict(zip(names, losses.T.tolist(), strict=True)),
         "grad_norm": [one.grad_norm for one, _ in results],
         "critic/grad_norm": [two.grad_norm for _, two in results],
-        **(norms(policy) if options.lora else {}),
+        **(norms(actor) if options.lora else {}),
     }
 
 
-def norms(policy: Any) -> Steps:
-    """Of each whole weight with its adapter in it, and of the adapters as they are saved."""
+def norms(actor: Any) -> Steps:
+    """Return the norm of each merged full weight, and of each saved adapter tensor."""
     import torch.distributed as dist
     from safetensors.torch import load_file
 
     from rlt_trainer.policy.lora import save_adapter
 
-    merged = [float(weight.norm()) for _, weight in policy.gather_weights()]
+    merged = [float(weight.norm()) for _, weight in actor.gather_weights()]
     assert merged
     with TemporaryDirectory() as folder:
-        save_adapter(policy.model, Path(folder))
+        save_adapter(actor.model, Path(folder))
         saved = load_file(Path(folder) / "adapter_model.safetensors") if dist.get_rank() == 0 else {}
     return {"merged": merged, "saved": [float(each.norm()) for each in saved.values()]}
 
 
-def plain(files: str) -> Steps:
-    """The policy's losses on one device: a plain model, whole logits, the whole batch in one pass."""
+def run_plain(files: str) -> Steps:
+    """Return the policy losses of a plain model on one device, with full logits and one batch."""
     import torch
     from torch.nn.utils import clip_grad_norm_
 
@@ -197,8 +199,8 @@ def plain(files: str) -> Steps:
     from rlt_trainer.policy.model import load_model
     from rlt_trainer.policy.policy_objective import PolicyObjective
 
-    block, batch = Training(total_steps=STEPS), experience()
-    objective, model = PolicyObjective(algorithm(), max_response_length=6), load_model(files, torch.float32)
+    block, batch = Training(total_steps=STEPS), make_experience()
+    objective, model = PolicyObjective(make_algorithm(), max_response_length=6), load_model(files, torch.float32)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=block.weight_decay)
     sequences = batch.sequences
     mask = torch.cat([sequences.prompt_mask, sequences.response_attention], -1)

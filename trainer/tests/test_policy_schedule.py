@@ -18,6 +18,6 @@ from rlt_trainer.policy.schedule import learning_rate_factor
         ({"type": "cosine", "warmup_steps": 3}, [1 / 3, 2 / 3, 1, 0.5 + 2**0.5 / 4, 0.5, 0.5 - 2**0.5 / 4]),
     ],
 )
-def test_factor_of_six_steps(schedule: dict[str, object], expected: list[float]) -> None:
+def test_factors_of_six_steps(schedule: dict[str, object], expected: list[float]) -> None:
     block = LearningRateSchedule.model_validate(schedule)
     assert [learning_rate_factor(block, step, 6) for step in range(1, 7)] == pytest.approx(expected)

@@ -1,4 +1,4 @@
-"""Every rank reads and holds its part of the weights, and together they are those of the files.
+"""Every rank reads and holds only its shards, which together equal the files.
 
 This file is also the program of one rank: `python test_policy_sharded_model.py FOLDER RANK RANKS PORT`.
 """
@@ -20,7 +20,7 @@ RANKS = 2
 
 
 def write_model(folder: Path) -> None:
-    """In bfloat16, in several files, with an output layer that is the embedding."""
+    """Write a bfloat16 model with tied embeddings in several files."""
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3, "num_attention_heads": 2}
     config = Qwen3Config(vocab_size=301, num_key_value_heads=1, head_dim=16, tie_word_embeddings=True, **sizes)
     torch.manual_seed(0)
@@ -29,7 +29,7 @@ def write_model(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_no_rank_reads_or_holds_the_whole_model(tmp_path: Path) -> None:
+def test_no_rank_reads_or_holds_the_full_model(tmp_path: Path) -> None:
     write_model(tmp_path)
     assert len(list(tmp_path.glob("*.safetensors"))) > 2
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -62,7 +62,7 @@ def test_files_without_safetensors_load_the_full_model_with_a_warning(
         model = load_sharded_model("actor", str(tmp_path), options, response_log_probs)
     assert all(torch.equal(weight, expected.state_dict()[name]) for name, weight in gather_weights(model))
     assert model.generation_config.eos_token_id == expected.generation_config.eos_token_id
-    assert model.generation_config.do_sample  # of the folder's own generation_config.json
+    assert model.generation_config.do_sample  # from the folder's generation_config.json
 
 
 def one_rank(folder: str, rank: int, ranks: int, port: int) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Weights in buckets, and from one process to others."""
+"""Buckets of weights, and their transfer to other processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CPU = torch.device("cpu")
 
 
 def weights() -> dict[str, Tensor]:
-    """Tensors of several sizes and types, one of them of an odd number of bytes, one larger than a bucket."""
+    """Tensors of several sizes and dtypes, one with an odd number of bytes, one larger than a bucket."""
     generator = torch.Generator().manual_seed(0)
     shapes = {"a": (3, 5), "b": (7,), "c": (100, 9), "d": (), "e": (11, 2)}
     types = {"b": torch.bfloat16, "e": torch.float16}
@@ -32,14 +32,14 @@ def equal(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> bool:
 
 
 @pytest.mark.parametrize(("limit", "count"), [(1, 5), (100, 3), (10**6, 1)])
-def test_buckets_are_bounded_and_hold_everything(limit: int, count: int) -> None:
+def test_buckets_are_bounded_and_contain_all_tensors(limit: int, count: int) -> None:
     packed = list(pack_buckets(weights().items(), limit=limit))
     assert len(packed) == count
     assert all(len(bucket.data) <= limit or len(bucket.layouts) == 1 for bucket in packed)
     assert equal({name: value for bucket in packed for name, value in bucket.unpack()}, weights())
 
 
-def test_tensors_are_packed_as_they_are_taken() -> None:
+def test_tensors_are_packed_lazily() -> None:
     taken = []
 
     def stream() -> object:
@@ -49,7 +49,7 @@ def test_tensors_are_packed_as_they_are_taken() -> None:
 
     first = next(iter(pack_buckets(stream(), limit=100)))  # type: ignore[arg-type]
     assert [layout.name for layout in first.layouts] == ["a", "b"]
-    assert taken == ["a", "b", "c"]  # the third told that the first bucket was full
+    assert taken == ["a", "b", "c"]  # the third tensor did not fit in the first bucket
 
 
 def test_one_changed_bit_changes_the_checksum() -> None:
@@ -59,8 +59,8 @@ def test_one_changed_bit_changes_the_checksum() -> None:
     assert bucket.checksum() != before
 
 
-def channels(receivers: int) -> list[WeightChannel]:
-    """The sender's end and those of the receivers, in threads of this process."""
+def open_channels(receivers: int) -> list[WeightChannel]:
+    """Open the sender's and the receivers' ends, in threads of this process."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     with ThreadPoolExecutor(receivers + 1) as threads:
@@ -71,8 +71,8 @@ def channels(receivers: int) -> list[WeightChannel]:
         return [end.result() for end in ends]
 
 
-def test_every_receiver_gets_what_was_sent_again_and_again() -> None:
-    sender, *receivers = channels(2)
+def test_every_receiver_gets_the_weights_of_each_transfer() -> None:
+    sender, *receivers = open_channels(2)
     for factor in (1, 2):
         sent = {name: tensor * factor for name, tensor in weights().items()}
         with ThreadPoolExecutor(2) as threads:
@@ -81,9 +81,9 @@ def test_every_receiver_gets_what_was_sent_again_and_again() -> None:
             assert all(equal(each.result(), sent) for each in received)
 
 
-def test_a_bucket_that_arrives_changed_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    sender, receiver = channels(1)
-    flips = iter([0, 1])  # the sender's sum is right, the receiver finds another
+def test_a_bucket_with_another_checksum_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    sender, receiver = open_channels(1)
+    flips = iter([0, 1])  # changes only the receiver's checksum
     checksum = Bucket.checksum
     monkeypatch.setattr(Bucket, "checksum", lambda bucket: checksum(bucket) ^ next(flips))
     with ThreadPoolExecutor(1) as threads:
@@ -93,7 +93,7 @@ def test_a_bucket_that_arrives_changed_is_not_taken(monkeypatch: pytest.MonkeyPa
             received.result()
 
 
-def test_ranks_without_the_channel_consume_the_weights_all_the_same() -> None:
+def test_ranks_without_the_channel_consume_the_weights() -> None:
     stream = iter(weights().items())
     send_weights(stream, None)
     assert next(stream, None) is None

@@ -1,4 +1,4 @@
-"""What is refused before anything is started."""
+"""Rollout settings that are rejected before the run starts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SEPARATE: dict[str, Any] = {"mode": "separate", "workerGroup": "rollout"}
 
 
 @pytest.mark.parametrize(
-    ("rollout", "said"),
+    ("rollout", "message"),
     [
         ({"tensorParallelSize": 2}, "tensorParallelSize: 2 requires rollout.engine: vllm"),
         ({"engineKwargs": {"swap_space": 1}}, "rollout.engineKwargs: vLLM options require"),
@@ -27,15 +27,15 @@ SEPARATE: dict[str, Any] = {"mode": "separate", "workerGroup": "rollout"}
         ({**VLLM, "maxModelLen": 20}, "maxResponseLength = 21. Use at least 21"),
     ],
 )
-def test_what_an_engine_cannot_do_is_said_with_advice(
-    make_config: MakeConfig, rollout: dict[str, Any], said: str
+def test_an_unsupported_setting_is_rejected_with_a_fix(
+    make_config: MakeConfig, rollout: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         check_rollout(make_config(rollout=rollout))
 
 
 @pytest.mark.parametrize(
     "rollout", [{}, {**VLLM, "tensorParallelSize": 2}, {**SEPARATE, "staleness": {"maxSteps": 2}}, {"maxModelLen": 21}]
 )
-def test_what_it_can_do_passes(make_config: MakeConfig, rollout: dict[str, Any]) -> None:
+def test_supported_settings_are_accepted(make_config: MakeConfig, rollout: dict[str, Any]) -> None:
     check_rollout(make_config(rollout=rollout))

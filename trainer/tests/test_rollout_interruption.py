@@ -1,4 +1,4 @@
-"""Weights that arrive while responses are being generated."""
+"""Weight updates during generation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def sampler(files: str) -> TransformersEngine:
 
 
 class Interrupting(Event):
-    """An event that sets itself when it has been asked so many times: after so many tokens."""
+    """An event that is set after `tokens` calls of is_set, which means after `tokens` tokens."""
 
     def __init__(self, tokens: int) -> None:
         super().__init__()
@@ -46,24 +46,24 @@ def test_an_interrupted_response_has_the_tokens_so_far(tiny_model: str, tokens: 
     assert [part.token_ids for part in parts] == [response.token_ids[:tokens] for response in whole]
 
 
-def test_parts_join_to_a_response() -> None:
+def test_parts_are_joined_to_one_response() -> None:
     start = Response((1, 2), (-1.0, -2.0), finish_reason="abort")
     whole = join_responses(start, Response((3,), (-3.0,), finish_reason="length"))
     assert whole == Response((1, 2, 3), (-1.0, -2.0, -3.0), (True,) * 3, 1, "length")
 
 
-def test_what_goes_on_has_a_seed_of_its_own() -> None:
-    seeds = {derive_seed(seed, drawn) for seed in range(50) for drawn in range(1, 50)}
+def test_a_continuation_has_a_separate_seed() -> None:
+    seeds = {derive_seed(seed, generated) for seed in range(50) for generated in range(1, 50)}
     assert len(seeds) == 50 * 49
     assert derive_seed(7, 0) == 7
 
 
 class Observed(TransformersEngine):
-    """It tells when it has drawn the first tokens, and goes on when it is told: an update surely comes in between."""
+    """Signals after the first tokens, and then waits for the interrupt, so that an update occurs in between."""
 
     def __init__(self, files: str) -> None:
         super().__init__(files, dtype=torch.float32, device=torch.device("cpu"), sampling=SAMPLING)
-        self.began = Event()
+        self.started = Event()
         self.rounds: list[list[int]] = []
 
     def generate(  # type: ignore[override]
@@ -78,13 +78,13 @@ class Observed(TransformersEngine):
         self.rounds.append([len(prompt) for prompt in prompts])
         if len(self.rounds) == 1:
             start = super().generate(prompts, seeds, sampling, max_tokens=[3] * len(prompts))
-            self.began.set()
+            self.started.set()
             assert interrupt.wait(60)
             return [Response(each.token_ids, each.log_probs, finish_reason="abort") for each in start]
         return super().generate(prompts, seeds, sampling, interrupt=interrupt, **kw)
 
 
-def doubled(files: str) -> nn.Module:
+def load_scaled_model(files: str) -> nn.Module:
     model = load_model(files, torch.float32)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -100,16 +100,16 @@ def log_probs(model: nn.Module, prompt: list[int], response: Response) -> list[f
     return values.squeeze(-1).tolist()
 
 
-def test_an_update_interrupts_and_each_token_has_the_log_prob_of_the_weights_that_drew_it(tiny_model: str) -> None:
-    old, new = load_model(tiny_model, torch.float32), doubled(tiny_model)
+def test_after_an_interruption_each_token_has_the_log_prob_of_the_weights_that_sampled_it(tiny_model: str) -> None:
+    old, new = load_model(tiny_model, torch.float32), load_scaled_model(tiny_model)
     inner = Observed(tiny_model)
     engine = InterruptibleEngine(inner, SAMPLING)
     with ThreadPoolExecutor(1) as threads:
         running = threads.submit(engine.generate, PROMPTS, SEEDS)
-        assert inner.began.wait(60)
+        assert inner.started.wait(60)
         engine.update_weights(new.named_parameters())
         responses = running.result(60)
-    assert inner.rounds == [[3, 1, 4], [6, 4, 7]]  # the second time with the three tokens so far
+    assert inner.rounds == [[3, 1, 4], [6, 4, 7]]  # the second round includes the three tokens so far
     for prompt, response in zip(PROMPTS, responses, strict=True):
         assert len(response.token_ids) == 8
         assert response.finish_reason == "length"
@@ -117,7 +117,7 @@ def test_an_update_interrupts_and_each_token_has_the_log_prob_of_the_weights_tha
         assert response.log_probs[3:] == pytest.approx(log_probs(new, prompt, response)[3:], abs=1e-5)
 
 
-def test_an_update_that_fails_lets_the_generation_go_on(tiny_model: str) -> None:
+def test_generation_continues_after_a_failed_update(tiny_model: str) -> None:
     def broken() -> Iterable[tuple[str, Tensor]]:
         raise RuntimeError("sender lost")
         yield

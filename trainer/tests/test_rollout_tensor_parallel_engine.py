@@ -1,4 +1,4 @@
-"""An engine that is spread over two ranks.
+"""A tensor-parallel engine on two ranks.
 
 This file is also the program of one rank: `python test_rollout_tensor_parallel_engine.py CONFIG RANK PORT`.
 """
@@ -18,11 +18,11 @@ from rlt_api.training_config import TrainingConfig
 from rlt_trainer.cluster.rendezvous import free_port
 
 PROMPTS = [[[50, 51], [60]], []]
-"""Of each rank: the second has nothing to generate, but its part of the engine has."""
+"""Prompts of each rank. The second has none, but takes part in the generation."""
 
 
 @pytest.mark.slow
-def test_two_ranks_share_an_engine_and_its_weights_are_the_policys(
+def test_two_ranks_share_an_engine_with_the_weights_of_the_policy(
     make_config: Callable[..., TrainingConfig], tmp_path: Path
 ) -> None:
     config = make_config(rollout={"engine": "vllm", "tensorParallelSize": 2})

@@ -1,4 +1,4 @@
-"""The plain sampler against a plain forward pass."""
+"""The sampler on transformers against a forward pass."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def sampler(files: str, *, stop: int = -1, top_p: float = 1.0) -> TransformersEn
     return TransformersEngine(files, dtype=torch.float32, device=torch.device("cpu"), sampling=sampling)
 
 
-def test_its_log_probs_are_those_of_a_forward_pass_without_cache(tiny_model: str) -> None:
+def test_log_probs_equal_those_of_a_forward_pass_without_cache(tiny_model: str) -> None:
     responses = sampler(tiny_model).generate(PROMPTS, SEEDS)
     sequences = Sequences.pad(PROMPTS, [response.token_ids for response in responses], pad_token_id=0)
     with torch.no_grad():
@@ -42,7 +42,7 @@ def test_padding_changes_no_log_prob(tiny_model: str) -> None:
             assert_close(together[row, : len(response)], alone[0], atol=1e-5, rtol=0)
 
 
-def test_a_response_depends_on_its_own_seed_alone(tiny_model: str) -> None:
+def test_a_response_depends_only_on_its_seed(tiny_model: str) -> None:
     engine = sampler(tiny_model)
     together = engine.generate(PROMPTS, SEEDS)
     alone = [engine.generate([prompt], [seed])[0] for prompt, seed in zip(PROMPTS, SEEDS, strict=True)]
@@ -60,20 +60,20 @@ def test_a_response_ends_with_the_stop_token(tiny_model: str) -> None:
     assert all(stop not in response.token_ids[:-1] for response in responses)
 
 
-def test_top_p_keeps_the_smallest_set_that_reaches_it() -> None:
+def test_top_p_keeps_the_smallest_set_with_that_probability() -> None:
     logits = torch.tensor([[0.2, 0.5, 0.3]]).log()
     assert keep_top_p(logits, 0.6).isfinite().tolist() == [[False, True, True]]
     assert keep_top_p(logits, 0.5).isfinite().tolist() == [[False, True, False]]
 
 
-def test_draws_follow_the_distribution() -> None:
+def test_samples_follow_the_distribution() -> None:
     probabilities = torch.tensor([0.7, 0.2, 0.1])
     generators = [torch.Generator().manual_seed(seed) for seed in range(4000)]
     tokens = sample(probabilities.log().expand(4000, 3), generators)
     assert_close(tokens.bincount(minlength=3) / 4000, probabilities, atol=0.03, rtol=0)
 
 
-def test_log_probs_follow_an_update_of_the_weights(tiny_model: str) -> None:
+def test_an_update_of_the_weights_changes_log_probs(tiny_model: str) -> None:
     engine, other = sampler(tiny_model), load_model(tiny_model, torch.float32)
     with torch.no_grad():
         for parameter in other.parameters():
@@ -87,14 +87,14 @@ def test_log_probs_follow_an_update_of_the_weights(tiny_model: str) -> None:
     assert_close(torch.tensor(engine.log_probs(PROMPTS)[0]), expected[0], atol=1e-5, rtol=0)
 
 
-def test_top_k_keeps_the_most_probable() -> None:
+def test_top_k_keeps_the_most_probable_tokens() -> None:
     logits = torch.tensor([[0.2, 0.5, 0.3]]).log()
     assert keep_top_k(logits, 1).isfinite().tolist() == [[False, True, False]]
     assert keep_top_k(logits, 2).isfinite().tolist() == [[False, True, True]]
 
 
 @pytest.mark.parametrize("changes", [{"top_k": 1}, {"temperature": 0.0}])
-def test_one_token_to_choose_from_is_greedy(tiny_model: str, changes: dict[str, Any]) -> None:
+def test_top_k_1_and_temperature_0_are_greedy(tiny_model: str, changes: dict[str, Any]) -> None:
     engine = sampler(tiny_model)
     sampling = replace(Sampling(temperature=0.8, top_p=1.0, max_tokens=6, stop_token_ids=()), **changes)
     responses = engine.generate(PROMPTS, SEEDS, sampling)
@@ -105,7 +105,7 @@ def test_one_token_to_choose_from_is_greedy(tiny_model: str, changes: dict[str, 
     assert logits[0, 2:-1].argmax(-1).tolist() == list(responses[0].token_ids)
 
 
-def test_each_response_may_have_a_length_of_its_own(tiny_model: str) -> None:
+def test_max_tokens_may_differ_between_requests(tiny_model: str) -> None:
     engine = sampler(tiny_model)
     whole, limits = engine.generate(PROMPTS, SEEDS), [1, 4, 6]
     responses = engine.generate(PROMPTS, SEEDS, max_tokens=limits)

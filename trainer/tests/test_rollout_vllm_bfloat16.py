@@ -1,4 +1,4 @@
-"""vLLM and the policy in bfloat16, whose rounding hides an optimizer step from every log-probability."""
+"""Weight sync to vLLM in bfloat16, in which rounding hides an optimizer step from log-probabilities."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ EXAMPLES = Sequences.pad([[50, 51]] * 4, [[60, 61, 62]] * 4, pad_token_id=0)
 TINY = {"seed": 1, "hiddenSize": 64, "intermediateSize": 128, "numHiddenLayers": 2, "numAttentionHeads": 2}
 
 
-def tied_model(folder: Path) -> str:
-    """A model whose output layer is its embedding, as Qwen3-0.6B's is."""
+def write_tied_model(folder: Path) -> str:
+    """Write a model with tied embeddings, as Qwen3-0.6B has."""
     files = prepare_model_files(Model(from_seed=SeededModel.model_validate(TINY)), folder)
     config = Qwen3Config.from_pretrained(files)
     config.tie_word_embeddings = True
@@ -36,13 +36,13 @@ def tied_model(folder: Path) -> str:
 
 @pytest.fixture(scope="module", params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def rank(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrainWorker]:
-    """A rank alone, after its first weight sync."""
+    """A single rank after its first weight sync."""
     on_gpu = request.param == "cuda"
     if on_gpu:
         from vllm.platforms import current_platform
 
         if not current_platform.is_cuda():
-            pytest.skip("needs vLLM for CUDA, and this is its build for another device")
+            pytest.skip("needs vLLM built for CUDA")
     config = TrainingConfig.model_validate(
         {
             "job": "tiny",
@@ -51,7 +51,7 @@ def rank(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
             "workers": 1,
             "devicesPerWorker": int(on_gpu),
             "cpusPerWorker": 2,
-            "model": {"path": tied_model(tmp_path_factory.mktemp("model")), "dtype": "bfloat16"},
+            "model": {"path": write_tied_model(tmp_path_factory.mktemp("model")), "dtype": "bfloat16"},
             "data": {"preset": "arithmetic", "maxPromptLength": 16, "maxResponseLength": 5},
             "rewards": [{"name": "exact"}],
             "algorithm": {"klLossCoef": 0},
@@ -73,34 +73,34 @@ Weights = Iterable[tuple[str, Tensor]]
 
 
 @pytest.mark.slow
-def test_no_sync_of_several_steps_is_called_stale(rank: TrainWorker) -> None:
+def test_syncs_of_several_steps_are_not_stale(rank: TrainWorker) -> None:
     for _ in range(5):
         rank.supervised_step(EXAMPLES, 12)
         assert rank.sync_weights() < MAX_DIFFERENCE["bfloat16"]
-        assert rank.sync_weights() < MAX_DIFFERENCE["bfloat16"]  # the same weights once more
+        assert rank.sync_weights() < MAX_DIFFERENCE["bfloat16"]  # the same weights again
 
 
 @pytest.mark.slow
-def test_the_engine_computes_with_what_it_was_sent_to_the_bit(rank: TrainWorker) -> None:
-    """Also where kernels hide it, q, k and v are fused, and the output layer is the embedding."""
+def test_the_engine_has_the_exact_weights_that_were_sent(rank: TrainWorker) -> None:
+    """Includes packed kernels, fused q, k and v, and tied embeddings."""
     rank.supervised_step(EXAMPLES, 12)
     rank.sync_weights()
     assert rank.responder.engine.sum_weights() == sum_weights(rank._actor.gather_weights())
 
 
-def nothing(_: Callable[[Weights], None], weights: Weights) -> None:
-    """A sync that consumes the weights and does nothing."""
+def skip_update(_: Callable[[Weights], None], weights: Weights) -> None:
+    """Consume the weights without loading them."""
     list(weights)
 
 
-def all_but_one(update: Callable[[Weights], None], weights: Weights) -> None:
-    """A sync in which a matrix of one layer keeps its place and gets older values."""
+def change_one(update: Callable[[Weights], None], weights: Weights) -> None:
+    """Load changed values for a matrix of one layer."""
     update((name, tensor - 1e-4 if "layers.1.mlp.up_proj" in name else tensor) for name, tensor in weights)
 
 
 @pytest.mark.slow
-def test_an_engine_that_slept_generates_as_before(rank: TrainWorker) -> None:
-    """With freeCacheEngine, on GPUs: its memory is the device's in the meantime."""
+def test_an_engine_generates_the_same_after_sleep(rank: TrainWorker) -> None:
+    """With freeCacheEngine on GPUs, the engine's memory is free during sleep."""
     prompts, seeds = [list(prompt.token_ids) for prompt in PROBES], [1, 2, 3, 4]
     rank.sync_weights()
     before = [response.token_ids for response in rank.generate(prompts, seeds)]
@@ -110,14 +110,14 @@ def test_an_engine_that_slept_generates_as_before(rank: TrainWorker) -> None:
     if sleeps:
         free, whole = torch.cuda.mem_get_info()
         assert free - taken > 0.1 * whole  # of gpuMemoryUtilization's 0.3
-    rank.log_probs(EXAMPLES)  # there is room for it
+    rank.log_probs(EXAMPLES)  # uses the freed memory
     rank.sync_weights()
     assert [response.token_ids for response in rank.generate(prompts, seeds)] == before
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("sync", "where"), [(nothing, r"embedding.*, layer 0, layer 1"), (all_but_one, r"layer 1")])
-def test_a_stale_engine_is_found_out_though_its_log_probs_agree(
+@pytest.mark.parametrize(("sync", "where"), [(skip_update, r"embedding.*, layer 0, layer 1"), (change_one, r"layer 1")])
+def test_a_stale_engine_with_equal_log_probs_is_detected(
     rank: TrainWorker, monkeypatch: pytest.MonkeyPatch, sync: Callable[..., None], where: str
 ) -> None:
     engine = rank.responder.engine

@@ -1,4 +1,4 @@
-"""vLLM and the policy: what a weight sync brings, and that one which brings nothing is found out."""
+"""vLLM and the policy: weight syncs, their verification, generation and interruption."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EXAMPLES = Sequences.pad([[50, 51]] * 4, [[60, 61, 62]] * 4, pad_token_id=0)
 
 @pytest.fixture(scope="module")
 def rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrainWorker]:
-    """A rank alone, with a policy and a vLLM engine that have not met yet."""
+    """A single rank with a policy and a vLLM engine, before the first weight sync."""
     tiny = {"seed": 1, "hiddenSize": 64, "intermediateSize": 128, "numHiddenLayers": 2, "numAttentionHeads": 2}
     config = TrainingConfig.model_validate(
         {
@@ -58,10 +58,8 @@ def rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrainWorker]:
 
 
 @pytest.mark.slow
-def test_an_engine_that_was_never_given_the_weights_is_stale(
-    rank: TrainWorker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rank.responder.engine, "update_weights", list)  # consumes the weights and does nothing
+def test_an_engine_without_a_weight_sync_is_stale(rank: TrainWorker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rank.responder.engine, "update_weights", list)  # consumes the weights without loading them
     with pytest.raises(StaleWeightsError, match="Stale weights"):
         rank.sync_weights()
 
@@ -76,7 +74,7 @@ def test_log_probs_agree_after_every_sync_of_twenty_steps(rank: TrainWorker) -> 
 
 
 @pytest.mark.slow
-def test_a_sync_that_brings_nothing_after_an_optimizer_step_is_found_out(
+def test_a_sync_without_effect_after_an_optimizer_step_is_detected(
     rank: TrainWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rank.sync_weights()
@@ -91,21 +89,21 @@ def test_a_sync_that_brings_nothing_after_an_optimizer_step_is_found_out(
 @pytest.mark.slow
 def test_a_sync_holds_one_layer_at_a_time(rank: TrainWorker) -> None:
     alive: WeakSet[torch.Tensor] = WeakSet()
-    most = 0
+    peak = 0
 
     def observed() -> Iterator[tuple[str, torch.Tensor]]:
-        nonlocal most
+        nonlocal peak
         for name, tensor in rank._actor.gather_weights():
             alive.add(tensor)
-            most = max(most, len(alive))
+            peak = max(peak, len(alive))
             yield name, tensor
 
     rank.responder.engine.update_weights(observed())
-    assert most <= 12 < len(list(rank._actor.gather_weights()))  # a layer of Qwen3 has 11 tensors
+    assert peak <= 12 < len(list(rank._actor.gather_weights()))  # a layer of Qwen3 has 11 tensors
 
 
 @pytest.mark.slow
-def test_responses_repeat_by_seed_and_carry_the_policys_log_probs(rank: TrainWorker) -> None:
+def test_responses_depend_on_the_seed_and_have_the_log_probs_of_the_policy(rank: TrainWorker) -> None:
     rank.sync_weights()
     prompts = [list(prompt.token_ids) for prompt in PROBES]
     responses = rank.generate(prompts, [1, 2, 3, 4])
@@ -117,19 +115,19 @@ def test_responses_repeat_by_seed_and_carry_the_policys_log_probs(rank: TrainWor
 
 
 @pytest.mark.slow
-def test_greedy_responses_are_the_most_probable_ones(rank: TrainWorker) -> None:
+def test_greedy_responses_are_the_most_probable(rank: TrainWorker) -> None:
     rank.sync_weights()
     prompts = [list(prompt.token_ids) for prompt in PROBES]
     responses = rank.generate_greedily(prompts, [0] * 4)
     assert responses == rank.generate_greedily(prompts, [1] * 4)
     top_1 = replace(rank.responder.sampling, top_k=1)
-    drawn = rank.responder.engine.generate(prompts, [5] * 4, top_1)
-    assert [each.token_ids for each in drawn] == [each.token_ids for each in responses]
-    assert {value for each in drawn for value in each.log_probs} == {0.0}  # there was one token to choose from
+    sampled = rank.responder.engine.generate(prompts, [5] * 4, top_1)
+    assert [each.token_ids for each in sampled] == [each.token_ids for each in responses]
+    assert {value for each in sampled for value in each.log_probs} == {0.0}  # only one token has a probability
 
 
 @pytest.mark.slow
-def test_new_weights_do_not_meet_what_older_ones_left_in_the_prefix_cache(rank: TrainWorker) -> None:
+def test_a_sync_resets_the_prefix_cache(rank: TrainWorker) -> None:
     rank.sync_weights()
     prompt = [list(range(50, 98))]  # more than a block of the cache
     rank.generate(prompt, [1])
@@ -141,7 +139,7 @@ def test_new_weights_do_not_meet_what_older_ones_left_in_the_prefix_cache(rank: 
 
 
 @pytest.mark.slow
-def test_adapters_come_merged_into_the_weights(rank: TrainWorker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sync_merges_adapters(rank: TrainWorker, monkeypatch: pytest.MonkeyPatch) -> None:
     model, algorithm, training = (getattr(rank._config, name) for name in ("model", "algorithm", "training"))
     adapted = Actor(
         rank._files,
@@ -162,7 +160,7 @@ def test_adapters_come_merged_into_the_weights(rank: TrainWorker, monkeypatch: p
 
 
 @pytest.mark.slow
-def test_an_update_interrupts_a_generation_which_goes_on_with_the_new_weights(rank: TrainWorker) -> None:
+def test_an_interrupted_generation_continues_with_new_weights(rank: TrainWorker) -> None:
     rank.sync_weights()
     plain, prompts = rank.responder.engine, [list(prompt.token_ids) for prompt in PROBES]
     part = plain.generate(prompts, [1, 2, 3, 4], interrupt=SetAfter(3))
@@ -180,14 +178,14 @@ def test_an_update_interrupts_a_generation_which_goes_on_with_the_new_weights(ra
 
 
 @pytest.mark.slow
-def test_a_prompt_that_does_not_fit_names_what_to_do(rank: TrainWorker) -> None:
+def test_a_prompt_that_is_too_long_is_an_error_with_a_fix(rank: TrainWorker) -> None:
     with pytest.raises(EngineError, match=r"must fit in rollout\.maxModelLen"):
         rank.generate([[50] * 80], [1])
-    assert len(rank.generate([[50]], [1])) == 1  # and the engine goes on
+    assert len(rank.generate([[50]], [1])) == 1  # the engine still works
 
 
 @pytest.mark.slow
-def test_an_option_that_vllm_does_not_have_is_refused_by_name() -> None:
+def test_an_unknown_vllm_option_is_rejected_by_name() -> None:
     sampling = Sampling(temperature=1.0, top_p=1.0, max_tokens=5, stop_token_ids=())
     rollout = Rollout(engine_kwargs={"blok_size": 16})
     with pytest.raises(ValueError, match="vLLM has no option blok_size"):
@@ -195,7 +193,7 @@ def test_an_option_that_vllm_does_not_have_is_refused_by_name() -> None:
 
 
 class SetAfter(Event):
-    """An event that is set when it has been asked so many times."""
+    """An event that is set after `times` calls of is_set."""
 
     def __init__(self, times: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What vLLM is started with."""
+"""The engine options of vLLM."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def options(rollout: dict[str, Any], *, on_gpu: bool = False) -> dict[str, Any]:
     )
 
 
-def test_what_the_job_leaves_open_is_left_to_vllm() -> None:
+def test_unset_fields_use_the_defaults_of_vllm() -> None:
     given = options({})
     assert not {"max_num_seqs", "max_num_batched_tokens", "enable_chunked_prefill", "enable_sleep_mode"} & set(given)
     assert given["max_model_len"] == 96
@@ -40,27 +40,27 @@ def test_what_the_job_leaves_open_is_left_to_vllm() -> None:
         ("enforceEager", False, "enforce_eager"),
     ],
 )
-def test_a_field_is_an_option(field: str, value: object, option: str) -> None:
+def test_a_field_sets_its_option(field: str, value: object, option: str) -> None:
     assert options({field: value})[option] == value
 
 
-def test_engine_kwargs_are_passed_on_by_their_own_names() -> None:
+def test_engine_kwargs_are_passed_to_vllm() -> None:
     assert options({"engineKwargs": {"swap_space": 8}})["swap_space"] == 8
 
 
 @pytest.mark.parametrize("name", sorted(SET_BY))
-def test_engine_kwargs_that_the_trainer_sets_are_refused_by_name(name: str) -> None:
-    with pytest.raises(ValueError, match=rf"rollout.engineKwargs.{name}: the trainer sets this option itself"):
+def test_engine_kwargs_that_the_trainer_sets_are_rejected_by_name(name: str) -> None:
+    with pytest.raises(ValueError, match=rf"rollout.engineKwargs.{name}: the trainer sets this option"):
         check_engine_kwargs(Rollout(engine_kwargs={name: 1}))
 
 
 @pytest.mark.parametrize("on_gpu", [True, False])
-def test_every_option_set_here_is_one_that_engine_kwargs_may_not_set(on_gpu: bool) -> None:
+def test_every_option_of_the_trainer_is_rejected_in_engine_kwargs(on_gpu: bool) -> None:
     everything = {"maxNumSeqs": 1, "maxNumBatchedTokens": 1, "enableChunkedPrefill": True, "freeCacheEngine": True}
     everything["tensorParallelSize"] = 2
     assert set(options(everything, on_gpu=on_gpu)) <= set(SET_BY)
 
 
-def test_only_a_gpu_sleeps() -> None:
+def test_sleep_mode_is_only_set_on_a_gpu() -> None:
     assert options({"freeCacheEngine": True}, on_gpu=True)["enable_sleep_mode"] is True
     assert "enable_sleep_mode" not in options({"freeCacheEngine": True}, on_gpu=False)

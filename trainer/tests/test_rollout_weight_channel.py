@@ -1,4 +1,4 @@
-"""Weights from one process to another, over gloo and over NCCL.
+"""Transfer of weights to another process, with gloo and with NCCL.
 
 This file is also the program of the receiver: `python test_rollout_weight_channel.py DEVICE PORT`.
 """
@@ -21,7 +21,7 @@ ROUNDS = 2
 
 
 def weights(device: str, factor: float) -> dict[str, Tensor]:
-    """Of several sizes and types, so that they fill more than one small bucket."""
+    """Tensors of several sizes and dtypes, for more than one small bucket."""
     generator = torch.Generator().manual_seed(0)
     shapes = {"layers.0.a": (300, 50), "layers.1.b": (7,), "norm": (100, 9), "layers.1.c": ()}
     return {
@@ -32,7 +32,7 @@ def weights(device: str, factor: float) -> dict[str, Tensor]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu(devices=2))])
-def test_another_process_gets_what_was_sent(device: str) -> None:
+def test_another_process_receives_the_weights_sent(device: str) -> None:
     port = free_port("127.0.0.1")
     command = [sys.executable, __file__, device, str(port)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as receiver:
@@ -50,7 +50,7 @@ def test_another_process_gets_what_was_sent(device: str) -> None:
 
 
 def receive(device: str, port: int) -> list[tuple[str, dict[str, int]]]:
-    """Where the weights of each round arrived, and their sums."""
+    """Return the device and the sums of the weights of each round."""
     if device == "cuda":
         torch.cuda.set_device(1)
     channel = WeightChannel("127.0.0.1", port, rank=1, size=2, device=torch.device(device))

@@ -1,4 +1,4 @@
-"""A rollout engine with other weights than the policy's is found out."""
+"""The weight sync detects an engine whose weights differ from the policy's."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ def test_equal_weights_pass(tiny_model: str) -> None:
 
 
 @pytest.mark.parametrize("change", [1e-3, float("nan")])
-def test_other_weights_do_not(tiny_model: str, change: float) -> None:
+def test_different_weights_fail(tiny_model: str, change: float) -> None:
     with torch.no_grad():
         expected, _ = response_log_probs(load_model(tiny_model, torch.float32), pad_probe(PROBE), temperature=1.0)
     with pytest.raises(StaleWeightsError, match="Stale weights in the rollout engine"):
         verify_log_probs(engine(tiny_model), PROBE, expected + change, "float32")
 
 
-def test_one_bit_of_one_layer_that_did_not_arrive_is_found_out(tiny_model: str) -> None:
-    """bfloat16, in which no log-probability tells."""
+def test_one_changed_bit_of_one_layer_is_detected(tiny_model: str) -> None:
+    """In bfloat16 the log-probabilities do not change."""
     policy, sampler = load_model(tiny_model, torch.bfloat16), engine(tiny_model, torch.bfloat16)
     sync = WeightSync(sampler, PROMPTS, "bfloat16")
 
@@ -55,23 +55,23 @@ def test_one_bit_of_one_layer_that_did_not_arrive_is_found_out(tiny_model: str) 
     name, weight = list(policy.named_parameters())[-4]
     assert ".layers.1." in name
     weight.data.view(torch.int16).view(-1)[0] ^= 1
-    everything = sampler.update_weights
-    sampler.update_weights = lambda weights: everything(  # type: ignore[method-assign]
+    update = sampler.update_weights
+    sampler.update_weights = lambda weights: update(  # type: ignore[method-assign]
         (each, tensor) for each, tensor in weights if each != name
     )
     with pytest.raises(StaleWeightsError, match=r"weights differ from those that were sent \(layer 1\)"):
         sync.sync(policy.named_parameters(), expected)
-    sampler.update_weights = everything  # type: ignore[method-assign]
+    sampler.update_weights = update  # type: ignore[method-assign]
     assert sync.sync(policy.named_parameters(), expected) < 5e-2
 
 
-def test_the_sum_does_not_depend_on_how_weights_are_kept() -> None:
+def test_the_sum_does_not_depend_on_the_layout() -> None:
     q, k = torch.randn(3, 4).bfloat16(), torch.randn(2, 4).bfloat16()
     fused = torch.cat([torch.cat([q, k]), torch.zeros(3, 4), -torch.zeros(1, 4)]).T.contiguous()
     assert sum_elements(fused.float()) == (sum_elements(q) + sum_elements(k)) % 2**64
 
 
-def test_changes_that_cancel_out_change_the_sum() -> None:
+def test_changes_with_sum_0_change_the_hash_sum() -> None:
     weight = torch.randn(64, 64).bfloat16()
     changed = weight.clone()
     changed.view(torch.int16)[0] += 1
@@ -89,15 +89,15 @@ def test_sums_are_by_layer() -> None:
 FIRST: tuple[Sums, Sums] = ({}, {0: 1, 1: 2})
 """An engine before its first sync."""
 SECOND: tuple[Sums, Sums] = ({0: 5, 1: 6}, {0: 5, 1: 60})
-"""It keeps layer 1 in a form of its own."""
+"""An engine that stores layer 1 in another format."""
 
 
 @pytest.mark.parametrize(
     ("now", "before", "stale"),
     [
         (SECOND, FIRST, []),
-        (({0: 5, 1: 6}, FIRST[1]), FIRST, [0, 1]),  # it has the weights that it started with
-        (SECOND, SECOND, []),  # a step that changed nothing
+        (({0: 5, 1: 6}, FIRST[1]), FIRST, [0, 1]),  # the engine still has its initial weights
+        (SECOND, SECOND, []),  # no change
         (({0: 7, 1: 8}, {0: 7, 1: 80}), SECOND, []),
         (({0: 7, 1: 8}, {0: 5, 1: 80}), SECOND, [0]),
         (({0: 7, 1: 8}, {0: 7, 1: 60}), SECOND, [1]),
@@ -105,7 +105,5 @@ SECOND: tuple[Sums, Sums] = ({0: 5, 1: 6}, {0: 5, 1: 60})
         (({0: 7, 1: 6, 9: 1}, {0: 7, 1: 60}), SECOND, []),  # an engine without layer 9
     ],
 )
-def test_layers_are_stale_that_are_not_what_was_sent(
-    now: tuple[Sums, Sums], before: tuple[Sums, Sums], stale: list[int]
-) -> None:
+def test_stale_layers_are_found(now: tuple[Sums, Sums], before: tuple[Sums, Sums], stale: list[int]) -> None:
     assert find_stale_layers(now, before) == stale

@@ -36,7 +36,7 @@ def check_engine_kwargs(rollout: Rollout) -> None:
     for name in rollout.engine_kwargs:
         if name in SET_BY:
             raise ValueError(
-                f"rollout.engineKwargs.{name}: the trainer sets this option itself ({SET_BY[name]}). Remove it."
+                f"rollout.engineKwargs.{name}: the trainer sets this option ({SET_BY[name]}). Remove it."
             )
 
 
