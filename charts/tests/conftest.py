@@ -1,4 +1,4 @@
-"""The chart as Helm renders it, by the Helm that the embedded cluster is built with."""
+"""The chart, rendered by the Helm of the embedded cluster."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cluster.programs import obtain_built
 
 CHART = Path(__file__).parents[1] / "rlt-operator"
 FIRST_PORT = 16540 + 20 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-"""Of the control plane: apart from those of the other tests."""
+"""First port of the control plane. Other tests use other ports."""
 
 Manifest = dict[str, Any]
 Render = Callable[..., list[Manifest]]
@@ -24,28 +24,28 @@ Render = Callable[..., list[Manifest]]
 
 @pytest.fixture(scope="session")
 def helm() -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs Helm with the arguments given."""
+    """Runs Helm with arguments."""
     program = obtain_built() / "helm"
     return lambda *arguments: subprocess.run([program, *arguments], capture_output=True, text=True)
 
 
 @pytest.fixture(scope="session")
 def render(helm: Callable[..., subprocess.CompletedProcess[str]]) -> Render:
-    """`render("image.tag=dev", ...)`: manifests of a release called rlt-operator. ValueError where Helm refuses."""
+    """`render("image.tag=dev", ...)`: the manifests of a release rlt-operator. Raises ValueError if Helm fails."""
 
     def run(*values: str) -> list[Manifest]:
         release = ("template", "rlt-operator", str(CHART), "--namespace", "rlt-system")
-        answer = helm(*release, *(word for value in values for word in ("--set", value)))
-        if answer.returncode:
-            raise ValueError(answer.stderr)
-        return list(yaml.safe_load_all(answer.stdout))
+        done = helm(*release, *(argument for value in values for argument in ("--set", value)))
+        if done.returncode:
+            raise ValueError(done.stderr)
+        return list(yaml.safe_load_all(done.stdout))
 
     return run
 
 
 @pytest.fixture(scope="session")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A real API server with the chart on it, by Helm. Nothing runs there."""
+    """A real API server with the chart installed. It has no nodes."""
     cluster = Cluster.up(nodes=0, state=tmp_path_factory.mktemp("installed"), first_port=FIRST_PORT)
     try:
         cluster.kubectl("apply", "--server-side", "-f", CHART / "crds")

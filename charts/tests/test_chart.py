@@ -1,8 +1,8 @@
-"""The chart's manifests, as Helm renders them.
+"""The rendered manifests of the chart.
 
-- pods satisfy Pod Security's restricted profile, by the real API server's own judgment;
-- the role holds the verbs that the operator uses and no more, cluster-wide or per namespace;
-- unknown values are refused; the switches switch.
+- the real API server admits the pods at the pod security level `restricted`;
+- the roles contain exactly the verbs that the operator uses, cluster-wide or per namespace;
+- unknown values are rejected, and optional manifests are rendered only if enabled.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.apiserver
 
 CHART = Path(__file__).parents[1] / "rlt-operator"
 FIRST_PORT = 16520
-"""Of this file's control plane: apart from those of the other tests."""
+"""First port of the control plane of this file. Other tests use other ports."""
 
 Manifest = dict[str, Any]
 Render = Callable[..., list[Manifest]]
@@ -40,16 +40,16 @@ USED = {
     "/podtemplates": {"create"},
     "/events": {"list", "create"},
 }
-"""Group/resource -> verbs that the operator uses in the namespaces that it serves (api_paths.py, handlers.py)."""
-USED_EVERYWHERE = {
+"""Group/resource -> verbs that the operator uses in the watched namespaces."""
+USED_CLUSTER_WIDE = {
     "rlt.dev/rlruntimes": {"get", "list", "watch"},
     "/nodes": {"list"},
     "apiextensions.k8s.io/customresourcedefinitions": {"get"},
     "admissionregistration.k8s.io/validatingwebhookconfigurations": {"get", "patch"},
 }
-"""The same of what belongs to no namespace."""
-USED_AT_HOME = {"/secrets": {"get", "patch", "create"}}
-"""The same in the release's namespace."""
+"""The same for cluster-scoped resources."""
+USED_IN_RELEASE_NAMESPACE = {"/secrets": {"get", "patch", "create"}}
+"""The same for the namespace of the release."""
 EVERYTHING = (
     "metrics.serviceMonitor.enabled=true",
     "metrics.podMonitor.enabled=true",
@@ -84,7 +84,7 @@ def only(manifests: list[Manifest], kind: str) -> Manifest:
 
 
 def operator_of(manifests: list[Manifest]) -> Manifest:
-    """The operator's container."""
+    """The container of the operator."""
     (container,) = only(manifests, "Deployment")["spec"]["template"]["spec"]["containers"]
     return dict(container)
 
@@ -98,13 +98,13 @@ def verbs(rules: list[Manifest]) -> dict[str, set[str]]:
     return table
 
 
-def test_lint_is_strict_and_clean(helm: Callable[..., subprocess.CompletedProcess[str]]) -> None:
-    answer = helm("lint", "--strict", str(CHART))
-    assert answer.returncode == 0, answer.stdout
+def test_helm_lint_strict_passes(helm: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    done = helm("lint", "--strict", str(CHART))
+    assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize("values", [(), EVERYTHING], ids=["defaults", "everything"])
-def test_the_api_server_takes_all_manifests_with_restricted_pods(
+def test_the_api_server_accepts_all_manifests_with_restricted_pods(
     control_plane: Cluster, render: Render, values: tuple[str, ...]
 ) -> None:
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
@@ -113,19 +113,19 @@ def test_the_api_server_takes_all_manifests_with_restricted_pods(
     manifests = render(*values)
     template = only(manifests, "Deployment")["spec"]["template"]
     template["spec"].pop("priorityClassName", None)  # no such class on this API server
-    place = {"name": "as-a-pod", "namespace": "rlt-system"}
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": template["metadata"] | place, "spec": template["spec"]}
-    ours = [manifest for manifest in manifests if not manifest["kind"].endswith("Monitor")]
-    ours = [manifest for manifest in ours if "cert-manager" not in manifest["apiVersion"]]
-    accounts = of_kind(ours, "ServiceAccount")
-    accounts.append({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": place | {"name": "default"}})
-    control_plane.apply(*accounts)  # a pod is refused while its account is not there
-    items = json.dumps({"apiVersion": "v1", "kind": "List", "items": [*ours, pod]})
+    metadata = {"name": "as-a-pod", "namespace": "rlt-system"}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": template["metadata"] | metadata, "spec": template["spec"]}
+    installed = [manifest for manifest in manifests if not manifest["kind"].endswith("Monitor")]
+    installed = [manifest for manifest in installed if "cert-manager" not in manifest["apiVersion"]]
+    accounts = of_kind(installed, "ServiceAccount")
+    accounts.append({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata | {"name": "default"}})
+    control_plane.apply(*accounts)  # the API server rejects a pod without its account
+    items = json.dumps({"apiVersion": "v1", "kind": "List", "items": [*installed, pod]})
     dry_run = ("apply", "--server-side", "--dry-run=server", "--validate=strict", "--output=name", "-f", "-")
-    assert len(control_plane.kubectl(*dry_run, input=items).split()) == len(ours) + 1
+    assert len(control_plane.kubectl(*dry_run, input=items).split()) == len(installed) + 1
 
 
-def test_the_test_above_would_notice_a_privileged_pod(control_plane: Cluster) -> None:
+def test_the_api_server_rejects_a_privileged_pod(control_plane: Cluster) -> None:
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     control_plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "strict", "labels": labels}})
     spec = {"containers": [{"name": "root", "image": "example.com/root"}]}
@@ -136,7 +136,7 @@ def test_the_test_above_would_notice_a_privileged_pod(control_plane: Cluster) ->
         control_plane.apply(pod)
 
 
-def test_no_container_can_write_its_root_or_lacks_limits(render: Render) -> None:
+def test_containers_have_a_read_only_root_and_limits(render: Render) -> None:
     pods = [only(render(), "Deployment")["spec"]["template"]["spec"], only(render(), "Pod")["spec"]]
     for container in [container for pod in pods for container in pod["containers"]]:
         assert container["securityContext"]["readOnlyRootFilesystem"] is True
@@ -144,33 +144,33 @@ def test_no_container_can_write_its_root_or_lacks_limits(render: Render) -> None
         assert "memory" in container["resources"]["limits"]
 
 
-def test_the_cluster_role_holds_the_verbs_that_are_used_and_no_more(render: Render) -> None:
+def test_the_cluster_role_contains_exactly_the_used_verbs(render: Render) -> None:
     manifests = render("userRoles.create=false")
-    assert verbs(only(manifests, "ClusterRole")["rules"]) == USED | USED_EVERYWHERE
+    assert verbs(only(manifests, "ClusterRole")["rules"]) == USED | USED_CLUSTER_WIDE
     role = only(manifests, "ClusterRoleBinding")["roleRef"]
     assert (role["kind"], role["name"]) == ("ClusterRole", only(manifests, "ClusterRole")["metadata"]["name"])
-    assert verbs(only(manifests, "Role")["rules"]) == USED_AT_HOME
+    assert verbs(only(manifests, "Role")["rules"]) == USED_IN_RELEASE_NAMESPACE
 
 
-def test_watched_namespaces_get_a_role_each_and_the_operator_serves_no_other(render: Render) -> None:
+def test_each_watched_namespace_has_a_role(render: Render) -> None:
     manifests = render("watchNamespaces={team-a,team-b}", "userRoles.create=false")
     roles = {role["metadata"]["namespace"]: verbs(role["rules"]) for role in of_kind(manifests, "Role")}
-    assert roles == {"team-a": USED, "team-b": USED, "rlt-system": USED_AT_HOME}
+    assert roles == {"team-a": USED, "team-b": USED, "rlt-system": USED_IN_RELEASE_NAMESPACE}
     assert {each["metadata"]["namespace"] for each in of_kind(manifests, "RoleBinding")} == set(roles)
-    assert verbs(only(manifests, "ClusterRole")["rules"]) == USED_EVERYWHERE
+    assert verbs(only(manifests, "ClusterRole")["rules"]) == USED_CLUSTER_WIDE
     assert {"--namespace=team-a", "--namespace=team-b"} <= set(operator_of(manifests)["args"])
     (webhook,) = only(manifests, "ValidatingWebhookConfiguration")["webhooks"]
     (selected,) = webhook["namespaceSelector"]["matchExpressions"]
     assert selected["values"] == ["team-a", "team-b"]
 
 
-def test_of_all_crds_the_operator_reads_kuberays_alone(render: Render) -> None:
+def test_the_operator_can_read_the_crd_of_kuberay_alone(render: Render) -> None:
     rules = only(render("userRoles.create=false"), "ClusterRole")["rules"]
     (rule,) = (rule for rule in rules if "customresourcedefinitions" in rule["resources"])
     assert rule["resourceNames"] == ["rayclusters.ray.io"]
 
 
-def test_bindings_and_pod_name_the_same_account_and_only_the_pod_mounts_its_token(render: Render) -> None:
+def test_bindings_and_pod_use_one_account_and_only_the_pod_mounts_its_token(render: Render) -> None:
     manifests = render()
     account = only(manifests, "ServiceAccount")
     pod = only(manifests, "Deployment")["spec"]["template"]["spec"]
@@ -179,7 +179,7 @@ def test_bindings_and_pod_name_the_same_account_and_only_the_pod_mounts_its_toke
     assert (account["automountServiceAccountToken"], pod["automountServiceAccountToken"]) == (False, True)
 
 
-def test_two_operators_never_run_at_once(render: Render) -> None:
+def test_at_most_one_operator_runs(render: Render) -> None:
     spec = only(render(), "Deployment")["spec"]
     assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
 
@@ -201,7 +201,7 @@ def test_two_operators_never_run_at_once(render: Render) -> None:
         ("userRoles.admin=true", "admin"),
     ],
 )
-def test_a_value_that_the_chart_does_not_know_is_refused_by_name(render: Render, value: str, named: str) -> None:
+def test_an_unknown_or_invalid_value_is_rejected_by_name(render: Render, value: str, named: str) -> None:
     with pytest.raises(ValueError, match=named):
         render(value)
 
@@ -214,18 +214,18 @@ def test_a_value_that_the_chart_does_not_know_is_refused_by_name(render: Render,
         ("dashboard.enabled=true", "ConfigMap", "rlt-operator-dashboard"),
     ],
 )
-def test_a_switch_adds_its_manifest_and_is_off_by_default(render: Render, value: str, kind: str, name: str) -> None:
+def test_an_optional_manifest_is_disabled_by_default(render: Render, value: str, kind: str, name: str) -> None:
     assert not of_kind(render(), kind)
     assert only(render(value), kind)["metadata"]["name"] == name
 
 
-def test_the_dashboard_survives_helms_templates(render: Render) -> None:
+def test_helm_does_not_change_the_dashboard(render: Render) -> None:
     config_map = only(render("dashboard.enabled=true"), "ConfigMap")
     file = CHART / "dashboards/rlt-training.json"
     assert json.loads(config_map["data"][file.name]) == json.loads(file.read_text())
 
 
-def test_the_monitors_select_what_the_operator_and_its_children_are_labelled_with(render: Render) -> None:
+def test_the_monitors_select_the_labels_of_operator_and_heads(render: Render) -> None:
     from rlt_core.children.pod_template import HEAD_PORTS
     from rlt_core.names import JOB_LABEL
 
@@ -240,7 +240,7 @@ def test_the_monitors_select_what_the_operator_and_its_children_are_labelled_wit
     assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
 
 
-def test_scrape_annotations_name_the_port_that_is_served(render: Render) -> None:
+def test_scrape_annotations_contain_the_served_port(render: Render) -> None:
     def annotations(*values: str) -> Manifest:
         return dict(only(render(*values), "Deployment")["spec"]["template"]["metadata"]["annotations"])
 
@@ -248,7 +248,7 @@ def test_scrape_annotations_name_the_port_that_is_served(render: Render) -> None
     assert "prometheus.io/scrape" not in annotations("metrics.scrapeAnnotations=false")
 
 
-def test_a_digest_wins_over_the_tag(render: Render) -> None:
+def test_a_digest_takes_precedence_over_the_tag(render: Render) -> None:
     digest = "sha256:" + "0a" * 32
     pod = only(render(f"image.digest={digest}", "image.tag=dev"), "Deployment")["spec"]["template"]["spec"]
     assert pod["containers"][0]["image"] == f"rlt-operator@{digest}"

@@ -1,4 +1,4 @@
-"""What the chart holds that can be checked without Helm: the CRD's copy, values and their schema, the dashboard."""
+"""Files of the chart that need no Helm: the copies of the CRDs, values and their schema, the dashboard."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def operator_names() -> set[str]:
 
 
 def queries() -> Iterator[tuple[str, str]]:
-    """(where, PromQL) of everything that the dashboard asks."""
+    """Yield the place and the PromQL of each query of the dashboard."""
     for panel in DASHBOARD["panels"]:
         for target in panel.get("targets", []):
             yield panel["title"], target["expr"]
@@ -41,29 +41,29 @@ def leaves(values: dict[str, Any]) -> Iterator[str]:
             yield from leaves(value)
 
 
-def test_the_charts_crds_are_the_repositorys() -> None:
-    ours = {path.name: path.read_text() for path in (ROOT / "crds").glob("*.yaml")}
-    assert ours
-    assert {path.name: path.read_text() for path in (CHART / "crds").iterdir()} == ours
+def test_the_crds_of_the_chart_equal_those_of_the_repository() -> None:
+    crds = {path.name: path.read_text() for path in (ROOT / "crds").glob("*.yaml")}
+    assert crds
+    assert {path.name: path.read_text() for path in (CHART / "crds").iterdir()} == crds
 
 
-def test_every_metric_of_the_dashboard_is_one_that_operator_or_trainer_serves() -> None:
+def test_operator_or_trainer_serves_every_metric_of_the_dashboard() -> None:
     served = NAMES | operator_names()
     for where, query in queries():
-        asked = set(re.findall(r"\brlt_\w+", query))
-        assert asked, where
-        assert asked <= served, f"{where}: {asked - served}"
+        queried = set(re.findall(r"\brlt_\w+", query))
+        assert queried, where
+        assert queried <= served, f"{where}: {queried - served}"
 
 
-def test_every_panel_has_a_description_and_a_place_of_its_own() -> None:
-    places: set[tuple[int, int]] = set()
+def test_every_panel_has_a_description_and_no_panels_overlap() -> None:
+    used_cells: set[tuple[int, int]] = set()
     for panel in DASHBOARD["panels"]:
         assert panel["type"] == "row" or panel["description"].endswith("."), panel["title"]
-        at = panel["gridPos"]
-        cells = {(at["x"] + x, at["y"] + y) for x in range(at["w"]) for y in range(at["h"])}
-        assert not cells & places, panel["title"]
-        assert at["x"] + at["w"] <= 24
-        places |= cells
+        grid = panel["gridPos"]
+        cells = {(grid["x"] + x, grid["y"] + y) for x in range(grid["w"]) for y in range(grid["h"])}
+        assert not cells & used_cells, panel["title"]
+        assert grid["x"] + grid["w"] <= 24
+        used_cells |= cells
     identifiers = [panel["id"] for panel in DASHBOARD["panels"]]
     assert len(set(identifiers)) == len(identifiers)
 
@@ -76,13 +76,13 @@ def test_the_dashboard_shows_learning_throughput_step_time_and_fleet() -> None:
 
 def test_every_value_has_a_comment() -> None:
     lines = (CHART / "values.yaml").read_text().splitlines()
-    told = {line.split(":")[0].strip() for before, line in pairwise(lines) if before.strip().startswith("#")}
+    commented = {line.split(":")[0].strip() for before, line in pairwise(lines) if before.strip().startswith("#")}
     names = set(leaves(yaml.safe_load("\n".join(lines))))
-    sections = {"metrics", "enabled", "requests", "limits", "dashboard", "userRoles"}  # what they hold says it
-    assert names - told <= sections | {"labels"}
+    sections = {"metrics", "enabled", "requests", "limits", "dashboard", "userRoles"}  # their keys have comments
+    assert names - commented <= sections | {"labels"}
 
 
-def test_the_schema_knows_every_object_of_the_values_and_no_other() -> None:
+def test_the_schema_contains_exactly_the_objects_of_the_values() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text())
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     assert set(schema["properties"]) - {"global"} == set(values)

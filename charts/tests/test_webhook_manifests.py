@@ -111,10 +111,8 @@ def test_the_operator_has_no_permission_for_other_secrets(installed: Cluster) ->
 
 
 def test_the_operator_writes_the_ca_bundle_and_an_upgrade_keeps_it(installed: Cluster, authority: str) -> None:
-    places, pair = (
-        CertificateLocation("rlt-system", "rlt-operator-webhook", "rlt-operator"),
-        KeyPair("c", "k", authority),
-    )
+    location = CertificateLocation("rlt-system", "rlt-operator-webhook", "rlt-operator")
+    pair = KeyPair("c", "k", authority)
     before = read(installed, "validatingwebhookconfiguration", "rlt-operator")
     apply_as_operator(installed, build_trust_patch(before, pair))
     apply_as_operator(installed, build_secret(location, pair, read(installed, "secret", location.secret)))

@@ -1,25 +1,25 @@
--- Argo CD's health of an RLTrainingJob. docs/argocd.md says where it belongs.
--- A job is healthy when it has come to its end, as Argo CD has it for Kubernetes' own Job: what waits for it waits that long.
-local health = {status = "Progressing", message = "The operator has not looked at the job yet."}
+-- Argo CD health check of an RLTrainingJob. docs/argocd.md describes its installation.
+-- A job is healthy when it has succeeded, as a Kubernetes Job in Argo CD: a later sync wave waits until then.
+local health = {status = "Progressing", message = "The operator has not reconciled the job yet."}
 
 local status = obj.status
 if status == nil or status.conditions == nil then
   return health
 end
 if status.observedGeneration ~= nil and status.observedGeneration < obj.metadata.generation then
-  health.message = "The operator has not looked at the latest change yet."
+  health.message = "The operator has not reconciled the latest change yet."
   return health
 end
 
-local holds = {}
+local is_true = {}
 for _, condition in ipairs(status.conditions) do
-  holds[condition.type] = condition.status == "True"
+  is_true[condition.type] = condition.status == "True"
 end
-if holds.Failed or holds.Stalled then
+if is_true.Failed or is_true.Stalled then
   health.status = "Degraded"
-elseif holds.Succeeded then
+elseif is_true.Succeeded then
   health.status = "Healthy"
-elseif holds.Suspended then
+elseif is_true.Suspended then
   health.status = "Suspended"
 end
 

@@ -1,4 +1,4 @@
-{{/* The release's name, which is also that of everything it holds. */}}
+{{/* The name of the release, and of all objects in it. */}}
 {{- define "rlt-operator.fullname" -}}
 {{- if contains .Chart.Name .Release.Name -}}
 {{- .Release.Name | trunc 63 | trimSuffix "-" -}}
@@ -28,7 +28,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 {{- end -}}
 
-{{/* What Pod Security's restricted profile asks of a pod, and more of its container. */}}
+{{/* The security contexts that the pod security level `restricted` requires; stricter for the container. */}}
 {{- define "rlt-operator.podSecurity" -}}
 runAsNonRoot: true
 runAsUser: 65532
@@ -44,7 +44,7 @@ capabilities:
   drop: [ALL]
 {{- end -}}
 
-{{/* What the operator may do in all namespaces or in each watched one. It reads no Secret there and writes no pod. */}}
+{{/* Permissions in all namespaces, or in each watched one. No access to Secrets, no writes to pods. */}}
 {{- define "rlt-operator.rules" -}}
 - apiGroups: [rlt.dev]
   resources: [rltrainingjobs]
@@ -52,61 +52,61 @@ capabilities:
 - apiGroups: [rlt.dev]
   resources: [rltrainingjobs/status]
   verbs: [patch]
-# Children with blockOwnerDeletion, where the API server checks that (OwnerReferencesPermissionEnforcement).
+# Required for children with blockOwnerDeletion by the admission plugin OwnerReferencesPermissionEnforcement.
 - apiGroups: [rlt.dev]
   resources: [rltrainingjobs/finalizers]
   verbs: [update]
 - apiGroups: [ray.io]
   resources: [rayclusters]
   verbs: [get, list, watch, create, patch, delete]
-# Reads why Kueue does not admit a RayCluster.
+# Reads the reason why Kueue does not admit a RayCluster.
 - apiGroups: [kueue.x-k8s.io]
   resources: [workloads]
   verbs: [list]
 - apiGroups: [""]
   resources: [configmaps]
   verbs: [get, create, patch]
-# storage.storageClassName.
+# For storage.storageClassName.
 - apiGroups: [""]
   resources: [persistentvolumeclaims]
   verbs: [create, patch]
-# NVLink over nodes, where NVIDIA's DRA driver is.
+# For NVLink between nodes with NVIDIA's DRA driver.
 - apiGroups: [resource.nvidia.com]
   resources: [computedomains]
   verbs: [create, patch]
-# scheduling.gang by Kubernetes' own scheduler.
+# For scheduling.gang with the default scheduler.
 - apiGroups: [scheduling.k8s.io]
   resources: [workloads]
   verbs: [create, patch]
 - apiGroups: [""]
   resources: [pods]
   verbs: [list, watch]
-# Asks, by dry runs, whether a job's podTemplate makes a valid pod; stores none.
+# Validates a job's podTemplate with dry runs. Stores nothing.
 - apiGroups: [""]
   resources: [podtemplates]
   verbs: [create]
-# Lists the scheduler's and kubelet's events of a job's pods, creates its own.
+# Lists events of a job's pods and creates the operator's events.
 - apiGroups: [""]
   resources: [events]
   verbs: [list, create]
 {{- end -}}
 
-{{/* What it may do whatever it watches: RLRuntimes, nodes and CRDs belong to no namespace. */}}
+{{/* Permissions on cluster-scoped objects: RLRuntimes, nodes and CRDs. */}}
 {{- define "rlt-operator.clusterRules" -}}
 - apiGroups: [rlt.dev]
   resources: [rlruntimes]
   verbs: [get, list, watch]
-# Reads from labels and allocatable resources which network the nodes have.
+# Detects the network of the nodes from labels and allocatable resources.
 - apiGroups: [""]
   resources: [nodes]
   verbs: [list]
-# Reads which fields the KubeRay that is installed knows.
+# Reads the fields that the installed KubeRay supports.
 - apiGroups: [apiextensions.k8s.io]
   resources: [customresourcedefinitions]
   resourceNames: [rayclusters.ray.io]
   verbs: [get]
 {{- if and .Values.webhook.enabled (eq .Values.webhook.certificates "operator") }}
-# Writes there whom the API server is to trust.
+# Writes the caBundle.
 - apiGroups: [admissionregistration.k8s.io]
   resources: [validatingwebhookconfigurations]
   resourceNames: [{{ include "rlt-operator.fullname" . }}]
