@@ -30,7 +30,7 @@ class Job:
     spec: RLTrainingJobSpec | None
     """The spec of the job merged with its runtime. None if it is invalid; `findings` has the reasons."""
     status: RLTrainingJobStatus
-    given: Mapping[str, Any] = field(default_factory=dict)
+    submitted_spec: Mapping[str, Any] = field(default_factory=dict)
     """The spec as submitted, as JSON. Fields that only `spec` has come from the runtime or are defaults."""
     findings: tuple[Finding, ...] = ()
     """Problems of the spec."""
@@ -64,7 +64,7 @@ def parse_job(manifest: Manifest, runtime: RuntimeSnapshot | None = None) -> Job
         deleting="deletionTimestamp" in metadata,
         spec=validated.spec,
         status=status,
-        given=manifest.get("spec", {}),
+        submitted_spec=manifest.get("spec", {}),
         findings=validated.findings,
         runtime=snapshot,
         managed_by=manifest.get("spec", {}).get("managedBy") or OPERATOR,

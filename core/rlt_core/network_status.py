@@ -25,7 +25,7 @@ def build_network_status(job: Job, spec: RLTrainingJobSpec, nodes: Sequence[Node
     """Build status.network for these nodes, without the nodes that caused earlier failures."""
     excluded = list_excluded_nodes(job)
     nodes = [node for node in nodes if node.name not in excluded]
-    demands = build_demands(spec, job.given, job.runtime.spec if job.runtime else None)
+    demands = build_demands(spec, job.submitted_spec, job.runtime.spec if job.runtime else None)
     decision = decide_fabric(nodes, demands)
     selected = {node.name: node for demand in demands for node in find_candidates(nodes, demand).selected}
     attach = decision.settings.attach
@@ -73,7 +73,7 @@ def needs_decision(job: Job) -> bool:
 
 
 def _list_gke_networks(decision: FabricDecision) -> list[str]:
-    """Names of the additional networks. On GKE the resource of a network has its name."""
+    """Names of the additional networks, from the names of their resources on GKE."""
     if decision.settings.network != "gke-interfaces":
         return []
     return [match[1] for name, _ in decision.settings.attach.resources if (match := aliases.GKE_NETWORK.match(name))]

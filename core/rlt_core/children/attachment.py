@@ -26,13 +26,14 @@ def get_network(job: Job) -> NetworkStatus:
 
 
 def get_attachment(job: Job, spec: RLTrainingJobSpec, group: WorkerGroup) -> NetworkAttachment:
-    """How the pods of the group attach to the fabric. Groups without accelerators attach only in jobs without any."""
+    """How the pods of the group attach to the fabric. A group without accelerators attaches only if no
+    group has any.
+    """
     network, security = get_network(job), spec.security
     if group.accelerator or network.vendor == "none":
         return network.attach
-    capabilities = [
-        name for name, requested in (("IPC_LOCK", security.ipc_lock), ("SYS_PTRACE", security.ptrace)) if requested
-    ]
+    requested = {"IPC_LOCK": security.ipc_lock, "SYS_PTRACE": security.ptrace}
+    capabilities = [name for name, is_requested in requested.items() if is_requested]
     return NetworkAttachment(mode="podNetwork", capabilities=capabilities)
 
 
@@ -74,8 +75,8 @@ def choose_host_ports(job: Job, attach: NetworkAttachment) -> dict[str, int]:
 
 def _build_ports(job: Job, attach: NetworkAttachment) -> Manifest:
     ports = choose_host_ports(job, attach)
-    names_of = {"dashboard-agent-listen-port": "host-agent", "metrics-export-port": "host-metrics"}
-    declared = [{"name": names_of[name], "containerPort": port, "protocol": "TCP"} for name, port in ports.items()]
+    port_names = {"dashboard-agent-listen-port": "host-agent", "metrics-export-port": "host-metrics"}
+    declared = [{"name": port_names[name], "containerPort": port, "protocol": "TCP"} for name, port in ports.items()]
     return {"ports": declared} if declared else {}
 
 

@@ -83,9 +83,8 @@ def _build_wandb_env(wandb: Wandb, job: Job) -> dict[str, str]:
 
 
 def _build_secret_env(observability: Observability) -> list[Manifest]:
-    return (
-        [_build_reference("WANDB_API_KEY", "secretKeyRef", observability.wandb.api_key)] if observability.wandb else []
-    )
+    wandb = observability.wandb
+    return [_build_reference("WANDB_API_KEY", "secretKeyRef", wandb.api_key)] if wandb else []
 
 
 def _build_variable(variable: EnvVar) -> Manifest:

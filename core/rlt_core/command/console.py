@@ -69,22 +69,22 @@ def build_report(progress: Progress) -> dict[str, Any] | None:
     """Build a ProgressReport as JSON. None before the output shows steps."""
     if progress.total_steps is None and progress.step_time is None:
         return None
-    metrics = {field: _first_finite(progress.metrics, names) for field, names in METRICS.items()}
+    metrics = {field: _find_finite(progress.metrics, names) for field, names in METRICS.items()}
     fields = {
         "stage": progress.stage,
         "step": progress.step,
         "totalSteps": max(progress.total_steps, progress.step) if progress.total_steps is not None else 0,
         "secondsPerStep": sum(progress.durations) / len(progress.durations) if progress.durations else None,
-        "tokensPerSecond": tokens_per_second(progress),
+        "tokensPerSecond": compute_tokens_per_second(progress),
         "metrics": {field: value for field, value in metrics.items() if value is not None},
         "updated": _format_rfc3339(progress.updated),
     }
     return {field: value for field, value in fields.items() if value is not None}
 
 
-def tokens_per_second(progress: Progress) -> float | None:
+def compute_tokens_per_second(progress: Progress) -> float | None:
     """Tokens per second of the latest step, over all workers. (verl's perf/throughput is per device.)"""
-    tokens, seconds = _first_finite(progress.metrics, ("perf/total_num_tokens",)), _step_seconds(progress.metrics)
+    tokens, seconds = _find_finite(progress.metrics, ("perf/total_num_tokens",)), _read_step_seconds(progress.metrics)
     return tokens / seconds if tokens is not None and seconds else None
 
 
@@ -93,9 +93,9 @@ def _record_step(progress: Progress, step: int, metrics: Mapping[str, float], no
     if progress.step_time is not None and step == progress.step:
         return replace(progress, metrics={**progress.metrics, **metrics}, updated=now)
     advanced = progress.step_time is not None and step > progress.step
-    seconds = _step_seconds(metrics)
+    seconds = _read_step_seconds(metrics)
     if seconds is not None:
-        seconds += _first_finite(metrics, ("timing_s/testing",)) or 0.0  # verl's step does not include validation
+        seconds += _find_finite(metrics, ("timing_s/testing",)) or 0.0  # verl's step does not include validation
     elif progress.step_time is not None and advanced:
         seconds = (now - progress.step_time) / (step - progress.step)
     durations = (*(progress.durations if advanced else ()), *([] if seconds is None else [seconds]))
@@ -107,16 +107,16 @@ def _record_step(progress: Progress, step: int, metrics: Mapping[str, float], no
         step_time=now,
         durations=durations[-LATEST_STEPS:],
         steps=progress.steps + (step - progress.step if advanced else 0),
-        tokens=progress.tokens + (_first_finite(metrics, ("perf/total_num_tokens",)) or 0.0),
+        tokens=progress.tokens + (_find_finite(metrics, ("perf/total_num_tokens",)) or 0.0),
         updated=now,
     )
 
 
-def _step_seconds(metrics: Mapping[str, float]) -> float | None:
-    return _first_finite(metrics, ("timing_s/step", "perf/time_per_step"))
+def _read_step_seconds(metrics: Mapping[str, float]) -> float | None:
+    return _find_finite(metrics, ("timing_s/step", "perf/time_per_step"))
 
 
-def _first_finite(metrics: Mapping[str, float], names: tuple[str, ...]) -> float | None:
+def _find_finite(metrics: Mapping[str, float], names: tuple[str, ...]) -> float | None:
     """The value of the first name with a finite value. JSON has no other numbers."""
     return next((metrics[name] for name in names if math.isfinite(metrics.get(name, math.nan))), None)
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 
 from rlt_api import prometheus_names as names
-from rlt_core.command.console import Progress, build_report, tokens_per_second
+from rlt_core.command.console import Progress, build_report, compute_tokens_per_second
 
 
 def format_metrics(progress: Progress, *, job: str, namespace: str) -> str:
@@ -35,7 +35,7 @@ def _list_series(progress: Progress) -> Iterator[tuple[str, Mapping[str, str], f
         if progress_report["totalSteps"]:  # 0 is unknown
             yield names.TOTAL_STEPS, {}, progress_report["totalSteps"]
         yield names.STAGE, {"stage": progress_report["stage"]}, 1
-    speed = tokens_per_second(progress)
+    speed = compute_tokens_per_second(progress)
     if speed is not None:
         yield names.TOKENS_PER_SECOND, {}, speed
     yield names.TOKENS_TOTAL, {}, progress.tokens

@@ -13,7 +13,7 @@ from rlt_core.fabric.candidates import find_candidates
 from rlt_core.fabric.demand import Demand
 from rlt_core.fabric.facts import Facts, detect_facts, infer_declared_facts
 from rlt_core.fabric.nodes import Node, parse_nodes
-from rlt_core.fabric.profiles import Profile, choose_profile, generic_profile, load_profiles
+from rlt_core.fabric.profiles import Profile, choose_profile, get_generic_profile, load_profiles
 from rlt_core.fabric.rejections import Rejection
 from rlt_core.fabric.settings import Settings, build_settings
 from rlt_core.fabric.warnings import find_warnings
@@ -75,7 +75,7 @@ def decide_fabric(nodes: Sequence[Node], demands: Sequence[Demand]) -> FabricDec
     groups = {decision.profile: decision.candidates for decision in decisions}
     vendors = {decision.vendor for decision in decisions} - {"none"}
     plain = [
-        decide_group_fabric(nodes, replace(demand, profile=generic_profile(decision.vendor).name, require="any"))
+        decide_group_fabric(nodes, replace(demand, profile=get_generic_profile(decision.vendor).name, require="any"))
         for demand, decision in zip(demands, decisions, strict=True)
     ]
     rejected = [rejection for decision in decisions for rejection in decision.rejections]
@@ -188,7 +188,7 @@ def _choose_settings(
         ]
         if demand.require == "rdma":
             rejected.append(rejections.build_contradiction_rejection(contradictions))
-        profile = generic_profile(vendor)
+        profile = get_generic_profile(vendor)
         return profile, first, build_settings(profile, _without_rdma(first), demand), False
     if len({(profile.name, given) for profile, _, given in choices}) == 1:
         return *choices[0], True
@@ -204,7 +204,7 @@ def _choose_settings(
     )
     if demand.require == "rdma":
         rejected.append(rejections.build_mixed_fabric_rejection(groups))
-    profile = generic_profile(vendor)
+    profile = get_generic_profile(vendor)
     return profile, first, build_settings(profile, _without_rdma(first), demand), False
 
 

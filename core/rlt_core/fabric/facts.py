@@ -84,14 +84,14 @@ def detect_facts(nodes: Iterable[Node]) -> dict[str, Facts]:
     detected: dict[Hashable, Facts] = {}
     found = {}
     for node in nodes:
-        inputs = _fact_inputs(node)
+        inputs = _get_fact_inputs(node)
         if inputs not in detected:
             detected[inputs] = detect_node_facts(node)
         found[node.name] = detected[inputs]
     return found
 
 
-def _fact_inputs(node: Node) -> Hashable:
+def _get_fact_inputs(node: Node) -> Hashable:
     """All fields of the node that its facts depend on."""
     labels = node.labels
     return (

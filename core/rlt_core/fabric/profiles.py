@@ -14,7 +14,7 @@ from typing import Any
 
 from rlt_core.fabric.facts import Facts
 
-CURRENT = {"vllm": "0.32.0", "nccl": "2.29.7", "aws-ofi-nccl": "1.16.3"}
+ASSUMED_VERSIONS = {"vllm": "0.32.0", "nccl": "2.29.7", "aws-ofi-nccl": "1.16.3"}
 """Versions assumed if cluster.env sets none: those in the images of rlt, and in the test image of AWS (EFA plugin)."""
 
 VERSION_VARIABLES = {"VLLM_VERSION": "vllm", "NCCL_VERSION": "nccl", "AWS_OFI_NCCL_VERSION": "aws-ofi-nccl"}
@@ -46,7 +46,7 @@ class Variable:
             return True
         match = re.fullmatch(r"([a-z-]+)(<|>=)([0-9.]+)", self.when)
         assert match, self.when
-        older = _parse_version(versions.get(match[1], CURRENT[match[1]])) < _parse_version(match[3])
+        older = _parse_version(versions.get(match[1], ASSUMED_VERSIONS[match[1]])) < _parse_version(match[3])
         return older if match[2] == "<" else not older
 
 
@@ -103,7 +103,7 @@ class Profile:
         return tuple(chosen[name] for name in sorted(chosen))
 
     def matches(self, values: Mapping[str, str]) -> bool:
-        """Whether the values of the facts (`_match_values`) satisfy every condition of `match`."""
+        """Whether the values of the facts (`_get_match_values`) satisfy every condition of `match`."""
         return bool(self.match) and all(
             any(fnmatchcase(values[key], glob) for glob in globs) for key, globs in self.match
         )
@@ -115,8 +115,8 @@ def choose_profile(facts: Facts) -> Profile:
     Contradictory facts get the generic profile of the vendor.
     """
     if facts.contradictions:
-        return generic_profile(facts.vendor)
-    return _choose_best(_match_values(facts))
+        return get_generic_profile(facts.vendor)
+    return _choose_best(_get_match_values(facts))
 
 
 @cache
@@ -128,7 +128,7 @@ def _choose_best(values: tuple[tuple[str, str], ...]) -> Profile:
     return best
 
 
-def generic_profile(vendor: str) -> Profile:
+def get_generic_profile(vendor: str) -> Profile:
     """The profile that works on all nodes of a vendor."""
     return load_profiles()["generic-amd" if vendor == "amd" else "generic"]
 
@@ -178,7 +178,7 @@ def _parse_shape(shape: Mapping[str, Any]) -> tuple[Variable, ...]:
     return tuple(Variable(name, value, rule, source) for name, value in shape["env"].items())
 
 
-def _match_values(facts: Facts) -> tuple[tuple[str, str], ...]:
+def _get_match_values(facts: Facts) -> tuple[tuple[str, str], ...]:
     """The values that the match conditions of the profile files refer to."""
     return (
         ("vendor", facts.vendor),

@@ -17,9 +17,9 @@ NETWORK_VARIABLE = re.compile(
 )
 """Variables of network and accelerators: the settings include them if the user sets them."""
 LD_LIBRARY_PATH = "LD_LIBRARY_PATH"
-SCRIPT = "BASH_ENV"
+BASH_ENV = "BASH_ENV"
 """KubeRay starts Ray with `bash -c`, and bash reads the file in this variable first."""
-MOUNT_VARIABLES = frozenset({SCRIPT, LD_LIBRARY_PATH})
+MOUNT_VARIABLES = frozenset({BASH_ENV, LD_LIBRARY_PATH})
 """Variables that refer to mounted host folders. Pods without the mounts do not get them."""
 HOST_INTERFACES = "^lo,docker,veth,cni,cali,flannel,cilium"
 """Interfaces that NCCL excludes on a host with unknown interfaces."""
@@ -157,7 +157,7 @@ def _build_profile_env(
     if profile.script:
         rule = "bash reads the script of the host first, so that Ray and all its processes get its variables"
         source = f"{profile.sources[0]}; https://www.gnu.org/software/bash/manual/html_node/Bash-Startup-Files.html"
-        profile_env[SCRIPT] = Setting(SCRIPT, profile.script, f"profile {profile.name}: {rule}", source)
+        profile_env[BASH_ENV] = Setting(BASH_ENV, profile.script, f"profile {profile.name}: {rule}", source)
     if demand.require == "tcp":
         rule = "network.require is tcp: NCCL uses its socket transport only"
         profile_env["NCCL_NET"] = Setting("NCCL_NET", "Socket", rule, f"{NCCL_DOC}#nccl-net")

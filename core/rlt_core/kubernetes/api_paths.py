@@ -1,4 +1,4 @@
-"""Paths of the API server's objects that the operator and `rlt` use."""
+"""Paths of the objects in the API server that the operator and `rlt` use."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def compute_domain(namespace: str, name: str) -> str:
 
 
 def gang(namespace: str, name: str) -> str:
-    """Path of a Workload of Kubernetes' own."""
+    """Path of a Workload (scheduling.k8s.io)."""
     return f"/apis/scheduling.k8s.io/v1alpha1/namespaces/{namespace}/workloads/{name}"
 
 
@@ -44,7 +44,7 @@ def ray_cluster(namespace: str, name: str) -> str:
 
 
 def workloads(namespace: str, version: str) -> str:
-    """Path of Kueue's Workloads of a namespace, in a version that the API server has."""
+    """Path of the Kueue Workloads of a namespace, in a version that the API server serves."""
     return f"{KUEUE}/{version}/namespaces/{namespace}/workloads"
 
 
@@ -89,7 +89,7 @@ def events(namespace: str) -> str:
 
 
 def service_proxy(namespace: str, service: str, port: int) -> str:
-    """Path below which the API server passes requests on to a service."""
+    """Path prefix of the API server's proxy to a service."""
     return f"{CORE}/namespaces/{namespace}/services/{service}:{port}/proxy"
 
 

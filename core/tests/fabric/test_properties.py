@@ -40,13 +40,13 @@ cases = matrix | mixed
 """A case of the matrix, or its demand with nodes of all cases."""
 
 
-def explained(case: Case, nodes: list[Manifest] | None = None, **changes: Any) -> dict[str, Any]:
+def explain_case(case: Case, nodes: list[Manifest] | None = None, **changes: Any) -> dict[str, Any]:
     return explain_fabric(case.nodes if nodes is None else nodes, replace(case.demand, **changes))
 
 
 @given(case=cases, variables=st.dictionaries(names, values, min_size=1))
 def test_the_users_value_is_never_overridden(case: Case, variables: dict[str, str]) -> None:
-    found = explained(case, user_env=tuple(variables.items()))
+    found = explain_case(case, user_env=tuple(variables.items()))
     env = {setting["name"]: setting for setting in found["env"]}
     for name, value in variables.items():
         if name in env:
@@ -58,10 +58,10 @@ def test_the_users_value_is_never_overridden(case: Case, variables: dict[str, st
 @given(case=cases, variables=st.dictionaries(names, values, min_size=1))
 def test_user_has_precedence_over_admin_and_admin_over_profile(case: Case, variables: dict[str, str]) -> None:
     given = tuple(variables.items())
-    by_admin = explained(case, user_env=(), admin_env=given, socket_interface=None, hcas=())
+    by_admin = explain_case(case, user_env=(), admin_env=given, socket_interface=None, hcas=())
     assert not by_admin["overriddenByUser"]
     assert {s["value"] for s in by_admin["env"] if s["name"] in variables} <= set(variables.values())
-    by_both = explained(case, user_env=given, admin_env=tuple((name, "admin") for name in variables))
+    by_both = explain_case(case, user_env=given, admin_env=tuple((name, "admin") for name in variables))
     assert {s["source"] for s in by_both["env"] if s["name"] in variables} <= {"user: spec.cluster.env"}
 
 
@@ -74,7 +74,7 @@ def test_the_order_of_nodes_and_labels_does_not_matter(case: Case, seed: int) ->
         labels = list(each["metadata"]["labels"].items())
         shuffle(labels)
         each["metadata"] = each["metadata"] | {"labels": dict(labels)}
-    assert explained(case, nodes) == explained(case)
+    assert explain_case(case, nodes) == explain_case(case)
 
 
 @given(
@@ -88,13 +88,13 @@ def test_an_unrelated_label_changes_nothing(case: Case, key: str, value: str, ev
     for index in range(0, len(nodes), every):
         metadata = nodes[index]["metadata"]
         nodes[index] = nodes[index] | {"metadata": metadata | {"labels": metadata["labels"] | {key: value}}}
-    assert explained(case, nodes) == explained(case)
+    assert explain_case(case, nodes) == explain_case(case)
 
 
 @given(case=cases, variables=st.dictionaries(names, st.just("value")), by_user=st.booleans())
 def test_every_variable_has_value_rule_and_source(case: Case, variables: dict[str, str], by_user: bool) -> None:
     given = tuple(variables.items())
-    for setting in explained(case, user_env=given if by_user else (), admin_env=() if by_user else given)["env"]:
+    for setting in explain_case(case, user_env=given if by_user else (), admin_env=() if by_user else given)["env"]:
         assert all(setting[key].strip() for key in ("name", "value", "rule", "source")), setting
 
 
@@ -124,7 +124,7 @@ def test_the_decision_is_deterministic() -> None:
 
 @given(case=cases)
 def test_require_rdma_is_rejected_or_satisfied(case: Case) -> None:
-    found = explained(case, require="rdma")
+    found = explain_case(case, require="rdma")
     assert found["refused"] or found["fabric"].removeprefix("mnnvl+") in ("infiniband", "roce", "efa", "gib")
 
 
