@@ -51,7 +51,7 @@ LABEL org.opencontainers.image.title="rlt-trainer (cuda)" \
 RUN apt-get update \
  && apt-get install -y --no-install-recommends ibverbs-providers libibverbs1 librdmacm1 \
  && rm -rf /var/lib/apt/lists/* /var/cache/apt/archives
-# NVIDIA_VISIBLE_DEVICES is not set: with "all", a pod that requests no GPU, such as the head, sees every GPU of the node.
+# NVIDIA_VISIBLE_DEVICES is not set: with "all", pods that request no GPU, such as the head, see all GPUs of the node.
 ENV NVIDIA_DRIVER_CAPABILITIES=compute,utility
 COPY requirements/trainer-cuda.txt requirements/
 RUN pip install --no-cache-dir --require-hashes --no-deps -r requirements/trainer-cuda.txt

@@ -160,9 +160,9 @@ _STRING, _BOOLEAN, _NULL, _NUMBER, _MERGE = (
 )
 _TRUE = ("y", "yes", "true", "on")
 _FALSE = ("n", "no", "false", "off")
-_WORDS = "|".join(f"{word}|{word.capitalize()}|{word.upper()}" for word in (*_TRUE, *_FALSE))
+_BOOLEANS = "|".join(f"{word}|{word.capitalize()}|{word.upper()}" for word in (*_TRUE, *_FALSE))
 _NUMBERS = r"[-+]?(0[xX][0-9a-fA-F_]+|0[oO][0-7_]+|0[bB][01_]+|(\.[0-9]+|[0-9][0-9_]*(\.[0-9]*)?)([eE][-+]?[0-9]+)?)"
-_Loader.add_implicit_resolver(_BOOLEAN, re.compile(f"^({_WORDS})$"), list("yYnNtTfFoO"))
+_Loader.add_implicit_resolver(_BOOLEAN, re.compile(f"^({_BOOLEANS})$"), list("yYnNtTfFoO"))
 _Loader.add_implicit_resolver(_NULL, re.compile("^(~|null|Null|NULL|)$"), ["~", "n", "N", ""])
 _Loader.add_implicit_resolver(_NUMBER, re.compile(f"^{_NUMBERS}$"), list("-+.0123456789"))
 _Loader.add_implicit_resolver(_MERGE, re.compile("^<<$"), ["<"])
