@@ -88,3 +88,7 @@ def test_terms_are_found_across_line_breaks() -> None:
         (1, "old # phrase", "new word"),
         (4, "Old phrase", "new word"),
     ]
+
+
+def test_readme_has_at_most_150_lines() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
