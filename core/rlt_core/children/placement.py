@@ -78,9 +78,9 @@ def exclude_nodes(nodes: Sequence[str], template: Manifest) -> Manifest:
     terms: Any = template
     for key in REQUIRED:
         terms = terms.get(key) if isinstance(terms, Mapping) else None
-    own = [term for term in terms if isinstance(term, Mapping)] if isinstance(terms, list) else []
-    names = [{"key": "metadata.name", "operator": "NotIn", "values": [name]} for name in nodes]
-    placed: Any = [{**term, "matchFields": [*term.get("matchFields", []), *names]} for term in own or [{}]]
+    user_terms = [term for term in terms if isinstance(term, Mapping)] if isinstance(terms, list) else []
+    excluded = [{"key": "metadata.name", "operator": "NotIn", "values": [name]} for name in nodes]
+    affinity: Any = [{**term, "matchFields": [*term.get("matchFields", []), *excluded]} for term in user_terms or [{}]]
     for key in reversed(REQUIRED):
-        placed = {key: placed}
-    return merge_overlay(template, placed)
+        affinity = {key: affinity}
+    return merge_overlay(template, affinity)

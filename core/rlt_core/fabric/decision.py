@@ -120,7 +120,7 @@ def decide_group_fabric(nodes: Sequence[Node], demand: Demand) -> FabricDecision
         kinds[pool] = []
         if not found.selected:
             warnings.append(_describe_empty_pool(nodes, demand, pool))
-    profile, kind, given, agree = _choose_settings(kinds, demand, rejected, warnings)
+    profile, kind, settings, agree = _choose_settings(kinds, demand, rejected, warnings)
     fabric_is_known = (
         found.nodes
         or found.unavailable
@@ -128,10 +128,10 @@ def decide_group_fabric(nodes: Sequence[Node], demand: Demand) -> FabricDecision
         or demand.profile is not None
     )
     rejected += rejections.reject_profile(profile, kind, demand)
-    rejected += rejections.reject_attachment(profile, demand, given)
-    rejected += rejections.reject_settings(profile, list(kinds), demand, given)
+    rejected += rejections.reject_attachment(profile, demand, settings)
+    rejected += rejections.reject_settings(profile, list(kinds), demand, settings)
     warnings += _find_shared_memory_warnings(demand.shared_memory)
-    warnings += find_warnings(kinds, demand, profile, given)
+    warnings += find_warnings(kinds, demand, profile, settings)
     return FabricDecision(
         profile=profile.name,
         fabric=profile.fabric if fabric_is_known else "none",
@@ -141,10 +141,10 @@ def decide_group_fabric(nodes: Sequence[Node], demand: Demand) -> FabricDecision
         ineligible=found.ineligible,
         rejections=tuple(dict.fromkeys(rejected)),
         evidence=_count_evidence(kinds),
-        settings=given,
+        settings=settings,
         gpus_per_node=min((each.gpus for each in kinds), default=0),
         topology=tuple(key for key in kind.topology if all(key in each.topology for each in kinds)),
-        warnings=tuple(dict.fromkeys([*warnings, *given.warnings])),
+        warnings=tuple(dict.fromkeys([*warnings, *settings.warnings])),
     )
 
 
@@ -190,11 +190,11 @@ def _choose_settings(
             rejected.append(rejections.build_contradiction_rejection(contradictions))
         profile = get_generic_profile(vendor)
         return profile, first, build_settings(profile, _without_rdma(first), demand), False
-    if len({(profile.name, given) for profile, _, given in choices}) == 1:
+    if len({(profile.name, settings) for profile, _, settings in choices}) == 1:
         return *choices[0], True
     groups: dict[str, list[str]] = {}
-    for profile, kind, given in choices:
-        resources = ", ".join(f"{name}: {count}" for name, count in given.attach.resources)
+    for profile, kind, settings in choices:
+        resources = ", ".join(f"{name}: {count}" for name, count in settings.attach.resources)
         shape = f" of {kind.instance_type}" if kind.instance_type else ""
         what = f"{profile.name}{shape}{f' with {resources}' if resources else ''}"
         groups.setdefault(what, []).extend(kinds[kind])

@@ -80,10 +80,10 @@ def build_demands(
 def _build_demand(
     spec: RLTrainingJobSpec, group: WorkerGroup, job: Mapping[str, Any] | None, declared: Set[str]
 ) -> Demand:
-    own = job if job is not None else spec.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    own_env = {each.get("name") for each in (own.get("cluster") or {}).get("env") or []}
-    own_network = own.get("network") or {}
-    given = spec.network.model_fields_set
+    submitted = job if job is not None else spec.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    user_variables = {each.get("name") for each in (submitted.get("cluster") or {}).get("env") or []}
+    user_network = submitted.get("network") or {}
+    set_fields = spec.network.model_fields_set
     env = [(each.name, _get_value(each)) for each in spec.cluster.env]
     template = _parse_template(group.pod_template)
     accelerator, resources, security = group.accelerator, group.resources, spec.security
@@ -96,14 +96,16 @@ def _build_demand(
         node_selector={**group.node_selector, **template.node_selector},
         node_affinity=template.node_affinity,
         tolerations=(*group.tolerations, *template.tolerations),
-        user_env=(*((name, value) for name, value in env if name in own_env), *template.env),
-        admin_env=tuple((name, value) for name, value in env if name not in own_env),
+        user_env=(*((name, value) for name, value in env if name in user_variables), *template.env),
+        admin_env=tuple((name, value) for name, value in env if name not in user_variables),
         require=spec.network.require,
         profile=spec.network.profile,
-        attach=spec.network.attach if "attach" in given else None,
+        attach=spec.network.attach if "attach" in set_fields else None,
         socket_interface=spec.network.socket_interface,
         hcas=tuple(spec.network.hcas),
-        admin_fields=frozenset(name for name, alias in aliases.items() if name in given and alias not in own_network),
+        admin_fields=frozenset(
+            name for name, alias in aliases.items() if name in set_fields and alias not in user_network
+        ),
         other_resources=template.resources,
         has_network_annotation=template.has_network_annotation,
         has_resource_claims=template.has_resource_claims,

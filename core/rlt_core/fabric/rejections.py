@@ -103,9 +103,9 @@ def reject_profile(profile: Profile, facts: Facts, demand: Demand) -> Iterable[R
         )
 
 
-def reject_attachment(profile: Profile, demand: Demand, given: Settings) -> Iterable[Rejection]:
+def reject_attachment(profile: Profile, demand: Demand, settings: Settings) -> Iterable[Rejection]:
     """Reject an attachment that lacks fields of the job, if network.attach or network.require demands it."""
-    mode = given.attach.mode
+    mode = settings.attach.mode
     if demand.attach != mode and demand.require != "rdma":
         return
     if mode == "multus" and not demand.has_network_annotation:
@@ -129,11 +129,13 @@ def build_unknown_profile_rejection(name: str) -> Rejection:
     )
 
 
-def reject_settings(profile: Profile, facts: Sequence[Facts], demand: Demand, given: Settings) -> Iterable[Rejection]:
+def reject_settings(
+    profile: Profile, facts: Sequence[Facts], demand: Demand, settings: Settings
+) -> Iterable[Rejection]:
     """Reject settings that contradict network.require, network.hcas or device visibility."""
-    env = {setting.name: setting for setting in given.env}
+    env = {setting.name: setting for setting in settings.env}
     yield from _reject_hcas(profile, facts, demand, env["NCCL_IB_HCA"].value if "NCCL_IB_HCA" in env else "")
-    yield from _reject_visibility({setting.name: setting.value for setting in given.env})
+    yield from _reject_visibility({setting.name: setting.value for setting in settings.env})
     if demand.require != "rdma":
         return
     fabric = profile.fabric.removeprefix("mnnvl+")
@@ -148,7 +150,7 @@ def reject_settings(profile: Profile, facts: Sequence[Facts], demand: Demand, gi
             "the nodes, select others with nodeSelector, or set require: any",
         )
         return
-    if profile.attach.needs_resources and not given.attach.resources and given.attach.mode != "dra":
+    if profile.attach.needs_resources and not settings.attach.resources and settings.attach.mode != "dra":
         missing = sorted({each.missing for each in facts if each.missing}) or ["an RDMA resource in allocatable"]
         yield Rejection(
             "RdmaNotAttached",

@@ -127,8 +127,8 @@ def choose_attachment(profile: Profile, facts: Facts, demand: Demand) -> Attachm
 
 def read_versions(demand: Demand) -> dict[str, str]:
     """Versions in the image that cluster.env sets."""
-    given = dict(demand.admin_env) | dict(demand.user_env)
-    return {what: given[name] for name, what in VERSION_VARIABLES.items() if name in given}
+    env = dict(demand.admin_env) | dict(demand.user_env)
+    return {software: env[name] for name, software in VERSION_VARIABLES.items() if name in env}
 
 
 def _build_profile_env(
@@ -141,12 +141,12 @@ def _build_profile_env(
         rule = f"virtual functions have other names than {hca.value}: the prefix of their driver"
         profile_env["NCCL_IB_HCA"] = Setting(hca.name, profile.hcas[0], rule, profile.attach.source)
     if attach.mode == "hostNetwork":
-        known = profile.attach.host_interface
-        rule = "interface of the hosts" if known else "any interface of the hosts except those of containers"
-        source = profile.attach.source if known else f"{NCCL_DOC}#nccl-socket-ifname"
-        profile_env["NCCL_SOCKET_IFNAME"] = Setting("NCCL_SOCKET_IFNAME", known or HOST_INTERFACES, rule, source)
-        if known[-1:].isdigit():
-            profile_env["GLOO_SOCKET_IFNAME"] = Setting("GLOO_SOCKET_IFNAME", known, rule, source)
+        interface = profile.attach.host_interface
+        rule = "interface of the hosts" if interface else "any interface of the hosts except those of containers"
+        source = profile.attach.source if interface else f"{NCCL_DOC}#nccl-socket-ifname"
+        profile_env["NCCL_SOCKET_IFNAME"] = Setting("NCCL_SOCKET_IFNAME", interface or HOST_INTERFACES, rule, source)
+        if interface[-1:].isdigit():
+            profile_env["GLOO_SOCKET_IFNAME"] = Setting("GLOO_SOCKET_IFNAME", interface, rule, source)
         else:
             profile_env.pop("GLOO_SOCKET_IFNAME", None)
             if not demand.socket_interface:
@@ -190,8 +190,8 @@ def _merge_env(profile_env: Mapping[str, Setting], demand: Demand) -> tuple[tupl
                 if not admin:
                     user.add(name)
 
-    def merge_variables(given: tuple[tuple[str, str], ...], origin: str) -> None:
-        for name, value in given:
+    def merge_variables(variables: tuple[tuple[str, str], ...], origin: str) -> None:
+        for name, value in variables:
             if name in profile_env or NETWORK_VARIABLE.match(name):
                 path = "spec.cluster.env"
                 env[name] = Setting(name, value, f"{origin} override: {path}", f"{origin}: {path}")

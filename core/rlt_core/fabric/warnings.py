@@ -13,25 +13,25 @@ NOSET = tuple(f"RAY_EXPERIMENTAL_NOSET_{name}_VISIBLE_DEVICES" for name in ("CUD
 """Variables that keep Ray from hiding devices (ray/_private/accelerators). vLLM copies them to its workers."""
 
 
-def find_warnings(kinds: Iterable[Facts], demand: Demand, profile: Profile, given: Settings) -> list[str]:
+def find_warnings(kinds: Iterable[Facts], demand: Demand, profile: Profile, settings: Settings) -> list[str]:
     """Find the warnings, each once, in a fixed order."""
     facts = list(kinds)
-    env = {setting.name: setting for setting in given.env}
+    env = {setting.name: setting for setting in settings.env}
     return list(
         dict.fromkeys(
-            [*_find_node_warnings(facts, demand, profile, given), *_find_variable_warnings(facts, profile, env)]
+            [*_find_node_warnings(facts, demand, profile, settings), *_find_variable_warnings(facts, profile, env)]
         )
     )
 
 
-def _find_node_warnings(kinds: list[Facts], demand: Demand, profile: Profile, given: Settings) -> Iterator[str]:
+def _find_node_warnings(kinds: list[Facts], demand: Demand, profile: Profile, settings: Settings) -> Iterator[str]:
     for facts in kinds:
         if facts.slicing:
             yield (
                 f"{demand.resource} is not a whole GPU on these nodes but {facts.slicing}: NCCL between parts of "
                 "one GPU fails or is slow; use whole GPUs for training"
             )
-        if facts.missing and demand.require != "tcp" and (profile.fabric == "tcp" or not given.attach.resources):
+        if facts.missing and demand.require != "tcp" and (profile.fabric == "tcp" or not settings.attach.resources):
             yield f"the nodes have faster hardware than pods can use; missing: {facts.missing}"
         if facts.assumption and profile.fabric.endswith(facts.fabric) and demand.profile is None:
             yield f"{facts.assumption}; set network.profile to onprem-infiniband or onprem-roce to avoid the assumption"
@@ -43,12 +43,12 @@ def _find_node_warnings(kinds: list[Facts], demand: Demand, profile: Profile, gi
     drivers = sorted({facts.driver for facts in kinds if facts.driver})
     if demand.resource and len(drivers) > 1:
         yield f"candidate nodes have different drivers ({', '.join(drivers)}): the image must support the oldest"
-    if given.attach.mode == "multus" and not demand.has_network_annotation and demand.attach is None:
+    if settings.attach.mode == "multus" and not demand.has_network_annotation and demand.attach is None:
         yield (
             f"pods get virtual functions but no Multus network: set the annotation {MULTUS_ANNOTATION} in the "
             "podTemplate of the workers"
         )
-    if len(verbs := [name for name, _ in given.attach.resources if name.startswith("rdma/")]) > 1:
+    if len(verbs := [name for name, _ in settings.attach.resources if name.startswith("rdma/")]) > 1:
         yield f"pods get all of {', '.join(verbs)}: if one of them is for storage, remove it from these nodes"
 
 
