@@ -12,7 +12,7 @@ from torch import Tensor
 from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences
 from rlt_trainer.batches.update_result import UpdateResult
 from rlt_trainer.driver.data_parallel import DataParallel
-from rlt_trainer.driver.metrics import update_metrics
+from rlt_trainer.driver.metrics import compute_update_metrics
 from rlt_trainer.workers.train_worker import TrainWorker
 
 R = TypeVar("R")
@@ -59,6 +59,6 @@ def test_results_of_shared_rows_count_once(group_size: int) -> None:
     zeros = torch.zeros(SEQUENCES.responses.shape)
     experience = Experience(SEQUENCES, zeros, zeros)
     data_parallel = DataParallel(FourWorkers(group_size), context_parallel_size=group_size)
-    metrics = update_metrics(data_parallel.update(cast(Any, Worker.update), experience, rows=4, epochs=2))
+    metrics = compute_update_metrics(data_parallel.update(cast(Any, Worker.update), experience, rows=4, epochs=2))
     assert metrics["rows"] == 4
     assert metrics["actor/grad_norm"] == SEQUENCES.response_mask.sum() / 2

@@ -13,7 +13,8 @@ from transformers import Qwen3Config
 
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer
-from rlt_trainer.driver.run import check_batches, load_critic_config, run
+from rlt_trainer.driver.input_validation import validate_batches
+from rlt_trainer.driver.run import load_critic_config, run
 from rlt_trainer.policy.config import resolve_critic_model
 
 MakeConfig = Callable[..., TrainingConfig]
@@ -39,11 +40,11 @@ def test_batches_that_are_not_divisible_by_the_ranks_are_rejected(
     make_config: MakeConfig, training: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        check_batches(make_config(training=training))
+        validate_batches(make_config(training=training))
 
 
 def test_ranks_that_share_sequences_count_as_one_group(make_config: MakeConfig) -> None:
-    check_batches(make_config(training={"contextParallelSize": 2, "trainBatchSize": 9, "ppoMiniBatchSize": 3}))
+    validate_batches(make_config(training={"contextParallelSize": 2, "trainBatchSize": 9, "ppoMiniBatchSize": 3}))
 
 
 def test_no_critic_config_is_loaded_without_a_critic(make_config: MakeConfig) -> None:

@@ -16,7 +16,7 @@ from rlt_trainer.batches.response import Response
 from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer
 from rlt_trainer.data.encoding import chat_text, tokenize
 from rlt_trainer.data.prompt import Example, Prompt
-from rlt_trainer.driver.generation import environment_rewards
+from rlt_trainer.driver.generation import collect_environment_rewards
 from rlt_trainer.environments.calculator import Calculator
 from rlt_trainer.environments.conversation import Episode, converse
 from rlt_trainer.environments.environment import load_environment
@@ -34,7 +34,7 @@ class Scripted:
 
     def __init__(self, *turns: list[str]) -> None:
         self._turns = {index: iter(texts) for index, texts in enumerate(turns)}
-        self.asked: list[tuple[list[list[int]], list[int], list[int]]] = []
+        self.calls: list[tuple[list[list[int]], list[int], list[int]]] = []
 
     def generate(
         self,
@@ -46,7 +46,7 @@ class Scripted:
         interrupt: object = None,
     ) -> list[Response]:
         assert max_tokens is not None
-        self.asked.append(([list(prompt) for prompt in prompts], list(seeds), list(max_tokens)))
+        self.calls.append(([list(prompt) for prompt in prompts], list(seeds), list(max_tokens)))
         return [self._turn(prompt[0] - ord("a"), limit) for prompt, limit in zip(prompts, max_tokens, strict=True)]
 
     def _turn(self, index: int, limit: int) -> Response:
@@ -117,7 +117,7 @@ def test_observations_are_tokens_that_the_policy_did_not_choose() -> None:
 def test_the_engine_continues_from_the_tokens_that_it_generated() -> None:
     engine = Scripted(["\ufffd", "end"])
     (episode,) = talk(engine, prompt())
-    (first, *_), (second, *_) = engine.asked
+    (first, *_), (second, *_) = engine.calls
     assert second[0][: len(first[0])] == first[0] == [ord("a")]
     assert second[0][1:] == list(episode.response.token_ids[: len(second[0]) - 1])
 
@@ -126,13 +126,13 @@ def test_conversations_end_independently() -> None:
     engine = Scripted(["end"], ["1", "2", "end"])
     short, long = talk(engine, prompt("a"), prompt("b"))
     assert (short.response.num_turns, long.response.num_turns) == (1, 3)
-    assert [len(prompts) for prompts, *_ in engine.asked] == [2, 1, 1]
+    assert [len(prompts) for prompts, *_ in engine.calls] == [2, 1, 1]
 
 
 def test_every_turn_has_a_different_seed() -> None:
     engine = Scripted(["1", "2", "end"], ["1", "2", "end"])
     talk(engine, prompt("a"), prompt("b"))
-    seeds = [seed for _, seeds, _ in engine.asked for seed in seeds]
+    seeds = [seed for _, seeds, _ in engine.calls for seed in seeds]
     assert seeds[:2] == [0, 1]
     assert len(set(seeds)) == 6
 
@@ -149,7 +149,7 @@ def test_no_response_exceeds_the_maximum_length_or_ends_with_an_observation(max_
     (episode,) = talk(engine, prompt(), max_length=max_length)
     assert len(episode.response.token_ids) <= max_length
     assert episode.response.chosen[-1]
-    assert all(limit > 0 for *_, limits in engine.asked for limit in limits)
+    assert all(limit > 0 for *_, limits in engine.calls for limit in limits)
     assert (episode.response.finish_reason == "stop") == (max_length >= 2 + 3 + 3 + 4 + 4)
 
 
@@ -187,7 +187,7 @@ def test_an_environment_that_hangs_ends_only_its_conversation(hanging: type[Hang
     assert bad.failure == "TimeoutError: it did not end within 0.5 s"
     assert bad.response.finish_reason == "abort"
     assert (good.failure, good.response.num_turns) == (None, 3)
-    assert environment_rewards([bad, good]).isnan().tolist() == [True, False]  # type: ignore[union-attr]
+    assert collect_environment_rewards([bad, good]).isnan().tolist() == [True, False]  # type: ignore[union-attr]
 
 
 def test_a_batch_whose_environments_all_hang_is_skipped(hanging: type[Hanging]) -> None:

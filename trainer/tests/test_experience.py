@@ -49,7 +49,7 @@ def build(config: TrainingConfig, totals: list[float], baselines: list[float] | 
     )
     data_parallel = DataParallel(OneWorker(), context_parallel_size=1)
     return build_experience(
-        config, batch, data_parallel=data_parallel, kl_controller=None, pad_token_id=0, watch=Stopwatch()
+        config, batch, data_parallel=data_parallel, kl_controller=None, pad_token_id=0, stopwatch=Stopwatch()
     )
 
 

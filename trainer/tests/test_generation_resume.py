@@ -33,7 +33,7 @@ STEPS, SIZE, INTERRUPTED_STEP = 7, 8, 4
 
 def train_until_signal(config: TrainingConfig, number: int) -> None:
     """Train until the signal at the start of INTERRUPTED_STEP. Checkpoints wait for all batches in the queue."""
-    ahead, begin_step = RolloutGenerator.ahead, TrainWorker.begin_step
+    ahead, begin_step = RolloutGenerator.pack_ahead, TrainWorker.begin_step
 
     def wait_for_all(generation: RolloutGenerator, step: int) -> Any:
         assert generation._schedule is not None
@@ -46,7 +46,7 @@ def train_until_signal(config: TrainingConfig, number: int) -> None:
             os.kill(os.getpid(), number)
         begin_step(worker, step)
 
-    RolloutGenerator.ahead, TrainWorker.begin_step = wait_for_all, begin  # type: ignore[method-assign]
+    RolloutGenerator.pack_ahead, TrainWorker.begin_step = wait_for_all, begin  # type: ignore[method-assign]
     in_process.train(config)
 
 
@@ -83,13 +83,13 @@ def test_a_resumed_run_trains_on_the_saved_batches(
     assert sorted({int(name.partition("/")[0]) for name in queue}) == waiting
 
     generated: list[int] = []
-    batch = RolloutGenerator.batch
+    batch = RolloutGenerator.generate_batch
 
     def record(generation: RolloutGenerator, step: int) -> RolloutBatch:
         generated.append(step)
         return batch(generation, step)
 
-    monkeypatch.setattr(RolloutGenerator, "batch", record)
+    monkeypatch.setattr(RolloutGenerator, "generate_batch", record)
     last = {line["training/global_step"]: line for line in in_process.train(config)}
     assert generated == list(range(waiting[-1] + 1, STEPS + 1))
     assert [last[step]["data/prompts_consumed"] for step in range(1, STEPS + 1)] == [

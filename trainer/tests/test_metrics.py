@@ -12,7 +12,12 @@ from rlt_trainer.batches.rollout_batch import RolloutBatch
 from rlt_trainer.batches.scores import Scores
 from rlt_trainer.batches.update_result import UpdateResult
 from rlt_trainer.data.prompt import Prompt
-from rlt_trainer.driver.metrics import critic_metrics, rollout_metrics, update_metrics, validation_metrics
+from rlt_trainer.driver.metrics import (
+    compute_critic_metrics,
+    compute_rollout_metrics,
+    compute_update_metrics,
+    compute_validation_metrics,
+)
 
 NAN = math.nan
 
@@ -34,7 +39,7 @@ def test_rewards_advantages_and_lengths() -> None:
     batch = rollout_batch([1.0, 0.0], [1, 3])
     sequences, _ = batch.pad(0)
     advantages = torch.tensor([[2.0, 99.0, 99.0], [-1.0, -1.0, -1.0]])
-    metrics = rollout_metrics(sequences, batch, torch.tensor([0.5, 0.0]), advantages, max_response_length=3)
+    metrics = compute_rollout_metrics(sequences, batch, torch.tensor([0.5, 0.0]), advantages, max_response_length=3)
     assert (metrics["critic/score/mean"], metrics["critic/rewards/mean"]) == (0.5, 0.25)
     assert (metrics["critic/advantages/mean"], metrics["critic/advantages/max"]) == (-0.25, 2.0)
     assert (metrics["response_length/mean"], metrics["response_length/clip_ratio"]) == (2.0, 0.5)
@@ -44,13 +49,15 @@ def test_rewards_advantages_and_lengths() -> None:
 def test_a_failed_reward_is_excluded_from_means() -> None:
     batch = rollout_batch([1.0, NAN], [1, 1])
     sequences, _ = batch.pad(0)
-    metrics = rollout_metrics(sequences, batch, torch.tensor([1.0, NAN]), torch.zeros(2, 1), max_response_length=3)
+    metrics = compute_rollout_metrics(
+        sequences, batch, torch.tensor([1.0, NAN]), torch.zeros(2, 1), max_response_length=3
+    )
     assert (metrics["critic/score/mean"], metrics["critic/rewards/min"]) == (1.0, 1.0)
 
 
 def test_a_perfect_critic_explains_all_variance() -> None:
     returns, mask = torch.tensor([[1.0, 2.0, NAN]]), torch.tensor([[True, True, False]])
-    metrics = critic_metrics(torch.where(mask, returns, 0.0), returns, mask)
+    metrics = compute_critic_metrics(torch.where(mask, returns, 0.0), returns, mask)
     assert metrics["critic/vf_explained_var"] == 1.0
     assert metrics["critic/values/mean"] == metrics["critic/returns/mean"] == 1.5
 
@@ -60,12 +67,12 @@ def test_update_metrics_are_sums_over_ranks_and_means_over_steps() -> None:
         return UpdateResult({"actor/pg_loss": loss}, norm, skipped, 0.1)
 
     steps = [[result(1.0, 3.0), result(2.0, 3.0)], [result(3.0, 5.0, skipped=True), result(4.0, 5.0, skipped=True)]]
-    metrics = update_metrics(steps)
+    metrics = compute_update_metrics(steps)
     assert metrics == {"actor/pg_loss": 5.0, "actor/grad_norm": 4.0, "actor/skipped_updates": 1.0, "actor/lr": 0.1}
 
 
 def test_validation_metrics_by_data_source() -> None:
-    metrics = validation_metrics(rollout_batch([1.0, 0.0, 0.0, NAN], [2, 2, 2, 2], sources=("sums", "gsm8k")))
+    metrics = compute_validation_metrics(rollout_batch([1.0, 0.0, 0.0, NAN], [2, 2, 2, 2], sources=("sums", "gsm8k")))
     assert metrics["val-core/sums/reward/mean@1"] == 0.5
     assert metrics["val-core/gsm8k/reward/mean@1"] == 0.0
     assert metrics["val/reward/mean"] == pytest.approx(1 / 3)

@@ -37,7 +37,7 @@ class Run:
             workers=cast(Any, self),
             run=cast(Any, self),
             reporter=cast(Any, SimpleNamespace(checkpoint=int, resumed=int, stage=lambda *_: None)),
-            generation=cast(Any, self),
+            generator=cast(Any, self),
             kl_controller=self.controller,
             termination=cast(Any, self),
             data=DATA,
@@ -50,7 +50,7 @@ class Run:
             return [[SaveOutcome(step)]]
         return [self._resumed] if method is TrainWorker.resume else [[]]
 
-    def ahead(self, step: int) -> dict[str, Any]:
+    def pack_ahead(self, step: int) -> dict[str, Any]:
         return {}
 
     def restore(self, consumed: int, ahead: object) -> None:

@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Sequence
 
 
-def balanced_parts(lengths: Sequence[int], parts: int, *, equal: bool = False) -> list[list[int]]:
+def balance_parts(lengths: Sequence[int], parts: int, *, equal: bool = False) -> list[list[int]]:
     """Return the row numbers of each part, ascending, so that the parts' sums of `lengths` are close.
 
     Assigns the longest row first, each to the part with the smallest sum. `equal`: every part has the same number of
@@ -31,7 +31,7 @@ def group_micro_batches(lengths: Sequence[int], max_tokens: int) -> list[list[in
     A row that is longer is a micro-batch of its own.
     """
     for parts in range(max(1, -(-sum(lengths) // max_tokens)), len(lengths)):
-        rows = balanced_parts(lengths, parts)
+        rows = balance_parts(lengths, parts)
         if all(sum(lengths[row] for row in part) <= max_tokens for part in rows):
             return rows
     return [[row] for row in range(len(lengths))]
@@ -48,6 +48,6 @@ def extend_micro_batches(micro_batches: Sequence[Sequence[int]], lengths: Sequen
         if len(longest) < 2:
             return [*result, *([] for _ in range(count - len(result)))]
         result.remove(longest)
-        halves = balanced_parts([lengths[row] for row in longest], 2)
+        halves = balance_parts([lengths[row] for row in longest], 2)
         result.extend([longest[index] for index in half] for half in halves)
     return result

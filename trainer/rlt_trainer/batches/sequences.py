@@ -9,7 +9,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from rlt_trainer.batches.balance import balanced_parts
+from rlt_trainer.batches.balance import balance_parts
 
 TokenIds = Sequence[int]
 
@@ -99,13 +99,13 @@ class MiniBatch:
     """Responses of the mini-batch with such tokens, over all ranks."""
 
 
-def balanced_shares(sequences: Sequences, shares: int) -> list[Tensor]:
+def balance_shares(sequences: Sequences, shares: int) -> list[Tensor]:
     """Return the row numbers of each share, ascending: equally many rows, and about equally many tokens."""
     lengths = (sequences.prompt_mask.sum(-1) + sequences.response_attention.sum(-1)).tolist()
-    return [torch.tensor(rows) for rows in balanced_parts(lengths, shares, equal=True)]
+    return [torch.tensor(rows) for rows in balance_parts(lengths, shares, equal=True)]
 
 
-def mini_batches(experience: Experience, *, rows: int, shares: int) -> Iterator[list[MiniBatch]]:
+def split_mini_batches(experience: Experience, *, rows: int, shares: int) -> Iterator[list[MiniBatch]]:
     """Iterate over the optimizer steps, each as a list of shares. `rows` is the size of a mini-batch.
 
     A response without a token to train on, for example because its reward failed, is not counted. A mini-batch with
@@ -117,7 +117,7 @@ def mini_batches(experience: Experience, *, rows: int, shares: int) -> Iterator[
         tokens, sequences = int(mask.sum()), int(mask.any(-1).sum())
         if tokens == 0:
             continue
-        parts = balanced_shares(batch.sequences, shares)
+        parts = balance_shares(batch.sequences, shares)
         yield [MiniBatch(batch.rows(part), tokens, sequences) for part in parts]
 
 

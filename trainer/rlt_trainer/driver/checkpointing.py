@@ -34,7 +34,7 @@ class Checkpoints:
         workers: WorkerGroup[TrainWorker],
         run: RunDirectory,
         reporter: Reporter,
-        generation: RolloutGenerator,
+        generator: RolloutGenerator,
         kl_controller: KlController | None,
         termination: Termination,
         data: Mapping[str, Any],
@@ -44,7 +44,7 @@ class Checkpoints:
         self._workers = workers
         self._run = run
         self._reporter = reporter
-        self._generation = generation
+        self._generator = generator
         self._kl_controller = kl_controller
         self._termination = termination
         self._data = data
@@ -68,7 +68,7 @@ class Checkpoints:
         self._reporter.stage("preparing", f"resuming from {resumed.directory}")
         self._state = dict(resumed.driver.values)
         if self._has_same_data(resumed.directory):
-            self._generation.restore(self._state["consumed"], resumed.driver.tensors)
+            self._generator.restore(self._state["consumed"], resumed.driver.tensors)
         else:
             self._state |= {"consumed": 0, "data": self._data}
         if self._kl_controller is not None and "kl_controller" in self._state:
@@ -92,7 +92,7 @@ class Checkpoints:
     def save(self, step: int, score: float | None = None) -> None:
         """Save `step`, or start a save in the background. `score`: validation score of its weights, if available."""
         self._saved_step = step
-        state = DriverState(self._state, self._generation.ahead(step))
+        state = DriverState(self._state, self._generator.pack_ahead(step))
         self._report(self._workers.all(TrainWorker.save, step, state, score)[0])
 
     def report_finished_saves(self, *, wait: bool = False) -> None:

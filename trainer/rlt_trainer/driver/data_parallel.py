@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences, balanced_shares, mini_batches
+from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences, balance_shares, split_mini_batches
 from rlt_trainer.batches.update_result import UpdateResult
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class DataParallel:
         self, method: Callable[[TrainWorker, Sequences], Tensor | tuple[Tensor, ...]], sequences: Sequences
     ) -> tuple[Tensor, ...]:
         """Call a method that returns one tensor or several, one row for each sequence. Return them in row order."""
-        shares = balanced_shares(sequences, self._groups)
+        shares = balance_shares(sequences, self._groups)
         by_rank = self._workers.each(method, self._repeat([sequences.rows(rows) for rows in shares]))
         by_group = [result if isinstance(result, tuple) else (result,) for result in by_rank[:: self._group_size]]
         order = torch.cat(shares).argsort()  # from the concatenated rows of the groups to the rows of the batch
@@ -61,7 +61,7 @@ class DataParallel:
 
         Returns the results by optimizer step and rank. Each rank of a group has its part of the group's metrics.
         """
-        steps = list(mini_batches(experience, rows=rows, shares=self._groups)) * epochs  # [optimizer step][group]
+        steps = list(split_mini_batches(experience, rows=rows, shares=self._groups)) * epochs  # [optimizer step][group]
         by_group = list(zip(*steps, strict=True))  # [group][optimizer step]
         by_rank = self._workers.each(method, self._repeat(by_group))  # [rank][optimizer step]
         return list(zip(*by_rank, strict=True))  # [optimizer step][rank]
@@ -71,7 +71,7 @@ class DataParallel:
     ) -> list[UpdateResult]:
         """Run one step of the warmup. Return the results by rank."""
         tokens = int(targets.response_mask.sum())
-        parts = [targets.rows(rows) for rows in balanced_shares(targets, self._groups)]
+        parts = [targets.rows(rows) for rows in balance_shares(targets, self._groups)]
         return self._workers.each(method, self._repeat(parts), [tokens] * len(self._workers))
 
     def _repeat(self, by_group: Sequence[T]) -> list[T]:

@@ -17,8 +17,8 @@ from rlt_trainer.algorithms.user_functions import load_user_function
 from rlt_trainer.batches.rollout_batch import RolloutBatch
 from rlt_trainer.batches.sequences import Experience
 from rlt_trainer.driver.data_parallel import DataParallel
-from rlt_trainer.driver.generation import group_numbers
-from rlt_trainer.driver.metrics import critic_metrics, policy_metrics, rollout_metrics
+from rlt_trainer.driver.generation import compute_group_numbers
+from rlt_trainer.driver.metrics import compute_critic_metrics, compute_policy_metrics, compute_rollout_metrics
 from rlt_trainer.errors import TrainingError
 from rlt_trainer.telemetry.stopwatch import Stopwatch
 from rlt_trainer.workers.train_worker import TrainWorker
@@ -43,7 +43,7 @@ def build_experience(
     data_parallel: DataParallel,
     kl_controller: KlController | None,
     pad_token_id: int,
-    watch: Stopwatch,
+    stopwatch: Stopwatch,
 ) -> TrainingBatch:
     """Compute the log-probabilities and values that the algorithm needs, and the advantages.
 
@@ -54,17 +54,17 @@ def build_experience(
     sequences, rollout_log_probs = batch.pad(pad_token_id)
     scored = sequences.response_mask & ~batch.failed[:, None]
 
-    with watch.measure("old_log_prob"):
+    with stopwatch.measure("old_log_prob"):
         old_log_probs, entropy = data_parallel.compute(TrainWorker.log_probs, sequences)
     ref_log_probs = values = None
     if algorithm.kl_loss_coef > 0 or algorithm.kl_in_reward:
-        with watch.measure("ref"):
+        with stopwatch.measure("ref"):
             (ref_log_probs,) = data_parallel.compute(TrainWorker.ref_log_probs, sequences)
     if algorithm.critic:
-        with watch.measure("values"):
+        with stopwatch.measure("values"):
             (values,) = data_parallel.compute(TrainWorker.values, sequences)
 
-    with watch.measure("adv"):
+    with stopwatch.measure("adv"):
         if not scored.any():
             raise TrainingError("No data to train on: no response of the batch has both a token and a score.")
         mask, weights, correction_metrics = correct_rollouts(algorithm, old_log_probs, rollout_log_probs, scored)
@@ -83,7 +83,7 @@ def build_experience(
             AdvantageInputs(
                 token_rewards,
                 scored,  # not `mask`: a rejected response still counts in the mean of its group
-                group_numbers(len(scored), config.rollout.n),
+                compute_group_numbers(len(scored), config.rollout.n),
                 values=values,
                 baselines=batch.baselines,
                 gamma=algorithm.gamma,
@@ -105,19 +105,19 @@ def build_experience(
     )
     rewards = torch.where(scored.any(-1), token_rewards.sum(-1), torch.nan)
     metrics: Mapping[str, float] = {
-        **rollout_metrics(sequences, batch, rewards, estimated.advantages, config.data.max_response_length),
-        **policy_metrics(sequences, entropy),
+        **compute_rollout_metrics(sequences, batch, rewards, estimated.advantages, config.data.max_response_length),
+        **compute_policy_metrics(sequences, entropy),
         **compute_mismatch_metrics(old_log_probs, rollout_log_probs, scored),
         **correction_metrics,
         **kl_metrics,
-        **({} if values is None else critic_metrics(values, estimated.returns, scored)),
+        **({} if values is None else compute_critic_metrics(values, estimated.returns, scored)),
         **batch.scores.metrics(),
-        **({} if batch.baselines is None else baseline_metrics(batch.baselines, config.rollout.n)),
+        **({} if batch.baselines is None else compute_baseline_metrics(batch.baselines, config.rollout.n)),
     }
     return TrainingBatch(experience, rollout_log_probs, rewards, dict(metrics))
 
 
-def baseline_metrics(baselines: Tensor, n: int) -> dict[str, float]:
+def compute_baseline_metrics(baselines: Tensor, n: int) -> dict[str, float]:
     """Count greedy responses whose reward failed. `baselines` [B] has each of them `n` times."""
     return {"reward/failed_baselines": float(baselines.isnan().sum()) / n}
 

@@ -46,7 +46,7 @@ class RolloutGenerator:
         prompts: PromptDataset,
         tokenizer: PreTrainedTokenizerBase,
         scorer: Scorer,
-        watch: Stopwatch,
+        stopwatch: Stopwatch,
         termination: Termination,
     ) -> None:
         self._config = config
@@ -55,7 +55,7 @@ class RolloutGenerator:
         self._prompts = prompts
         self._tokenizer = tokenizer
         self._scorer = scorer
-        self._watch = watch
+        self._stopwatch = stopwatch
         self._termination = termination
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="generation")
         self._schedule: Schedule[RolloutBatch] | None = None
@@ -71,7 +71,7 @@ class RolloutGenerator:
         )
         return iter(self._schedule)
 
-    def ahead(self, step: int) -> dict[str, Tensor]:
+    def pack_ahead(self, step: int) -> dict[str, Tensor]:
         """Return the batches that are already generated for steps after `step`, as tensors for its checkpoint."""
         return saved_rollouts.pack(self._schedule.finished(step)) if self._schedule else {}
 
@@ -82,12 +82,12 @@ class RolloutGenerator:
 
     def _start(self, step: int) -> Future[RolloutBatch]:
         if self._config.rollout.staleness is not None:
-            return self._thread.submit(self.batch, step)
+            return self._thread.submit(self.generate_batch, step)
         done: Future[RolloutBatch] = Future()
-        done.set_result(self.batch(step))
+        done.set_result(self.generate_batch(step))
         return done
 
-    def batch(self, step: int) -> RolloutBatch:
+    def generate_batch(self, step: int) -> RolloutBatch:
         """Generate and score responses to training.trainBatchSize prompts.
 
         With algorithm.filterGroups (DAPO's dynamic sampling), keep only groups whose responses differ in the metric,
@@ -101,8 +101,8 @@ class RolloutGenerator:
             filtering = algorithm.filter_groups
             if filtering is None:
                 return batch
-            metric = filter_metric(batch, filtering.metric)
-            kept.append(batch.rows(filter_groups(metric, group_numbers(len(metric), n)).nonzero()[:, 0]))
+            metric = compute_filter_metric(batch, filtering.metric)
+            kept.append(batch.rows(filter_groups(metric, compute_group_numbers(len(metric), n)).nonzero()[:, 0]))
             filtered = RolloutBatch.concatenate(kept)
             if len(filtered.prompts) >= size * n:
                 return filtered.rows(torch.arange(size * n))
@@ -133,13 +133,13 @@ class RolloutGenerator:
         taken = self._prompts.take(self.consumed, self._config.training.train_batch_size)
         self.consumed += len(taken)
         prompts = [prompt for prompt in taken for _ in range(n)]
-        with self._watch.measure("gen"):
-            seeds = sampling_seeds(self._config.training.seed, step, attempt, len(prompts))
+        with self._stopwatch.measure("gen"):
+            seeds = derive_sampling_seeds(self._config.training.seed, step, attempt, len(prompts))
             responses = self._respond(prompts, seeds)
             greedy = None
             if self._config.algorithm.adv_estimator in NEEDS_BASELINES:
                 greedy = self._respond(taken, seeds[::n], greedy=True)
-        with self._watch.measure("reward"):
+        with self._stopwatch.measure("reward"):
             baselines = None
             if greedy is not None:
                 greedy_batch = self._score(taken, greedy)
@@ -167,7 +167,7 @@ class RolloutGenerator:
         token_ids = [list(response.token_ids) for response in responses]
         texts = self._decode(token_ids)
         models = {name: self._model_scores(path, prompts, texts) for name, path in self._scorer.models.items()}
-        scores = self._scorer.score(texts, prompts, models=models, environment=environment_rewards(rollouts))
+        scores = self._scorer.score(texts, prompts, models=models, environment=collect_environment_rewards(rollouts))
         lengths = torch.tensor([len(response.token_ids) for response in responses])
         penalties = torch.zeros(len(responses))
         if buffer := self._config.algorithm.overlong_buffer:
@@ -197,7 +197,7 @@ class RolloutGenerator:
         return scores
 
 
-def filter_metric(batch: RolloutBatch, metric: str) -> Tensor:
+def compute_filter_metric(batch: RolloutBatch, metric: str) -> Tensor:
     """Return the metric that DAPO's filter compares within a group: [B], NaN if a reward failed.
 
     acc is the first reward, score the weighted sum of all rewards, seq_reward the score plus the overlong penalty.
@@ -212,7 +212,7 @@ def filter_metric(batch: RolloutBatch, metric: str) -> Tensor:
             return scores.total + batch.penalties
 
 
-def environment_rewards(rollouts: Sequence[Response | Episode]) -> Tensor | None:
+def collect_environment_rewards(rollouts: Sequence[Response | Episode]) -> Tensor | None:
     """Return the environment's rewards: [B], NaN if it failed. None if it gives no rewards."""
     episodes = [rollout for rollout in rollouts if isinstance(rollout, Episode)]
     if all(episode.reward is None and episode.failure is None for episode in episodes):
@@ -220,12 +220,12 @@ def environment_rewards(rollouts: Sequence[Response | Episode]) -> Tensor | None
     return torch.tensor([torch.nan if e.failure is not None else e.reward or 0.0 for e in episodes])
 
 
-def group_numbers(responses: int, n: int) -> Tensor:
+def compute_group_numbers(responses: int, n: int) -> Tensor:
     """Return the group number of each response: [B], `n` responses to each prompt."""
     return torch.arange(responses) // n
 
 
-def sampling_seeds(seed: int, step: int, attempt: int, responses: int) -> list[int]:
+def derive_sampling_seeds(seed: int, step: int, attempt: int, responses: int) -> list[int]:
     """Return a seed for each response. It depends on seed, step, attempt and row, not on the number of ranks."""
     entropy = [seed, step] if attempt == 1 else [seed, step, attempt]
     return [int(value) for value in np.random.SeedSequence(entropy).generate_state(responses)]

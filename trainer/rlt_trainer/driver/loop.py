@@ -22,7 +22,7 @@ from rlt_trainer.driver.data_parallel import DataParallel
 from rlt_trainer.driver.engines import RolloutEngines
 from rlt_trainer.driver.experience import TrainingBatch, build_experience
 from rlt_trainer.driver.generation import RolloutGenerator
-from rlt_trainer.driver.metrics import update_metrics, validation_metrics
+from rlt_trainer.driver.metrics import compute_update_metrics, compute_validation_metrics
 from rlt_trainer.driver.reporter import Reporter
 from rlt_trainer.driver.termination import Termination
 from rlt_trainer.errors import NonFiniteGradientError, Terminated, add_checkpoint
@@ -71,15 +71,15 @@ class Trainer:
         self.critic_shape = critic_shape
         self.termination = termination
         self.data_parallel = DataParallel(workers, context_parallel_size=config.training.context_parallel_size)
-        self.watch = Stopwatch()
-        self.generation = RolloutGenerator(
+        self.stopwatch = Stopwatch()
+        self.generator = RolloutGenerator(
             config,
             engines=engines,
             workers=workers,
             prompts=prompts,
             tokenizer=tokenizer,
             scorer=scorer,
-            watch=self.watch,
+            stopwatch=self.stopwatch,
             termination=termination,
         )
         self.kl_controller: KlController | None = None
@@ -90,7 +90,7 @@ class Trainer:
             workers=workers,
             run=run,
             reporter=reporter,
-            generation=self.generation,
+            generator=self.generator,
             kl_controller=self.kl_controller,
             termination=termination,
             data=prompts.fingerprint(),
@@ -118,12 +118,12 @@ class Trainer:
         total = self.config.training.total_steps
         self.reporter.stage("training", f"steps {done + 1} to {total}")
         steps = range(done + 1, total + 1)
-        batches = self.generation.batches(steps)
+        batches = self.generator.batches(steps)
         self.termination.defer()
         for step in steps:
-            self.watch.step = step
+            self.stopwatch.step = step
             self.workers.all(TrainWorker.begin_step, step)
-            with self.watch.measure("step"):
+            with self.stopwatch.measure("step"):
                 rollout_batch = self.next_rollout_batch(step, batches)
                 self.checkpoints.stop_if_requested(step - 1)
                 training_batch, metrics = self.step(step, rollout_batch)
@@ -134,7 +134,7 @@ class Trainer:
     def next_rollout_batch(self, step: int, batches: Iterator[tuple[int, RolloutBatch]]) -> RolloutBatch:
         """Generate and score the responses of a step. After SIGTERM, save a checkpoint and raise Terminated."""
         try:
-            with self.watch.measure("gen"):
+            with self.stopwatch.measure("gen"):
                 return next(batches)[1]
         except Terminated:
             self.checkpoints.stop_if_requested(step - 1)
@@ -142,7 +142,7 @@ class Trainer:
 
     def step(self, step: int, rollout_batch: RolloutBatch) -> tuple[TrainingBatch, dict[str, float]]:
         """Update the models, sync the engines' weights, and validate and save if due. Return batch and metrics."""
-        config, watch = self.config, self.watch
+        config, stopwatch = self.config, self.stopwatch
         self.engines.sleep()
         training_batch = build_experience(
             config,
@@ -150,33 +150,33 @@ class Trainer:
             data_parallel=self.data_parallel,
             kl_controller=self.kl_controller,
             pad_token_id=self.tokenizer.pad_token_id,
-            watch=watch,
+            stopwatch=stopwatch,
         )
         self.checkpoints.stop_if_requested(step - 1)
         epoch = self.prompts.epoch(rollout_batch.consumed)
         metrics = {"training/global_step": float(step), "training/epoch": float(epoch)}
         metrics |= self.prompts.metrics() | training_batch.metrics
         if step in config.observability.record_steps:
-            with watch.measure("record"):
+            with stopwatch.measure("record"):
                 self.workers.all(TrainWorker.save_recorded, self.run_directory.recordings / "checkpoints", step - 1)
 
         critic = config.algorithm.critic
         if critic is not None:
-            with watch.measure("update_critic"):
+            with stopwatch.measure("update_critic"):
                 results = self.update(TrainWorker.update_critic, training_batch.experience)
-            metrics |= update_metrics(results, "critic")
+            metrics |= compute_update_metrics(results, "critic")
         if critic is None or step > critic.warmup_steps:
-            with watch.measure("update_actor"):
+            with stopwatch.measure("update_actor"):
                 results = self.update(TrainWorker.update_actor, training_batch.experience)
-            metrics |= update_metrics(results)
-        with watch.measure("update_weights"):
+            metrics |= compute_update_metrics(results)
+        with stopwatch.measure("update_weights"):
             metrics["training/weight_sync_difference"] = self.engines.sync_weights()
         if self.is_validation_due(step):
-            with watch.measure("testing"):
+            with stopwatch.measure("testing"):
                 metrics |= self.validate()
         self.checkpoints.complete_step(rollout_batch.consumed)
         if self.checkpoints.is_due(step):
-            with watch.measure("save_checkpoint"):
+            with stopwatch.measure("save_checkpoint"):
                 self.checkpoints.save(step, metrics.get("val/reward/mean"))
         return training_batch, metrics
 
@@ -199,7 +199,7 @@ class Trainer:
     ) -> None:
         """Publish the step's metrics, spans and rollouts."""
         training, sequences = self.config.training, training_batch.experience.sequences
-        reports, spans = self.workers.all(TrainWorker.end_step), self.watch.take()
+        reports, spans = self.workers.all(TrainWorker.end_step), self.stopwatch.take()
         engine_reports = self.engines.end_step(step)
         work = Work.of(
             sequences,
@@ -239,7 +239,7 @@ class Trainer:
 
     def validate(self) -> dict[str, float]:
         """Return the metrics of greedy responses to the validation set."""
-        return validation_metrics(self.generation.validate(self.validation.prompts)) | self.validation.metrics()
+        return compute_validation_metrics(self.generator.validate(self.validation.prompts)) | self.validation.metrics()
 
     def is_validation_due(self, step: int) -> bool:
         """Whether a validation is due after `step`."""
@@ -265,7 +265,7 @@ class Trainer:
     def finish(self) -> None:
         """Export the model, and stop engines and workers."""
         total, export = self.config.training.total_steps, self.run_directory.export
-        self.generation.close()
+        self.generator.close()
         self.checkpoints.report_finished_saves(wait=True)
         self.reporter.stage("exporting", f"writing the model to {export}")
         self.workers.all(TrainWorker.export, export)

@@ -13,7 +13,7 @@ from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.batches.update_result import UpdateResult
 
 
-def rollout_metrics(
+def compute_rollout_metrics(
     sequences: Sequences, batch: RolloutBatch, rewards: Tensor, advantages: Tensor, max_response_length: int
 ) -> dict[str, float]:
     """Metrics of scores and rewards [B], NaN if one failed, advantages [B, T], and lengths and turns of responses."""
@@ -33,12 +33,12 @@ def rollout_metrics(
     }
 
 
-def policy_metrics(sequences: Sequences, entropy: Tensor) -> dict[str, float]:
+def compute_policy_metrics(sequences: Sequences, entropy: Tensor) -> dict[str, float]:
     """Mean `entropy` [B, T] of the distributions from which the tokens were sampled."""
     return {"actor/entropy": _mean(entropy[sequences.response_mask])}
 
 
-def critic_metrics(values: Tensor, returns: Tensor, mask: Tensor) -> dict[str, float]:
+def compute_critic_metrics(values: Tensor, returns: Tensor, mask: Tensor) -> dict[str, float]:
     """Metrics of values and returns [B, T], and the share of the returns' variance that the values explain."""
     predicted, targets = values[mask].double(), returns[mask].double()
     variance = targets.var()
@@ -46,7 +46,7 @@ def critic_metrics(values: Tensor, returns: Tensor, mask: Tensor) -> dict[str, f
     return {**_spread("critic/values", predicted), **_spread("critic/returns", targets), **explained}
 
 
-def update_metrics(steps: Sequence[Sequence[UpdateResult]], model: str = "actor") -> dict[str, float]:
+def compute_update_metrics(steps: Sequence[Sequence[UpdateResult]], model: str = "actor") -> dict[str, float]:
     """Mean metrics over the optimizer steps of one training step. `steps`: results by optimizer step and rank.
 
     A gradient norm that is not finite makes the mean not finite, and is counted in skipped_updates.
@@ -60,7 +60,7 @@ def update_metrics(steps: Sequence[Sequence[UpdateResult]], model: str = "actor"
     }
 
 
-def validation_metrics(batch: RolloutBatch) -> dict[str, float]:
+def compute_validation_metrics(batch: RolloutBatch) -> dict[str, float]:
     """Mean scores on the validation set: for each data source under verl's names, and val/reward/mean over all."""
     rows: dict[str, list[int]] = defaultdict(list)
     for row, prompt in enumerate(batch.prompts):

@@ -72,7 +72,7 @@ def replay(
 
     from rlt_trainer.cluster.rendezvous import Rendezvous
     from rlt_trainer.driver.data_parallel import DataParallel
-    from rlt_trainer.driver.metrics import update_metrics
+    from rlt_trainer.driver.metrics import compute_update_metrics
     from rlt_trainer.workers.train_worker import TrainWorker
 
     on_gpu = torch.cuda.is_available()
@@ -101,10 +101,10 @@ def replay(
         metrics: dict[str, float] = {}
         if critic is not None:
             results = data_parallel.update(TrainWorker.update_critic, recording.experience, rows=rows, epochs=epochs)
-            metrics |= update_metrics(results, "critic")
+            metrics |= compute_update_metrics(results, "critic")
         if critic is None or recording.step > critic.warmup_steps:
             results = data_parallel.update(TrainWorker.update_actor, recording.experience, rows=rows, epochs=epochs)
-            metrics |= update_metrics(results)
+            metrics |= compute_update_metrics(results)
         replayed.append(metrics)
     dist.destroy_process_group()
     return replayed

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rlt_api.training_config import TrainingConfig
-from rlt_trainer.driver.rollout_checks import check_rollout
+from rlt_trainer.driver.input_validation import validate_rollout
 
 MakeConfig = Callable[..., TrainingConfig]
 VLLM: dict[str, Any] = {"engine": "vllm"}
@@ -31,11 +31,11 @@ def test_an_unsupported_setting_is_rejected_with_a_fix(
     make_config: MakeConfig, rollout: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        check_rollout(make_config(rollout=rollout))
+        validate_rollout(make_config(rollout=rollout))
 
 
 @pytest.mark.parametrize(
     "rollout", [{}, {**VLLM, "tensorParallelSize": 2}, {**SEPARATE, "staleness": {"maxSteps": 2}}, {"maxModelLen": 21}]
 )
 def test_supported_settings_are_accepted(make_config: MakeConfig, rollout: dict[str, Any]) -> None:
-    check_rollout(make_config(rollout=rollout))
+    validate_rollout(make_config(rollout=rollout))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlt_trainer.batches.balance import balanced_parts, extend_micro_batches, group_micro_batches
+from rlt_trainer.batches.balance import balance_parts, extend_micro_batches, group_micro_batches
 
 LENGTHS = st.lists(st.integers(1, 100), min_size=1, max_size=24)
 
@@ -19,39 +19,39 @@ def loads(lengths: list[int], parts: list[list[int]]) -> list[int]:
 
 @given(LENGTHS, st.integers(1, 6))
 def test_parts_differ_by_no_more_than_the_longest_row(lengths: list[int], count: int) -> None:
-    parts = balanced_parts(lengths, count)
+    parts = balance_parts(lengths, count)
     assert sorted(chain.from_iterable(parts)) == list(range(len(lengths)))
     assert max(loads(lengths, parts)) - min(loads(lengths, parts)) <= max(lengths)
 
 
 @given(st.lists(st.integers(1, 100), min_size=12, max_size=12), st.sampled_from([1, 2, 3, 4, 6]))
 def test_equal_parts_have_the_same_number_of_rows(lengths: list[int], count: int) -> None:
-    parts = balanced_parts(lengths, count, equal=True)
+    parts = balance_parts(lengths, count, equal=True)
     assert sorted(chain.from_iterable(parts)) == list(range(12))
     assert {len(part) for part in parts} == {12 // count}
 
 
 @given(LENGTHS, st.integers(100, 400), st.integers(1, 40))
-def test_passes_stay_within_the_budget_however_many_others_need(lengths: list[int], budget: int, count: int) -> None:
-    passes = group_micro_batches(lengths, budget)
-    wider = extend_micro_batches(passes, lengths, max(count, len(passes)))
-    for each in (passes, wider):
+def test_micro_batches_stay_within_the_token_limit(lengths: list[int], max_tokens: int, count: int) -> None:
+    grouped = group_micro_batches(lengths, max_tokens)
+    extended = extend_micro_batches(grouped, lengths, max(count, len(grouped)))
+    for each in (grouped, extended):
         assert sorted(chain.from_iterable(each)) == list(range(len(lengths)))
-        assert max(loads(lengths, each)) <= budget
-    assert len(wider) == max(count, len(passes))
+        assert max(loads(lengths, each)) <= max_tokens
+    assert len(extended) == max(count, len(grouped))
 
 
 @pytest.mark.parametrize(
-    ("lengths", "budget", "expected"),
+    ("lengths", "max_tokens", "expected"),
     [
         ([4, 4, 4, 4], 8, [[0, 2], [1, 3]]),
-        ([9, 1, 1], 4, [[0], [1], [2]]),  # nothing helps the long row: it goes alone
+        ([9, 1, 1], 4, [[0], [1], [2]]),  # the row of 9 exceeds the limit
         ([5], 100, [[0]]),
     ],
 )
-def test_passes(lengths: list[int], budget: int, expected: list[list[int]]) -> None:
-    assert group_micro_batches(lengths, budget) == expected
+def test_group_micro_batches(lengths: list[int], max_tokens: int, expected: list[list[int]]) -> None:
+    assert group_micro_batches(lengths, max_tokens) == expected
 
 
-def test_a_rank_with_fewer_rows_than_passes_has_empty_ones() -> None:
+def test_fewer_rows_than_micro_batches_leave_empty_ones() -> None:
     assert extend_micro_batches([[0, 1]], [3, 2], 3) == [[0], [1], []]

@@ -1,0 +1,110 @@
+"""Validation of the training config before Ray starts."""
+
+from __future__ import annotations
+
+from transformers import PreTrainedConfig
+
+from rlt_api.training_config import TrainingConfig
+from rlt_trainer.cluster.pods import count_train_workers
+from rlt_trainer.driver.experience import load_estimator
+from rlt_trainer.environments.environment import load_environment
+from rlt_trainer.policy.mesh import data_parallel_size
+from rlt_trainer.policy.policy_objective import PolicyObjective
+from rlt_trainer.rollout.vllm_options import check_engine_kwargs
+
+MIN_HEAD_SIZE = 32
+"""Minimum head size of vLLM's attention on CPUs (vLLM 0.32.0, vllm/v1/attention/backends/cpu_attn.py)."""
+
+
+def validate_rollout(config: TrainingConfig) -> None:
+    """Raises ValueError for settings that the engines do not support."""
+    rollout, ranks = config.rollout, config.workers * max(1, config.devices_per_worker)
+    size = rollout.tensor_parallel_size
+    if rollout.engine == "transformers":
+        if size > 1:
+            raise ValueError(
+                f"rollout.tensorParallelSize: {size} requires rollout.engine: vllm. Remove it, or use vllm."
+            )
+        if rollout.engine_kwargs:
+            raise ValueError(
+                "rollout.engineKwargs: vLLM options require rollout.engine: vllm. Remove them, or use vllm."
+            )
+    check_engine_kwargs(rollout)
+    if size > 1 and rollout.mode == "separate":
+        raise ValueError(
+            f"rollout.tensorParallelSize: {size} is not supported with mode: separate, where each engine has one "
+            "device so that it can be interrupted alone. Use 1, or mode: colocated."
+        )
+    if ranks % size:
+        raise ValueError(
+            f"rollout.tensorParallelSize: {ranks} ranks are not divisible by {size}. Use a divisor of {ranks}."
+        )
+    if rollout.staleness is not None and rollout.mode == "colocated":
+        raise ValueError(
+            "rollout.staleness is not supported with mode: colocated, where engines do not generate during training. "
+            "Use rollout.mode: separate with a rollout.workerGroup, or remove staleness."
+        )
+    requested = config.data.max_prompt_length + config.data.max_response_length
+    if rollout.max_model_len is not None and rollout.max_model_len < requested:
+        raise ValueError(
+            f"rollout.maxModelLen: {rollout.max_model_len} is less than data.maxPromptLength + maxResponseLength = "
+            f"{requested}. Use at least {requested}, or remove it."
+        )
+
+
+def validate_functions(config: TrainingConfig) -> None:
+    """Raises ValueError if a user-defined function or environment cannot be imported."""
+    load_estimator(config.algorithm)
+    PolicyObjective(config.algorithm, max_response_length=config.data.max_response_length)
+    if config.rollout.multi_turn:
+        load_environment(config.rollout.multi_turn)
+
+
+def validate_batches(config: TrainingConfig) -> None:
+    """Raises ValueError if the ranks cannot form groups, or if a batch cannot be split equally between them."""
+    training = config.training
+    mini, shares = training.ppo_mini_batch_size, data_parallel_size(training, count_train_workers(config))
+    size = training.context_parallel_size
+    groups = f"{shares} ranks" if size == 1 else f"{shares} groups of {size} ranks (contextParallelSize)"
+    if training.train_batch_size % mini:
+        raise ValueError(
+            f"training.trainBatchSize: {training.train_batch_size} is not divisible by ppoMiniBatchSize {mini}: use a "
+            f"multiple of {mini}."
+        )
+    if mini % shares:
+        raise ValueError(f"training.ppoMiniBatchSize: {mini} is not divisible by {groups}: use a multiple of {shares}.")
+    if training.warmup and training.warmup.batch_size % shares:
+        raise ValueError(
+            f"training.warmup.batchSize: {training.warmup.batch_size} is not divisible by {groups}: use a multiple of "
+            f"{shares}."
+        )
+
+
+def validate_lengths(config: TrainingConfig, architecture: PreTrainedConfig) -> None:
+    """Raises ValueError if the model does not support the rollout engine or the sequence length."""
+    text = architecture.get_text_config()
+    head_size = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    devices = config.rollout_devices_per_worker if config.rollout_workers else config.devices_per_worker
+    if config.rollout.engine == "vllm" and devices == 0 and head_size < MIN_HEAD_SIZE:
+        raise ValueError(
+            f"model: attention heads of {head_size} dimensions are not supported by vLLM on CPUs (minimum "
+            f"{MIN_HEAD_SIZE}): use a model with wider heads, or rollout.engine: transformers."
+        )
+    max_length = getattr(text, "max_position_embeddings", None)
+    requested = config.data.max_prompt_length + config.data.max_response_length
+    if max_length is not None and requested > max_length:
+        raise ValueError(
+            f"data: maxPromptLength {config.data.max_prompt_length} and maxResponseLength "
+            f"{config.data.max_response_length} add up to {requested} tokens, but the model supports {max_length}: "
+            "reduce one of them."
+        )
+
+
+def validate_validation_set(config: TrainingConfig, prompts: int) -> None:
+    """Raises ValueError if validation is configured without a validation set."""
+    validation = config.training.validation
+    if validation and (validation.test_freq > 0 or validation.before_train) and prompts == 0:
+        raise ValueError(
+            "training.validation: the data has no validation set: set data.valFiles or data.hub.valSplit, or remove "
+            "validation."
+        )
