@@ -32,10 +32,10 @@ def write(folder: Path, train: list[object], test: list[object] | None = None) -
 def test_a_row_has_verls_format(tmp_path: Path) -> None:
     convert_examples(read_gsm8k_rows, str(write(tmp_path / "source", [GOOD])), tmp_path, "train")
     (row,) = pq.read_table(tmp_path / "train.parquet").to_pylist()
-    asked = 'How many? Let\'s think step by step and output the final answer after "####".'
+    prompt = 'How many? Let\'s think step by step and output the final answer after "####".'
     assert row == {
         "data_source": "openai/gsm8k",
-        "prompt": [{"role": "user", "content": asked}],
+        "prompt": [{"role": "user", "content": prompt}],
         "ability": "math",
         "reward_model": {"style": "rule", "ground_truth": "1200"},
         "extra_info": {"split": "train", "index": 0, "answer": GOOD["answer"], "question": "How many?"},

@@ -32,10 +32,10 @@ def test_a_row_has_verls_format(tmp_path: Path) -> None:
     data = Data(preset="math", path=str(published(tmp_path / "source")))
     PromptDataset.load(data, TOKENIZER, seed=0, run_directory=tmp_path)
     row, _ = pq.read_table(tmp_path / "data" / "train.parquet").to_pylist()
-    asked = "What is 9? Let's think step by step and output the final answer within \\boxed{}."
+    prompt = "What is 9? Let's think step by step and output the final answer within \\boxed{}."
     assert row == {
         "data_source": "DigitalLearningGmbH/MATH-lighteval",
-        "prompt": [{"role": "user", "content": asked}],
+        "prompt": [{"role": "user", "content": prompt}],
         "ability": "math",
         "reward_model": {"style": "rule", "ground_truth": "9"},
         "extra_info": {"split": "train", "index": 0, "answer": "\\boxed{9}", "question": "What is 9?"},

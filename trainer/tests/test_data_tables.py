@@ -27,7 +27,7 @@ VERL_ROW = {
 }
 
 
-def written(tmp_path: Path, name: str, rows: list[dict[str, Any]]) -> str:
+def write_rows(tmp_path: Path, name: str, rows: list[dict[str, Any]]) -> str:
     path = tmp_path / name
     if path.suffix == ".parquet":
         pq.write_table(pa.Table.from_pylist(rows), path)
@@ -38,12 +38,12 @@ def written(tmp_path: Path, name: str, rows: list[dict[str, Any]]) -> str:
 
 @pytest.mark.parametrize("name", ["rows.parquet", "rows.jsonl"])
 def test_verls_columns_are_the_default(tmp_path: Path, name: str) -> None:
-    (example,) = read_files(Data(files=[written(tmp_path, name, [VERL_ROW])]), "train")
+    (example,) = read_files(Data(files=[write_rows(tmp_path, name, [VERL_ROW])]), "train")
     assert example == Example(VERL_ROW["prompt"], "7", "They are #### 7", "openai/gsm8k", VERL_ROW["extra_info"])  # type: ignore[arg-type]
 
 
 def test_the_job_can_name_the_columns(tmp_path: Path) -> None:
-    files = [written(tmp_path, "sums.jsonl", [{"q": "1+1=", "a": 2}])]
+    files = [write_rows(tmp_path, "sums.jsonl", [{"q": "1+1=", "a": 2}])]
     (example,) = read_files(Data(files=files, prompt_key="q", answer_key="a"), "train")
     assert (example.prompt, example.ground_truth, example.data_source) == ("1+1=", "2", "sums")
 
@@ -52,7 +52,7 @@ def test_rows_that_match_all_filters_are_kept(tmp_path: Path) -> None:
     rows = [
         {"prompt": f"{level}{kind}", "answer": "", "level": level, "kind": kind} for level in (1, 2) for kind in "ab"
     ]
-    files = [written(tmp_path, "rows.jsonl", rows)]
+    files = [write_rows(tmp_path, "rows.jsonl", rows)]
     filters = [{"column": "level", "values": ["2"]}, {"column": "kind", "values": ["a", "c"]}]
     data = Data.model_validate({"files": files, "filters": filters})
     assert [example.prompt for example in read_files(data, "train")] == ["2a"]
@@ -71,7 +71,7 @@ def test_rows_that_match_all_filters_are_kept(tmp_path: Path) -> None:
     ],
 )
 def test_invalid_rows_are_reported(tmp_path: Path, rows: list[dict[str, Any]], message: str) -> None:
-    files, filters = [written(tmp_path, "rows.jsonl", rows)], [{"column": "level", "values": ["2"]}]
+    files, filters = [write_rows(tmp_path, "rows.jsonl", rows)], [{"column": "level", "values": ["2"]}]
     data = Data.model_validate({"files": files, "filters": filters if "filters" in message else []})
     with pytest.raises(ValueError, match=message):
         read_files(data, "train")
@@ -118,14 +118,14 @@ def test_the_jobs_chat_template_is_used() -> None:
 
 
 def test_validation_files_are_read_like_training_files(tmp_path: Path) -> None:
-    train, test = (written(tmp_path, name, [{"q": name, "a": "1"}]) for name in ("train.jsonl", "test.jsonl"))
+    train, test = (write_rows(tmp_path, name, [{"q": name, "a": "1"}]) for name in ("train.jsonl", "test.jsonl"))
     data = Data(files=[train], val_files=[test, train], prompt_key="q", answer_key="a")
     assert [example.prompt for example in read_files(data, "test")] == ["test.jsonl", "train.jsonl"]
     assert [example.data_source for example in read_files(data, "test")] == ["test", "train"]
 
 
 def test_a_missing_validation_file_is_reported_with_its_field(tmp_path: Path) -> None:
-    files = [written(tmp_path, "a.jsonl", [{"prompt": "", "answer": ""}])]
+    files = [write_rows(tmp_path, "a.jsonl", [{"prompt": "", "answer": ""}])]
     with pytest.raises(ValueError, match=r"data\.valFiles /nowhere: no such file"):
         read_files(Data(files=files, val_files=["/nowhere"]), "test")
 
@@ -141,7 +141,7 @@ def hub(tmp_path: Path, **fields: Any) -> Data:
     folder = tmp_path / "hub"
     folder.mkdir()
     for split in SPLITS:
-        written(folder, f"{split}.jsonl", [{"q": f"{split} {n}", "a": n, "level": n} for n in range(3)])
+        write_rows(folder, f"{split}.jsonl", [{"q": f"{split} {n}", "a": n, "level": n} for n in range(3)])
     return Data.model_validate({"hub": {"name": str(folder), **fields}, "promptKey": "q", "answerKey": "a"})
 
 

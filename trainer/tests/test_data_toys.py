@@ -20,20 +20,20 @@ Toy = Literal["arithmetic", "bandit", "digits"]
 TOYS: list[Toy] = ["arithmetic", "bandit", "digits"]
 
 
-def made(preset: Toy, seed: int, split: Split = "train") -> list[Example]:
+def generate(preset: Toy, seed: int, split: Split = "train") -> list[Example]:
     return read_examples(Data(preset=preset), split, seed=seed, run_directory=Path("/nowhere"))
 
 
 @pytest.mark.parametrize("preset", TOYS)
 def test_the_seed_determines_the_examples(preset: Toy) -> None:
-    assert made(preset, 0) == made(preset, 0)
-    assert made(preset, 0) != made(preset, 1)
+    assert generate(preset, 0) == generate(preset, 0)
+    assert generate(preset, 0) != generate(preset, 1)
 
 
 @pytest.mark.parametrize("preset", TOYS)
 def test_solutions_are_correct_by_the_presets_rule(preset: Toy) -> None:
     rule = RULES[PRESET_REWARD[preset]]
-    examples = [*made(preset, 0), *made(preset, 0, "test")]
+    examples = [*generate(preset, 0), *generate(preset, 0, "test")]
     assert all(rule(example.solution, example.ground_truth) == 1.0 for example in examples)
     assert all(rule("wrong", example.ground_truth) < 1.0 for example in examples)
 

@@ -1,4 +1,4 @@
-"""What docs/rewards.md shows works as it is shown."""
+"""The examples in docs/rewards.md run as documented."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "rewards.md").read_text()
 
 
 @pytest.fixture(scope="module")
-def shown() -> dict[str, Any]:
+def examples() -> dict[str, Any]:
     """The names that the page's Python defines."""
     names: dict[str, Any] = {}
     for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
@@ -23,17 +23,17 @@ def shown() -> dict[str, Any]:
     return names
 
 
-def test_every_rule_is_in_the_table() -> None:
+def test_every_rule_is_documented() -> None:
     assert set(re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE)) >= set(RULE_OPTIONS)
 
 
-def test_the_function(shown: dict[str, Any]) -> None:
+def test_the_documented_function_runs(examples: dict[str, Any]) -> None:
     arguments = {"data_source": "", "ground_truth": "7", "extra_info": {}}
-    assert shown["compute_score"](solution_str=" 7\n", **arguments) == {"score": 1.0}
+    assert examples["compute_score"](solution_str=" 7\n", **arguments) == {"score": 1.0}
 
 
-def test_the_environment(shown: dict[str, Any]) -> None:
-    game = shown["GuessTheNumber"]()
+def test_the_documented_environment_runs(examples: dict[str, Any]) -> None:
+    game = examples["GuessTheNumber"]()
     assert game.reset(Prompt(0, (1,), "", "7", "7", "")) is None
     assert [game.step(guess) for guess in ("3", "9", "7")] == [
         ("higher", None, False),

@@ -13,7 +13,7 @@ from in_process import train
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, Qwen3Config, Qwen3ForSequenceClassification
 
 from rlt_api.training_config import TrainingConfig
-from rlt_trainer.data.byte_tokenizer import byte_tokenizer
+from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.driver.generation import RolloutGenerator
 from rlt_trainer.rewards import model
@@ -23,7 +23,7 @@ CPU = torch.device("cpu")
 CHAT = [{"role": "user", "content": "2+2?"}]
 
 
-def written(folder: Path, *, num_labels: int = 1, pads: bool = True, max_length: int = 64) -> str:
+def write_model(folder: Path, *, num_labels: int = 1, pads: bool = True, max_length: int = 64) -> str:
     config = Qwen3Config(
         vocab_size=262,
         hidden_size=32,
@@ -38,7 +38,7 @@ def written(folder: Path, *, num_labels: int = 1, pads: bool = True, max_length:
     torch.manual_seed(0)
     classifier = Qwen3ForSequenceClassification(config)  # type: ignore[no-untyped-call]
     classifier.save_pretrained(folder)
-    tokenizer = byte_tokenizer()
+    tokenizer = build_byte_tokenizer()
     if not pads:
         tokenizer.pad_token = None
     tokenizer.save_pretrained(folder)
@@ -47,7 +47,7 @@ def written(folder: Path, *, num_labels: int = 1, pads: bool = True, max_length:
 
 @pytest.mark.parametrize("pads", [True, False])
 def test_scores_are_the_classifiers_logits_and_independent_of_the_batch(tmp_path: Path, pads: bool) -> None:
-    path = written(tmp_path, pads=pads)
+    path = write_model(tmp_path, pads=pads)
     classifier, tokenizer = (
         AutoModelForSequenceClassification.from_pretrained(path),
         AutoTokenizer.from_pretrained(path),
@@ -60,7 +60,7 @@ def test_scores_are_the_classifiers_logits_and_independent_of_the_batch(tmp_path
 
 
 def test_smaller_batches_do_not_change_the_scores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    judge = RewardModel(written(tmp_path), device=CPU, dtype=torch.float32)
+    judge = RewardModel(write_model(tmp_path), device=CPU, dtype=torch.float32)
     prompts, responses = ["a" * n for n in range(1, 9)], ["b"] * 8
     at_once = judge.score(prompts, responses)
     monkeypatch.setattr(model, "MAX_TOKENS", 10)
@@ -68,13 +68,13 @@ def test_smaller_batches_do_not_change_the_scores(tmp_path: Path, monkeypatch: p
 
 
 def test_a_sequence_over_the_maximum_length_has_no_score(tmp_path: Path) -> None:
-    judge = RewardModel(written(tmp_path, max_length=8), device=CPU, dtype=torch.float32)
+    judge = RewardModel(write_model(tmp_path, max_length=8), device=CPU, dtype=torch.float32)
     assert judge.score(["abcd", "abcd"], ["efgh", "efghi"]).isnan().tolist() == [False, True]
 
 
 def test_a_classifier_with_several_outputs_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"is not a reward model \(it has 2 outputs, not one"):
-        RewardModel(written(tmp_path, num_labels=2), device=CPU, dtype=torch.float32)
+        RewardModel(write_model(tmp_path, num_labels=2), device=CPU, dtype=torch.float32)
 
 
 def test_a_language_model_is_rejected(tiny_model: str, tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_missing_folder_is_reported() -> None:
 
 @pytest.mark.slow
 def test_a_run_learns_from_a_reward_model(make_config: Callable[..., TrainingConfig], tmp_path: Path) -> None:
-    path = written(tmp_path / "judge")
+    path = write_model(tmp_path / "judge")
     training = {"totalSteps": 1, "validation": {"testFreq": 1}}
     (step,) = train(make_config(workers=1, training=training, rewards=[{"model": path}]))
     lines = [json.loads(line) for line in (tmp_path / "run/rollouts/step-1.jsonl").read_text().splitlines()]

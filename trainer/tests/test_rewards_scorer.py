@@ -10,10 +10,11 @@ import torch
 
 from rlt_api.blocks.rewards import Reward
 from rlt_api.training_config import PRESET_REWARD
+from rlt_trainer.batches.scores import Scores
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.errors import TrainingError
 from rlt_trainer.rewards import sources
-from rlt_trainer.rewards.scorer import Scorer, Scores
+from rlt_trainer.rewards.scorer import Scorer
 
 FUNCTION = """
 def compute_score(data_source, solution_str, ground_truth, extra_info):

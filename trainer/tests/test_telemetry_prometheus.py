@@ -25,7 +25,7 @@ REPORT = ProgressReport(
 )
 
 
-def scraped(metrics: dict[str, float], report: ProgressReport | None = None) -> dict[tuple[str, frozenset[str]], float]:
+def scrape(metrics: dict[str, float], report: ProgressReport | None = None) -> dict[tuple[str, frozenset[str]], float]:
     """(name, label=value) -> value, parsed from the exposition format, without the labels that all series have."""
     snapshot = Snapshot("j", "n", last_step_timestamp=1000.5, report=report, metrics=metrics, tokens=64.0, steps=2)
 
@@ -62,19 +62,19 @@ def scraped(metrics: dict[str, float], report: ProgressReport | None = None) -> 
     ],
 )
 def test_metrics_have_these_names_and_labels(verl: str, name: str, labels: list[str]) -> None:
-    assert scraped({verl: 0.25})[name, frozenset(labels)] == 0.25
+    assert scrape({verl: 0.25})[name, frozenset(labels)] == 0.25
 
 
 def test_every_known_metric_is_served_under_a_listed_name() -> None:
     metrics = {gauge.verl.replace("*", "x"): float(value) for value, gauge in enumerate(names.GAUGES)}
-    served = scraped(metrics, REPORT)
+    served = scrape(metrics, REPORT)
     assert {name for name, _ in served} == names.NAMES - {names.OTHER.name}
     distinct = {gauge.name for gauge in names.GAUGES}
     assert len(names.GAUGES) - len(distinct) == 1, "only timing_s/step and perf/time_per_step are the same quantity"
 
 
 def test_the_progress_report_is_served() -> None:
-    served = scraped({}, REPORT)
+    served = scrape({}, REPORT)
     assert served["rlt_trainer_step", frozenset()] == 3
     assert served["rlt_trainer_total_steps", frozenset()] == 10
     assert served["rlt_trainer_tokens_per_second", frozenset()] == 9.5
@@ -83,7 +83,7 @@ def test_the_progress_report_is_served() -> None:
 
 
 def test_timestamp_and_counters_are_served_before_the_first_report() -> None:
-    assert scraped({}) == {
+    assert scrape({}) == {
         ("rlt_trainer_last_step_timestamp_seconds", frozenset()): 1000.5,
         ("rlt_trainer_tokens_total", frozenset()): 64.0,
         ("rlt_trainer_steps_total", frozenset()): 2.0,
@@ -91,7 +91,7 @@ def test_timestamp_and_counters_are_served_before_the_first_report() -> None:
 
 
 def test_values_that_are_not_finite_are_served_unchanged() -> None:
-    served = scraped({"actor/grad_norm": math.nan, "actor/pg_loss": -math.inf})
+    served = scrape({"actor/grad_norm": math.nan, "actor/pg_loss": -math.inf})
     assert math.isnan(served["rlt_trainer_grad_norm", frozenset()])
     assert served["rlt_trainer_policy_loss", frozenset()] == -math.inf
 

@@ -49,10 +49,10 @@ class Failing:
     name = "a sink"
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.calls = 0
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
-        self.asked += 1
+        self.calls += 1
         raise RuntimeError("no route to host")
 
     def close(self) -> None:
@@ -65,7 +65,7 @@ def test_a_sink_that_fails_is_logged_once_and_removed(tmp_path: Path, caplog: py
     for step in (1, 2, 3):
         sinks.step(step, {"a": 1.0})
     sinks.close()
-    assert failing.asked == 1
+    assert failing.calls == 1
     assert [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [
         "a sink failed and receives no metrics from step 1 on: no route to host"
     ]

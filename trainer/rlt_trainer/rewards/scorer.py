@@ -51,8 +51,10 @@ class Scorer:
         """
         outcomes: dict[str, list[Outcome]] = {}
         for name in self._weights:
-            given = (models or {})[name] if name in self.models else None
-            outcomes[name] = self._sources[name].score(texts, prompts) if given is None else to_outcomes(given)
+            if name in self.models:
+                outcomes[name] = to_outcomes((models or {})[name])
+            else:
+                outcomes[name] = self._sources[name].score(texts, prompts)
         if environment is not None:
             outcomes[ENVIRONMENT] = to_outcomes(environment)
         scores = combine(outcomes, {**self._weights, ENVIRONMENT: 1.0})

@@ -97,7 +97,9 @@ class UserFunction:
             self._sandbox.load()
         except ValueError as error:
             self._sandbox.close()
-            raise ValueError(f"rewards: function {function.name}: {error}") from error
+            raise ValueError(
+                f"rewards: function {function.name}: {error}. Correct the module in the image or in the ConfigMap."
+            ) from error
 
     def score(self, texts: Sequence[str], prompts: Sequence[Prompt]) -> list[Outcome]:
         return self._sandbox.map(
