@@ -14,7 +14,7 @@ from rlt_api.mapping import Setting
 from rlt_api.model import ApiModel
 from rlt_api.rules import RULES, TRAINER_RULES
 from rlt_api.runtime import RLRuntimeSpec
-from rlt_api.schema import Schema, schema_of
+from rlt_api.schema import Schema, load_schema
 from rlt_api.spec import RLTrainingJobSpec
 
 MODELS: dict[str, type[ApiModel]] = {KIND: RLTrainingJobSpec, RUNTIME_KIND: RLRuntimeSpec}
@@ -93,7 +93,7 @@ class Field:
 
 def spec_field(kind: str = KIND) -> Field:
     """The field `spec`, the root of all others."""
-    return Field(kind, "spec", schema_of(MODELS[kind]), ())
+    return Field(kind, "spec", load_schema(MODELS[kind]), ())
 
 
 def find_field(path: str) -> Field:

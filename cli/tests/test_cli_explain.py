@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from rlt_api.schema import leaves
+from rlt_api.schema import walk_leaves
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_cli.field_guide import find_field
 from rlt_cli.main import cli
@@ -82,7 +82,7 @@ def test_json_names_the_rules_that_mention_the_field() -> None:
     assert any("ppoMiniBatchSize must divide trainBatchSize" in rule for rule in batch["rules"])
 
 
-@pytest.mark.parametrize("path", [path for path, _ in leaves(RLTrainingJobSpec)])
+@pytest.mark.parametrize("path", [path for path, _ in walk_leaves(RLTrainingJobSpec)])
 def test_every_field_is_found_and_has_type_and_description(path: str) -> None:
     field = find_field(path)
     assert field.path == path

@@ -9,7 +9,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from rlt_api.runtime import RLRuntimeSpec
-from rlt_api.schema import leaves
+from rlt_api.schema import walk_leaves
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_cli.main import cli
 
@@ -46,7 +46,7 @@ def test_full_does_not_change_a_value(options: list[str]) -> None:
 def test_full_contains_every_field(kind: str, model: type[RLTrainingJobSpec]) -> None:
     text = rlt("init", "--kind", kind, "--full").stdout
     everything = yaml.safe_load(re.sub(r"^( +)#(?=[^ ])", r"\1", text, flags=re.M))
-    missing = [path for path, _ in leaves(model) if not has(everything, path.split("."))]
+    missing = [path for path, _ in walk_leaves(model) if not has(everything, path.split("."))]
     assert missing == []
 
 

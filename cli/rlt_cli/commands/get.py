@@ -24,7 +24,7 @@ WIDE = "wide"
 def command(
     name: str | None, all_namespaces: bool, selector: str | None, kube_context: KubeContext, output: str
 ) -> None:
-    """List jobs, or show one job. The columns are those of `kubectl get`; -o wide adds more."""
+    """List jobs, or show one job. The columns are those of `kubectl get`; -o wide adds the others."""
     if name and (all_namespaces or selector):
         raise click.UsageError("NAME selects one job: omit --all-namespaces and --selector")
     jobs, namespace = run(_get_jobs(name, all_namespaces, selector, kube_context))

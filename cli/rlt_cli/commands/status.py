@@ -26,7 +26,7 @@ MAX_STEPS = 400
 @kube_context_options
 @output_option()
 def command(name: str, kube_context: KubeContext, output: str) -> None:
-    """Show everything about a job on one page. It has progress, conditions, pods, metrics and problems."""
+    """Show everything about a job on one page. The page contains progress, conditions, pods, metrics and problems."""
     job, pods, history = run(_get_status(name, kube_context))
     if output == TABLE:
         click.echo(page(job, pods, history, datetime.now(UTC)))

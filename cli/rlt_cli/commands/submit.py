@@ -29,6 +29,7 @@ from rlt_core.job import Manifest
     type=parse_duration,
     default="24h",
     show_default=True,
+    metavar="DURATION",
     help="The timeout of --wait, such as 30m or 1h30m.",
 )
 @click.option("--force-conflicts", is_flag=True, help="Overwrite fields that other field managers changed.")
@@ -47,8 +48,9 @@ def command(
 
     FILE contains RLTrainingJobs and RLRuntimes. They are validated first; if one is invalid, nothing is submitted. The
     command uses server-side apply.
-    -o json prints the submitted objects; with --wait as they are at the end; with --watch one per line, followed by the
-    lines of `watch`.
+
+    -o json prints the submitted objects. With --wait, it prints them after the jobs have ended. With --watch, it prints
+    one per line, followed by the lines of `watch`.
     """
     if watching and wait:
         raise click.UsageError("--watch cannot be combined with --wait")

@@ -26,6 +26,7 @@ EXIT_FAILED, EXIT_TIMEOUT = 1, 2
     type=parse_duration,
     default="24h",
     show_default=True,
+    metavar="DURATION",
     help="Maximum time, such as 90s, 30m or 1h30m. 0 reads the job once.",
 )
 @kube_context_options
