@@ -45,7 +45,7 @@ def resumed(observed: Observed, seconds: float) -> Observed:
     return o.after(replace(back, cluster=o.cluster(), pods=o.pods(), ray=o.running()), now=at(seconds + 1000))
 
 
-def test_a_training_that_runs_too_long_fails() -> None:
+def test_active_deadline_fails_the_job() -> None:
     job = o.changed(o.STARTED, active_deadline_seconds=100)
     assert plan(job, at(99)).requeue_after == pytest.approx(1)
     late = plan(job, at(100))
@@ -54,32 +54,32 @@ def test_a_training_that_runs_too_long_fails() -> None:
     assert plan(o.after(job, now=at(100)), at(100)).delete_cluster == o.CLUSTER_UID
 
 
-def test_an_end_in_time_is_an_end() -> None:
+def test_a_job_that_ends_before_its_deadline_succeeds() -> None:
     job = o.changed(replace(o.STARTED, ray=o.ended("SUCCEEDED")), active_deadline_seconds=100)
     assert failure(plan(job, at(1000))) is None
 
 
-def test_only_running_counts() -> None:
+def test_suspended_time_does_not_count_as_active() -> None:
     job = resumed(o.changed(o.STARTED, active_deadline_seconds=100), 60)
     assert job.job.status.active_seconds == 60
     assert failure(look(job, 1060 + 39)) is None
     assert failure(plan(job, at(1060 + 40))) == Reason.DEADLINE_EXCEEDED
 
 
-def test_silence_of_ray_counts_as_running() -> None:
+def test_time_without_a_response_of_ray_counts_as_active() -> None:
     silent = o.after(replace(o.STARTED, ray=Ray(unreachable="no route")), now=at(50))
     back = o.after(replace(silent, ray=o.running()), now=at(80))
     assert back.job.status.active_seconds == 80
 
 
-def test_a_suspended_job_has_no_deadline() -> None:
+def test_deadlines_do_not_apply_to_a_suspended_job() -> None:
     held = released(o.suspend(o.changed(o.STARTED, active_deadline_seconds=1, pending_deadline_seconds=1)))
     held = o.after(held, now=at(0))
     assert held.job.status.phase == Phase.SUSPENDED
     assert plan(held, at(10_000)).status is None
 
 
-def test_a_deadline_may_come_later() -> None:
+def test_a_deadline_can_be_extended() -> None:
     assert failure(plan(o.changed(o.STARTED, active_deadline_seconds=10), at(20))) == Reason.DEADLINE_EXCEEDED
     longer = plan(o.changed(o.STARTED, active_deadline_seconds=30), at(20))
     assert longer.status
@@ -95,7 +95,7 @@ WAITING: list[Observed] = [
 
 
 @pytest.mark.parametrize("waiting", WAITING)
-def test_a_cluster_that_is_not_ready_in_time_fails_the_job(waiting: Observed) -> None:
+def test_pending_deadline_fails_the_job(waiting: Observed) -> None:
     held = o.changed(waiting, pending_deadline_seconds=60)
     assert failure(look(held, 59)) is None
     late = plan(held, at(60))
@@ -105,13 +105,13 @@ def test_a_cluster_that_is_not_ready_in_time_fails_the_job(waiting: Observed) ->
     assert waiting.job.status.message in (late.status.message or "")
 
 
-def test_the_look_at_the_pending_deadline_is_in_time() -> None:
+def test_the_job_is_requeued_at_its_pending_deadline() -> None:
     held = o.after(o.changed(replace(o.FRESH, kuberay_installed=False), pending_deadline_seconds=1))
     assert plan(held, at(0.5)).requeue_after == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("ready", [o.READY, o.RUNNING])
-def test_a_cluster_that_is_ready_has_met_its_deadline(ready: Observed) -> None:
+def test_a_ready_cluster_meets_the_pending_deadline(ready: Observed) -> None:
     """Even if the operator was away and did not see it."""
     waiting = o.after(o.changed(o.PROVISIONING, pending_deadline_seconds=60))
     assert waiting.job.status.pending_since
@@ -126,7 +126,7 @@ def finished(ttl: Any) -> Observed:
     return o.changed(o.after(released(done)), ttl_seconds_after_finished=ttl)
 
 
-def test_a_finished_job_goes_when_its_time_is_up() -> None:
+def test_a_finished_job_is_deleted_after_its_ttl() -> None:
     job = finished(100)
     ended = datetime.fromisoformat(job.job.status.completion_time or "")
     early = plan(job, ended + timedelta(seconds=99))
@@ -138,7 +138,7 @@ def test_a_finished_job_is_kept_without_a_ttl() -> None:
     assert not plan(finished(None), at(10**8)).delete_job
 
 
-def test_a_job_is_not_deleted_before_its_pods_are_gone() -> None:
+def test_a_job_is_not_deleted_before_its_pods() -> None:
     job = replace(finished(0), pods=o.pods())
     assert not plan(job, at(10**6)).delete_job
     assert is_true(job.job.status, C.SUCCEEDED)

@@ -91,7 +91,7 @@ def observe(*pods: dict[str, Any]) -> Observed:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_cause_is_told_in_its_own_words(name: str) -> None:
+def test_the_message_quotes_the_cause(name: str) -> None:
     status, (reason, words, phase, stalled) = CASES[name]
     told = plan(observe(pod(status)), o.NOW).status
     assert told
@@ -105,16 +105,16 @@ def test_the_cause_is_told_in_its_own_words(name: str) -> None:
     assert not is_true(told, C.FAILED)
 
 
-def test_what_is_starting_has_no_diagnosis() -> None:
+def test_starting_pods_have_no_diagnosis() -> None:
     assert diagnose(observe(pod(waiting("ContainerCreating")), pod(waiting("PodInitializing"), "sum-worker-b"))) is None
 
 
-def test_an_init_container_that_is_done_is_no_crash() -> None:
+def test_a_completed_init_container_is_not_a_crash() -> None:
     done = {"name": "wait-gcs-ready", "state": {"terminated": {"reason": "Completed", "exitCode": 0}}}
     assert diagnose(observe(pod({"phase": "Pending", "initContainerStatuses": [done]}, "sum-worker-b"))) is None
 
 
-def test_an_init_container_without_image_is_seen() -> None:
+def test_an_init_container_without_image_is_diagnosed() -> None:
     status = waiting("PodInitializing")
     status["initContainerStatuses"] = [{"name": "wait-gcs-ready", "state": {"waiting": {"reason": "ErrImagePull"}}}]
     found = diagnose(observe(pod(status, "sum-worker-b")))
@@ -122,14 +122,14 @@ def test_an_init_container_without_image_is_seen() -> None:
     assert "wait-gcs-ready" in found.message
 
 
-def test_a_volume_is_told_of_by_its_event() -> None:
+def test_a_volume_failure_is_diagnosed_from_its_event() -> None:
     warning = WarningEvent("uid-sum-head-a", "FailedMount", "MountVolume.SetUp failed: no route to the server")
     found = diagnose(replace(observe(pod(waiting("ContainerCreating"))), warnings=(warning,)))
     assert found
     assert "no route to the server" in found.message
 
 
-def test_kuberay_refusing_the_cluster_is_told() -> None:
+def test_a_rejection_by_kuberay_is_diagnosed() -> None:
     warning = WarningEvent(o.CLUSTER_UID, "InvalidRayClusterSpec", "The RayCluster spec is invalid: because")
     found = diagnose(replace(observe(), warnings=(warning,)))
     assert found
@@ -137,13 +137,13 @@ def test_kuberay_refusing_the_cluster_is_told() -> None:
     assert found.stalled
 
 
-def test_pods_of_another_cluster_do_not_count() -> None:
+def test_pods_of_another_cluster_are_ignored() -> None:
     other = pod(CASES["image not found"][0])
     other["metadata"]["ownerReferences"][0]["uid"] = "other"
     assert diagnose(observe(other)) is None
 
 
-def test_equal_pods_are_told_of_once() -> None:
+def test_pods_with_the_same_cause_are_counted() -> None:
     status = CASES["unschedulable"][0]
     found = diagnose(observe(*(pod(status, f"sum-worker-{letter}") for letter in "cab")))
     assert found
@@ -151,7 +151,7 @@ def test_equal_pods_are_told_of_once() -> None:
     assert found.message.endswith("(and 2 more pods)")
 
 
-def test_a_worker_out_of_memory_is_named_with_the_failure() -> None:
+def test_the_failure_names_a_worker_that_ran_out_of_memory() -> None:
     status = {"phase": "Running", "containerStatuses": [{"name": "ray-worker", "lastState": {"terminated": OOM}}]}
     failed = replace(observe(pod(status, "sum-worker-b")), ray=o.ended("FAILED", "ActorDiedError"))
     told = plan(failed, o.NOW).status
@@ -159,5 +159,5 @@ def test_a_worker_out_of_memory_is_named_with_the_failure() -> None:
     assert told.message == "ActorDiedError\nPod sum-worker-b, container ray-worker ended: OOMKilled, exit code 137"
 
 
-def test_words_are_bounded() -> None:
+def test_messages_are_truncated() -> None:
     assert len(truncate("x" * 10 * MAX_MESSAGE_LENGTH)) == MAX_MESSAGE_LENGTH + 1

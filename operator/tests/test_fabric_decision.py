@@ -52,7 +52,7 @@ def worker(observed: Observed) -> Manifest:
     return template
 
 
-def test_the_network_is_written_down_before_anything_is_made_from_it() -> None:
+def test_the_status_holds_the_fabric_decision_before_children_are_created() -> None:
     first = plan(fresh(INFINIBAND), o.NOW)
     assert first.apply == ()
     assert first.requeue_after == 0
@@ -62,13 +62,13 @@ def test_the_network_is_written_down_before_anything_is_made_from_it() -> None:
     assert is_true(first.status, C.FABRIC_VERIFIED)
 
 
-def test_the_pods_are_made_from_what_is_written_whatever_the_nodes_say_then() -> None:
+def test_the_children_follow_the_decision_in_the_status() -> None:
     decided = o.after(fresh(INFINIBAND))
     elsewhere = replace(decided, nodes=parse_nodes(pair(nvidia(), GPUS)))
     assert plan(elsewhere, o.NOW).apply == plan(decided, o.NOW).apply
 
 
-def test_a_job_that_requires_rdma_is_held_where_there_is_none() -> None:
+def test_a_job_that_requires_rdma_waits_for_nodes_with_rdma() -> None:
     held = o.after(fresh(parse_nodes(pair(nvidia(), GPUS)), network={"require": "rdma"}))
     for observed in (held, o.after(held)):
         assert plan(observed, o.NOW).apply == ()
@@ -76,14 +76,14 @@ def test_a_job_that_requires_rdma_is_held_where_there_is_none() -> None:
         assert is_true(observed.job.status, C.STALLED)
 
 
-def test_a_held_job_goes_on_when_the_nodes_have_it() -> None:
+def test_a_waiting_job_starts_when_nodes_with_rdma_exist() -> None:
     held = o.after(fresh(parse_nodes(pair(nvidia(), GPUS)), network={"require": "rdma"}))
     mended = o.after(replace(held, nodes=INFINIBAND))
     assert is_true(mended.job.status, C.FABRIC_VERIFIED)
     assert [manifest["kind"] for manifest in plan(mended, o.NOW).apply] == ["ConfigMap", "RayCluster"]
 
 
-def test_nodes_that_are_cordoned_are_the_schedulers_business() -> None:
+def test_cordoned_nodes_block_only_jobs_that_require_rdma() -> None:
     cordoned = fresh(parse_nodes(pair(nvidia(), GPUS, unschedulable=True)))
     assert reason(status_after(cordoned), C.FABRIC_VERIFIED) == Reason.NO_CANDIDATE
     assert rendered(cordoned)
@@ -91,19 +91,19 @@ def test_nodes_that_are_cordoned_are_the_schedulers_business() -> None:
     assert not rendered(rdma)
 
 
-def test_nodes_that_disagree_are_told_of_and_hold_nobody() -> None:
+def test_nodes_that_disagree_are_reported_and_do_not_block() -> None:
     mixed = fresh(parse_nodes([node("a", nvidia() | IB, GPUS | HCA), node("b", nvidia(), GPUS)]))
     assert reason(status_after(mixed), C.FABRIC_VERIFIED) == Reason.NODES_DISAGREE
     assert rendered(mixed)
 
 
-def test_without_nodes_nothing_is_claimed() -> None:
+def test_without_nodes_fabric_verified_is_unknown() -> None:
     found = find_condition(status_after(fresh(())), C.FABRIC_VERIFIED)
     assert found
     assert (found.status, found.reason) == ("Unknown", Reason.NO_NODES)
 
 
-def test_a_pool_at_zero_nodes_holds_no_job_although_other_nodes_are_there() -> None:
+def test_a_node_pool_with_zero_nodes_does_not_block() -> None:
     pool = {"name": "gpus", **o.ON_GPUS["cluster"]["workers"][0], "nodeSelector": {TYPE: "p5.48xlarge"}}
     cpus = {"name": "cpus", "resources": {"cpu": "1", "memory": "2Gi"}, "nodeSelector": {TYPE: "m5.large"}}
     del pool["replicas"]
@@ -117,20 +117,20 @@ def test_a_pool_at_zero_nodes_holds_no_job_although_other_nodes_are_there() -> N
     assert worker(observed)["spec"]["nodeSelector"] == {TYPE: "p5.48xlarge"}
 
 
-def test_a_suspended_job_forgets_its_network() -> None:
+def test_a_suspended_job_has_no_fabric_decision() -> None:
     suspended = o.after(o.suspend(o.after(fresh(INFINIBAND))))
     assert suspended.job.status.network is None
     assert find_condition(suspended.job.status, C.FABRIC_VERIFIED) is None
 
 
-def test_nodes_that_a_health_controller_has_marked_are_avoided() -> None:
+def test_nodes_marked_by_a_health_controller_are_excluded() -> None:
     ill = node("ill", nvidia() | IB | {"sagemaker.amazonaws.com/node-health-status": "Unschedulable"}, GPUS | HCA)
     affinity = worker(fresh((*INFINIBAND, *parse_nodes([ill]))))["spec"]["affinity"]["nodeAffinity"]
     (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     assert term["matchFields"] == [{"key": "metadata.name", "operator": "NotIn", "values": ["ill"]}]
 
 
-def test_jobs_on_the_host_network_have_ports_of_their_own() -> None:
+def test_pods_on_the_host_network_declare_their_ports() -> None:
     made = rendered(fresh(INFINIBAND, network={"attach": "hostNetwork", "socketInterface": "bond0"}))[-1]
     (group,) = made["spec"]["workerGroupSpecs"]
     pod = group["template"]["spec"]
@@ -141,7 +141,7 @@ def test_jobs_on_the_host_network_have_ports_of_their_own() -> None:
     assert "hostNetwork" not in made["spec"]["headGroupSpec"]["template"]["spec"]
 
 
-def test_privileges_are_an_explicit_choice() -> None:
+def test_privileges_require_an_explicit_setting() -> None:
     choice = {"ptrace": True, "unconfined": True}
     pod = worker(fresh(parse_nodes(pair(nvidia(), GPUS)), security=choice))["spec"]
     assert pod["securityContext"]["seccompProfile"] == {"type": "Unconfined"}
@@ -150,7 +150,7 @@ def test_privileges_are_an_explicit_choice() -> None:
     assert privileged["securityContext"] == {"privileged": True}
 
 
-def test_nvlink_over_nodes_is_a_compute_domain_that_every_worker_claims_from() -> None:
+def test_multi_node_nvlink_uses_one_compute_domain() -> None:
     clique = {"nvidia.com/gpu.clique": "7b968a6d-c8aa-45e1-9e07-e1e51be99c31.1"}
     nodes = parse_nodes(pair(nvidia("NVIDIA-GB200", **clique) | IB, {"nvidia.com/gpu": 8} | HCA))
     config, domain, cluster = rendered(fresh(nodes))
@@ -161,7 +161,7 @@ def test_nvlink_over_nodes_is_a_compute_domain_that_every_worker_claims_from() -
     assert group["template"]["spec"]["containers"][0]["resources"]["claims"] == [{"name": claim["name"]}]
 
 
-def test_two_groups_that_want_different_settings_get_the_generic_profile() -> None:
+def test_groups_with_different_settings_get_the_generic_profile() -> None:
     (group,) = o.ON_GPUS["cluster"]["workers"]
     groups = [{**group, "name": name, "nodeSelector": {"kubernetes.io/hostname": name}} for name in ("a", "b")]
     nodes = parse_nodes([node("a", nvidia() | IB, GPUS | HCA), node("b", nvidia(), GPUS)])
@@ -170,7 +170,7 @@ def test_two_groups_that_want_different_settings_get_the_generic_profile() -> No
     assert (network.profile, network.agree, network.candidates) == ("generic", False, 2)
 
 
-def test_two_groups_of_two_vendors_are_refused() -> None:
+def test_groups_of_two_vendors_are_rejected() -> None:
     (group,) = o.ON_GPUS["cluster"]["workers"]
     other = {**group, "name": "b", "accelerator": {"resourceName": "amd.com/gpu", "count": 8}}
     nodes = parse_nodes([node("a", nvidia(), GPUS), node("b", {}, {"amd.com/gpu": 8})])
@@ -180,7 +180,7 @@ def test_two_groups_of_two_vendors_are_refused() -> None:
     assert network.refused.code == Reason.TWO_VENDORS
 
 
-def test_groups_that_agree_are_one() -> None:
+def test_groups_that_agree_share_one_decision() -> None:
     (group,) = o.ON_GPUS["cluster"]["workers"]
     groups = [{**group, "name": name} for name in ("train", "infer")]
     network = status_after(fresh(INFINIBAND, cluster={**o.ON_GPUS["cluster"], "workers": groups})).network
@@ -188,7 +188,7 @@ def test_groups_that_agree_are_one() -> None:
     assert (network.profile, network.agree, network.candidates) == ("onprem-infiniband", True, 2)
 
 
-def test_a_group_on_cpus_beside_one_on_gpus_gets_nothing_of_the_fabric() -> None:
+def test_a_cpu_group_gets_no_fabric_settings() -> None:
     (group,) = o.ON_GPUS["cluster"]["workers"]
     cpus = {"name": "rewards", "resources": {"cpu": "4", "memory": "8Gi"}}
     cluster = {**o.ON_GPUS["cluster"], "workers": [group, cpus]}
@@ -202,7 +202,7 @@ def test_a_group_on_cpus_beside_one_on_gpus_gets_nothing_of_the_fabric() -> None
 
 
 @pytest.mark.parametrize("mode", ["multus", "dra"])
-def test_an_attachment_needs_its_names(mode: str) -> None:
+def test_an_attachment_requires_its_names(mode: str) -> None:
     network = status_after(fresh(INFINIBAND, network={"attach": mode})).network
     assert network
     assert network.refused
@@ -213,13 +213,13 @@ def test_an_attachment_needs_its_names(mode: str) -> None:
     "template",
     [{"spec": "x"}, {"spec": {"containers": "x"}}, {"spec": {"containers": [{"name": "ray-worker", "env": 3}]}}],
 )
-def test_a_template_out_of_shape_is_left_for_the_api_server_to_refuse(template: Manifest) -> None:
+def test_a_malformed_template_is_left_to_the_dry_run(template: Manifest) -> None:
     (group,) = o.ON_GPUS["cluster"]["workers"]
     observed = fresh(INFINIBAND, cluster={**o.ON_GPUS["cluster"], "workers": [{**group, "podTemplate": template}]})
     assert plan(o.after(observed), o.NOW).dry_run
 
 
-def test_the_status_of_a_large_fleet_stays_small() -> None:
+def test_the_evidence_of_many_nodes_is_truncated() -> None:
     nodes = [node(f"n{index}", nvidia(f"NVIDIA-X{index}"), GPUS) for index in range(500)]
     network = status_after(fresh(parse_nodes(nodes))).network
     assert network
@@ -228,12 +228,12 @@ def test_the_status_of_a_large_fleet_stays_small() -> None:
     assert network.candidates == 500
 
 
-def test_every_refusal_is_a_reason() -> None:
+def test_every_rejection_has_a_reason() -> None:
     codes = set(re.findall(r'Rejection\(\s*"(\w+)"', inspect.getsource(rejections) + inspect.getsource(decision)))
     assert codes == FABRIC_PROBLEMS - {Reason.NODES_DISAGREE}
 
 
-def test_what_is_kept_reads_back() -> None:
+def test_the_network_status_round_trips() -> None:
     network = status_after(fresh(INFINIBAND)).network
     assert network
     assert NetworkStatus.model_validate(network.to_json()) == network

@@ -46,14 +46,14 @@ def with_pod(number: int, **changes: object) -> tuple[Pod, ...]:
         XID.format(95, "Uncontained: LTC TAG (0x4,0x0)."),
     ],
 )
-def test_a_line_of_a_worker_blames_its_node(words: str) -> None:
+def test_a_fault_in_a_workers_line_selects_its_node(words: str) -> None:
     log = f"step:3 - reward:1\n\x1b[36m(Rank pid=214, ip=10.0.0.2)\x1b[0m {words}\nsomething else\n"
     assert find_faulty_node(PODS, NODES, log) == FaultyNode(
-        "node-2", f'the program said "(Rank pid=214, ip=10.0.0.2) {words}"'
+        "node-2", f'the program printed "(Rank pid=214, ip=10.0.0.2) {words}"'
     )
 
 
-def test_a_traceback_blames_the_node_that_it_comes_from() -> None:
+def test_a_fault_in_a_traceback_selects_its_node() -> None:
     log = (
         "ray.exceptions.RayTaskError(AcceleratorError): \x1b[36mray::Rank.update()\x1b[39m "
         "(pid=214, ip=10.0.0.1, actor_id=0a, repr=<rlt_trainer.workers.train_worker.Rank object at 0x7f>)\n"
@@ -78,7 +78,7 @@ def test_a_traceback_blames_the_node_that_it_comes_from() -> None:
         f"(Rank pid=214, ip=10.0.0.2) {XID.format(94, 'Contained: SM (0x1).')}\n",
     ],
 )
-def test_nobody_is_blamed_without_evidence(log: str) -> None:
+def test_without_evidence_no_node_is_selected(log: str) -> None:
     assert blamed(log=log) is None
 
 
@@ -97,7 +97,7 @@ def check(name: str, *nodes: str, result: Any = "failed") -> PreflightCheck:
         (check("files", "node-1"), None),
     ],
 )
-def test_a_check_that_failed_on_one_node_alone_blames_it(found: PreflightCheck, node: str | None) -> None:
+def test_a_check_that_failed_on_one_node_only_selects_it(found: PreflightCheck, node: str | None) -> None:
     fault = find_faulty_node(PODS, NODES, None, [check("shared-memory", "node-0"), found])
     assert (fault.name if fault else None) == node
     assert find_faulty_node(PODS[:2], NODES, None, [found]) is None  # there is no other worker
@@ -114,7 +114,7 @@ def test_a_check_that_failed_on_one_node_alone_blames_it(found: PreflightCheck, 
         {"disruption": "DeletionByPodGC", "deleting": True},
     ],
 )
-def test_a_pod_that_its_node_ended_blames_it(changes: dict[str, object]) -> None:
+def test_a_pod_that_its_node_ended_selects_it(changes: dict[str, object]) -> None:
     assert blamed(pods=with_pod(1, **changes)) == "node-1"
 
 
@@ -127,7 +127,7 @@ def test_a_pod_that_its_node_ended_blames_it(changes: dict[str, object]) -> None
         {"reason": "NodeLost", "node": None},
     ],
 )
-def test_a_pod_that_somebody_else_ended_blames_nobody(changes: dict[str, object]) -> None:
+def test_evicted_and_preempted_pods_select_no_node(changes: dict[str, object]) -> None:
     assert blamed(pods=with_pod(1, **changes)) is None
 
 
@@ -135,14 +135,14 @@ def test_a_pod_that_somebody_else_ended_blames_nobody(changes: dict[str, object]
     ("nodes", "state"),
     [
         (with_node(1, conditions={"Ready": "Unknown"}), "it is not Ready"),
-        (tuple(node for node in NODES if node.name != "node-1"), "it is gone"),
+        (tuple(node for node in NODES if node.name != "node-1"), "it is deleted"),
         (
             with_node(1, conditions={**WELL, "AcceleratedHardwareReady": "False"}),
-            "it is marked ill: condition AcceleratedHardwareReady=False",
+            "it is marked as unhealthy: condition AcceleratedHardwareReady=False",
         ),
     ],
 )
-def test_the_state_of_a_node_blames_it(nodes: tuple[Node, ...], state: str) -> None:
+def test_an_unhealthy_node_is_selected(nodes: tuple[Node, ...], state: str) -> None:
     assert find_faulty_node(PODS, nodes, None) == FaultyNode("node-1", state)
 
 
@@ -155,11 +155,11 @@ def test_the_state_of_a_node_blames_it(nodes: tuple[Node, ...], state: str) -> N
         with_node(1, taints=(Taint("node.kubernetes.io/memory-pressure", "", "NoSchedule"),)),
     ],
 )
-def test_unseen_foreign_and_drained_nodes_are_not_blamed(nodes: tuple[Node, ...]) -> None:
+def test_unread_foreign_and_drained_nodes_are_not_selected(nodes: tuple[Node, ...]) -> None:
     assert blamed(nodes=nodes) is None
 
 
-def test_a_pod_is_read_with_what_tells_of_its_node() -> None:
+def test_parse_pod_reads_node_and_disruption() -> None:
     disrupted = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}
     pod = parse_pod(
         {

@@ -85,7 +85,7 @@ STATES: dict[str, tuple[Observed, str]] = {
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_every_state_is_what_kstatus_makes_of_it(state: str) -> None:
+def test_kstatus_of_every_state(state: str) -> None:
     observed, expected = STATES[state]
     assert kstatus(as_stored(observed)) == expected
 
@@ -97,7 +97,7 @@ def test_a_job_is_never_both_stalled_and_reconciling(state: str) -> None:
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_the_status_speaks_of_the_spec_that_was_seen(state: str) -> None:
+def test_observed_generation_is_that_of_the_spec(state: str) -> None:
     stored = as_stored(STATES[state][0])
     assert stored["status"]["observedGeneration"] == stored["metadata"]["generation"]
     edited = {**stored, "metadata": {"generation": stored["metadata"]["generation"] + 1}}
@@ -105,7 +105,7 @@ def test_the_status_speaks_of_the_spec_that_was_seen(state: str) -> None:
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_conditions_have_the_form_of_kep_1623(state: str) -> None:
+def test_conditions_follow_kep_1623(state: str) -> None:
     """metav1.Condition (k8s.io/apimachinery pkg/apis/meta/v1/types.go): its fields and their patterns."""
     found = as_stored(STATES[state][0])["status"]["conditions"]
     assert len({each["type"] for each in found}) == len(found)
@@ -119,12 +119,12 @@ def test_conditions_have_the_form_of_kep_1623(state: str) -> None:
 
 
 @pytest.mark.parametrize("reason", Reason)
-def test_reasons_are_words_in_camel_case(reason: Reason) -> None:
+def test_reasons_are_in_camel_case(reason: Reason) -> None:
     assert re.fullmatch(r"[A-Z][A-Za-z]+", reason)
 
 
 @pytest.mark.parametrize("words", [Reason, ConditionType])
-def test_every_word_is_documented(words: type[StrEnum]) -> None:
+def test_every_reason_and_condition_is_documented(words: type[StrEnum]) -> None:
     (body,) = (node.body for node in ast.parse(inspect.getsource(words)).body if isinstance(node, ast.ClassDef))
     documented = [
         node.targets[0].id
@@ -135,7 +135,7 @@ def test_every_word_is_documented(words: type[StrEnum]) -> None:
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_a_transition_is_a_change_of_the_conditions_status(state: str) -> None:
+def test_last_transition_time_changes_with_the_status(state: str) -> None:
     before = o.after(STATES[state][0])
     later = plan(o.suspend(before), o.NOW + timedelta(hours=1)).status
     assert later

@@ -61,17 +61,17 @@ KUBERAY = parse_kuberay(
         ({"spec": {"groups": "nonsense", "labels": None}}, ()),
     ],
 )
-def test_exactly_the_fields_that_the_schema_lacks_are_named(manifest: dict[str, Any], lost: tuple[str, ...]) -> None:
+def test_lost_fields_are_the_fields_that_the_schema_lacks(manifest: dict[str, Any], lost: tuple[str, ...]) -> None:
     assert KUBERAY.list_lost_fields(manifest) == lost
 
 
-def test_a_crd_without_v1_holds_nothing() -> None:
+def test_a_crd_without_v1_has_no_fields() -> None:
     assert parse_kuberay({"spec": {"versions": []}}).list_lost_fields({"kind": "RayCluster", "metadata": {}}) == (
         "kind",
     )
 
 
-def test_the_message_tells_which_kuberay_has_a_field_first() -> None:
+def test_the_message_names_the_first_kuberay_with_the_field() -> None:
     pod = {"spec": {"headGroupSpec": {"template": {"spec": {"hostnameOverride": "head"}}}}}
     kuberay = KubeRay(frozenset(["spec", "spec.headGroupSpec", "spec.headGroupSpec.template"]))
     message = describe_lost_fields(kuberay, pod) or ""
@@ -95,13 +95,13 @@ def just_enough() -> frozenset[str]:
     return frozenset(all_paths(build_ray_cluster(job, job.spec)))
 
 
-def test_a_kuberay_that_has_every_field_gets_the_ray_cluster() -> None:
+def test_a_crd_with_every_field_gets_the_ray_cluster() -> None:
     decided = plan(replace(o.FRESH, kuberay=KubeRay(just_enough())), o.NOW)
     assert [manifest["kind"] for manifest in decided.apply] == ["ConfigMap", "RayCluster"]
 
 
 @pytest.mark.parametrize("field", ["enableInTreeAutoscaling", "workerGroupSpecs[].rayStartParams"])
-def test_a_job_waits_for_a_kuberay_that_has_the_field(field: str) -> None:
+def test_a_job_waits_for_a_crd_with_the_field(field: str) -> None:
     decided = plan(replace(o.FRESH, kuberay=KubeRay(just_enough() - {f"spec.{field}"})), o.NOW)
     assert decided.apply == ()
     assert decided.requeue_after
@@ -111,7 +111,7 @@ def test_a_job_waits_for_a_kuberay_that_has_the_field(field: str) -> None:
     assert f"lacks spec.{field.replace('[]', '[0]')}. " in ready.message
 
 
-def test_what_kubernetes_itself_refuses_is_told_in_its_own_words() -> None:
+def test_a_rejection_by_kubernetes_is_quoted() -> None:
     decided = plan(replace(o.FRESH, kuberay=KubeRay(frozenset()), rejection='unknown field "spec.nonsense"'), o.NOW)
     assert decided.status
     assert decided.status.message == 'unknown field "spec.nonsense"'

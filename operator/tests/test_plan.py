@@ -17,6 +17,7 @@ from rlt_api.conditions import ConditionType as C
 from rlt_api.conditions import Reason
 from rlt_api.status import Phase, RLTrainingJobStatus
 from rlt_operator.conditions import find_condition, is_true
+from rlt_operator.kuberay import KUBERAY_MINIMUM
 from rlt_operator.observation import KubeRayCondition, Observed, Ray
 from rlt_operator.reconcile.plan import Plan, plan
 
@@ -40,7 +41,7 @@ def test_a_new_job_gets_its_config_and_its_cluster() -> None:
     assert is_true(status_of(first), C.RECONCILING)
 
 
-def test_pods_that_start_are_provisioning() -> None:
+def test_starting_pods_are_provisioning() -> None:
     assert status_of(plan(o.PROVISIONING, o.NOW)).phase == Phase.PROVISIONING
     assert "0 of 2 workers" in (status_of(plan(o.PROVISIONING, o.NOW)).message or "")
 
@@ -49,14 +50,14 @@ def test_a_running_cluster_is_not_applied_again() -> None:
     assert plan(o.RUNNING, o.NOW).apply == ()
 
 
-def test_a_config_that_was_deleted_comes_back_before_the_start() -> None:
+def test_a_deleted_config_is_restored_before_the_start() -> None:
     (manifest,) = plan(o.PROVISIONING, o.NOW).apply
     assert manifest["kind"] == "ConfigMap"
     kept = replace(o.PROVISIONING, config=manifest["data"])
     assert plan(kept, o.NOW).apply == ()
 
 
-def test_a_lost_config_of_a_command_comes_back_too() -> None:
+def test_a_deleted_config_of_a_command_is_restored() -> None:
     (manifest,) = plan(replace(o.PROVISIONING, job=o.job(o.COMMAND_SPEC)), o.NOW).apply
     assert "run_command.py" in manifest["data"]
 
@@ -68,14 +69,14 @@ def test_the_ray_job_is_submitted_once_all_pods_are_ready() -> None:
     assert submission.entrypoint == "exec rlt-trainer run --config /etc/rlt/training.json"
 
 
-def test_a_command_is_quoted_for_rays_shell() -> None:
+def test_a_command_is_quoted_for_the_shell() -> None:
     submission = plan(replace(o.READY, job=o.job(o.COMMAND_SPEC)), o.NOW).submit
     assert submission
     run = "exec python3 /etc/rlt/run_command.py --job sum --namespace demo --"
     assert submission.entrypoint == f"""{run} python -c 'print('"'"'a b'"'"')'"""
 
 
-def test_a_commands_settings_reach_the_program_that_runs_it() -> None:
+def test_the_settings_of_a_command_are_passed_on() -> None:
     framework = {**o.COMMAND_SPEC["framework"], "totalSteps": 9, "workingDirectory": "/work dir"}
     submission = plan(replace(o.READY, job=o.job({**o.COMMAND_SPEC, "framework": framework})), o.NOW).submit
     assert submission
@@ -101,14 +102,14 @@ def test_a_running_job_reports_progress() -> None:
     assert status.ray_cluster.ready_workers == 2
 
 
-def test_progress_alone_is_not_written_at_every_look() -> None:
+def test_progress_alone_is_written_at_intervals() -> None:
     soon = replace(o.STARTED, ray=Ray(job=o.running().job, progress=o.report(91, updated="2026-01-02T03:04:06Z")))
     late = replace(o.STARTED, ray=Ray(job=o.running().job, progress=o.report(92, updated="2026-01-02T03:04:08Z")))
     assert plan(soon, o.NOW).status is None
     assert status_of(plan(late, o.NOW)).progress
 
 
-def test_a_look_that_sees_nothing_new_writes_nothing() -> None:
+def test_an_unchanged_observation_writes_nothing() -> None:
     again = plan(o.STARTED, o.NOW + timedelta(seconds=60))
     assert again.status is None
     assert again.events == ()
@@ -116,7 +117,7 @@ def test_a_look_that_sees_nothing_new_writes_nothing() -> None:
     assert again.requeue_after <= 3
 
 
-def test_success_is_written_before_the_cluster_goes() -> None:
+def test_success_is_written_before_the_cluster_is_deleted() -> None:
     done = replace(o.STARTED, ray=o.ended("SUCCEEDED", o.final_log()))
     first = plan(done, o.NOW)
     assert first.delete_cluster is None
@@ -130,7 +131,7 @@ def test_success_is_written_before_the_cluster_goes() -> None:
     assert plan(o.after(done), o.NOW).delete_cluster == o.CLUSTER_UID
 
 
-def test_the_end_is_settled_once_the_pods_are_gone() -> None:
+def test_a_finished_job_settles_without_pods() -> None:
     done = o.after(replace(o.STARTED, ray=o.ended("SUCCEEDED", o.final_log())))
     gone = o.after(replace(done, cluster=None, pods=(), ray=None))
     status = gone.job.status
@@ -140,7 +141,7 @@ def test_the_end_is_settled_once_the_pods_are_gone() -> None:
     assert plan(gone, o.NOW) == Plan()
 
 
-def test_a_failure_holds_the_programs_own_words() -> None:
+def test_a_failure_quotes_the_programs_error() -> None:
     log = "starting\nrlt-trainer: error: there is no model at /models/nope\nTraceback...\n"
     failed = plan(replace(o.STARTED, ray=o.ended("FAILED", log, "exit code 1")), o.NOW)
     assert status_of(failed).message == "there is no model at /models/nope"
@@ -149,7 +150,7 @@ def test_a_failure_holds_the_programs_own_words() -> None:
     assert [(event.type, event.reason) for event in failed.events] == [("Warning", "ProgramFailed")]
 
 
-def test_without_a_log_rays_own_message_is_told() -> None:
+def test_without_a_log_the_failure_quotes_ray() -> None:
     failed = plan(replace(o.STARTED, ray=o.ended("FAILED", message="runtime_env setup failed")), o.NOW)
     assert status_of(failed).message == "runtime_env setup failed"
 
@@ -171,7 +172,7 @@ def test_a_lost_head_fails_the_job() -> None:
     assert lost.submit is None
 
 
-def test_a_new_cluster_is_a_new_attempt_and_no_lost_head() -> None:
+def test_a_new_cluster_is_a_new_attempt() -> None:
     other = "00000000-0000-0000-0000-000000000000"
     moved = tuple(replace(pod, cluster_uid=other) for pod in o.pods())
     submission = plan(replace(o.STARTED, cluster=o.cluster(uid=other), pods=moved, ray=Ray()), o.NOW).submit
@@ -179,7 +180,7 @@ def test_a_new_cluster_is_a_new_attempt_and_no_lost_head() -> None:
     assert submission.id == "sum-00000000"
 
 
-def test_ray_not_answering_is_no_failure() -> None:
+def test_an_unreachable_ray_is_not_a_failure() -> None:
     silent = plan(replace(o.STARTED, ray=Ray(unreachable="connection refused")), o.NOW)
     assert status_of(silent).phase == Phase.RUNNING
     assert reason_of(silent, C.RUNNING) == Reason.RAY_UNREACHABLE
@@ -196,7 +197,7 @@ def test_suspension_stops_the_job_and_releases_the_cluster() -> None:
     assert reason_of(then, C.SUSPENDED) == Reason.RELEASING
 
 
-def test_a_resumption_in_the_middle_of_a_suspension_waits_for_its_end() -> None:
+def test_a_resumption_waits_until_the_suspension_completes() -> None:
     stopping = o.suspend(o.after(o.suspend(o.STARTED)), False)
     assert plan(stopping, o.NOW).stop == "sum-99999999"
     stopped = o.after(replace(stopping, ray=o.ended("STOPPED")))
@@ -220,12 +221,12 @@ def test_a_job_stopped_by_suspension_has_not_failed() -> None:
     assert not is_true(status_of(plan(stopped, o.NOW)), C.FAILED)
 
 
-def test_a_job_that_ended_before_its_suspension_has_ended() -> None:
+def test_a_job_that_ended_before_its_suspension_succeeds() -> None:
     done = o.suspend(replace(o.STARTED, ray=o.ended("SUCCEEDED", o.final_log())))
     assert status_of(plan(done, o.NOW)).phase == Phase.SUCCEEDED
 
 
-def test_a_job_suspended_from_the_start_makes_nothing() -> None:
+def test_a_job_created_suspended_creates_nothing() -> None:
     first = plan(o.suspend(o.FRESH), o.NOW)
     assert first.apply == ()
     assert status_of(first).phase == Phase.SUSPENDED
@@ -244,7 +245,7 @@ def test_a_new_cluster_waits_for_the_old_pods() -> None:
     assert reason_of(waiting, C.CLUSTER_READY) == Reason.EARLIER_CLUSTER
 
 
-def test_a_foreign_cluster_is_never_touched() -> None:
+def test_a_foreign_cluster_is_not_changed() -> None:
     foreign = replace(o.FRESH, cluster=o.cluster(owner_kind=None, owner_uid=None))
     for observed in (foreign, o.suspend(foreign)):
         decided = plan(observed, o.NOW)
@@ -252,38 +253,38 @@ def test_a_foreign_cluster_is_never_touched() -> None:
     assert reason_of(plan(foreign, o.NOW), C.CLUSTER_READY) == Reason.NAME_TAKEN
 
 
-def test_the_cluster_of_an_earlier_job_of_that_name_is_waited_for() -> None:
+def test_a_job_waits_for_the_cluster_of_a_previous_job() -> None:
     earlier = plan(replace(o.FRESH, cluster=o.cluster(owner_uid="earlier")), o.NOW)
     assert reason_of(earlier, C.CLUSTER_READY) == Reason.EARLIER_CLUSTER
     assert earlier.delete_cluster is None
 
 
-def test_without_kuberay_the_job_waits_and_says_so() -> None:
+def test_without_kuberay_the_job_waits() -> None:
     waiting = plan(replace(o.FRESH, kuberay_installed=False), o.NOW)
-    assert "install KubeRay" in (status_of(waiting).message or "")
+    assert f"Install KubeRay {KUBERAY_MINIMUM}" in (status_of(waiting).message or "")
     assert waiting.apply == ()
     assert waiting.requeue_after
 
 
-def test_a_silent_kuberay_is_told_of_after_a_while() -> None:
+def test_a_kuberay_that_does_not_reconcile_is_reported() -> None:
     silent = replace(o.FRESH, cluster=o.cluster(has_status=False))
     assert reason_of(plan(silent, o.NOW), C.CLUSTER_READY) == Reason.CREATING
     assert reason_of(plan(silent, o.NOW + timedelta(minutes=1)), C.CLUSTER_READY) == Reason.KUBERAY_SILENT
 
 
-def test_a_refused_cluster_says_why() -> None:
+def test_a_rejected_cluster_reports_the_cause() -> None:
     refused = plan(replace(o.FRESH, rejection="admission webhook denied the request"), o.NOW)
     assert status_of(refused).message == "admission webhook denied the request"
     assert is_true(status_of(refused), C.STALLED)
 
 
-def test_a_refused_submission_says_why() -> None:
+def test_a_rejected_submission_reports_the_cause() -> None:
     refused = plan(replace(o.READY, rejection="No available agent"), o.NOW)
     assert "No available agent" in (status_of(refused).message or "")
     assert refused.submit
 
 
-def test_contradictions_fail_before_anything_is_made() -> None:
+def test_an_invalid_spec_fails_before_children_are_created() -> None:
     spec = {**o.SPEC, "training": {"totalSteps": 1, "trainBatchSize": 5}}
     refused = plan(Observed(o.job(spec)), o.NOW)
     assert refused.apply == ()
@@ -293,39 +294,39 @@ def test_contradictions_fail_before_anything_is_made() -> None:
     assert [event.reason for event in refused.events] == ["InvalidSpec"]
 
 
-def test_what_was_accepted_stays_accepted() -> None:
+def test_an_accepted_spec_stays_accepted() -> None:
     spec = {**o.SPEC, "training": {"totalSteps": 1, "trainBatchSize": 5}}
     job = replace(o.job(spec), status=o.STARTED.job.status)
     assert plan(replace(o.STARTED, job=job), o.NOW).status is None
     assert is_true(job.status, C.RUNNING)
 
 
-def test_a_job_that_is_being_deleted_is_left_alone() -> None:
+def test_a_job_that_is_being_deleted_is_ignored() -> None:
     assert plan(replace(o.RUNNING, job=replace(o.job(), deleting=True)), o.NOW) == Plan()
 
 
-def test_a_job_of_another_controller_is_left_alone() -> None:
+def test_a_job_of_another_controller_is_ignored() -> None:
     theirs = o.job({**o.SPEC, "managedBy": "kueue.x-k8s.io/multikueue"})
     assert plan(Observed(theirs), o.NOW) == Plan()
     assert plan(Observed(o.job({**o.SPEC, "managedBy": "rlt.dev/operator"})), o.NOW).apply
 
 
-def test_the_users_templates_are_asked_about_before_the_cluster_is_made() -> None:
+def test_pod_templates_are_validated_before_the_cluster_is_created() -> None:
     head = {"podTemplate": {"spec": {"hostNetwork": True}}}
     job = o.job({**o.SPEC, "cluster": {**o.SPEC["cluster"], "head": head}})
     (check,) = plan(Observed(job), o.NOW).dry_run
     assert check.field == "spec.cluster.head.podTemplate"
-    assert plan(replace(o.RUNNING, job=job), o.NOW).check == ()
+    assert plan(replace(o.RUNNING, job=job), o.NOW).dry_run == ()
 
 
-def test_the_columns_are_those_of_the_whole_spec() -> None:
+def test_columns_come_from_the_complete_spec() -> None:
     status = status_of(plan(o.FRESH, o.NOW))
     assert (status.model, status.algorithm, status.gpus) == ("fromSeed", "grpo", 0)
     status = status_of(plan(Observed(o.job(o.COMMAND_SPEC)), o.NOW))
     assert (status.model, status.algorithm) == (None, "python")
 
 
-def test_a_quota_is_told_in_the_api_servers_words() -> None:
+def test_an_exceeded_quota_is_quoted() -> None:
     words = 'pods "sum-head-x" is forbidden: exceeded quota: small'
     failing = o.cluster(conditions=(KubeRayCondition("ReplicaFailure", "FailedCreateHeadPod", words),))
     held = plan(replace(o.FRESH, cluster=failing), o.NOW)
@@ -333,7 +334,7 @@ def test_a_quota_is_told_in_the_api_servers_words() -> None:
     assert status_of(held).phase == Phase.PENDING
 
 
-def test_last_transition_time_moves_with_the_status_only() -> None:
+def test_last_transition_time_is_kept_with_the_status() -> None:
     first = find_condition(o.STARTED.job.status, C.RUNNING)
     later = o.after(replace(o.STARTED, ray=Ray(unreachable="x")), now=o.NOW + timedelta(hours=1))
     back = o.after(replace(later, ray=o.running()), now=o.NOW + timedelta(hours=2))
@@ -352,7 +353,7 @@ ENDS = ["SUCCEEDED", "FAILED", "STOPPED"]
 
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("missed", range(1 << len(LIFE)))
-def test_a_crash_anywhere_leaves_no_trace_in_the_end(missed: int, end: str) -> None:
+def test_a_crash_at_any_point_does_not_change_the_end(missed: int, end: str) -> None:
     """Whatever statuses were never written (a bit of `missed` each), the job ends alike."""
     status = RLTrainingJobStatus()
     for number, stage in enumerate([*LIFE, replace(o.RUNNING, ray=o.ended(end, o.final_log()))]):

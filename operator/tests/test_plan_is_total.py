@@ -141,7 +141,7 @@ everything = st.builds(
 
 @settings(deadline=None, max_examples=400)
 @given(everything)
-def test_every_observation_has_a_plan_and_the_second_look_writes_nothing_more(observed: Observed) -> None:
+def test_every_observation_has_a_plan_and_settles(observed: Observed) -> None:
     first = plan(observed, o.NOW)
     assert first.status is None or first.status.phase
     assert first.requeue_after is None or first.requeue_after >= 0
@@ -164,7 +164,7 @@ def test_a_failed_attempt_is_counted_once(observed: Observed) -> None:
 
 @settings(deadline=None, max_examples=200)
 @given(everything)
-def test_nothing_is_made_and_deleted_at_once(observed: Observed) -> None:
+def test_no_plan_creates_and_deletes(observed: Observed) -> None:
     decided = plan(observed, o.NOW)
     assert not (decided.delete_cluster and (decided.apply or decided.submit))
     if decided.delete_cluster:

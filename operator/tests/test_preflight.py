@@ -84,11 +84,11 @@ def test_the_training_waits_for_the_checks(state: str) -> None:
     assert (decided.status.ray_cluster.preflight_job_id, decided.status.ray_cluster.job_id) == (ID, None)
 
 
-def test_what_is_found_is_written_down_before_the_training_is_submitted() -> None:
+def test_results_are_written_before_the_training_is_submitted() -> None:
     first = plan(replace(o.after(CHECKING), ray=GOOD.ray), o.NOW)
     assert (first.submit, first.requeue_after) == (None, 0)
     assert told(first)[:2] == ("True", Reason.CHECKED)
-    assert told(first)[2] == "1 of 2 checks have passed; clocks: A clock is wrong. Use NTP."
+    assert told(first)[2] == "1 of 2 checks passed; clocks: A clock is wrong. Use NTP."
     assert first.status
     assert [check.name for check in first.status.preflight] == ["all-reduce", "clocks"]
     assert ("Normal", "PreflightPassed") in [(event.type, event.reason) for event in first.events]
@@ -110,7 +110,7 @@ def test_a_failed_check_fails_the_job_with_check_node_and_remedy() -> None:
     assert plan(o.after(BAD), o.NOW).delete_cluster == o.CLUSTER_UID
 
 
-def test_what_failed_is_still_told_when_the_cluster_is_gone() -> None:
+def test_results_are_kept_after_the_cluster_is_deleted() -> None:
     gone = o.after(replace(o.after(BAD), cluster=None, pods=(), ray=None))
     assert [check.result for check in gone.job.status.preflight] == ["passed", "failed"]
     found = find_condition(gone.job.status, C.PREFLIGHT_PASSED)
@@ -119,7 +119,7 @@ def test_what_failed_is_still_told_when_the_cluster_is_gone() -> None:
     assert plan(gone, o.NOW) == Plan()
 
 
-def test_checks_that_crash_are_told_in_their_own_words() -> None:
+def test_checks_that_crash_are_quoted() -> None:
     log = "starting\nrlt-trainer: error: ImportError: libcuda.so.1\n"
     crashed = replace(READY, ray=o.checks("FAILED", log))
     assert told(plan(crashed, o.NOW), C.FAILED)[2] == "ImportError: libcuda.so.1"
@@ -127,7 +127,7 @@ def test_checks_that_crash_are_told_in_their_own_words() -> None:
     assert told(plan(without_log, o.NOW), C.FAILED)[2] == "exit code 1"
 
 
-def test_what_was_found_stays_while_the_training_runs() -> None:
+def test_results_are_kept_while_the_training_runs() -> None:
     running = o.after(replace(o.after(o.after(GOOD)), ray=o.running()))
     again = o.after(running, now=o.NOW + timedelta(minutes=5))
     assert is_true(again.job.status, C.PREFLIGHT_PASSED)
@@ -136,7 +136,7 @@ def test_what_was_found_stays_while_the_training_runs() -> None:
     assert again.job.status.ray_cluster.preflight_job_id == ID
 
 
-def test_ray_not_answering_takes_nothing_back() -> None:
+def test_an_unreachable_ray_keeps_the_condition() -> None:
     for seen in (CHECKING, GOOD):
         silent = plan(replace(o.after(seen), ray=Ray(unreachable="connection refused")), o.NOW)
         assert silent.submit is None
@@ -145,13 +145,13 @@ def test_ray_not_answering_takes_nothing_back() -> None:
         assert told(silent)[0] == before.status
 
 
-def test_a_head_that_is_replaced_during_the_checks_is_lost() -> None:
+def test_a_head_replaced_during_the_checks_is_lost() -> None:
     lost = plan(replace(o.after(CHECKING), ray=Ray()), o.NOW)
     assert told(lost, C.FAILED)[1] == Reason.HEAD_LOST
     assert ID in told(lost, C.FAILED)[2]
 
 
-def test_a_new_cluster_is_checked_anew() -> None:
+def test_a_new_cluster_is_checked_again() -> None:
     started = o.after(replace(o.after(o.after(GOOD)), ray=o.running()))
     other = "00000000-0000-0000-0000-000000000000"
     moved = tuple(replace(pod, cluster_uid=other) for pod in PODS)
@@ -164,7 +164,7 @@ def test_a_new_cluster_is_checked_anew() -> None:
     assert plan(replace(o.after(anew), ray=Ray()), o.NOW).submit == submission
 
 
-def test_a_cluster_that_its_queue_took_back_is_checked_anew() -> None:
+def test_an_evicted_cluster_is_checked_again() -> None:
     later = o.cluster(suspend=False, resumed=o.NOW + timedelta(minutes=1))
     for seen in (CHECKING, GOOD):
         submission = plan(replace(o.after(seen), cluster=later, ray=Ray()), o.NOW).submit
@@ -175,7 +175,7 @@ def test_a_cluster_that_its_queue_took_back_is_checked_anew() -> None:
     assert told(taken, C.FAILED)[0] == "False"
 
 
-def test_a_suspension_in_the_middle_of_the_checks_releases_the_cluster() -> None:
+def test_a_suspension_during_the_checks_releases_the_cluster() -> None:
     decided = plan(o.suspend(o.after(CHECKING)), o.NOW)
     assert decided.delete_cluster == o.CLUSTER_UID
     released = o.after(replace(o.suspend(o.after(CHECKING)), cluster=None, pods=(), ray=None))
@@ -185,16 +185,16 @@ def test_a_suspension_in_the_middle_of_the_checks_releases_the_cluster() -> None
     assert found.reason == Reason.WAITING_FOR_CLUSTER
 
 
-def test_refused_checks_say_why() -> None:
+def test_rejected_checks_report_the_cause() -> None:
     refused = plan(replace(READY, rejection="No available agent"), o.NOW)
     assert told(refused, C.RUNNING)[1:] == (
         Reason.SUBMISSION_REFUSED,
-        "Ray does not take the checks: No available agent",
+        "Ray rejected the preflight checks: No available agent",
     )
     assert refused.submit
 
 
-def test_a_job_that_asks_for_none_has_no_such_condition() -> None:
+def test_a_job_without_preflight_has_no_preflight_condition() -> None:
     assert find_condition(o.STARTED.job.status, C.PREFLIGHT_PASSED) is None
     assert o.STARTED.job.status.preflight == []
 
@@ -203,7 +203,7 @@ LIFE = [o.FRESH, o.PROVISIONING, READY, CHECKING, GOOD, GOOD, replace(READY, ray
 
 
 @pytest.mark.parametrize("missed", range(1 << len(LIFE)))
-def test_a_crash_anywhere_loses_nothing(missed: int) -> None:
+def test_a_crash_at_any_point_loses_no_result(missed: int) -> None:
     """Whatever statuses were never written (a bit of `missed` each), the training is not submitted without them."""
     status = RLTrainingJobStatus()
     for number, stage in enumerate(LIFE):
@@ -216,7 +216,7 @@ def test_a_crash_anywhere_loses_nothing(missed: int) -> None:
             status = o.after(seen).job.status
 
 
-def test_a_list_that_cannot_be_read_is_none() -> None:
+def test_unreadable_results_are_ignored() -> None:
     assert parse_preflight("", PODS) == []
     assert parse_preflight(f"{PREFLIGHT_PREFIX}[{{}}]", PODS) == []
     assert parse_preflight(f"{PREFLIGHT_PREFIX}[", PODS) == []
@@ -224,14 +224,14 @@ def test_a_list_that_cannot_be_read_is_none() -> None:
     assert [check.name for check in parse_preflight(f"{PREFLIGHT_PREFIX}{newer}", PODS)] == ["all-reduce"]
 
 
-def test_of_many_pods_the_status_keeps_some() -> None:
+def test_the_pods_of_a_check_are_truncated() -> None:
     many = {**FAILED, "pods": [f"p{number}" for number in range(1000)]}
     (check,) = parse_preflight(f"{PREFLIGHT_PREFIX}{json.dumps([many])}", PODS)
     assert len(check.pods) == MAX_LIST_LENGTH
     assert check.pods[-1] == "and 969 more"
 
 
-def test_the_config_says_what_the_pods_were_given() -> None:
+def test_the_config_holds_the_expected_resources() -> None:
     spec = {**SPEC, "storage": {"claimName": "runs"}, "network": {"require": "rdma"}}
     job = o.job(spec)
     assert job.spec
@@ -244,7 +244,7 @@ def test_the_config_says_what_the_pods_were_given() -> None:
     assert "preflight" not in build_config_map(plain, plain.spec)["data"]["training.json"]
 
 
-def test_a_command_is_not_checked() -> None:
+def test_preflight_of_a_command_is_rejected() -> None:
     refused = plan(Observed(o.job({**o.COMMAND_SPEC, "preflight": {"enabled": True}})), o.NOW)
     assert told(refused, C.ACCEPTED)[1] == Reason.INVALID_SPEC
     assert "spec.preflight.enabled: true: is only for framework builtin" in told(refused, C.ACCEPTED)[2]

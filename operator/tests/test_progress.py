@@ -24,30 +24,30 @@ def test_durations_are_short(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text
 
 
-def test_percent_and_time_left() -> None:
+def test_progress_has_percentage_and_time_left() -> None:
     half = build_progress(o.report(99, seconds_per_step=1.5))
     assert (half.percent, half.display, half.eta) == (49, "49%", "2m32s")
 
 
-def test_without_a_total_the_step_stands_for_the_percentage() -> None:
+def test_without_a_total_the_step_replaces_the_percentage() -> None:
     told = build_progress(o.report(12, total_steps=0, seconds_per_step=1.5))
     assert (told.display, told.eta) == ("step 12", None)
 
 
-def test_no_time_left_is_told_at_the_end() -> None:
+def test_a_finished_training_has_no_time_left() -> None:
     assert build_progress(o.report(200)).eta is None
 
 
-def test_metrics_have_four_digits() -> None:
+def test_metrics_have_four_significant_digits() -> None:
     told = build_progress(o.report(1, metrics={"reward": 0.123456, "kl": 1.23456e-7, "loss": math.nan}))
     assert (told.metrics.reward, told.metrics.kl, told.metrics.loss) == (0.1235, 1.235e-07, None)
 
 
-def test_infinity_is_no_number() -> None:
+def test_infinity_is_none() -> None:
     assert round_metric(math.inf) is None
 
 
-def test_the_last_report_counts() -> None:
+def test_the_last_report_is_used() -> None:
     last = parse_last_report(o.final_log(1) + o.final_log(200) + "bye\n")
     assert last
     assert last.step == 200
@@ -58,29 +58,29 @@ def test_a_newer_trainers_report_is_read() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{}", "<html>", '{"step": "many"}'])
-def test_what_is_no_report_is_none(text: str) -> None:
+def test_invalid_reports_are_ignored(text: str) -> None:
     assert parse_report(text) is None
 
 
-def test_the_trainers_error_is_its_last_word() -> None:
+def test_the_trainers_error_is_extracted() -> None:
     assert (
         extract_error("a\n(pid=1) rlt-trainer: error: no such reward: fame\nraylet noise\n") == "no such reward: fame"
     )
 
 
-def test_other_programs_end_with_their_last_lines() -> None:
+def test_without_a_trainer_error_the_last_lines_are_used() -> None:
     log = "".join(f"line {number}\n\n" for number in range(20)) + o.final_log()
     assert extract_error(log).splitlines() == [*(f"line {number}" for number in range(11, 20)), "hello"]
 
 
-def test_rays_preamble_is_not_the_programs() -> None:
+def test_rays_preamble_is_removed() -> None:
     preamble = (
         "2026-01-02 03:04:05,6\tINFO job_manager.py:581 -- Runtime env is setting up.\nRunning entrypoint for job x: y"
     )
     assert extract_error(f"{preamble}\nboom\n") == "boom"
 
 
-def test_long_output_is_cut_from_the_front() -> None:
+def test_long_output_keeps_its_end() -> None:
     words = extract_error("x" * 5000 + "\nthe end")
     assert words == "the end"
     assert extract_error("x" * 5000).startswith("…x")

@@ -28,7 +28,7 @@ def admitted(observed: Observed) -> Condition:
     return found
 
 
-def test_a_job_without_a_queue_says_nothing_of_admission() -> None:
+def test_a_job_without_a_queue_has_no_admitted_condition() -> None:
     assert find_condition(o.after(o.FRESH).job.status, C.ADMITTED) is None
 
 
@@ -41,20 +41,20 @@ def test_a_job_without_a_queue_says_nothing_of_admission() -> None:
         (replace(ADMITTED, cluster=o.cluster()), "Unknown", Reason.QUEUE_SILENT),
     ],
 )
-def test_admission_is_as_the_cluster_shows_it(observed: Observed, status: str, reason: Reason) -> None:
+def test_admitted_follows_the_ray_cluster(observed: Observed, status: str, reason: Reason) -> None:
     found = admitted(observed)
     assert (found.status, found.reason) == (status, reason)
     assert "team-a" in found.message
 
 
-def test_kueues_words_are_quoted() -> None:
+def test_kueues_message_is_quoted() -> None:
     words = "couldn't assign flavors to pod set head: insufficient unused quota for cpu in flavor on-demand"
     held = replace(HELD, queue_message=words)
-    assert admitted(held).message == f"Waiting for a place in queue team-a: {words}"
+    assert admitted(held).message == f"Waiting for admission by queue team-a: {words}"
     assert o.after(held).job.status.message == admitted(held).message
 
 
-def test_what_kueue_says_is_read_from_the_workload() -> None:
+def test_kueues_message_is_read_from_the_workload() -> None:
     reserved = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": "insufficient quota"}
     evicted = {"type": "Evicted", "status": "True", "reason": "Preempted", "message": "Preempted by another"}
     assert parse_workloads([{"status": {"conditions": [evicted, reserved]}}]) == "insufficient quota"
@@ -62,7 +62,7 @@ def test_what_kueue_says_is_read_from_the_workload() -> None:
     assert parse_workloads([{}]) is None
 
 
-def test_a_job_that_waits_for_its_place_is_pending() -> None:
+def test_a_queued_job_is_pending() -> None:
     status = o.after(HELD).job.status
     ready = find_condition(status, C.CLUSTER_READY)
     assert ready
@@ -76,32 +76,32 @@ def test_an_ended_job_stays_admitted() -> None:
 
 
 @pytest.mark.parametrize("end", ["STOPPED", "FAILED"])
-def test_a_cluster_that_is_taken_back_is_no_failure(end: str) -> None:
+def test_an_evicted_cluster_is_not_a_failure(end: str) -> None:
     taken = replace(o.after(ADMITTED), cluster=o.cluster(suspend=True), ray=o.ended(end))
     assert o.after(taken).job.status.phase == Phase.PENDING
 
 
-def test_a_job_that_was_taken_back_is_submitted_again() -> None:
+def test_an_evicted_job_is_submitted_again() -> None:
     taken = o.after(replace(o.after(ADMITTED), cluster=o.cluster(suspend=True), pods=(), ray=None))
     assert taken.job.status.ray_cluster
     assert taken.job.status.ray_cluster.job_id is None
     assert plan(replace(taken, cluster=o.cluster(suspend=False), pods=o.pods(), ray=Ray()), o.NOW).submit
 
 
-def test_it_is_submitted_again_even_if_nobody_saw_it_go() -> None:
+def test_an_evicted_job_is_submitted_again_after_a_missed_eviction() -> None:
     later = o.NOW + timedelta(seconds=60)
     back = replace(o.after(ADMITTED), cluster=o.cluster(suspend=False, resumed=later), ray=Ray())
     assert plan(back, later).submit
     assert o.after(back).job.status.phase == Phase.PROVISIONING
 
 
-def test_a_head_that_is_lost_meanwhile_is_lost() -> None:
+def test_a_head_lost_after_admission_fails_the_job() -> None:
     earlier = o.NOW - timedelta(seconds=60)
     lost = replace(o.after(ADMITTED), cluster=o.cluster(suspend=False, resumed=earlier), ray=Ray())
     assert o.after(lost).job.status.phase == Phase.FAILED
 
 
-def test_a_cluster_that_somebody_suspended_by_hand_says_so() -> None:
+def test_a_manually_suspended_cluster_is_reported() -> None:
     status = o.after(replace(o.FRESH, cluster=o.cluster(suspend=True))).job.status
     assert "spec.suspend" in (status.message or "")
 
@@ -109,7 +109,7 @@ def test_a_cluster_that_somebody_suspended_by_hand_says_so() -> None:
 SUSPENDED = {"type": "RayClusterSuspended", "status": "True", "lastTransitionTime": "2026-01-02T03:04:05Z"}
 
 
-def test_a_ray_cluster_is_read() -> None:
+def test_parse_ray_cluster_reads_suspension() -> None:
     metadata: dict[str, Any] = {"uid": "u", "creationTimestamp": "2026-01-02T03:04:05Z"}
     held = parse_ray_cluster({"metadata": metadata, "spec": {"suspend": True}, "status": {"conditions": [SUSPENDED]}})
     assert (held.suspend, held.resumed) == (True, None)

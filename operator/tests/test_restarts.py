@@ -66,7 +66,7 @@ def reason(observed: Observed, type: C) -> str:
     return found.reason
 
 
-def test_a_failure_is_written_down_before_the_cluster_goes() -> None:
+def test_a_failed_attempt_is_written_before_the_cluster_is_deleted() -> None:
     running = o.after(on_cluster(Observed(job()), 1, o.running(40)))
     failed = plan(replace(running, ray=BOOM), o.NOW)
     assert (failed.delete_cluster, failed.apply, failed.requeue_after) == (None, (), 0)
@@ -77,12 +77,12 @@ def test_a_failure_is_written_down_before_the_cluster_goes() -> None:
     assert (attempt.start_time, attempt.completion_time) == ("2026-01-02T03:03:20Z", "2026-01-02T03:04:05Z")
     assert (failed.status.restarts, failed.status.phase) == (1, Phase.PENDING)
     assert failed.status.completion_time is None
-    assert failed.status.message == "Attempt 1 of 3 failed: boom. The next one starts anew."
+    assert failed.status.message == "Attempt 1 of 3 failed: boom. The next attempt starts from the beginning."
     assert [(event.type, event.reason) for event in failed.events] == [("Warning", "Restarting")]
     assert plan(fails(Observed(job()), 1), o.NOW).delete_cluster == uid(1)
 
 
-def test_the_next_attempt_gets_a_cluster_and_a_ray_job_of_its_own() -> None:
+def test_the_next_attempt_gets_a_new_cluster_and_ray_job() -> None:
     released = o.after(fails(Observed(job()), 1))
     assert reason(released, C.RUNNING) == Reason.RESTARTING
     assert plan(replace(released, cluster=None), o.NOW).apply == ()  # its pods are still there
@@ -92,16 +92,20 @@ def test_the_next_attempt_gets_a_cluster_and_a_ray_job_of_its_own() -> None:
     assert submission.id == "sum-00000002"
 
 
-def test_it_says_where_the_next_one_goes_on() -> None:
+def test_the_message_names_where_the_next_attempt_starts() -> None:
     saved = o.ended("FAILED", o.final_log(55).replace('"latestCheckpointStep":null', '"latestCheckpointStep":40') + "x")
-    assert (status_of(fails(Observed(job()), 1, saved)).message or "").endswith("The next one goes on from step 40.")
+    assert (status_of(fails(Observed(job()), 1, saved)).message or "").endswith(
+        "The next attempt resumes from step 40."
+    )
     never = job(checkpoint={"resume": "never"})
-    assert (status_of(fails(Observed(never), 1, saved)).message or "").endswith("The next one starts anew.")
+    assert (status_of(fails(Observed(never), 1, saved)).message or "").endswith(
+        "The next attempt starts from the beginning."
+    )
     command = replace(job(), spec=o.job({**o.COMMAND_SPEC, "failurePolicy": {"maxRestarts": 1}}).spec)
-    assert (status_of(fails(Observed(command), 1)).message or "").endswith("The next one runs the command again.")
+    assert (status_of(fails(Observed(command), 1)).message or "").endswith("The next attempt runs the command again.")
 
 
-def test_success_after_a_failure_is_success() -> None:
+def test_a_later_attempt_can_succeed() -> None:
     second = on_cluster(o.after(gone(fails(Observed(job()), 1))), 2, o.ended("SUCCEEDED", o.final_log()))
     status = status_of(o.after(second))
     assert (status.phase, status.restarts, [each.number for each in status.attempts]) == (Phase.SUCCEEDED, 1, [1])
@@ -129,12 +133,12 @@ def test_without_restarts_there_are_no_attempts() -> None:
     ("ray", "phase"),
     [(o.ended("STOPPED"), Phase.FAILED), (Ray(), Phase.PENDING), (BOOM, Phase.PENDING), (ECC, Phase.PENDING)],
 )
-def test_only_what_failed_by_itself_is_tried_again(ray: Ray, phase: Phase) -> None:
+def test_only_restartable_failures_are_restarted(ray: Ray, phase: Phase) -> None:
     assert status_of(fails(Observed(job()), 1, ray)).phase == phase
 
 
 @pytest.mark.parametrize(("state", "phase"), [("FAILED", Phase.PENDING), ("STOPPED", Phase.FAILED)])
-def test_checks_that_failed_are_an_attempt(state: Any, phase: Phase) -> None:
+def test_failed_checks_are_an_attempt(state: Any, phase: Phase) -> None:
     """The node on which they did so alone is avoided; checks that somebody stopped end the job."""
     check = {"name": "all-reduce", "result": "failed", "pods": ["sum-workers-worker-b"], "message": "a wrong sum."}
     log = f"{PREFLIGHT_PREFIX}{json.dumps([check])}\n"
@@ -145,7 +149,7 @@ def test_checks_that_failed_are_an_attempt(state: Any, phase: Phase) -> None:
     assert told == ([(Reason.PREFLIGHT_FAILED, "node-1", None)] if state == "FAILED" else [])
 
 
-def test_deadlines_end_the_job_whatever_restarts_are_left() -> None:
+def test_deadlines_fail_a_job_with_restarts_left() -> None:
     """The time that it ran counts over all attempts, and that it waited from each anew."""
     first = replace(o.after(on_cluster(Observed(job()), 1, o.running())), ray=BOOM)
     failed = o.after(first, now=o.NOW + timedelta(seconds=60))
@@ -159,7 +163,7 @@ def test_deadlines_end_the_job_whatever_restarts_are_left() -> None:
     assert status_of(late).restarts == 1
 
 
-def test_a_suspension_in_the_middle_of_a_restart_suspends() -> None:
+def test_a_suspension_during_a_restart_suspends() -> None:
     releasing = o.suspend(fails(Observed(job()), 1))
     assert plan(releasing, o.NOW).delete_cluster == uid(1)
     suspended = o.after(gone(o.after(releasing)))
@@ -170,13 +174,13 @@ def test_a_suspension_in_the_middle_of_a_restart_suspends() -> None:
     assert [each.number for each in status_of(again).attempts] == [1, 2]
 
 
-def test_a_suspension_is_no_attempt() -> None:
+def test_a_suspension_is_not_an_attempt() -> None:
     running = o.after(on_cluster(Observed(job()), 1, o.running()))
     stopped = o.after(replace(o.after(o.suspend(running)), ray=o.ended("STOPPED")))
     assert (status_of(stopped).attempts, status_of(stopped).restarts) == ([], 0)
 
 
-def test_a_cluster_that_its_queue_took_back_is_no_attempt() -> None:
+def test_an_evicted_cluster_is_not_an_attempt() -> None:
     queued = job(scheduling={"queueName": "team-a"})
     running = o.after(on_cluster(Observed(queued), 1, o.running()))
     taken = o.after(replace(running, cluster=o.cluster(uid=uid(1), suspend=True), pods=(), ray=BOOM))
@@ -196,10 +200,10 @@ def affinity(observed: Observed, group: str = "workerGroupSpecs") -> list[dict[s
 AWAY_FROM_1 = {"key": "metadata.name", "operator": "NotIn", "values": ["node-1"]}
 
 
-def test_later_attempts_stay_away_from_the_node_at_fault() -> None:
+def test_later_attempts_exclude_the_node_at_fault() -> None:
     failed = fails(Observed(job(exclude=True)), 1, ECC)
     assert status_of(failed).attempts[0].node_at_fault == "node-1"
-    assert "Node node-1 was at fault and is avoided: the program said" in (status_of(failed).message or "")
+    assert "Node node-1 was at fault and is excluded: the program printed" in (status_of(failed).message or "")
     assert status_of(failed).network
     assert status_of(failed).network.avoided == ["node-1"]  # type: ignore[union-attr]
     for group in ("workerGroupSpecs", "headGroupSpec"):
@@ -208,7 +212,7 @@ def test_later_attempts_stay_away_from_the_node_at_fault() -> None:
     assert affinity(third) == [{"matchFields": [AWAY_FROM_1]}]
 
 
-def test_it_is_avoided_after_a_suspension_too() -> None:
+def test_the_node_at_fault_is_excluded_after_a_suspension() -> None:
     failed = o.after(gone(fails(Observed(job(exclude=True)), 1, ECC)))
     resumed = o.suspend(o.after(o.suspend(failed)), False)
     assert status_of(resumed).network is None
@@ -218,7 +222,7 @@ def test_it_is_avoided_after_a_suspension_too() -> None:
     assert affinity(decided) == [{"matchFields": [AWAY_FROM_1]}]
 
 
-def test_the_users_own_node_affinity_holds_as_well() -> None:
+def test_the_users_node_affinity_is_kept() -> None:
     own = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [own, own]}}
     (group,) = o.SPEC["cluster"]["workers"]
@@ -227,13 +231,13 @@ def test_the_users_own_node_affinity_holds_as_well() -> None:
     assert affinity(fails(Observed(asked), 1, ECC)) == [{**own, "matchFields": [AWAY_FROM_1]}] * 2
 
 
-def test_without_exclude_faulty_nodes_it_is_only_named() -> None:
+def test_without_exclude_faulty_nodes_the_node_is_only_named() -> None:
     failed = fails(Observed(job()), 1, ECC)
-    assert "Node node-1 was at fault: the program said" in (status_of(failed).message or "")
+    assert "Node node-1 was at fault: the program printed" in (status_of(failed).message or "")
     assert affinity(failed) == []
 
 
-def test_a_node_that_is_found_lost_while_its_pods_end_is_avoided() -> None:
+def test_a_node_found_lost_during_the_release_is_excluded() -> None:
     failed = fails(Observed(job(exclude=True)), 1)
     assert (needs_faulty_node(failed), status_of(failed).attempts[0].node_at_fault) == (True, None)
     lost = (NODES[0], Node("node-1", conditions={"Ready": "Unknown"}), NODES[2])
@@ -246,14 +250,14 @@ def test_a_node_that_is_found_lost_while_its_pods_end_is_avoided() -> None:
 
 
 @pytest.mark.parametrize("ray", [None, o.running(), Ray(unreachable="x"), o.ended("SUCCEEDED"), o.ended("STOPPED")])
-def test_nodes_are_looked_at_after_a_failure_only(ray: Ray | None) -> None:
+def test_nodes_are_needed_after_a_failure_only(ray: Ray | None) -> None:
     running = o.after(on_cluster(Observed(job()), 1, o.running()))
     assert not needs_faulty_node(replace(running, ray=ray))
     assert needs_faulty_node(replace(running, ray=BOOM))
     assert needs_faulty_node(replace(running, ray=Ray()))
 
 
-def test_the_list_is_bounded_and_keeps_the_nodes() -> None:
+def test_the_list_of_attempts_is_bounded_and_keeps_faulty_nodes() -> None:
     (first,) = status_of(fails(Observed(job(exclude=True)), 1, ECC)).attempts
     attempts = [first]
     for number in range(2, 100):
@@ -263,7 +267,7 @@ def test_the_list_is_bounded_and_keeps_the_nodes() -> None:
     assert (attempts[0], attempts[-1].number) == (first, 99)
 
 
-def test_a_long_message_is_kept_short() -> None:
+def test_the_message_of_an_attempt_is_truncated() -> None:
     failed = fails(Observed(job()), 1, o.ended("FAILED", "\n".join(["x" * 900, "ValueError: it was this"])))
     (attempt,) = status_of(failed).attempts
     assert len(attempt.message) <= 301
@@ -279,7 +283,7 @@ LIFE: list[tuple[str, int, Any]] = [
 
 @pytest.mark.parametrize("end", [BOOM, o.ended("SUCCEEDED", o.final_log())])
 @pytest.mark.parametrize("missed", range(1 << len(LIFE)))
-def test_a_crash_anywhere_counts_no_attempt_twice(missed: int, end: Ray) -> None:
+def test_a_crash_at_any_point_counts_no_attempt_twice(missed: int, end: Ray) -> None:
     """Whatever statuses were never written (a bit of `missed` each): the first failure is, since without it written the
     operator releases nothing, and looks again until it is."""
     status = RLTrainingJobStatus(network=FIRST.job.status.network)

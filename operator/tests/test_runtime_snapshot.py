@@ -46,46 +46,46 @@ def image(plan: Plan) -> str:
     return found
 
 
-def test_the_runtime_gives_what_the_job_does_not() -> None:
+def test_the_runtime_provides_missing_fields() -> None:
     first = plan(Observed(o.job(SPEC, runtime=RUNTIME)), o.NOW)
     assert image(first) == "registry.example/trainer:cpu"
     assert status_of(first).runtime_snapshot == RUNTIME
 
 
 @pytest.mark.parametrize("later", [EDITED, None])
-def test_an_edited_or_deleted_runtime_does_not_touch_the_job(later: RuntimeSnapshot | None) -> None:
+def test_an_edited_or_deleted_runtime_does_not_change_the_job(later: RuntimeSnapshot | None) -> None:
     status = status_of(plan(Observed(o.job(SPEC, runtime=RUNTIME)), o.NOW))
     again = plan(Observed(stored(status, later)), o.NOW)
     assert image(again) == "registry.example/trainer:cpu"
     assert (again.status or status).runtime_snapshot == RUNTIME
 
 
-def test_a_missing_runtime_is_waited_for() -> None:
+def test_a_job_waits_for_its_runtime() -> None:
     held = plan(Observed(o.job(SPEC)), o.NOW)
     status = status_of(held)
     assert (held.apply, held.requeue_after, status.phase) == ((), 5.0, Phase.PENDING)
     accepted = find_condition(status, C.ACCEPTED)
     assert accepted
     assert (accepted.status, accepted.reason) == ("False", Reason.RUNTIME_NOT_FOUND)
-    assert "no RLRuntime cpu" in accepted.message
+    assert "RLRuntime cpu does not exist" in accepted.message
     assert is_true(status, C.STALLED)
     assert [event.reason for event in held.events] == ["RuntimeNotFound"]
 
 
-def test_a_runtime_that_comes_later_sets_the_job_off() -> None:
+def test_a_job_starts_when_its_runtime_is_created() -> None:
     held = status_of(plan(Observed(o.job(SPEC)), o.NOW))
     found = plan(Observed(stored(held, RUNTIME)), o.NOW)
     assert found.apply
     assert is_true(status_of(found), C.ACCEPTED)
 
 
-def test_a_job_that_waits_for_its_runtime_is_not_suspended_into_acceptance() -> None:
+def test_a_suspended_job_without_its_runtime_is_not_accepted() -> None:
     held = plan(Observed(o.job({**SPEC, "suspend": True})), o.NOW)
     assert not is_true(status_of(held), C.ACCEPTED)
     assert status_of(held).runtime_snapshot is None
 
 
-def test_the_wait_for_a_runtime_has_its_deadline() -> None:
+def test_the_pending_deadline_applies_without_a_runtime() -> None:
     held = o.after(Observed(o.job({**SPEC, "pendingDeadlineSeconds": 4})))
     assert plan(held, o.NOW).requeue_after == 4
     late = o.after(held, now=o.NOW.replace(minute=59)).job.status
@@ -95,7 +95,7 @@ def test_the_wait_for_a_runtime_has_its_deadline() -> None:
     assert not is_true(late, C.ACCEPTED)
 
 
-def test_a_limit_of_the_runtime_refuses_the_job() -> None:
+def test_a_limit_of_the_runtime_rejects_the_job() -> None:
     greedy = {**SPEC, "cluster": {"workers": [{"replicas": 5}]}}
     refused = plan(Observed(o.job(greedy, runtime=RUNTIME)), o.NOW)
     assert refused.apply == ()
@@ -103,12 +103,12 @@ def test_a_limit_of_the_runtime_refuses_the_job() -> None:
     assert status_of(refused).runtime_snapshot is None
 
 
-def test_a_contradiction_needs_no_runtime_to_be_one() -> None:
+def test_an_invalid_spec_fails_without_its_runtime() -> None:
     wrong = {**SPEC, "training": {"totalSteps": 1, "trainBatchSize": 5, "ppoMiniBatchSize": 3}}
     assert status_of(plan(Observed(o.job(wrong)), o.NOW)).phase == Phase.FAILED
 
 
-def test_the_runtimes_ttl_holds_for_the_job() -> None:
+def test_the_ttl_of_the_runtime_applies() -> None:
     status = status_of(plan(Observed(o.job(SPEC, runtime=RUNTIME)), o.NOW))
     running = replace(o.RUNNING, job=stored(status, None))
     done = o.after(replace(running, ray=o.ended("SUCCEEDED", o.final_log())))

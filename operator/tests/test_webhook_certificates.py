@@ -50,19 +50,19 @@ async def shown_to_a_client(server: ssl.SSLContext, trusted: str, host: str) -> 
     return serial
 
 
-def test_all_is_well_for_two_thirds_of_the_validity() -> None:
+def test_a_certificate_is_renewed_after_two_thirds_of_its_validity() -> None:
     assert plan_certificate(SETTLED, NOW + VALIDITY * 0.66) == CertificatePlan()
     assert plan_certificate(SETTLED, NOW + VALIDITY * 0.67) == CertificatePlan(renew=True, requeue_after=0)
 
 
-def test_the_first_is_made_then_trusted_and_served_at_once() -> None:
+def test_the_first_certificate_is_trusted_and_served_together() -> None:
     fresh = ObservedCertificate(hosts=HOSTS, trusted=frozenset({""}), stored=None, served=None)
     assert plan_certificate(fresh, NOW).renew
     made = plan_certificate(replace(fresh, stored=FIRST), NOW)
     assert (made.trust, made.serve) == (True, True)
 
 
-def test_the_next_is_served_only_after_it_is_trusted() -> None:
+def test_a_renewed_certificate_is_served_after_it_is_trusted() -> None:
     kept = replace(SETTLED, stored=SECOND)
     first = plan_certificate(kept, NOW + 61 * DAY)
     assert (first.trust, first.serve) == (True, False)
@@ -70,61 +70,61 @@ def test_the_next_is_served_only_after_it_is_trusted() -> None:
     assert (trusted.trust, trusted.serve) == (False, True)
 
 
-def test_another_name_of_the_server_takes_another_certificate() -> None:
+def test_a_changed_host_requires_a_new_certificate() -> None:
     assert plan_certificate(replace(SETTLED, hosts=frozenset({"other.svc"})), NOW).renew
 
 
-def test_an_authority_that_was_overwritten_is_put_back() -> None:
+def test_an_overwritten_authority_is_restored() -> None:
     decided = plan_certificate(replace(SETTLED, trusted=frozenset({"", FIRST.trusted})), NOW)
     assert (decided.trust, decided.serve, decided.renew) == (True, False, False)
 
 
-def test_a_restart_serves_what_is_kept() -> None:
+def test_a_restart_serves_the_stored_certificate() -> None:
     assert plan_certificate(replace(SETTLED, served=None), NOW) == CertificatePlan(serve=True)
 
 
-def test_the_server_is_called_by_its_service_or_its_address() -> None:
+def test_hosts_come_from_services_and_urls() -> None:
     service = {"service": {"namespace": "rlt-system", "name": "rlt-operator", "path": "/validate"}}
     seen = observe_certificate(configuration(service, {"url": "https://127.0.0.1:9443/validate"}), None, None)
     assert seen == ObservedCertificate(hosts=HOSTS, trusted=frozenset({""}), stored=None, served=None)
 
 
-def test_what_is_kept_is_read_back() -> None:
+def test_the_stored_certificate_is_read() -> None:
     secret = build_secret(CertificateLocation("ns", "webhook", "rlt"), FIRST, None)
     assert observe_certificate(configuration(), secret, None).stored == FIRST
 
 
 @pytest.mark.parametrize("damage", [{}, {"tls.crt": "bm8="}, {"tls.key": "//8="}, {"ca.crt": ""}])
-def test_a_damaged_secret_holds_nothing(damage: dict[str, str]) -> None:
+def test_a_damaged_secret_is_ignored(damage: dict[str, str]) -> None:
     data = build_secret(CertificateLocation("ns", "webhook", "rlt"), FIRST, None)["data"]
     assert observe_certificate(configuration(), {"data": {**data, **damage} if damage else None}, None).stored is None
 
 
-def test_a_key_of_another_certificate_is_refused() -> None:
+def test_a_key_of_another_certificate_is_rejected() -> None:
     with pytest.raises(ValueError, match="do not match"):
         parse_key_pair(FIRST.certificate, SECOND.key, FIRST.trusted)
 
 
-def test_a_secret_is_replaced_only_as_it_was_seen() -> None:
+def test_only_the_observed_version_of_a_secret_is_replaced() -> None:
     places = CertificateLocation("ns", "webhook", "rlt")
     seen = {"metadata": {"resourceVersion": "7"}}
     assert build_secret(places, FIRST, seen)["metadata"]["resourceVersion"] == "7"
     assert "resourceVersion" not in build_secret(places, FIRST, None)["metadata"]
 
 
-def test_an_authority_that_has_ended_is_trusted_no_longer() -> None:
+def test_an_expired_authority_is_not_trusted() -> None:
     late = create_key_pair(HOSTS, now=NOW + VALIDITY + DAY, previous=FIRST)
     assert len(x509.load_pem_x509_certificates(late.trusted.encode())) == 1
 
 
-def test_the_authoritys_key_is_nowhere() -> None:
+def test_the_key_of_the_authority_is_not_stored() -> None:
     (authority, _) = x509.load_pem_x509_certificates(SECOND.trusted.encode())
     assert SECOND.key.count("PRIVATE KEY") == 2
     assert authority.public_key() != x509.load_pem_x509_certificate(SECOND.certificate.encode()).public_key()
 
 
 @pytest.mark.parametrize("host", sorted(HOSTS))
-async def test_a_client_trusts_it_by_every_name(host: str) -> None:
+async def test_a_client_trusts_the_certificate_for_every_host(host: str) -> None:
     from rlt_operator.webhook.server import Tls
 
     now = datetime.now(UTC)
@@ -135,7 +135,7 @@ async def test_a_client_trusts_it_by_every_name(host: str) -> None:
         await shown_to_a_client(tls.context, pair.trusted, "other.svc")
 
 
-async def test_a_client_of_before_trusts_what_comes_after_and_the_other_way_round() -> None:
+async def test_old_and_new_certificates_are_trusted_during_a_renewal() -> None:
     from rlt_operator.webhook.server import Tls
 
     old = create_key_pair(HOSTS, now=datetime.now(UTC) - 61 * DAY)
@@ -148,7 +148,7 @@ async def test_a_client_of_before_trusts_what_comes_after_and_the_other_way_roun
         await shown_to_a_client(tls.context, old.trusted, "127.0.0.1")
 
 
-async def test_a_folder_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_folder_is_served_after_each_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Empty at first, then half filled, then filled, then renewed."""
     monkeypatch.setattr("rlt_operator.webhook.certificates.INTERVAL_S", 0.01)
     served: asyncio.Queue[str] = asyncio.Queue()

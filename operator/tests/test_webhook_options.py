@@ -15,10 +15,10 @@ OWN = ["--webhook-secret=ns/name", "--webhook-configuration=rlt"]
         ([], "give --webhook-certificates, or --webhook-secret and --webhook-configuration"),
         (OWN[:1], "give --webhook-certificates, or --webhook-secret and --webhook-configuration"),
         ([*OWN, "--webhook-certificates=/certificates"], "give --webhook-certificates, or"),
-        (["--webhook-secret=name"], "name: write NAMESPACE/NAME"),
+        (["--webhook-secret=name"], "name: use NAMESPACE/NAME"),
     ],
 )
-def test_where_the_certificate_is_must_be_said_once(
+def test_exactly_one_certificate_source_is_required(
     options: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):

@@ -49,7 +49,7 @@ def fields(response: Json) -> list[str]:
     return [cause["field"] for cause in response["status"]["details"]["causes"]] if "status" in response else []
 
 
-def test_what_is_right_is_allowed_and_the_answer_names_the_question() -> None:
+def test_a_valid_job_is_allowed() -> None:
     assert review(asked(manifest(o.SPEC)), {}) == {
         "apiVersion": "admission.k8s.io/v1",
         "kind": "AdmissionReview",
@@ -57,7 +57,7 @@ def test_what_is_right_is_allowed_and_the_answer_names_the_question() -> None:
     }
 
 
-def test_a_refusal_has_a_cause_for_each_field() -> None:
+def test_a_rejection_has_a_cause_for_each_field() -> None:
     response = answer(manifest(WRONG))
     status = response["status"]
     assert (response["allowed"], status["code"], status["reason"]) == (False, 422, "Invalid")
@@ -68,18 +68,18 @@ def test_a_refusal_has_a_cause_for_each_field() -> None:
         assert "; " in cause["message"]
 
 
-def test_a_runtime_is_judged_too() -> None:
+def test_runtimes_are_validated() -> None:
     assert fields(answer(manifest({"nodePools": [{"name": "a"}]}, "RLRuntime"))) == ["spec.nodePools[0].resources"]
 
 
-def test_the_runtime_counts() -> None:
+def test_the_runtime_is_part_of_the_validated_spec() -> None:
     spec = {key: value for key, value in o.SPEC.items() if key != "cluster"} | {"runtimeRef": {"name": "r"}}
     assert get_runtime_name(asked(manifest(spec))) == "r"
     assert answer(manifest(spec), runtimes={"r": RUNTIME})["allowed"] is True
     assert answer(manifest(spec), runtimes={"r": {}})["allowed"] is False
 
 
-def test_a_runtime_that_is_not_there_is_a_warning_and_one_that_cannot_be_read_is_none() -> None:
+def test_a_missing_runtime_is_a_warning() -> None:
     job = manifest({**o.SPEC, "runtimeRef": {"name": "r"}})
     (warning,) = answer(job, runtimes={"r": None})["warnings"]
     assert warning.startswith("spec.runtimeRef.name: r: this RLRuntime does not exist yet")
@@ -99,7 +99,7 @@ def test_restarts_without_a_checkpoint_are_a_warning() -> None:
     assert "warnings" not in answer(manifest({**o.COMMAND_SPEC, "failurePolicy": {"maxRestarts": 3}}))
 
 
-def test_a_runtimes_defaults_count_for_restarts_too() -> None:
+def test_warnings_include_the_defaults_of_the_runtime() -> None:
     job = manifest({**o.SPEC, "runtimeRef": {"name": "r"}, "checkpoint": {"saveFreq": 5}})
     defaults = {"failurePolicy": {"maxRestarts": 3}, "storage": {"claimName": "runs"}}
     assert "warnings" not in answer(job, runtimes={"r": {"defaults": defaults}})
@@ -112,23 +112,23 @@ def test_suspension_is_always_allowed() -> None:
     assert answer(manifest({**WRONG, "suspend": True}), manifest(WRONG))["allowed"] is True
 
 
-def test_what_is_new_and_wrong_is_refused_in_a_change() -> None:
+def test_an_update_is_rejected_for_new_findings_only() -> None:
     response = answer(manifest({**WRONG, "activeDeadlineSeconds": 0}), manifest(WRONG))
     assert fields(response) == ["spec.activeDeadlineSeconds"]
 
 
-def test_what_is_fixed_is_refused_in_a_change() -> None:
+def test_a_change_of_an_immutable_field_is_rejected() -> None:
     changed = {**o.SPEC, "model": {"path": "/mnt/rlt/other"}}
     assert "spec.model" in fields(answer(manifest(changed), manifest(o.SPEC)))
 
 
-def test_metadata_may_change_and_a_job_that_is_deleted_may_end() -> None:
+def test_metadata_changes_and_deletions_are_allowed() -> None:
     assert answer(manifest(WRONG, labels={"a": "b"}), manifest(WRONG))["allowed"] is True
     ending = manifest({**WRONG, "model": {}}, deletionTimestamp="2026-01-02T03:04:05Z")
     assert answer(ending, manifest(o.SPEC))["allowed"] is True
 
 
-def test_a_job_is_held_to_the_runtime_that_it_started_with() -> None:
+def test_a_job_is_validated_with_its_runtime_snapshot() -> None:
     spec = {**o.SPEC, "runtimeRef": {"name": "r"}}
     snapshot = {"name": "r", "generation": 1, "spec": RUNTIME}
     job = {**manifest({**spec, "suspend": True}), "status": {"runtimeSnapshot": snapshot}}
@@ -136,36 +136,36 @@ def test_a_job_is_held_to_the_runtime_that_it_started_with() -> None:
     assert answer(job, manifest(spec))["allowed"] is True
 
 
-def test_a_field_that_was_dropped_is_named() -> None:
+def test_a_dropped_field_is_reported() -> None:
     written = {"spec": {**o.SPEC, "trainning": {}, "rollout": {"temprature": 1}}}
     response = answer(applied({**o.SPEC, "rollout": {}}, written))
     assert set(fields(response)) == {"spec.trainning", "spec.rollout.temprature"}
     assert "did you mean training?" in response["status"]["message"]
 
 
-def test_a_field_that_was_dropped_in_a_change_is_named_though_nothing_has_changed() -> None:
+def test_a_dropped_field_of_an_update_is_reported() -> None:
     before = applied(o.SPEC, {"spec": o.SPEC})
     assert fields(answer(applied(o.SPEC, {"spec": {**o.SPEC, "suspnd": True}}), before)) == ["spec.suspnd"]
 
 
-def test_what_was_applied_long_ago_does_not_count() -> None:
+def test_an_unchanged_last_applied_annotation_is_ignored() -> None:
     written = {"spec": {**o.SPEC, "suspnd": True}}
     before, after = applied(o.SPEC, written), applied({**o.SPEC, "suspend": True}, written)
     assert answer(after, before)["allowed"] is True
 
 
-def test_any_text_may_stand_in_the_annotation() -> None:
+def test_the_annotation_may_hold_any_text() -> None:
     for text in ("", "{", "[]", "null", '{"spec": 3}'):
         assert answer(manifest(o.SPEC, annotations={LAST_APPLIED: text}))["allowed"] is True
 
 
-def test_many_findings_are_cut_short() -> None:
+def test_the_number_of_findings_is_limited() -> None:
     response = answer(manifest({**o.SPEC, **{f"unknown{number}": 1 for number in range(50)}}))
     assert len(fields(response)) == MAX_FINDINGS
     assert response["status"]["message"].splitlines()[-1] == "and more"
 
 
-def test_what_nests_deeper_than_pythons_parser_is_refused_by_its_uid() -> None:
+def test_a_review_that_nests_too_deeply_is_rejected() -> None:
     text = '{"kind": "AdmissionReview", "request": {"uid": "u-1", "object": ' + "[" * 5000 + "]" * 5000 + "}}"
     with pytest.raises(RecursionError):
         json.loads(text)

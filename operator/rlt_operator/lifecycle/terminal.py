@@ -127,4 +127,4 @@ def _describe_success(report: ProgressReport | None) -> str:
     if report is None:
         return "The command exited with code 0."
     steps = f"{report.step} of {report.total_steps}" if report.total_steps else str(report.step)
-    return f"{steps} steps are complete{f'; the model is in {report.exported_path}' if report.exported_path else ''}."
+    return f"{steps} steps are done{f'; the model is in {report.exported_path}' if report.exported_path else ''}."

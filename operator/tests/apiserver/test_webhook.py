@@ -78,7 +78,7 @@ def test_an_unknown_field_is_rejected_without_client_validation(webhook: Webhook
 def test_a_missing_runtime_is_a_warning(webhook: Webhook, namespace: str) -> None:
     spec = {**o.SPEC, "runtimeRef": {"name": "big"}}
     manifest = {"apiVersion": "rlt.dev/v1alpha1", "kind": "RLTrainingJob", "metadata": {"name": "sum"}, "spec": spec}
-    with pytest.raises(ValueError, match="there is no such RLRuntime yet"):
+    with pytest.raises(ValueError, match="this RLRuntime does not exist yet"):
         webhook.kubernetes.kubectl(
             "create", "-n", namespace, "--warnings-as-errors", "-f", "-", input=json.dumps(manifest)
         )
