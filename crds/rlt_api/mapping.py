@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from importlib import resources
 from typing import Any
 
-from rlt_api.schema import Schema, schema_of
+from rlt_api.schema import Schema, load_schema
 from rlt_api.spec import RLTrainingJobSpec
 
 
@@ -77,7 +77,7 @@ def find(key: str, settings: Iterable[Setting]) -> Setting | None:
 
 def find_field(path: str) -> Schema | None:
     """Return the schema of a field by its path, such as spec.cluster.workers[].replicas; None if it does not exist."""
-    node = schema_of(RLTrainingJobSpec)
+    node = load_schema(RLTrainingJobSpec)
     for part in path.split(".")[1:]:
         name = part.removesuffix("[]")
         if name not in node.get("properties", {}):

@@ -14,7 +14,7 @@ Schema = dict[str, Any]
 
 
 @functools.cache
-def schema_of(model: type[ApiModel]) -> Schema:
+def load_schema(model: type[ApiModel]) -> Schema:
     """Load the type's schema with all references resolved. tools/generate.py writes the file: building it is slow."""
     text = resources.files("rlt_api").joinpath("generated", f"{model.__name__}.json").read_text(encoding="utf-8")
     schema: Schema = json.loads(text)
@@ -29,17 +29,17 @@ def build_schema(model: type[ApiModel]) -> Schema:
     return resolved
 
 
-def fields_of(model: type[ApiModel], location: Sequence[str | int]) -> list[str]:
+def list_fields(model: type[ApiModel], location: Sequence[str | int]) -> list[str]:
     """Return the names of the fields at a location, such as ("cluster", "workers", 0)."""
-    node = schema_of(model)
+    node = load_schema(model)
     for part in location:
         node = node.get("items", {}) if isinstance(part, int) else node.get("properties", {}).get(part, {})
     return list(node.get("properties", {}))
 
 
-def leaves(model: type[ApiModel], path: str = "spec") -> Iterator[tuple[str, Schema]]:
+def walk_leaves(model: type[ApiModel], path: str = "spec") -> Iterator[tuple[str, Schema]]:
     """Yield path and schema of every field without subfields. The path of a list item contains []."""
-    yield from _leaves(schema_of(model), path)
+    yield from _leaves(load_schema(model), path)
 
 
 def _resolve(node: Any, definitions: Schema) -> Any:

@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails
 
 from rlt_api.finding import MAX_LENGTH, Finding, child_path, printable
 from rlt_api.model import ApiModel
-from rlt_api.schema import fields_of, leaves
+from rlt_api.schema import list_fields, walk_leaves
 from rlt_api.spelling import find_nearest_word
 
 FOREIGN_NAMES = {
@@ -52,7 +52,7 @@ def find_nearest_name(name: str, names: list[str]) -> str | None:
     return by_bare_name.get(bare) or by_bare_name.get(nearest or "")
 
 
-def unknown_field(path: str, name: str, known: list[str], elsewhere: list[str] | None = None) -> Finding:
+def report_unknown_field(path: str, name: str, known: list[str], elsewhere: list[str] | None = None) -> Finding:
     """Build the finding for an unknown field; `known` are its siblings, `elsewhere` the paths of all fields."""
     bare = _bare(name)
     here = {_bare(each): each for each in known}.get(bare)
@@ -64,13 +64,13 @@ def unknown_field(path: str, name: str, known: list[str], elsewhere: list[str] |
     return Finding(path, printable(name), "is not a field", fix)
 
 
-def schema_findings(error: ValidationError, model: type[ApiModel], path: str) -> Iterator[Finding]:
+def convert_errors(error: ValidationError, model: type[ApiModel], path: str) -> Iterator[Finding]:
     """Yield a finding for each of pydantic's errors, up to MAX_FINDINGS."""
     for problem in error.errors(include_url=False)[:MAX_FINDINGS]:
-        yield _finding(problem, model, path)
+        yield _convert_error(problem, model, path)
 
 
-def _finding(problem: ErrorDetails, model: type[ApiModel], path: str) -> Finding:
+def _convert_error(problem: ErrorDetails, model: type[ApiModel], path: str) -> Finding:
     location, value, given = path, printable(_json(problem["input"])), problem["input"]
     for part in problem["loc"]:
         location = child_path(location, part)
@@ -78,8 +78,10 @@ def _finding(problem: ErrorDetails, model: type[ApiModel], path: str) -> Finding
     message = problem["msg"].replace("Input s", "s", 1)
     match problem["type"]:
         case "extra_forbidden":
-            known = fields_of(model, problem["loc"][:-1])
-            return unknown_field(location, str(problem["loc"][-1]), known, [leaf for leaf, _ in leaves(model, path)])
+            known = list_fields(model, problem["loc"][:-1])
+            return report_unknown_field(
+                location, str(problem["loc"][-1]), known, [leaf for leaf, _ in walk_leaves(model, path)]
+            )
         case "missing":
             return Finding(location, "none", "is required", "add it")
         case "literal_error" | "enum":

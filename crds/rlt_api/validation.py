@@ -24,9 +24,9 @@ from rlt_api.rules.choices import TYPE
 from rlt_api.rules.limits import validate_within_limits
 from rlt_api.rules.metadata import GENERATED_SUFFIX_LENGTH, validate_labels_and_annotations, validate_object_name
 from rlt_api.runtime import RLRuntimeSpec, resolve
-from rlt_api.schema import schema_of
+from rlt_api.schema import load_schema
 from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.structure import MAX_FINDINGS, find_nearest_name, schema_findings, unknown_field
+from rlt_api.structure import MAX_FINDINGS, convert_errors, find_nearest_name, report_unknown_field
 
 Json = Mapping[str, Any]
 
@@ -58,11 +58,11 @@ def validate_job(name: str, spec: Json, runtime: Json | None = None) -> Validate
     found = list(validate_structure(spec, RLTrainingJobSpec, "spec"))
     if found:
         return Validated(tuple(found), None)
-    spec = normalize(spec, schema_of(RLTrainingJobSpec))
+    spec = normalize(spec, load_schema(RLTrainingJobSpec))
     try:
         resolved = RLTrainingJobSpec.model_validate(resolve(spec, runtime), by_alias=True, by_name=False)
     except ValidationError as error:  # each of the two is valid, and their combination is not
-        return Validated(tuple(schema_findings(error, RLTrainingJobSpec, "spec")), None)
+        return Validated(tuple(convert_errors(error, RLTrainingJobSpec, "spec")), None)
     found = rules.validate_job_spec(name, resolved)
     if runtime is None and "runtimeRef" in spec:
         found = _independent_of_runtime(found, spec)
@@ -70,7 +70,7 @@ def validate_job(name: str, spec: Json, runtime: Json | None = None) -> Validate
         try:
             found += validate_within_limits(resolved, RLRuntimeSpec.model_validate(runtime))
         except ValidationError as error:  # the snapshot of a newer version
-            found += schema_findings(error, RLRuntimeSpec, "runtime.spec")
+            found += convert_errors(error, RLRuntimeSpec, "runtime.spec")
     return Validated(tuple(found), resolved)
 
 
@@ -79,7 +79,7 @@ def validate_runtime(spec: Json) -> tuple[Finding, ...]:
     found = list(validate_structure(spec, RLRuntimeSpec, "spec"))
     if found:
         return tuple(found)
-    spec = normalize(spec, schema_of(RLRuntimeSpec))
+    spec = normalize(spec, load_schema(RLRuntimeSpec))
     defaults = spec.get("defaults", {})
     partial = RLTrainingJobSpec.model_validate(defaults, by_alias=True, by_name=False)
     for finding in _independent_of_runtime(rules.validate_spec(partial), defaults):
@@ -126,7 +126,7 @@ def validate_structure(value: Json, model: type[ApiModel], path: str) -> Iterato
     if non_json:
         yield from non_json
         return
-    text = json.dumps(normalize(value, schema_of(model)))
+    text = json.dumps(normalize(value, load_schema(model)))
     if len(text) > MAX_SPEC_BYTES:
         message = f"is larger than the maximum of {MAX_SPEC_BYTES} bytes"
         yield Finding(path, f"{len(text)} bytes", message, "move large values to a volume or the image", "size")
@@ -134,7 +134,7 @@ def validate_structure(value: Json, model: type[ApiModel], path: str) -> Iterato
     try:
         model.model_validate_json(text, strict=True, by_alias=True, by_name=False)
     except ValidationError as error:
-        yield from schema_findings(error, model, path)
+        yield from convert_errors(error, model, path)
 
 
 def given_paths(value: object, path: str) -> Iterator[str]:
@@ -175,7 +175,7 @@ def _validate_envelope(manifest: Json) -> Iterator[Finding]:
     known = ["apiVersion", "kind", "metadata", "spec", "status"]
     for key in manifest:
         if key not in known:
-            yield unknown_field(printable(str(key)), str(key), known)
+            yield report_unknown_field(printable(str(key)), str(key), known)
 
 
 def _validate_metadata(metadata: object) -> Iterator[Finding]:
@@ -190,4 +190,4 @@ def _validate_metadata(metadata: object) -> Iterator[Finding]:
         yield Finding("metadata.name", "none", "is required", "add a name")
     for key in metadata:
         if key not in METADATA_FIELDS:
-            yield unknown_field(child_path("metadata", str(key)), str(key), list(METADATA_FIELDS))
+            yield report_unknown_field(child_path("metadata", str(key)), str(key), list(METADATA_FIELDS))

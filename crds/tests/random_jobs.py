@@ -14,7 +14,7 @@ from cases import BUILTIN, CASES, COMMAND
 from rlt_api.crd import GROUP, KIND, RUNTIME_KIND, VERSION
 from rlt_api.model import ApiModel
 from rlt_api.runtime import RLRuntimeSpec
-from rlt_api.schema import schema_of
+from rlt_api.schema import load_schema
 from rlt_api.spec import RLTrainingJobSpec
 
 Json = Any
@@ -60,7 +60,7 @@ def _job(random: Random) -> Json:
         spec = copy.deepcopy(dict(random.choice((BUILTIN, BUILTIN, COMMAND))))
     if random.random() < 0.3:
         spec["runtimeRef"] = {"name": "platform"}
-    schema = schema_of(RLTrainingJobSpec)
+    schema = load_schema(RLTrainingJobSpec)
     for _ in range(random.choice((0, 1, 2, 3, 10))):
         _give(spec, schema, random)
     return spec
@@ -69,7 +69,7 @@ def _job(random: Random) -> Json:
 def _runtime(random: Random) -> Json:
     spec: Json = {}
     for _ in range(random.randrange(8)):
-        _give(spec, schema_of(RLRuntimeSpec), random)
+        _give(spec, load_schema(RLRuntimeSpec), random)
     return spec
 
 

@@ -12,7 +12,7 @@ import pytest
 from readers import field_of, read_fields
 
 from rlt_api.runtime import BUILTIN_ONLY
-from rlt_api.schema import Schema, leaves
+from rlt_api.schema import Schema, walk_leaves
 from rlt_api.spec import RLTrainingJobSpec
 
 ROOT = Path(__file__).parents[2]
@@ -28,13 +28,13 @@ BY_RULES = ("spec.rollout.workerGroup", "spec.training.reference.fsdpSize")
 
 def fields_with_an_effect() -> list[tuple[str, Schema]]:
     """Return the leaves that have more than one possible value."""
-    return [(path, schema) for path, schema in leaves(RLTrainingJobSpec) if "const" not in schema]
+    return [(path, schema) for path, schema in walk_leaves(RLTrainingJobSpec) if "const" not in schema]
 
 
 def is_read_by_name(path: str) -> bool:
     """Return whether code on JSON manifests reads the field. Only a unique name can show this."""
     name = path.rpartition(".")[2]
-    is_unique = [leaf for leaf, _ in leaves(RLTrainingJobSpec) if leaf.endswith(f".{name}")] == [path]
+    is_unique = [leaf for leaf, _ in walk_leaves(RLTrainingJobSpec) if leaf.endswith(f".{name}")] == [path]
     return is_unique and any(f'"{name}"' in (ROOT / source).read_text() for source in AS_JSON)
 
 

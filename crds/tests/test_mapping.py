@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rlt_api.mapping import PATH, Setting, find, find_field, mapping, verl_roll_mapping
-from rlt_api.schema import leaves
+from rlt_api.schema import walk_leaves
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.structure import FOREIGN_NAMES
 
@@ -115,7 +115,7 @@ def test_foreign_names_of_the_validation_match_the_mapping() -> None:
 
 def test_verl_defaults_in_descriptions_are_correct() -> None:
     stated = {
-        path: re.search(r"\(verl: (.+?)\.\)", schema["description"]) for path, schema in leaves(RLTrainingJobSpec)
+        path: re.search(r"\(verl: (.+?)\.\)", schema["description"]) for path, schema in walk_leaves(RLTrainingJobSpec)
     }
     assert any(stated.values())
     for path, default in stated.items():

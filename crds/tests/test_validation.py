@@ -16,7 +16,7 @@ from rlt_api.crd import GROUP, KIND, RUNTIME_KIND, VERSION
 from rlt_api.finding import Finding
 from rlt_api.normalize import normalize
 from rlt_api.runtime import resolve
-from rlt_api.schema import schema_of
+from rlt_api.schema import load_schema
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.validation import validate_change, validate_job, validate_manifest, validate_runtime
 
@@ -102,13 +102,13 @@ def test_null_counts_as_not_given_and_integral_floats_as_integers() -> None:
     assert validated.findings == ()
     assert validated.spec
     assert validated.spec.training.total_steps == 8
-    assert normalize(spec, schema_of(RLTrainingJobSpec))["training"] == {"totalSteps": 8, "trainBatchSize": 32}
+    assert normalize(spec, load_schema(RLTrainingJobSpec))["training"] == {"totalSteps": 8, "trainBatchSize": 32}
 
 
 def test_nulls_are_kept_in_fields_of_any_json() -> None:
     spec = merged(BUILTIN, {"cluster.head": {"podTemplate": {"spec": {}}}})
     spec["cluster"]["head"]["podTemplate"]["spec"]["x"] = None
-    assert normalize(spec, schema_of(RLTrainingJobSpec)) == spec
+    assert normalize(spec, load_schema(RLTrainingJobSpec)) == spec
 
 
 def nested(depth: int) -> Any:

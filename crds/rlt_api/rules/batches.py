@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rlt_api.factors import join_or, nearest_divisors, nearest_multiples
 from rlt_api.finding import Finding
-from rlt_api.rules.layout import CONTEXT_PARALLEL, RANKS, data_parallel_size, describe_train_workers
+from rlt_api.rules.layout import CONTEXT_PARALLEL, TRAIN_WORKER_FIELDS, data_parallel_size, describe_train_workers
 from rlt_api.spec import RLTrainingJobSpec
 
 TRAIN, MINI, MICRO = (
@@ -34,24 +34,23 @@ def validate_data_parallel_batch(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     mini, field = training.ppo_mini_batch_size, MINI
     if mini is None:
         mini, field = training.train_batch_size, TRAIN
-    involved = (*RANKS, CONTEXT_PARALLEL)
+    involved = (*TRAIN_WORKER_FIELDS, CONTEXT_PARALLEL)
     if mini % shares:
-        parts = f"{shares} data-parallel shares" if shares > 1 else "the train workers"
         fitting = nearest_multiples(mini, shares)
         if field == MINI:
             fitting = nearest_divisors(mini, training.train_batch_size, multiple_of=shares) or fitting
         if mini < shares:
-            message = f"prompts are fewer than {parts} (batch < chunks): {describe_train_workers(spec)}"
+            message = f"is less than the {shares} data-parallel shares (batch < chunks): {describe_train_workers(spec)}"
             yield Finding(field, str(mini), message, f"use {join_or(fitting[:1])}", "batch-chunks", involved)
         else:
-            message = f"prompts are not divisible by {parts}: {describe_train_workers(spec)}"
+            message = f"is not divisible by the {shares} data-parallel shares: {describe_train_workers(spec)}"
             yield Finding(field, str(mini), message, f"use {join_or(fitting)}", "batch-divisibility", involved)
     warmup = training.warmup
     if warmup and warmup.batch_size % shares:
         yield Finding(
             "spec.training.warmup.batchSize",
             str(warmup.batch_size),
-            f"examples are not divisible by {shares} data-parallel shares: {describe_train_workers(spec)}",
+            f"is not divisible by the {shares} data-parallel shares: {describe_train_workers(spec)}",
             f"use {join_or(nearest_multiples(warmup.batch_size, shares))}",
             "batch-divisibility",
             involved,
@@ -76,7 +75,7 @@ def validate_micro_batch_size(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         f"({prompts} prompts x {spec.rollout.n} responses / {shares} shares)",
         f"use {join_or(nearest_divisors(micro, responses))}",
         "micro-batch",
-        (TRAIN, MINI, RESPONSES, *RANKS, CONTEXT_PARALLEL),
+        (TRAIN, MINI, RESPONSES, *TRAIN_WORKER_FIELDS, CONTEXT_PARALLEL),
     )
 
 
@@ -84,7 +83,7 @@ def validate_group_size(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """Estimators with groups need responsesPerPrompt of at least 2: a group of one has advantage 0 (as in TRL)."""
     estimator = spec.algorithm.adv_estimator
     if estimator in GROUPED and spec.rollout.n < 2:
-        message = f"{estimator} compares the responses to one prompt and needs at least 2"
+        message = f"must be 2 or more for {estimator}, which compares the responses to one prompt"
         yield Finding(RESPONSES, str(spec.rollout.n), message, "use 2 or more, such as 8", "group-size", (ESTIMATOR,))
 
 

@@ -10,7 +10,7 @@ from rlt_api.finding import Finding
 from rlt_api.spec import RLTrainingJobSpec
 
 WORKERS = "spec.cluster.workers[0]"
-RANKS = (f"{WORKERS}.replicas", f"{WORKERS}.accelerator.count")
+TRAIN_WORKER_FIELDS = (f"{WORKERS}.replicas", f"{WORKERS}.accelerator.count")
 """The fields that determine the number of train workers."""
 CONTEXT_PARALLEL = "spec.training.contextParallelSize"
 
@@ -56,7 +56,7 @@ def validate_context_parallel_size(spec: RLTrainingJobSpec) -> Iterator[Finding]
         message = f"does not divide {describe_train_workers(spec)}"
         sizes, totals = join_or(nearest_divisors(size, workers)), join_or(nearest_multiples(workers, size))
         fix = f"use {sizes}, or {totals} train workers"
-        yield Finding(CONTEXT_PARALLEL, str(size), message, fix, "parallel-sizes", RANKS)
+        yield Finding(CONTEXT_PARALLEL, str(size), message, fix, "parallel-sizes", TRAIN_WORKER_FIELDS)
 
 
 def validate_fsdp_size(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -72,7 +72,7 @@ def validate_fsdp_size(spec: RLTrainingJobSpec) -> Iterator[Finding]:
             f"does not divide {describe_train_workers(spec)}",
             f"use {join_or(nearest_divisors(fsdp.fsdp_size, workers))}",
             "fsdp-size",
-            RANKS,
+            TRAIN_WORKER_FIELDS,
         )
 
 
@@ -105,7 +105,7 @@ def validate_rollout_tensor_parallel_size(spec: RLTrainingJobSpec) -> Iterator[F
             f"does not divide the {devices} accelerators of one worker pod",
             f"use {below}, or set accelerator.count to {join_or(nearest_multiples(devices, size))}",
             "rollout-tensor-parallel",
-            (RANKS[1],),
+            (TRAIN_WORKER_FIELDS[1],),
         )
 
 

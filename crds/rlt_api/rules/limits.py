@@ -10,7 +10,7 @@ from typing import Any
 from rlt_api.finding import Finding
 from rlt_api.model import quantity_value
 from rlt_api.runtime import Limit, RLRuntimeSpec
-from rlt_api.schema import leaves
+from rlt_api.schema import walk_leaves
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.spelling import find_nearest_word
 
@@ -27,7 +27,7 @@ def validate_within_limits(spec: RLTrainingJobSpec, runtime: RLRuntimeSpec) -> I
 
 def validate_limits(runtime: RLRuntimeSpec) -> Iterator[Finding]:
     """Validate the limits of a runtime: each names an existing field and allows at least one value."""
-    known = {path.removesuffix("[]"): schema for path, schema in leaves(RLTrainingJobSpec)}
+    known = {path.removesuffix("[]"): schema for path, schema in walk_leaves(RLTrainingJobSpec)}
     for index, limit in enumerate(runtime.limits):
         field = f"spec.limits[{index}]"
         if limit.max is None and limit.min is None and limit.allowed is None:

@@ -15,7 +15,7 @@ from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.blocks.model import Model
 from rlt_api.finding import Finding
 from rlt_api.model import quantity_value
-from rlt_api.rules.layout import RANKS, WORKERS, count_train_workers, training_group
+from rlt_api.rules.layout import TRAIN_WORKER_FIELDS, WORKERS, count_train_workers, training_group
 from rlt_api.rules.lengths import LENGTHS, MODEL_LEN, max_sequence_length
 from rlt_api.rules.model_size import BYTES, Size, kv_bytes_per_token, model_size
 from rlt_api.spec import RLTrainingJobSpec
@@ -66,7 +66,7 @@ def validate_accelerator_memory(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     device = quantity_value(group.accelerator.memory)
     colocated = spec.rollout.mode == "colocated" and spec.rollout.engine == "vllm"
     share = spec.rollout.gpu_memory_utilization * device if colocated else 0.0
-    involved = (size.field, "spec.model.dtype", ACCELERATOR_MEMORY, *RANKS, *OFFLOAD, *REFERENCE)
+    involved = (size.field, "spec.model.dtype", ACCELERATOR_MEMORY, *TRAIN_WORKER_FIELDS, *OFFLOAD, *REFERENCE)
     engine_fields = ("spec.rollout.engine", "spec.rollout.mode", "spec.rollout.tensorParallelSize")
     if colocated:
         weights = BYTES[model.dtype] * size.parameters / spec.rollout.tensor_parallel_size
@@ -159,7 +159,7 @@ def _validate_pod_memory(
             f"({size.source}, {_format_train_workers(group)})",
             f"use {int(needed / GIB) + 1}Gi or more, or more replicas",
             "pod-memory",
-            (size.field, *RANKS, REFERENCE[0], *involved),
+            (size.field, *TRAIN_WORKER_FIELDS, REFERENCE[0], *involved),
         )
 
 
