@@ -163,7 +163,7 @@ def run_sharded(
         "max_response_length": 6,
     }
     actor, critic = Actor(files, **common, temperature=0.9), Critic(files, **common)
-    results = [(actor.update(batch), critic.update([batch])[0]) for _ in range(STEPS)]
+    results = [(actor.update(batch), critic.update(batch)) for _ in range(STEPS)]
     names = [*results[0][0].shares, *results[0][1].shares]
     losses = torch.tensor([[(one.shares | two.shares)[name] for name in names] for one, two in results])
     dist.all_reduce(losses)

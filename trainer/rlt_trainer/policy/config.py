@@ -44,11 +44,11 @@ def load_config_from(path: str, *, revision: str | None = None, trust_remote_cod
             path, revision=revision, trust_remote_code=trust_remote_code
         )
     except (OSError, ValueError) as error:
-        raise model_error(path, error) from error
+        raise build_model_error(path, error) from error
     return config
 
 
-def model_error(path: str, error: Exception) -> ValueError:
+def build_model_error(path: str, error: Exception) -> ValueError:
     """Build the error for a model at `path` that cannot be loaded."""
     reason = str(error).strip().partition("\n")[0]
     return ValueError(

@@ -26,13 +26,13 @@ def tokens_to_heads(part: Tensor, group: dist.ProcessGroup) -> Tensor:
             f"training.contextParallelSize {ranks} and the model's {heads} attention heads: neither divides the other. "
             "Use a size that divides the number of heads."
         )
-    swapped: Tensor = _Exchange.apply(part, group, _to_heads, _to_tokens)  # type: ignore[no-untyped-call]
+    swapped: Tensor = _ReversibleExchange.apply(part, group, _to_heads, _to_tokens)  # type: ignore[no-untyped-call]
     return swapped
 
 
 def heads_to_tokens(part: Tensor, group: dist.ProcessGroup) -> Tensor:
     """Invert tokens_to_heads: from [1, heads / ranks, n * ranks, d] to [1, heads, n, d]."""
-    swapped: Tensor = _Exchange.apply(part, group, _to_tokens, _to_heads)  # type: ignore[no-untyped-call]
+    swapped: Tensor = _ReversibleExchange.apply(part, group, _to_tokens, _to_heads)  # type: ignore[no-untyped-call]
     return swapped
 
 
@@ -45,7 +45,7 @@ def gather_tokens(part: Tensor, group: dist.ProcessGroup) -> Tensor:
     return gathered
 
 
-class _Exchange(torch.autograd.Function):
+class _ReversibleExchange(torch.autograd.Function):
     """An exchange in the forward pass, and its inverse in the backward pass."""
 
     @staticmethod

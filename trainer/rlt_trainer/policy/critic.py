@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -87,11 +85,8 @@ class Critic:
             (values,) = evaluate(self.model, sequences, self._size, self._device, lambda part: (self._values(part),))
         return values
 
-    def update(self, batches: Sequence[MiniBatch]) -> list[UpdateResult]:
-        """Take one optimizer step on the clipped value loss for each mini-batch."""
-        return [self._update(batch) for batch in batches]
-
-    def _update(self, batch: MiniBatch) -> UpdateResult:
+    def update(self, batch: MiniBatch) -> UpdateResult:
+        """Take one optimizer step on the clipped value loss of a mini-batch."""
         tokens = max(batch.total_tokens, 1)
 
         def compute_share(part: Experience) -> tuple[Tensor, dict[str, Tensor]]:

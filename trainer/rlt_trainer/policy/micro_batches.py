@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 
 from rlt_api.blocks.training import Training
-from rlt_trainer.batches.balance import group_micro_batches, extend_micro_batches
+from rlt_trainer.batches.balance import extend_micro_batches, group_micro_batches
 from rlt_trainer.batches.sequences import Experience, Sequences
 
 Part = TypeVar("Part", Sequences, Experience)

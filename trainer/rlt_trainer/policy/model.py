@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from rlt_api.blocks.model import Model
 from rlt_trainer.data.seeded_model import write_seeded_model
-from rlt_trainer.policy.config import model_error
+from rlt_trainer.policy.config import build_model_error
 from rlt_trainer.policy.lora import base_name, is_adapter, merge_adapter
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -39,7 +39,7 @@ def prepare_model_files(model: Model, scratch: Path) -> str:
     try:
         return snapshot_download(model.path, revision=model.revision, allow_patterns=FILES)
     except (OSError, ValueError, HfHubHTTPError) as error:
-        raise model_error(model.path, error) from error
+        raise build_model_error(model.path, error) from error
 
 
 def load_model(files: str, dtype: torch.dtype, *, trust_remote_code: bool = False) -> PreTrainedModel:
@@ -52,7 +52,7 @@ def load_model(files: str, dtype: torch.dtype, *, trust_remote_code: bool = Fals
             files, dtype=dtype, trust_remote_code=trust_remote_code
         )
     except (OSError, ValueError) as error:
-        raise model_error(files, error) from error
+        raise build_model_error(files, error) from error
     model.eval()  # type: ignore[no-untyped-call]
     return model
 

@@ -22,7 +22,7 @@ from transformers.utils import GENERATION_CONFIG_NAME
 from rlt_api.blocks.model import Lora, Model
 from rlt_api.blocks.training import Fsdp, Training
 from rlt_trainer.policy import packed_attention
-from rlt_trainer.policy.config import load_config_from, model_error
+from rlt_trainer.policy.config import build_model_error, load_config_from
 from rlt_trainer.policy.lora import add_adapters, base_name
 from rlt_trainer.policy.sharded_weights import initialize_weight, load_weights
 from rlt_trainer.policy.sharding import find_layers, shard
@@ -95,7 +95,7 @@ def load_sharded_model(kind: Kind, files: str, options: ModelOptions, forward: C
                 trust_remote_code=options.trust_remote_code,
             )
     except (OSError, ValueError) as error:
-        raise model_error(files, error) from error
+        raise build_model_error(files, error) from error
     model.eval()  # type: ignore[no-untyped-call]
     if kind == "actor" and (Path(files) / GENERATION_CONFIG_NAME).is_file():
         model.generation_config = GenerationConfig.from_pretrained(files)
@@ -143,5 +143,5 @@ def _load(kind: Kind, model: PreTrainedModel, files: str, options: ModelOptions)
             ),
         )
     except (OSError, ValueError) as error:
-        raise model_error(files, error) from error
+        raise build_model_error(files, error) from error
     dist.barrier()

@@ -213,7 +213,7 @@ class TrainWorker(EngineWorker):
         """Run one optimizer step of the critic for each mini-batch."""
         assert self._critic is not None
         with self.telemetry.measure("update_critic"):
-            return self._critic.update(batches)
+            return [self._critic.update(batch) for batch in batches]
 
     # Checkpoints
 
