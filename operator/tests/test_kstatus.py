@@ -80,6 +80,7 @@ STATES: dict[str, tuple[Observed, str]] = {
     "KubeRay too old": (replace(o.FRESH, kuberay=KubeRay(frozenset())), "Failed"),
     "refused": (replace(o.FRESH, rejection="no"), "Failed"),
     "queued": (replace(o.FRESH, cluster=o.cluster(suspend=True)), "InProgress"),
+    "cancelled": (replace(o.STARTED, job=replace(o.STARTED.job, cancel_requested=True)), "Failed"),
     "too late": (o.changed(o.STARTED, active_deadline_seconds=0), "Failed"),
 }
 

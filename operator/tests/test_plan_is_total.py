@@ -1,4 +1,4 @@
-"""plan() answers whatever is observed, and comes to rest: a property over all combinations of partial observations."""
+"""plan() returns a plan for every observation and settles: properties over combinations of partial observations."""
 
 from __future__ import annotations
 
@@ -101,7 +101,9 @@ RETRIED = o.after(o.changed(FAILED, failure_policy=FailurePolicy(max_restarts=1)
 EARLIER_ATTEMPT = RETRIED.job.status.attempts[0].model_copy(update={"ray_cluster_uid": "other"})
 CHECKED = replace(o.READY, job=o.job({**o.SPEC, "preflight": {"enabled": True}}), ray=o.checks("RUNNING"))
 jobs = st.builds(
-    lambda job, edit, status: replace(job, spec=job.spec and job.spec.model_copy(update=edit), status=status),
+    lambda job, edit, status, cancel: replace(
+        job, spec=job.spec and job.spec.model_copy(update=edit), status=status, cancel_requested=cancel
+    ),
     st.sampled_from([o.job(), o.job(o.COMMAND_SPEC), UNREADABLE, QUEUED, RUNTIMELESS, o.job(name="1" * 80)]),
     edits,
     st.sampled_from(
@@ -117,6 +119,7 @@ jobs = st.builds(
             RETRIED.job.status.model_copy(update={"attempts": [EARLIER_ATTEMPT]}),
         ]
     ),
+    st.booleans(),
 )
 mount_warnings = st.builds(
     WarningEvent,
