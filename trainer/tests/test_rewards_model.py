@@ -125,7 +125,7 @@ def test_workers_share_the_responses_and_the_scores_keep_their_order() -> None:
         prompts=missing,
         tokenizer=missing,
         scorer=missing,
-        watch=missing,
+        stopwatch=missing,
         termination=missing,
     )
     prompts = [Prompt(index, (1,), name, "", "", "") for index, name in enumerate(names)]
