@@ -18,6 +18,7 @@ from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.driver.generation import RolloutGenerator
 from rlt_trainer.rewards import model
 from rlt_trainer.rewards.model import RewardModel
+from rlt_trainer.workers.train_worker import TrainWorker
 
 CPU = torch.device("cpu")
 CHAT = [{"role": "user", "content": "2+2?"}]
@@ -106,17 +107,19 @@ def test_a_run_learns_from_a_reward_model(make_config: Callable[..., TrainingCon
 
 
 def test_workers_share_the_responses_and_the_scores_keep_their_order() -> None:
-    class TwoRanks:
-        ranks = 2
+    class TwoWorkers:
         shares: tuple[int, ...] = ()
 
-        def each(self, method: str, paths: list[str], prompts: Any, texts: Sequence[list[str]]) -> list[torch.Tensor]:
-            assert (method, paths) == ("model_rewards", ["judge"] * 2)
+        def __len__(self) -> int:
+            return 2
+
+        def each(self, method: Any, paths: list[str], prompts: Any, texts: Sequence[list[str]]) -> list[torch.Tensor]:
+            assert (method, paths) == (TrainWorker.model_rewards, ["judge"] * 2)
             assert [[prompt.text for prompt in part] for part in prompts] == list(texts)
             self.shares = tuple(map(len, texts))
             return [torch.tensor([float(text) for text in part]) for part in texts]
 
-    workers, names = TwoRanks(), ["0", "1", "2", "3", "4"]
+    workers, names = TwoWorkers(), ["0", "1", "2", "3", "4"]
     missing = cast(Any, None)
     generation = RolloutGenerator(
         missing,
@@ -129,5 +132,5 @@ def test_workers_share_the_responses_and_the_scores_keep_their_order() -> None:
         termination=missing,
     )
     prompts = [Prompt(index, (1,), name, "", "", "") for index, name in enumerate(names)]
-    assert generation._scores_by_model("judge", prompts, names).tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
+    assert generation._model_scores("judge", prompts, names).tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
     assert workers.shares == (3, 2)

@@ -25,7 +25,7 @@ RULES: dict[str, Callable[..., float]] = {
     "gsm8k": rules.gsm8k,
     "length": rules.length,
 }
-"""Rules whose time is linear in the length of the response. They run in this process."""
+"""Rules whose time is at most linear in the length of the response. They run in this process."""
 
 SANDBOXED_RULES = {
     "format": "rlt_trainer.rewards.rules:form",
