@@ -57,7 +57,7 @@ def test_compiled_layers_have_the_same_results(tiny_model: str) -> None:
     assert_close(gradients[1], gradients[0], atol=1e-5, rtol=1e-4)
 
 
-def test_packed_sequences_do_not_see_each_other(tiny_model: str) -> None:
+def test_packed_sequences_are_independent(tiny_model: str) -> None:
     model = load_sharded_model("actor", tiny_model, model_options(packed=True), response_log_probs)
     together, _ = model(SEQUENCES, temperature=1.0, packed=True)
     for row in range(2):

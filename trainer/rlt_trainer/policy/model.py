@@ -43,7 +43,7 @@ def prepare_model_files(model: Model, scratch: Path) -> str:
 
 
 def load_model(files: str, dtype: torch.dtype, *, trust_remote_code: bool = False) -> PreTrainedModel:
-    """Load the full model on the CPU, in evaluation mode: dropout would make the ratio of new to old policy wrong.
+    """Load the full model on the CPU, in evaluation mode: dropout would change the ratio of new to old policy.
 
     Raises ValueError naming `files` if they cannot be loaded.
     """

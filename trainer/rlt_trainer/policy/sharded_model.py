@@ -76,7 +76,7 @@ class ModelOptions:
 
 
 def load_sharded_model(kind: Kind, files: str, options: ModelOptions, forward: Callable[..., Any]) -> PreTrainedModel:
-    """Load the model in `files`, in evaluation mode: dropout would make the ratio of new to old policy wrong.
+    """Load the model in `files`, in evaluation mode: dropout would change the ratio of new to old policy.
 
     forward: replaces the model's forward, see `shard`. Collective.
     Raises ValueError naming `files` if they cannot be loaded.
