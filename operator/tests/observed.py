@@ -1,4 +1,4 @@
-"""Observed values for the tests: a job and its surroundings, in the states that a life brings."""
+"""Observed values for the tests: a job and its environment in the states of its lifecycle."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ ON_GPUS: dict[str, Any] = {
         ],
     },
 }
-"""A command on two nodes of eight GPUs."""
+"""A command on two nodes with eight GPUs each."""
 
 
 def manifest(spec: dict[str, Any] = SPEC, *, name: str = "sum", labels: dict[str, str] | None = None) -> Manifest:
@@ -66,7 +66,7 @@ def job(
 
 
 def decided(job: Job, nodes: tuple[Node, ...] = ()) -> Job:
-    """The job after a look at these nodes."""
+    """The job with a fabric decision from these nodes."""
     if job.spec is None:
         return job
     status = job.status.model_copy(update={"network": build_network_status(job, job.spec, nodes)})
@@ -74,8 +74,8 @@ def decided(job: Job, nodes: tuple[Node, ...] = ()) -> Job:
 
 
 def cluster(**changes: Any) -> RayCluster:
-    made = RayCluster(CLUSTER_UID, "RLTrainingJob", UID, created=NOW, deleting=False, has_status=True)
-    return replace(made, **changes)
+    ray_cluster = RayCluster(CLUSTER_UID, "RLTrainingJob", UID, created=NOW, deleting=False, has_status=True)
+    return replace(ray_cluster, **changes)
 
 
 def pods(*, ready: bool = True) -> tuple[Pod, ...]:
@@ -99,7 +99,7 @@ def ended(status: Any, log: str = "", message: str = "") -> Ray:
 
 
 def checks(status: Any, log: str = "") -> Ray:
-    """The checks before the training."""
+    """The preflight checks."""
     return Ray(preflight=RayPreflight(RayJob(status), None if status in ("PENDING", "RUNNING") else log))
 
 
@@ -111,14 +111,14 @@ def final_log(step: int = 200) -> str:
 
 
 def after(observed: Observed, *, now: datetime = NOW) -> Observed:
-    """What is observed next, if nothing but the status has changed."""
+    """The next observation, if only the status has changed."""
     decided = plan(observed, now)
     status = decided.status or observed.job.status
     return replace(observed, job=replace(observed.job, status=status))
 
 
 def changed(observed: Observed, **changes: Any) -> Observed:
-    """After an edit of the job's spec."""
+    """The observation after an edit of the spec."""
     assert observed.job.spec
     spec = observed.job.spec.model_copy(update=changes)
     return replace(observed, job=replace(observed.job, spec=spec, generation=observed.job.generation + 1))

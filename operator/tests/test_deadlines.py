@@ -1,4 +1,4 @@
-"""activeDeadlineSeconds, pendingDeadlineSeconds and ttlSecondsAfterFinished, met on time and by the status alone."""
+"""activeDeadlineSeconds, pendingDeadlineSeconds and ttlSecondsAfterFinished, computed from the status alone."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def failure(plan: Plan) -> str | None:
     return found.reason if found and found.status == "True" else None
 
 
-def look(observed: Observed, seconds: float) -> Plan:
-    """The plan then, with the status as it is after it."""
+def plan_at(observed: Observed, seconds: float) -> Plan:
+    """The plan at that time, with the status after it."""
     decided = plan(observed, at(seconds))
     return replace(decided, status=decided.status or observed.job.status)
 
@@ -39,7 +39,7 @@ def released(observed: Observed) -> Observed:
 
 
 def resumed(observed: Observed, seconds: float) -> Observed:
-    """Suspended at that time, released, and running again 1000 s later."""
+    """The job is suspended, released, and runs again 1000 s later."""
     suspended = released(o.after(o.suspend(observed), now=at(seconds)))
     back = o.suspend(o.after(suspended, now=at(seconds)), False)
     return o.after(replace(back, cluster=o.cluster(), pods=o.pods(), ray=o.running()), now=at(seconds + 1000))
@@ -62,7 +62,7 @@ def test_a_job_that_ends_before_its_deadline_succeeds() -> None:
 def test_suspended_time_does_not_count_as_active() -> None:
     job = resumed(o.changed(o.STARTED, active_deadline_seconds=100), 60)
     assert job.job.status.active_seconds == 60
-    assert failure(look(job, 1060 + 39)) is None
+    assert failure(plan_at(job, 1060 + 39)) is None
     assert failure(plan(job, at(1060 + 40))) == Reason.DEADLINE_EXCEEDED
 
 
@@ -73,10 +73,10 @@ def test_time_without_a_response_of_ray_counts_as_active() -> None:
 
 
 def test_deadlines_do_not_apply_to_a_suspended_job() -> None:
-    held = released(o.suspend(o.changed(o.STARTED, active_deadline_seconds=1, pending_deadline_seconds=1)))
-    held = o.after(held, now=at(0))
-    assert held.job.status.phase == Phase.SUSPENDED
-    assert plan(held, at(10_000)).status is None
+    pending = released(o.suspend(o.changed(o.STARTED, active_deadline_seconds=1, pending_deadline_seconds=1)))
+    pending = o.after(pending, now=at(0))
+    assert pending.job.status.phase == Phase.SUSPENDED
+    assert plan(pending, at(10_000)).status is None
 
 
 def test_a_deadline_can_be_extended() -> None:
@@ -96,9 +96,9 @@ WAITING: list[Observed] = [
 
 @pytest.mark.parametrize("waiting", WAITING)
 def test_pending_deadline_fails_the_job(waiting: Observed) -> None:
-    held = o.changed(waiting, pending_deadline_seconds=60)
-    assert failure(look(held, 59)) is None
-    late = plan(held, at(60))
+    pending = o.changed(waiting, pending_deadline_seconds=60)
+    assert failure(plan_at(pending, 59)) is None
+    late = plan(pending, at(60))
     assert failure(late) == Reason.PENDING_DEADLINE_EXCEEDED
     assert late.status
     assert waiting.job.status.message
@@ -106,13 +106,13 @@ def test_pending_deadline_fails_the_job(waiting: Observed) -> None:
 
 
 def test_the_job_is_requeued_at_its_pending_deadline() -> None:
-    held = o.after(o.changed(replace(o.FRESH, kuberay_installed=False), pending_deadline_seconds=1))
-    assert plan(held, at(0.5)).requeue_after == pytest.approx(0.5)
+    pending = o.after(o.changed(replace(o.FRESH, kuberay_installed=False), pending_deadline_seconds=1))
+    assert plan(pending, at(0.5)).requeue_after == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("ready", [o.READY, o.RUNNING])
 def test_a_ready_cluster_meets_the_pending_deadline(ready: Observed) -> None:
-    """Even if the operator was away and did not see it."""
+    """Also if the operator did not run when the cluster became ready."""
     waiting = o.after(o.changed(o.PROVISIONING, pending_deadline_seconds=60))
     assert waiting.job.status.pending_since
     seen = plan(replace(ready, job=waiting.job), at(100))

@@ -1,4 +1,4 @@
-"""Why a cluster is not ready: a table of causes, each in the words of whoever noticed it.
+"""Why a cluster is not ready: a table of causes, each with the message that reports it.
 
 Shapes of conditions and statuses are those of kubelet and scheduler 1.35.
 """
@@ -38,7 +38,7 @@ def waiting(reason: str, message: str = "", **last: Any) -> dict[str, Any]:
 
 
 NO_NODE = "0/2 nodes are available: 2 Insufficient nvidia.com/gpu. preemption: not eligible."
-NO_CLAIM = 'persistentvolumeclaim "runs" not found'
+NO_PVC = 'persistentvolumeclaim "runs" not found'
 NO_IMAGE = 'failed to pull and unpack image "nowhere/none:1": not found'
 OOM = {"reason": "OOMKilled", "exitCode": 137}
 
@@ -47,9 +47,9 @@ CASES = {
         {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", "message": NO_NODE}]},
         (Reason.UNSCHEDULABLE, NO_NODE, Phase.PENDING, False),
     ),
-    "claim missing": (
-        {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", "message": NO_CLAIM}]},
-        (Reason.UNSCHEDULABLE, NO_CLAIM, Phase.PENDING, False),
+    "PVC missing": (
+        {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", "message": NO_PVC}]},
+        (Reason.UNSCHEDULABLE, NO_PVC, Phase.PENDING, False),
     ),
     "image not found": (
         waiting("ErrImagePull", NO_IMAGE),
@@ -71,7 +71,7 @@ CASES = {
         waiting("CrashLoopBackOff", "back-off 10s", restartCount=3, lastState={"terminated": OOM}),
         (Reason.CONTAINER_CRASHED, "OOMKilled, exit code 137", Phase.PROVISIONING, False),
     ),
-    "crash with last words": (
+    "crash with a termination message": (
         waiting(
             "CrashLoopBackOff",
             restartCount=1,
@@ -92,17 +92,17 @@ def observe(*pods: dict[str, Any]) -> Observed:
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_message_quotes_the_cause(name: str) -> None:
-    status, (reason, words, phase, stalled) = CASES[name]
-    told = plan(observe(pod(status)), o.NOW).status
-    assert told
-    ready = find_condition(told, C.CLUSTER_READY)
+    status, (reason, message, phase, stalled) = CASES[name]
+    status_after = plan(observe(pod(status)), o.NOW).status
+    assert status_after
+    ready = find_condition(status_after, C.CLUSTER_READY)
     assert ready
     assert (ready.status, ready.reason) == ("False", reason)
-    assert words in ready.message
-    assert told.message == ready.message
-    assert told.phase == phase
-    assert is_true(told, C.STALLED) == stalled
-    assert not is_true(told, C.FAILED)
+    assert message in ready.message
+    assert status_after.message == ready.message
+    assert status_after.phase == phase
+    assert is_true(status_after, C.STALLED) == stalled
+    assert not is_true(status_after, C.FAILED)
 
 
 def test_starting_pods_have_no_diagnosis() -> None:
@@ -154,9 +154,11 @@ def test_pods_with_the_same_cause_are_counted() -> None:
 def test_the_failure_names_a_worker_that_ran_out_of_memory() -> None:
     status = {"phase": "Running", "containerStatuses": [{"name": "ray-worker", "lastState": {"terminated": OOM}}]}
     failed = replace(observe(pod(status, "sum-worker-b")), ray=o.ended("FAILED", "ActorDiedError"))
-    told = plan(failed, o.NOW).status
-    assert told
-    assert told.message == "ActorDiedError\nPod sum-worker-b, container ray-worker ended: OOMKilled, exit code 137"
+    status_after = plan(failed, o.NOW).status
+    assert status_after
+    assert (
+        status_after.message == "ActorDiedError\nPod sum-worker-b, container ray-worker ended: OOMKilled, exit code 137"
+    )
 
 
 def test_messages_are_truncated() -> None:

@@ -1,4 +1,4 @@
-"""The network's part in a job's life: decided before anything is made, kept, and what holds a job."""
+"""The fabric decision of a job: written before its children are created, kept in the status, and what blocks the job."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ INFINIBAND = parse_nodes(pair(nvidia() | IB, GPUS | HCA))
 
 
 def fresh(nodes: tuple[Node, ...], **blocks: Any) -> Observed:
-    """A new job on GPUs that nobody has looked at."""
+    """A new job on GPUs without a fabric decision."""
     return Observed(parse_job(o.manifest({**o.ON_GPUS, **blocks})), nodes=nodes)
 
 
@@ -42,7 +42,7 @@ def reason(status: RLTrainingJobStatus, type: C) -> str:
 
 
 def rendered(observed: Observed) -> tuple[Manifest, ...]:
-    """What the second look makes."""
+    """The objects that the second reconciliation applies."""
     return plan(o.after(observed), o.NOW).apply
 
 
@@ -69,18 +69,18 @@ def test_the_children_follow_the_decision_in_the_status() -> None:
 
 
 def test_a_job_that_requires_rdma_waits_for_nodes_with_rdma() -> None:
-    held = o.after(fresh(parse_nodes(pair(nvidia(), GPUS)), network={"require": "rdma"}))
-    for observed in (held, o.after(held)):
+    blocked = o.after(fresh(parse_nodes(pair(nvidia(), GPUS)), network={"require": "rdma"}))
+    for observed in (blocked, o.after(blocked)):
         assert plan(observed, o.NOW).apply == ()
         assert reason(observed.job.status, C.FABRIC_VERIFIED) == Reason.RDMA_NOT_FOUND
         assert is_true(observed.job.status, C.STALLED)
 
 
 def test_a_waiting_job_starts_when_nodes_with_rdma_exist() -> None:
-    held = o.after(fresh(parse_nodes(pair(nvidia(), GPUS)), network={"require": "rdma"}))
-    mended = o.after(replace(held, nodes=INFINIBAND))
-    assert is_true(mended.job.status, C.FABRIC_VERIFIED)
-    assert [manifest["kind"] for manifest in plan(mended, o.NOW).apply] == ["ConfigMap", "RayCluster"]
+    blocked = o.after(fresh(parse_nodes(pair(nvidia(), GPUS)), network={"require": "rdma"}))
+    repaired = o.after(replace(blocked, nodes=INFINIBAND))
+    assert is_true(repaired.job.status, C.FABRIC_VERIFIED)
+    assert [manifest["kind"] for manifest in plan(repaired, o.NOW).apply] == ["ConfigMap", "RayCluster"]
 
 
 def test_cordoned_nodes_block_only_jobs_that_require_rdma() -> None:
@@ -124,21 +124,23 @@ def test_a_suspended_job_has_no_fabric_decision() -> None:
 
 
 def test_nodes_marked_by_a_health_controller_are_excluded() -> None:
-    ill = node("ill", nvidia() | IB | {"sagemaker.amazonaws.com/node-health-status": "Unschedulable"}, GPUS | HCA)
-    affinity = worker(fresh((*INFINIBAND, *parse_nodes([ill]))))["spec"]["affinity"]["nodeAffinity"]
+    unhealthy = node(
+        "unhealthy", nvidia() | IB | {"sagemaker.amazonaws.com/node-health-status": "Unschedulable"}, GPUS | HCA
+    )
+    affinity = worker(fresh((*INFINIBAND, *parse_nodes([unhealthy]))))["spec"]["affinity"]["nodeAffinity"]
     (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
-    assert term["matchFields"] == [{"key": "metadata.name", "operator": "NotIn", "values": ["ill"]}]
+    assert term["matchFields"] == [{"key": "metadata.name", "operator": "NotIn", "values": ["unhealthy"]}]
 
 
 def test_pods_on_the_host_network_declare_their_ports() -> None:
-    made = rendered(fresh(INFINIBAND, network={"attach": "hostNetwork", "socketInterface": "bond0"}))[-1]
-    (group,) = made["spec"]["workerGroupSpecs"]
+    rendered_cluster = rendered(fresh(INFINIBAND, network={"attach": "hostNetwork", "socketInterface": "bond0"}))[-1]
+    (group,) = rendered_cluster["spec"]["workerGroupSpecs"]
     pod = group["template"]["spec"]
     assert (pod["hostNetwork"], pod["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
     declared = {str(port["containerPort"]) for port in pod["containers"][0]["ports"]}
     start = group["rayStartParams"]
     assert declared == {start["dashboard-agent-listen-port"], start["metrics-export-port"]}
-    assert "hostNetwork" not in made["spec"]["headGroupSpec"]["template"]["spec"]
+    assert "hostNetwork" not in rendered_cluster["spec"]["headGroupSpec"]["template"]["spec"]
 
 
 def test_privileges_require_an_explicit_setting() -> None:
@@ -193,8 +195,8 @@ def test_a_cpu_group_gets_no_fabric_settings() -> None:
     cpus = {"name": "rewards", "resources": {"cpu": "4", "memory": "8Gi"}}
     cluster = {**o.ON_GPUS["cluster"], "workers": [group, cpus]}
     network = {"attach": "hostNetwork", "socketInterface": "bond0"}
-    made = rendered(fresh(INFINIBAND, cluster=cluster, network=network))[-1]
-    on_gpus, on_cpus = made["spec"]["workerGroupSpecs"]
+    rendered_cluster = rendered(fresh(INFINIBAND, cluster=cluster, network=network))[-1]
+    on_gpus, on_cpus = rendered_cluster["spec"]["workerGroupSpecs"]
     assert on_gpus["template"]["spec"]["hostNetwork"]
     assert "hostNetwork" not in on_cpus["template"]["spec"]
     assert "metrics-export-port" not in on_cpus["rayStartParams"]

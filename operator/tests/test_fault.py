@@ -1,4 +1,4 @@
-"""find_faulty_node(): who is blamed for real texts and states, and that nobody is without evidence."""
+"""find_faulty_node(): real log lines, pod states and node states, with and without evidence."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NVLINK = "torch.AcceleratorError: CUDA error: uncorrectable NVLink error detecte
 XID = "NVRM: Xid (PCI:0000:44:00): {}, pid='<unknown>', name=<unknown>, {}"
 
 
-def blamed(*, pods: tuple[Pod, ...] = PODS, nodes: tuple[Node, ...] = NODES, log: str = "") -> str | None:
+def faulty_node(*, pods: tuple[Pod, ...] = PODS, nodes: tuple[Node, ...] = NODES, log: str = "") -> str | None:
     fault = find_faulty_node(pods, nodes, log)
     return fault.name if fault else None
 
@@ -36,7 +36,7 @@ def with_pod(number: int, **changes: object) -> tuple[Pod, ...]:
 
 
 @pytest.mark.parametrize(
-    "words",
+    "message",
     [
         ECC,
         NVLINK,
@@ -46,10 +46,10 @@ def with_pod(number: int, **changes: object) -> tuple[Pod, ...]:
         XID.format(95, "Uncontained: LTC TAG (0x4,0x0)."),
     ],
 )
-def test_a_fault_in_a_workers_line_selects_its_node(words: str) -> None:
-    log = f"step:3 - reward:1\n\x1b[36m(Rank pid=214, ip=10.0.0.2)\x1b[0m {words}\nsomething else\n"
+def test_a_fault_in_a_workers_line_selects_its_node(message: str) -> None:
+    log = f"step:3 - reward:1\n\x1b[36m(Rank pid=214, ip=10.0.0.2)\x1b[0m {message}\nsomething else\n"
     assert find_faulty_node(PODS, NODES, log) == FaultyNode(
-        "node-2", f'the program printed "(Rank pid=214, ip=10.0.0.2) {words}"'
+        "node-2", f'the program printed "(Rank pid=214, ip=10.0.0.2) {message}"'
     )
 
 
@@ -62,7 +62,7 @@ def test_a_fault_in_a_traceback_selects_its_node() -> None:
         f"{ECC}\n"
         "CUDA kernel errors might be asynchronously reported at some other API call.\n"
     )
-    assert blamed(log=log) == "node-1"
+    assert faulty_node(log=log) == "node-1"
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_fault_in_a_traceback_selects_its_node() -> None:
     ],
 )
 def test_without_evidence_no_node_is_selected(log: str) -> None:
-    assert blamed(log=log) is None
+    assert faulty_node(log=log) is None
 
 
 def check(name: str, *nodes: str, result: Any = "failed") -> PreflightCheck:
@@ -100,7 +100,7 @@ def check(name: str, *nodes: str, result: Any = "failed") -> PreflightCheck:
 def test_a_check_that_failed_on_one_node_only_selects_it(found: PreflightCheck, node: str | None) -> None:
     fault = find_faulty_node(PODS, NODES, None, [check("shared-memory", "node-0"), found])
     assert (fault.name if fault else None) == node
-    assert find_faulty_node(PODS[:2], NODES, None, [found]) is None  # there is no other worker
+    assert find_faulty_node(PODS[:2], NODES, None, [found]) is None  # no other node has a worker
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_check_that_failed_on_one_node_only_selects_it(found: PreflightCheck, 
     ],
 )
 def test_a_pod_that_its_node_ended_selects_it(changes: dict[str, object]) -> None:
-    assert blamed(pods=with_pod(1, **changes)) == "node-1"
+    assert faulty_node(pods=with_pod(1, **changes)) == "node-1"
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_a_pod_that_its_node_ended_selects_it(changes: dict[str, object]) -> Non
     ],
 )
 def test_evicted_and_preempted_pods_select_no_node(changes: dict[str, object]) -> None:
-    assert blamed(pods=with_pod(1, **changes)) is None
+    assert faulty_node(pods=with_pod(1, **changes)) is None
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_an_unhealthy_node_is_selected(nodes: tuple[Node, ...], state: str) -> N
     ],
 )
 def test_unread_foreign_and_drained_nodes_are_not_selected(nodes: tuple[Node, ...]) -> None:
-    assert blamed(nodes=nodes) is None
+    assert faulty_node(nodes=nodes) is None
 
 
 def test_parse_pod_reads_node_and_disruption() -> None:

@@ -1,4 +1,4 @@
-"""The status as kstatus reads it, by which kubectl plugins, Argo CD and Flux decide whether a job is on its way.
+"""The status as kstatus reads it, by which kubectl plugins, Argo CD and Flux decide whether a job is in progress.
 
 The rules, in this order (https://github.com/kubernetes-sigs/cli-utils/blob/master/pkg/kstatus/README.md, and
 checkGenericProperties in pkg/kstatus/status/generic.go): an object that is being deleted is Terminating; one whose
@@ -42,7 +42,7 @@ def kstatus(manifest: dict[str, Any]) -> str:
 
 
 def as_stored(observed: Observed) -> dict[str, Any]:
-    """The job after this look."""
+    """The job after this reconciliation."""
     after = o.after(observed).job
     return {"metadata": {"generation": after.generation}, "status": after.status.to_json()}
 
@@ -78,7 +78,7 @@ STATES: dict[str, tuple[Observed, str]] = {
     "no runtime": (Observed(o.job({**o.SPEC, "runtimeRef": {"name": "x"}})), "Failed"),
     "no KubeRay": (replace(o.FRESH, kuberay_installed=False), "Failed"),
     "KubeRay too old": (replace(o.FRESH, kuberay=KubeRay(frozenset())), "Failed"),
-    "refused": (replace(o.FRESH, rejection="no"), "Failed"),
+    "rejected": (replace(o.FRESH, rejection="no"), "Failed"),
     "queued": (replace(o.FRESH, cluster=o.cluster(suspend=True)), "InProgress"),
     "cancelled": (replace(o.STARTED, job=replace(o.STARTED.job, cancel_requested=True)), "Failed"),
     "too late": (o.changed(o.STARTED, active_deadline_seconds=0), "Failed"),
@@ -124,15 +124,15 @@ def test_reasons_are_in_camel_case(reason: Reason) -> None:
     assert re.fullmatch(r"[A-Z][A-Za-z]+", reason)
 
 
-@pytest.mark.parametrize("words", [Reason, ConditionType])
-def test_every_reason_and_condition_is_documented(words: type[StrEnum]) -> None:
-    (body,) = (node.body for node in ast.parse(inspect.getsource(words)).body if isinstance(node, ast.ClassDef))
+@pytest.mark.parametrize("enum", [Reason, ConditionType])
+def test_every_reason_and_condition_is_documented(enum: type[StrEnum]) -> None:
+    (body,) = (node.body for node in ast.parse(inspect.getsource(enum)).body if isinstance(node, ast.ClassDef))
     documented = [
         node.targets[0].id
         for node, after in itertools.pairwise(body)
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and isinstance(after, ast.Expr)
     ]
-    assert documented == [word.name for word in words]
+    assert documented == [member.name for member in enum]
 
 
 @pytest.mark.parametrize("state", STATES)

@@ -1,6 +1,6 @@
-"""What a RayCluster CRD can hold, and what becomes of a job that asks for more.
+"""The fields of a RayCluster CRD, and a job that needs a field that the CRD lacks.
 
-The CRDs here are made up; KubeRay's own are in apiserver/test_kuberay_versions.py.
+The CRDs in this file are synthetic; KubeRay's own are in apiserver/test_kuberay_versions.py.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def test_the_message_names_the_first_kuberay_with_the_field() -> None:
 
 
 def all_paths(value: object, path: str = "") -> set[str]:
-    """Of a manifest, as if its CRD had been made for it."""
+    """The paths of a manifest, as in a CRD that has exactly its fields."""
     if isinstance(value, dict):
         return {path}.union(*(all_paths(child, f"{path}.{key}".lstrip(".")) for key, child in value.items()))
     return {path}.union(*(all_paths(child, f"{path}[]") for child in value)) if isinstance(value, list) else {path}

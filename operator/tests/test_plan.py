@@ -1,8 +1,8 @@
-"""plan(): each phase and transition of a job's life, one look at a time.
+"""plan(): each phase and transition of a job, one reconciliation at a time.
 
-* what is made, submitted, stopped and deleted, and when;
+* what is created, submitted, stopped and deleted, and when;
 * conditions, phase and message; terminal conditions are final;
-* a crash at any point: planning again from what is observed goes on, and comes to rest.
+* a crash at any point: another plan from the observation continues and settles.
 """
 
 from __future__ import annotations
@@ -142,9 +142,9 @@ def test_a_finished_job_settles_without_pods() -> None:
 
 
 def test_a_failure_quotes_the_programs_error() -> None:
-    log = "starting\nrlt-trainer: error: there is no model at /models/nope\nTraceback...\n"
+    log = "starting\nrlt-trainer: error: the model /models/nope does not exist\nTraceback...\n"
     failed = plan(replace(o.STARTED, ray=o.ended("FAILED", log, "exit code 1")), o.NOW)
-    assert status_of(failed).message == "there is no model at /models/nope"
+    assert status_of(failed).message == "the model /models/nope does not exist"
     assert reason_of(failed, C.FAILED) == Reason.PROGRAM_FAILED
     assert is_true(status_of(failed), C.STALLED)
     assert [(event.type, event.reason) for event in failed.events] == [("Warning", "ProgramFailed")]
@@ -181,11 +181,11 @@ def test_a_new_cluster_is_a_new_attempt() -> None:
 
 
 def test_an_unreachable_ray_is_not_a_failure() -> None:
-    silent = plan(replace(o.STARTED, ray=Ray(unreachable="connection refused")), o.NOW)
-    assert status_of(silent).phase == Phase.RUNNING
-    assert reason_of(silent, C.RUNNING) == Reason.RAY_UNREACHABLE
-    assert "connection refused" in (status_of(silent).message or "")
-    assert not is_true(status_of(silent), C.FAILED)
+    unreachable = plan(replace(o.STARTED, ray=Ray(unreachable="connection refused")), o.NOW)
+    assert status_of(unreachable).phase == Phase.RUNNING
+    assert reason_of(unreachable, C.RUNNING) == Reason.RAY_UNREACHABLE
+    assert "connection refused" in (status_of(unreachable).message or "")
+    assert not is_true(status_of(unreachable), C.FAILED)
 
 
 def test_suspension_stops_the_job_and_releases_the_cluster() -> None:
@@ -267,31 +267,31 @@ def test_without_kuberay_the_job_waits() -> None:
 
 
 def test_a_kuberay_that_does_not_reconcile_is_reported() -> None:
-    silent = replace(o.FRESH, cluster=o.cluster(has_status=False))
-    assert reason_of(plan(silent, o.NOW), C.CLUSTER_READY) == Reason.CREATING
-    assert reason_of(plan(silent, o.NOW + timedelta(minutes=1)), C.CLUSTER_READY) == Reason.KUBERAY_SILENT
+    ignored = replace(o.FRESH, cluster=o.cluster(has_status=False))
+    assert reason_of(plan(ignored, o.NOW), C.CLUSTER_READY) == Reason.CREATING
+    assert reason_of(plan(ignored, o.NOW + timedelta(minutes=1)), C.CLUSTER_READY) == Reason.KUBERAY_SILENT
 
 
 def test_a_rejected_cluster_reports_the_cause() -> None:
-    refused = plan(replace(o.FRESH, rejection="admission webhook denied the request"), o.NOW)
-    assert status_of(refused).message == "admission webhook denied the request"
-    assert is_true(status_of(refused), C.STALLED)
+    rejected = plan(replace(o.FRESH, rejection="admission webhook denied the request"), o.NOW)
+    assert status_of(rejected).message == "admission webhook denied the request"
+    assert is_true(status_of(rejected), C.STALLED)
 
 
 def test_a_rejected_submission_reports_the_cause() -> None:
-    refused = plan(replace(o.READY, rejection="No available agent"), o.NOW)
-    assert "No available agent" in (status_of(refused).message or "")
-    assert refused.submit
+    rejected = plan(replace(o.READY, rejection="No available agent"), o.NOW)
+    assert "No available agent" in (status_of(rejected).message or "")
+    assert rejected.submit
 
 
 def test_an_invalid_spec_fails_before_children_are_created() -> None:
     spec = {**o.SPEC, "training": {"totalSteps": 1, "trainBatchSize": 5}}
-    refused = plan(Observed(o.job(spec)), o.NOW)
-    assert refused.apply == ()
-    assert status_of(refused).phase == Phase.FAILED
-    assert reason_of(refused, C.ACCEPTED) == Reason.INVALID_SPEC
-    assert "spec.training.trainBatchSize: 5" in (status_of(refused).message or "")
-    assert [event.reason for event in refused.events] == ["InvalidSpec"]
+    rejected = plan(Observed(o.job(spec)), o.NOW)
+    assert rejected.apply == ()
+    assert status_of(rejected).phase == Phase.FAILED
+    assert reason_of(rejected, C.ACCEPTED) == Reason.INVALID_SPEC
+    assert "spec.training.trainBatchSize: 5" in (status_of(rejected).message or "")
+    assert [event.reason for event in rejected.events] == ["InvalidSpec"]
 
 
 def test_an_accepted_spec_stays_accepted() -> None:
@@ -327,11 +327,11 @@ def test_columns_come_from_the_complete_spec() -> None:
 
 
 def test_an_exceeded_quota_is_quoted() -> None:
-    words = 'pods "sum-head-x" is forbidden: exceeded quota: small'
-    failing = o.cluster(conditions=(KubeRayCondition("ReplicaFailure", "FailedCreateHeadPod", words),))
-    held = plan(replace(o.FRESH, cluster=failing), o.NOW)
-    assert words in (status_of(held).message or "")
-    assert status_of(held).phase == Phase.PENDING
+    message = 'pods "sum-head-x" is forbidden: exceeded quota: small'
+    failing = o.cluster(conditions=(KubeRayCondition("ReplicaFailure", "FailedCreateHeadPod", message),))
+    pending = plan(replace(o.FRESH, cluster=failing), o.NOW)
+    assert message in (status_of(pending).message or "")
+    assert status_of(pending).phase == Phase.PENDING
 
 
 def test_last_transition_time_is_kept_with_the_status() -> None:
@@ -354,7 +354,7 @@ ENDS = ["SUCCEEDED", "FAILED", "STOPPED"]
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("missed", range(1 << len(LIFE)))
 def test_a_crash_at_any_point_does_not_change_the_end(missed: int, end: str) -> None:
-    """Whatever statuses were never written (a bit of `missed` each), the job ends alike."""
+    """Each bit of `missed` is a status that is not written. The job ends in the same status."""
     status = RLTrainingJobStatus()
     for number, stage in enumerate([*LIFE, replace(o.RUNNING, ray=o.ended(end, o.final_log()))]):
         seen = replace(stage, job=replace(stage.job, status=status))

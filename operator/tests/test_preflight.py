@@ -1,7 +1,7 @@
-"""spec.preflight: a Ray job checks the nodes of every new cluster, and only then the training is submitted.
+"""spec.preflight: a Ray job checks the nodes of every new cluster, and the training is submitted after them.
 
-* what it finds is in the status before the training is asked for, whatever crashed in between;
-* a check that fails fails the job, with check, node and remedy.
+* the results are in the status before the training is submitted, also after a crash;
+* a failed check fails the job, with check, node and remedy.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ READY = replace(o.READY, job=o.job(SPEC), pods=PODS)
 
 
 def checks(status: Any, found: Sequence[object] = ()) -> Ray:
-    """What Ray says of the checks."""
+    """The preflight checks, as Ray reports them."""
     log = f"[preflight] joining Ray\n{PREFLIGHT_PREFIX}{json.dumps(list(found))}\n"
     return o.checks(status, log)
 
@@ -54,7 +54,7 @@ GOOD = replace(READY, ray=checks("SUCCEEDED", [PASSED, WARNED]))
 BAD = replace(READY, ray=checks("FAILED", [PASSED, FAILED]))
 
 
-def told(plan: Plan, type: C = C.PREFLIGHT_PASSED) -> tuple[str, str, str]:
+def condition_of(plan: Plan, type: C = C.PREFLIGHT_PASSED) -> tuple[str, str, str]:
     assert plan.status
     found = find_condition(plan.status, type)
     assert found
@@ -66,7 +66,7 @@ def test_the_checks_are_submitted_before_the_training() -> None:
     assert decided.submit
     assert decided.submit.id == ID
     assert decided.submit.entrypoint == "exec rlt-trainer preflight --config /etc/rlt/training.json"
-    assert told(decided)[0] == "False"
+    assert condition_of(decided)[0] == "False"
 
 
 def test_nothing_is_submitted_while_a_pod_is_missing() -> None:
@@ -79,7 +79,7 @@ def test_the_training_waits_for_the_checks(state: str) -> None:
     assert decided.submit is None
     assert decided.status
     assert decided.status.phase == Phase.PROVISIONING
-    assert told(decided)[:2] == ("Unknown", Reason.CHECKING)
+    assert condition_of(decided)[:2] == ("Unknown", Reason.CHECKING)
     assert decided.status.ray_cluster
     assert (decided.status.ray_cluster.preflight_job_id, decided.status.ray_cluster.job_id) == (ID, None)
 
@@ -87,8 +87,8 @@ def test_the_training_waits_for_the_checks(state: str) -> None:
 def test_results_are_written_before_the_training_is_submitted() -> None:
     first = plan(replace(o.after(CHECKING), ray=GOOD.ray), o.NOW)
     assert (first.submit, first.requeue_after) == (None, 0)
-    assert told(first)[:2] == ("True", Reason.CHECKED)
-    assert told(first)[2] == "1 of 2 checks passed; clocks: A clock is wrong. Use NTP."
+    assert condition_of(first)[:2] == ("True", Reason.CHECKED)
+    assert condition_of(first)[2] == "1 of 2 checks passed; clocks: A clock is wrong. Use NTP."
     assert first.status
     assert [check.name for check in first.status.preflight] == ["all-reduce", "clocks"]
     assert ("Normal", "PreflightPassed") in [(event.type, event.reason) for event in first.events]
@@ -99,9 +99,9 @@ def test_results_are_written_before_the_training_is_submitted() -> None:
 
 def test_a_failed_check_fails_the_job_with_check_node_and_remedy() -> None:
     decided = plan(BAD, o.NOW)
-    words = "shared-memory (node node-b): /dev/shm has 0.1Gi. Make it larger."
-    assert told(decided, C.FAILED) == ("True", Reason.PREFLIGHT_FAILED, words)
-    assert told(decided) == ("False", Reason.PREFLIGHT_FAILED, words)
+    message = "shared-memory (node node-b): /dev/shm has 0.1Gi. Make it larger."
+    assert condition_of(decided, C.FAILED) == ("True", Reason.PREFLIGHT_FAILED, message)
+    assert condition_of(decided) == ("False", Reason.PREFLIGHT_FAILED, message)
     assert (decided.submit, decided.delete_cluster) == (None, None)
     assert [(event.type, event.reason) for event in decided.events if event.reason != "Accepted"] == [
         ("Normal", "ClusterReady"),
@@ -122,9 +122,9 @@ def test_results_are_kept_after_the_cluster_is_deleted() -> None:
 def test_checks_that_crash_are_quoted() -> None:
     log = "starting\nrlt-trainer: error: ImportError: libcuda.so.1\n"
     crashed = replace(READY, ray=o.checks("FAILED", log))
-    assert told(plan(crashed, o.NOW), C.FAILED)[2] == "ImportError: libcuda.so.1"
+    assert condition_of(plan(crashed, o.NOW), C.FAILED)[2] == "ImportError: libcuda.so.1"
     without_log = replace(READY, ray=Ray(preflight=RayPreflight(RayJob("FAILED", "exit code 1"))))
-    assert told(plan(without_log, o.NOW), C.FAILED)[2] == "exit code 1"
+    assert condition_of(plan(without_log, o.NOW), C.FAILED)[2] == "exit code 1"
 
 
 def test_results_are_kept_while_the_training_runs() -> None:
@@ -138,30 +138,30 @@ def test_results_are_kept_while_the_training_runs() -> None:
 
 def test_an_unreachable_ray_keeps_the_condition() -> None:
     for seen in (CHECKING, GOOD):
-        silent = plan(replace(o.after(seen), ray=Ray(unreachable="connection refused")), o.NOW)
-        assert silent.submit is None
+        unreachable = plan(replace(o.after(seen), ray=Ray(unreachable="connection refused")), o.NOW)
+        assert unreachable.submit is None
         before = find_condition(o.after(seen).job.status, C.PREFLIGHT_PASSED)
         assert before
-        assert told(silent)[0] == before.status
+        assert condition_of(unreachable)[0] == before.status
 
 
 def test_a_head_replaced_during_the_checks_is_lost() -> None:
     lost = plan(replace(o.after(CHECKING), ray=Ray()), o.NOW)
-    assert told(lost, C.FAILED)[1] == Reason.HEAD_LOST
-    assert ID in told(lost, C.FAILED)[2]
+    assert condition_of(lost, C.FAILED)[1] == Reason.HEAD_LOST
+    assert ID in condition_of(lost, C.FAILED)[2]
 
 
 def test_a_new_cluster_is_checked_again() -> None:
     started = o.after(replace(o.after(o.after(GOOD)), ray=o.running()))
     other = "00000000-0000-0000-0000-000000000000"
     moved = tuple(replace(pod, cluster_uid=other) for pod in PODS)
-    anew = replace(started, cluster=o.cluster(uid=other), pods=moved, ray=Ray())
-    submission = plan(anew, o.NOW).submit
+    recreated = replace(started, cluster=o.cluster(uid=other), pods=moved, ray=Ray())
+    submission = plan(recreated, o.NOW).submit
     assert submission
     assert submission.id == "sum-00000000-preflight"
-    assert told(plan(anew, o.NOW))[:2] == ("False", Reason.WAITING_FOR_CLUSTER)
-    assert plan(anew, o.NOW).status
-    assert plan(replace(o.after(anew), ray=Ray()), o.NOW).submit == submission
+    assert condition_of(plan(recreated, o.NOW))[:2] == ("False", Reason.WAITING_FOR_CLUSTER)
+    assert plan(recreated, o.NOW).status
+    assert plan(replace(o.after(recreated), ray=Ray()), o.NOW).submit == submission
 
 
 def test_an_evicted_cluster_is_checked_again() -> None:
@@ -171,8 +171,8 @@ def test_an_evicted_cluster_is_checked_again() -> None:
         assert submission
         assert submission.id == ID
     taken = plan(replace(o.after(CHECKING), cluster=o.cluster(suspend=True), ray=BAD.ray), o.NOW)
-    assert told(taken)[:2] == ("False", Reason.WAITING_FOR_CLUSTER)
-    assert told(taken, C.FAILED)[0] == "False"
+    assert condition_of(taken)[:2] == ("False", Reason.WAITING_FOR_CLUSTER)
+    assert condition_of(taken, C.FAILED)[0] == "False"
 
 
 def test_a_suspension_during_the_checks_releases_the_cluster() -> None:
@@ -186,12 +186,12 @@ def test_a_suspension_during_the_checks_releases_the_cluster() -> None:
 
 
 def test_rejected_checks_report_the_cause() -> None:
-    refused = plan(replace(READY, rejection="No available agent"), o.NOW)
-    assert told(refused, C.RUNNING)[1:] == (
+    rejected = plan(replace(READY, rejection="No available agent"), o.NOW)
+    assert condition_of(rejected, C.RUNNING)[1:] == (
         Reason.SUBMISSION_REFUSED,
         "Ray rejected the preflight checks: No available agent",
     )
-    assert refused.submit
+    assert rejected.submit
 
 
 def test_a_job_without_preflight_has_no_preflight_condition() -> None:
@@ -204,7 +204,7 @@ LIFE = [o.FRESH, o.PROVISIONING, READY, CHECKING, GOOD, GOOD, replace(READY, ray
 
 @pytest.mark.parametrize("missed", range(1 << len(LIFE)))
 def test_a_crash_at_any_point_loses_no_result(missed: int) -> None:
-    """Whatever statuses were never written (a bit of `missed` each), the training is not submitted without them."""
+    """Each bit of `missed` is a status that is not written. The training is not submitted without the results."""
     status = RLTrainingJobStatus()
     for number, stage in enumerate(LIFE):
         seen = replace(stage, job=replace(o.job(SPEC), status=status))
@@ -245,6 +245,6 @@ def test_the_config_holds_the_expected_resources() -> None:
 
 
 def test_preflight_of_a_command_is_rejected() -> None:
-    refused = plan(Observed(o.job({**o.COMMAND_SPEC, "preflight": {"enabled": True}})), o.NOW)
-    assert told(refused, C.ACCEPTED)[1] == Reason.INVALID_SPEC
-    assert "spec.preflight.enabled: true: is only for framework builtin" in told(refused, C.ACCEPTED)[2]
+    rejected = plan(Observed(o.job({**o.COMMAND_SPEC, "preflight": {"enabled": True}})), o.NOW)
+    assert condition_of(rejected, C.ACCEPTED)[1] == Reason.INVALID_SPEC
+    assert "spec.preflight.enabled: true: is only for framework builtin" in condition_of(rejected, C.ACCEPTED)[2]

@@ -30,8 +30,8 @@ def test_progress_has_percentage_and_time_left() -> None:
 
 
 def test_without_a_total_the_step_replaces_the_percentage() -> None:
-    told = build_progress(o.report(12, total_steps=0, seconds_per_step=1.5))
-    assert (told.display, told.eta) == ("step 12", None)
+    shown = build_progress(o.report(12, total_steps=0, seconds_per_step=1.5))
+    assert (shown.display, shown.eta) == ("step 12", None)
 
 
 def test_a_finished_training_has_no_time_left() -> None:
@@ -39,8 +39,8 @@ def test_a_finished_training_has_no_time_left() -> None:
 
 
 def test_metrics_have_four_significant_digits() -> None:
-    told = build_progress(o.report(1, metrics={"reward": 0.123456, "kl": 1.23456e-7, "loss": math.nan}))
-    assert (told.metrics.reward, told.metrics.kl, told.metrics.loss) == (0.1235, 1.235e-07, None)
+    shown = build_progress(o.report(1, metrics={"reward": 0.123456, "kl": 1.23456e-7, "loss": math.nan}))
+    assert (shown.metrics.reward, shown.metrics.kl, shown.metrics.loss) == (0.1235, 1.235e-07, None)
 
 
 def test_infinity_is_none() -> None:
@@ -81,6 +81,6 @@ def test_rays_preamble_is_removed() -> None:
 
 
 def test_long_output_keeps_its_end() -> None:
-    words = extract_error("x" * 5000 + "\nthe end")
-    assert words == "the end"
+    message = extract_error("x" * 5000 + "\nthe end")
+    assert message == "the end"
     assert extract_error("x" * 5000).startswith("…x")

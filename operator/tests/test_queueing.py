@@ -1,4 +1,4 @@
-"""Kueue suspends and admits the RayCluster; the job says so, waits, and starts anew after it was taken back."""
+"""Kueue suspends and admits the RayCluster. The job reports this, waits, and restarts after an eviction."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from rlt_operator.observation import Observed, Ray, parse_ray_cluster, parse_wor
 from rlt_operator.reconcile.plan import plan
 
 JOB = o.job({**o.SPEC, "scheduling": {"queueName": "team-a"}})
-ASKED = replace(o.FRESH, job=JOB)
-HELD = replace(ASKED, cluster=o.cluster(suspend=True))
+NEW = replace(o.FRESH, job=JOB)
+QUEUED = replace(NEW, cluster=o.cluster(suspend=True))
 ADMITTED = replace(o.RUNNING, job=JOB, cluster=o.cluster(suspend=False))
 
 
@@ -35,8 +35,8 @@ def test_a_job_without_a_queue_has_no_admitted_condition() -> None:
 @pytest.mark.parametrize(
     ("observed", "status", "reason"),
     [
-        (ASKED, "False", Reason.WAITING_FOR_QUEUE),
-        (HELD, "False", Reason.WAITING_FOR_QUEUE),
+        (NEW, "False", Reason.WAITING_FOR_QUEUE),
+        (QUEUED, "False", Reason.WAITING_FOR_QUEUE),
         (ADMITTED, "True", Reason.QUOTA_RESERVED),
         (replace(ADMITTED, cluster=o.cluster()), "Unknown", Reason.QUEUE_SILENT),
     ],
@@ -48,10 +48,10 @@ def test_admitted_follows_the_ray_cluster(observed: Observed, status: str, reaso
 
 
 def test_kueues_message_is_quoted() -> None:
-    words = "couldn't assign flavors to pod set head: insufficient unused quota for cpu in flavor on-demand"
-    held = replace(HELD, queue_message=words)
-    assert admitted(held).message == f"Waiting for admission by queue team-a: {words}"
-    assert o.after(held).job.status.message == admitted(held).message
+    message = "couldn't assign flavors to pod set head: insufficient unused quota for cpu in flavor on-demand"
+    queued = replace(QUEUED, queue_message=message)
+    assert admitted(queued).message == f"Waiting for admission by queue team-a: {message}"
+    assert o.after(queued).job.status.message == admitted(queued).message
 
 
 def test_kueues_message_is_read_from_the_workload() -> None:
@@ -63,11 +63,11 @@ def test_kueues_message_is_read_from_the_workload() -> None:
 
 
 def test_a_queued_job_is_pending() -> None:
-    status = o.after(HELD).job.status
+    status = o.after(QUEUED).job.status
     ready = find_condition(status, C.CLUSTER_READY)
     assert ready
     assert (status.phase, ready.reason) == (Phase.PENDING, Reason.WAITING_FOR_QUEUE)
-    assert plan(HELD, o.NOW).submit is None
+    assert plan(QUEUED, o.NOW).submit is None
 
 
 def test_an_ended_job_stays_admitted() -> None:
@@ -111,8 +111,8 @@ SUSPENDED = {"type": "RayClusterSuspended", "status": "True", "lastTransitionTim
 
 def test_parse_ray_cluster_reads_suspension() -> None:
     metadata: dict[str, Any] = {"uid": "u", "creationTimestamp": "2026-01-02T03:04:05Z"}
-    held = parse_ray_cluster({"metadata": metadata, "spec": {"suspend": True}, "status": {"conditions": [SUSPENDED]}})
-    assert (held.suspend, held.resumed) == (True, None)
+    queued = parse_ray_cluster({"metadata": metadata, "spec": {"suspend": True}, "status": {"conditions": [SUSPENDED]}})
+    assert (queued.suspend, queued.resumed) == (True, None)
     resumed = {**SUSPENDED, "status": "False"}
     back = parse_ray_cluster({"metadata": metadata, "spec": {}, "status": {"conditions": [resumed]}})
     assert (back.suspend, back.resumed) == (None, o.NOW)

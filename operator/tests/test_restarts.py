@@ -1,4 +1,4 @@
-"""spec.failurePolicy: attempts that fail are written down once, released, and followed by another."""
+"""spec.failurePolicy: a failed attempt is recorded once, its cluster released, and another attempt started."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def uid(attempt: int) -> str:
 
 
 def on_cluster(observed: Observed, attempt: int, ray: Ray | None, *, ready: bool = True) -> Observed:
-    """The job's cluster of that attempt, its pods on three nodes."""
+    """The job with the cluster of that attempt and its pods on three nodes."""
     pods = tuple(
         replace(pod, cluster_uid=uid(attempt), node=f"node-{number}", ip=f"10.0.0.{number}")
         for number, pod in enumerate(o.pods(ready=ready))
@@ -51,7 +51,7 @@ def gone(observed: Observed) -> Observed:
 
 
 def fails(observed: Observed, attempt: int, ray: Ray = BOOM) -> Observed:
-    """The job after a look at this attempt as it runs, and one at its failure."""
+    """The job after a reconciliation of the running attempt and one of the failed attempt."""
     running = o.after(on_cluster(observed, attempt, o.running(40)))
     return o.after(replace(running, ray=ray))
 
@@ -85,7 +85,7 @@ def test_a_failed_attempt_is_written_before_the_cluster_is_deleted() -> None:
 def test_the_next_attempt_gets_a_new_cluster_and_ray_job() -> None:
     released = o.after(fails(Observed(job()), 1))
     assert reason(released, C.RUNNING) == Reason.RESTARTING
-    assert plan(replace(released, cluster=None), o.NOW).apply == ()  # its pods are still there
+    assert plan(replace(released, cluster=None), o.NOW).apply == ()  # its pods still exist
     assert [manifest["kind"] for manifest in plan(gone(released), o.NOW).apply] == ["ConfigMap", "RayCluster"]
     submission = plan(on_cluster(o.after(gone(released)), 2, Ray()), o.NOW).submit
     assert submission
@@ -139,18 +139,18 @@ def test_only_restartable_failures_are_restarted(ray: Ray, phase: Phase) -> None
 
 @pytest.mark.parametrize(("state", "phase"), [("FAILED", Phase.PENDING), ("STOPPED", Phase.FAILED)])
 def test_failed_checks_are_an_attempt(state: Any, phase: Phase) -> None:
-    """The node on which they did so alone is avoided; checks that somebody stopped end the job."""
+    """The only node on which a check failed is excluded. Checks that were stopped outside rlt fail the job."""
     check = {"name": "all-reduce", "result": "failed", "pods": ["sum-workers-worker-b"], "message": "a wrong sum."}
     log = f"{PREFLIGHT_PREFIX}{json.dumps([check])}\n"
     checked = on_cluster(Observed(job(exclude=True, preflight={"enabled": True})), 1, Ray())
     failed = o.after(replace(o.after(checked), ray=Ray(preflight=RayPreflight(RayJob(state), log))))
     assert status_of(failed).phase == phase
-    told = [(each.reason, each.node_at_fault, each.step) for each in status_of(failed).attempts]
-    assert told == ([(Reason.PREFLIGHT_FAILED, "node-1", None)] if state == "FAILED" else [])
+    attempts = [(each.reason, each.node_at_fault, each.step) for each in status_of(failed).attempts]
+    assert attempts == ([(Reason.PREFLIGHT_FAILED, "node-1", None)] if state == "FAILED" else [])
 
 
 def test_deadlines_fail_a_job_with_restarts_left() -> None:
-    """The time that it ran counts over all attempts, and that it waited from each anew."""
+    """Active time is summed over the attempts. Pending time starts from zero with each attempt."""
     first = replace(o.after(on_cluster(Observed(job()), 1, o.running())), ray=BOOM)
     failed = o.after(first, now=o.NOW + timedelta(seconds=60))
     waiting = o.after(gone(failed), now=o.NOW + timedelta(seconds=90))
@@ -276,7 +276,7 @@ def test_the_message_of_an_attempt_is_truncated() -> None:
 
 FIRST = Observed(job(1))
 LIFE: list[tuple[str, int, Any]] = [
-    ("made", 1, None), ("up", 1, Ray()), ("runs", 1, o.running()), ("failed", 1, BOOM), ("still there", 1, BOOM),
+    ("made", 1, None), ("up", 1, Ray()), ("runs", 1, o.running()), ("failed", 1, BOOM), ("terminating", 1, BOOM),
     ("gone", 0, None), ("made", 2, None), ("runs", 2, o.running()),
 ]  # fmt: skip
 
@@ -284,16 +284,16 @@ LIFE: list[tuple[str, int, Any]] = [
 @pytest.mark.parametrize("end", [BOOM, o.ended("SUCCEEDED", o.final_log())])
 @pytest.mark.parametrize("missed", range(1 << len(LIFE)))
 def test_a_crash_at_any_point_counts_no_attempt_twice(missed: int, end: Ray) -> None:
-    """Whatever statuses were never written (a bit of `missed` each): the first failure is, since without it written the
-    operator releases nothing, and looks again until it is."""
+    """Each bit of `missed` is a status that is not written. The first failure is always written: otherwise the
+    operator releases nothing and retries."""
     status = RLTrainingJobStatus(network=FIRST.job.status.network)
     for number, (what, attempt, ray) in enumerate([*LIFE, ("ends", 2, end), ("ends", 2, end)]):
         seen = replace(FIRST, job=replace(FIRST.job, status=status))
         seen = on_cluster(seen, attempt, ray, ready=what != "made") if attempt else seen
         decided = plan(seen, o.NOW)
-        if attempt == 1:  # nothing of it goes before it is written down
+        if attempt == 1:  # nothing is deleted before the attempt is written
             assert decided.delete_cluster is None or status.attempts
-        written = what in ("still there", "ends")
+        written = what in ("terminating", "ends")
         if written or not missed >> number & 1:
             status = o.after(seen).job.status
     succeeded = end is not BOOM

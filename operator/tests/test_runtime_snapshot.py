@@ -1,4 +1,4 @@
-"""A job and its RLRuntime: waited for, then kept in the status from the first accepted look to the end."""
+"""A job waits for its RLRuntime. From its acceptance to its end, the status keeps a snapshot of it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EDITED = RUNTIME.model_copy(update={"generation": 4, "spec": {"images": {"cpu": 
 
 
 def stored(status: RLTrainingJobStatus, runtime: RuntimeSnapshot | None, spec: dict[str, Any] = SPEC) -> Job:
-    """The job as the next look sees it, with the runtime as it is then."""
+    """The job in the next reconciliation, with the current runtime."""
     return parse_job({**o.manifest(spec), "status": status.to_json()}, runtime)
 
 
@@ -61,34 +61,34 @@ def test_an_edited_or_deleted_runtime_does_not_change_the_job(later: RuntimeSnap
 
 
 def test_a_job_waits_for_its_runtime() -> None:
-    held = plan(Observed(o.job(SPEC)), o.NOW)
-    status = status_of(held)
-    assert (held.apply, held.requeue_after, status.phase) == ((), 5.0, Phase.PENDING)
+    waiting = plan(Observed(o.job(SPEC)), o.NOW)
+    status = status_of(waiting)
+    assert (waiting.apply, waiting.requeue_after, status.phase) == ((), 5.0, Phase.PENDING)
     accepted = find_condition(status, C.ACCEPTED)
     assert accepted
     assert (accepted.status, accepted.reason) == ("False", Reason.RUNTIME_NOT_FOUND)
     assert "RLRuntime cpu does not exist" in accepted.message
     assert is_true(status, C.STALLED)
-    assert [event.reason for event in held.events] == ["RuntimeNotFound"]
+    assert [event.reason for event in waiting.events] == ["RuntimeNotFound"]
 
 
 def test_a_job_starts_when_its_runtime_is_created() -> None:
-    held = status_of(plan(Observed(o.job(SPEC)), o.NOW))
-    found = plan(Observed(stored(held, RUNTIME)), o.NOW)
+    waiting = status_of(plan(Observed(o.job(SPEC)), o.NOW))
+    found = plan(Observed(stored(waiting, RUNTIME)), o.NOW)
     assert found.apply
     assert is_true(status_of(found), C.ACCEPTED)
 
 
 def test_a_suspended_job_without_its_runtime_is_not_accepted() -> None:
-    held = plan(Observed(o.job({**SPEC, "suspend": True})), o.NOW)
-    assert not is_true(status_of(held), C.ACCEPTED)
-    assert status_of(held).runtime_snapshot is None
+    waiting = plan(Observed(o.job({**SPEC, "suspend": True})), o.NOW)
+    assert not is_true(status_of(waiting), C.ACCEPTED)
+    assert status_of(waiting).runtime_snapshot is None
 
 
 def test_the_pending_deadline_applies_without_a_runtime() -> None:
-    held = o.after(Observed(o.job({**SPEC, "pendingDeadlineSeconds": 4})))
-    assert plan(held, o.NOW).requeue_after == 4
-    late = o.after(held, now=o.NOW.replace(minute=59)).job.status
+    waiting = o.after(Observed(o.job({**SPEC, "pendingDeadlineSeconds": 4})))
+    assert plan(waiting, o.NOW).requeue_after == 4
+    late = o.after(waiting, now=o.NOW.replace(minute=59)).job.status
     failed = find_condition(late, C.FAILED)
     assert failed
     assert failed.reason == Reason.PENDING_DEADLINE_EXCEEDED
@@ -96,11 +96,11 @@ def test_the_pending_deadline_applies_without_a_runtime() -> None:
 
 
 def test_a_limit_of_the_runtime_rejects_the_job() -> None:
-    greedy = {**SPEC, "cluster": {"workers": [{"replicas": 5}]}}
-    refused = plan(Observed(o.job(greedy, runtime=RUNTIME)), o.NOW)
-    assert refused.apply == ()
-    assert "spec.cluster.workers[0].replicas: 5" in (status_of(refused).message or "")
-    assert status_of(refused).runtime_snapshot is None
+    too_many = {**SPEC, "cluster": {"workers": [{"replicas": 5}]}}
+    rejected = plan(Observed(o.job(too_many, runtime=RUNTIME)), o.NOW)
+    assert rejected.apply == ()
+    assert "spec.cluster.workers[0].replicas: 5" in (status_of(rejected).message or "")
+    assert status_of(rejected).runtime_snapshot is None
 
 
 def test_an_invalid_spec_fails_without_its_runtime() -> None:

@@ -1,4 +1,4 @@
-"""The webhook's certificate through the years: planned with frozen clocks, checked by openssl's own judgment."""
+"""The webhook's certificate over several renewals: planned with fixed times, verified by OpenSSL."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def configuration(*clients: dict[str, object]) -> dict[str, object]:
 
 
 async def shown_to_a_client(server: ssl.SSLContext, trusted: str, host: str) -> str:
-    """Serial number of the certificate that a client gets which trusts only that. Raises ssl.SSLError."""
+    """Serial number of the certificate, as seen by a client that trusts `trusted` only. Raises ssl.SSLError."""
 
     async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.close()
@@ -58,15 +58,15 @@ def test_a_certificate_is_renewed_after_two_thirds_of_its_validity() -> None:
 def test_the_first_certificate_is_trusted_and_served_together() -> None:
     fresh = ObservedCertificate(hosts=HOSTS, trusted=frozenset({""}), stored=None, served=None)
     assert plan_certificate(fresh, NOW).renew
-    made = plan_certificate(replace(fresh, stored=FIRST), NOW)
-    assert (made.trust, made.serve) == (True, True)
+    first = plan_certificate(replace(fresh, stored=FIRST), NOW)
+    assert (first.trust, first.serve) == (True, True)
 
 
 def test_a_renewed_certificate_is_served_after_it_is_trusted() -> None:
-    kept = replace(SETTLED, stored=SECOND)
-    first = plan_certificate(kept, NOW + 61 * DAY)
+    renewed = replace(SETTLED, stored=SECOND)
+    first = plan_certificate(renewed, NOW + 61 * DAY)
     assert (first.trust, first.serve) == (True, False)
-    trusted = plan_certificate(replace(kept, trusted=frozenset({SECOND.trusted})), NOW + 61 * DAY)
+    trusted = plan_certificate(replace(renewed, trusted=frozenset({SECOND.trusted})), NOW + 61 * DAY)
     assert (trusted.trust, trusted.serve) == (False, True)
 
 
@@ -149,7 +149,7 @@ async def test_old_and_new_certificates_are_trusted_during_a_renewal() -> None:
 
 
 async def test_a_folder_is_served_after_each_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Empty at first, then half filled, then filled, then renewed."""
+    """The folder is empty, then has one file, then both, then a renewed certificate."""
     monkeypatch.setattr("rlt_operator.webhook.certificates.INTERVAL_S", 0.01)
     served: asyncio.Queue[str] = asyncio.Queue()
     following = asyncio.create_task(serve_folder(tmp_path, lambda certificate, _: served.put_nowait(certificate)))

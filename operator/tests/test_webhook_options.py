@@ -1,4 +1,4 @@
-"""The webhook's options on the command line."""
+"""Command-line options of the webhook."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ OWN = ["--webhook-secret=ns/name", "--webhook-configuration=rlt"]
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ([], "give --webhook-certificates, or --webhook-secret and --webhook-configuration"),
         (OWN[:1], "give --webhook-certificates, or --webhook-secret and --webhook-configuration"),
@@ -19,8 +19,8 @@ OWN = ["--webhook-secret=ns/name", "--webhook-configuration=rlt"]
     ],
 )
 def test_exactly_one_certificate_source_is_required(
-    options: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    options: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
         main(["run", "--webhook-port=9443", *options])
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The webhook's answers: what is refused and how it is said, and what is let through whatever the rules say."""
+"""The webhook's responses: what is rejected, with which message, and what is always allowed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def answer(new: Json, old: Json | None = None, runtimes: Runtimes | None = None)
 
 
 def applied(spec: Json, written: object, **metadata: Any) -> Json:
-    """What `kubectl apply` sends: the API server has dropped what it does not know."""
+    """The object that `kubectl apply` sends, after the API server has dropped unknown fields."""
     return manifest(spec, annotations={LAST_APPLIED: json.dumps(written)}, **metadata)
 
 
@@ -108,7 +108,7 @@ def test_warnings_include_the_defaults_of_the_runtime() -> None:
 
 
 def test_suspension_is_always_allowed() -> None:
-    """Even of a job that was stored before a rule came that it breaks."""
+    """Also for a stored job that a newer rule rejects."""
     assert answer(manifest({**WRONG, "suspend": True}), manifest(WRONG))["allowed"] is True
 
 
