@@ -99,7 +99,7 @@ class ThreadEngine:
         self._thread = ThreadPoolExecutor(1)
 
     def start(self, probes: Sequence[Prompt]) -> None:
-        self._workers.all(TrainWorker.keep_probe, probes)
+        self._workers.all(TrainWorker.set_probes, probes)
         scratch = Path(self._config.run_directory) / "engine"
         scratch.mkdir(exist_ok=True)  # of a resumed run
         self._responder = Responder.start(
@@ -109,7 +109,7 @@ class ThreadEngine:
             tokenizer=load_tokenizer(self._config.model),
             interruptible=True,
         )
-        self._sync = WeightSync(self._responder.engine, probes, self._config.model.dtype)
+        self._weight_sync = WeightSync(self._responder.engine, probes, self._config.model.dtype)
 
     def map(
         self, method: Callable[Concatenate[EngineWorker, ...], list[R]], *columns: Sequence[Any]
@@ -118,7 +118,7 @@ class ThreadEngine:
 
     def sync_weights(self) -> float:
         worker = cast(OneWorker, self._workers).worker
-        return self._sync.sync(worker._actor.gather_weights(), worker.probe_log_probs)
+        return self._weight_sync.sync(worker._actor.gather_weights(), worker.probe_log_probs)
 
     def sleep(self) -> None: ...
 

@@ -1,1 +1,1 @@
-"""The driver process: the training loop and what it alone does."""
+"""The driver process: the training loop and the code that runs only in the driver."""

@@ -125,7 +125,7 @@ class SeparateEngines:
     def start(self, probes: Sequence[Prompt]) -> None:
         """See RolloutEngines. Rank 0 of the train workers becomes the sender of the weights."""
         train, rollout = self._train_workers, self._workers
-        results([*rollout.submit(RolloutWorker.start_engine, probes), *train.submit(TrainWorker.keep_probe, probes)])
+        results([*rollout.submit(RolloutWorker.start_engine, probes), *train.submit(TrainWorker.set_probes, probes)])
         rendezvous, size = train.first(TrainWorker.rendezvous), 1 + len(rollout)
         results(
             [

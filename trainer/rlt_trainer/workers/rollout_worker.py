@@ -44,7 +44,7 @@ class RolloutWorker(EngineWorker):
         self._responder = Responder.start(
             self._config, files, device=self._device, tokenizer=tokenizer, interruptible=True
         )
-        self._sync = WeightSync(self._responder.engine, probes, self._config.model.dtype)
+        self._weight_sync = WeightSync(self._responder.engine, probes, self._config.model.dtype)
 
     def open_channel(self, rendezvous: Rendezvous, size: int) -> None:
         """Join the process group of the weight transfer, of `size` members. Member 0 is the first train worker."""
@@ -66,7 +66,7 @@ class RolloutWorker(EngineWorker):
         StaleWeightsError.
         """
         with self.telemetry.measure("update_weights"):
-            return self._sync.sync(self._channel.receive(), lambda: expected)
+            return self._weight_sync.sync(self._channel.receive(), lambda: expected)
 
     def end_step(self, step: int) -> WorkerReport:
         """Return the report of `step`. Later measurements belong to the next step."""

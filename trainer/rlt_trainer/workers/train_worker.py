@@ -45,7 +45,7 @@ COLLECTIVE_TIMEOUT = timedelta(minutes=10)
 
 
 class TrainWorker(EngineWorker):
-    """All work on one device. Every rank calls the same method, except for methods that only return state."""
+    """One rank of the training, on one device. All methods are collective, except those that only return state."""
 
     def __init__(self, config: TrainingConfig, rank: int, world_size: int, *, address: str | None = None) -> None:
         """`address`: of this node. Default: its address in the Ray cluster."""
@@ -132,15 +132,15 @@ class TrainWorker(EngineWorker):
 
     # Rollout engine
 
-    def keep_probe(self, probes: Sequence[Prompt]) -> None:
+    def set_probes(self, probes: Sequence[Prompt]) -> None:
         """Store the prompts on which each weight sync is verified."""
         self._probe = build_probe(probes)
 
     def start_engine(self, probes: Sequence[Prompt]) -> None:
         """Start the rollout engine of this rank. Each weight sync is verified on `probes`."""
-        self.keep_probe(probes)
+        self.set_probes(probes)
         self._responder = Responder.start(self._config, self._files, device=self._device, tokenizer=self._tokenizer)
-        self._sync = WeightSync(self._responder.engine, probes, self._config.model.dtype)
+        self._weight_sync = WeightSync(self._responder.engine, probes, self._config.model.dtype)
 
     def sleep_engine(self) -> None:
         """Free the engine's memory until the next weight sync."""
@@ -152,7 +152,7 @@ class TrainWorker(EngineWorker):
         Returns the mean difference of log-probabilities. Raises StaleWeightsError.
         """
         with self.telemetry.measure("update_weights"):
-            return self._sync.sync(self._actor.gather_weights(), self.probe_log_probs)
+            return self._weight_sync.sync(self._actor.gather_weights(), self.probe_log_probs)
 
     def open_channel(self, rendezvous: Rendezvous, size: int) -> None:
         """Join the process group of the weight transfer to rollout workers: rank 0 is member 0 of `size`."""
