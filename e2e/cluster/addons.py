@@ -7,8 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cluster import control_plane, images
+from cluster.go_programs import GO_FOLDER
 from cluster.layout import Layout
-from cluster.programs import CLUSTER, Programs
+from cluster.programs import Programs
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -39,7 +40,7 @@ def build_images(programs: Programs) -> list[str]:
 
 def fingerprint() -> str:
     """Changes with what makes a running cluster's add-ons out of date: these files, the pins, the repository's path."""
-    pins = (CLUSTER.pins / "go.mod", CLUSTER.pins / "go.sum")
+    pins = (GO_FOLDER / "go.mod", GO_FOLDER / "go.sum")
     files = [Path(__file__), *sorted(images.DOCKERFILES.iterdir()), *pins]
     parts = [str(REPOSITORY).encode(), *(file.read_bytes() for file in files)]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]

@@ -18,9 +18,11 @@ from cluster.stages import stage
 MODULE = "github.com/cert-manager/cert-manager"
 
 CERT_MANAGER = Family(
-    folder="certmanager",
+    name="cert-manager",
     title="cert-manager",
-    estimate_s=60,
+    packages=("rlt.dev/cluster-programs/certmanager",),
+    renames={"certmanager": "cert-manager"},
+    estimate_s=30,
     stamps=lambda modules: {f"{MODULE}/pkg/util.AppVersion": modules[MODULE]},
     copies=((MODULE, "deploy/crds", "crds"),),
 )

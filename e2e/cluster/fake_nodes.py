@@ -12,13 +12,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cluster import processes
-from cluster.go_programs import Family, obtain
+from cluster.go_programs import GO_FOLDER, Family, obtain
 from cluster.handle import Cluster
 from cluster.stages import stage
 
 MODULE = "sigs.k8s.io/kwok"
 
-KWOK = Family(folder="kwok", title="KWOK", estimate_s=130, copies=((MODULE, "kustomize/stage", "stages"),))
+KWOK = Family(
+    name="kwok",
+    title="KWOK",
+    packages=(f"{MODULE}/cmd/kwok",),
+    module=GO_FOLDER / "kwok",
+    estimate_s=80,
+    copies=((MODULE, "kustomize/stage", "stages"),),
+)
 
 STAGES = (
     "node/fast/node-initialize.yaml",

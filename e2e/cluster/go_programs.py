@@ -1,4 +1,4 @@
-"""Programs built from Go modules. Each folder below go/ holds one go.mod with `tool` lines, and hardly any source."""
+"""Programs built from Go modules: packages of the module graph that go/go.mod pins, KWOK apart."""
 
 import hashlib
 import os
@@ -20,35 +20,36 @@ GO_ENV = {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": "-mod=readonly 
 
 @dataclass(frozen=True)
 class Family:
-    """What one go.mod builds."""
+    """Programs that are built together."""
 
-    folder: str
-    """Of the go.mod, below go/."""
+    name: str
+    """Names the log and the lock of the build."""
     title: str
     """For people, such as "Kueue"."""
+    packages: tuple[str, ...]
+    """Go packages, one program each."""
     estimate_s: float
     """The build alone, cold, on two cores."""
     stamps: Callable[[Mapping[str, str]], Mapping[str, str]] = field(default=lambda modules: {})
     """Module path -> version, to variable -> value for the linker, as the programs' own builds do."""
     renames: Mapping[str, str] = field(default_factory=dict)
-    """The package's last word -> what the program is called."""
+    """Last element of the package's path -> name of the program."""
+    module: Path = GO_FOLDER
+    """The folder of the go.mod that pins them."""
     copies: tuple[tuple[str, str, str], ...] = ()
     """(module, folder in it, folder beside the programs): manifests, so that a later start needs no Go."""
 
-    @property
-    def pins(self) -> Path:
-        return GO_FOLDER / self.folder
-
     def flags(self) -> str:
         """For the linker."""
-        stamps = self.stamps(versions((self.pins / "go.mod").read_text()))
+        stamps = self.stamps(versions((self.module / "go.mod").read_text()))
         return "-s -w " + " ".join(f"-X {name}={value}" for name, value in stamps.items())
 
 
 def built_folder(family: Family) -> Path:
-    """Keyed by what is pinned, and our own source, so that every clone of the same pins shares one build."""
-    pins = hashlib.sha256(b"".join(file.read_bytes() for file in sorted(family.pins.glob("*.*"))))
-    pins.update(family.flags().encode())
+    """Keyed by the pins, our own source and the packages, so that clones with the same pins share one build."""
+    sources = [family.module / "go.mod", family.module / "go.sum", *sorted(GO_FOLDER.rglob("*.go"))]
+    pins = hashlib.sha256(b"".join(file.read_bytes() for file in sources))
+    pins.update(" ".join([*family.packages, family.flags()]).encode())
     return cache_folder() / f"bin-{pins.hexdigest()[:12]}"
 
 
@@ -56,7 +57,7 @@ def obtain(family: Family) -> Path:
     """The folder of its programs; built where there is none yet, which takes minutes."""
     folder = built_folder(family)
     if not folder.exists():
-        with only_one(cache_folder() / f"build-{family.folder}.lock"):
+        with only_one(cache_folder() / "build.lock"):
             if not folder.exists():
                 _build(family, folder)
     return folder
@@ -74,9 +75,9 @@ def required_go(go_mod: str) -> tuple[int, ...]:
     return tuple(int(part) for part in found[1].split("."))
 
 
-def obtain_go(pins: Path, log: Path) -> Path:
-    """A Go at least as new as the go.mod in `pins` asks: the machine's own, else the pinned Python package's."""
-    needed = required_go((pins / "go.mod").read_text())
+def obtain_go(module: Path, log: Path) -> Path:
+    """A Go as new as the go.mod in `module` requires: the machine's own, else that of the pinned Python package."""
+    needed = required_go((module / "go.mod").read_text())
     for candidate in (shutil.which("go"), "/usr/local/go/bin/go"):
         if candidate and Path(candidate).exists() and _go_version(candidate) >= needed:
             return Path(candidate)
@@ -95,27 +96,40 @@ def obtain_go(pins: Path, log: Path) -> Path:
 
 
 def _build(family: Family, folder: Path) -> None:
-    log = cache_folder() / f"build-{family.folder}.log"
+    log = cache_folder() / f"build-{family.name}.log"
     log.unlink(missing_ok=True)
-    go = obtain_go(family.pins, log)
+    go = obtain_go(family.module, log)
     draft = folder.with_name(f"{folder.name}.{os.getpid()}")
     packages = _Packages()
-    pins = family.pins
     with stage(f"download the Go modules of {family.title}", estimate_s=family.estimate_s / 4) as this:
-        this.run([go, "list", "-deps", "tool"], log=log, cwd=pins, env=GO_ENV, on_line=packages.listed(this))
+        this.run(
+            [go, "list", "-deps", *family.packages],
+            log=log,
+            cwd=family.module,
+            env=GO_ENV,
+            on_line=packages.listed(this),
+        )
     with stage(f"build {family.title}", estimate_s=family.estimate_s) as this:
         options = ["-v", "-trimpath", "-ldflags", family.flags(), "-o", f"{draft}/"]
-        this.run([go, "build", *options, "tool"], log=log, cwd=pins, env=GO_ENV, on_line=packages.compiled(this))
+        this.run(
+            [go, "build", *options, *family.packages],
+            log=log,
+            cwd=family.module,
+            env=GO_ENV,
+            on_line=packages.compiled(this),
+        )
         for package, program in family.renames.items():
             (draft / package).rename(draft / program)
         for module, source, target in family.copies:
-            _copy(_module_folder(go, pins, module) / source, draft / target)
+            _copy(_module_folder(go, family.module, module) / source, draft / target)
         draft.rename(folder)
 
 
-def _module_folder(go: Path, pins: Path, module: str) -> Path:
+def _module_folder(go: Path, folder: Path, module: str) -> Path:
     command = [str(go), "list", "-m", "-f", "{{.Dir}}", module]
-    answer = subprocess.run(command, cwd=pins, env={**os.environ, **GO_ENV}, check=True, capture_output=True, text=True)
+    answer = subprocess.run(
+        command, cwd=folder, env={**os.environ, **GO_ENV}, check=True, capture_output=True, text=True
+    )
     return Path(answer.stdout.strip())
 
 

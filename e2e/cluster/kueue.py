@@ -20,9 +20,10 @@ from cluster.stages import stage
 MODULE = "sigs.k8s.io/kueue"
 
 KUEUE = Family(
-    folder="kueue",
+    name="kueue",
     title="Kueue",
-    estimate_s=270,
+    packages=(f"{MODULE}/cmd/kueue",),
+    estimate_s=60,
     stamps=lambda modules: {f"{MODULE}/pkg/version.GitVersion": modules[MODULE]},
     copies=((MODULE, "charts/kueue", "chart"),),
 )

@@ -47,8 +47,20 @@ def _stamps(modules: Mapping[str, str]) -> dict[str, str]:
 KUBERAY = "github.com/ray-project/kuberay/ray-operator"
 
 CLUSTER = go_programs.Family(
-    folder="cluster",
+    name="cluster",
     title="Kubernetes, etcd, CoreDNS, KubeRay and Helm",
+    packages=(
+        "github.com/coredns/coredns",
+        "github.com/ray-project/kuberay/ray-operator",
+        "go.etcd.io/etcd/server/v3",
+        "helm.sh/helm/v3/cmd/helm",
+        "k8s.io/kubernetes/cmd/kube-apiserver",
+        "k8s.io/kubernetes/cmd/kube-controller-manager",
+        "k8s.io/kubernetes/cmd/kube-proxy",
+        "k8s.io/kubernetes/cmd/kube-scheduler",
+        "k8s.io/kubernetes/cmd/kubectl",
+        "k8s.io/kubernetes/cmd/kubelet",
+    ),
     estimate_s=430,
     stamps=_stamps,
     renames={"server": "etcd"},

@@ -42,14 +42,14 @@ def test_api_server_knows_no_anonymous_user() -> None:
 
 
 def test_every_pinned_program_has_a_version() -> None:
-    pins = go_programs.versions((programs.CLUSTER.pins / "go.mod").read_text())
+    pins = go_programs.versions((go_programs.GO_FOLDER / "go.mod").read_text())
     assert pins["k8s.io/kubernetes"].startswith("v1.")
     assert pins["github.com/ray-project/kuberay/ray-operator"].startswith("v1.")
 
 
-@pytest.mark.parametrize("family", [programs.CLUSTER, CERT_MANAGER, KUEUE, KWOK], ids=lambda family: family.folder)
+@pytest.mark.parametrize("family", [programs.CLUSTER, CERT_MANAGER, KUEUE, KWOK], ids=lambda family: family.name)
 def test_what_is_copied_from_a_module_is_pinned(family: go_programs.Family) -> None:
-    pins = go_programs.versions((family.pins / "go.mod").read_text())
+    pins = go_programs.versions((family.module / "go.mod").read_text())
     assert {module for module, _, _ in family.copies} <= set(pins)
     assert "v0.0.0" not in family.flags()
 

@@ -1,4 +1,4 @@
-// KWOK, for the tests of placement. There is no Go source here: `go build` compiles the `tool` line.
+// KWOK, for the tests of placement, in a module graph of its own: no release of it compiles against Kubernetes 1.35.
 module rlt.dev/cluster-kwok
 
 go 1.26.0
