@@ -3,7 +3,7 @@ PYTHON := .venv/bin/python
 SYSTEM_PYTHON := /usr/bin/python3
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help demo test machine environment unit lint generate verify requirements cluster-up clean-cluster \
+.PHONY: help demo test machine environment unit lint generate verify timings requirements cluster-up clean-cluster \
 	image-operator image-trainer-cpu fuzz-api
 
 help: ## list the targets
@@ -12,10 +12,10 @@ help: ## list the targets
 demo: machine environment ## set everything up and run examples/01-arithmetic-grpo.yaml to its end
 	@$(PYTHON) e2e/demo.py
 
-test: machine environment ## set up what is needed and pass all tests
-	@$(PYTHON) e2e/check.py
+test: machine environment ## run all tests, or the parts ONLY=lint,unit, or the files FILES=...
+	@$(PYTHON) e2e/check.py --only "$(ONLY)" --files "$(FILES)"
 
-machine: ## say what would keep the embedded cluster from coming up, before anything is started
+machine: ## check that the embedded cluster can run on this machine
 	@[ -n "$$KUBECONFIG" ] || PYTHONPATH=e2e $(SYSTEM_PYTHON) -m cluster check
 
 environment: ## make .venv with everything pinned in requirements/
@@ -27,26 +27,29 @@ unit: environment ## the unit tests alone
 fuzz-api: machine environment ## 2,000 random jobs before the real API server and the offline validator: they must agree
 	@$(PYTHON) e2e/fuzz_api.py --count 2000
 
-lint: environment ## style, types and import contracts
-	@$(PYTHON) e2e/check.py lint
+lint: environment ## check style, types, import contracts, spelling, terms and documentation
+	@$(PYTHON) e2e/check.py --only lint
 
 generate: environment ## write the CRDs, the schemas and the reference pages
 	@$(PYTHON) tools/generate.py
 	@$(PYTHON) tools/values_schema.py
 
-verify: environment ## fail where something generated is out of date
+verify: environment ## fail if a generated file or a pin is out of date
 	@$(PYTHON) tools/generate.py --check
 	@$(PYTHON) tools/values_schema.py --check
 	@$(PYTHON) tools/compile_requirements.py --check
 
-requirements: environment ## pin the distributions' dependencies anew
+timings: ## write the tables of docs/testing.md from the last `make test`
+	@$(PYTHON) tools/timings.py
+
+requirements: environment ## pin the dependencies of the distributions
 	@$(PYTHON) tools/compile_requirements.py
 
 cluster-up: environment ## the embedded Kubernetes of two nodes, without the operator
 	@$(PYTHON) -m cluster up
 
-clean-cluster: ## end the embedded cluster; nothing of it is left but caches
-	@PYTHONPATH=e2e $(SYSTEM_PYTHON) -m cluster down
+clean-cluster: ## remove the embedded clusters; builds and images stay in the cache
+	@PYTHONPATH=e2e $(SYSTEM_PYTHON) -m cluster down --below $${XDG_STATE_HOME:-$$HOME/.local/state}/rlt
 
 image-operator: environment ## build the operator's image into an archive below out/
 	@$(PYTHON) e2e/build_image.py operator

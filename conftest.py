@@ -8,6 +8,18 @@ from pathlib import Path
 import pytest
 from gate import Gate
 
+from check import FOLDERS
+from environment import ROOT
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Fail for a test whose marker `make test` runs in other folders alone."""
+    for item in items:
+        folder = item.path.relative_to(ROOT).parts[0]
+        for marker, folders in FOLDERS.items():
+            if item.get_closest_marker(marker) and folder not in folders:
+                raise pytest.UsageError(f"{item.nodeid} is marked {marker}: add {folder} to FOLDERS in e2e/check.py")
+
 
 @pytest.fixture
 def gate(tmp_path: Path) -> Iterator[Gate]:

@@ -1,128 +1,208 @@
-"""`make test`: all that must hold, the fast checks first. `python e2e/check.py lint unit` runs those stages alone."""
+"""`make test`: run the test suite, or the parts of it that ONLY names, or the test files that FILES names.
+
+python e2e/check.py                             # everything, as CI does
+python e2e/check.py --only lint,unit            # two parts
+python e2e/check.py --files operator/tests/test_plan.py
+"""
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
+import re
 import sys
-from collections.abc import Callable
+import tempfile
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from cluster.stages import Stage, exit_plainly, stage
+from cluster.layout import state_folder
+from cluster.stages import exit_plainly, minutes
 from environment import ROOT, VENV
+from parts import Finished, Part, Run, run_phases
 
 LOGS = ROOT / "out/logs"
+TIMINGS = ROOT / "out/timings"
+TEMPORARY = Path(tempfile.gettempdir()) / "rlt-tests"
+"""Short, since sockets below it have paths of at most 107 characters."""
 BIN = VENV / "bin"
 
-
-def main() -> None:
-    """Run the named stages, or all of them in order."""
-    wanted = sys.argv[1:] or list(STAGES)
-    unknown = sorted(set(wanted) - set(STAGES))
-    if unknown:
-        raise ValueError(f"there is no stage {', '.join(unknown)}; the stages are {', '.join(STAGES)}")
-    LOGS.mkdir(parents=True, exist_ok=True)
-    for name in wanted:
-        (LOGS / f"{name}.log").unlink(missing_ok=True)
-        STAGES[name](name)
-
-
-def lint(name: str) -> None:
-    """Style, types, import contracts."""
-    with stage("lint: ruff, mypy, import contracts", estimate_s=60) as this:
-        log = LOGS / f"{name}.log"
-        this.run([BIN / "ruff", "check", "."], log=log, cwd=ROOT, advice=".venv/bin/ruff check --fix .")
-        this.run([BIN / "ruff", "format", "--check", "."], log=log, cwd=ROOT, advice=".venv/bin/ruff format .")
-        packages = [word for package in PACKAGES for word in ("-p", package)]
-        this.run([str(BIN / "mypy"), *packages], log=log, cwd=ROOT)
-        this.run([str(BIN / "mypy"), *SCRIPTS], log=log, cwd=ROOT)
-        this.run([BIN / "lint-imports"], log=log, cwd=ROOT)
-
-
-def verify(name: str) -> None:
-    """Nothing generated is out of date."""
-    with stage("verify: generated files and pins", estimate_s=15) as this:
-        for script in ("tools/generate.py", "tools/values_schema.py", "tools/compile_requirements.py"):
-            this.run([BIN / "python", script, "--check"], log=LOGS / f"{name}.log", cwd=ROOT, advice="make generate")
-
-
-def tests(marker: str, title: str, estimate_s: float, *options: str) -> Callable[[str], None]:
-    """A stage that runs the tests of one marker expression."""
-
-    def run(name: str) -> None:
-        with stage(title, estimate_s=estimate_s) as this:
-            pytest = [str(BIN / "python"), "-m", "pytest", "-v", "--durations=10", "--color=no"]
-            this.run([*pytest, *options, "-m", marker], log=LOGS / f"{name}.log", on_line=show_tests(this), cwd=ROOT)
-
-    return run
-
-
-def show_tests(this: Stage) -> Callable[[str], None]:
-    """Notes the test that runs, and prints what pytest skipped and its closing line."""
-    done = 0
-
-    def on_line(line: str) -> None:
-        nonlocal done
-        if " PASSED" in line or " FAILED" in line or " SKIPPED" in line:
-            done += 1
-            name = next(word for word in line.split() if "::" in word)
-            this.note(f"{done} tests, last {name.rsplit('::', 1)[-1]}")
-        if line.startswith(("SKIPPED [", "FAILED ", "ERROR ")) or (line.startswith("==") and " in " in line):
-            print(f"    {line.strip('= ')}" if line.startswith("SKIPPED") else line, flush=True)
-
-    return on_line
-
-
-def apiserver_tests(name: str) -> None:
-    """The tests that need an API server, and no nodes."""
-    from cluster import cert_manager, programs
-
-    programs.obtain_built()  # a test would build them as well, but show no progress
-    cert_manager.build()  # after them: most of its packages are theirs
-    tests("apiserver", "tests against the real API server", 480, *FILES_ON_TWO_CORES)(name)
-
-
-def cluster_tests(name: str) -> None:
-    """The end-to-end tests, and the end of the cluster they ran on."""
-    from cluster import Cluster, fake_nodes, kueue
-
-    ours = "KUBECONFIG" not in os.environ
-    if ours:
-        kueue.build()  # a test would build them as well, but show no progress
-        fake_nodes.build()
-    tests("cluster", "end-to-end tests on the whole cluster", 2100)(name)
-    if ours:
-        Cluster.connect().down()
-
-
+PACKAGES = ("rlt_api", "rlt_core", "rlt_operator", "rlt_cli", "rlt_trainer", "cluster")
 SCRIPTS = (
-    "bench/train_step.py",
     "bench/profile_choice.py",
+    "bench/train_step.py",
     "e2e/build_image.py",
     "e2e/check.py",
     "e2e/demo.py",
     "e2e/fuzz_api.py",
+    "tools/check_docs.py",
+    "tools/check_terms.py",
     "tools/check_verl_mapping.py",
     "tools/compile_requirements.py",
     "tools/generate.py",
+    "tools/timings.py",
     "tools/values_schema.py",
     "trainer/oracles/make_fixtures.py",
 )
-PACKAGES = ("rlt_api", "rlt_core", "rlt_operator", "rlt_cli", "rlt_trainer", "cluster")
+"""Programs that no package holds; mypy checks them by path."""
 
-UNIT = "not apiserver and not cluster and not slow"
-ON_TWO_CORES = ("-n", "2", "--dist", "worksteal")
-"""For what computes."""
-FILES_ON_TWO_CORES = ("-n", "2", "--dist", "loadfile")
-"""For what waits, and shares a model or an API server within a file. The whole cluster is there once."""
 
-STAGES: dict[str, Callable[[str], None]] = {
-    "lint": lint,
-    "verify": verify,
-    "unit": tests(UNIT, "unit tests", 80, *ON_TWO_CORES),
-    "apiserver": apiserver_tests,
-    "slow": tests("slow", "trainer tests with real engines and several ranks", 480, *FILES_ON_TWO_CORES),
-    "cluster": cluster_tests,
+def lint(run: Run) -> None:
+    """Check style, types, import contracts, spelling, terms and documentation."""
+    run.command([BIN / "ruff", "check", "."], cwd=ROOT, advice=".venv/bin/ruff check --fix .")
+    run.command([BIN / "ruff", "format", "--check", "."], cwd=ROOT, advice=".venv/bin/ruff format .")
+    run.command([BIN / "lint-imports"], cwd=ROOT)
+    run.command([BIN / "mypy", *(word for package in PACKAGES for word in ("-p", package))], cwd=ROOT)
+    run.command([BIN / "mypy", *SCRIPTS], cwd=ROOT)
+    run.command([BIN / "codespell"], cwd=ROOT)
+    run.command([BIN / "python", "tools/check_terms.py"], cwd=ROOT)
+    run.command([BIN / "python", "tools/check_docs.py"], cwd=ROOT)
+    # MkDocs Material announces MkDocs 2 on every run; the pinned version is 1.
+    run.command([BIN / "mkdocs", "build", "--strict"], cwd=ROOT, env={"NO_MKDOCS_2_WARNING": "1"})
+
+
+def verify(run: Run) -> None:
+    """Check that nothing generated is out of date."""
+    for script, target in (
+        ("tools/generate.py", "generate"),
+        ("tools/values_schema.py", "generate"),
+        ("tools/compile_requirements.py", "requirements"),
+    ):
+        run.command([BIN / "python", script, "--check"], cwd=ROOT, advice=f"make {target}")
+
+
+def programs(run: Run) -> None:
+    """Build the Go programs that the later parts run; seconds once they are built."""
+    run.command([BIN / "python", "-m", "cluster", "build"], cwd=ROOT, on_line=lambda line: note_stage(run, line))
+
+
+def pytest_part(marker: str, *options: str) -> Callable[[Run], None]:
+    """A part that runs the tests that a marker expression selects. It stops at the first failure."""
+
+    def start(run: Run) -> None:
+        run_pytest(run, ["--maxfail=1", "-m", marker, *options, *FOLDERS.get(marker, ())])
+
+    return start
+
+
+def cluster_tests(run: Run) -> None:
+    """Run the end-to-end tests, each worker on a cluster of its own, and remove these clusters."""
+    foreign = "KUBECONFIG" in os.environ
+    try:
+        run_pytest(
+            run, ["--maxfail=1", "-m", "cluster", *FOLDERS["cluster"], *(() if foreign else FILES_ON_TWO_WORKERS)]
+        )
+    finally:
+        if not foreign:
+            down = [BIN / "python", "-m", "cluster", "down", "--below", state_folder()]
+            run.command(down, cwd=ROOT, even_if_stopping=True)
+
+
+def run_pytest(run: Run, options: Sequence[str]) -> None:
+    """Run pytest, count its tests and print its summary lines."""
+
+    def on_line(line: str) -> None:
+        if match := re.search(
+            r"(PASSED|FAILED|SKIPPED|ERROR) .*?(\S+::\S+)|(\S+::\S+).* (PASSED|FAILED|SKIPPED)", line
+        ):
+            run.tests += 1
+            test = (match[2] or match[3]).rpartition("::")[2]
+            run.note = f"{run.tests} tests, last {test[:60]}"
+        elif line.startswith("==") and (closing := re.search(r"== (\d.* in [\d.]+s.*?) =*$", line)):
+            run.outcomes = {
+                word: int(count) for count, word in re.findall(r"(\d+) (passed|failed|skipped)", closing[1])
+            }
+            print(f"    {run.name}: {closing[1]}", flush=True)
+        elif line.startswith(("SKIPPED [", "FAILED ", "ERROR ")):
+            print(f"    {run.name}: {line}", flush=True)
+
+    TIMINGS.mkdir(parents=True, exist_ok=True)
+    TEMPORARY.mkdir(exist_ok=True)
+    temporary = TEMPORARY / run.name
+    timings = TIMINGS / f"{run.name}.jsonl"
+    timings.unlink(missing_ok=True)
+    command = [BIN / "python", "-m", "pytest", "-v", "--color=no", "-p", "timings", "-p", "no:cacheprovider"]
+    command += [f"--timings={timings}", f"--basetemp={temporary}", *options]
+    try:
+        run.command(command, cwd=ROOT, on_line=on_line)
+    finally:  # a stopped run leaves the API servers of its fixtures
+        down = [BIN / "python", "-m", "cluster", "down", "--below", temporary]
+        run.command(down, cwd=ROOT, even_if_stopping=True)
+
+
+def note_stage(run: Run, line: str) -> None:
+    """Show a stage's progress line as the note of the part."""
+    run.note = line.strip().removeprefix("==> ")
+
+
+FOLDERS = {"apiserver": ("operator", "charts", "e2e"), "cluster": ("e2e",), "slow": ("trainer", "cli", "e2e")}
+"""Marker -> the folders with its tests, so that a part does not import the others. conftest.py checks it."""
+ON_TWO_WORKERS = ("-n", "2", "--dist", "worksteal")
+FILES_ON_TWO_WORKERS = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
+"""Tests of a file share a model, an API server or a cluster."""
+SLOW_WORKERS = ("-n", "1", "--dist", "loadfile")
+"""One worker: the cluster tests use the other core. A process of its own measures each test's CPU time."""
+
+PARTS = {
+    part.name: part
+    for part in (
+        Part("lint", "lint: style, types, import contracts, documentation", lint),
+        Part("verify", "verify: generated files and pinned requirements", verify),
+        Part("unit", "unit tests", pytest_part("not apiserver and not cluster and not slow", *ON_TWO_WORKERS)),
+        Part("programs", "Go programs", programs),
+        Part("apiserver", "tests against a real API server", pytest_part("apiserver", *FILES_ON_TWO_WORKERS)),
+        Part("slow", "trainer tests with real engines and several processes", pytest_part("slow", *SLOW_WORKERS)),
+        Part("cluster", "end-to-end tests on two embedded clusters", cluster_tests),
+    )
 }
+
+PHASES = (
+    (("lint", "verify"), ("unit",), ("programs",)),
+    (("cluster",), ("apiserver", "slow")),
+)
+"""Phases run one after another. The lanes of a phase run side by side: cluster tests wait, trainer tests compute."""
+NEEDS_PROGRAMS = {"apiserver", "cluster"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Run the test suite.")
+    parser.add_argument("--only", default="", help=f"parts, separated by commas: {', '.join(PARTS)}")
+    parser.add_argument("--files", default="", help="test files, separated by spaces")
+    options = parser.parse_args()
+    started = time.monotonic()
+    finished = run_phases(selected_phases(options.only, options.files), LOGS)
+    print_table(finished, time.monotonic() - started)
+
+
+def selected_phases(only: str, files: str) -> list[list[list[Part]]]:
+    """The parts to run. Raises ValueError for a name that no part has, or a file that does not exist."""
+    if files:
+        missing = [file for file in files.split() if not (ROOT / file.partition("::")[0]).exists()]
+        if missing:
+            raise ValueError(f"FILES: {', '.join(missing)} does not exist: give paths from {ROOT}")
+        return [[[Part("files", f"tests of {files}", lambda run: run_pytest(run, files.split()))]]]
+    names = [name for name in re.split(r"[,\s]+", only) if name] or list(PARTS)
+    unknown = [name for name in names if name not in PARTS]
+    if unknown:
+        raise ValueError(f"ONLY: {', '.join(unknown)} is not a part of the test suite: use {', '.join(PARTS)}")
+    if NEEDS_PROGRAMS & set(names):
+        names.append("programs")
+    return [[[PARTS[name] for name in lane if name in names] for lane in lanes] for lanes in PHASES]
+
+
+def print_table(finished: Sequence[Finished], seconds: float) -> None:
+    """Print and record what each part took, and print pytest's counts as one line."""
+    TIMINGS.mkdir(parents=True, exist_ok=True)
+    (TIMINGS / "parts.json").write_text(json.dumps({each.part.name: round(each.seconds, 1) for each in finished}))
+    print(f"\n{'PART':<12}{'TESTS':>8}{'TIME':>9}")
+    for each in sorted(finished, key=lambda each: list(PARTS).index(each.part.name) if each.part.name in PARTS else 0):
+        print(f"{each.part.name:<12}{each.run.tests or '':>8}{minutes(each.seconds):>9}")
+    total = {word: sum(each.run.outcomes.get(word, 0) for each in finished) for word in ("passed", "failed", "skipped")}
+    print(f"{'total':<12}{sum(total.values()) or '':>8}{minutes(seconds):>9}")
+    if any(total.values()):
+        print(", ".join(f"{count} {word}" for word, count in total.items()))
+
 
 if __name__ == "__main__":
     assert Path(sys.prefix) == VENV, "make test runs this with .venv/bin/python"

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import yaml
 
 from cluster import Cluster, images
-from environment import ROOT
+from environment import ROOT, VENV
 from installation import CLAIM
 
 Job = dict[str, Any]
 TERMINAL = ("Succeeded", "Failed")
+START_S = 600.0
+"""Timeout for a Ray cluster, its engines and the first step on a busy machine."""
 
 
 def read_job(cluster: Cluster, namespace: str, name: str) -> Job:
@@ -36,6 +41,25 @@ def await_job(
         if time.monotonic() > deadline:
             raise TimeoutError(f"{namespace}/{name}: {what} not within {timeout_s:.0f} s\n{yaml.dump(job['status'])}")
         time.sleep(1)
+
+
+def step_of(job: Job) -> int:
+    """Completed steps."""
+    return int(job["status"].get("progress", {}).get("step", 0))
+
+
+def pods_of(cluster: Cluster, namespace: str, name: str) -> dict[str, tuple[str, str]]:
+    """Name -> (uid, node) of the job's pods."""
+    pods = json.loads(cluster.kubectl("-n", namespace, "get", "pods", "-l", f"ray.io/cluster={name}", "-o", "json"))
+    return {pod["metadata"]["name"]: (pod["metadata"]["uid"], pod["spec"]["nodeName"]) for pod in pods["items"]}
+
+
+def run_rlt(cluster: Cluster, *arguments: str | Path, expected: int = 0) -> subprocess.CompletedProcess[str]:
+    """Run `rlt` and check its exit code."""
+    environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
+    done = subprocess.run([VENV / "bin/rlt", *arguments], env=environment, capture_output=True, text=True)
+    assert done.returncode == expected, (arguments, done.stdout, done.stderr)
+    return done
 
 
 def condition(job: Job, kind: str) -> dict[str, Any]:

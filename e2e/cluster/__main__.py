@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from cluster import lifecycle, processes
+from cluster import cert_manager, fake_nodes, kueue, lifecycle, processes, programs
 from cluster.handle import Cluster
 from cluster.layout import FIRST_PORT, SUBNET, Layout, default_state
 from cluster.stages import StageError, exit_plainly
@@ -23,6 +23,12 @@ def main() -> None:
                 print(f"the cluster is up:  export KUBECONFIG={cluster.kubeconfig}")
             case "check":
                 lifecycle.check(Layout(state, arguments.nodes, arguments.first_port, arguments.subnet))
+            case "build":
+                for build in (programs.obtain_built, cert_manager.build, kueue.build, fake_nodes.build):
+                    build()
+            case "down" if arguments.below:
+                for each in sorted(arguments.below.absolute().rglob("cluster.json")):
+                    lifecycle.down(each.parent)
             case "down":
                 lifecycle.down(state)
             case "status":
@@ -47,7 +53,9 @@ def _parser() -> argparse.ArgumentParser:
     shape.add_argument("--subnet", type=int, default=SUBNET, help="addresses are 10.SUBNET.0.0/16 (%(default)s)")
     commands.add_parser("check", parents=[common, shape], help="say what would keep it from coming up")
     commands.add_parser("up", parents=[common, shape], help="bring it up, or do nothing where it is up and well")
-    commands.add_parser("down", parents=[common], help="remove it without a trace, builds and images apart")
+    commands.add_parser("build", parents=[common], help="build every Go program that the tests use")
+    down = commands.add_parser("down", parents=[common], help="remove it; builds and images stay")
+    down.add_argument("--below", type=Path, help="remove every cluster whose folder is below this one")
     commands.add_parser("status", parents=[common], help="its processes and nodes; fails where it is not well")
     commands.add_parser("kubeconfig", parents=[common], help="print the path of its kubeconfig")
     logs = commands.add_parser("logs", parents=[common], help="list the logs, or show the end of one")

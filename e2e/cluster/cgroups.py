@@ -3,6 +3,7 @@
 import errno
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -52,6 +53,39 @@ def remove(group: str) -> None:
                 if error.errno != errno.EBUSY or time.monotonic() > deadline:
                     raise
                 time.sleep(0.05)
+
+
+def enter(group: str) -> None:
+    """Move this process into `group` of the hierarchy that accounts for CPU time. Its descendants follow."""
+    folder = _accounting() / group.lstrip("/")
+    folder.mkdir(exist_ok=True)
+    (folder / "cgroup.procs").write_text(str(os.getpid()))
+
+
+def leave(group: str) -> None:
+    """Move the processes of `group` back to the root of that hierarchy and remove the group."""
+    root = _accounting()
+    folder = root / group.lstrip("/")
+    while pids := _lines(folder / "cgroup.procs"):
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                (root / "cgroup.procs").write_text(pid)
+    folder.rmdir()
+
+
+def cpu_seconds(group: str) -> float:
+    """CPU seconds that `group` and the groups below it used so far."""
+    folder = _accounting() / group.lstrip("/")
+    if usage := _lines(folder / "cpuacct.usage"):
+        return int(usage[0]) / 1e9
+    usage = _lines(folder / "cpu.stat")
+    return int(usage[usage.index("usage_usec") + 1]) / 1e6 if usage else 0.0
+
+
+def _accounting() -> Path:
+    """The mount point of the hierarchy that accounts for CPU time: version 1's cpuacct, else version 2."""
+    found = [root for root, is_v2 in mounted() if is_v2 or (root / "cpuacct.usage").exists()]
+    return min(found, key=lambda root: not (root / "cpuacct.usage").exists())
 
 
 def _enable_controllers(folder: Path) -> None:

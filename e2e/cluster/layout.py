@@ -3,6 +3,7 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 SUBNET = 100
 FIRST_PORT = 16440
@@ -15,9 +16,14 @@ DNS_SERVICE = "10.96.0.10"
 PORT_NAMES = ("etcd", "etcd-peer", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "coredns")
 
 
+def state_folder() -> Path:
+    """``$XDG_STATE_HOME/rlt``, by default ``~/.local/state/rlt``."""
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "rlt"
+
+
 def default_state() -> Path:
-    """``$XDG_STATE_HOME/rlt/cluster``, by default ``~/.local/state/rlt/cluster``."""
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "rlt" / "cluster"
+    """State folder of the cluster that `make demo` and `make cluster-up` use."""
+    return state_folder() / "cluster"
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,12 @@ class Layout:
     nodes: int
     first_port: int = FIRST_PORT
     subnet: int = SUBNET
+
+    @classmethod
+    def numbered(cls, number: int, *, nodes: int) -> Self:
+        """The default cluster (0), or one that runs beside it with other ports and addresses."""
+        state = default_state().with_name(f"cluster-{number}" if number else "cluster")
+        return cls(state.absolute(), nodes, FIRST_PORT + 10 * number, SUBNET + 10 * number)
 
     @property
     def network(self) -> str:

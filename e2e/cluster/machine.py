@@ -12,12 +12,15 @@ from pathlib import Path
 
 from cluster import cgroups, network
 from cluster.layout import PORT_NAMES, Layout
+from cluster.locks import only_one
 from cluster.stages import cache_folder
 
 LEAST_DISK_GB = 10
 
 CHANGED = Path("/run/rlt/machine.json")
 """What the first cluster found, for the last one to put back; a boot forgets it as it forgets the changes."""
+
+LOCK = Path("/run/rlt-machine.lock")
 
 SYSCTLS = (
     "net/ipv4/ip_forward",
@@ -86,13 +89,18 @@ def check_network(layout: Layout) -> None:
 
 def remember(folders: tuple[str, ...]) -> None:
     """Note today's sysctls, and make the `folders` (mount points of the nodes) that are not there."""
+    with only_one(LOCK):
+        _note(folders)
+    for folder in folders:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+
+
+def _note(folders: tuple[str, ...]) -> None:
     if not CHANGED.exists():
         missing = [folder for folder in folders if not Path(folder).exists()]
         values = {name: Path("/proc/sys", name).read_text().strip() for name in SYSCTLS}
         CHANGED.parent.mkdir(exist_ok=True)
         CHANGED.write_text(json.dumps({"sysctls": values, "folders": missing}))
-    for folder in folders:
-        Path(folder).mkdir(parents=True, exist_ok=True)
 
 
 def restore() -> None:

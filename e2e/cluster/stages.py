@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from cluster.locks import only_one
+
 LIVE_S = 0.5
 PLAIN_S, SELDOM_S, PATIENCE_S = 10.0, 30.0, 120.0
 TAIL_LINES = 20
@@ -45,10 +47,10 @@ def progress_line(name: str, elapsed_s: float, estimate_s: float | None, note: s
     if estimate_s is None:
         estimate = ""
     elif elapsed_s <= estimate_s:
-        estimate = f" of about {_minutes(estimate_s)}"
+        estimate = f" of about {minutes(estimate_s)}"
     else:
-        estimate = f", longer than the usual {_minutes(estimate_s)}"
-    return f"{name}  {_minutes(elapsed_s)}{estimate}" + (f"  ({note})" if note else "")
+        estimate = f", longer than the usual {minutes(estimate_s)}"
+    return f"{name}  {minutes(elapsed_s)}{estimate}" + (f"  ({note})" if note else "")
 
 
 def failure_text(error: BaseException) -> str:
@@ -56,7 +58,7 @@ def failure_text(error: BaseException) -> str:
     lines = [f"error: {error}"]
     if isinstance(error, StageError):
         if error.log and error.log.exists():
-            lines += [f"--- last lines of {error.log}", *_tail(error.log), "---"]
+            lines += [f"--- last lines of {error.log}", *tail(error.log), "---"]
         if error.advice:
             lines.append(f"next: {error.advice}")
     return "\n".join(lines)
@@ -178,21 +180,28 @@ def stage(name: str, *, estimate_s: float | None = None) -> Iterator[Stage]:
         raise
     this._end("ok")
     finished[name] = round(this.elapsed_s, 1)
-    _remember(name, this.elapsed_s)
+    remember_duration(name, this.elapsed_s)
 
 
-def _minutes(seconds: float) -> str:
+def minutes(seconds: float) -> str:
+    """Such as ``45 s`` or ``7:10``."""
     return f"{int(seconds) // 60}:{int(seconds) % 60:02d}" if seconds >= 60 else f"{seconds:.0f} s"
 
 
-def _tail(log: Path) -> list[str]:
+def tail(log: Path, lines: int = TAIL_LINES) -> list[str]:
+    """The last lines of a log."""
     with log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - 16384))
-        return file.read().decode(errors="replace").splitlines()[-TAIL_LINES:]
+        file.seek(max(0, log.stat().st_size - 65536))
+        return file.read().decode(errors="replace").splitlines()[-lines:]
 
 
 def _durations_file() -> Path:
     return cache_folder() / "durations.json"
+
+
+def recall_duration(name: str) -> float | None:
+    """Seconds that a stage took last on this machine."""
+    return _remembered().get(name)
 
 
 def _remembered() -> dict[str, float]:
@@ -203,9 +212,10 @@ def _remembered() -> dict[str, float]:
     return {str(name): float(seconds) for name, seconds in known.items()}
 
 
-def _remember(name: str, seconds: float) -> None:
+def remember_duration(name: str, seconds: float) -> None:
+    """Record how long a stage took on this machine."""
     file = _durations_file()
-    file.parent.mkdir(parents=True, exist_ok=True)
-    draft = file.with_suffix(f".{os.getpid()}")
-    draft.write_text(json.dumps({**_remembered(), name: round(seconds, 1)}, indent=1))
-    draft.replace(file)
+    with only_one(file.with_suffix(".lock")):
+        draft = file.with_suffix(f".{os.getpid()}")
+        draft.write_text(json.dumps({**_remembered(), name: round(seconds, 1)}, indent=1))
+        draft.replace(file)

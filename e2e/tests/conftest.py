@@ -1,4 +1,4 @@
-"""What the end-to-end tests run on: one cluster with the operator, a namespace a test."""
+"""What the end-to-end tests run on: a cluster with the operator for each worker, a namespace for each test."""
 
 from __future__ import annotations
 
@@ -9,20 +9,42 @@ from collections.abc import Iterator
 import pytest
 
 from cluster import Cluster
+from cluster.layout import Layout
 from installation import CLAIM, install_operator, make_namespace
+
+LONG_FILES = ("test_learning.py", "test_resume.py", "test_queue.py", "test_cli.py", "test_separate_rollout.py")
+"""They start first, so that no worker has a long file left at the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Order the files of the end-to-end tests; pytest-xdist hands them out in this order."""
+    order = {name: place for place, name in enumerate(LONG_FILES)}
+    items.sort(key=lambda item: order.get(item.path.name, len(order)))
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Cluster:
-    """The cluster of KUBECONFIG or the embedded one, with the operator installed by Helm. It stays up afterwards."""
-    handle = Cluster.connect() if "KUBECONFIG" in os.environ else Cluster.up(nodes=2)
-    install_operator(handle)
-    return handle
+def bare_cluster(request: pytest.FixtureRequest) -> Cluster:
+    """The cluster that KUBECONFIG names, or the worker's embedded one, without the operator. It stays up."""
+    if "KUBECONFIG" in os.environ:
+        return Cluster.connect()
+    worker = getattr(request.config, "workerinput", {"workerid": "gw0"})["workerid"]
+    layout = Layout.numbered(int(worker.removeprefix("gw")), nodes=2)
+    cluster = Cluster.up(nodes=2, state=layout.state, first_port=layout.first_port, subnet=layout.subnet)
+    if timings := request.config.pluginmanager.get_plugin("rlt-timings"):
+        timings.nodes = [node.cgroup for node in layout.all_nodes()]
+    return cluster
+
+
+@pytest.fixture(scope="session")
+def cluster(bare_cluster: Cluster) -> Cluster:
+    """The cluster, with the operator installed by Helm."""
+    install_operator(bare_cluster)
+    return bare_cluster
 
 
 @pytest.fixture
 def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A namespace of the test's own with the claim rlt-runs; it and all that is in it is deleted afterwards."""
+    """A namespace for the test, with the claim rlt-runs. It is deleted afterwards."""
     name = "t-" + re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-").removeprefix("test-")[:40].strip("-")
     delete_namespace(cluster, name)  # an interrupted run leaves it
     make_namespace(cluster, name)
@@ -31,6 +53,6 @@ def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]
 
 
 def delete_namespace(cluster: Cluster, name: str) -> None:
-    """With its volume, which would stay bound to a claim that is gone."""
+    """Delete a namespace and its volume, which would stay bound to a claim that no longer exists."""
     cluster.kubectl("delete", "namespace", name, "--ignore-not-found", "--wait", "--timeout=180s")
     cluster.kubectl("delete", "persistentvolume", f"{name}-{CLAIM}", "--ignore-not-found")

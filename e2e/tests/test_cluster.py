@@ -10,24 +10,26 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from cluster import Cluster, cgroups, images, lifecycle, machine, network, processes
+from cluster.layout import Layout
+from cluster.node import holder
 
 BESIDE = {"first_port": 19440, "subnet": 101}
 ALONE = {"first_port": 18440}
-PROGRAMS = re.compile(r"etcd|kube-|kubelet|coredns|containerd")
 
 embedded = pytest.mark.skipif("KUBECONFIG" in os.environ, reason="KUBECONFIG names a cluster whose nodes are not ours")
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Cluster:
-    """Without the operator: these tests are about what it runs on."""
-    return Cluster.up(nodes=2)
+def cluster(bare_cluster: Cluster) -> Cluster:
+    """The cluster without the operator."""
+    return bare_cluster
 
 
 def trainer_pod(name: str, command: list[str], node: str | None = None) -> dict[str, object]:
@@ -136,31 +138,36 @@ def test_volume_is_one_folder_for_both_nodes(cluster: Cluster, namespace: str) -
 
 @embedded
 @pytest.mark.cluster
-def test_cluster_beside_the_other_leaves_nothing_behind(cluster: Cluster, tmp_path: Path) -> None:
-    before = traces()
+def test_cluster_beside_another_leaves_nothing_behind(cluster: Cluster, tmp_path: Path) -> None:
+    layout = Layout(tmp_path / "cluster", 1, **BESIDE)
+    before = sysctls()
     try:
-        second = Cluster.up(nodes=1, state=tmp_path / "cluster", **BESIDE)
+        second = Cluster.up(nodes=1, state=layout.state, **BESIDE)
         run_pod(second, "default", trainer_pod("one", ["sleep", "600"]))
         assert second.nodes() == ["node-1"]
-        during = traces()
+        during = traces(layout)
+        held = namespaces([holder(layout, layout.node("node-1")), *cgroups.processes("/rlt101-node-1")])
     finally:
-        lifecycle.down(tmp_path / "cluster")
-    assert_nothing_is_left(before)
-    assert [name for name in before if during[name] == before[name]] == ["mounts", "sysctls"]
-    assert not (tmp_path / "cluster").exists()
+        lifecycle.down(layout.state)
+    assert [name for name, found in during.items() if not found] == ["mounts"], "mounts are in the nodes' namespaces"
+    assert len(held) >= 4, "the node and its pod have namespaces of their own"
+    await_nothing_left(layout, held - namespaces([os.getpid()]))
+    assert sysctls() == before
+    assert not layout.state.exists()
     assert cluster.nodes() == ["node-1", "node-2"]
 
 
 @embedded
 @pytest.mark.cluster
-def test_interrupted_start_is_taken_down_whole(cluster: Cluster, tmp_path: Path) -> None:
-    before = traces()
-    state = ["--state", str(tmp_path / "cluster")]
+def test_interrupted_start_is_removed_completely(cluster: Cluster, tmp_path: Path) -> None:
+    layout = Layout(tmp_path / "cluster", 1, **BESIDE)
+    before = sysctls()
+    state = ["--state", str(layout.state)]
     command = [sys.executable, "-m", "cluster", "up", *state, "--nodes=1", "--first-port=19440", "--subnet=101"]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     try:
         with subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, text=True, preexec_fn=heed_interrupts
+            command, env=environment, stdout=subprocess.PIPE, text=True, preexec_fn=accept_interrupts
         ) as starting:
             assert starting.stdout
             assert any("start 1 nodes" in line for line in starting.stdout)
@@ -169,10 +176,11 @@ def test_interrupted_start_is_taken_down_whole(cluster: Cluster, tmp_path: Path)
         assert starting.returncode == 130
     finally:
         subprocess.run([sys.executable, "-m", "cluster", "down", *state], env=environment, check=True)
-    assert_nothing_is_left(before)
+    await_nothing_left(layout, set())
+    assert sysctls() == before
 
 
-def heed_interrupts() -> None:
+def accept_interrupts() -> None:
     """As in a terminal: a shell starts background jobs deaf to SIGINT, and their children inherit that."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
@@ -228,51 +236,45 @@ def test_foreign_clusters_nodes_are_not_ours_to_lose(alone: Cluster) -> None:
         Cluster(alone.kubeconfig, None).lose_node("node-1")
 
 
-def mark_of(process: Path) -> str:
-    """The state folder of the cluster that a process is of."""
-    environment = (process / "environ").read_bytes().decode(errors="replace").split("\0")
-    return next((entry for entry in environment if entry.startswith(f"{processes.CLUSTER_MARK}=")), "")
+def namespaces(pids: Iterable[int]) -> set[str]:
+    """The network and mount namespaces of processes, those that have ended meanwhile apart."""
+    found = set()
+    for pid in pids:
+        with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
+            found |= {os.readlink(f"/proc/{pid}/ns/{kind}") for kind in ("net", "mnt")}
+    return found
 
 
-def assert_nothing_is_left(before: dict[str, object]) -> None:
-    """No trace is new, once what is ending (of the other cluster's pods and probes, too) has ended."""
+def await_nothing_left(layout: Layout, held: set[str]) -> None:
+    """Return once the machine shows no trace of the cluster, nor one of the namespaces that it held."""
     deadline = time.monotonic() + 30
-    while new := {name: was for name, now in traces().items() if (was := difference(before[name], now))}:
-        assert time.monotonic() < deadline, new
+    while left := [name for name, found in traces(layout).items() if found] or held & namespaces(all_processes()):
+        assert time.monotonic() < deadline, left
         time.sleep(0.5)
 
 
-def difference(before: object, now: object) -> object:
-    """What is new in a set; of anything else, the new value if it changed."""
-    if isinstance(before, set) and isinstance(now, set):
-        return now - before
-    return None if before == now else now
+def all_processes() -> list[int]:
+    return [int(folder.name) for folder in Path("/proc").iterdir() if folder.name.isdigit()]
 
 
-def traces() -> dict[str, object]:
-    """What a cluster changes about the machine."""
+def traces(layout: Layout) -> dict[str, object]:
+    """What a cluster leaves on the machine while it runs. Other clusters run beside it."""
 
-    def output(*command: str) -> str:
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    def lines(*command: str) -> list[str]:
+        printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        return [line for line in printed.splitlines() if re.search(rf"\b{layout.bridge}\b", line)]
 
-    pids = [folder for folder in Path("/proc").iterdir() if folder.name.isdigit()]
-    programs, namespaces = set(), set()
-    for folder in pids:
-        try:
-            name = (folder / "comm").read_text().strip()
-            namespaces |= {os.readlink(folder / "ns" / kind) for kind in ("net", "mnt")}
-            if PROGRAMS.match(name):
-                programs.add((name, mark_of(folder)))
-        except (FileNotFoundError, ProcessLookupError, PermissionError):  # it ended, or is the machine's own first one
-            continue
-    groups = {path for root, _ in cgroups.mounted() for path in root.iterdir() if path.is_dir()}
+    groups = [f"rlt{layout.subnet}-node-{number}" for number in range(1, 3)]
     return {
-        "processes": programs,
-        "namespaces": namespaces,
-        "mounts": sorted(Path("/proc/self/mounts").read_text().splitlines()),
-        "links": sorted(os.listdir("/sys/class/net")),
-        "routes": output("ip", "route"),
-        "rules": output("nft", "--stateless", "list", "ruleset"),
-        "groups": groups,
-        "sysctls": {name: Path("/proc/sys", name).read_text() for name in machine.SYSCTLS},
+        "processes": processes.running(layout.state),
+        "containers": [pid for group in groups for pid in cgroups.processes(f"/{group}")],
+        "mounts": [line for line in Path("/proc/self/mounts").read_text().splitlines() if str(layout.state) in line],
+        "links": [name for name in os.listdir("/sys/class/net") if re.match(rf"{layout.bridge}\b", name)],
+        "routes": lines("ip", "route"),
+        "rules": lines("nft", "--stateless", "list", "ruleset"),
+        "groups": [root / group for root, _ in cgroups.mounted() for group in groups if (root / group).exists()],
     }
+
+
+def sysctls() -> dict[str, str]:
+    return {name: Path("/proc/sys", name).read_text() for name in machine.SYSCTLS}

@@ -1,14 +1,12 @@
-"""The demo's and the test driver's own small parts."""
+"""The demo and the environment: their pure functions and the targets of make."""
 
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from check import STAGES
 from curve import rolling_mean, terminal_curve, write_png
 from demo import summary
 from environment import REQUIREMENTS, ROOT, fingerprint, pin_of
@@ -53,13 +51,6 @@ def test_summary_of_a_job_that_has_not_begun() -> None:
 def test_summary_of_a_job_that_learns() -> None:
     progress = {"stage": "training", "step": 3, "totalSteps": 9, "metrics": {"reward": 0.25}, "eta": "6s"}
     assert summary({"status": {"phase": "Running", "progress": progress}}) == "step 3 of 9, reward 0.25, 6s left"
-
-
-def test_an_unknown_stage_is_refused_with_the_known_ones() -> None:
-    script = [sys.executable, str(ROOT / "e2e/check.py"), "unti"]
-    outcome = subprocess.run(script, capture_output=True, text=True, cwd=ROOT)
-    assert outcome.returncode == 1
-    assert "there is no stage unti; the stages are " + ", ".join(STAGES) in outcome.stderr
 
 
 @pytest.mark.parametrize("target", ["demo", "test", "clean-cluster"])

@@ -84,6 +84,7 @@ def test_second_attempt_goes_on_where_the_first_one_failed(cluster: Cluster, nam
 def test_missing_model_is_named(cluster: Cluster, namespace: str) -> None:
     example = load_example("01-arithmetic-grpo.yaml")
     example["spec"]["model"] = {"path": "/models/none-such"}
+    example["spec"]["cluster"]["workers"][0]["replicas"] = 1
     name = apply_job(cluster, namespace, example)
     failed = await_job(cluster, namespace, name, lambda job: holds(job, "Failed"), what="Failed", timeout_s=UP_S)
     assert "/models/none-such" in condition(failed, "Failed")["message"]
@@ -109,9 +110,18 @@ def test_deletion_while_running(cluster: Cluster, namespace: str) -> None:
     delete(cluster, namespace, name)
 
 
-def test_deletion_after_success(cluster: Cluster, namespace: str) -> None:
-    name = apply_job(cluster, namespace, command_job("done", "true"))
-    await_job(cluster, namespace, name, lambda job: holds(job, "Succeeded"), what="Succeeded", timeout_s=UP_S)
+def test_command_reports_the_steps_that_it_prints_and_is_deleted_after_success(
+    cluster: Cluster, namespace: str
+) -> None:
+    program = (
+        "print('Total training steps: 4')\n"
+        "for step in range(1, 5): print(f'step:{step} - critic/rewards/mean:{step / 8} - actor/kl_loss:0.01')"
+    )
+    name = apply_job(cluster, namespace, command_job("prints", "python3", "-c", program))
+    done = await_job(cluster, namespace, name, lambda job: holds(job, "Succeeded"), what="the end", timeout_s=UP_S)
+    progress = done["status"]["progress"]
+    assert (progress["step"], progress["totalSteps"], progress["display"]) == (4, 4, "100%")
+    assert (progress["metrics"]["reward"], progress["metrics"]["kl"]) == (0.5, 0.01)
     delete(cluster, namespace, name)
 
 

@@ -1,0 +1,87 @@
+"""Trainings that run to their end on the whole cluster.
+
+- example 01 learns on two nodes while the operator restarts;
+- example 02 trains on real GSM8K questions.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from pathlib import Path
+from statistics import mean
+
+import pytest
+
+from cluster import Cluster
+from installation import CLAIM, RELEASE, SYSTEM_NAMESPACE
+from jobs import (
+    START_S,
+    apply_job,
+    await_job,
+    await_nothing,
+    holds,
+    image_of,
+    load_example,
+    mount_path,
+    pods_of,
+    read_job,
+    read_metrics,
+    run_on_claim,
+    step_of,
+)
+
+pytestmark = pytest.mark.cluster
+
+GSM8K = Path(__file__).parents[2].parent / "shared/data/gsm8k"
+
+
+def test_arithmetic_learns_through_an_operator_restart(cluster: Cluster, namespace: str) -> None:
+    name = apply_job(cluster, namespace, load_example("01-arithmetic-grpo.yaml"))
+    job = await_job(cluster, namespace, name, lambda job: step_of(job) >= 5, what="step 5", timeout_s=START_S)
+    pods = pods_of(cluster, namespace, name)
+    workers = [node for pod, (_, node) in pods.items() if "-head-" not in pod]
+    assert len(set(workers)) == len(workers) == 2, "each worker is on a node of its own"
+
+    cluster.kubectl("-n", SYSTEM_NAMESPACE, "delete", "pod", "-l", f"app.kubernetes.io/name={RELEASE}", "--now")
+    seen = step_of(read_job(cluster, namespace, name))
+    later = await_job(
+        cluster, namespace, name, lambda job: step_of(job) > seen + 5, what="the status catches up", timeout_s=120
+    )
+    assert later["status"]["rayCluster"]["jobId"] == job["status"]["rayCluster"]["jobId"]
+    assert pods_of(cluster, namespace, name) == pods, "no pod was replaced"
+
+    done = await_job(cluster, namespace, name, lambda job: holds(job, "Succeeded"), what="the end", timeout_s=1200)
+    metrics = read_metrics(cluster, namespace, done)
+    rewards = [line["critic/rewards/mean"] for line in metrics]
+    assert [line["training/global_step"] for line in metrics] == list(range(1, len(metrics) + 1))
+    assert mean(rewards[-5:]) >= 1.8 * mean(rewards[:5]), rewards
+    assert mean(rewards[-5:]) >= 0.5, rewards
+    progress = done["status"]["progress"]
+    assert (progress["step"], progress["display"]) == (progress["totalSteps"], "100%")
+    assert progress["metrics"]["reward"] == pytest.approx(rewards[-1], rel=1e-3)
+
+    cluster.kubectl("-n", namespace, "wait", "--for=delete", f"raycluster/{name}", "--timeout=120s")
+    cluster.kubectl("-n", namespace, "delete", "rltrainingjob", name, "--wait")
+    await_nothing(cluster, namespace, name)
+
+
+@pytest.mark.skipif(not GSM8K.exists(), reason=f"GSM8K is not at {GSM8K}")
+def test_gsm8k_prompts_are_real_questions(cluster: Cluster, namespace: str) -> None:
+    if not cluster.layout:
+        pytest.skip("only the embedded cluster has a claim that this machine can write data to")
+    shared = cluster.shared_volume(namespace, CLAIM)
+    shutil.copytree(GSM8K, shared / "gsm8k")
+    name = apply_job(cluster, namespace, load_example("02-gsm8k-grpo.yaml"))
+    done = await_job(cluster, namespace, name, lambda job: holds(job, "Succeeded"), what="the end", timeout_s=1200)
+    metrics = read_metrics(cluster, namespace, done)
+    assert len(metrics) == 3
+    assert all(math.isfinite(value) for line in metrics for value in line.values())
+    directory = done["status"]["checkpoint"]["path"] + "/.."
+    read = ["cat", f"{directory}/rollouts/step-1.jsonl"]
+    rollouts = run_on_claim(cluster, namespace, read, image_of(done), mount_path(done))
+    questions = [json.loads(line)["question"] for line in (GSM8K / "train.jsonl").read_text().splitlines()]
+    prompts = [json.loads(line)["prompt"] for line in rollouts.splitlines()]
+    assert prompts
+    assert all(any(question in prompt for question in questions) for prompt in prompts)

@@ -1,0 +1,76 @@
+"""A job resumes from its checkpoint: after a suspension by `rlt`, and after its Ray head was lost."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from cluster import Cluster
+from jobs import (
+    START_S,
+    Job,
+    apply_job,
+    await_job,
+    await_nothing,
+    load_example,
+    pods_of,
+    read_job,
+    read_metrics,
+    run_rlt,
+)
+
+pytestmark = pytest.mark.cluster
+
+
+def test_job_resumes_from_its_checkpoint_after_a_suspension_and_a_lost_head(cluster: Cluster, namespace: str) -> None:
+    example = load_example("01-arithmetic-grpo.yaml")
+    example["spec"]["rollout"] |= {"engine": "transformers"}
+    example["spec"]["training"] |= {"totalSteps": 2000, "warmup": {"steps": 10}}
+    example["spec"] |= {"checkpoint": {"saveFreq": 2}, "failurePolicy": {"maxRestarts": 1}}
+    name = apply_job(cluster, namespace, example)
+
+    first = await_job(cluster, namespace, name, lambda job: saved(job) >= 4, what="a checkpoint", timeout_s=START_S)
+    run_rlt(cluster, "suspend", name, "-n", namespace)
+    run_rlt(cluster, "wait", name, "--for", "Suspended", "--timeout", "2m", "-n", namespace)
+    cluster.kubectl("-n", namespace, "wait", "--for=delete", f"raycluster/{name}", "--timeout=120s")
+    kept = saved(read_job(cluster, namespace, name))
+    assert kept >= saved(first)
+    run_rlt(cluster, "resume", name, "-n", namespace)
+    second = await_job(
+        cluster, namespace, name, lambda job: saved(job) >= kept + 4, what="more steps", timeout_s=START_S
+    )
+
+    (head,) = [pod for pod in pods_of(cluster, namespace, name) if "-head-" in pod]
+    cluster.kubectl("-n", namespace, "delete", "pod", head, "--now")
+    lost = await_job(
+        cluster,
+        namespace,
+        name,
+        lambda job: bool(job["status"]["attempts"]),
+        what="a failed attempt",
+        timeout_s=START_S,
+    )
+    (attempt,) = lost["status"]["attempts"]
+    assert (attempt["reason"], attempt.get("nodeAtFault")) == ("HeadLost", None)
+    assert attempt["step"] >= saved(second)
+    third = await_job(
+        cluster, namespace, name, lambda job: saved(job) >= saved(lost) + 4, what="more steps", timeout_s=START_S
+    )
+
+    assert len({job["status"]["rayCluster"]["jobId"] for job in (first, second, third)}) == 3
+    steps = [line["step"] for line in read_metrics(cluster, namespace, third)]
+    assert steps.count(1) == 1, "it did not start from the beginning"
+    assert set(steps) == set(range(1, max(steps) + 1)), "no step is missing"
+    repeated_from = [now for before, now in pairwise(steps) if now != before + 1]
+    assert len(repeated_from) <= 2
+    assert all((step - 1) % 2 == 0 and step - 1 >= saved(first) for step in repeated_from), (
+        "it resumed from a checkpoint"
+    )
+    cluster.kubectl("-n", namespace, "delete", "rltrainingjob", name, "--wait")
+    await_nothing(cluster, namespace, name)
+
+
+def saved(job: Job) -> int:
+    """The step of the latest complete checkpoint in the status."""
+    return int(job["status"].get("checkpoint", {}).get("latestStep", 0))
