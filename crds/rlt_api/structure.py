@@ -78,10 +78,8 @@ def _convert_error(problem: ErrorDetails, model: type[ApiModel], path: str) -> F
     message = problem["msg"].replace("Input s", "s", 1)
     match problem["type"]:
         case "extra_forbidden":
-            known = list_fields(model, problem["loc"][:-1])
-            return report_unknown_field(
-                location, str(problem["loc"][-1]), known, [leaf for leaf, _ in walk_leaves(model, path)]
-            )
+            known, leaves = list_fields(model, problem["loc"][:-1]), [leaf for leaf, _ in walk_leaves(model, path)]
+            return report_unknown_field(location, str(problem["loc"][-1]), known, leaves)
         case "missing":
             return Finding(location, "none", "is required", "add it")
         case "literal_error" | "enum":

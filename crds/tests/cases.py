@@ -49,7 +49,7 @@ def env(*names: str) -> Json:
     return {"cluster": {"env": [{"name": name, "value": "1"} for name in names]}}
 
 
-SEVEN = {"path": "Qwen/Qwen2.5-7B-Instruct", "fromSeed": None, "dtype": "bfloat16"}
+QWEN_7B = {"path": "Qwen/Qwen2.5-7B-Instruct", "fromSeed": None, "dtype": "bfloat16"}
 
 
 @dataclass(frozen=True)
@@ -379,21 +379,21 @@ CASES = [
     Case(
         "engine-memory",
         "spec.rollout.gpuMemoryUtilization",
-        {"model": SEVEN, "rollout.gpuMemoryUtilization": 0.1, **gpus()},
+        {"model": QWEN_7B, "rollout.gpuMemoryUtilization": 0.1, **gpus()},
         "use 0.2",
     ),
-    Case("accelerator-memory", "spec.cluster.workers[0].accelerator.memory", {"model": SEVEN, **gpus(1)}),
+    Case("accelerator-memory", "spec.cluster.workers[0].accelerator.memory", {"model": QWEN_7B, **gpus(1)}),
     Case(
         "accelerator-memory",
         "spec.rollout.gpuMemoryUtilization",
-        {"model": SEVEN, "rollout.gpuMemoryUtilization": 0.9, **gpus()},
+        {"model": QWEN_7B, "rollout.gpuMemoryUtilization": 0.9, **gpus()},
         "use 0.8",
     ),
-    Case("pod-memory", "spec.cluster.workers[0].resources.memory", {"model": SEVEN}, "use 76Gi"),
+    Case("pod-memory", "spec.cluster.workers[0].resources.memory", {"model": QWEN_7B}, "use 76Gi"),
     Case(
         "pod-memory",
         "spec.cluster.workers[0].resources.memory",
-        {"model": SEVEN, "training.fsdp.optimizerOffload": True, **gpus(pod="40Gi")},
+        {"model": QWEN_7B, "training.fsdp.optimizerOffload": True, **gpus(pod="40Gi")},
         "use 50Gi",
     ),
     Case("kv-cache", "spec.rollout.kvCacheSpace", {"data.maxResponseLength": 1000000}, "use 2"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from cases import BUILTIN, CASES, COMMAND, SEVEN, Case, Json, env, gpus, merged
+from cases import BUILTIN, CASES, COMMAND, QWEN_7B, Case, Json, env, gpus, merged
 
 from rlt_api.rules import RULES, TRAINER_RULES
 from rlt_api.rules.environment import find_meant_name, known_names
@@ -32,7 +32,7 @@ VALID: list[Json] = [
     {},
     {"storage": {"claimName": "c", "mountPath": "/data"}, "checkpoint": {"saveFreq": 5}},
     {"training": {"trainBatchSize": 96, "ppoMiniBatchSize": 32, "ppoMicroBatchSizePerDevice": 1000}, **gpus(8, 4)},
-    {"training": {"trainBatchSize": 128}, "model": SEVEN, **gpus(8, 2)},
+    {"training": {"trainBatchSize": 128}, "model": QWEN_7B, **gpus(8, 2)},
     {"model": {"path": "mistralai/Mixtral-8x7B-v0.1", "fromSeed": None}, **gpus(1)},
     {"model": {"path": "/mnt/models/mine", "fromSeed": None}, **gpus(1)},
     env("NCCL_DEBUG", "NCCL_A_FUTURE_VARIABLE", "MY_NCCL_DEBUG", "TORCH_NCCL_TRACE_BUFFER_SIZE", "HF_TOKEN", "NCL"),
@@ -62,7 +62,7 @@ def test_names_that_kuberay_cannot_use_are_rejected(name: str) -> None:
 
 
 def test_memory_finding_shows_the_sum() -> None:
-    spec = merged(BUILTIN, {"model": SEVEN, **gpus(1)})
+    spec = merged(BUILTIN, {"model": QWEN_7B, **gpus(1)})
     (finding,) = validate_job("sum", spec).findings
     for part in ("24.8 GiB float32 weights", "49.5 GiB AdamW's", "= 124 GiB", "more than its 80 GiB", "6.65B"):
         assert part in finding.message

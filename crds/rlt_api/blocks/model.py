@@ -63,7 +63,7 @@ class Model(ApiModel):
     path: ModelPath | None = None
     """A folder in the pods with a Hugging Face model and tokenizer, or a name on the Hugging Face hub."""
     from_seed: SeededModel | None = None
-    """A small model with random weights, for demonstrations and tests."""
+    """A small Qwen3 with random weights from a seed and a byte-level tokenizer, for demonstrations and tests."""
     revision: Annotated[str, StringConstraints(min_length=1, max_length=255)] | None = None
     """The branch, tag or commit on the Hugging Face hub. Default: the newest."""
     dtype: Literal["float32", "bfloat16"] = "float32"
