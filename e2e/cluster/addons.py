@@ -1,4 +1,4 @@
-"""What a fresh cluster gets: KubeRay, a DNS service, and the machine's Python environment in the trainer's pods."""
+"""What a new cluster gets: KubeRay, a DNS service, and the machine's Python environment in the trainer's pods."""
 
 import hashlib
 import json
@@ -10,11 +10,17 @@ from cluster import control_plane, images
 from cluster.go_programs import GO_FOLDER
 from cluster.layout import Layout
 from cluster.programs import Programs
+from cluster.stages import cache_folder
 
 REPOSITORY = Path(__file__).parents[2]
 
 MOUNTED = tuple(REPOSITORY / name for name in (".venv", "trainer", "crds"))
 """Read-only in every container of a trainer image, at the machine's own paths: editable installs name them."""
+
+COMPILED = cache_folder() / "compiled"
+COMPILED_IN_PODS = Path("/var/cache/rlt-compiled")
+"""Writable in these containers: what one pod compiles serves the next. torch and vLLM key the files by content."""
+CACHE_VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "VLLM_CACHE_ROOT")
 
 TRAINER_IMAGES = "localhost/rlt-trainer:"
 
@@ -54,6 +60,8 @@ def install(layout: Layout, programs: Programs, kubectl: Kubectl) -> None:
     kubectl("apply", "--server-side", "--force-conflicts", "-f", config / "crd" / "bases")
     if not layout.nodes:
         return
+    COMPILED.mkdir(parents=True, exist_ok=True)
+    COMPILED.chmod(0o1777)  # pods run as users of their own
     manifests = [*control_plane.manifests(layout), *environment_policy(), _namespace("kuberay-system")]
     apply_list = {"apiVersion": "v1", "kind": "List", "items": manifests}
     kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=json.dumps(apply_list))
@@ -83,22 +91,30 @@ def kuberay_overlay() -> dict[str, object]:
 
 
 def environment_policy() -> list[dict[str, object]]:
-    """A MutatingAdmissionPolicy that mounts MOUNTED into the trainer images' containers, so that no job names them."""
-    names = [f"rlt-{folder.name.lstrip('.')}" for folder in MOUNTED]
+    """A MutatingAdmissionPolicy that mounts MOUNTED and COMPILED into the trainer images' containers."""
+    places = {folder: folder for folder in MOUNTED} | {COMPILED: COMPILED_IN_PODS}
+    names = [f"rlt-{folder.name.lstrip('.')}" for folder in places]
     volumes = ", ".join(
         f"Object.spec.volumes{{name: {_cel(name)}, hostPath: "
         f"Object.spec.volumes.hostPath{{path: {_cel(folder)}, type: 'Directory'}}}}"
-        for name, folder in zip(names, MOUNTED, strict=True)
+        for name, folder in zip(names, places, strict=True)
     )
+
+    def variables(field: str) -> str:
+        values = {name: COMPILED_IN_PODS / name.lower() for name in CACHE_VARIABLES}
+        return ", ".join(
+            f"Object.spec.{field}.env{{name: {_cel(name)}, value: {_cel(value)}}}" for name, value in values.items()
+        )
 
     def containers(field: str) -> str:
         mounts = ", ".join(
-            f"Object.spec.{field}.volumeMounts{{name: {_cel(name)}, mountPath: {_cel(folder)}, readOnly: true}}"
-            for name, folder in zip(names, MOUNTED, strict=True)
+            f"Object.spec.{field}.volumeMounts{{name: {_cel(name)}, mountPath: {_cel(place)}, "
+            f"readOnly: {'false' if place == COMPILED_IN_PODS else 'true'}}}"
+            for name, place in zip(names, places.values(), strict=True)
         )
         return (
             f"object.spec.?{field}.orValue([]).filter(c, c.image.startsWith({_cel(TRAINER_IMAGES)}))"
-            f".map(c, Object.spec.{field}{{name: c.name, volumeMounts: [{mounts}]}})"
+            f".map(c, Object.spec.{field}{{name: c.name, volumeMounts: [{mounts}], env: [{variables(field)}]}})"
         )
 
     fields = ("containers", "initContainers")
