@@ -1,4 +1,4 @@
-"""The fabric decision of a job: written before its children are created, kept in the status, and what blocks the job."""
+"""The fabric decision of a job: in the status before its children are created, and what blocks the job."""
 
 from __future__ import annotations
 

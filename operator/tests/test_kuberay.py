@@ -6,14 +6,16 @@ The CRDs in this file are synthetic; KubeRay's own are in apiserver/test_kuberay
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import observed as o
 import pytest
 
+from cluster.kuberay_crds import VERSIONS
 from rlt_api.conditions import ConditionType, Reason
 from rlt_core.children.raycluster import build_ray_cluster
-from rlt_operator.kuberay import KubeRay, describe_lost_fields, parse_kuberay
+from rlt_operator.kuberay import KUBERAY_MINIMUM, KubeRay, describe_lost_fields, parse_kuberay
 from rlt_operator.reconcile.plan import plan
 
 
@@ -115,3 +117,9 @@ def test_a_rejection_by_kubernetes_is_quoted() -> None:
     decided = plan(replace(o.FRESH, kuberay=KubeRay(frozenset()), rejection='unknown field "spec.nonsense"'), o.NOW)
     assert decided.status
     assert decided.status.message == 'unknown field "spec.nonsense"'
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/kuberay.md"])
+def test_the_minimum_version_is_documented_and_the_oldest_tested_one(page: str) -> None:
+    assert VERSIONS[0] == KUBERAY_MINIMUM
+    assert f"KubeRay {KUBERAY_MINIMUM}" in (Path(__file__).parents[2] / page).read_text()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rlt_api.conditions import Reason
-from rlt_operator.observation import Container, Observed, Pod, list_cluster_pods
+from rlt_operator.observation import Container, Observed, Pod, Termination, list_cluster_pods
 
 MAX_MESSAGE_LENGTH = 1024
 """Maximum number of characters of another program's output in a message."""
@@ -55,7 +55,7 @@ def diagnose(observed: Observed) -> Diagnosis | None:
 def describe_crashes(observed: Observed) -> str | None:
     """How containers of the cluster crashed, for the message of a failed job; None if none did."""
     ended = [
-        (pod, container)
+        (pod, container, container.termination)
         for pod in list_cluster_pods(observed)
         for container in pod.containers
         if container.termination and container.termination.exit_code
@@ -96,7 +96,12 @@ def _find_crash(observed: Observed) -> Diagnosis | None:
     if evicted:
         message = f"Pod {evicted[0].name} ended: {truncate(evicted[0].message or '')}{_describe_others(evicted)}"
         return Diagnosis(Reason.CONTAINER_CRASHED, message)
-    ended = [(pod, container) for pod in pods for container in pod.containers if _is_crashed(container)]
+    ended = [
+        (pod, container, container.termination)
+        for pod in pods
+        for container in pod.containers
+        if container.termination and (container.termination.exit_code or container.restarts)
+    ]
     return Diagnosis(Reason.CONTAINER_CRASHED, _describe_crash(ended)) if ended else None
 
 
@@ -145,20 +150,14 @@ def _find_waiting(observed: Observed, reasons: set[str | None], reason: Reason) 
     return Diagnosis(reason, message, stalled=True)
 
 
-def _is_crashed(container: Container) -> bool:
-    return container.termination is not None and (container.termination.exit_code != 0 or container.restarts > 0)
-
-
-def _describe_crash(ended: Sequence[tuple[Pod, Container]]) -> str:
-    pod, container = ended[0]
-    termination = container.termination
-    assert termination
+def _describe_crash(ended: Sequence[tuple[Pod, Container, Termination]]) -> str:
+    pod, container, termination = ended[0]
     message = (
         f"Pod {pod.name}, container {container.name} ended: {termination.reason}, exit code {termination.exit_code}"
     )
     if output := termination.message.strip():  # the end of the log: the last line of a traceback holds the error
         message += f": {truncate(output.splitlines()[-1].strip())}"
-    return message + _describe_others(list(dict.fromkeys(pod for pod, _ in ended)))
+    return message + _describe_others(list(dict.fromkeys(pod for pod, *_ in ended)))
 
 
 def _describe_others(pods: Sequence[Pod]) -> str:
