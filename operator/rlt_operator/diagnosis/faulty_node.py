@@ -22,7 +22,7 @@ HARDWARE = re.compile(
   cudaErrorNvlinkUncorrectable (https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html).
 * The driver's line, as in https://github.com/NVIDIA/NVSentinel/issues/155, for a double bit error (48), a failed row
   remapping (64), NVLink (74), a GPU off the bus (79) and an uncontained memory error (95):
-  https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html. Without 63 and 94, a successful row remapping
+  https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html. Excludes 63 and 94, a successful row remapping
   and a contained memory error: the node remains usable.
 """
 ADDRESS = re.compile(r"\bpid=\d+, ip=([0-9a-fA-F.:]+)")
@@ -37,8 +37,8 @@ SHUTDOWN = "Pod was terminated in response to imminent node shutdown"
 """The message of the reason Terminated (kubernetes pkg/kubelet/nodeshutdown)."""
 NODE_DISRUPTIONS = {"DeletionByTaintManager", "DeletionByPodGC"}
 """Reasons of DisruptionTarget for pods evicted by a NoExecute taint, or bound to a deleted node:
-https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions. Without TerminationByKubelet,
-which the pod's own memory use may cause, and without preemption and eviction, which users request."""
+https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions. Excludes
+TerminationByKubelet, which the pod's memory use may cause, and preemption and eviction, which users request."""
 IGNORED_TAINTS = {
     f"node.kubernetes.io/{name}" for name in ("unschedulable", *map("{}-pressure".format, ("memory", "disk", "pid")))
 }
