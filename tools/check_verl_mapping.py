@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from cluster.stages import cache_folder, exit_plainly, stage
+from cluster.stages import cache_folder, exit_with_message, stage
 from environment import ROOT, VENV, fingerprint
-from rlt_api.mapping import Setting, find, mapping
+from rlt_api.mapping import Setting, find, load_mapping
 
 REQUIREMENTS = ROOT / "requirements/verl-config.txt"
 
@@ -63,7 +63,7 @@ def find_differences(defaults: Mapping[str, Any], settings: Iterable[Setting]) -
 
 
 def main() -> None:
-    mapped = mapping()
+    mapped = load_mapping()
     found = list(find_differences(read_verl_defaults(), mapped.verl))
     if found:
         sys.exit("\n".join(found))
@@ -71,5 +71,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    with exit_plainly():
+    with exit_with_message():
         main()

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import yaml
 
-from rlt_api.crd import custom_resource_definition, runtime_definition
-from rlt_api.editor_schema import editor_schema
-from rlt_api.mapping import verl_roll_mapping
+from rlt_api.crd import build_job_crd, build_runtime_crd
+from rlt_api.editor_schema import build_editor_schema
+from rlt_api.mapping import build_mapping_page
 from rlt_api.model import ApiModel
-from rlt_api.reference import api_reference
+from rlt_api.reference import build_api_reference
 from rlt_api.runtime import RLRuntimeSpec
 from rlt_api.schema import build_schema
 from rlt_api.spec import RLTrainingJobSpec
-from rlt_cli.reference import cli_reference
+from rlt_cli.reference import build_cli_reference
 from rlt_core.fabric.profiles_page import build_profiles_page
 
 ROOT = Path(__file__).parent.parent
@@ -31,23 +31,23 @@ class _Dumper(yaml.SafeDumper):
 def build_files() -> dict[Path, str]:
     """Build the text of each generated file."""
     files = {
-        ROOT / "docs/reference/cli.md": cli_reference(),
+        ROOT / "docs/reference/cli.md": build_cli_reference(),
         ROOT / "docs/reference/network-profiles.md": build_profiles_page(),
-        ROOT / "docs/reference/verl-roll-mapping.md": verl_roll_mapping(),
+        ROOT / "docs/reference/verl-roll-mapping.md": build_mapping_page(),
     }
     for definition, spec in (
-        (custom_resource_definition(), RLTrainingJobSpec),
-        (runtime_definition(), RLRuntimeSpec),
+        (build_job_crd(), RLTrainingJobSpec),
+        (build_runtime_crd(), RLRuntimeSpec),
     ):
         names = definition["spec"]["names"]
         name = names["singular"]
-        schema = json.dumps(editor_schema(names["kind"], spec), indent=1) + "\n"
+        schema = json.dumps(build_editor_schema(names["kind"], spec), indent=1) + "\n"
         crd = HEADER + yaml.dump(definition, Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True)
         files |= {
             ROOT / f"crds/{definition['metadata']['name']}.yaml": crd,
             ROOT / f"charts/rlt-operator/crds/{definition['metadata']['name']}.yaml": crd,
             ROOT / f"crds/schema/{name}.json": schema,
-            ROOT / f"docs/reference/{name}.md": api_reference(definition),
+            ROOT / f"docs/reference/{name}.md": build_api_reference(definition),
         }
     return files
 

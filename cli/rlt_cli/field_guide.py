@@ -139,7 +139,7 @@ def _find_by_other_name(name: str) -> Field | None:
 
 
 def _tables() -> dict[str, tuple[Setting, ...]]:
-    mapped = mapping.mapping()
+    mapped = mapping.load_mapping()
     return {"verl": mapped.verl, "ROLL": mapped.roll, "environment": mapped.environment, "script": mapped.launch}
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from rlt_api.crd import custom_resource_definition
-from rlt_cli.commands.version import schema_hash
+from rlt_api.crd import build_job_crd
+from rlt_cli.commands.version import hash_schemas
 from rlt_cli.main import cli
 
 
@@ -29,15 +29,15 @@ def test_versions_of_cli_and_api() -> None:
 
 
 def test_another_type_changes_the_hash() -> None:
-    changed = custom_resource_definition()
+    changed = build_job_crd()
     spec = changed["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     spec["properties"]["suspend"]["type"] = "string"
-    assert schema_hash([changed]) != schema_hash([custom_resource_definition()])
+    assert hash_schemas([changed]) != hash_schemas([build_job_crd()])
 
 
 def test_the_hash_is_the_same_after_the_api_server_stores_the_schema() -> None:
     bounds = [{"spec": {"versions": [{"schema": {"maximum": bound}}]}} for bound in (1e6, 1000000)]
-    assert schema_hash(bounds[:1]) == schema_hash(bounds[1:])
+    assert hash_schemas(bounds[:1]) == hash_schemas(bounds[1:])
 
 
 def test_server_without_a_cluster_is_an_error_with_the_next_command(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ MAX_NAME_LENGTH = 40
 """KubeRay appends up to 22 characters to the cluster's name in names of pods and services; their maximum is 63."""
 
 
-def custom_resource_definition() -> Schema:
+def build_job_crd() -> Schema:
     """Build the CRD of RLTrainingJob (apiextensions.k8s.io/v1)."""
     return _definition(
         kind=KIND,
@@ -72,7 +72,7 @@ def custom_resource_definition() -> Schema:
     )
 
 
-def runtime_definition() -> Schema:
+def build_runtime_crd() -> Schema:
     """Build the CRD of RLRuntime."""
     return _definition(
         kind=RUNTIME_KIND,
@@ -103,11 +103,11 @@ def _definition(
         "apiVersion": {"type": "string", "description": f"{GROUP}/{VERSION}"},
         "kind": {"type": "string", "description": kind},
         "metadata": {"type": "object"},
-        "spec": structural_schema(spec),
+        "spec": build_structural_schema(spec),
     }
     version: Schema = {"name": VERSION, "served": True, "storage": True}
     if status:
-        properties["status"] = structural_schema(status)
+        properties["status"] = build_structural_schema(status)
         version["subresources"] = {"status": {}}
     schema: Schema = {"type": "object", "description": description, "required": ["spec"], "properties": properties}
     if rules:
@@ -133,7 +133,7 @@ def _definition(
     }
 
 
-def structural_schema(model: type[BaseModel]) -> Schema:
+def build_structural_schema(model: type[BaseModel]) -> Schema:
     """Convert a pydantic type to a structural schema: references resolved, defaults in the descriptions.
 
     The CRD has no defaults: a stored job holds only what its user gave, so that a runtime's defaults can apply (ADR 4).

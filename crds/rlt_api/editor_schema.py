@@ -6,7 +6,7 @@ from rlt_api.crd import GROUP, VERSION
 from rlt_api.model import ApiModel
 
 
-def editor_schema(kind: str, model: type[ApiModel]) -> dict[str, object]:
+def build_editor_schema(kind: str, model: type[ApiModel]) -> dict[str, object]:
     """Build the JSON schema of a whole manifest. It rejects unknown fields."""
     spec = model.model_json_schema(by_alias=True)
     definitions = spec.pop("$defs")

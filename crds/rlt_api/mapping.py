@@ -59,7 +59,7 @@ class Mapped:
 
 
 @functools.cache
-def mapping() -> Mapped:
+def load_mapping() -> Mapped:
     """Load mapping.toml."""
     data = tomllib.loads(resources.files("rlt_api").joinpath("mapping.toml").read_text())
     tables = {
@@ -88,9 +88,9 @@ def find_field(path: str) -> Schema | None:
     return node
 
 
-def verl_roll_mapping() -> str:
+def build_mapping_page() -> str:
     """Build the page docs/reference/verl-roll-mapping.md."""
-    mapped = mapping()
+    mapped = load_mapping()
     return "\n".join(
         [
             "<!-- Generated from crds/rlt_api/mapping.toml by `make generate`. Do not edit. -->",

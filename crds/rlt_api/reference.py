@@ -8,7 +8,7 @@ JOB_BLOCKS = "spec.defaults"
 """The field of an RLRuntime that repeats the blocks of a job."""
 
 
-def api_reference(definition: dict[str, Any]) -> str:
+def build_api_reference(definition: dict[str, Any]) -> str:
     """Return the page in Markdown for a CRD."""
     schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     lines = [

@@ -18,13 +18,13 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from rlt_api.crd import PRINTER_COLUMNS, custom_resource_definition
+from rlt_api.crd import PRINTER_COLUMNS, build_job_crd
 from rlt_api.model import quantity_value
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.validation import validate_manifest
 
 ROOT = Path(__file__).parents[2]
-SCHEMA = custom_resource_definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+SCHEMA = build_job_crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
 
 
 def nodes(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from rlt_api.mapping import PATH, Setting, find, find_field, mapping, verl_roll_mapping
+from rlt_api.mapping import PATH, Setting, build_mapping_page, find, find_field, load_mapping
 from rlt_api.schema import walk_leaves
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.structure import FOREIGN_NAMES
 
 ROOT = Path(__file__).parents[2]
-MAPPED = mapping()
+MAPPED = load_mapping()
 ALL = [*MAPPED.verl, *MAPPED.roll, *MAPPED.environment, *MAPPED.launch]
 
 VERL_MULTI_NODE_GUIDE = """
@@ -131,6 +131,6 @@ def test_version_is_the_pinned_one() -> None:
 
 
 def test_page_has_a_row_for_each_setting() -> None:
-    page = verl_roll_mapping().splitlines()
+    page = build_mapping_page().splitlines()
     assert sum(line.startswith("| `") for line in page) == len(ALL)
     assert "| `trainer.nnode` |  | `spec.cluster.workers[].replicas` |  | Renamed to `trainer.nnodes`. |" in page

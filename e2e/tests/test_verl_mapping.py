@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from check_verl_mapping import find_differences, read_verl_defaults
-from rlt_api.mapping import find, mapping
+from rlt_api.mapping import find, load_mapping
 
-VERL = mapping().verl
+VERL = load_mapping().verl
 LEARNING_RATE = "actor_rollout_ref.actor.optim.lr"
 
 

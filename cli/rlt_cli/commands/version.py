@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from rlt_api.crd import GROUP, VERSION, custom_resource_definition, runtime_definition
+from rlt_api.crd import GROUP, VERSION, build_job_crd, build_runtime_crd
 from rlt_cli.kube_context import KubeContext, kube_context_options
 from rlt_cli.output import TABLE, emit, emit_table, output_option
 from rlt_core.job import Manifest
@@ -27,23 +27,23 @@ def command(server: bool, kube_context: KubeContext, output: str) -> None:
     With --server, this includes the API schema of the cluster. Equal hashes mean that CLI and cluster agree on every
     field and bound.
     """
-    definitions = [custom_resource_definition(), runtime_definition()]
+    definitions = [build_job_crd(), build_runtime_crd()]
     versions: dict[str, Any] = {
         "client": importlib.metadata.version("rlt-cli"),
         "api": f"{GROUP}/{VERSION}",
-        "schema": schema_hash(definitions),
+        "schema": hash_schemas(definitions),
     }
     if server:
         names = [definition["metadata"]["name"] for definition in definitions]
         installed = _get_installed_definitions(names, kube_context)
-        versions["serverSchema"] = schema_hash(installed) if installed else NOT_INSTALLED
+        versions["serverSchema"] = hash_schemas(installed) if installed else NOT_INSTALLED
     if output == TABLE:
         emit_table(("WHAT", "VERSION"), versions.items())
     else:
         emit(versions, output)
 
 
-def schema_hash(definitions: list[Manifest]) -> str:
+def hash_schemas(definitions: list[Manifest]) -> str:
     """Twelve hexadecimal characters that depend on the schemas of the CRDs alone."""
     schemas = [version["schema"] for definition in definitions for version in definition["spec"]["versions"]]
     schemas = json.loads(json.dumps(schemas), parse_float=_normalize)
