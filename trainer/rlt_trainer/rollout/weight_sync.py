@@ -59,8 +59,8 @@ class WeightSync:
 def find_stale_layers(now: tuple[Sums, Sums], before: tuple[Sums, Sums]) -> list[int | None]:
     """Return the layers whose weights differ from those sent, from the sums (sent, held) of this sync and the last.
 
-    A layer is in sync if its sums are equal. An engine may store layers in another format, split or quantized; those
-    layers together are in sync if they changed exactly when the weights sent for them changed.
+    A layer is in sync if its sums are equal. An engine may store layers in another format, split or quantized: their
+    sums always differ, and together they are in sync if they changed exactly when the weights sent for them changed.
     """
     (sent, held), (sent_before, held_before) = now, before
     others = [layer for layer in sent.keys() & held.keys() if sent[layer] != held[layer]]
