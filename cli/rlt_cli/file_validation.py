@@ -73,7 +73,7 @@ def load_valid_jobs(file: str, runtimes: Sequence[str]) -> ValidatedFiles:
     validated = load_valid_files([file, *runtimes])
     if not validated.jobs():
         raise Failure(f"{file}: no RLTrainingJob.", next=f"{program_name()} validate {file}")
-    for name in filter(None, map(runtime_name, validated.jobs())):
+    for name in filter(None, map(get_runtime_name, validated.jobs())):
         if name not in validated.runtimes:
             raise Failure(
                 f"{file}: spec.runtimeRef.name: {name} is not in the given files: pass it with --runtime FILE.",
@@ -107,7 +107,7 @@ def validate_documents(documents: Sequence[Document]) -> ValidatedFiles:
     return ValidatedFiles(tuple(own), tuple(findings), runtimes, tuple(notes))
 
 
-def runtime_name(manifest: Mapping[str, Any]) -> str | None:
+def get_runtime_name(manifest: Mapping[str, Any]) -> str | None:
     """The name of a job's runtime. None if it has none."""
     match manifest:
         case {"kind": "RLTrainingJob", "spec": {"runtimeRef": {"name": str(name)}}}:
@@ -129,7 +129,7 @@ def _other_kind_note(document: Document) -> str:
 
 
 def _missing_runtime_notes(documents: Sequence[Document], runtimes: Mapping[str, object]) -> list[str]:
-    names = {document: runtime_name(document.manifest) for document in documents}
+    names = {document: get_runtime_name(document.manifest) for document in documents}
     return [
         f"{document.file}:{document.line_of('spec.runtimeRef')}: runtime {name} is not in the given files: "
         "rules that need it were not applied; pass it with --runtime FILE"
@@ -140,7 +140,7 @@ def _missing_runtime_notes(documents: Sequence[Document], runtimes: Mapping[str,
 
 def _warning_notes(document: Document, runtimes: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     """The warnings of rlt_api with file and line. Nothing for a job whose runtime is missing."""
-    manifest, name = document.manifest, runtime_name(document.manifest)
+    manifest, name = document.manifest, get_runtime_name(document.manifest)
     if manifest["kind"] != KIND or (name is not None and name not in runtimes):
         return
     spec = validate_job(manifest["metadata"]["name"], manifest["spec"], runtimes.get(name or "")).spec

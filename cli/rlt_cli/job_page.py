@@ -9,7 +9,7 @@ from typing import Any
 
 from rlt_api.driver_report import METRICS
 from rlt_api.status import Phase
-from rlt_cli.output import table
+from rlt_cli.output import format_table
 
 Job = Mapping[str, Any]
 Step = Mapping[str, float | None]
@@ -43,7 +43,7 @@ def summarize(job: Job, *, bar: int = 0) -> str:
         reward = progress.get("metrics", {}).get("reward")
         text = f"{get_phase(job)}: {format_steps(progress)}" + (f", reward {reward}" if reward is not None else "")
         text += f", {progress['eta']} left" if progress.get("eta") else ""
-    drawn_bar = bar and progress and progress_bar(progress, bar)
+    drawn_bar = bar and progress and draw_progress_bar(progress, bar)
     return f"{drawn_bar}  {text}" if drawn_bar else text
 
 
@@ -70,7 +70,7 @@ def can_become_true(job: Job, type: str) -> bool:
     return not any(is_true(job, final) for final in ("Succeeded", "Failed") if final != type)
 
 
-def sparkline(values: Sequence[float | None], width: int = 40) -> str:
+def draw_sparkline(values: Sequence[float | None], width: int = 40) -> str:
     """The finite values as bars, averaged to at most `width` bars."""
     finite = [value for value in values if value is not None and math.isfinite(value)]
     if not finite:
@@ -81,7 +81,7 @@ def sparkline(values: Sequence[float | None], width: int = 40) -> str:
     return "".join(BARS[int((value - low) / (high - low) * 7.999) if high > low else 3] for value in means)
 
 
-def progress_bar(progress: Mapping[str, Any], width: int = 40) -> str:
+def draw_progress_bar(progress: Mapping[str, Any], width: int = 40) -> str:
     """For example ████░░░░ 50%. Empty if the total number of steps is unknown."""
     if not progress["totalSteps"]:
         return ""
@@ -89,7 +89,7 @@ def progress_bar(progress: Mapping[str, Any], width: int = 40) -> str:
     return f"{'█' * full}{'░' * (width - full)} {progress['display']}"
 
 
-def page(job: Job, pods: Sequence[Job], history: Sequence[Step], now: datetime) -> str:
+def format_page(job: Job, pods: Sequence[Job], history: Sequence[Step], now: datetime) -> str:
     """Everything about a job: header, progress, conditions, attempts, checks, pods, metrics, problems."""
     status = job.get("status", {})
     name = f"{job['metadata']['namespace']}/{job['metadata']['name']}"
@@ -98,21 +98,21 @@ def page(job: Job, pods: Sequence[Job], history: Sequence[Step], now: datetime) 
     lines.append(status.get("message") or NOT_RECONCILED)
     if progress := status.get("progress"):
         eta = f", {progress['eta']} left" if progress.get("eta") else ""
-        lines += ["", f"{progress_bar(progress)}  {format_steps(progress)}{eta}".strip()]
+        lines += ["", f"{draw_progress_bar(progress)}  {format_steps(progress)}{eta}".strip()]
     rows = [
-        (each["type"], each["status"], each["reason"], age(each["lastTransitionTime"], now), each["message"])
+        (each["type"], each["status"], each["reason"], format_age(each["lastTransitionTime"], now), each["message"])
         for each in status.get("conditions", [])
     ]
     if rows:
-        lines += ["", table(("CONDITION", "STATUS", "REASON", "AGE", "MESSAGE"), rows)]
+        lines += ["", format_table(("CONDITION", "STATUS", "REASON", "AGE", "MESSAGE"), rows)]
     if attempts := [_attempt(each, now) for each in status.get("attempts", [])]:
-        lines += ["", table(("ATTEMPT", "FAILED", "REASON", "STEP", "NODE AT FAULT", "MESSAGE"), attempts)]
+        lines += ["", format_table(("ATTEMPT", "FAILED", "REASON", "STEP", "NODE AT FAULT", "MESSAGE"), attempts)]
     if checks := [_check(each) for each in status.get("preflight", [])]:
-        lines += ["", table(("CHECK", "VALUE", "RESULT"), checks)]
+        lines += ["", format_table(("CHECK", "VALUE", "RESULT"), checks)]
     if pods:
-        lines += ["", table(("POD", "NODE", "READY", "RESTARTS", "AGE"), [_pod(pod, now) for pod in pods])]
-    if metrics := [(label, format_number(values[-1]), sparkline(values)) for label, values in _series(history)]:
-        lines += ["", table(("METRIC", "NOW", f"{len(history)} STEPS"), metrics)]
+        lines += ["", format_table(("POD", "NODE", "READY", "RESTARTS", "AGE"), [_pod(pod, now) for pod in pods])]
+    if metrics := [(label, format_number(values[-1]), draw_sparkline(values)) for label, values in _series(history)]:
+        lines += ["", format_table(("METRIC", "NOW", f"{len(history)} STEPS"), metrics)]
     return "\n".join([*lines, "", *_problems(job)])
 
 
@@ -123,7 +123,7 @@ def find_page_metrics(history: Sequence[Step]) -> dict[str, str]:
     return {label: name for label, name in found if name is not None}
 
 
-def metric_rows(history: Sequence[Step], names: Sequence[str]) -> list[tuple[object, ...]]:
+def build_metric_rows(history: Sequence[Step], names: Sequence[str]) -> list[tuple[object, ...]]:
     """One row per step: its number and the values of the metrics."""
     return [
         (step["step"], *(format_number(step[name]) if name in step else None for name in names)) for step in history
@@ -135,7 +135,7 @@ def format_number(value: float | None) -> str:
     return "NaN" if value is None else f"{value:.4g}"
 
 
-def age(since: str, now: datetime) -> str:
+def format_age(since: str, now: datetime) -> str:
     """An age in kubectl's format: 45s, 3m, 2h or 5d."""
     seconds = max(0, int((now - datetime.fromisoformat(since)).total_seconds()))
     for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
@@ -152,7 +152,7 @@ def _series(history: Sequence[Step]) -> list[tuple[str, list[float | None]]]:
 
 def _attempt(attempt: Mapping[str, Any], now: datetime) -> tuple[object, ...]:
     cells = [attempt.get(key) for key in ("reason", "step", "nodeAtFault", "message")]
-    return attempt["number"], f"{age(attempt['completionTime'], now)} ago", *cells
+    return attempt["number"], f"{format_age(attempt['completionTime'], now)} ago", *cells
 
 
 def _check(check: Mapping[str, Any]) -> tuple[object, ...]:
@@ -165,7 +165,7 @@ def _pod(pod: Job, now: datetime) -> tuple[object, ...]:
     status = pod.get("status", {})
     ready = any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions", []))
     restarts = sum(each.get("restartCount", 0) for each in status.get("containerStatuses", []))
-    started = age(pod["metadata"]["creationTimestamp"], now)
+    started = format_age(pod["metadata"]["creationTimestamp"], now)
     return pod["metadata"]["name"], pod["spec"].get("nodeName"), "yes" if ready else "no", restarts, started
 
 

@@ -7,18 +7,18 @@ from datetime import datetime
 from typing import Any
 
 from rlt_api.crd import PRINTER_COLUMNS
-from rlt_cli.job_page import Job, age, get_phase
-from rlt_cli.output import table
+from rlt_cli.job_page import Job, format_age, get_phase
+from rlt_cli.output import format_table
 
 
-def job_table(jobs: Sequence[Job], now: datetime, *, wide: bool = False, namespaces: bool = False) -> str:
+def format_job_table(jobs: Sequence[Job], now: datetime, *, wide: bool = False, namespaces: bool = False) -> str:
     """One line per job. `wide`: also the columns with a priority. `namespaces`: also a column of namespaces."""
     names = ["namespace", "name"] if namespaces else ["name"]
     columns = [column for column in PRINTER_COLUMNS if wide or not column.get("priority")]
     rows = [
         (*(job["metadata"][name] for name in names), *(_cell(job, column, now) for column in columns)) for job in jobs
     ]
-    return table([title.upper() for title in (*names, *(column["name"] for column in columns))], rows)
+    return format_table([title.upper() for title in (*names, *(column["name"] for column in columns))], rows)
 
 
 def _cell(job: Job, column: Mapping[str, Any], now: datetime) -> object:
@@ -29,4 +29,4 @@ def _cell(job: Job, column: Mapping[str, Any], now: datetime) -> object:
         value = value.get(name, {})
     if value == {}:
         return None
-    return age(value, now) if column["type"] == "date" else value
+    return format_age(value, now) if column["type"] == "date" else value

@@ -43,7 +43,7 @@ class LogLines:
         emit_item({**self._source, **timed, "line": click.unstyle(text)}, self._output)
 
 
-def last_lines(text: str, count: int | None) -> str:
+def take_last_lines(text: str, count: int | None) -> str:
     """The last `count` lines of a text. None: all lines."""
     if count is None:
         return text

@@ -10,7 +10,7 @@ import click
 from rlt_cli.failure import Failure
 from rlt_cli.file_validation import load_valid_jobs
 from rlt_cli.offline_job import build_offline_job
-from rlt_cli.output import TABLE, emit, table
+from rlt_cli.output import TABLE, emit, format_table
 from rlt_core.fabric.decision import explain_fabric
 from rlt_core.fabric.demand import build_demands
 
@@ -24,12 +24,12 @@ def explain_network(file: str, nodes: str, runtimes: tuple[str, ...], output: st
     demands = build_demands(job.spec, manifest["spec"], job.runtime.spec if job.runtime else None)
     found = explain_fabric(read_nodes(nodes), *demands)
     if output == TABLE:
-        click.echo(page(found))
+        click.echo(format_page(found))
     else:
         emit(found, output)
 
 
-def page(found: Mapping[str, Any]) -> str:
+def format_page(found: Mapping[str, Any]) -> str:
     """The settings for people. The JSON output also has their sources."""
     refused, attach = found["refused"], found["attach"]
     resources = ", ".join(f"{name}: {count}" for name, count in attach["resources"].items())
@@ -46,7 +46,7 @@ def page(found: Mapping[str, Any]) -> str:
     lines += [f"warning  {warning}" for warning in found["warnings"]]
     lines += [f"evidence {each}" for each in found["evidence"]]
     rows = [(each["name"], each["value"], each["rule"]) for each in found["env"]]
-    return "\n".join([*lines, "", table(("VARIABLE", "VALUE", "RULE"), rows)])
+    return "\n".join([*lines, "", format_table(("VARIABLE", "VALUE", "RULE"), rows)])
 
 
 def read_nodes(file: str) -> Any:

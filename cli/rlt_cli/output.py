@@ -29,7 +29,7 @@ def emit(data: object, output: str) -> None:
     if output == JSON:
         click.echo(json.dumps(data, indent=2, ensure_ascii=False))
     else:
-        click.echo(as_yaml(data), nl=False)
+        click.echo(to_yaml(data), nl=False)
 
 
 def emit_item(data: object, output: str) -> None:
@@ -37,7 +37,7 @@ def emit_item(data: object, output: str) -> None:
     if output == JSON:
         click.echo(json.dumps(data, ensure_ascii=False))
     else:
-        click.echo(f"---\n{as_yaml(data)}", nl=False)
+        click.echo(f"---\n{to_yaml(data)}", nl=False)
 
 
 def emit_result(text: str, data: object, output: str) -> None:
@@ -56,22 +56,22 @@ def emit_manifests(manifests: Sequence[Mapping[str, Any]], output: str) -> None:
     elif output == JSON:
         emit({"apiVersion": "v1", "kind": "List", "items": list(manifests)}, JSON)
     else:
-        click.echo("---\n".join(map(as_yaml, manifests)), nl=False)
+        click.echo("---\n".join(map(to_yaml, manifests)), nl=False)
 
 
 def emit_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print rows below the names of their columns."""
-    click.echo(table(columns, rows))
+    click.echo(format_table(columns, rows))
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def format_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """A table in kubectl's form: each column is as wide as its widest cell. None is an empty cell."""
     lines = [list(columns), *([_cell(value) for value in row] for row in rows)]
     widths = [max(len(click.unstyle(line[i])) for line in lines) for i in range(len(columns))]
     return "\n".join("   ".join(map(_pad, line, widths)).rstrip() for line in lines)
 
 
-def as_yaml(data: object) -> str:
+def to_yaml(data: object) -> str:
     """One YAML document, with multi-line strings as blocks and without aliases."""
     import yaml
 

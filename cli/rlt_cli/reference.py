@@ -9,7 +9,7 @@ import click
 from rlt_cli.main import COMMANDS, cli
 
 
-def cli_reference() -> str:
+def build_cli_reference() -> str:
     """Return the page in Markdown."""
     context = click.Context(cli, info_name="rlt")
     lines = ["<!-- Generated from rlt_cli by `make generate`. Do not edit. -->", "# rlt", "", _text(cli), ""]

@@ -12,7 +12,16 @@ from typing import Any
 import pytest
 
 from rlt_cli.commands.rollouts import select
-from rlt_cli.job_page import age, can_become_true, is_true, metric_rows, page, progress_bar, sparkline, summarize
+from rlt_cli.job_page import (
+    build_metric_rows,
+    can_become_true,
+    draw_progress_bar,
+    draw_sparkline,
+    format_age,
+    format_page,
+    is_true,
+    summarize,
+)
 from rlt_cli.kube_context import KubeContext
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -48,7 +57,7 @@ def job(*conditions: dict[str, Any], phase: str = "Running", progress: bool = Tr
 
 
 def test_a_metric_is_shown_under_the_name_that_the_run_has() -> None:
-    shown = page(job(), [], [{"step": 1, "critic/score/mean": 0.25, "actor/entropy_loss": 2.0}], NOW)
+    shown = format_page(job(), [], [{"step": 1, "critic/score/mean": 0.25, "actor/entropy_loss": 2.0}], NOW)
     assert [row.split()[:2] for row in shown.splitlines() if row.startswith(("reward", "entropy"))] == [
         ["reward", "0.25"],
         ["entropy", "2"],
@@ -65,7 +74,7 @@ def test_the_page_shows_failed_attempts() -> None:
     }
     restarted = job()
     restarted["status"]["attempts"] = [attempt, {**attempt, "number": 2, "nodeAtFault": "gpu-7"}]
-    rows = [line.split() for line in page(restarted, [], [], NOW).splitlines() if line.endswith("boom")]
+    rows = [line.split() for line in format_page(restarted, [], [], NOW).splitlines() if line.endswith("boom")]
     assert rows[0][:5] == ["1", "2m", "ago", "ProgramFailed", "40"]
     assert rows[1][5:] == ["gpu-7", "boom"]
 
@@ -77,7 +86,7 @@ def test_the_page_of_a_running_job() -> None:
         "status": {"conditions": [{"type": "Ready", "status": "True"}], "containerStatuses": [{"restartCount": 2}]},
     }
     history = [{"step": step, "critic/rewards/mean": step / 10} for step in range(1, 9)]
-    assert page(job(condition("Running")), [pod], history, NOW).splitlines() == [
+    assert format_page(job(condition("Running")), [pod], history, NOW).splitlines() == [
         "demo/sum  Running  /models/qwen, grpo",
         "The Ray job is running.",
         "",
@@ -103,7 +112,7 @@ def test_preflight_checks_are_shown_with_values_and_remedies() -> None:
         {"name": "clocks", "result": "warned", "value": "31.5 s", "message": "A clock is wrong.", "remedy": "Use NTP."},
         {"name": "files", "result": "failed", "nodes": ["n1"], "message": "b cannot read /x.", "remedy": "Mount it."},
     ]
-    shown = page(checked, [], [], NOW).splitlines()
+    shown = format_page(checked, [], [], NOW).splitlines()
     assert shown[shown.index("CHECK          VALUE       RESULT") + 1 :][:3] == [
         "✓ all-reduce   0.52 GB/s   All sums are correct.",
         "! clocks       31.5 s      A clock is wrong. Use NTP.",
@@ -113,12 +122,12 @@ def test_preflight_checks_are_shown_with_values_and_remedies() -> None:
 
 def test_the_page_of_a_new_job_states_that_it_is_not_reconciled() -> None:
     fresh = {"metadata": {"name": "sum", "namespace": "demo"}}
-    assert "The operator has not reconciled the job yet." in page(fresh, [], [], NOW)
+    assert "The operator has not reconciled the job yet." in format_page(fresh, [], [], NOW)
 
 
 def test_a_problem_is_shown_once() -> None:
     problem = {"message": "no node has 8 GPUs", "reason": "Unschedulable"}
-    text = page(job(condition("Failed", **problem), condition("Stalled", **problem)), [], [], NOW)
+    text = format_page(job(condition("Failed", **problem), condition("Stalled", **problem)), [], [], NOW)
     assert text.splitlines()[-1] == "! Unschedulable: no node has 8 GPUs"
 
 
@@ -131,7 +140,7 @@ def test_an_unknown_total_is_omitted() -> None:
     unknown = job()
     unknown["status"]["progress"] |= {"step": 12, "totalSteps": 0, "percent": 0, "display": "step 12", "eta": None}
     assert summarize(unknown, bar=20) == "Running: step 12, reward 0.5"
-    assert page(unknown, [], [], NOW).splitlines()[3] == "step 12"
+    assert format_page(unknown, [], [], NOW).splitlines()[3] == "step 12"
 
 
 def test_a_summary_can_have_a_bar() -> None:
@@ -153,17 +162,17 @@ def test_after_the_end_only_the_final_condition_is_true(wanted: str, possible: b
     ("values", "bars"), [([], ""), ([1, 1], "▄▄"), ([0, 1], "▁█"), ([0, float("nan"), 7], "▁█"), (range(100), None)]
 )
 def test_sparklines(values: list[float], bars: str | None) -> None:
-    drawn = sparkline(list(values))
+    drawn = draw_sparkline(list(values))
     assert drawn == bars if bars is not None else (len(drawn) <= 40 and drawn[0] == "▁" and drawn[-1] == "█")
 
 
 @pytest.mark.parametrize(("percent", "bar"), [(0, "░░░░ 0%"), (50, "██░░ 50%"), (100, "████ 100%")])
 def test_bars(percent: int, bar: str) -> None:
-    assert progress_bar({"totalSteps": 10, "percent": percent, "display": f"{percent}%"}, 4) == bar
+    assert draw_progress_bar({"totalSteps": 10, "percent": percent, "display": f"{percent}%"}, 4) == bar
 
 
 def test_ages() -> None:
-    ages = [age(f"2026-01-0{day}T03:0{minute}:05Z", NOW) for day, minute in ((2, 4), (2, 1), (1, 4))]
+    ages = [format_age(f"2026-01-0{day}T03:0{minute}:05Z", NOW) for day, minute in ((2, 4), (2, 1), (1, 4))]
     assert ages == ["0s", "3m", "24h"]
 
 
@@ -179,8 +188,8 @@ def test_best_and_worst_rollouts(best: int | None, worst: int | None, kept: list
 def test_nan_is_shown_as_a_number_and_not_as_a_bar() -> None:
     """The trainer writes NaN and infinity as null."""
     history: list[dict[str, float | None]] = [{"step": 1, "actor/grad_norm": 0.5}, {"step": 2, "actor/grad_norm": None}]
-    assert "gradient norm   NaN   ▄" in page(job(), [], history, NOW)
-    assert metric_rows(history, ["actor/grad_norm"]) == [(1, "0.5"), (2, "NaN")]
+    assert "gradient norm   NaN   ▄" in format_page(job(), [], history, NOW)
+    assert build_metric_rows(history, ["actor/grad_norm"]) == [(1, "0.5"), (2, "NaN")]
 
 
 def test_a_reward_of_nan_is_the_worst() -> None:

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from rlt_cli.log_lines import PROGRAM, LogLines, last_lines
+from rlt_cli.log_lines import PROGRAM, LogLines, take_last_lines
 from rlt_cli.main import COMMANDS, cli
 from rlt_cli.output import FORMATS, emit_item
 
@@ -110,5 +110,5 @@ def test_color_codes_are_removed_from_data(capsys: pytest.CaptureFixture[str]) -
     ("count", "kept"), [(None, "a\nb\nc\n"), (0, ""), (1, "c\n"), (2, "b\nc\n"), (3, "a\nb\nc\n"), (9, "a\nb\nc\n")]
 )
 def test_last_lines(count: int | None, kept: str) -> None:
-    assert last_lines("a\nb\nc\n", count) == kept
-    assert last_lines("a\nb\nc", count) == kept.removesuffix("\n")
+    assert take_last_lines("a\nb\nc\n", count) == kept
+    assert take_last_lines("a\nb\nc", count) == kept.removesuffix("\n")

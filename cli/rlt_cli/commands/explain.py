@@ -11,7 +11,7 @@ from rlt_api.crd import KIND, RUNTIME_KIND
 from rlt_cli.failure import Failure
 from rlt_cli.field_guide import MODELS, Field, find_field, spec_field
 from rlt_cli.file_validation import FILE
-from rlt_cli.output import JSON, TABLE, emit, output_option, table
+from rlt_cli.output import JSON, TABLE, emit, format_table, output_option
 from rlt_cli.program import program_name
 
 WIDTH = 100
@@ -52,22 +52,22 @@ def command(
         explain_network(job, nodes, runtimes, output)
         return
     if schema_of:
-        from rlt_api.editor_schema import editor_schema
+        from rlt_api.editor_schema import build_editor_schema
 
         kind = next(kind for kind in MODELS if kind.lower() == schema_of)
-        emit(editor_schema(kind, MODELS[kind]), JSON if output == TABLE else output)
+        emit(build_editor_schema(kind, MODELS[kind]), JSON if output == TABLE else output)
         return
     try:
         found = find_field(field) if field else spec_field()
     except ValueError as error:
         raise Failure(str(error), next=f"{program_name()} explain") from error
     if output == TABLE:
-        click.echo(page(found))
+        click.echo(format_page(found))
     else:
-        emit(as_json(found), output)
+        emit(to_json(found), output)
 
 
-def as_json(field: Field) -> dict[str, Any]:
+def to_json(field: Field) -> dict[str, Any]:
     """Everything about a field as JSON. null: not set."""
     return {
         "kind": field.kind,
@@ -83,7 +83,7 @@ def as_json(field: Field) -> dict[str, Any]:
     }
 
 
-def page(field: Field) -> str:
+def format_page(field: Field) -> str:
     """Everything about a field as text."""
     facts = [
         ("type", field.type + (", required" if field.required else "")),
@@ -101,5 +101,5 @@ def page(field: Field) -> str:
             (child.name, child.type, textwrap.shorten(child.description, 72, placeholder=" …"))
             for child in field.fields
         ]
-        lines += ["", table(("FIELD", "TYPE", "DESCRIPTION"), rows)]
+        lines += ["", format_table(("FIELD", "TYPE", "DESCRIPTION"), rows)]
     return "\n".join(lines)

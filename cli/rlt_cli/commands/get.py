@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import click
 
 from rlt_cli.connection import connect, run
-from rlt_cli.job_table import job_table
+from rlt_cli.job_table import format_job_table
 from rlt_cli.kube_context import KubeContext, kube_context_options
 from rlt_cli.output import TABLE, emit, output_option, print_message
 from rlt_core.job import Manifest
@@ -31,7 +31,7 @@ def command(
     if output not in (TABLE, WIDE):
         emit(jobs[0] if name else jobs, output)
     elif jobs:
-        click.echo(job_table(jobs, datetime.now(UTC), wide=output == WIDE, namespaces=all_namespaces))
+        click.echo(format_job_table(jobs, datetime.now(UTC), wide=output == WIDE, namespaces=all_namespaces))
     else:
         labels = f" with labels {selector}" if selector else ""
         print_message(f"no jobs{labels} in {'any namespace' if all_namespaces else f'namespace {namespace}'}")

@@ -12,7 +12,7 @@ from rlt_cli.connection import RETRY_S, Connection, connect, detached_message, i
 from rlt_cli.failure import Failure
 from rlt_cli.job_page import NOT_RECONCILED, can_become_true, summarize
 from rlt_cli.kube_context import KubeContext, kube_context_options
-from rlt_cli.log_lines import PROGRAM, LogLines, last_lines
+from rlt_cli.log_lines import PROGRAM, LogLines, take_last_lines
 from rlt_cli.output import TABLE, output_option, print_message
 from rlt_core.job import Manifest
 from rlt_core.kubernetes import api_paths
@@ -60,7 +60,7 @@ async def _print_program_log(name: str, follow: bool, tail: int | None, kube_con
             async for text in _follow_program_log(connection, name, tail):
                 lines.write(text)
         else:
-            lines.write(last_lines(await _get_program_log(connection, name), tail))
+            lines.write(take_last_lines(await _get_program_log(connection, name), tail))
     lines.end()
 
 
@@ -101,7 +101,7 @@ async def _follow_program_log(connection: Connection, name: str, tail: int | Non
     received, printed = 0, ""
     if tail is not None:
         text = await _get_program_log(connection, name)
-        yield last_lines(text, tail)
+        yield take_last_lines(text, tail)
         received = len(text)
     while True:
         skip = received  # a new connection sends the log from its beginning

@@ -9,7 +9,7 @@ import click
 from rlt_api.driver_report import METRICS_PORT
 from rlt_cli.connection import connect, run
 from rlt_cli.failure import Failure
-from rlt_cli.job_page import find_page_metrics, format_number, metric_rows, sparkline
+from rlt_cli.job_page import build_metric_rows, draw_sparkline, find_page_metrics, format_number
 from rlt_cli.kube_context import KubeContext, kube_context_options
 from rlt_cli.output import TABLE, emit, emit_table, output_option, print_message
 
@@ -45,10 +45,10 @@ def command(
         return
     elif plot:
         series = [(each, [step[each] for step in history if each in step]) for each in names]
-        rows = [(name, format_number(v[0]), format_number(v[-1]), sparkline(v)) for name, v in series if v]
+        rows = [(name, format_number(v[0]), format_number(v[-1]), draw_sparkline(v)) for name, v in series if v]
         emit_table(("METRIC", "FIRST", "LAST", ""), rows)
     else:
-        emit_table(("STEP", *names), metric_rows(history, names))
+        emit_table(("STEP", *names), build_metric_rows(history, names))
 
 
 async def _get_history(name: str, since: int, kube_context: KubeContext) -> str:

@@ -16,7 +16,7 @@ from rlt_cli.failure import Failure
 from rlt_cli.file_validation import FILE, load_valid_jobs
 from rlt_cli.local_run import build_local_run
 from rlt_cli.log_lines import PROGRAM, LogLines
-from rlt_cli.offline_job import build_offline_job, content_id
+from rlt_cli.offline_job import build_offline_job, compute_content_id
 from rlt_cli.output import TABLE, output_option, print_message
 from rlt_cli.program import program_name
 
@@ -51,7 +51,7 @@ def command(
     if len(jobs) > 1:
         message = f"{file}: contains {len(jobs)} jobs; rlt run accepts one."
         raise Failure(message, next=f"{program_name()} render {file}")
-    job = build_offline_job(jobs[0], validated, uid=content_id(jobs[0], validated))
+    job = build_offline_job(jobs[0], validated, uid=compute_content_id(jobs[0], validated))
     assert job.spec
     run = build_local_run(job, job.spec, directory.absolute())
     for name in run.secret_variables:

@@ -12,7 +12,7 @@ import click
 from rlt_api.driver_report import METRICS_PORT
 from rlt_cli.connection import Connection, connect, run
 from rlt_cli.failure import Failure
-from rlt_cli.job_page import page
+from rlt_cli.job_page import format_page
 from rlt_cli.kube_context import KubeContext, kube_context_options
 from rlt_cli.output import TABLE, emit, output_option
 from rlt_core.job import Manifest
@@ -29,7 +29,7 @@ def command(name: str, kube_context: KubeContext, output: str) -> None:
     """Show everything about a job on one page. The page contains progress, conditions, pods, metrics and problems."""
     job, pods, history = run(_get_status(name, kube_context))
     if output == TABLE:
-        click.echo(page(job, pods, history, datetime.now(UTC)))
+        click.echo(format_page(job, pods, history, datetime.now(UTC)))
     else:
         emit({"job": job, "pods": pods, "metrics": history}, output)
 

@@ -13,7 +13,7 @@ from rich.text import Text
 from rlt_cli.commands.status import get_pods_and_history
 from rlt_cli.commands.wait import EXIT_FAILED
 from rlt_cli.connection import Connection, connect, detached_message, run
-from rlt_cli.job_page import is_true, page, summarize
+from rlt_cli.job_page import format_page, is_true, summarize
 from rlt_cli.kube_context import KubeContext, kube_context_options
 from rlt_cli.output import TABLE, emit_item, output_option, print_message
 from rlt_core.job import Manifest
@@ -50,7 +50,7 @@ async def watch(name: str, kube_context: KubeContext, output: str) -> int:
 async def _watch_page(connection: Connection, name: str) -> int | None:
     with Live(auto_refresh=False, vertical_overflow="crop") as live:
         async for job in connection.watch_job(name):
-            text = page(job, *await get_pods_and_history(connection, job), datetime.now(UTC))
+            text = format_page(job, *await get_pods_and_history(connection, job), datetime.now(UTC))
             live.update(Text(text, no_wrap=True, overflow="ellipsis"), refresh=True)
             if (code := _exit_code(job)) is not None:
                 return code
