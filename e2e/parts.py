@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cluster.stages import minutes, recall_duration, remember_duration, tail
+from cluster.stages import format_duration, read_duration, read_tail, record_duration
 
 PROGRESS_INTERVAL_S = 30.0
 """Between progress lines."""
@@ -134,12 +134,14 @@ def run_phases(phases: Sequence[Sequence[Sequence[Part]]], logs: Path) -> list[F
     """
     logs.mkdir(parents=True, exist_ok=True)
     suite = _Suite(logs)
-    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # Both, explicitly: a shell starts background jobs with SIGINT ignored, and children inherit that.
+    previous = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         for lanes in phases:
             suite.run_lanes([lane for lane in lanes if lane])
     finally:
-        signal.signal(signal.SIGTERM, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
     return suite.finished
 
 
@@ -199,12 +201,14 @@ class _Suite:
                     del self.active[part.name]
             seconds = time.monotonic() - started
             self.finished.append(Finished(part, seconds, run))
-            remember_duration(f"part {part.name}", seconds)
-            print(f"ok  {part.title}  {f'{run.tests} tests, ' if run.tests else ''}{minutes(seconds)}", flush=True)
+            record_duration(f"part {part.name}", seconds)
+            print(
+                f"ok  {part.title}  {f'{run.tests} tests, ' if run.tests else ''}{format_duration(seconds)}", flush=True
+            )
 
     def _report_failure(self, part: Part, run: Run, error: Exception, seconds: float) -> None:
-        lines = [f"FAILED  {part.title}  {minutes(seconds)}: {error}", f"--- last lines of {run.log}"]
-        lines += tail(run.log, TAIL_LINES) if run.log.exists() else []
+        lines = [f"FAILED  {part.title}  {format_duration(seconds)}: {error}", f"--- last lines of {run.log}"]
+        lines += read_tail(run.log, TAIL_LINES) if run.log.exists() else []
         advice = error.advice if isinstance(error, PartFailedError) and error.advice else f"make test ONLY={part.name}"
         print("\n".join([*lines, "---", f"next: {advice}"]), file=sys.stderr, flush=True)
         self.failed.set()
@@ -228,10 +232,13 @@ class _Suite:
             except queue.Empty:
                 with self.lock:
                     active = [self._progress(run, started) for run, started in self.active.values()]
-                print(f"    {minutes(time.monotonic() - self.started)}  {' | '.join(active)}", flush=True)
+                print(f"    {format_duration(time.monotonic() - self.started)}  {' | '.join(active)}", flush=True)
 
     def _progress(self, run: Run, started: float) -> str:
         elapsed = time.monotonic() - started
-        usual = recall_duration(f"part {run.name}")
-        words = [run.name, minutes(elapsed) + (f" of about {minutes(usual)}" if usual and elapsed <= usual else "")]
+        usual = read_duration(f"part {run.name}")
+        words = [
+            run.name,
+            format_duration(elapsed) + (f" of about {format_duration(usual)}" if usual and elapsed <= usual else ""),
+        ]
         return " ".join([*words, f"({run.note})"] if run.note else words)
