@@ -51,6 +51,18 @@ def test_validation_and_steps_reach_files_console_and_sinks(tmp_path: Path, caps
     assert json.loads(last.removeprefix(PROGRESS_PREFIX))["metrics"]["reward"] == 0.5
 
 
+def test_a_resumed_run_records_the_step_that_the_ended_run_saved_but_did_not_record(tmp_path: Path) -> None:
+    run, server, sink = RunDirectory(tmp_path), ProgressServer(0, run_directory=tmp_path), Collected()
+    run.append_metrics(1, METRICS)
+    reporter = Reporter(server, run, total_steps=3, sinks=Sinks([sink]))
+    reporter.resumed(1, {"critic/rewards/mean": 0.25})
+    reporter.resumed(2, {"critic/rewards/mean": 0.75})
+    server.close()
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert lines == [{"step": 1, **METRICS}, {"step": 2, "critic/rewards/mean": 0.75}]
+    assert sink.steps == [(2, {"critic/rewards/mean": 0.75})]
+
+
 def test_spans_become_a_trace_for_perfetto(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = RunDirectory(tmp_path)
     driver, rank = Stopwatch(step=1), Stopwatch(0, step=1)

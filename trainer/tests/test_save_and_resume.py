@@ -36,7 +36,7 @@ class Run:
             config,
             workers=cast(Any, self),
             run=cast(Any, self),
-            reporter=cast(Any, SimpleNamespace(checkpoint=int, resumed=int, stage=lambda *_: None)),
+            reporter=cast(Any, SimpleNamespace(checkpoint=int, resumed=self.resumed, stage=lambda *_: None)),
             generator=cast(Any, self),
             kl_controller=self.controller,
             termination=cast(Any, self),
@@ -49,6 +49,9 @@ class Run:
             self.saved.append((step, dict(state.values)))
             return [[SaveOutcome(step)]]
         return [self._resumed] if method is TrainWorker.resume else [[]]
+
+    def resumed(self, step: int, metrics: dict[str, float]) -> None:
+        self.resumed_metrics = metrics
 
     def pack_ahead(self, step: int) -> dict[str, Any]:
         return {}
@@ -67,6 +70,17 @@ def test_sigterm_in_the_first_step_saves_the_state_before_it(make_config: MakeCo
     again = Run(make_config(), Resumed(0, Path("checkpoints/step-0"), DriverState(run.saved[0][1]), ()))
     assert again.under_test.resume() == 0
     assert again.consumed == 0
+
+
+def test_a_checkpoint_has_the_metrics_of_its_step(make_config: MakeConfig) -> None:
+    run = Run(make_config(checkpoint={"saveFreq": 5}))
+    run.under_test.complete_step(consumed=40)
+    run.under_test.save(5, {"critic/rewards/mean": 0.5})
+    again = Run(make_config(), Resumed(5, Path("checkpoints/step-5"), DriverState(run.saved[0][1]), ()))
+    assert again.under_test.resume() == 5
+    assert again.resumed_metrics == {"critic/rewards/mean": 0.5}
+    again.under_test.save(6)
+    assert "metrics" not in again.saved[0][1]
 
 
 def test_sigterm_after_a_save_saves_nothing(make_config: MakeConfig) -> None:

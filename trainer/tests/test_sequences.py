@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rlt_trainer.batches.sequences import Experience, Sequences, balanced_shares, mini_batches
+from rlt_trainer.batches.sequences import Experience, Sequences, balance_shares, split_mini_batches
 
 
 def sequences(rows: int) -> Sequences:
@@ -36,7 +36,7 @@ def test_mini_batches_contain_every_row_once_and_count_all_tokens() -> None:
     everything = sequences(8)
     advantages = torch.arange(8.0)[:, None].expand(everything.responses.shape)
     experience = Experience(everything, torch.zeros(8, 2), advantages)
-    batches = list(mini_batches(experience, rows=4, shares=2))
+    batches = list(split_mini_batches(experience, rows=4, shares=2))
     rows = [sorted(row for part in parts for row in part.experience.advantages[:, 0].tolist()) for parts in batches]
     assert rows == [[0.0, 1.0, 2.0, 3.0], [4.0, 5.0, 6.0, 7.0]]
     assert {len(part.experience) for parts in batches for part in parts} == {2}
@@ -45,21 +45,21 @@ def test_mini_batches_contain_every_row_once_and_count_all_tokens() -> None:
 
 def test_a_masked_response_is_not_counted() -> None:
     padded = Sequences.pad([[1]] * 2, [[4, 5], [6, 7]], pad_token_id=9, chosen=[[True, True], [False, False]])
-    ((part,),) = mini_batches(Experience(padded, torch.zeros(2, 2), torch.zeros(2, 2)), rows=2, shares=1)
+    ((part,),) = split_mini_batches(Experience(padded, torch.zeros(2, 2), torch.zeros(2, 2)), rows=2, shares=1)
     assert (part.total_tokens, part.total_sequences) == (2, 1)
 
 
 def test_a_mini_batch_of_masked_responses_is_skipped() -> None:
     padded = Sequences.pad([[1]] * 2, [[4], [6]], pad_token_id=9, chosen=[[False], [True]])
-    batches = list(mini_batches(Experience(padded, torch.zeros(2, 1), torch.zeros(2, 1)), rows=1, shares=1))
+    batches = list(split_mini_batches(Experience(padded, torch.zeros(2, 1), torch.zeros(2, 1)), rows=1, shares=1))
     assert [part.total_tokens for (part,) in batches] == [1]
 
 
 def test_shares_have_equally_many_rows_and_similar_tokens() -> None:
     uneven = Sequences.pad([[1]] * 4, [[2] * 9, [2] * 8, [2], [2, 2]], pad_token_id=0)
-    assert [share.tolist() for share in balanced_shares(uneven, 2)] == [[0, 2], [1, 3]]
+    assert [share.tolist() for share in balance_shares(uneven, 2)] == [[0, 2], [1, 3]]
 
 
 def test_rows_that_are_not_divisible_fail() -> None:
     with pytest.raises(AssertionError, match="7 rows"):
-        balanced_shares(sequences(7), 2)
+        balance_shares(sequences(7), 2)

@@ -74,7 +74,7 @@ class Checkpoints:
         if self._kl_controller is not None and "kl_controller" in self._state:
             self._kl_controller.load_state_dict(self._state["kl_controller"])
         self.latest, self._saved_step = resumed.directory, resumed.step
-        self._reporter.resumed(resumed.step)
+        self._reporter.resumed(resumed.step, self._state.pop("metrics", {}))
         return resumed.step
 
     def complete_step(self, consumed: int) -> None:
@@ -89,10 +89,16 @@ class Checkpoints:
         every = self._config.checkpoint.save_freq
         return every > 0 and (step % every == 0 or step == self._config.training.total_steps)
 
-    def save(self, step: int, score: float | None = None) -> None:
-        """Save `step`, or start a save in the background. `score`: validation score of its weights, if available."""
+    def save(self, step: int, metrics: Mapping[str, float] | None = None) -> None:
+        """Save `step`, or start a save in the background.
+
+        `metrics`: those of the step without timings. The checkpoint contains them, because the run can end before it
+        writes them to metrics.jsonl. The validation score among them selects the best checkpoint.
+        """
         self._saved_step = step
-        state = DriverState(self._state, self._generator.pack_ahead(step))
+        values = self._state | ({"metrics": dict(metrics)} if metrics else {})
+        state = DriverState(values, self._generator.pack_ahead(step))
+        score = metrics.get("val/reward/mean") if metrics else None
         self._report(self._workers.all(TrainWorker.save, step, state, score)[0])
 
     def report_finished_saves(self, *, wait: bool = False) -> None:

@@ -177,7 +177,7 @@ class Trainer:
         self.checkpoints.complete_step(rollout_batch.consumed)
         if self.checkpoints.is_due(step):
             with stopwatch.measure("save_checkpoint"):
-                self.checkpoints.save(step, metrics.get("val/reward/mean"))
+                self.checkpoints.save(step, metrics)
         return training_batch, metrics
 
     def update(

@@ -14,6 +14,7 @@ from rlt_api.step_line import step_line
 from rlt_api.training_config import ProgressReport
 from rlt_trainer.telemetry.rollout_log import select_rollouts
 from rlt_trainer.telemetry.run_directory import RunDirectory
+from rlt_trainer.telemetry.run_history import has_metrics
 from rlt_trainer.telemetry.server import ProgressServer
 from rlt_trainer.telemetry.sinks import Sinks
 
@@ -41,8 +42,14 @@ class Reporter:
         """Set the number of steps."""
         self._publish(total_steps=total_steps)
 
-    def resumed(self, step: int) -> None:
-        """Report that the run resumes after `step`."""
+    def resumed(self, step: int, metrics: dict[str, float]) -> None:
+        """Report that the run resumes after `step`.
+
+        `metrics`: those of the step from its checkpoint. They are recorded if the run ended before it recorded them.
+        """
+        if metrics and not has_metrics(self._run.path, step):
+            self._run.append_metrics(step, metrics)
+            self._sinks.step(step, metrics)
         self._publish(step=step, latest_checkpoint_step=step)
 
     def step(self, step: int, metrics: dict[str, float], rollouts: Sequence[dict[str, Any]]) -> None:

@@ -35,9 +35,7 @@ def check_engine_kwargs(rollout: Rollout) -> None:
     """Raise ValueError if rollout.engineKwargs contains an option that the trainer sets."""
     for name in rollout.engine_kwargs:
         if name in SET_BY:
-            raise ValueError(
-                f"rollout.engineKwargs.{name}: the trainer sets this option ({SET_BY[name]}). Remove it."
-            )
+            raise ValueError(f"rollout.engineKwargs.{name}: the trainer sets this option ({SET_BY[name]}). Remove it.")
 
 
 def build_engine_options(

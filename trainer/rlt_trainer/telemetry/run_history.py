@@ -25,6 +25,11 @@ def read_metrics(run: Path, *, after: int) -> bytes:
     return b"".join(line for number, line in lines if number > after)
 
 
+def has_metrics(run: Path, step: int) -> bool:
+    """Whether metrics.jsonl has a complete line of the step."""
+    return any(number == step for number, _ in _iterate_metrics(run / METRICS))
+
+
 def read_rollouts(run: Path, step: int) -> bytes | None:
     """Read the responses of a step, one per line. None if the step has none."""
     try:
