@@ -1,6 +1,6 @@
-"""Builds an image from images/ into an archive below out/images: `python e2e/build_image.py operator|trainer-cpu`.
+"""Build an image from images/ into an archive in out/images: `python e2e/build_image.py operator|trainer-cpu`.
 
-Both start from the embedded cluster's Debian base image, so no registry is needed but PyPI's and Debian's.
+Both are based on the Debian image of the embedded cluster: they need no image registry, only those of PyPI and Debian.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import shutil
 import sys
 
 from cluster import images
-from cluster.stages import StageError, exit_plainly
+from cluster.stages import StageError, exit_with_message
 from environment import ROOT
 from installation import OPERATOR_IMAGE
 
@@ -17,18 +17,18 @@ IMAGES = {
     "operator": ("operator.Dockerfile", None, f"{OPERATOR_IMAGE}:dev"),
     "trainer-cpu": ("trainer.Dockerfile", "cpu", images.TRAINER),
 }
-"""Name -> Dockerfile, target, and what the image is called where it is loaded."""
+"""Name -> Dockerfile, target, and name of the image after loading."""
 FREE_GB = {"operator": 2, "trainer-cpu": 20}
 
 
 def main(name: str) -> None:
     """Build and archive one image."""
     dockerfile, target, reference = IMAGES[name]
-    # In the store, images.TRAINER is the embedded cluster's own image, which holds no environment.
+    # In the store, images.TRAINER is the image of the embedded cluster, which has no Python environment.
     tag = f"localhost/rlt-built-{name}:latest"
     free = shutil.disk_usage(ROOT).free / 1e9
     if free < FREE_GB[name]:
-        raise StageError(f"{ROOT} has {free:.0f} GB of free disk and {FREE_GB[name]} GB are needed: free some")
+        raise StageError(f"{ROOT} has {free:.0f} GB free and {FREE_GB[name]} GB are required: free disk space")
     images.build_base()
     images.build_image(
         ROOT / "images" / dockerfile, context=ROOT, tag=tag, target=target, build_args={"BASE": images.BASE}
@@ -40,5 +40,5 @@ def main(name: str) -> None:
 
 
 if __name__ == "__main__":
-    with exit_plainly():
+    with exit_with_message():
         main(sys.argv[1])

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from cluster.layout import state_folder
-from cluster.stages import exit_plainly, minutes
+from cluster.stages import exit_with_message, format_duration
 from environment import ROOT, VENV
 from parts import Finished, Part, Run, run_phases
 
@@ -197,14 +197,14 @@ def print_table(finished: Sequence[Finished], seconds: float) -> None:
     (TIMINGS / "parts.json").write_text(json.dumps({each.part.name: round(each.seconds, 1) for each in finished}))
     print(f"\n{'PART':<12}{'TESTS':>8}{'TIME':>9}")
     for each in sorted(finished, key=lambda each: list(PARTS).index(each.part.name) if each.part.name in PARTS else 0):
-        print(f"{each.part.name:<12}{each.run.tests or '':>8}{minutes(each.seconds):>9}")
+        print(f"{each.part.name:<12}{each.run.tests or '':>8}{format_duration(each.seconds):>9}")
     total = {word: sum(each.run.outcomes.get(word, 0) for each in finished) for word in ("passed", "failed", "skipped")}
-    print(f"{'total':<12}{sum(total.values()) or '':>8}{minutes(seconds):>9}")
+    print(f"{'total':<12}{sum(total.values()) or '':>8}{format_duration(seconds):>9}")
     if any(total.values()):
         print(", ".join(f"{count} {word}" for word, count in total.items()))
 
 
 if __name__ == "__main__":
     assert Path(sys.prefix) == VENV, "make test runs this with .venv/bin/python"
-    with exit_plainly():
+    with exit_with_message():
         main()

@@ -1,4 +1,4 @@
-"""The reward of a run as a curve: in the terminal, and as a PNG."""
+"""Plot the reward of a run: in the terminal and as a PNG."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import plotext
 
 
 def rolling_mean(values: list[float], window: int) -> list[float]:
-    """The mean of each value and up to window - 1 before it; as long as the values."""
+    """Return the mean of each value and up to window - 1 values before it."""
     return [sum(values[max(0, i + 1 - window) : i + 1]) / min(window, i + 1) for i in range(len(values))]
 
 
-def terminal_curve(rewards: list[float], *, width: int = 78, height: int = 16) -> str:
-    """The smoothed curve in characters, without color."""
+def render_curve(rewards: list[float], *, width: int = 78, height: int = 16) -> str:
+    """Return the smoothed curve as text without color."""
     plotext.clear_figure()
     plotext.plot_size(width, height)
     plotext.theme("clear")
@@ -25,7 +25,7 @@ def terminal_curve(rewards: list[float], *, width: int = 78, height: int = 16) -
 
 
 def write_png(rewards: list[float], path: Path, *, title: str) -> None:
-    """The curve of every step and the smoothed one."""
+    """Write the reward of each step and the smoothed curve."""
     matplotlib.use("Agg")
     from matplotlib import pyplot
 

@@ -1,7 +1,7 @@
-"""Random manifests before two judges, the real API server and the offline validator: `python e2e/fuzz_api.py --help`.
+"""Compare the API server and the offline validator on random manifests: `python e2e/fuzz_api.py --help`.
 
-What the CRD refuses, the validator refuses; with the admission webhook both refuse the same. Nothing crashes, and every
-refusal names a field.
+The validator rejects what the CRD rejects. With the admission webhook both reject the same manifests. Nothing crashes,
+and every rejection names a field.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ THREADS = 4
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What the API server says to a manifest."""
+class ApiResponse:
+    """Response of the API server to a manifest."""
 
     status: int
     message: str
     causes: tuple[tuple[str, str], ...]
-    """Where it sees something wrong, and what."""
+    """Field and message of each cause."""
     warning: str = ""
 
     @property
@@ -52,39 +52,39 @@ class Answer:
 
 
 class ApiServer:
-    """Server-side dry runs, over one kept connection for each thread."""
+    """Server-side dry runs, with one persistent connection per thread."""
 
     def __init__(self, kubeconfig: Path) -> None:
         config = yaml.safe_load(kubeconfig.read_text())
         cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
         self._host = urlsplit(cluster["server"]).netloc
-        self._context = ssl.create_default_context(cadata=_decoded(cluster["certificate-authority-data"]))
+        self._context = ssl.create_default_context(cadata=_decode(cluster["certificate-authority-data"]))
         with tempfile.NamedTemporaryFile("w") as pair:
-            pair.write(_decoded(user["client-certificate-data"]) + _decoded(user["client-key-data"]))
+            pair.write(_decode(user["client-certificate-data"]) + _decode(user["client-key-data"]))
             pair.flush()
             self._context.load_cert_chain(pair.name)
         self._local = threading.local()
 
-    def judge(self, manifest: Any, *, validation: str = "Strict") -> Answer:
-        """The answer to the creation of a manifest, in the namespace default."""
+    def dry_run(self, manifest: Any, *, validation: str = "Strict") -> ApiResponse:
+        """Create a manifest in the namespace default as a dry run."""
         runtime = manifest["kind"] == RUNTIME_KIND
-        return self.judge_text(json.dumps(as_written(manifest)), runtime=runtime, validation=validation)
+        return self.dry_run_text(json.dumps(normalize_numbers(manifest)), runtime=runtime, validation=validation)
 
-    def judge_text(self, text: str, *, runtime: bool = False, validation: str = "Strict") -> Answer:
-        """The answer to a manifest that is JSON already."""
+    def dry_run_text(self, text: str, *, runtime: bool = False, validation: str = "Strict") -> ApiResponse:
+        """Create a manifest in JSON as a dry run."""
         place = RUNTIME_PLURAL if runtime else f"namespaces/default/{PLURAL}"
         path = f"/apis/{GROUP}/{VERSION}/{place}?dryRun=All&fieldValidation={validation}"
         connection = self._connection()
         connection.request("POST", path, text, {"Content-Type": "application/json"})
         response = connection.getresponse()
-        said, warning = json.loads(response.read()), response.getheader("Warning", "")
+        body, warning = json.loads(response.read()), response.getheader("Warning", "")
         if response.status < 300:
-            return Answer(response.status, "", (), warning)
-        listed = (said.get("details") or {}).get("causes") or []
+            return ApiResponse(response.status, "", (), warning)
+        listed = (body.get("details") or {}).get("causes") or []
         causes = [(each.get("field", ""), each.get("message", "")) for each in listed]
-        unknown = re.findall(r'unknown field "((?:[^"\\]|\\.)*)"', said["message"])
+        unknown = re.findall(r'unknown field "((?:[^"\\]|\\.)*)"', body["message"])
         causes += [(path, "unknown field") for path in unknown]
-        return Answer(response.status, said["message"], tuple(causes), warning)
+        return ApiResponse(response.status, body["message"], tuple(causes), warning)
 
     def _connection(self) -> http.client.HTTPSConnection:
         if not hasattr(self._local, "connection"):
@@ -93,77 +93,79 @@ class ApiServer:
         return connection
 
 
-def as_written(value: Any) -> Any:
-    """A manifest as kubectl and client-go send it: whole numbers without a fraction, as Go's encoding/json writes them.
+def normalize_numbers(value: Any) -> Any:
+    """Return a manifest as kubectl and client-go send it: Go's encoding/json writes 8.0 as 8.
 
-    Sent raw, 8.0 is an integer to the API server's schema, but not to its CEL.
+    In the API server 8.0 is an integer for the schema, but not for CEL.
     """
     if isinstance(value, dict):
-        return {key: as_written(each) for key, each in value.items()}
+        return {key: normalize_numbers(each) for key, each in value.items()}
     if isinstance(value, list):
-        return [as_written(each) for each in value]
+        return [normalize_numbers(each) for each in value]
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 1e15 else value
 
 
 @dataclass
 class Outcome:
-    """Both judges' verdicts on many manifests."""
+    """Results of both for many manifests."""
 
     counts: Counter[str] = field(default_factory=Counter)
     rules: Counter[str] = field(default_factory=Counter)
     disagreements: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        verdicts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(self.counts.items()))
+        results = ", ".join(f"{count} {result}" for result, count in sorted(self.counts.items()))
         rules = ", ".join(f"{rule} {count}" for rule, count in self.rules.most_common())
-        return f"{self.counts.total()} manifests: {verdicts}\nfindings by rule: {rules}"
+        return f"{self.counts.total()} manifests: {results}\nfindings by rule: {rules}"
 
 
 def compare(
     api: ApiServer, manifests: Iterable[Any], *, webhook: bool, note: Callable[[int], None] = lambda done: None
 ) -> Outcome:
-    """Put manifests before both. With the webhook they must agree, without it the CRD may accept more."""
+    """Validate manifests with both. With the webhook they must agree, without it the CRD may accept more."""
     outcome = Outcome()
     with ThreadPoolExecutor(THREADS) as pool:
-        for done, (manifest, answer, found) in enumerate(pool.map(lambda each: _both(api, each), manifests), 1):
-            verdict = f"{'accepted' if answer.accepted else 'refused'} by the API server, "
-            outcome.counts[verdict + f"{'refused' if found else 'accepted'} offline"] += 1
+        for done, (manifest, response, found) in enumerate(pool.map(lambda each: _validate(api, each), manifests), 1):
+            online, offline = "accepted" if response.accepted else "rejected", "rejected" if found else "accepted"
+            outcome.counts[f"{online} by the API server, {offline} offline"] += 1
             outcome.rules.update({each.rule for each in found})
-            if complaint := _complaint(answer, found, webhook=webhook):
+            if problem := _find_disagreement(response, found, webhook=webhook):
                 text = json.dumps(manifest)
-                said = f"API server: {answer.status} {answer.message[:1000]}\noffline: {[*map(str, found[:5])]}"
-                outcome.disagreements.append(f"{complaint}\n{said}\n{text[:3000]}")
+                server = f"API server: {response.status} {response.message[:1000]}"
+                outcome.disagreements.append(f"{problem}\n{server}\noffline: {[*map(str, found[:5])]}\n{text[:3000]}")
             note(done)
     return outcome
 
 
-def _both(api: ApiServer, manifest: Any) -> tuple[Any, Answer, Sequence[Finding]]:
-    return manifest, api.judge(manifest), validate_manifest(json.loads(json.dumps(manifest)), {})
+def _validate(api: ApiServer, manifest: Any) -> tuple[Any, ApiResponse, Sequence[Finding]]:
+    return manifest, api.dry_run(manifest), validate_manifest(json.loads(json.dumps(manifest)), {})
 
 
-def _complaint(answer: Answer, found: Sequence[Finding], *, webhook: bool) -> str:
-    if answer.status >= 500:
+def _find_disagreement(response: ApiResponse, found: Sequence[Finding], *, webhook: bool) -> str:
+    if response.status >= 500:
         return "the API server failed"
-    if not answer.accepted and not found:
-        return "refused by the API server alone"
-    if webhook and answer.accepted and found:
-        return "refused offline alone"
+    if not response.accepted and not found:
+        return "rejected only by the API server"
+    if webhook and response.accepted and found:
+        return "rejected only offline"
     if any(not each.field or not str(each).isprintable() for each in found):
         return "a finding without a printable field"
-    if answer.status == 422 and not answer.causes:
-        return "a refusal without a field"
+    if response.status == 422 and not response.causes:
+        return "a rejection without a field"
     return ""
 
 
-def _decoded(text: str) -> str:
+def _decode(text: str) -> str:
     return base64.b64decode(text).decode()
 
 
 def main() -> None:
-    """Run the test with a greater count: it brings up API server, CRDs and webhook, and takes them down again."""
+    """Run the test with a larger count. The test starts and stops API server and webhook."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=2000, help="manifests without the webhook, and again with it")
-    parser.add_argument("--seed", type=int, default=0, help="the same seed makes the same manifests")
+    parser.add_argument(
+        "--count", type=int, default=2000, help="number of manifests, each without and with the webhook"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random manifests")
     options = parser.parse_args()
     environment = {"RLT_FUZZ_COUNT": str(options.count), "RLT_FUZZ_SEED": str(options.seed)}
     command = [sys.executable, "-m", "pytest", "-q", "-s", TEST]

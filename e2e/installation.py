@@ -1,4 +1,4 @@
-"""Puts rlt on a cluster: the operator's image, the chart, and a namespace whose jobs share a volume."""
+"""Install rlt on a cluster: the operator's image, the chart, and a namespace whose jobs share a volume."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ CLAIM = "rlt-runs"
 
 
 def install_operator(cluster: Cluster) -> None:
-    """Build the operator's image, load it and install the chart, or bring an installed one up to date.
+    """Build the operator's image, load it, and install or upgrade the chart.
 
-    A cluster named by KUBECONFIG has to hold the images already (README.md shows kind).
+    The cluster of KUBECONFIG must already have the images (docs/getting-started.md shows the commands for kind).
     """
     image_id = "unchanged"
     if cluster.layout:
@@ -29,17 +29,20 @@ def install_operator(cluster: Cluster) -> None:
             *("upgrade", "--install", RELEASE, ROOT / "charts/rlt-operator", "--namespace", SYSTEM_NAMESPACE),
             *("--create-namespace", "--skip-crds", "--wait", "--timeout", "3m"),
             *("--set", f"image.repository={OPERATOR_IMAGE}", "--set", "image.tag=dev"),
-            # The tag stays the same from one build to the next; the annotation makes a new image a new pod.
+            # The tag does not change between builds. The annotation replaces the pod when the image changes.
             *("--set-string", f"podAnnotations.rlt\\.dev/image-id={image_id}"),
         )
 
 
-def make_namespace(cluster: Cluster, name: str) -> Path | None:
-    """A namespace with a claim that all pods of a job can write; its folder on this machine, where there is one."""
+def create_namespace(cluster: Cluster, name: str) -> Path | None:
+    """Create a namespace with a PVC that all pods of a job can write.
+
+    Returns the folder of the volume on this machine, None in the cluster of KUBECONFIG.
+    """
     cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     if cluster.layout:
         return cluster.shared_volume(name, CLAIM)
-    # Few clusters for trying things out offer ReadWriteMany, and on a single node no one needs it.
+    # Few development clusters support ReadWriteMany, and a single node does not need it.
     mode = "ReadWriteOnce" if len(cluster.nodes()) == 1 else "ReadWriteMany"
     cluster.apply(
         {

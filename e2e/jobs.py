@@ -1,4 +1,4 @@
-"""Reading and awaiting RLTrainingJobs, for the demo and the end-to-end tests."""
+"""Build, apply, read and await RLTrainingJobs, for the demo and the end-to-end tests."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from installation import CLAIM
 
 Job = dict[str, Any]
 TERMINAL = ("Succeeded", "Failed")
-START_S = 600.0
+START_TIMEOUT_S = 600.0
 """Timeout for a Ray cluster, its engines and the first step on a busy machine."""
 
 
 def read_job(cluster: Cluster, namespace: str, name: str) -> Job:
-    """The job as the API server has it, its status empty where there is none yet."""
+    """Read the job from the API server. The status is empty if it is missing."""
     job: Job = json.loads(cluster.kubectl("-n", namespace, "get", "rltrainingjob", name, "-o", "json"))
     job.setdefault("status", {})
     return job
@@ -32,24 +32,30 @@ def read_job(cluster: Cluster, namespace: str, name: str) -> Job:
 def await_job(
     cluster: Cluster, namespace: str, name: str, wanted: Callable[[Job], bool], *, what: str, timeout_s: float
 ) -> Job:
-    """The job as soon as it is as wanted; TimeoutError with its status otherwise. It is read once a second."""
+    """Read the job once per second and return it when `wanted` is true. Raises TimeoutError with its status."""
     deadline = time.monotonic() + timeout_s
     while True:
         job = read_job(cluster, namespace, name)
         if wanted(job):
             return job
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{namespace}/{name}: {what} not within {timeout_s:.0f} s\n{yaml.dump(job['status'])}")
+            status = yaml.dump(job["status"])
+            raise TimeoutError(f"{namespace}/{name}: timeout after {timeout_s:.0f} s waiting for {what}\n{status}")
         time.sleep(1)
 
 
-def step_of(job: Job) -> int:
-    """Completed steps."""
+def await_condition(cluster: Cluster, namespace: str, name: str, kind: str, *, timeout_s: float) -> Job:
+    """Return the job once its condition `kind` is True. Raises TimeoutError with its status."""
+    return await_job(cluster, namespace, name, lambda job: is_true(job, kind), what=kind, timeout_s=timeout_s)
+
+
+def get_step(job: Job) -> int:
+    """Return the number of completed steps."""
     return int(job["status"].get("progress", {}).get("step", 0))
 
 
-def pods_of(cluster: Cluster, namespace: str, name: str) -> dict[str, tuple[str, str]]:
-    """Name -> (uid, node) of the job's pods."""
+def list_pods(cluster: Cluster, namespace: str, name: str) -> dict[str, tuple[str, str]]:
+    """Return name -> (uid, node) of the pods of the job."""
     pods = json.loads(cluster.kubectl("-n", namespace, "get", "pods", "-l", f"ray.io/cluster={name}", "-o", "json"))
     return {pod["metadata"]["name"]: (pod["metadata"]["uid"], pod["spec"]["nodeName"]) for pod in pods["items"]}
 
@@ -62,37 +68,37 @@ def run_rlt(cluster: Cluster, *arguments: str | Path, expected: int = 0) -> subp
     return done
 
 
-def condition(job: Job, kind: str) -> dict[str, Any]:
-    """One condition of the job, or an empty one that does not hold."""
+def get_condition(job: Job, kind: str) -> dict[str, Any]:
+    """Return a condition of the job, or an empty one of status Unknown."""
     found = [each for each in job["status"].get("conditions", []) if each["type"] == kind]
     return found[0] if found else {"status": "Unknown", "reason": "", "message": ""}
 
 
-def holds(job: Job, kind: str) -> bool:
+def is_true(job: Job, kind: str) -> bool:
     """Whether the condition is True."""
-    return bool(condition(job, kind)["status"] == "True")
+    return bool(get_condition(job, kind)["status"] == "True")
 
 
 def read_metrics(cluster: Cluster, namespace: str, job: Job) -> list[dict[str, Any]]:
-    """The lines of the run's metrics.jsonl, read from the claim by a pod of the job's own image."""
+    """Read the lines of metrics.jsonl of the run, with a pod of the job's image that mounts the volume."""
     metrics = job["status"]["checkpoint"]["path"] + "/../metrics.jsonl"
-    text = run_on_claim(cluster, namespace, ["cat", metrics], image_of(job), mount_path(job))
+    text = run_on_volume(cluster, namespace, ["cat", metrics], get_image(job), get_mount_path(job))
     return [json.loads(line) for line in text.splitlines()]
 
 
-def mount_path(job: Job) -> str:
-    """Where the job's pods see its claim."""
+def get_mount_path(job: Job) -> str:
+    """Return the mount path of the volume in the pods of the job."""
     return str(job["spec"].get("storage", {}).get("mountPath", "/mnt/rlt"))
 
 
-def image_of(job: Job) -> str:
-    """The image of the job's pods: its own, or its runtime's."""
-    own = job["spec"].get("cluster", {}).get("image")
-    return str(own or job["status"]["runtimeSnapshot"]["spec"]["images"]["cpu"])
+def get_image(job: Job) -> str:
+    """Return the image of the job's pods: that of the spec, else of its runtime."""
+    image = job["spec"].get("cluster", {}).get("image")
+    return str(image or job["status"]["runtimeSnapshot"]["spec"]["images"]["cpu"])
 
 
-def run_on_claim(cluster: Cluster, namespace: str, command: list[str], image: str, mount: str) -> str:
-    """What a short-lived pod that mounts the shared claim prints."""
+def run_on_volume(cluster: Cluster, namespace: str, command: list[str], image: str, mount: str) -> str:
+    """Run a command in a pod that mounts the shared PVC, and return its output."""
     name = "rlt-reader"
     pod = {
         "apiVersion": "v1",
@@ -124,13 +130,13 @@ def run_on_claim(cluster: Cluster, namespace: str, command: list[str], image: st
 
 
 def load_example(name: str) -> Job:
-    """A file of examples/ as a dictionary."""
+    """Load a file of examples/."""
     job: Job = yaml.safe_load((ROOT / "examples" / name).read_text())
     return job
 
 
-def command_job(name: str, *command: str, **cluster_fields: Any) -> Job:
-    """A job that runs a command on the smallest Ray cluster; `cluster_fields` replace fields of spec.cluster."""
+def build_command_job(name: str, *command: str, **cluster_fields: Any) -> Job:
+    """Build a job that runs a command on a small Ray cluster. `cluster_fields` replace fields of spec.cluster."""
     small = {"cpu": "900m", "memory": "2Gi"}
     return {
         "apiVersion": "rlt.dev/v1alpha1",
@@ -149,24 +155,24 @@ def command_job(name: str, *command: str, **cluster_fields: Any) -> Job:
 
 
 def apply_job(cluster: Cluster, namespace: str, job: Job) -> str:
-    """Apply the job in a namespace; its name."""
+    """Apply the job in a namespace and return its name."""
     job = {**job, "metadata": {**job["metadata"], "namespace": namespace}}
     cluster.kubectl("apply", "-f", "-", input=json.dumps(job))
     return str(job["metadata"]["name"])
 
 
-def things_of(cluster: Cluster, namespace: str, name: str) -> list[str]:
-    """Everything that exists for the job: RayClusters, pods, services, config maps, as kind/name."""
+def list_objects(cluster: Cluster, namespace: str, name: str) -> list[str]:
+    """List the RayClusters, pods, services and config maps of the job as kind/name."""
     kinds = "rayclusters,pods,services,configmaps"
-    ours = cluster.kubectl("-n", namespace, "get", kinds, "-l", f"rlt.dev/job={name}", "-o", "name").split()
-    rays = cluster.kubectl("-n", namespace, "get", kinds, "-l", f"ray.io/cluster={name}", "-o", "name").split()
-    return sorted({*ours, *rays})
+    owned = cluster.kubectl("-n", namespace, "get", kinds, "-l", f"rlt.dev/job={name}", "-o", "name").split()
+    from_kuberay = cluster.kubectl("-n", namespace, "get", kinds, "-l", f"ray.io/cluster={name}", "-o", "name").split()
+    return sorted({*owned, *from_kuberay})
 
 
-def await_nothing(cluster: Cluster, namespace: str, name: str, *, but: str = "nothing", timeout_s: float = 120) -> None:
-    """Return once nothing is left of the job `but` a kind that stays; TimeoutError with what is left otherwise."""
+def await_cleanup(cluster: Cluster, namespace: str, name: str, *, but: str = "nothing", timeout_s: float = 120) -> None:
+    """Wait until all objects of the job are deleted, except of the kind `but`. Raises TimeoutError with their names."""
     deadline = time.monotonic() + timeout_s
-    while left := [each for each in things_of(cluster, namespace, name) if not each.startswith(f"{but}/")]:
+    while left := [each for each in list_objects(cluster, namespace, name) if not each.startswith(f"{but}/")]:
         if time.monotonic() > deadline:
-            raise TimeoutError(f"of {namespace}/{name} there is still {', '.join(left)}")
+            raise TimeoutError(f"{namespace}/{name}: not deleted after {timeout_s:.0f} s: {', '.join(left)}")
         time.sleep(1)

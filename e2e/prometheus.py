@@ -1,4 +1,4 @@
-"""A real Prometheus, Debian's, as a process of this machine that listens on loopback only: for the end-to-end tests."""
+"""Run Debian's Prometheus as a process on loopback, for the end-to-end tests."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cluster.locks import only_one
+from cluster.locks import exclusive_lock
 from cluster.stages import StageError, cache_folder, stage
 
-READY_S = 30.0
+READY_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True)
 class Series:
-    """One series of an answer: its labels and its (Unix time, value) pairs, a single one for an instant vector."""
+    """One series of a result: its labels and its (Unix time, value) pairs, a single pair for an instant vector."""
 
     labels: Mapping[str, str]
     samples: tuple[tuple[float, float], ...]
@@ -41,35 +41,35 @@ class Prometheus:
     address: str
 
     def query(self, expression: str, *, at: float | None = None) -> list[Series]:
-        """An instant query, now or at a Unix time. Raises ValueError with Prometheus' own words."""
-        question = {"query": expression} | ({} if at is None else {"time": f"{at:.3f}"})
-        url = f"{self.address}/api/v1/query?{urllib.parse.urlencode(question)}"
+        """Run an instant query, now or at a Unix time. Raises ValueError with the message of Prometheus."""
+        parameters = {"query": expression} | ({} if at is None else {"time": f"{at:.3f}"})
+        url = f"{self.address}/api/v1/query?{urllib.parse.urlencode(parameters)}"
         try:
             with urllib.request.urlopen(url, timeout=10) as answer:
                 result = json.load(answer)["data"]["result"]
         except urllib.error.HTTPError as error:
             raise ValueError(f"{expression}: {json.load(error)['error']}") from None
-        return [_series(each) for each in result]
+        return [_parse_series(each) for each in result]
 
     def await_value(self, expression: str, value: float, *, timeout_s: float) -> None:
-        """Return once the expression has one series with this value; TimeoutError with what it has otherwise."""
+        """Wait until the expression has one series with this value. Raises TimeoutError with the actual result."""
         deadline = time.monotonic() + timeout_s
         while True:
             found = self.query(expression)
             if [series.value for series in found] == [value]:
                 return
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{expression} is not {value} within {timeout_s:.0f} s but {found}")
+                raise TimeoutError(f"{expression} is not {value} after {timeout_s:.0f} s: {found}")
             time.sleep(0.5)
 
 
 def obtain_prometheus() -> Path:
-    """The folder with prometheus and promtool: Debian's package, unpacked into the cache and not installed.
+    """Return a folder with prometheus and promtool: Debian's package, unpacked into the cache and not installed.
 
-    So no service starts, and a Prometheus that the machine has is left alone.
+    No service starts, and an installed Prometheus is not changed.
     """
     folder = cache_folder() / "prometheus"
-    with only_one(cache_folder() / "prometheus.lock"):
+    with exclusive_lock(cache_folder() / "prometheus.lock"):
         if not folder.exists():
             draft = folder.with_name(f"prometheus.{os.getpid()}")
             shutil.rmtree(draft, ignore_errors=True)
@@ -87,7 +87,7 @@ def obtain_prometheus() -> Path:
 
 @contextmanager
 def prometheus(config: Mapping[str, Any], folder: Path) -> Iterator[Prometheus]:
-    """Run one with this configuration, its files and data in `folder`; promtool checks the configuration first."""
+    """Run Prometheus with this configuration and its files in `folder`. promtool checks the configuration first."""
     programs = obtain_prometheus()
     file = folder / "prometheus.yml"
     file.write_text(json.dumps(config, indent=1))  # JSON is YAML
@@ -115,7 +115,7 @@ def promtool(*arguments: str, input: str | None = None) -> None:
 
 
 def _await_ready(server: Prometheus, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + READY_S
+    deadline = time.monotonic() + READY_TIMEOUT_S
     while True:
         try:
             with urllib.request.urlopen(f"{server.address}/-/ready", timeout=5):
@@ -126,6 +126,6 @@ def _await_ready(server: Prometheus, process: subprocess.Popen[bytes], log: Path
         time.sleep(0.1)
 
 
-def _series(result: Mapping[str, Any]) -> Series:
+def _parse_series(result: Mapping[str, Any]) -> Series:
     pairs = result["values"] if "values" in result else [result["value"]]
     return Series(result["metric"], tuple((float(moment), float(value)) for moment, value in pairs))

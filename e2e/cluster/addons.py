@@ -62,7 +62,7 @@ def install(layout: Layout, programs: Programs, kubectl: Kubectl) -> None:
         return
     COMPILED.mkdir(parents=True, exist_ok=True)
     COMPILED.chmod(0o1777)  # pods run as users of their own
-    manifests = [*control_plane.manifests(layout), *environment_policy(), _namespace("kuberay-system")]
+    manifests = [*control_plane.build_manifests(layout), *environment_policy(), _namespace("kuberay-system")]
     apply_list = {"apiVersion": "v1", "kind": "List", "items": manifests}
     kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=json.dumps(apply_list))
     overlay = config / "overlay"

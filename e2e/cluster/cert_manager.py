@@ -1,9 +1,9 @@
-"""cert-manager beside an API server, for as long as a test asks for it: its CRDs, and its controllers as a process.
+"""cert-manager for the duration of a test: its CRDs, and its controllers as a process (go/certmanager).
 
     with cert_manager(cluster):
         ...
 
-It knows self-signed issuers and authorities, and writes these into ValidatingWebhookConfigurations (go/certmanager).
+It supports self-signed issuers and CA issuers, and injects their CAs into ValidatingWebhookConfigurations.
 """
 
 from collections.abc import Iterator
@@ -31,15 +31,18 @@ NAME = "cert-manager"
 
 
 def build() -> Path:
-    """The folder with the program and its CRDs; a minute at the first time, where the cluster's programs were built."""
+    """Build the program and return the folder with it and its CRDs.
+
+    The first build takes about a minute if the cluster's programs are built.
+    """
     return obtain(CERT_MANAGER)
 
 
 @contextmanager
 def cert_manager(cluster: Cluster) -> Iterator[None]:
-    """Its process runs; afterwards nothing of it is left, nor any Issuer or Certificate. The Secrets stay."""
+    """Run cert-manager, and remove it afterwards with all Issuers and Certificates. The Secrets stay."""
     layout = cluster.layout
-    assert layout, "only the embedded cluster's own processes are known to end with it"
+    assert layout, "cert-manager needs the embedded cluster, which ends the process when it is removed"
     built = build()
     try:
         with stage("start cert-manager", estimate_s=5):
@@ -55,5 +58,5 @@ def cert_manager(cluster: Cluster) -> Iterator[None]:
             )
         yield
     finally:
-        processes.kill(each.pid for each in processes.running(layout.state) if each.name == NAME)
+        processes.kill(each.pid for each in processes.list_running(layout.state) if each.name == NAME)
         cluster.kubectl("delete", "--ignore-not-found", "--timeout=60s", "--filename", built / "crds")

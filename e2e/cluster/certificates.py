@@ -1,4 +1,4 @@
-"""Certificates and kubeconfigs of one cluster, by the openssl program: two authorities, one for etcd alone."""
+"""Create the certificates and kubeconfigs of a cluster with openssl. There are two CAs, one of them only for etcd."""
 
 import base64
 import json
@@ -18,17 +18,17 @@ USERS = {
     "kube-proxy": "/CN=system:kube-proxy",
     "coredns": "/CN=rlt:coredns",
 }
-"""kubeconfig -> the certificate's subject. Each node adds one of the group system:nodes."""
+"""Name of the kubeconfig -> subject of its certificate. Each node adds one in the group system:nodes."""
 
 
 def issue_all(layout: Layout) -> None:
-    """Everything the cluster at `layout` needs, into its state folder, readable by root alone."""
+    """Create all certificates and kubeconfigs of the cluster in its state folder. Only root can read them."""
     folder = layout.certificates
     folder.mkdir(parents=True, mode=0o700)
-    authority(folder, "etcd-ca")
+    create_authority(folder, "etcd-ca")
     issue(folder, "etcd", authority="etcd-ca", subject="/CN=etcd", names=["IP:127.0.0.1"])
     issue(folder, "etcd-client", authority="etcd-ca", subject="/CN=kube-apiserver")
-    authority(folder, "ca")
+    create_authority(folder, "ca")
     service = ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"]
     names = [*(f"DNS:{name}" for name in service), f"IP:{API_SERVICE}", f"IP:{layout.address}"]
     issue(folder, "kube-apiserver", authority="ca", subject="/CN=kube-apiserver", names=names)
@@ -46,13 +46,13 @@ def issue_all(layout: Layout) -> None:
         issue(folder, f"{node.name}-serving", authority="ca", subject=subject, names=names)
 
 
-def authority(folder: Path, name: str) -> None:
+def create_authority(folder: Path, name: str) -> None:
     extension = ["-addext", "keyUsage=critical,keyCertSign,cRLSign"]
     _openssl("req", "-x509", *NEW_KEY, *_files(folder, name), "-subj", f"/CN=rlt-{name}", "-days", DAYS, *extension)
 
 
 def issue(folder: Path, name: str, *, authority: str, subject: str, names: Sequence[str] = ()) -> None:
-    """`names` (``DNS:…`` and ``IP:…``) make it a server's certificate too."""
+    """Create a client certificate. With `names` (``DNS:…`` and ``IP:…``) it is also a server certificate."""
     usage = "extendedKeyUsage=clientAuth" + (",serverAuth" if names else "")
     extensions = ["-addext", usage, "-addext", "basicConstraints=critical,CA:FALSE"]
     if names:
@@ -61,8 +61,8 @@ def issue(folder: Path, name: str, *, authority: str, subject: str, names: Seque
     _openssl("req", "-x509", *NEW_KEY, *_files(folder, name), "-subj", subject, "-days", DAYS, *signer, *extensions)
 
 
-def kubeconfig(server: str, *, authority: bytes, certificate: bytes, key: bytes) -> str:
-    """The file's text (JSON, which is YAML); the three in PEM."""
+def build_kubeconfig(server: str, *, authority: bytes, certificate: bytes, key: bytes) -> str:
+    """Return the text of a kubeconfig in JSON. The three last arguments are in PEM."""
 
     def data(pem: bytes) -> str:
         return base64.b64encode(pem).decode()
@@ -86,7 +86,7 @@ def _write_kubeconfig(layout: Layout, user: str, target: Path) -> None:
     authority, certificate, key = ((folder / name).read_bytes() for name in ("ca.crt", f"{user}.crt", f"{user}.key"))
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     target.touch(mode=0o600)
-    target.write_text(kubeconfig(layout.server, authority=authority, certificate=certificate, key=key))
+    target.write_text(build_kubeconfig(layout.server, authority=authority, certificate=certificate, key=key))
 
 
 def _files(folder: Path, name: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The nodes' control groups, in whatever hierarchies this machine mounts (v1, v2 or both)."""
+"""Control groups of the nodes, in all hierarchies that the machine mounts: version 1, version 2 or both."""
 
 import errno
 import os
@@ -7,32 +7,32 @@ from contextlib import suppress
 from pathlib import Path
 
 
-def hierarchies(mounts: str) -> list[tuple[Path, bool]]:
-    """(mount point, is it version 2) of each, from the text of /proc/mounts."""
+def parse_hierarchies(mounts: str) -> list[tuple[Path, bool]]:
+    """Return the mount point of each hierarchy and whether it is of version 2, from the text of /proc/mounts."""
     rows = [line.split() for line in mounts.splitlines()]
     return [(Path(row[1]), row[2] == "cgroup2") for row in rows if row[2] in ("cgroup", "cgroup2")]
 
 
-def mounted() -> list[tuple[Path, bool]]:
-    return hierarchies(Path("/proc/mounts").read_text())
+def list_hierarchies() -> list[tuple[Path, bool]]:
+    return parse_hierarchies(Path("/proc/mounts").read_text())
 
 
 def create(group: str) -> None:
-    """Make `group` (such as ``/rlt-node-1``) in every hierarchy, ready for the kubelet to divide."""
-    for root, is_v2 in mounted():
+    """Create `group` (such as ``/rlt-node-1``) in every hierarchy, with the controllers that the kubelet needs."""
+    for root, is_v2 in list_hierarchies():
         folder = root / group.lstrip("/")
         folder.mkdir(exist_ok=True)
         if is_v2:
             for parent in (root, folder):
                 _enable_controllers(parent)
-        for name in ("cpuset.cpus", "cpuset.mems"):  # empty in a new v1 group, which then takes no process
+        for name in ("cpuset.cpus", "cpuset.mems"):  # empty in a new v1 group, which then accepts no process
             file = folder / name
             if not is_v2 and file.exists() and not file.read_text().strip():
                 file.write_text((root / name).read_text())
 
 
-def processes(group: str) -> set[int]:
-    """All pids in `group` and below, in any hierarchy."""
+def list_pids(group: str) -> set[int]:
+    """Return all pids in `group` and the groups below it, in any hierarchy."""
     found: set[int] = set()
     for folder in _descending(group):
         found |= {int(pid) for pid in _lines(folder / "cgroup.procs") if pid != "0"}
@@ -40,14 +40,14 @@ def processes(group: str) -> set[int]:
 
 
 def remove(group: str) -> None:
-    """Remove `group` and all below it; its processes have ended, but the kernel may take a moment to let go."""
+    """Remove `group` and the groups below it. Their processes must have ended; the kernel may release them later."""
     deadline = time.monotonic() + 5
     for folder in reversed(_descending(group)):
         while True:
             try:
                 folder.rmdir()
                 break
-            except FileNotFoundError:  # containerd's shim was faster
+            except FileNotFoundError:  # containerd's shim has removed it
                 break
             except OSError as error:
                 if error.errno != errno.EBUSY or time.monotonic() > deadline:
@@ -74,7 +74,7 @@ def leave(group: str) -> None:
 
 
 def cpu_seconds(group: str) -> float:
-    """CPU seconds that `group` and the groups below it used so far."""
+    """Return the CPU seconds that `group` and the groups below it have used."""
     folder = _accounting() / group.lstrip("/")
     if usage := _lines(folder / "cpuacct.usage"):
         return int(usage[0]) / 1e9
@@ -83,8 +83,8 @@ def cpu_seconds(group: str) -> float:
 
 
 def _accounting() -> Path:
-    """The mount point of the hierarchy that accounts for CPU time: version 1's cpuacct, else version 2."""
-    found = [root for root, is_v2 in mounted() if is_v2 or (root / "cpuacct.usage").exists()]
+    """Return the mount point of the hierarchy that accounts for CPU time: cpuacct of version 1, else version 2."""
+    found = [root for root, is_v2 in list_hierarchies() if is_v2 or (root / "cpuacct.usage").exists()]
     return min(found, key=lambda root: not (root / "cpuacct.usage").exists())
 
 
@@ -96,12 +96,12 @@ def _enable_controllers(folder: Path) -> None:
 
 
 def _descending(group: str) -> list[Path]:
-    """`group` and all below it in every hierarchy, parents first; os.walk bears groups that vanish meanwhile."""
-    return [Path(folder) for root, _ in mounted() for folder, _, _ in os.walk(root / group.lstrip("/"))]
+    """List `group` and the groups below it in every hierarchy, parents first. os.walk skips groups that are removed."""
+    return [Path(folder) for root, _ in list_hierarchies() for folder, _, _ in os.walk(root / group.lstrip("/"))]
 
 
 def _lines(file: Path) -> list[str]:
     try:
         return file.read_text().split()
-    except OSError:  # the group went away, or is of a threaded kind
+    except OSError:  # the group was removed, or is threaded
         return []

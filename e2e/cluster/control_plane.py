@@ -9,14 +9,14 @@ from cluster.layout import DNS_SERVICE, SERVICE_NETWORK, Layout
 LOOPBACK = "127.0.0.1"
 
 
-def names(layout: Layout) -> list[str]:
-    """Its processes; without nodes there is nothing to schedule or to resolve."""
-    alone = ["etcd", "kube-apiserver", "kube-controller-manager"]
-    return [*alone, "kube-scheduler", "coredns"] if layout.nodes else alone
+def list_processes(layout: Layout) -> list[str]:
+    """Return the names of the processes. Without nodes there is no scheduler and no DNS."""
+    always = ["etcd", "kube-apiserver", "kube-controller-manager"]
+    return [*always, "kube-scheduler", "coredns"] if layout.nodes else always
 
 
-def commands(layout: Layout, name: str) -> list[str]:
-    """The command line of process `name`."""
+def build_command(layout: Layout, name: str) -> list[str]:
+    """Return the command line of process `name`."""
     return {
         "etcd": _etcd,
         "kube-apiserver": _apiserver,
@@ -28,13 +28,13 @@ def commands(layout: Layout, name: str) -> list[str]:
 
 def start(layout: Layout, name: str, *, search_path: str) -> None:
     if name == "coredns":
-        _corefile(layout).write_text(corefile(layout))
-    command = commands(layout, name)
+        _corefile(layout).write_text(build_corefile(layout))
+    command = build_command(layout, name)
     log = layout.logs / f"{name}.log"
     processes.start(name, command, state=layout.state, log=log, search_path=search_path)
 
 
-def corefile(layout: Layout) -> str:
+def build_corefile(layout: Layout) -> str:
     return f"""cluster.local:{layout.port("coredns")} in-addr.arpa:{layout.port("coredns")} {{
     bind {layout.address}
     errors
@@ -67,9 +67,9 @@ def _etcd(layout: Layout) -> list[str]:
 def _apiserver(layout: Layout) -> list[str]:
     keys = layout.certificates
     where = f"--bind-address={layout.address} --secure-port={layout.port('kube-apiserver')}"
-    # kube-apiserver refuses to advertise loopback; with no nodes nobody asks for the address.
+    # kube-apiserver does not accept a loopback address to advertise. Without nodes no client needs the address.
     where += f" --advertise-address={layout.address}" if layout.nodes else " --endpoint-reconciler-type=none"
-    # There is no kube-proxy beside it, so that services' own addresses lead nowhere: webhooks are called at their pods.
+    # Without a kube-proxy on this machine, cluster IPs are not reachable: call webhooks at the addresses of their pods.
     where += " --enable-aggregator-routing=true"
     return shlex.split(f"""kube-apiserver {where} --service-cluster-ip-range={SERVICE_NETWORK}
         --etcd-servers=https://{LOOPBACK}:{layout.port("etcd")} --etcd-cafile={keys}/etcd-ca.crt
@@ -114,12 +114,12 @@ def _client(layout: Layout, name: str) -> str:
         --bind-address={LOOPBACK} --secure-port={layout.port(name)} --leader-elect=false --profiling=false"""
 
 
-def manifests(layout: Layout) -> list[dict[str, object]]:
-    """Rights of kube-apiserver on the kubelets and of CoreDNS; the DNS service, whose endpoint is CoreDNS' process."""
+def build_manifests(layout: Layout) -> list[dict[str, object]]:
+    """Build the RBAC rules of kube-apiserver (for kubelets) and CoreDNS, and the DNS service with its endpoint."""
     port = layout.port("coredns")
     dns = {"name": "kube-dns", "namespace": "kube-system"}
     protocols = ("UDP", "TCP")
-    bound: list[dict[str, object]] = [
+    rules: list[dict[str, object]] = [
         _binding("rlt:kube-apiserver", "system:kubelet-api-admin"),
         {
             "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -149,7 +149,7 @@ def manifests(layout: Layout) -> list[dict[str, object]]:
         "endpoints": [{"addresses": [layout.address], "conditions": {"ready": True}}],
         "ports": [{"name": name.lower(), "protocol": name, "port": port} for name in protocols],
     }
-    return [*bound, service, endpoint]
+    return [*rules, service, endpoint]
 
 
 def _binding(user: str, role: str) -> dict[str, object]:

@@ -1,9 +1,9 @@
-"""Nodes that no machine stands behind, played by KWOK: they are Ready, and pods on them run at once and do nothing.
+"""Nodes simulated by KWOK: they are Ready, and pods on them become Running immediately without any process.
 
-    with fake_nodes(cluster, racks(8, nodes=8, gpus=8)):
+    with fake_nodes(cluster, build_racks(8, nodes=8, gpus=8)):
         ...
 
-All of them have the taint `TAINT`, so that only pods that tolerate it land there.
+All have the taint `TAINT`, so that only pods that tolerate it are scheduled on them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,11 +33,11 @@ STAGES = (
     "pod/fast/pod-ready.yaml",
     "pod/fast/pod-delete.yaml",
 )
-"""What KWOK does to nodes and pods, as it ships them."""
+"""KWOK's own stages: what it does to nodes and pods."""
 
-MARK = "kwok.x-k8s.io/node"
-TAINT = {"key": MARK, "value": "fake", "effect": "NoSchedule"}
-TOLERATION = {"key": MARK, "operator": "Exists", "effect": "NoSchedule"}
+LABEL = "kwok.x-k8s.io/node"
+TAINT = {"key": LABEL, "value": "fake", "effect": "NoSchedule"}
+TOLERATION = {"key": LABEL, "operator": "Exists", "effect": "NoSchedule"}
 
 ZONE = "topology.kubernetes.io/zone"
 RACK = "topology.kubernetes.io/rack"
@@ -50,22 +50,22 @@ class FakeNode:
     resources: Mapping[str, str]
     """Capacity and allocatable."""
 
-    def manifest(self) -> dict[str, object]:
+    def build_manifest(self) -> dict[str, object]:
         resources = {"cpu": "128", "memory": "2Ti", "pods": "110", **self.resources}
         return {
             "apiVersion": "v1",
             "kind": "Node",
             "metadata": {
                 "name": self.name,
-                "labels": {MARK: "fake", "kubernetes.io/hostname": self.name, **self.labels},
+                "labels": {LABEL: "fake", "kubernetes.io/hostname": self.name, **self.labels},
             },
             "spec": {"taints": [TAINT]},
             "status": {"capacity": resources, "allocatable": resources},
         }
 
 
-def racks(count: int, *, nodes: int, gpus: int) -> list[FakeNode]:
-    """`count` racks of `nodes` nodes with `gpus` NVIDIA GPUs each, the first half of the racks in another zone."""
+def build_racks(count: int, *, nodes: int, gpus: int) -> list[FakeNode]:
+    """Build `count` racks of `nodes` nodes with `gpus` NVIDIA GPUs each. The first half of the racks is in zone a."""
     return [
         FakeNode(
             f"rack-{rack}-{node}",
@@ -78,20 +78,20 @@ def racks(count: int, *, nodes: int, gpus: int) -> list[FakeNode]:
 
 
 def build() -> Path:
-    """The folder with the program and its stages; minutes at the first time."""
+    """Build the program and return the folder with it and its stages. The first build takes minutes."""
     return obtain(KWOK)
 
 
 @contextmanager
 def fake_nodes(cluster: Cluster, nodes: Sequence[FakeNode]) -> Iterator[None]:
-    """The nodes, Ready; gone afterwards. Pods on them should be gone before, as they are with their namespace."""
+    """Add the nodes, and remove them afterwards. Delete pods on them before, for example with their namespace."""
     built = build()
-    _remove(cluster)  # an interrupted run leaves some
+    _remove(cluster)  # an interrupted run leaves nodes
     try:
         with stage(f"start {len(nodes)} fake nodes", estimate_s=10):
             _start(cluster, built)
-            cluster.apply(*(node.manifest() for node in nodes))
-            cluster.kubectl("wait", "node", "--selector", f"{MARK}=fake", "--for=condition=Ready", "--timeout=60s")
+            cluster.apply(*(node.build_manifest() for node in nodes))
+            cluster.kubectl("wait", "node", "--selector", f"{LABEL}=fake", "--for=condition=Ready", "--timeout=60s")
         yield
     finally:
         _remove(cluster)
@@ -99,9 +99,9 @@ def fake_nodes(cluster: Cluster, nodes: Sequence[FakeNode]) -> Iterator[None]:
 
 def _start(cluster: Cluster, built: Path) -> None:
     layout = cluster.layout
-    assert layout, "only the embedded cluster's own processes are known to end with it"
+    assert layout, "fake nodes need the embedded cluster, which ends the process of KWOK when it is removed"
     stages = [f"--config={built}/stages/{name}" for name in STAGES]
-    options = [f"--kubeconfig={layout.admin}", f"--manage-nodes-with-label-selector={MARK}=fake"]
+    options = [f"--kubeconfig={layout.admin}", f"--manage-nodes-with-label-selector={LABEL}=fake"]
     options += [f"--cidr={layout.fake_pods}", "--node-lease-duration-seconds=40"]
     processes.start(
         "kwok",
@@ -113,7 +113,7 @@ def _start(cluster: Cluster, built: Path) -> None:
 
 
 def _remove(cluster: Cluster) -> None:
-    """The nodes first: without KWOK they would be seen to fail before they go."""
+    """Remove the nodes, then KWOK: without KWOK the nodes would become NotReady before they are deleted."""
     assert cluster.layout
-    cluster.kubectl("delete", "nodes", "--selector", f"{MARK}=fake", "--timeout=120s")
-    processes.kill(each.pid for each in processes.running(cluster.layout.state) if each.name == "kwok")
+    cluster.kubectl("delete", "nodes", "--selector", f"{LABEL}=fake", "--timeout=120s")
+    processes.kill(each.pid for each in processes.list_running(cluster.layout.state) if each.name == "kwok")

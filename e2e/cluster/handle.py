@@ -1,4 +1,4 @@
-"""The handle that tests, demo and CLI hold: of the embedded cluster, or of one that KUBECONFIG names."""
+"""The client that tests, demo and CLI use: of the embedded cluster, or of the cluster that KUBECONFIG names."""
 
 import json
 import os
@@ -15,23 +15,24 @@ from cluster.programs import obtain_built
 from cluster.stages import StageError
 
 TRAINER_UID = 1000
-"""The user that trainer pods run as, and that owns a shared volume's folder."""
+"""User of the trainer's pods, and owner of the folder of a shared volume."""
 
 
 @dataclass(frozen=True)
 class Cluster:
     kubeconfig: Path
     layout: Layout | None
-    """None for a cluster that is not ours: then only what kubectl and Helm can do works."""
+    """None for the cluster of KUBECONFIG, where only what kubectl and Helm can do works."""
 
     @classmethod
     def up(
         cls, *, nodes: int = 2, state: Path | None = None, first_port: int = FIRST_PORT, subnet: int = SUBNET
     ) -> Self:
-        """The embedded cluster, running and healthy; about a second where it is so already.
+        """Start the embedded cluster, or return it after about a second if it is running and healthy.
 
-        `nodes` 0 is a control plane alone on loopback, for API-server tests. A `state`, `first_port` (six ports from
-        there on) and `subnet` (10.SUBNET.0.0/16) of its own let it run beside another. Raises ValueError with advice.
+        `nodes` 0 is only a control plane on loopback, for API server tests. Clusters with different `state`,
+        `first_port` (the first of six) and `subnet` (10.SUBNET.0.0/16) can run side by side. Raises ValueError with
+        advice.
         """
         layout = Layout((state or default_state()).absolute(), nodes, first_port, subnet)
         lifecycle.up(layout)
@@ -39,31 +40,31 @@ class Cluster:
 
     @classmethod
     def connect(cls, state: Path | None = None) -> Self:
-        """The cluster that KUBECONFIG names, else the embedded one that runs. Raises ValueError where none does."""
+        """Return the cluster of KUBECONFIG, else the embedded cluster. Raises ValueError if neither is running."""
         state = (state or default_state()).absolute()
         given = os.environ.get("KUBECONFIG")
         if given and Path(given).absolute() != state / "kubeconfig":
             return cls(Path(given).absolute(), None)
         record = lifecycle.read_record(state)
         if not record or not record.ready:
-            raise StageError("no cluster runs", advice="python -m cluster up")
+            raise StageError("the cluster is not running", advice="python -m cluster up")
         layout = record.layout(state)
         return cls(layout.admin, layout)
 
     def down(self) -> None:
-        """Leave no process, mount, namespace, link, nftables rule, cgroup or file behind."""
-        lifecycle.down(self._embedded("taken down").state)
+        """Remove the cluster with all its processes, mounts, namespaces, links, nftables rules, cgroups and files."""
+        lifecycle.down(self._require_embedded("remove the cluster").state)
 
     def kubectl(self, *arguments: str | Path, input: str | None = None) -> str:
-        """Its standard output. Raises ValueError with its standard error."""
-        return self._program("kubectl", *arguments, input=input)
+        """Run kubectl and return its standard output. Raises ValueError with its standard error."""
+        return self._run("kubectl", *arguments, input=input)
 
     def helm(self, *arguments: str | Path) -> str:
-        """Its standard output. Raises ValueError with its standard error."""
-        return self._program("helm", *arguments)
+        """Run Helm and return its standard output. Raises ValueError with its standard error."""
+        return self._run("helm", *arguments)
 
     def apply(self, *manifests: Mapping[str, object]) -> None:
-        """`kubectl apply` of dictionaries."""
+        """Run `kubectl apply` with dictionaries."""
         self.kubectl("apply", "-f", "-", input=json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests}))
 
     def build_image(
@@ -75,22 +76,22 @@ class Cluster:
         target: str | None = None,
         build_args: Mapping[str, str] | None = None,
     ) -> str:
-        """Build and load; returns the image id. Pods use `tag` with ``imagePullPolicy: Never`` (or IfNotPresent)."""
-        self._embedded("given images of this machine")
+        """Build an image, load it and return its id. Pods use `tag` with ``imagePullPolicy: Never`` or IfNotPresent."""
+        self._require_embedded("load images")
         image_id = images.build_image(dockerfile, context=context, tag=tag, target=target, build_args=build_args)
         self.load_image(tag)
         return image_id
 
     def load_image(self, tag: str) -> None:
-        """Give the built image `tag` to every node; nothing to do where they hold this very image."""
-        lifecycle.load_image(self._embedded("given images of this machine"), tag)
+        """Load the built image `tag` on every node, unless they have the image with this id."""
+        lifecycle.load_image(self._require_embedded("load images"), tag)
 
     def shared_volume(self, namespace: str, claim: str, *, gigabytes: int = 10) -> Path:
-        """A ReadWriteMany PersistentVolumeClaim in an existing namespace, on both nodes one folder: its path here.
+        """Create a ReadWriteMany PVC in an existing namespace and return its folder on this machine.
 
-        Writable for uid 1000, the trainer's. Ends with the cluster.
+        The trainer's uid 1000 can write it. The folder is removed with the cluster.
         """
-        folder = self._embedded("given a folder of this machine").state / "volumes" / namespace / claim
+        folder = self._require_embedded("mount a folder of this machine").state / "volumes" / namespace / claim
         folder.mkdir(parents=True, exist_ok=True)
         os.chown(folder, TRAINER_UID, TRAINER_UID)
         folder.chmod(0o2770)
@@ -120,7 +121,7 @@ class Cluster:
         return folder
 
     def nodes(self) -> list[str]:
-        """Names of the nodes, in order."""
+        """Return the names of the nodes in order."""
         return self.kubectl("get", "nodes", "--output", "jsonpath={.items[*].metadata.name}").split()
 
     def label_node(self, node: str, labels: Mapping[str, str | None]) -> None:
@@ -129,8 +130,8 @@ class Cluster:
         self.kubectl("label", "--overwrite", "node", node, *pairs)
 
     def set_extended_resource(self, node: str, name: str, count: int) -> None:
-        """Advertise `count` of a resource such as ``nvidia.com/gpu`` that no device stands behind; 0 removes it."""
-        self._embedded("given devices that are not there")
+        """Advertise `count` of a resource such as ``nvidia.com/gpu`` without any device. 0 removes the resource."""
+        self._require_embedded("advertise devices")
         self.kubectl(
             "patch",
             "node",
@@ -142,35 +143,35 @@ class Cluster:
         )
 
     def lose_node(self, node: str) -> None:
-        """Cut a node's cable: NotReady within a minute, its pods run on."""
-        layout = self._embedded("deprived of a node")
+        """Set the link of a node down. The node is NotReady within a minute; its pods continue to run."""
+        layout = self._require_embedded("disconnect a node")
         network.set_link(layout.node(node), is_up=False)
 
     def restore_node(self, node: str) -> None:
-        """Plug it in again: Ready within seconds."""
-        layout = self._embedded("given a node back")
+        """Set the link of a node up. The node is Ready within seconds."""
+        layout = self._require_embedded("reconnect a node")
         network.set_link(layout.node(node), is_up=True)
 
-    def _embedded(self, done: str) -> Layout:
+    def _require_embedded(self, action: str) -> Layout:
         if not self.layout:
             raise ValueError(
-                f"the cluster of KUBECONFIG={self.kubeconfig} cannot be {done} from here: unset KUBECONFIG to use the "
-                "embedded cluster, or do it by that cluster's own means"
+                f"KUBECONFIG={self.kubeconfig} names another cluster than the embedded one and rlt cannot {action} "
+                "there: unset KUBECONFIG, or use the tools of that cluster"
             )
         return self.layout
 
-    def _program(self, name: str, *arguments: str | Path, input: str | None = None) -> str:
-        own = None if self.layout else shutil.which(name)
+    def _run(self, name: str, *arguments: str | Path, input: str | None = None) -> str:
+        installed = None if self.layout else shutil.which(name)
         answer = subprocess.run(
-            [own or str(obtain_built() / name), *map(str, arguments)],
+            [installed or str(obtain_built() / name), *map(str, arguments)],
             env={**os.environ, "KUBECONFIG": str(self.kubeconfig)},
             input=input,
             capture_output=True,
             text=True,
         )
         if answer.returncode:
-            words = answer.stderr.strip() or answer.stdout.strip()
-            raise StageError(f"{name} {' '.join(map(str, arguments))}: {words}")
+            output = answer.stderr.strip() or answer.stdout.strip()
+            raise StageError(f"{name} {' '.join(map(str, arguments))}: {output}")
         return answer.stdout
 
 

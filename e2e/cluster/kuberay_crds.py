@@ -1,4 +1,4 @@
-"""The RayCluster CRDs of several KubeRay versions, from its Go modules. kuberay/go.sum names and pins the versions."""
+"""The RayCluster CRDs of several KubeRay versions, from its Go modules. kuberay/go.sum pins the versions."""
 
 import hashlib
 import re
@@ -6,22 +6,22 @@ import shutil
 from pathlib import Path
 
 from cluster.go_programs import GO_ENV, obtain_go
-from cluster.locks import only_one
+from cluster.locks import exclusive_lock
 from cluster.stages import cache_folder, stage
 
 PINS = Path(__file__).with_name("kuberay")
 MODULE = "github.com/ray-project/kuberay/ray-operator"
 
 VERSIONS = tuple(re.findall(rf"^{re.escape(MODULE)} v([\d.]+) h1:", (PINS / "go.sum").read_text(), re.MULTILINE))
-"""Such as 1.6.2, the oldest first."""
+"""Versions such as 1.6.2, oldest first."""
 
 
-def ray_cluster_crd(version: str) -> Path:
-    """The CRD's file; a download of seconds at the first time. Raises StageError."""
-    assert version in VERSIONS  # so that Go checks what it downloads against go.sum
+def obtain_ray_cluster_crd(version: str) -> Path:
+    """Return the file of the CRD. Downloads it the first time, in seconds. Raises StageError."""
+    assert version in VERSIONS, "Go verifies downloads of these versions against go.sum"
     pins = hashlib.sha256((PINS / "go.sum").read_bytes()).hexdigest()[:12]
     file = cache_folder() / f"kuberay-crds-{pins}" / f"{version}.yaml"
-    with only_one(cache_folder() / "kuberay-crds.lock"):
+    with exclusive_lock(cache_folder() / "kuberay-crds.lock"):
         if not file.exists():
             file.parent.mkdir(parents=True, exist_ok=True)
             draft = file.with_suffix(".draft")
@@ -31,11 +31,11 @@ def ray_cluster_crd(version: str) -> Path:
 
 
 def _module(version: str) -> Path:
-    """Folder of the module's files."""
-    log, said = cache_folder() / "kuberay-crds.log", list[str]()
+    """Download the module and return its folder."""
+    log, output = cache_folder() / "kuberay-crds.log", list[str]()
     with stage(f"download KubeRay {version}", estimate_s=5) as this:
         command: list[str | Path] = [obtain_go(PINS, log), "mod", "download", "-json", f"{MODULE}@v{version}"]
-        this.run(command, log=log, cwd=PINS, env=GO_ENV, on_line=said.append)
-    found = re.search(r'"Dir": "(.+)"', "\n".join(said))
+        this.run(command, log=log, cwd=PINS, env=GO_ENV, on_line=output.append)
+    found = re.search(r'"Dir": "(.+)"', "\n".join(output))
     assert found
     return Path(found[1])

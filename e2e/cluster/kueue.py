@@ -1,9 +1,9 @@
-"""Kueue on the embedded cluster, for as long as a test asks for it: its own chart, with an image built here.
+"""Kueue on the embedded cluster for the duration of a test: its own chart, with an image built on this machine.
 
     with kueue(cluster):
-        manage(cluster, "team-a")
+        manage_namespace(cluster, "team-a")
 
-In the namespaces that it manages it looks at RayClusters that name a queue; elsewhere none of its webhooks is called.
+It manages RayClusters with a queue name in labeled namespaces. In other namespaces none of its webhooks is called.
 """
 
 import json
@@ -33,20 +33,20 @@ NAMESPACE = "kueue-system"
 RELEASE = "kueue"
 DEPLOYMENT = f"{RELEASE}-controller-manager"
 MANAGED = ("rlt.dev/queues", "kueue")
-"""The label of the namespaces that it manages."""
-ITS_OBJECTS = tuple(
+"""Label of the namespaces that Kueue manages."""
+KUEUE_RESOURCES = tuple(
     f"{kind}.kueue.x-k8s.io" for kind in ("workloads", "localqueues", "clusterqueues", "resourceflavors")
 )
 
 
 def build() -> Path:
-    """The folder with the program and its chart; minutes at the first time."""
+    """Build the program and return the folder with it and its chart. The first build takes minutes."""
     return obtain(KUEUE)
 
 
 @contextmanager
 def kueue(cluster: Cluster) -> Iterator[None]:
-    """Kueue up and answering its webhooks; afterwards nothing of it is left, nor of its queues and flavors."""
+    """Install Kueue and wait for its webhooks. Afterwards remove it with all queues and flavors."""
     built = build()
     cluster.build_image(images.DOCKERFILES / "kueue.Dockerfile", context=built, tag=IMAGE)
     try:
@@ -56,13 +56,13 @@ def kueue(cluster: Cluster) -> Iterator[None]:
         _remove(cluster)
 
 
-def manage(cluster: Cluster, namespace: str) -> None:
-    """Let Kueue manage the jobs of an existing namespace."""
+def manage_namespace(cluster: Cluster, namespace: str) -> None:
+    """Label an existing namespace, so that Kueue manages its jobs."""
     cluster.kubectl("label", "--overwrite", "namespace", namespace, "=".join(MANAGED))
 
 
-def values() -> dict[str, object]:
-    """For its chart: one replica that asks for little and is ready as soon as it is."""
+def build_values() -> dict[str, object]:
+    """Build the values of its chart: one replica with small requests and a short delay of the readiness probe."""
     repository, tag = IMAGE.rsplit(":", 1)
     configuration = {
         "apiVersion": "config.kueue.x-k8s.io/v1beta2",
@@ -93,29 +93,29 @@ def _install(cluster: Cluster, built: Path) -> None:
     assert cluster.layout
     folder = cluster.layout.state / "kueue"
     shutil.rmtree(folder, ignore_errors=True)
-    # Its visibility API is left out: an aggregated API that does not answer keeps every namespace from being deleted.
+    # Without its visibility API: an unavailable aggregated API blocks the deletion of every namespace.
     shutil.copytree(built / "chart", folder / "chart", ignore=shutil.ignore_patterns("visibility"))
-    (folder / "values.json").write_text(json.dumps(values()))
+    (folder / "values.json").write_text(json.dumps(build_values()))
     with stage("install Kueue", estimate_s=30) as this:
         cluster.helm(
             *("upgrade", "--install", RELEASE, folder / "chart", "--values", folder / "values.json"),
             *("--namespace", NAMESPACE, "--create-namespace"),
         )
-        this.note("its certificates")
-        made = r"--for=jsonpath={.data.tls\.crt}"
-        cluster.kubectl("-n", NAMESPACE, "wait", made, f"secret/{RELEASE}-webhook-server-cert", "--timeout=120s")
-        # Its first pod has made them, and looks for them, mounted, more and more seldom: a second one finds them there.
+        this.note("waiting for its certificates")
+        issued = r"--for=jsonpath={.data.tls\.crt}"
+        cluster.kubectl("-n", NAMESPACE, "wait", issued, f"secret/{RELEASE}-webhook-server-cert", "--timeout=120s")
+        # The first pod issues them and polls for their mount with an increasing delay. A second pod starts with them.
         cluster.kubectl("-n", NAMESPACE, "delete", "pods", "--all", "--now")
-        this.note("its webhooks")
+        this.note("waiting for its webhooks")
         cluster.kubectl("-n", NAMESPACE, "rollout", "status", f"deployment/{DEPLOYMENT}", "--timeout=120s")
 
 
 def _remove(cluster: Cluster) -> None:
-    with stage("take Kueue away", estimate_s=15):
-        # While it runs: it alone takes its finalizers off them, and converts them between versions of its API.
-        there = cluster.kubectl("get", "crds", "--output", "name")
-        for kind in ITS_OBJECTS:
-            if kind in there:
+    with stage("uninstall Kueue", estimate_s=15):
+        # Delete its objects while it runs: it removes their finalizers, and converts between versions of its API.
+        crds = cluster.kubectl("get", "crds", "--output", "name")
+        for kind in KUEUE_RESOURCES:
+            if kind in crds:
                 cluster.kubectl("delete", kind, "--all", "--all-namespaces", "--timeout=60s")
         cluster.helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--ignore-not-found", "--wait", "--timeout", "2m")
         cluster.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=120s")

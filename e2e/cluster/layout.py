@@ -1,4 +1,4 @@
-"""Where a cluster's things are: folders, addresses, ports. No I/O."""
+"""Folders, addresses and ports of a cluster. No I/O."""
 
 import os
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ SUBNET = 100
 FIRST_PORT = 16440
 
 SERVICE_NETWORK = "10.96.0.0/16"
-"""Only within nodes: clusters beside each other share these addresses."""
+"""Used only inside nodes: all clusters on a machine have the same service addresses."""
 API_SERVICE = "10.96.0.1"
 DNS_SERVICE = "10.96.0.10"
 
@@ -17,19 +17,19 @@ PORT_NAMES = ("etcd", "etcd-peer", "kube-apiserver", "kube-controller-manager", 
 
 
 def state_folder() -> Path:
-    """``$XDG_STATE_HOME/rlt``, by default ``~/.local/state/rlt``."""
+    """Return ``$XDG_STATE_HOME/rlt``, by default ``~/.local/state/rlt``."""
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "rlt"
 
 
 def default_state() -> Path:
-    """State folder of the cluster that `make demo` and `make cluster-up` use."""
+    """Return the state folder of the cluster that `make demo` and `make cluster-up` use."""
     return state_folder() / "cluster"
 
 
 @dataclass(frozen=True)
 class Node:
     number: int
-    """From 1."""
+    """1 for the first node."""
     subnet: int
     folder: Path
 
@@ -56,10 +56,10 @@ class Node:
 
 @dataclass(frozen=True)
 class Layout:
-    """`nodes` 0 means a control plane alone, on loopback: it needs no network of its own.
+    """`nodes` 0 means only a control plane on loopback, without a network of its own.
 
-    Everything of a cluster with nodes lies within 10.SUBNET.0.0/16: the machine is .0.1, node N is .0.(N+1) and its
-    pods are .N.0/24, N below 128. Clusters of different state, subnet and ports go beside each other.
+    The addresses of a cluster with nodes are in 10.SUBNET.0.0/16: the machine is .0.1, node N is .0.(N+1), and the
+    pods of node N are .N.0/24, with N below 128. Clusters with different state, subnet and ports run side by side.
     """
 
     state: Path
@@ -69,7 +69,7 @@ class Layout:
 
     @classmethod
     def numbered(cls, number: int, *, nodes: int) -> Self:
-        """The default cluster (0), or one that runs beside it with other ports and addresses."""
+        """Return the default cluster (0), or one with other ports and addresses that can run at the same time."""
         state = default_state().with_name(f"cluster-{number}" if number else "cluster")
         return cls(state.absolute(), nodes, FIRST_PORT + 10 * number, SUBNET + 10 * number)
 
@@ -79,7 +79,7 @@ class Layout:
 
     @property
     def fake_pods(self) -> str:
-        """Addresses of pods on nodes that are not there: nobody answers."""
+        """Addresses of pods on fake nodes. They are not reachable."""
         return f"10.{self.subnet}.128.0/17"
 
     @property
@@ -88,12 +88,12 @@ class Layout:
 
     @property
     def machine(self) -> str:
-        """The machine's own address on the bridge."""
+        """Address of the machine on the bridge."""
         return f"10.{self.subnet}.0.1"
 
     @property
     def address(self) -> str:
-        """The one that the control plane listens on."""
+        """Address that the control plane listens on."""
         return self.machine if self.nodes else "127.0.0.1"
 
     @property
@@ -110,7 +110,7 @@ class Layout:
 
     @property
     def admin(self) -> Path:
-        """The kubeconfig for people and tests."""
+        """Kubeconfig for users and tests."""
         return self.state / "kubeconfig"
 
     def port(self, name: str) -> int:
@@ -123,8 +123,8 @@ class Layout:
         return [Node(number, self.subnet, self.state / f"node-{number}") for number in range(1, self.nodes + 1)]
 
     def node(self, name: str) -> Node:
-        """Raises ValueError for a name that no node has."""
+        """Return the node of this name. Raises ValueError if it does not exist."""
         for node in self.all_nodes():
             if node.name == name:
                 return node
-        raise ValueError(f"there is no node {name!r}: the nodes are {[node.name for node in self.all_nodes()]}")
+        raise ValueError(f"node {name!r} does not exist: use one of {[node.name for node in self.all_nodes()]}")

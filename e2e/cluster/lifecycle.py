@@ -1,4 +1,4 @@
-"""Bring a cluster up, tell whether it is well, take it down."""
+"""Start a cluster, check its health, remove it."""
 
 import json
 import os
@@ -12,17 +12,17 @@ from pathlib import Path
 from cluster import addons, cgroups, control_plane, images, machine, network, node, processes
 from cluster.certificates import issue_all
 from cluster.layout import Layout, Node
-from cluster.locks import only_one
+from cluster.locks import exclusive_lock
 from cluster.processes import wait_for
 from cluster.programs import Programs, built_folder, obtain_programs
 from cluster.stages import StageError, stage
 
-READY_S = 120.0
+READY_TIMEOUT_S = 120.0
 
 
 @dataclass
 class Record:
-    """The state folder's cluster.json: what runs there."""
+    """cluster.json of the state folder: the cluster that runs there."""
 
     nodes: int
     first_port: int
@@ -31,7 +31,7 @@ class Record:
     ready: bool = False
     addons: str = ""
     loaded: dict[str, str] = field(default_factory=dict)
-    """Image tag -> the image id that all nodes hold."""
+    """Image tag -> id of the image that all nodes have."""
 
     def layout(self, state: Path) -> Layout:
         return Layout(state, self.nodes, self.first_port, self.subnet)
@@ -50,62 +50,65 @@ def read_record(state: Path) -> Record | None:
 
 
 def check(layout: Layout) -> None:
-    """What would keep a new cluster from coming up; nothing where one is, or what is left of one. Raises ValueError."""
-    if os.geteuid() != 0 or not (read_record(layout.state) or processes.running(layout.state)):
+    """Check that the machine can start the cluster. Raises ValueError.
+
+    With root, it skips the check if the cluster exists, also if only parts of it do.
+    """
+    if os.geteuid() != 0 or not (read_record(layout.state) or processes.list_running(layout.state)):
         machine.check(layout)
 
 
 def up(layout: Layout) -> None:
-    """Reuse a healthy cluster, replace a half-dead one, or make one. Raises ValueError with advice."""
-    with only_one(_lock(layout.state)):
+    """Reuse a healthy cluster, recreate an incomplete one, or create one. Raises ValueError with advice."""
+    with exclusive_lock(_lock_file(layout.state)):
         record = read_record(layout.state)
         if record and is_healthy(layout.state):
             if record.layout(layout.state) != layout:
                 raise StageError(
                     f"a cluster with nodes={record.nodes}, first_port={record.first_port}, subnet={record.subnet} "
-                    "runs already",
+                    "is already running",
                     advice="python -m cluster down",
                 )
         else:
-            if record or processes.running(layout.state):
-                print("    what is there is not a whole cluster: making it anew", flush=True)
+            if record or processes.list_running(layout.state):
+                print("    cluster incomplete; recreating", flush=True)
                 _remove(layout.state, lambda step: print(f"    {step}", flush=True))
             record = _create(layout)
         if record.addons != addons.fingerprint():
-            _add(layout, record, obtain_programs())
+            _install_addons(layout, record, obtain_programs())
 
 
 def down(state: Path) -> None:
-    """Leave nothing of the cluster at `state`, whatever is left of it."""
+    """Remove the cluster at `state`, also if it is incomplete."""
     if os.geteuid() != 0:
-        raise ValueError("taking a cluster down needs root: run it as root, or with sudo")
-    with only_one(_lock(state)), stage("take the cluster down", estimate_s=5) as this:
+        raise ValueError("removing a cluster needs root: run the command as root or with sudo")
+    with exclusive_lock(_lock_file(state)), stage("remove the cluster", estimate_s=5) as this:
         _remove(state, this.note)
 
 
 def is_healthy(state: Path) -> bool:
-    """All processes there, the API server ready, every node Ready."""
+    """Whether all processes run, the API server is ready and every node is Ready."""
     record = read_record(state)
     if not record or not record.ready or record.built != built_folder().name:
         return False
     layout = record.layout(state)
-    if missing_processes(layout) or kubectl(layout, "get", "--raw", "/readyz").returncode:
+    if list_missing_processes(layout) or run_kubectl(layout, "get", "--raw", "/readyz").returncode:
         return False
-    return all_ready(layout)
+    return are_nodes_ready(layout)
 
 
-def missing_processes(layout: Layout) -> list[str]:
-    """Names of processes that should run and do not."""
-    expected = control_plane.names(layout)
+def list_missing_processes(layout: Layout) -> list[str]:
+    """Return the names of processes that should run and do not."""
+    expected = control_plane.list_processes(layout)
     for each in layout.all_nodes():
         expected += [each.name, *(node.process_name(each, program) for program in node.PROCESSES)]
-    there = {process.name for process in processes.running(layout.state)}
-    return [name for name in expected if name not in there]
+    running = {process.name for process in processes.list_running(layout.state)}
+    return [name for name in expected if name not in running]
 
 
-def all_ready(layout: Layout) -> bool:
-    """Whether the nodes of this machine are Ready; others, as of fake_nodes.py, are not asked."""
-    answer = kubectl(layout, "get", "nodes", "--output", "json")
+def are_nodes_ready(layout: Layout) -> bool:
+    """Whether the nodes of this machine are Ready. Ignores fake nodes."""
+    answer = run_kubectl(layout, "get", "nodes", "--output", "json")
     ready = {
         item["metadata"]["name"]
         for item in json.loads(answer.stdout or '{"items": []}')["items"]
@@ -115,23 +118,23 @@ def all_ready(layout: Layout) -> bool:
     return {node.name for node in layout.all_nodes()} <= ready
 
 
-def kubectl(layout: Layout, *arguments: str | Path, input: str | None = None) -> subprocess.CompletedProcess[str]:
-    """As the cluster's administrator; never raises for kubectl's own failure."""
+def run_kubectl(layout: Layout, *arguments: str | Path, input: str | None = None) -> subprocess.CompletedProcess[str]:
+    """Run kubectl as cluster administrator. Does not raise if kubectl fails."""
     command = [str(built_folder() / "kubectl"), "--kubeconfig", str(layout.admin), *map(str, arguments)]
     return subprocess.run(command, input=input, capture_output=True, text=True)
 
 
 def load_image(layout: Layout, tag: str) -> None:
-    """Give the store's image `tag` to every node; at once where they hold it already."""
+    """Load the image `tag` of the store on every node, unless the nodes have it."""
     record = read_record(layout.state)
     assert record
-    wanted = images.image_id(tag)
+    wanted = images.read_image_id(tag)
     if record.loaded.get(tag) == wanted:
         return
     file = images.archive(tag)
     programs = obtain_programs()
     with stage(f"load {tag} on {layout.nodes} nodes", estimate_s=20), ThreadPoolExecutor() as pool:
-        list(pool.map(lambda each: _import_on(layout, each, file, programs), layout.all_nodes()))
+        list(pool.map(lambda each: _import_image(layout, each, file, programs), layout.all_nodes()))
     record.loaded[tag] = wanted
     record.write(layout.state)
 
@@ -140,7 +143,7 @@ def _create(layout: Layout) -> Record:
     machine.check(layout)
     programs = obtain_programs()
     if layout.nodes:
-        machine.check_network(layout)  # the first time that `ip` is sure to be there
+        machine.check_network(layout)  # obtain_programs has installed `ip`
         addons.build_pause(programs)
     layout.state.mkdir(parents=True, mode=0o700, exist_ok=True)
     record = Record(layout.nodes, layout.first_port, layout.subnet, programs.built.name)
@@ -149,7 +152,7 @@ def _create(layout: Layout) -> Record:
         this.note("certificates")
         issue_all(layout)
         if layout.nodes:
-            machine.remember(node.OWN_FOLDERS)
+            machine.save_state(node.NODE_FOLDERS)
             network.create(layout)
         _start_control_plane(layout, programs)
     if layout.nodes:
@@ -159,10 +162,10 @@ def _create(layout: Layout) -> Record:
             this.note("waiting for the nodes to be Ready")
             wait_for(
                 "nodes Ready",
-                lambda: all_ready(layout),
-                timeout_s=READY_S,
+                lambda: are_nodes_ready(layout),
+                timeout_s=READY_TIMEOUT_S,
                 log=layout.logs / "kubelet-1.log",
-                alive=lambda: not missing_processes(layout),
+                alive=lambda: not list_missing_processes(layout),
             )
     record.ready = True
     record.write(layout.state)
@@ -170,15 +173,15 @@ def _create(layout: Layout) -> Record:
 
 
 def _start_control_plane(layout: Layout, programs: Programs) -> None:
-    for name in control_plane.names(layout):
+    for name in control_plane.list_processes(layout):
         control_plane.start(layout, name, search_path=programs.search_path)
         if name == "kube-apiserver":
             wait_for(
                 "kube-apiserver ready",
-                lambda: kubectl(layout, "get", "--raw", "/readyz").returncode == 0,
-                timeout_s=READY_S,
+                lambda: run_kubectl(layout, "get", "--raw", "/readyz").returncode == 0,
+                timeout_s=READY_TIMEOUT_S,
                 log=layout.logs / "kube-apiserver.log",
-                alive=lambda: not {"etcd", "kube-apiserver"} & set(missing_processes(layout)),
+                alive=lambda: not {"etcd", "kube-apiserver"} & set(list_missing_processes(layout)),
             )
 
 
@@ -188,26 +191,26 @@ def _start_node(layout: Layout, each: Node, programs: Programs) -> None:
     pid = node.start_holder(layout, each, search_path=programs.search_path)
     network.attach(layout, each, pid)
     node.start(layout, each, "containerd", programs)
-    ctr = node.inside(layout, each, programs.runtime["ctr"], "version")
+    ctr = node.build_command(layout, each, programs.runtime["ctr"], "version")
     wait_for(
         f"containerd on {each.name}",
         lambda: subprocess.run(ctr, capture_output=True).returncode == 0,
         timeout_s=30,
         log=layout.logs / f"containerd-{each.number}.log",
-        alive=lambda: f"containerd-{each.number}" not in missing_processes(layout),
+        alive=lambda: f"containerd-{each.number}" not in list_missing_processes(layout),
     )
-    _import_on(layout, each, images.archive(images.PAUSE), programs)
+    _import_image(layout, each, images.archive(images.PAUSE), programs)
     node.start(layout, each, "kubelet", programs)
     node.start(layout, each, "kube-proxy", programs)
 
 
-def _add(layout: Layout, record: Record, programs: Programs) -> None:
+def _install_addons(layout: Layout, record: Record, programs: Programs) -> None:
     if layout.nodes:
         for tag in addons.build_images(programs):
             load_image(layout, tag)
 
     def checked(*arguments: str | Path, input: str | None = None) -> str:
-        answer = kubectl(layout, *arguments, input=input)
+        answer = run_kubectl(layout, *arguments, input=input)
         if answer.returncode:
             raise StageError(f"kubectl {arguments[0]}: {answer.stderr.strip()}", advice="python -m cluster logs")
         return answer.stdout
@@ -221,9 +224,9 @@ def _add(layout: Layout, record: Record, programs: Programs) -> None:
     record.write(layout.state)
 
 
-def _import_on(layout: Layout, each: Node, archive: Path, programs: Programs) -> None:
+def _import_image(layout: Layout, each: Node, archive: Path, programs: Programs) -> None:
     ctr = programs.runtime["ctr"]
-    command = node.inside(layout, each, ctr, "--namespace=k8s.io", "images", "import", archive)
+    command = node.build_command(layout, each, ctr, "--namespace=k8s.io", "images", "import", archive)
     answer = subprocess.run(command, capture_output=True, text=True)
     if answer.returncode:
         log = layout.logs / f"containerd-{each.number}.log"
@@ -233,23 +236,23 @@ def _import_on(layout: Layout, each: Node, archive: Path, programs: Programs) ->
 def _remove(state: Path, note: Callable[[str], None]) -> None:
     record = read_record(state)
     nodes = record.layout(state).all_nodes() if record else []
-    note("ending its processes")
-    running = processes.running(state)
-    processes.kill(process.pid for process in running if process.program == "kubelet")  # it would start pods anew
+    note("ending processes")
+    running = processes.list_running(state)
+    processes.kill(process.pid for process in running if process.program == "kubelet")  # first: it restarts pods
     for each in nodes:
-        while pids := cgroups.processes(each.cgroup):
+        while pids := cgroups.list_pids(each.cgroup):
             processes.kill(pids)
-    while running := processes.running(state):
+    while running := processes.list_running(state):
         processes.kill(process.pid for process in running)
     for each in nodes:
         cgroups.remove(each.cgroup)
-    note("removing its network and files")
+    note("removing network and files")
     if record and record.nodes:
         network.remove(record.layout(state))
-        machine.restore()
+        machine.restore_state()
     if state.exists():
         shutil.rmtree(state)
 
 
-def _lock(state: Path) -> Path:
+def _lock_file(state: Path) -> Path:
     return state.with_name(f"{state.name}.lock")

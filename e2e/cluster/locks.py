@@ -1,4 +1,4 @@
-"""Let one process at a time build or change a cluster."""
+"""Locks between processes: one process at a time builds or changes a cluster."""
 
 import fcntl
 from collections.abc import Iterator
@@ -7,8 +7,11 @@ from pathlib import Path
 
 
 @contextmanager
-def only_one(lock: Path) -> Iterator[None]:
-    """Hold `lock` (a file made if need be); says so where it has to wait. Ends with the process at the latest."""
+def exclusive_lock(lock: Path) -> Iterator[None]:
+    """Hold the lock file `lock`, which is created if missing. Prints a line if it has to wait.
+
+    The kernel releases the lock when the process ends.
+    """
     lock.parent.mkdir(parents=True, exist_ok=True)
     with lock.open("w") as file:
         try:

@@ -1,6 +1,6 @@
-"""The machine under the cluster: what must hold before anything is started, and what is put back at the end.
+"""Check that the machine can run a cluster, and restore the settings that a cluster changes.
 
-Each refusal is a sentence that says what is wrong and what to do.
+The message of each error states what is wrong and what to do.
 """
 
 import json
@@ -12,13 +12,13 @@ from pathlib import Path
 
 from cluster import cgroups, network
 from cluster.layout import PORT_NAMES, Layout
-from cluster.locks import only_one
+from cluster.locks import exclusive_lock
 from cluster.stages import cache_folder
 
-LEAST_DISK_GB = 10
+MIN_DISK_GB = 10
 
-CHANGED = Path("/run/rlt/machine.json")
-"""What the first cluster found, for the last one to put back; a boot forgets it as it forgets the changes."""
+SAVED_STATE = Path("/run/rlt/machine.json")
+"""Settings before the first cluster, which the last one restores. A reboot resets the settings and this file."""
 
 LOCK = Path("/run/rlt-machine.lock")
 
@@ -35,84 +35,84 @@ SYSCTLS = (
 
 
 def check(layout: Layout) -> None:
-    """Raises ValueError."""
+    """Check privileges, disk, ports, control groups and network. Raises ValueError."""
     if os.geteuid() != 0:
-        raise ValueError("a cluster needs root, for namespaces and control groups: run it as root, or with sudo")
+        raise ValueError("a cluster needs root for namespaces and control groups: run the command as root or with sudo")
     for folder in (layout.state, cache_folder()):
         check_disk(folder)
     for name in PORT_NAMES:
         check_port(layout.port(name), name)
     if layout.nodes:
-        if not any(os.access(root, os.W_OK) for root, _ in cgroups.mounted()):
+        if not any(os.access(root, os.W_OK) for root, _ in cgroups.list_hierarchies()):
             raise ValueError(
-                "no control groups can be written here: boot with them, or mount cgroup2 on /sys/fs/cgroup"
+                "no control groups are writable: boot a kernel with them, or mount cgroup2 on /sys/fs/cgroup"
             )
         if shutil.which("ip"):
             check_network(layout)
 
 
 def check_disk(folder: Path) -> None:
-    there = next(path for path in (folder, *folder.parents) if path.exists())
-    free_gb = shutil.disk_usage(there).free / 1e9
-    if free_gb < LEAST_DISK_GB:
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    free_gb = shutil.disk_usage(existing).free / 1e9
+    if free_gb < MIN_DISK_GB:
         raise ValueError(
-            f"only {free_gb:.1f} GB are free for {folder}, and {LEAST_DISK_GB} are needed: free some, or point "
-            "XDG_CACHE_HOME and XDG_STATE_HOME at a larger disk"
+            f"the disk of {folder} has {free_gb:.1f} GB free and {MIN_DISK_GB} GB are required: free disk space, or "
+            "set XDG_CACHE_HOME and XDG_STATE_HOME to folders of a larger disk"
         )
 
 
 def check_port(port: int, name: str) -> None:
-    """That nothing listens on `port` of loopback or of all addresses."""
+    """Check that no program listens on `port` of loopback or of all addresses."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
         except OSError:
             raise ValueError(
-                f"port {port}, for {name}, is taken: end the program that listens there (`ss -ltnp 'sport = :{port}'` "
-                "names it), or choose other ports by --first-port"
+                f"port {port} for {name} is in use: end the program that listens on it (`ss -ltnp 'sport = :{port}'` "
+                "shows it), or select other ports with --first-port"
             ) from None
 
 
 def check_network(layout: Layout) -> None:
-    if network.exists(layout):
+    if network.has_bridge(layout):
         raise ValueError(
-            f"the network link {layout.bridge} exists already, of another cluster: take that one down, choose another "
-            f"--subnet than {layout.subnet}, or remove what is left of it by `ip link delete {layout.bridge}`"
+            f"the network link {layout.bridge} of another cluster exists: remove that cluster, set --subnet to another "
+            f"value than {layout.subnet}, or remove the link with `ip link delete {layout.bridge}`"
         )
-    if taken := network.conflict(layout, network.routes()):
+    if taken := network.find_conflict(layout, network.list_routes()):
         raise ValueError(
-            f"the machine has a route to {taken}, within the cluster's {layout.network}: choose another --subnet "
-            f"than {layout.subnet}"
+            f"the machine has a route to {taken}, which overlaps {layout.network} of the cluster: set --subnet to "
+            f"another value than {layout.subnet}"
         )
 
 
-def remember(folders: tuple[str, ...]) -> None:
-    """Note today's sysctls, and make the `folders` (mount points of the nodes) that are not there."""
-    with only_one(LOCK):
-        _note(folders)
+def save_state(folders: tuple[str, ...]) -> None:
+    """Save the current sysctls and create the missing `folders` (mount points of the nodes)."""
+    with exclusive_lock(LOCK):
+        _write_state(folders)
     for folder in folders:
         Path(folder).mkdir(parents=True, exist_ok=True)
 
 
-def _note(folders: tuple[str, ...]) -> None:
-    if not CHANGED.exists():
+def _write_state(folders: tuple[str, ...]) -> None:
+    if not SAVED_STATE.exists():
         missing = [folder for folder in folders if not Path(folder).exists()]
         values = {name: Path("/proc/sys", name).read_text().strip() for name in SYSCTLS}
-        CHANGED.parent.mkdir(exist_ok=True)
-        CHANGED.write_text(json.dumps({"sysctls": values, "folders": missing}))
+        SAVED_STATE.parent.mkdir(exist_ok=True)
+        SAVED_STATE.write_text(json.dumps({"sysctls": values, "folders": missing}))
 
 
-def restore() -> None:
-    """Put back what `remember` noted, unless another cluster's bridge is there yet."""
+def restore_state() -> None:
+    """Restore what `save_state` saved, unless the bridge of another cluster exists."""
     bridges = [link.name for link in Path("/sys/class/net").iterdir() if re.fullmatch(r"rlt\d+", link.name)]
-    if bridges or not CHANGED.exists():
+    if bridges or not SAVED_STATE.exists():
         return
-    noted = json.loads(CHANGED.read_text())
-    for name, value in noted["sysctls"].items():
+    saved = json.loads(SAVED_STATE.read_text())
+    for name, value in saved["sysctls"].items():
         Path("/proc/sys", name).write_text(value)
-    for folder in noted["folders"]:
+    for folder in saved["folders"]:
         if Path(folder).is_dir():
             Path(folder).rmdir()
-    CHANGED.unlink()
-    CHANGED.parent.rmdir()
+    SAVED_STATE.unlink()
+    SAVED_STATE.parent.rmdir()

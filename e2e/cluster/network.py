@@ -1,7 +1,7 @@
-"""The nodes' network: a bridge on the machine, a veth pair to each node's namespace, routes to its pods.
+"""Network of the nodes: a bridge on the machine, a veth pair to the namespace of each node, and routes to its pods.
 
-Services and pods live in the nodes' namespaces (kube-proxy's nftables too), so that a Docker or Kubernetes of the
-machine's own never meets them. On the machine itself are the bridge, the routes and one nftables table for the way out.
+Services, pods and the nftables rules of kube-proxy are in the namespaces of the nodes, isolated from a Docker or
+Kubernetes on the machine. The machine itself has the bridge, the routes and one nftables table for masquerading.
 """
 
 import ipaddress
@@ -13,12 +13,12 @@ from pathlib import Path
 from cluster.layout import Layout, Node
 
 
-def exists(layout: Layout) -> bool:
+def has_bridge(layout: Layout) -> bool:
     return Path("/sys/class/net", layout.bridge).exists()
 
 
-def conflict(layout: Layout, routes: list[dict[str, str]]) -> str | None:
-    """The first of `routes` (as of ``ip --json route``) within or around the cluster's /16 that is no wider than it."""
+def find_conflict(layout: Layout, routes: list[dict[str, str]]) -> str | None:
+    """Return the first of `routes` (from ``ip --json route``) that is inside the cluster's /16 or equal to it."""
     wanted = ipaddress.ip_network(layout.network)
     for route in routes:
         if route["dst"] == "default" or route.get("dev") == layout.bridge:
@@ -29,18 +29,18 @@ def conflict(layout: Layout, routes: list[dict[str, str]]) -> str | None:
     return None
 
 
-def routes() -> list[dict[str, str]]:
+def list_routes() -> list[dict[str, str]]:
     found: list[dict[str, str]] = json.loads(_run("ip", "--json", "-4", "route", "show") or "[]")
     return found
 
 
 def create(layout: Layout) -> None:
-    """The bridge, forwarding, and masquerading of what leaves the machine."""
+    """Create the bridge, and enable forwarding and masquerading of packets that leave the machine."""
     bridge = layout.bridge
     _ip("link", "add", bridge, "type", "bridge")
     _ip("address", "add", f"{layout.machine}/24", "dev", bridge)
     _ip("link", "set", bridge, "up")
-    _ip("route", "add", layout.network, "dev", bridge)  # what nobody answers to ends here, and not on the way out
+    _ip("route", "add", layout.network, "dev", bridge)  # packets to unused addresses do not leave the machine
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
     _nft(
         f"""table ip {bridge} {{
@@ -50,13 +50,13 @@ def create(layout: Layout) -> None:
           }}
         }}"""
     )
-    if drops_forwarded():
-        for rule in _exceptions(layout):
+    if drops_forwarded_packets():
+        for rule in _build_accept_rules(layout):
             _run("iptables", "--insert", "FORWARD", *rule)
 
 
 def attach(layout: Layout, node: Node, pid: int) -> None:
-    """Join the network namespace of process `pid` to the bridge as `node`'s."""
+    """Connect the network namespace of process `pid` to the bridge with the addresses of `node`."""
     _ip("link", "add", node.veth, "type", "veth", "peer", "name", "eth0", "netns", str(pid))
     _ip("link", "set", node.veth, "master", layout.bridge, "up")
     inside = ["nsenter", f"--net=/proc/{pid}/ns/net"]
@@ -76,31 +76,31 @@ def set_link(node: Node, *, is_up: bool) -> None:
 
 
 def remove(layout: Layout) -> None:
-    """Whatever of it is there."""
+    """Remove all parts of the network that exist."""
     for node in layout.all_nodes():
         delete_link(node.veth)
-    if exists(layout):
+    if has_bridge(layout):
         _ip("link", "delete", layout.bridge)
     tables = json.loads(_run("nft", "--json", "list", "tables"))["nftables"]
     if any(entry.get("table", {}).get("name") == layout.bridge for entry in tables):
         _nft(f"delete table ip {layout.bridge}")
-    if drops_forwarded():
-        for rule in _exceptions(layout):
+    if drops_forwarded_packets():
+        for rule in _build_accept_rules(layout):
             if subprocess.run(["iptables", "--check", "FORWARD", *rule], capture_output=True).returncode == 0:
                 _run("iptables", "--delete", "FORWARD", *rule)
 
 
-def drops_forwarded() -> bool:
-    """Whether the machine drops what it is not told to forward, as Docker and most firewalls make it do."""
+def drops_forwarded_packets() -> bool:
+    """Whether the machine drops forwarded packets by default, as Docker and most firewalls set it."""
     return bool(shutil.which("iptables")) and "-P FORWARD DROP" in _run("iptables", "--list-rules", "FORWARD")
 
 
-def _exceptions(layout: Layout) -> list[list[str]]:
+def _build_accept_rules(layout: Layout) -> list[list[str]]:
     return [[f"--{side}-interface", layout.bridge, "--jump", "ACCEPT"] for side in ("in", "out")]
 
 
 def delete_link(name: str) -> None:
-    """A veth also goes by itself with its node's namespace, which may be while it is being deleted."""
+    """Delete a link. The kernel removes a veth with the namespace of its node, possibly during this call."""
     try:
         _ip("link", "delete", name)
     except ValueError:

@@ -1,7 +1,7 @@
-"""One node: a network and a mount namespace held open by a process, and in it containerd, kubelet and kube-proxy.
+"""One node: containerd, kubelet and kube-proxy in a network and a mount namespace that a process holds open.
 
-The node has its own /var/lib/kubelet, /run/containerd and so on (folders of the cluster's state, mounted there), so the
-three run at their usual paths and never meet those of the machine. All their mounts end with the namespace.
+Folders of the cluster's state are mounted at /var/lib/kubelet, /run/containerd and so on. The three programs use their
+usual paths there, isolated from those of the machine. All their mounts end with the namespace.
 """
 
 import json
@@ -13,7 +13,7 @@ from cluster.images import PAUSE
 from cluster.layout import DNS_SERVICE, Layout, Node
 from cluster.programs import Programs
 
-OWN_FOLDERS = (
+NODE_FOLDERS = (
     "/run/containerd",
     "/run/netns",
     "/var/lib/cni",
@@ -22,7 +22,7 @@ OWN_FOLDERS = (
     "/var/log/containers",
     "/var/log/pods",
 )
-"""What the node sees of its own instead of the machine's."""
+"""Folders that the node has of its own, mounted over those of the machine."""
 
 SOCKET = "unix:///run/containerd/containerd.sock"
 
@@ -34,48 +34,48 @@ def process_name(node: Node, program: str) -> str:
 
 
 def write_configuration(layout: Layout, node: Node, programs: Programs) -> None:
-    """Its folders and configuration files."""
-    for folder in OWN_FOLDERS:
+    """Create the folders and configuration files of the node."""
+    for folder in NODE_FOLDERS:
         (node.folder / folder.lstrip("/")).mkdir(parents=True)
     network = node.folder / "cni"
     network.mkdir()
-    (network / "rlt.conflist").write_text(json.dumps(cni_configuration(node), indent=2))
-    (node.folder / "containerd.toml").write_text(containerd_configuration(node, programs))
-    (node.folder / "kubelet.json").write_text(json.dumps(kubelet_configuration(layout, node), indent=2))
-    (node.folder / "kube-proxy.json").write_text(json.dumps(proxy_configuration(layout, node), indent=2))
+    (network / "rlt.conflist").write_text(json.dumps(build_cni_configuration(node), indent=2))
+    (node.folder / "containerd.toml").write_text(build_containerd_configuration(node, programs))
+    (node.folder / "kubelet.json").write_text(json.dumps(build_kubelet_configuration(layout, node), indent=2))
+    (node.folder / "kube-proxy.json").write_text(json.dumps(build_proxy_configuration(layout, node), indent=2))
     shutil.copy("/etc/resolv.conf", node.folder / "resolv.conf")
 
 
 def start_holder(layout: Layout, node: Node, *, search_path: str) -> int:
-    """The process that holds the node's namespaces; its pid, once its mounts are made."""
-    # --propagation slave: the machine may still unmount what it had mounted; nothing of ours gets out.
-    mounts = [f"mount --bind '{node.folder}{folder}' {folder}" for folder in OWN_FOLDERS]
+    """Start the process that holds the namespaces of the node. Return its pid when the mounts exist."""
+    # --propagation slave: the machine can unmount its own mounts; mounts of the node do not appear on the machine.
+    mounts = [f"mount --bind '{node.folder}{folder}' {folder}" for folder in NODE_FOLDERS]
     script = " && ".join(["mount --make-rshared /", *mounts, "exec sleep infinity"])
     command = ["unshare", "--net", "--mount", "--propagation", "slave", "sh", "-c", script]
     log = layout.logs / f"{node.name}.log"
     processes.start(node.name, command, state=layout.state, log=log, search_path=search_path)
 
     def ready() -> bool:
-        return any(process.program == "sleep" for process in _holders(layout, node))
+        return any(process.program == "sleep" for process in _list_list_holders(layout, node))
 
     processes.wait_for(f"the namespaces of {node.name}", ready, timeout_s=10, log=log)
-    return holder(layout, node)
+    return find_holder(layout, node)
 
 
-def holder(layout: Layout, node: Node) -> int:
-    """Raises ValueError where the node is not up."""
-    for process in _holders(layout, node):
+def find_holder(layout: Layout, node: Node) -> int:
+    """Return the pid of the process that holds the namespaces. Raises ValueError if the node is not running."""
+    for process in _list_list_holders(layout, node):
         return process.pid
-    raise ValueError(f"{node.name} is not up: run `python -m cluster up`")
+    raise ValueError(f"{node.name} is not running: run `python -m cluster up`")
 
 
-def inside(layout: Layout, node: Node, *command: str | Path) -> list[str]:
-    """`command` as one that runs in the node."""
-    return ["nsenter", f"--target={holder(layout, node)}", "--net", "--mount", "--", *map(str, command)]
+def build_command(layout: Layout, node: Node, *command: str | Path) -> list[str]:
+    """Return the command line that runs `command` in the node."""
+    return ["nsenter", f"--target={find_holder(layout, node)}", "--net", "--mount", "--", *map(str, command)]
 
 
 def start(layout: Layout, node: Node, program: str, programs: Programs) -> None:
-    """`program` of PROCESSES."""
+    """Start `program`, one of PROCESSES."""
     folder = node.folder
     commands: dict[str, list[str | Path]] = {
         "containerd": [programs.runtime["containerd"], f"--config={folder}/containerd.toml"],
@@ -91,23 +91,23 @@ def start(layout: Layout, node: Node, program: str, programs: Programs) -> None:
     name = process_name(node, program)
     processes.start(
         name,
-        inside(layout, node, *commands[program]),
+        build_command(layout, node, *commands[program]),
         state=layout.state,
         log=layout.logs / f"{name}.log",
         search_path=programs.search_path,
     )
 
 
-def cni_configuration(node: Node) -> dict[str, object]:
-    """`ptp`, not `bridge`: every packet is routed, so service addresses work without the br_netfilter module."""
+def build_cni_configuration(node: Node) -> dict[str, object]:
+    """Build the CNI configuration. With `ptp` every packet is routed: services work without the br_netfilter module."""
     addresses = {"type": "host-local", "ranges": [[{"subnet": node.pods}]], "routes": [{"dst": "0.0.0.0/0"}]}
     return {"cniVersion": "0.4.0", "name": "rlt", "plugins": [{"type": "ptp", "ipMasq": False, "ipam": addresses}]}
 
 
-def containerd_configuration(node: Node, programs: Programs) -> str:
-    """TOML of version 2, which containerd 1.6 to 2.x read. Its paths are the usual ones, within the node.
+def build_containerd_configuration(node: Node, programs: Programs) -> str:
+    """Build the TOML of version 2, which containerd 1.6 to 2.x read. Its paths are the defaults, inside the node.
 
-    `restrict_oom_score_adj`: without CAP_SYS_RESOURCE pods could not start otherwise. `opt` would write to /opt.
+    `restrict_oom_score_adj` lets pods start without CAP_SYS_RESOURCE. The disabled plugin `opt` writes to /opt.
     """
     cri = 'plugins."io.containerd.grpc.v1.cri"'
     return f"""version = 2
@@ -126,8 +126,8 @@ SystemdCgroup = false
 """
 
 
-def kubelet_configuration(layout: Layout, node: Node) -> dict[str, object]:
-    """KubeletConfiguration. Images are never collected as garbage: there is no registry to pull them from again."""
+def build_kubelet_configuration(layout: Layout, node: Node) -> dict[str, object]:
+    """Build the KubeletConfiguration. Image garbage collection is off: there is no registry to pull images from."""
     keys = layout.certificates
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -158,8 +158,8 @@ def kubelet_configuration(layout: Layout, node: Node) -> dict[str, object]:
     }
 
 
-def proxy_configuration(layout: Layout, node: Node) -> dict[str, object]:
-    """KubeProxyConfiguration. Connection tracking's limits are the machine's, and stay as they are."""
+def build_proxy_configuration(layout: Layout, node: Node) -> dict[str, object]:
+    """Build the KubeProxyConfiguration. It does not change the machine's limits of connection tracking."""
     return {
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
@@ -176,5 +176,5 @@ def proxy_configuration(layout: Layout, node: Node) -> dict[str, object]:
     }
 
 
-def _holders(layout: Layout, node: Node) -> list[processes.Process]:
-    return [process for process in processes.running(layout.state) if process.name == node.name]
+def _list_list_holders(layout: Layout, node: Node) -> list[processes.Process]:
+    return [process for process in processes.list_running(layout.state) if process.name == node.name]

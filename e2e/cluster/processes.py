@@ -1,7 +1,7 @@
-"""The cluster's host processes: started as daemons, found again by a mark in their environment.
+"""Processes of the cluster on the machine: started as daemons, found by a marker in their environment.
 
-A mark cannot go stale as a recorded pid can, is there from the first moment, and what a daemon starts inherits it
-(containerd's shims do). It names the cluster's state folder, so that clusters beside each other stay apart.
+Unlike a recorded pid, a marker cannot become stale, exists from the start of the process, and is inherited by child
+processes such as containerd's shims. It contains the state folder, which distinguishes clusters on the same machine.
 """
 
 import os
@@ -16,8 +16,8 @@ from pathlib import Path
 
 from cluster.stages import StageError
 
-CLUSTER_MARK = "RLT_CLUSTER"
-PROCESS_MARK = "RLT_CLUSTER_PROCESS"
+CLUSTER_VARIABLE = "RLT_CLUSTER"
+PROCESS_VARIABLE = "RLT_CLUSTER_PROCESS"
 
 
 @dataclass(frozen=True)
@@ -36,14 +36,14 @@ def start(
     search_path: str,
     environment: Mapping[str, str] | None = None,
 ) -> None:
-    """Start a daemon in a session of its own, with `PATH` and `environment` and nothing else of ours."""
+    """Start a daemon in a session of its own. Its environment is `PATH`, the markers and `environment`."""
     log.parent.mkdir(parents=True, exist_ok=True)
-    marks = {"PATH": search_path, CLUSTER_MARK: str(state), PROCESS_MARK: name}
+    base = {"PATH": search_path, CLUSTER_VARIABLE: str(state), PROCESS_VARIABLE: name}
     with log.open("a") as out:
-        # Popen returns when the program itself runs, so that `running` sees it from now on.
+        # Popen returns after the exec, so that `list_running` finds the process from now on.
         subprocess.Popen(
             list(map(str, command)),
-            env={**marks, **(environment or {})},
+            env={**base, **(environment or {})},
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,
@@ -52,30 +52,40 @@ def start(
         )
 
 
-def running(state: Path) -> list[Process]:
-    """The processes of the cluster at `state`, containers' own apart."""
-    mark = f"{CLUSTER_MARK}={state}".encode()
+def list_running(state: Path) -> list[Process]:
+    """List the processes of the cluster at `state`, without those in containers."""
+    marker = f"{CLUSTER_VARIABLE}={state}".encode()
     found = []
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit():
             continue
         try:
             environment = (folder / "environ").read_bytes().split(b"\0")
-            if mark in environment:
+            if marker in environment:
                 program = (folder / "comm").read_text().strip()
                 values = dict(entry.decode(errors="replace").partition("=")[::2] for entry in environment)
-                found.append(Process(int(folder.name), values.get(PROCESS_MARK, program), program))
+                found.append(Process(int(folder.name), values.get(PROCESS_VARIABLE, program), program))
         except (FileNotFoundError, ProcessLookupError, PermissionError):
-            continue  # ended while we looked
+            continue  # ended meanwhile
+    return found
+
+
+def list_states() -> set[Path]:
+    """List the state folders of all clusters with running processes."""
+    found = set()
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
+            entries = environ.read_bytes().decode(errors="replace").split("\0")
+            found |= {Path(entry.partition("=")[2]) for entry in entries if entry.startswith(f"{CLUSTER_VARIABLE}=")}
     return found
 
 
 def kill(pids: Iterable[int]) -> None:
-    """SIGKILL; returns when all have ended. What they did is thrown away with the cluster, so none needs a warning."""
+    """Send SIGKILL and return when all have ended. Their data is removed with the cluster, so SIGTERM is not needed."""
     poll = select.poll()
     left = set()
     for pid in pids:
-        with suppress(ProcessLookupError):  # ended before
+        with suppress(ProcessLookupError):  # has already ended
             handle = os.pidfd_open(pid)
             left.add(handle)
             poll.register(handle, select.POLLIN)
@@ -92,11 +102,11 @@ def kill(pids: Iterable[int]) -> None:
 def wait_for(
     what: str, ready: Callable[[], bool], *, timeout_s: float, log: Path, alive: Callable[[], bool] = lambda: True
 ) -> None:
-    """Poll `ready`; raises StageError with `log` when the time is over or `alive` says that it is of no use."""
+    """Poll `ready`. Raises StageError with `log` after `timeout_s`, or when `alive` returns False."""
     deadline = time.monotonic() + timeout_s
     while not ready():
         if not alive():
             raise StageError(f"{what}: the process ended", log=log, advice="python -m cluster down, then up again")
         if time.monotonic() > deadline:
-            raise StageError(f"{what}: not after {timeout_s:.0f} s", log=log, advice="python -m cluster logs")
+            raise StageError(f"{what}: timeout after {timeout_s:.0f} s", log=log, advice="python -m cluster logs")
         time.sleep(0.1)

@@ -1,17 +1,17 @@
-"""The programs a cluster is made of: Go modules built once, and Debian packages.
+"""The programs of a cluster: programs built from Go modules, and Debian packages.
 
-containerd and runc that the machine has are used as they are. Where it has none, Debian's packages are unpacked into
-the cache and not installed: no service starts, and Docker's own packages of them are not replaced.
+containerd and runc of the machine are used if they are installed. Otherwise Debian's packages are unpacked into the
+cache and not installed: no service starts, and Docker's own packages of them are not replaced.
 """
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from cluster import go_programs
-from cluster.locks import only_one
+from cluster.locks import exclusive_lock
 from cluster.stages import StageError, cache_folder, stage
 
 INSTALLED = {
@@ -22,13 +22,13 @@ INSTALLED = {
     "nsenter": "util-linux",
     "openssl": "openssl",
 }
-"""Program -> the Debian package that is installed where the program is missing. None of them starts a service."""
+"""Program -> Debian package to install if the program is missing. None of them starts a service."""
 
 RUNTIME = ("containerd", "containerd-shim-runc-v2", "ctr", "runc")
 
 
 def _stamps(modules: Mapping[str, str]) -> dict[str, str]:
-    """Without them Helm takes any cluster for Kubernetes 1.20, and nodes report v0.0.0."""
+    """Return the version variables. Without them Helm assumes Kubernetes 1.20, and nodes report v0.0.0."""
     kubernetes = modules["k8s.io/kubernetes"]
     major, minor, _ = kubernetes.removeprefix("v").split(".", 2)
     return {
@@ -70,10 +70,10 @@ CLUSTER = go_programs.Family(
 
 @dataclass(frozen=True)
 class Programs:
-    """Where everything lies."""
+    """Paths of the programs."""
 
     built: Path
-    """Folder of etcd, the kube-* programs, kubelet, kubectl, helm, coredns, ray-operator and `kuberay/`, its config."""
+    """Folder of etcd, the kube-* programs, kubelet, kubectl, helm, coredns, ray-operator and its config `kuberay/`."""
     runtime: Mapping[str, Path]
     cni: Path
     catatonit: Path
@@ -85,43 +85,43 @@ class Programs:
 
 
 def obtain_programs() -> Programs:
-    """Everything for a full cluster; seconds when cached, else 7 to 10 minutes on two cores."""
-    with only_one(cache_folder() / "programs.lock"):
+    """Obtain all programs of a cluster: in seconds from the cache, else in 7 to 10 minutes on two cores."""
+    with exclusive_lock(cache_folder() / "programs.lock"):
         built = obtain_built()
         install_debian_packages()
         debian = unpack_debian_packages()
-    own = {name: shutil.which(name) for name in RUNTIME}
-    if all(own.values()):
-        runtime = {name: Path(path) for name, path in own.items() if path}
+    installed = {name: shutil.which(name) for name in RUNTIME}
+    if all(installed.values()):
+        runtime = {name: Path(path) for name, path in installed.items() if path}
     else:
         runtime = {name: debian / ("usr/sbin" if name == "runc" else "usr/bin") / name for name in RUNTIME}
     return Programs(built, runtime, debian / "usr/lib/cni", debian / "usr/bin/catatonit")
 
 
 def obtain_built() -> Path:
-    """The folder of the programs built from Go modules."""
+    """Return the folder of the programs built from Go modules. Builds them if it is missing."""
     return go_programs.obtain(CLUSTER)
 
 
 def built_folder() -> Path:
-    """Where they are, or will be."""
+    """Return the folder of the programs built from Go modules, which may not exist yet."""
     return go_programs.built_folder(CLUSTER)
 
 
 def install_debian_packages() -> None:
-    """With apt-get, and only what is missing."""
+    """Install the missing packages with apt-get."""
     missing = sorted({package for program, package in INSTALLED.items() if not shutil.which(program)})
     if missing:
         log = cache_folder() / "apt.log"
         with stage(f"install {', '.join(missing)}", estimate_s=30) as this:
-            _need_apt(missing)
+            _require_apt(missing)
             apt = {"DEBIAN_FRONTEND": "noninteractive"}
             this.run(["apt-get", "update"], log=log, env=apt)
             this.run(["apt-get", "install", "-y", "--no-install-recommends", *missing], log=log, env=apt)
 
 
 def unpack_debian_packages() -> Path:
-    """The folder with containerd, runc, the CNI plugins and catatonit in it, below usr/."""
+    """Return a folder with containerd, runc, the CNI plugins and catatonit below usr/."""
     packages = ("catatonit", "containerd", "containernetworking-plugins", "runc")
     folder = cache_folder() / "debian"
     if folder.exists():
@@ -130,7 +130,7 @@ def unpack_debian_packages() -> Path:
     draft = folder.with_name(f"{folder.name}.{os.getpid()}")
     downloads = draft / "packages"
     with stage(f"unpack {', '.join(packages)}", estimate_s=10) as this:
-        _need_apt(packages)
+        _require_apt(packages)
         downloads.mkdir(parents=True)
         this.run(["apt-get", "update"], log=log)
         this.run(["apt-get", "download", *packages], log=log, cwd=downloads)
@@ -141,6 +141,8 @@ def unpack_debian_packages() -> Path:
     return folder
 
 
-def _need_apt(packages: object) -> None:
+def _require_apt(packages: Sequence[str]) -> None:
     if not shutil.which("apt-get"):
-        raise StageError(f"this machine has no apt-get; install by its own package manager what gives {packages}")
+        raise StageError(
+            f"this machine has no apt-get: install the equivalents of {', '.join(packages)} with its package manager"
+        )

@@ -1,4 +1,4 @@
-"""What the end-to-end tests run on: a cluster with the operator for each worker, a namespace for each test."""
+"""Fixtures of the end-to-end tests: a cluster with the operator for each pytest worker, a namespace for each test."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import pytest
 
 from cluster import Cluster
 from cluster.layout import Layout
-from installation import CLAIM, install_operator, make_namespace
+from installation import CLAIM, create_namespace, install_operator
 
 LONG_FILES = ("test_learning.py", "test_resume.py", "test_queue.py", "test_cli.py", "test_separate_rollout.py")
-"""They start first, so that no worker has a long file left at the end."""
+"""These files start first, so that no worker runs a long file at the end."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Order the files of the end-to-end tests; pytest-xdist hands them out in this order."""
+    """Order the files of the end-to-end tests. pytest-xdist distributes them in this order."""
     order = {name: place for place, name in enumerate(LONG_FILES)}
     items.sort(key=lambda item: order.get(item.path.name, len(order)))
 
 
 @pytest.fixture(scope="session")
 def bare_cluster(request: pytest.FixtureRequest) -> Cluster:
-    """The cluster that KUBECONFIG names, or the worker's embedded one, without the operator. It stays up."""
+    """The cluster of KUBECONFIG, or the embedded cluster of the worker, without the operator. It keeps running."""
     if "KUBECONFIG" in os.environ:
         return Cluster.connect()
     worker = getattr(request.config, "workerinput", {"workerid": "gw0"})["workerid"]
@@ -44,15 +44,15 @@ def cluster(bare_cluster: Cluster) -> Cluster:
 
 @pytest.fixture
 def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A namespace for the test, with the claim rlt-runs. It is deleted afterwards."""
+    """A namespace for the test, with the PVC rlt-runs. It is deleted afterwards."""
     name = "t-" + re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-").removeprefix("test-")[:40].strip("-")
-    delete_namespace(cluster, name)  # an interrupted run leaves it
-    make_namespace(cluster, name)
+    delete_namespace(cluster, name)  # left by an interrupted run
+    create_namespace(cluster, name)
     yield name
     delete_namespace(cluster, name)
 
 
 def delete_namespace(cluster: Cluster, name: str) -> None:
-    """Delete a namespace and its volume, which would stay bound to a claim that no longer exists."""
+    """Delete a namespace and its volume, which would stay bound to a deleted PVC."""
     cluster.kubectl("delete", "namespace", name, "--ignore-not-found", "--wait", "--timeout=180s")
     cluster.kubectl("delete", "persistentvolume", f"{name}-{CLAIM}", "--ignore-not-found")

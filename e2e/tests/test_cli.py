@@ -1,4 +1,4 @@
-"""`rlt` on the whole cluster, with a short job and its runtime.
+"""`rlt` on a cluster, with a short job and its runtime.
 
 - the webhook rejects an invalid job with the message of `rlt validate`;
 - a job is submitted, watched, inspected and deleted with `rlt` alone;
@@ -17,7 +17,7 @@ import yaml
 
 from cluster import Cluster
 from environment import ROOT, VENV
-from jobs import await_job, await_nothing, load_example, read_job, read_metrics, run_rlt, step_of
+from jobs import await_cleanup, await_job, get_step, load_example, read_job, read_metrics, run_rlt
 
 pytestmark = pytest.mark.cluster
 
@@ -59,7 +59,7 @@ def test_a_job_from_submission_to_deletion(cluster: Cluster, namespace: str, tmp
     cluster.kubectl("delete", "rlruntime", runtime["metadata"]["name"])
     assert f"{namespace}/short  Running" in rlt("status", "short").stdout
     assert "short" in rlt("get").stdout
-    await_job(cluster, namespace, "short", lambda job: step_of(job) >= 3, what="step 3", timeout_s=600)
+    await_job(cluster, namespace, "short", lambda job: get_step(job) >= 3, what="step 3", timeout_s=600)
     history = json.loads(rlt("metrics", "short", "critic/rewards/mean", "-o", "json").stdout)
     assert [line["step"] for line in history] == list(range(1, len(history) + 1))
     (worst,) = json.loads(rlt("rollouts", "short", "--worst", "1", "-o", "json").stdout)
@@ -83,7 +83,7 @@ def test_a_job_from_submission_to_deletion(cluster: Cluster, namespace: str, tmp
     cluster.kubectl("-n", namespace, "wait", "--for=delete", "raycluster/short", "--timeout=120s")
     rlt("delete", "short", "--yes")
     assert json.loads(rlt("get", "-o", "json").stdout) == []
-    await_nothing(cluster, namespace, "short")
+    await_cleanup(cluster, namespace, "short")
 
 
 def json_lines(text: str) -> list[dict[str, str]]:

@@ -1,4 +1,4 @@
-"""The embedded cluster itself: nodes, network, what comes up and what is left when it is gone."""
+"""The embedded cluster: nodes, network, start and removal."""
 
 import json
 import os
@@ -18,12 +18,14 @@ import pytest
 
 from cluster import Cluster, cgroups, images, lifecycle, machine, network, processes
 from cluster.layout import Layout
-from cluster.node import holder
+from cluster.node import find_holder
 
-BESIDE = {"first_port": 19440, "subnet": 101}
-ALONE = {"first_port": 18440}
+SECOND = {"first_port": 19440, "subnet": 101}
+CONTROL_PLANE = {"first_port": 18440}
 
-embedded = pytest.mark.skipif("KUBECONFIG" in os.environ, reason="KUBECONFIG names a cluster whose nodes are not ours")
+embedded = pytest.mark.skipif(
+    "KUBECONFIG" in os.environ, reason="needs the nodes of the embedded cluster, and KUBECONFIG is set"
+)
 
 
 @pytest.fixture(scope="module")
@@ -63,21 +65,21 @@ def test_pods_on_two_nodes_reach_each_other_by_service_name(cluster: Cluster, na
     for name, node in (("one", "node-1"), ("two", "node-2")):
         run_pod(cluster, namespace, trainer_pod(name, ["python", "-m", "http.server", "8000"], node))
         cluster.kubectl("-n", namespace, "expose", "pod", name, "--name", f"{name}-service", "--port=8000")
-    fetch = (
+    request = (
         "import sys, time, urllib.request\n"
         "for _ in range(50):\n"
         "    try: print(urllib.request.urlopen(f'http://{sys.argv[1]}:8000', timeout=5).status); break\n"
         "    except OSError: time.sleep(0.2)\n"
     )
     for caller, called in (("one", "two"), ("two", "one"), ("one", "one")):
-        python = ["exec", caller, "--", "python", "-c", fetch, f"{called}-service"]
+        python = ["exec", caller, "--", "python", "-c", request, f"{called}-service"]
         assert cluster.kubectl("-n", namespace, *python).strip() == "200"
     assert "GET / HTTP" in cluster.kubectl("-n", namespace, "logs", "two")
 
 
 @embedded
 @pytest.mark.cluster
-def test_trainer_pods_see_the_machines_environment_and_cannot_change_it(cluster: Cluster, namespace: str) -> None:
+def test_trainer_pods_mount_the_environment_of_the_machine_read_only(cluster: Cluster, namespace: str) -> None:
     run_pod(cluster, namespace, trainer_pod("one", ["sleep", "600"]))
     inside = ["-n", namespace, "exec", "one", "--", "python", "-c"]
     found = cluster.kubectl(*inside, "import os, rlt_trainer, ray; print(os.getuid(), rlt_trainer.__file__)").split()
@@ -102,7 +104,7 @@ def test_extended_resource_is_allocatable_until_it_is_removed(cluster: Cluster) 
 
 @embedded
 @pytest.mark.cluster
-def test_lost_node_turns_unready_and_comes_back(cluster: Cluster) -> None:
+def test_lost_node_becomes_not_ready_and_recovers(cluster: Cluster) -> None:
     cluster.lose_node("node-2")
     try:
         cluster.kubectl("wait", "--for=condition=Ready=Unknown", "node/node-2", "--timeout=120s")
@@ -113,8 +115,8 @@ def test_lost_node_turns_unready_and_comes_back(cluster: Cluster) -> None:
 
 @embedded
 @pytest.mark.cluster
-def test_link_that_went_by_itself_is_no_error_and_one_that_stays_is(cluster: Cluster) -> None:
-    """A node's namespace takes its end of the link with it, which may be while the cluster is being taken down."""
+def test_deleting_a_missing_link_succeeds_and_an_undeletable_link_fails(cluster: Cluster) -> None:
+    """The kernel removes a link with the namespace of its node, possibly while the cluster is removed."""
     network.delete_link("rlt-no-link")
     with pytest.raises(ValueError, match="ip link delete lo"):
         network.delete_link("lo")
@@ -122,15 +124,15 @@ def test_link_that_went_by_itself_is_no_error_and_one_that_stays_is(cluster: Clu
 
 @embedded
 @pytest.mark.cluster
-def test_volume_is_one_folder_for_both_nodes(cluster: Cluster, namespace: str) -> None:
+def test_both_nodes_share_the_folder_of_a_volume(cluster: Cluster, namespace: str) -> None:
     folder = cluster.shared_volume(namespace, "shared")
     for name, node in (("one", "node-1"), ("two", "node-2")):
         pod = json.loads(json.dumps(trainer_pod(name, ["sh", "-c", f"touch /shared/{name}; sleep 600"], node)))
         pod["spec"]["volumes"].append({"name": "shared", "persistentVolumeClaim": {"claimName": "shared"}})
         pod["spec"]["containers"][0]["volumeMounts"].append({"name": "shared", "mountPath": "/shared"})
         run_pod(cluster, namespace, pod)
-    seen = cluster.kubectl("-n", namespace, "exec", "two", "--", "ls", "/shared").split()
-    assert seen == sorted(path.name for path in folder.iterdir()) == ["one", "two"]
+    listed = cluster.kubectl("-n", namespace, "exec", "two", "--", "ls", "/shared").split()
+    assert listed == sorted(path.name for path in folder.iterdir()) == ["one", "two"]
     cluster.kubectl("-n", namespace, "delete", "pod", "one", "two", "--now")
     cluster.kubectl("-n", namespace, "delete", "pvc", "shared")
     cluster.kubectl("delete", "pv", f"{namespace}-shared")
@@ -138,21 +140,21 @@ def test_volume_is_one_folder_for_both_nodes(cluster: Cluster, namespace: str) -
 
 @embedded
 @pytest.mark.cluster
-def test_cluster_beside_another_leaves_nothing_behind(cluster: Cluster, tmp_path: Path) -> None:
-    layout = Layout(tmp_path / "cluster", 1, **BESIDE)
-    before = sysctls()
+def test_second_cluster_is_removed_completely(cluster: Cluster, tmp_path: Path) -> None:
+    layout = Layout(tmp_path / "cluster", 1, **SECOND)
+    before = read_sysctls()
     try:
-        second = Cluster.up(nodes=1, state=layout.state, **BESIDE)
+        second = Cluster.up(nodes=1, state=layout.state, **SECOND)
         run_pod(second, "default", trainer_pod("one", ["sleep", "600"]))
         assert second.nodes() == ["node-1"]
-        during = traces(layout)
-        held = namespaces([holder(layout, layout.node("node-1")), *cgroups.processes("/rlt101-node-1")])
+        during = find_traces(layout)
+        held = find_namespaces([find_holder(layout, layout.node("node-1")), *cgroups.list_pids("/rlt101-node-1")])
     finally:
         lifecycle.down(layout.state)
     assert [name for name, found in during.items() if not found] == ["mounts"], "mounts are in the nodes' namespaces"
     assert len(held) >= 4, "the node and its pod have namespaces of their own"
-    await_nothing_left(layout, held - namespaces([os.getpid()]))
-    assert sysctls() == before
+    await_removal(layout, held - find_namespaces([os.getpid()]))
+    assert read_sysctls() == before
     assert not layout.state.exists()
     assert cluster.nodes() == ["node-1", "node-2"]
 
@@ -160,8 +162,8 @@ def test_cluster_beside_another_leaves_nothing_behind(cluster: Cluster, tmp_path
 @embedded
 @pytest.mark.cluster
 def test_interrupted_start_is_removed_completely(cluster: Cluster, tmp_path: Path) -> None:
-    layout = Layout(tmp_path / "cluster", 1, **BESIDE)
-    before = sysctls()
+    layout = Layout(tmp_path / "cluster", 1, **SECOND)
+    before = read_sysctls()
     state = ["--state", str(layout.state)]
     command = [sys.executable, "-m", "cluster", "up", *state, "--nodes=1", "--first-port=19440", "--subnet=101"]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
@@ -176,68 +178,68 @@ def test_interrupted_start_is_removed_completely(cluster: Cluster, tmp_path: Pat
         assert starting.returncode == 130
     finally:
         subprocess.run([sys.executable, "-m", "cluster", "down", *state], env=environment, check=True)
-    await_nothing_left(layout, set())
-    assert sysctls() == before
+    await_removal(layout, set())
+    assert read_sysctls() == before
 
 
 def accept_interrupts() -> None:
-    """As in a terminal: a shell starts background jobs deaf to SIGINT, and their children inherit that."""
+    """Reset SIGINT as in a terminal: a shell ignores it in background jobs, and their children inherit that."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    state = tmp_path_factory.mktemp("alone") / "cluster"
-    yield Cluster.up(nodes=0, state=state, **ALONE)
+def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    state = tmp_path_factory.mktemp("control-plane") / "cluster"
+    yield Cluster.up(nodes=0, state=state, **CONTROL_PLANE)
     lifecycle.down(state)
 
 
 @pytest.mark.apiserver
-def test_anonymous_request_is_refused(alone: Cluster) -> None:
-    assert alone.layout
-    authority = ssl.create_default_context(cafile=str(alone.layout.certificates / "ca.crt"))
+def test_anonymous_request_is_rejected(control_plane: Cluster) -> None:
+    assert control_plane.layout
+    context = ssl.create_default_context(cafile=str(control_plane.layout.certificates / "ca.crt"))
     with pytest.raises(urllib.error.HTTPError, match="401"):
-        urllib.request.urlopen(f"{alone.layout.server}/version", context=authority)
+        urllib.request.urlopen(f"{control_plane.layout.server}/version", context=context)
 
 
 @pytest.mark.apiserver
-def test_control_plane_alone_knows_kuberays_resources(alone: Cluster) -> None:
-    assert "rayclusters.ray.io" in alone.kubectl("get", "crds", "-o", "name")
-    assert alone.nodes() == []
+def test_control_plane_without_nodes_has_the_crds_of_kuberay(control_plane: Cluster) -> None:
+    assert "rayclusters.ray.io" in control_plane.kubectl("get", "crds", "-o", "name")
+    assert control_plane.nodes() == []
 
 
 @pytest.mark.apiserver
-def test_healthy_cluster_is_reused(alone: Cluster) -> None:
-    assert alone.layout
-    before = processes.running(alone.layout.state)
-    assert Cluster.up(nodes=0, state=alone.layout.state, **ALONE) == alone
-    assert processes.running(alone.layout.state) == before
+def test_healthy_cluster_is_reused(control_plane: Cluster) -> None:
+    assert control_plane.layout
+    before = processes.list_running(control_plane.layout.state)
+    assert Cluster.up(nodes=0, state=control_plane.layout.state, **CONTROL_PLANE) == control_plane
+    assert processes.list_running(control_plane.layout.state) == before
 
 
 @pytest.mark.apiserver
-def test_half_dead_cluster_is_made_anew(alone: Cluster) -> None:
-    assert alone.layout
-    running = processes.running(alone.layout.state)
+def test_incomplete_cluster_is_recreated(control_plane: Cluster) -> None:
+    assert control_plane.layout
+    running = processes.list_running(control_plane.layout.state)
     processes.kill(process.pid for process in running if process.name == "etcd")
-    Cluster.up(nodes=0, state=alone.layout.state, **ALONE)
-    assert lifecycle.is_healthy(alone.layout.state)
+    Cluster.up(nodes=0, state=control_plane.layout.state, **CONTROL_PLANE)
+    assert lifecycle.is_healthy(control_plane.layout.state)
 
 
 @pytest.mark.apiserver
-def test_running_cluster_is_not_replaced_by_one_of_another_shape(alone: Cluster) -> None:
-    assert alone.layout
-    with pytest.raises(ValueError, match=r"nodes=0.* runs already"):
-        Cluster.up(nodes=3, state=alone.layout.state, **ALONE)
+def test_running_cluster_with_other_nodes_is_not_replaced(control_plane: Cluster) -> None:
+    assert control_plane.layout
+    with pytest.raises(ValueError, match=r"nodes=0.* is already running"):
+        Cluster.up(nodes=3, state=control_plane.layout.state, **CONTROL_PLANE)
 
 
 @pytest.mark.apiserver
-def test_foreign_clusters_nodes_are_not_ours_to_lose(alone: Cluster) -> None:
+def test_nodes_of_another_cluster_cannot_be_disconnected(control_plane: Cluster) -> None:
     with pytest.raises(ValueError, match="unset KUBECONFIG"):
-        Cluster(alone.kubeconfig, None).lose_node("node-1")
+        Cluster(control_plane.kubeconfig, None).lose_node("node-1")
 
 
-def namespaces(pids: Iterable[int]) -> set[str]:
-    """The network and mount namespaces of processes, those that have ended meanwhile apart."""
+def find_namespaces(pids: Iterable[int]) -> set[str]:
+    """Find the network and mount namespaces of processes. Ignores processes that have ended."""
     found = set()
     for pid in pids:
         with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
@@ -245,36 +247,37 @@ def namespaces(pids: Iterable[int]) -> set[str]:
     return found
 
 
-def await_nothing_left(layout: Layout, held: set[str]) -> None:
-    """Return once the machine shows no trace of the cluster, nor one of the namespaces that it held."""
+def await_removal(layout: Layout, held: set[str]) -> None:
+    """Wait until the machine has no traces of the cluster and none of the namespaces `held`."""
     deadline = time.monotonic() + 30
-    while left := [name for name, found in traces(layout).items() if found] or held & namespaces(all_processes()):
+    while left := [name for name, found in find_traces(layout).items() if found] or held & find_namespaces(list_pids()):
         assert time.monotonic() < deadline, left
         time.sleep(0.5)
 
 
-def all_processes() -> list[int]:
+def list_pids() -> list[int]:
     return [int(folder.name) for folder in Path("/proc").iterdir() if folder.name.isdigit()]
 
 
-def traces(layout: Layout) -> dict[str, object]:
-    """What a cluster leaves on the machine while it runs. Other clusters run beside it."""
+def find_traces(layout: Layout) -> dict[str, object]:
+    """Find the processes, mounts, network and control groups of a cluster on the machine. Other clusters may run."""
 
     def lines(*command: str) -> list[str]:
         printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         return [line for line in printed.splitlines() if re.search(rf"\b{layout.bridge}\b", line)]
 
     groups = [f"rlt{layout.subnet}-node-{number}" for number in range(1, 3)]
+    folders = [root / group for root, _ in cgroups.list_hierarchies() for group in groups]
     return {
-        "processes": processes.running(layout.state),
-        "containers": [pid for group in groups for pid in cgroups.processes(f"/{group}")],
+        "processes": processes.list_running(layout.state),
+        "containers": [pid for group in groups for pid in cgroups.list_pids(f"/{group}")],
         "mounts": [line for line in Path("/proc/self/mounts").read_text().splitlines() if str(layout.state) in line],
         "links": [name for name in os.listdir("/sys/class/net") if re.match(rf"{layout.bridge}\b", name)],
         "routes": lines("ip", "route"),
         "rules": lines("nft", "--stateless", "list", "ruleset"),
-        "groups": [root / group for root, _ in cgroups.mounted() for group in groups if (root / group).exists()],
+        "groups": [folder for folder in folders if folder.exists()],
     }
 
 
-def sysctls() -> dict[str, str]:
+def read_sysctls() -> dict[str, str]:
     return {name: Path("/proc/sys", name).read_text() for name in machine.SYSCTLS}

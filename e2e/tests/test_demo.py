@@ -1,4 +1,4 @@
-"""The demo and the environment: their pure functions and the targets of make."""
+"""The demo and the environment: their functions without a cluster, and the targets of make."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from pathlib import Path
 
 import pytest
 
-from curve import rolling_mean, terminal_curve, write_png
-from demo import summary
-from environment import REQUIREMENTS, ROOT, fingerprint, pin_of
+from curve import render_curve, rolling_mean, write_png
+from demo import summarize
+from environment import REQUIREMENTS, ROOT, find_pin, fingerprint
 
 
-def test_rolling_mean_takes_what_there_is() -> None:
+def test_rolling_mean_starts_with_fewer_values() -> None:
     assert rolling_mean([1.0, 3.0, 5.0, 7.0], 2) == [1.0, 2.0, 4.0, 6.0]
 
 
 def test_curve_in_the_terminal_has_no_escape_sequences() -> None:
-    picture = terminal_curve([i / 100 for i in range(100)])
+    picture = render_curve([i / 100 for i in range(100)])
     assert "\x1b" not in picture
     assert max(map(len, picture.splitlines())) <= 80
 
 
-def test_curve_as_a_picture(tmp_path: Path) -> None:
+def test_curve_is_written_as_a_png(tmp_path: Path) -> None:
     write_png([0.1, 0.2, 0.4], tmp_path / "out/curve.png", title="a run")
     assert (tmp_path / "out/curve.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_pin_of_uv_is_one_package_with_its_hashes() -> None:
-    first, *hashes = pin_of("uv", REQUIREMENTS[-1].read_text()).splitlines()
+    first, *hashes = find_pin("uv", REQUIREMENTS[-1].read_text()).splitlines()
     assert first.startswith("uv==")
     assert hashes
     assert all("--hash=sha256:" in line for line in hashes)
@@ -43,14 +43,14 @@ def test_fingerprint_changes_with_any_file(tmp_path: Path) -> None:
     assert fingerprint([one, two]) != before
 
 
-def test_summary_of_a_job_that_has_not_begun() -> None:
+def test_summary_of_a_pending_job() -> None:
     job = {"status": {"phase": "Pending", "message": "0/2 nodes are available"}}
-    assert summary(job) == "Pending: 0/2 nodes are available"
+    assert summarize(job) == "Pending: 0/2 nodes are available"
 
 
-def test_summary_of_a_job_that_learns() -> None:
+def test_summary_of_a_training_job() -> None:
     progress = {"stage": "training", "step": 3, "totalSteps": 9, "metrics": {"reward": 0.25}, "eta": "6s"}
-    assert summary({"status": {"phase": "Running", "progress": progress}}) == "step 3 of 9, reward 0.25, 6s left"
+    assert summarize({"status": {"phase": "Running", "progress": progress}}) == "step 3 of 9, reward 0.25, 6s left"
 
 
 @pytest.mark.parametrize("target", ["demo", "test", "clean-cluster"])

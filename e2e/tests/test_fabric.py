@@ -1,7 +1,7 @@
-"""Nodes that offer accelerators and RDMA, and what is then inside the containers: what status.network says.
+"""On nodes with accelerators and RDMA, the containers match status.network.
 
-No device stands behind the resources: labels and amounts are those that NFD, GFD, AMD's labeller and the RDMA device
-plugin would report.
+The nodes have no devices: their labels and resources are those that NFD, GFD, AMD's labeller and the RDMA device plugin
+report.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 
 from cluster import Cluster
-from jobs import Job, apply_job, await_job, command_job, condition, holds
+from jobs import START_TIMEOUT_S, Job, apply_job, await_condition, build_command_job, get_condition
 
 pytestmark = [
     pytest.mark.cluster,
-    pytest.mark.skipif("KUBECONFIG" in os.environ, reason="KUBECONFIG names a cluster whose nodes are not ours"),
+    pytest.mark.skipif(
+        "KUBECONFIG" in os.environ, reason="needs the nodes of the embedded cluster, and KUBECONFIG is set"
+    ),
 ]
 
-START_S = 600.0
-"""The most that a Ray cluster may take to come up on a busy machine."""
 FOREVER = ("python3", "-c", "import threading; threading.Event().wait()")
 HCA = "rdma/hca_shared_devices_a"
 INFINIBAND = {
@@ -33,7 +33,7 @@ INFINIBAND = {
 MEMORY, SHARED_MEMORY = 2 * 2**30, 512 * 2**20
 CAP_IPC_LOCK = 1 << 14  # include/uapi/linux/capability.h
 
-LOOK = """
+INSPECT = """
 import json, os, pathlib, sys
 status = dict(line.split(":\\t", 1) for line in open("/proc/self/status") if ":\\t" in line)
 limits = [pathlib.Path("/sys/fs/cgroup") / name for name in ("memory.max", "memory/memory.limit_in_bytes")]
@@ -48,7 +48,7 @@ json.dump({
     "mounts": [line.split()[1] for line in open("/proc/mounts")],
 }, sys.stdout)
 """
-"""What a process of the container sees of itself."""
+"""Prints the environment, groups, capabilities and limits of a process in the container."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ FLEETS = {
 
 @pytest.fixture
 def fleets(cluster: Cluster) -> Iterator[dict[str, Fleet]]:
-    """A node of each vendor, as long as the test lasts."""
+    """A node of each vendor for the duration of the test."""
     nodes = dict(zip(cluster.nodes(), FLEETS.values(), strict=True))
     try:
         for node, fleet in nodes.items():
@@ -89,51 +89,49 @@ def fleets(cluster: Cluster) -> Iterator[dict[str, Fleet]]:
                 cluster.set_extended_resource(node, resource, 0)
 
 
-def job_on(fleet: Fleet, name: str) -> Job:
-    """A job that holds a whole node of the fleet."""
+def build_job(fleet: Fleet, name: str) -> Job:
+    """Build a job that requests all accelerators of a node of the fleet."""
     worker = {
         "resources": {"cpu": "500m", "memory": str(MEMORY), "sharedMemory": str(SHARED_MEMORY)},
         "accelerator": {"resourceName": fleet.accelerator, "count": 8},
     }
-    job = command_job(name, *FOREVER, workers=[worker])
+    job = build_command_job(name, *FOREVER, workers=[worker])
     job["spec"]["network"] = {"require": "rdma"}
     return job
 
 
-def look_into(cluster: Cluster, namespace: str, pod: str, container: str) -> dict[str, Any]:
-    said: dict[str, Any] = json.loads(
-        cluster.kubectl("-n", namespace, "exec", pod, "-c", container, "--", "python3", "-c", LOOK)
+def inspect(cluster: Cluster, namespace: str, pod: str, container: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(
+        cluster.kubectl("-n", namespace, "exec", pod, "-c", container, "--", "python3", "-c", INSPECT)
     )
-    return said
+    return found
 
 
-def test_inside_the_containers_it_is_as_the_status_says(
-    cluster: Cluster, namespace: str, fleets: dict[str, Fleet]
-) -> None:
-    names = {apply_job(cluster, namespace, job_on(fleet, name)): fleet for name, fleet in fleets.items()}
+def test_containers_match_the_status(cluster: Cluster, namespace: str, fleets: dict[str, Fleet]) -> None:
+    names = {apply_job(cluster, namespace, build_job(fleet, name)): fleet for name, fleet in fleets.items()}
     for name, fleet in names.items():
-        job = await_job(cluster, namespace, name, lambda job: holds(job, "Running"), what="Running", timeout_s=START_S)
-        the_reasons_are_there(job, fleet)
-        the_containers_are_so(cluster, namespace, job, fleet)
+        job = await_condition(cluster, namespace, name, "Running", timeout_s=START_TIMEOUT_S)
+        assert_status_has_reasons(job, fleet)
+        assert_containers_match(cluster, namespace, job, fleet)
 
 
-def the_reasons_are_there(job: Job, fleet: Fleet) -> None:
+def assert_status_has_reasons(job: Job, fleet: Fleet) -> None:
     network = job["status"]["network"]
     assert (network["profile"], network["fabric"], network["agree"]) == (fleet.profile, "infiniband", True)
-    assert condition(job, "FabricVerified")["reason"] == "FabricFound"
+    assert get_condition(job, "FabricVerified")["reason"] == "FabricFound"
     assert network["evidence"]
     assert all(each["rule"] and each["source"] for each in network["env"])
     assert network["attach"]["resources"] == {HCA: 1}
 
 
-def the_containers_are_so(cluster: Cluster, namespace: str, job: Job, fleet: Fleet) -> None:
+def assert_containers_match(cluster: Cluster, namespace: str, job: Job, fleet: Fleet) -> None:
     network, selector = job["status"]["network"], f"ray.io/cluster={job['metadata']['name']}"
     variables = {each["name"]: each["value"] for each in network["env"]}
     pods = json.loads(cluster.kubectl("-n", namespace, "get", "pods", "-l", selector, "-o", "json"))["items"]
     (worker,) = [pod for pod in pods if pod["metadata"]["labels"]["ray.io/node-type"] == "worker"]
     limits = worker["spec"]["containers"][0]["resources"]["limits"]
     assert (limits[fleet.accelerator], limits[HCA]) == ("8", "1")
-    inside = look_into(cluster, namespace, worker["metadata"]["name"], "ray-worker")
+    inside = inspect(cluster, namespace, worker["metadata"]["name"], "ray-worker")
     assert variables.items() <= inside["env"].items()
     assert not [variable for variable in inside["env"] if variable.endswith("_VISIBLE_DEVICES")]
     assert set(network["attach"]["supplementalGroups"]) == set(fleet.groups) <= set(inside["groups"])
@@ -142,6 +140,6 @@ def the_containers_are_so(cluster: Cluster, namespace: str, job: Job, fleet: Fle
     assert (inside["memory"], inside["shm"]) == (MEMORY, SHARED_MEMORY)
     assert {"/dev/shm", "/etc/rlt"} <= set(inside["mounts"])
     (head,) = [pod for pod in pods if pod is not worker]
-    inside = look_into(cluster, namespace, head["metadata"]["name"], "ray-head")
+    inside = inspect(cluster, namespace, head["metadata"]["name"], "ray-head")
     assert variables.items() <= inside["env"].items()
     assert inside["bounding"] == 0

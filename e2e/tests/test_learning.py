@@ -1,7 +1,7 @@
-"""Trainings that run to their end on the whole cluster.
+"""Training runs on a cluster from start to end.
 
 - example 01 learns on two nodes while the operator restarts;
-- example 02 trains on real GSM8K questions.
+- example 02 trains on GSM8K questions.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ import pytest
 from cluster import Cluster
 from installation import CLAIM, RELEASE, SYSTEM_NAMESPACE
 from jobs import (
-    START_S,
+    START_TIMEOUT_S,
     apply_job,
+    await_cleanup,
+    await_condition,
     await_job,
-    await_nothing,
-    holds,
-    image_of,
+    get_image,
+    get_mount_path,
+    get_step,
+    list_pods,
     load_example,
-    mount_path,
-    pods_of,
     read_job,
     read_metrics,
-    run_on_claim,
-    step_of,
+    run_on_volume,
 )
 
 pytestmark = pytest.mark.cluster
@@ -39,20 +39,20 @@ GSM8K = Path(__file__).parents[2].parent / "shared/data/gsm8k"
 
 def test_arithmetic_learns_through_an_operator_restart(cluster: Cluster, namespace: str) -> None:
     name = apply_job(cluster, namespace, load_example("01-arithmetic-grpo.yaml"))
-    job = await_job(cluster, namespace, name, lambda job: step_of(job) >= 5, what="step 5", timeout_s=START_S)
-    pods = pods_of(cluster, namespace, name)
+    job = await_job(cluster, namespace, name, lambda job: get_step(job) >= 5, what="step 5", timeout_s=START_TIMEOUT_S)
+    pods = list_pods(cluster, namespace, name)
     workers = [node for pod, (_, node) in pods.items() if "-head-" not in pod]
     assert len(set(workers)) == len(workers) == 2, "each worker is on a node of its own"
 
     cluster.kubectl("-n", SYSTEM_NAMESPACE, "delete", "pod", "-l", f"app.kubernetes.io/name={RELEASE}", "--now")
-    seen = step_of(read_job(cluster, namespace, name))
+    restarted_at = get_step(read_job(cluster, namespace, name))
     later = await_job(
-        cluster, namespace, name, lambda job: step_of(job) > seen + 5, what="the status catches up", timeout_s=120
+        cluster, namespace, name, lambda job: get_step(job) > restarted_at + 5, what="new steps", timeout_s=120
     )
     assert later["status"]["rayCluster"]["jobId"] == job["status"]["rayCluster"]["jobId"]
-    assert pods_of(cluster, namespace, name) == pods, "no pod was replaced"
+    assert list_pods(cluster, namespace, name) == pods, "no pod was replaced"
 
-    done = await_job(cluster, namespace, name, lambda job: holds(job, "Succeeded"), what="the end", timeout_s=1200)
+    done = await_condition(cluster, namespace, name, "Succeeded", timeout_s=1200)
     metrics = read_metrics(cluster, namespace, done)
     rewards = [line["critic/rewards/mean"] for line in metrics]
     assert [line["training/global_step"] for line in metrics] == list(range(1, len(metrics) + 1))
@@ -64,23 +64,23 @@ def test_arithmetic_learns_through_an_operator_restart(cluster: Cluster, namespa
 
     cluster.kubectl("-n", namespace, "wait", "--for=delete", f"raycluster/{name}", "--timeout=120s")
     cluster.kubectl("-n", namespace, "delete", "rltrainingjob", name, "--wait")
-    await_nothing(cluster, namespace, name)
+    await_cleanup(cluster, namespace, name)
 
 
 @pytest.mark.skipif(not GSM8K.exists(), reason=f"GSM8K is not at {GSM8K}")
-def test_gsm8k_prompts_are_real_questions(cluster: Cluster, namespace: str) -> None:
+def test_gsm8k_prompts_contain_its_questions(cluster: Cluster, namespace: str) -> None:
     if not cluster.layout:
-        pytest.skip("only the embedded cluster has a claim that this machine can write data to")
+        pytest.skip("needs a volume of the embedded cluster, which this machine can write")
     shared = cluster.shared_volume(namespace, CLAIM)
     shutil.copytree(GSM8K, shared / "gsm8k")
     name = apply_job(cluster, namespace, load_example("02-gsm8k-grpo.yaml"))
-    done = await_job(cluster, namespace, name, lambda job: holds(job, "Succeeded"), what="the end", timeout_s=1200)
+    done = await_condition(cluster, namespace, name, "Succeeded", timeout_s=1200)
     metrics = read_metrics(cluster, namespace, done)
     assert len(metrics) == 3
     assert all(math.isfinite(value) for line in metrics for value in line.values())
     directory = done["status"]["checkpoint"]["path"] + "/.."
     read = ["cat", f"{directory}/rollouts/step-1.jsonl"]
-    rollouts = run_on_claim(cluster, namespace, read, image_of(done), mount_path(done))
+    rollouts = run_on_volume(cluster, namespace, read, get_image(done), get_mount_path(done))
     questions = [json.loads(line)["question"] for line in (GSM8K / "train.jsonl").read_text().splitlines()]
     prompts = [json.loads(line)["prompt"] for line in rollouts.splitlines()]
     assert prompts

@@ -1,8 +1,8 @@
-"""A real Prometheus scrapes operator and trainer where their annotations say, and PromQL gives their own numbers back.
+"""Prometheus scrapes operator and trainer at their annotated addresses, and PromQL returns their values.
 
-- each scrape of the trainer is what metrics.jsonl has for that step;
-- the operator's series say what the job's status says;
-- every panel of the chart's dashboard has data, and promtool has nothing against the exposition.
+- each scrape of the trainer equals metrics.jsonl for that step;
+- the operator's series equal the status of the job;
+- every panel of the chart's dashboard has data, and promtool accepts the exposition.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import pytest
 
 from cluster import Cluster
 from environment import ROOT
-from installation import CLAIM, RELEASE, SYSTEM_NAMESPACE, make_namespace
-from jobs import Job, apply_job, await_job, holds, load_example, read_metrics
+from installation import CLAIM, RELEASE, SYSTEM_NAMESPACE, create_namespace
+from jobs import Job, apply_job, await_condition, await_job, get_step, load_example, read_metrics
 from prometheus import Prometheus, prometheus, promtool
 from rlt_api.driver_report import METRICS_PORT
 
@@ -44,71 +44,72 @@ ANNOTATION = "prometheus.io"
 
 @dataclass(frozen=True)
 class Scraped:
-    """A job that has ended, and the Prometheus that watched it."""
+    """A finished job, and the Prometheus that scraped it."""
 
     server: Prometheus
     job: Job
     metrics: list[dict[str, Any]]
     exposition: str
-    """What the trainer served in mid-run."""
+    """Text of the trainer's /metrics during the run."""
 
     @property
     def in_training(self) -> float:
-        """Unix time of the last scrape of a step but the last, when the job still ran."""
+        """Unix time of the last scrape before the last step, while the job was running."""
         (steps,) = self.server.query(f'rlt_trainer_step{{job="{NAME}", namespace="{NAMESPACE}"}}[1h]')
         return max(moment for moment, step in steps.samples if 2 <= step < STEPS)
 
 
 def scrape_config(targets: Path) -> dict[str, Any]:
-    """Once a second what the file names, the labels that it serves taken as they are."""
+    """Build a configuration that scrapes the targets of the file once per second and keeps their labels."""
     pods = {"job_name": "pods", "honor_labels": True, "file_sd_configs": [{"files": [str(targets)]}]}
     return {"global": {"scrape_interval": "1s", "scrape_timeout": "1s"}, "scrape_configs": [pods]}
 
 
-def annotated_pods(cluster: Cluster, namespace: str) -> list[dict[str, Any]]:
-    """The namespace's pods that ask to be scraped, as targets: Debian's Prometheus cannot ask Kubernetes itself."""
+def find_targets(cluster: Cluster, namespace: str) -> list[dict[str, Any]]:
+    """Return the annotated pods of the namespace: Debian's Prometheus has no Kubernetes service discovery."""
     targets = []
     for pod in json.loads(cluster.kubectl("-n", namespace, "get", "pods", "-o", "json"))["items"]:
-        told = pod["metadata"].get("annotations", {})
-        if told.get(f"{ANNOTATION}/scrape") == "true" and pod["status"].get("podIP"):
+        annotations = pod["metadata"].get("annotations", {})
+        if annotations.get(f"{ANNOTATION}/scrape") == "true" and pod["status"].get("podIP"):
             labels = {"namespace": namespace, "pod": pod["metadata"]["name"]}
-            labels["__metrics_path__"] = told[f"{ANNOTATION}/path"]
-            targets.append({"targets": [f"{pod['status']['podIP']}:{told[f'{ANNOTATION}/port']}"], "labels": labels})
+            labels["__metrics_path__"] = annotations[f"{ANNOTATION}/path"]
+            address = f"{pod['status']['podIP']}:{annotations[f'{ANNOTATION}/port']}"
+            targets.append({"targets": [address], "labels": labels})
     return targets
 
 
 @pytest.fixture(scope="module")
 def scraped(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
-    """A short job, trained to its end under the eyes of a Prometheus."""
+    """A short job that Prometheus scrapes until it ends."""
     if not cluster.layout:
-        pytest.skip("the pods of a cluster elsewhere have no addresses that this machine reaches")
-    clear(cluster)
-    make_namespace(cluster, NAMESPACE)
+        pytest.skip("needs the embedded cluster, whose pods this machine can reach")
+    delete_namespace(cluster)
+    create_namespace(cluster, NAMESPACE)
     folder = tmp_path_factory.mktemp("prometheus")
     targets = folder / "targets.json"
-    apply_job(cluster, NAMESPACE, short_job())
+    apply_job(cluster, NAMESPACE, build_job())
     await_job(
-        cluster, NAMESPACE, NAME, lambda _: bool(annotated_pods(cluster, NAMESPACE)), what="a head", timeout_s=120
+        cluster, NAMESPACE, NAME, lambda _: bool(find_targets(cluster, NAMESPACE)), what="a head pod", timeout_s=120
     )
-    targets.write_text(json.dumps([*annotated_pods(cluster, NAMESPACE), *annotated_pods(cluster, SYSTEM_NAMESPACE)]))
+    targets.write_text(json.dumps([*find_targets(cluster, NAMESPACE), *find_targets(cluster, SYSTEM_NAMESPACE)]))
     with prometheus(scrape_config(targets), folder) as server:
-        running = await_job(
-            cluster, NAMESPACE, NAME, lambda job: progress(job).get("step", 0) >= 2, what="step 2", timeout_s=600
+        running = await_job(cluster, NAMESPACE, NAME, lambda job: get_step(job) >= 2, what="step 2", timeout_s=600)
+        exposition = read_exposition(
+            cluster, f"{running['status']['rayCluster']['name']}-head-svc", NAMESPACE, METRICS_PORT
         )
-        exposition = served(cluster, f"{running['status']['rayCluster']['name']}-head-svc", NAMESPACE, METRICS_PORT)
-        job = await_job(cluster, NAMESPACE, NAME, lambda job: holds(job, "Succeeded"), what="the end", timeout_s=600)
+        job = await_condition(cluster, NAMESPACE, NAME, "Succeeded", timeout_s=600)
         yield Scraped(server, job, read_metrics(cluster, NAMESPACE, job), exposition)
-    clear(cluster)
+    delete_namespace(cluster)
 
 
-def clear(cluster: Cluster) -> None:
-    """Delete the namespace and its volume, which an interrupted run leaves bound to a claim that is gone."""
+def delete_namespace(cluster: Cluster) -> None:
+    """Delete the namespace and its volume, which would stay bound to a deleted PVC."""
     cluster.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--wait", "--timeout=180s")
     cluster.kubectl("delete", "persistentvolume", f"{NAMESPACE}-{CLAIM}", "--ignore-not-found")
 
 
-def short_job() -> Job:
-    """Example 01, shorter, with the plain sampler, and with steps long enough for each to be scraped."""
+def build_job() -> Job:
+    """Build example 01 with fewer steps, the engine transformers, and steps long enough for a scrape of each."""
     job = load_example("01-arithmetic-grpo.yaml")
     spec = job["spec"]
     spec["training"] |= {"totalSteps": STEPS, "trainBatchSize": 64}
@@ -119,23 +120,19 @@ def short_job() -> Job:
     return {**job, "metadata": {"name": NAME}, "spec": spec}
 
 
-def progress(job: Job) -> dict[str, Any]:
-    return dict(job["status"].get("progress") or {})
-
-
-def served(cluster: Cluster, service: str, namespace: str, port: int) -> str:
-    """/metrics of a service, through the API server."""
+def read_exposition(cluster: Cluster, service: str, namespace: str, port: int) -> str:
+    """Read /metrics of a service through the API server."""
     return cluster.kubectl("get", "--raw", f"/api/v1/namespaces/{namespace}/services/{service}:{port}/proxy/metrics")
 
 
-def test_promql_gives_the_trainers_own_numbers_back(scraped: Scraped) -> None:
+def test_promql_returns_the_values_of_the_trainer(scraped: Scraped) -> None:
     written = {line["step"]: line for line in scraped.metrics}
     assert sorted(written) == list(range(1, STEPS + 1))
-    here = f'{{job="{NAME}", namespace="{NAMESPACE}"}}[1h]'
-    (steps,) = scraped.server.query(f"rlt_trainer_step{here}")
+    selector = f'{{job="{NAME}", namespace="{NAMESPACE}"}}[1h]'
+    (steps,) = scraped.server.query(f"rlt_trainer_step{selector}")
     step_at = dict(steps.samples)
     for name, key in COMPARED.items():
-        (series,) = scraped.server.query(f"{name}{here}")
+        (series,) = scraped.server.query(f"{name}{selector}")
         compared = {step_at[moment]: value for moment, value in series.samples if step_at[moment] >= 1}
         assert len(compared) >= STEPS // 2, f"{name}: too few steps were scraped"
         for step, value in compared.items():
@@ -143,32 +140,32 @@ def test_promql_gives_the_trainers_own_numbers_back(scraped: Scraped) -> None:
 
 
 def test_phases_of_a_step_add_up_to_its_duration(scraped: Scraped) -> None:
-    here, at = f'{{job="{NAME}", namespace="{NAMESPACE}"}}', scraped.in_training
+    selector, at = f'{{job="{NAME}", namespace="{NAMESPACE}"}}', scraped.in_training
     (share,) = scraped.server.query(
-        f"sum(rlt_trainer_step_seconds{here}) / sum(rlt_trainer_step_duration_seconds{here})", at=at
+        f"sum(rlt_trainer_step_seconds{selector}) / sum(rlt_trainer_step_duration_seconds{selector})", at=at
     )
     assert share.value == pytest.approx(1.0, abs=0.05)
-    phases = {series.labels["phase"] for series in scraped.server.query(f"rlt_trainer_step_seconds{here}", at=at)}
+    phases = {series.labels["phase"] for series in scraped.server.query(f"rlt_trainer_step_seconds{selector}", at=at)}
     assert len(phases) >= 3, phases
 
 
-def test_promql_gives_the_operators_numbers_back(scraped: Scraped) -> None:
-    here = f'name="{NAME}", namespace="{NAMESPACE}"'
-    said = scraped.job["status"]["progress"]
-    scraped.server.await_value(f'rlt_job_phase{{{here}, phase="Succeeded"}}', 1, timeout_s=30)
-    scraped.server.await_value(f'rlt_job_phase{{{here}, phase="Running"}}', 0, timeout_s=30)
-    scraped.server.await_value(f"rlt_job_step{{{here}}}", STEPS, timeout_s=30)
-    scraped.server.await_value(f"rlt_job_total_steps{{{here}}}", STEPS, timeout_s=30)
-    scraped.server.await_value(f"rlt_job_reward{{{here}}}", said["metrics"]["reward"], timeout_s=30)
-    (looks,) = scraped.server.query("rlt_operator_reconcile_duration_seconds_count")
-    assert looks.value >= STEPS / 5
-    assert looks.labels["pod"].startswith(RELEASE)
+def test_promql_returns_the_values_of_the_operator(scraped: Scraped) -> None:
+    labels = f'name="{NAME}", namespace="{NAMESPACE}"'
+    progress = scraped.job["status"]["progress"]
+    scraped.server.await_value(f'rlt_job_phase{{{labels}, phase="Succeeded"}}', 1, timeout_s=30)
+    scraped.server.await_value(f'rlt_job_phase{{{labels}, phase="Running"}}', 0, timeout_s=30)
+    scraped.server.await_value(f"rlt_job_step{{{labels}}}", STEPS, timeout_s=30)
+    scraped.server.await_value(f"rlt_job_total_steps{{{labels}}}", STEPS, timeout_s=30)
+    scraped.server.await_value(f"rlt_job_reward{{{labels}}}", progress["metrics"]["reward"], timeout_s=30)
+    (reconciliations,) = scraped.server.query("rlt_operator_reconcile_duration_seconds_count")
+    assert reconciliations.value >= STEPS / 5
+    assert reconciliations.labels["pod"].startswith(RELEASE)
 
 
-def test_every_panel_of_the_dashboard_has_data_while_a_job_trains(scraped: Scraped) -> None:
-    board = json.loads((ROOT / "charts/rlt-operator/dashboards/rlt-training.json").read_text())
+def test_every_panel_of_the_dashboard_has_data_during_training(scraped: Scraped) -> None:
+    dashboard = json.loads((ROOT / "charts/rlt-operator/dashboards/rlt-training.json").read_text())
     values = {"$namespace": NAMESPACE, "$job": NAME, "$__rate_interval": "1m"}
-    for panel in board["panels"]:
+    for panel in dashboard["panels"]:
         for target in panel.get("targets", []):
             expression = re.sub(r"\$\w+", lambda found: values[found[0]], target["expr"])
             found = scraped.server.query(expression, at=scraped.in_training)
@@ -176,6 +173,6 @@ def test_every_panel_of_the_dashboard_has_data_while_a_job_trains(scraped: Scrap
             assert all(math.isfinite(series.value) for series in found), f"{panel['title']}: {found}"
 
 
-def test_promtool_has_nothing_against_what_is_served(cluster: Cluster, scraped: Scraped) -> None:
+def test_promtool_accepts_the_exposition(cluster: Cluster, scraped: Scraped) -> None:
     promtool("check", "metrics", input=scraped.exposition)
-    promtool("check", "metrics", input=served(cluster, RELEASE, SYSTEM_NAMESPACE, 8080))
+    promtool("check", "metrics", input=read_exposition(cluster, RELEASE, SYSTEM_NAMESPACE, 8080))

@@ -1,7 +1,7 @@
-"""Kueue itself decides when jobs run.
+"""Kueue decides when jobs run.
 
-- two jobs share a quota for one: the second waits for its place, and runs after the first;
-- a job that Kueue takes back has not failed: it runs again.
+- two jobs share a quota for one: the second runs after the first;
+- a job that Kueue evicts does not fail, and runs again.
 """
 
 from __future__ import annotations
@@ -12,115 +12,114 @@ from collections.abc import Iterator
 import pytest
 
 from cluster import Cluster
-from cluster.kueue import kueue, manage
+from cluster.kueue import kueue, manage_namespace
 from installation import CLAIM
-from jobs import Job, apply_job, await_job, command_job, condition, holds, read_job
+from jobs import Job, apply_job, await_condition, await_job, build_command_job, get_condition, is_true, read_job
 
 pytestmark = pytest.mark.cluster
 
 QUEUE = "team"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 PROGRAM = "for step in range(1, 4): print(f'step:{step} - critic/rewards/mean:{step / 4}')"
-UNTIL_LET_GO = """
+WAIT_FOR_FILE = """
 import pathlib, threading
 if not pathlib.Path('/mnt/rlt/go').exists():
     threading.Event().wait()
 """
-END_S = 300.0
-"""The most that a small Ray cluster and its command may take on a busy machine."""
+END_TIMEOUT_S = 300.0
+"""Timeout for a small Ray cluster and its command on a busy machine."""
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _kueue(cluster: Cluster) -> Iterator[None]:
     if not cluster.layout:
-        pytest.skip("Kueue is installed on the embedded cluster alone")
+        pytest.skip("Kueue needs the embedded cluster")
     with kueue(cluster):
         yield
 
 
 @pytest.fixture
 def queue(cluster: Cluster, namespace: str) -> str:
-    """A queue whose quota is enough for the pods of one small job and no more."""
-    manage(cluster, namespace)
+    """A queue with a quota for the pods of one small job."""
+    manage_namespace(cluster, namespace)
     quota = [{"name": "cpu", "nominalQuota": "2"}, {"name": "memory", "nominalQuota": "5Gi"}]
     group = {"coveredResources": ["cpu", "memory"], "flavors": [{"name": "anything", "resources": quota}]}
     cluster.apply(
-        queue_object("ResourceFlavor", "anything", {}),
-        queue_object("ClusterQueue", "all-teams", {"namespaceSelector": {}, "resourceGroups": [group]}),
-        queue_object("LocalQueue", QUEUE, {"clusterQueue": "all-teams"}, namespace=namespace),
+        build_manifest("ResourceFlavor", "anything", {}),
+        build_manifest("ClusterQueue", "all-teams", {"namespaceSelector": {}, "resourceGroups": [group]}),
+        build_manifest("LocalQueue", QUEUE, {"clusterQueue": "all-teams"}, namespace=namespace),
     )
     return QUEUE
 
 
-def queue_object(kind: str, name: str, spec: dict[str, object], **metadata: str) -> dict[str, object]:
-    """An object of Kueue's API."""
+def build_manifest(kind: str, name: str, spec: dict[str, object], **metadata: str) -> dict[str, object]:
+    """Build an object of Kueue's API."""
     return {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": {"name": name, **metadata}, "spec": spec}
 
 
-def pods_of(cluster: Cluster, namespace: str, name: str) -> str:
-    """Names of the pods of a job's Ray cluster."""
+def list_pods(cluster: Cluster, namespace: str, name: str) -> str:
+    """Return the names of the pods of the job's Ray cluster."""
     return cluster.kubectl("-n", namespace, "get", "pods", "-l", f"ray.io/cluster={name}", "-o", "name")
 
 
-def since(job: Job, kind: str) -> str:
-    """When the condition became what it is, as RFC 3339 in UTC: later moments are greater."""
-    return str(condition(job, kind)["lastTransitionTime"])
+def get_transition_time(job: Job, kind: str) -> str:
+    """Return the last transition time of the condition as RFC 3339 in UTC: later times are greater."""
+    return str(get_condition(job, kind)["lastTransitionTime"])
 
 
 def test_second_job_runs_after_the_first(cluster: Cluster, namespace: str, queue: str) -> None:
-    first, second = (command_job(name, "python3", "-c", PROGRAM) for name in ("first", "second"))
+    first, second = (build_command_job(name, "python3", "-c", PROGRAM) for name in ("first", "second"))
     first["spec"]["scheduling"] = {"queueName": queue}
     second["metadata"]["labels"] = {QUEUE_LABEL: queue}  # as Kueue's users write it
     apply_job(cluster, namespace, first)
-    await_job(cluster, namespace, "first", lambda job: holds(job, "Admitted"), what="Admitted", timeout_s=60)
+    await_condition(cluster, namespace, "first", "Admitted", timeout_s=60)
     apply_job(cluster, namespace, second)
 
     waiting = await_job(
         cluster,
         namespace,
         "second",
-        lambda job: "insufficient unused quota for cpu" in condition(job, "Admitted")["message"],
-        what="Kueue's words",
+        lambda job: "insufficient unused quota for cpu" in get_condition(job, "Admitted")["message"],
+        what="Kueue's message",
         timeout_s=60,
     )
-    assert (condition(waiting, "Admitted")["status"], waiting["status"]["phase"]) == ("False", "Pending")
-    held = json.loads(cluster.kubectl("-n", namespace, "get", "raycluster", "second", "-o", "json"))
-    assert held["spec"]["suspend"] is True
-    assert not pods_of(cluster, namespace, "second")
-    assert not holds(read_job(cluster, namespace, "first"), "Succeeded"), "the second waited for the first"
+    assert (get_condition(waiting, "Admitted")["status"], waiting["status"]["phase"]) == ("False", "Pending")
+    ray_cluster = json.loads(cluster.kubectl("-n", namespace, "get", "raycluster", "second", "-o", "json"))
+    assert ray_cluster["spec"]["suspend"] is True
+    assert not list_pods(cluster, namespace, "second")
+    assert not is_true(read_job(cluster, namespace, "first"), "Succeeded"), "the second waited for the first"
 
     ended = [
-        await_job(cluster, namespace, name, lambda job: holds(job, "Succeeded"), what="the end", timeout_s=END_S)
-        for name in ("first", "second")
+        await_condition(cluster, namespace, name, "Succeeded", timeout_s=END_TIMEOUT_S) for name in ("first", "second")
     ]
     assert [job["status"]["progress"]["step"] for job in ended] == [3, 3]
-    assert since(ended[1], "Admitted") >= since(ended[0], "Succeeded")
+    assert get_transition_time(ended[1], "Admitted") >= get_transition_time(ended[0], "Succeeded")
 
 
-def test_job_that_is_taken_back_runs_again(cluster: Cluster, namespace: str, queue: str) -> None:
+def test_evicted_job_runs_again(cluster: Cluster, namespace: str, queue: str) -> None:
     go = cluster.shared_volume(namespace, CLAIM) / "go"
-    go.unlink(missing_ok=True)  # the folder outlives the namespace
-    job = command_job("evicted", "python3", "-c", UNTIL_LET_GO + PROGRAM)
+    go.unlink(missing_ok=True)  # the folder is not deleted with the namespace
+    job = build_command_job("evicted", "python3", "-c", WAIT_FOR_FILE + PROGRAM)
     job["spec"] |= {"scheduling": {"queueName": queue}, "storage": {"claimName": CLAIM}}
     apply_job(cluster, namespace, job)
-    await_job(cluster, namespace, "evicted", lambda job: holds(job, "Running"), what="Running", timeout_s=END_S)
+    await_condition(cluster, namespace, "evicted", "Running", timeout_s=END_TIMEOUT_S)
 
-    stop(cluster, "HoldAndDrain")
-    back = await_job(
+    set_stop_policy(cluster, "HoldAndDrain")
+    evicted = await_job(
         cluster,
         namespace,
         "evicted",
-        lambda job: condition(job, "Admitted")["status"] == "False" and job["status"]["phase"] == "Pending",
-        what="taken back",
+        lambda job: get_condition(job, "Admitted")["status"] == "False" and job["status"]["phase"] == "Pending",
+        what="the eviction",
         timeout_s=60,
     )
-    assert not holds(back, "Failed")
+    assert not is_true(evicted, "Failed")
     go.touch()
-    stop(cluster, "None")
-    await_job(cluster, namespace, "evicted", lambda job: holds(job, "Succeeded"), what="the end", timeout_s=END_S)
+    set_stop_policy(cluster, "None")
+    await_condition(cluster, namespace, "evicted", "Succeeded", timeout_s=END_TIMEOUT_S)
 
 
-def stop(cluster: Cluster, policy: str) -> None:
-    """HoldAndDrain: the queue takes back what it has admitted, and admits nothing until this is None again."""
+def set_stop_policy(cluster: Cluster, policy: str) -> None:
+    """Set the policy. HoldAndDrain evicts admitted jobs and admits no jobs until the policy is None."""
     patch = json.dumps({"spec": {"stopPolicy": policy}})
     cluster.kubectl("patch", "clusterqueue", "all-teams", "--type=merge", "--patch", patch)

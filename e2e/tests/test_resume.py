@@ -1,4 +1,4 @@
-"""A job resumes from its checkpoint: after a suspension by `rlt`, and after its Ray head was lost."""
+"""A job resumes from its checkpoint: after it is suspended with `rlt`, and after its head pod is deleted."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import pytest
 
 from cluster import Cluster
 from jobs import (
-    START_S,
+    START_TIMEOUT_S,
     Job,
     apply_job,
+    await_cleanup,
     await_job,
-    await_nothing,
+    list_pods,
     load_example,
-    pods_of,
     read_job,
     read_metrics,
     run_rlt,
@@ -30,18 +30,26 @@ def test_job_resumes_from_its_checkpoint_after_a_suspension_and_a_lost_head(clus
     example["spec"] |= {"checkpoint": {"saveFreq": 2}, "failurePolicy": {"maxRestarts": 1}}
     name = apply_job(cluster, namespace, example)
 
-    first = await_job(cluster, namespace, name, lambda job: saved(job) >= 4, what="a checkpoint", timeout_s=START_S)
+    def await_saved_step(step: int) -> Job:
+        return await_job(
+            cluster,
+            namespace,
+            name,
+            lambda job: get_saved_step(job) >= step,
+            what=f"a checkpoint of step {step}",
+            timeout_s=START_TIMEOUT_S,
+        )
+
+    first = await_saved_step(4)
     run_rlt(cluster, "suspend", name, "-n", namespace)
     run_rlt(cluster, "wait", name, "--for", "Suspended", "--timeout", "2m", "-n", namespace)
     cluster.kubectl("-n", namespace, "wait", "--for=delete", f"raycluster/{name}", "--timeout=120s")
-    kept = saved(read_job(cluster, namespace, name))
-    assert kept >= saved(first)
+    kept = get_saved_step(read_job(cluster, namespace, name))
+    assert kept >= get_saved_step(first)
     run_rlt(cluster, "resume", name, "-n", namespace)
-    second = await_job(
-        cluster, namespace, name, lambda job: saved(job) >= kept + 4, what="more steps", timeout_s=START_S
-    )
+    second = await_saved_step(kept + 4)
 
-    (head,) = [pod for pod in pods_of(cluster, namespace, name) if "-head-" in pod]
+    (head,) = [pod for pod in list_pods(cluster, namespace, name) if "-head-" in pod]
     cluster.kubectl("-n", namespace, "delete", "pod", head, "--now")
     lost = await_job(
         cluster,
@@ -49,14 +57,12 @@ def test_job_resumes_from_its_checkpoint_after_a_suspension_and_a_lost_head(clus
         name,
         lambda job: bool(job["status"]["attempts"]),
         what="a failed attempt",
-        timeout_s=START_S,
+        timeout_s=START_TIMEOUT_S,
     )
     (attempt,) = lost["status"]["attempts"]
     assert (attempt["reason"], attempt.get("nodeAtFault")) == ("HeadLost", None)
-    assert attempt["step"] >= saved(second)
-    third = await_job(
-        cluster, namespace, name, lambda job: saved(job) >= saved(lost) + 4, what="more steps", timeout_s=START_S
-    )
+    assert attempt["step"] >= get_saved_step(second)
+    third = await_saved_step(get_saved_step(lost) + 4)
 
     assert len({job["status"]["rayCluster"]["jobId"] for job in (first, second, third)}) == 3
     steps = [line["step"] for line in read_metrics(cluster, namespace, third)]
@@ -64,13 +70,13 @@ def test_job_resumes_from_its_checkpoint_after_a_suspension_and_a_lost_head(clus
     assert set(steps) == set(range(1, max(steps) + 1)), "no step is missing"
     repeated_from = [now for before, now in pairwise(steps) if now != before + 1]
     assert len(repeated_from) <= 2
-    assert all((step - 1) % 2 == 0 and step - 1 >= saved(first) for step in repeated_from), (
+    assert all((step - 1) % 2 == 0 and step - 1 >= get_saved_step(first) for step in repeated_from), (
         "it resumed from a checkpoint"
     )
     cluster.kubectl("-n", namespace, "delete", "rltrainingjob", name, "--wait")
-    await_nothing(cluster, namespace, name)
+    await_cleanup(cluster, namespace, name)
 
 
-def saved(job: Job) -> int:
-    """The step of the latest complete checkpoint in the status."""
+def get_saved_step(job: Job) -> int:
+    """Return the step of the latest complete checkpoint in the status."""
     return int(job["status"].get("checkpoint", {}).get("latestStep", 0))

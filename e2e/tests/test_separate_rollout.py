@@ -1,4 +1,4 @@
-"""Engines in pods of their own, and generation that runs ahead: example 05 on the whole cluster."""
+"""Example 05 on a cluster: rollout engines in separate pods, and generation one step ahead of training."""
 
 from __future__ import annotations
 
@@ -9,53 +9,51 @@ import pytest
 
 from cluster import Cluster
 from jobs import (
+    START_TIMEOUT_S,
     Job,
     apply_job,
-    await_job,
-    condition,
-    holds,
-    image_of,
+    await_condition,
+    get_condition,
+    get_image,
+    get_mount_path,
     load_example,
-    mount_path,
     read_metrics,
-    run_on_claim,
+    run_on_volume,
 )
 
 pytestmark = pytest.mark.cluster
 
 STEPS = 12
-START_S = 600.0
-"""The most that a Ray cluster, its engines and the first step may take on a busy machine."""
 TRAIN, ROLLOUT = 0, 1
-"""In spans: the one rank of the training, and the process in the other group's pod, whose number is the next. Ray
-starts that one only where a pod offers the resource of the group rollout."""
+"""Ranks in spans: the one train worker, and the process in the pod of the other group. Ray starts that process only in
+a pod with the resource of the group rollout."""
 
 
 @pytest.fixture
 def asynchronous() -> Job:
-    """Example 05, cut short."""
+    """Example 05 with fewer steps."""
     job = load_example("05-asynchronous.yaml")
     job["spec"]["training"]["totalSteps"] = STEPS
     return job
 
 
 def worker_groups(cluster: Cluster, namespace: str, name: str) -> list[str]:
-    """The worker group of each of the job's worker pods."""
+    """Return the worker group of each worker pod of the job."""
     selector = f"ray.io/cluster={name},ray.io/node-type=worker"
     pods = json.loads(cluster.kubectl("-n", namespace, "get", "pods", "-l", selector, "-o", "json"))["items"]
     return sorted(pod["metadata"]["labels"]["ray.io/group"] for pod in pods)
 
 
 def read_spans(cluster: Cluster, namespace: str, job: Job) -> list[dict[str, Any]]:
-    """The lines of the run's spans.jsonl: who did what from when to when."""
+    """Read the lines of spans.jsonl of the run: process, phase, start and end."""
     spans = job["status"]["checkpoint"]["path"] + "/../spans.jsonl"
-    text = run_on_claim(cluster, namespace, ["cat", spans], image_of(job), mount_path(job))
+    text = run_on_volume(cluster, namespace, ["cat", spans], get_image(job), get_mount_path(job))
     return [json.loads(line) for line in text.splitlines()]
 
 
 def assert_preflight_passed(job: Job) -> None:
-    """The pods of both groups and the head were checked before the training, over the network that they really have."""
-    assert condition(job, "PreflightPassed")["reason"] == "Checked"
+    """The preflight has checked the pods of both groups and the head over their actual network."""
+    assert get_condition(job, "PreflightPassed")["reason"] == "Checked"
     checks = {check["name"]: check for check in job["status"]["preflight"]}
     assert [name for name, check in checks.items() if check["result"] == "failed"] == []
     assert checks["ranks"]["value"] == "2 processes"
@@ -67,10 +65,10 @@ def assert_preflight_passed(job: Job) -> None:
 
 def test_one_group_generates_while_the_other_trains(cluster: Cluster, namespace: str, asynchronous: Job) -> None:
     name = apply_job(cluster, namespace, asynchronous)
-    job = await_job(cluster, namespace, name, lambda job: holds(job, "Running"), what="Running", timeout_s=START_S)
+    job = await_condition(cluster, namespace, name, "Running", timeout_s=START_TIMEOUT_S)
     assert worker_groups(cluster, namespace, name) == ["rollout", "train"]
     assert_preflight_passed(job)
-    done = await_job(cluster, namespace, name, lambda job: holds(job, "Succeeded"), what="the end", timeout_s=START_S)
+    done = await_condition(cluster, namespace, name, "Succeeded", timeout_s=START_TIMEOUT_S)
 
     metrics = read_metrics(cluster, namespace, done)
     assert [line["training/global_step"] for line in metrics] == list(range(1, STEPS + 1))

@@ -1,4 +1,4 @@
-# Debian with Python: what mmdebstrap made. Base of the trainer's image below and of the operator's.
+# Debian with Python from mmdebstrap. Base of the images of the trainer (trainer.Dockerfile) and the operator.
 FROM scratch
 ADD rootfs.tar /
 ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8

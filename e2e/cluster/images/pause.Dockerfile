@@ -1,4 +1,4 @@
-# What holds a pod's namespaces open.
+# Holds the namespaces of a pod open.
 FROM scratch
 COPY catatonit /pause
 USER 65535:65535

@@ -1,7 +1,7 @@
-# The trainer's system libraries; its Python environment is the machine's own, mounted (see addons.py).
+# The trainer's system libraries. The Python environment of the machine is mounted in its containers (see addons.py).
 ARG BASE
 FROM ${BASE}
-# g++ and python3-dev: torch.compile, which vLLM uses on a CPU.  wget: KubeRay's probes.
+# g++ and python3-dev: torch.compile, which vLLM uses on a CPU. wget: KubeRay's probes.
 RUN apt-get update \
  && apt-get install -y --no-install-recommends g++ libgomp1 libnuma1 python3-dev wget \
  && rm -rf /var/lib/apt/lists/*

@@ -9,16 +9,16 @@ from cluster.layout import Layout
 
 @pytest.fixture(scope="module")
 def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
-    made = Layout(tmp_path_factory.mktemp("state"), 1, subnet=77)
-    issue_all(made)
-    return made
+    layout = Layout(tmp_path_factory.mktemp("state"), 1, subnet=77)
+    issue_all(layout)
+    return layout
 
 
 def openssl(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["openssl", *map(str, arguments)], capture_output=True, text=True)
 
 
-def test_server_certificate_is_signed_by_our_authority_for_its_addresses(layout: Layout) -> None:
+def test_server_certificate_is_valid_for_the_addresses_of_the_server(layout: Layout) -> None:
     folder = layout.certificates
     verified = openssl("verify", "-CAfile", folder / "ca.crt", "-purpose", "sslserver", folder / "kube-apiserver.crt")
     assert verified.returncode == 0, verified.stderr
@@ -27,17 +27,17 @@ def test_server_certificate_is_signed_by_our_authority_for_its_addresses(layout:
     assert "IP Address:10.96.0.1" in text
 
 
-def test_users_certificate_opens_no_etcd(layout: Layout) -> None:
+def test_etcd_does_not_accept_a_user_certificate(layout: Layout) -> None:
     folder = layout.certificates
     assert openssl("verify", "-CAfile", folder / "etcd-ca.crt", folder / "admin.crt").returncode != 0
 
 
-def test_users_certificate_serves_nothing(layout: Layout) -> None:
+def test_user_certificate_is_not_valid_for_a_server(layout: Layout) -> None:
     folder = layout.certificates
     verified = openssl("verify", "-CAfile", folder / "ca.crt", "-purpose", "sslserver", folder / "node-1.crt")
     assert verified.returncode != 0
 
 
-def test_keys_and_kubeconfigs_are_for_root_alone(layout: Layout) -> None:
+def test_only_root_can_read_keys_and_kubeconfigs(layout: Layout) -> None:
     assert layout.certificates.stat().st_mode & 0o077 == 0
     assert layout.admin.stat().st_mode & 0o077 == 0

@@ -1,4 +1,4 @@
-"""Names, addresses and configuration of a cluster, as far as nothing has to run for them."""
+"""Names, addresses and configuration of a cluster that is not running."""
 
 from pathlib import Path
 
@@ -11,54 +11,54 @@ from cluster.kueue import KUEUE
 from cluster.layout import Layout
 
 
-def test_nodes_have_addresses_and_pods_within_the_clusters_network() -> None:
+def test_addresses_of_nodes_and_pods_are_in_the_network_of_the_cluster() -> None:
     first, second = Layout(Path("/state"), 2, subnet=77).all_nodes()
     assert (first.address, first.pods) == ("10.77.0.2", "10.77.1.0/24")
     assert (second.address, second.pods) == ("10.77.0.3", "10.77.2.0/24")
 
 
-def test_link_names_fit_into_the_kernels_15_characters() -> None:
+def test_link_names_have_at_most_15_characters() -> None:
     assert all(len(node.veth) <= 15 for node in Layout(Path("/state"), 99, subnet=255).all_nodes())
 
 
-def test_unknown_node_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match=r"no node 'node-3': .*node-1.*node-2"):
+def test_unknown_node_is_rejected_with_the_existing_nodes() -> None:
+    with pytest.raises(ValueError, match=r"node 'node-3' does not exist: .*node-1.*node-2"):
         Layout(Path("/state"), 2).node("node-3")
 
 
 @pytest.mark.parametrize(("nodes", "address"), [(0, "127.0.0.1"), (2, "10.100.0.1")])
-def test_control_plane_listens_on_one_address_of_the_machine(nodes: int, address: str) -> None:
+def test_control_plane_listens_on_one_address(nodes: int, address: str) -> None:
     layout = Layout(Path("/state"), nodes)
-    for name in control_plane.names(layout):
-        command = " ".join(control_plane.commands(layout, name))
+    for name in control_plane.list_processes(layout):
+        command = " ".join(control_plane.build_command(layout, name))
         assert "0.0.0.0" not in command
-    assert f"--bind-address={address}" in control_plane.commands(layout, "kube-apiserver")
+    assert f"--bind-address={address}" in control_plane.build_command(layout, "kube-apiserver")
 
 
-def test_api_server_knows_no_anonymous_user() -> None:
-    command = control_plane.commands(Layout(Path("/state"), 2), "kube-apiserver")
+def test_api_server_rejects_anonymous_requests() -> None:
+    command = control_plane.build_command(Layout(Path("/state"), 2), "kube-apiserver")
     assert "--anonymous-auth=false" in command
     assert "--authorization-mode=Node,RBAC" in command
 
 
 def test_every_pinned_program_has_a_version() -> None:
-    pins = go_programs.versions((go_programs.GO_FOLDER / "go.mod").read_text())
+    pins = go_programs.parse_versions((go_programs.GO_FOLDER / "go.mod").read_text())
     assert pins["k8s.io/kubernetes"].startswith("v1.")
     assert pins["github.com/ray-project/kuberay/ray-operator"].startswith("v1.")
 
 
 @pytest.mark.parametrize("family", [programs.CLUSTER, CERT_MANAGER, KUEUE, KWOK], ids=lambda family: family.name)
-def test_what_is_copied_from_a_module_is_pinned(family: go_programs.Family) -> None:
-    pins = go_programs.versions((family.module / "go.mod").read_text())
+def test_modules_with_copied_files_are_pinned(family: go_programs.Family) -> None:
+    pins = go_programs.parse_versions((family.module / "go.mod").read_text())
     assert {module for module, _, _ in family.copies} <= set(pins)
-    assert "v0.0.0" not in family.flags()
+    assert "v0.0.0" not in family.linker_flags()
 
 
-def test_required_go_is_read_as_numbers() -> None:
-    assert go_programs.required_go("module x\n\ngo 1.25.0\n") == (1, 25, 0)
+def test_go_version_is_parsed_as_numbers() -> None:
+    assert go_programs.parse_go_version("module x\n\ngo 1.25.0\n") == (1, 25, 0)
 
 
-def test_environment_is_mounted_read_only_into_trainer_images_alone() -> None:
+def test_environment_is_mounted_read_only_in_trainer_images_only() -> None:
     policy = addons.environment_policy()[0]["spec"]
     assert isinstance(policy, dict)
     patch = policy["mutations"][0]["applyConfiguration"]["expression"]
@@ -66,11 +66,11 @@ def test_environment_is_mounted_read_only_into_trainer_images_alone() -> None:
     assert f'startsWith("{addons.TRAINER_IMAGES}")' in policy["matchConditions"][0]["expression"]
 
 
-def test_both_cgroup_versions_are_found_in_a_hybrid_mount_table() -> None:
+def test_hierarchies_of_both_cgroup_versions_are_found() -> None:
     mounts = (
         "tmpfs /sys/fs/cgroup tmpfs rw 0 0\n"
         "cgroup /sys/fs/cgroup/memory cgroup rw,memory 0 0\n"
         "cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n"
     )
     expected = [(Path("/sys/fs/cgroup/memory"), False), (Path("/sys/fs/cgroup/unified"), True)]
-    assert cgroups.hierarchies(mounts) == expected
+    assert cgroups.parse_hierarchies(mounts) == expected

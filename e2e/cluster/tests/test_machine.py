@@ -7,37 +7,37 @@ import pytest
 
 from cluster import cgroups, machine
 from cluster.layout import Layout
-from cluster.network import conflict
+from cluster.network import find_conflict
 
 
-def test_taken_port_is_named_with_what_to_do() -> None:
+def test_port_in_use_is_rejected_with_the_fix() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        with pytest.raises(ValueError, match=f"port {port}, for etcd, is taken: .*--first-port"):
+        with pytest.raises(ValueError, match=f"port {port} for etcd is in use: .*--first-port"):
             machine.check_port(port, "etcd")
 
 
-def test_port_taken_on_all_addresses_counts() -> None:
-    with socket.create_server(("0.0.0.0", 0)) as listener, pytest.raises(ValueError, match="is taken"):
+def test_port_in_use_on_all_addresses_is_rejected() -> None:
+    with socket.create_server(("0.0.0.0", 0)) as listener, pytest.raises(ValueError, match="is in use"):
         machine.check_port(listener.getsockname()[1], "etcd")
 
 
-def test_too_little_disk_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_small_disk_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     free = shutil.disk_usage(tmp_path).free / 1e9
-    monkeypatch.setattr(machine, "LEAST_DISK_GB", free + 100)
-    with pytest.raises(ValueError, match=r"only .* GB are free for .*: free some"):
-        machine.check_disk(tmp_path / "not" / "there" / "yet")
+    monkeypatch.setattr(machine, "MIN_DISK_GB", free + 100)
+    with pytest.raises(ValueError, match=r"has .* GB free and .* GB are required: free disk space"):
+        machine.check_disk(tmp_path / "missing" / "folder")
 
 
-def test_not_root_is_refused_before_anything_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_user_without_root_is_rejected_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(ValueError, match=r"needs root.*sudo"):
         machine.check(Layout(tmp_path, 2))
 
 
-def test_machine_without_control_groups_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_machine_without_control_groups_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(cgroups, "mounted", list)
+    monkeypatch.setattr(cgroups, "list_hierarchies", list)
     with pytest.raises(ValueError, match="control groups"):
         machine.check(Layout(tmp_path, 2, first_port=18440))
 
@@ -46,6 +46,6 @@ def test_machine_without_control_groups_is_refused(tmp_path: Path, monkeypatch: 
     ("destination", "conflicts"),
     [("10.100.3.0/24", True), ("10.100.7.7", True), ("10.0.0.0/8", False), ("10.101.0.0/16", False)],
 )
-def test_route_within_the_clusters_network_is_a_conflict(destination: str, conflicts: bool) -> None:
+def test_route_inside_the_network_of_the_cluster_is_a_conflict(destination: str, conflicts: bool) -> None:
     routes = [{"dst": "default", "dev": "eth0"}, {"dst": destination, "dev": "eth1"}]
-    assert bool(conflict(Layout(Path("/state"), 2, subnet=100), routes)) == conflicts
+    assert bool(find_conflict(Layout(Path("/state"), 2, subnet=100), routes)) == conflicts

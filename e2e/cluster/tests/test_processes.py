@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cluster import processes
-from cluster.locks import only_one
+from cluster.locks import exclusive_lock
 from cluster.stages import StageError
 
 
@@ -15,45 +15,45 @@ def start_sleep(state: Path, name: str) -> None:
 
 
 def names(state: Path) -> list[str]:
-    return [process.name for process in processes.running(state)]
+    return [process.name for process in processes.list_running(state)]
 
 
-def test_daemon_is_found_by_its_mark_and_killed(tmp_path: Path) -> None:
+def test_daemon_is_found_by_its_marker_and_killed(tmp_path: Path) -> None:
     start_sleep(tmp_path, "sleeper")
     assert names(tmp_path) == ["sleeper"]
-    processes.kill(process.pid for process in processes.running(tmp_path))
+    processes.kill(process.pid for process in processes.list_running(tmp_path))
     assert names(tmp_path) == []
 
 
-def test_daemons_of_another_state_folder_are_left_alone(tmp_path: Path) -> None:
+def test_daemons_of_another_state_folder_are_not_killed(tmp_path: Path) -> None:
     one, other = tmp_path / "one", tmp_path / "other"
     for state in (one, other):
         state.mkdir()
         start_sleep(state, "sleeper")
-    processes.kill(process.pid for process in processes.running(one))
+    processes.kill(process.pid for process in processes.list_running(one))
     assert names(other) == ["sleeper"]
-    processes.kill(process.pid for process in processes.running(other))
+    processes.kill(process.pid for process in processes.list_running(other))
 
 
-def test_daemon_inherits_nothing_of_our_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("A_SECRET", "of ours")
+def test_daemon_does_not_inherit_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A_SECRET", "value")
     start_sleep(tmp_path, "sleeper")
-    (sleeper,) = processes.running(tmp_path)
+    (sleeper,) = processes.list_running(tmp_path)
     assert b"A_SECRET" not in Path(f"/proc/{sleeper.pid}/environ").read_bytes()
     processes.kill([sleeper.pid])
 
 
-def test_killing_what_has_ended_is_no_error() -> None:
+def test_killing_an_ended_process_is_not_an_error() -> None:
     processes.kill([2**22 - 1])
 
 
-def test_waiting_ends_when_the_process_did(tmp_path: Path) -> None:
+def test_wait_ends_with_the_process(tmp_path: Path) -> None:
     with pytest.raises(StageError, match="etcd: the process ended"):
         processes.wait_for("etcd", lambda: False, timeout_s=60, log=tmp_path / "log", alive=lambda: False)
 
 
 def test_lock_is_held_by_one_process_at_a_time(tmp_path: Path) -> None:
     other = ["flock", "--nonblock", str(tmp_path / "lock"), "true"]
-    with only_one(tmp_path / "lock"):
+    with exclusive_lock(tmp_path / "lock"):
         assert subprocess.run(other).returncode == 1
     assert subprocess.run(other).returncode == 0

@@ -15,7 +15,7 @@ import yaml
 from apiserver.in_cluster import Kubernetes, Operator, eventually, free_ports
 
 from cluster import Cluster
-from cluster.kuberay_crds import VERSIONS, ray_cluster_crd
+from cluster.kuberay_crds import VERSIONS, obtain_ray_cluster_crd
 from rlt_core.children.build import build_children
 from rlt_operator.kuberay import MARKS, OLDEST, POD_FIELDS_SINCE, KubeRay, describe_lost_fields, parse_kuberay
 
@@ -96,7 +96,7 @@ def kuberay(separate: Kubernetes, request: pytest.FixtureRequest) -> Installed:
 
 def install(kubernetes: Kubernetes, version: str) -> None:
     """Install or upgrade the CRD."""
-    kubernetes.kubectl(*APPLY, ray_cluster_crd(version))
+    kubernetes.kubectl(*APPLY, obtain_ray_cluster_crd(version))
 
     def served() -> bool:
         crd = kubernetes.get("default", "crd", "rayclusters.ray.io") or {}
@@ -115,7 +115,7 @@ def parents(path: str) -> set[str]:
 
 
 def crd_of(version: str) -> KubeRay:
-    return parse_kuberay(yaml.load(ray_cluster_crd(version).read_text(), yaml.CSafeLoader))
+    return parse_kuberay(yaml.load(obtain_ray_cluster_crd(version).read_text(), yaml.CSafeLoader))
 
 
 @pytest.mark.parametrize("golden", GOLDEN, ids=lambda path: path.stem)
@@ -228,7 +228,7 @@ def test_a_field_that_kubernetes_does_not_know_is_rejected_with_its_message(
 
 
 def test_a_job_waits_if_the_crd_lacks_a_rendered_field(operated: Kubernetes, new_namespace: str) -> None:
-    crd = yaml.load(ray_cluster_crd(OLD).read_text(), yaml.CSafeLoader)
+    crd = yaml.load(obtain_ray_cluster_crd(OLD).read_text(), yaml.CSafeLoader)
     for version in crd["spec"]["versions"]:
         properties = version["schema"]["openAPIV3Schema"]["properties"]
         for name in ("spec", "headGroupSpec", "template", "spec"):

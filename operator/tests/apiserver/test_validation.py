@@ -13,7 +13,7 @@ import pytest
 from apiserver.in_cluster import Kubernetes, Webhook
 from cases import BUILTIN, CASES, Case
 
-from fuzz_api import Answer, ApiServer
+from fuzz_api import ApiResponse, ApiServer
 from rlt_api.crd import GROUP, KIND, VERSION
 from rlt_api.validation import validate_manifest
 
@@ -40,14 +40,14 @@ def with_value(path: str, value: Any) -> dict[str, Any]:
     return spec
 
 
-def contradictions(answer: Answer) -> list[str]:
+def contradictions(answer: ApiResponse) -> list[str]:
     """Return the fields that the CRD rejects, without those whose rules were not checked."""
     return [field for field, message in answer.causes if "rules were not checked" not in message]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_the_crd_rejects_what_cel_can_express(api: ApiServer, case: Case) -> None:
-    answer = api.judge(manifest(case.spec, case.name))
+    answer = api.dry_run(manifest(case.spec, case.name))
     assert bool(contradictions(answer)) is case.cel, answer.message
     assert all(f"{case.at}.".startswith(f"{at}.".replace("<nil>.", "")) for at in contradictions(answer))
 
@@ -78,7 +78,7 @@ def test_api_server_and_offline_validation_agree_on_types_and_bounds(
     api: ApiServer, path: str, value: Any, accepted: bool
 ) -> None:
     job = manifest(with_value(path, value))
-    assert (api.judge(job).accepted, not validate_manifest(job, {})) == (accepted, accepted)
+    assert (api.dry_run(job).accepted, not validate_manifest(job, {})) == (accepted, accepted)
 
 
 def test_the_crd_alone_accepts_nul_and_deep_nesting(api: ApiServer) -> None:
@@ -88,7 +88,7 @@ def test_the_crd_alone_accepts_nul_and_deep_nesting(api: ApiServer) -> None:
         deep = {"a": deep}
     for path, value in (("cluster.image", "a\0"), ("cluster.head.podTemplate", deep)):
         job = manifest(with_value(path, value))
-        assert api.judge(job).accepted
+        assert api.dry_run(job).accepted
         assert [each.rule for each in validate_manifest(job, {})] == ["json"]
 
 
@@ -97,7 +97,7 @@ def test_the_client_selects_whether_an_unknown_field_is_an_error_a_warning_or_dr
     api: ApiServer, path: str, value: Any
 ) -> None:
     job = manifest(with_value(path, value))
-    strict, warn, ignore = (api.judge(job, validation=each) for each in ("Strict", "Warn", "Ignore"))
+    strict, warn, ignore = (api.dry_run(job, validation=each) for each in ("Strict", "Warn", "Ignore"))
     assert f'unknown field "spec.{path}"' in strict.message
     assert warn.accepted
     assert f"spec.{path}" in warn.warning
@@ -110,14 +110,14 @@ def test_an_integer_with_a_fraction(api: ApiServer) -> None:
     """The schema accepts 8.0 as an integer, CEL does not. kubectl sends 8."""
     for field, accepted in (("ppoEpochs", True), ("totalSteps", False)):
         job = manifest(with_value(f"training.{field}", 8.0))
-        assert api.judge_text(json.dumps(job)).accepted is accepted
-        assert api.judge(job).accepted
+        assert api.dry_run_text(json.dumps(job)).accepted is accepted
+        assert api.dry_run(job).accepted
         assert not validate_manifest(job, {})
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_the_webhook_rejects_what_the_crd_accepts(webhook: Webhook, api: ApiServer, case: Case) -> None:
-    answer = api.judge(manifest(case.spec, case.name))
+    answer = api.dry_run(manifest(case.spec, case.name))
     assert not answer.accepted
     if "admission webhook" in answer.message:
         assert case.at in [at for at, _ in answer.causes]
@@ -128,13 +128,13 @@ def test_the_webhook_rejects_what_the_crd_accepts(webhook: Webhook, api: ApiServ
 
 def test_the_webhook_does_not_receive_dropped_fields(webhook: Webhook, api: ApiServer) -> None:
     """It is called after pruning. Only the annotation of kubectl apply contains the field (test_webhook.py)."""
-    assert api.judge(manifest(with_value("trainning", 1)), validation="Ignore").accepted
+    assert api.dry_run(manifest(with_value("trainning", 1)), validation="Ignore").accepted
 
 
 @pytest.mark.parametrize("depth", [150, 900])
 def test_the_webhook_responds_at_any_depth(webhook: Webhook, api: ApiServer, depth: int) -> None:
     deep = '{"a":' * depth + "1" + "}" * depth
     text = json.dumps(manifest(with_value("cluster.head.podTemplate", {"a": "deep"}))).replace('"deep"', deep)
-    answer = api.judge_text(text)
+    answer = api.dry_run_text(text)
     assert answer.status == 422
     assert "is nested deeper than" in answer.message

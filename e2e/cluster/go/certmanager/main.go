@@ -1,6 +1,6 @@
-// cert-manager's own controllers for self-signed issuers and for authorities, and its CA injector, in one process.
+// Runs cert-manager's controllers for self-signed and CA issuers, and its CA injector, in one process.
 //
-// Its own programs cannot be built here: their modules are no dependencies of others, and hold the SDKs of all clouds.
+// The upstream programs cannot be built here: their modules are not importable, and require the SDKs of all clouds.
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/cert-manager/cert-manager/pkg/controller"
 	"github.com/cert-manager/cert-manager/pkg/controller/cainjector"
 
-	// Each of them registers what it does.
+	// Each package registers its controllers.
 	_ "github.com/cert-manager/cert-manager/pkg/controller/certificaterequests/approver"
 	_ "github.com/cert-manager/cert-manager/pkg/controller/certificaterequests/ca"
 	_ "github.com/cert-manager/cert-manager/pkg/controller/certificaterequests/selfsigned"
@@ -47,7 +47,7 @@ func main() {
 	}
 }
 
-// runControllers starts what the imports above have registered.
+// runControllers starts the controllers that the imports above have registered.
 func runControllers(ctx context.Context, group *errgroup.Group) error {
 	factory, err := controller.NewContextFactory(ctx, controller.ContextOptions{
 		Kubeconfig:         os.Getenv("KUBECONFIG"),
@@ -73,7 +73,7 @@ func runControllers(ctx context.Context, group *errgroup.Group) error {
 	return nil
 }
 
-// runInjector writes authorities into webhook configurations until the context ends.
+// runInjector injects CAs into webhook configurations until the context ends.
 func runInjector(ctx context.Context) error {
 	scheme := runtime.NewScheme()
 	types := runtime.NewSchemeBuilder(

@@ -1,0 +1,143 @@
+"""The status reports failures with the message of the component that detects them. Jobs can be deleted at any time."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import pytest
+
+from cluster import Cluster
+from installation import CLAIM
+from jobs import (
+    apply_job,
+    await_cleanup,
+    await_condition,
+    await_job,
+    build_command_job,
+    get_condition,
+    is_true,
+    list_objects,
+    load_example,
+    read_job,
+)
+
+pytestmark = pytest.mark.cluster
+
+START_TIMEOUT_S = 300.0
+"""Timeout for a small Ray cluster to start on a busy machine."""
+FOREVER = ("python3", "-c", "import threading; threading.Event().wait()")
+
+
+def delete(cluster: Cluster, namespace: str, name: str) -> None:
+    """Delete the job and wait until its objects are deleted."""
+    cluster.kubectl("-n", namespace, "delete", "rltrainingjob", name, "--wait", "--timeout=60s")
+    await_cleanup(cluster, namespace, name)
+
+
+def test_unschedulable_job_reports_the_scheduler_message_and_is_deleted(cluster: Cluster, namespace: str) -> None:
+    job = build_command_job("too-big", "true", workers=[{"replicas": 1, "resources": {"cpu": "512", "memory": "2Gi"}}])
+    name = apply_job(cluster, namespace, job)
+    pending = await_job(
+        cluster,
+        namespace,
+        name,
+        lambda job: "Insufficient cpu" in get_condition(job, "ClusterReady")["message"],
+        what="the scheduler's message",
+        timeout_s=60,
+    )
+    assert pending["status"]["phase"] == "Pending"
+    assert "Insufficient cpu" in pending["status"]["message"]
+    delete(cluster, namespace, name)
+
+
+def test_missing_image_reports_the_kubelet_message(cluster: Cluster, namespace: str) -> None:
+    name = apply_job(cluster, namespace, build_command_job("no-image", "true", image="localhost/rlt-nothing:1"))
+    await_job(
+        cluster,
+        namespace,
+        name,
+        lambda job: "localhost/rlt-nothing:1" in get_condition(job, "ClusterReady")["message"],
+        what="the kubelet's message",
+        timeout_s=60,
+    )
+    delete(cluster, namespace, name)
+
+
+def test_failed_command_reports_its_message_and_is_not_restarted(cluster: Cluster, namespace: str) -> None:
+    message = "reward model /models/judge does not exist"
+    name = apply_job(cluster, namespace, build_command_job("fails", "python3", "-c", f"raise SystemExit({message!r})"))
+    failed = await_condition(cluster, namespace, name, "Failed", timeout_s=START_TIMEOUT_S)
+    assert message in get_condition(failed, "Failed")["message"]
+    assert message in failed["status"]["message"]
+    await_cleanup(cluster, namespace, name, but="configmap")  # the Ray cluster is released and not recreated
+    assert is_true(read_job(cluster, namespace, name), "Failed")
+    delete(cluster, namespace, name)
+
+
+def test_second_attempt_uses_the_storage_of_the_first(cluster: Cluster, namespace: str) -> None:
+    """The second attempt finds the file that the first has written. status.attempts reports the first."""
+    file = f"/mnt/rlt/{uuid4()}"
+    script = f"test -e {file} && exit; touch {file}; echo the disk is full >&2; exit 3"
+    job = build_command_job("again", "sh", "-c", script)
+    job["spec"] |= {"storage": {"claimName": CLAIM}, "failurePolicy": {"maxRestarts": 1}}
+    name = apply_job(cluster, namespace, job)
+    twice_s = 2 * START_TIMEOUT_S
+    done = await_condition(cluster, namespace, name, "Succeeded", timeout_s=twice_s)
+    (attempt,) = done["status"]["attempts"]
+    assert (attempt["number"], attempt["reason"], attempt.get("nodeAtFault")) == (1, "ProgramFailed", None)
+    assert "the disk is full" in attempt["message"]
+    events = cluster.kubectl("-n", namespace, "get", "events", "-o", "jsonpath={.items[*].reason}").split()
+    assert events.count("Restarting") == 1
+    assert done["status"]["restarts"] == 1
+    delete(cluster, namespace, name)
+
+
+def test_missing_model_is_reported(cluster: Cluster, namespace: str) -> None:
+    example = load_example("01-arithmetic-grpo.yaml")
+    example["spec"]["model"] = {"path": "/models/none-such"}
+    example["spec"]["cluster"]["workers"][0]["replicas"] = 1
+    name = apply_job(cluster, namespace, example)
+    failed = await_condition(cluster, namespace, name, "Failed", timeout_s=START_TIMEOUT_S)
+    assert "/models/none-such" in get_condition(failed, "Failed")["message"]
+    delete(cluster, namespace, name)
+
+
+def test_deletion_while_provisioning(cluster: Cluster, namespace: str) -> None:
+    name = apply_job(cluster, namespace, build_command_job("early", *FOREVER))
+    await_job(
+        cluster,
+        namespace,
+        name,
+        lambda job: job["status"].get("phase") == "Provisioning",
+        what="Provisioning",
+        timeout_s=60,
+    )
+    delete(cluster, namespace, name)
+
+
+def test_deletion_while_running(cluster: Cluster, namespace: str) -> None:
+    name = apply_job(cluster, namespace, build_command_job("runs", *FOREVER))
+    await_condition(cluster, namespace, name, "Running", timeout_s=START_TIMEOUT_S)
+    delete(cluster, namespace, name)
+
+
+def test_command_reports_its_printed_steps_and_is_deleted_after_success(cluster: Cluster, namespace: str) -> None:
+    program = (
+        "print('Total training steps: 4')\n"
+        "for step in range(1, 5): print(f'step:{step} - critic/rewards/mean:{step / 8} - actor/kl_loss:0.01')"
+    )
+    name = apply_job(cluster, namespace, build_command_job("prints", "python3", "-c", program))
+    done = await_condition(cluster, namespace, name, "Succeeded", timeout_s=START_TIMEOUT_S)
+    progress = done["status"]["progress"]
+    assert (progress["step"], progress["totalSteps"], progress["display"]) == (4, 4, "100%")
+    assert (progress["metrics"]["reward"], progress["metrics"]["kl"]) == (0.5, 0.01)
+    delete(cluster, namespace, name)
+
+
+def test_job_created_suspended_has_no_pods_and_is_deleted(cluster: Cluster, namespace: str) -> None:
+    job = build_command_job("later", "true")
+    job["spec"]["suspend"] = True
+    name = apply_job(cluster, namespace, job)
+    await_condition(cluster, namespace, name, "Suspended", timeout_s=60)
+    assert [each for each in list_objects(cluster, namespace, name) if "raycluster" in each or "pod" in each] == []
+    delete(cluster, namespace, name)
