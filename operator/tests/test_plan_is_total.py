@@ -35,7 +35,7 @@ containers = st.builds(
     name=st.just("ray-worker"),
     waiting_reason=st.sampled_from([None, "ImagePullBackOff", "CrashLoopBackOff", "CreateContainerConfigError"]),
     waiting_message=st.none() | WORDS,
-    termination=st.none() | st.builds(Termination, st.just("OOMKilled"), st.integers(0, 137), st.just("last words")),
+    termination=st.none() | st.builds(Termination, st.just("OOMKilled"), st.integers(0, 137), st.just("last output")),
     restarts=st.integers(0, 3),
 )
 pods = st.builds(
