@@ -169,10 +169,10 @@ def list_objects(cluster: Cluster, namespace: str, name: str) -> list[str]:
     return sorted({*owned, *from_kuberay})
 
 
-def await_cleanup(cluster: Cluster, namespace: str, name: str, *, but: str = "nothing", timeout_s: float = 120) -> None:
-    """Wait until all objects of the job are deleted, except of the kind `but`. Raises TimeoutError with their names."""
+def await_cleanup(cluster: Cluster, namespace: str, name: str, *, keep: str = "", timeout_s: float = 120) -> None:
+    """Wait until all objects of the job except those of kind `keep` are deleted. Raises TimeoutError with their names."""
     deadline = time.monotonic() + timeout_s
-    while left := [each for each in list_objects(cluster, namespace, name) if not each.startswith(f"{but}/")]:
+    while left := [each for each in list_objects(cluster, namespace, name) if not each.startswith(f"{keep}/")]:
         if time.monotonic() > deadline:
             raise TimeoutError(f"{namespace}/{name}: not deleted after {timeout_s:.0f} s: {', '.join(left)}")
         time.sleep(1)

@@ -1,7 +1,7 @@
 """`rlt` on a cluster, with a short job and its runtime.
 
 - the webhook rejects an invalid job with the message of `rlt validate`;
-- a job is submitted, watched, inspected and deleted with `rlt` alone;
+- a job is submitted, watched, inspected and deleted only with `rlt`;
 - the job keeps the runtime that it started with.
 """
 
@@ -70,9 +70,9 @@ def test_a_job_from_submission_to_deletion(cluster: Cluster, namespace: str, tmp
     pods = json.loads(rlt("status", "short", "-o", "json").stdout)["pods"]
     worker = pods[-1]["metadata"]["name"]
     last = json_lines(rlt("logs", "short", "--pod", worker, "--tail", "2", "-o", "json").stdout)
-    whole = rlt("logs", "short", "--pod", worker).stdout.splitlines()
+    log = rlt("logs", "short", "--pod", worker).stdout.splitlines()
     assert [each["pod"] for each in last] == [worker, worker]
-    assert all(datetime.fromisoformat(each["time"]) and each["line"] in whole for each in last)
+    assert all(datetime.fromisoformat(each["time"]) and each["line"] in log for each in last)
     missing = rlt("logs", "short", "--pod", "no-such", expected=1).stderr
     assert f"short has no pod no-such. Its pods: {pods[0]['metadata']['name']}, " in missing
 

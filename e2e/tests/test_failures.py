@@ -69,7 +69,7 @@ def test_failed_command_reports_its_message_and_is_not_restarted(cluster: Cluste
     failed = await_condition(cluster, namespace, name, "Failed", timeout_s=START_TIMEOUT_S)
     assert message in get_condition(failed, "Failed")["message"]
     assert message in failed["status"]["message"]
-    await_cleanup(cluster, namespace, name, but="configmap")  # the Ray cluster is released and not recreated
+    await_cleanup(cluster, namespace, name, keep="configmap")  # the Ray cluster is released and not recreated
     assert is_true(read_job(cluster, namespace, name), "Failed")
     delete(cluster, namespace, name)
 
