@@ -170,7 +170,7 @@ def list_objects(cluster: Cluster, namespace: str, name: str) -> list[str]:
 
 
 def await_cleanup(cluster: Cluster, namespace: str, name: str, *, keep: str = "", timeout_s: float = 120) -> None:
-    """Wait until all objects of the job except those of kind `keep` are deleted. Raises TimeoutError with their names."""
+    """Wait until the objects of the job are deleted, except of kind `keep`. Raises TimeoutError with their names."""
     deadline = time.monotonic() + timeout_s
     while left := [each for each in list_objects(cluster, namespace, name) if not each.startswith(f"{keep}/")]:
         if time.monotonic() > deadline:
