@@ -90,29 +90,23 @@ def cluster_tests(run: Run) -> None:
     """Run the end-to-end tests, each worker on a cluster of its own, and remove these clusters."""
     foreign = "KUBECONFIG" in os.environ
     try:
-        run_pytest(
-            run, ["--maxfail=1", "-m", "cluster", *FOLDERS["cluster"], *(() if foreign else FILES_ON_TWO_WORKERS)]
-        )
+        workers = () if foreign else FILES_ON_TWO_WORKERS
+        run_pytest(run, ["--maxfail=1", "-m", "cluster", *workers, *FOLDERS["cluster"]])
     finally:
         if not foreign:
-            down = [BIN / "python", "-m", "cluster", "down", "--below", state_folder()]
-            run.command(down, cwd=ROOT, even_if_stopping=True)
+            remove_clusters(run, state_folder())
 
 
 def run_pytest(run: Run, options: Sequence[str]) -> None:
     """Run pytest, count its tests and print its summary lines."""
 
     def on_line(line: str) -> None:
-        if match := re.search(
-            r"(PASSED|FAILED|SKIPPED|ERROR) .*?(\S+::\S+)|(\S+::\S+).* (PASSED|FAILED|SKIPPED)", line
-        ):
+        if re.search(r" (PASSED|FAILED|SKIPPED)\b", line) and (test := re.search(r"::(test_\w+)", line)):
             run.tests += 1
-            test = (match[2] or match[3]).rpartition("::")[2]
-            run.note = f"{run.tests} tests, last {test[:60]}"
-        elif line.startswith("==") and (closing := re.search(r"== (\d.* in [\d.]+s.*?) =*$", line)):
-            run.outcomes = {
-                word: int(count) for count, word in re.findall(r"(\d+) (passed|failed|skipped)", closing[1])
-            }
+            run.note = f"{run.tests} tests, last {test[1][:60]}"
+        elif closing := re.search(r"^=+ (\d.* in [\d.]+s.*?) =+$", line):
+            found = re.findall(r"(\d+) (passed|failed|skipped)", closing[1])
+            run.outcomes = {word: int(count) for count, word in found}
             print(f"    {run.name}: {closing[1]}", flush=True)
         elif line.startswith(("SKIPPED [", "FAILED ", "ERROR ")):
             print(f"    {run.name}: {line}", flush=True)
@@ -122,13 +116,18 @@ def run_pytest(run: Run, options: Sequence[str]) -> None:
     temporary = TEMPORARY / run.name
     timings = TIMINGS / f"{run.name}.jsonl"
     timings.unlink(missing_ok=True)
-    command = [BIN / "python", "-m", "pytest", "-v", "--color=no", "-p", "timings", "-p", "no:cacheprovider"]
-    command += [f"--timings={timings}", f"--basetemp={temporary}", *options]
+    command: list[str | Path] = [BIN / "python", "-m", "pytest", "-v", "--color=no"]
+    command += ["-p", "timings", "-p", "no:cacheprovider"]
+    measured = [f"--timings={timings}", f"--basetemp={temporary}"]
     try:
-        run.command(command, cwd=ROOT, on_line=on_line)
+        run.command([*command, *measured, *options], cwd=ROOT, on_line=on_line)
     finally:  # a stopped run leaves the API servers of its fixtures
-        down = [BIN / "python", "-m", "cluster", "down", "--below", temporary]
-        run.command(down, cwd=ROOT, even_if_stopping=True)
+        remove_clusters(run, temporary)
+
+
+def remove_clusters(run: Run, folder: Path) -> None:
+    """Remove the embedded clusters whose state is below a folder."""
+    run.command([BIN / "python", "-m", "cluster", "down", "--below", folder], cwd=ROOT, even_if_stopping=True)
 
 
 def note_stage(run: Run, line: str) -> None:
