@@ -90,7 +90,7 @@ def test_a_missing_kind_is_named(kubernetes: Kubernetes, operator: Operator, nam
     nodes.append(add(kubernetes, node("nvl72", nvidia("NVIDIA-GB200", **clique) | IB, GPUS | HCA)))
     kubernetes.create_job(namespace, ON_GPUS)
     kubernetes.wait(namespace, "ClusterReady", "ClusterRefused")
-    message = "this Kubernetes has no ComputeDomain of resource.nvidia.com/v1beta1"
+    message = "the job needs ComputeDomain (resource.nvidia.com/v1beta1), which is not installed"
     assert message in kubernetes.condition(namespace, "ClusterReady")[2]
     assert kubernetes.get(namespace, "raycluster", "sum") is None
 

@@ -203,7 +203,7 @@ def test_a_failed_preflight_check_fails_the_job(
     assert kubernetes.condition(namespace, "PreflightPassed")[:2] == ("False", "PreflightFailed")
     found = {check["name"]: check for check in kubernetes.status(namespace)["preflight"]}
     assert {name for name, check in found.items() if check["result"] == "failed"} == {"shared-memory"}
-    assert "the job asked for 40960.0Gi" in found["shared-memory"]["message"]
+    assert "the job requests 40960.0Gi" in found["shared-memory"]["message"]
     assert found["all-reduce"]["value"].endswith(" GB/s")
     uid = id.removesuffix("-preflight")
     assert {name: state for name, state in ray.jobs().items() if name.startswith(uid)} == {id: "FAILED"}

@@ -43,7 +43,7 @@ def image_of(cluster: dict[str, Any]) -> str:
 def test_a_job_waits_for_its_runtime(platform: Kubernetes, operator: Operator, namespace: str) -> None:
     platform.create_job(namespace, SHORT)
     eventually("RuntimeNotFound", lambda: platform.condition(namespace, "Accepted")[1] == "RuntimeNotFound")
-    assert "no RLRuntime processors" in platform.status(namespace)["message"]
+    assert "RLRuntime processors does not exist" in platform.status(namespace)["message"]
     assert platform.get(namespace, "raycluster", "sum") is None
     put_runtime(platform, "registry.example/trainer:1")
     assert image_of(platform.ray_cluster(namespace)) == "registry.example/trainer:1"
