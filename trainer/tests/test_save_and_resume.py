@@ -81,6 +81,12 @@ def test_a_checkpoint_has_the_metrics_of_its_step(make_config: MakeConfig) -> No
     assert again.resumed_metrics == {"critic/rewards/mean": 0.5}
     again.under_test.save(6)
     assert "metrics" not in again.saved[0][1]
+    other = Run(
+        make_config(checkpoint={"resume": "path", "resumeFromPath": "/other/step-5"}),
+        Resumed(5, Path("/other/step-5"), DriverState(run.saved[0][1]), ()),
+    )
+    assert other.under_test.resume() == 5
+    assert other.resumed_metrics == {}, "another run recorded that step"
 
 
 def test_sigterm_after_a_save_saves_nothing(make_config: MakeConfig) -> None:

@@ -74,7 +74,9 @@ class Checkpoints:
         if self._kl_controller is not None and "kl_controller" in self._state:
             self._kl_controller.load_state_dict(self._state["kl_controller"])
         self.latest, self._saved_step = resumed.directory, resumed.step
-        self._reporter.resumed(resumed.step, self._state.pop("metrics", {}))
+        metrics = self._state.pop("metrics", {})
+        own = resumed.directory.parent == self._run.checkpoints
+        self._reporter.resumed(resumed.step, metrics if own else {})
         return resumed.step
 
     def complete_step(self, consumed: int) -> None:
