@@ -140,8 +140,8 @@ FOLDERS = {"apiserver": ("operator", "charts", "e2e"), "cluster": ("e2e",), "slo
 ON_TWO_WORKERS = ("-n", "2", "--dist", "worksteal")
 FILES_ON_TWO_WORKERS = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 """Tests of a file share a model, an API server or a cluster."""
-SLOW_WORKERS = ("-n", "1", "--dist", "loadfile")
-"""One worker: the cluster tests use the other core. A process of its own measures each test's CPU time."""
+ONE_WORKER = ("-n", "1", "--dist", "loadfile")
+"""For the parts beside the cluster tests: more processes than cores only wait for each other."""
 
 PARTS = {
     part.name: part
@@ -150,8 +150,8 @@ PARTS = {
         Part("verify", "verify: generated files and pinned requirements", verify),
         Part("unit", "unit tests", pytest_part("not apiserver and not cluster and not slow", *ON_TWO_WORKERS)),
         Part("programs", "Go programs", programs),
-        Part("apiserver", "tests against a real API server", pytest_part("apiserver", *FILES_ON_TWO_WORKERS)),
-        Part("slow", "trainer tests with real engines and several processes", pytest_part("slow", *SLOW_WORKERS)),
+        Part("apiserver", "tests against a real API server", pytest_part("apiserver", *ONE_WORKER)),
+        Part("slow", "trainer tests with real engines and several processes", pytest_part("slow", *ONE_WORKER)),
         Part("cluster", "end-to-end tests on two embedded clusters", cluster_tests),
     )
 }
