@@ -21,7 +21,8 @@ def render_curve(rewards: list[float], *, width: int = 78, height: int = 16) -> 
     plotext.plot(list(range(1, len(rewards) + 1)), rolling_mean(rewards, 5), marker="braille")
     plotext.title("mean reward (mean of 5 steps)")
     plotext.xlabel("step")
-    return str(plotext.uncolorize(plotext.build()))
+    lines = str(plotext.uncolorize(plotext.build())).splitlines()
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def write_png(rewards: list[float], path: Path, *, title: str) -> None:
