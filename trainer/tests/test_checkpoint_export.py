@@ -1,13 +1,7 @@
-"""The exported model is the trained one, in files that transformers loads.
-
-This file is also the program of one rank: `python test_checkpoint_export.py MODEL DIRECTORY RANK PORT`.
-"""
+"""The exported model is the trained one, in files that transformers loads."""
 
 from __future__ import annotations
 
-import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from ranks import run_ranks
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel, Qwen3Config, Qwen3MoeConfig
 
@@ -28,6 +23,7 @@ from rlt_trainer.checkpoint.export import export, split_shards
 from rlt_trainer.checkpoint.export_checkpoint import single_rank_group
 from rlt_trainer.checkpoint.parts import ModelState
 from rlt_trainer.checkpoint.saver import Saver
+from rlt_trainer.cluster.rendezvous import free_port
 from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer
 
 MakeConfig = Callable[..., TrainingConfig]
@@ -168,11 +164,8 @@ def test_a_checkpoint_of_another_model_is_not_exported(
 @pytest.mark.slow
 def test_no_rank_waits_in_a_collective_for_the_disk(tiny_model: str, tmp_path: Path) -> None:
     """Flushing a large model may take longer than the timeout of a collective."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    commands = [[sys.executable, __file__, tiny_model, str(tmp_path), str(rank), str(port)] for rank in range(2)]
-    processes = [subprocess.Popen(command) for command in commands]
-    assert [process.wait(timeout=120) for process in processes] == [0, 0]
+    port = free_port("127.0.0.1")
+    run_ranks(one_rank, [(tiny_model, tmp_path, rank, port) for rank in range(2)])
     exported, start = weights(tmp_path / "export"), weights(Path(tiny_model))
     assert all(torch.equal(exported[name], start[name] + 0.5) for name in start)
 
@@ -195,7 +188,3 @@ def one_rank(files: str, directory: Path, rank: int, port: int) -> None:
     if rank == 1:
         done.touch()
     dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    one_rank(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))

@@ -1,35 +1,23 @@
-"""A run on one rank resumes from a checkpoint of two ranks.
-
-This file is also the program of one rank: `python test_checkpoint_ranks.py MODEL CHECKPOINTS RANK RANKS PORT FROM TO`.
-"""
+"""A run on one rank resumes from a checkpoint of two ranks."""
 
 from __future__ import annotations
 
-import json
 import shutil
-import socket
-import subprocess
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ranks import run_ranks
+
+from rlt_trainer.cluster.rendezvous import free_port
 
 
 def train(model: str, checkpoints: Path, *, ranks: int, steps: range, asynchronous: bool = False) -> dict[str, Any]:
     """Take the steps in separate processes, resumed from the previous checkpoint. Return the results of rank 0."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    numbers = [port, steps.start, steps.stop, int(asynchronous)]
-    commands = [
-        [sys.executable, __file__, model, str(checkpoints), *map(str, (rank, ranks, *numbers))] for rank in range(ranks)
-    ]
-    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
-    outputs = [process.communicate(timeout=300)[0] for process in processes]
-    assert [process.returncode for process in processes] == [0] * ranks
-    result: dict[str, Any] = json.loads(outputs[0].splitlines()[-1])
-    return result
+    port = free_port("127.0.0.1")
+    common = (model, checkpoints, port, steps, asynchronous)
+    return run_ranks(one_rank, [(*common, rank, ranks) for rank in range(ranks)])[0]
 
 
 @pytest.mark.slow
@@ -44,7 +32,7 @@ def test_a_run_resumes_with_another_number_of_ranks(tiny_model: str, tmp_path: P
 
 
 def one_rank(
-    model: str, checkpoints: Path, rank: int, ranks: int, port: int, start: int, stop: int, asynchronous: int
+    model: str, checkpoints: Path, port: int, steps: range, asynchronous: bool, rank: int, ranks: int
 ) -> dict[str, Any]:
     import torch
     import torch.distributed as dist
@@ -75,7 +63,7 @@ def one_rank(
         temperature=1.0,
         max_response_length=8,
     )
-    config = Checkpoint(asynchronous=bool(asynchronous))
+    config = Checkpoint(asynchronous=asynchronous)
     saver = Saver(checkpoints, config)
     parts: Parts = {"model": ModelState(actor.model), "optimizer": OptimizerState(actor.model, actor.optimizer)}
 
@@ -89,9 +77,9 @@ def one_rank(
         return [checksum(actor.model.parameters()), checksum(moments)]
 
     resumed = resume(checkpoints, config, parts)
-    assert (resumed.step if resumed else 0) == start - 1
+    assert (resumed.step if resumed else 0) == steps.start - 1
     states, losses, outcomes = [state()], [], []
-    for step in range(start, stop):
+    for step in steps:
         tokens = torch.randint(0, 256, (4, 6), generator=torch.Generator().manual_seed(step)).tolist()
         sequences = Sequences.pad([[65, 66]] * 4, tokens, pad_token_id=0)
         result = actor.supervised_step(sequences.rows(slice(rank * 4 // ranks, (rank + 1) * 4 // ranks)), 24)
@@ -104,7 +92,3 @@ def one_rank(
     dist.destroy_process_group()
     ended = [[outcome.step, outcome.error] for outcome in outcomes]
     return {"states": states, "losses": losses, "outcomes": ended}
-
-
-if __name__ == "__main__":
-    print(json.dumps(one_rank(sys.argv[1], Path(sys.argv[2]), *map(int, sys.argv[3:]))))

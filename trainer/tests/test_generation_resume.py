@@ -1,21 +1,17 @@
-"""An interrupted asynchronous run resumes with its rollout batches: no prompt is lost or trained on twice.
-
-This file is also the interrupted program: `python test_generation_resume.py CONFIG SIGNAL`.
-"""
+"""An interrupted asynchronous run resumes with its rollout batches: no prompt is lost or trained on twice."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import in_process
 import pytest
+from ranks import run_process
 from safetensors.torch import load_file
 
 from rlt_api.training_config import TrainingConfig
@@ -32,7 +28,10 @@ STEPS, SIZE, INTERRUPTED_STEP = 7, 8, 4
 
 
 def train_until_signal(config: TrainingConfig, number: int) -> None:
-    """Train until the signal at the start of INTERRUPTED_STEP. Checkpoints wait for all batches in the queue."""
+    """Train until the signal at the start of INTERRUPTED_STEP. Checkpoints wait for all batches in the queue.
+
+    The process exits with 143 if the run ends as it does after SIGTERM.
+    """
     ahead, begin_step = RolloutGenerator.pack_ahead, TrainWorker.begin_step
 
     def wait_for_all(generation: RolloutGenerator, step: int) -> Any:
@@ -47,7 +46,10 @@ def train_until_signal(config: TrainingConfig, number: int) -> None:
         begin_step(worker, step)
 
     RolloutGenerator.pack_ahead, TrainWorker.begin_step = wait_for_all, begin  # type: ignore[method-assign]
-    in_process.train(config)
+    try:
+        in_process.train(config)
+    except Terminated:
+        os._exit(128 + signal.SIGTERM)  # the engine's thread may still be generating
 
 
 @pytest.mark.slow
@@ -61,7 +63,6 @@ def train_until_signal(config: TrainingConfig, number: int) -> None:
 )
 def test_a_resumed_run_trains_on_the_saved_batches(
     make_config: Callable[..., TrainingConfig],
-    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     number: int,
     saved: int,
@@ -74,10 +75,8 @@ def test_a_resumed_run_trains_on_the_saved_batches(
         rewards=[{"name": "regex", "options": {"pattern": "[a-z0-9]"}}],
         checkpoint={"saveFreq": 2},
     )
-    file, run = tmp_path / "config.json", Path(config.run_directory)
-    file.write_text(config.model_dump_json(by_alias=True))
-    program = subprocess.run([sys.executable, __file__, str(file), str(int(number))], timeout=300, check=False)
-    assert program.returncode == (-number if number == signal.SIGKILL else 128 + number)
+    run = Path(config.run_directory)
+    assert run_process(train_until_signal, config, number) == (-number if number == signal.SIGKILL else 128 + number)
     assert find_latest_step(run / "checkpoints") == saved
     queue = load_file(run / "checkpoints" / f"step-{saved}" / TENSORS)
     assert sorted({int(name.partition("/")[0]) for name in queue}) == waiting
@@ -106,10 +105,3 @@ def test_a_resumed_run_trains_on_the_saved_batches(
             pieces = queue[f"{step}/tokens"].split(queue[f"{step}/lengths"].tolist())
             texts = tokenizer.batch_decode([piece.tolist() for piece in pieces], skip_special_tokens=True)
             assert [line["response"] for line in lines] == texts, step
-
-
-if __name__ == "__main__":
-    try:
-        train_until_signal(TrainingConfig.model_validate_json(Path(sys.argv[1]).read_bytes()), int(sys.argv[2]))
-    except Terminated:
-        os._exit(128 + signal.SIGTERM)  # the engine's thread may still be generating

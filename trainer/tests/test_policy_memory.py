@@ -1,17 +1,12 @@
-"""The peak memory of a training step grows with its tokens, not with tokens times vocabulary.
-
-This file is also the program that is measured: `python test_policy_memory.py FOLDER`.
-"""
+"""The peak memory of a training step grows with its tokens, not with tokens times vocabulary."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ranks import run_ranks
 
 VOCABULARY, SHORT, LONG = 150_000, 32, 512
 
@@ -19,9 +14,7 @@ VOCABULARY, SHORT, LONG = 150_000, 32, 512
 @pytest.mark.slow
 def test_the_peak_does_not_grow_with_the_logits(tmp_path: Path) -> None:
     """With 16 times the tokens and a vocabulary of 150,000, the peak grows by a small part of the logits' size."""
-    command = [sys.executable, __file__, str(tmp_path)]
-    output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
-    in_chunks, in_one = json.loads(output.splitlines()[-1])
+    ((in_chunks, in_one),) = run_ranks(measure, [(tmp_path,)])
     assert in_one > (LONG - SHORT) * VOCABULARY * 4
     assert in_chunks < 0.05 * in_one
 
@@ -90,7 +83,3 @@ def measure(folder: Path) -> tuple[int, int]:
     short, in_chunks = step(SHORT), step(LONG)
     log_probs.CHUNK_ELEMENTS = LONG * VOCABULARY
     return in_chunks - short, step(LONG) - short
-
-
-if __name__ == "__main__":
-    print(json.dumps(measure(Path(sys.argv[1]))))

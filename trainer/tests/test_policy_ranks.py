@@ -1,19 +1,15 @@
-"""Ten optimizer steps have the same losses for all settings of ranks, micro-batches, packing and memory.
-
-This file is also the program of one rank: `python test_policy_ranks.py MODEL RANK RANKS PORT`.
-"""
+"""Ten optimizer steps have the same losses for all settings of ranks, micro-batches, packing and memory."""
 
 from __future__ import annotations
 
-import json
-import socket
-import subprocess
-import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from ranks import run_ranks
+
+from rlt_trainer.cluster.rendezvous import free_port
 
 STEPS = 10
 TOLERANCE = {"rel": 1e-3, "abs": 1e-6}
@@ -58,14 +54,8 @@ Steps = dict[str, list[float]]
 
 def train(model: str, ranks: int) -> dict[str, Steps]:
     """Run all variants of a number of ranks in separate processes. Return the results of rank 0."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    commands = [[sys.executable, __file__, model, *map(str, (rank, ranks, port))] for rank in range(ranks)]
-    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
-    outputs = [process.communicate(timeout=300)[0] for process in processes]
-    assert [process.returncode for process in processes] == [0] * ranks
-    result: dict[str, Steps] = json.loads(outputs[0].splitlines()[-1])
-    return result
+    port = free_port("127.0.0.1")
+    return run_ranks(one_rank, [(model, rank, ranks, port) for rank in range(ranks)])[0]
 
 
 @pytest.fixture(scope="module")
@@ -222,7 +212,3 @@ def run_plain(files: str) -> Steps:
         for name in ("actor/pg_loss", "actor/kl_loss", "actor/entropy_loss"):
             steps[name].append(float(shares[name]))
     return steps
-
-
-if __name__ == "__main__":
-    print(json.dumps(one_rank(sys.argv[1], *map(int, sys.argv[2:]))))

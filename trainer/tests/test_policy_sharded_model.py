@@ -1,20 +1,16 @@
-"""Every rank reads and holds only its shards, which together equal the files.
-
-This file is also the program of one rank: `python test_policy_sharded_model.py FOLDER RANK RANKS PORT`.
-"""
+"""Every rank reads and holds only its shards, which together equal the files."""
 
 from __future__ import annotations
 
-import json
 import shutil
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from ranks import run_ranks
 from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from rlt_trainer.cluster.rendezvous import free_port
 
 RANKS = 2
 
@@ -32,11 +28,8 @@ def write_model(folder: Path) -> None:
 def test_no_rank_reads_or_holds_the_full_model(tmp_path: Path) -> None:
     write_model(tmp_path)
     assert len(list(tmp_path.glob("*.safetensors"))) > 2
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    commands = [[sys.executable, __file__, str(tmp_path), *map(str, (rank, RANKS, port))] for rank in range(RANKS)]
-    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
-    reports = [json.loads(process.communicate(timeout=300)[0].splitlines()[-1]) for process in processes]
+    port = free_port("127.0.0.1")
+    reports = run_ranks(one_rank, [(str(tmp_path), rank, RANKS, port) for rank in range(RANKS)])
     stored = sum(file.stat().st_size for file in tmp_path.glob("*.safetensors"))
     for report in reports:
         assert report["same"]
@@ -95,7 +88,3 @@ def one_rank(folder: str, rank: int, ranks: int, port: int) -> dict[str, float]:
     dist.destroy_process_group()
     elements = sum(each.numel() for each in named.values())
     return {"same": same, "read": opened[0].bytes_read, "held": held, "elements": elements}
-
-
-if __name__ == "__main__":
-    print(json.dumps(one_rank(sys.argv[1], *map(int, sys.argv[2:]))))

@@ -1,21 +1,20 @@
-"""Updates of a recorded step can be repeated on another number of ranks and with another loss.
-
-This file is also the program that trains and records: `python test_replay.py CONFIG`.
-"""
+"""Updates of a recorded step can be repeated on another number of ranks and with another loss."""
 
 from __future__ import annotations
 
+import io
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from ranks import run_ranks
 
 from rlt_api.blocks.algorithm import Algorithm, Critic
 from rlt_api.blocks.checkpoint import Checkpoint
@@ -26,6 +25,7 @@ from rlt_api.blocks.rewards import Reward
 from rlt_api.blocks.rollout import MultiTurn, Rollout
 from rlt_api.blocks.training import Warmup
 from rlt_api.training_config import ResolvedTraining, TrainingConfig
+from rlt_trainer.__main__ import main
 from rlt_trainer.batches.recording import Recording
 from rlt_trainer.batches.sequences import Experience, Sequences
 from rlt_trainer.driver.replay import validate
@@ -116,19 +116,36 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> TrainingConfig:
         checkpoint=Checkpoint(),
         observability=Observability(record_steps=[1, 2]),
     )
-    (folder / "config.json").write_text(config.model_dump_json(by_alias=True))
-    command = [sys.executable, __file__, str(folder / "config.json")]
-    subprocess.run(command, check=True, timeout=300, env=os.environ | {"PYTHONPATH": str(folder)})
+    run_ranks(train_with_functions, [(config, str(folder))])
     return config
 
 
-def replayed(config: TrainingConfig, *options: str, ranks: int = 1) -> list[dict[str, Any]]:
-    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"] if ranks > 1 else []
+def train_with_functions(config: TrainingConfig, folder: str) -> None:
+    """Train with user-defined functions of the modules in `folder`."""
+    from in_process import train
+
+    sys.path.insert(0, folder)
+    train(config)
+
+
+def parse(output: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+
+
+def replay_on_one_rank(config: TrainingConfig, *options: str) -> list[dict[str, Any]]:
+    output = io.StringIO()
+    with redirect_stdout(output):
+        assert main(["replay", config.run_directory, "-o", "json", *options]) == 0
+    return parse(output.getvalue())
+
+
+def replay_on_two_ranks(config: TrainingConfig, *options: str) -> list[dict[str, Any]]:
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     program = ["-m", "rlt_trainer", "replay", config.run_directory, "-o", "json", *options]
     command = [sys.executable, *torchrun, *program]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return parse(done.stdout)
 
 
 @pytest.mark.slow
@@ -143,7 +160,7 @@ def test_all_inputs_of_the_updates_are_recorded(recorded: TrainingConfig) -> Non
 
 @pytest.mark.slow
 def test_a_replay_equals_the_recorded_steps_bit_for_bit(recorded: TrainingConfig) -> None:
-    first, second = replayed(recorded, "--step", "1", "--to", "2")
+    first, second = replay_on_one_rank(recorded, "--step", "1", "--to", "2")
     assert "actor/pg_loss" not in first["replayed"], "the critic warms up"
     assert {"critic/vf_loss", "actor/pg_loss", "actor/kl_loss", "actor/grad_norm"} <= second["recorded"].keys()
     for step in (first, second):
@@ -152,7 +169,7 @@ def test_a_replay_equals_the_recorded_steps_bit_for_bit(recorded: TrainingConfig
 
 @pytest.mark.slow
 def test_two_ranks_replay_a_recording_of_one_rank(recorded: TrainingConfig) -> None:
-    (step,) = replayed(recorded, "--step", "2", ranks=2)
+    (step,) = replay_on_two_ranks(recorded, "--step", "2")
     assert step["replayed"] == pytest.approx(step["recorded"], rel=1e-4, abs=1e-6)
 
 
@@ -160,12 +177,6 @@ def test_two_ranks_replay_a_recording_of_one_rank(recorded: TrainingConfig) -> N
 def test_another_loss_on_the_same_rollouts(recorded: TrainingConfig, tmp_path: Path) -> None:
     other = recorded.model_copy(update={"algorithm": recorded.algorithm.model_copy(update={"kl_loss_coef": 0.0})})
     (tmp_path / "other.json").write_text(other.model_dump_json(by_alias=True))
-    (step,) = replayed(recorded, "--step", "2", "--config", str(tmp_path / "other.json"))
+    (step,) = replay_on_one_rank(recorded, "--step", "2", "--config", str(tmp_path / "other.json"))
     assert "actor/kl_loss" not in step["replayed"]
     assert step["replayed"]["actor/grad_norm"] != step["recorded"]["actor/grad_norm"]
-
-
-if __name__ == "__main__":
-    from in_process import train
-
-    train(TrainingConfig.model_validate_json(Path(sys.argv[1]).read_bytes()))
