@@ -50,7 +50,7 @@ def rank(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
             "runDirectory": str(tmp_path_factory.mktemp("run")),
             "workers": 1,
             "devicesPerWorker": int(on_gpu),
-            "cpusPerWorker": 2,
+            "cpusPerWorker": 1,
             "model": {"path": write_tied_model(tmp_path_factory.mktemp("model")), "dtype": "bfloat16"},
             "data": {"preset": "arithmetic", "maxPromptLength": 16, "maxResponseLength": 5},
             "rewards": [{"name": "exact"}],

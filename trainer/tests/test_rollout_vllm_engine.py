@@ -38,7 +38,7 @@ def rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrainWorker]:
             "runDirectory": str(tmp_path_factory.mktemp("run")),
             "workers": 1,
             "devicesPerWorker": 0,
-            "cpusPerWorker": 2,
+            "cpusPerWorker": 1,
             "model": {"fromSeed": tiny},
             "data": {"preset": "arithmetic", "maxPromptLength": 64, "maxResponseLength": 5},
             "rewards": [{"name": "exact"}],
