@@ -33,12 +33,13 @@ USED = {
     "ray.io/rayclusters": {"get", "list", "watch", "create", "patch", "delete"},
     "kueue.x-k8s.io/workloads": {"list"},
     "/configmaps": {"get", "create", "patch"},
-    "/persistentvolumeclaims": {"create", "patch"},
-    "resource.nvidia.com/computedomains": {"create", "patch"},
-    "scheduling.k8s.io/workloads": {"create", "patch"},
+    "/persistentvolumeclaims": {"get", "create", "patch"},
+    "resource.nvidia.com/computedomains": {"get", "create", "patch"},
+    "scheduling.k8s.io/workloads": {"get", "create", "patch"},
+    "/services": {"get"},
     "/pods": {"list", "watch"},
     "/podtemplates": {"create"},
-    "/events": {"list", "create"},
+    "/events": {"get", "list", "create", "patch"},
 }
 """Group/resource -> verbs that the operator uses in the watched namespaces."""
 USED_CLUSTER_WIDE = {
@@ -164,10 +165,10 @@ def test_each_watched_namespace_has_a_role(render: Render) -> None:
     assert selected["values"] == ["team-a", "team-b"]
 
 
-def test_the_operator_can_read_the_crd_of_kuberay_alone(render: Render) -> None:
+def test_the_operator_can_read_its_own_crds_and_that_of_kuberay_alone(render: Render) -> None:
     rules = only(render("userRoles.create=false"), "ClusterRole")["rules"]
     (rule,) = (rule for rule in rules if "customresourcedefinitions" in rule["resources"])
-    assert rule["resourceNames"] == ["rayclusters.ray.io"]
+    assert rule["resourceNames"] == ["rayclusters.ray.io", "rltrainingjobs.rlt.dev", "rlruntimes.rlt.dev"]
 
 
 def test_bindings_and_pod_use_one_account_and_only_the_pod_mounts_its_token(render: Render) -> None:

@@ -99,11 +99,12 @@ class Reason(StrEnum):
     KUBERAY_SILENT = "KubeRaySilent"
     """ClusterReady: the KubeRay operator has not reconciled the RayCluster."""
     NAME_TAKEN = "NameTaken"
-    """ClusterReady: a RayCluster with this name has another owner."""
+    """ClusterReady: an object with the name of one of the job's objects exists and does not belong to the job; the
+    message names its kind and name. The operator does not change it."""
     EARLIER_CLUSTER = "EarlierCluster"
     """ClusterReady: the Ray cluster of an earlier run is still terminating."""
     CLUSTER_REFUSED = "ClusterRefused"
-    """ClusterReady: the API server or KubeRay rejected the RayCluster; the message quotes the error."""
+    """ClusterReady: the API server or KubeRay rejected an object of the job; the message quotes the error."""
     CREATING = "Creating"
     """ClusterReady: the RayCluster is created and has no pods yet."""
     STARTING = "Starting"
@@ -174,5 +175,8 @@ class Reason(StrEnum):
     """Suspended: spec.suspend is false."""
     PROGRESSING = "Progressing"
     """Reconciling: the job is progressing; Stalled: therefore it is not stalled."""
+    REQUEST_FAILED = "RequestFailed"
+    """Reconciling, Stalled: a request of the operator to the API server or to Ray failed; the message quotes the error
+    and contains the time of the next attempt. Stalled if the same request would be rejected again."""
     SETTLED = "Settled"
     """Reconciling: the current state matches the spec."""

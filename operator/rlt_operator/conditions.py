@@ -23,6 +23,9 @@ class ConditionUpdate:
 
 ConditionUpdates = Mapping[ConditionType, ConditionUpdate]
 
+RECENT_S = 300.0
+"""Age up to which the event of a condition is created again at the start of the operator."""
+
 DEFAULTS: ConditionUpdates = {
     ConditionType.ACCEPTED: ConditionUpdate("True", Reason.VALID, "The spec is valid."),
     ConditionType.CLUSTER_READY: ConditionUpdate("False", Reason.RELEASED, "No Ray cluster exists."),
@@ -83,6 +86,7 @@ PROBLEMS = {
     Reason.CANCELLED,
     Reason.DEADLINE_EXCEEDED,
     Reason.PENDING_DEADLINE_EXCEEDED,
+    Reason.REQUEST_FAILED,
 }
 """Reasons whose events are of type Warning."""
 
@@ -132,8 +136,15 @@ def merge_conditions(
 
     A stalled job is not reconciling: kstatus would report it as in progress.
     """
-    every = {**DEFAULTS, **updates}
-    if (stalled := every[ConditionType.STALLED]).status == "True":
+    return merge_updates(status, {**DEFAULTS, **updates}, generation=generation, now=now, keep=False)
+
+
+def merge_updates(
+    status: RLTrainingJobStatus, updates: ConditionUpdates, *, generation: int, now: datetime, keep: bool = True
+) -> list[Condition]:
+    """The updated conditions and, with `keep`, the other conditions of the status, in the order of ConditionType."""
+    every = {**(keep_conditions(status, *ConditionType) if keep else {}), **updates}
+    if (stalled := every.get(ConditionType.STALLED)) and stalled.status == "True":
         every[ConditionType.RECONCILING] = ConditionUpdate("False", stalled.reason, stalled.message)
     merged = []
     for type in (type for type in ConditionType if type in every):
@@ -160,19 +171,44 @@ def build_events(old: RLTrainingJobStatus, new: Sequence[Condition]) -> tuple[Ev
         old_condition = find_condition(old, type)
         default = DEFAULTS[type].reason if type in DEFAULTS else ""
         before = (old_condition.status, old_condition.reason) if old_condition else ("False", default)
-        if (
-            before == (condition.status, condition.reason)
-            or type in (ConditionType.RECONCILING, ConditionType.STALLED)  # they repeat other conditions
-            or (condition.status == "False" and condition.reason in FINAL)  # Failed has its own event
-        ):
+        if before == (condition.status, condition.reason):
             continue
-        problem = condition.reason in PROBLEMS
-        resumed = type == ConditionType.SUSPENDED and before[0] == "True"
-        if condition.status == "True" or problem or resumed:
-            reason = "Resumed" if resumed else condition.reason if problem else condition.type
-            message = "The job is resumed." if resumed else condition.message
-            events.append(Event("Warning" if problem else "Normal", reason, message))
+        if type == ConditionType.SUSPENDED and condition.status == "False" and before[0] == "True":
+            events.append(Event("Normal", "Resumed", "The job is resumed."))
+        elif event := _build_event(condition):
+            events.append(event)
     return tuple(events)
+
+
+def list_current_events(status: RLTrainingJobStatus, now: datetime) -> tuple[Event, ...]:
+    """The events that lead to the conditions of a status, as far as they are recent, or are problems that last.
+
+    Recent is what changed in the last RECENT_S: an operator that dies between the status write and the event is
+    replaced within that time.
+    """
+    events = []
+    for condition in status.conditions:
+        event = _build_event(condition) if condition.type in set(ConditionType) else None
+        age = (now - datetime.fromisoformat(condition.last_transition_time)).total_seconds()
+        if event and (age < RECENT_S or (condition.status != "True" and event.type == "Warning")):
+            events.append(event)
+    return tuple(events)
+
+
+def _build_event(condition: Condition) -> Event | None:
+    """The event for a condition that has changed to this; None if it has none."""
+    problem = condition.reason in PROBLEMS
+    repeats = condition.type in (ConditionType.RECONCILING, ConditionType.STALLED)
+    if repeats and condition.reason != Reason.REQUEST_FAILED:  # they repeat other conditions
+        return None
+    if condition.type == ConditionType.RECONCILING and condition.status == "False":  # Stalled has its event
+        return None
+    if condition.status == "False" and condition.reason in FINAL:  # Failed has its own event
+        return None
+    if condition.status == "True" or problem:
+        reason = condition.reason if problem else condition.type
+        return Event("Warning" if problem else "Normal", reason, condition.message)
+    return None
 
 
 def format_time(time: datetime) -> str:

@@ -12,11 +12,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rlt_operator.crd_fields import join, list_fields
+
 KUBERAY_MINIMUM = "1.3.2"
 """The oldest KubeRay whose RayCluster CRD the tests validate every golden manifest with."""
-
-Schema = Mapping[str, Any]
-"""Part of an OpenAPI v3 schema."""
 
 MARKS = {
     "1.7 or newer": "spec.networkPolicy",
@@ -47,8 +46,7 @@ class KubeRay:
     """What a RayCluster of ray.io/v1 may hold."""
 
     fields: frozenset[str]
-    """Paths such as ``spec.workerGroupSpecs[].template.spec.nodeSelector{}``: [] is an item of a list, {} a value of a
-    map with arbitrary keys, and ``.*`` a child of an object that accepts any field."""
+    """Paths as in `crd_fields`."""
 
     @property
     def version(self) -> str:
@@ -63,7 +61,7 @@ class KubeRay:
         if isinstance(value, Mapping):
             is_map, is_open = f"{path}{{}}" in self.fields, f"{path}.*" in self.fields
             for name, child in value.items():
-                below, shown_below = _join(path, name), _join(shown, name)
+                below, shown_below = join(path, name), join(shown, name)
                 if is_map or below in self.fields:
                     yield from self._iterate_lost_fields(child, f"{path}{{}}" if is_map else below, shown_below)
                 elif not is_open:
@@ -75,9 +73,7 @@ class KubeRay:
 
 def parse_kuberay(crd: Mapping[str, Any]) -> KubeRay:
     """Parse the CustomResourceDefinition rayclusters.ray.io (apiextensions.k8s.io/v1). Without v1 it has no fields."""
-    schemas = [each["schema"]["openAPIV3Schema"] for each in crd["spec"]["versions"] if each["name"] == "v1"]
-    paths = [path for schema in schemas for path in _iterate_paths(schema, "")]
-    return KubeRay(frozenset([*paths, "metadata", "metadata.*"]))  # the CRD does not define metadata
+    return KubeRay(list_fields(crd, "v1") | {"metadata", "metadata.*"})  # the CRD does not define metadata
 
 
 def describe_lost_fields(kuberay: KubeRay, ray_cluster: Mapping[str, Any]) -> str | None:
@@ -95,19 +91,3 @@ def describe_lost_fields(kuberay: KubeRay, ray_cluster: Mapping[str, Any]) -> st
 def _describe_origin(path: str) -> str:
     general = re.sub(r"\[\d+\]", "[]", path)
     return next((f" (since {version})" for end, version in POD_FIELDS_SINCE.items() if general.endswith(f".{end}")), "")
-
-
-def _iterate_paths(schema: Schema, path: str) -> Iterator[str]:
-    yield path
-    if schema.get("x-kubernetes-preserve-unknown-fields"):
-        yield f"{path}.*"
-    for name, child in schema.get("properties", {}).items():
-        yield from _iterate_paths(child, _join(path, name))
-    if "items" in schema:
-        yield from _iterate_paths(schema["items"], f"{path}[]")
-    if isinstance(values := schema.get("additionalProperties"), Mapping):
-        yield from _iterate_paths(values, f"{path}{{}}")
-
-
-def _join(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name

@@ -17,6 +17,9 @@ from rlt_core import ray_http
 from rlt_core.kubernetes import api_paths, client
 from rlt_core.kubernetes.client import ApiError, KubernetesApi
 from rlt_operator import http_server, metrics
+from rlt_operator.crd_check import CrdCheck
+from rlt_operator.reconcile.events import EventWriter
+from rlt_operator.reconcile.failures import Failures
 from rlt_operator.reconcile.reconcile import reconcile
 from rlt_operator.watch import watch
 from rlt_operator.webhook import server as webhook_server
@@ -54,8 +57,11 @@ async def run(*, namespaces: Collection[str], metrics_port: int, webhook: Webhoo
         session = await stack.enter_async_context(aiohttp.ClientSession())
         in_cluster = client.in_cluster()
         send = ray_http.through_service(session) if in_cluster else ray_http.through_api_server(api)
+        events = EventWriter(api)
+        crds = CrdCheck(api)
+        failures = Failures(api, events, crds.describe)
         queue = WorkQueue(
-            functools.partial(reconcile, api, send),
+            functools.partial(reconcile, api, send, events, failures),
             on_error=metrics.ERRORS.inc,
             max_concurrent=MAX_CONCURRENT_RECONCILES,
         )
@@ -66,10 +72,12 @@ async def run(*, namespaces: Collection[str], metrics_port: int, webhook: Webhoo
         server = await http_server.serve(
             metrics_port,
             last_response=lambda: api.last_response,
-            ready=lambda: not stop.is_set() and (tls is None or tls.has_certificate),
+            ready=lambda: not stop.is_set() and (tls is None or tls.has_certificate) and not crds.describe(),
         )
         stack.push_async_callback(server.cleanup)
         log.info("serving", extra={"namespaces": ", ".join(namespaces) or "all", "inCluster": in_cluster})
+        checks = asyncio.create_task(crds.run())
+        stack.callback(checks.cancel)
         resync = asyncio.create_task(_resync(api, namespaces, queue))
         stack.callback(resync.cancel)
         await watch(queue, namespaces=namespaces, stop=stop)

@@ -1,14 +1,19 @@
-"""Prometheus metrics of the operator, and of each job from its status."""
+"""Prometheus metrics of the operator, and of each job from its status.
+
+A job has a gauge only while its status has the value: a missing or NaN value removes the series, so that a graph has a
+gap and no stale value. The gauges of a job that has ended remain for ENDED_S, longer than a scrape interval. Then only
+rlt_job_info and rlt_job_phase remain, until the job is deleted.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from datetime import UTC, datetime
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from rlt_api.status import Phase, RLTrainingJobStatus
 from rlt_core.job import Job
-from rlt_operator.conditions import Event
 
 REGISTRY = CollectorRegistry()
 
@@ -20,7 +25,27 @@ RECONCILE_SECONDS = Histogram(
 )
 ERRORS = Counter("rlt_operator_reconcile_errors", "Reconciliations that failed and are retried.", registry=REGISTRY)
 STATUS_WRITES = Counter("rlt_operator_status_writes", "Status writes.", registry=REGISTRY)
-EVENTS = Counter("rlt_operator_events", "Kubernetes Events created, by type.", ["type"], registry=REGISTRY)
+EVENTS = Counter("rlt_operator_events", "Kubernetes Events written, by type.", ["type"], registry=REGISTRY)
+EVENTS_DROPPED = Counter(
+    "rlt_operator_events_dropped", "Kubernetes Events not written: too many of one job, or an error.", registry=REGISTRY
+)
+REQUEST_FAILURES = Counter(
+    "rlt_operator_request_failures",
+    "Reconciliations whose request to the API server or Ray failed, by reason of the condition.",
+    ["reason"],
+    registry=REGISTRY,
+)
+UNREPORTED_FAILURES = Counter(
+    "rlt_operator_unreported_failures",
+    "Failures that could not be written to the status of the job.",
+    registry=REGISTRY,
+)
+CRD_MISSING_FIELDS = Gauge(
+    "rlt_operator_crd_missing_fields",
+    "Fields of this version that the installed CRD lacks.",
+    ["crd"],
+    registry=REGISTRY,
+)
 REVIEWS = Counter(
     "rlt_operator_reviews", "Admission reviews answered by the webhook.", ["operation", "outcome"], registry=REGISTRY
 )
@@ -45,14 +70,12 @@ JOB_GAUGES = {
     "ready_workers": Gauge("rlt_job_ready_workers", "Worker pods that are ready.", _JOB, registry=REGISTRY),
 }
 
+ENDED_S = 600.0
+"""Time after the end of a job in which its gauges remain."""
+
 _phases: dict[tuple[str, str], Phase] = {}
-
-
-def count_status_write(events: Sequence[Event]) -> None:
-    """Count a status write and its events."""
-    STATUS_WRITES.inc()
-    for event in events:
-        EVENTS.labels(type=event.type).inc()
+_ended: dict[tuple[str, str], datetime] = {}
+"""When a job ended, while it has gauges."""
 
 
 def record_job(job: Job, status: RLTrainingJobStatus) -> None:
@@ -63,6 +86,8 @@ def record_job(job: Job, status: RLTrainingJobStatus) -> None:
         _phases[key] = status.phase
         for phase in Phase:
             JOB_PHASE.labels(*key, phase.value).set(phase == status.phase)
+    if status.completion_time:
+        _ended[key] = datetime.fromisoformat(status.completion_time)
     progress, cluster = status.progress, status.ray_cluster
     numbers = {
         "gpus": status.gpus,
@@ -76,7 +101,9 @@ def record_job(job: Job, status: RLTrainingJobStatus) -> None:
         "entropy": progress.metrics.entropy if progress else None,
     }
     for name, number in numbers.items():
-        if number is not None:
+        if number is None or math.isnan(number):
+            _remove(*key, JOB_GAUGES[name])
+        else:
             JOB_GAUGES[name].labels(*key).set(number)
     _count_phases()
 
@@ -84,13 +111,22 @@ def record_job(job: Job, status: RLTrainingJobStatus) -> None:
 def forget_job(namespace: str, name: str) -> None:
     """Remove the metrics of a job that no longer exists."""
     _phases.pop((namespace, name), None)
-    for gauge in (JOB_INFO, JOB_PHASE, *JOB_GAUGES.values()):
-        gauge.remove_by_labels({"namespace": namespace, "name": name})
+    _ended.pop((namespace, name), None)
+    _remove(namespace, name, JOB_INFO, JOB_PHASE, *JOB_GAUGES.values())
     _count_phases()
+
+
+def _remove(namespace: str, name: str, *gauges: Gauge) -> None:
+    for gauge in gauges:
+        gauge.remove_by_labels({"namespace": namespace, "name": name})
 
 
 def render() -> bytes:
     """All metrics in Prometheus' text format."""
+    now = datetime.now(UTC)
+    for key in [key for key, ended in _ended.items() if (now - ended).total_seconds() > ENDED_S]:
+        del _ended[key]
+        _remove(*key, *JOB_GAUGES.values())
     return generate_latest(REGISTRY)
 
 

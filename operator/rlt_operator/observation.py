@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from rlt_api.conditions import ConditionType
+from rlt_api.conditions import ConditionType, Reason
 from rlt_api.training_config import ProgressReport
 from rlt_core import names
 from rlt_core.fabric.nodes import Node
@@ -141,6 +141,19 @@ class Ray:
 
 
 @dataclass(frozen=True)
+class Rejection:
+    """Why an action of a plan failed."""
+
+    message: str
+    """The message of the API server or of Ray."""
+    reason: Reason = Reason.REQUEST_FAILED
+    stalled: bool = True
+    """Whether the same request would be rejected again: a person has to act."""
+    retry_at: datetime | None = None
+    """When the operator retries."""
+
+
+@dataclass(frozen=True)
 class Observed:
     """Everything observed, in one value. What was not read has its default."""
 
@@ -159,7 +172,7 @@ class Observed:
     warnings: tuple[WarningEvent, ...] = ()
     ray: Ray | None = None
     """None if Ray was not called."""
-    rejection: str | None = None
+    rejection: Rejection | None = None
     """Why the API server or Ray rejected the first plan of this reconciliation."""
 
 

@@ -23,7 +23,7 @@ import pytest
 from rlt_api.blocks.operations import FailurePolicy
 from rlt_api.conditions import ConditionType, Reason
 from rlt_operator.kuberay import KubeRay
-from rlt_operator.observation import Observed, Ray
+from rlt_operator.observation import Observed, Ray, Rejection
 from rlt_operator.reconcile.plan import plan
 
 
@@ -78,7 +78,7 @@ STATES: dict[str, tuple[Observed, str]] = {
     "no runtime": (Observed(o.job({**o.SPEC, "runtimeRef": {"name": "x"}})), "Failed"),
     "no KubeRay": (replace(o.FRESH, kuberay_installed=False), "Failed"),
     "KubeRay too old": (replace(o.FRESH, kuberay=KubeRay(frozenset())), "Failed"),
-    "rejected": (replace(o.FRESH, rejection="no"), "Failed"),
+    "rejected": (replace(o.FRESH, rejection=Rejection("no")), "Failed"),
     "queued": (replace(o.FRESH, cluster=o.cluster(suspend=True)), "InProgress"),
     "cancelled": (replace(o.STARTED, job=replace(o.STARTED.job, cancel_requested=True)), "Failed"),
     "too late": (o.changed(o.STARTED, active_deadline_seconds=0), "Failed"),

@@ -16,6 +16,7 @@ from cluster.kuberay_crds import VERSIONS
 from rlt_api.conditions import ConditionType, Reason
 from rlt_core.children.raycluster import build_ray_cluster
 from rlt_operator.kuberay import KUBERAY_MINIMUM, KubeRay, describe_lost_fields, parse_kuberay
+from rlt_operator.observation import Rejection
 from rlt_operator.reconcile.plan import plan
 
 
@@ -114,7 +115,9 @@ def test_a_job_waits_for_a_crd_with_the_field(field: str) -> None:
 
 
 def test_a_rejection_by_kubernetes_is_quoted() -> None:
-    decided = plan(replace(o.FRESH, kuberay=KubeRay(frozenset()), rejection='unknown field "spec.nonsense"'), o.NOW)
+    decided = plan(
+        replace(o.FRESH, kuberay=KubeRay(frozenset()), rejection=Rejection('unknown field "spec.nonsense"')), o.NOW
+    )
     assert decided.status
     assert decided.status.message == 'unknown field "spec.nonsense"'
 

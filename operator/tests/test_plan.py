@@ -18,7 +18,7 @@ from rlt_api.conditions import Reason
 from rlt_api.status import Phase, RLTrainingJobStatus
 from rlt_operator.conditions import find_condition, is_true
 from rlt_operator.kuberay import KUBERAY_MINIMUM
-from rlt_operator.observation import KubeRayCondition, Observed, Ray
+from rlt_operator.observation import KubeRayCondition, Observed, Ray, Rejection
 from rlt_operator.reconcile.plan import Plan, plan
 
 
@@ -273,13 +273,13 @@ def test_a_kuberay_that_does_not_reconcile_is_reported() -> None:
 
 
 def test_a_rejected_cluster_reports_the_cause() -> None:
-    rejected = plan(replace(o.FRESH, rejection="admission webhook denied the request"), o.NOW)
+    rejected = plan(replace(o.FRESH, rejection=Rejection("admission webhook denied the request")), o.NOW)
     assert status_of(rejected).message == "admission webhook denied the request"
     assert is_true(status_of(rejected), C.STALLED)
 
 
 def test_a_rejected_submission_reports_the_cause() -> None:
-    rejected = plan(replace(o.READY, rejection="No available agent"), o.NOW)
+    rejected = plan(replace(o.READY, rejection=Rejection("No available agent")), o.NOW)
     assert "No available agent" in (status_of(rejected).message or "")
     assert rejected.submit
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlt_api.blocks.operations import FailurePolicy, Preflight
+from rlt_api.conditions import Reason
 from rlt_api.driver_report import PREFLIGHT_PREFIX
 from rlt_api.finding import Finding
 from rlt_core.fabric.nodes import Node
@@ -22,6 +23,7 @@ from rlt_operator.observation import (
     Ray,
     RayJob,
     RayPreflight,
+    Rejection,
     Termination,
     WarningEvent,
 )
@@ -138,7 +140,8 @@ everything = st.builds(
     pods=st.lists(pods, max_size=3).map(tuple),
     warnings=st.lists(mount_warnings, max_size=2).map(tuple),
     ray=st.none() | rays,
-    rejection=st.none() | WORDS,
+    rejection=st.none()
+    | st.builds(Rejection, WORDS, st.sampled_from(Reason), st.booleans(), st.none() | st.just(o.NOW)),
 )
 
 

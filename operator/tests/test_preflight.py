@@ -23,7 +23,7 @@ from rlt_api.training_config import TrainingConfig
 from rlt_core.children.config_map import build_config_map
 from rlt_operator.conditions import find_condition, is_true
 from rlt_operator.lifecycle.preflight import MAX_LIST_LENGTH, parse_preflight
-from rlt_operator.observation import Observed, Ray, RayJob, RayPreflight
+from rlt_operator.observation import Observed, Ray, RayJob, RayPreflight, Rejection
 from rlt_operator.reconcile.plan import Plan, plan
 
 SPEC = {**o.SPEC, "preflight": {"enabled": True}}
@@ -186,7 +186,7 @@ def test_a_suspension_during_the_checks_releases_the_cluster() -> None:
 
 
 def test_rejected_checks_report_the_cause() -> None:
-    rejected = plan(replace(READY, rejection="No available agent"), o.NOW)
+    rejected = plan(replace(READY, rejection=Rejection("No available agent")), o.NOW)
     assert condition_of(rejected, C.RUNNING)[1:] == (
         Reason.SUBMISSION_REFUSED,
         "Ray rejected the preflight checks: No available agent",

@@ -1,90 +1,337 @@
-"""reconcile(): the order of its writes, a rejection by the API server, a conflict, and a deleted job."""
+"""reconcile(): the order of its writes, rejections by the API server and their backoff, a conflict, a deleted job."""
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, cast
 
 import observed as o
 import pytest
 
+from rlt_api.conditions import ConditionType as C
 from rlt_api.conditions import Reason
+from rlt_api.status import RLTrainingJobStatus
 from rlt_core.job import Job, Manifest
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError, KubernetesApi
+from rlt_operator.conditions import find_condition
+from rlt_operator.reconcile import backoff
+from rlt_operator.reconcile.events import EventWriter
+from rlt_operator.reconcile.failures import Failures
 from rlt_operator.reconcile.reconcile import reconcile
 from rlt_operator.work_queue import Result
 
 KEY = ("demo", "sum")
 JOB = {**o.manifest(), "status": o.job().status.to_json()}
-STATUS = f"{api_paths.job(*KEY)}/status"
-RAY_CLUSTER = api_paths.ray_cluster(*KEY)
+PATH = api_paths.job(*KEY)
+STATUS = f"{PATH}/status"
+PODS = api_paths.pods("demo")
+RAY_CLUSTERS, RAY_CLUSTER = api_paths.ray_cluster("demo", "").rstrip("/"), api_paths.ray_cluster(*KEY)
+CONFIG_MAP = api_paths.config_map("demo", "sum-training")
+HEAD_SERVICE = api_paths.service("demo", "sum-head-svc")
+EVENTS = api_paths.events("demo")
 
 
 @dataclass
 class FakeApi:
-    """An API server with one job, whose writes can fail."""
+    """An API server with some objects, whose requests can fail."""
 
-    job: Manifest | None
+    objects: dict[str, Manifest] = field(default_factory=lambda: {PATH: copy.deepcopy(JOB)})
     errors: dict[str, ApiError] = field(default_factory=dict)
     """Error by path."""
-    writes: list[tuple[str, Manifest]] = field(default_factory=list)
+    writes: list[str] = field(default_factory=list)
 
     async def get(self, path: str) -> Manifest | None:
-        return self.job if path == api_paths.job(*KEY) else None
+        return copy.deepcopy(self.objects.get(path))
 
     async def get_large(self, path: str) -> Manifest | None:
         return None
 
     async def list(self, path: str, **query: str) -> list[Manifest]:
+        self.fail(path)
         return []
 
-    async def apply(self, path: str, manifest: Manifest) -> None:
-        if path in self.errors:
-            raise self.errors[path]
-        self.writes.append((path, manifest))
+    async def apply(self, path: str, manifest: Manifest) -> Manifest:
+        self.fail(path)
+        path = path.removesuffix("/status")
+        self.writes.append(path)
+        known = self.objects.setdefault(path, {"metadata": {"uid": "new", "resourceVersion": "0"}})
+        if manifest["metadata"].get("uid") not in (None, known["metadata"]["uid"]):
+            raise ApiError(409, "uid mismatch")
+        version = str(int(known["metadata"]["resourceVersion"]) + 1)
+        self.objects[path] = {
+            **known,
+            **manifest,
+            "metadata": {**known["metadata"], **manifest["metadata"], "resourceVersion": version},
+        }
+        return self.objects[path]
 
     async def create(self, path: str, manifest: Manifest) -> None:
-        self.writes.append((path, manifest))
+        self.fail(path)
+        path = f"{path}/{manifest['metadata']['name']}"
+        if path in self.objects:
+            raise ApiError(409, "already exists")
+        self.writes.append(path)
+        stored = {"uid": "new", "resourceVersion": "1", "creationTimestamp": datetime.now(UTC).isoformat()}
+        self.objects[path] = {**manifest, "metadata": {**manifest["metadata"], **stored}}
+
+    async def merge(self, path: str, patch: Manifest) -> None:
+        self.objects[path] = {**self.objects[path], **patch}
+
+    def fail(self, path: str) -> None:
+        if path in self.errors:
+            raise self.errors[path]
+
+    @property
+    def status(self) -> RLTrainingJobStatus:
+        return RLTrainingJobStatus.model_validate(self.objects[PATH]["status"])
+
+    @property
+    def events(self) -> dict[str, int]:
+        """Reason -> count."""
+        return {each["reason"]: each["count"] for path, each in self.objects.items() if path.startswith(EVENTS)}
 
 
 async def send(job: Job, method: str, port: int, path: str, body: dict[str, Any] | None) -> tuple[int, str]:
     raise AssertionError("no head exists")
 
 
-async def run(api: FakeApi) -> Result:
-    return await reconcile(cast(KubernetesApi, api), send, KEY)
+@dataclass
+class Loop:
+    """The operator's process, whose clock the test moves."""
+
+    api: FakeApi
+    seconds: float = 0
+
+    def __post_init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        api = cast(KubernetesApi, self.api)
+        self.events = EventWriter(api)
+        self.failures = Failures(api, self.events, lambda: None)
+
+    async def run(self) -> Result:
+        return await reconcile(cast(KubernetesApi, self.api), send, self.events, self.failures, KEY)
+
+    async def run_after(self, seconds: float) -> Result:
+        self.seconds += seconds
+        return await self.run()
 
 
-async def test_children_are_written_before_the_status_and_its_events() -> None:
-    api = FakeApi(JOB)
-    result = await run(api)
-    assert [path for path, _ in api.writes] == [
-        api_paths.config_map("demo", "sum-training"),
-        RAY_CLUSTER,
-        STATUS,
-        api_paths.events("demo"),
-    ]
+@pytest.fixture
+def loop(monkeypatch: pytest.MonkeyPatch) -> Loop:
+    loop = Loop(FakeApi())
+    monkeypatch.setattr("time.monotonic", lambda: loop.seconds)
+    return loop
+
+
+def condition(loop: Loop, type: C) -> tuple[str, str]:
+    found = find_condition(loop.api.status, type)
+    assert found
+    return found.status, found.reason
+
+
+async def test_children_are_written_before_the_status_and_its_events(loop: Loop) -> None:
+    result = await loop.run()
+    *writes, event = loop.api.writes
+    assert writes == [CONFIG_MAP, RAY_CLUSTER, PATH]
+    assert event.startswith(f"{EVENTS}/sum.")
     assert result.requeue_after == 2
 
 
-async def test_a_rejection_is_written_to_the_status() -> None:
-    api = FakeApi(JOB, {RAY_CLUSTER: ApiError(422, "the spec is invalid")})
-    await run(api)
-    (status,) = [manifest["status"] for path, manifest in api.writes if path == STATUS]
-    assert status["message"] == "the spec is invalid"
-    assert Reason.CLUSTER_REFUSED in [each["reason"] for each in status["conditions"]]
+async def test_a_rejection_is_written_to_the_status_with_the_time_of_the_retry(loop: Loop) -> None:
+    loop.api.errors[RAY_CLUSTERS] = ApiError(422, "the spec is invalid")
+    result = await loop.run()
+    assert loop.api.status.message
+    assert loop.api.status.message.startswith("the spec is invalid. The operator retries at 20")
+    assert condition(loop, C.CLUSTER_READY) == ("False", Reason.CLUSTER_REFUSED)
+    assert condition(loop, C.STALLED) == ("True", Reason.CLUSTER_REFUSED)
+    assert result == Result(backoff.MIN_DELAY_S)
+    assert loop.api.events == {"Accepted": 1, "ClusterRefused": 1}
 
 
-async def test_a_conflict_requeues_the_job_at_once() -> None:
-    assert await run(FakeApi(JOB, {STATUS: ApiError(409, "the object has been modified")})) == Result(requeue_after=0)
+@pytest.mark.parametrize("status", [0, 429, 500])
+async def test_an_error_that_a_retry_may_fix_is_reported_when_it_repeats(loop: Loop, status: int) -> None:
+    loop.api.errors[RAY_CLUSTERS] = ApiError(status, 'failed calling webhook "m.kb.io"')
+    assert await loop.run() == Result(2)
+    assert loop.api.status == o.job().status
+    assert await loop.run_after(2) == Result(4)
+    assert 'failed calling webhook "m.kb.io"' in (loop.api.status.message or "")
+    assert condition(loop, C.CLUSTER_READY) == ("False", Reason.CLUSTER_REFUSED)
+    assert condition(loop, C.STALLED)[0] == "False"
 
 
-@pytest.mark.parametrize("status", [0, 500, 429])
-async def test_errors_that_a_retry_may_fix_are_raised(status: int) -> None:
-    with pytest.raises(ApiError):
-        await run(FakeApi(JOB, {RAY_CLUSTER: ApiError(status, "try again")}))
+async def test_retries_back_off_however_often_the_job_is_woken(loop: Loop) -> None:
+    loop.api.errors[RAY_CLUSTERS] = ApiError(403, "exceeded quota")
+    delays = []
+    for _ in range(7):
+        result = await loop.run()
+        writes = len(loop.api.writes)
+        delays.append(result.requeue_after)
+        assert await loop.run() == result  # the watch event of its own status write
+        assert len(loop.api.writes) == writes
+        loop.seconds += result.requeue_after or 0
+    assert delays == [2, 4, 8, 16, 32, 60, 60]
+    assert loop.api.events == {"Accepted": 1, "ClusterRefused": 1}
+    del loop.api.errors[RAY_CLUSTERS]
+    await loop.run()
+    assert condition(loop, C.STALLED)[0] == "False"
+    loop.api.errors[RAY_CLUSTERS] = ApiError(403, "exceeded quota")
+    del loop.api.objects[RAY_CLUSTER]
+    assert await loop.run_after(10) == Result(2), "a success ends the backoff"
 
 
-async def test_a_deleted_job_leaves_the_queue() -> None:
-    assert await run(FakeApi(None)) == Result(gone=True)
+async def test_a_change_of_the_job_ends_the_wait(loop: Loop) -> None:
+    loop.api.errors[RAY_CLUSTERS] = ApiError(403, "exceeded quota")
+    await loop.run()
+    del loop.api.errors[RAY_CLUSTERS]
+    loop.api.objects[PATH]["metadata"]["resourceVersion"] = "90"
+    assert await loop.run() == Result(2)
+    assert RAY_CLUSTER in loop.api.writes
+
+
+async def test_a_failed_read_is_reported_and_the_other_conditions_remain(loop: Loop) -> None:
+    await loop.run()
+    before = {each.type: each for each in loop.api.status.conditions}
+    loop.api.errors[PODS] = ApiError(403, 'pods is forbidden: User "x" cannot list resource "pods"')
+    assert await loop.run() == Result(2)
+    after = {each.type: each for each in loop.api.status.conditions}
+    assert (after[C.STALLED].status, after[C.STALLED].reason) == ("True", Reason.REQUEST_FAILED)
+    assert 'User "x" cannot list resource "pods". The operator retries at' in after[C.STALLED].message
+    changed = {C.STALLED, C.RECONCILING}
+    assert {type: each for type, each in after.items() if type not in changed} == {
+        type: each for type, each in before.items() if type not in changed
+    }
+    assert loop.api.events["RequestFailed"] == 1
+
+
+async def test_a_rejected_status_is_reported_in_the_stored_status(loop: Loop) -> None:
+    await loop.run()
+    stored = loop.api.status
+    rejected = [ApiError(500, ".status.findings: field not declared in schema")] * 2
+    apply = loop.api.apply
+
+    async def apply_once_rejected(path: str, manifest: Manifest) -> Manifest:
+        if path == STATUS and rejected and manifest["status"].get("message") != stored.message:
+            raise rejected.pop()
+        return await apply(path, manifest)
+
+    loop.api.apply = apply_once_rejected  # type: ignore[method-assign]
+    loop.api.objects.pop(RAY_CLUSTER)
+    loop.api.objects[PATH]["metadata"]["annotations"] = {"rlt.dev/cancel": "true"}
+    await loop.run()
+    assert loop.api.status == stored
+    await loop.run_after(2)
+    assert condition(loop, C.RECONCILING) == ("True", Reason.REQUEST_FAILED)
+    assert ".status.findings: field not declared in schema" in (loop.api.status.message or "")
+
+
+async def test_without_any_status_write_the_failure_is_an_event(loop: Loop, caplog: pytest.LogCaptureFixture) -> None:
+    loop.api.errors[STATUS] = ApiError(413, "Request entity too large")
+    for _ in range(5):
+        await loop.run_after(60)
+    assert loop.api.events == {"RequestFailed": 5}
+    lines = [record.message for record in caplog.records if record.levelname == "ERROR"]
+    assert lines == [
+        "cannot write the status: Request entity too large",
+        "cannot report the failure in the status: Request entity too large",
+    ], "each failure is logged once"
+
+
+async def test_a_conflict_requeues_the_job_at_once(loop: Loop) -> None:
+    loop.api.errors[STATUS] = ApiError(409, "the object has been modified")
+    assert await loop.run() == Result(requeue_after=0)
+
+
+async def test_a_deleted_job_leaves_the_queue(loop: Loop) -> None:
+    loop.api.objects.clear()
+    assert await loop.run() == Result(gone=True)
+
+
+OWNER = {"apiVersion": "rlt.dev/v1alpha1", "kind": "RLTrainingJob", "name": "sum", "controller": True}
+
+
+def existing(**metadata: Any) -> Manifest:
+    return {"metadata": {"uid": "theirs", "resourceVersion": "5", **metadata}, "data": {"a": "b"}}
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        existing(),
+        existing(labels={"rlt.dev/job": "sum", "app.kubernetes.io/managed-by": "rlt-operator"}),
+        existing(ownerReferences=[{"kind": "Deployment", "name": "web", "uid": "2", "controller": True}]),
+        existing(ownerReferences=[{**OWNER, "uid": o.UID, "controller": False}]),
+    ],
+)
+async def test_an_object_of_a_user_is_not_changed(loop: Loop, found: Manifest) -> None:
+    loop.api.objects[CONFIG_MAP] = copy.deepcopy(found)
+    await loop.run()
+    assert loop.api.objects[CONFIG_MAP] == found
+    assert RAY_CLUSTER not in loop.api.objects
+    assert condition(loop, C.CLUSTER_READY) == ("False", Reason.NAME_TAKEN)
+    assert "ConfigMap sum-training exists and does not belong to this job" in (loop.api.status.message or "")
+    assert "Delete it, or create the job with another name. The operator retries at" in (loop.api.status.message or "")
+
+
+async def test_an_own_object_is_applied_with_its_uid(loop: Loop) -> None:
+    loop.api.objects[CONFIG_MAP] = existing(ownerReferences=[{**OWNER, "uid": o.UID}])
+    await loop.run()
+    assert "training.json" in loop.api.objects[CONFIG_MAP]["data"]
+    assert RAY_CLUSTER in loop.api.objects
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        existing(ownerReferences=[{**OWNER, "uid": "of-a-deleted-job"}]),
+        existing(ownerReferences=[{**OWNER, "uid": o.UID}], deletionTimestamp="2026-01-02T03:04:05Z"),
+    ],
+)
+async def test_an_object_that_disappears_is_waited_for(loop: Loop, found: Manifest) -> None:
+    loop.api.objects[CONFIG_MAP] = found
+    await loop.run()
+    await loop.run_after(2)
+    assert "waiting for ConfigMap sum-training of an earlier run to be deleted" in (loop.api.status.message or "")
+    assert condition(loop, C.STALLED)[0] == "False"
+    del loop.api.objects[CONFIG_MAP]
+    await loop.run_after(4)
+    assert RAY_CLUSTER in loop.api.objects
+
+
+@pytest.mark.parametrize(
+    ("service", "note"),
+    [
+        ({**existing(), "spec": {"type": "ExternalName"}}, " (it is of type ExternalName)"),
+        (existing(labels={"ray.io/cluster": "sum"}), ""),
+        (
+            existing(ownerReferences=[{"kind": "RayCluster", "name": "other", "uid": "2", "controller": True}]),
+            " (it belongs to RayCluster other)",
+        ),
+    ],
+)
+async def test_a_head_service_of_a_user_stops_the_creation(loop: Loop, service: Manifest, note: str) -> None:
+    loop.api.objects[HEAD_SERVICE] = service
+    await loop.run()
+    assert RAY_CLUSTER not in loop.api.objects
+    assert condition(loop, C.STALLED) == ("True", Reason.NAME_TAKEN)
+    assert f"Service sum-head-svc exists and does not belong to this job{note}." in (loop.api.status.message or "")
+
+
+async def test_events_that_a_crash_lost_are_created_by_the_next_process(loop: Loop) -> None:
+    await loop.run()
+    written = {path: each for path, each in loop.api.objects.items() if path.startswith(EVENTS)}
+    assert loop.api.events == {"Accepted": 1}
+    loop.restart()
+    await loop.run()
+    assert loop.api.events == {"Accepted": 1}, "an event that exists is not counted again"
+    for path in written:
+        del loop.api.objects[path]
+    await loop.run()
+    assert loop.api.events == {}, "only the first reconciliation after the start reads old transitions"
+    loop.restart()
+    await loop.run()
+    assert {path for path in loop.api.objects if path.startswith(EVENTS)} == set(written), "the same name"

@@ -69,15 +69,19 @@ capabilities:
 # For storage.storageClassName.
 - apiGroups: [""]
   resources: [persistentvolumeclaims]
-  verbs: [create, patch]
+  verbs: [get, create, patch]
 # For NVLink between nodes with NVIDIA's DRA driver.
 - apiGroups: [resource.nvidia.com]
   resources: [computedomains]
-  verbs: [create, patch]
+  verbs: [get, create, patch]
 # For scheduling.gang with the default scheduler.
 - apiGroups: [scheduling.k8s.io]
   resources: [workloads]
-  verbs: [create, patch]
+  verbs: [get, create, patch]
+# Detects a Service with the name of the head's Service that KubeRay did not create.
+- apiGroups: [""]
+  resources: [services]
+  verbs: [get]
 - apiGroups: [""]
   resources: [pods]
   verbs: [list, watch]
@@ -85,10 +89,10 @@ capabilities:
 - apiGroups: [""]
   resources: [podtemplates]
   verbs: [create]
-# Lists events of a job's pods and creates the operator's events.
+# Lists events of a job's pods, creates the operator's events and counts their repetitions.
 - apiGroups: [""]
   resources: [events]
-  verbs: [list, create]
+  verbs: [get, list, create, patch]
 {{- end -}}
 
 {{/* Permissions on cluster-scoped objects: RLRuntimes, nodes and CRDs. */}}
@@ -100,10 +104,10 @@ capabilities:
 - apiGroups: [""]
   resources: [nodes]
   verbs: [list]
-# Reads the fields that the installed KubeRay supports.
+# Reads the fields that the installed KubeRay supports, and whether the CRDs are as new as the operator.
 - apiGroups: [apiextensions.k8s.io]
   resources: [customresourcedefinitions]
-  resourceNames: [rayclusters.ray.io]
+  resourceNames: [rayclusters.ray.io, rltrainingjobs.rlt.dev, rlruntimes.rlt.dev]
   verbs: [get]
 {{- if and .Values.webhook.enabled (eq .Values.webhook.certificates "operator") }}
 # Writes the caBundle.

@@ -10,7 +10,8 @@ RAY = "/apis/ray.io/v1"
 CORE = "/api/v1"
 KUEUE = "/apis/kueue.x-k8s.io"
 NODES = f"{CORE}/nodes"
-RAY_CLUSTER_CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/rayclusters.ray.io"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+RAY_CLUSTER_CRD = f"{CRDS}/rayclusters.ray.io"
 
 
 def jobs(namespace: str | None) -> str:
@@ -88,6 +89,16 @@ def events(namespace: str) -> str:
     return f"{CORE}/namespaces/{namespace}/events"
 
 
+def event(namespace: str, name: str) -> str:
+    """Path of an event."""
+    return f"{events(namespace)}/{name}"
+
+
+def service(namespace: str, name: str) -> str:
+    """Path of a Service."""
+    return f"{CORE}/namespaces/{namespace}/services/{name}"
+
+
 def service_proxy(namespace: str, service: str, port: int) -> str:
     """Path prefix of the API server's proxy to a service."""
     return f"{CORE}/namespaces/{namespace}/services/{service}:{port}/proxy"
@@ -104,3 +115,8 @@ def path_of(manifest: Manifest) -> str:
     }
     metadata = manifest["metadata"]
     return paths[manifest["kind"]](metadata["namespace"], metadata["name"])
+
+
+def collection_of(manifest: Manifest) -> str:
+    """Path of the collection in which a child is created."""
+    return path_of(manifest).rpartition("/")[0]

@@ -113,19 +113,28 @@ class KubernetesApi:
         items, _ = await self.list_with_version(path, **query)
         return items
 
-    async def apply(self, path: str, manifest: Manifest) -> None:
-        """Server-side apply, as owner of all fields of the manifest. Raises UnknownResourceError, ApiError."""
+    async def apply(self, path: str, manifest: Manifest) -> Manifest:
+        """Server-side apply, as owner of all fields of the manifest. Returns the object as stored.
+
+        Raises UnknownResourceError, ApiError.
+        """
         query = {"fieldManager": FIELD_OWNER, "force": "true"}
         content = "application/apply-patch+yaml"
         status, text = await self.send("PATCH", path, query=query, body=manifest, content=content)
-        if status == 404 and not _parse_details(text).get("name"):
-            kind, version = manifest["kind"], manifest["apiVersion"]
-            raise UnknownResourceError(status, f"the job needs {kind} ({version}), which is not installed")
-        _parse_response(status, text)
+        _raise_if_not_installed(status, text, manifest)
+        applied: Manifest = _parse_response(status, text)
+        return applied
 
     async def create(self, path: str, manifest: Manifest) -> None:
-        """Create an object, for example with a generated name."""
-        _parse_response(*await self.send("POST", path, query={"fieldManager": FIELD_OWNER}, body=manifest))
+        """Create an object in the collection `path`. Raises ApiError, with status 409 if it exists."""
+        status, text = await self.send("POST", path, query={"fieldManager": FIELD_OWNER}, body=manifest)
+        _raise_if_not_installed(status, text, manifest)
+        _parse_response(status, text)
+
+    async def merge(self, path: str, patch: Manifest) -> None:
+        """Apply a JSON merge patch (RFC 7386). Raises ApiError."""
+        query, content = {"fieldManager": FIELD_OWNER}, "application/merge-patch+json"
+        _parse_response(*await self.send("PATCH", path, query=query, body=patch, content=content))
 
     async def dry_run(self, path: str, manifest: Manifest) -> None:
         """Validate the creation of an object, with an error for unknown fields. Nothing is stored."""
@@ -277,6 +286,12 @@ def _parse_response(status: int, text: str) -> Any:
     if status >= 400:
         raise ApiError(status, _parse_message(text))
     return json.loads(text)
+
+
+def _raise_if_not_installed(status: int, text: str, manifest: Manifest) -> None:
+    if status == 404 and not _parse_details(text).get("name"):
+        kind, version = manifest["kind"], manifest["apiVersion"]
+        raise UnknownResourceError(status, f"the job needs {kind} ({version}), which is not installed")
 
 
 def _parse_message(text: str) -> str:

@@ -46,7 +46,9 @@ def cluster_name_taken(observed: Observed, spec: RLTrainingJobSpec, now: datetim
     cluster, job = observed.cluster, observed.job
     if cluster is None or cluster.owner_uid == job.uid or cluster.deleting or cluster.owner_kind == "RLTrainingJob":
         return None
-    message = f"A RayCluster named {job.name} exists and does not belong to this job. Delete it or rename the job."
+    message = (
+        f"RayCluster {job.name} exists and does not belong to this job. Delete it, or create the job with another name."
+    )
     return wait_for_cluster(Reason.NAME_TAKEN, message, stalled=True)
 
 
@@ -102,8 +104,9 @@ def cluster_missing(observed: Observed, spec: RLTrainingJobSpec, now: datetime) 
     """No RayCluster exists: create the children. They do not change later, because a change would end the training."""
     if observed.cluster:
         return None
-    if observed.rejection:
-        verdict = wait_for_cluster(Reason.CLUSTER_REFUSED, truncate(observed.rejection), stalled=True)
+    if rejection := observed.rejection:
+        reason = Reason.NAME_TAKEN if rejection.reason == Reason.NAME_TAKEN else Reason.CLUSTER_REFUSED
+        verdict = wait_for_cluster(reason, truncate(rejection.message), stalled=rejection.stalled)
     else:
         verdict = wait_for_cluster(Reason.CREATING, "The Ray cluster is being created.")
     job = observed.job

@@ -90,7 +90,7 @@ def _submit(observed: Observed, cluster: ConditionUpdate) -> Verdict | None:
     reason, message = Reason.CHECKING, "The cluster is ready; the preflight checks are submitted."
     if observed.rejection:
         reason = Reason.SUBMISSION_REFUSED
-        message = f"Ray rejected the preflight checks: {truncate(observed.rejection)}"
+        message = f"Ray rejected the preflight checks: {truncate(observed.rejection.message)}"
     return Verdict(
         message,
         Phase.PROVISIONING,

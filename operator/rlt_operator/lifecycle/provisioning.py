@@ -32,7 +32,7 @@ def program_not_submitted(observed: Observed, spec: RLTrainingJobSpec, now: date
         return Verdict(message, Phase.PROVISIONING, {C.CLUSTER_READY: cluster, C.RUNNING: waiting})
     reason, message = Reason.SUBMITTED, "The Ray job is submitted."
     if observed.rejection:
-        reason, message = Reason.SUBMISSION_REFUSED, f"Ray rejected the job: {truncate(observed.rejection)}"
+        reason, message = Reason.SUBMISSION_REFUSED, f"Ray rejected the job: {truncate(observed.rejection.message)}"
     return Verdict(
         message,
         Phase.PROVISIONING,

@@ -24,6 +24,7 @@ from rlt_operator.lifecycle.admission import (
 from rlt_operator.lifecycle.deadlines import active_deadline_exceeded, pending_deadline_exceeded
 from rlt_operator.lifecycle.preflight import preflight_pending, set_preflight_passed
 from rlt_operator.lifecycle.provisioning import cluster_not_ready, program_not_submitted
+from rlt_operator.lifecycle.rejections import set_rejection
 from rlt_operator.lifecycle.restarts import attempt_failed, restart_failed_attempt
 from rlt_operator.lifecycle.running import job_is_suspended, program_running
 from rlt_operator.lifecycle.terminal import (
@@ -74,5 +75,6 @@ VERDICT_UPDATES: list[VerdictUpdate] = [
     set_admitted,
     set_preflight_passed,
     set_fabric_verified,
+    set_rejection,
 ]
 """Applied in this order to the verdict of the step."""

@@ -1,10 +1,10 @@
-"""All writes: the actions of a plan, the status, and events."""
+"""All writes but events: the actions of a plan, and the status."""
 
 from __future__ import annotations
 
 import contextlib
-from datetime import datetime
 
+from rlt_api.conditions import Reason
 from rlt_api.crd import GROUP, KIND, VERSION
 from rlt_api.status import RLTrainingJobStatus
 from rlt_core import names
@@ -13,33 +13,37 @@ from rlt_core.job import Job
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError, KubernetesApi
 from rlt_core.ray_http import Send, UnreachableError
-from rlt_operator.conditions import Event, format_time
+from rlt_operator.observation import Rejection
 from rlt_operator.reconcile import ray_jobs
+from rlt_operator.reconcile.children import NameTakenError, check_head_service, write_child
 from rlt_operator.reconcile.plan import Plan
 from rlt_operator.reconcile.ray_jobs import RayRejectedError
 
-MAX_EVENT_LENGTH = 1000
-"""Maximum number of characters of an event's message. The API server accepts 1024 bytes."""
 
-
-async def apply(api: KubernetesApi, send: Send, job: Job, plan: Plan) -> str | None:
-    """Carry out the actions of the plan. Returns why the API server or Ray rejected them; None if neither did.
-
-    Raises ApiError if a retry may succeed.
-    """
+async def apply(api: KubernetesApi, send: Send, job: Job, plan: Plan) -> Rejection | None:
+    """Carry out the actions of the plan. Returns why one failed, and skips those after it; None if none failed."""
     try:
-        for dry_run in plan.dry_run:
-            await _dry_run(api, job, dry_run)
-        for manifest in plan.apply:
-            await api.apply(api_paths.path_of(manifest), manifest)
-        if plan.submit:
-            await ray_jobs.submit_job(send, job, plan.submit)
-    except (RayRejectedError, UnreachableError) as error:
-        return str(error)  # if Ray has the job nevertheless, the next reconciliation observes it
+        await _carry_out(api, send, job, plan)
+    except RayRejectedError as error:
+        return Rejection(str(error), Reason.SUBMISSION_REFUSED)
+    except UnreachableError as error:  # if Ray has the job nevertheless, the next reconciliation observes it
+        return Rejection(str(error), Reason.SUBMISSION_REFUSED, stalled=False)
+    except NameTakenError as error:
+        return Rejection(str(error), Reason.NAME_TAKEN)
     except ApiError as error:
-        if error.rejected:
-            return str(error)
-        raise
+        return Rejection(str(error), stalled=error.rejected)
+    return None
+
+
+async def _carry_out(api: KubernetesApi, send: Send, job: Job, plan: Plan) -> None:
+    for dry_run in plan.dry_run:
+        await _dry_run(api, job, dry_run)
+    if any(manifest["kind"] == "RayCluster" for manifest in plan.apply):
+        await check_head_service(api, job)
+    for manifest in plan.apply:
+        await write_child(api, job, manifest)
+    if plan.submit:
+        await ray_jobs.submit_job(send, job, plan.submit)
     if plan.stop:
         with contextlib.suppress(UnreachableError):  # its pods are deleted next
             await ray_jobs.stop_job(send, job, plan.stop)
@@ -48,11 +52,13 @@ async def apply(api: KubernetesApi, send: Send, job: Job, plan: Plan) -> str | N
         await api.delete(path, uid=plan.delete_cluster)
     if plan.delete_job:
         await api.delete(api_paths.job(job.namespace, job.name), uid=job.uid)
-    return None
 
 
-async def write_status(api: KubernetesApi, job: Job, status: RLTrainingJobStatus) -> None:
-    """Write the status. Raises ApiError with status 409 if the job has changed since it was observed."""
+async def write_status(api: KubernetesApi, job: Job, status: RLTrainingJobStatus) -> str:
+    """Write the status. Returns the job's new resourceVersion.
+
+    Raises ApiError with status 409 if the job has changed since it was observed.
+    """
     manifest = {
         "apiVersion": f"{GROUP}/{VERSION}",
         "kind": KIND,
@@ -64,32 +70,9 @@ async def write_status(api: KubernetesApi, job: Job, status: RLTrainingJobStatus
         },
         "status": status.to_json(),
     }
-    await api.apply(f"{api_paths.job(job.namespace, job.name)}/status", manifest)
-
-
-async def create_event(api: KubernetesApi, job: Job, event: Event, now: datetime) -> None:
-    """Create a core/v1 Event on the job."""
-    manifest = {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"generateName": f"{job.name}.", "namespace": job.namespace},
-        "involvedObject": {
-            "apiVersion": f"{GROUP}/{VERSION}",
-            "kind": KIND,
-            "name": job.name,
-            "namespace": job.namespace,
-            "uid": job.uid,
-        },
-        "type": event.type,
-        "reason": event.reason,
-        "message": event.message[:MAX_EVENT_LENGTH],
-        "firstTimestamp": format_time(now),
-        "lastTimestamp": format_time(now),
-        "count": 1,
-        "source": {"component": names.FIELD_OWNER},
-        "reportingComponent": names.FIELD_OWNER,
-    }
-    await api.create(api_paths.events(job.namespace), manifest)
+    stored = await api.apply(f"{api_paths.job(job.namespace, job.name)}/status", manifest)
+    version: str = stored["metadata"]["resourceVersion"]
+    return version
 
 
 async def _dry_run(api: KubernetesApi, job: Job, dry_run: TemplateDryRun) -> None:

@@ -88,4 +88,5 @@ def _restore_config(observed: Observed, verdict: Verdict) -> tuple[Manifest, ...
     if job.spec is None or cluster is None or cluster.deleting or verdict.delete_cluster or started:
         return ()
     manifest = build_config_map(job, job.spec)
-    return () if observed.config == manifest["data"] else (manifest,)
+    found = observed.config or {}  # pods mount none of the keys that a user may have added
+    return () if all(found.get(key) == value for key, value in manifest["data"].items()) else (manifest,)

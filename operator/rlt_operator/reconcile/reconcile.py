@@ -11,7 +11,9 @@ from rlt_core.job import Job
 from rlt_core.kubernetes.client import ApiError, KubernetesApi
 from rlt_core.ray_http import Send
 from rlt_operator import metrics
-from rlt_operator.reconcile.apply import apply, create_event, write_status
+from rlt_operator.reconcile.apply import apply, write_status
+from rlt_operator.reconcile.events import EventWriter
+from rlt_operator.reconcile.failures import Failures
 from rlt_operator.reconcile.observe import observe
 from rlt_operator.reconcile.plan import Plan, plan
 from rlt_operator.work_queue import Key, Result
@@ -19,33 +21,46 @@ from rlt_operator.work_queue import Key, Result
 log = logging.getLogger("rlt_operator")
 
 
-async def reconcile(api: KubernetesApi, send: Send, key: Key) -> Result:
-    """Reconcile the job once. Raises ApiError; the work queue then retries with backoff."""
+async def reconcile(api: KubernetesApi, send: Send, events: EventWriter, failures: Failures, key: Key) -> Result:
+    """Reconcile the job once. A failed request is reported in the job's status and retried with backoff."""
     namespace, name = key
     started = time.monotonic()
-    observed = await observe(api, send, namespace=namespace, name=name)
+    if (wait := await failures.count_wait(key)) is not None:
+        return Result(wait)
+    try:
+        observed = await observe(api, send, namespace=namespace, name=name)
+    except ApiError as error:
+        return await failures.report(key, "read what belongs to the job", error)
     if observed is None:
         metrics.forget_job(namespace, name)
+        failures.clear(key)
         return Result(gone=True)
     job, now = observed.job, datetime.now(UTC)
+    await events.restore(job, job.status, now)
     planned = plan(observed, now)
+    rejection = await apply(api, send, job, planned)
+    if rejection is not None:
+        rejection = failures.add(key, rejection, now)
+        if rejection is None:
+            return failures.wait(key, job.resource_version)
+        planned = plan(replace(observed, rejection=rejection), now)
+    version = job.resource_version
     try:
-        rejection = await apply(api, send, job, planned)
-        if rejection is not None:
-            planned = plan(replace(observed, rejection=rejection), now)
         if planned.status is not None:
-            await write_status(api, job, planned.status)
-            for event in planned.events:
-                await create_event(api, job, event, now)
+            version = await write_status(api, job, planned.status)
     except ApiError as error:
         if error.status in (404, 409):  # the job has changed or is deleted
             return Result(requeue_after=0)
-        raise
+        return await failures.report(key, "write the status", error)
     if planned.status is not None:
+        await events.write(job, planned.events, now)
         _log_transitions(job, planned)
-        metrics.count_status_write(planned.events)
+        metrics.STATUS_WRITES.inc()
     metrics.record_job(job, planned.status or job.status)
     metrics.RECONCILE_SECONDS.observe(time.monotonic() - started)
+    if rejection is not None:
+        return failures.wait(key, version)
+    failures.clear(key)
     return Result(planned.requeue_after)
 
 

@@ -1,0 +1,92 @@
+"""Writes of a job's children. An object that exists and does not belong to the job is never changed.
+
+A child is created with POST, which fails if the object exists. An existing child is applied with its uid as a
+precondition: an object that a user creates between the read and the write is not changed either.
+"""
+
+from __future__ import annotations
+
+from rlt_api.crd import KIND
+from rlt_core import names
+from rlt_core.job import Job, Manifest
+from rlt_core.kubernetes import api_paths
+from rlt_core.kubernetes.client import ApiError, KubernetesApi, UnknownResourceError
+
+FIXES = {
+    "PersistentVolumeClaim": (
+        "Set spec.storage.claimName to {name} instead of storageClassName to use it, delete it, or create the job with "
+        "another name."
+    ),
+}
+"""Kind -> what to do if the name is taken."""
+FIX = "Delete it, or create the job with another name."
+
+
+class NameTakenError(Exception):
+    """An object with the name of a child exists and does not belong to the job. The text names it and the fix."""
+
+
+async def write_child(api: KubernetesApi, job: Job, manifest: Manifest) -> None:
+    """Create the child, or apply it if it exists and belongs to the job. Raises NameTakenError, ApiError.
+
+    An existing RayCluster is not changed, because a change would end the training.
+    """
+    try:
+        await api.create(api_paths.collection_of(manifest), manifest)
+    except UnknownResourceError:
+        raise
+    except ApiError:  # it exists, or a quota or webhook rejects every creation
+        path = api_paths.path_of(manifest)
+        existing = await api.get(path)
+        if existing is None:
+            raise
+        check_owner(job, manifest, existing)
+        if manifest["kind"] != "RayCluster":
+            metadata = {**manifest["metadata"], "uid": existing["metadata"]["uid"]}
+            await api.apply(path, {**manifest, "metadata": metadata})
+
+
+async def check_head_service(api: KubernetesApi, job: Job) -> None:
+    """Raise NameTakenError if KubeRay would use a Service that it did not create for the head. Raises ApiError."""
+    name = names.head_service(job.name)
+    service = await api.get(api_paths.service(job.namespace, name))
+    if service is None:
+        return
+    owner = _get_controller(service)
+    if (owner.get("kind"), owner.get("name")) != ("RayCluster", names.ray_cluster(job.name)):
+        raise NameTakenError(_describe_taken("Service", name, service))
+
+
+def check_owner(job: Job, manifest: Manifest, existing: Manifest) -> None:
+    """Raise NameTakenError unless the existing object belongs to the job.
+
+    Raises ApiError with status 409 if it is terminating, or belongs to a deleted job of this name: then it disappears.
+    An object that no job owns (the PVC) belongs to every job of its label.
+    """
+    kind, name, metadata = manifest["kind"], manifest["metadata"]["name"], existing["metadata"]
+    owner = _get_controller(existing)
+    if "ownerReferences" in manifest["metadata"]:
+        previous = owner.get("kind") == KIND and owner.get("name") == job.name
+        belongs = owner.get("uid") == job.uid
+    else:
+        previous, labels = False, metadata.get("labels", {})
+        belongs = not owner and all(labels.get(key) == value for key, value in manifest["metadata"]["labels"].items())
+    if (belongs or previous) and ("deletionTimestamp" in metadata or not belongs):
+        raise ApiError(409, f"waiting for {kind} {name} of an earlier run to be deleted")
+    if not belongs:
+        raise NameTakenError(_describe_taken(kind, name, existing))
+
+
+def _describe_taken(kind: str, name: str, existing: Manifest) -> str:
+    owner = _get_controller(existing)
+    details = [f"it belongs to {owner['kind']} {owner['name']}"] if owner else []
+    if existing.get("spec", {}).get("type") == "ExternalName":
+        details.append("it is of type ExternalName")
+    note = f" ({', '.join(details)})" if details else ""
+    fix = FIXES.get(kind, FIX).format(name=name)
+    return f"{kind} {name} exists and does not belong to this job{note}. {fix}"
+
+
+def _get_controller(manifest: Manifest) -> dict[str, str]:
+    references = manifest["metadata"].get("ownerReferences", [])
+    return next((reference for reference in references if reference.get("controller")), {})

@@ -1,0 +1,257 @@
+"""What the API server rejects ends in a condition with its message, and no object of a user is changed."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import observed as o
+import pytest
+import yaml
+from apiserver.in_cluster import Kubernetes, Operator, eventually
+
+from rlt_api.conditions import ConditionType as C
+
+pytestmark = pytest.mark.apiserver
+
+WITHIN_S = 5.0
+"""Maximum time from the creation of a job to the condition."""
+STORAGE = {**o.SPEC, "storage": {"storageClassName": "nfs", "size": "10Gi"}}
+
+
+def create(kubernetes: Kubernetes, namespace: str, manifest: dict[str, Any]) -> dict[str, Any]:
+    text = kubernetes.kubectl("create", "-n", namespace, "-o", "json", "-f", "-", input=json.dumps(manifest))
+    stored: dict[str, Any] = json.loads(text)
+    return stored
+
+
+def refused(kubernetes: Kubernetes, namespace: str, type: C, reason: str, since: float) -> str:
+    """Wait for the reason; return the message of the status."""
+    eventually(
+        reason,
+        lambda: kubernetes.condition(namespace, type)[1] == reason,
+        describe=lambda: kubernetes.status(namespace),
+    )
+    assert time.monotonic() - since < WITHIN_S + 1, "one second for kubectl"
+    message: str = kubernetes.status(namespace)["message"]
+    assert "The operator retries at 20" in message
+    return message
+
+
+CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "sum-training"}, "data": {"mine": "1"}}
+PVC = {
+    "apiVersion": "v1",
+    "kind": "PersistentVolumeClaim",
+    "metadata": {"name": "sum-storage"},
+    "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "storageClassName": "a"},
+}
+SERVICE = {
+    "apiVersion": "v1",
+    "kind": "Service",
+    "metadata": {"name": "sum-head-svc", "labels": {"ray.io/cluster": "sum", "ray.io/node-type": "head"}},
+    "spec": {"type": "ExternalName", "externalName": "attacker.example"},
+}
+
+
+@pytest.mark.parametrize(
+    ("manifest", "fix"),
+    [(CONFIG_MAP, "Delete it"), (PVC, "Set spec.storage.claimName to sum-storage"), (SERVICE, "of type ExternalName")],
+    ids=lambda value: value["kind"] if isinstance(value, dict) else "",
+)
+def test_an_object_of_a_user_is_not_taken(
+    kubernetes: Kubernetes, operator: Operator, namespace: str, manifest: dict[str, Any], fix: str
+) -> None:
+    kind, name = manifest["kind"], manifest["metadata"]["name"]
+    stored = create(kubernetes, namespace, manifest)
+    since = time.monotonic()
+    kubernetes.create_job(namespace, STORAGE)
+    message = refused(kubernetes, namespace, C.CLUSTER_READY, "NameTaken", since)
+    assert message.startswith(f"{kind} {name} exists and does not belong to this job")
+    assert fix in message
+    assert kubernetes.get(namespace, "raycluster", "sum") is None
+    kubernetes.kubectl("delete", "rltrainingjob", "sum", "-n", namespace)
+    found = kubernetes.get(namespace, kind, name)
+    assert found
+    assert found["metadata"]["uid"] == stored["metadata"]["uid"]
+    assert "ownerReferences" not in found["metadata"], "the garbage collector would delete it with the job"
+    assert found.get("data", found.get("spec")) == stored.get("data", stored.get("spec"))
+
+
+def test_the_job_starts_when_the_name_is_free(kubernetes: Kubernetes, operator: Operator, namespace: str) -> None:
+    create(kubernetes, namespace, CONFIG_MAP)
+    kubernetes.create_job(namespace, o.SPEC)
+    eventually("NameTaken", lambda: kubernetes.condition(namespace, C.CLUSTER_READY)[1] == "NameTaken")
+    kubernetes.kubectl("delete", "configmap", "sum-training", "-n", namespace)
+    kubernetes.ray_cluster(namespace)
+    eventually("not stalled", lambda: kubernetes.condition(namespace, C.STALLED)[0] == "False")
+    assert kubernetes.events(namespace).count("NameTaken") == 1, "retries create no events"
+
+
+def test_a_new_job_uses_the_volume_of_the_previous_one(
+    kubernetes: Kubernetes, operator: Operator, namespace: str
+) -> None:
+    kubernetes.create_job(namespace, STORAGE)
+    kubernetes.ray_cluster(namespace)
+    claim = kubernetes.get(namespace, "pvc", "sum-storage")
+    kubernetes.kubectl("delete", "rltrainingjob", "sum", "-n", namespace)
+    eventually("no RayCluster", lambda: kubernetes.get(namespace, "raycluster", "sum") is None)
+    kubernetes.create_job(namespace, STORAGE)
+    kubernetes.ray_cluster(namespace)
+    again = kubernetes.get(namespace, "pvc", "sum-storage")
+    assert claim
+    assert again
+    assert again["metadata"]["uid"] == claim["metadata"]["uid"]
+
+
+def test_a_quota_is_quoted(kubernetes: Kubernetes, operator: Operator, namespace: str) -> None:
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}}
+    create(kubernetes, namespace, {**quota, "spec": {"hard": {"count/rayclusters.ray.io": "0"}}})
+
+    def is_active() -> bool:
+        return "used" in (kubernetes.get(namespace, "resourcequota", "none") or {})["status"]
+
+    eventually("the quota is active", is_active)
+    since = time.monotonic()
+    kubernetes.create_job(namespace, o.SPEC)
+    message = refused(kubernetes, namespace, C.CLUSTER_READY, "ClusterRefused", since)
+    assert "exceeded quota: none" in message
+    assert kubernetes.condition(namespace, C.STALLED)[:2] == ("True", "ClusterRefused")
+
+
+@pytest.fixture
+def broken_webhook(kubernetes: Kubernetes, namespace: str) -> Iterator[None]:
+    """A webhook of another operator for RayClusters of this namespace, whose server does not exist."""
+    webhook = {
+        "name": "mraycluster.kb.io",
+        "clientConfig": {"url": "https://127.0.0.1:9/mutate"},
+        "rules": [
+            {"apiGroups": ["ray.io"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["rayclusters"]}
+        ],
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+        "failurePolicy": "Fail",
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+    manifest = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "broken"},
+        "webhooks": [webhook],
+    }
+    kubernetes.kubectl("apply", "-f", "-", input=json.dumps(manifest))
+    cluster = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "probe"}}
+    group = {"rayStartParams": {}, "template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}
+    probe = json.dumps({**cluster, "spec": {"headGroupSpec": group}})
+
+    def is_called() -> bool:
+        try:
+            kubernetes.kubectl("create", "--dry-run=server", "-n", namespace, "-f", "-", input=probe)
+        except ValueError as error:
+            return "failed calling webhook" in str(error)
+        return False
+
+    eventually("the API server calls the webhook", is_called)
+    yield
+    kubernetes.kubectl("delete", "validatingwebhookconfiguration", "broken", "--ignore-not-found")
+
+
+@pytest.mark.usefixtures("broken_webhook")
+def test_a_failing_webhook_of_another_operator_is_quoted(
+    kubernetes: Kubernetes, operator: Operator, namespace: str
+) -> None:
+    since = time.monotonic()
+    kubernetes.create_job(namespace, o.SPEC)
+    message = refused(kubernetes, namespace, C.CLUSTER_READY, "ClusterRefused", since)
+    assert 'failed calling webhook "mraycluster.kb.io"' in message
+    assert kubernetes.condition(namespace, C.STALLED)[0] == "False", "a retry may succeed"
+    kubernetes.kubectl("delete", "validatingwebhookconfiguration", "broken")
+    kubernetes.ray_cluster(namespace)
+
+
+Limit = Callable[..., Operator]
+
+
+@pytest.fixture
+def limited_operator(kubernetes: Kubernetes, namespace: str, tmp_path: Path) -> Iterator[Limit]:
+    """Starts the operator with the identity of a service account that lacks some permissions of cluster-admin."""
+    running: list[Operator] = []
+
+    def start(*, lacks: str) -> Operator:
+        kubernetes.kubectl("create", "serviceaccount", "limited", "-n", namespace)
+        rules = []
+        for resource, verbs in PERMISSIONS.items():
+            group, _, plural = resource.partition("/")
+            allowed = [verb for verb in verbs if f"{verb} {plural}" != lacks]
+            rules.append({"apiGroups": [group], "resources": [plural], "verbs": allowed})
+        role = {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRole",
+            "metadata": {"name": namespace},
+            "rules": rules,
+        }
+        kubernetes.kubectl("create", "-f", "-", input=json.dumps(role))
+        subject = f"--serviceaccount={namespace}:limited"
+        kubernetes.kubectl("create", "clusterrolebinding", namespace, f"--clusterrole={namespace}", subject)
+        token = kubernetes.kubectl("create", "token", "limited", "-n", namespace).strip()
+        config = yaml.safe_load(kubernetes.cluster.kubeconfig.read_text())
+        config["users"][0]["user"] = {"token": token}
+        kubeconfig = tmp_path / "limited.yaml"
+        kubeconfig.write_text(yaml.safe_dump(config))
+        operator = Operator(kubeconfig, tmp_path / "limited.log", ("--namespace", namespace))
+        running.append(operator)
+        operator.start()
+        return operator
+
+    yield start
+    for operator in running:
+        operator.stop()
+    for kind in ("clusterrolebinding", "clusterrole"):
+        kubernetes.kubectl("delete", kind, namespace, "--ignore-not-found")
+
+
+EVERYTHING = ("get", "list", "watch", "create", "patch", "update", "delete")
+PERMISSIONS = {
+    f"{group}/{plural}": EVERYTHING
+    for group, plurals in {
+        "rlt.dev": ("rltrainingjobs", "rltrainingjobs/status", "rltrainingjobs/finalizers", "rlruntimes"),
+        "ray.io": ("rayclusters",),
+        "": ("pods", "configmaps", "persistentvolumeclaims", "services", "events", "nodes", "podtemplates"),
+        "apiextensions.k8s.io": ("customresourcedefinitions",),
+    }.items()
+    for plural in plurals
+}
+
+
+def test_a_read_that_is_forbidden_is_a_condition(
+    kubernetes: Kubernetes, limited_operator: Limit, namespace: str
+) -> None:
+    limited_operator(lacks="list pods")
+    since = time.monotonic()
+    kubernetes.create_job(namespace, o.SPEC)
+    message = refused(kubernetes, namespace, C.STALLED, "RequestFailed", since)
+    assert 'cannot list resource "pods"' in message
+    eventually("an event", lambda: "RequestFailed" in kubernetes.events(namespace))
+
+
+def test_a_write_that_is_forbidden_is_a_condition(
+    kubernetes: Kubernetes, limited_operator: Limit, namespace: str
+) -> None:
+    limited_operator(lacks="create rayclusters")
+    since = time.monotonic()
+    kubernetes.create_job(namespace, o.SPEC)
+    message = refused(kubernetes, namespace, C.CLUSTER_READY, "ClusterRefused", since)
+    assert 'cannot create resource "rayclusters"' in message
+
+
+def test_a_forbidden_status_is_an_event_and_a_log_line(
+    kubernetes: Kubernetes, limited_operator: Limit, namespace: str
+) -> None:
+    operator = limited_operator(lacks="patch rltrainingjobs/status")
+    kubernetes.create_job(namespace, o.SPEC)
+    eventually("an event", lambda: "RequestFailed" in kubernetes.events(namespace))
+    assert 'cannot patch resource \\"rltrainingjobs/status\\"' in operator.log.read_text()
+    failures = [line for line in operator.fetch("/metrics").splitlines() if line.startswith("rlt_operator_unreported")]
+    assert any(float(line.rsplit(" ", 1)[1]) > 0 for line in failures)

@@ -1,0 +1,95 @@
+"""The comparison of the installed CRDs with those of this version."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from typing import Any, cast
+
+import pytest
+
+from rlt_api.crd import build_job_crd, build_runtime_crd
+from rlt_core.kubernetes import api_paths
+from rlt_core.kubernetes.client import ApiError, KubernetesApi
+from rlt_operator import metrics
+from rlt_operator.crd_check import CrdCheck, describe_missing_fields
+from rlt_operator.crd_fields import list_fields, list_missing_fields
+
+JOBS, RUNTIMES = build_job_crd(), build_runtime_crd()
+CURRENT = list_fields(JOBS, "v1alpha1")
+
+
+def without(*paths: tuple[str, ...]) -> dict[str, Any]:
+    """The CRD of RLTrainingJob without these fields."""
+    crd = copy.deepcopy(JOBS)
+    for *parents, name in paths:
+        node = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        for parent in parents:
+            node = node["properties"][parent]
+        node = node.get("items", node)
+        del node["properties"][name]
+    return crd
+
+
+def test_the_current_crd_lacks_nothing() -> None:
+    assert list_missing_fields(CURRENT, CURRENT) == []
+
+
+def test_a_missing_field_is_named_once_without_its_subfields() -> None:
+    old = without(("status", "network"), ("status", "attempts", "evidence"), ("spec", "rewards"))
+    missing = list_missing_fields(list_fields(old, "v1alpha1"), CURRENT)
+    assert missing == ["spec.rewards", "status.attempts[].evidence", "status.network"]
+
+
+def test_a_newer_crd_lacks_nothing() -> None:
+    old = list_fields(without(("status", "network")), "v1alpha1")
+    assert list_missing_fields(CURRENT, old) == []
+
+
+def test_an_object_that_accepts_any_field_lacks_nothing() -> None:
+    assert list_missing_fields(frozenset({"spec", "spec.*"}), frozenset({"spec", "spec.a", "spec.a.b"})) == []
+
+
+def test_the_message_is_limited() -> None:
+    message = describe_missing_fields("x.rlt.dev", [f"spec.a{number}" for number in range(9)])
+    assert message
+    assert "lacks spec.a0, spec.a1, spec.a2, spec.a3, spec.a4 and 4 more. Helm does not upgrade CRDs." in message
+    assert "kubectl apply --server-side" in message
+
+
+class FakeApi:
+    """An API server with the two CRDs."""
+
+    def __init__(self) -> None:
+        self.crds: dict[str, Any] = {"rltrainingjobs.rlt.dev": JOBS, "rlruntimes.rlt.dev": RUNTIMES}
+
+    async def get_large(self, path: str) -> Any:
+        found = self.crds[path.removeprefix(f"{api_paths.CRDS}/")]
+        if isinstance(found, ApiError):
+            raise found
+        return found
+
+
+async def test_an_upgrade_of_the_crd_ends_the_message(caplog: pytest.LogCaptureFixture) -> None:
+    api = FakeApi()
+    api.crds["rltrainingjobs.rlt.dev"] = without(("status", "network"))
+    checked = CrdCheck(cast(KubernetesApi, api))
+    await checked.check()
+    await checked.check()
+    assert "it lacks status.network." in (checked.describe() or "")
+    gauge = metrics.CRD_MISSING_FIELDS.labels(crd="rltrainingjobs.rlt.dev")
+    assert gauge._value.get() == 1
+    assert len([record for record in caplog.records if record.levelno == logging.ERROR]) == 1
+    api.crds["rltrainingjobs.rlt.dev"] = JOBS
+    await checked.check()
+    assert checked.describe() is None
+    assert gauge._value.get() == 0
+
+
+async def test_without_permission_the_check_logs_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    api = FakeApi()
+    api.crds["rlruntimes.rlt.dev"] = ApiError(403, "forbidden")
+    checked = CrdCheck(cast(KubernetesApi, api))
+    await checked.check()
+    assert checked.describe() is None
+    assert "cannot read CustomResourceDefinition rlruntimes.rlt.dev: forbidden" in caplog.text
