@@ -34,6 +34,7 @@ USED = {
     "kueue.x-k8s.io/workloads": {"list"},
     "/configmaps": {"get", "create", "patch"},
     "/persistentvolumeclaims": {"get", "create", "patch"},
+    "policy/poddisruptionbudgets": {"get", "create", "patch"},
     "resource.nvidia.com/computedomains": {"get", "create", "patch"},
     "scheduling.k8s.io/workloads": {"get", "create", "patch"},
     "/services": {"get"},

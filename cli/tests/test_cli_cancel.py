@@ -51,3 +51,10 @@ def test_a_job_that_has_ended_cannot_be_cancelled(final: str, monkeypatch: pytes
     assert done.exit_code == 1
     assert done.stderr == f"error: Job sum has already ended: {final}.\nnext: rlt delete sum -n demo\n"
     assert connection.patches == []
+
+
+def test_cancel_releases_a_kept_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    connection = StubConnection("Failed")
+    connection.job["status"]["conditions"].append({"type": "ClusterReady", "status": "True", "reason": "Kept"})
+    assert cancel(connection, monkeypatch).exit_code == 0
+    assert len(connection.patches) == 1

@@ -61,7 +61,8 @@ def test_the_table_of_a_manifest_is_its_kind_and_name() -> None:
         "arithmetic-grpo",
     ]
     lines = rlt("render", EXAMPLE, "-o", "table").stdout.splitlines()
-    assert [line.split()[:2] for line in lines[1:]] == [["ConfigMap", "default"], ["RayCluster", "default"]]
+    kinds = ("ConfigMap", "PodDisruptionBudget", "RayCluster")
+    assert [line.split()[:2] for line in lines[1:]] == [[kind, "default"] for kind in kinds]
 
 
 def test_a_completion_script_is_the_same_in_json() -> None:

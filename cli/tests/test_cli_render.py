@@ -50,7 +50,7 @@ def test_json_output_is_a_list_for_kubectl() -> None:
     done = rlt(str(EXAMPLES / "03-with-a-runtime.yaml"), "--runtime", RUNTIME, "-n", "team", "-o", "json")
     answer = json.loads(done.stdout)
     assert (answer["apiVersion"], answer["kind"]) == ("v1", "List")
-    assert [item["kind"] for item in answer["items"]] == ["ConfigMap", "RayCluster"]
+    assert [item["kind"] for item in answer["items"]] == ["ConfigMap", "PodDisruptionBudget", "RayCluster"]
     assert {item["metadata"]["namespace"] for item in answer["items"]} == {"team"}
 
 

@@ -38,6 +38,11 @@ def pvc(job: str) -> str:
     return f"{job}-storage"
 
 
+def disruption_budget(job: str) -> str:
+    """Name of the PodDisruptionBudget."""
+    return f"{job}-pods"
+
+
 def compute_domain(job: str) -> str:
     """Name of the ComputeDomain, and of the ResourceClaimTemplate that NVIDIA's DRA driver creates for it."""
     return f"{job}-nvlink"

@@ -13,6 +13,7 @@ import yaml
 from rlt_api.rules.shared_memory import size_shared_memory
 from rlt_core import names
 from rlt_core.children.config_map import build_config_map, build_config_volume, build_training_config
+from rlt_core.children.disruption_budget import build_disruption_budget
 from rlt_core.children.pod_template import build_template_dry_runs
 from rlt_core.children.raycluster import build_ray_cluster
 from rlt_core.job import Job, Manifest, parse_job, parse_runtime
@@ -166,7 +167,9 @@ def children(job: Job) -> list[Manifest]:
     config = build_config_map(job, job.spec)
     if job.spec.framework.type == "command":
         config["data"] = dict.fromkeys(config["data"], "(source)")  # test_run_command.py runs the source
-    return [config, build_ray_cluster(job, job.spec)]
+    else:
+        config["data"]["pod_hooks.py"] = "(source)"
+    return [config, build_disruption_budget(job, job.spec), build_ray_cluster(job, job.spec)]
 
 
 @pytest.mark.parametrize("name", JOBS)

@@ -127,6 +127,8 @@ class Reason(StrEnum):
     """Suspended, Running: the training is saving a checkpoint and stopping."""
     RELEASED = "Released"
     """ClusterReady: the Ray cluster is deleted and not needed."""
+    KEPT = "Kept"
+    """ClusterReady: the Ray cluster of the failed job is kept for spec.failurePolicy.keepClusterSeconds."""
     RELEASING = "Releasing"
     """ClusterReady, Suspended, Reconciling: the pods of the Ray cluster are terminating."""
 
@@ -148,8 +150,8 @@ class Reason(StrEnum):
     STARTED = "Started"
     """Running: the Ray job is running."""
     RESTARTING = "Restarting"
-    """Running: the attempt has failed, and spec.failurePolicy.maxRestarts allows another one; the message describes the
-    failure."""
+    """Running: the attempt has failed or was disrupted, and spec.failurePolicy allows another one; the message
+    describes the cause and the start of the next attempt."""
 
     COMPLETED = "Completed"
     """Succeeded: the program exited with code 0."""
@@ -157,6 +159,9 @@ class Reason(StrEnum):
     """Failed: the program exited with an error; the message contains its last output."""
     HEAD_LOST = "HeadLost"
     """Failed: the Ray head was replaced during the run, and the Ray job was lost."""
+    DISRUPTED = "Disrupted"
+    """Failed: Kubernetes ended a pod for a cause outside of the job, and spec.failurePolicy.maxDisruptions is used
+    up."""
     STOPPED = "Stopped"
     """Failed: the Ray job was stopped outside rlt."""
     CANCELLED = "Cancelled"

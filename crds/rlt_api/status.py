@@ -212,8 +212,22 @@ class PreflightCheck(ApiModel):
     """The fix."""
 
 
+class Disruption(ApiModel):
+    """A pod of the current Ray cluster that Kubernetes ends for a cause outside of the job."""
+
+    ray_cluster_uid: str
+    """UID of the RayCluster."""
+    reason: str
+    """Reason of the condition DisruptionTarget of the pod, the reason of the kubelet, PodDeleted, NodeDeleted,
+    NodeNotReady, or the taint of the node."""
+    message: str
+    """The pod, its node and the message of the kubelet."""
+    time: str
+    """Time when the operator observed it (RFC 3339, UTC)."""
+
+
 class Attempt(ApiModel):
-    """A failed attempt of a job with restarts (spec.failurePolicy.maxRestarts)."""
+    """An attempt that failed or was disrupted (spec.failurePolicy)."""
 
     number: int
     """Number of the attempt, from 1."""
@@ -222,9 +236,11 @@ class Attempt(ApiModel):
     start_time: str | None = None
     """Time when the training started (RFC 3339, UTC). Absent if it did not start."""
     completion_time: str
-    """Time when the attempt failed (RFC 3339, UTC)."""
+    """Time when the operator observed the end of the attempt (RFC 3339, UTC)."""
     reason: str
-    """Reason of the failure, as in the condition Failed."""
+    """Reason of the failure, as in the condition Failed: Disrupted for a disruption."""
+    disruption: str | None = None
+    """Reason of the disruption, as in status.disruption. Absent if the attempt failed by itself."""
     message: str
     """Short description of the failure."""
     step: int | None = None
@@ -253,9 +269,13 @@ class RLTrainingJobStatus(ApiModel):
     ray_cluster: RayClusterStatus | None = None
     """The Ray cluster, while it exists."""
     restarts: int | None = None
-    """Number of failed attempts that were followed by another one."""
+    """Number of new attempts after a failure."""
+    disruptions: int | None = None
+    """Number of new attempts after a disruption."""
     attempts: list[Attempt] = []
-    """The latest failed attempts, if spec.failurePolicy.maxRestarts is not 0."""
+    """The latest attempts that failed or were disrupted. Absent for the only attempt of a job without restarts."""
+    disruption: Disruption | None = None
+    """The first disruption of the current Ray cluster."""
     runtime_snapshot: RuntimeSnapshot | None = None
     """The runtime at the time of acceptance. Later changes of the runtime do not affect this job."""
     network: NetworkStatus | None = None

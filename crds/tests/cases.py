@@ -49,6 +49,11 @@ def env(*names: str) -> Json:
     return {"cluster": {"env": [{"name": name, "value": "1"} for name in names]}}
 
 
+def stop_timeout(value: str) -> Json:
+    """Return a cluster with Ray's timeout for a stopped job."""
+    return {"cluster": {"env": [{"name": "RAY_JOB_STOP_WAIT_TIME_S", "value": value}]}}
+
+
 QWEN_7B = {"path": "Qwen/Qwen2.5-7B-Instruct", "fromSeed": None, "dtype": "bfloat16"}
 
 
@@ -477,6 +482,8 @@ CASES = [
     Case("env-owner", ENV, env("ROCR_VISIBLE_DEVICES")),
     Case("env-owner", ENV, env("MASTER_ADDR"), base=COMMAND),
     Case("schema", "spec.cluster.env[1]", env("A", "A"), "remove one", cel=True),
+    Case("stop-timeout", "spec.cluster.env[0].value", stop_timeout("600"), "terminationGracePeriodSeconds: 600"),
+    Case("stop-timeout", "spec.cluster.env[0].value", stop_timeout("5m"), "remove it", base=COMMAND),
     Case("debugger", ENV, {"observability.debugger": "ray", **env("RAY_DEBUG")}),
     Case(
         "debugger",

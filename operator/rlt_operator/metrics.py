@@ -67,6 +67,9 @@ JOB_GAUGES = {
     "restarts": Gauge(
         "rlt_job_restarts", "Failed attempts that were followed by another attempt.", _JOB, registry=REGISTRY
     ),
+    "disruptions": Gauge(
+        "rlt_job_disruptions", "Disrupted attempts that were followed by another attempt.", _JOB, registry=REGISTRY
+    ),
     "ready_workers": Gauge("rlt_job_ready_workers", "Worker pods that are ready.", _JOB, registry=REGISTRY),
 }
 
@@ -93,6 +96,7 @@ def record_job(job: Job, status: RLTrainingJobStatus) -> None:
         "gpus": status.gpus,
         "ready_workers": cluster.ready_workers if cluster else 0,
         "restarts": status.restarts or 0,
+        "disruptions": status.disruptions or 0,
         "step": progress.step if progress else None,
         "total_steps": progress.total_steps or None if progress else None,
         "tokens_per_second": progress.tokens_per_second if progress else None,

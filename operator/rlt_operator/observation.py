@@ -64,6 +64,8 @@ class Container:
     termination: Termination | None = None
     """How it ended, or how it ended before its last restart."""
     restarts: int = 0
+    running: bool = False
+    """Whether it runs, perhaps after a restart."""
 
 
 @dataclass(frozen=True)
@@ -313,4 +315,5 @@ def _container(status: Mapping[str, Any]) -> Container:
         if ended
         else None,
         restarts=status.get("restartCount", 0),
+        running="running" in status.get("state", {}),
     )

@@ -95,7 +95,9 @@ def running(step: int = 90) -> Ray:
 
 
 def ended(status: Any, log: str = "", message: str = "") -> Ray:
-    return Ray(job=RayJob(status, message, start_ms=1767323000000, end_ms=1767323045000), log=log)
+    """The Ray job has ended now. A stopped one has ended half a minute ago, so that its cause would be known."""
+    end_ms = 1767323015000 if status == "STOPPED" else 1767323045000
+    return Ray(job=RayJob(status, message, start_ms=1767323000000, end_ms=end_ms), log=log)
 
 
 def checks(status: Any, log: str = "") -> Ray:

@@ -35,7 +35,7 @@ def reason_of(plan: Plan, type: C) -> str:
 
 def test_a_new_job_gets_its_config_and_its_cluster() -> None:
     first = plan(o.FRESH, o.NOW)
-    assert [manifest["kind"] for manifest in first.apply] == ["ConfigMap", "RayCluster"]
+    assert [manifest["kind"] for manifest in first.apply] == ["ConfigMap", "PodDisruptionBudget", "RayCluster"]
     assert status_of(first).phase == Phase.PENDING
     assert is_true(status_of(first), C.ACCEPTED)
     assert is_true(status_of(first), C.RECONCILING)
@@ -203,7 +203,11 @@ def test_a_resumption_waits_until_the_suspension_completes() -> None:
     stopped = o.after(replace(stopping, ray=o.ended("STOPPED")))
     assert not is_true(stopped.job.status, C.FAILED)
     again = o.after(replace(stopped, cluster=None, pods=(), ray=None))
-    assert [manifest["kind"] for manifest in plan(again, o.NOW).apply] == ["ConfigMap", "RayCluster"]
+    assert [manifest["kind"] for manifest in plan(again, o.NOW).apply] == [
+        "ConfigMap",
+        "PodDisruptionBudget",
+        "RayCluster",
+    ]
 
 
 def test_a_released_job_is_suspended_and_keeps_its_progress() -> None:
@@ -236,7 +240,11 @@ def test_a_resumed_job_gets_a_new_cluster() -> None:
     gone = o.after(replace(o.after(o.suspend(o.STARTED)), cluster=None, pods=(), ray=None))
     resumed = o.suspend(gone, False)
     assert ("Normal", "Resumed") in [(event.type, event.reason) for event in plan(resumed, o.NOW).events]
-    assert [manifest["kind"] for manifest in plan(o.after(resumed), o.NOW).apply] == ["ConfigMap", "RayCluster"]
+    assert [manifest["kind"] for manifest in plan(o.after(resumed), o.NOW).apply] == [
+        "ConfigMap",
+        "PodDisruptionBudget",
+        "RayCluster",
+    ]
 
 
 def test_a_new_cluster_waits_for_the_old_pods() -> None:

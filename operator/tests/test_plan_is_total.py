@@ -94,12 +94,20 @@ edits = st.fixed_dictionaries(
         "pending_deadline_seconds": seconds,
         "ttl_seconds_after_finished": seconds,
         "preflight": st.builds(Preflight, enabled=st.booleans()),
-        "failure_policy": st.builds(FailurePolicy, max_restarts=st.integers(0, 2), exclude_faulty_nodes=st.booleans()),
+        "failure_policy": st.builds(
+            FailurePolicy,
+            max_restarts=st.integers(0, 2),
+            max_disruptions=st.sampled_from([None, 0, 1]),
+            keep_cluster_seconds=st.sampled_from([0, 60]),
+            exclude_faulty_nodes=st.booleans(),
+        ),
     }
 )
 EARLIER = o.NOW - timedelta(hours=1)
 FAILED = replace(o.STARTED, ray=o.ended("FAILED", "boom"))
 RETRIED = o.after(o.changed(FAILED, failure_policy=FailurePolicy(max_restarts=1)))
+EVICTED = (*o.pods()[:2], replace(o.pods()[2], deleting=True, disruption="EvictionByEvictionAPI"))
+DISRUPTED = o.after(replace(o.STARTED, pods=EVICTED))
 EARLIER_ATTEMPT = RETRIED.job.status.attempts[0].model_copy(update={"ray_cluster_uid": "other"})
 CHECKED = replace(o.READY, job=o.job({**o.SPEC, "preflight": {"enabled": True}}), ray=o.checks("RUNNING"))
 jobs = st.builds(
@@ -117,6 +125,9 @@ jobs = st.builds(
             o.after(o.RUNNING, now=EARLIER).job.status,
             o.after(CHECKED).job.status,
             o.after(replace(CHECKED, ray=o.checks("SUCCEEDED", CHECKS))).job.status,
+            o.after(FAILED).job.status,
+            DISRUPTED.job.status,
+            o.after(replace(DISRUPTED, ray=o.ended("STOPPED"))).job.status,
             RETRIED.job.status,
             RETRIED.job.status.model_copy(update={"attempts": [EARLIER_ATTEMPT]}),
         ]
@@ -162,7 +173,9 @@ def test_a_failed_attempt_is_counted_once(observed: Observed) -> None:
     first, second = o.after(observed), o.after(o.after(observed))
     after = second.job.status
     assert after.restarts == first.job.status.restarts
-    assert (after.restarts or 0) - (before.restarts or 0) in (0, 1)
+    assert after.disruptions == first.job.status.disruptions
+    counted = [(status.restarts or 0) + (status.disruptions or 0) for status in (before, after)]
+    assert counted[1] - counted[0] in (0, 1)
     uids = [attempt.ray_cluster_uid for attempt in after.attempts]
     assert len(uids) == len(set(uids))
     assert len(uids) - len(before.attempts) in (0, 1)

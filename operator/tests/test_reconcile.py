@@ -29,6 +29,7 @@ PATH = api_paths.job(*KEY)
 STATUS = f"{PATH}/status"
 PODS = api_paths.pods("demo")
 RAY_CLUSTERS, RAY_CLUSTER = api_paths.ray_cluster("demo", "").rstrip("/"), api_paths.ray_cluster(*KEY)
+DISRUPTION_BUDGET = api_paths.disruption_budget("demo", "sum-pods")
 CONFIG_MAP = api_paths.config_map("demo", "sum-training")
 HEAD_SERVICE = api_paths.service("demo", "sum-head-svc")
 EVENTS = api_paths.events("demo")
@@ -137,7 +138,7 @@ def condition(loop: Loop, type: C) -> tuple[str, str]:
 async def test_children_are_written_before_the_status_and_its_events(loop: Loop) -> None:
     result = await loop.run()
     *writes, event = loop.api.writes
-    assert writes == [CONFIG_MAP, RAY_CLUSTER, PATH]
+    assert writes == [CONFIG_MAP, DISRUPTION_BUDGET, RAY_CLUSTER, PATH]
     assert event.startswith(f"{EVENTS}/sum.")
     assert result.requeue_after == 2
 

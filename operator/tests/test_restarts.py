@@ -24,6 +24,9 @@ from rlt_operator.reconcile.plan import plan
 
 NODES = tuple(Node(f"node-{number}", conditions={"Ready": "True"}) for number in range(3))
 BOOM = o.ended("FAILED", "boom")
+KINDS = ["ConfigMap", "PodDisruptionBudget", "RayCluster"]
+LATER = o.NOW + timedelta(minutes=5)
+"""No delay before the next attempt is longer."""
 ECC = o.ended("FAILED", "(Rank pid=9, ip=10.0.0.1) RuntimeError: CUDA error: uncorrectable ECC error encountered")
 
 
@@ -77,7 +80,10 @@ def test_a_failed_attempt_is_written_before_the_cluster_is_deleted() -> None:
     assert (attempt.start_time, attempt.completion_time) == ("2026-01-02T03:03:20Z", "2026-01-02T03:04:05Z")
     assert (failed.status.restarts, failed.status.phase) == (1, Phase.PENDING)
     assert failed.status.completion_time is None
-    assert failed.status.message == "Attempt 1 of 3 failed: boom. The next attempt starts from the beginning."
+    assert failed.status.message == (
+        "Attempt 1 failed, restart 1 of 2: boom. "
+        "The next attempt starts after 10 s, at 2026-01-02T03:04:15Z, and starts from the beginning."
+    )
     assert [(event.type, event.reason) for event in failed.events] == [("Warning", "Restarting")]
     assert plan(fails(Observed(job()), 1), o.NOW).delete_cluster == uid(1)
 
@@ -86,8 +92,8 @@ def test_the_next_attempt_gets_a_new_cluster_and_ray_job() -> None:
     released = o.after(fails(Observed(job()), 1))
     assert reason(released, C.RUNNING) == Reason.RESTARTING
     assert plan(replace(released, cluster=None), o.NOW).apply == ()  # its pods still exist
-    assert [manifest["kind"] for manifest in plan(gone(released), o.NOW).apply] == ["ConfigMap", "RayCluster"]
-    submission = plan(on_cluster(o.after(gone(released)), 2, Ray()), o.NOW).submit
+    assert [manifest["kind"] for manifest in plan(gone(released), LATER).apply] == KINDS
+    submission = plan(on_cluster(o.after(gone(released), now=LATER), 2, Ray()), LATER).submit
     assert submission
     assert submission.id == "sum-00000002"
 
@@ -95,14 +101,14 @@ def test_the_next_attempt_gets_a_new_cluster_and_ray_job() -> None:
 def test_the_message_names_where_the_next_attempt_starts() -> None:
     saved = o.ended("FAILED", o.final_log(55).replace('"latestCheckpointStep":null', '"latestCheckpointStep":40') + "x")
     assert (status_of(fails(Observed(job()), 1, saved)).message or "").endswith(
-        "The next attempt resumes from step 40."
+        "at 2026-01-02T03:04:15Z, and resumes from step 40."
     )
     never = job(checkpoint={"resume": "never"})
     assert (status_of(fails(Observed(never), 1, saved)).message or "").endswith(
-        "The next attempt starts from the beginning."
+        "03:04:15Z, and starts from the beginning."
     )
     command = replace(job(), spec=o.job({**o.COMMAND_SPEC, "failurePolicy": {"maxRestarts": 1}}).spec)
-    assert (status_of(fails(Observed(command), 1)).message or "").endswith("The next attempt runs the command again.")
+    assert (status_of(fails(Observed(command), 1)).message or "").endswith("and runs the command again.")
 
 
 def test_a_later_attempt_can_succeed() -> None:
@@ -168,8 +174,8 @@ def test_a_suspension_during_a_restart_suspends() -> None:
     assert plan(releasing, o.NOW).delete_cluster == uid(1)
     suspended = o.after(gone(o.after(releasing)))
     assert (status_of(suspended).phase, status_of(suspended).restarts) == (Phase.SUSPENDED, 1)
-    resumed = o.after(o.suspend(suspended, False))
-    assert [manifest["kind"] for manifest in plan(resumed, o.NOW).apply] == ["ConfigMap", "RayCluster"]
+    resumed = o.after(o.suspend(suspended, False), now=LATER)
+    assert [manifest["kind"] for manifest in plan(resumed, LATER).apply] == KINDS
     again = fails(replace(resumed, nodes=()), 2)
     assert [each.number for each in status_of(again).attempts] == [1, 2]
 
@@ -216,7 +222,7 @@ def test_the_node_at_fault_is_excluded_after_a_suspension() -> None:
     failed = o.after(gone(fails(Observed(job(exclude=True)), 1, ECC)))
     resumed = o.suspend(o.after(o.suspend(failed)), False)
     assert status_of(resumed).network is None
-    decided = o.after(replace(resumed, nodes=NODES))
+    decided = o.after(replace(resumed, nodes=NODES), now=LATER)
     assert decided.job.status.network
     assert decided.job.status.network.avoided == ["node-1"]
     assert affinity(decided) == [{"matchFields": [AWAY_FROM_1]}]

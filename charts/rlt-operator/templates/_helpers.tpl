@@ -70,6 +70,9 @@ capabilities:
 - apiGroups: [""]
   resources: [persistentvolumeclaims]
   verbs: [get, create, patch]
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [get, create, patch]
 # For NVLink between nodes with NVIDIA's DRA driver.
 - apiGroups: [resource.nvidia.com]
   resources: [computedomains]

@@ -6,6 +6,7 @@ from rlt_api.spec import RLTrainingJobSpec
 from rlt_core.children.attachment import get_network
 from rlt_core.children.compute_domain import build_compute_domain
 from rlt_core.children.config_map import build_config_map
+from rlt_core.children.disruption_budget import build_disruption_budget
 from rlt_core.children.gang import build_gang, uses_kubernetes_gang
 from rlt_core.children.pvc import build_pvc
 from rlt_core.children.raycluster import build_ray_cluster
@@ -17,4 +18,5 @@ def build_children(job: Job, spec: RLTrainingJobSpec) -> tuple[Manifest, ...]:
     compute_domain = (build_compute_domain(job),) if get_network(job).attach.compute_domain else ()
     pvc = (build_pvc(job, spec.storage),) if spec.storage.storage_class_name else ()
     gang = (build_gang(job, spec),) if uses_kubernetes_gang(spec) else ()
-    return (build_config_map(job, spec), *pvc, *compute_domain, *gang, build_ray_cluster(job, spec))
+    budget = build_disruption_budget(job, spec)
+    return (build_config_map(job, spec), *pvc, *compute_domain, *gang, budget, build_ray_cluster(job, spec))

@@ -18,9 +18,12 @@ from rlt_core.job import Job, Manifest
 
 RUN_COMMAND = "run_command.py"
 """The program that runs the user's command, in CONFIG_DIRECTORY."""
+POD_HOOKS = "pod_hooks.py"
+"""The program of the pods' lifecycle hooks, in CONFIG_DIRECTORY."""
 
 COMMAND_FILES = {
     RUN_COMMAND: ("rlt_core", "command", "run_command.py"),
+    POD_HOOKS: ("rlt_core", "pod_hooks.py"),
     **{
         "/".join(module): module
         for module in (
@@ -46,7 +49,8 @@ def build_config_map(job: Job, spec: RLTrainingJobSpec) -> Manifest:
         data = {_config_map_key(path): _read_source(*module) for path, module in COMMAND_FILES.items()}
     else:
         data = {
-            CONFIG_FILE: build_training_config(job, spec).model_dump_json(by_alias=True, exclude_none=True, indent=2)
+            CONFIG_FILE: build_training_config(job, spec).model_dump_json(by_alias=True, exclude_none=True, indent=2),
+            POD_HOOKS: _read_source("rlt_core", "pod_hooks.py"),
         }
     return {
         "apiVersion": "v1",

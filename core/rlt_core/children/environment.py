@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from rlt_api.blocks.operations import Observability, Wandb
 from rlt_api.blocks.resources import EnvVar, KeyReference
+from rlt_api.rules.environment import JOB_STOP_TIMEOUT
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_core import names
 from rlt_core.children.attachment import get_network
@@ -17,6 +18,7 @@ FIXED_ENV = {
     "HOME": "/tmp",  # the user has no home in the image
     "PYTHONUNBUFFERED": "1",
     "RAY_AUTH_MODE": "disabled",  # Ray 2.60 selects "token" if the image has one; the operator reads no Secrets
+    "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",  # 30 s by default; the preStop hook has ended the program
     "RAY_USAGE_STATS_ENABLED": "0",  # no telemetry
     "RAY_memory_monitor_refresh_ms": "0",  # leave OOM kills to the kernel; the kubelet reports them
 }
@@ -28,8 +30,8 @@ DEBUGGER_ENV = {
 }
 """Variables of Ray's debuggers (ray/util/rpdb.py, Ray 2.60)."""
 
-JOB_STOP_TIMEOUT_S = 300
-"""Time for the last checkpoint of a suspended job. cluster.env can override it."""
+END_OF_RAY_S = 5
+"""The part of the grace period in which Ray itself ends, after the program."""
 
 
 def build_env(job: Job, spec: RLTrainingJobSpec, *, mounted: bool) -> list[Manifest]:
@@ -49,8 +51,8 @@ def build_env(job: Job, spec: RLTrainingJobSpec, *, mounted: bool) -> list[Manif
 def _build_values(job: Job, spec: RLTrainingJobSpec) -> dict[str, str]:
     observability, cache = spec.observability, spec.storage.model_cache
     values = {**FIXED_ENV, "HF_HOME": names.hf_home(spec), **DEBUGGER_ENV[observability.debugger]}
-    if spec.framework.type == "builtin" and spec.checkpoint.save_freq > 0:
-        values["RAY_JOB_STOP_WAIT_TIME_S"] = str(JOB_STOP_TIMEOUT_S)
+    if spec.framework.type == "command" or spec.checkpoint.save_freq > 0:  # else there is nothing to save
+        values[JOB_STOP_TIMEOUT] = str(max(1, spec.cluster.termination_grace_period_seconds - END_OF_RAY_S))
     if cache and cache.read_only:
         values["HF_HUB_OFFLINE"] = "1"
     if observability.timeline and observability.timeline.enabled:

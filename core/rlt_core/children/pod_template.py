@@ -15,16 +15,13 @@ from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.training_config import CONFIG_DIRECTORY
 from rlt_core import names
 from rlt_core.children.attachment import build_attachment_overlay, get_attachment, get_network
-from rlt_core.children.config_map import build_config_volume
+from rlt_core.children.config_map import POD_HOOKS, build_config_volume
 from rlt_core.children.environment import build_env
 from rlt_core.children.function_files import build_function_mounts, build_function_volumes
 from rlt_core.children.gang import build_gang_reference
 from rlt_core.children.overlay import merge_overlay
 from rlt_core.children.placement import build_placement_overlay, exclude_nodes
 from rlt_core.job import Job, Manifest, list_excluded_nodes
-
-TERMINATION_GRACE_S = 10
-"""Seconds between SIGTERM and SIGKILL: enough for Ray to exit, and short for a deleted job."""
 
 HEAD_PORTS = {
     "gcs-server": 6379,
@@ -41,6 +38,13 @@ SCRAPE_ANNOTATIONS = {
     "prometheus.io/path": "/metrics",
 }
 
+DISRUPTION_ANNOTATIONS = {
+    "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+    "karpenter.sh/do-not-disrupt": "true",
+}
+"""The cluster autoscaler and Karpenter remove no node with a pod of a job: one pod ends the whole program.
+https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/FAQ.md, https://karpenter.sh/docs/concepts/disruption/"""
+
 
 @dataclass(frozen=True)
 class TemplateDryRun:
@@ -55,13 +59,15 @@ def build_head_template(job: Job, spec: RLTrainingJobSpec) -> Manifest:
     """Build the pod template of the head."""
     head = spec.cluster.head
     container = _build_container(job, spec, "ray-head", head.resources) | {
-        "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in HEAD_PORTS.items()]
+        "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in HEAD_PORTS.items()],
+        "lifecycle": {"preStop": _build_hook("pre-stop")},
     }
     pod = _build_pod(
         job, spec, container, size_shared_memory(head.resources).size, head.node_selector, head.tolerations
     )
-    annotations = {"annotations": dict(SCRAPE_ANNOTATIONS)} if spec.observability.scrape_annotations else {}
-    template = _merge_user_template(job, {"metadata": annotations, "spec": pod}, head.pod_template)
+    scraping = SCRAPE_ANNOTATIONS if spec.observability.scrape_annotations else {}
+    metadata = {"annotations": {**DISRUPTION_ANNOTATIONS, **scraping}}
+    template = _merge_user_template(job, {"metadata": metadata, "spec": pod}, head.pod_template)
     return exclude_nodes(list_excluded_nodes(job), template)
 
 
@@ -69,11 +75,14 @@ def build_worker_template(job: Job, spec: RLTrainingJobSpec, group: WorkerGroup)
     """Build the pod template of a worker group."""
     assert group.resources
     mounted = bool(get_attachment(job, spec, group).mounts)
-    container = _build_container(job, spec, "ray-worker", group.resources, group.accelerator, mounted=mounted)
+    container = _build_container(job, spec, "ray-worker", group.resources, group.accelerator, mounted=mounted) | {
+        "lifecycle": {"postStart": _build_hook("post-start"), "preStop": _build_hook("pre-stop")}
+    }
     pod = _build_pod(
         job, spec, container, size_worker_shared_memory(spec, group).size, group.node_selector, group.tolerations
     )
-    template = merge_overlay({"metadata": {}, "spec": pod}, build_placement_overlay(job, spec, group))
+    metadata = {"annotations": dict(DISRUPTION_ANNOTATIONS)}
+    template = merge_overlay({"metadata": metadata, "spec": pod}, build_placement_overlay(job, spec, group))
     template = _merge_user_template(
         job, merge_overlay(template, build_attachment_overlay(job, spec, group)), group.pod_template
     )
@@ -109,6 +118,11 @@ def _merge_user_template(job: Job, template: Manifest, user_template: Mapping[st
     if isinstance(metadata, Mapping) and isinstance(metadata.get("labels", {}), Mapping):
         merged["metadata"] = merge_overlay(metadata, {"labels": names.labels(job.name)})
     return merged
+
+
+def _build_hook(name: str) -> Manifest:
+    """Build a lifecycle hook. An image without python3 has no hooks: a failed postStart hook would restart it."""
+    return {"exec": {"command": ["/bin/sh", "-c", f"python3 {CONFIG_DIRECTORY}/{POD_HOOKS} {name} || true"]}}
 
 
 def _build_container(
@@ -161,7 +175,7 @@ def _build_pod(
     return {
         "automountServiceAccountToken": False,
         "securityContext": _build_security_context(spec),
-        "terminationGracePeriodSeconds": TERMINATION_GRACE_S,
+        "terminationGracePeriodSeconds": spec.cluster.termination_grace_period_seconds,
         "containers": [container],
         "volumes": _build_volumes(job, spec, shared_bytes),
         **{name: value for name, value in optional.items() if value},

@@ -54,6 +54,11 @@ def config_map(namespace: str, name: str) -> str:
     return f"{CORE}/namespaces/{namespace}/configmaps/{name}"
 
 
+def disruption_budget(namespace: str, name: str) -> str:
+    """Path of a PodDisruptionBudget."""
+    return f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets/{name}"
+
+
 def pvc(namespace: str, name: str) -> str:
     """Path of a PersistentVolumeClaim."""
     return f"{CORE}/namespaces/{namespace}/persistentvolumeclaims/{name}"
@@ -110,6 +115,7 @@ def path_of(manifest: Manifest) -> str:
         "ComputeDomain": compute_domain,
         "ConfigMap": config_map,
         "PersistentVolumeClaim": pvc,
+        "PodDisruptionBudget": disruption_budget,
         "RayCluster": ray_cluster,
         "Workload": gang,
     }

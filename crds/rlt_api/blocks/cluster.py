@@ -71,6 +71,9 @@ class Cluster(ApiModel):
     """Names of Secrets in the job's namespace with credentials for the registry of the image."""
     ray_version: RayVersion | None = None
     """Version of Ray in the image. Default: the runtime's, or 2.60.0."""
+    termination_grace_period_seconds: Annotated[int, Field(ge=1, le=86400)] = 300
+    """Time for the program to save its state and exit when its job is suspended or its pods end, in seconds: for
+    framework builtin the longest phase of a step and a checkpoint. A program that has ended does not use it."""
     env: Annotated[list[EnvVar], Field(max_length=128), KeyedBy("name")] = []
     """Environment variables of all pods."""
     head: Head = Head()

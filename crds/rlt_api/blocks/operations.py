@@ -23,12 +23,20 @@ class Preflight(ApiModel):
 
 
 class FailurePolicy(ApiModel):
-    """Restarts after a failure of the program or the Ray head. A deadline or a manual stop ends the job without a
-    restart."""
+    """New attempts after a failure of the program or the Ray head, and after a disruption: Kubernetes ends a pod for a
+    cause outside of the job. A deadline or a manual stop ends the job without a new attempt."""
 
     max_restarts: Annotated[int, Field(ge=0, le=1000)] = 0
-    """Maximum number of new attempts, each on a new Ray cluster. An attempt resumes from the latest complete
-    checkpoint, which needs checkpoint.saveFreq and shared storage. A command resumes as after a suspension."""
+    """Maximum number of new attempts after a failure, each on a new Ray cluster. An attempt resumes from the latest
+    complete checkpoint, which needs checkpoint.saveFreq and shared storage. A command resumes as after a suspension.
+    Repeated attempts are delayed by 10 s, doubled up to 5 minutes, and from 10 s again after one that ran for 10
+    minutes."""
+    max_disruptions: Annotated[int, Field(ge=0, le=100000)] | None = None
+    """Maximum number of new attempts after a disruption, such as an eviction, a drain, a preemption, or the loss or
+    shutdown of a node. They do not count in maxRestarts. Default: no limit, within activeDeadlineSeconds."""
+    keep_cluster_seconds: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
+    """Time for which the Ray cluster of a failed job is kept for debugging, in seconds. It keeps its nodes and its
+    quota. `rlt cancel NAME` releases it earlier. ttlSecondsAfterFinished counts afterwards."""
     exclude_faulty_nodes: bool = False
     """Whether later attempts exclude a node that caused a failure: a node that is deleted, not ready or marked
     unhealthy, or whose accelerator reported a hardware error."""

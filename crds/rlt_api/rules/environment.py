@@ -29,6 +29,8 @@ RESERVED_NAMES = {
 }
 """Name that a user must not set -> the reason."""
 DEBUGGER = ("RAY_DEBUG", "RAY_DEBUG_POST_MORTEM")
+JOB_STOP_TIMEOUT = "RAY_JOB_STOP_WAIT_TIME_S"
+"""Seconds from SIGTERM to SIGKILL for a stopped Ray job (ray/dashboard/modules/job/job_supervisor.py, Ray 2.60)."""
 
 
 def validate_env_names(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -75,6 +77,24 @@ def validate_env_owners(spec: RLTrainingJobSpec) -> Iterator[Finding]:
             yield Finding(f"{ENV}[{index}].name", variable.name, reason, "remove it", "env-owner")
 
 
+def validate_stop_timeout(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """RAY_JOB_STOP_WAIT_TIME_S must be a number of seconds, less than terminationGracePeriodSeconds: the pods end with
+    that period."""
+    grace = spec.cluster.termination_grace_period_seconds
+    involved = ("spec.cluster.terminationGracePeriodSeconds",)
+    for index, variable in enumerate(spec.cluster.env):
+        if variable.name != JOB_STOP_TIMEOUT or variable.value is None:
+            continue
+        field, value = f"{ENV}[{index}].value", variable.value
+        if not (value.isascii() and value.isdigit()):
+            message, fix = "is not a number of seconds", "remove it: terminationGracePeriodSeconds sets it"
+            yield Finding(field, value, message, fix, "stop-timeout")
+        elif int(value) > grace:
+            message = f"is more than terminationGracePeriodSeconds {grace}, after which the pods end"
+            fix = f"remove it, and use cluster.terminationGracePeriodSeconds: {value}"
+            yield Finding(field, value, message, fix, "stop-timeout", involved)
+
+
 def validate_debugger(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """Only one of Ray's distributed and legacy debuggers can be used (Ray's docs, "remove legacy flags")."""
     at = {variable.name: (index, variable.value) for index, variable in enumerate(spec.cluster.env)}
@@ -91,4 +111,4 @@ def validate_debugger(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         yield Finding(f"{ENV}[{at['RAY_DEBUG_POST_MORTEM'][0]}].name", "RAY_DEBUG_POST_MORTEM", message, fix, rule)
 
 
-RULES = (validate_env_names, validate_env_values, validate_env_owners, validate_debugger)
+RULES = (validate_env_names, validate_env_values, validate_env_owners, validate_stop_timeout, validate_debugger)

@@ -10,6 +10,7 @@ from rlt_api.status import RLTrainingJobStatus
 from rlt_operator.conditions import find_condition, is_true, keep_conditions
 from rlt_operator.diagnosis.pods import truncate
 from rlt_operator.diagnosis.progress import format_duration
+from rlt_operator.lifecycle.kept_cluster import count_kept_seconds
 from rlt_operator.lifecycle.verdict import Verdict, build_cluster_ready, fail_job
 from rlt_operator.observation import Observed, is_submitted
 
@@ -57,6 +58,7 @@ def count_seconds_to_deadline(spec: RLTrainingJobSpec, status: RLTrainingJobStat
     """Seconds until the next deadline or TTL of the job expires; None if none applies."""
     if is_true(status, C.SUCCEEDED) or is_true(status, C.FAILED):
         limit, spent = spec.ttl_seconds_after_finished, count_seconds_since(status.completion_time or "", now)
+        limit = None if limit is None else limit + count_kept_seconds(spec, status)
     elif status.pending_since:
         limit, spent = spec.pending_deadline_seconds, count_seconds_since(status.pending_since, now)
     elif (running := find_condition(status, C.RUNNING)) and running.status != "False":

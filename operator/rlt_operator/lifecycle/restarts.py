@@ -1,8 +1,8 @@
-"""spec.failurePolicy: record a failed attempt, release its cluster and start another attempt.
+"""spec.failurePolicy: record an attempt that failed or was disrupted, release its cluster and start another attempt.
 
-An attempt is a RayCluster of the job whose training failed. Its uid identifies it, so that no attempt counts twice. The
-status holds the attempt before the RayCluster is deleted, and `cluster_missing` creates the next one afterwards. The
-run directory stays the same, and the trainer resumes from its latest checkpoint.
+An attempt is a RayCluster of the job whose training ended early. Its uid identifies it, so that no attempt counts
+twice. The status holds the attempt before the RayCluster is deleted, and `cluster_missing` creates the next one
+afterwards. The run directory stays the same, and the trainer resumes from its latest checkpoint.
 """
 
 from __future__ import annotations
@@ -13,16 +13,22 @@ from datetime import UTC, datetime
 
 from rlt_api.conditions import ConditionType, Reason
 from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.status import Attempt, NetworkStatus, Phase
+from rlt_api.status import Attempt, Disruption, NetworkStatus, Phase
 from rlt_core.job import list_excluded_nodes
-from rlt_operator.conditions import ConditionUpdate, find_condition, format_time
+from rlt_operator.conditions import ConditionUpdate, find_condition, format_time, keep_conditions
 from rlt_operator.diagnosis.faulty_node import FaultyNode, find_faulty_node
+from rlt_operator.diagnosis.pods import describe_crashes
+from rlt_operator.lifecycle.backoff import count_delay, get_next_start
+from rlt_operator.lifecycle.disruptions import update_disruption
 from rlt_operator.lifecycle.preflight import list_preflight_results
 from rlt_operator.lifecycle.verdict import Verdict, owned_cluster, release_cluster
 from rlt_operator.observation import Observed, RayCluster, is_preflight_submitted, is_submitted
 
 RESTARTABLE = {Reason.PREFLIGHT_FAILED, Reason.PROGRAM_FAILED, Reason.HEAD_LOST}
-"""Reasons of Failed after which another attempt may succeed."""
+"""Reasons of Failed after which another attempt may succeed. A disruption may cause them, or STOPPED: the preStop hook
+of a pod stops the Ray job, so that the program saves a checkpoint while the other pods still run."""
+STOP_CAUSE_S = 10.0
+"""Time after the end of a stopped Ray job in which the pod is observed whose end stopped it."""
 MAX_ATTEMPTS = 32
 """Maximum number of attempts in the status."""
 MAX_MESSAGE_LENGTH = 300
@@ -41,7 +47,8 @@ def attempt_failed(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -
         return None
     if attempt.node_at_fault is None and (faulty := _find_faulty_node(observed)):
         attempt = attempt.model_copy(update={"node_at_fault": faulty.name, "evidence": faulty.evidence})
-    message = _describe_restart(observed, spec, attempt)
+    attempts = add_attempt(observed.job.status.attempts, attempt)
+    message = _describe_restart(observed, spec, attempts)
     conditions = {C.RUNNING: ConditionUpdate("False", Reason.RESTARTING, message)}
     verdict = release_cluster(
         observed,
@@ -57,33 +64,56 @@ def attempt_failed(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -
     return verdict
 
 
+def restart_delayed(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Verdict | None:
+    """The cluster of the last attempt is released, and the delay before the next attempt has not passed."""
+    attempts = observed.job.status.attempts
+    if observed.cluster or not attempts:
+        return None
+    left = (get_next_start(attempts) - now).total_seconds()
+    if not 0 < left <= count_delay(attempts):  # a clock that was set back delays nothing
+        return None
+    message = _describe_restart(observed, spec, attempts)
+    released = ConditionUpdate(
+        "False", Reason.RELEASED, f"The Ray cluster of attempt {attempts[-1].number} is released."
+    )
+    conditions = {C.CLUSTER_READY: released, C.RUNNING: ConditionUpdate("False", Reason.RESTARTING, message)}
+    return Verdict(message, Phase.PENDING, conditions, requeue_after=left)
+
+
 def restart_failed_attempt(observed: Observed, verdict: Verdict, now: datetime) -> Verdict:
-    """Turn the failure of the job into that of one attempt, if the failure is restartable and attempts are left."""
-    spec, failed = observed.job.spec, verdict.conditions.get(C.FAILED)
-    if spec is None or verdict.phase != Phase.FAILED or failed is None or failed.reason not in RESTARTABLE:
+    """Turn the failure of the job into the end of one attempt, if spec.failurePolicy allows another one."""
+    spec, cluster, failed = observed.job.spec, owned_cluster(observed), verdict.conditions.get(C.FAILED)
+    if spec is None or cluster is None or verdict.phase != Phase.FAILED or failed is None:
         return verdict
-    allowed, cluster = count_allowed_attempts(spec), owned_cluster(observed)
-    if allowed == 1 or cluster is None:
+    if failed.reason not in (*RESTARTABLE, Reason.STOPPED):
         return verdict
-    attempt = _build_attempt(observed, cluster, verdict, failed, now)
-    verdict = replace(verdict, attempt=attempt, network=_exclude_nodes(observed, attempt))
-    if attempt.number < allowed:
-        saved = verdict.report.latest_checkpoint_step if verdict.report else None
-        message = _describe_restart(observed, spec, attempt, saved)
+    disruption = update_disruption(observed, now, observed.nodes)
+    if disruption:
+        failed = replace(failed, reason=Reason.DISRUPTED, message=f"{disruption.message}.")
+    elif failed.reason == Reason.STOPPED:
+        if _ended_just_now(observed, now):
+            return _await_cause(observed, verdict)
+        crash = describe_crashes(observed)
+        if crash is None:
+            return verdict
+        failed = replace(failed, reason=Reason.PROGRAM_FAILED, message=f"The Ray job ended with a container. {crash}")
+    attempt = _build_attempt(observed, cluster, verdict, failed, disruption, now)
+    if _allows_restart(observed, spec, attempt):
+        attempts = add_attempt(observed.job.status.attempts, attempt)
+        message = _describe_restart(
+            observed, spec, attempts, saved=verdict.report.latest_checkpoint_step if verdict.report else None
+        )
         conditions = {**verdict.conditions, C.RUNNING: ConditionUpdate("False", Reason.RESTARTING, message)}
         del conditions[C.FAILED], conditions[C.STALLED]
-        return replace(verdict, message=message, phase=Phase.PENDING, conditions=conditions)
-    restarts = observed.job.status.restarts or 0
-    message = f"{failed.message} (after {restarts} restart{'s' * (restarts > 1)})"
-    if attempt.node_at_fault:
-        message += f" Node {attempt.node_at_fault} was at fault: {attempt.evidence}."
-    final = replace(failed, message=message)
-    return replace(verdict, message=message, conditions={**verdict.conditions, C.FAILED: final, C.STALLED: final})
-
-
-def count_allowed_attempts(spec: RLTrainingJobSpec) -> int:
-    """The first attempt and all restarts."""
-    return 1 + spec.failure_policy.max_restarts
+        verdict = replace(verdict, message=message, phase=Phase.PENDING, conditions=conditions)
+        return replace(verdict, attempt=attempt, network=_exclude_nodes(observed, attempt))
+    final = replace(failed, message=_describe_end(observed, spec, attempt, failed.message))
+    ended = ConditionUpdate("False", final.reason, "The job has ended.")
+    conditions = {**verdict.conditions, C.FAILED: final, C.STALLED: final, C.RUNNING: ended}
+    verdict = replace(verdict, message=final.message, conditions=conditions)
+    if attempt.number == 1 and spec.failure_policy.max_restarts == 0:
+        return verdict
+    return replace(verdict, attempt=attempt, network=_exclude_nodes(observed, attempt))
 
 
 def find_unreleased_attempt(observed: Observed) -> Attempt | None:
@@ -97,9 +127,8 @@ def find_unreleased_attempt(observed: Observed) -> Attempt | None:
 
 
 def needs_faulty_node(observed: Observed) -> bool:
-    """Whether the nodes are needed to find the one at fault."""
-    spec = observed.job.spec
-    if spec is None or count_allowed_attempts(spec) == 1:
+    """Whether the nodes are needed: to find the one at fault, and to tell a disruption from a failure."""
+    if observed.job.spec is None:
         return False
     if attempt := find_unreleased_attempt(observed):
         return attempt.node_at_fault is None
@@ -119,7 +148,12 @@ def add_attempt(attempts: Sequence[Attempt], attempt: Attempt) -> list[Attempt]:
 
 
 def _build_attempt(
-    observed: Observed, cluster: RayCluster, verdict: Verdict, failed: ConditionUpdate, now: datetime
+    observed: Observed,
+    cluster: RayCluster,
+    verdict: Verdict,
+    failed: ConditionUpdate,
+    disruption: Disruption | None,
+    now: datetime,
 ) -> Attempt:
     status, faulty = observed.job.status, _find_faulty_node(observed)
     ray_job = observed.ray.job if observed.ray else None
@@ -128,11 +162,12 @@ def _build_attempt(
     if step is None and status.progress and running and running.status != "False":
         step = status.progress.step
     return Attempt(
-        number=(status.restarts or 0) + 1,
+        number=(status.restarts or 0) + (status.disruptions or 0) + 1,
         ray_cluster_uid=cluster.uid,
         start_time=_format_milliseconds(ray_job.start_ms if ray_job else None),
-        completion_time=_format_milliseconds(ray_job.end_ms if ray_job else None) or format_time(now),
+        completion_time=format_time(now),  # the next start is computed from it, by the same clock
         reason=failed.reason,
+        disruption=disruption.reason if disruption else None,
         message=_truncate_line(failed.message),
         step=step,
         node_at_fault=faulty.name if faulty else None,
@@ -161,14 +196,57 @@ def _exclude_nodes(observed: Observed, attempt: Attempt) -> NetworkStatus | None
     return network.model_copy(update={"avoided": sorted({*network.avoided, *excluded})})
 
 
-def _describe_restart(observed: Observed, spec: RLTrainingJobSpec, attempt: Attempt, saved: int | None = None) -> str:
+def _allows_restart(observed: Observed, spec: RLTrainingJobSpec, attempt: Attempt) -> bool:
+    """Whether the budget for failures, or that for disruptions, is not used up."""
+    status, policy = observed.job.status, spec.failure_policy
+    if attempt.disruption:
+        return policy.max_disruptions is None or (status.disruptions or 0) < policy.max_disruptions
+    return (status.restarts or 0) < policy.max_restarts
+
+
+def _ended_just_now(observed: Observed, now: datetime) -> bool:
+    ray = observed.ray
+    job = (ray.job or (ray.preflight.job if ray.preflight else None)) if ray else None
+    if job is None or job.end_ms is None:
+        return False
+    return 0 <= now.timestamp() - job.end_ms / 1000 < STOP_CAUSE_S
+
+
+def _await_cause(observed: Observed, verdict: Verdict) -> Verdict:
+    """The conditions of the status, until it is known whether the end of a pod stopped the Ray job."""
+    kept = keep_conditions(observed.job.status, *(type for type in C if type not in (C.FAILED, C.STALLED)))
+    return Verdict("The Ray job was stopped. Waiting for the cause.", conditions=kept, report=verdict.report)
+
+
+def _describe_end(observed: Observed, spec: RLTrainingJobSpec, attempt: Attempt, message: str) -> str:
+    """The message of the last attempt."""
+    policy, restarts = spec.failure_policy, observed.job.status.restarts or 0
+    if attempt.disruption:
+        message += f" spec.failurePolicy.maxDisruptions is {policy.max_disruptions}."
+    elif restarts:
+        message += f" (after {restarts} restart{'s' * (restarts > 1)})"
+    if attempt.node_at_fault and policy.max_restarts:
+        message += f" Node {attempt.node_at_fault} was at fault: {attempt.evidence}."
+    return message
+
+
+def _describe_restart(
+    observed: Observed, spec: RLTrainingJobSpec, attempts: Sequence[Attempt], *, saved: int | None = None
+) -> str:
     """`saved` is the step of the latest checkpoint, if it is newer than the status."""
-    allowed = count_allowed_attempts(spec)
-    message = f"Attempt {attempt.number} of {allowed} failed: {attempt.message.rstrip('.')}."
+    attempt, policy, status = attempts[-1], spec.failure_policy, observed.job.status
+    message = f"Attempt {attempt.number} was disrupted: {attempt.message.rstrip('.')}."
+    if attempt.disruption is None:
+        is_recorded = any(each.ray_cluster_uid == attempt.ray_cluster_uid for each in status.attempts)
+        restart = (status.restarts or 0) + (not is_recorded)
+        message = f"Attempt {attempt.number} failed, restart {restart} of {policy.max_restarts}: "
+        message += f"{attempt.message.rstrip('.')}."
     if attempt.node_at_fault:
-        excluded = " and is excluded" if spec.failure_policy.exclude_faulty_nodes else ""
+        excluded = " and is excluded" if policy.exclude_faulty_nodes else ""
         message += f" Node {attempt.node_at_fault} was at fault{excluded}: {attempt.evidence}."
-    return f"{message} The next attempt {_describe_next_start(observed, spec, saved)}."
+    delay = count_delay(attempts)
+    starts = f"starts after {delay} s, at {format_time(get_next_start(attempts))}, and " if delay else ""
+    return f"{message} The next attempt {starts}{_describe_next_start(observed, spec, saved)}."
 
 
 def _describe_next_start(observed: Observed, spec: RLTrainingJobSpec, saved: int | None) -> str:

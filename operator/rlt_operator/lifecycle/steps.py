@@ -25,7 +25,7 @@ from rlt_operator.lifecycle.deadlines import active_deadline_exceeded, pending_d
 from rlt_operator.lifecycle.preflight import preflight_pending, set_preflight_passed
 from rlt_operator.lifecycle.provisioning import cluster_not_ready, program_not_submitted
 from rlt_operator.lifecycle.rejections import set_rejection
-from rlt_operator.lifecycle.restarts import attempt_failed, restart_failed_attempt
+from rlt_operator.lifecycle.restarts import attempt_failed, restart_delayed, restart_failed_attempt
 from rlt_operator.lifecycle.running import job_is_suspended, program_running
 from rlt_operator.lifecycle.terminal import (
     cancellation_requested,
@@ -57,6 +57,7 @@ READY_STEPS: list[ReadyStep] = [
     active_deadline_exceeded,
     cluster_name_taken,
     previous_cluster_terminating,
+    restart_delayed,
     kuberay_missing,
     fabric_not_decided,
     kuberay_too_old,

@@ -14,6 +14,7 @@ from rlt_operator.conditions import ConditionUpdate, find_condition, is_true, ke
 from rlt_operator.diagnosis.pods import describe_crashes, truncate
 from rlt_operator.diagnosis.progress import extract_error, parse_last_report
 from rlt_operator.lifecycle.deadlines import count_seconds_since
+from rlt_operator.lifecycle.kept_cluster import count_kept_seconds, keep_cluster
 from rlt_operator.lifecycle.verdict import (
     SETTLED,
     Verdict,
@@ -48,9 +49,14 @@ def job_is_finished(observed: Observed, now: datetime) -> Verdict | None:
         conditions |= keep_conditions(status, C.ACCEPTED)
     if final.type == C.FAILED:
         conditions[C.STALLED] = ConditionUpdate("True", final.reason, final.message)
-    verdict = Verdict(status.message or final.message, conditions=conditions, requeue_after=None)
+    if kept := keep_cluster(observed, now):
+        ready, left = kept
+        conditions |= {C.CLUSTER_READY: ready, C.RECONCILING: SETTLED}
+        return Verdict(f"{final.message} {ready.message}", conditions=conditions, requeue_after=left)
+    verdict = Verdict(final.message, conditions=conditions, requeue_after=None)
     ttl = spec.ttl_seconds_after_finished if spec and is_released(observed) else None
-    expired = ttl is not None and status.completion_time and count_seconds_since(status.completion_time, now) >= ttl
+    ended = count_seconds_since(status.completion_time, now) if status.completion_time else 0
+    expired = ttl is not None and ended >= ttl + count_kept_seconds(spec, status)
     return replace(release_cluster(observed, verdict), delete_job=bool(expired))
 
 

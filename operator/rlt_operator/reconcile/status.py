@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from rlt_api.conditions import ConditionType
+from rlt_api.conditions import ConditionType, Reason
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.status import Phase, RayClusterStatus, RLTrainingJobStatus
 from rlt_core import names
@@ -12,6 +12,7 @@ from rlt_core.job import Job
 from rlt_operator.conditions import find_condition, format_time, is_true, merge_conditions
 from rlt_operator.diagnosis.progress import build_checkpoint, build_progress
 from rlt_operator.lifecycle.deadlines import count_active_seconds
+from rlt_operator.lifecycle.disruptions import update_disruption
 from rlt_operator.lifecycle.preflight import list_preflight_results
 from rlt_operator.lifecycle.restarts import add_attempt
 from rlt_operator.lifecycle.verdict import Verdict, choose_network, owned_cluster
@@ -44,6 +45,7 @@ def build_status(observed: Observed, verdict: Verdict, now: datetime) -> RLTrain
             "ray_cluster": _build_ray_cluster(observed),
             "network": choose_network(job, verdict),
             **_build_attempts(old, verdict),
+            "disruption": update_disruption(observed, now),
             "preflight": list_preflight_results(observed),
             **(_build_columns(job.spec) if job.spec else {}),
             "start_time": old.start_time or (format_time(_parse_milliseconds(started)) if started else None),
@@ -74,12 +76,16 @@ def _build_columns(spec: RLTrainingJobSpec) -> dict[str, int | str | None]:
 
 
 def _build_attempts(old: RLTrainingJobStatus, verdict: Verdict) -> dict[str, object]:
-    """The failed attempts, and how many of them were followed by another attempt."""
-    attempt, restarts = verdict.attempt, old.restarts or 0
+    """The attempts that have ended, and how many new ones followed a failure or a disruption."""
+    attempt, restarts, disruptions = verdict.attempt, old.restarts or 0, old.disruptions or 0
     if attempt is None:
         return {"restarts": restarts}
-    restarts = attempt.number if verdict.phase != Phase.FAILED else restarts
-    return {"restarts": restarts, "attempts": add_attempt(old.attempts, attempt)}
+    is_new = all(each.ray_cluster_uid != attempt.ray_cluster_uid for each in old.attempts)
+    if is_new and verdict.phase != Phase.FAILED:
+        restarts += attempt.disruption is None
+        disruptions += attempt.disruption is not None
+    counts = {"restarts": restarts, "disruptions": disruptions or None}
+    return {**counts, "attempts": add_attempt(old.attempts, attempt)}
 
 
 def _update_pending_since(job: Job, status: RLTrainingJobStatus, now: datetime) -> str | None:
@@ -87,6 +93,8 @@ def _update_pending_since(job: Job, status: RLTrainingJobStatus, now: datetime) 
     running = find_condition(status, ConditionType.RUNNING)
     not_pending = (*_FINAL, ConditionType.CLUSTER_READY)
     if any(is_true(status, type) for type in not_pending) or (running and running.status != "False"):
+        return None
+    if running and running.reason == Reason.RESTARTING:  # the backoff of an attempt is not a wait for its cluster
         return None
     if job.spec is None or job.spec.suspend:
         return None

@@ -1,0 +1,131 @@
+"""The lifecycle hooks of the pods of a job, run by the kubelet: end the program before the pods end.
+
+    python3 pod_hooks.py post-start|pre-stop
+
+A program can save its state only while all pods still run. Kubernetes ends pods one by one (a drain, a preemption, a
+node shutdown) or all at once (a deleted Ray cluster). In each case the preStop hook of every pod that ends asks Ray to
+stop the job and waits for it, within terminationGracePeriodSeconds. Without a running job the hook returns at once.
+The file has no imports outside of the standard library, because it runs in the image of the job.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+DASHBOARD_PORT = 8265
+ADDRESS_FILE = "/tmp/rlt-head-address"
+"""The IP address of the head, from the postStart hook. A head that terminates has no DNS name."""
+POLL_INTERVAL_S = 0.5
+REQUEST_TIMEOUT_S = 5.0
+MAX_ERRORS = 2
+"""Failed requests in a row before the hook returns: the head is gone."""
+MAX_ERRORS_AFTER_STOP = 6
+"""The same while a program saves its state, which may keep the head busy."""
+LINGER_S = 3.0
+"""Time that the head stays up after the program has ended, for the other pods and the operator to read its result."""
+
+
+def main(arguments: list[str]) -> int:
+    """Run a hook. A failure is printed and not reported: the kubelet would restart a container for it."""
+    hooks = {"post-start": save_head_address, "pre-stop": end_program}
+    if arguments and arguments[0] in hooks:
+        try:
+            hooks[arguments[0]]()
+        except (OSError, ValueError) as error:
+            print(f"pod_hooks {arguments[0]}: {error}", file=sys.stderr)
+        return 0
+    print(f"usage: pod_hooks.py {'|'.join(hooks)}", file=sys.stderr)
+    return 2
+
+
+def save_head_address() -> None:
+    """Save the address of the head in a worker pod. KubeRay sets FQ_RAY_IP there."""
+    if name := os.environ.get("FQ_RAY_IP"):
+        address = socket.getaddrinfo(name, DASHBOARD_PORT, type=socket.SOCK_STREAM)[0][4][0]
+        Path(ADDRESS_FILE).write_text(str(address), encoding="ascii")
+
+
+def end_program() -> None:
+    """Stop the Ray jobs of the cluster, wait until they have ended, and end Ray in this pod."""
+    is_worker = "FQ_RAY_IP" in os.environ
+    stopped: set[str] = set()
+    errors = 0
+    while errors < (MAX_ERRORS_AFTER_STOP if stopped else MAX_ERRORS):
+        try:
+            running = list_running_jobs()
+            for job in running - stopped:
+                request("POST", f"/api/jobs/{job}/stop")
+                stopped.add(job)
+            if not running:
+                break
+            errors = 0
+        except (OSError, ValueError, http.client.HTTPException):
+            errors += 1
+        time.sleep(POLL_INTERVAL_S)
+    if stopped and not is_worker:
+        time.sleep(LINGER_S)
+    end_ray()
+
+
+def list_running_jobs() -> set[str]:
+    """IDs of the submitted Ray jobs that have not ended."""
+    jobs = json.loads(request("GET", "/api/jobs/"))
+    return {job["submission_id"] for job in jobs if job["submission_id"] and job["status"] in ("PENDING", "RUNNING")}
+
+
+def request(method: str, path: str) -> bytes:
+    """Call the job API of the head. Raises OSError or HTTPException."""
+    call = urllib.request.Request(f"http://{get_head()}:{DASHBOARD_PORT}{path}", method=method, headers=build_headers())
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with direct.open(call, timeout=REQUEST_TIMEOUT_S) as response:
+        return bytes(response.read())
+
+
+def get_head() -> str:
+    """The host of the head: this pod, or the saved address."""
+    name = os.environ.get("FQ_RAY_IP")
+    if name is None:
+        return "127.0.0.1"
+    try:
+        address = Path(ADDRESS_FILE).read_text(encoding="ascii")
+    except OSError:
+        return name
+    return f"[{address}]" if ":" in address else address
+
+
+def build_headers() -> dict[str, str]:
+    """The token of Ray's authentication, if the pod has one (ray/_private/authentication, Ray 2.60)."""
+    token, path = os.environ.get("RAY_AUTH_TOKEN"), os.environ.get("RAY_AUTH_TOKEN_PATH")
+    if not token and path:
+        token = Path(path).read_text(encoding="ascii").strip()
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def end_ray(processes: str = "/proc") -> None:
+    """End `ray start` if a shell started it.
+
+    KubeRay starts it with `bash -c`. bash 5.1 and later replaces itself with the last command, which handles SIGTERM.
+    An older bash stays process 1, for which SIGTERM has no effect: the pod would run until the end of its grace period.
+    """
+    if "ray start" not in (Path(processes) / "1/cmdline").read_text():  # not the shell, or the pod shares processes
+        return
+    for folder in Path(processes).glob("[0-9]*"):
+        try:
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            arguments = (folder / "cmdline").read_text().split("\0")
+        except OSError:  # it has ended
+            continue
+        if parent == 1 and "start" in arguments[:3] and any(Path(each).name == "ray" for each in arguments[:2]):
+            os.kill(int(folder.name), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,40 @@
+"""The disruption of an attempt: recorded while its pods exist, because a disrupted pod is soon gone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from rlt_api.conditions import ConditionType
+from rlt_api.status import Disruption
+from rlt_core.fabric.nodes import Node
+from rlt_operator.conditions import format_time, is_true
+from rlt_operator.diagnosis.disruption import FoundDisruption, find_disruption
+from rlt_operator.lifecycle.verdict import owned_cluster
+from rlt_operator.observation import Observed
+
+
+def update_disruption(observed: Observed, now: datetime, nodes: Sequence[Node] = ()) -> Disruption | None:
+    """The disruption of the current attempt: the recorded one, else one that is observed now.
+
+    None without a RayCluster, for one that is being deleted, and for one that Kueue suspends: its pods end with it.
+    """
+    status, cluster = observed.job.status, owned_cluster(observed)
+    if cluster is None or cluster.deleting or cluster.suspend:
+        return None
+    if any(is_true(status, type) for type in (ConditionType.SUCCEEDED, ConditionType.FAILED)):
+        return None
+    if status.disruption and status.disruption.ray_cluster_uid == cluster.uid:
+        return status.disruption
+    pods = sorted((pod for pod in observed.pods if pod.cluster_uid == cluster.uid), key=lambda pod: pod.name)
+    found = find_disruption(pods, nodes)
+    if found is None:
+        return None
+    message = _describe(found)
+    return Disruption(ray_cluster_uid=cluster.uid, reason=found.reason, message=message, time=format_time(now))
+
+
+def _describe(found: FoundDisruption) -> str:
+    node = f" on node {found.node}" if found.node else ""
+    message = " ".join((found.message or "").split())
+    return f"Pod {found.pod}{node} was disrupted: {found.reason}{f': {message}' if message else ''}"[:300]

@@ -1,0 +1,40 @@
+"""spec.failurePolicy.keepClusterSeconds: the Ray cluster of a failed job is kept for debugging before its release."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from rlt_api.conditions import ConditionType, Reason
+from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.status import RLTrainingJobStatus
+from rlt_operator.conditions import ConditionUpdate, find_condition, format_time
+from rlt_operator.lifecycle.verdict import build_cluster_ready, owned_cluster
+from rlt_operator.observation import Observed
+
+C = ConditionType
+
+
+def count_kept_seconds(spec: RLTrainingJobSpec | None, status: RLTrainingJobStatus) -> int:
+    """How long the cluster of this job is kept after its end. spec.ttlSecondsAfterFinished counts afterwards."""
+    failed = find_condition(status, C.FAILED)
+    if spec is None or failed is None or failed.status != "True" or failed.reason == Reason.CANCELLED:
+        return 0
+    return spec.failure_policy.keep_cluster_seconds
+
+
+def keep_cluster(observed: Observed, now: datetime) -> tuple[ConditionUpdate, float] | None:
+    """ClusterReady of a kept cluster, and the seconds until its release. None if it is to be released, or gone."""
+    job, cluster = observed.job, owned_cluster(observed)
+    if job.spec is None or job.cancel_requested or cluster is None or cluster.deleting:
+        return None
+    if job.status.completion_time is None or (kept := count_kept_seconds(job.spec, job.status)) == 0:
+        return None
+    until = datetime.fromisoformat(job.status.completion_time) + timedelta(seconds=kept)
+    if now >= until:
+        return None
+    message = (
+        f"The Ray cluster is kept until {format_time(until)} (spec.failurePolicy.keepClusterSeconds). "
+        f"`rlt cancel {job.name}` releases it now."
+    )
+    ready = build_cluster_ready(observed, job.spec)
+    return ConditionUpdate(ready.status, Reason.KEPT, message), (until - now).total_seconds()

@@ -1,0 +1,208 @@
+"""A disruption restarts the job by a budget of its own, also if the disrupted pod is gone when the attempt ends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import observed as o
+import pytest
+
+from rlt_api.conditions import ConditionType as C
+from rlt_api.conditions import Reason
+from rlt_api.status import Phase, RLTrainingJobStatus
+from rlt_core.fabric.nodes import Node, Taint
+from rlt_operator.conditions import find_condition, is_true
+from rlt_operator.diagnosis.disruption import NODE_TAINTS, find_disruption
+from rlt_operator.lifecycle.restarts import STOP_CAUSE_S
+from rlt_operator.observation import Container, Observed, Pod, Ray, Termination, parse_pod
+from rlt_operator.reconcile.plan import plan
+
+RUNNING = Container("ray-worker", running=True)
+CRASHED = Container("ray-worker", termination=Termination("Error", 1, "boom"))
+RESTARTED = replace(CRASHED, running=True)
+
+
+def pod(**changes: Any) -> Pod:
+    worker = replace(o.pods()[1], node="node-1", containers=(RUNNING,))
+    return replace(worker, **changes)
+
+
+EVICTED = pod(deleting=True, disruption="EvictionByEvictionAPI")
+LOW = "The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi. "
+EMPTY_DIR = 'Usage of EmptyDir volume "shared-memory" exceeds the limit "1Gi". '
+SHUTDOWN = "Pod was terminated in response to imminent node shutdown."
+
+
+@pytest.mark.parametrize(("changed", "reason"), [
+    ({"deleting": True, "disruption": "PreemptionByScheduler"}, "PreemptionByScheduler"),
+    ({"phase": "Failed", "disruption": "TerminationByKubelet", "reason": "Evicted"}, "TerminationByKubelet"),
+    ({"phase": "Failed", "reason": "Evicted", "message": LOW}, "Evicted"),
+    ({"phase": "Failed", "reason": "Terminated", "message": SHUTDOWN}, "Terminated"),
+    ({"phase": "Failed", "reason": "NodeShutdown"}, "NodeShutdown"),
+    ({"phase": "Failed", "reason": "Preempting"}, "Preempting"),
+    ({"deleting": True}, "PodDeleted"),
+    ({"deleting": True, "containers": (RESTARTED,)}, "PodDeleted"),
+    # not a disruption
+    ({}, None),
+    ({"disruption": "PreemptionByScheduler"}, None),  # Kubernetes resets the condition, or deletes the pod next
+    ({"deleting": True, "containers": (CRASHED,)}, None),  # KubeRay replaces the pod
+    ({"deleting": True, "phase": "Failed"}, None),
+    ({"phase": "Failed", "reason": "Terminated", "message": "by its own will"}, None),
+    ({"phase": "Failed", "reason": "Evicted", "message": EMPTY_DIR}, None),
+    ({"phase": "Failed", "disruption": "TerminationByKubelet", "reason": "Evicted",
+      "message": 'Container ray-worker exceeded its local ephemeral storage limit "1Gi". '}, None),
+])  # fmt: skip
+def test_a_disruption_is_recognized_by_the_pod(changed: dict[str, Any], reason: str | None) -> None:
+    found = find_disruption([pod(), pod(name="sum-b", **changed)])
+    assert (found.reason if found else None) == reason
+
+
+def node(ready: str = "True", taint: str | None = None, name: str = "node-1") -> Node:
+    taints = (Taint(taint, "", "NoSchedule"),) if taint else ()
+    return Node(name, conditions={"Ready": ready}, taints=taints)
+
+
+@pytest.mark.parametrize(("node", "reason"), [
+    (node(), None),
+    (node(name="node-2"), "NodeDeleted"),
+    (node(ready="Unknown"), "NodeNotReady"),
+    (node(taint="node.kubernetes.io/unschedulable"), None),
+    *((node(taint=taint), taint) for taint in sorted(NODE_TAINTS)),
+])  # fmt: skip
+def test_a_disruption_is_recognized_by_the_node(node: Node, reason: str | None) -> None:
+    found = find_disruption([pod()], (node,))
+    assert (found.reason if found else None) == reason
+
+
+def test_the_condition_of_the_pod_is_parsed() -> None:
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}
+    running = {"name": "ray-worker", "state": {"running": {}}, "lastState": {"terminated": {"exitCode": 1}}}
+    status = {"conditions": [condition], "containerStatuses": [running]}
+    parsed = parse_pod({"metadata": {"name": "a", "uid": "1", "deletionTimestamp": "x"}, "status": status})
+    assert (parsed.disruption, parsed.containers[0].running) == ("DeletionByTaintManager", True)
+
+
+def job(**policy: Any) -> Observed:
+    fresh = Observed(o.job({**o.SPEC, "failurePolicy": policy}))
+    return o.after(replace(fresh, cluster=o.cluster(), pods=o.pods(), ray=o.running(40)))
+
+
+def with_pods(observed: Observed, *pods: Pod) -> Observed:
+    return replace(observed, pods=pods)
+
+
+def status_of(observed: Observed) -> RLTrainingJobStatus:
+    return observed.job.status
+
+
+GONE = (o.pods()[0], replace(o.pods()[1], name="sum-workers-worker-new", uid="new", ready=False))
+
+
+@pytest.mark.parametrize("ray", [o.ended("FAILED", "node died"), o.ended("STOPPED"), Ray()])
+def test_a_disrupted_attempt_restarts_without_max_restarts(ray: Ray) -> None:
+    """The program fails, its preStop hook stops it, or the head is lost. The pod is gone by then."""
+    disrupted = o.after(with_pods(job(), *GONE, EVICTED))
+    recorded = status_of(disrupted).disruption
+    assert recorded
+    assert (recorded.reason, recorded.ray_cluster_uid) == ("EvictionByEvictionAPI", o.CLUSTER_UID)
+    assert status_of(disrupted).phase == Phase.RUNNING
+    ended = o.after(with_pods(replace(disrupted, ray=ray), *GONE))
+    status = status_of(ended)
+    (attempt,) = status.attempts
+    assert (status.phase, status.restarts, status.disruptions) == (Phase.PENDING, 0, 1)
+    assert (attempt.number, attempt.reason, attempt.disruption) == (1, Reason.DISRUPTED, "EvictionByEvictionAPI")
+    assert status.message == (
+        "Attempt 1 was disrupted: Pod sum-workers-worker-b on node node-1 was disrupted: EvictionByEvictionAPI. "
+        "The next attempt starts from the beginning."
+    )
+    assert plan(ended, o.NOW).delete_cluster == o.CLUSTER_UID
+    released = o.after(replace(ended, cluster=None, pods=(), ray=None))
+    assert [each["kind"] for each in plan(released, o.NOW).apply][-1] == "RayCluster"
+    assert (status_of(released).disruptions, status_of(released).disruption) == (1, None)
+
+
+def test_a_disruption_that_is_observed_with_the_end_counts_too() -> None:
+    ended = o.after(with_pods(replace(job(), ray=o.ended("FAILED", "x")), *GONE, EVICTED))
+    assert [each.disruption for each in status_of(ended).attempts] == ["EvictionByEvictionAPI"]
+
+
+def test_a_lost_node_is_a_disruption() -> None:
+    pods = tuple(replace(each, node="node-1") for each in o.pods())
+    nodes = (Node("node-1", conditions={"Ready": "Unknown"}),)
+    ended = o.after(replace(job(), pods=pods, nodes=nodes, ray=o.ended("FAILED", "x")))
+    assert [each.disruption for each in status_of(ended).attempts] == ["NodeNotReady"]
+
+
+def test_disruptions_and_failures_have_their_own_budgets() -> None:
+    observed, disrupted, failed = job(maxRestarts=1, maxDisruptions=2), 0, 0
+    for number, is_disrupted in enumerate([True, False, True], start=1):
+        cluster = o.cluster(uid=f"cluster-{number}")
+        pods = [replace(each, cluster_uid=cluster.uid) for each in (*GONE, EVICTED)][: 3 if is_disrupted else 2]
+        running = o.after(replace(observed, cluster=cluster, pods=tuple(pods), ray=o.running()))
+        ended = o.after(replace(running, ray=o.ended("FAILED", "boom")))
+        disrupted, failed = disrupted + is_disrupted, failed + (not is_disrupted)
+        status = status_of(ended)
+        assert (status.disruptions or 0, status.restarts or 0, status.phase) == (disrupted, failed, Phase.PENDING)
+        observed = o.after(replace(ended, cluster=None, pods=(), ray=None), now=o.NOW + timedelta(minutes=5))
+    assert [each.number for each in status_of(observed).attempts] == [1, 2, 3]
+    assert "Attempt 2 failed, restart 1 of 1: boom." in _message_of_attempt(2, observed)
+    last = o.after(replace(observed, cluster=o.cluster(uid="last"), pods=o.pods(), ray=o.running()))
+    evicted = replace(EVICTED, cluster_uid="last")
+    final = o.after(replace(last, pods=(evicted,), ray=o.ended("FAILED", "x")))
+    failed_condition = find_condition(status_of(final), C.FAILED)
+    assert failed_condition
+    assert (failed_condition.status, failed_condition.reason) == ("True", Reason.DISRUPTED)
+    assert "spec.failurePolicy.maxDisruptions is 2." in failed_condition.message
+    assert is_true(status_of(final), C.STALLED)
+
+
+def _message_of_attempt(number: int, observed: Observed) -> str:
+    (attempt,) = (each for each in status_of(observed).attempts if each.number == number)
+    return f"Attempt {attempt.number} failed, restart 1 of 1: {attempt.message}."
+
+
+def test_max_disruptions_0_fails_the_job() -> None:
+    ended = o.after(with_pods(replace(job(maxDisruptions=0), ray=o.ended("FAILED", "x")), *GONE, EVICTED))
+    assert (status_of(ended).phase, status_of(ended).attempts) == (Phase.FAILED, [])
+
+
+def test_pods_that_end_with_a_suspended_cluster_are_not_disrupted() -> None:
+    """Kueue suspends the RayCluster. A later failure on this cluster is not a disruption."""
+    taken = o.after(replace(job(), cluster=o.cluster(suspend=True), pods=(EVICTED,)))
+    assert status_of(taken).disruption is None
+
+
+def test_a_disruption_of_an_earlier_cluster_is_forgotten() -> None:
+    disrupted = o.after(with_pods(job(), *GONE, EVICTED))
+    other = replace(disrupted, cluster=o.cluster(uid="other"), pods=(), ray=None)
+    assert status_of(o.after(other)).disruption is None
+
+
+def stopped(seconds_ago: float) -> Ray:
+    ray = o.ended("STOPPED")
+    assert ray.job
+    return replace(ray, job=replace(ray.job, end_ms=round((o.NOW.timestamp() - seconds_ago) * 1000)))
+
+
+def test_the_cause_of_a_stopped_program_is_awaited() -> None:
+    """The hook of a pod stops the program before the operator observes that the pod is deleted."""
+    waiting = o.after(replace(job(), ray=stopped(1)))
+    assert (status_of(waiting).phase, is_true(status_of(waiting), C.RUNNING)) == (Phase.RUNNING, True)
+    assert plan(waiting, o.NOW).requeue_after == 2
+    disrupted = o.after(with_pods(waiting, *GONE, EVICTED))
+    assert [each.disruption for each in status_of(disrupted).attempts] == ["EvictionByEvictionAPI"]
+    for ended in (STOP_CAUSE_S, -3600):  # an hour ahead: the clock of the head is wrong
+        final = o.after(replace(waiting, ray=stopped(ended)))
+        condition = find_condition(status_of(final), C.FAILED)
+        assert condition
+        assert (condition.status, condition.reason) == ("True", Reason.STOPPED)
+
+
+def test_a_program_that_was_stopped_with_a_crashed_container_has_failed() -> None:
+    """The kubelet runs the preStop hook too when a liveness probe fails."""
+    crashed = replace(o.pods()[1], containers=(replace(RESTARTED, restarts=1),))
+    ended = o.after(with_pods(replace(job(maxRestarts=1), ray=o.ended("STOPPED")), o.pods()[0], crashed))
+    (attempt,) = status_of(ended).attempts
+    assert (attempt.reason, attempt.disruption, status_of(ended).phase) == (Reason.PROGRAM_FAILED, None, Phase.PENDING)
