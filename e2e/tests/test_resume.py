@@ -60,7 +60,8 @@ def test_job_resumes_from_its_checkpoint_after_a_suspension_and_a_lost_head(clus
         timeout_s=START_TIMEOUT_S,
     )
     (attempt,) = lost["status"]["attempts"]
-    assert (attempt["reason"], attempt.get("nodeAtFault")) == ("HeadLost", None)
+    assert attempt["reason"] in ("Disrupted", "HeadLost")  # the deleted pod exists for a second
+    assert "nodeAtFault" not in attempt
     assert attempt["step"] >= get_saved_step(second)
     third = await_saved_step(get_saved_step(lost) + 4)
 
