@@ -15,7 +15,7 @@ from rlt_api.status import Phase, RLTrainingJobStatus
 from rlt_core.fabric.nodes import Node, Taint
 from rlt_operator.conditions import find_condition, is_true
 from rlt_operator.diagnosis.disruption import NODE_TAINTS, find_disruption
-from rlt_operator.lifecycle.restarts import STOP_CAUSE_S
+from rlt_operator.lifecycle.restarts import LOST_NODE_CAUSE_S, STOP_CAUSE_S
 from rlt_operator.observation import Container, Observed, Pod, Ray, Termination, parse_pod
 from rlt_operator.reconcile.plan import plan
 
@@ -198,6 +198,18 @@ def test_the_cause_of_a_stopped_program_is_awaited() -> None:
         condition = find_condition(status_of(final), C.FAILED)
         assert condition
         assert (condition.status, condition.reason) == ("True", Reason.STOPPED)
+
+
+def test_the_loss_of_a_node_is_awaited_that_ray_reports_first() -> None:
+    """Ray notices a dead machine before Kubernetes does."""
+    pods = tuple(replace(each, node="node-1") for each in o.pods())
+    lost = o.ended("FAILED", "ray.exceptions.ActorDiedError: The actor died because its node has died. Node Id: 1")
+    waiting = o.after(replace(job(), pods=pods, nodes=(node(),), ray=lost), now=o.NOW + timedelta(seconds=40))
+    assert (status_of(waiting).phase, status_of(waiting).attempts) == (Phase.RUNNING, [])
+    late = o.NOW + timedelta(seconds=LOST_NODE_CAUSE_S)
+    restarted = o.after(replace(waiting, nodes=(node(ready="Unknown"),)), now=late)
+    assert [each.disruption for each in status_of(restarted).attempts] == ["NodeNotReady"]
+    assert status_of(o.after(waiting, now=late)).phase == Phase.FAILED  # the raylet has crashed on a healthy node
 
 
 def test_a_program_that_was_stopped_with_a_crashed_container_has_failed() -> None:

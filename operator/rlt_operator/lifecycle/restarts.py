@@ -7,6 +7,8 @@ afterwards. The run directory stays the same, and the trainer resumes from its l
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -29,6 +31,11 @@ RESTARTABLE = {Reason.PREFLIGHT_FAILED, Reason.PROGRAM_FAILED, Reason.HEAD_LOST}
 of a pod stops the Ray job, so that the program saves a checkpoint while the other pods still run."""
 STOP_CAUSE_S = 10.0
 """Time after the end of a stopped Ray job in which the pod is observed whose end stopped it."""
+LOST_NODE = re.compile(r"its node has died|actor's node was terminated unexpectedly|health check failed")
+"""Ray's messages about a node that it lost (src/ray/gcs, Ray 2.60): the raylet, the pod or the machine."""
+LOST_NODE_CAUSE_S = 75.0
+"""Time after them in which Kubernetes reports a lost machine: 50 s without a heartbeat of the kubelet
+(node-monitor-grace-period of the kube-controller-manager), rounded up."""
 MAX_ATTEMPTS = 32
 """Maximum number of attempts in the status."""
 MAX_MESSAGE_LENGTH = 300
@@ -88,11 +95,11 @@ def restart_failed_attempt(observed: Observed, verdict: Verdict, now: datetime) 
     if failed.reason not in (*RESTARTABLE, Reason.STOPPED):
         return verdict
     disruption = update_disruption(observed, now, observed.nodes)
+    if disruption is None and _count_seconds_since_end(observed, now) < _count_seconds_to_cause(observed, failed):
+        return _await_cause(observed, verdict)
     if disruption:
         failed = replace(failed, reason=Reason.DISRUPTED, message=f"{disruption.message}.")
     elif failed.reason == Reason.STOPPED:
-        if _ended_just_now(observed, now):
-            return _await_cause(observed, verdict)
         crash = describe_crashes(observed)
         if crash is None:
             return verdict
@@ -204,18 +211,26 @@ def _allows_restart(observed: Observed, spec: RLTrainingJobSpec, attempt: Attemp
     return (status.restarts or 0) < policy.max_restarts
 
 
-def _ended_just_now(observed: Observed, now: datetime) -> bool:
+def _count_seconds_to_cause(observed: Observed, failed: ConditionUpdate) -> float:
+    """Seconds after the end of the program in which a disruption may be observed that ended it."""
+    if failed.reason == Reason.STOPPED:
+        return STOP_CAUSE_S
+    log = (observed.ray.log if observed.ray else None) or ""
+    return LOST_NODE_CAUSE_S if LOST_NODE.search(log) else 0
+
+
+def _count_seconds_since_end(observed: Observed, now: datetime) -> float:
+    """Seconds since the end of the Ray job; infinite if it is unknown or, by the clock of the head, in the future."""
     ray = observed.ray
     job = (ray.job or (ray.preflight.job if ray.preflight else None)) if ray else None
-    if job is None or job.end_ms is None:
-        return False
-    return 0 <= now.timestamp() - job.end_ms / 1000 < STOP_CAUSE_S
+    seconds = now.timestamp() - job.end_ms / 1000 if job and job.end_ms is not None else math.inf
+    return seconds if seconds >= 0 else math.inf
 
 
 def _await_cause(observed: Observed, verdict: Verdict) -> Verdict:
-    """The conditions of the status, until it is known whether the end of a pod stopped the Ray job."""
+    """The conditions of the status, until it is known whether a disruption ended the Ray job."""
     kept = keep_conditions(observed.job.status, *(type for type in C if type not in (C.FAILED, C.STALLED)))
-    return Verdict("The Ray job was stopped. Waiting for the cause.", conditions=kept, report=verdict.report)
+    return Verdict("The Ray job has ended. Waiting for the cause.", conditions=kept, report=verdict.report)
 
 
 def _describe_end(observed: Observed, spec: RLTrainingJobSpec, attempt: Attempt, message: str) -> str:

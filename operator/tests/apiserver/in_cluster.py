@@ -84,7 +84,9 @@ class Kubernetes:
         )
 
     def events(self, namespace: str) -> list[str]:
-        return self.kubectl("get", "events", "-n", namespace, "-o", "jsonpath={.items[*].reason}").split()
+        """Reasons of the events on jobs. The controller of PodDisruptionBudgets creates events too."""
+        jobs = "--field-selector=involvedObject.kind=RLTrainingJob"
+        return self.kubectl("get", "events", "-n", namespace, jobs, "-o", "jsonpath={.items[*].reason}").split()
 
     def play_kuberay(
         self, namespace: str, statuses: dict[str, dict[str, Any]], name: str = "sum", *, node: str | None = None
