@@ -219,6 +219,7 @@ PERMISSIONS = {
         "rlt.dev": ("rltrainingjobs", "rltrainingjobs/status", "rltrainingjobs/finalizers", "rlruntimes"),
         "ray.io": ("rayclusters",),
         "": ("pods", "configmaps", "persistentvolumeclaims", "services", "events", "nodes", "podtemplates"),
+        "policy": ("poddisruptionbudgets",),
         "apiextensions.k8s.io": ("customresourcedefinitions",),
     }.items()
     for plural in plurals
