@@ -41,6 +41,7 @@ USED = {
     "/pods": {"list", "watch"},
     "/podtemplates": {"create"},
     "/events": {"get", "list", "create", "patch"},
+    "/namespaces": {"get"},
 }
 """Group/resource -> verbs that the operator uses in the watched namespaces."""
 USED_CLUSTER_WIDE = {
@@ -64,6 +65,9 @@ EVERYTHING = (
     "tolerations[0].operator=Exists",
     "webhook.certificates=cert-manager",
     "webhook.failurePolicy=Fail",
+    "runtimes.default=small",
+    "runtimes.required=true",
+    "runtimes.checkUse=true",
     "affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution=null",
 )
 
@@ -166,6 +170,21 @@ def test_each_watched_namespace_has_a_role(render: Render) -> None:
     assert selected["values"] == ["team-a", "team-b"]
 
 
+def test_the_policy_of_the_cluster_for_runtimes(render: Render) -> None:
+    default, strict = (operator_of(render(*values))["args"] for values in ((), EVERYTHING))
+    assert not {each.partition("=")[0] for each in default} & {"--default-runtime", "--require-runtime"}
+    assert {"--default-runtime=small", "--require-runtime"} <= set(strict)
+
+
+def test_the_verb_use_is_checked_only_if_enabled(render: Render) -> None:
+    kinds = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+    assert of_kind(render(), *kinds) == []
+    policy, binding = of_kind(render(*EVERYTHING), *kinds)
+    assert policy["spec"]["failurePolicy"] == "Fail"
+    (selected,) = binding["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"]
+    assert selected["values"] == ["team-a", "team-b"]
+
+
 def test_the_operator_can_read_its_own_crds_and_that_of_kuberay_alone(render: Render) -> None:
     rules = only(render("userRoles.create=false"), "ClusterRole")["rules"]
     (rule,) = (rule for rule in rules if "customresourcedefinitions" in rule["resources"])
@@ -197,6 +216,7 @@ def test_at_most_one_operator_runs(render: Render) -> None:
         ("metrics.port=80", "port"),
         ("resources.limits.gpus=1", "gpus"),
         ("dashboard.enabled=maybe", "dashboard"),
+        ("runtimes.default=Small", "default"),
         ("webhook.failurePolicy=Open", "failurePolicy"),
         ("webhook.certificates=none", "certificates"),
         ("webhook.timeoutSeconds=60", "timeoutSeconds"),

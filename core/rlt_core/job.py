@@ -8,9 +8,10 @@ from typing import Any
 
 from rlt_api.finding import Finding
 from rlt_api.rules.queues import QUEUE_LABELS
+from rlt_api.runtime_policy import ANY_RUNTIME, RuntimePolicy, add_default_runtime
 from rlt_api.spec import OPERATOR, RLTrainingJobSpec
 from rlt_api.status import RLTrainingJobStatus, RuntimeSnapshot
-from rlt_api.validation import validate_job
+from rlt_api.validation import get_queue_label, validate_job
 from rlt_core import names
 
 Manifest = dict[str, Any]
@@ -50,11 +51,20 @@ def parse_status(manifest: Manifest) -> RLTrainingJobStatus:
     return RLTrainingJobStatus.model_validate(manifest.get("status", {}), extra="ignore")
 
 
-def parse_job(manifest: Manifest, runtime: RuntimeSnapshot | None = None) -> Job:
-    """Parse a job from the API server, with its runtime. An invalid spec is reported in `findings`, not raised."""
+def parse_job(manifest: Manifest, runtime: RuntimeSnapshot | None = None, policy: RuntimePolicy = ANY_RUNTIME) -> Job:
+    """Parse a job from the API server, with its runtime. An invalid spec is reported in `findings`, not raised.
+
+    `policy` is that of the namespace, for a job that is not accepted.
+    """
     metadata, status = manifest["metadata"], parse_status(manifest)
     snapshot = status.runtime_snapshot or runtime
-    validated = validate_job(metadata["name"], manifest.get("spec", {}), snapshot.spec if snapshot else None)
+    validated = validate_job(
+        metadata["name"],
+        add_default_runtime(manifest.get("spec", {}), policy),
+        snapshot.spec if snapshot else None,
+        policy,
+        get_queue_label(metadata),
+    )
     return Job(
         namespace=metadata["namespace"],
         name=metadata["name"],

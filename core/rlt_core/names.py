@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rlt_api.rules.queues import KUEUE_LABEL
 from rlt_api.spec import RLTrainingJobSpec
 
 FIELD_OWNER = "rlt-operator"
@@ -10,8 +11,8 @@ FIELD_OWNER = "rlt-operator"
 JOB_LABEL = "rlt.dev/job"
 """Label of every child and pod: the name of the job."""
 
-QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
-"""Label of a job and its RayCluster: the LocalQueue in which Kueue admits it (kueue pkg/controller/constants)."""
+QUEUE_LABEL = KUEUE_LABEL
+"""Label of a job and its RayCluster: the LocalQueue in which Kueue admits it."""
 
 WORKLOAD_LABEL = "kueue.x-k8s.io/job-uid"
 """Label of a Kueue Workload: the UID of its RayCluster (kueue pkg/controller/constants)."""

@@ -51,14 +51,18 @@ class Limit(ApiModel):
         ("has(self.max) || has(self.min) || has(self.allowed)", "must have at least one of max, min and allowed"),
     )
 
-    field: Annotated[str, StringConstraints(pattern=r"^spec(\.[a-zA-Z][a-zA-Z0-9]*(\[\])?)+$", max_length=253)]
-    """Path of the field, such as spec.rollout.responsesPerPrompt or spec.cluster.workers[].replicas."""
+    field: Annotated[str, StringConstraints(pattern=r"^spec(\.([a-zA-Z][a-zA-Z0-9]*|\*)(\[\])?)+$", max_length=253)]
+    """Path of the field, such as spec.rollout.responsesPerPrompt or spec.cluster.workers[].replicas. [] stands for
+    every item, and * for every field, also below a podTemplate: spec.cluster.*.podTemplate.spec.*[].image."""
     max: float | None = None
     """The maximum. A quantity such as 64Gi is compared as a number."""
     min: float | None = None
     """The minimum."""
     allowed: Annotated[list[LimitValue], Field(min_length=1, max_length=256)] | None = None
     """The allowed values, as text. A * matches anything, as in registry.example.com/*."""
+
+
+PodTemplateLevel = Literal["any", "restricted", "forbidden"]
 
 
 class RLRuntimeSpec(ApiModel):
@@ -75,6 +79,11 @@ class RLRuntimeSpec(ApiModel):
     """Values of fields that a job does not give, such as fabric, storage classes, queues and privileges."""
     limits: Annotated[list[Limit], Field(max_length=128)] = []
     """Limits on fields of the jobs."""
+    pod_template: PodTemplateLevel = "restricted"
+    """What the podTemplates of a job may set. restricted: labels, affinity, topologySpreadConstraints, hostAliases,
+    dnsConfig, enableServiceLinks, volumes without access to the node, and the volumeMounts, ports and workingDir of the
+    operator's container, so that limits on other fields hold. forbidden: nothing. any: every field, also those that
+    other fields of the job set. podTemplates in defaults are not restricted."""
 
 
 BUILTIN_ONLY = ("model", "data", "rewards", "algorithm", "training", "rollout", "checkpoint")

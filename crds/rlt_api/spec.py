@@ -83,41 +83,17 @@ class RLTrainingJobSpec(JobBlocks):
 
     model_config = cel(
         (
-            "has(self.runtimeRef) "
-            "|| has(self.framework) && has(self.framework.type) && self.framework.type != 'builtin' "
-            "|| has(self.model) && has(self.data) && has(self.training) "
-            "&& (has(self.training.totalSteps) || has(self.training.totalEpochs))",
-            "framework builtin requires model, data and training.totalSteps or totalEpochs, in the job or its runtime",
-        ),
-        (
-            "has(self.runtimeRef) || has(self.cluster) && has(self.cluster.image)",
-            "cluster.image is required, in the job or its runtime",
-        ),
-        (
-            "!has(self.rollout) || !has(self.rollout.responsesPerPrompt) || self.rollout.responsesPerPrompt > 1 "
-            "|| has(self.runtimeRef) "
-            "|| has(self.algorithm) && has(self.algorithm.advEstimator) && self.algorithm.advEstimator != 'grpo' "
-            "|| has(self.framework) && has(self.framework.type) && self.framework.type != 'builtin'",
-            "rollout.responsesPerPrompt must be 2 or more for grpo",
-        ),
-        (
             "!has(self.data) || !has(self.data.maxPromptLength) || !has(self.data.maxResponseLength) "
             "|| !has(self.rollout) || !has(self.rollout.maxModelLen) "
             "|| self.data.maxPromptLength + self.data.maxResponseLength <= self.rollout.maxModelLen",
             "rollout.maxModelLen must not be less than data.maxPromptLength + data.maxResponseLength",
         ),
-        (
-            "!has(self.cluster) || !has(self.cluster.workers) || self.cluster.workers.size() < 2 "
-            "|| has(self.framework) && has(self.framework.type) && self.framework.type != 'builtin' "
-            "|| self.cluster.workers.size() == 2 && (has(self.runtimeRef) "
-            "|| has(self.rollout) && has(self.rollout.mode) && self.rollout.mode == 'separate')",
-            "cluster.workers must have one group for framework builtin, or two with rollout.mode separate",
-        ),
         *immutability_rules(),
     )
 
     runtime_ref: RuntimeReference | None = None
-    """The RLRuntime with the values of fields that the job does not give. The job keeps the copy from its start."""
+    """The RLRuntime with the values of fields that the job does not give. The job keeps the copy from its start.
+    Default: that of the namespace (label rlt.dev/default-runtime) or of the cluster, if there is one."""
     suspend: bool = False
     """Whether the job is suspended. true deletes the Ray cluster and keeps the checkpoints. false resumes from the
     latest checkpoint."""

@@ -23,7 +23,10 @@ from rlt_api.normalize import find_non_json, normalize
 from rlt_api.rules.choices import TYPE
 from rlt_api.rules.limits import validate_within_limits
 from rlt_api.rules.metadata import GENERATED_SUFFIX_LENGTH, validate_labels_and_annotations, validate_object_name
+from rlt_api.rules.pod_templates import validate_pod_templates
+from rlt_api.rules.queues import KUEUE_LABEL
 from rlt_api.runtime import RLRuntimeSpec, resolve
+from rlt_api.runtime_policy import ANY_RUNTIME, RuntimePolicy, add_default_runtime, validate_runtime_given
 from rlt_api.schema import load_schema
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.structure import MAX_FINDINGS, convert_errors, find_nearest_name, report_unknown_field
@@ -50,10 +53,17 @@ class Validated:
     """The job and its runtime as one spec. None if types or bounds are invalid."""
 
 
-def validate_job(name: str, spec: Json, runtime: Json | None = None) -> Validated:
+def validate_job(
+    name: str,
+    spec: Json,
+    runtime: Json | None = None,
+    policy: RuntimePolicy = ANY_RUNTIME,
+    queue_label: str | None = None,
+) -> Validated:
     """Validate a job's spec as the user wrote it, with the spec of its runtime if that is available.
 
-    If the named runtime is not available, only rules whose fields the job itself gives apply.
+    If the named or default runtime is not available, only rules whose fields the job itself gives apply. `queue_label`
+    is the value of the job's label for Kueue.
     """
     found = list(validate_structure(spec, RLTrainingJobSpec, "spec"))
     if found:
@@ -64,11 +74,14 @@ def validate_job(name: str, spec: Json, runtime: Json | None = None) -> Validate
     except ValidationError as error:  # each of the two is valid, and their combination is not
         return Validated(tuple(convert_errors(error, RLTrainingJobSpec, "spec")), None)
     found = rules.validate_job_spec(name, resolved)
-    if runtime is None and "runtimeRef" in spec:
+    if runtime is None and (policy.unknown or "runtimeRef" in add_default_runtime(spec, policy)):
         found = _independent_of_runtime(found, spec)
+    found += validate_runtime_given(spec, policy)
     if runtime is not None:
         try:
-            found += validate_within_limits(resolved, RLRuntimeSpec.model_validate(runtime))
+            limits = RLRuntimeSpec.model_validate(runtime)
+            found += validate_within_limits(resolved, limits, queue_label)
+            found += validate_pod_templates(spec, limits)
         except ValidationError as error:  # the snapshot of a newer version
             found += convert_errors(error, RLRuntimeSpec, "runtime.spec")
     return Validated(tuple(found), resolved)
@@ -104,7 +117,9 @@ def validate_change(old: Json, new: Json) -> tuple[Finding, ...]:
     )
 
 
-def validate_manifest(manifest: Json, runtimes: Mapping[str, Json]) -> tuple[Finding, ...]:
+def validate_manifest(
+    manifest: Json, runtimes: Mapping[str, Json], policy: RuntimePolicy = ANY_RUNTIME
+) -> tuple[Finding, ...]:
     """Validate a whole RLTrainingJob or RLRuntime; `runtimes` are the specs of the available ones by name."""
     found = list(_validate_envelope(manifest))
     if found:
@@ -114,10 +129,17 @@ def validate_manifest(manifest: Json, runtimes: Mapping[str, Json]) -> tuple[Fin
     found = list(validate_labels_and_annotations(metadata))
     if manifest["kind"] == RUNTIME_KIND:
         return (*validate_object_name(name), *found, *validate_runtime(spec))
-    reference = spec.get("runtimeRef")
+    reference = add_default_runtime(spec, policy).get("runtimeRef")
     runtime_name = reference.get("name") if isinstance(reference, dict) else None
     runtime = runtimes.get(runtime_name) if isinstance(runtime_name, str) else None
-    return (*found, *validate_job(name, spec, runtime).findings)
+    return (*found, *validate_job(name, spec, runtime, policy, get_queue_label(metadata)).findings)
+
+
+def get_queue_label(metadata: Json) -> str | None:
+    """Value of the label of a job for Kueue."""
+    labels = metadata.get("labels")
+    value = labels.get(KUEUE_LABEL) if isinstance(labels, Mapping) else None
+    return value if isinstance(value, str) else None
 
 
 def validate_structure(value: Json, model: type[ApiModel], path: str) -> Iterator[Finding]:

@@ -106,9 +106,9 @@ SEED, ENV, TOKENS = "spec.model.fromSeed", "spec.cluster.env[0].name", "spec.tra
 
 CASES = [
     # framework, model, data, image, name
-    Case("framework", "spec.model", {"model": None}, cel=True),
-    Case("framework", "spec.data", {"data": None}, cel=True),
-    Case("framework", "spec.training.totalSteps", {"training.totalSteps": None}, cel=True),
+    Case("framework", "spec.model", {"model": None}),
+    Case("framework", "spec.data", {"data": None}),
+    Case("framework", "spec.training.totalSteps", {"training.totalSteps": None}),
     Case(
         "framework",
         "spec.framework.command",
@@ -146,7 +146,7 @@ CASES = [
     Case("data-source", "spec.data.promptKey", {"data.promptKey": "question"}),
     Case("data-path", "spec.data.path", {"data.preset": "gsm8k"}),
     Case("data-path", "spec.data.path", {"data.path": "/d"}, cel=True),
-    Case("image", "spec.cluster.image", {"cluster.image": None}, cel=True),
+    Case("image", "spec.cluster.image", {"cluster.image": None}),
     Case("name", "metadata.name", {}, cel=True, name="a" * 41),
     Case("name", "metadata.name", {}, "use job-1st", name="1st"),
     Case("name", "metadata.name", {}, "use a-b", name="a.b"),
@@ -179,7 +179,7 @@ CASES = [
     Case("batch-chunks", TRAIN, gpus(8, 8), "use 64"),
     Case("batch-chunks", MINI, {"training.ppoMiniBatchSize": 1}, "use 2"),
     Case("micro-batch", MICRO, {"training.ppoMicroBatchSizePerDevice": 48}, "use 32 or 64"),
-    Case("group-size", N, {"rollout.responsesPerPrompt": 1}, "use 2", cel=True),
+    Case("group-size", N, {"rollout.responsesPerPrompt": 1}, "use 2"),
     Case("group-size", N, {"rollout.responsesPerPrompt": 1, "algorithm.advEstimator": "rloo"}, "use 2"),
     Case(
         "group-size",
@@ -355,7 +355,7 @@ CASES = [
     Case("queue", "spec.cluster.workers", {**groups(*"abcdefgh"), "scheduling": {"queueName": "q"}}, base=COMMAND),
     Case("ray-cpus", "spec.cluster.workers[0].numCpus", workers(numCpus=64), "use 2"),
     Case("ray-cpus", "spec.cluster.workers[0].numCpus", workers(numCpus=64), "use 2", base=COMMAND),
-    Case("worker-groups", "spec.cluster.workers", groups("train", "generate"), "framework.type: command", cel=True),
+    Case("worker-groups", "spec.cluster.workers", groups("train", "generate"), "framework.type: command"),
     Case("worker-groups", "spec.cluster.workers[1].name", groups("a", "a"), "use a-2", cel=True, base=COMMAND),
     Case("worker-groups", "spec.cluster.workers[1].name", groups(None, "workers"), cel=True, base=COMMAND),
     Case("worker-groups", "spec.cluster.workers[1]", groups(None, None), "use workers-2", cel=True, base=COMMAND),

@@ -20,6 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.webhook_port and bool(owns_certificate) == bool(options.webhook_certificates):
         command.error("--webhook-port: give --webhook-certificates, or --webhook-secret and --webhook-configuration")
     logs.configure()
+    from rlt_api.runtime_policy import RuntimePolicy
     from rlt_core.kubernetes.client import ApiError  # not needed by --help
     from rlt_operator.main import Webhook, run
     from rlt_operator.webhook.certificates import CertificateLocation
@@ -32,7 +33,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
             certificates = CertificateLocation(namespace, name, options.webhook_configuration)
         webhook = Webhook(options.webhook_port, certificates)
     try:
-        asyncio.run(run(namespaces=options.namespace, metrics_port=options.metrics_port, webhook=webhook))
+        asyncio.run(
+            run(
+                namespaces=options.namespace,
+                metrics_port=options.metrics_port,
+                webhook=webhook,
+                runtimes=RuntimePolicy(options.default_runtime, options.require_runtime),
+            )
+        )
     except ApiError as error:
         sys.exit(f"rlt-operator: error: cannot list RLTrainingJobs: {error}. Are the CRD and the role installed?")
 
@@ -57,6 +65,11 @@ def build_parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--metrics-port", type=int, default=8080, help="port of /metrics, /healthz and /readyz (default 8080)"
     )
+    runtimes = run.add_argument_group(
+        "RLRuntimes", "Labels of a namespace override these: rlt.dev/default-runtime, rlt.dev/require-runtime."
+    )
+    runtimes.add_argument("--default-runtime", metavar="NAME", help="RLRuntime of jobs without runtimeRef")
+    runtimes.add_argument("--require-runtime", action="store_true", help="reject jobs without an RLRuntime")
     webhook = run.add_argument_group("admission webhook")
     webhook.add_argument("--webhook-port", type=int, help="HTTPS port of the webhook; without it the webhook is off")
     webhook.add_argument(

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import aiohttp
 
+from rlt_api.runtime_policy import RuntimePolicy
 from rlt_core import ray_http
 from rlt_core.kubernetes import api_paths, client
 from rlt_core.kubernetes.client import ApiError, KubernetesApi
@@ -46,7 +47,9 @@ class Webhook:
     """Where the operator stores its own certificate, or a folder that another program fills."""
 
 
-async def run(*, namespaces: Collection[str], metrics_port: int, webhook: Webhook | None) -> None:
+async def run(
+    *, namespaces: Collection[str], metrics_port: int, webhook: Webhook | None, runtimes: RuntimePolicy
+) -> None:
     """Run until SIGTERM or SIGINT. Raises ApiError if the jobs cannot be listed, for example without the CRD."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -61,14 +64,14 @@ async def run(*, namespaces: Collection[str], metrics_port: int, webhook: Webhoo
         crds = CrdCheck(api)
         failures = Failures(api, events, crds.describe)
         queue = WorkQueue(
-            functools.partial(reconcile, api, send, events, failures),
+            functools.partial(reconcile, api, send, events, failures, runtimes=runtimes),
             on_error=metrics.ERRORS.inc,
             max_concurrent=MAX_CONCURRENT_RECONCILES,
         )
         stack.push_async_callback(queue.close)
         for key in await _list_first_jobs(api, namespaces):
             queue.wake(key)
-        tls = await _serve_webhook(api, webhook, stack) if webhook else None
+        tls = await _serve_webhook(api, webhook, runtimes, stack) if webhook else None
         server = await http_server.serve(
             metrics_port,
             last_response=lambda: api.last_response,
@@ -84,9 +87,11 @@ async def run(*, namespaces: Collection[str], metrics_port: int, webhook: Webhoo
     log.info("stopped")
 
 
-async def _serve_webhook(api: KubernetesApi, webhook: Webhook, stack: contextlib.AsyncExitStack) -> Tls:
+async def _serve_webhook(
+    api: KubernetesApi, webhook: Webhook, runtimes: RuntimePolicy, stack: contextlib.AsyncExitStack
+) -> Tls:
     tls, source = Tls(), webhook.certificates
-    stack.push_async_callback((await webhook_server.serve(webhook.port, tls, api)).cleanup)
+    stack.push_async_callback((await webhook_server.serve(webhook.port, tls, api, runtimes)).cleanup)
     certificates = (
         serve_folder(source, tls.load) if isinstance(source, Path) else keep_certificate(api, source, tls.load)
     )

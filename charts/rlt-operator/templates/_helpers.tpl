@@ -96,6 +96,10 @@ capabilities:
 - apiGroups: [""]
   resources: [events]
   verbs: [get, list, create, patch]
+# Reads the labels for RLRuntimes. A Role permits it for its own namespace.
+- apiGroups: [""]
+  resources: [namespaces]
+  verbs: [get]
 {{- end -}}
 
 {{/* Permissions on cluster-scoped objects: RLRuntimes, nodes and CRDs. */}}

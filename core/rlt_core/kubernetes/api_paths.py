@@ -49,6 +49,11 @@ def workloads(namespace: str, version: str) -> str:
     return f"{KUEUE}/{version}/namespaces/{namespace}/workloads"
 
 
+def namespace(name: str) -> str:
+    """Path of a namespace."""
+    return f"{CORE}/namespaces/{name}"
+
+
 def config_map(namespace: str, name: str) -> str:
     """Path of a ConfigMap."""
     return f"{CORE}/namespaces/{namespace}/configmaps/{name}"

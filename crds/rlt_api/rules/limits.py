@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
-from rlt_api.finding import Finding
+from rlt_api.finding import Finding, child_path, printable
 from rlt_api.model import quantity_value
+from rlt_api.rules.queues import KUEUE_LABEL
 from rlt_api.runtime import Limit, RLRuntimeSpec
-from rlt_api.schema import walk_leaves
+from rlt_api.schema import Schema, walk_leaves
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.spelling import find_nearest_word
 
+QUEUE_NAME = "spec.scheduling.queueName"
 QUANTITY = r"[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?"
 
 
-def validate_within_limits(spec: RLTrainingJobSpec, runtime: RLRuntimeSpec) -> Iterator[Finding]:
-    """Validate the resolved spec of a job, with its defaults, against the limits of its runtime."""
+def validate_within_limits(
+    spec: RLTrainingJobSpec, runtime: RLRuntimeSpec, queue_label: str | None = None
+) -> Iterator[Finding]:
+    """Validate the resolved spec of a job, with its defaults, against the limits of its runtime.
+
+    `queue_label` is the value of the job's label for Kueue, which overrides spec.scheduling.queueName.
+    """
     resolved = spec.to_json()
     for limit in runtime.limits:
         for path, value in find_values(resolved, limit.field):
             yield from _validate_limit(limit, path, value)
+        if limit.field == QUEUE_NAME and queue_label is not None:
+            yield from _validate_limit(limit, f"metadata.labels[{KUEUE_LABEL}]", queue_label)
 
 
 def validate_limits(runtime: RLRuntimeSpec) -> Iterator[Finding]:
@@ -35,7 +45,7 @@ def validate_limits(runtime: RLRuntimeSpec) -> Iterator[Finding]:
         if limit.min is not None and limit.max is not None and limit.min > limit.max:
             message = f"is above max {_plain(limit.max)}"
             yield Finding(f"{field}.min", f"{_plain(limit.min)}", message, f"use {_plain(limit.max)} or less", "limit")
-        if limit.field.removesuffix("[]") not in known:
+        if not any(_is_name_of(limit.field, path, schema) for path, schema in known.items()):
             deep = sorted(
                 path for path in known if path.startswith(f"{limit.field}.") or path.startswith(f"{limit.field}[].")
             )
@@ -44,12 +54,31 @@ def validate_limits(runtime: RLRuntimeSpec) -> Iterator[Finding]:
             yield Finding(f"{field}.field", limit.field, "is not a field of a job with a value", fix, "limit")
 
 
+def _is_name_of(field: str, path: str, schema: Schema) -> bool:
+    """Whether a limit's field, in which * stands for any name, is the path or below it in a podTemplate."""
+    given, known = (each.replace("[]", "").split(".") for each in (field, path))
+    if len(given) > len(known) and not path.endswith(".podTemplate"):
+        return False
+    matched = zip(given, known, strict=False)
+    return len(given) >= len(known) and all(one in ("*", other) for one, other in matched)
+
+
 def find_values(spec: Mapping[str, Any], field: str) -> Iterator[tuple[str, Any]]:
-    """Yield path and value of each field that a limit applies to; [] stands for every item."""
+    """Yield path and value of each field that a limit applies to: [] stands for every item, * for every field.
+
+    A null above the field in a podTemplate removes the field, so that it is its value.
+    """
     found: list[tuple[str, Any]] = [("spec", spec)]
     for part in field.removeprefix("spec.").split("."):
         name = part.removesuffix("[]")
-        found = [(f"{path}.{name}", at[name]) for path, at in found if isinstance(at, Mapping) and name in at]
+        yield from ((path, None) for path, at in found if at is None)
+        found = [
+            (child_path(path, key), at[key])
+            for path, at in found
+            if isinstance(at, Mapping)
+            for key in (at if name == "*" else [name])
+            if key in at
+        ]
         lists = [(path, at) for path, at in found if isinstance(at, list)]
         found = [pair for pair in found if not isinstance(pair[1], list)]
         found += [(f"{path}[{index}]", each) for path, at in lists for index, each in enumerate(at)]
@@ -58,7 +87,10 @@ def find_values(spec: Mapping[str, Any], field: str) -> Iterator[tuple[str, Any]
 
 def _validate_limit(limit: Limit, path: str, value: Any) -> Iterator[Finding]:
     number = _number(value)
-    text = str(value).lower() if isinstance(value, bool) else str(value)
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if number is None and (limit.max is not None or limit.min is not None):
+        message = "is not a number that the runtime's limit applies to"
+        yield Finding(path, printable(text), message, "use a number or a quantity such as 64Gi", "runtime-limit")
     if number is not None and limit.max is not None and number > limit.max:
         message = f"is above the runtime's limit {_plain(limit.max)}"
         yield Finding(path, text, message, f"use {_plain(limit.max)} or less", "runtime-limit")
@@ -68,7 +100,7 @@ def _validate_limit(limit: Limit, path: str, value: Any) -> Iterator[Finding]:
     if limit.allowed is not None and not any(fnmatchcase(text, pattern) for pattern in limit.allowed):
         meant = find_nearest_word(text, limit.allowed, max_distance=2)
         fix = f"did you mean {meant}?" if meant else f"use one of {', '.join(limit.allowed)}"
-        yield Finding(path, text[:100], "is not allowed by the runtime", fix, "runtime-limit")
+        yield Finding(path, printable(text), "is not allowed by the runtime", fix, "runtime-limit")
 
 
 def _plain(number: float) -> str:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from rlt_api.finding import Finding
 from rlt_api.spec import RLTrainingJobSpec
 
+KUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+"""Label of a job and its RayCluster: the LocalQueue in which Kueue admits it (kueue pkg/controller/constants)."""
 QUEUE_LABELS = {
     "volcano": "volcano.sh/queue-name",
     "yunikorn": "yunikorn.apache.org/queue",

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from rlt_api.conditions import ConditionType
+from rlt_api.runtime_policy import ANY_RUNTIME, RuntimePolicy, add_default_runtime
 from rlt_api.spec import OPERATOR
 from rlt_api.status import RuntimeSnapshot
 from rlt_core import names
@@ -20,6 +21,7 @@ from rlt_operator.conditions import is_true
 from rlt_operator.kuberay import KubeRay, parse_kuberay
 from rlt_operator.lifecycle.restarts import needs_faulty_node
 from rlt_operator.lifecycle.verdict import owned_cluster
+from rlt_operator.namespaces import get_runtime_policy
 from rlt_operator.observation import (
     Observed,
     Pod,
@@ -42,12 +44,18 @@ MAX_PODS_WITH_EVENTS = 3
 """Maximum number of unready pods to fetch events for. The pods of a group usually fail for the same cause."""
 
 
-async def observe(api: KubernetesApi, send: Send, *, namespace: str, name: str) -> Observed | None:
-    """The job and what belongs to it; None if the job does not exist. Raises ApiError."""
+async def observe(
+    api: KubernetesApi, send: Send, *, namespace: str, name: str, runtimes: RuntimePolicy = ANY_RUNTIME
+) -> Observed | None:
+    """The job and what belongs to it; None if the job does not exist. Raises ApiError.
+
+    `runtimes` is the policy of the cluster, which labels of the namespace override.
+    """
     manifest = await api.get(api_paths.job(namespace, name))
     if manifest is None:
         return None
-    job = parse_job(manifest, await _get_runtime(api, manifest))
+    policy = await _get_policy(api, manifest, runtimes)
+    job = parse_job(manifest, await _get_runtime(api, manifest, policy), policy)
     if job.deleting or job.managed_by != OPERATOR:
         return Observed(job)
     (installed, cluster), pods = await asyncio.gather(_get_ray_cluster(api, job), _list_pods(api, job))
@@ -72,9 +80,16 @@ async def observe(api: KubernetesApi, send: Send, *, namespace: str, name: str) 
     return observed
 
 
-async def _get_runtime(api: KubernetesApi, manifest: Manifest) -> RuntimeSnapshot | None:
-    """The current RLRuntime, for a job that refers to one and has no snapshot of it in its status."""
-    reference = manifest.get("spec", {}).get("runtimeRef")
+async def _get_policy(api: KubernetesApi, manifest: Manifest, runtimes: RuntimePolicy) -> RuntimePolicy:
+    """The policy for the job's RLRuntime. It applies until the job is accepted."""
+    if is_true(parse_status(manifest), ConditionType.ACCEPTED):
+        return ANY_RUNTIME
+    return await get_runtime_policy(api, manifest["metadata"]["namespace"], runtimes)
+
+
+async def _get_runtime(api: KubernetesApi, manifest: Manifest, policy: RuntimePolicy) -> RuntimeSnapshot | None:
+    """The current RLRuntime, for a job that has one and no snapshot of it in its status."""
+    reference = add_default_runtime(manifest.get("spec", {}), policy).get("runtimeRef")
     if reference is None or parse_status(manifest).runtime_snapshot:
         return None
     try:

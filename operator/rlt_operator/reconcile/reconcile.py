@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from rlt_api.runtime_policy import ANY_RUNTIME, RuntimePolicy
 from rlt_core.job import Job
 from rlt_core.kubernetes.client import ApiError, KubernetesApi
 from rlt_core.ray_http import Send
@@ -21,14 +22,25 @@ from rlt_operator.work_queue import Key, Result
 log = logging.getLogger("rlt_operator")
 
 
-async def reconcile(api: KubernetesApi, send: Send, events: EventWriter, failures: Failures, key: Key) -> Result:
-    """Reconcile the job once. A failed request is reported in the job's status and retried with backoff."""
+async def reconcile(
+    api: KubernetesApi,
+    send: Send,
+    events: EventWriter,
+    failures: Failures,
+    key: Key,
+    *,
+    runtimes: RuntimePolicy = ANY_RUNTIME,
+) -> Result:
+    """Reconcile the job once. A failed request is reported in the job's status and retried with backoff.
+
+    `runtimes` is the policy of the cluster for the RLRuntimes of jobs.
+    """
     namespace, name = key
     started = time.monotonic()
     if (wait := await failures.count_wait(key)) is not None:
         return Result(wait)
     try:
-        observed = await observe(api, send, namespace=namespace, name=name)
+        observed = await observe(api, send, namespace=namespace, name=name, runtimes=runtimes)
     except ApiError as error:
         return await failures.report(key, "read what belongs to the job", error)
     if observed is None:

@@ -14,8 +14,16 @@ from typing import Any
 from rlt_api.crd import GROUP, KIND, RUNTIME_KIND
 from rlt_api.finding import Finding
 from rlt_api.runtime import RLRuntimeSpec
+from rlt_api.runtime_policy import ANY_RUNTIME, RuntimePolicy, add_default_runtime
 from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.validation import given_paths, validate_change, validate_job, validate_manifest, validate_structure
+from rlt_api.validation import (
+    get_queue_label,
+    given_paths,
+    validate_change,
+    validate_job,
+    validate_manifest,
+    validate_structure,
+)
 from rlt_api.warnings import find_warnings
 
 Json = dict[str, Any]
@@ -28,16 +36,16 @@ MAX_FINDINGS = 20
 """Maximum number of findings in a response. The search stops there, because a full search could take seconds."""
 
 
-def review(admission: Json, runtimes: Runtimes) -> Json:
-    """Respond to an AdmissionReview (admission.k8s.io/v1) of a CREATE or UPDATE."""
+def review(admission: Json, runtimes: Runtimes, policy: RuntimePolicy = ANY_RUNTIME) -> Json:
+    """Respond to an AdmissionReview (admission.k8s.io/v1) of a CREATE or UPDATE. `policy` is that of the namespace."""
     request = admission["request"]
     new: Json = request["object"]
     old: Json | None = request.get("oldObject")
-    found = list(islice(_find_new_findings(new, old, runtimes), MAX_FINDINGS + 1))
+    found = list(islice(_find_new_findings(new, old, runtimes, policy), MAX_FINDINGS + 1))
     response: Json = {"uid": request["uid"], "allowed": not found}
     if found:
         response["status"] = _build_rejection(request, found)
-    if warnings := list(_find_warnings(new, old, runtimes)):
+    if warnings := list(_find_warnings(new, old, runtimes, policy)):
         response["warnings"] = warnings
     return {"apiVersion": admission["apiVersion"], "kind": admission["kind"], "response": response}
 
@@ -51,26 +59,43 @@ def reject_deep_nesting(text: str) -> Json:
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
 
 
-def get_runtime_name(admission: Json) -> str | None:
-    """Name of the RLRuntime that the response depends on."""
+def needs_policy(admission: Json) -> bool:
+    """Whether the response depends on the labels of the namespace: for a job without a snapshot of its RLRuntime."""
     new: Json = admission["request"]["object"]
-    reference = new["spec"].get("runtimeRef") if new["kind"] == KIND else None
-    return reference["name"] if reference and not _get_snapshot(new) else None
+    return bool(new["kind"] == KIND and not _get_snapshot(new))
 
 
-def _find_new_findings(new: Json, old: Json | None, runtimes: Runtimes) -> Iterator[Finding]:
+def get_runtime_name(admission: Json, policy: RuntimePolicy = ANY_RUNTIME) -> str | None:
+    """Name of the RLRuntime that the response depends on."""
+    if not needs_policy(admission):
+        return None
+    return _get_runtime_name(admission["request"]["object"], policy)
+
+
+def _get_runtime_name(job: Json, policy: RuntimePolicy) -> str | None:
+    reference = add_default_runtime(job["spec"], policy).get("runtimeRef")
+    return reference["name"] if reference else None
+
+
+def _find_new_findings(new: Json, old: Json | None, runtimes: Runtimes, policy: RuntimePolicy) -> Iterator[Finding]:
     """Findings that the old object does not have: a new rule never blocks updates of a stored object."""
     if "deletionTimestamp" in new["metadata"]:
         return
     if _parse_last_applied(new) != (_parse_last_applied(old) if old else None):
         yield from _find_dropped_fields(new)
-    if old is not None and new["spec"] == old["spec"]:
+    if old is not None and new["spec"] == old["spec"] and _get_queue(new) == _get_queue(old):
         return
     if old is not None and new["kind"] == KIND:
         yield from validate_change(old["spec"], new["spec"])
     available = {name: spec for name, spec in runtimes.items() if spec is not None} | _get_snapshot(new)
-    before = validate_manifest(old, available) if old else ()
-    yield from (finding for finding in validate_manifest(new, available) if finding not in before)
+    for name in _get_snapshot(new):
+        policy = RuntimePolicy(name)  # the runtime of its acceptance
+    before = validate_manifest(old, available, policy) if old else ()
+    yield from (finding for finding in validate_manifest(new, available, policy) if finding not in before)
+
+
+def _get_queue(manifest: Json) -> str | None:
+    return get_queue_label(manifest["metadata"])
 
 
 def _find_dropped_fields(manifest: Json) -> Iterator[Finding]:
@@ -97,14 +122,15 @@ def _get_snapshot(manifest: Json) -> dict[str, Mapping[str, Any]]:
     return {snapshot["name"]: snapshot["spec"]} if snapshot else {}
 
 
-def _find_warnings(new: Json, old: Json | None, runtimes: Runtimes) -> Iterator[str]:
+def _find_warnings(new: Json, old: Json | None, runtimes: Runtimes, policy: RuntimePolicy) -> Iterator[str]:
     if old is not None or new["kind"] != KIND:
         return
-    name = new["spec"].get("runtimeRef", {}).get("name")
-    if name in runtimes and runtimes[name] is None:
+    name = _get_runtime_name(new, policy)
+    if name is not None and name in runtimes and runtimes[name] is None:
         yield f"spec.runtimeRef.name: {name}: this RLRuntime does not exist yet; the job waits until it is created"
-    available = name is None or runtimes.get(name) is not None
-    if available and (spec := validate_job(new["metadata"].get("name", "x"), new["spec"], runtimes.get(name)).spec):
+    runtime = runtimes.get(name) if name else None
+    available = name is None or runtime is not None
+    if available and (spec := validate_job(new["metadata"].get("name", "x"), new["spec"], runtime).spec):
         yield from find_warnings(spec)
 
 

@@ -12,13 +12,16 @@ from typing import Any
 
 from aiohttp import web
 
+from rlt_api.runtime_policy import RuntimePolicy
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError, KubernetesApi
 from rlt_operator import metrics
-from rlt_operator.webhook.review import get_runtime_name, reject_deep_nesting, review
+from rlt_operator.namespaces import get_runtime_policy
+from rlt_operator.webhook.review import get_runtime_name, needs_policy, reject_deep_nesting, review
 
-RUNTIME_TIMEOUT_S = 2.0
-"""Timeout to read the RLRuntime. After it the job is validated without its RLRuntime."""
+READ_TIMEOUT_S = 2.0
+"""Timeout to read the namespace and the RLRuntime. After it the job is validated without what was not read; the
+operator validates it again before it accepts it."""
 MAX_REVIEW_LENGTH = 16 * 2**20
 """Bytes. A review holds the new and the old object, each at most 3 MiB."""
 KEEP_ALIVE_S = 120.0
@@ -46,8 +49,8 @@ class Tls:
         self.has_certificate = True
 
 
-async def serve(port: int, tls: Tls, api: KubernetesApi) -> web.AppRunner:
-    """Serve POST /validate on all addresses."""
+async def serve(port: int, tls: Tls, api: KubernetesApi, runtimes: RuntimePolicy) -> web.AppRunner:
+    """Serve POST /validate on all addresses. `runtimes` is the policy of the cluster for the RLRuntimes of jobs."""
 
     async def validate(request: web.Request) -> web.Response:
         text = await request.text()
@@ -55,9 +58,9 @@ async def serve(port: int, tls: Tls, api: KubernetesApi) -> web.AppRunner:
             admission = json.loads(text)
         except RecursionError:
             return web.json_response(reject_deep_nesting(text))
-        name = get_runtime_name(admission)
-        runtimes = await _get_runtime(api, name) if name else {}
-        answer = review(admission, runtimes)
+        policy = await _get_policy(api, admission, runtimes)
+        name = get_runtime_name(admission, policy)
+        answer = review(admission, await _get_runtime(api, name) if name else {}, policy)
         metrics.REVIEWS.labels(admission["request"]["operation"], _get_outcome(answer)).inc()
         return web.json_response(answer)
 
@@ -69,9 +72,21 @@ async def serve(port: int, tls: Tls, api: KubernetesApi) -> web.AppRunner:
     return runner
 
 
+async def _get_policy(api: KubernetesApi, admission: dict[str, Any], runtimes: RuntimePolicy) -> RuntimePolicy:
+    if not needs_policy(admission):
+        return runtimes
+    namespace = admission["request"]["namespace"]
+    try:
+        async with asyncio.timeout(READ_TIMEOUT_S):
+            return await get_runtime_policy(api, namespace, runtimes)
+    except (ApiError, TimeoutError) as error:
+        log.warning("validating the job without the labels of namespace %s, which cannot be read: %s", namespace, error)
+        return RuntimePolicy(unknown=True)
+
+
 async def _get_runtime(api: KubernetesApi, name: str) -> Mapping[str, Mapping[str, Any] | None]:
     try:
-        async with asyncio.timeout(RUNTIME_TIMEOUT_S):
+        async with asyncio.timeout(READ_TIMEOUT_S):
             manifest = await api.get(api_paths.runtime(name))
     except (ApiError, TimeoutError) as error:
         log.warning("validating the job without RLRuntime %s, which cannot be read: %s", name, error)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import observed as o
 import pytest
 from apiserver.in_cluster import Kubernetes, Operator, eventually
 
@@ -82,6 +83,48 @@ def test_a_change_of_the_runtime_does_not_change_a_running_cluster(
     put_runtime(platform, "registry.example/trainer:2")
     eventually("two more reconciliations", lambda: operator.reconciliations() >= count + 2)
     assert platform.ray_cluster(namespace)["metadata"]["generation"] == before["metadata"]["generation"]
+
+
+def test_a_job_without_runtime_ref_gets_the_default_of_its_namespace(
+    platform: Kubernetes, operator: Operator, namespace: str
+) -> None:
+    """The job waits for the default runtime, keeps it, and is not affected by a later label."""
+    platform.kubectl("label", "namespace", namespace, "rlt.dev/default-runtime=processors")
+    platform.create_job(namespace, {key: value for key, value in SHORT.items() if key != "runtimeRef"})
+    eventually("RuntimeNotFound", lambda: platform.condition(namespace, "Accepted")[1] == "RuntimeNotFound")
+    put_runtime(platform, "registry.example/trainer:1")
+    first = platform.ray_cluster(namespace)
+    assert image_of(first) == "registry.example/trainer:1"
+    eventually("Accepted", lambda: platform.condition(namespace, "Accepted")[0] == "True")
+    assert platform.status(namespace)["runtimeSnapshot"]["name"] == "processors"
+    labels = ("rlt.dev/default-runtime-", "rlt.dev/require-runtime=true")
+    platform.kubectl("label", "namespace", namespace, *labels, "--overwrite")
+    operator.kill()
+    operator.start()
+    platform.suspend(namespace, True)
+    eventually("Suspended", lambda: platform.condition(namespace, "Suspended")[0] == "True")
+    platform.suspend(namespace, False)
+    again = platform.ray_cluster(namespace)
+    assert (image_of(again), again["metadata"]["uid"] == first["metadata"]["uid"]) == (image_of(first), False)
+
+
+def test_a_job_that_the_webhook_did_not_validate_is_not_accepted(
+    platform: Kubernetes, operator: Operator, namespace: str
+) -> None:
+    """This operator serves no webhook: the API server stores jobs that violate the policy or a limit."""
+    platform.kubectl("label", "namespace", namespace, "rlt.dev/require-runtime=true")
+    platform.create_job(namespace, o.SPEC)
+    eventually("InvalidSpec", lambda: platform.condition(namespace, "Accepted")[:2] == ("False", "InvalidSpec"))
+    assert platform.status(namespace)["message"].startswith("spec.runtimeRef: none: is required")
+    platform.kubectl("delete", "rltrainingjob", "sum", "-n", namespace)
+    put_runtime(platform, "registry.example/trainer:1")
+    container = {"name": "ray-head", "securityContext": {"privileged": True}}
+    head = {"podTemplate": {"spec": {"containers": [container]}}}
+    platform.create_job(namespace, {**SHORT, "cluster": {"head": head}})
+    eventually("InvalidSpec", lambda: platform.condition(namespace, "Accepted")[:2] == ("False", "InvalidSpec"))
+    message = platform.status(namespace)["message"]
+    assert message.startswith("spec.cluster.head.podTemplate.spec.containers[0].securityContext: ")
+    assert platform.get(namespace, "raycluster", "sum") is None
 
 
 def test_the_example_with_a_runtime_is_complete(platform: Kubernetes, operator: Operator, namespace: str) -> None:

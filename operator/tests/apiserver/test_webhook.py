@@ -29,6 +29,10 @@ def apply(webhook: Webhook, namespace: str, spec: dict[str, Any], *options: str)
         return str(error)
 
 
+def label(kubernetes: Kubernetes, namespace: str, text: str) -> None:
+    kubernetes.kubectl("label", "namespace", namespace, text, "--overwrite")
+
+
 def secret(kubernetes: Kubernetes) -> dict[str, str]:
     found = kubernetes.get("default", "secret", "webhook")
     assert found
@@ -90,6 +94,31 @@ def test_a_limit_of_a_runtime_applies_to_its_jobs(webhook: Webhook, namespace: s
     webhook.kubernetes.cluster.apply({**runtime, "spec": {"limits": [limit]}})
     message = apply(webhook, namespace, {**o.SPEC, "runtimeRef": {"name": "small"}})
     assert "spec.training.totalSteps: 200" in message
+
+
+def test_a_namespace_can_require_a_runtime(webhook: Webhook, namespace: str) -> None:
+    label(webhook.kubernetes, namespace, "rlt.dev/require-runtime=true")
+    assert "spec.runtimeRef: none: is required" in apply(webhook, namespace, o.SPEC)
+    label(webhook.kubernetes, namespace, "rlt.dev/require-runtime=false")
+    assert "created" in apply(webhook, namespace, o.SPEC)
+    webhook.kubernetes.kubectl("delete", "rltrainingjob", "sum", "-n", namespace)
+
+
+def test_the_default_runtime_of_a_namespace_completes_and_limits_a_job(webhook: Webhook, namespace: str) -> None:
+    runtime = {"apiVersion": "rlt.dev/v1alpha1", "kind": "RLRuntime", "metadata": {"name": "tenants"}}
+    pool = {"name": "small", "resources": {"cpu": "2", "memory": "8Gi"}}
+    limit = {"field": "spec.training.totalSteps", "max": 100}
+    images = {"cpu": "registry.example/trainer:1"}
+    webhook.kubernetes.cluster.apply({**runtime, "spec": {"images": images, "nodePools": [pool], "limits": [limit]}})
+    spec = {key: value for key, value in o.SPEC.items() if key != "cluster"} | {"suspend": True}
+    short = {**spec, "training": {"totalSteps": 3, "trainBatchSize": 8}}
+    assert "spec.cluster.image: none: is required" in apply(webhook, namespace, short)
+    label(webhook.kubernetes, namespace, "rlt.dev/default-runtime=tenants")
+    assert "spec.training.totalSteps: 200: is above the runtime's limit 100" in apply(webhook, namespace, spec)
+    head = {"head": {"podTemplate": {"spec": {"hostNetwork": True}}}}
+    assert "(podTemplate: restricted)" in apply(webhook, namespace, {**short, "cluster": head})
+    assert "created" in apply(webhook, namespace, short)
+    webhook.kubernetes.kubectl("delete", "rltrainingjob", "sum", "-n", namespace)
 
 
 def test_a_certificate_is_renewed_without_interruption(webhook: Webhook, namespace: str) -> None:
