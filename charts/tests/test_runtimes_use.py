@@ -80,6 +80,27 @@ def test_the_default_runtime_needs_no_verb(tenants: Cluster) -> None:
         assert "does not have the verb use" in create(tenants, "jane", "common", namespace=namespace)
 
 
+def test_a_role_in_a_namespace_permits_the_operator_to_read_its_labels(tenants: Cluster, render: Render) -> None:
+    (role,) = (
+        each
+        for each in render("watchNamespaces={tenant}")
+        if each["kind"] == "Role" and each["metadata"]["namespace"] == "tenant"
+    )
+    tenants.apply({**role, "metadata": {**role["metadata"], "name": "watched"}})
+    tenants.kubectl("create", "rolebinding", "watched", "--role=watched", "--user=operator", "-n", "tenant")
+    read = ("get", "namespace", "-o", "name", "--as=operator")
+
+    def can_read() -> bool:
+        try:
+            return "namespace/tenant" in tenants.kubectl(*read, "tenant")
+        except ValueError:
+            return False
+
+    eventually("the operator can read its namespace", can_read)
+    with pytest.raises(ValueError, match="forbidden"):
+        tenants.kubectl(*read, "tenant-with-default")
+
+
 def test_a_runtime_cannot_be_added_later(tenants: Cluster) -> None:
     kind = {"apiVersion": "rlt.dev/v1alpha1", "kind": "RLTrainingJob", "metadata": {"name": "later"}}
     spec = {"model": {"fromSeed": {}}, "data": {"preset": "arithmetic"}, "suspend": True}

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import click
 
 from rlt_api.crd import KIND
+from rlt_api.masking import mask_json
 from rlt_cli.failure import Failure
 from rlt_cli.kube_context import KubeContext
 from rlt_cli.output import print_message
@@ -52,7 +53,7 @@ class Connection:
         """The jobs of the namespace or of all namespaces that match a label selector."""
         query = {"labelSelector": selector} if selector else {}
         jobs = await self.api.list(api_paths.jobs(None if all_namespaces else self.namespace), **query)
-        return [remove_managed_fields(job) for job in jobs]
+        return [prepare_output(job) for job in jobs]
 
     async def get_job(self, name: str) -> Manifest:
         """One job. Raises Failure if it does not exist."""
@@ -62,12 +63,12 @@ class Connection:
                 f"RLTrainingJob {name} does not exist in namespace {self.namespace}.",
                 next=self.kube_context.command_line("get"),
             )
-        return remove_managed_fields(job)
+        return prepare_output(job)
 
     async def list_pods(self, name: str) -> list[Manifest]:
         """The pods of a job, the head first."""
         pods = await self.api.list(api_paths.pods(self.namespace), labelSelector=f"{JOB_LABEL}={name}")
-        return sorted(map(remove_managed_fields, pods), key=lambda pod: (not is_head(pod), pod["metadata"]["name"]))
+        return sorted(map(prepare_output, pods), key=lambda pod: (not is_head(pod), pod["metadata"]["name"]))
 
     async def apply(self, manifest: Manifest, *, force: bool) -> Manifest:
         """Server-side apply as FIELD_MANAGER. Returns the stored object.
@@ -111,12 +112,12 @@ class Connection:
                     return
                 if found[0]["metadata"]["resourceVersion"] != seen:
                     seen = found[0]["metadata"]["resourceVersion"]
-                    yield remove_managed_fields(found[0])
+                    yield prepare_output(found[0])
                 async for kind, job in self.api.watch(path, resourceVersion=version, **which):
                     if kind == "DELETED":
                         return
                     seen = job["metadata"]["resourceVersion"]
-                    yield remove_managed_fields(job)
+                    yield prepare_output(job)
             except ApiError as error:
                 if error.rejected and error.status != 410:
                     raise
@@ -206,10 +207,11 @@ def is_head(pod: Manifest) -> bool:
     return bool(pod["metadata"].get("labels", {}).get("ray.io/node-type") == "head")
 
 
-def remove_managed_fields(manifest: Manifest) -> Manifest:
-    """The object without metadata.managedFields, as kubectl shows it."""
+def prepare_output(manifest: Manifest) -> Manifest:
+    """The object without metadata.managedFields, as kubectl shows it, and with plain-text secrets masked."""
     metadata = {key: value for key, value in manifest["metadata"].items() if key != "managedFields"}
-    return {**manifest, "metadata": metadata}
+    prepared: Manifest = mask_json({**manifest, "metadata": metadata})
+    return prepared
 
 
 def _parse_object(status: int, text: str) -> Manifest:
@@ -219,7 +221,7 @@ def _parse_object(status: int, text: str) -> Manifest:
     except ValueError as error:  # the response of a proxy
         raise ApiError(status, f"HTTP {status}: {text.strip()[:200]}") from error
     if status < 400:
-        return remove_managed_fields(details)
+        return prepare_output(details)
     causes = [f"{cause['field']}: {cause['message']}" for cause in details.get("details", {}).get("causes", [])]
     lines = [details.get("message", text), *(causes if len(causes) > 1 else ())]
     raise ApiError(status, "\n".join(lines))

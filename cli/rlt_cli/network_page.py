@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from rlt_api.masking import mask_json
 from rlt_cli.failure import Failure
 from rlt_cli.file_validation import load_valid_jobs
 from rlt_cli.offline_job import build_offline_job
@@ -15,14 +16,14 @@ from rlt_core.fabric.decision import explain_fabric
 from rlt_core.fabric.demand import build_demands
 
 
-def explain_network(file: str, nodes: str, runtimes: tuple[str, ...], output: str) -> None:
+def explain_network(file: str, nodes: str, runtimes: tuple[str, ...], default_runtime: str | None, output: str) -> None:
     """Print the network settings of the first job in a file."""
-    validated = load_valid_jobs(file, runtimes)
+    validated = load_valid_jobs(file, runtimes, default_runtime)
     manifest = validated.jobs()[0]
     job = build_offline_job(manifest, validated)
     assert job.spec
     demands = build_demands(job.spec, manifest["spec"], job.runtime.spec if job.runtime else None)
-    found = explain_fabric(read_nodes(nodes), *demands)
+    found = mask_json(explain_fabric(read_nodes(nodes), *demands))
     if output == TABLE:
         click.echo(format_page(found))
     else:

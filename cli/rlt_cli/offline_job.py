@@ -10,7 +10,7 @@ from typing import Any
 
 from rlt_api.runtime import resolve
 from rlt_api.status import RuntimeSnapshot
-from rlt_cli.file_validation import ValidatedFiles, get_runtime_name
+from rlt_cli.file_validation import ValidatedFiles
 from rlt_core.fabric.nodes import Node
 from rlt_core.job import Job, parse_job
 from rlt_core.network_status import build_network_status
@@ -22,7 +22,7 @@ def build_offline_job(
     manifest: Mapping[str, Any], files: ValidatedFiles, *, namespace: str | None = None, uid: str = PLACEHOLDER_UID
 ) -> Job:
     """Build the job of a valid manifest. `files` contains it and its runtime."""
-    name = get_runtime_name(manifest)
+    name = files.get_runtime_name(manifest)
     metadata = {**manifest["metadata"], "uid": uid, "generation": 1, "resourceVersion": "0"}
     metadata.setdefault("namespace", namespace or "default")
     snapshot = RuntimeSnapshot(name=name, generation=1, spec=dict(files.runtimes[name])) if name else None
@@ -37,5 +37,5 @@ def detect_network(job: Job, nodes: Sequence[Node]) -> Job:
 
 def compute_content_id(manifest: Mapping[str, Any], files: ValidatedFiles) -> str:
     """Eight hexadecimal characters that depend on the job's spec and its runtime alone."""
-    spec = resolve(manifest["spec"], files.runtimes.get(get_runtime_name(manifest) or ""))
+    spec = resolve(manifest["spec"], files.runtimes.get(files.get_runtime_name(manifest) or ""))
     return hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:8]

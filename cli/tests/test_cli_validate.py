@@ -198,3 +198,21 @@ def test_examples_name_their_schema_for_editors(path: Path) -> None:
     assert schema
     kind = yaml.safe_load(path.read_text())["kind"]
     assert json.loads((path.parent / schema[1]).read_text())["title"] == kind
+
+
+def test_the_default_runtime_completes_a_job(tmp_path: Path) -> None:
+    """--default-runtime is the label of the namespace; --runtime has the runtime."""
+    example = yaml.safe_load((EXAMPLES / "03-with-a-runtime.yaml").read_text())
+    del example["spec"]["runtimeRef"]
+    job, runtime = tmp_path / "job.yaml", str(EXAMPLES / "runtimes/cpu.yaml")
+    job.write_text(yaml.safe_dump(example))
+    without = CliRunner().invoke(cli, ["validate", str(job), "--runtime", runtime])
+    assert without.exit_code == 1
+    assert "spec.cluster.image: none: is required" in without.stdout
+    complete = CliRunner().invoke(cli, ["validate", str(job), "--runtime", runtime, "--default-runtime", "cpu"])
+    assert (complete.exit_code, complete.stdout) == (0, "")
+    unknown = CliRunner().invoke(cli, ["validate", str(job), "--default-runtime", "cpu"])
+    assert unknown.exit_code == 0
+    assert "runtime cpu is not in the given files" in unknown.stderr
+    rendered = CliRunner().invoke(cli, ["render", str(job), "--runtime", runtime, "--default-runtime", "cpu"])
+    assert "image: localhost/rlt-trainer:cpu" in rendered.stdout

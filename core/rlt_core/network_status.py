@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlt_api.conditions import Reason
+from rlt_api.masking import MASK, is_secret
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.status import NetworkAttachment, NetworkRejection, NetworkStatus, NetworkVariable
 from rlt_core.fabric import aliases
@@ -39,7 +40,7 @@ def build_network_status(job: Job, spec: RLTrainingJobSpec, nodes: Sequence[Node
         accelerators_per_node=decision.gpus_per_node,
         refused=NetworkRejection(**rejection.to_json()) if rejection else None,
         evidence=_truncate(decision.evidence),
-        env=[NetworkVariable(**setting.to_json()) for setting in decision.settings.env],
+        env=[NetworkVariable(**_mask(setting.to_json())) for setting in decision.settings.env],
         overridden_by_user=list(decision.settings.overridden_by_user),
         attach=NetworkAttachment(
             mode=attach.mode,
@@ -70,6 +71,13 @@ def needs_decision(job: Job) -> bool:
     """Whether the operator must read the nodes before it can create the Ray cluster."""
     network, spec = job.status.network, job.spec
     return spec is not None and (network is None or blocks_start(network, spec))
+
+
+def _mask(variable: dict[str, str]) -> dict[str, str]:
+    """Mask a secret of the user. The pods get their own variables from the spec, and not from the status."""
+    if variable["source"].startswith(("user", "RLRuntime")) and is_secret(variable["name"], variable["value"]):
+        return {**variable, "value": MASK}
+    return variable
 
 
 def _list_gke_networks(decision: FabricDecision) -> list[str]:

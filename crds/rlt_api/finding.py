@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import asdict, dataclass
 
+from rlt_api.masking import mask_text
+
 MAX_LENGTH = 100
 """Maximum number of characters of a value or key that a finding repeats."""
 
@@ -45,6 +47,7 @@ def child_path(path: str, key: str | int) -> str:
 
 
 def printable(value: str) -> str:
-    """Return the text as one printable line of at most MAX_LENGTH characters."""
+    """Return the text as one printable line of at most MAX_LENGTH characters, with its secrets masked."""
+    value = mask_text(value)
     short = value if len(value) <= MAX_LENGTH else value[: MAX_LENGTH - 1] + "…"
     return short if short.isprintable() else ascii(short)[1:-1]

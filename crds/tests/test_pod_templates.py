@@ -125,6 +125,13 @@ def test_a_maximum_rejects_what_it_cannot_compare(value: Any) -> None:
     assert "is not a number" in finding.message
 
 
+def test_a_limit_applies_to_the_keys_of_a_map() -> None:
+    limit = {"field": "spec.cluster.workers[].nodeSelector.*", "allowed": ["h100"]}
+    assert validate_runtime({"limits": [limit]}) == ()
+    spec = with_cluster(workers=[{**BUILTIN["cluster"]["workers"][0], "nodeSelector": {"pool": "other"}}])
+    assert [each.field for each in find(spec, limits=[limit])] == ["spec.cluster.workers[0].nodeSelector.pool"]
+
+
 def test_a_limit_applies_to_a_removed_parent() -> None:
     limit = {"field": "spec.cluster.*.podTemplate.spec.securityContext.runAsNonRoot", "allowed": ["true"]}
     for template, valid in ((pod(securityContext=None), False), ({"spec": None}, False), (pod(hostPID=True), True)):
@@ -132,7 +139,7 @@ def test_a_limit_applies_to_a_removed_parent() -> None:
 
 
 @pytest.mark.parametrize(
-    "field", ["spec.cluster.head.podTemplates.spec", "spec.*.n", "spec.rollout.*.x", "spec.cluster.image.tag"]
+    "field", ["spec.cluster.head.podTemplates.spec", "spec.*.n", "spec.storage.*.x", "spec.cluster.image.tag"]
 )
 def test_a_limit_must_name_a_field(field: str) -> None:
     found = validate_runtime({"limits": [{"field": field, "max": 1}]})
@@ -141,6 +148,6 @@ def test_a_limit_must_name_a_field(field: str) -> None:
 
 def test_a_limit_on_the_queue_applies_to_the_label_of_the_job() -> None:
     runtime = {"limits": [{"field": "spec.scheduling.queueName", "allowed": ["small"]}]}
-    labelled = {label: validate_job("sum", BUILTIN, runtime, queue_label=label).findings for label in ("small", "big")}
-    assert labelled["small"] == ()
-    assert [each.field for each in labelled["big"]] == ["metadata.labels[kueue.x-k8s.io/queue-name]"]
+    labeled = {label: validate_job("sum", BUILTIN, runtime, queue_label=label).findings for label in ("small", "big")}
+    assert labeled["small"] == ()
+    assert [each.field for each in labeled["big"]] == ["metadata.labels[kueue.x-k8s.io/queue-name]"]

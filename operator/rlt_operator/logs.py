@@ -7,6 +7,8 @@ import logging
 import sys
 from datetime import UTC, datetime
 
+from rlt_api.masking import mask_text
+
 FIELDS = ("job", "reason", "namespaces", "inCluster")
 """Fields of a record besides its message."""
 
@@ -21,15 +23,15 @@ def configure() -> None:
 
 
 class JsonLines(logging.Formatter):
-    """Time, level, message and the FIELDS of the record."""
+    """Time, level, message and the FIELDS of the record, with secrets masked."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
-            "message": record.getMessage(),
+            "message": mask_text(record.getMessage()),
             **{name: getattr(record, name) for name in FIELDS if hasattr(record, name)},
         }
         if record.exc_info:
-            line["error"] = self.formatException(record.exc_info)
+            line["error"] = mask_text(self.formatException(record.exc_info))
         return json.dumps(line, ensure_ascii=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -207,6 +208,14 @@ async def test_a_failed_read_is_reported_and_the_other_conditions_remain(loop: L
         type: each for type, each in before.items() if type not in changed
     }
     assert loop.api.events["RequestFailed"] == 1
+
+
+async def test_a_failed_read_repeats_no_secret_of_the_job(loop: Loop) -> None:
+    loop.api.objects[PATH]["spec"]["cluster"]["env"] = [{"name": "DB_PASSWORD", "value": "correct-horse"}]
+    loop.api.errors[PODS] = ApiError(403, "denied: correct-horse")
+    await loop.run()
+    assert "denied: ***" in (loop.api.status.message or "")
+    assert "correct-horse" not in json.dumps([loop.api.objects[PATH]["status"], loop.api.events])
 
 
 async def test_a_rejected_status_is_reported_in_the_stored_status(loop: Loop) -> None:

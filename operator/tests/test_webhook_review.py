@@ -8,11 +8,13 @@ from typing import Any
 import observed as o
 import pytest
 
+from rlt_api.runtime_policy import RuntimePolicy
 from rlt_operator.webhook.review import (
     LAST_APPLIED,
     MAX_FINDINGS,
     Runtimes,
     get_runtime_name,
+    needs_policy,
     reject_deep_nesting,
     review,
 )
@@ -105,6 +107,56 @@ def test_warnings_include_the_defaults_of_the_runtime() -> None:
     assert "warnings" not in answer(job, runtimes={"r": {"defaults": defaults}})
     assert "warnings" in answer(job, runtimes={"r": {"defaults": {**defaults, "checkpoint": {"resume": "never"}}}})
     assert "warnings" not in answer(manifest({**job["spec"], "failurePolicy": {"maxRestarts": 3}}))
+
+
+def test_a_plain_text_secret_is_a_warning() -> None:
+    """Also if the runtime of the job does not exist, and in the defaults of a runtime."""
+    env = [{"name": "HF_TOKEN", "value": "correct-horse"}]
+    job = {**o.SPEC, "cluster": {**o.SPEC["cluster"], "env": env}}
+    for new in (manifest(job), manifest({**job, "runtimeRef": {"name": "r"}})):
+        (warning,) = answer(new, runtimes={})["warnings"]
+        assert warning.startswith("spec.cluster.env[0].value: ***: HF_TOKEN has a plain-text value")
+        assert "warnings" not in answer({**new, "metadata": {"name": "sum", "labels": {"a": "b"}}}, new)
+    (warning,) = answer(manifest({"defaults": {"cluster": {"env": env}}}, "RLRuntime"))["warnings"]
+    assert warning.startswith("spec.defaults.cluster.env[0].value: ***")
+
+
+def test_a_rejection_does_not_repeat_a_secret() -> None:
+    wrong = {**o.SPEC, "cluster": {**o.SPEC["cluster"], "image": ["hf_" + "aBcDeFgH" * 4]}}
+    text = json.dumps(answer(manifest(wrong)))
+    assert "***" in text
+    assert "aBcDeFgH" not in text
+
+
+def test_the_policy_of_the_namespace() -> None:
+    spec = {key: value for key, value in o.SPEC.items() if key != "cluster"}
+    policy = RuntimePolicy("r", required=True)
+    new = asked(manifest(spec))
+    assert (needs_policy(new), get_runtime_name(new, policy)) == (True, "r")
+    assert review(new, {"r": RUNTIME}, policy)["response"]["allowed"] is True
+    assert review(new, {}, RuntimePolicy(unknown=True))["response"]["allowed"] is True, "the operator validates it"
+    assert "spec.cluster.image" in fields(review(new, {}, RuntimePolicy())["response"])
+    required = review(asked(manifest(o.SPEC)), {}, RuntimePolicy(required=True))["response"]
+    assert fields(required) == ["spec.runtimeRef"]
+    (warning,) = review(new, {"r": None}, policy)["response"]["warnings"]
+    assert warning.startswith("spec.runtimeRef.name: r: this RLRuntime does not exist yet")
+
+
+def test_a_job_with_its_snapshot_does_not_depend_on_the_namespace() -> None:
+    spec = {key: value for key, value in o.SPEC.items() if key != "cluster"}
+    status = {"runtimeSnapshot": {"name": "r", "generation": 1, "spec": RUNTIME}}
+    old, new = ({**manifest({**spec, "suspend": suspend}), "status": status} for suspend in (False, True))
+    assert needs_policy(asked(new, old)) is False
+    late = {**manifest({**spec, "activeDeadlineSeconds": 0}), "status": status}
+    assert fields(answer(late, old)) == ["spec.activeDeadlineSeconds"]
+
+
+def test_a_new_queue_label_is_compared_with_the_limits() -> None:
+    limits = [{"field": "spec.scheduling.queueName", "allowed": ["small"]}]
+    spec = {**o.SPEC, "runtimeRef": {"name": "r"}}
+    before, after = (manifest(spec, labels={"kueue.x-k8s.io/queue-name": queue}) for queue in ("small", "big"))
+    response = answer(after, before, {"r": {**RUNTIME, "limits": limits}})
+    assert fields(response) == ["metadata.labels[kueue.x-k8s.io/queue-name]"]
 
 
 def test_suspension_is_always_allowed() -> None:

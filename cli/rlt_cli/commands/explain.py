@@ -13,6 +13,7 @@ from rlt_cli.field_guide import MODELS, Field, find_field, spec_field
 from rlt_cli.file_validation import FILE
 from rlt_cli.output import JSON, TABLE, emit, format_table, output_option
 from rlt_cli.program import program_name
+from rlt_cli.runtime_options import runtime_options
 
 WIDTH = 100
 
@@ -23,7 +24,7 @@ WIDTH = 100
 @click.option(
     "--nodes", type=FILE, metavar="FILE", help="Output of `kubectl get nodes -o yaml`, for `explain network JOB`."
 )
-@click.option("--runtime", "runtimes", multiple=True, type=FILE, metavar="FILE", help="RLRuntimes that the job names.")
+@runtime_options
 @click.option(
     "--json-schema",
     "schema_of",
@@ -32,7 +33,13 @@ WIDTH = 100
 )
 @output_option()
 def command(
-    field: str | None, job: str | None, nodes: str | None, runtimes: tuple[str, ...], schema_of: str | None, output: str
+    field: str | None,
+    job: str | None,
+    nodes: str | None,
+    runtimes: tuple[str, ...],
+    default_runtime: str | None,
+    schema_of: str | None,
+    output: str,
 ) -> None:
     """Describe a field of the API.
 
@@ -49,7 +56,7 @@ def command(
             raise click.UsageError("JOB and --nodes require each other: explain network JOB --nodes FILE")
         from rlt_cli.network_page import explain_network
 
-        explain_network(job, nodes, runtimes, output)
+        explain_network(job, nodes, runtimes, default_runtime, output)
         return
     if schema_of:
         from rlt_api.editor_schema import build_editor_schema

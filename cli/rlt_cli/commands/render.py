@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import click
 
+from rlt_api.masking import mask_json
 from rlt_cli.file_validation import FILE, load_valid_jobs
 from rlt_cli.network_page import read_nodes
 from rlt_cli.offline_job import build_offline_job, detect_network
 from rlt_cli.output import YAML, emit_manifests, output_option, print_message
+from rlt_cli.runtime_options import runtime_options
 from rlt_core.children.build import build_children
 from rlt_core.fabric.nodes import parse_nodes
 from rlt_core.job import Manifest
@@ -15,17 +17,24 @@ from rlt_core.job import Manifest
 
 @click.command()
 @click.argument("file", type=FILE)
-@click.option("--runtime", "runtimes", multiple=True, type=FILE, metavar="FILE", help="RLRuntimes that the jobs name.")
+@runtime_options
 @click.option("--nodes", type=FILE, metavar="FILE", help="Output of `kubectl get nodes -o yaml`.  [default: no nodes]")
 @click.option("-n", "--namespace", help="The namespace of jobs that do not set one.  [default: default]")
 @output_option(default=YAML)
-def command(file: str, runtimes: tuple[str, ...], nodes: str | None, namespace: str | None, output: str) -> None:
+def command(
+    file: str,
+    runtimes: tuple[str, ...],
+    default_runtime: str | None,
+    nodes: str | None,
+    namespace: str | None,
+    output: str,
+) -> None:
     """Show the manifests that the operator creates for a job, without a cluster.
 
     FILE contains one or more jobs. The trainer's config is in the ConfigMap. The uid of each job is a placeholder.
-    Network settings and devices are those of the nodes in --nodes.
+    Network settings and devices are those of the nodes in --nodes. Plain-text secrets are printed as ***.
     """
-    validated = load_valid_jobs(file, runtimes)
+    validated = load_valid_jobs(file, runtimes, default_runtime)
     parsed_nodes = parse_nodes(read_nodes(nodes)) if nodes else ()
     manifests: list[Manifest] = []
     for manifest in validated.jobs():
@@ -34,4 +43,4 @@ def command(file: str, runtimes: tuple[str, ...], nodes: str | None, namespace: 
         if not nodes and any(group.accelerator for group in job.spec.cluster.workers):
             print_message(f"note: {job.name}: the network of the nodes is unknown: pass --nodes FILE")
         manifests += build_children(job, job.spec)
-    emit_manifests(manifests, output)
+    emit_manifests([mask_json(manifest) for manifest in manifests], output)

@@ -19,12 +19,13 @@ from rlt_cli.log_lines import PROGRAM, LogLines
 from rlt_cli.offline_job import build_offline_job, compute_content_id
 from rlt_cli.output import TABLE, output_option, print_message
 from rlt_cli.program import program_name
+from rlt_cli.runtime_options import runtime_options
 
 
 @click.command()
 @click.argument("file", type=FILE)
 @click.option("--local", is_flag=True, help="Run on this machine (required; use `rlt submit` for a cluster).")
-@click.option("--runtime", "runtimes", multiple=True, type=FILE, metavar="FILE", help="RLRuntimes that the job names.")
+@runtime_options
 @click.option(
     "--directory",
     type=click.Path(file_okay=False, path_type=Path),
@@ -35,7 +36,13 @@ from rlt_cli.program import program_name
 @output_option()
 @click.pass_context
 def command(
-    context: click.Context, file: str, local: bool, runtimes: tuple[str, ...], directory: Path, output: str
+    context: click.Context,
+    file: str,
+    local: bool,
+    runtimes: tuple[str, ...],
+    default_runtime: str | None,
+    directory: Path,
+    output: str,
 ) -> None:
     """Run a job on this machine, without Kubernetes.
 
@@ -46,7 +53,7 @@ def command(
     if not local:
         message = "rlt run requires --local; use rlt submit for a cluster."
         raise Failure(message, next=f"{program_name()} submit {file}")
-    validated = load_valid_jobs(file, runtimes)
+    validated = load_valid_jobs(file, runtimes, default_runtime)
     jobs = validated.jobs()
     if len(jobs) > 1:
         message = f"{file}: contains {len(jobs)} jobs; rlt run accepts one."

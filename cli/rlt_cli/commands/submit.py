@@ -8,6 +8,7 @@ from dataclasses import replace
 import click
 
 from rlt_api.crd import KIND
+from rlt_api.runtime_policy import RuntimePolicy
 from rlt_cli.commands.wait import wait_for_condition
 from rlt_cli.commands.watch import watch
 from rlt_cli.connection import FieldConflictError, connect, detached_message, run
@@ -46,15 +47,16 @@ def command(
 ) -> None:
     """Submit jobs and runtimes to the cluster.
 
-    FILE contains RLTrainingJobs and RLRuntimes. They are validated first; if one is invalid, nothing is submitted. The
-    command uses server-side apply.
+    FILE contains RLTrainingJobs and RLRuntimes. They are validated first; if one is invalid, nothing is submitted. What
+    the default runtime of the namespace may give is validated in the cluster. The command uses server-side apply.
 
     -o json prints the submitted objects. With --wait, it prints them after the jobs have ended. With --watch, it prints
     one per line, followed by the lines of `watch`.
     """
     if watching and wait:
         raise click.UsageError("--watch cannot be combined with --wait")
-    manifests = [dict(document.manifest) for document in load_valid_files(files).documents]
+    validated = load_valid_files(files, RuntimePolicy(unknown=True))
+    manifests = [dict(document.manifest) for document in validated.documents]
     objects = run(_submit(manifests, kube_context, files, force=force_conflicts))
     if output == TABLE:
         click.echo("\n".join(each["metadata"]["name"] for each in objects))

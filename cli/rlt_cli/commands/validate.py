@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import click
 
+from rlt_api.runtime_policy import RuntimePolicy
 from rlt_cli.file_validation import FILE, load_files
 from rlt_cli.output import TABLE, emit, output_option, print_message
+from rlt_cli.runtime_options import runtime_options
 
 
 @click.command()
 @click.argument("files", nargs=-1, type=FILE, required=True, metavar="FILE...")
-@click.option("--runtime", "runtimes", multiple=True, type=FILE, metavar="FILE", help="RLRuntimes that the jobs name.")
+@runtime_options
 @output_option()
 @click.pass_context
-def command(context: click.Context, files: tuple[str, ...], runtimes: tuple[str, ...], output: str) -> None:
+def command(
+    context: click.Context,
+    files: tuple[str, ...],
+    runtimes: tuple[str, ...],
+    default_runtime: str | None,
+    output: str,
+) -> None:
     """Validate manifests, without a cluster.
 
     FILE contains any number of RLTrainingJobs and RLRuntimes in YAML or JSON; - is standard input. The operator applies
-    the same rules. Exit code 1 if a manifest is invalid.
+    the same rules, and the labels of the namespace: --default-runtime is the default runtime of the namespace. Exit
+    code 1 if a manifest is invalid.
     """
-    validated = load_files((*files, *runtimes))
+    validated = load_files((*files, *runtimes), RuntimePolicy(default_runtime))
     if output != TABLE:
         emit([{"file": document.file, **finding.to_json()} for document, finding in validated.findings], output)
     else:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from rlt_api.blocks.operations import Observability, Wandb
 from rlt_api.blocks.resources import EnvVar, KeyReference
+from rlt_api.masking import MASK
 from rlt_api.rules.environment import JOB_STOP_TIMEOUT
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_core import names
@@ -68,7 +69,7 @@ def _build_values(job: Job, spec: RLTrainingJobSpec) -> dict[str, str]:
 def _list_fabric_variables(job: Job, *, mounted: bool) -> Iterator[tuple[str, str]]:
     """The variables of the fabric. Without the host mounts those that refer to them are left out."""
     for setting in get_network(job).env:
-        if setting.value != UNREAD_VALUE and (mounted or setting.name not in MOUNT_VARIABLES):
+        if setting.value not in (UNREAD_VALUE, MASK) and (mounted or setting.name not in MOUNT_VARIABLES):
             yield setting.name, setting.value
 
 

@@ -55,9 +55,9 @@ def validate_limits(runtime: RLRuntimeSpec) -> Iterator[Finding]:
 
 
 def _is_name_of(field: str, path: str, schema: Schema) -> bool:
-    """Whether a limit's field, in which * stands for any name, is the path or below it in a podTemplate."""
+    """Whether a limit's field, in which * stands for any name, is the path, or below it in a podTemplate or a map."""
     given, known = (each.replace("[]", "").split(".") for each in (field, path))
-    if len(given) > len(known) and not path.endswith(".podTemplate"):
+    if len(given) > len(known) and "additionalProperties" not in schema:
         return False
     matched = zip(given, known, strict=False)
     return len(given) >= len(known) and all(one in ("*", other) for one, other in matched)

@@ -22,6 +22,7 @@ from rlt_operator.lifecycle.admission import (
     waiting_for_queue,
 )
 from rlt_operator.lifecycle.deadlines import active_deadline_exceeded, pending_deadline_exceeded
+from rlt_operator.lifecycle.masking import mask_secrets
 from rlt_operator.lifecycle.preflight import preflight_pending, set_preflight_passed
 from rlt_operator.lifecycle.provisioning import cluster_not_ready, program_not_submitted
 from rlt_operator.lifecycle.rejections import set_rejection
@@ -77,5 +78,6 @@ VERDICT_UPDATES: list[VerdictUpdate] = [
     set_preflight_passed,
     set_fabric_verified,
     set_rejection,
+    mask_secrets,
 ]
 """Applied in this order to the verdict of the step."""

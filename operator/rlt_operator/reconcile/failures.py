@@ -16,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 
 from rlt_api.conditions import ConditionType, Reason
 from rlt_api.crd import GROUP, KIND, VERSION
+from rlt_api.masking import mask_text
 from rlt_api.spec import OPERATOR
 from rlt_api.status import Phase
 from rlt_core.job import Job, Manifest, parse_job, parse_status
@@ -24,6 +25,7 @@ from rlt_core.kubernetes.client import ApiError, KubernetesApi
 from rlt_operator import metrics
 from rlt_operator.conditions import ConditionUpdates, Event, is_true, merge_updates
 from rlt_operator.diagnosis.pods import truncate
+from rlt_operator.lifecycle.masking import list_secrets
 from rlt_operator.lifecycle.rejections import add_retry, build_rejected
 from rlt_operator.observation import Rejection
 from rlt_operator.reconcile.backoff import Backoff
@@ -103,7 +105,7 @@ class Failures:
         job = parse_job(manifest)
         if job.managed_by != OPERATOR:
             return
-        message = add_retry(rejection.message, rejection)
+        message = mask_text(add_retry(rejection.message, rejection), set(list_secrets(job)))
         try:
             report = build_report(manifest, job, message, stalled=rejection.stalled, now=now)
             stored = await self._api.apply(f"{api_paths.job(*key)}/status", report)

@@ -13,6 +13,7 @@ from typing import Any
 
 from rlt_api.crd import GROUP, KIND, RUNTIME_KIND
 from rlt_api.finding import Finding
+from rlt_api.plain_secrets import warn_plain_secrets
 from rlt_api.runtime import RLRuntimeSpec
 from rlt_api.runtime_policy import ANY_RUNTIME, RuntimePolicy, add_default_runtime
 from rlt_api.spec import RLTrainingJobSpec
@@ -123,6 +124,8 @@ def _get_snapshot(manifest: Json) -> dict[str, Mapping[str, Any]]:
 
 
 def _find_warnings(new: Json, old: Json | None, runtimes: Runtimes, policy: RuntimePolicy) -> Iterator[str]:
+    if old is None or old["spec"] != new["spec"]:
+        yield from warn_plain_secrets(new["spec"])
     if old is not None or new["kind"] != KIND:
         return
     name = _get_runtime_name(new, policy)

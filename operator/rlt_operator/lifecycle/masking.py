@@ -1,0 +1,32 @@
+"""Masks plain-text secrets of the job in everything that its status and events contain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime
+
+from rlt_api.masking import mask_text
+from rlt_api.plain_secrets import find_secrets
+from rlt_core.job import Job
+from rlt_operator.lifecycle.verdict import Verdict
+from rlt_operator.observation import Observed
+
+
+def mask_secrets(observed: Observed, verdict: Verdict, now: datetime) -> Verdict:
+    """Mask the secrets of the job in all messages: those of programs, of the kubelet and of the API server."""
+    known = set(list_secrets(observed.job))
+    conditions = {
+        type: replace(update, message=mask_text(update.message, known)) for type, update in verdict.conditions.items()
+    }
+    attempt = verdict.attempt
+    if attempt is not None:
+        attempt = attempt.model_copy(update={"message": mask_text(attempt.message, known)})
+    message = mask_text(verdict.message, known)
+    return replace(verdict, message=message, conditions=conditions, attempt=attempt)
+
+
+def list_secrets(job: Job) -> Iterator[str]:
+    """List the plain-text secrets in the job's spec and in its runtime."""
+    specs = [job.submitted_spec, job.runtime.spec if job.runtime else {}]
+    yield from (found.value for spec in specs for found in find_secrets(spec, "spec"))
