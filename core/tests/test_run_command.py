@@ -120,6 +120,21 @@ def test_progress_is_served_while_the_command_runs(start: Start, gate: Gate) -> 
     assert end(process)[0] == 0
 
 
+def test_progress_needs_the_token_of_ray(start: Start, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "a-token")
+    port = free_port()
+    process = start(f"print({VERL_LINE!r})\n{gate.wait}", "--port", str(port))
+    eventually("an answer", lambda: fetch(port, "/metrics"))
+    url = f"http://127.0.0.1:{port}/progress"
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        urllib.request.urlopen(url, timeout=10)
+    request = urllib.request.Request(url, headers={"X-Ray-Authorization": "Bearer a-token"})
+    eventually("the report", lambda: urllib.request.urlopen(request, timeout=10).status == 200)
+    gate.open()
+    assert end(process)[0] == 0
+
+
 def test_unknown_progress_is_503(start: Start, gate: Gate) -> None:
     port = free_port()
     process = start(gate.wait, "--port", str(port))

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from rlt_api.driver_server import read_token
 from rlt_api.training_config import ProgressReport
 from rlt_trainer.telemetry.run_directory import RunDirectory
 from rlt_trainer.telemetry.server import ProgressServer
@@ -34,6 +35,15 @@ def get(server: ProgressServer, path: str, host: str = "127.0.0.1", accept: str 
         return response.headers["Content-Type"], response.read().decode()
 
 
+def status(server: ProgressServer, path: str, headers: dict[str, str]) -> int:
+    request = urllib.request.Request(f"http://127.0.0.1:{server.port}{path}", headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=10) as response:
+            return int(response.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
 def value(server: ProgressServer, name: str) -> float:
     samples = [s for f in text_string_to_metric_families(get(server, "/metrics")[1]) for s in f.samples]
     (found,) = [s.value for s in samples if s.name == name]
@@ -50,6 +60,42 @@ def test_progress_is_the_latest_report(server: ProgressServer) -> None:
     content_type, body = get(server, "/progress")
     assert content_type == "application/json"
     assert ProgressReport.model_validate_json(body) == report(2)
+
+
+@pytest.mark.parametrize("path", ["/progress", "/history", "/rollouts?step=1", "//host/rollouts", "/Metrics", "/"])
+def test_all_but_the_metrics_needs_the_token(tmp_path: Path, path: str) -> None:
+    server = ProgressServer(0, run_directory=tmp_path, token="a-token")
+    server.start()
+    try:
+        for header in ("X-Ray-Authorization", "Authorization"):
+            assert status(server, path, {header: "Bearer a-token"}) in (200, 404, 503)
+            for wrong in ("", "a-token", "Bearer ", "Bearer a-toke", "Bearer a-token2", "Bearer \u00e4"):
+                assert status(server, path, {header: wrong}) == 401
+        assert status(server, path, {}) == 401
+        assert [status(server, path, {}) for path in ("/metrics", "/metrics?name[]=a", "/healthz")] == [200] * 3
+    finally:
+        server.close()
+
+
+def test_an_empty_token_admits_nobody(tmp_path: Path) -> None:
+    server = ProgressServer(0, run_directory=tmp_path, token="")
+    server.start()
+    try:
+        assert status(server, "/progress", {"X-Ray-Authorization": "Bearer "}) == 401
+    finally:
+        server.close()
+
+
+def test_the_token_is_read_as_ray_reads_it(tmp_path: Path) -> None:
+    file = tmp_path / "auth_token"
+    file.write_text("from-file\n")
+    path = {"RAY_AUTH_TOKEN_PATH": str(file)}
+    assert read_token({"RAY_AUTH_MODE": "token", **path}) == "from-file"
+    assert read_token({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "given", **path}) == "given"
+    assert read_token({"RAY_AUTH_MODE": "disabled", **path}) is None
+    assert read_token({}) is None
+    with pytest.raises(OSError, match="No such file"):
+        read_token({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(tmp_path / "missing")})
 
 
 def test_progress_before_the_first_report_is_unavailable(server: ProgressServer) -> None:

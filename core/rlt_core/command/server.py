@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from rlt_api.driver_server import DriverServer
+from rlt_api.driver_server import DriverServer, read_token
 from rlt_core.command.console import Progress, build_report
 from rlt_core.command.exposition import format_metrics
 
 
 def serve(port: int, progress: Callable[[], Progress], *, job: str, namespace: str) -> None:
-    """Serve from daemon threads. Raises OSError if the port is not available."""
+    """Serve from daemon threads. Raises OSError if the port is not available or the token cannot be read."""
 
     def respond(target: str, accept: str) -> tuple[int, str, bytes]:
         current, path = progress(), target.partition("?")[0]
@@ -27,4 +27,4 @@ def serve(port: int, progress: Callable[[], Progress], *, job: str, namespace: s
             return 200, "text/plain", b"ok\n"
         return 404, "text/plain", b"available paths: /progress, /metrics, /healthz\n"
 
-    DriverServer(port, respond).start()
+    DriverServer(port, respond, token=read_token()).start()

@@ -7,6 +7,7 @@ from pathlib import Path
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from rlt_api.driver_report import METRICS_PORT
+from rlt_api.driver_server import read_token
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.cluster.pods import training_pods
 from rlt_trainer.cluster.session import join_ray, leave_ray
@@ -45,7 +46,13 @@ def run(config: TrainingConfig, *, local: bool) -> None:
     FileNotFoundError for invalid input, TrainingError if the training cannot continue, and Terminated after SIGTERM.
     """
     port = 0 if local else METRICS_PORT
-    server = ProgressServer(port, run_directory=config.run_directory, job=config.job, namespace=config.namespace)
+    server = ProgressServer(
+        port,
+        run_directory=config.run_directory,
+        job=config.job,
+        namespace=config.namespace,
+        token=None if local else read_token(),
+    )
     server.start()
     try:
         _run(config, server, local=local)

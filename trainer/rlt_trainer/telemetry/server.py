@@ -33,17 +33,19 @@ class ProgressServer(Collector):
     """Serves the latest snapshot from separate threads.
 
     `publish` only replaces a reference: it does not wait for clients and cannot fail, and clients cannot affect the
-    training. Port 0 selects a free port. /history and /rollouts are read from `run_directory`. Raises ValueError if the
-    port is not available.
+    training. Port 0 selects a free port. /history and /rollouts are read from `run_directory`. With a token, requests
+    for all but /metrics and /healthz need it. Raises ValueError if the port is not available.
     """
 
-    def __init__(self, port: int, *, run_directory: str | Path, job: str = "", namespace: str = "") -> None:
+    def __init__(
+        self, port: int, *, run_directory: str | Path, job: str = "", namespace: str = "", token: str | None = None
+    ) -> None:
         self._run = Path(run_directory)
         self._snapshot = Snapshot(job=job, namespace=namespace, last_step_timestamp=time.time())
         self._registry = CollectorRegistry()
         self._registry.register(self)
         try:
-            self._server = DriverServer(port, self.respond)
+            self._server = DriverServer(port, self.respond, token=token)
         except OSError as error:
             raise ValueError(
                 f"Port {port} for /metrics and /progress is not available on the head: {error.strerror}. Stop the "
