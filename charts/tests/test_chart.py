@@ -33,6 +33,7 @@ USED = {
     "ray.io/rayclusters": {"get", "list", "watch", "create", "patch", "delete"},
     "kueue.x-k8s.io/workloads": {"list"},
     "/configmaps": {"get", "create", "patch"},
+    "networking.k8s.io/networkpolicies": {"get", "create", "patch"},
     "/persistentvolumeclaims": {"get", "create", "patch"},
     "policy/poddisruptionbudgets": {"get", "create", "patch"},
     "resource.nvidia.com/computedomains": {"get", "create", "patch"},
@@ -58,6 +59,7 @@ EVERYTHING = (
     "metrics.podMonitor.enabled=true",
     "dashboard.enabled=true",
     "watchNamespaces={team-a,team-b}",
+    "networkPolicy.clientCidrs={10.0.0.1/32}",
     "priorityClassName=high",
     "imagePullSecrets={registry}",
     "podAnnotations.example\\.com/note=yes",
@@ -200,6 +202,22 @@ def test_bindings_and_pod_use_one_account_and_only_the_pod_mounts_its_token(rend
     assert (account["automountServiceAccountToken"], pod["automountServiceAccountToken"]) == (False, True)
 
 
+def test_the_network_policies_admit_the_pod_of_the_operator(render: Render) -> None:
+    from rlt_core.children.network_policy import OPERATOR_LABELS
+
+    manifests = render("networkPolicy.metricsNamespaces={a,b}", "networkPolicy.clientCidrs={10.0.0.1/32}")
+    options = {"--network-policy=rlt-system", "--metrics-namespace=a", "--metrics-namespace=b"}
+    assert options | {"--client-cidr=10.0.0.1/32"} <= set(operator_of(manifests)["args"])
+    pod = only(manifests, "Deployment")["spec"]["template"]
+    assert OPERATOR_LABELS.items() <= pod["metadata"]["labels"].items()
+
+
+def test_without_network_policies_the_operator_cannot_create_them(render: Render) -> None:
+    manifests = render("networkPolicy.enabled=false", "userRoles.create=false")
+    assert "networking.k8s.io/networkpolicies" not in verbs(only(manifests, "ClusterRole")["rules"])
+    assert not [option for option in operator_of(manifests)["args"] if "network-policy" in option]
+
+
 def test_at_most_one_operator_runs(render: Render) -> None:
     spec = only(render(), "Deployment")["spec"]
     assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
@@ -221,6 +239,7 @@ def test_at_most_one_operator_runs(render: Render) -> None:
         ("webhook.certificates=none", "certificates"),
         ("webhook.timeoutSeconds=60", "timeoutSeconds"),
         ("userRoles.admin=true", "admin"),
+        ("networkPolicy.clientCidrs={10.0.0.1}", "clientCidrs"),
     ],
 )
 def test_an_unknown_or_invalid_value_is_rejected_by_name(render: Render, value: str, named: str) -> None:

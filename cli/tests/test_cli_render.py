@@ -11,6 +11,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from rlt_api.training_config import TrainingConfig
+from rlt_cli.commands.render import DEFAULT_ACCESS
 from rlt_cli.file_validation import validate_files
 from rlt_cli.main import cli
 from rlt_cli.offline_job import PLACEHOLDER_UID, build_offline_job, detect_network
@@ -31,7 +32,7 @@ def test_render_prints_what_the_operator_creates(path: Path) -> None:
     (manifest,) = validated.jobs()
     job = detect_network(build_offline_job(manifest, validated), ())
     assert job.spec
-    verdict = cluster_missing(Observed(job), job.spec, datetime.now(UTC))
+    verdict = cluster_missing(Observed(job, access=DEFAULT_ACCESS), job.spec, datetime.now(UTC))
     assert verdict
     done = rlt(str(path), "--runtime", RUNTIME)
     assert done.exit_code == 0, done.stderr
@@ -50,7 +51,8 @@ def test_json_output_is_a_list_for_kubectl() -> None:
     done = rlt(str(EXAMPLES / "03-with-a-runtime.yaml"), "--runtime", RUNTIME, "-n", "team", "-o", "json")
     answer = json.loads(done.stdout)
     assert (answer["apiVersion"], answer["kind"]) == ("v1", "List")
-    assert [item["kind"] for item in answer["items"]] == ["ConfigMap", "PodDisruptionBudget", "RayCluster"]
+    kinds = [item["kind"] for item in answer["items"]]
+    assert kinds == ["ConfigMap", "PodDisruptionBudget", "NetworkPolicy", "RayCluster"]
     assert {item["metadata"]["namespace"] for item in answer["items"]} == {"team"}
 
 

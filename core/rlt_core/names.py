@@ -23,6 +23,9 @@ CANCEL_ANNOTATION = "rlt.dev/cancel"
 DASHBOARD_PORT = 8265
 """Port of Ray's dashboard and job API on the head."""
 
+RAY_METRICS_PORT = 8080
+"""Port of Ray's metrics on all pods (KubeRay's DefaultMetricsPort)."""
+
 
 def labels(job: str) -> dict[str, str]:
     """Labels of every child of the job."""
@@ -32,6 +35,11 @@ def labels(job: str) -> dict[str, str]:
 def config_map(job: str) -> str:
     """Name of the ConfigMap with the training config."""
     return f"{job}-training"
+
+
+def network_policy(job: str) -> str:
+    """Name of the NetworkPolicy of the job's pods."""
+    return f"{job}-pods"
 
 
 def pvc(job: str) -> str:

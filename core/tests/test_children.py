@@ -12,8 +12,9 @@ import yaml
 
 from rlt_api.rules.shared_memory import size_shared_memory
 from rlt_core import names
+from rlt_core.children.build import build_children
 from rlt_core.children.config_map import build_config_map, build_config_volume, build_training_config
-from rlt_core.children.disruption_budget import build_disruption_budget
+from rlt_core.children.network_policy import NetworkAccess
 from rlt_core.children.pod_template import build_template_dry_runs
 from rlt_core.children.raycluster import build_ray_cluster
 from rlt_core.job import Job, Manifest, parse_job, parse_runtime
@@ -152,6 +153,9 @@ JOBS = {
 }
 
 
+ACCESS = NetworkAccess("rlt-system", ("monitoring",), ("10.0.0.1/32",))
+
+
 class Readable(yaml.SafeDumper):
     """YAML with multi-line strings as blocks."""
 
@@ -164,12 +168,12 @@ Readable.add_representer(
 
 def children(job: Job) -> list[Manifest]:
     assert job.spec
-    config = build_config_map(job, job.spec)
+    config, *others = build_children(job, job.spec, ACCESS)
     if job.spec.framework.type == "command":
         config["data"] = dict.fromkeys(config["data"], "(source)")  # test_run_command.py runs the source
     else:
         config["data"]["pod_hooks.py"] = "(source)"
-    return [config, build_disruption_budget(job, job.spec), build_ray_cluster(job, job.spec)]
+    return [config, *others]
 
 
 @pytest.mark.parametrize("name", JOBS)

@@ -63,7 +63,8 @@ def test_all_pods_of_a_kubernetes_gang_refer_to_its_workload() -> None:
     job = o.job({**o.COMMAND_SPEC, "scheduling": {"schedulerName": "default-scheduler", "gang": True}})
     assert job.findings == ()
     assert job.spec
-    *_, workload, _, cluster = build_children(job, job.spec)
+    manifests = {manifest["kind"]: manifest for manifest in build_children(job, job.spec)}
+    workload, cluster = manifests["Workload"], manifests["RayCluster"]
     (group,) = workload["spec"]["podGroups"]
     assert group["policy"] == {"gang": {"minCount": 3}}
     pods = [cluster["spec"]["headGroupSpec"], *cluster["spec"]["workerGroupSpecs"]]
@@ -74,8 +75,7 @@ def test_all_pods_of_a_kubernetes_gang_refer_to_its_workload() -> None:
 def test_the_default_scheduler_without_gang_gets_no_workload() -> None:
     job = o.job({**o.COMMAND_SPEC, "scheduling": {"schedulerName": "default-scheduler"}})
     assert job.spec
-    kinds = {manifest["kind"] for manifest in build_children(job, job.spec)}
-    assert kinds == {"ConfigMap", "PodDisruptionBudget", "RayCluster"}
+    assert "Workload" not in {manifest["kind"] for manifest in build_children(job, job.spec)}
 
 
 def test_the_queue_label_of_the_job_has_precedence() -> None:

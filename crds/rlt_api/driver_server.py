@@ -91,7 +91,8 @@ class _Handler(BaseHTTPRequestHandler):
     server: DriverServer
 
     def do_GET(self) -> None:
-        if self.server.admits(self.path, self.headers.get(TOKEN_HEADER) or self.headers.get("Authorization", "")):
+        authorization = self.headers.get(TOKEN_HEADER) or self.headers.get("Authorization") or ""
+        if self.server.admits(self.path, authorization):
             status, content_type, body = self.server.respond(self.path, self.headers.get("Accept", ""))
         else:
             status, content_type, body = 401, "text/plain", f"{TOKEN_HEADER}: the job's token is required\n".encode()

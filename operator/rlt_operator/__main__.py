@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import importlib.metadata
+import ipaddress
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +22,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         command.error("--webhook-port: give --webhook-certificates, or --webhook-secret and --webhook-configuration")
     logs.configure()
     from rlt_api.runtime_policy import RuntimePolicy
-    from rlt_core.kubernetes.client import ApiError  # not needed by --help
+    from rlt_core.children.network_policy import NetworkAccess  # not needed by --help
+    from rlt_core.kubernetes.client import ApiError
     from rlt_operator.main import Webhook, run
     from rlt_operator.webhook.certificates import CertificateLocation
 
@@ -32,12 +34,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
             namespace, name = options.webhook_secret
             certificates = CertificateLocation(namespace, name, options.webhook_configuration)
         webhook = Webhook(options.webhook_port, certificates)
+    access = None
+    if options.network_policy:
+        cidrs = tuple(options.client_cidr)
+        access = NetworkAccess(options.network_policy, tuple(options.metrics_namespace), cidrs)
     try:
         asyncio.run(
             run(
                 namespaces=options.namespace,
                 metrics_port=options.metrics_port,
                 webhook=webhook,
+                access=access,
                 runtimes=RuntimePolicy(options.default_runtime, options.require_runtime),
             )
         )
@@ -70,6 +77,27 @@ def build_parser() -> argparse.ArgumentParser:
     )
     runtimes.add_argument("--default-runtime", metavar="NAME", help="RLRuntime of jobs without runtimeRef")
     runtimes.add_argument("--require-runtime", action="store_true", help="reject jobs without an RLRuntime")
+    policy = run.add_argument_group("network policies of the jobs")
+    policy.add_argument(
+        "--network-policy",
+        metavar="NAMESPACE",
+        help="create a NetworkPolicy for each job that admits the operator in this namespace (default: none)",
+    )
+    policy.add_argument(
+        "--metrics-namespace",
+        action="append",
+        default=[],
+        metavar="NAMESPACE",
+        help="admit the pods of this namespace to the metrics of the jobs; can be repeated",
+    )
+    policy.add_argument(
+        "--client-cidr",
+        action="append",
+        default=[],
+        type=_cidr,
+        metavar="CIDR",
+        help="admit these addresses to Ray's job API and the driver, such as those of the API server; can be repeated",
+    )
     webhook = run.add_argument_group("admission webhook")
     webhook.add_argument("--webhook-port", type=int, help="HTTPS port of the webhook; without it the webhook is off")
     webhook.add_argument(
@@ -88,6 +116,13 @@ def build_parser() -> argparse.ArgumentParser:
         help="folder with tls.crt and tls.key that another program renews",
     )
     return command
+
+
+def _cidr(text: str) -> str:
+    try:
+        return str(ipaddress.ip_network(text))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{error}: use a range such as 10.0.0.0/24") from error
 
 
 def _namespaced(text: str) -> tuple[str, str]:

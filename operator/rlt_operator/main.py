@@ -15,6 +15,7 @@ import aiohttp
 
 from rlt_api.runtime_policy import RuntimePolicy
 from rlt_core import ray_http
+from rlt_core.children.network_policy import NetworkAccess
 from rlt_core.kubernetes import api_paths, client
 from rlt_core.kubernetes.client import ApiError, KubernetesApi
 from rlt_operator import http_server, metrics
@@ -48,7 +49,12 @@ class Webhook:
 
 
 async def run(
-    *, namespaces: Collection[str], metrics_port: int, webhook: Webhook | None, runtimes: RuntimePolicy
+    *,
+    namespaces: Collection[str],
+    metrics_port: int,
+    webhook: Webhook | None,
+    access: NetworkAccess | None,
+    runtimes: RuntimePolicy,
 ) -> None:
     """Run until SIGTERM or SIGINT. Raises ApiError if the jobs cannot be listed, for example without the CRD."""
     stop = asyncio.Event()
@@ -64,7 +70,7 @@ async def run(
         crds = CrdCheck(api)
         failures = Failures(api, events, crds.describe)
         queue = WorkQueue(
-            functools.partial(reconcile, api, send, events, failures, runtimes=runtimes),
+            functools.partial(reconcile, api, send, events, failures, access=access, runtimes=runtimes),
             on_error=metrics.ERRORS.inc,
             max_concurrent=MAX_CONCURRENT_RECONCILES,
         )

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from rlt_api.conditions import ConditionType, Reason
 from rlt_api.training_config import ProgressReport
 from rlt_core import names
+from rlt_core.children.network_policy import NetworkAccess
 from rlt_core.fabric.nodes import Node
 from rlt_core.job import Job, Manifest
 from rlt_operator.conditions import find_condition
@@ -174,6 +175,8 @@ class Observed:
     warnings: tuple[WarningEvent, ...] = ()
     ray: Ray | None = None
     """None if Ray was not called."""
+    access: NetworkAccess | None = None
+    """Who reaches the pods of jobs, for their NetworkPolicies; None if the jobs get none."""
     rejection: Rejection | None = None
     """Why the API server or Ray rejected the first plan of this reconciliation."""
 

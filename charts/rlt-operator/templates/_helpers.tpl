@@ -66,6 +66,11 @@ capabilities:
 - apiGroups: [""]
   resources: [configmaps]
   verbs: [get, create, patch]
+{{- if .Values.networkPolicy.enabled }}
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [get, create, patch]
+{{- end }}
 # For storage.storageClassName.
 - apiGroups: [""]
   resources: [persistentvolumeclaims]

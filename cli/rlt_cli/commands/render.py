@@ -11,8 +11,12 @@ from rlt_cli.offline_job import build_offline_job, detect_network
 from rlt_cli.output import YAML, emit_manifests, output_option, print_message
 from rlt_cli.runtime_options import runtime_options
 from rlt_core.children.build import build_children
+from rlt_core.children.network_policy import NetworkAccess
 from rlt_core.fabric.nodes import parse_nodes
 from rlt_core.job import Manifest
+
+DEFAULT_ACCESS = NetworkAccess("rlt-system", ("monitoring",))
+"""The namespaces of the documented installation and of the chart's networkPolicy.metricsNamespaces."""
 
 
 @click.command()
@@ -32,7 +36,8 @@ def command(
     """Show the manifests that the operator creates for a job, without a cluster.
 
     FILE contains one or more jobs. The trainer's config is in the ConfigMap. The uid of each job is a placeholder.
-    Network settings and devices are those of the nodes in --nodes. Plain-text secrets are printed as ***.
+    Network settings and devices are those of the nodes in --nodes. The NetworkPolicy has the defaults of the Helm
+    chart. Plain-text secrets are printed as ***.
     """
     validated = load_valid_jobs(file, runtimes, default_runtime)
     parsed_nodes = parse_nodes(read_nodes(nodes)) if nodes else ()
@@ -42,5 +47,5 @@ def command(
         assert job.spec
         if not nodes and any(group.accelerator for group in job.spec.cluster.workers):
             print_message(f"note: {job.name}: the network of the nodes is unknown: pass --nodes FILE")
-        manifests += build_children(job, job.spec)
+        manifests += build_children(job, job.spec, DEFAULT_ACCESS)
     emit_manifests([mask_json(manifest) for manifest in manifests], output)

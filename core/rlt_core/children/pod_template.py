@@ -27,7 +27,7 @@ HEAD_PORTS = {
     "gcs-server": 6379,
     "dashboard": names.DASHBOARD_PORT,
     "client": 10001,
-    "metrics": 8080,
+    "metrics": names.RAY_METRICS_PORT,
     "rlt-metrics": METRICS_PORT,
 }
 """Ports of the head. KubeRay adds all of them to the head service."""

@@ -104,7 +104,7 @@ def build_settings(profile: Profile, facts: Facts, demand: Demand) -> Settings:
         compute_domain=profile.attach.compute_domain,
         mounts=profile.mounts,
         network=profile.network,
-        warnings=(*warnings, *_find_security_warnings(demand)),
+        warnings=(*warnings, *_find_security_warnings(demand, attach)),
     )
 
 
@@ -206,8 +206,10 @@ def _merge_env(profile_env: Mapping[str, Setting], demand: Demand) -> tuple[tupl
     return tuple(env[name] for name in sorted(env)), tuple(overridden)
 
 
-def _find_security_warnings(demand: Demand) -> list[str]:
+def _find_security_warnings(demand: Demand, attach: Attachment) -> list[str]:
     warnings = []
+    if attach.mode == "hostNetwork":
+        warnings.append("network.attach: hostNetwork: the job gets no NetworkPolicy, which cannot select such pods")
     if demand.ptrace:
         warnings.append("security.ptrace: with SYS_PTRACE each process of a pod can read and change the others")
     if demand.unconfined:

@@ -74,6 +74,11 @@ def secret(namespace: str, name: str) -> str:
     return f"{CORE}/namespaces/{namespace}/secrets/{name}"
 
 
+def network_policy(namespace: str, name: str) -> str:
+    """Path of a NetworkPolicy."""
+    return f"/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies/{name}"
+
+
 def webhook_configuration(name: str) -> str:
     """Path of a ValidatingWebhookConfiguration."""
     return f"/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/{name}"
@@ -119,6 +124,7 @@ def path_of(manifest: Manifest) -> str:
     paths = {
         "ComputeDomain": compute_domain,
         "ConfigMap": config_map,
+        "NetworkPolicy": network_policy,
         "PersistentVolumeClaim": pvc,
         "PodDisruptionBudget": disruption_budget,
         "RayCluster": ray_cluster,

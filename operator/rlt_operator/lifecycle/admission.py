@@ -110,7 +110,8 @@ def cluster_missing(observed: Observed, spec: RLTrainingJobSpec, now: datetime) 
     else:
         verdict = wait_for_cluster(Reason.CREATING, "The Ray cluster is being created.")
     job = observed.job
-    return replace(verdict, dry_run=build_template_dry_runs(job, spec), apply=build_children(job, spec))
+    children = build_children(job, spec, observed.access)
+    return replace(verdict, dry_run=build_template_dry_runs(job, spec), apply=children)
 
 
 def waiting_for_queue(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Verdict | None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from rlt_api.runtime_policy import ANY_RUNTIME, RuntimePolicy
+from rlt_core.children.network_policy import NetworkAccess
 from rlt_core.job import Job
 from rlt_core.kubernetes.client import ApiError, KubernetesApi
 from rlt_core.ray_http import Send
@@ -29,6 +30,7 @@ async def reconcile(
     failures: Failures,
     key: Key,
     *,
+    access: NetworkAccess | None = None,
     runtimes: RuntimePolicy = ANY_RUNTIME,
 ) -> Result:
     """Reconcile the job once. A failed request is reported in the job's status and retried with backoff.
@@ -47,6 +49,7 @@ async def reconcile(
         metrics.forget_job(namespace, name)
         failures.clear(key)
         return Result(gone=True)
+    observed = replace(observed, access=access)
     job, now = observed.job, datetime.now(UTC)
     await events.restore(job, job.status, now)
     planned = plan(observed, now)
