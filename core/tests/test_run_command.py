@@ -87,9 +87,11 @@ def end(process: subprocess.Popen[bytes]) -> tuple[int, bytes, str]:
     return process.returncode, out, err.decode()
 
 
-def fetch(port: int, path: str) -> str | None:
+def fetch(port: int, path: str, token: str = "") -> str | None:
+    headers = {"X-Ray-Authorization": f"Bearer {token}"} if token else {}
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers=headers)
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=10) as answer:
             return str(answer.read().decode())
     except OSError:  # including HTTPError
         return None
@@ -129,8 +131,7 @@ def test_progress_needs_the_token_of_ray(start: Start, gate: Gate, monkeypatch: 
     url = f"http://127.0.0.1:{port}/progress"
     with pytest.raises(urllib.error.HTTPError, match="401"):
         urllib.request.urlopen(url, timeout=10)
-    request = urllib.request.Request(url, headers={"X-Ray-Authorization": "Bearer a-token"})
-    eventually("the report", lambda: urllib.request.urlopen(request, timeout=10).status == 200)
+    eventually("the report", lambda: fetch(port, "/progress", "a-token"))
     gate.open()
     assert end(process)[0] == 0
 
