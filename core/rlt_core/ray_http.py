@@ -1,50 +1,92 @@
 """HTTP requests to a job's Ray head: Ray's job API and the trainer's /progress.
 
-Inside the cluster they use the head's service, outside the API server's service proxy.
+The head is a pod of a tenant, which the operator does not trust. Inside the cluster a request goes to the IP of that
+pod, follows no redirect and reads a bounded response. Outside the cluster it goes through the API server's pod proxy.
+`rlt` uses the API server's service proxy with the rights of its user.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
 
 from rlt_core import names
-from rlt_core.job import Job
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError, KubernetesApi
 
 TIMEOUT = aiohttp.ClientTimeout(total=10, connect=3)
-
-Send = Callable[[Job, str, int, str, dict[str, Any] | None], Awaitable[tuple[int, str]]]
-"""(job, method, port, path, body) -> status and text of the response. Raises UnreachableError."""
+MAX_RESPONSE_BYTES = 64 * 1024
+"""Maximum size of a response, such as a progress report."""
+MAX_LOG_BYTES = 256 * 1024
+"""The end of a program's output that is kept."""
+MAX_STREAM_BYTES = 32 * 1024 * 1024
+"""Maximum number of bytes that are read to find the end of an output. Ray is asked for its last lines only."""
 
 
 class UnreachableError(Exception):
     """The head did not respond. The text is the cause."""
 
 
-def through_service(session: aiohttp.ClientSession) -> Send:
-    """Send requests to the head's service, from a pod of the same cluster."""
+class ResponseTooLargeError(UnreachableError):
+    """The head's response exceeds its limit."""
 
-    async def send(job: Job, method: str, port: int, path: str, body: dict[str, Any] | None) -> tuple[int, str]:
-        url = f"http://{names.head_service(job.name)}.{job.namespace}.svc:{port}{path}"
+
+@dataclass(frozen=True)
+class Head:
+    """The pod of a Ray head. It must belong to the job's RayCluster: other pods can have the job's labels."""
+
+    namespace: str
+    pod: str
+    ip: str
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request to a head, and how much of the response to read."""
+
+    method: str
+    port: int
+    path: str
+    body: dict[str, Any] | None = None
+    max_bytes: int = MAX_RESPONSE_BYTES
+    tail: bool = False
+    """True: a longer response is cut to its last `max_bytes`. False: it raises ResponseTooLargeError."""
+
+
+Send = Callable[[Head, Request], Awaitable[tuple[int, str]]]
+"""Send a request. Returns status and text of the response. Raises UnreachableError."""
+
+
+def to_pod_ip(session: aiohttp.ClientSession) -> Send:
+    """Send requests to the head's IP, from a pod of the same cluster."""
+
+    async def send(head: Head, request: Request) -> tuple[int, str]:
+        host = f"[{head.ip}]" if ":" in head.ip else head.ip
+        url = f"http://{host}:{request.port}{request.path}"
         try:
-            async with session.request(method, url, json=body, timeout=TIMEOUT) as response:
-                return response.status, await response.text(errors="replace")
+            async with session.request(
+                request.method, url, json=request.body, timeout=TIMEOUT, allow_redirects=False
+            ) as response:
+                return response.status, await _read(response, request)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise UnreachableError(_describe_error(error)) from error
 
     return send
 
 
-def through_api_server(api: KubernetesApi) -> Send:
+def through_pod_proxy(api: KubernetesApi) -> Send:
     """Send requests through the API server, from anywhere. The operator's role in the cluster does not allow it."""
 
-    async def send(job: Job, method: str, port: int, path: str, body: dict[str, Any] | None) -> tuple[int, str]:
-        return await send_through_api_server(api, job.namespace, job.name, method, port, path, body)
+    async def send(head: Head, request: Request) -> tuple[int, str]:
+        path = api_paths.pod_proxy(head.namespace, head.pod, request.port) + request.path
+        status, text = await _send_through_api_server(api, request.method, path, request.body, TIMEOUT)
+        if len(text) > request.max_bytes and not request.tail:
+            raise ResponseTooLargeError(_describe_size(request))
+        return status, text[-request.max_bytes :]
 
     return send
 
@@ -60,15 +102,39 @@ async def send_through_api_server(
     *,
     timeout: aiohttp.ClientTimeout = TIMEOUT,
 ) -> tuple[int, str]:
-    """Send a request to a job's head through the API server. Returns status and text. Raises UnreachableError."""
+    """Send a user's request to a job's head service. Returns status and text. Raises UnreachableError."""
     proxy = api_paths.service_proxy(namespace, names.head_service(job), port)
+    return await _send_through_api_server(api, method, proxy + path, body, timeout)
+
+
+async def _send_through_api_server(
+    api: KubernetesApi, method: str, path: str, body: dict[str, Any] | None, timeout: aiohttp.ClientTimeout
+) -> tuple[int, str]:
     try:
-        status, text = await api.send(method, proxy + path, body=body, timeout=timeout)
+        status, text = await api.send(method, path, body=body, timeout=timeout)
     except ApiError as error:
         raise UnreachableError(str(error)) from error
     if status >= 400 and '"kind":"Status"' in text:  # an error of the API server, not of the head
         raise UnreachableError(str(json.loads(text).get("message", text)))
     return status, text
+
+
+async def _read(response: aiohttp.ClientResponse, request: Request) -> str:
+    """The text of a response, or its end. Holds at most twice `max_bytes` in memory."""
+    limit, read, kept = request.max_bytes, 0, bytearray()
+    async for chunk in response.content.iter_chunked(64 * 1024):
+        read += len(chunk)
+        kept += chunk
+        if read > (MAX_STREAM_BYTES if request.tail else limit):
+            raise ResponseTooLargeError(_describe_size(request))
+        if len(kept) > 2 * limit:
+            del kept[:-limit]
+    return kept[-limit:].decode(errors="replace")
+
+
+def _describe_size(request: Request) -> str:
+    limit = MAX_STREAM_BYTES if request.tail else request.max_bytes
+    return f"the response to {request.method} {request.path} exceeds {limit} bytes"
 
 
 def _describe_error(error: BaseException) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import logging
 import signal
 from collections.abc import Collection
@@ -19,22 +18,21 @@ from rlt_core.children.network_policy import NetworkAccess
 from rlt_core.kubernetes import api_paths, client
 from rlt_core.kubernetes.client import ApiError, KubernetesApi
 from rlt_operator import http_server, metrics
+from rlt_operator.cache.cache import Cache
 from rlt_operator.crd_check import CrdCheck
+from rlt_operator.ray_poller import RayPoller
 from rlt_operator.reconcile.events import EventWriter
 from rlt_operator.reconcile.failures import Failures
+from rlt_operator.reconcile.observe import Sources
 from rlt_operator.reconcile.reconcile import reconcile
 from rlt_operator.watch import watch
 from rlt_operator.webhook import server as webhook_server
 from rlt_operator.webhook.certificates import CertificateLocation, keep_certificate, serve_folder
 from rlt_operator.webhook.server import Tls
-from rlt_operator.work_queue import Key, WorkQueue
+from rlt_operator.work_queue import WorkQueue
 
-MAX_CONCURRENT_RECONCILES = 16
-"""Maximum number of jobs that are reconciled at the same time."""
 RETRY_INTERVAL_S = 2.0
 """Interval between attempts to reach the API server at the start."""
-RESYNC_INTERVAL_S = 30.0
-"""Interval between lists of all jobs, for missed watch events. /healthz also relies on these requests."""
 
 log = logging.getLogger("rlt_operator")
 
@@ -63,32 +61,36 @@ async def run(
     api = await client.connect()
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(api.client.close)
-        session = await stack.enter_async_context(aiohttp.ClientSession())
+        session = await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))
         in_cluster = client.in_cluster()
-        send = ray_http.through_service(session) if in_cluster else ray_http.through_api_server(api)
-        events = EventWriter(api)
-        crds = CrdCheck(api)
-        failures = Failures(api, events, crds.describe)
-        queue = WorkQueue(
-            functools.partial(reconcile, api, send, events, failures, access=access, runtimes=runtimes),
-            on_error=metrics.ERRORS.inc,
-            max_concurrent=MAX_CONCURRENT_RECONCILES,
-        )
+        send = ray_http.to_pod_ip(session) if in_cluster else ray_http.through_pod_proxy(api)
+        queue = WorkQueue(lambda key: reconcile(sources, send, events, failures, key), on_error=metrics.ERRORS.inc)
+        sources = Sources(api, Cache(queue.wake), RayPoller(send, queue.wake), runtimes, access)
+        events, crds = EventWriter(api), CrdCheck(api)
+        failures = Failures(api, sources.cache, events, crds.describe)
+        stack.push_async_callback(sources.poller.close)
         stack.push_async_callback(queue.close)
-        for key in await _list_first_jobs(api, namespaces):
-            queue.wake(key)
+        await _check_access(api, namespaces)
+        watches = sources.cache.start(api, namespaces)
+        for task in watches:
+            stack.callback(task.cancel)
         tls = await _serve_webhook(api, webhook, runtimes, stack) if webhook else None
         server = await http_server.serve(
             metrics_port,
             last_response=lambda: api.last_response,
-            ready=lambda: not stop.is_set() and (tls is None or tls.has_certificate) and not crds.describe(),
+            ready=lambda: (
+                not stop.is_set()
+                and sources.cache.synced
+                and (tls is None or tls.has_certificate)
+                and not crds.describe()
+            ),
         )
         stack.push_async_callback(server.cleanup)
         log.info("serving", extra={"namespaces": ", ".join(namespaces) or "all", "inCluster": in_cluster})
         checks = asyncio.create_task(crds.run())
         stack.callback(checks.cancel)
-        resync = asyncio.create_task(_resync(api, namespaces, queue))
-        stack.callback(resync.cancel)
+        await sources.cache.wait()
+        queue.start()
         await watch(queue, namespaces=namespaces, stop=stop)
     log.info("stopped")
 
@@ -105,29 +107,16 @@ async def _serve_webhook(
     return tls
 
 
-async def _list_jobs(api: KubernetesApi, namespaces: Collection[str]) -> list[Key]:
-    selected: Collection[str | None] = namespaces or [None]
-    lists = [await api.list(api_paths.jobs(namespace)) for namespace in selected]
-    return [(job["metadata"]["namespace"], job["metadata"]["name"]) for jobs in lists for job in jobs]
-
-
-async def _list_first_jobs(api: KubernetesApi, namespaces: Collection[str]) -> list[Key]:
-    """All jobs, when the API server is available."""
+async def _check_access(api: KubernetesApi, namespaces: Collection[str]) -> None:
+    """Wait until the API server is available. Raises ApiError if the jobs cannot be listed."""
     while True:
         try:
-            return await _list_jobs(api, namespaces)
+            every: list[str | None] = [*namespaces] or [None]
+            for namespace in every:
+                await api.list(api_paths.jobs(namespace), limit="1")
+            return
         except ApiError as error:
             if error.rejected:
                 raise
             log.warning("waiting for the API server: %s", error)
             await asyncio.sleep(RETRY_INTERVAL_S)
-
-
-async def _resync(api: KubernetesApi, namespaces: Collection[str], queue: WorkQueue) -> None:
-    while True:
-        await asyncio.sleep(RESYNC_INTERVAL_S)
-        try:
-            for key in await _list_jobs(api, namespaces):
-                queue.wake_if_new(key)
-        except ApiError as error:
-            log.warning("cannot list the jobs: %s", error)

@@ -49,6 +49,20 @@ CRD_MISSING_FIELDS = Gauge(
 REVIEWS = Counter(
     "rlt_operator_reviews", "Admission reviews answered by the webhook.", ["operation", "outcome"], registry=REGISTRY
 )
+WATCH_EVENTS = Counter(
+    "rlt_operator_watch_events", "Changes received by watches, by kind of object.", ["kind"], registry=REGISTRY
+)
+RELISTS = Counter(
+    "rlt_operator_relists", "Watches that expired, so that the objects were listed again.", ["kind"], registry=REGISTRY
+)
+POLLED_HEADS = Gauge("rlt_operator_polled_heads", "Ray heads that are polled.", registry=REGISTRY)
+RAY_SECONDS = Histogram(
+    "rlt_operator_ray_poll_duration_seconds",
+    "Duration of one poll of a Ray head.",
+    buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
+    registry=REGISTRY,
+)
+RAY_ERRORS = Counter("rlt_operator_ray_poll_errors", "Polls that a Ray head did not answer.", registry=REGISTRY)
 JOBS = Gauge("rlt_operator_jobs", "Jobs by phase.", ["phase"], registry=REGISTRY)
 
 _JOB = ["namespace", "name"]

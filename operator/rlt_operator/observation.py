@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -165,28 +166,27 @@ class Observed:
     kuberay: KubeRay | None = None
     """The fields of its RayCluster CRD. Read while no RayCluster exists."""
     nodes: tuple[Node, ...] = ()
-    """The nodes of the Kubernetes cluster. Read while the fabric is not decided, and after a failure."""
+    """The nodes of the Kubernetes cluster. Set while the fabric is not decided, and after a failure."""
     config: Mapping[str, str] | None = None
-    """The data of the ConfigMap."""
+    """Key -> digest of the data of the ConfigMap."""
     cluster: RayCluster | None = None
     queue_message: str | None = None
     """Why Kueue does not admit the RayCluster, while it is suspended."""
     pods: tuple[Pod, ...] = ()
     warnings: tuple[WarningEvent, ...] = ()
     ray: Ray | None = None
-    """None if Ray was not called."""
+    """The latest answer of the head; None without a head that runs."""
     access: NetworkAccess | None = None
     """Who reaches the pods of jobs, for their NetworkPolicies; None if the jobs get none."""
     rejection: Rejection | None = None
     """Why the API server or Ray rejected the first plan of this reconciliation."""
 
 
-def parse_workloads(workloads: list[Manifest]) -> str | None:
-    """Why Kueue does not admit them: the message on the quota, else on its admission checks."""
-    for workload in workloads:
-        for each in workload.get("status", {}).get("conditions", []):
-            if each["type"] in ("QuotaReserved", "Admitted") and each["status"] == "False":
-                return str(each["message"])
+def parse_workload(manifest: Manifest) -> str | None:
+    """Why Kueue does not admit a Workload: the message on the quota, else on its admission checks. None if it does."""
+    for each in manifest.get("status", {}).get("conditions", []):
+        if each["type"] in ("QuotaReserved", "Admitted") and each["status"] == "False":
+            return str(each["message"])
     return None
 
 
@@ -248,8 +248,9 @@ def parse_warning(manifest: Manifest) -> WarningEvent:
 
 
 def parse_config(manifest: Manifest) -> Mapping[str, str]:
-    """The data of a ConfigMap."""
-    return dict(manifest.get("data") or {})
+    """Key -> digest of the data of a ConfigMap."""
+    data = manifest.get("data") or {}
+    return {key: hashlib.sha256(value.encode()).hexdigest() for key, value in data.items()}
 
 
 def list_cluster_pods(observed: Observed) -> tuple[Pod, ...]:

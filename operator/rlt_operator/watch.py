@@ -1,7 +1,7 @@
-"""Watches: an event on a job, its RayCluster or its pods wakes that job, and an event on an RLRuntime wakes all jobs.
+"""kopf's part: an event on an RLRuntime wakes all jobs, because any of them may wait for it.
 
-The only module that imports kopf. It uses on.event handlers only, because kopf's other handlers add annotations or
-finalizers to the objects.
+The only module that imports kopf. Objects that reconciliations read often are in `rlt_operator.cache`: kopf does not
+report objects that were deleted while its watch was interrupted (ADR 14).
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from typing import Any
 
 import kopf
 
-from rlt_api.crd import GROUP, PLURAL, RUNTIME_PLURAL, VERSION
-from rlt_core.names import JOB_LABEL
+from rlt_api.crd import GROUP, RUNTIME_PLURAL, VERSION
 from rlt_operator.work_queue import WorkQueue
 
 
@@ -37,18 +36,6 @@ def build_registry(queue: WorkQueue) -> kopf.OperatorRegistry:
     async def login(**arguments: Any) -> kopf.ConnectionInfo | None:
         return kopf.login_with_service_account(**arguments) or kopf.login_with_kubeconfig(**arguments)
 
-    @kopf.on.event(GROUP, VERSION, PLURAL, registry=handlers)
-    async def job_changed(namespace: str | None, name: str | None, **_: Any) -> None:
-        assert namespace
-        assert name
-        queue.wake((namespace, name))
-
-    @kopf.on.event("ray.io", "v1", "rayclusters", labels={JOB_LABEL: kopf.PRESENT}, registry=handlers)
-    @kopf.on.event("", "v1", "pods", labels={JOB_LABEL: kopf.PRESENT}, registry=handlers)
-    async def child_changed(namespace: str | None, labels: kopf.Labels, **_: Any) -> None:
-        assert namespace
-        queue.wake((namespace, labels[JOB_LABEL]))
-
     @kopf.on.event(GROUP, VERSION, RUNTIME_PLURAL, registry=handlers)
     async def runtime_changed(**_: Any) -> None:
         queue.wake_all()  # RLRuntimes change rarely, and the queue does not know which jobs wait for one
@@ -65,8 +52,6 @@ def build_settings() -> kopf.OperatorSettings:
     pinned.watching.server_timeout = 300
     pinned.watching.client_timeout = 330
     pinned.watching.connect_timeout = 10
-    pinned.watching.label_selectors["", "v1", "pods"] = JOB_LABEL  # filter in the API server
-    pinned.watching.label_selectors["ray.io", "v1", "rayclusters"] = JOB_LABEL
     pinned.networking.connect_timeout = 10
     pinned.networking.request_timeout = 30
     pinned.queueing.exit_timeout = 0.5

@@ -1,4 +1,8 @@
-"""The queue of reconciliations: one at a time for each job, several jobs in parallel. A delay or a wake requeues."""
+"""The queue of reconciliations: one at a time for each job. A delay or a wake requeues.
+
+The number of jobs in parallel has no limit: a reconciliation that waits for one head must not delay the other jobs. The
+client of the API server limits the number of its requests.
+"""
 
 from __future__ import annotations
 
@@ -34,12 +38,16 @@ Reconcile = Callable[[Key], Awaitable[Result]]
 class WorkQueue:
     """One task for each job. It holds no state that a crash could lose."""
 
-    def __init__(self, reconcile: Reconcile, *, on_error: Callable[[], None], max_concurrent: int) -> None:
+    def __init__(self, reconcile: Reconcile, *, on_error: Callable[[], None]) -> None:
         self._reconcile = reconcile
         self._on_error = on_error
-        self._slots = asyncio.Semaphore(max_concurrent)
+        self._started = asyncio.Event()
         self._woken: dict[Key, asyncio.Event] = {}
         self._tasks: dict[Key, asyncio.Task[None]] = {}
+
+    def start(self) -> None:
+        """Reconcile the jobs that were woken until now, and from now on."""
+        self._started.set()
 
     def wake(self, key: Key) -> None:
         """Reconcile this job soon."""
@@ -47,11 +55,6 @@ class WorkQueue:
             self._woken[key] = asyncio.Event()
             self._tasks[key] = asyncio.create_task(self._run(key), name=f"{key[0]}/{key[1]}")
         self._woken[key].set()
-
-    def wake_if_new(self, key: Key) -> None:
-        """Reconcile this job soon, unless the queue already has it."""
-        if key not in self._tasks:
-            self.wake(key)
 
     def wake_all(self) -> None:
         """Reconcile every job of the queue soon."""
@@ -68,16 +71,16 @@ class WorkQueue:
     async def _run(self, key: Key) -> None:
         woken, failures = self._woken[key], 0
         while True:
+            await self._started.wait()
             woken.clear()
             started = time.monotonic()
-            async with self._slots:
-                try:
-                    result, failures = await self._reconcile(key), 0
-                except Exception:
-                    failures += 1
-                    self._on_error()
-                    result = Result(requeue_after=min(MAX_BACKOFF_S, MIN_INTERVAL_S * 2**failures))
-                    logging.getLogger(__name__).exception("reconciliation of %s/%s failed", *key)
+            try:
+                result, failures = await self._reconcile(key), 0
+            except Exception:
+                failures += 1
+                self._on_error()
+                result = Result(requeue_after=min(MAX_BACKOFF_S, MIN_INTERVAL_S * 2**failures))
+                logging.getLogger(__name__).exception("reconciliation of %s/%s failed", *key)
             if result.gone and not woken.is_set():
                 del self._tasks[key], self._woken[key]
                 return

@@ -18,7 +18,7 @@ from rlt_api.conditions import Reason
 from rlt_api.status import Phase, RLTrainingJobStatus
 from rlt_operator.conditions import find_condition, is_true
 from rlt_operator.kuberay import KUBERAY_MINIMUM
-from rlt_operator.observation import KubeRayCondition, Observed, Ray, Rejection
+from rlt_operator.observation import KubeRayCondition, Observed, Ray, Rejection, parse_config
 from rlt_operator.reconcile.plan import Plan, plan
 
 
@@ -53,7 +53,7 @@ def test_a_running_cluster_is_not_applied_again() -> None:
 def test_a_deleted_config_is_restored_before_the_start() -> None:
     (manifest,) = plan(o.PROVISIONING, o.NOW).apply
     assert manifest["kind"] == "ConfigMap"
-    kept = replace(o.PROVISIONING, config=manifest["data"])
+    kept = replace(o.PROVISIONING, config=parse_config(manifest))
     assert plan(kept, o.NOW).apply == ()
 
 

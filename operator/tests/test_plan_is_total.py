@@ -146,7 +146,7 @@ everything = st.builds(
     kuberay_installed=st.booleans(),
     kuberay=st.none() | st.just(KubeRay(frozenset())),
     nodes=st.sampled_from([(), (Node("node-2"),), (Node("node-2", conditions={"Ready": "True"}),)]),
-    config=st.none() | st.just({"training.json": "{}"}),
+    config=st.none() | st.just({"training.json": "a digest"}),
     cluster=st.none() | clusters,
     pods=st.lists(pods, max_size=3).map(tuple),
     warnings=st.lists(mount_warnings, max_size=2).map(tuple),

@@ -13,7 +13,7 @@ from rlt_api.conditions import ConditionType as C
 from rlt_api.conditions import Reason
 from rlt_api.status import Condition, Phase
 from rlt_operator.conditions import find_condition
-from rlt_operator.observation import Observed, Ray, parse_ray_cluster, parse_workloads
+from rlt_operator.observation import Observed, Ray, parse_ray_cluster, parse_workload
 from rlt_operator.reconcile.plan import plan
 
 JOB = o.job({**o.SPEC, "scheduling": {"queueName": "team-a"}})
@@ -57,9 +57,9 @@ def test_kueues_message_is_quoted() -> None:
 def test_kueues_message_is_read_from_the_workload() -> None:
     reserved = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": "insufficient quota"}
     evicted = {"type": "Evicted", "status": "True", "reason": "Preempted", "message": "Preempted by another"}
-    assert parse_workloads([{"status": {"conditions": [evicted, reserved]}}]) == "insufficient quota"
-    assert parse_workloads([{"status": {"conditions": [{**reserved, "status": "True"}]}}]) is None
-    assert parse_workloads([{}]) is None
+    assert parse_workload({"status": {"conditions": [evicted, reserved]}}) == "insufficient quota"
+    assert parse_workload({"status": {"conditions": [{**reserved, "status": "True"}]}}) is None
+    assert parse_workload({}) is None
 
 
 def test_a_queued_job_is_pending() -> None:

@@ -14,13 +14,18 @@ import pytest
 from rlt_api.conditions import ConditionType as C
 from rlt_api.conditions import Reason
 from rlt_api.status import RLTrainingJobStatus
-from rlt_core.job import Job, Manifest
+from rlt_core.job import Manifest
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError, KubernetesApi
+from rlt_core.ray_http import Head, Request
+from rlt_operator.cache.cache import Cache
+from rlt_operator.cache.reflector import Reflector
 from rlt_operator.conditions import find_condition
+from rlt_operator.ray_poller import RayPoller
 from rlt_operator.reconcile import backoff
 from rlt_operator.reconcile.events import EventWriter
 from rlt_operator.reconcile.failures import Failures
+from rlt_operator.reconcile.observe import Sources
 from rlt_operator.reconcile.reconcile import reconcile
 from rlt_operator.work_queue import Result
 
@@ -51,9 +56,8 @@ class FakeApi:
     async def get_large(self, path: str) -> Manifest | None:
         return None
 
-    async def list(self, path: str, **query: str) -> list[Manifest]:
-        self.fail(path)
-        return []
+    async def list_with_version(self, path: str, **query: str) -> tuple[list[Manifest], str]:
+        return [each for name, each in self.objects.items() if name.startswith(f"{path}/")], "99"
 
     async def apply(self, path: str, manifest: Manifest) -> Manifest:
         self.fail(path)
@@ -70,7 +74,7 @@ class FakeApi:
         }
         return self.objects[path]
 
-    async def create(self, path: str, manifest: Manifest) -> None:
+    async def create(self, path: str, manifest: Manifest) -> Manifest:
         self.fail(path)
         path = f"{path}/{manifest['metadata']['name']}"
         if path in self.objects:
@@ -78,6 +82,7 @@ class FakeApi:
         self.writes.append(path)
         stored = {"uid": "new", "resourceVersion": "1", "creationTimestamp": datetime.now(UTC).isoformat()}
         self.objects[path] = {**manifest, "metadata": {**manifest["metadata"], **stored}}
+        return self.objects[path]
 
     async def merge(self, path: str, patch: Manifest) -> None:
         self.objects[path] = {**self.objects[path], **patch}
@@ -96,7 +101,7 @@ class FakeApi:
         return {each["reason"]: each["count"] for path, each in self.objects.items() if path.startswith(EVENTS)}
 
 
-async def send(job: Job, method: str, port: int, path: str, body: dict[str, Any] | None) -> tuple[int, str]:
+async def send(head: Head, request: Request) -> tuple[int, str]:
     raise AssertionError("no head exists")
 
 
@@ -112,11 +117,27 @@ class Loop:
 
     def restart(self) -> None:
         api = cast(KubernetesApi, self.api)
+        self.cache = Cache(lambda key: None)
+        self.sources = Sources(api, self.cache, RayPoller(send, lambda key: None))
         self.events = EventWriter(api)
-        self.failures = Failures(api, self.events, lambda: None)
+        self.failures = Failures(api, self.cache, self.events, lambda: None)
+
+    def deliver(self) -> None:
+        """Bring the cache to the state of the API server, as the watches do."""
+        for path, store in ((PATH, self.cache.jobs), (RAY_CLUSTER, self.cache.ray_clusters)):
+            found = self.api.objects.get(path)
+            if found:
+                store.put(found)
+            else:
+                store.forget(KEY)
 
     async def run(self) -> Result:
-        return await reconcile(cast(KubernetesApi, self.api), send, self.events, self.failures, KEY)
+        self.deliver()
+        return await self.reconcile()
+
+    async def reconcile(self) -> Result:
+        """Reconcile before the watches deliver anything."""
+        return await reconcile(self.sources, send, self.events, self.failures, KEY)
 
     async def run_after(self, seconds: float) -> Result:
         self.seconds += seconds
@@ -195,10 +216,16 @@ async def test_a_change_of_the_job_ends_the_wait(loop: Loop) -> None:
     assert RAY_CLUSTER in loop.api.writes
 
 
+async def find_path() -> str:
+    return PODS
+
+
 async def test_a_failed_read_is_reported_and_the_other_conditions_remain(loop: Loop) -> None:
     await loop.run()
     before = {each.type: each for each in loop.api.status.conditions}
-    loop.api.errors[PODS] = ApiError(403, 'pods is forbidden: User "x" cannot list resource "pods"')
+    forbidden = ApiError(403, 'pods is forbidden: User "x" cannot list resource "pods"')
+    pods = Reflector("pods", loop.cache.pods, find_path, lambda name, manifest: None, error=forbidden)
+    loop.cache.reflectors.append(pods)
     assert await loop.run() == Result(2)
     after = {each.type: each for each in loop.api.status.conditions}
     assert (after[C.STALLED].status, after[C.STALLED].reason) == ("True", Reason.REQUEST_FAILED)
@@ -231,7 +258,7 @@ async def test_a_rejected_status_is_reported_in_the_stored_status(loop: Loop) ->
 
     loop.api.apply = apply_once_rejected  # type: ignore[method-assign]
     loop.api.objects.pop(RAY_CLUSTER)
-    loop.api.objects[PATH]["metadata"]["annotations"] = {"rlt.dev/cancel": "true"}
+    loop.api.objects[PATH]["metadata"] |= {"annotations": {"rlt.dev/cancel": "true"}, "resourceVersion": "50"}
     await loop.run()
     assert loop.api.status == stored
     await loop.run_after(2)
@@ -345,3 +372,30 @@ async def test_events_that_a_crash_lost_are_created_by_the_next_process(loop: Lo
     loop.restart()
     await loop.run()
     assert {path for path in loop.api.objects if path.startswith(EVENTS)} == set(written), "the same name"
+
+
+async def test_the_next_reconciliation_observes_the_writes_before_the_watch_delivers_them(loop: Loop) -> None:
+    await loop.run()
+    loop.api.writes.clear()
+    await loop.reconcile()
+    assert {CONFIG_MAP, RAY_CLUSTER}.isdisjoint(loop.api.writes)
+
+
+async def test_no_cluster_is_created_while_the_api_server_has_pods_that_the_cache_lacks(loop: Loop) -> None:
+    owner = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "sum", "uid": "earlier", "controller": True}
+    metadata = {"namespace": "demo", "name": "sum-head-a", "uid": "uid-a", "resourceVersion": "6"}
+    pod = {"metadata": {**metadata, "labels": {"rlt.dev/job": "sum"}, "ownerReferences": [owner]}}
+    loop.api.objects[f"{PODS}/sum-head-a"] = pod
+    await loop.run()
+    assert RAY_CLUSTER not in loop.api.objects
+    assert condition(loop, C.CLUSTER_READY) == ("False", Reason.EARLIER_CLUSTER)
+
+
+async def test_a_conflict_reads_the_job_from_the_api_server(loop: Loop) -> None:
+    loop.deliver()
+    loop.api.errors[STATUS] = ApiError(409, "the object has been modified")
+    loop.api.objects[PATH]["metadata"] |= {"resourceVersion": "70", "generation": 2}
+    assert await loop.reconcile() == Result(requeue_after=0)
+    found = loop.cache.get_job(KEY)
+    assert found
+    assert found["metadata"]["generation"] == 2

@@ -16,7 +16,7 @@ RAY_CLUSTER_CRD = f"{CRDS}/rayclusters.ray.io"
 
 def jobs(namespace: str | None) -> str:
     """Path of the jobs of a namespace, or of all."""
-    return f"{JOBS}/namespaces/{namespace}/{PLURAL}" if namespace else f"{JOBS}/{PLURAL}"
+    return _collection(JOBS, namespace, PLURAL)
 
 
 def job(namespace: str, name: str) -> str:
@@ -39,14 +39,24 @@ def runtime(name: str) -> str:
     return f"{JOBS}/{RUNTIME_PLURAL}/{name}"
 
 
+def ray_clusters(namespace: str | None) -> str:
+    """Path of the RayClusters of a namespace, or of all."""
+    return _collection(RAY, namespace, "rayclusters")
+
+
 def ray_cluster(namespace: str, name: str) -> str:
     """Path of a RayCluster."""
-    return f"{RAY}/namespaces/{namespace}/rayclusters/{name}"
+    return f"{ray_clusters(namespace)}/{name}"
 
 
-def workloads(namespace: str, version: str) -> str:
-    """Path of the Kueue Workloads of a namespace, in a version that the API server serves."""
-    return f"{KUEUE}/{version}/namespaces/{namespace}/workloads"
+def workloads(namespace: str | None, version: str) -> str:
+    """Path of the Kueue Workloads of a namespace, or of all, in a version that the API server serves."""
+    return _collection(f"{KUEUE}/{version}", namespace, "workloads")
+
+
+def config_maps(namespace: str | None) -> str:
+    """Path of the ConfigMaps of a namespace, or of all."""
+    return _collection(CORE, namespace, "configmaps")
 
 
 def namespace(name: str) -> str:
@@ -56,7 +66,7 @@ def namespace(name: str) -> str:
 
 def config_map(namespace: str, name: str) -> str:
     """Path of a ConfigMap."""
-    return f"{CORE}/namespaces/{namespace}/configmaps/{name}"
+    return f"{config_maps(namespace)}/{name}"
 
 
 def disruption_budget(namespace: str, name: str) -> str:
@@ -84,9 +94,9 @@ def webhook_configuration(name: str) -> str:
     return f"/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/{name}"
 
 
-def pods(namespace: str) -> str:
-    """Path of the pods of a namespace."""
-    return f"{CORE}/namespaces/{namespace}/pods"
+def pods(namespace: str | None) -> str:
+    """Path of the pods of a namespace, or of all."""
+    return _collection(CORE, namespace, "pods")
 
 
 def pod_templates(namespace: str) -> str:
@@ -99,9 +109,9 @@ def log(namespace: str, pod: str) -> str:
     return f"{pods(namespace)}/{pod}/log"
 
 
-def events(namespace: str) -> str:
-    """Path of the events of a namespace."""
-    return f"{CORE}/namespaces/{namespace}/events"
+def events(namespace: str | None) -> str:
+    """Path of the events of a namespace, or of all."""
+    return _collection(CORE, namespace, "events")
 
 
 def event(namespace: str, name: str) -> str:
@@ -117,6 +127,11 @@ def service(namespace: str, name: str) -> str:
 def service_proxy(namespace: str, service: str, port: int) -> str:
     """Path prefix of the API server's proxy to a service."""
     return f"{CORE}/namespaces/{namespace}/services/{service}:{port}/proxy"
+
+
+def pod_proxy(namespace: str, pod: str, port: int) -> str:
+    """Path prefix of the API server's proxy to a pod."""
+    return f"{pods(namespace)}/{pod}:{port}/proxy"
 
 
 def path_of(manifest: Manifest) -> str:
@@ -137,3 +152,7 @@ def path_of(manifest: Manifest) -> str:
 def collection_of(manifest: Manifest) -> str:
     """Path of the collection in which a child is created."""
     return path_of(manifest).rpartition("/")[0]
+
+
+def _collection(group: str, namespace: str | None, plural: str) -> str:
+    return f"{group}/namespaces/{namespace}/{plural}" if namespace else f"{group}/{plural}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import time
@@ -24,11 +25,16 @@ JSON = "application/json"
 METADATA = f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 """Accept header for the metadata of an object only."""
 
+MAX_CONCURRENT_REQUESTS = 32
+"""Maximum number of requests at the same time."""
+PAGE_SIZE = 200
+"""Objects in a page of a list. A page of nodes of 20 KB each has 4 MB and is parsed in 40 ms."""
 WATCH_S = 300
 """After this time the API server ends a watch."""
 STREAM_TIMEOUT = aiohttp.ClientTimeout(total=None, connect=10)
 """For streamed responses."""
-WATCH_TIMEOUT = aiohttp.ClientTimeout(total=WATCH_S + 30, connect=10)
+WATCH_TIMEOUT = aiohttp.ClientTimeout(total=WATCH_S + 30, connect=10, sock_read=120)
+"""A watch without data for 120 s is broken: the API server sends a bookmark every minute."""
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 
@@ -75,6 +81,8 @@ class KubernetesApi:
     """Time of the API server's last response (time.monotonic)."""
     large: dict[str, Manifest] = field(default_factory=dict)
     """Cache of get_large."""
+    slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_CONCURRENT_REQUESTS))
+    """Limits the requests at the same time. Watches do not count."""
 
     async def close(self) -> None:
         """Close all connections."""
@@ -108,6 +116,25 @@ class KubernetesApi:
         found = _parse_response(*await self.send("GET", path, query=query))
         return found["items"], found["metadata"]["resourceVersion"]
 
+    async def list_pages(self, path: str, **query: str) -> AsyncIterator[tuple[list[Manifest], str]]:
+        """The items of a list in pages of PAGE_SIZE, each with the resourceVersion at which a watch continues.
+
+        Raises UnknownResourceError, ApiError; with status 410 if the list expires between two pages.
+        """
+        token = ""
+        while True:
+            page = query | {"limit": str(PAGE_SIZE)} | ({"continue": token} if token else {})
+            status, text = await self.send("GET", path, query=page)
+            if status == 404:
+                raise UnknownResourceError(status, _parse_message(text))
+            found = _parse_response(status, text)
+            del text  # a page of nodes has several megabytes
+            metadata = found["metadata"]
+            yield found["items"] or [], metadata["resourceVersion"]
+            token = metadata.get("continue") or ""
+            if not token:
+                return
+
     async def list(self, path: str, **query: str) -> list[Manifest]:
         """The items of a list, selected by `labelSelector` or `fieldSelector`."""
         items, _ = await self.list_with_version(path, **query)
@@ -125,11 +152,15 @@ class KubernetesApi:
         applied: Manifest = _parse_response(status, text)
         return applied
 
-    async def create(self, path: str, manifest: Manifest) -> None:
-        """Create an object in the collection `path`. Raises ApiError, with status 409 if it exists."""
+    async def create(self, path: str, manifest: Manifest) -> Manifest:
+        """Create an object in the collection `path`. Returns the object as stored.
+
+        Raises ApiError, with status 409 if it exists.
+        """
         status, text = await self.send("POST", path, query={"fieldManager": FIELD_OWNER}, body=manifest)
         _raise_if_not_installed(status, text, manifest)
-        _parse_response(status, text)
+        created: Manifest = _parse_response(status, text)
+        return created
 
     async def merge(self, path: str, patch: Manifest) -> None:
         """Apply a JSON merge patch (RFC 7386). Raises ApiError."""
@@ -151,15 +182,17 @@ class KubernetesApi:
     async def send(self, method: str, path: str, **options: Unpack[RequestOptions]) -> tuple[int, str]:
         """Status and text of the response, also of an error. Raises ApiError with status 0 without a response."""
         with _convert_connection_errors():
-            response = await self._request(method, path, **options)
-            text = (await response.read()).decode(errors="replace")
+            async with self.slots:
+                response = await self._request(method, path, **options)
+                text = (await response.read()).decode(errors="replace")
         self.last_response = time.monotonic()
         return response.status, text
 
     async def watch(self, path: str, **query: str) -> AsyncIterator[tuple[str, Manifest]]:
         """Changes since `resourceVersion`: ADDED, MODIFIED or DELETED and the object. Ends after WATCH_S.
 
-        Raises ApiError, with status 410 if the resourceVersion has expired.
+        With `allowWatchBookmarks` also BOOKMARK, whose object has only a resourceVersion. Raises ApiError, with
+        status 410 if the resourceVersion has expired.
         """
         query |= {"watch": "true", "timeoutSeconds": str(WATCH_S)}
         async for line in self.stream_lines(path, query, timeout=WATCH_TIMEOUT):
@@ -234,6 +267,7 @@ async def connect() -> KubernetesApi:
         config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
     else:
         await config.load_kube_config(client_configuration=configuration, persist_config=False)  # type: ignore[no-untyped-call]
+    configuration.connection_pool_maxsize = 0  # no limit: each watch keeps a connection open
     return KubernetesApi(client.ApiClient(configuration))
 
 

@@ -12,7 +12,8 @@ from rlt_core.children.pod_template import TemplateDryRun
 from rlt_core.job import Job
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError, KubernetesApi
-from rlt_core.ray_http import Send, UnreachableError
+from rlt_core.ray_http import Head, Send, UnreachableError
+from rlt_operator.cache.cache import Cache
 from rlt_operator.observation import Rejection
 from rlt_operator.reconcile import ray_jobs
 from rlt_operator.reconcile.children import NameTakenError, check_head_service, write_child
@@ -20,10 +21,15 @@ from rlt_operator.reconcile.plan import Plan
 from rlt_operator.reconcile.ray_jobs import RayRejectedError
 
 
-async def apply(api: KubernetesApi, send: Send, job: Job, plan: Plan) -> Rejection | None:
-    """Carry out the actions of the plan. Returns why one failed, and skips those after it; None if none failed."""
+async def apply(
+    api: KubernetesApi, cache: Cache, send: Send, head: Head | None, job: Job, plan: Plan
+) -> Rejection | None:
+    """Carry out the actions of the plan. Returns why one failed, and skips those after it; None if none failed.
+
+    The next reconciliation observes the written objects, because they are put into the cache.
+    """
     try:
-        await _carry_out(api, send, job, plan)
+        await _carry_out(api, cache, send, head, job, plan)
     except RayRejectedError as error:
         return Rejection(str(error), Reason.SUBMISSION_REFUSED)
     except UnreachableError as error:  # if Ray has the job nevertheless, the next reconciliation observes it
@@ -35,18 +41,19 @@ async def apply(api: KubernetesApi, send: Send, job: Job, plan: Plan) -> Rejecti
     return None
 
 
-async def _carry_out(api: KubernetesApi, send: Send, job: Job, plan: Plan) -> None:
+async def _carry_out(api: KubernetesApi, cache: Cache, send: Send, head: Head | None, job: Job, plan: Plan) -> None:
     for dry_run in plan.dry_run:
         await _dry_run(api, job, dry_run)
     if any(manifest["kind"] == "RayCluster" for manifest in plan.apply):
         await check_head_service(api, job)
     for manifest in plan.apply:
-        await write_child(api, job, manifest)
-    if plan.submit:
-        await ray_jobs.submit_job(send, job, plan.submit)
-    if plan.stop:
+        if stored := await write_child(api, job, manifest):
+            cache.put(stored)
+    if plan.submit and head:
+        await ray_jobs.submit_job(send, head, plan.submit)
+    if plan.stop and head:
         with contextlib.suppress(UnreachableError):  # its pods are deleted next
-            await ray_jobs.stop_job(send, job, plan.stop)
+            await ray_jobs.stop_job(send, head, plan.stop)
     if plan.delete_cluster:
         path = api_paths.ray_cluster(job.namespace, names.ray_cluster(job.name))
         await api.delete(path, uid=plan.delete_cluster)
@@ -54,7 +61,7 @@ async def _carry_out(api: KubernetesApi, send: Send, job: Job, plan: Plan) -> No
         await api.delete(api_paths.job(job.namespace, job.name), uid=job.uid)
 
 
-async def write_status(api: KubernetesApi, job: Job, status: RLTrainingJobStatus) -> str:
+async def write_status(api: KubernetesApi, cache: Cache, job: Job, status: RLTrainingJobStatus) -> str:
     """Write the status. Returns the job's new resourceVersion.
 
     Raises ApiError with status 409 if the job has changed since it was observed.
@@ -71,6 +78,7 @@ async def write_status(api: KubernetesApi, job: Job, status: RLTrainingJobStatus
         "status": status.to_json(),
     }
     stored = await api.apply(f"{api_paths.job(job.namespace, job.name)}/status", manifest)
+    cache.put(stored)
     version: str = stored["metadata"]["resourceVersion"]
     return version
 

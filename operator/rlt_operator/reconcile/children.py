@@ -26,13 +26,15 @@ class NameTakenError(Exception):
     """An object with the name of a child exists and does not belong to the job. The text names it and the fix."""
 
 
-async def write_child(api: KubernetesApi, job: Job, manifest: Manifest) -> None:
-    """Create the child, or apply it if it exists and belongs to the job. Raises NameTakenError, ApiError.
+async def write_child(api: KubernetesApi, job: Job, manifest: Manifest) -> Manifest:
+    """Create the child, or apply it if it exists and belongs to the job. Returns the object as stored.
+
+    Raises NameTakenError, ApiError.
 
     An existing RayCluster is not changed, because a change would end the training.
     """
     try:
-        await api.create(api_paths.collection_of(manifest), manifest)
+        return await api.create(api_paths.collection_of(manifest), manifest)
     except UnknownResourceError:
         raise
     except ApiError:  # it exists, or a quota or webhook rejects every creation
@@ -41,9 +43,10 @@ async def write_child(api: KubernetesApi, job: Job, manifest: Manifest) -> None:
         if existing is None:
             raise
         check_owner(job, manifest, existing)
-        if manifest["kind"] != "RayCluster":
-            metadata = {**manifest["metadata"], "uid": existing["metadata"]["uid"]}
-            await api.apply(path, {**manifest, "metadata": metadata})
+        if manifest["kind"] == "RayCluster":
+            return existing
+        metadata = {**manifest["metadata"], "uid": existing["metadata"]["uid"]}
+        return await api.apply(path, {**manifest, "metadata": metadata})
 
 
 async def check_head_service(api: KubernetesApi, job: Job) -> None:

@@ -23,6 +23,7 @@ from rlt_core.job import Job, Manifest, parse_job, parse_status
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError, KubernetesApi
 from rlt_operator import metrics
+from rlt_operator.cache.cache import Cache
 from rlt_operator.conditions import ConditionUpdates, Event, is_true, merge_updates
 from rlt_operator.diagnosis.pods import truncate
 from rlt_operator.lifecycle.masking import list_secrets
@@ -41,20 +42,19 @@ log = logging.getLogger("rlt_operator")
 class Failures:
     """The failures of all jobs."""
 
-    def __init__(self, api: KubernetesApi, events: EventWriter, describe_crds: Callable[[], str | None]) -> None:
-        self._api, self._events, self._describe_crds = api, events, describe_crds
+    def __init__(
+        self, api: KubernetesApi, cache: Cache, events: EventWriter, describe_crds: Callable[[], str | None]
+    ) -> None:
+        self._api, self._cache, self._events, self._describe_crds = api, cache, events, describe_crds
         self._backoff = Backoff()
         self._logged: dict[tuple[Key, str], float] = {}
 
-    async def count_wait(self, key: Key) -> float | None:
+    def count_wait(self, key: Key) -> float | None:
         """Seconds until the job may be reconciled again; None if it may be now, or if its user has changed it."""
         failure = self._backoff.get(key)
         if failure is None:
             return None
-        try:
-            manifest = await self._api.get(api_paths.job(*key))
-        except ApiError:
-            return failure.delay
+        manifest = self._cache.get_job(key)
         changed = manifest is None or manifest["metadata"]["resourceVersion"] != failure.resource_version
         return None if failure.resource_version and changed else max(0.0, failure.retry_at - time.monotonic())
 
@@ -109,6 +109,7 @@ class Failures:
         try:
             report = build_report(manifest, job, message, stalled=rejection.stalled, now=now)
             stored = await self._api.apply(f"{api_paths.job(*key)}/status", report)
+            self._cache.put(stored)
             self._backoff.set_resource_version(key, stored["metadata"]["resourceVersion"])
         finally:  # without the status, the event is the only report that the user sees
             await self._events.write(job, [Event("Warning", Reason.REQUEST_FAILED, message)], now)

@@ -8,17 +8,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from rlt_api.conditions import ConditionType
 from rlt_api.spec import OPERATOR
 from rlt_api.status import RLTrainingJobStatus
 from rlt_core.children.config_map import build_config_map
 from rlt_core.children.pod_template import TemplateDryRun
 from rlt_core.job import Manifest
-from rlt_operator.conditions import Event, build_events
+from rlt_operator.conditions import Event, build_events, is_true
 from rlt_operator.lifecycle.deadlines import count_seconds_to_deadline
 from rlt_operator.lifecycle.steps import READY_STEPS, STEPS, VERDICT_UPDATES
 from rlt_operator.lifecycle.verdict import Submission, Verdict, owned_cluster
-from rlt_operator.observation import Observed
+from rlt_operator.observation import Observed, parse_config
 from rlt_operator.reconcile.status import build_status
+
+FINAL_CONDITIONS = (ConditionType.SUCCEEDED, ConditionType.FAILED)
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,20 @@ def plan(observed: Observed, now: datetime) -> Plan:
     )
 
 
+def is_irreversible(before: RLTrainingJobStatus, plan: Plan) -> bool:
+    """Whether the plan creates a RayCluster, records a failed attempt, or ends or deletes the job.
+
+    The cache may be behind the API server. Such a plan counts only if it is also the plan for what the API server has.
+    """
+    creates = any(manifest["kind"] == "RayCluster" for manifest in plan.apply)
+    after = plan.status
+    ends = after is not None and (
+        len(after.attempts) > len(before.attempts)
+        or any(is_true(after, type) and not is_true(before, type) for type in FINAL_CONDITIONS)
+    )
+    return creates or ends or plan.delete_job
+
+
 def decide(observed: Observed, now: datetime) -> Verdict:
     """The verdict of the first lifecycle step that applies."""
     for step in STEPS:
@@ -88,5 +105,5 @@ def _restore_config(observed: Observed, verdict: Verdict) -> tuple[Manifest, ...
     if job.spec is None or cluster is None or cluster.deleting or verdict.delete_cluster or started:
         return ()
     manifest = build_config_map(job, job.spec)
-    found = observed.config or {}  # pods mount none of the keys that a user may have added
-    return () if all(found.get(key) == value for key, value in manifest["data"].items()) else (manifest,)
+    wanted, found = parse_config(manifest), observed.config or {}  # pods mount none of the keys that a user may add
+    return () if all(found.get(key) == digest for key, digest in wanted.items()) else (manifest,)

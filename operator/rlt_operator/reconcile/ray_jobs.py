@@ -3,37 +3,51 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from rlt_api.driver_report import METRICS_PORT
 from rlt_api.training_config import ProgressReport
 from rlt_core import names
-from rlt_core.job import Job
-from rlt_core.ray_http import Send, UnreachableError
+from rlt_core.ray_http import MAX_LOG_BYTES, Head, Request, Send, UnreachableError
 from rlt_operator.diagnosis.progress import parse_report
 from rlt_operator.lifecycle.verdict import Submission
 from rlt_operator.observation import Ray, RayJob, RayPreflight
+
+MAX_LOG_LINES = 2000
+"""Lines at the end of a program's output that are requested."""
+FINISHED_STAGE = "finished"
+"""The stage of a trainer that is about to exit."""
 
 
 class RayRejectedError(Exception):
     """Ray responded with an error. The text is the last line of the response."""
 
 
-async def observe_ray(send: Send, job: Job, submission_id: str, *, preflight_id: str | None = None) -> Ray:
-    """The Ray job's state, the trainer's report while it runs, and its output when it has ended.
+async def observe_ray(
+    send: Send, head: Head, submission_id: str, *, preflight_id: str | None = None, before: Ray | None = None
+) -> Ray:
+    """The Ray job's state, the trainer's report while it runs, and the end of its output when it has ended.
 
-    Without that job on the head: the state and output of the preflight checks, if `preflight_id` is set.
+    Without that job on the head: the state and output of the preflight checks, if `preflight_id` is set. `before` is
+    the previous answer: while the program of a running job reports its progress, its state is not requested.
     """
     try:
-        ray_job = await _get_job(send, job, submission_id)
+        if before and before.job and before.job.status == "RUNNING" and before.progress:
+            report = await _get_progress(send, head)
+            if report and report.stage != FINISHED_STAGE:
+                return Ray(job=before.job, progress=report)
+        ray_job = await _get_job(send, head, submission_id)
         if ray_job is None:
-            return Ray(preflight=await _get_preflight(send, job, preflight_id) if preflight_id else None)
-        report = await _get_progress(send, job) if ray_job.status == "RUNNING" else None
-        return Ray(job=ray_job, log=await _get_log(send, job, submission_id, ray_job), progress=report)
+            return Ray(preflight=await _get_preflight(send, head, preflight_id) if preflight_id else None)
+        last = before.progress if before else None
+        if ray_job.status == "RUNNING":
+            return Ray(job=ray_job, progress=await _get_progress(send, head) or last)
+        return Ray(job=ray_job, log=await _get_log(send, head, submission_id, ray_job), progress=last)
     except UnreachableError as error:
         return Ray(unreachable=str(error))
 
 
-async def submit_job(send: Send, job: Job, submission: Submission) -> None:
+async def submit_job(send: Send, head: Head, submission: Submission) -> None:
     """Submit the Ray job. A repeated call has no effect. Raises RayRejectedError, UnreachableError."""
     body = {
         "entrypoint": submission.entrypoint,
@@ -41,39 +55,46 @@ async def submit_job(send: Send, job: Job, submission: Submission) -> None:
         "metadata": submission.metadata,
         "entrypoint_num_cpus": 0,  # the driver runs on the head, which offers no CPUs to Ray
     }
-    status, text = await send(job, "POST", names.DASHBOARD_PORT, "/api/jobs/", body)
-    if status >= 400 and "already exists" not in text:
+    status, text = await send(head, Request("POST", names.DASHBOARD_PORT, "/api/jobs/", body))
+    if status >= 300 and "already exists" not in text:
         raise RayRejectedError(_last_line(text) or f"HTTP {status}")
 
 
-async def stop_job(send: Send, job: Job, submission_id: str) -> None:
+async def stop_job(send: Send, head: Head, submission_id: str) -> None:
     """Ask Ray to stop the job: SIGTERM, and SIGKILL after RAY_JOB_STOP_WAIT_TIME_S. A repeated call has no effect."""
-    await send(job, "POST", names.DASHBOARD_PORT, f"/api/jobs/{submission_id}/stop", None)
+    await send(head, Request("POST", names.DASHBOARD_PORT, f"/api/jobs/{submission_id}/stop"))
 
 
-async def _get_job(send: Send, job: Job, submission_id: str) -> RayJob | None:
-    status, text = await send(job, "GET", names.DASHBOARD_PORT, f"/api/jobs/{submission_id}", None)
+async def _get_job(send: Send, head: Head, submission_id: str) -> RayJob | None:
+    status, text = await send(head, Request("GET", names.DASHBOARD_PORT, f"/api/jobs/{submission_id}"))
     if status == 404 and text.startswith(f"Job {submission_id} does not exist"):
         return None
     return _parse_job(status, text)
 
 
-async def _get_preflight(send: Send, job: Job, preflight_id: str) -> RayPreflight | None:
-    ray_job = await _get_job(send, job, preflight_id)
-    return RayPreflight(ray_job, await _get_log(send, job, preflight_id, ray_job)) if ray_job else None
+async def _get_preflight(send: Send, head: Head, preflight_id: str) -> RayPreflight | None:
+    ray_job = await _get_job(send, head, preflight_id)
+    return RayPreflight(ray_job, await _get_log(send, head, preflight_id, ray_job)) if ray_job else None
 
 
-async def _get_log(send: Send, job: Job, submission_id: str, ray_job: RayJob) -> str | None:
-    """The output of a Ray job that has ended."""
+async def _get_log(send: Send, head: Head, submission_id: str, ray_job: RayJob) -> str | None:
+    """The end of the output of a Ray job that has ended; None if it cannot be read. The result does not depend on it.
+
+    Ray's job API has no limit for an output, Ray's state API has (ray/dashboard/modules/state/state_head.py).
+    """
     if ray_job.status in ("PENDING", "RUNNING"):
         return None
-    status, text = await send(job, "GET", names.DASHBOARD_PORT, f"/api/jobs/{submission_id}/logs", None)
-    return str(json.loads(text)["logs"]) if status == 200 else None
-
-
-async def _get_progress(send: Send, job: Job) -> ProgressReport | None:
+    path = f"/api/v0/logs/file?submission_id={submission_id}&lines={MAX_LOG_LINES}"
     try:
-        status, text = await send(job, "GET", METRICS_PORT, "/progress", None)
+        status, text = await send(head, Request("GET", names.DASHBOARD_PORT, path, max_bytes=MAX_LOG_BYTES, tail=True))
+    except UnreachableError:
+        return None
+    return text if status == 200 else None
+
+
+async def _get_progress(send: Send, head: Head) -> ProgressReport | None:
+    try:
+        status, text = await send(head, Request("GET", METRICS_PORT, "/progress"))
     except UnreachableError:  # the program has not started its server yet
         return None
     return parse_report(text) if status == 200 else None
@@ -82,7 +103,14 @@ async def _get_progress(send: Send, job: Job) -> ProgressReport | None:
 def _parse_job(status: int, text: str) -> RayJob:
     if status != 200:
         raise UnreachableError(f"HTTP {status}: {_last_line(text)}")
-    details = json.loads(text)
+    try:
+        details = json.loads(text)
+        return _build_job(details)
+    except (ValueError, KeyError, TypeError) as error:
+        raise UnreachableError(f"not a response of Ray's job API: {_last_line(text)[:200]}") from error
+
+
+def _build_job(details: dict[str, Any]) -> RayJob:
     return RayJob(
         status=details["status"],
         message=details.get("message") or "",

@@ -7,53 +7,46 @@ import time
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from rlt_api.runtime_policy import ANY_RUNTIME, RuntimePolicy
-from rlt_core.children.network_policy import NetworkAccess
 from rlt_core.job import Job
-from rlt_core.kubernetes.client import ApiError, KubernetesApi
+from rlt_core.kubernetes.client import ApiError
 from rlt_core.ray_http import Send
 from rlt_operator import metrics
 from rlt_operator.reconcile.apply import apply, write_status
 from rlt_operator.reconcile.events import EventWriter
 from rlt_operator.reconcile.failures import Failures
-from rlt_operator.reconcile.observe import observe
-from rlt_operator.reconcile.plan import Plan, plan
+from rlt_operator.reconcile.observe import Sources, choose_target, is_unknown, observe
+from rlt_operator.reconcile.plan import Plan, is_irreversible, plan
 from rlt_operator.work_queue import Key, Result
 
 log = logging.getLogger("rlt_operator")
 
 
-async def reconcile(
-    api: KubernetesApi,
-    send: Send,
-    events: EventWriter,
-    failures: Failures,
-    key: Key,
-    *,
-    access: NetworkAccess | None = None,
-    runtimes: RuntimePolicy = ANY_RUNTIME,
-) -> Result:
-    """Reconcile the job once. A failed request is reported in the job's status and retried with backoff.
-
-    `runtimes` is the policy of the cluster for the RLRuntimes of jobs.
-    """
-    namespace, name = key
+async def reconcile(sources: Sources, send: Send, events: EventWriter, failures: Failures, key: Key) -> Result:
+    """Reconcile the job once. A failed request is reported in the job's status and retried with backoff."""
+    api, cache, poller = sources.api, sources.cache, sources.poller
     started = time.monotonic()
-    if (wait := await failures.count_wait(key)) is not None:
+    if (wait := failures.count_wait(key)) is not None:
         return Result(wait)
+    now = datetime.now(UTC)
     try:
-        observed = await observe(api, send, namespace=namespace, name=name, runtimes=runtimes)
+        observed = await observe(sources, key)
+        if observed and not is_unknown(observed) and is_irreversible(observed.job.status, plan(observed, now)):
+            await cache.refresh(api, key)
+            observed = await observe(sources, key)
     except ApiError as error:
         return await failures.report(key, "read what belongs to the job", error)
     if observed is None:
-        metrics.forget_job(namespace, name)
+        metrics.forget_job(*key)
         failures.clear(key)
         return Result(gone=True)
-    observed = replace(observed, access=access)
-    job, now = observed.job, datetime.now(UTC)
+    if is_unknown(observed):
+        return Result()  # the first answer of the head wakes the job
+    job, target = observed.job, choose_target(observed)
     await events.restore(job, job.status, now)
     planned = plan(observed, now)
-    rejection = await apply(api, send, job, planned)
+    rejection = await apply(api, cache, send, target.head if target else None, job, planned)
+    if planned.submit or planned.stop:
+        poller.nudge(key)
     if rejection is not None:
         rejection = failures.add(key, rejection, now)
         if rejection is None:
@@ -62,10 +55,10 @@ async def reconcile(
     version = job.resource_version
     try:
         if planned.status is not None:
-            version = await write_status(api, job, planned.status)
+            version = await write_status(api, cache, job, planned.status)
     except ApiError as error:
         if error.status in (404, 409):  # the job has changed or is deleted
-            return Result(requeue_after=0)
+            return await _read_again(sources, failures, key)
         return await failures.report(key, "write the status", error)
     if planned.status is not None:
         await events.write(job, planned.events, now)
@@ -77,6 +70,15 @@ async def reconcile(
         return failures.wait(key, version)
     failures.clear(key)
     return Result(planned.requeue_after)
+
+
+async def _read_again(sources: Sources, failures: Failures, key: Key) -> Result:
+    """The cache is behind the API server: read the job, and reconcile it at once."""
+    try:
+        await sources.cache.refresh(sources.api, key)
+    except ApiError as error:
+        return await failures.report(key, "read what belongs to the job", error)
+    return Result(requeue_after=0)
 
 
 def _log_transitions(job: Job, plan: Plan) -> None:

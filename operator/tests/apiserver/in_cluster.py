@@ -138,10 +138,11 @@ class Kubernetes:
 
 @dataclass
 class RayHead:
-    """A real Ray head on this machine, on free ports. A directory is mounted as its /etc/rlt, as in a pod."""
+    """A real Ray head on this machine. A directory is mounted as its /etc/rlt, as in a pod."""
 
     address: str
-    port: int = field(default_factory=lambda: free_port())
+    """An address of this machine. The operator reaches the job API there, as at the IP of a pod."""
+    port: int = DASHBOARD_PORT
     """The port of the dashboard and its job API."""
     cpus: int = 0
     """CPUs for actors, which the workers of a cluster would provide."""
@@ -150,7 +151,7 @@ class RayHead:
     def start(self) -> None:
         self.folder = tempfile.mkdtemp(prefix="ray")  # short, because Ray creates sockets there
         own = ("--port", "--dashboard-agent-listen-port", "--dashboard-agent-grpc-port", "--runtime-env-agent-port")
-        options = ["--dashboard-host=0.0.0.0", f"--dashboard-port={self.port}", f"--temp-dir={self.folder}"]
+        options = [f"--dashboard-host={self.address}", f"--dashboard-port={self.port}", f"--temp-dir={self.folder}"]
         options += [f"--num-cpus={self.cpus}", *(f"{option}={free_port()}" for option in own)]
         programs = Path(sys.executable).parent
         ray = [programs / "ray", "start", "--head", "--block", "--disable-usage-stats", *options]

@@ -1,0 +1,90 @@
+"""Requests to a Ray head, which may be hostile: real HTTP servers that redirect, flood and hang."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from rlt_core import ray_http
+from rlt_core.ray_http import Head, Request, ResponseTooLargeError, Send, UnreachableError
+
+HEAD = Head("demo", "sum-head-a", "127.0.0.1")
+
+
+class Server:
+    """A head that belongs to a tenant, and the requests that it received."""
+
+    port = 0
+
+    def __init__(self) -> None:
+        self.paths: list[str] = []
+
+    async def respond(self, request: web.Request) -> web.StreamResponse:
+        self.paths.append(f"{request.method} {request.path}")
+        match request.path:
+            case "/redirect":
+                raise web.HTTPTemporaryRedirect(f"http://127.0.0.1:{self.port}/victim")
+            case "/flood":
+                return web.Response(text="x" * 200_000)
+            case "/log":
+                return web.Response(text="".join(f"line {number}\n" for number in range(100_000)))
+            case "/endless":
+                response = web.StreamResponse()
+                await response.prepare(request)
+                while True:
+                    await response.write(b"x" * 1_000_000)
+        return web.Response(text=f"{request.method} {await request.text()}")
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    server = Server()
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", server.respond)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    server.port = runner.addresses[0][1]
+    yield server
+    await runner.cleanup()
+
+
+@pytest.fixture
+async def send() -> AsyncIterator[Send]:
+    async with aiohttp.ClientSession() as session:
+        yield ray_http.to_pod_ip(session)
+
+
+async def test_a_request_reaches_the_ip_of_the_pod(server: Server, send: Send) -> None:
+    assert await send(HEAD, Request("POST", server.port, "/api", {"a": 1})) == (200, 'POST {"a": 1}')
+
+
+async def test_a_redirect_is_not_followed(server: Server, send: Send) -> None:
+    status, _ = await send(HEAD, Request("POST", server.port, "/redirect", {"entrypoint": "secret"}))
+    assert status == 307
+    assert server.paths == ["POST /redirect"]
+
+
+async def test_a_response_has_a_maximum_size(server: Server, send: Send) -> None:
+    with pytest.raises(ResponseTooLargeError, match="the response to GET /flood exceeds 65536 bytes"):
+        await send(HEAD, Request("GET", server.port, "/flood"))
+
+
+async def test_only_the_end_of_a_log_is_kept(server: Server, send: Send) -> None:
+    _, text = await send(HEAD, Request("GET", server.port, "/log", max_bytes=1000, tail=True))
+    assert len(text) == 1000
+    assert text.endswith("line 99998\nline 99999\n")
+
+
+async def test_an_endless_response_is_abandoned(server: Server, send: Send, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_http, "MAX_STREAM_BYTES", 3_000_000)
+    with pytest.raises(ResponseTooLargeError, match="exceeds 3000000 bytes"):
+        await send(HEAD, Request("GET", server.port, "/endless", max_bytes=1000, tail=True))
+
+
+async def test_a_head_that_is_gone_is_unreachable(send: Send) -> None:
+    with pytest.raises(UnreachableError):
+        await send(HEAD, Request("GET", 1, "/api"))

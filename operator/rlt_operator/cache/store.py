@@ -1,0 +1,144 @@
+"""The objects of one kind, reduced to what the operator reads, with one index. No I/O."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from rlt_core.job import Manifest
+
+T = TypeVar("T")
+
+Name = tuple[str, str]
+"""Namespace and name of an object. The namespace of a cluster-scoped object is empty."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Entry(Generic[T]):
+    version: int
+    index: Hashable
+    value: T
+
+
+class Store(Generic[T]):
+    """The objects of one kind. An older version of an object never replaces a newer one.
+
+    The operator puts the response of each of its writes into the store. A reconciliation therefore observes all earlier
+    writes, although the watch may deliver them later.
+    """
+
+    def __init__(
+        self,
+        parse: Callable[[Manifest], T | None],
+        index: Callable[[Manifest], Hashable],
+        *,
+        max_objects: int | None = None,
+    ) -> None:
+        """`parse` reduces an object, or returns None for an object that is not needed. `index` returns its index key.
+
+        With `max_objects`, a new object replaces the oldest one.
+        """
+        self._parse = parse
+        self._index = index
+        self._max_objects = max_objects
+        self._entries: dict[Name, _Entry[T]] = {}
+        self._names: dict[Hashable, set[Name]] = {}
+        self.served = True
+        """Whether the API server has this kind of object."""
+
+    def get(self, name: Name) -> T | None:
+        """The object of that name."""
+        entry = self._entries.get(name)
+        return entry.value if entry else None
+
+    def select(self, index: Hashable) -> list[T]:
+        """The objects with that index key, ordered by name."""
+        return [self._entries[name].value for name in sorted(self._names.get(index, ()))]
+
+    def values(self) -> list[T]:
+        """All objects, ordered by name."""
+        return [self._entries[name].value for name in sorted(self._entries)]
+
+    def names(self) -> list[Name]:
+        """The names of all objects."""
+        return list(self._entries)
+
+    def put(self, manifest: Manifest) -> bool:
+        """Store an object. Returns whether its reduced value has changed."""
+        name, version = get_name(manifest), get_version(manifest)
+        known = self._entries.get(name)
+        if known and known.version >= version:
+            return False
+        try:
+            value, index = self._parse(manifest), self._index(manifest)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            log.exception("cannot parse %s %s", manifest.get("kind", "object"), "/".join(name))
+            return False
+        if value is None:
+            return self._drop(name) is not None
+        self._drop(name)
+        self._entries[name] = _Entry(version, index, value)
+        self._names.setdefault(index, set()).add(name)
+        if self._max_objects is not None and len(self._entries) > self._max_objects:
+            self._drop(next(iter(self._entries)))
+        return known is None or known.value != value
+
+    def remove(self, manifest: Manifest) -> bool:
+        """Remove a deleted object, unless the store has a newer one of the same name. Returns whether it did."""
+        name = get_name(manifest)
+        known = self._entries.get(name)
+        return known is not None and known.version <= get_version(manifest) and self._drop(name) is not None
+
+    def forget(self, name: Name) -> bool:
+        """Remove the object of that name, which a read did not find. Returns whether the store had it."""
+        return self._drop(name) is not None
+
+    def retain(self, listed: Iterable[Name], version: int, namespace: str | None) -> list[Name]:
+        """After a list of version `version`: remove the objects that it lacks. Returns their names.
+
+        Removes objects of `namespace` only, if it is set. Objects newer than the list stay.
+        """
+        return self._retain(listed, version, (name for name in self._entries if namespace in (None, name[0])))
+
+    def retain_index(self, index: Hashable, listed: Iterable[Name], version: int) -> list[Name]:
+        """Like `retain`, for a list of the objects with that index key."""
+        return self._retain(listed, version, self._names.get(index, ()))
+
+    def get_index(self, name: Name) -> Hashable | None:
+        """The index key of the object of that name."""
+        entry = self._entries.get(name)
+        return entry.index if entry else None
+
+    def _retain(self, listed: Iterable[Name], version: int, known: Iterable[Name]) -> list[Name]:
+        kept = set(listed)
+        lost = [name for name in known if name not in kept and self._entries[name].version <= version]
+        for name in lost:
+            self._drop(name)
+        return lost
+
+    def _drop(self, name: Name) -> _Entry[T] | None:
+        entry = self._entries.pop(name, None)
+        if entry:
+            names = self._names[entry.index]
+            names.discard(name)
+            if not names:
+                del self._names[entry.index]
+        return entry
+
+
+def get_name(manifest: Manifest) -> Name:
+    """Namespace and name of an object."""
+    metadata = manifest["metadata"]
+    return metadata.get("namespace", ""), metadata["name"]
+
+
+def get_version(manifest: Manifest) -> int:
+    """The resourceVersion of an object or list. Kubernetes 1.35 guarantees that they are ordered integers.
+
+    https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions
+    """
+    return int(manifest["metadata"]["resourceVersion"])
