@@ -20,7 +20,7 @@ from rlt_core.kubernetes.client import ApiError, KubernetesApi
 from rlt_operator import http_server, metrics
 from rlt_operator.cache.cache import Cache
 from rlt_operator.crd_check import CrdCheck
-from rlt_operator.ray_poller import RayPoller
+from rlt_operator.ray.poller import RayPoller
 from rlt_operator.reconcile.events import EventWriter
 from rlt_operator.reconcile.failures import Failures
 from rlt_operator.reconcile.observe import Sources

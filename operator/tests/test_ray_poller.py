@@ -11,7 +11,7 @@ import pytest
 
 from rlt_core.ray_http import Head, Request, UnreachableError
 from rlt_operator.observation import Ray, RayJob
-from rlt_operator.ray_poller import (
+from rlt_operator.ray.poller import (
     INTERVAL_PER_HEAD_S,
     MAX_BACKOFF_S,
     MAX_INTERVAL_S,

@@ -21,7 +21,7 @@ from rlt_core.ray_http import Head, Request
 from rlt_operator.cache.cache import Cache
 from rlt_operator.cache.reflector import Reflector
 from rlt_operator.conditions import find_condition
-from rlt_operator.ray_poller import RayPoller
+from rlt_operator.ray.poller import RayPoller
 from rlt_operator.reconcile import backoff
 from rlt_operator.reconcile.events import EventWriter
 from rlt_operator.reconcile.failures import Failures

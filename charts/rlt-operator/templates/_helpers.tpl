@@ -62,10 +62,10 @@ capabilities:
 # Reads the reason why Kueue does not admit a RayCluster.
 - apiGroups: [kueue.x-k8s.io]
   resources: [workloads]
-  verbs: [list]
+  verbs: [list, watch]
 - apiGroups: [""]
   resources: [configmaps]
-  verbs: [get, create, patch]
+  verbs: [get, list, watch, create, patch]
 {{- if .Values.networkPolicy.enabled }}
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
@@ -97,10 +97,10 @@ capabilities:
 - apiGroups: [""]
   resources: [podtemplates]
   verbs: [create]
-# Lists events of a job's pods, creates the operator's events and counts their repetitions.
+# Watches warnings about a job's pods, creates the operator's events and counts their repetitions.
 - apiGroups: [""]
   resources: [events]
-  verbs: [get, list, create, patch]
+  verbs: [get, list, watch, create, patch]
 # Reads the labels for RLRuntimes. A Role permits it for its own namespace.
 - apiGroups: [""]
   resources: [namespaces]
@@ -115,7 +115,7 @@ capabilities:
 # Detects the network of the nodes from labels and allocatable resources.
 - apiGroups: [""]
   resources: [nodes]
-  verbs: [list]
+  verbs: [list, watch]
 # Reads the fields that the installed KubeRay supports, and whether the CRDs are as new as the operator.
 - apiGroups: [apiextensions.k8s.io]
   resources: [customresourcedefinitions]

@@ -15,10 +15,10 @@ from rlt_core.kubernetes.client import ApiError, KubernetesApi
 from rlt_core.ray_http import Head, Send, UnreachableError
 from rlt_operator.cache.cache import Cache
 from rlt_operator.observation import Rejection
-from rlt_operator.reconcile import ray_jobs
+from rlt_operator.ray import jobs as ray_jobs
+from rlt_operator.ray.jobs import RayRejectedError
 from rlt_operator.reconcile.children import NameTakenError, check_head_service, write_child
 from rlt_operator.reconcile.plan import Plan
-from rlt_operator.reconcile.ray_jobs import RayRejectedError
 
 
 async def apply(

@@ -26,7 +26,7 @@ from rlt_operator.lifecycle.restarts import needs_faulty_node
 from rlt_operator.lifecycle.verdict import owned_cluster
 from rlt_operator.namespaces import get_runtime_policy
 from rlt_operator.observation import Observed, RayCluster, get_preflight_id, get_submission_id, list_cluster_pods
-from rlt_operator.ray_poller import RayPoller, Target
+from rlt_operator.ray.poller import RayPoller, Target
 from rlt_operator.work_queue import Key
 
 

@@ -128,9 +128,12 @@ class Kubernetes:
         progress = {"name": "rlt-metrics", "port": METRICS_PORT}
         pod = {"kind": "Pod", "namespace": namespace, "name": PODS[0]}  # the API server's proxy reads its address
         ports = [{**port, "port": ray.port}, progress]
+        uid = self.ray_cluster(namespace, name)["metadata"]["uid"]
+        owner = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": name, "uid": uid, "controller": True}
+        metadata = {"name": service, "ownerReferences": [owner]}
         endpoint = {"addresses": [{"ip": ray.address, "targetRef": pod}], "ports": ports}
         for item in (
-            {"apiVersion": "v1", "kind": "Service", "metadata": {"name": service}, "spec": {"ports": [port, progress]}},
+            {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"ports": [port, progress]}},
             {"apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": service}, "subsets": [endpoint]},
         ):
             self.kubectl("create", "-n", namespace, "-f", "-", input=json.dumps(item))

@@ -15,7 +15,7 @@ from rlt_api.training_config import ProgressReport
 from rlt_core.ray_http import Head, Send
 from rlt_operator import metrics
 from rlt_operator.observation import Ray
-from rlt_operator.reconcile.ray_jobs import observe_ray
+from rlt_operator.ray.jobs import observe_ray
 from rlt_operator.work_queue import Key
 
 MIN_INTERVAL_S = 2.0
