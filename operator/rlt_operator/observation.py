@@ -117,6 +117,8 @@ class RayJob:
     message: str = ""
     start_ms: int | None = None
     end_ms: int | None = None
+    node_id: str | None = None
+    """Id of the Ray node that runs the program."""
 
 
 @dataclass(frozen=True)

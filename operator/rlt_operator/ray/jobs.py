@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from urllib.parse import urlencode
 
 from rlt_api.driver_report import METRICS_PORT
 from rlt_api.training_config import ProgressReport
@@ -84,7 +85,10 @@ async def _get_log(send: Send, head: Head, submission_id: str, ray_job: RayJob) 
     """
     if ray_job.status in ("PENDING", "RUNNING"):
         return None
-    path = f"/api/v0/logs/file?submission_id={submission_id}&lines={MAX_LOG_LINES}"
+    if ray_job.node_id is None:  # it ended before its driver started
+        return None
+    file = {"node_id": ray_job.node_id, "filename": f"job-driver-{submission_id}.log", "lines": str(MAX_LOG_LINES)}
+    path = f"/api/v0/logs/file?{urlencode(file)}"
     try:
         status, text = await send(head, Request("GET", names.DASHBOARD_PORT, path, max_bytes=MAX_LOG_BYTES, tail=True))
     except UnreachableError:
@@ -116,6 +120,7 @@ def _build_job(details: dict[str, Any]) -> RayJob:
         message=details.get("message") or "",
         start_ms=details.get("start_time"),
         end_ms=details.get("end_time"),
+        node_id=details.get("driver_node_id"),
     )
 
 
