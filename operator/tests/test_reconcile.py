@@ -220,12 +220,17 @@ async def find_path() -> str:
     return PODS
 
 
+def forbid_pods(loop: Loop, error: ApiError) -> None:
+    """The watch of the pods fails."""
+    loop.cache.reflectors.append(
+        Reflector("pods", loop.cache.pods, find_path, lambda name, manifest: None, error=error)
+    )
+
+
 async def test_a_failed_read_is_reported_and_the_other_conditions_remain(loop: Loop) -> None:
     await loop.run()
     before = {each.type: each for each in loop.api.status.conditions}
-    forbidden = ApiError(403, 'pods is forbidden: User "x" cannot list resource "pods"')
-    pods = Reflector("pods", loop.cache.pods, find_path, lambda name, manifest: None, error=forbidden)
-    loop.cache.reflectors.append(pods)
+    forbid_pods(loop, ApiError(403, 'pods is forbidden: User "x" cannot list resource "pods"'))
     assert await loop.run() == Result(2)
     after = {each.type: each for each in loop.api.status.conditions}
     assert (after[C.STALLED].status, after[C.STALLED].reason) == ("True", Reason.REQUEST_FAILED)
@@ -239,7 +244,7 @@ async def test_a_failed_read_is_reported_and_the_other_conditions_remain(loop: L
 
 async def test_a_failed_read_repeats_no_secret_of_the_job(loop: Loop) -> None:
     loop.api.objects[PATH]["spec"]["cluster"]["env"] = [{"name": "DB_PASSWORD", "value": "correct-horse"}]
-    loop.api.errors[PODS] = ApiError(403, "denied: correct-horse")
+    forbid_pods(loop, ApiError(403, "denied: correct-horse"))
     await loop.run()
     assert "denied: ***" in (loop.api.status.message or "")
     assert "correct-horse" not in json.dumps([loop.api.objects[PATH]["status"], loop.api.events])
