@@ -75,6 +75,7 @@ ATTACKS: dict[str, Json] = {
     "priority": pod(priority=2_000_000_000),
     "resources": container(resources={"limits": {"nvidia.com/gpu": "64"}}),
     "resources of the pod": pod(resources={"limits": {"cpu": "64"}}),
+    "grace period": pod(terminationGracePeriodSeconds=10**6),
     "resource claims": pod(resourceClaims=[{"name": "gpu", "resourceClaimName": "all"}]),
     "env": container(env=[{"name": "A", "value": "1"}]),
     "envFrom": container(envFrom=[{"secretRef": {"name": "all"}}]),

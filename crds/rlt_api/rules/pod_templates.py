@@ -112,6 +112,7 @@ FIXES = {
     "resources": "use resources and accelerator of spec.cluster",
     "nodeSelector": "use nodeSelector of spec.cluster",
     "tolerations": "use tolerations of spec.cluster",
+    "terminationGracePeriodSeconds": "use spec.cluster.terminationGracePeriodSeconds",
     "schedulerName": "use spec.scheduling.schedulerName",
     "priorityClassName": "use spec.scheduling.priorityClassName",
     "securityContext": "use spec.security",
