@@ -469,6 +469,12 @@ CASES = [
         "use 4",
     ),
     # environment
+    Case(
+        "masked-value",
+        "spec.cluster.env[0].value",
+        {"cluster": {"env": [{"name": "HF_TOKEN", "value": "***"}]}},
+        "use secretKeyRef",
+    ),
     Case("env-name", ENV, env("NCCL_SOCKET_IFNAMES"), "did you mean NCCL_SOCKET_IFNAME?"),
     Case("env-name", ENV, env("NCCL_SOKCET_IFNAME"), "did you mean NCCL_SOCKET_IFNAME?"),
     Case("env-name", ENV, env("NCLL_DEBUG"), "did you mean NCCL_DEBUG?"),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rlt_api.finding import Finding
+from rlt_api.masking import MASK
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.spelling import find_nearest_word
 
@@ -95,6 +96,14 @@ def validate_stop_timeout(spec: RLTrainingJobSpec) -> Iterator[Finding]:
             yield Finding(field, value, message, fix, "stop-timeout", involved)
 
 
+def validate_masked_values(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """A value must not be the mask that `rlt get` prints instead of a plain-text secret: the secret would be lost."""
+    for index, variable in enumerate(spec.cluster.env):
+        if variable.value == MASK:
+            message = "is what rlt prints instead of a secret"
+            yield Finding(f"{ENV}[{index}].value", MASK, message, "use secretKeyRef", "masked-value")
+
+
 def validate_debugger(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """Only one of Ray's distributed and legacy debuggers can be used (Ray's docs, "remove legacy flags")."""
     at = {variable.name: (index, variable.value) for index, variable in enumerate(spec.cluster.env)}
@@ -111,4 +120,11 @@ def validate_debugger(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         yield Finding(f"{ENV}[{at['RAY_DEBUG_POST_MORTEM'][0]}].name", "RAY_DEBUG_POST_MORTEM", message, fix, rule)
 
 
-RULES = (validate_env_names, validate_env_values, validate_env_owners, validate_stop_timeout, validate_debugger)
+RULES = (
+    validate_env_names,
+    validate_env_values,
+    validate_env_owners,
+    validate_stop_timeout,
+    validate_masked_values,
+    validate_debugger,
+)
