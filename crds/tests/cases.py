@@ -258,13 +258,11 @@ CASES = [
         f"{CORRECTION}.rejectionThreshold",
         {"algorithm.rolloutCorrection.rejection": "token_k2"},
         "such as 1.01",
-        cel=True,
     ),
     Case(
         "rejection",
         f"{CORRECTION}.rejectionThreshold",
         {"algorithm.rolloutCorrection.rejectionThreshold": 0.5},
-        cel=True,
     ),
     Case(
         "rejection",

@@ -80,10 +80,6 @@ class RolloutCorrection(ApiModel):
 
     model_config = cel(
         (
-            "has(self.rejection) == has(self.rejectionThreshold)",
-            "rejection and rejectionThreshold need each other",
-        ),
-        (
             "!has(self.lowerThreshold) || !has(self.threshold) || self.lowerThreshold < self.threshold",
             "lowerThreshold must be below threshold",
         ),
