@@ -94,7 +94,7 @@ def get_mount_path(job: Job) -> str:
 def get_image(job: Job) -> str:
     """Return the image of the job's pods: that of the spec, else of its runtime."""
     image = job["spec"].get("cluster", {}).get("image")
-    return str(image or job["status"]["runtimeSnapshot"]["spec"]["images"]["cpu"])
+    return str(image or job["status"]["resolvedSpec"]["cluster"]["image"])
 
 
 def run_on_volume(cluster: Cluster, namespace: str, command: list[str], image: str, mount: str) -> str:

@@ -22,7 +22,7 @@ def explain_network(file: str, nodes: str, runtimes: tuple[str, ...], default_ru
     manifest = validated.jobs()[0]
     job = build_offline_job(manifest, validated)
     assert job.spec
-    demands = build_demands(job.spec, manifest["spec"], job.runtime.spec if job.runtime else None)
+    demands = build_demands(job.spec, manifest["spec"], job.runtime.accelerators if job.runtime else ())
     found = mask_json(explain_fabric(read_nodes(nodes), *demands))
     if output == TABLE:
         click.echo(format_page(found))

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlt_api.finding import Finding
+from rlt_api.resolved_spec import build_resolved_spec, read_resolved_spec
 from rlt_api.rules.queues import QUEUE_LABELS
+from rlt_api.runtime import list_accelerators
 from rlt_api.runtime_policy import ANY_RUNTIME, RuntimePolicy, add_default_runtime
 from rlt_api.spec import OPERATOR, RLTrainingJobSpec
-from rlt_api.status import RLTrainingJobStatus, RuntimeSnapshot
+from rlt_api.status import RLTrainingJobStatus, RuntimeOrigin, RuntimeSnapshot
 from rlt_api.validation import get_queue_label, validate_job
 from rlt_core import names
 
@@ -35,9 +37,11 @@ class Job:
     """The spec as submitted, as JSON. Fields that only `spec` has come from the runtime or are defaults."""
     findings: tuple[Finding, ...] = ()
     """Problems of the spec."""
-    runtime: RuntimeSnapshot | None = None
-    """The runtime: the snapshot in the status, or the current one until the job is accepted. None if the job has no
-    runtime, or if the runtime does not exist."""
+    resolved_spec: Mapping[str, Any] | None = None
+    """The resolved spec, as JSON: the kept one in the status, or the current one until the job is accepted. None if the
+    spec is invalid."""
+    runtime: RuntimeOrigin | None = None
+    """The runtime of the resolved spec. None if the job has no runtime, or if the runtime does not exist."""
     managed_by: str = OPERATOR
     """The controller that runs the job."""
     queue: str | None = None
@@ -52,19 +56,13 @@ def parse_status(manifest: Manifest) -> RLTrainingJobStatus:
 
 
 def parse_job(manifest: Manifest, runtime: RuntimeSnapshot | None = None, policy: RuntimePolicy = ANY_RUNTIME) -> Job:
-    """Parse a job from the API server, with its runtime. An invalid spec is reported in `findings`, not raised.
+    """Parse a job from the API server. An invalid spec is reported in `findings`, not raised.
 
-    `policy` is that of the namespace, for a job that is not accepted.
+    `runtime` is the current runtime of the job, and `policy` that of its namespace. They have no effect on a job whose
+    status has a resolved spec.
     """
     metadata, status = manifest["metadata"], parse_status(manifest)
-    snapshot = status.runtime_snapshot or runtime
-    validated = validate_job(
-        metadata["name"],
-        add_default_runtime(manifest.get("spec", {}), policy),
-        snapshot.spec if snapshot else None,
-        policy,
-        get_queue_label(metadata),
-    )
+    resolved = _resolve(manifest, status, runtime, policy)
     return Job(
         namespace=metadata["namespace"],
         name=metadata["name"],
@@ -72,16 +70,48 @@ def parse_job(manifest: Manifest, runtime: RuntimeSnapshot | None = None, policy
         generation=metadata["generation"],
         resource_version=metadata["resourceVersion"],
         deleting="deletionTimestamp" in metadata,
-        spec=validated.spec,
+        spec=resolved.spec,
         status=status,
         submitted_spec=manifest.get("spec", {}),
-        findings=validated.findings,
-        runtime=snapshot,
+        findings=resolved.findings,
+        resolved_spec=resolved.json,
+        runtime=resolved.runtime,
         managed_by=manifest.get("spec", {}).get("managedBy") or OPERATOR,
         queue=metadata.get("labels", {}).get(names.QUEUE_LABEL)
-        or (_kueue_queue_name(validated.spec) if validated.spec else None),
+        or (_kueue_queue_name(resolved.spec) if resolved.spec else None),
         cancel_requested=metadata.get("annotations", {}).get(names.CANCEL_ANNOTATION) == "true",
     )
+
+
+@dataclass(frozen=True)
+class _Resolved:
+    json: Mapping[str, Any] | None = None
+    spec: RLTrainingJobSpec | None = None
+    runtime: RuntimeOrigin | None = None
+    findings: tuple[Finding, ...] = ()
+
+
+def _resolve(
+    manifest: Manifest, status: RLTrainingJobStatus, runtime: RuntimeSnapshot | None, policy: RuntimePolicy
+) -> _Resolved:
+    """The kept resolved spec with the fields of the job that can change, or the resolved spec to keep."""
+    submitted = manifest.get("spec", {})
+    if status.resolved_spec is not None:
+        kept = read_resolved_spec(status.resolved_spec, submitted)
+        return _Resolved(status.resolved_spec, kept.spec, status.runtime, kept.findings)
+    metadata, snapshot = manifest["metadata"], status.runtime_snapshot or runtime
+    current = snapshot.spec if snapshot else None
+    with_runtime = add_default_runtime(submitted, policy)
+    validated = validate_job(metadata["name"], with_runtime, current, policy, get_queue_label(metadata))
+    origin = _describe_runtime(snapshot) if snapshot else None
+    if validated.spec is None:
+        return _Resolved(runtime=origin, findings=validated.findings)
+    resolved = build_resolved_spec(with_runtime, current)
+    return _Resolved(resolved, read_resolved_spec(resolved, submitted).spec, origin, validated.findings)
+
+
+def _describe_runtime(runtime: RuntimeSnapshot) -> RuntimeOrigin:
+    return RuntimeOrigin(name=runtime.name, generation=runtime.generation, accelerators=list_accelerators(runtime.spec))
 
 
 def _kueue_queue_name(spec: RLTrainingJobSpec) -> str | None:
@@ -90,7 +120,7 @@ def _kueue_queue_name(spec: RLTrainingJobSpec) -> str | None:
 
 
 def parse_runtime(manifest: Manifest) -> RuntimeSnapshot:
-    """Parse an RLRuntime into a snapshot."""
+    """Parse an RLRuntime."""
     metadata = manifest["metadata"]
     return RuntimeSnapshot(name=metadata["name"], generation=metadata["generation"], spec=manifest["spec"])
 

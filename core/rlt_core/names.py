@@ -20,6 +20,9 @@ WORKLOAD_LABEL = "kueue.x-k8s.io/job-uid"
 CANCEL_ANNOTATION = "rlt.dev/cancel"
 """On a job: the value `true` cancels it (condition Failed, reason Cancelled). Removing it does not undo that."""
 
+HASH_ANNOTATION = "rlt.dev/data-hash"
+"""On the ConfigMap of a job: the hash of its data when the operator wrote it."""
+
 DASHBOARD_PORT = 8265
 """Port of Ray's dashboard and job API on the head."""
 

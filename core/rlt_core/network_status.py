@@ -26,7 +26,7 @@ def build_network_status(job: Job, spec: RLTrainingJobSpec, nodes: Sequence[Node
     """Build status.network for these nodes, without the nodes that caused earlier failures."""
     excluded = list_excluded_nodes(job)
     nodes = [node for node in nodes if node.name not in excluded]
-    demands = build_demands(spec, job.submitted_spec, job.runtime.spec if job.runtime else None)
+    demands = build_demands(spec, job.submitted_spec, job.runtime.accelerators if job.runtime else ())
     decision = decide_fabric(nodes, demands)
     selected = {node.name: node for demand in demands for node in find_candidates(nodes, demand).selected}
     attach = decision.settings.attach

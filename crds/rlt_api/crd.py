@@ -145,6 +145,7 @@ def build_structural_schema(model: type[BaseModel]) -> Schema:
 _KEPT = {
     "description", "type", "enum", "pattern", "minLength", "maxLength", "minItems", "maxItems", "minimum",
     "maximum", "required", "x-kubernetes-validations", "x-kubernetes-list-type", "x-kubernetes-list-map-keys",
+    "x-kubernetes-map-type",
 }  # fmt: skip
 _DROPPED = {"title", "$defs", "additionalProperties", "default"}
 

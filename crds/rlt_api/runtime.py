@@ -118,6 +118,11 @@ def resolve(job: Mapping[str, Any], runtime: Mapping[str, Any] | None) -> dict[s
     return spec
 
 
+def list_accelerators(runtime: Mapping[str, Any]) -> list[str]:
+    """Return the resources of the accelerators of the node pools, sorted."""
+    return sorted({name for pool in runtime.get("nodePools", []) if (name := _resource_name(pool))})
+
+
 def _main_accelerator(groups: list[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     """Return the accelerator that determines the image: all pods have the same image."""
     return next((group["accelerator"] for group in groups if group.get("accelerator")), None)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 
 from rlt_api.model import ApiModel, JsonObject
 
@@ -109,15 +109,26 @@ class RayClusterStatus(ApiModel):
     """Submission ID of the Ray job of the preflight checks."""
 
 
-class RuntimeSnapshot(ApiModel):
-    """The runtime at the time of acceptance, for the lifetime of the job."""
+class RuntimeOrigin(ApiModel):
+    """The runtime that the spec was resolved with."""
 
     name: str
     """Name of the RLRuntime."""
     generation: int
     """Generation of the RLRuntime at that time."""
+    accelerators: list[str] = []
+    """Resources of the accelerators of its node pools, such as nvidia.com/gpu."""
+
+
+class RuntimeSnapshot(ApiModel):
+    """An RLRuntime."""
+
+    name: str
+    """Name of the RLRuntime."""
+    generation: int
+    """Generation of the RLRuntime."""
     spec: JsonObject
-    """Spec of the RLRuntime at that time."""
+    """Spec of the RLRuntime."""
 
 
 class NetworkVariable(ApiModel):
@@ -276,8 +287,13 @@ class RLTrainingJobStatus(ApiModel):
     """The latest attempts that failed or were disrupted. Absent for the only attempt of a job without restarts."""
     disruption: Disruption | None = None
     """The first disruption of the current Ray cluster."""
+    resolved_spec: Annotated[JsonObject, Field(json_schema_extra={"x-kubernetes-map-type": "atomic"})] | None = None
+    """The spec at the time of acceptance, merged with the runtime, with all defaults. Every attempt uses it: a changed
+    runtime and an upgrade of the operator do not affect this job."""
+    runtime: RuntimeOrigin | None = None
+    """The runtime that resolvedSpec contains."""
     runtime_snapshot: RuntimeSnapshot | None = None
-    """The runtime at the time of acceptance. Later changes of the runtime do not affect this job."""
+    """Replaced by resolvedSpec. Read from jobs that an operator without resolvedSpec accepted, and then removed."""
     network: NetworkStatus | None = None
     """The decision about fabric and accelerators. The Ray cluster is created from it."""
     preflight: list[PreflightCheck] = []

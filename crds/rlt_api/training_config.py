@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BaseModel, Field
+from pydantic_core import to_json
 
 from rlt_api.blocks.algorithm import Algorithm
 from rlt_api.blocks.checkpoint import Checkpoint
@@ -27,6 +29,21 @@ TRAIN_RESOURCE, ROLLOUT_RESOURCE = "rlt-train", "rlt-rollout"
 """Custom Ray resources of pods that train and of pods that only generate, in rollout.mode separate: 1 in each pod."""
 PRESET_REWARD = {"arithmetic": "exact", "bandit": "exact", "digits": "characters", "gsm8k": "gsm8k", "math": "math"}
 """Data preset -> default reward rule."""
+
+
+CONFIG_VERSION = 1
+"""Version of the format of TrainingConfig. A release that adds a field increments it once, and marks the field with
+`Since`. The trainer reads this version and the one before."""
+
+
+@dataclass(frozen=True)
+class Since:
+    """Marks a field of TrainingConfig or of its blocks with the version that added it. Other fields are of version 1.
+
+    The default of such a field must have the behavior of the version before: `dump_config` omits it then.
+    """
+
+    version: int
 
 
 class ResolvedTraining(Training):
@@ -53,8 +70,10 @@ class Preflight(ApiModel):
 
 
 class TrainingConfig(ApiModel):
-    """The complete configuration of the trainer, with all defaults resolved."""
+    """The complete configuration of the trainer, with all defaults resolved. `dump_config` writes it."""
 
+    version: Annotated[int, Field(ge=1)] = 1
+    """The first version of the format that has all fields of this config. Trainers of that version can read it."""
     job: str
     """Name of the RLTrainingJob."""
     namespace: str
@@ -84,6 +103,59 @@ class TrainingConfig(ApiModel):
     observability: Observability = Observability()
     preflight: Preflight | None = None
     """None: no preflight checks."""
+
+
+class _Versioned(BaseModel):
+    version: int = 1
+
+
+class UnsupportedVersionError(ValueError):
+    """The config has a version of the format that this package does not read."""
+
+
+def validate_version(text: bytes) -> None:
+    """Validate the version of a config, before its fields. Raises UnsupportedVersionError, or ValidationError."""
+    version = _Versioned.model_validate_json(text).version
+    if not CONFIG_VERSION - 1 <= version <= CONFIG_VERSION:
+        read = " and ".join(str(each) for each in (CONFIG_VERSION - 1, CONFIG_VERSION) if each)
+        raise UnsupportedVersionError(
+            f"version: {version}: this trainer reads version {read} of the config. Use a trainer image of the minor "
+            "version of the operator that accepted the job, or of the one after it."
+        )
+
+
+def dump_config(config: TrainingConfig) -> str:
+    """Write the config as JSON that the oldest possible trainer reads, which rejects fields that it does not know.
+
+    A field that a later version than 1 added is omitted if it has its default. The version is the highest of the other
+    fields. Null is omitted if it is the default.
+    """
+    fields, version = _dump(config)
+    fields.pop("version")
+    return to_json({**({"version": version} if version > 1 else {}), **fields}, indent=2).decode()
+
+
+def _dump(block: ApiModel) -> tuple[dict[str, Any], int]:
+    """The JSON of a block and the version that has all of its fields."""
+    found: dict[str, Any] = {}
+    versions = [1]
+    for name, field in type(block).model_fields.items():
+        value, default = getattr(block, name), field.get_default(call_default_factory=True)
+        since = next((each.version for each in field.metadata if isinstance(each, Since)), 1)
+        if value == default and (value is None or since > 1):
+            continue
+        found[field.alias or name], inner = _dump_value(value)
+        versions += [since, inner]
+    return found, max(versions)
+
+
+def _dump_value(value: Any) -> tuple[Any, int]:
+    if isinstance(value, ApiModel):
+        return _dump(value)
+    if isinstance(value, list):
+        pairs = [_dump_value(each) for each in value]
+        return [each for each, _ in pairs], max((version for _, version in pairs), default=1)
+    return value, 1
 
 
 class ProgressReport(ApiModel):

@@ -33,8 +33,8 @@ from rlt_api.structure import MAX_FINDINGS, convert_errors, find_nearest_name, r
 
 Json = Mapping[str, Any]
 
-MAX_SPEC_BYTES = 2**20
-"""Maximum size of a spec as JSON: a ConfigMap, which holds up to 1 MiB, must hold the config made from it."""
+MAX_SPEC_BYTES = 2**19
+"""Maximum size of a spec as JSON. The job's object has it twice (status.resolvedSpec), and etcd stores 1.5 MiB."""
 METADATA_FIELDS = (
     "name", "generateName", "namespace", "labels", "annotations", "finalizers", "ownerReferences", "uid",
     "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds",
@@ -69,8 +69,11 @@ def validate_job(
     if found:
         return Validated(tuple(found), None)
     spec = normalize(spec, load_schema(RLTrainingJobSpec))
+    merged = resolve(spec, runtime)
+    if runtime is not None and (found := list(_validate_size(json.dumps(merged), "spec"))):
+        return Validated(tuple(found), None)
     try:
-        resolved = RLTrainingJobSpec.model_validate(resolve(spec, runtime), by_alias=True, by_name=False)
+        resolved = RLTrainingJobSpec.model_validate(merged, by_alias=True, by_name=False)
     except ValidationError as error:  # each of the two is valid, and their combination is not
         return Validated(tuple(convert_errors(error, RLTrainingJobSpec, "spec")), None)
     found = rules.validate_job_spec(name, resolved)
@@ -149,14 +152,20 @@ def validate_structure(value: Json, model: type[ApiModel], path: str) -> Iterato
         yield from non_json
         return
     text = json.dumps(normalize(value, load_schema(model)))
-    if len(text) > MAX_SPEC_BYTES:
-        message = f"is larger than the maximum of {MAX_SPEC_BYTES} bytes"
-        yield Finding(path, f"{len(text)} bytes", message, "move large values to a volume or the image", "size")
+    if found := list(_validate_size(text, path)):
+        yield from found
         return
     try:
         model.model_validate_json(text, strict=True, by_alias=True, by_name=False)
     except ValidationError as error:
         yield from convert_errors(error, model, path)
+
+
+def _validate_size(text: str, path: str) -> Iterator[Finding]:
+    """Validate the size of a spec, or of a job merged with its runtime."""
+    if len(text) > MAX_SPEC_BYTES:
+        message = f"is larger than the maximum of {MAX_SPEC_BYTES} bytes"
+        yield Finding(path, f"{len(text)} bytes", message, "move large values to a volume or the image", "size")
 
 
 def given_paths(value: object, path: str) -> Iterator[str]:

@@ -130,10 +130,18 @@ def test_non_json_value_is_rejected_with_its_path(value: Any) -> None:
     assert str(found[0]).isprintable()
 
 
-def test_spec_above_one_megabyte_is_rejected() -> None:
-    for text, rule in (("x" * 60_000, None), ("x" * 65_000, "size")):
-        spec = merged(COMMAND, {"framework.command": [text] * 17})
+def test_spec_above_512_kib_is_rejected() -> None:
+    for text, rule in (("x" * 60_000, None), ("x" * 65_536, "size")):
+        spec = merged(COMMAND, {"framework.command": [text] * 8})
         assert [each.rule for each in validate_job("sum", spec).findings] == ([rule] if rule else [])
+
+
+def test_spec_and_runtime_above_512_kib_are_rejected() -> None:
+    spec = merged(COMMAND, {"framework.command": ["x" * 60_000] * 5})
+    runtime = {"defaults": {"cluster": {"head": {"podTemplate": {"metadata": {"annotations": {"a": "x" * 300_000}}}}}}}
+    assert validate_job("sum", spec).findings == ()
+    (finding,) = validate_job("sum", spec, runtime).findings
+    assert (finding.field, finding.rule) == ("spec", "size")
 
 
 @pytest.mark.parametrize(

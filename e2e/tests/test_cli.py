@@ -78,7 +78,7 @@ def test_a_job_from_submission_to_deletion(cluster: Cluster, namespace: str, tmp
 
     rlt("wait", "short", "--for", "Succeeded", "--timeout", "10m")
     done = read_job(cluster, namespace, "short")
-    assert done["status"]["runtimeSnapshot"]["spec"] == runtime["spec"]
+    assert done["status"]["resolvedSpec"]["cluster"]["image"] == runtime["spec"]["images"]["cpu"]
     assert len(read_metrics(cluster, namespace, done)) == STEPS
     cluster.kubectl("-n", namespace, "wait", "--for=delete", "raycluster/short", "--timeout=120s")
     rlt("delete", "short", "--yes")

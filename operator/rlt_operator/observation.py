@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,6 +10,7 @@ from typing import Any, Literal
 from rlt_api.conditions import ConditionType, Reason
 from rlt_api.training_config import ProgressReport
 from rlt_core import names
+from rlt_core.children.config_map import compute_hash, digest_data
 from rlt_core.children.network_policy import NetworkAccess
 from rlt_core.fabric.nodes import Node
 from rlt_core.job import Job, Manifest
@@ -160,6 +160,17 @@ class Rejection:
 
 
 @dataclass(frozen=True)
+class Config:
+    """The ConfigMap of the job."""
+
+    digests: Mapping[str, str]
+    """Key -> digest of the data."""
+    is_unchanged: bool = True
+    """Whether the data is that of an operator, possibly of another version: its hash is the annotated one. Without an
+    annotation it is of a version that did not annotate it."""
+
+
+@dataclass(frozen=True)
 class Observed:
     """Everything observed, in one value. What was not read has its default."""
 
@@ -169,8 +180,7 @@ class Observed:
     """The fields of its RayCluster CRD. Read while no RayCluster exists."""
     nodes: tuple[Node, ...] = ()
     """The nodes of the Kubernetes cluster. Set while the fabric is not decided, and after a failure."""
-    config: Mapping[str, str] | None = None
-    """Key -> digest of the data of the ConfigMap."""
+    config: Config | None = None
     cluster: RayCluster | None = None
     queue_message: str | None = None
     """Why Kueue does not admit the RayCluster, while it is suspended."""
@@ -249,10 +259,11 @@ def parse_warning(manifest: Manifest) -> WarningEvent:
     )
 
 
-def parse_config(manifest: Manifest) -> Mapping[str, str]:
-    """Key -> digest of the data of a ConfigMap."""
-    data = manifest.get("data") or {}
-    return {key: hashlib.sha256(value.encode()).hexdigest() for key, value in data.items()}
+def parse_config(manifest: Manifest) -> Config:
+    """The ConfigMap of a job."""
+    digests = digest_data(manifest.get("data") or {})
+    written = manifest["metadata"].get("annotations", {}).get(names.HASH_ANNOTATION)
+    return Config(digests, is_unchanged=written in (None, compute_hash(digests)))
 
 
 def list_cluster_pods(observed: Observed) -> tuple[Pod, ...]:

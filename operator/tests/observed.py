@@ -66,11 +66,13 @@ def job(
 
 
 def decided(job: Job, nodes: tuple[Node, ...] = ()) -> Job:
-    """The job with a fabric decision from these nodes."""
+    """The job with its resolved spec and a fabric decision from these nodes in the status."""
     if job.spec is None:
         return job
-    status = job.status.model_copy(update={"network": build_network_status(job, job.spec, nodes)})
-    return replace(job, status=status)
+    update: dict[str, Any] = {"network": build_network_status(job, job.spec, nodes)}
+    if not job.findings and (job.runtime or not job.spec.runtime_ref):
+        update |= {"resolved_spec": job.resolved_spec, "runtime": job.runtime}
+    return replace(job, status=job.status.model_copy(update=update))
 
 
 def cluster(**changes: Any) -> RayCluster:

@@ -30,8 +30,9 @@ JOB = o.job(SPEC)
 
 
 def texts(planned: Plan) -> str:
-    """The status and the events of a plan."""
-    return json.dumps([planned.status.to_json() if planned.status else None, [each.message for each in planned.events]])
+    """The status and the events of a plan. The resolved spec is not printed: it is a copy, as the spec itself."""
+    status = planned.status.model_copy(update={"resolved_spec": None}).to_json() if planned.status else None
+    return json.dumps([status, [each.message for each in planned.events]])
 
 
 def assert_masked(observed: Observed) -> None:

@@ -16,6 +16,8 @@ import pytest
 from rlt_api.conditions import ConditionType as C
 from rlt_api.conditions import Reason
 from rlt_api.status import Phase, RLTrainingJobStatus
+from rlt_core.children.config_map import compute_hash, digest_data
+from rlt_core.names import HASH_ANNOTATION
 from rlt_operator.conditions import find_condition, is_true
 from rlt_operator.kuberay import KUBERAY_MINIMUM
 from rlt_operator.observation import KubeRayCondition, Observed, Ray, Rejection, parse_config
@@ -55,6 +57,19 @@ def test_a_deleted_config_is_restored_before_the_start() -> None:
     assert manifest["kind"] == "ConfigMap"
     kept = replace(o.PROVISIONING, config=parse_config(manifest))
     assert plan(kept, o.NOW).apply == ()
+
+
+def test_a_changed_config_is_restored_before_the_start() -> None:
+    (manifest,) = plan(o.PROVISIONING, o.NOW).apply
+    changed = parse_config({**manifest, "data": {"training.json": "{}"}})
+    assert plan(replace(o.PROVISIONING, config=changed), o.NOW).apply == (manifest,)
+
+
+@pytest.mark.parametrize("annotations", [{HASH_ANNOTATION: compute_hash(digest_data({"old.py": "1"}))}, {}])
+def test_a_config_of_another_version_of_the_operator_stays(annotations: dict[str, str]) -> None:
+    """A queued or starting cluster mounts its files. Versions before the annotation are the second case."""
+    other = parse_config({"metadata": {"annotations": annotations}, "data": {"old.py": "1"}})
+    assert plan(replace(o.PROVISIONING, config=other), o.NOW).apply == ()
 
 
 def test_a_deleted_config_of_a_command_is_restored() -> None:

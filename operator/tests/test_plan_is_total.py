@@ -16,6 +16,7 @@ from rlt_api.finding import Finding
 from rlt_core.fabric.nodes import Node
 from rlt_operator.kuberay import KubeRay
 from rlt_operator.observation import (
+    Config,
     Container,
     KubeRayCondition,
     Observed,
@@ -146,7 +147,7 @@ everything = st.builds(
     kuberay_installed=st.booleans(),
     kuberay=st.none() | st.just(KubeRay(frozenset())),
     nodes=st.sampled_from([(), (Node("node-2"),), (Node("node-2", conditions={"Ready": "True"}),)]),
-    config=st.none() | st.just({"training.json": "a digest"}),
+    config=st.none() | st.just(Config({"training.json": "a digest"}, is_unchanged=False)),
     cluster=st.none() | clusters,
     pods=st.lists(pods, max_size=3).map(tuple),
     warnings=st.lists(mount_warnings, max_size=2).map(tuple),

@@ -142,13 +142,14 @@ def test_the_policy_of_the_namespace() -> None:
     assert warning.startswith("spec.runtimeRef.name: r: this RLRuntime does not exist yet")
 
 
-def test_a_job_with_its_snapshot_does_not_depend_on_the_namespace() -> None:
+def test_a_resolved_job_does_not_depend_on_the_namespace() -> None:
     spec = {key: value for key, value in o.SPEC.items() if key != "cluster"}
-    status = {"runtimeSnapshot": {"name": "r", "generation": 1, "spec": RUNTIME}}
+    status = {"resolvedSpec": {}, "runtime": {"name": "r", "generation": 1}}
     old, new = ({**manifest({**spec, "suspend": suspend}), "status": status} for suspend in (False, True))
-    assert needs_policy(asked(new, old)) is False
+    admission = asked(new, old)
+    assert (needs_policy(admission), get_runtime_name(admission, RuntimePolicy("other"))) == (False, "r")
     late = {**manifest({**spec, "activeDeadlineSeconds": 0}), "status": status}
-    assert fields(answer(late, old)) == ["spec.activeDeadlineSeconds"]
+    assert fields(answer(late, old, {"r": RUNTIME})) == ["spec.activeDeadlineSeconds"]
 
 
 def test_a_new_queue_label_is_compared_with_the_limits() -> None:
@@ -180,12 +181,11 @@ def test_metadata_changes_and_deletions_are_allowed() -> None:
     assert answer(ending, manifest(o.SPEC))["allowed"] is True
 
 
-def test_a_job_is_validated_with_its_runtime_snapshot() -> None:
+def test_a_changed_runtime_does_not_prevent_a_suspension() -> None:
     spec = {**o.SPEC, "runtimeRef": {"name": "r"}}
-    snapshot = {"name": "r", "generation": 1, "spec": RUNTIME}
-    job = {**manifest({**spec, "suspend": True}), "status": {"runtimeSnapshot": snapshot}}
-    assert get_runtime_name(asked(job, manifest(spec))) is None
-    assert answer(job, manifest(spec))["allowed"] is True
+    stricter = {**RUNTIME, "limits": [{"field": "spec.training.totalSteps", "max": 1}]}
+    for runtime in (stricter, None):
+        assert answer(manifest({**spec, "suspend": True}), manifest(spec), {"r": runtime})["allowed"] is True
 
 
 def test_a_dropped_field_is_reported() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from rlt_api.driver_report import TRAINER_ERROR
-from rlt_api.training_config import TrainingConfig
+from rlt_api.training_config import TrainingConfig, UnsupportedVersionError, validate_version
 from rlt_trainer.errors import Terminated, TrainingError, root_cause
 
 TERMINATED = 143
@@ -116,13 +116,17 @@ def run(options: argparse.Namespace, rest: Sequence[str]) -> int:
 def read_config(path: Path) -> TrainingConfig:
     """Read the config at `path`. Raises ValueError with the invalid field."""
     try:
-        return TrainingConfig.model_validate_json(path.read_bytes())
+        text = path.read_bytes()
+        validate_version(text)
+        return TrainingConfig.model_validate_json(text)
     except FileNotFoundError as error:
         raise ValueError(f"--config {path}: no such file.") from error
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"]))
         raise ValueError(f"--config {path}: {field}: {first['msg']}.") from error
+    except UnsupportedVersionError as error:
+        raise ValueError(f"--config {path}: {error}") from error
 
 
 def is_expected(error: BaseException) -> bool:

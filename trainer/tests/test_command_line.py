@@ -9,9 +9,10 @@ import pytest
 
 from rlt_api.driver_report import PROGRESS_PREFIX
 from rlt_api.training_config import TrainingConfig
-from rlt_trainer.__main__ import format_error, main
+from rlt_trainer.__main__ import format_error, main, read_config
 from rlt_trainer.errors import TrainingError, root_cause
 
+CONFIGS_OF_VERSION_1 = Path(__file__).parents[2] / "crds" / "tests" / "config_v1"
 MakeConfig = Callable[..., TrainingConfig]
 PLAIN = [{"prompt": "1+1=", "answer": "2"}]
 VALIDATED = {"validation": {"testFreq": 1}}
@@ -61,6 +62,18 @@ def test_an_invalid_config_is_reported_with_its_field(tmp_path: Path, capsys: py
     (tmp_path / "training.json").write_text('{"job": 1}')
     assert main(["run", "--config", str(tmp_path / "training.json")]) == 1
     assert "training.json: job: Input should be a valid string" in capsys.readouterr().err
+
+
+def test_a_config_of_another_version_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "training.json").write_text('{"version": 99, "new": 1}')
+    assert main(["run", "--config", str(tmp_path / "training.json")]) == 1
+    assert "training.json: version: 99: this trainer reads version" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS_OF_VERSION_1.glob("[!s]*.json")), ids=lambda path: path.stem)
+def test_a_config_of_version_1_is_accepted(path: Path) -> None:
+    """An operator of an earlier version wrote it."""
+    assert read_config(path).run_directory.startswith("/mnt/")
 
 
 def test_a_missing_config_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

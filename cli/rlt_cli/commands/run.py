@@ -12,6 +12,7 @@ from types import FrameType
 
 import click
 
+from rlt_api.training_config import dump_config
 from rlt_cli.failure import Failure
 from rlt_cli.file_validation import FILE, load_valid_jobs
 from rlt_cli.local_run import build_local_run
@@ -68,7 +69,7 @@ def command(
             message = "The package rlt-trainer is not installed in this Python environment."
             raise Failure(message, next="pip install rlt-trainer")
         run.config_file.parent.mkdir(parents=True, exist_ok=True)
-        run.config_file.write_text(run.config.model_dump_json(by_alias=True, exclude_none=True, indent=2))
+        run.config_file.write_text(dump_config(run.config))
         print_message(f"run directory: {run.config_file.parent}")
     lines = None if output == TABLE else LogLines(PROGRAM, output)
     context.exit(run_process(run.command, {**os.environ, **run.environment}, lines))

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from functools import cache
+from hashlib import sha256
 from importlib import resources
 
 from rlt_api.blocks.cluster import WorkerGroup
-from rlt_api.blocks.rewards import Reward
 from rlt_api.model import quantity_value
 from rlt_api.rules.layout import rollout_group, training_group
 from rlt_api.rules.shared_memory import size_shared_memory, size_worker_shared_memory
 from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.training_config import CONFIG_FILE, PRESET_REWARD, Preflight, ResolvedTraining, TrainingConfig
+from rlt_api.training_config import (
+    CONFIG_FILE,
+    Preflight,
+    ResolvedTraining,
+    TrainingConfig,
+    dump_config,
+)
 from rlt_core import names
 from rlt_core.children.ownership import build_metadata
 from rlt_core.job import Job, Manifest
@@ -49,15 +57,22 @@ def build_config_map(job: Job, spec: RLTrainingJobSpec) -> Manifest:
         data = {_config_map_key(path): _read_source(*module) for path, module in COMMAND_FILES.items()}
     else:
         data = {
-            CONFIG_FILE: build_training_config(job, spec).model_dump_json(by_alias=True, exclude_none=True, indent=2),
+            CONFIG_FILE: dump_config(build_training_config(job, spec)),
             POD_HOOKS: _read_source("rlt_core", "pod_hooks.py"),
         }
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": build_metadata(job, names.config_map(job.name)),
-        "data": data,
-    }
+    metadata = build_metadata(job, names.config_map(job.name))
+    metadata["annotations"] = {names.HASH_ANNOTATION: compute_hash(digest_data(data))}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+def digest_data(data: Mapping[str, str]) -> dict[str, str]:
+    """Key -> digest of the data of a ConfigMap."""
+    return {key: sha256(value.encode()).hexdigest() for key, value in data.items()}
+
+
+def compute_hash(digests: Mapping[str, str]) -> str:
+    """Compute the value of HASH_ANNOTATION, which shows whether somebody has changed the data since."""
+    return sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def build_config_volume(job: Job, spec: RLTrainingJobSpec) -> Manifest:
@@ -78,14 +93,12 @@ def _read_source(package: str, *path: str) -> str:
 
 
 def build_training_config(job: Job, spec: RLTrainingJobSpec) -> TrainingConfig:
-    """Build the training config with all defaults. The spec must be valid."""
+    """Build the training config with all defaults. The spec must be valid and resolved."""
     assert spec.model
     assert spec.data
-    mini_batch = spec.training.ppo_mini_batch_size or spec.training.train_batch_size
     workers, engines = training_group(spec), rollout_group(spec)
     assert workers.resources
-    steps = spec.training.total_steps or 0
-    training = {**spec.training.to_json(), "totalSteps": steps, "ppoMiniBatchSize": mini_batch}
+    training = {**spec.training.to_json(), "totalSteps": spec.training.total_steps or 0}
     return TrainingConfig(
         job=job.name,
         namespace=job.namespace,
@@ -98,7 +111,7 @@ def build_training_config(job: Job, spec: RLTrainingJobSpec) -> TrainingConfig:
         rollout_cpus_per_worker=_count_cpus(engines) if engines else 1,
         model=spec.model,
         data=spec.data,
-        rewards=spec.rewards or [Reward(name=PRESET_REWARD[spec.data.preset or ""])],
+        rewards=spec.rewards,
         algorithm=spec.algorithm,
         training=ResolvedTraining.model_validate(training),
         rollout=spec.rollout,

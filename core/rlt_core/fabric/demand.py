@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,25 +65,23 @@ MULTUS_ANNOTATION = "k8s.v1.cni.cncf.io/networks"
 
 
 def build_demands(
-    spec: RLTrainingJobSpec, job: Mapping[str, Any] | None = None, runtime: Mapping[str, Any] | None = None
+    spec: RLTrainingJobSpec, job: Mapping[str, Any] | None = None, declared: Sequence[str] = ()
 ) -> tuple[Demand, ...]:
     """Build the demands of the worker groups in the process group: those with accelerators, or else the first.
 
     `job` is the spec of the job as submitted, as JSON: fields that only `spec` has come from the runtime. Without it
-    all fields are the user's. `runtime` is the spec of the runtime as JSON, None if the job has no runtime.
+    all fields are the user's. `declared` are the accelerators of the node pools of the runtime.
     """
     groups = [group for group in spec.cluster.workers if group.accelerator] or spec.cluster.workers[:1]
-    pools = [pool.get("accelerator") or {} for pool in (runtime or {}).get("nodePools", [])]
-    return tuple(_build_demand(spec, group, job, {str(pool.get("resourceName")) for pool in pools}) for group in groups)
+    return tuple(_build_demand(spec, group, job, declared) for group in groups)
 
 
 def _build_demand(
-    spec: RLTrainingJobSpec, group: WorkerGroup, job: Mapping[str, Any] | None, declared: Set[str]
+    spec: RLTrainingJobSpec, group: WorkerGroup, job: Mapping[str, Any] | None, declared: Sequence[str]
 ) -> Demand:
     submitted = job if job is not None else spec.model_dump(mode="json", by_alias=True, exclude_unset=True)
     user_variables = {each.get("name") for each in (submitted.get("cluster") or {}).get("env") or []}
     user_network = submitted.get("network") or {}
-    set_fields = spec.network.model_fields_set
     env = [(each.name, _get_value(each)) for each in spec.cluster.env]
     template = _parse_template(group.pod_template)
     accelerator, resources, security = group.accelerator, group.resources, spec.security
@@ -100,11 +98,11 @@ def _build_demand(
         admin_env=tuple((name, value) for name, value in env if name not in user_variables),
         require=spec.network.require,
         profile=spec.network.profile,
-        attach=spec.network.attach if "attach" in set_fields else None,
+        attach=spec.network.attach,
         socket_interface=spec.network.socket_interface,
         hcas=tuple(spec.network.hcas),
         admin_fields=frozenset(
-            name for name, alias in aliases.items() if name in set_fields and alias not in user_network
+            name for name, alias in aliases.items() if getattr(spec.network, name) and not user_network.get(alias)
         ),
         other_resources=template.resources,
         has_network_annotation=template.has_network_annotation,

@@ -7,6 +7,7 @@ from typing import Any
 
 from fabric.node_sets import GPUS, HCA, IB, NVIDIA, node, nvidia, pair
 
+from rlt_api.runtime import list_accelerators
 from rlt_api.validation import validate_job
 from rlt_core.fabric.decision import decide_group_fabric, explain_fabric
 from rlt_core.fabric.demand import UNREAD_VALUE, Demand, build_demands
@@ -38,7 +39,7 @@ RUNTIME: dict[str, Any] = {
 def demanded(job: dict[str, Any], runtime: dict[str, Any] | None = None) -> Demand:
     spec = validate_job("sum", job, runtime).spec
     assert spec
-    (demand,) = build_demands(spec, job, runtime)
+    (demand,) = build_demands(spec, job, list_accelerators(runtime or {}))
     return demand
 
 

@@ -60,7 +60,7 @@ def decided_job(name: str) -> Job:
 def demands_of_job(job: Job) -> tuple[Demand, ...]:
     assert job.spec
     assert job.runtime
-    return build_demands(job.spec, job.submitted_spec, job.runtime.spec)
+    return build_demands(job.spec, job.submitted_spec, job.runtime.accelerators)
 
 
 @cache

@@ -18,7 +18,7 @@ class Network(ApiModel):
     """rdma stops the job instead of falling back to TCP. tcp uses only TCP. any uses the fabric of the nodes."""
     profile: DnsLabel | None = None
     """The network profile: see docs/networking.md. Default: selected by labels and resources of the nodes."""
-    attach: Literal["podNetwork", "hostNetwork", "multus", "dra"] = "podNetwork"
+    attach: Literal["podNetwork", "hostNetwork", "multus", "dra"] | None = None
     """How pods attach to the fabric. multus needs the annotation k8s.v1.cni.cncf.io/networks, dra a resourceClaim, both
     in the podTemplate of the workers. Default: the profile's mode."""
     socket_interface: InterfaceName | None = None

@@ -18,6 +18,7 @@ from rlt_core.kubernetes.client import KubernetesApi, UnknownResourceError
 from rlt_operator.cache.reflector import OnChange, Reflector
 from rlt_operator.cache.store import Name, Store, get_name
 from rlt_operator.observation import (
+    Config,
     Pod,
     RayCluster,
     WarningEvent,
@@ -48,7 +49,7 @@ class Cache:
     ray_clusters: Store[RayCluster] = field(default_factory=lambda: Store(parse_ray_cluster, get_name))
     pods: Store[Pod] = field(default_factory=lambda: Store(parse_pod, get_job))
     """Pods with the label of a job, by job."""
-    configs: Store[Mapping[str, str]] = field(default_factory=lambda: Store(parse_config, get_job))
+    configs: Store[Config] = field(default_factory=lambda: Store(parse_config, get_job))
     """Key -> digest of the ConfigMaps that the operator created, by job."""
     warnings: Store[WarningEvent] = field(
         default_factory=lambda: Store(_parse_pod_warning, _get_object_uid, max_objects=MAX_WARNINGS)

@@ -27,6 +27,6 @@ def mask_secrets(observed: Observed, verdict: Verdict, now: datetime) -> Verdict
 
 
 def list_secrets(job: Job) -> Iterator[str]:
-    """List the plain-text secrets in the job's spec and in its runtime."""
-    specs = [job.submitted_spec, job.runtime.spec if job.runtime else {}]
+    """List the plain-text secrets in the job's spec, as submitted and merged with its runtime."""
+    specs = [job.submitted_spec, job.resolved_spec or {}]
     yield from (found.value for spec in specs for found in find_secrets(spec, "spec"))

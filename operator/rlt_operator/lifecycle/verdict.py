@@ -52,6 +52,11 @@ class Verdict:
     """The failed attempt to record, or what is known about it since."""
     requeue_after: float | None = WAITING_INTERVAL_S
 
+    @property
+    def acts(self) -> bool:
+        """Whether the verdict changes anything besides the status."""
+        return bool(self.apply or self.submit or self.stop or self.delete_cluster or self.delete_job)
+
 
 SETTLED = ConditionUpdate("False", Reason.SETTLED)
 """Reconciling, when there is nothing to do."""

@@ -116,9 +116,10 @@ async def _get_policy(sources: Sources, manifest: Manifest) -> RuntimePolicy:
 
 
 async def _get_runtime(api: KubernetesApi, manifest: Manifest, policy: RuntimePolicy) -> RuntimeSnapshot | None:
-    """The current RLRuntime, for a job that has one and no snapshot of it in its status."""
+    """The current RLRuntime, for a job that has one and no resolved spec in its status."""
     reference = add_default_runtime(manifest.get("spec", {}), policy).get("runtimeRef")
-    if reference is None or parse_status(manifest).runtime_snapshot:
+    status = parse_status(manifest)
+    if reference is None or status.resolved_spec or status.runtime_snapshot:
         return None
     try:
         runtime = await api.get(api_paths.runtime(reference["name"]))

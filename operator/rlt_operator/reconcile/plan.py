@@ -19,7 +19,7 @@ from rlt_operator.lifecycle.deadlines import count_seconds_to_deadline
 from rlt_operator.lifecycle.steps import READY_STEPS, STEPS, VERDICT_UPDATES
 from rlt_operator.lifecycle.verdict import Submission, Verdict, owned_cluster
 from rlt_operator.observation import Observed, parse_config
-from rlt_operator.reconcile.status import build_status
+from rlt_operator.reconcile.status import build_status, keep_resolved_spec
 
 FINAL_CONDITIONS = (ConditionType.SUCCEEDED, ConditionType.FAILED)
 
@@ -59,6 +59,8 @@ def plan(observed: Observed, now: datetime) -> Plan:
     if verdict.delete_job:
         return Plan(delete_job=True)
     status = build_status(observed, verdict, now)
+    if verdict.acts and job.status.resolved_spec is None and status.resolved_spec is not None:
+        return Plan(status=keep_resolved_spec(job, job.status), requeue_after=0)  # before anything is created from it
     deadline = count_seconds_to_deadline(job.spec, status, now) if job.spec else None
     return Plan(
         dry_run=verdict.dry_run,
@@ -99,11 +101,16 @@ def decide(observed: Observed, now: datetime) -> Verdict:
 
 
 def _restore_config(observed: Observed, verdict: Verdict) -> tuple[Manifest, ...]:
-    """The ConfigMap, if it was deleted or changed before the Ray job could read it."""
+    """The ConfigMap, if it was deleted or changed before the Ray job could read it.
+
+    One that another version of the operator rendered stays: the pods of the cluster mount the files of that version.
+    """
     job, cluster = observed.job, owned_cluster(observed)
     started = observed.ray is not None and observed.ray.job is not None
     if job.spec is None or cluster is None or cluster.deleting or verdict.delete_cluster or started:
         return ()
     manifest = build_config_map(job, job.spec)
-    wanted, found = parse_config(manifest), observed.config or {}  # pods mount none of the keys that a user may add
-    return () if all(found.get(key) == digest for key, digest in wanted.items()) else (manifest,)
+    wanted, found = parse_config(manifest).digests, observed.config
+    if found and (found.is_unchanged or all(found.digests.get(key) == digest for key, digest in wanted.items())):
+        return ()  # pods mount none of the keys that a user may have added
+    return (manifest,)

@@ -57,9 +57,16 @@ def build_status(observed: Observed, verdict: Verdict, now: datetime) -> RLTrain
         "pending_since": _update_pending_since(job, status, now),
         "active_seconds": _update_active_seconds(old, status, now),
     }
-    accepted = is_true(status, ConditionType.ACCEPTED)
-    runtime = old.runtime_snapshot or (job.runtime if accepted else None)
-    return _add_report(status.model_copy(update={**times, "runtime_snapshot": runtime}), observed, verdict)
+    status = status.model_copy(update=times)
+    if status.resolved_spec is None and is_true(status, ConditionType.ACCEPTED):
+        status = keep_resolved_spec(job, status)
+    return _add_report(status, observed, verdict)
+
+
+def keep_resolved_spec(job: Job, status: RLTrainingJobStatus) -> RLTrainingJobStatus:
+    """The status with the resolved spec, from the acceptance of the job on."""
+    update = {"resolved_spec": job.resolved_spec, "runtime": job.runtime, "runtime_snapshot": None}
+    return status.model_copy(update=update)
 
 
 def count_gpus(spec: RLTrainingJobSpec) -> int:

@@ -61,16 +61,17 @@ def reject_deep_nesting(text: str) -> Json:
 
 
 def needs_policy(admission: Json) -> bool:
-    """Whether the response depends on the labels of the namespace: for a job without a snapshot of its RLRuntime."""
+    """Whether the response depends on the labels of the namespace: for a job without a resolved spec."""
     new: Json = admission["request"]["object"]
-    return bool(new["kind"] == KIND and not _get_snapshot(new))
+    return bool(new["kind"] == KIND and not _is_resolved(new))
 
 
 def get_runtime_name(admission: Json, policy: RuntimePolicy = ANY_RUNTIME) -> str | None:
     """Name of the RLRuntime that the response depends on."""
-    if not needs_policy(admission):
+    new: Json = admission["request"]["object"]
+    if new["kind"] != KIND:
         return None
-    return _get_runtime_name(admission["request"]["object"], policy)
+    return _get_runtime_name(new, _get_kept_policy(new) if _is_resolved(new) else policy)
 
 
 def _get_runtime_name(job: Json, policy: RuntimePolicy) -> str | None:
@@ -88,9 +89,9 @@ def _find_new_findings(new: Json, old: Json | None, runtimes: Runtimes, policy: 
         return
     if old is not None and new["kind"] == KIND:
         yield from validate_change(old["spec"], new["spec"])
-    available = {name: spec for name, spec in runtimes.items() if spec is not None} | _get_snapshot(new)
-    for name in _get_snapshot(new):
-        policy = RuntimePolicy(name)  # the runtime of its acceptance
+    if _is_resolved(new):
+        policy = _get_kept_policy(new)
+    available = {name: spec for name, spec in runtimes.items() if spec is not None}
     before = validate_manifest(old, available, policy) if old else ()
     yield from (finding for finding in validate_manifest(new, available, policy) if finding not in before)
 
@@ -117,10 +118,14 @@ def _parse_last_applied(manifest: Json) -> Json:
     return written if isinstance(written, dict) else {}
 
 
-def _get_snapshot(manifest: Json) -> dict[str, Mapping[str, Any]]:
-    """The snapshot of the RLRuntime that the job started with. It replaces the current RLRuntime."""
-    snapshot = manifest.get("status", {}).get("runtimeSnapshot") if manifest["kind"] == KIND else None
-    return {snapshot["name"]: snapshot["spec"]} if snapshot else {}
+def _is_resolved(manifest: Json) -> bool:
+    """Whether the operator has accepted the job and keeps its resolved spec."""
+    return "resolvedSpec" in manifest.get("status", {})
+
+
+def _get_kept_policy(job: Json) -> RuntimePolicy:
+    """The policy for a resolved job: the runtime of its acceptance, with the limits that it has now."""
+    return RuntimePolicy(job["status"].get("runtime", {}).get("name"))
 
 
 def _find_warnings(new: Json, old: Json | None, runtimes: Runtimes, policy: RuntimePolicy) -> Iterator[str]:

@@ -49,7 +49,7 @@ def test_a_job_waits_for_its_runtime(platform: Kubernetes, operator: Operator, n
     put_runtime(platform, "registry.example/trainer:1")
     assert image_of(platform.ray_cluster(namespace)) == "registry.example/trainer:1"
     eventually("Accepted", lambda: platform.condition(namespace, "Accepted")[0] == "True")
-    assert platform.status(namespace)["runtimeSnapshot"]["name"] == "processors"
+    assert platform.status(namespace)["runtime"]["name"] == "processors"
 
 
 def test_a_job_keeps_the_runtime_it_started_with(platform: Kubernetes, operator: Operator, namespace: str) -> None:
@@ -59,7 +59,7 @@ def test_a_job_keeps_the_runtime_it_started_with(platform: Kubernetes, operator:
     first = platform.ray_cluster(namespace)
     put_runtime(platform, "registry.example/trainer:2")
     eventually("Accepted", lambda: platform.condition(namespace, "Accepted")[0] == "True")
-    kept = platform.status(namespace)["runtimeSnapshot"]
+    kept = platform.status(namespace)["resolvedSpec"]
     platform.suspend(namespace, True)
     eventually("Suspended", lambda: platform.condition(namespace, "Suspended")[0] == "True")
     platform.kubectl("delete", "rlruntime", "processors")
@@ -69,7 +69,7 @@ def test_a_job_keeps_the_runtime_it_started_with(platform: Kubernetes, operator:
     again = platform.ray_cluster(namespace)
     assert again["metadata"]["uid"] != first["metadata"]["uid"]
     assert (image_of(first), image_of(again)) == ("registry.example/trainer:1",) * 2
-    assert platform.status(namespace)["runtimeSnapshot"] == kept
+    assert platform.status(namespace)["resolvedSpec"] == kept
 
 
 def test_a_change_of_the_runtime_does_not_change_a_running_cluster(
@@ -96,7 +96,7 @@ def test_a_job_without_runtime_ref_gets_the_default_of_its_namespace(
     first = platform.ray_cluster(namespace)
     assert image_of(first) == "registry.example/trainer:1"
     eventually("Accepted", lambda: platform.condition(namespace, "Accepted")[0] == "True")
-    assert platform.status(namespace)["runtimeSnapshot"]["name"] == "processors"
+    assert platform.status(namespace)["runtime"]["name"] == "processors"
     labels = ("rlt.dev/default-runtime-", "rlt.dev/require-runtime=true")
     platform.kubectl("label", "namespace", namespace, *labels, "--overwrite")
     operator.kill()

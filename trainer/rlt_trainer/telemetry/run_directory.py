@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rlt_api.training_config import TrainingConfig
+from rlt_api.training_config import TrainingConfig, dump_config
 from rlt_trainer.telemetry.spans import Span
 
 METRICS = "metrics.jsonl"
@@ -72,7 +72,7 @@ class RunDirectory:
 
     def write_config(self, config: TrainingConfig) -> None:
         """Write the resolved config, before the training starts. Raises OSError."""
-        (self.path / "config.json").write_text(json.dumps(config.to_json(), indent=2) + "\n", encoding="utf-8")
+        (self.path / "config.json").write_text(dump_config(config) + "\n", encoding="utf-8")
 
     def append_metrics(self, step: int, metrics: dict[str, float]) -> None:
         """Append one line {"step": N, key: value ...}. NaN and infinities, which JSON does not support, become null."""

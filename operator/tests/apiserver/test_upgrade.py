@@ -1,0 +1,122 @@
+"""An upgrade of the operator changes no job: children come from the resolved spec in the status."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from apiserver.in_cluster import Kubernetes, Operator, eventually
+
+from rlt_core.names import FIELD_OWNER
+
+pytestmark = pytest.mark.apiserver
+
+SPEC: dict[str, Any] = {
+    "model": {"fromSeed": {}},
+    "data": {"preset": "arithmetic"},
+    "training": {"totalSteps": 3, "trainBatchSize": 8},
+    "cluster": {
+        "image": "registry.example/trainer:1",
+        "workers": [{"resources": {"cpu": "1", "memory": "4Gi"}}],
+    },
+}
+OTHER_DEFAULTS: dict[str, Any] = {
+    "training": {"learningRate": 0.25, "ppoMiniBatchSize": 4},
+    "rollout": {"temperature": 0.5},
+    "security": {"runAsUser": 4242},
+    "cluster": {"head": {"resources": {"memory": "3Gi"}}},
+}
+"""Values that this version has other defaults for."""
+
+
+def patch_status(kubernetes: Kubernetes, namespace: str, status: dict[str, Any]) -> None:
+    patch = json.dumps({"status": status})
+    kubernetes.kubectl(
+        "patch", "rltrainingjob", "sum", "-n", namespace, "--subresource=status", "--type=merge", "-p", patch
+    )
+
+
+def children(kubernetes: Kubernetes, namespace: str) -> tuple[str, dict[str, Any], dict[str, str]]:
+    """Uid and spec of the RayCluster, and the data of the ConfigMap."""
+    cluster = kubernetes.ray_cluster(namespace)
+    config = kubernetes.get(namespace, "configmap", "sum-training")
+    assert config
+    return cluster["metadata"]["uid"], cluster["spec"], config["data"]
+
+
+def accept(kubernetes: Kubernetes, operator: Operator, namespace: str) -> None:
+    """Let the operator accept a suspended job, and stop the operator."""
+    kubernetes.create_job(namespace, {**SPEC, "suspend": True})
+    eventually("Suspended", lambda: kubernetes.condition(namespace, "Suspended")[0] == "True")
+    operator.kill()
+
+
+def test_a_job_keeps_the_defaults_of_the_operator_that_accepted_it(
+    kubernetes: Kubernetes, operator: Operator, namespace: str
+) -> None:
+    accept(kubernetes, operator, namespace)
+    patch_status(kubernetes, namespace, {"resolvedSpec": OTHER_DEFAULTS})
+    operator.start()
+    kubernetes.suspend(namespace, False)
+    uid, spec, data = children(kubernetes, namespace)
+    pod = spec["headGroupSpec"]["template"]["spec"]
+    config = json.loads(data["training.json"])
+    assert (pod["securityContext"]["runAsUser"], pod["containers"][0]["resources"]["limits"]["memory"]) == (4242, "3Gi")
+    assert (config["training"]["learningRate"], config["training"]["ppoMiniBatchSize"]) == (0.25, 4)
+    assert config["rollout"]["temperature"] == 0.5
+
+    kubernetes.suspend(namespace, True)
+    eventually("Suspended", lambda: kubernetes.condition(namespace, "Suspended")[0] == "True")
+    operator.kill()
+    operator.start()
+    kubernetes.suspend(namespace, False)
+    again = children(kubernetes, namespace)
+    assert again[0] != uid
+    assert again[1:] == (spec, data)
+
+
+def test_the_api_server_stores_every_field(kubernetes: Kubernetes, operator: Operator, namespace: str) -> None:
+    """Null included: a default that a later version introduces must not apply."""
+    kubernetes.create_job(namespace, SPEC)
+    kubernetes.ray_cluster(namespace)
+    resolved = kubernetes.status(namespace)["resolvedSpec"]
+    assert resolved["training"]["totalEpochs"] is None
+    assert resolved["training"]["learningRate"] == 1e-6
+    job = json.loads(
+        kubernetes.kubectl("get", "rltrainingjob/sum", "-n", namespace, "-o", "json", "--show-managed-fields")
+    )
+    owned = [each["fieldsV1"]["f:status"] for each in job["metadata"]["managedFields"] if each.get("subresource")]
+    assert [each["f:resolvedSpec"] for each in owned] == [{}], "one entry for the whole field"
+
+
+def test_a_job_that_the_previous_operator_accepted_keeps_its_runtime(
+    kubernetes: Kubernetes, operator: Operator, namespace: str
+) -> None:
+    """Its status has a copy of the runtime instead of a resolved spec. The runtime itself is deleted."""
+    runtime = {
+        "images": {"cpu": "registry.example/old:1"},
+        "nodePools": [{"name": "a", "resources": {"cpu": "2", "memory": "8Gi"}}],
+    }
+    operator.kill()
+    short = {key: value for key, value in SPEC.items() if key != "cluster"}
+    kubernetes.create_job(namespace, {**short, "runtimeRef": {"name": "gone"}})
+    accepted = {"type": "Accepted", "status": "True", "reason": "Valid", "message": "", "observedGeneration": 1}
+    stored = {
+        "apiVersion": "rlt.dev/v1alpha1",
+        "kind": "RLTrainingJob",
+        "metadata": {"name": "sum"},
+        "status": {
+            "conditions": [{**accepted, "lastTransitionTime": "2026-01-02T03:00:00Z"}],
+            "runtimeSnapshot": {"name": "gone", "generation": 7, "spec": runtime},
+        },
+    }
+    owner = ("--server-side", "--subresource=status", f"--field-manager={FIELD_OWNER}")
+    kubernetes.kubectl("apply", "-n", namespace, *owner, "-f", "-", input=json.dumps(stored))
+    operator.start()
+    pod = kubernetes.ray_cluster(namespace)["spec"]["headGroupSpec"]["template"]["spec"]
+    assert pod["containers"][0]["image"] == "registry.example/old:1"
+    status = kubernetes.status(namespace)
+    assert status["runtime"] == {"name": "gone", "generation": 7, "accelerators": []}
+    assert "runtimeSnapshot" not in status, "removed once the resolved spec is stored"
+    assert status["resolvedSpec"]["cluster"]["workers"][0]["resources"]["cpu"] == "2"

@@ -1,0 +1,201 @@
+"""A job waits for its RLRuntime. From its acceptance to its end, the status keeps the resolved spec."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import observed as o
+import pytest
+
+from rlt_api.conditions import ConditionType as C
+from rlt_api.conditions import Reason
+from rlt_api.status import Phase, RLTrainingJobStatus, RuntimeOrigin, RuntimeSnapshot
+from rlt_core.job import Job, parse_job
+from rlt_operator.conditions import find_condition, is_true
+from rlt_operator.observation import Observed
+from rlt_operator.reconcile.plan import Plan, plan
+
+SPEC: dict[str, Any] = {**o.SPEC, "runtimeRef": {"name": "cpu"}, "cluster": {"workers": [{"replicas": 2}]}}
+RUNTIME = RuntimeSnapshot(
+    name="cpu",
+    generation=3,
+    spec={
+        "images": {"cpu": "registry.example/trainer:cpu"},
+        "nodePools": [{"name": "small", "resources": {"cpu": "2", "memory": "8Gi"}}],
+        "defaults": {"ttlSecondsAfterFinished": 60},
+        "limits": [{"field": "spec.cluster.workers[].replicas", "max": 4}],
+    },
+)
+EDITED = RUNTIME.model_copy(update={"generation": 4, "spec": {"images": {"cpu": "registry.example/other:1"}}})
+
+
+def stored(status: RLTrainingJobStatus, runtime: RuntimeSnapshot | None, spec: dict[str, Any] = SPEC) -> Job:
+    """The job in the next reconciliation, with the current runtime."""
+    return parse_job({**o.manifest(spec), "status": status.to_json()}, runtime)
+
+
+def status_of(plan: Plan) -> RLTrainingJobStatus:
+    assert plan.status
+    return plan.status
+
+
+def image(plan: Plan) -> str:
+    cluster = next(manifest for manifest in plan.apply if manifest["kind"] == "RayCluster")
+    found: str = cluster["spec"]["headGroupSpec"]["template"]["spec"]["containers"][0]["image"]
+    return found
+
+
+def accept(runtime: RuntimeSnapshot | None = RUNTIME, spec: dict[str, Any] = SPEC) -> RLTrainingJobStatus:
+    """The status after the first reconciliation of a new job."""
+    return status_of(plan(Observed(parse_job(o.manifest(spec), runtime)), o.NOW))
+
+
+def test_the_resolved_spec_is_stored_before_any_child_is_created() -> None:
+    new = parse_job(o.manifest(SPEC), RUNTIME)
+    first = plan(Observed(new), o.NOW)
+    status = status_of(first)
+    assert (first.apply, first.requeue_after) == ((), 0)
+    assert status.resolved_spec
+    assert status.resolved_spec["cluster"]["image"] == "registry.example/trainer:cpu"
+    assert status.runtime == RuntimeOrigin(name="cpu", generation=3)
+    assert image(plan(Observed(stored(status, None)), o.NOW)) == "registry.example/trainer:cpu"
+
+
+@pytest.mark.parametrize("later", [EDITED, None])
+def test_an_edited_or_deleted_runtime_does_not_change_the_job(later: RuntimeSnapshot | None) -> None:
+    status = accept()
+    again = plan(Observed(stored(status, later)), o.NOW)
+    assert image(again) == "registry.example/trainer:cpu"
+    assert (again.status or status).resolved_spec == status.resolved_spec
+
+
+def test_an_operator_with_other_defaults_does_not_change_the_job() -> None:
+    """The stored values stand for defaults of the operator that accepted the job."""
+    status = accept()
+    assert status.resolved_spec
+    resolved = json.loads(json.dumps(status.resolved_spec))
+    resolved["training"] |= {"learningRate": 0.5, "ppoMiniBatchSize": 16}
+    resolved["rollout"]["temperature"] = 0.25
+    resolved["cluster"]["head"]["resources"]["memory"] = "3Gi"
+    resolved["security"]["runAsUser"] = 4242
+    old = status.model_copy(update={"resolved_spec": resolved})
+    children = {child["kind"]: child for child in plan(Observed(stored(old, EDITED)), o.NOW).apply}
+    config_map, cluster = children["ConfigMap"], children["RayCluster"]
+    config = json.loads(config_map["data"]["training.json"])
+    pod = cluster["spec"]["headGroupSpec"]["template"]["spec"]
+    assert (config["training"]["learningRate"], config["training"]["ppoMiniBatchSize"]) == (0.5, 16)
+    assert config["rollout"]["temperature"] == 0.25
+    assert pod["containers"][0]["resources"]["limits"]["memory"] == "3Gi"
+    assert pod["securityContext"]["runAsUser"] == 4242
+
+
+def test_a_default_that_a_later_version_introduces_does_not_apply() -> None:
+    """Every field of the accepting version has a value, null included."""
+    resolved: Any = accept().resolved_spec
+    assert resolved
+    assert resolved["training"]["totalEpochs"] is None
+    assert resolved["scheduling"]["queueName"] is None
+
+
+def test_mutable_fields_come_from_the_job_then_from_the_runtime() -> None:
+    status = accept(spec={**SPEC, "ttlSecondsAfterFinished": 5, "suspend": True})
+    now = stored(status, EDITED, {**SPEC, "ttlSecondsAfterFinished": 7, "activeDeadlineSeconds": 9}).spec
+    later = stored(status, EDITED, SPEC).spec
+    assert now
+    assert later
+    assert (now.ttl_seconds_after_finished, now.active_deadline_seconds, now.suspend) == (7, 9, False)
+    assert (later.ttl_seconds_after_finished, later.active_deadline_seconds) == (60, None)
+
+
+def test_the_resolved_spec_of_a_newer_operator_stalls_the_job() -> None:
+    """A downgraded operator reports the field, and changes neither the cluster nor the resolved spec."""
+    resolved = {**(accept().resolved_spec or {}), "futureBlock": {"x": 1}}
+    status = accept().model_copy(update={"resolved_spec": resolved})
+    stalled = plan(replace(o.RUNNING, job=stored(status, RUNTIME)), o.NOW)
+    assert (stalled.apply, stalled.delete_cluster, stalled.stop) == ((), None, None)
+    condition = find_condition(status_of(stalled), C.STALLED)
+    assert condition
+    assert "status.resolvedSpec.futureBlock" in condition.message
+    assert status_of(stalled).resolved_spec == resolved
+
+
+def adopted(now: RuntimeSnapshot | None, **status: Any) -> Job:
+    """A job that an operator without resolvedSpec accepted: its status has a snapshot of the runtime."""
+    accepted = {"type": "Accepted", "status": "True", "reason": "Valid", "message": "", "observedGeneration": 1}
+    conditions = [{**accepted, "lastTransitionTime": "2026-01-02T03:00:00Z"}]
+    snapshot = {"runtimeSnapshot": RUNTIME.to_json(), "network": o.job().status.network.to_json()}  # type: ignore[union-attr]
+    return parse_job({**o.manifest(SPEC), "status": {"conditions": conditions, **snapshot, **status}}, now)
+
+
+def test_a_job_of_the_previous_version_keeps_its_runtime() -> None:
+    found: Any = status_of(plan(replace(o.RUNNING, job=adopted(EDITED)), o.NOW))
+    assert found.resolved_spec
+    assert found.resolved_spec["cluster"]["image"] == "registry.example/trainer:cpu"
+    assert (found.runtime_snapshot, found.runtime) == (None, RuntimeOrigin(name="cpu", generation=3))
+
+
+def test_a_job_of_the_previous_version_gets_its_resolved_spec_before_its_next_cluster() -> None:
+    first = plan(Observed(adopted(EDITED)), o.NOW)
+    assert (first.apply, first.requeue_after) == ((), 0)
+    assert status_of(first).network == o.job().status.network
+    assert image(plan(Observed(stored(status_of(first), EDITED)), o.NOW)) == "registry.example/trainer:cpu"
+
+
+def test_a_job_waits_for_its_runtime() -> None:
+    waiting = plan(Observed(o.job(SPEC)), o.NOW)
+    status = status_of(waiting)
+    assert (waiting.apply, waiting.requeue_after, status.phase) == ((), 5.0, Phase.PENDING)
+    accepted = find_condition(status, C.ACCEPTED)
+    assert accepted
+    assert (accepted.status, accepted.reason) == ("False", Reason.RUNTIME_NOT_FOUND)
+    assert "RLRuntime cpu does not exist" in accepted.message
+    assert is_true(status, C.STALLED)
+    assert [event.reason for event in waiting.events] == ["RuntimeNotFound"]
+
+
+def test_a_job_starts_when_its_runtime_is_created() -> None:
+    waiting = status_of(plan(Observed(o.job(SPEC)), o.NOW))
+    found = status_of(plan(Observed(stored(waiting, RUNTIME)), o.NOW))
+    assert found.resolved_spec
+    started = plan(Observed(stored(found, RUNTIME)), o.NOW)
+    assert started.apply
+    assert is_true(status_of(started), C.ACCEPTED)
+
+
+def test_a_suspended_job_without_its_runtime_is_not_accepted() -> None:
+    waiting = plan(Observed(o.job({**SPEC, "suspend": True})), o.NOW)
+    assert not is_true(status_of(waiting), C.ACCEPTED)
+    assert status_of(waiting).resolved_spec is None
+
+
+def test_the_pending_deadline_applies_without_a_runtime() -> None:
+    waiting = o.after(Observed(o.job({**SPEC, "pendingDeadlineSeconds": 4})))
+    assert plan(waiting, o.NOW).requeue_after == 4
+    late = o.after(waiting, now=o.NOW.replace(minute=59)).job.status
+    failed = find_condition(late, C.FAILED)
+    assert failed
+    assert failed.reason == Reason.PENDING_DEADLINE_EXCEEDED
+    assert not is_true(late, C.ACCEPTED)
+
+
+def test_a_limit_of_the_runtime_rejects_the_job() -> None:
+    too_many = {**SPEC, "cluster": {"workers": [{"replicas": 5}]}}
+    rejected = plan(Observed(o.job(too_many, runtime=RUNTIME)), o.NOW)
+    assert rejected.apply == ()
+    assert "spec.cluster.workers[0].replicas: 5" in (status_of(rejected).message or "")
+    assert status_of(rejected).resolved_spec is None
+
+
+def test_an_invalid_spec_fails_without_its_runtime() -> None:
+    wrong = {**SPEC, "training": {"totalSteps": 1, "trainBatchSize": 5, "ppoMiniBatchSize": 3}}
+    assert status_of(plan(Observed(o.job(wrong)), o.NOW)).phase == Phase.FAILED
+
+
+def test_the_ttl_of_the_runtime_applies() -> None:
+    status = status_of(plan(Observed(o.job(SPEC, runtime=RUNTIME)), o.NOW))
+    running = replace(o.RUNNING, job=stored(status, None))
+    done = o.after(replace(running, ray=o.ended("SUCCEEDED", o.final_log())))
+    gone = o.after(replace(done, cluster=None, pods=(), ray=None))
+    assert plan(gone, o.NOW.replace(minute=59)).delete_job
