@@ -59,6 +59,7 @@ async def run(
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     api = await client.connect()
+    api.on_response = metrics.count_api_request
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(api.client.close)
         session = await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))

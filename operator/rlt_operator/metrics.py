@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from rlt_api.status import Phase, RLTrainingJobStatus
 from rlt_core.job import Job
+from rlt_core.kubernetes.api_paths import resource_of
 
 REGISTRY = CollectorRegistry()
 
@@ -48,6 +49,12 @@ CRD_MISSING_FIELDS = Gauge(
 )
 REVIEWS = Counter(
     "rlt_operator_reviews", "Admission reviews answered by the webhook.", ["operation", "outcome"], registry=REGISTRY
+)
+API_REQUESTS = Counter(
+    "rlt_operator_api_requests",
+    "Requests to the API server, by method, resource and status.",
+    ["method", "resource", "code"],
+    registry=REGISTRY,
 )
 WATCH_EVENTS = Counter(
     "rlt_operator_watch_events", "Changes received by watches, by kind of object.", ["kind"], registry=REGISTRY
@@ -93,6 +100,11 @@ ENDED_S = 600.0
 _phases: dict[tuple[str, str], Phase] = {}
 _ended: dict[tuple[str, str], datetime] = {}
 """When a job ended, while it has gauges."""
+
+
+def count_api_request(method: str, path: str, status: int) -> None:
+    """Count a response of the API server."""
+    API_REQUESTS.labels(method=method, resource=resource_of(path), code=status).inc()
 
 
 def record_job(job: Job, status: RLTrainingJobStatus) -> None:

@@ -154,5 +154,14 @@ def collection_of(manifest: Manifest) -> str:
     return path_of(manifest).rpartition("/")[0]
 
 
+def resource_of(path: str) -> str:
+    """The resource and subresource of a path, such as `pods` or `rltrainingjobs/status`. Used as a metric's label."""
+    _, *parts = path.strip("/").split("/")
+    parts = parts[2 if path.startswith("/apis/") else 1 :]  # the version, after the group
+    if parts[:1] == ["namespaces"] and len(parts) > 2:
+        parts = parts[2:]
+    return "/".join(parts[:1] + parts[2:3])
+
+
 def _collection(group: str, namespace: str | None, plural: str) -> str:
     return f"{group}/namespaces/{namespace}/{plural}" if namespace else f"{group}/{plural}"

@@ -81,6 +81,8 @@ class KubernetesApi:
     """Time of the API server's last response (time.monotonic)."""
     large: dict[str, Manifest] = field(default_factory=dict)
     """Cache of get_large."""
+    on_response: Callable[[str, str, int], None] = lambda method, path, status: None
+    """Called with each response, the first one of a watch included."""
     slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_CONCURRENT_REQUESTS))
     """Limits the requests at the same time. Watches do not count."""
 
@@ -241,7 +243,9 @@ class KubernetesApi:
             request = await client.param_serialize(
                 method, url, header_params=dict(headers), body=options.get("body"), auth_settings=["BearerToken"]
             )
-            return await client.call_api(*request, _request_timeout=options.get("timeout", TIMEOUT))
+            response = await client.call_api(*request, _request_timeout=options.get("timeout", TIMEOUT))
+            self.on_response(method, path, response.status)
+            return response
 
         client = self.client
         response = await call(client)

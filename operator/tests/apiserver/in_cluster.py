@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -16,6 +17,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -29,6 +31,8 @@ from rlt_api.driver_report import METRICS_PORT
 from rlt_core.names import DASHBOARD_PORT
 
 DEADLINE_S = 30.0
+OF_NO_JOB = (" ", "pods/proxy", "customresourcedefinitions", "rlruntimes", "leases")
+"""Ends of keys whose requests do not belong to a job (" ": discovery), or reach Ray through the API server."""
 
 
 def eventually(
@@ -229,6 +233,21 @@ class Operator:
     def reconciliations(self) -> float:
         """Number of reconciliations since the start."""
         name = "rlt_operator_reconcile_duration_seconds_count "
+        lines = self.fetch("/metrics").splitlines()
+        return next(float(line.removeprefix(name)) for line in lines if line.startswith(name))
+
+    def requests(self) -> Counter[str]:
+        """Requests about jobs to the API server since the start, by method and resource."""
+        found: Counter[str] = Counter()
+        for line in self.fetch("/metrics").splitlines():
+            if line.startswith("rlt_operator_api_requests_total{"):
+                labels = dict(re.findall(r'(\w+)="([^"]*)"', line))
+                found[f"{labels['method']} {labels['resource']}"] += int(float(line.rpartition(" ")[2]))
+        return Counter({key: count for key, count in found.items() if not key.endswith(OF_NO_JOB)})
+
+    def polls(self) -> float:
+        """Number of polls of Ray heads since the start."""
+        name = "rlt_operator_ray_poll_duration_seconds_count "
         lines = self.fetch("/metrics").splitlines()
         return next(float(line.removeprefix(name)) for line in lines if line.startswith(name))
 

@@ -84,6 +84,25 @@ def test_a_job_succeeds_despite_a_crash_of_the_operator(
     assert sorted(kubernetes.events(namespace)) == ["Accepted", "ClusterReady", "Running", "Succeeded"]
 
 
+def test_a_running_job_that_changes_nothing_needs_no_request(
+    kubernetes: Kubernetes, operator: Operator, namespace: str, ray: RayHead, gate: Gate
+) -> None:
+    """Nor any write, while its head is polled. Until it runs, the operator reads each object at most twice."""
+    start(kubernetes, namespace, ray, gate.wait)
+    kubernetes.wait(namespace, "Running")
+    until_running = operator.requests()
+    print(sorted(until_running.items()))
+    assert sum(count for key, count in until_running.items() if key.startswith("GET")) <= 2 * len(until_running)
+    polls = operator.polls()
+    eventually("the status is written", lambda: operator.polls() >= polls + 1)
+    before = operator.requests()
+    eventually("three more polls", lambda: operator.polls() >= polls + 4, 60)
+    assert operator.requests() - before == {}
+    gate.open()
+    kubernetes.wait(namespace, "Succeeded")
+    print(sorted((operator.requests() - before).items()))
+
+
 def test_the_output_of_a_command_is_in_kubectl_get(
     kubernetes: Kubernetes, operator: Operator, namespace: str, ray: RayHead, gate: Gate
 ) -> None:
