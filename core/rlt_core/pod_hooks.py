@@ -13,7 +13,6 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import signal
 import socket
 import sys
 import time
@@ -54,7 +53,7 @@ def save_head_address() -> None:
 
 
 def end_program() -> None:
-    """Stop the Ray jobs of the cluster, wait until they have ended, and end Ray in this pod."""
+    """Stop the Ray jobs of the cluster and wait until they have ended. The kubelet then ends Ray in this pod."""
     is_worker = "FQ_RAY_IP" in os.environ
     stopped: set[str] = set()
     errors = 0
@@ -72,7 +71,6 @@ def end_program() -> None:
         time.sleep(POLL_INTERVAL_S)
     if stopped and not is_worker:
         time.sleep(LINGER_S)
-    end_ray()
 
 
 def list_running_jobs() -> set[str]:
@@ -107,24 +105,6 @@ def build_headers() -> dict[str, str]:
     if not token and path:
         token = Path(path).read_text(encoding="ascii").strip()
     return {"Authorization": f"Bearer {token}"} if token else {}
-
-
-def end_ray(processes: str = "/proc") -> None:
-    """End `ray start` if a shell started it.
-
-    KubeRay starts it with `bash -c`. bash 5.1 and later replaces itself with the last command, which handles SIGTERM.
-    An older bash stays process 1, for which SIGTERM has no effect: the pod would run until the end of its grace period.
-    """
-    if "ray start" not in (Path(processes) / "1/cmdline").read_text():  # not the shell, or the pod shares processes
-        return
-    for folder in Path(processes).glob("[0-9]*"):
-        try:
-            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            arguments = (folder / "cmdline").read_text().split("\0")
-        except OSError:  # it has ended
-            continue
-        if parent == 1 and "start" in arguments[:3] and any(Path(each).name == "ray" for each in arguments[:2]):
-            os.kill(int(folder.name), signal.SIGTERM)
 
 
 if __name__ == "__main__":

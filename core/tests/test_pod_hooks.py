@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
+import observed as o
 import pytest
 
 from rlt_core import pod_hooks
+from rlt_core.children.raycluster import build_ray_cluster
 
 
 class RayJobs(HTTPServer):
@@ -132,27 +131,11 @@ def test_the_token_of_ray_is_sent(serve: list[RayJobs], monkeypatch: pytest.Monk
     assert ray.authorization == {"Bearer secret"}
 
 
-SHELL = "bash\0-c\0--\0ulimit -n 65536; ray start --head --block"
-RAY = ["python3", "/usr/bin/ray", "start", "--head"]
-
-
-@pytest.mark.parametrize(("first", "parent", "arguments", "ended"), [
-    (SHELL, 1, RAY, True),
-    (SHELL, 7, RAY, False),
-    (SHELL, 1, ["python3", "train.py", "start"], False),
-    ("/sbin/init", 1, RAY, False),
-])  # fmt: skip
-def test_ray_start_below_a_shell_is_ended(
-    tmp_path: Path, first: str, parent: int, arguments: list[str], ended: bool
-) -> None:
-    (tmp_path / "1").mkdir()
-    (tmp_path / "1/stat").write_text("1 (bash) S 0 1 1 0")
-    (tmp_path / "1/cmdline").write_text(first)
-    process = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
-    folder = tmp_path / str(process.pid)
-    folder.mkdir()
-    (folder / "stat").write_text(f"{process.pid} (ray (start)) S {parent} 1 1 0")
-    (folder / "cmdline").write_text("\0".join(arguments))
-    pod_hooks.end_ray(str(tmp_path))
-    process.communicate()  # closes its input, which ends a process that received no signal
-    assert process.returncode == (-signal.SIGTERM if ended else 0)
+def test_the_processes_of_a_pod_share_a_namespace_unless_it_is_that_of_the_node() -> None:
+    """Process 1 of a namespace ignores SIGTERM unless it handles it. Kubernetes rejects both fields together."""
+    head = {"podTemplate": {"spec": {"hostPID": True}}}
+    job = o.job({**o.SPEC, "cluster": {**o.SPEC["cluster"], "head": head}})
+    assert job.spec
+    spec = build_ray_cluster(job, job.spec)["spec"]
+    pods = (spec["headGroupSpec"]["template"]["spec"], spec["workerGroupSpecs"][0]["template"]["spec"])
+    assert [pod.get("shareProcessNamespace") for pod in pods] == [None, True]

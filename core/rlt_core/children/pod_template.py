@@ -117,6 +117,9 @@ def _merge_user_template(job: Job, template: Manifest, user_template: Mapping[st
     metadata = merged.get("metadata", {})
     if isinstance(metadata, Mapping) and isinstance(metadata.get("labels", {}), Mapping):
         merged["metadata"] = merge_overlay(metadata, {"labels": names.labels(job.name)})
+    pod = merged.get("spec", {})
+    if isinstance(pod, Mapping) and pod.get("hostPID"):  # Kubernetes accepts one of them
+        merged["spec"] = merge_overlay(pod, {"shareProcessNamespace": None})
     return merged
 
 
@@ -174,6 +177,9 @@ def _build_pod(
     }
     return {
         "automountServiceAccountToken": False,
+        # As process 1, the shell of KubeRay's init container, and Ray while it starts, would ignore SIGTERM: the pod
+        # would run until the end of its grace period.
+        "shareProcessNamespace": True,
         "securityContext": _build_security_context(spec),
         "terminationGracePeriodSeconds": spec.cluster.termination_grace_period_seconds,
         "containers": [container],
