@@ -58,6 +58,11 @@ class CrdCheck:
             elif self._messages.pop(name, None):
                 log.info("CustomResourceDefinition %s has all fields now", name)
 
+    async def check_and_describe(self) -> str | None:
+        """Check now, and describe the result."""
+        await self.check()
+        return self.describe()
+
     def describe(self) -> str | None:
         """Which fields the installed CRDs lack, and how to upgrade them; None if they lack none."""
         return " ".join(self._messages.values()) or None

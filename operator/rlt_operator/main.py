@@ -68,7 +68,7 @@ async def run(
         queue = WorkQueue(lambda key: reconcile(sources, send, events, failures, key), on_error=metrics.ERRORS.inc)
         sources = Sources(api, Cache(queue.wake), RayPoller(send, queue.wake), runtimes, access)
         events, crds = EventWriter(api), CrdCheck(api)
-        failures = Failures(api, sources.cache, events, crds.describe)
+        failures = Failures(api, sources.cache, events, crds.check_and_describe)
         stack.push_async_callback(sources.poller.close)
         stack.push_async_callback(queue.close)
         await _check_access(api, namespaces)

@@ -105,6 +105,10 @@ async def send(head: Head, request: Request) -> tuple[int, str]:
     raise AssertionError("no head exists")
 
 
+async def describe_crds() -> str | None:
+    return None
+
+
 @dataclass
 class Loop:
     """The operator's process, whose clock the test moves."""
@@ -120,7 +124,7 @@ class Loop:
         self.cache = Cache(lambda key: None)
         self.sources = Sources(api, self.cache, RayPoller(send, lambda key: None))
         self.events = EventWriter(api)
-        self.failures = Failures(api, self.cache, self.events, lambda: None)
+        self.failures = Failures(api, self.cache, self.events, describe_crds)
 
     def deliver(self) -> None:
         """Bring the cache to the state of the API server, as the watches do."""

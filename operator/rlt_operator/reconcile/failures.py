@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -33,6 +33,9 @@ from rlt_operator.reconcile.backoff import Backoff
 from rlt_operator.reconcile.events import EventWriter
 from rlt_operator.work_queue import Key, Result
 
+DescribeCrds = Callable[[], Awaitable[str | None]]
+"""Returns which fields the installed CRDs lack now; None if they lack none."""
+
 LOG_INTERVAL_S = 600.0
 """Minimum interval between log lines of the same failure of a job."""
 
@@ -42,9 +45,7 @@ log = logging.getLogger("rlt_operator")
 class Failures:
     """The failures of all jobs."""
 
-    def __init__(
-        self, api: KubernetesApi, cache: Cache, events: EventWriter, describe_crds: Callable[[], str | None]
-    ) -> None:
+    def __init__(self, api: KubernetesApi, cache: Cache, events: EventWriter, describe_crds: DescribeCrds) -> None:
         self._api, self._cache, self._events, self._describe_crds = api, cache, events, describe_crds
         self._backoff = Backoff()
         self._logged: dict[tuple[Key, str], float] = {}
@@ -82,7 +83,7 @@ class Failures:
         self._log(key, f"cannot {what}: {error}")
         if rejection is not None:
             message = f"The operator cannot {what}: {truncate(str(error))}"
-            if hint := self._describe_crds():
+            if hint := await self._describe_crds():
                 message = f"{message.rstrip('.')}. {hint}"
             try:
                 await self._write(key, replace(rejection, message=message), now)

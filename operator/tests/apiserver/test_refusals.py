@@ -218,8 +218,19 @@ PERMISSIONS = {
     for group, plurals in {
         "rlt.dev": ("rltrainingjobs", "rltrainingjobs/status", "rltrainingjobs/finalizers", "rlruntimes"),
         "ray.io": ("rayclusters",),
-        "": ("pods", "configmaps", "persistentvolumeclaims", "services", "events", "nodes", "podtemplates"),
+        "": (
+            "pods",
+            "configmaps",
+            "persistentvolumeclaims",
+            "services",
+            "events",
+            "nodes",
+            "podtemplates",
+            "secrets",
+            "namespaces",
+        ),
         "policy": ("poddisruptionbudgets",),
+        "networking.k8s.io": ("networkpolicies",),
         "apiextensions.k8s.io": ("customresourcedefinitions",),
     }.items()
     for plural in plurals
