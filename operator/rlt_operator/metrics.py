@@ -8,6 +8,7 @@ rlt_job_info and rlt_job_phase remain, until the job is deleted.
 from __future__ import annotations
 
 import math
+from collections import Counter as Counts
 from datetime import UTC, datetime
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -135,7 +136,6 @@ def record_job(job: Job, status: RLTrainingJobStatus) -> None:
             _remove(*key, JOB_GAUGES[name])
         else:
             JOB_GAUGES[name].labels(*key).set(number)
-    _count_phases()
 
 
 def forget_job(namespace: str, name: str) -> None:
@@ -143,7 +143,6 @@ def forget_job(namespace: str, name: str) -> None:
     _phases.pop((namespace, name), None)
     _ended.pop((namespace, name), None)
     _remove(namespace, name, JOB_INFO, JOB_PHASE, *JOB_GAUGES.values())
-    _count_phases()
 
 
 def _remove(namespace: str, name: str, *gauges: Gauge) -> None:
@@ -157,9 +156,11 @@ def render() -> bytes:
     for key in [key for key, ended in _ended.items() if (now - ended).total_seconds() > ENDED_S]:
         del _ended[key]
         _remove(*key, *JOB_GAUGES.values())
+    _count_phases()
     return generate_latest(REGISTRY)
 
 
 def _count_phases() -> None:
+    counts = Counts(_phases.values())
     for phase in Phase:
-        JOBS.labels(phase=phase.value).set(sum(other == phase for other in _phases.values()))
+        JOBS.labels(phase=phase.value).set(counts[phase])
