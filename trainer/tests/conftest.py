@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rlt_api.blocks.model import Model, SeededModel
-from rlt_api.training_config import TrainingConfig
+from rlt_api.training_config import ROLLOUT_RESOURCE, TRAIN_RESOURCE, TrainingConfig
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
+
+os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"  # read when Ray is imported: see rlt_trainer/__main__.py
 
 TINY = {"seed": 1, "hiddenSize": 64, "intermediateSize": 128, "numHiddenLayers": 2, "numAttentionHeads": 2}
 
@@ -63,6 +66,33 @@ def process_group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=0, world_size=1)
     yield
     dist.destroy_process_group()
+
+
+@pytest.fixture(scope="session")
+def ray_address() -> Iterator[str]:
+    """The address of a Ray cluster with four CPUs, for all tests of this worker that leave it intact.
+
+    Every driver is a Ray job of its own: its actors and placement groups end when it leaves the cluster. Tests of
+    `--local` and tests that kill the driver start a cluster of their own.
+    """
+    from ray.cluster_utils import Cluster
+
+    resources = {TRAIN_RESOURCE: 4, ROLLOUT_RESOURCE: 4}
+    head = {"num_cpus": 4, "resources": resources, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    yield cluster.address
+    cluster.shutdown()
+
+
+@pytest.fixture
+def ray_cluster(ray_address: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The shared Ray cluster. The trainer joins it with `local=False`, as in a pod."""
+    import ray
+
+    monkeypatch.setenv("RAY_ADDRESS", ray_address)
+    monkeypatch.setattr("rlt_trainer.driver.run.METRICS_PORT", 0)
+    yield
+    ray.shutdown()  # after a test that failed
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Whole runs on this machine with Ray and two train workers."""
+"""Whole runs with Ray and two train workers."""
 
 from __future__ import annotations
 
@@ -14,20 +14,17 @@ from in_process import train
 
 from rlt_api.driver_report import PROGRESS_PREFIX
 from rlt_api.training_config import ProgressReport, TrainingConfig
+from rlt_trainer.__main__ import main
+from rlt_trainer.driver.run import run
 
 MakeConfig = Callable[..., TrainingConfig]
-Run = tuple[subprocess.CompletedProcess[str], ProgressReport]
 
 
-def run(config: TrainingConfig, tmp_path: Path) -> Run:
-    """Run the program. Return the process and its last report."""
-    file = tmp_path / "training.json"
-    file.write_text(config.model_dump_json(by_alias=True))
-    command = [sys.executable, "-m", "rlt_trainer", "run", "--config", str(file), "--local"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-    last = done.stdout.splitlines()[-1]
-    assert last.startswith(PROGRESS_PREFIX), done.stdout + done.stderr
-    return done, ProgressReport.model_validate_json(last.removeprefix(PROGRESS_PREFIX))
+def last_report(output: str) -> ProgressReport:
+    """Parse the report in the last line."""
+    last = output.splitlines()[-1]
+    assert last.startswith(PROGRESS_PREFIX), output
+    return ProgressReport.model_validate_json(last.removeprefix(PROGRESS_PREFIX))
 
 
 def metrics(config: TrainingConfig) -> list[dict[str, Any]]:
@@ -40,8 +37,12 @@ def metrics(config: TrainingConfig) -> list[dict[str, Any]]:
 @pytest.mark.slow
 def test_three_steps_with_vllm_on_two_ranks(make_config: MakeConfig, tmp_path: Path) -> None:
     config = make_config(rollout={"engine": "vllm"}, training={"warmup": {"steps": 2, "batchSize": 8}})
-    done, report = run(config, tmp_path)
+    file = tmp_path / "training.json"
+    file.write_text(config.model_dump_json(by_alias=True))
+    command = [sys.executable, "-m", "rlt_trainer", "run", "--config", str(file), "--local"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
+    report = last_report(done.stdout)
     assert (report.stage, report.step, report.total_steps) == ("finished", 3, 3)
     steps = metrics(config)
     assert [step["training/global_step"] for step in steps] == [1, 2, 3]
@@ -51,6 +52,7 @@ def test_three_steps_with_vllm_on_two_ranks(make_config: MakeConfig, tmp_path: P
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("ray_cluster")
 def test_a_run_of_two_ranks_resumes_on_one(make_config: MakeConfig, tmp_path: Path) -> None:
     def config(name: str, *, workers: int, steps: int) -> TrainingConfig:
         return make_config(
@@ -61,8 +63,7 @@ def test_a_run_of_two_ranks_resumes_on_one(make_config: MakeConfig, tmp_path: Pa
             runDirectory=str(tmp_path / name),
         )
 
-    done, _ = run(config("parts", workers=2, steps=3), tmp_path)
-    assert done.returncode == 0, done.stderr
+    run(config("parts", workers=2, steps=3), local=False)
     parts, whole = (train(config(name, workers=1, steps=6)) for name in ("parts", "whole"))
     for ours, theirs in zip(parts, whole, strict=True):
         for name in ("critic/score/mean", "response_length/mean", "actor/entropy", "actor/grad_norm"):
@@ -71,13 +72,15 @@ def test_a_run_of_two_ranks_resumes_on_one(make_config: MakeConfig, tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_the_exported_model_is_the_trained_one(make_config: MakeConfig, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("ray_cluster")
+def test_the_exported_model_is_the_trained_one(make_config: MakeConfig, capsys: pytest.CaptureFixture[str]) -> None:
     import torch
     from torch.distributed.checkpoint.state_dict_loader import load
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     config = make_config(training={"totalSteps": 1}, checkpoint={"saveFreq": 1})
-    _, report = run(config, tmp_path)
+    run(config, local=False)
+    report = last_report(capsys.readouterr().out)
     assert report.exported_path
     model = AutoModelForCausalLM.from_pretrained(report.exported_path)
     saved: dict[str, Any] = {"model": {name: torch.empty_like(value) for name, value in model.state_dict().items()}}
@@ -89,15 +92,20 @@ def test_the_exported_model_is_the_trained_one(make_config: MakeConfig, tmp_path
 
 
 @pytest.mark.slow
-def test_an_error_of_a_worker_is_reported_in_one_line(make_config: MakeConfig, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("ray_cluster")
+def test_an_error_of_a_worker_is_reported_in_one_line(
+    make_config: MakeConfig, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer
     from rlt_trainer.data.seeded_model import build_seeded_config
 
     broken = tmp_path / "broken"
     build_byte_tokenizer().save_pretrained(broken)
     build_seeded_config(make_config().model.from_seed).save_pretrained(broken)  # type: ignore[arg-type]
-    done, report = run(make_config(model={"fromSeed": None, "path": str(broken)}), tmp_path)
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith(f"rlt-trainer: error: model.path {broken}: ")
-    assert "Traceback" not in done.stderr
-    assert report.stage == "preparing"
+    config, file = make_config(model={"fromSeed": None, "path": str(broken)}), tmp_path / "training.json"
+    file.write_text(config.model_dump_json(by_alias=True))
+    assert main(["run", "--config", str(file)]) == 1
+    output, errors = capfd.readouterr()
+    assert errors.splitlines()[-1].startswith(f"rlt-trainer: error: model.path {broken}: ")
+    assert "Traceback" not in errors
+    assert last_report(output).stage == "preparing"
