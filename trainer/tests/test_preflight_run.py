@@ -1,4 +1,4 @@
-"""`rlt-trainer preflight` with two ranks on a local Ray cluster."""
+"""`rlt-trainer preflight` with two ranks."""
 
 from __future__ import annotations
 
@@ -29,14 +29,6 @@ def parse(output: str) -> Checks:
     return {check.name: check for check in checks}
 
 
-def preflight(config: TrainingConfig, tmp_path: Path) -> tuple[int, Checks]:
-    file = tmp_path / "training.json"
-    file.write_text(config.model_dump_json(by_alias=True))
-    command = [sys.executable, "-m", "rlt_trainer", "preflight", "--config", str(file), "--local"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    return done.returncode, parse(done.stdout)
-
-
 def test_a_config_without_preflight_is_rejected(make_config: MakeConfig) -> None:
     from rlt_trainer.preflight.run import run
 
@@ -46,9 +38,12 @@ def test_a_config_without_preflight_is_rejected(make_config: MakeConfig) -> None
 
 @pytest.mark.slow
 def test_all_checks_pass_for_two_ranks_on_a_healthy_machine(make_config: MakeConfig, tmp_path: Path) -> None:
-    config = make_config(preflight=SMALL)
-    code, found = preflight(config, tmp_path)
-    assert (code, {check.result for check in found.values()}) == (0, {"passed"})
+    config, file = make_config(preflight=SMALL), tmp_path / "training.json"
+    file.write_text(config.model_dump_json(by_alias=True))
+    command = [sys.executable, "-m", "rlt_trainer", "preflight", "--config", str(file), "--local"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    found = parse(done.stdout)
+    assert (done.returncode, {check.result for check in found.values()}) == (0, {"passed"})
     assert found["ranks"].value == "2 processes"
     assert "gloo, 2 ranks" in found["all-reduce"].message
     assert found["all-reduce"].value
@@ -57,19 +52,25 @@ def test_all_checks_pass_for_two_ranks_on_a_healthy_machine(make_config: MakeCon
 
 
 @pytest.mark.slow
-def test_all_problems_are_reported_together(make_config: MakeConfig, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("ray_cluster")
+def test_all_problems_are_reported_together(
+    make_config: MakeConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from rlt_trainer.preflight.run import run
+
     missing = tmp_path / "train.parquet"
     config = make_config(
         preflight={**SMALL, "sharedMemory": 2**60}, data={"preset": None, "files": [str(missing)]}, workers=2
     )
-    code, found = preflight(config, tmp_path)
-    assert code == 1
+    assert run(config) == 1
+    found = parse(capsys.readouterr().out)
     assert {name for name, check in found.items() if check.result == "failed"} == {"shared-memory", "files"}
     assert f"cannot read {missing}: No such file or directory" in found["files"].message
     assert found["all-reduce"].result == "passed"
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("ray_cluster")
 def test_a_rank_that_dies_is_reported_and_the_others_are_checked(
     make_config: MakeConfig, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -86,7 +87,7 @@ def test_a_rank_that_dies_is_reported_and_the_others_are_checked(
         def facts(self, role: Any) -> Any:
             return os._exit(137) if self.rank == 1 else super().facts(role)
 
-    assert run(make_config(preflight=SMALL), local=True, probe=Mortal) == 1
+    assert run(make_config(preflight=SMALL), probe=Mortal) == 1
     found = parse(capsys.readouterr().out)
     assert {name for name, check in found.items() if check.result == "failed"} == {"ranks"}
     assert (found["ranks"].value, found["ranks"].pods) == ("1 process", [os.uname().nodename])
@@ -94,6 +95,7 @@ def test_a_rank_that_dies_is_reported_and_the_others_are_checked(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("ray_cluster")
 def test_a_rank_that_does_not_join_is_reported_with_its_interface(
     make_config: MakeConfig, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -111,7 +113,7 @@ def test_a_rank_that_does_not_join_is_reported_with_its_interface(
                 threading.Event().wait()
             return super().all_reduce(rendezvous, rank, *rest)
 
-    assert run(make_config(preflight=SMALL), local=True, probe=Hanging, timeouts=Timeouts(answer=10)) == 1
+    assert run(make_config(preflight=SMALL), probe=Hanging, timeouts=Timeouts(answer=10)) == 1
     check = parse(capsys.readouterr().out)["all-reduce"]
     assert (check.result, check.pods) == ("failed", [os.uname().nodename])
     assert "Not all ranks joined (gloo, 2 ranks, interfaces " in check.message
