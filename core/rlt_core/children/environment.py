@@ -33,6 +33,8 @@ DEBUGGER_ENV = {
 
 END_OF_RAY_S = 5
 """The part of the grace period in which Ray itself ends, after the program."""
+RAY_JOB_STOP_TIMEOUT_S = 3
+"""Ray's default for RAY_JOB_STOP_WAIT_TIME_S."""
 
 
 def build_env(job: Job, spec: RLTrainingJobSpec, *, mounted: bool) -> list[Manifest]:
@@ -49,11 +51,31 @@ def build_env(job: Job, spec: RLTrainingJobSpec, *, mounted: bool) -> list[Manif
     ]
 
 
+def get_stop_timeout(spec: RLTrainingJobSpec) -> int:
+    """Seconds that Ray gives the program to save and exit when its job is stopped.
+
+    A value from a Secret or ConfigMap is not known here; the job then has that of cluster.terminationGracePeriodSeconds.
+    """
+    own = [variable.value for variable in spec.cluster.env if variable.name == JOB_STOP_TIMEOUT]
+    if own and own[-1] is not None and own[-1].isdecimal():
+        return int(own[-1])
+    return _divide_grace_period(spec) if own or _saves_at_its_end(spec) else RAY_JOB_STOP_TIMEOUT_S
+
+
+def _saves_at_its_end(spec: RLTrainingJobSpec) -> bool:
+    return spec.framework.type == "command" or spec.checkpoint.save_freq > 0
+
+
+def _divide_grace_period(spec: RLTrainingJobSpec) -> int:
+    """The seconds of the grace period of the pods that the program gets."""
+    return max(1, spec.cluster.termination_grace_period_seconds - END_OF_RAY_S)
+
+
 def _build_values(job: Job, spec: RLTrainingJobSpec) -> dict[str, str]:
     observability, cache = spec.observability, spec.storage.model_cache
     values = {**FIXED_ENV, "HF_HOME": names.hf_home(spec), **DEBUGGER_ENV[observability.debugger]}
-    if spec.framework.type == "command" or spec.checkpoint.save_freq > 0:  # else there is nothing to save
-        values[JOB_STOP_TIMEOUT] = str(max(1, spec.cluster.termination_grace_period_seconds - END_OF_RAY_S))
+    if _saves_at_its_end(spec):
+        values[JOB_STOP_TIMEOUT] = str(_divide_grace_period(spec))
     if cache and cache.read_only:
         values["HF_HUB_OFFLINE"] = "1"
     if observability.timeline and observability.timeline.enabled:
