@@ -125,6 +125,8 @@ class Reason(StrEnum):
     """ClusterReady: head and workers are ready."""
     STOPPING = "Stopping"
     """Suspended, Running: the training is saving a checkpoint and stopping."""
+    STOP_TIMEOUT = "StopTimeout"
+    """Suspended: the program did not stop in time, and the Ray cluster is released without waiting for a checkpoint."""
     RELEASED = "Released"
     """ClusterReady: the Ray cluster is deleted and not needed."""
     KEPT = "Kept"
@@ -169,8 +171,8 @@ class Reason(StrEnum):
     DEADLINE_EXCEEDED = "DeadlineExceeded"
     """Failed: the training ran longer than spec.activeDeadlineSeconds."""
     PENDING_DEADLINE_EXCEEDED = "PendingDeadlineExceeded"
-    """Failed: the Ray cluster was not ready within spec.pendingDeadlineSeconds; the message describes what the job
-    waited for."""
+    """Failed: the training did not start within spec.pendingDeadlineSeconds; the message describes what the job waited
+    for."""
     NOT_FINISHED = "NotFinished"
     """Succeeded, Failed: the job is not finished."""
 

@@ -69,9 +69,11 @@ class JobBlocks(ApiModel):
     security: Security = Security()
     """Users and privileges of the pods."""
     active_deadline_seconds: Positive | None = None
-    """Maximum run time of all attempts together, in seconds. The job then fails. Default: none."""
+    """Maximum run time of all attempts together, in seconds. The program then gets SIGTERM, may save a checkpoint, and
+    the job fails. Default: none."""
     pending_deadline_seconds: Positive | None = None
-    """Maximum time until the Ray cluster is ready, in seconds. The job then fails. Default: none."""
+    """Maximum time until the training of an attempt starts, in seconds: with the queue, the start of the Ray cluster,
+    the preflight checks and the submission to Ray. The job then fails. Default: none."""
     ttl_seconds_after_finished: Seconds | None = None
     """Time after the end of the job until it is deleted, in seconds. Files in the storage are kept. Default: the job is
     kept."""

@@ -262,6 +262,32 @@ class Attempt(ApiModel):
     """Evidence that the node caused the failure."""
 
 
+class StopRequest(ApiModel):
+    """A request to stop the program. The operator records it, and sends it to Ray on a later reconciliation."""
+
+    reason: str
+    """SuspendRequested, Cancelled or DeadlineExceeded."""
+    time: str
+    """Time of the request (RFC 3339, UTC). The program has RAY_JOB_STOP_WAIT_TIME_S from then on to save and exit."""
+
+
+class CurrentAttempt(ApiModel):
+    """State of the current RayCluster that the operator records before it acts on it. Times are RFC 3339, UTC."""
+
+    ray_cluster_uid: str
+    """UID of the RayCluster, which identifies the attempt."""
+    cluster_resumed_time: str | None = None
+    """Time when the latest suspension of the RayCluster ended, which identifies its admission by Kueue."""
+    head_pod_uid: str | None = None
+    """UID of the head pod that the Ray jobs are submitted to. It is fixed when Ray has accepted the first one."""
+    preflight_accepted_time: str | None = None
+    """Time when the head was first seen with the Ray job of the preflight checks."""
+    accepted_time: str | None = None
+    """Time when the head was first seen with the Ray job of the program."""
+    stop: StopRequest | None = None
+    """The request to stop the program."""
+
+
 class RLTrainingJobStatus(ApiModel):
     """The observed state of the job."""
 
@@ -285,6 +311,8 @@ class RLTrainingJobStatus(ApiModel):
     """Number of new attempts after a disruption."""
     attempts: list[Attempt] = []
     """The latest attempts that failed or were disrupted. Absent for the only attempt of a job without restarts."""
+    current_attempt: CurrentAttempt | None = None
+    """State of the current RayCluster, while it or one of its pods exists."""
     disruption: Disruption | None = None
     """The first disruption of the current Ray cluster."""
     resolved_spec: Annotated[JsonObject, Field(json_schema_extra={"x-kubernetes-map-type": "atomic"})] | None = None
@@ -307,8 +335,12 @@ class RLTrainingJobStatus(ApiModel):
     start_time: str | None = None
     """Time when the training first started (RFC 3339, UTC)."""
     pending_since: str | None = None
-    """Time since when the job waits for its Ray cluster, for spec.pendingDeadlineSeconds (RFC 3339, UTC)."""
+    """Time since when the job waits for its training to start, for spec.pendingDeadlineSeconds (RFC 3339, UTC)."""
+    active_since: str | None = None
+    """Time since when the training runs without a suspension or restart, for spec.activeDeadlineSeconds (RFC 3339,
+    UTC)."""
     active_seconds: int | None = None
-    """Run time of the training before its latest suspension or restart, for spec.activeDeadlineSeconds."""
+    """Run time of the training before activeSince, for spec.activeDeadlineSeconds."""
     completion_time: str | None = None
-    """Time when the job succeeded or failed (RFC 3339, UTC)."""
+    """Time when the operator recorded the end of the job (RFC 3339, UTC). ttlSecondsAfterFinished counts from then
+    on."""

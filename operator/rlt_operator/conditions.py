@@ -79,6 +79,7 @@ PROBLEMS = {
     Reason.PREFLIGHT_FAILED,
     Reason.SUBMISSION_REFUSED,
     Reason.RAY_UNREACHABLE,
+    Reason.STOP_TIMEOUT,
     Reason.RESTARTING,
     Reason.PROGRAM_FAILED,
     Reason.HEAD_LOST,

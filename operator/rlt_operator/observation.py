@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from rlt_api.conditions import ConditionType, Reason
+from rlt_api.conditions import Reason
+from rlt_api.status import CurrentAttempt
 from rlt_api.training_config import ProgressReport
 from rlt_core import names
 from rlt_core.children.config_map import compute_hash, digest_data
 from rlt_core.children.network_policy import NetworkAccess
 from rlt_core.fabric.nodes import Node
 from rlt_core.job import Job, Manifest
-from rlt_operator.conditions import find_condition
 from rlt_operator.kuberay import KubeRay
 
 
@@ -77,7 +77,7 @@ class Pod:
     name: str
     uid: str
     cluster_uid: str | None
-    """Uid of the RayCluster that owns it."""
+    """Uid of the RayCluster that owns it. None if its controller is not a RayCluster."""
     is_head: bool
     deleting: bool
     phase: str
@@ -94,6 +94,8 @@ class Pod:
     """The kubelet's reason for `message`, one word."""
     disruption: str | None = None
     """Why Kubernetes ends the pod: the reason of its condition DisruptionTarget."""
+    cluster_name: str | None = None
+    """Name of the RayCluster that owns it."""
 
 
 @dataclass(frozen=True)
@@ -187,7 +189,7 @@ class Observed:
     pods: tuple[Pod, ...] = ()
     warnings: tuple[WarningEvent, ...] = ()
     ray: Ray | None = None
-    """The latest answer of the head; None without a head that runs."""
+    """The latest answer of the current head; None before the first one, and without a head that runs."""
     access: NetworkAccess | None = None
     """Who reaches the pods of jobs, for their NetworkPolicies; None if the jobs get none."""
     rejection: Rejection | None = None
@@ -231,11 +233,13 @@ def parse_pod(manifest: Manifest) -> Pod:
     conditions = {condition["type"]: condition for condition in status.get("conditions", [])}
     scheduled = conditions.get("PodScheduled", {})
     disruption = conditions.get("DisruptionTarget", {})
+    owner = _controller(manifest)
+    cluster = owner if owner.get("kind") == "RayCluster" else {}
     containers = [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
     return Pod(
         name=metadata["name"],
         uid=metadata["uid"],
-        cluster_uid=_controller(manifest).get("uid"),
+        cluster_uid=cluster.get("uid"),
         is_head=metadata.get("labels", {}).get("ray.io/node-type") == "head",
         deleting="deletionTimestamp" in metadata,
         phase=status.get("phase", "Pending"),
@@ -247,6 +251,7 @@ def parse_pod(manifest: Manifest) -> Pod:
         ip=status.get("podIP"),
         reason=status.get("reason"),
         disruption=disruption.get("reason") if disruption.get("status") == "True" else None,
+        cluster_name=cluster.get("name"),
     )
 
 
@@ -274,22 +279,28 @@ def list_cluster_pods(observed: Observed) -> tuple[Pod, ...]:
     return tuple(sorted(pods, key=lambda pod: (not pod.is_head, pod.name)))
 
 
+def list_job_pods(observed: Observed) -> tuple[Pod, ...]:
+    """The pods of this job's RayClusters, those of a deleted RayCluster included.
+
+    Other pods may have the job's label too. A RayCluster has the job's name, which no other RayCluster of the namespace
+    has at the same time, and the garbage collector deletes pods whose owner never existed.
+    """
+    job, cluster = observed.job, observed.cluster
+    foreign = cluster.uid if cluster and cluster.owner_uid != job.uid else None
+    name = names.ray_cluster(job.name)
+    return tuple(pod for pod in observed.pods if pod.cluster_name == name and pod.cluster_uid != foreign)
+
+
+def find_head(observed: Observed) -> Pod | None:
+    """The head pod of the current RayCluster, unless it is terminating."""
+    return next((pod for pod in list_cluster_pods(observed) if pod.is_head), None)
+
+
 def get_submission_id(observed: Observed) -> str | None:
     """Id of the Ray job on the current RayCluster."""
     if observed.cluster is None:
         return None
     return names.submission_id(observed.job.name, ray_cluster_uid=observed.cluster.uid)
-
-
-def is_submitted(observed: Observed) -> bool:
-    """Whether the status reports the Ray job as submitted to the current head.
-
-    A cluster that Kueue evicted and admitted again has another head, which does not have the job.
-    """
-    before, cluster = observed.job.status.ray_cluster, observed.cluster
-    if cluster is None or before is None or before.job_id != get_submission_id(observed):
-        return False
-    return _was_set_on_current_head(observed, cluster, ConditionType.RUNNING)
 
 
 def get_preflight_id(observed: Observed) -> str | None:
@@ -298,22 +309,22 @@ def get_preflight_id(observed: Observed) -> str | None:
     return names.preflight_id(id) if id else None
 
 
+def get_attempt(observed: Observed) -> CurrentAttempt | None:
+    """The recorded state of the current RayCluster; None if nothing is recorded of it."""
+    attempt, cluster = observed.job.status.current_attempt, observed.cluster
+    return attempt if attempt and cluster and attempt.ray_cluster_uid == cluster.uid else None
+
+
+def is_submitted(observed: Observed) -> bool:
+    """Whether the status records that the head has accepted the program."""
+    attempt = get_attempt(observed)
+    return attempt is not None and attempt.accepted_time is not None
+
+
 def is_preflight_submitted(observed: Observed) -> bool:
-    """Whether the status reports the preflight checks as submitted to the current head. See `is_submitted`."""
-    before, cluster = observed.job.status.ray_cluster, observed.cluster
-    if cluster is None or before is None or before.preflight_job_id is None:
-        return False
-    if before.preflight_job_id != get_preflight_id(observed):
-        return False
-    return _was_set_on_current_head(observed, cluster, ConditionType.PREFLIGHT_PASSED)
-
-
-def _was_set_on_current_head(observed: Observed, cluster: RayCluster, type: ConditionType) -> bool:
-    """Whether the condition changed after the cluster's last suspension."""
-    found = find_condition(observed.job.status, type)
-    if cluster.suspend or found is None:
-        return False
-    return cluster.resumed is None or cluster.resumed <= datetime.fromisoformat(found.last_transition_time)
+    """Whether the status records that the head has accepted the preflight checks."""
+    attempt = get_attempt(observed)
+    return attempt is not None and attempt.preflight_accepted_time is not None
 
 
 def _controller(manifest: Manifest) -> dict[str, str]:

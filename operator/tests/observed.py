@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rlt_api.driver_report import PROGRESS_PREFIX
-from rlt_api.status import RuntimeSnapshot
+from rlt_api.status import CurrentAttempt, RuntimeSnapshot
 from rlt_api.training_config import ProgressReport
 from rlt_core.fabric.nodes import Node
 from rlt_core.job import Job, Manifest, parse_job
@@ -18,6 +18,7 @@ from rlt_operator.reconcile.plan import plan
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 UID = "11111111-2222-3333-4444-555555555555"
 CLUSTER_UID = "99999999-8888-7777-6666-555555555555"
+HEAD_UID = "uid-sum-head-a"
 
 SPEC: dict[str, Any] = {
     "model": {"fromSeed": {}},
@@ -80,9 +81,18 @@ def cluster(**changes: Any) -> RayCluster:
     return replace(ray_cluster, **changes)
 
 
-def pods(*, ready: bool = True) -> tuple[Pod, ...]:
+def pods(*, ready: bool = True, cluster_uid: str = CLUSTER_UID) -> tuple[Pod, ...]:
     return tuple(
-        Pod(name, f"uid-{name}", CLUSTER_UID, is_head="head" in name, deleting=False, phase="Running", ready=ready)
+        Pod(
+            name,
+            f"uid-{name}",
+            cluster_uid,
+            is_head="head" in name,
+            deleting=False,
+            phase="Running",
+            ready=ready,
+            cluster_name="sum",
+        )
         for name in ("sum-head-a", "sum-workers-worker-b", "sum-workers-worker-c")
     )
 
@@ -114,6 +124,13 @@ def final_log(step: int = 200) -> str:
     return f"hello\n{PROGRESS_PREFIX}{line}\n"
 
 
+def recorded(observed: Observed) -> Observed:
+    """The observation with a status that names the head as the one that gets the Ray jobs."""
+    attempt = CurrentAttempt(ray_cluster_uid=CLUSTER_UID, head_pod_uid=HEAD_UID)
+    status = observed.job.status.model_copy(update={"current_attempt": attempt})
+    return replace(observed, job=replace(observed.job, status=status))
+
+
 def after(observed: Observed, *, now: datetime = NOW) -> Observed:
     """The next observation, if only the status has changed."""
     decided = plan(observed, now)
@@ -134,6 +151,6 @@ def suspend(observed: Observed, suspend: bool = True) -> Observed:
 
 FRESH = Observed(job())
 PROVISIONING = replace(FRESH, cluster=cluster(), pods=pods(ready=False))
-READY = replace(FRESH, cluster=cluster(), pods=pods(), ray=Ray())
+READY = recorded(replace(FRESH, cluster=cluster(), pods=pods(), ray=Ray()))
 RUNNING = replace(READY, ray=running())
 STARTED = after(RUNNING)

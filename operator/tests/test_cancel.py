@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import observed as o
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from rlt_api.conditions import ConditionType as C
 from rlt_api.conditions import Reason
 from rlt_api.finding import Finding
-from rlt_api.status import Phase
+from rlt_api.status import Phase, StopRequest
 from rlt_core.job import parse_job
 from rlt_core.names import CANCEL_ANNOTATION
 from rlt_operator.conditions import find_condition, is_true
@@ -32,9 +33,7 @@ STATES: dict[str, Observed] = {
     "queued": o.after(replace(o.FRESH, cluster=o.cluster(suspend=True))),
     "provisioning": o.after(o.PROVISIONING),
     "checking": replace(o.READY, job=o.job({**o.SPEC, "preflight": {"enabled": True}}), ray=o.checks("RUNNING")),
-    "running": o.STARTED,
-    "unreachable": replace(o.STARTED, ray=Ray(unreachable="x")),
-    "suspending": o.after(o.suspend(o.STARTED)),
+    "stopped": replace(o.after(o.suspend(o.STARTED)), ray=o.ended("STOPPED")),
     "suspended": o.after(replace(o.after(o.suspend(o.STARTED)), cluster=None, pods=(), ray=None)),
     "restarting": o.after(
         replace(o.STARTED, job=o.job({**o.SPEC, "failurePolicy": {"maxRestarts": 3}}), ray=o.ended("FAILED", "boom"))
@@ -59,16 +58,58 @@ def test_cancellation_fails_the_job_and_releases_the_cluster(state: str) -> None
     assert plan(o.after(observed), o.NOW).delete_cluster == (observed.cluster.uid if observed.cluster else None)
 
 
+@pytest.mark.parametrize("running", [o.STARTED, o.after(o.suspend(o.STARTED))])
+@pytest.mark.parametrize("end", ["STOPPED", "FAILED", "SUCCEEDED"])
+def test_a_running_program_is_stopped_before_the_job_fails(running: Observed, end: str) -> None:
+    """Also a program that is already being stopped for a suspension. The request is recorded before Ray gets it."""
+    first = plan(cancel(running), o.NOW)
+    stopping = o.after(cancel(running))
+    assert stopping.job.status.current_attempt
+    assert stopping.job.status.current_attempt.stop == StopRequest(reason="Cancelled", time="2026-01-02T03:04:05Z")
+    assert (first.delete_cluster, stopping.job.status.phase) == (None, Phase.RUNNING)
+    assert "Canceling: waiting for the training to save" in (stopping.job.status.message or "")
+    second = plan(stopping, o.NOW + timedelta(seconds=20))
+    assert (second.stop, second.delete_cluster, second.status) == ("sum-99999999", None, None)
+    undone = replace(stopping, job=replace(stopping.job, cancel_requested=False))
+    assert plan(undone, o.NOW).stop == "sum-99999999"
+    for ended in (stopping, undone):
+        done = o.after(replace(ended, ray=o.ended(end)))
+        failed = find_condition(done.job.status, C.FAILED)
+        assert failed
+        assert (failed.status, failed.reason) == ("True", Reason.CANCELLED)
+        assert plan(done, o.NOW).delete_cluster == o.CLUSTER_UID
+
+
+def test_the_stop_is_not_sent_before_it_is_recorded() -> None:
+    assert plan(cancel(o.STARTED), o.NOW).stop is None
+
+
+@pytest.mark.parametrize(("ray", "seconds"), [(Ray(unreachable="x"), 33), (o.running(), 36)])
+def test_a_program_that_does_not_stop_is_released_after_the_grace_period(ray: Ray, seconds: int) -> None:
+    """Ray's default of 3 s, twice if Ray answers, and 30 s."""
+    stopping = replace(o.after(cancel(o.STARTED)), ray=ray)
+    early = plan(stopping, o.NOW + timedelta(seconds=seconds - 1))
+    assert (early.stop, is_true(early.status or stopping.job.status, C.FAILED)) == ("sum-99999999", False)
+    late = o.after(stopping, now=o.NOW + timedelta(seconds=seconds))
+    assert is_true(late.job.status, C.FAILED)
+    assert "the last checkpoint may be missing" in (late.job.status.message or "")
+
+
+def test_a_lost_head_has_nothing_to_stop() -> None:
+    stopping = replace(o.after(cancel(o.STARTED)), ray=Ray(unreachable="x"), pods=o.pods()[1:])
+    assert is_true(o.after(stopping).job.status, C.FAILED)
+
+
 def test_cancelled_job_is_not_restarted() -> None:
     running = replace(
         o.STARTED, job=replace(o.STARTED.job, spec=o.job({**o.SPEC, "failurePolicy": {"maxRestarts": 3}}).spec)
     )
-    status = o.after(cancel(running)).job.status
+    status = o.after(replace(o.after(cancel(running)), ray=o.ended("FAILED"))).job.status
     assert (status.phase, status.restarts, status.attempts) == (Phase.FAILED, 0, [])
 
 
 def test_removing_the_annotation_does_not_resume_the_job() -> None:
-    cancelled = o.after(cancel(o.STARTED))
+    cancelled = o.after(replace(o.after(cancel(o.STARTED)), ray=o.ended("STOPPED")))
     later = replace(cancelled, job=replace(cancelled.job, cancel_requested=False), cluster=None, pods=(), ray=None)
     assert plan(later, o.NOW).apply == ()
     assert o.after(later).job.status.phase == Phase.FAILED

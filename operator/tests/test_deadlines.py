@@ -9,11 +9,12 @@ from typing import Any
 import observed as o
 import pytest
 
+from rlt_api.blocks.operations import Preflight
 from rlt_api.conditions import ConditionType as C
 from rlt_api.conditions import Reason
 from rlt_api.status import Phase
 from rlt_operator.conditions import find_condition, is_true
-from rlt_operator.observation import Observed, Ray
+from rlt_operator.observation import Observed, Ray, RayJob, Rejection
 from rlt_operator.reconcile.plan import Plan, plan
 
 
@@ -45,13 +46,44 @@ def resumed(observed: Observed, seconds: float) -> Observed:
     return o.after(replace(back, cluster=o.cluster(), pods=o.pods(), ray=o.running()), now=at(seconds + 1000))
 
 
-def test_active_deadline_fails_the_job() -> None:
+def exceeded(plan: Plan) -> bool:
+    """Whether the active deadline is exceeded: the request to stop the program is recorded."""
+    assert plan.status
+    attempt = plan.status.current_attempt
+    return attempt is not None and attempt.stop is not None and attempt.stop.reason == Reason.DEADLINE_EXCEEDED
+
+
+def test_active_deadline_stops_the_program_and_fails_the_job() -> None:
     job = o.changed(o.STARTED, active_deadline_seconds=100)
     assert plan(job, at(99)).requeue_after == pytest.approx(1)
     late = plan(job, at(100))
+    assert (exceeded(late), late.stop, failure(late)) == (True, None, None)
+    stopping = o.after(job, now=at(100))
+    sent = plan_at(stopping, 101)
+    assert (sent.stop, sent.delete_cluster, failure(sent), sent.requeue_after) == ("sum-99999999", None, None, 2)
+    stopped = replace(stopping, ray=o.ended("STOPPED"))
+    assert failure(plan(stopped, at(110))) == Reason.DEADLINE_EXCEEDED
+    assert plan(stopped, at(110)).delete_cluster is None
+    assert plan(o.after(stopped, now=at(110)), at(110)).delete_cluster == o.CLUSTER_UID
+
+
+@pytest.mark.parametrize("end", ["STOPPED", "FAILED"])
+def test_the_reason_stays_the_active_deadline(end: str) -> None:
+    """Also if the deadline is extended, or the job suspended, after the request to stop."""
+    stopping = o.after(o.changed(o.STARTED, active_deadline_seconds=100), now=at(100))
+    ended = replace(stopping, ray=o.ended(end))
+    for edited in (ended, o.changed(ended, active_deadline_seconds=10_000), o.suspend(ended)):
+        assert failure(plan(edited, at(105))) == Reason.DEADLINE_EXCEEDED
+
+
+def test_an_active_deadline_waits_for_no_more_than_the_grace_period() -> None:
+    stopping = o.after(o.changed(o.STARTED, active_deadline_seconds=100), now=at(100))
+    silent = replace(stopping, ray=Ray(unreachable="no route"))
+    assert failure(plan_at(silent, 100 + 32)) is None
+    late = plan(silent, at(100 + 33))
     assert failure(late) == Reason.DEADLINE_EXCEEDED
-    assert late.delete_cluster is None
-    assert plan(o.after(job, now=at(100)), at(100)).delete_cluster == o.CLUSTER_UID
+    assert late.status
+    assert "Ray's job API did not answer: the last checkpoint may be missing" in (late.status.message or "")
 
 
 def test_a_job_that_ends_before_its_deadline_succeeds() -> None:
@@ -63,13 +95,15 @@ def test_suspended_time_does_not_count_as_active() -> None:
     job = resumed(o.changed(o.STARTED, active_deadline_seconds=100), 60)
     assert job.job.status.active_seconds == 60
     assert failure(plan_at(job, 1060 + 39)) is None
-    assert failure(plan(job, at(1060 + 40))) == Reason.DEADLINE_EXCEEDED
+    assert not exceeded(plan_at(job, 1060 + 39))
+    assert exceeded(plan(job, at(1060 + 40)))
 
 
 def test_time_without_a_response_of_ray_counts_as_active() -> None:
     silent = o.after(replace(o.STARTED, ray=Ray(unreachable="no route")), now=at(50))
     back = o.after(replace(silent, ray=o.running()), now=at(80))
-    assert back.job.status.active_seconds == 80
+    ended = o.after(replace(back, ray=o.ended("SUCCEEDED")), now=at(90))
+    assert (ended.job.status.active_seconds, ended.job.status.active_since) == (90, None)
 
 
 def test_deadlines_do_not_apply_to_a_suspended_job() -> None:
@@ -80,10 +114,8 @@ def test_deadlines_do_not_apply_to_a_suspended_job() -> None:
 
 
 def test_a_deadline_can_be_extended() -> None:
-    assert failure(plan(o.changed(o.STARTED, active_deadline_seconds=10), at(20))) == Reason.DEADLINE_EXCEEDED
-    longer = plan(o.changed(o.STARTED, active_deadline_seconds=30), at(20))
-    assert longer.status
-    assert failure(longer) is None
+    assert exceeded(plan(o.changed(o.STARTED, active_deadline_seconds=10), at(20)))
+    assert not exceeded(plan(o.changed(o.STARTED, active_deadline_seconds=30), at(20)))
 
 
 WAITING: list[Observed] = [
@@ -110,15 +142,50 @@ def test_the_job_is_requeued_at_its_pending_deadline() -> None:
     assert plan(pending, at(0.5)).requeue_after == pytest.approx(0.5)
 
 
-@pytest.mark.parametrize("ready", [o.READY, o.RUNNING])
-def test_a_ready_cluster_meets_the_pending_deadline(ready: Observed) -> None:
-    """Also if the operator did not run when the cluster became ready."""
+def test_a_running_program_meets_the_pending_deadline() -> None:
+    """Also if the operator did not run when the program started."""
     waiting = o.after(o.changed(o.PROVISIONING, pending_deadline_seconds=60))
     assert waiting.job.status.pending_since
-    seen = plan(replace(ready, job=waiting.job), at(100))
+    seen = plan(replace(o.RUNNING, job=waiting.job), at(100))
     assert failure(seen) is None
     assert seen.status
-    assert seen.status.pending_since is None
+    assert (seen.status.pending_since, seen.status.active_since) == (None, "2026-01-02T03:05:45Z")
+
+
+PENDING = Ray(job=RayJob("PENDING"))
+
+
+@pytest.mark.parametrize("ray", [None, Ray(), Ray(unreachable="no route"), PENDING, o.checks("RUNNING")])
+@pytest.mark.parametrize("rejection", [None, Rejection("No available agent")])
+def test_the_pending_deadline_applies_until_the_program_runs(ray: Ray | None, rejection: Rejection | None) -> None:
+    """A ready cluster on which Ray refuses the program, does not answer or does not start it."""
+    ready = o.changed(o.READY, pending_deadline_seconds=3600, preflight=Preflight(enabled=ray != PENDING))
+    seen = replace(ready, ray=ray, rejection=rejection)
+    for minute in range(59):
+        seen = o.after(seen, now=at(60 * minute))
+        assert seen.job.status.pending_since == "2026-01-02T03:04:05Z"
+    assert failure(plan_at(seen, 3599)) is None
+    assert failure(plan(seen, at(3600))) == Reason.PENDING_DEADLINE_EXCEEDED
+
+
+def test_a_silent_ray_does_not_meet_the_pending_deadline_of_a_program_that_may_run() -> None:
+    accepted = o.after(o.changed(replace(o.READY, ray=PENDING), pending_deadline_seconds=60))
+    silent = plan(replace(accepted, ray=Ray(unreachable="no route")), at(100))
+    assert failure(silent) is None
+    assert silent.status
+    assert silent.status.active_since
+
+
+@pytest.mark.parametrize("skew", [timedelta(hours=-2), timedelta(hours=2)])
+def test_the_ttl_does_not_depend_on_the_clock_of_the_head(skew: timedelta) -> None:
+    end_ms = round((o.NOW + skew).timestamp() * 1000)
+    ray = Ray(job=RayJob("SUCCEEDED", start_ms=end_ms - 45_000, end_ms=end_ms))
+    done = released(o.after(replace(o.STARTED, ray=ray)))
+    job = o.after(o.changed(done, ttl_seconds_after_finished=3600))
+    assert job.job.status.completion_time == "2026-01-02T03:04:05Z"
+    assert (job.job.status.start_time or "") <= "2026-01-02T03:04:05Z"
+    assert not plan(job, at(3599)).delete_job
+    assert plan(job, at(3600)).delete_job
 
 
 def finished(ttl: Any) -> Observed:

@@ -71,7 +71,8 @@ def test_other_ends_release_the_cluster() -> None:
         job=replace(o.job({**o.SPEC, "failurePolicy": {"keepClusterSeconds": 60}}), status=o.STARTED.job.status),
     )
     cancelled = o.after(replace(fresh, job=replace(fresh.job, cancel_requested=True)))
-    assert plan(cancelled, o.NOW).delete_cluster
+    stopped = o.after(replace(cancelled, ray=o.ended("STOPPED")))
+    assert plan(stopped, o.NOW).delete_cluster
 
 
 def test_only_the_last_attempt_is_kept() -> None:

@@ -57,6 +57,8 @@ BROKEN = replace(o.STARTED, ray=o.ended("FAILED", "boom"))
 RETRIED = o.changed(BROKEN, failure_policy=FailurePolicy(max_restarts=1))
 CHECKED = replace(o.READY, job=o.job({**o.SPEC, "preflight": {"enabled": True}}), ray=o.checks("RUNNING"))
 CHECKS_FAILED = replace(CHECKED, ray=o.checks("FAILED"))
+CANCELLED = replace(o.STARTED, job=replace(o.STARTED.job, cancel_requested=True))
+LATE = o.changed(o.STARTED, active_deadline_seconds=0)
 STATES: dict[str, tuple[Observed, str]] = {
     "new": (o.FRESH, "InProgress"),
     "provisioning": (o.PROVISIONING, "InProgress"),
@@ -80,8 +82,10 @@ STATES: dict[str, tuple[Observed, str]] = {
     "KubeRay too old": (replace(o.FRESH, kuberay=KubeRay(frozenset())), "Failed"),
     "rejected": (replace(o.FRESH, rejection=Rejection("no")), "Failed"),
     "queued": (replace(o.FRESH, cluster=o.cluster(suspend=True)), "InProgress"),
-    "cancelled": (replace(o.STARTED, job=replace(o.STARTED.job, cancel_requested=True)), "Failed"),
-    "too late": (o.changed(o.STARTED, active_deadline_seconds=0), "Failed"),
+    "being cancelled": (CANCELLED, "InProgress"),
+    "cancelled": (replace(o.after(CANCELLED), ray=o.ended("STOPPED")), "Failed"),
+    "too late": (LATE, "InProgress"),
+    "stopped at its deadline": (replace(o.after(LATE), ray=o.ended("STOPPED")), "Failed"),
 }
 
 

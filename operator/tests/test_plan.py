@@ -85,7 +85,7 @@ def test_the_ray_job_is_submitted_once_all_pods_are_ready() -> None:
 
 
 def test_a_command_is_quoted_for_the_shell() -> None:
-    submission = plan(replace(o.READY, job=o.job(o.COMMAND_SPEC)), o.NOW).submit
+    submission = plan(o.recorded(replace(o.READY, job=o.job(o.COMMAND_SPEC))), o.NOW).submit
     assert submission
     run = "exec python3 /etc/rlt/run_command.py --job sum --namespace demo --"
     assert submission.entrypoint == f"""{run} python -c 'print('"'"'a b'"'"')'"""
@@ -93,7 +93,8 @@ def test_a_command_is_quoted_for_the_shell() -> None:
 
 def test_the_settings_of_a_command_are_passed_on() -> None:
     framework = {**o.COMMAND_SPEC["framework"], "totalSteps": 9, "workingDirectory": "/work dir"}
-    submission = plan(replace(o.READY, job=o.job({**o.COMMAND_SPEC, "framework": framework})), o.NOW).submit
+    command = replace(o.READY, job=o.job({**o.COMMAND_SPEC, "framework": framework}))
+    submission = plan(o.recorded(command), o.NOW).submit
     assert submission
     assert " --total-steps 9 --working-directory '/work dir' -- python " in submission.entrypoint
 
@@ -190,7 +191,9 @@ def test_a_lost_head_fails_the_job() -> None:
 def test_a_new_cluster_is_a_new_attempt() -> None:
     other = "00000000-0000-0000-0000-000000000000"
     moved = tuple(replace(pod, cluster_uid=other) for pod in o.pods())
-    submission = plan(replace(o.STARTED, cluster=o.cluster(uid=other), pods=moved, ray=Ray()), o.NOW).submit
+    recreated = replace(o.STARTED, cluster=o.cluster(uid=other), pods=moved, ray=Ray())
+    assert plan(recreated, o.NOW).submit is None
+    submission = plan(o.after(recreated), o.NOW).submit
     assert submission
     assert submission.id == "sum-00000000"
 
@@ -205,8 +208,10 @@ def test_an_unreachable_ray_is_not_a_failure() -> None:
 
 def test_suspension_stops_the_job_and_releases_the_cluster() -> None:
     first = plan(o.suspend(o.STARTED), o.NOW)
-    assert (first.stop, first.delete_cluster) == ("sum-99999999", None)
+    assert (first.stop, first.delete_cluster, first.requeue_after) == (None, None, 0)
     assert reason_of(first, C.SUSPENDED) == Reason.STOPPING
+    second = plan(o.after(o.suspend(o.STARTED)), o.NOW)
+    assert (second.stop, second.delete_cluster) == ("sum-99999999", None)
     then = plan(replace(o.after(o.suspend(o.STARTED)), ray=o.ended("STOPPED")), o.NOW)
     assert (then.stop, then.delete_cluster) == (None, o.CLUSTER_UID)
     assert reason_of(then, C.SUSPENDED) == Reason.RELEASING
@@ -266,6 +271,31 @@ def test_a_new_cluster_waits_for_the_old_pods() -> None:
     waiting = plan(replace(o.FRESH, pods=o.pods()), o.NOW)
     assert waiting.apply == ()
     assert reason_of(waiting, C.CLUSTER_READY) == Reason.EARLIER_CLUSTER
+
+
+FOREIGN = tuple(replace(pod, cluster_uid=uid, cluster_name=name) for pod, uid, name in zip(
+    o.pods(), (None, "other", "theirs"), (None, "other", "sum"), strict=True
+))  # fmt: skip
+"""Pods with the job's label: of no RayCluster, of another one, and of one with the job's name and another owner."""
+
+
+def test_foreign_pods_with_the_label_do_not_delay_the_start() -> None:
+    assert [manifest["kind"] for manifest in plan(replace(o.FRESH, pods=FOREIGN[:2]), o.NOW).apply] == [
+        "ConfigMap",
+        "PodDisruptionBudget",
+        "RayCluster",
+    ]
+
+
+def test_foreign_pods_with_the_label_do_not_delay_the_release() -> None:
+    done = o.after(replace(o.STARTED, ray=o.ended("SUCCEEDED", o.final_log())))
+    theirs = o.cluster(uid="theirs", owner_uid=None, owner_kind=None)
+    gone = replace(done, cluster=theirs, pods=FOREIGN, ray=None)
+    released = o.after(gone)
+    assert not is_true(released.job.status, C.RECONCILING)
+    assert plan(o.changed(released, ttl_seconds_after_finished=0), o.NOW) == Plan(delete_job=True)
+    suspended = o.after(o.suspend(replace(o.STARTED, cluster=theirs, pods=FOREIGN, ray=None)))
+    assert suspended.job.status.phase == Phase.SUSPENDED
 
 
 def test_a_foreign_cluster_is_not_changed() -> None:

@@ -44,7 +44,7 @@ containers = st.builds(
 pods = st.builds(
     Pod,
     name=st.sampled_from(["sum-head-a", "sum-worker-b"]),
-    uid=st.sampled_from(["1", "2"]),
+    uid=st.sampled_from([o.HEAD_UID, "2"]),
     cluster_uid=st.sampled_from([None, o.CLUSTER_UID, "other"]),
     is_head=st.booleans(),
     deleting=st.booleans(),
@@ -56,6 +56,7 @@ pods = st.builds(
     node=st.sampled_from([None, "node-1", "node-2"]),
     ip=st.sampled_from([None, "10.0.0.1"]),
     disruption=st.sampled_from([None, "DeletionByTaintManager"]),
+    cluster_name=st.sampled_from([None, "sum", "other"]),
 )
 clusters = st.builds(
     o.cluster,
@@ -110,6 +111,8 @@ RETRIED = o.after(o.changed(FAILED, failure_policy=FailurePolicy(max_restarts=1)
 EVICTED = (*o.pods()[:2], replace(o.pods()[2], deleting=True, disruption="EvictionByEvictionAPI"))
 DISRUPTED = o.after(replace(o.STARTED, pods=EVICTED))
 EARLIER_ATTEMPT = RETRIED.job.status.attempts[0].model_copy(update={"ray_cluster_uid": "other"})
+CANCELLED = o.after(replace(o.STARTED, job=replace(o.STARTED.job, cancel_requested=True)))
+LEGACY = o.STARTED.job.status.model_copy(update={"current_attempt": None, "active_since": None})
 CHECKED = replace(o.READY, job=o.job({**o.SPEC, "preflight": {"enabled": True}}), ray=o.checks("RUNNING"))
 jobs = st.builds(
     lambda job, edit, status, cancel: replace(
@@ -123,6 +126,12 @@ jobs = st.builds(
             o.after(o.FRESH).job.status,
             o.after(o.FRESH, now=EARLIER).job.status,
             o.STARTED.job.status,
+            o.READY.job.status,
+            o.after(o.READY).job.status,
+            o.after(o.suspend(o.STARTED)).job.status,
+            o.after(o.suspend(o.STARTED), now=EARLIER).job.status,
+            CANCELLED.job.status,
+            LEGACY,
             o.after(o.RUNNING, now=EARLIER).job.status,
             o.after(CHECKED).job.status,
             o.after(replace(CHECKED, ray=o.checks("SUCCEEDED", CHECKS))).job.status,
@@ -137,7 +146,7 @@ jobs = st.builds(
 )
 mount_warnings = st.builds(
     WarningEvent,
-    st.sampled_from(["1", o.CLUSTER_UID]),
+    st.sampled_from([o.HEAD_UID, o.CLUSTER_UID]),
     st.sampled_from(["FailedMount", "InvalidRayClusterSpec"]),
     WORDS,
 )

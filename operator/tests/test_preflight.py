@@ -22,7 +22,7 @@ from rlt_api.status import Phase, RLTrainingJobStatus
 from rlt_api.training_config import TrainingConfig
 from rlt_core.children.config_map import build_config_map
 from rlt_operator.conditions import find_condition, is_true
-from rlt_operator.lifecycle.preflight import MAX_LIST_LENGTH, parse_preflight
+from rlt_operator.lifecycle.preflight_results import MAX_LIST_LENGTH, parse_preflight
 from rlt_operator.observation import Observed, Ray, RayJob, RayPreflight, Rejection
 from rlt_operator.reconcile.plan import Plan, plan
 
@@ -40,7 +40,7 @@ FAILED = {
 }
 
 PODS = tuple(replace(pod, node=f"node-{pod.name[-1]}") for pod in o.pods())
-READY = replace(o.READY, job=o.job(SPEC), pods=PODS)
+READY = o.recorded(replace(o.READY, job=o.job(SPEC), pods=PODS))
 
 
 def checks(status: Any, found: Sequence[object] = ()) -> Ray:
@@ -156,18 +156,18 @@ def test_a_new_cluster_is_checked_again() -> None:
     other = "00000000-0000-0000-0000-000000000000"
     moved = tuple(replace(pod, cluster_uid=other) for pod in PODS)
     recreated = replace(started, cluster=o.cluster(uid=other), pods=moved, ray=Ray())
-    submission = plan(recreated, o.NOW).submit
+    assert plan(recreated, o.NOW).submit is None
+    assert condition_of(plan(recreated, o.NOW))[:2] == ("False", Reason.WAITING_FOR_CLUSTER)
+    submission = plan(replace(o.after(recreated), ray=Ray()), o.NOW).submit
     assert submission
     assert submission.id == "sum-00000000-preflight"
-    assert condition_of(plan(recreated, o.NOW))[:2] == ("False", Reason.WAITING_FOR_CLUSTER)
-    assert plan(recreated, o.NOW).status
-    assert plan(replace(o.after(recreated), ray=Ray()), o.NOW).submit == submission
 
 
 def test_an_evicted_cluster_is_checked_again() -> None:
     later = o.cluster(suspend=False, resumed=o.NOW + timedelta(minutes=1))
     for seen in (CHECKING, GOOD):
-        submission = plan(replace(o.after(seen), cluster=later, ray=Ray()), o.NOW).submit
+        back = o.after(replace(o.after(seen), cluster=later, ray=Ray()))
+        submission = plan(back, o.NOW).submit
         assert submission
         assert submission.id == ID
     taken = plan(replace(o.after(CHECKING), cluster=o.cluster(suspend=True), ray=BAD.ray), o.NOW)

@@ -85,19 +85,22 @@ def test_an_evicted_job_is_submitted_again() -> None:
     taken = o.after(replace(o.after(ADMITTED), cluster=o.cluster(suspend=True), pods=(), ray=None))
     assert taken.job.status.ray_cluster
     assert taken.job.status.ray_cluster.job_id is None
-    assert plan(replace(taken, cluster=o.cluster(suspend=False), pods=o.pods(), ray=Ray()), o.NOW).submit
+    assert plan(replace(taken, cluster=o.cluster(suspend=False), pods=o.pods(), ray=Ray()), o.NOW).submit is None
+    assert plan(o.after(replace(taken, cluster=o.cluster(suspend=False), pods=o.pods(), ray=Ray())), o.NOW).submit
 
 
 def test_an_evicted_job_is_submitted_again_after_a_missed_eviction() -> None:
     later = o.NOW + timedelta(seconds=60)
-    back = replace(o.after(ADMITTED), cluster=o.cluster(suspend=False, resumed=later), ray=Ray())
-    assert plan(back, later).submit
+    pods = tuple(replace(pod, uid=f"{pod.uid}-2") for pod in o.pods())
+    back = replace(o.after(ADMITTED), cluster=o.cluster(suspend=False, resumed=later), pods=pods, ray=Ray())
+    assert plan(o.after(back, now=later), later).submit
     assert o.after(back).job.status.phase == Phase.PROVISIONING
 
 
 def test_a_head_lost_after_admission_fails_the_job() -> None:
-    earlier = o.NOW - timedelta(seconds=60)
-    lost = replace(o.after(ADMITTED), cluster=o.cluster(suspend=False, resumed=earlier), ray=Ray())
+    """The clock of KubeRay may be ahead."""
+    cluster = o.cluster(suspend=False, resumed=o.NOW + timedelta(seconds=60))
+    lost = replace(o.after(replace(ADMITTED, cluster=cluster)), ray=Ray())
     assert o.after(lost).job.status.phase == Phase.FAILED
 
 

@@ -93,7 +93,8 @@ def test_the_next_attempt_gets_a_new_cluster_and_ray_job() -> None:
     assert reason(released, C.RUNNING) == Reason.RESTARTING
     assert plan(replace(released, cluster=None), o.NOW).apply == ()  # its pods still exist
     assert [manifest["kind"] for manifest in plan(gone(released), LATER).apply] == KINDS
-    submission = plan(on_cluster(o.after(gone(released), now=LATER), 2, Ray()), LATER).submit
+    second = o.after(on_cluster(o.after(gone(released), now=LATER), 2, Ray()), now=LATER)
+    submission = plan(second, LATER).submit
     assert submission
     assert submission.id == "sum-00000002"
 
@@ -165,6 +166,7 @@ def test_deadlines_fail_a_job_with_restarts_left() -> None:
     second = on_cluster(o.changed(waiting, active_deadline_seconds=100), 2, o.running())
     running = o.after(second, now=o.NOW + timedelta(seconds=200))
     late = o.after(running, now=o.NOW + timedelta(seconds=240))
+    late = o.after(replace(late, ray=o.ended("STOPPED")), now=o.NOW + timedelta(seconds=241))
     assert reason(late, C.FAILED) == Reason.DEADLINE_EXCEEDED
     assert status_of(late).restarts == 1
 

@@ -21,9 +21,9 @@ from rlt_core.names import CANCEL_ANNOTATION
 def command(name: str, kube_context: KubeContext, output: str) -> None:
     """Stop a job permanently and keep the job object.
 
-    The job fails with reason Cancelled. Its cluster is released; its status and the files in its volume are kept. Of a
-    failed job, it releases the Ray cluster that failurePolicy.keepClusterSeconds keeps. The command sets the annotation
-    rlt.dev/cancel.
+    A running program gets SIGTERM and can save a checkpoint. The job then fails with reason Cancelled. Its cluster is
+    released; its status and the files in its volume are kept. Of a failed job, it releases the Ray cluster that
+    failurePolicy.keepClusterSeconds keeps. The command sets the annotation rlt.dev/cancel.
     """
     job = run(_cancel(name, kube_context))
     emit_result(f"{name} cancelled", job, output)

@@ -54,7 +54,7 @@ def build_env(job: Job, spec: RLTrainingJobSpec, *, mounted: bool) -> list[Manif
 def get_stop_timeout(spec: RLTrainingJobSpec) -> int:
     """Seconds that Ray gives the program to save and exit when its job is stopped.
 
-    A value from a Secret or ConfigMap is not known here; the job then has that of cluster.terminationGracePeriodSeconds.
+    A value from a Secret or ConfigMap is not known here, and counts as that of cluster.terminationGracePeriodSeconds.
     """
     own = [variable.value for variable in spec.cluster.env if variable.name == JOB_STOP_TIMEOUT]
     if own and own[-1] is not None and own[-1].isdecimal():

@@ -15,8 +15,8 @@ from rlt_core.network_status import blocks_start, build_network_status, needs_de
 from rlt_operator.conditions import ConditionUpdate, is_true, keep_conditions
 from rlt_operator.diagnosis.pods import truncate
 from rlt_operator.kuberay import KUBERAY_MINIMUM, describe_lost_fields
-from rlt_operator.lifecycle.verdict import Verdict, choose_network, owned_cluster, wait_for_cluster
-from rlt_operator.observation import Observed
+from rlt_operator.lifecycle.verdict import Verdict, owned_cluster, wait_for_cluster
+from rlt_operator.observation import Observed, list_job_pods
 
 RUNTIME_INTERVAL_S = 5.0
 """Requeue interval of a job whose RLRuntime does not exist. A new RLRuntime also wakes the job."""
@@ -57,9 +57,10 @@ def previous_cluster_terminating(observed: Observed, spec: RLTrainingJobSpec, no
     cluster = owned_cluster(observed)
     if cluster and not cluster.deleting:
         return None
-    if observed.cluster is None and not observed.pods:
+    left = list_job_pods(observed)
+    if observed.cluster is None and not left:
         return None
-    pods = ", ".join(sorted(pod.name for pod in observed.pods)[:3])
+    pods = ", ".join(sorted(pod.name for pod in left)[:3])
     message = f"Waiting for the previous cluster of this name to terminate{f' (pods {pods})' if pods else ''}."
     return wait_for_cluster(Reason.EARLIER_CLUSTER, message)
 
@@ -125,24 +126,6 @@ def waiting_for_queue(observed: Observed, spec: RLTrainingJobSpec, now: datetime
     return replace(verdict, requeue_after=QUEUE_INTERVAL_S)
 
 
-def set_admitted(observed: Observed, verdict: Verdict, now: datetime) -> Verdict:
-    """Add the condition Admitted, for a job with a queue. It keeps its value when the job has ended."""
-    if observed.job.queue is None:
-        return verdict
-    status = observed.job.status
-    final = is_true(status, C.SUCCEEDED) or is_true(status, C.FAILED)
-    kept = keep_conditions(status, C.ADMITTED) if final else {}
-    return replace(verdict, conditions={**verdict.conditions, **(kept or {C.ADMITTED: _build_admitted(observed)})})
-
-
-def set_fabric_verified(observed: Observed, verdict: Verdict, now: datetime) -> Verdict:
-    """Add the condition FabricVerified, for a job with a fabric decision."""
-    network = choose_network(observed.job, verdict)
-    if network is None:
-        return verdict
-    return replace(verdict, conditions={**verdict.conditions, C.FABRIC_VERIFIED: build_fabric_verified(network)})
-
-
 def build_fabric_verified(network: NetworkStatus) -> ConditionUpdate:
     """FabricVerified, from the fabric decision."""
     decision = f"Profile {network.profile}, fabric {network.fabric}"
@@ -156,7 +139,12 @@ def build_fabric_verified(network: NetworkStatus) -> ConditionUpdate:
     return ConditionUpdate("True", Reason.FABRIC_FOUND, f"{decision}, on {nodes}.")
 
 
-def _build_admitted(observed: Observed) -> ConditionUpdate:
+def build_admitted(observed: Observed) -> ConditionUpdate:
+    """The condition Admitted of a job with a queue. It keeps its value when the job has ended."""
+    status = observed.job.status
+    final = is_true(status, C.SUCCEEDED) or is_true(status, C.FAILED)
+    if final and (kept := keep_conditions(status, C.ADMITTED)):
+        return kept[C.ADMITTED]
     queue, cluster = observed.job.queue, owned_cluster(observed)
     if cluster is None or cluster.deleting:
         message = f"The job enters queue {queue} when its RayCluster is created."

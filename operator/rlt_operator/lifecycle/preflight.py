@@ -1,37 +1,21 @@
-"""spec.preflight: a Ray job that checks the cluster's nodes before the training. Its results are kept in the status."""
+"""spec.preflight: a Ray job that checks the cluster's nodes before the training."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 
-from pydantic import TypeAdapter, ValidationError
-
 from rlt_api.conditions import ConditionType, Reason
-from rlt_api.driver_report import PREFLIGHT_PREFIX
 from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.status import Phase, PreflightCheck
+from rlt_api.status import Phase
 from rlt_core.entrypoint import build_preflight_entrypoint
-from rlt_operator.conditions import ConditionUpdate, is_true, keep_conditions
-from rlt_operator.diagnosis.pods import truncate
-from rlt_operator.diagnosis.progress import extract_error
+from rlt_operator.conditions import ConditionUpdate, is_true
+from rlt_operator.lifecycle.preflight_results import build_preflight_passed
+from rlt_operator.lifecycle.restarts import restart_failed_attempt
+from rlt_operator.lifecycle.submission import submit
 from rlt_operator.lifecycle.verdict import WAITING_INTERVAL_S, Submission, Verdict, build_cluster_ready, fail_job
-from rlt_operator.observation import (
-    Observed,
-    Pod,
-    RayPreflight,
-    get_preflight_id,
-    is_preflight_submitted,
-    is_submitted,
-    list_cluster_pods,
-)
-
-MAX_LIST_LENGTH = 32
-"""Maximum number of pods of a check in the status. A check may fail on thousands of pods."""
+from rlt_operator.observation import Observed, get_preflight_id, is_preflight_submitted
 
 C = ConditionType
-_CHECKS = TypeAdapter(list[PreflightCheck])
 
 
 def preflight_pending(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Verdict | None:
@@ -42,11 +26,12 @@ def preflight_pending(observed: Observed, spec: RLTrainingJobSpec, now: datetime
     cluster = build_cluster_ready(observed, spec)
     if ray.preflight is None:
         return _submit(observed, cluster) if cluster.status == "True" else None
-    passed = _build_preflight_passed(observed)
+    passed = build_preflight_passed(observed)
     if passed.status == "False":
         releasing = {C.CLUSTER_READY: cluster, C.RECONCILING: ConditionUpdate("True", Reason.RELEASING)}
         stopped = ray.preflight.job.status == "STOPPED"
-        return fail_job(Reason.STOPPED if stopped else Reason.PREFLIGHT_FAILED, passed.message, releasing, None)
+        reason = Reason.STOPPED if stopped else Reason.PREFLIGHT_FAILED
+        return restart_failed_attempt(observed, fail_job(reason, passed.message, releasing, None), now)
     if passed.status == "True" and is_true(job.status, C.PREFLIGHT_PASSED) and is_preflight_submitted(observed):
         return None
     conditions = {C.CLUSTER_READY: cluster, C.RUNNING: ConditionUpdate("False", Reason.CHECKING, passed.message)}
@@ -54,105 +39,11 @@ def preflight_pending(observed: Observed, spec: RLTrainingJobSpec, now: datetime
     return Verdict(passed.message, Phase.PROVISIONING, conditions, requeue_after=requeue_after)
 
 
-def set_preflight_passed(observed: Observed, verdict: Verdict, now: datetime) -> Verdict:
-    """Add the condition PreflightPassed, for a job with spec.preflight.enabled."""
-    spec = observed.job.spec
-    if spec is None or not spec.preflight.enabled:
-        return verdict
-    return replace(verdict, conditions={**verdict.conditions, C.PREFLIGHT_PASSED: _build_preflight_passed(observed)})
-
-
-def list_preflight_results(observed: Observed) -> list[PreflightCheck]:
-    """The results on the nodes of the current RayCluster. A job that has ended keeps those of its last RayCluster."""
-    preflight = _current_preflight(observed)
-    if preflight is None:
-        return observed.job.status.preflight if _keeps_results(observed) else []
-    return parse_preflight(preflight.log or "", list_cluster_pods(observed))
-
-
-def parse_preflight(log: str, pods: Sequence[Pod]) -> list[PreflightCheck]:
-    """The results in the program's output; empty if it has none. Fields of a newer trainer are ignored."""
-    lines = [line.removeprefix(PREFLIGHT_PREFIX) for line in log.splitlines() if line.startswith(PREFLIGHT_PREFIX)]
-    if not lines:
-        return []
-    try:
-        results = _CHECKS.validate_json(lines[-1], extra="ignore")
-    except ValidationError:
-        return []
-    nodes = {pod.name: pod.node for pod in pods if pod.node}
-    return [_add_nodes(check, nodes) for check in results]
-
-
 def _submit(observed: Observed, cluster: ConditionUpdate) -> Verdict | None:
     job, id = observed.job, get_preflight_id(observed)
     if id is None:
         return None
-    reason, message = Reason.CHECKING, "The cluster is ready; the preflight checks are submitted."
-    if observed.rejection:
-        reason = Reason.SUBMISSION_REFUSED
-        message = f"Ray rejected the preflight checks: {truncate(observed.rejection.message)}"
-    return Verdict(
-        message,
-        Phase.PROVISIONING,
-        {C.CLUSTER_READY: cluster, C.RUNNING: ConditionUpdate("False", reason, message)},
-        submit=Submission(id, build_preflight_entrypoint(), {"rlt.dev/job": job.name, "rlt.dev/uid": job.uid}),
-        requeue_after=0.5,
-    )
-
-
-def _build_preflight_passed(observed: Observed) -> ConditionUpdate:
-    preflight = _current_preflight(observed)
-    if preflight is None:
-        kept = keep_conditions(observed.job.status, C.PREFLIGHT_PASSED) if _keeps_results(observed) else {}
-        waiting = ConditionUpdate(
-            "False", Reason.WAITING_FOR_CLUSTER, "The preflight checks start when the cluster is ready."
-        )
-        return kept.get(C.PREFLIGHT_PASSED, waiting)
-    if preflight.job.status in ("PENDING", "RUNNING"):
-        return ConditionUpdate("Unknown", Reason.CHECKING, "The preflight checks are running.")
-    results = list_preflight_results(observed)
-    if preflight.job.status == "SUCCEEDED":
-        return ConditionUpdate("True", Reason.CHECKED, truncate(_describe_passed(results)))
-    if preflight.job.status == "STOPPED":
-        return ConditionUpdate("False", Reason.PREFLIGHT_FAILED, "The preflight checks were stopped outside rlt.")
-    message = _describe_failed(results) or extract_error(preflight.log or preflight.job.message)
-    message = message or "The preflight checks exited without an error message."
-    return ConditionUpdate("False", Reason.PREFLIGHT_FAILED, truncate(message))
-
-
-def _current_preflight(observed: Observed) -> RayPreflight | None:
-    """The checks that Ray reports; None while Kueue evicts the cluster."""
-    evicted = observed.cluster is not None and observed.cluster.suspend
-    return observed.ray.preflight if observed.ray and not evicted else None
-
-
-def _keeps_results(observed: Observed) -> bool:
-    """Whether the results in the status belong to the current RayCluster, or to a job that has ended."""
-    ended = any(is_true(observed.job.status, type) for type in (C.SUCCEEDED, C.FAILED))
-    return ended or is_submitted(observed) or is_preflight_submitted(observed)
-
-
-def _add_nodes(check: PreflightCheck, nodes: Mapping[str, str]) -> PreflightCheck:
-    names = sorted({nodes[pod] for pod in check.pods if pod in nodes})
-    return check.model_copy(update={"pods": _truncate_list(check.pods), "nodes": _truncate_list(names)})
-
-
-def _describe_passed(results: Sequence[PreflightCheck]) -> str:
-    warned = [check for check in results if check.result == "warned"]
-    passed = f"{len(results) - len(warned)} of {len(results)} checks passed"
-    return f"{passed}; {'; '.join(map(_describe, warned))}" if warned else f"{passed}."
-
-
-def _describe_failed(results: Sequence[PreflightCheck]) -> str:
-    return " ".join(_describe(check) for check in results if check.result == "failed")
-
-
-def _describe(check: PreflightCheck) -> str:
-    nodes = f" (node {', '.join(check.nodes)})" if check.nodes else ""
-    return f"{check.name}{nodes}: {check.message}{f' {check.remedy}' if check.remedy else ''}"
-
-
-def _truncate_list(names: Sequence[str]) -> list[str]:
-    if len(names) <= MAX_LIST_LENGTH:
-        return list(names)
-    return [*names[: MAX_LIST_LENGTH - 1], f"and {len(names) - MAX_LIST_LENGTH + 1} more"]
+    metadata = {"rlt.dev/job": job.name, "rlt.dev/uid": job.uid}
+    submission = Submission("the preflight checks", id, build_preflight_entrypoint(), metadata)
+    message = "The cluster is ready; the preflight checks are submitted."
+    return submit(observed, submission, cluster, ConditionUpdate("False", Reason.CHECKING, message))

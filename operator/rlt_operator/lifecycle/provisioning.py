@@ -10,7 +10,8 @@ from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.status import Phase
 from rlt_core.entrypoint import build_entrypoint
 from rlt_operator.conditions import ConditionUpdate
-from rlt_operator.diagnosis.pods import diagnose, truncate
+from rlt_operator.diagnosis.pods import diagnose
+from rlt_operator.lifecycle.submission import submit
 from rlt_operator.lifecycle.verdict import Submission, Verdict, build_cluster_ready, wait_for_cluster
 from rlt_operator.observation import Observed, get_submission_id, list_cluster_pods
 
@@ -30,16 +31,10 @@ def program_not_submitted(observed: Observed, spec: RLTrainingJobSpec, now: date
         message = f"The cluster is ready; waiting for Ray's job API: {ray.unreachable}"
         waiting = ConditionUpdate("False", Reason.WAITING_FOR_CLUSTER, message)
         return Verdict(message, Phase.PROVISIONING, {C.CLUSTER_READY: cluster, C.RUNNING: waiting})
-    reason, message = Reason.SUBMITTED, "The Ray job is submitted."
-    if observed.rejection:
-        reason, message = Reason.SUBMISSION_REFUSED, f"Ray rejected the job: {truncate(observed.rejection.message)}"
-    return Verdict(
-        message,
-        Phase.PROVISIONING,
-        {C.CLUSTER_READY: cluster, C.RUNNING: ConditionUpdate("False", reason, message)},
-        submit=Submission(id, build_entrypoint(job, spec), {"rlt.dev/job": job.name, "rlt.dev/uid": job.uid}),
-        requeue_after=0.5,
-    )
+    metadata = {"rlt.dev/job": job.name, "rlt.dev/uid": job.uid}
+    submission = Submission("the job", id, build_entrypoint(job, spec), metadata)
+    submitted = ConditionUpdate("False", Reason.SUBMITTED, "The Ray job is submitted.")
+    return submit(observed, submission, cluster, submitted)
 
 
 def cluster_not_ready(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Verdict | None:

@@ -17,12 +17,12 @@ from rlt_api.conditions import ConditionType, Reason
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.status import Attempt, Disruption, NetworkStatus, Phase
 from rlt_core.job import list_excluded_nodes
-from rlt_operator.conditions import ConditionUpdate, find_condition, format_time, keep_conditions
+from rlt_operator.conditions import ConditionUpdate, format_time, keep_conditions
 from rlt_operator.diagnosis.faulty_node import FaultyNode, find_faulty_node
 from rlt_operator.diagnosis.pods import describe_crashes
 from rlt_operator.lifecycle.backoff import count_delay, get_next_start
 from rlt_operator.lifecycle.disruptions import update_disruption
-from rlt_operator.lifecycle.preflight import list_preflight_results
+from rlt_operator.lifecycle.preflight_results import list_preflight_results
 from rlt_operator.lifecycle.verdict import Verdict, owned_cluster, release_cluster
 from rlt_operator.observation import Observed, RayCluster, is_preflight_submitted, is_submitted
 
@@ -164,9 +164,8 @@ def _build_attempt(
 ) -> Attempt:
     status, faulty = observed.job.status, _find_faulty_node(observed)
     ray_job = observed.ray.job if observed.ray else None
-    running = find_condition(status, C.RUNNING)
     step = verdict.report.step if verdict.report else None
-    if step is None and status.progress and running and running.status != "False":
+    if step is None and status.progress and status.active_since:
         step = status.progress.step
     return Attempt(
         number=(status.restarts or 0) + (status.disruptions or 0) + 1,

@@ -11,18 +11,17 @@ from rlt_api.status import Phase
 from rlt_operator.conditions import ConditionUpdate
 from rlt_operator.diagnosis.pods import diagnose
 from rlt_operator.diagnosis.progress import parse_last_report
+from rlt_operator.lifecycle.stopping import describe_overdue_stop, get_stop_request, stop_program
 from rlt_operator.lifecycle.verdict import (
+    RUNNING_INTERVAL_S,
     SETTLED,
     Verdict,
     build_cluster_ready,
     is_released,
-    is_suspending,
     release_cluster,
 )
-from rlt_operator.observation import Observed, get_submission_id, is_submitted
+from rlt_operator.observation import Observed, is_submitted
 
-RUNNING_INTERVAL_S = 2.0
-"""Requeue interval of a running job. With it, progress in the status is at most 5 s old."""
 IDLE_INTERVAL_S = 60.0
 """Requeue interval of a suspended job."""
 
@@ -30,12 +29,18 @@ C = ConditionType
 
 
 def job_is_suspended(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Verdict | None:
-    """spec.suspend: stop the Ray job, then release the cluster. Progress and checkpoints are kept.
+    """spec.suspend: stop the program, then release the cluster. Progress and checkpoints are kept.
 
-    Ray sends SIGTERM, and SIGKILL after RAY_JOB_STOP_WAIT_TIME_S. In between the program can write a checkpoint.
+    A resumption waits until a suspension whose stop request is recorded has completed.
     """
-    if not spec.suspend and not is_suspending(observed):
+    stop = get_stop_request(observed)
+    if stop and stop.reason != Reason.SUSPEND_REQUESTED:
         return None
+    if not spec.suspend and stop is None:
+        return None
+    if waiting := stop_program(observed, spec, Reason.SUSPEND_REQUESTED, "Suspending", now):
+        stopping = ConditionUpdate("False", Reason.STOPPING, waiting.message)
+        return replace(waiting, conditions={**waiting.conditions, C.SUSPENDED: stopping})
     message = "Suspended: the cluster is released. Set spec.suspend to false to resume."
     conditions = {
         C.SUSPENDED: ConditionUpdate("True", Reason.SUSPEND_REQUESTED, message),
@@ -43,16 +48,10 @@ def job_is_suspended(observed: Observed, spec: RLTrainingJobSpec, now: datetime)
     }
     if is_released(observed):
         return release_cluster(observed, Verdict(message, Phase.SUSPENDED, conditions, requeue_after=IDLE_INTERVAL_S))
-    ray = observed.ray
-    if ray and ray.job and ray.job.status in ("PENDING", "RUNNING"):
-        message = "Suspending: waiting for the training to save its state and exit."
-        conditions[C.SUSPENDED] = ConditionUpdate("False", Reason.STOPPING, message)
-        conditions[C.RUNNING] = ConditionUpdate("True", Reason.STOPPING, message)
-        conditions[C.CLUSTER_READY] = build_cluster_ready(observed, spec)
-        verdict = Verdict(message, conditions=conditions, requeue_after=RUNNING_INTERVAL_S)
-        return replace(verdict, stop=get_submission_id(observed), report=ray.progress)
-    message = "Suspending: the cluster is being released."
-    conditions[C.SUSPENDED] = ConditionUpdate("False", Reason.RELEASING, message)
+    overdue, ray = describe_overdue_stop(observed, spec, now), observed.ray
+    message = f"Suspending: the cluster is being released.{overdue}"
+    reason = Reason.STOP_TIMEOUT if overdue else Reason.RELEASING
+    conditions[C.SUSPENDED] = ConditionUpdate("False", reason, message)
     report = parse_last_report(ray.log) if ray and ray.log else ray.progress if ray else None
     return release_cluster(observed, Verdict(message, conditions=conditions, report=report))
 
@@ -60,13 +59,11 @@ def job_is_suspended(observed: Observed, spec: RLTrainingJobSpec, now: datetime)
 def program_running(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Verdict | None:
     """Ray has the program, or had it and does not answer at present."""
     ray = observed.ray
-    if ray is None:
-        return None
     cluster = build_cluster_ready(observed, spec)
-    if ray.job is None:
+    if ray is None or ray.job is None:
         if not is_submitted(observed):
             return None
-        message = f"Ray's job API does not answer: {ray.unreachable}"
+        message = f"Ray's job API does not answer: {ray.unreachable if ray else 'the head pod does not run'}"
         if diagnosis := diagnose(observed):
             message = f"{diagnosis.message}; {message}"
         unreachable = ConditionUpdate("Unknown", Reason.RAY_UNREACHABLE, message)

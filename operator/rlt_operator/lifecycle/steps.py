@@ -17,16 +17,14 @@ from rlt_operator.lifecycle.admission import (
     kuberay_too_old,
     previous_cluster_terminating,
     runtime_not_found,
-    set_admitted,
-    set_fabric_verified,
     waiting_for_queue,
 )
 from rlt_operator.lifecycle.deadlines import active_deadline_exceeded, pending_deadline_exceeded
 from rlt_operator.lifecycle.masking import mask_secrets
-from rlt_operator.lifecycle.preflight import preflight_pending, set_preflight_passed
+from rlt_operator.lifecycle.preflight import preflight_pending
 from rlt_operator.lifecycle.provisioning import cluster_not_ready, program_not_submitted
 from rlt_operator.lifecycle.rejections import set_rejection
-from rlt_operator.lifecycle.restarts import attempt_failed, restart_delayed, restart_failed_attempt
+from rlt_operator.lifecycle.restarts import attempt_failed, restart_delayed
 from rlt_operator.lifecycle.running import job_is_suspended, program_running
 from rlt_operator.lifecycle.terminal import (
     cancellation_requested,
@@ -35,12 +33,13 @@ from rlt_operator.lifecycle.terminal import (
     program_ended,
     spec_is_invalid,
 )
+from rlt_operator.lifecycle.topics import set_topic_conditions
 from rlt_operator.lifecycle.verdict import Verdict
 from rlt_operator.observation import Observed
 
 Step = Callable[[Observed, datetime], Verdict | None]
 ReadyStep = Callable[[Observed, RLTrainingJobSpec, datetime], Verdict | None]
-VerdictUpdate = Callable[[Observed, Verdict, datetime], Verdict]
+ReportUpdate = Callable[[Observed, Verdict, datetime], Verdict]
 
 STEPS: list[Step] = [
     job_is_finished,
@@ -72,12 +71,9 @@ READY_STEPS: list[ReadyStep] = [
 ]
 """For a job with a valid spec, after STEPS."""
 
-VERDICT_UPDATES: list[VerdictUpdate] = [
-    restart_failed_attempt,
-    set_admitted,
-    set_preflight_passed,
-    set_fabric_verified,
+REPORT_UPDATES: list[ReportUpdate] = [
+    set_topic_conditions,
     set_rejection,
     mask_secrets,
 ]
-"""Applied in this order to the verdict of the step."""
+"""Applied in this order to what the verdict reports. They change no action."""

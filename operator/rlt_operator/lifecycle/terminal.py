@@ -13,15 +13,17 @@ from rlt_core.names import CANCEL_ANNOTATION
 from rlt_operator.conditions import ConditionUpdate, find_condition, is_true, keep_conditions
 from rlt_operator.diagnosis.pods import describe_crashes, truncate
 from rlt_operator.diagnosis.progress import extract_error, parse_last_report
+from rlt_operator.lifecycle.attempt import is_head_replaced
 from rlt_operator.lifecycle.deadlines import count_seconds_since
 from rlt_operator.lifecycle.kept_cluster import count_kept_seconds, keep_cluster
+from rlt_operator.lifecycle.restarts import restart_failed_attempt
+from rlt_operator.lifecycle.stopping import describe_overdue_stop, get_stop_request, stop_program
 from rlt_operator.lifecycle.verdict import (
     SETTLED,
     Verdict,
     build_cluster_ready,
     fail_job,
     is_released,
-    is_suspending,
     release_cluster,
 )
 from rlt_operator.observation import (
@@ -61,12 +63,20 @@ def job_is_finished(observed: Observed, now: datetime) -> Verdict | None:
 
 
 def cancellation_requested(observed: Observed, now: datetime) -> Verdict | None:
-    """The job has the annotation rlt.dev/cancel: it fails in any state, and no attempt follows."""
-    job = observed.job
+    """The job has the annotation rlt.dev/cancel: stop its program. The job fails in any state, and no attempt follows.
+
+    A job whose spec this operator cannot read fails at once, because its RAY_JOB_STOP_WAIT_TIME_S is unknown.
+    """
+    job, stop = observed.job, get_stop_request(observed)
+    cancelled = job.cancel_requested or (stop is not None and stop.reason == Reason.CANCELLED)
     never_accepted = job.findings and not is_true(job.status, C.ACCEPTED)
-    if not job.cancel_requested or never_accepted:  # an invalid spec fails the job by itself
+    if not cancelled or never_accepted:  # an invalid spec fails the job by itself
         return None
+    if job.spec and (waiting := stop_program(observed, job.spec, Reason.CANCELLED, "Canceling", now)):
+        return waiting
     message = f"The job was cancelled by its annotation {CANCEL_ANNOTATION}."
+    if job.spec:
+        message += describe_overdue_stop(observed, job.spec, now)
     kept = keep_conditions(job.status, C.ACCEPTED, C.CLUSTER_READY)
     return fail_job(Reason.CANCELLED, message, kept, observed.ray.progress if observed.ray else None)
 
@@ -93,7 +103,10 @@ def program_ended(observed: Observed, spec: RLTrainingJobSpec, now: datetime) ->
     ray = observed.ray
     if ray is None or ray.job is None or ray.job.status in ("PENDING", "RUNNING"):
         return None
-    if ray.job.status == "STOPPED" and (spec.suspend or is_suspending(observed)):
+    stop = get_stop_request(observed)
+    if ray.job.status == "STOPPED" and (spec.suspend or stop):
+        return None
+    if ray.job.status == "FAILED" and stop and stop.reason == Reason.DEADLINE_EXCEEDED:
         return None
     if ray.job.status != "SUCCEEDED" and observed.cluster and observed.cluster.suspend:
         return None  # Kueue evicted the cluster, which ended the program
@@ -108,25 +121,29 @@ def program_ended(observed: Observed, spec: RLTrainingJobSpec, now: datetime) ->
         conditions[C.RUNNING] = ConditionUpdate("False", Reason.COMPLETED, "The job has ended.")
         return Verdict(message, Phase.SUCCEEDED, conditions, report=report, requeue_after=0)
     if ray.job.status == "STOPPED":
-        return fail_job(Reason.STOPPED, "The Ray job was stopped outside rlt.", conditions, report)
+        stopped = fail_job(Reason.STOPPED, "The Ray job was stopped outside rlt.", conditions, report)
+        return restart_failed_attempt(observed, stopped, now)
     message = extract_error(ray.log or ray.job.message) or "The program exited without an error message."
     if crash := describe_crashes(observed):
         message += f"\n{crash}"
-    return fail_job(Reason.PROGRAM_FAILED, message, conditions, report)
+    return restart_failed_attempt(observed, fail_job(Reason.PROGRAM_FAILED, message, conditions, report), now)
 
 
 def head_lost(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Verdict | None:
-    """Ray does not have a job that the status reports as submitted: the head was replaced."""
+    """The head that accepted a Ray job was replaced, or does not have the job any more."""
     ray = observed.ray
-    if ray is None or ray.unreachable or ray.job:
+    if ray and ray.job:
         return None
-    if not is_submitted(observed) and (ray.preflight or not is_preflight_submitted(observed)):
+    if not is_submitted(observed) and ((ray and ray.preflight) or not is_preflight_submitted(observed)):
+        return None
+    if (ray is None or ray.unreachable) and not is_head_replaced(observed):
         return None
     lost = get_submission_id(observed) if is_submitted(observed) else get_preflight_id(observed)
     message = f"The Ray head was replaced during the run, and Ray job {lost} was lost."
     if crash := describe_crashes(observed):
         message += f" {crash}"
-    return fail_job(Reason.HEAD_LOST, message, {C.CLUSTER_READY: build_cluster_ready(observed, spec)}, None)
+    failed = fail_job(Reason.HEAD_LOST, message, {C.CLUSTER_READY: build_cluster_ready(observed, spec)}, None)
+    return restart_failed_attempt(observed, failed, now)
 
 
 def _describe_success(report: ProgressReport | None) -> str:

@@ -6,16 +6,18 @@ from dataclasses import dataclass, field, replace
 
 from rlt_api.conditions import ConditionType, Reason
 from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.status import Attempt, NetworkStatus, Phase
+from rlt_api.status import Attempt, NetworkStatus, Phase, StopRequest
 from rlt_api.training_config import ProgressReport
 from rlt_core.children.pod_template import TemplateDryRun
 from rlt_core.job import Job, Manifest
-from rlt_operator.conditions import ConditionUpdate, ConditionUpdates, find_condition
+from rlt_operator.conditions import ConditionUpdate, ConditionUpdates
 from rlt_operator.diagnosis.pods import diagnose
-from rlt_operator.observation import Observed, RayCluster, list_cluster_pods
+from rlt_operator.observation import Observed, RayCluster, list_cluster_pods, list_job_pods
 
 WAITING_INTERVAL_S = 2.0
 """Requeue interval while the cluster starts or terminates."""
+RUNNING_INTERVAL_S = 2.0
+"""Requeue interval of a running job. With it, progress in the status is at most 5 s old."""
 
 C = ConditionType
 
@@ -24,6 +26,8 @@ C = ConditionType
 class Submission:
     """A Ray job to submit."""
 
+    name: str
+    """What it runs, for messages."""
     id: str
     entrypoint: str
     """A command line. Ray runs it in a shell."""
@@ -44,6 +48,8 @@ class Verdict:
     dry_run: tuple[TemplateDryRun, ...] = ()
     apply: tuple[Manifest, ...] = ()
     stop: str | None = None
+    stop_request: StopRequest | None = None
+    """The request to stop the program to record. None keeps the recorded one."""
     delete_cluster: str | None = None
     submit: Submission | None = None
     delete_job: bool = False
@@ -102,14 +108,7 @@ def owned_cluster(observed: Observed) -> RayCluster | None:
 
 def is_released(observed: Observed) -> bool:
     """Whether neither a RayCluster nor a pod of the job exists."""
-    return owned_cluster(observed) is None and not observed.pods
-
-
-def is_suspending(observed: Observed) -> bool:
-    """Whether a suspension has started and not completed. A resumption waits until it completes."""
-    suspended = find_condition(observed.job.status, C.SUSPENDED)
-    started = suspended is not None and suspended.reason in (Reason.STOPPING, Reason.RELEASING)
-    return started and not is_released(observed)
+    return owned_cluster(observed) is None and not list_job_pods(observed)
 
 
 def release_cluster(observed: Observed, verdict: Verdict) -> Verdict:

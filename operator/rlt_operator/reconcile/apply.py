@@ -52,7 +52,7 @@ async def _carry_out(api: KubernetesApi, cache: Cache, send: Send, head: Head | 
     if plan.submit and head:
         await ray_jobs.submit_job(send, head, plan.submit)
     if plan.stop and head:
-        with contextlib.suppress(UnreachableError):  # its pods are deleted next
+        with contextlib.suppress(UnreachableError):  # the next reconciliation stops it
             await ray_jobs.stop_job(send, head, plan.stop)
     if plan.delete_cluster:
         path = api_paths.ray_cluster(job.namespace, names.ray_cluster(job.name))

@@ -15,8 +15,9 @@ from rlt_core.children.config_map import build_config_map
 from rlt_core.children.pod_template import TemplateDryRun
 from rlt_core.job import Manifest
 from rlt_operator.conditions import Event, build_events, is_true
+from rlt_operator.lifecycle.attempt import track_attempt
 from rlt_operator.lifecycle.deadlines import count_seconds_to_deadline
-from rlt_operator.lifecycle.steps import READY_STEPS, STEPS, VERDICT_UPDATES
+from rlt_operator.lifecycle.steps import READY_STEPS, REPORT_UPDATES, STEPS
 from rlt_operator.lifecycle.verdict import Submission, Verdict, owned_cluster
 from rlt_operator.observation import Observed, parse_config
 from rlt_operator.reconcile.status import build_status, keep_resolved_spec
@@ -53,8 +54,9 @@ def plan(observed: Observed, now: datetime) -> Plan:
     job = observed.job
     if job.deleting or job.managed_by != OPERATOR:
         return Plan()
+    observed = track_attempt(observed, now)
     verdict = decide(observed, now)
-    for update in VERDICT_UPDATES:
+    for update in REPORT_UPDATES:
         verdict = update(observed, verdict, now)
     if verdict.delete_job:
         return Plan(delete_job=True)

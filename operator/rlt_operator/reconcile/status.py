@@ -9,11 +9,12 @@ from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.status import Phase, RayClusterStatus, RLTrainingJobStatus
 from rlt_core import names
 from rlt_core.job import Job
-from rlt_operator.conditions import find_condition, format_time, is_true, merge_conditions
+from rlt_operator.conditions import format_time, is_true, merge_conditions
 from rlt_operator.diagnosis.progress import build_checkpoint, build_progress
+from rlt_operator.lifecycle.attempt import record_attempt
 from rlt_operator.lifecycle.deadlines import count_active_seconds
 from rlt_operator.lifecycle.disruptions import update_disruption
-from rlt_operator.lifecycle.preflight import list_preflight_results
+from rlt_operator.lifecycle.preflight_results import list_preflight_results
 from rlt_operator.lifecycle.restarts import add_attempt
 from rlt_operator.lifecycle.verdict import Verdict, choose_network, owned_cluster
 from rlt_operator.observation import (
@@ -27,15 +28,15 @@ from rlt_operator.observation import (
 
 PROGRESS_INTERVAL_S = 2.5
 """Minimum interval between status writes that change only the progress."""
+FINAL_CONDITIONS = (ConditionType.SUCCEEDED, ConditionType.FAILED)
+"""The job has ended if one of them is True."""
 
 
 def build_status(observed: Observed, verdict: Verdict, now: datetime) -> RLTrainingJobStatus:
     """The status after this reconciliation. Progress, checkpoint and times are kept over a suspension."""
     job, old = observed.job, observed.job.status
-    ray_job = observed.ray.job if observed.ray else None
-    started = ray_job.start_ms if ray_job else None
-    ended = ray_job.end_ms if ray_job else None
-    final = any(verdict.conditions[type].status == "True" for type in _FINAL if type in verdict.conditions)
+    started = observed.ray.job.start_ms if observed.ray and observed.ray.job else None
+    final = any(verdict.conditions[type].status == "True" for type in FINAL_CONDITIONS if type in verdict.conditions)
     status = old.model_copy(
         update={
             "observed_generation": job.generation,
@@ -45,19 +46,15 @@ def build_status(observed: Observed, verdict: Verdict, now: datetime) -> RLTrain
             "ray_cluster": _build_ray_cluster(observed),
             "network": choose_network(job, verdict),
             **_build_attempts(old, verdict),
+            "current_attempt": record_attempt(observed, verdict, now),
             "disruption": update_disruption(observed, now),
             "preflight": list_preflight_results(observed),
             **(_build_columns(job.spec) if job.spec else {}),
-            "start_time": old.start_time or (format_time(_parse_milliseconds(started)) if started else None),
-            "completion_time": old.completion_time
-            or (format_time(_parse_milliseconds(ended) if ended else now) if final else None),
+            "start_time": old.start_time or (_format_milliseconds(started, latest=now) if started else None),
+            "completion_time": old.completion_time or (format_time(now) if final else None),
+            **_update_clocks(job, verdict, now, final=final),
         }
     )
-    times = {
-        "pending_since": _update_pending_since(job, status, now),
-        "active_seconds": _update_active_seconds(old, status, now),
-    }
-    status = status.model_copy(update=times)
     if status.resolved_spec is None and is_true(status, ConditionType.ACCEPTED):
         status = keep_resolved_spec(job, status)
     return _add_report(status, observed, verdict)
@@ -95,28 +92,24 @@ def _build_attempts(old: RLTrainingJobStatus, verdict: Verdict) -> dict[str, obj
     return {**counts, "attempts": add_attempt(old.attempts, attempt)}
 
 
-def _update_pending_since(job: Job, status: RLTrainingJobStatus, now: datetime) -> str | None:
-    """When the job started to wait for its cluster; None if it does not wait."""
-    running = find_condition(status, ConditionType.RUNNING)
-    not_pending = (*_FINAL, ConditionType.CLUSTER_READY)
-    if any(is_true(status, type) for type in not_pending) or (running and running.status != "False"):
-        return None
-    if running and running.reason == Reason.RESTARTING:  # the backoff of an attempt is not a wait for its cluster
-        return None
-    if job.spec is None or job.spec.suspend:
-        return None
-    return job.status.pending_since or format_time(now)
+def _update_clocks(job: Job, verdict: Verdict, now: datetime, *, final: bool) -> dict[str, object]:
+    """The times for the deadlines. From its creation to its end either one runs, except while the job is suspended or
+    waits for its next attempt.
 
-
-def _update_active_seconds(old: RLTrainingJobStatus, new: RLTrainingJobStatus, now: datetime) -> int | None:
-    """Add the time since Running became True, when it becomes False."""
-    before, after = find_condition(old, ConditionType.RUNNING), find_condition(new, ConditionType.RUNNING)
-    if before is None or before.status == "False" or (after and after.status == before.status):
-        return old.active_seconds
-    return round(count_active_seconds(old, now))
-
-
-_FINAL = (ConditionType.SUCCEEDED, ConditionType.FAILED)
+    The training is active while the verdict is Running=True, or Unknown because Ray does not answer.
+    """
+    old = job.status
+    running = verdict.conditions.get(ConditionType.RUNNING)
+    active = running is not None and running.status != "False"
+    restarting = running is not None and running.reason == Reason.RESTARTING
+    pending = not (active or final or restarting) and job.spec is not None and not job.spec.suspend
+    return {
+        "pending_since": (old.pending_since or format_time(now)) if pending else None,
+        "active_since": (old.active_since or format_time(now)) if active else None,
+        "active_seconds": old.active_seconds
+        if active or not old.active_since
+        else round(count_active_seconds(old, now)),
+    }
 
 
 def _build_ray_cluster(observed: Observed) -> RayClusterStatus | None:
@@ -160,5 +153,6 @@ def _count_seconds(earlier: str, later: str) -> float:
         return PROGRESS_INTERVAL_S
 
 
-def _parse_milliseconds(milliseconds: int) -> datetime:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC)
+def _format_milliseconds(milliseconds: int, *, latest: datetime) -> str:
+    """A time of Ray's head, whose clock may be ahead."""
+    return format_time(min(datetime.fromtimestamp(milliseconds / 1000, UTC), latest))

@@ -1,0 +1,99 @@
+"""status.currentAttempt: what the operator records of a RayCluster, so that it infers nothing from conditions.
+
+`track_attempt` relates the recorded attempt to the observed RayCluster before a step decides. `record_attempt` adds
+what this reconciliation has learned and decided. A step acts only on what is recorded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+from rlt_api.conditions import ConditionType, Reason
+from rlt_api.status import CurrentAttempt, StopRequest
+from rlt_operator.conditions import find_condition, format_time
+from rlt_operator.lifecycle.verdict import Verdict, owned_cluster
+from rlt_operator.observation import (
+    Observed,
+    RayCluster,
+    find_head,
+    get_attempt,
+    get_preflight_id,
+    get_submission_id,
+    list_job_pods,
+)
+
+
+def track_attempt(observed: Observed, now: datetime) -> Observed:
+    """The observation with a status whose current attempt is that of the observed RayCluster."""
+    status, cluster, attempt = observed.job.status, owned_cluster(observed), get_attempt(observed)
+    changes: dict[str, object] = {}
+    if cluster is None:
+        recorded = status.current_attempt
+        terminating = recorded and any(pod.cluster_uid == recorded.ray_cluster_uid for pod in list_job_pods(observed))
+        attempt = recorded if terminating else None
+    elif attempt is None and status.current_attempt is None and status.ray_cluster:
+        attempt, changes = _adopt(observed, cluster, now)
+    elif attempt is None:
+        attempt = CurrentAttempt(ray_cluster_uid=cluster.uid)
+    if cluster and attempt and _is_readmitted(attempt, cluster):
+        attempt = CurrentAttempt(ray_cluster_uid=cluster.uid, stop=attempt.stop)
+    tracked = status.model_copy(update={**changes, "current_attempt": attempt})
+    return replace(observed, job=replace(observed.job, status=tracked))
+
+
+def record_attempt(observed: Observed, verdict: Verdict, now: datetime) -> CurrentAttempt | None:
+    """The current attempt after this reconciliation."""
+    attempt, cluster, ray, time = observed.job.status.current_attempt, observed.cluster, observed.ray, format_time(now)
+    if attempt is None:
+        return None
+    changes: dict[str, object] = {"stop": verdict.stop_request or attempt.stop}
+    accepted = attempt.accepted_time or attempt.preflight_accepted_time
+    if cluster and not (accepted and attempt.head_pod_uid):  # an adopted attempt may lack the head
+        head = find_head(observed)
+        changes["head_pod_uid"] = head.uid if head else None
+        changes["cluster_resumed_time"] = _get_resumed_time(cluster)
+    if ray and cluster and not cluster.suspend:
+        changes["preflight_accepted_time"] = attempt.preflight_accepted_time or (time if ray.preflight else None)
+        changes["accepted_time"] = attempt.accepted_time or (time if ray.job else None)
+    return attempt.model_copy(update=changes)
+
+
+def is_head_replaced(observed: Observed) -> bool:
+    """Whether a head pod exists that is not the recorded one."""
+    attempt, head = get_attempt(observed), find_head(observed)
+    return bool(attempt and attempt.head_pod_uid and head and attempt.head_pod_uid != head.uid)
+
+
+def _is_readmitted(attempt: CurrentAttempt, cluster: RayCluster) -> bool:
+    """Whether Kueue has evicted the RayCluster since the attempt was recorded. It then has or gets other pods."""
+    if cluster.suspend:
+        return True
+    accepted = attempt.accepted_time or attempt.preflight_accepted_time
+    resumed = _get_resumed_time(cluster)
+    return accepted is not None and resumed is not None and attempt.cluster_resumed_time != resumed
+
+
+def _get_resumed_time(cluster: RayCluster) -> str | None:
+    return format_time(cluster.resumed) if cluster.resumed else None
+
+
+def _adopt(observed: Observed, cluster: RayCluster, now: datetime) -> tuple[CurrentAttempt, dict[str, object]]:
+    """The attempt and the changes of the status of a job that an operator without status.currentAttempt has started."""
+    status, head, time = observed.job.status, find_head(observed), format_time(now)
+    recorded = status.ray_cluster
+    assert recorded
+    checked = recorded.preflight_job_id == get_preflight_id(observed)
+    submitted = recorded.job_id == get_submission_id(observed)
+    suspended, running = (find_condition(status, type) for type in (ConditionType.SUSPENDED, ConditionType.RUNNING))
+    suspending = suspended is not None and suspended.reason in (Reason.STOPPING, Reason.RELEASING)
+    attempt = CurrentAttempt(
+        ray_cluster_uid=cluster.uid,
+        cluster_resumed_time=_get_resumed_time(cluster),
+        head_pod_uid=head.uid if head else None,
+        preflight_accepted_time=time if checked else None,
+        accepted_time=time if submitted else None,
+        stop=StopRequest(reason=Reason.SUSPEND_REQUESTED, time=time) if suspending else None,
+    )
+    active = running is not None and running.status != "False" and status.active_since is None
+    return attempt, {"active_since": running.last_transition_time} if running and active else {}

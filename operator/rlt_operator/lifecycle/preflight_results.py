@@ -1,0 +1,108 @@
+"""The results of the preflight checks, from the output of their Ray job. The status keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pydantic import TypeAdapter, ValidationError
+
+from rlt_api.conditions import ConditionType, Reason
+from rlt_api.driver_report import PREFLIGHT_PREFIX
+from rlt_api.status import PreflightCheck
+from rlt_operator.conditions import ConditionUpdate, is_true, keep_conditions
+from rlt_operator.diagnosis.pods import truncate
+from rlt_operator.diagnosis.progress import extract_error
+from rlt_operator.observation import (
+    Observed,
+    Pod,
+    RayPreflight,
+    is_preflight_submitted,
+    is_submitted,
+    list_cluster_pods,
+)
+
+MAX_LIST_LENGTH = 32
+"""Maximum number of pods of a check in the status. A check may fail on thousands of pods."""
+
+C = ConditionType
+_CHECKS = TypeAdapter(list[PreflightCheck])
+
+
+def list_preflight_results(observed: Observed) -> list[PreflightCheck]:
+    """The results on the nodes of the current RayCluster. A job that has ended keeps those of its last RayCluster."""
+    preflight = _current_preflight(observed)
+    if preflight is None:
+        return observed.job.status.preflight if _keeps_results(observed) else []
+    return parse_preflight(preflight.log or "", list_cluster_pods(observed))
+
+
+def parse_preflight(log: str, pods: Sequence[Pod]) -> list[PreflightCheck]:
+    """The results in the program's output; empty if it has none. Fields of a newer trainer are ignored."""
+    lines = [line.removeprefix(PREFLIGHT_PREFIX) for line in log.splitlines() if line.startswith(PREFLIGHT_PREFIX)]
+    if not lines:
+        return []
+    try:
+        results = _CHECKS.validate_json(lines[-1], extra="ignore")
+    except ValidationError:
+        return []
+    nodes = {pod.name: pod.node for pod in pods if pod.node}
+    return [_add_nodes(check, nodes) for check in results]
+
+
+def build_preflight_passed(observed: Observed) -> ConditionUpdate:
+    """The condition PreflightPassed."""
+    preflight = _current_preflight(observed)
+    if preflight is None:
+        kept = keep_conditions(observed.job.status, C.PREFLIGHT_PASSED) if _keeps_results(observed) else {}
+        waiting = ConditionUpdate(
+            "False", Reason.WAITING_FOR_CLUSTER, "The preflight checks start when the cluster is ready."
+        )
+        return kept.get(C.PREFLIGHT_PASSED, waiting)
+    if preflight.job.status in ("PENDING", "RUNNING"):
+        return ConditionUpdate("Unknown", Reason.CHECKING, "The preflight checks are running.")
+    results = list_preflight_results(observed)
+    if preflight.job.status == "SUCCEEDED":
+        return ConditionUpdate("True", Reason.CHECKED, truncate(_describe_passed(results)))
+    if preflight.job.status == "STOPPED":
+        return ConditionUpdate("False", Reason.PREFLIGHT_FAILED, "The preflight checks were stopped outside rlt.")
+    message = _describe_failed(results) or extract_error(preflight.log or preflight.job.message)
+    message = message or "The preflight checks exited without an error message."
+    return ConditionUpdate("False", Reason.PREFLIGHT_FAILED, truncate(message))
+
+
+def _current_preflight(observed: Observed) -> RayPreflight | None:
+    """The checks that Ray reports; None while Kueue evicts the cluster."""
+    evicted = observed.cluster is not None and observed.cluster.suspend
+    return observed.ray.preflight if observed.ray and not evicted else None
+
+
+def _keeps_results(observed: Observed) -> bool:
+    """Whether the results in the status belong to the current RayCluster, or to a job that has ended."""
+    ended = any(is_true(observed.job.status, type) for type in (C.SUCCEEDED, C.FAILED))
+    return ended or is_submitted(observed) or is_preflight_submitted(observed)
+
+
+def _add_nodes(check: PreflightCheck, nodes: Mapping[str, str]) -> PreflightCheck:
+    names = sorted({nodes[pod] for pod in check.pods if pod in nodes})
+    return check.model_copy(update={"pods": _truncate_list(check.pods), "nodes": _truncate_list(names)})
+
+
+def _describe_passed(results: Sequence[PreflightCheck]) -> str:
+    warned = [check for check in results if check.result == "warned"]
+    passed = f"{len(results) - len(warned)} of {len(results)} checks passed"
+    return f"{passed}; {'; '.join(map(_describe, warned))}" if warned else f"{passed}."
+
+
+def _describe_failed(results: Sequence[PreflightCheck]) -> str:
+    return " ".join(_describe(check) for check in results if check.result == "failed")
+
+
+def _describe(check: PreflightCheck) -> str:
+    nodes = f" (node {', '.join(check.nodes)})" if check.nodes else ""
+    return f"{check.name}{nodes}: {check.message}{f' {check.remedy}' if check.remedy else ''}"
+
+
+def _truncate_list(names: Sequence[str]) -> list[str]:
+    if len(names) <= MAX_LIST_LENGTH:
+        return list(names)
+    return [*names[: MAX_LIST_LENGTH - 1], f"and {len(names) - MAX_LIST_LENGTH + 1} more"]

@@ -1,0 +1,34 @@
+"""The submission of a Ray job to the recorded head."""
+
+from __future__ import annotations
+
+from rlt_api.conditions import ConditionType, Reason
+from rlt_api.status import Phase
+from rlt_operator.conditions import ConditionUpdate
+from rlt_operator.diagnosis.pods import truncate
+from rlt_operator.lifecycle.verdict import Submission, Verdict
+from rlt_operator.observation import Observed, find_head, get_attempt
+
+ACCEPTANCE_INTERVAL_S = 0.5
+"""Requeue interval until Ray reports the Ray job. A rejected submission is retried with backoff
+(reconcile/failures.py)."""
+
+C = ConditionType
+
+
+def submit(observed: Observed, submission: Submission, cluster: ConditionUpdate, running: ConditionUpdate) -> Verdict:
+    """Submit the Ray job once the status names the head that gets it. Ray ignores a repeated submission.
+
+    `cluster` and `running` are the conditions ClusterReady, and Running unless Ray rejects the job.
+    """
+    attempt, head = get_attempt(observed), find_head(observed)
+    if attempt is None or head is None or attempt.head_pod_uid != head.uid:
+        ready = ConditionUpdate("False", Reason.WAITING_FOR_CLUSTER, "The cluster is ready.")
+        return Verdict(ready.message, Phase.PROVISIONING, {C.CLUSTER_READY: cluster, C.RUNNING: ready}, requeue_after=0)
+    if rejection := observed.rejection:
+        message = f"Ray rejected {submission.name}: {truncate(rejection.message)}"
+        running = ConditionUpdate("False", Reason.SUBMISSION_REFUSED, message)
+    conditions = {C.CLUSTER_READY: cluster, C.RUNNING: running}
+    return Verdict(
+        running.message, Phase.PROVISIONING, conditions, submit=submission, requeue_after=ACCEPTANCE_INTERVAL_S
+    )

@@ -1,0 +1,27 @@
+"""The conditions that no step decides, because they depend on their own observations alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+from rlt_api.conditions import ConditionType
+from rlt_operator.conditions import ConditionUpdate
+from rlt_operator.lifecycle.admission import build_admitted, build_fabric_verified
+from rlt_operator.lifecycle.preflight_results import build_preflight_passed
+from rlt_operator.lifecycle.verdict import Verdict, choose_network
+from rlt_operator.observation import Observed
+
+C = ConditionType
+
+
+def set_topic_conditions(observed: Observed, verdict: Verdict, now: datetime) -> Verdict:
+    """Add Admitted, PreflightPassed and FabricVerified, if they apply to the job."""
+    job, conditions = observed.job, dict[ConditionType, ConditionUpdate]()
+    if job.queue is not None:
+        conditions[C.ADMITTED] = build_admitted(observed)
+    if job.spec is not None and job.spec.preflight.enabled:
+        conditions[C.PREFLIGHT_PASSED] = build_preflight_passed(observed)
+    if (network := choose_network(job, verdict)) is not None:
+        conditions[C.FABRIC_VERIFIED] = build_fabric_verified(network)
+    return replace(verdict, conditions={**verdict.conditions, **conditions})
