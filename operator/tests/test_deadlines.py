@@ -158,7 +158,7 @@ PENDING = Ray(job=RayJob("PENDING"))
 @pytest.mark.parametrize("ray", [None, Ray(), Ray(unreachable="no route"), PENDING, o.checks("RUNNING")])
 @pytest.mark.parametrize("rejection", [None, Rejection("No available agent")])
 def test_the_pending_deadline_applies_until_the_program_runs(ray: Ray | None, rejection: Rejection | None) -> None:
-    """A ready cluster on which Ray refuses the program, does not answer or does not start it."""
+    """A ready cluster on which Ray rejects the program, does not answer or does not start it."""
     ready = o.changed(o.READY, pending_deadline_seconds=3600, preflight=Preflight(enabled=ray != PENDING))
     seen = replace(ready, ray=ray, rejection=rejection)
     for minute in range(59):

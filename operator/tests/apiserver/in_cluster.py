@@ -18,8 +18,8 @@ import time
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from cryptography import x509
 
 from cluster import Cluster
 from rlt_api.driver_report import METRICS_PORT
-from rlt_core.names import DASHBOARD_PORT
+from rlt_core.names import CANCEL_ANNOTATION, DASHBOARD_PORT
 
 DEADLINE_S = 30.0
 OF_NO_JOB = (" ", "pods/proxy", "customresourcedefinitions", "rlruntimes", "leases")
@@ -121,6 +121,39 @@ class Kubernetes:
     def suspend(self, namespace: str, suspend: bool, name: str = "sum") -> None:
         patch = json.dumps({"spec": {"suspend": suspend}})
         self.kubectl("patch", "rltrainingjob", name, "-n", namespace, "--type=merge", "-p", patch)
+
+    def cancel(self, namespace: str, name: str = "sum") -> None:
+        self.kubectl("annotate", "rltrainingjob", name, "-n", namespace, f"{CANCEL_ANNOTATION}=true")
+
+    @contextmanager
+    def deny_status_writes(self, namespace: str) -> Iterator[None]:
+        """The API server rejects writes to the status of jobs in the namespace."""
+        name = f"deny-{namespace}"
+        rule = {"apiGroups": ["rlt.dev"], "apiVersions": ["*"], "resources": ["rltrainingjobs/status"]}
+        constraints = {"resourceRules": [{**rule, "operations": ["UPDATE"]}]}
+        kind = "ValidatingAdmissionPolicy"
+        policy = {"matchConstraints": constraints, "validations": [{"expression": "false"}]}
+        selector = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+        binding = {"policyName": name, "validationActions": ["Deny"], "matchResources": {"namespaceSelector": selector}}
+        for each, spec in ((kind, policy), (f"{kind}Binding", binding)):
+            manifest = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": each, "metadata": {"name": name}}
+            self.kubectl("create", "-f", "-", input=json.dumps({**manifest, "spec": spec}))
+        try:
+            eventually("status writes are denied", lambda: not self._may_write_status(namespace))
+            yield
+        finally:
+            for each in (f"{kind}Binding", kind):
+                self.kubectl("delete", each, name)
+        eventually("status writes are allowed", lambda: self._may_write_status(namespace))
+
+    def _may_write_status(self, namespace: str) -> bool:
+        patch = json.dumps({"status": {"message": "dry run"}})
+        options = ("--subresource=status", "--type=merge", "--dry-run=server", "-p", patch)
+        try:
+            self.kubectl("patch", "rltrainingjob", "sum", "-n", namespace, *options)
+        except ValueError:
+            return False
+        return True
 
     def end_pods(self, namespace: str) -> None:
         """Delete the pods at once. There is no kubelet that would terminate them."""
@@ -232,7 +265,13 @@ class Operator:
 
     def reconciliations(self) -> float:
         """Number of reconciliations since the start."""
-        name = "rlt_operator_reconcile_duration_seconds_count "
+        return self._count("rlt_operator_reconcile_duration_seconds_count ")
+
+    def unreported_failures(self) -> float:
+        """Number of failures since the start that could not be written to the status of a job."""
+        return self._count("rlt_operator_unreported_failures_total ")
+
+    def _count(self, name: str) -> float:
         lines = self.fetch("/metrics").splitlines()
         return next(float(line.removeprefix(name)) for line in lines if line.startswith(name))
 

@@ -189,6 +189,48 @@ def test_suspension_stops_the_ray_job(
     assert kubernetes.condition(namespace, "Failed")[0] == "False"
 
 
+def test_a_stop_that_the_status_does_not_hold_is_not_sent(
+    kubernetes: Kubernetes, operator: Operator, namespace: str, ray: RayHead, gate: Gate
+) -> None:
+    """The API server rejects the status while the job is suspended and resumed. The program is not touched."""
+    start(kubernetes, namespace, ray, gate.wait)
+    kubernetes.wait(namespace, "Running")
+    id = kubernetes.status(namespace)["rayCluster"]["jobId"]
+    with kubernetes.deny_status_writes(namespace):
+        kubernetes.suspend(namespace, True)
+        failures = operator.unreported_failures()
+        eventually("two failed reconciliations", lambda: operator.unreported_failures() >= failures + 2)
+        assert ray.jobs()[id] == "RUNNING"
+        kubernetes.suspend(namespace, False)
+    gate.open()
+    kubernetes.wait(namespace, "Succeeded")
+    assert ray.jobs()[id] == "SUCCEEDED"
+
+
+@pytest.mark.parametrize("cause", ["Cancelled", "DeadlineExceeded"])
+def test_a_program_saves_its_state_before_the_job_fails(
+    kubernetes: Kubernetes, operator: Operator, namespace: str, ray: RayHead, gate: Gate, tmp_path: Path, cause: str
+) -> None:
+    """The operator crashes after the request to stop."""
+    saved = tmp_path / "saved"
+    script = f"import pathlib, signal, sys, time\nsaved = pathlib.Path({str(saved)!r})\n"
+    script += "def save(*_):\n    time.sleep(1)\n    saved.touch()\n    sys.exit(143)\n"
+    script += f"signal.signal(signal.SIGTERM, save)\nprint('ready', flush=True)\n{gate.wait}"
+    start(kubernetes, namespace, ray, script, activeDeadlineSeconds=3 if cause == "DeadlineExceeded" else 3600)
+    kubernetes.wait(namespace, "Running")
+    id = kubernetes.status(namespace)["rayCluster"]["jobId"]
+    if cause == "Cancelled":
+        kubernetes.cancel(namespace)
+    eventually("a stop request", lambda: (kubernetes.status(namespace).get("currentAttempt") or {}).get("stop"))
+    operator.kill()
+    operator.start()
+    kubernetes.wait(namespace, "Failed")
+    assert kubernetes.condition(namespace, "Failed")[1] == cause
+    assert "may be missing" not in kubernetes.status(namespace)["message"]
+    assert (saved.exists(), ray.jobs()[id]) == (True, "STOPPED")
+    eventually("no RayCluster", lambda: kubernetes.get(namespace, "raycluster", "sum") is None)
+
+
 def test_a_new_head_without_the_job_is_a_lost_head(
     kubernetes: Kubernetes, operator: Operator, namespace: str, ray: RayHead, gate: Gate
 ) -> None:
