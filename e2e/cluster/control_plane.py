@@ -1,5 +1,6 @@
 """etcd, kube-apiserver, kube-controller-manager, kube-scheduler and CoreDNS as processes of the machine."""
 
+import json
 import shlex
 from pathlib import Path
 
@@ -7,6 +8,13 @@ from cluster import processes
 from cluster.layout import DNS_SERVICE, SERVICE_NETWORK, Layout
 
 LOOPBACK = "127.0.0.1"
+AUDIT_POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [{"level": "Metadata", "verbs": ["create", "update", "patch", "delete", "deletecollection"]}],
+}
+"""The audit log contains who wrote which object when. Reads and the contents of objects are left out."""
 
 
 def list_processes(layout: Layout) -> list[str]:
@@ -27,6 +35,8 @@ def build_command(layout: Layout, name: str) -> list[str]:
 
 
 def start(layout: Layout, name: str, *, search_path: str) -> None:
+    if name == "kube-apiserver":
+        _audit_policy(layout).write_text(json.dumps(AUDIT_POLICY))
     if name == "coredns":
         _corefile(layout).write_text(build_corefile(layout))
     command = build_command(layout, name)
@@ -85,6 +95,8 @@ def _apiserver(layout: Layout) -> list[str]:
         --enable-admission-plugins=NodeRestriction,MutatingAdmissionPolicy
         --feature-gates=MutatingAdmissionPolicy=true,GenericWorkload=true
         --runtime-config=admissionregistration.k8s.io/v1beta1=true,scheduling.k8s.io/v1alpha1=true
+        --audit-policy-file={_audit_policy(layout)} --audit-log-path={layout.audit_log}
+        --audit-log-maxsize=100 --audit-log-maxbackup=1
         --profiling=false""")
 
 
@@ -102,6 +114,10 @@ def _scheduler(layout: Layout) -> list[str]:
 
 def _coredns(layout: Layout) -> list[str]:
     return ["coredns", "-conf", str(_corefile(layout))]
+
+
+def _audit_policy(layout: Layout) -> Path:
+    return layout.state / "audit-policy.json"
 
 
 def _corefile(layout: Layout) -> Path:

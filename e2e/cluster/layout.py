@@ -109,6 +109,11 @@ class Layout:
         return self.state / "logs"
 
     @property
+    def audit_log(self) -> Path:
+        """Writes to the API server, one JSON object per line."""
+        return self.logs / "audit.log"
+
+    @property
     def admin(self) -> Path:
         """Kubeconfig for users and tests."""
         return self.state / "kubeconfig"
