@@ -24,9 +24,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from rlt_api.runtime_policy import RuntimePolicy
     from rlt_core.children.network_policy import NetworkAccess  # not needed by --help
     from rlt_core.kubernetes.client import ApiError
+    from rlt_operator.leader_election import LeadershipLostError, LeaseLocation
     from rlt_operator.main import Webhook, run
     from rlt_operator.webhook.certificates import CertificateLocation
 
+    lease = LeaseLocation(*options.leader_election_lease) if options.leader_election_lease else None
     webhook = None
     if options.webhook_port:
         certificates = options.webhook_certificates
@@ -45,11 +47,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 metrics_port=options.metrics_port,
                 webhook=webhook,
                 access=access,
+                lease=lease,
                 runtimes=RuntimePolicy(options.default_runtime, options.require_runtime),
             )
         )
     except ApiError as error:
-        sys.exit(f"rlt-operator: error: cannot list RLTrainingJobs: {error}. Are the CRD and the role installed?")
+        sys.exit(f"rlt-operator: error: {error}. Are the CRDs and the roles of the chart installed?")
+    except LeadershipLostError as error:
+        sys.exit(f"rlt-operator: error: {error}: this replica ends, and a restart puts it on standby")
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -71,6 +76,12 @@ def build_parser() -> argparse.ArgumentParser:
     )
     run.add_argument(
         "--metrics-port", type=int, default=8080, help="port of /metrics, /healthz and /readyz (default 8080)"
+    )
+    run.add_argument(
+        "--leader-election-lease",
+        type=_namespaced,
+        metavar="NAMESPACE/NAME",
+        help="Lease that the leader of several replicas holds; without it this process always reconciles",
     )
     runtimes = run.add_argument_group(
         "RLRuntimes", "Labels of a namespace override these: rlt.dev/default-runtime, rlt.dev/require-runtime."

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from rlt_api.masking import mask_text
 
-FIELDS = ("job", "reason", "namespaces", "inCluster")
+FIELDS = ("job", "reason", "namespaces", "inCluster", "identity")
 """Fields of a record besides its message."""
 
 

@@ -1,14 +1,20 @@
-"""The operator process: watch, reconcile, and serve metrics and the webhook until a signal stops it."""
+"""The operator process: watch, reconcile, and serve metrics and the webhook until a signal stops it.
+
+Every replica watches the jobs and serves the webhook. The leader alone reconciles and writes.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.metadata
 import logging
+import math
 import signal
-from collections.abc import Collection
+from collections.abc import Collection, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 
@@ -20,6 +26,8 @@ from rlt_core.kubernetes.client import ApiError, KubernetesApi
 from rlt_operator import http_server, metrics
 from rlt_operator.cache.cache import Cache
 from rlt_operator.crd_check import CrdCheck
+from rlt_operator.leader_election import LeaderElection, LeaseLocation, create_identity
+from rlt_operator.leadership import FencedApi, Leadership, fence
 from rlt_operator.ray.poller import RayPoller
 from rlt_operator.reconcile.events import EventWriter
 from rlt_operator.reconcile.failures import Failures
@@ -53,59 +61,88 @@ async def run(
     webhook: Webhook | None,
     access: NetworkAccess | None,
     runtimes: RuntimePolicy,
+    lease: LeaseLocation | None,
 ) -> None:
-    """Run until SIGTERM or SIGINT. Raises ApiError if the jobs cannot be listed, for example without the CRD."""
-    stop = asyncio.Event()
+    """Run until SIGTERM or SIGINT. Without a Lease this process leads from the start.
+
+    Raises ApiError if the jobs or the Lease cannot be read, for example without the CRD, and LeadershipLostError.
+    """
+    stop, synced, leadership, identity = asyncio.Event(), asyncio.Event(), Leadership(), create_identity()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    api = await client.connect()
-    api.on_response = metrics.count_api_request
+    connected = await client.connect(f"rlt-operator/{importlib.metadata.version('rlt-operator')} ({identity})")
+    api = FencedApi(connected.client, leadership=leadership)
+    connected.on_response = api.on_response = metrics.count_api_request
     async with contextlib.AsyncExitStack() as stack:
-        stack.push_async_callback(api.client.close)
+        stack.push_async_callback(connected.close)
+        tls, crds = Tls() if webhook else None, CrdCheck(api)
+        ready = {
+            "stopping": lambda: not stop.is_set(),
+            "the cache is not complete": synced.is_set,
+            "the webhook has no certificate": lambda: tls is None or tls.has_certificate,
+            "the CRDs are too old": lambda: not crds.describe(),
+        }
+        stack.push_async_callback((await http_server.serve(metrics_port, ready=ready)).cleanup)
+        if webhook and tls:
+            await _serve_webhook(api, webhook, tls, runtimes, stack)
         session = await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))
         in_cluster = client.in_cluster()
-        send = ray_http.to_pod_ip(session) if in_cluster else ray_http.through_pod_proxy(api)
+        log.info("serving", extra={"namespaces": ", ".join(namespaces) or "all", "inCluster": in_cluster})
+        tasks = [asyncio.create_task(stop.wait())]
+        if lease:
+            election = LeaderElection(connected, lease, leadership, identity=identity)
+            stack.push_async_callback(election.release)
+            tasks.append(_start(election.run(after=synced), stack))
+        else:
+            leadership.extend(math.inf)
+
+        send = fence(ray_http.to_pod_ip(session) if in_cluster else ray_http.through_pod_proxy(connected), leadership)
         queue = WorkQueue(lambda key: reconcile(sources, send, events, failures, key), on_error=metrics.ERRORS.inc)
         sources = Sources(api, Cache(queue.wake), RayPoller(send, queue.wake), runtimes, access)
-        events, crds = EventWriter(api), CrdCheck(api)
+        events = EventWriter(api)
         failures = Failures(api, sources.cache, events, crds.check_and_describe)
         stack.push_async_callback(sources.poller.close)
         stack.push_async_callback(queue.close)
-        await _check_access(api, namespaces)
-        watches = sources.cache.start(api, namespaces)
-        for task in watches:
-            stack.callback(task.cancel)
-        tls = await _serve_webhook(api, webhook, runtimes, stack) if webhook else None
-        server = await http_server.serve(
-            metrics_port,
-            last_response=lambda: api.last_response,
-            ready=lambda: (
-                not stop.is_set()
-                and sources.cache.synced
-                and (tls is None or tls.has_certificate)
-                and not crds.describe()
-            ),
-        )
-        stack.push_async_callback(server.cleanup)
-        log.info("serving", extra={"namespaces": ", ".join(namespaces) or "all", "inCluster": in_cluster})
-        checks = asyncio.create_task(crds.run())
-        stack.callback(checks.cancel)
-        await sources.cache.wait()
-        queue.start()
-        await watch(queue, namespaces=namespaces, stop=stop)
+
+        async def reconcile_jobs() -> None:
+            await _check_access(api, namespaces)
+            for watching in sources.cache.start(api, namespaces):
+                stack.callback(watching.cancel)
+            _start(crds.run(), stack)
+            await sources.cache.wait()
+            synced.set()
+            await leadership.acquired.wait()
+            queue.start()
+            await watch(queue, namespaces=namespaces, stop=stop)
+
+        tasks.append(_start(reconcile_jobs(), stack))
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
     log.info("stopped")
 
 
+def _start(work: Coroutine[Any, Any, None], stack: contextlib.AsyncExitStack) -> asyncio.Task[Any]:
+    """Start a task that the exit of the stack cancels and waits for."""
+    task = asyncio.create_task(work)
+
+    async def end() -> None:
+        task.cancel()
+        await asyncio.wait([task])
+
+    stack.push_async_callback(end)
+    return task
+
+
 async def _serve_webhook(
-    api: KubernetesApi, webhook: Webhook, runtimes: RuntimePolicy, stack: contextlib.AsyncExitStack
-) -> Tls:
-    tls, source = Tls(), webhook.certificates
+    api: FencedApi, webhook: Webhook, tls: Tls, runtimes: RuntimePolicy, stack: contextlib.AsyncExitStack
+) -> None:
     stack.push_async_callback((await webhook_server.serve(webhook.port, tls, api, runtimes)).cleanup)
-    certificates = (
-        serve_folder(source, tls.load) if isinstance(source, Path) else keep_certificate(api, source, tls.load)
-    )
-    stack.callback(asyncio.create_task(certificates).cancel)
-    return tls
+    source = webhook.certificates
+    if isinstance(source, Path):
+        _start(serve_folder(source, tls.load), stack)
+    else:
+        _start(keep_certificate(api, source, tls.load, leads=lambda: api.leadership.valid), stack)
 
 
 async def _check_access(api: KubernetesApi, namespaces: Collection[str]) -> None:
@@ -118,6 +155,6 @@ async def _check_access(api: KubernetesApi, namespaces: Collection[str]) -> None
             return
         except ApiError as error:
             if error.rejected:
-                raise
+                raise ApiError(error.status, f"cannot list RLTrainingJobs: {error}") from error
             log.warning("waiting for the API server: %s", error)
             await asyncio.sleep(RETRY_INTERVAL_S)

@@ -71,6 +71,10 @@ RAY_SECONDS = Histogram(
     registry=REGISTRY,
 )
 RAY_ERRORS = Counter("rlt_operator_ray_poll_errors", "Polls that a Ray head did not answer.", registry=REGISTRY)
+LEADER = Gauge("rlt_operator_leader", "1 if this replica reconciles jobs, 0 if it is on standby.", registry=REGISTRY)
+LEASE_TRANSITIONS = Gauge(
+    "rlt_operator_lease_transitions", "Changes of the leader, as the Lease counts them.", registry=REGISTRY
+)
 JOBS = Gauge("rlt_operator_jobs", "Jobs by phase.", ["phase"], registry=REGISTRY)
 
 _JOB = ["namespace", "name"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import ssl
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -12,6 +13,7 @@ import pytest
 from cryptography import x509
 
 from rlt_operator.webhook.certificates import (
+    PROPAGATION_S,
     CertificateLocation,
     CertificatePlan,
     ObservedCertificate,
@@ -32,6 +34,10 @@ SETTLED = ObservedCertificate(hosts=HOSTS, trusted=frozenset({FIRST.trusted}), s
 
 def configuration(*clients: dict[str, object]) -> dict[str, object]:
     return {"metadata": {"name": "rlt", "uid": "u"}, "webhooks": [{"name": "w", "clientConfig": c} for c in clients]}
+
+
+def encode(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
 
 
 async def shown_to_a_client(server: ssl.SSLContext, trusted: str, host: str) -> str:
@@ -66,8 +72,32 @@ def test_a_renewed_certificate_is_served_after_it_is_trusted() -> None:
     renewed = replace(SETTLED, stored=SECOND)
     first = plan_certificate(renewed, NOW + 61 * DAY)
     assert (first.trust, first.serve) == (True, False)
-    trusted = plan_certificate(replace(renewed, trusted=frozenset({SECOND.trusted})), NOW + 61 * DAY)
-    assert (trusted.trust, trusted.serve) == (False, True)
+    renewed = replace(renewed, trusted=frozenset({SECOND.trusted}))
+    trusted = plan_certificate(renewed, NOW + 61 * DAY)
+    assert trusted == CertificatePlan(requeue_after=PROPAGATION_S)  # the other replica may have written it just now
+    assert plan_certificate(replace(renewed, propagated=True), NOW + 61 * DAY) == CertificatePlan(serve=True)
+
+
+@pytest.mark.parametrize(
+    "observed",
+    [
+        replace(SETTLED, stored=None),
+        replace(SETTLED, hosts=frozenset({"other.svc"})),
+        replace(SETTLED, trusted=frozenset({""})),
+    ],
+)
+def test_the_leader_alone_writes_secret_and_configuration(observed: ObservedCertificate) -> None:
+    leader = plan_certificate(observed, NOW)
+    assert leader.renew or leader.trust
+    assert plan_certificate(replace(observed, leads=False), NOW) == CertificatePlan(requeue_after=PROPAGATION_S)
+
+
+def test_a_certificate_is_propagated_if_it_was_trusted_before() -> None:
+    secret = build_secret(CertificateLocation("ns", "webhook", "rlt"), SECOND, None)
+    trusted = configuration({"service": {"namespace": "ns", "name": "s"}, "caBundle": encode(SECOND.trusted)})
+    first = observe_certificate(trusted, secret, replace(SETTLED, stored=FIRST))
+    assert (first.propagated, first.served) == (False, FIRST)
+    assert observe_certificate(trusted, secret, first).propagated
 
 
 def test_a_changed_host_requires_a_new_certificate() -> None:

@@ -89,6 +89,16 @@ def network_policy(namespace: str, name: str) -> str:
     return f"/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies/{name}"
 
 
+def leases(namespace: str) -> str:
+    """Path of the Leases of a namespace."""
+    return f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+
+
+def lease(namespace: str, name: str) -> str:
+    """Path of a Lease."""
+    return f"{leases(namespace)}/{name}"
+
+
 def webhook_configuration(name: str) -> str:
     """Path of a ValidatingWebhookConfiguration."""
     return f"/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/{name}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -77,8 +76,6 @@ class KubernetesApi:
     """Creates a client with the current credential. Called when the API server rejects the old one with status 401."""
     outdated: list[Any] = field(default_factory=list)
     """Previous clients. Their open requests continue."""
-    last_response: float = field(default_factory=time.monotonic)
-    """Time of the API server's last response (time.monotonic)."""
     large: dict[str, Manifest] = field(default_factory=dict)
     """Cache of get_large."""
     on_response: Callable[[str, str, int], None] = lambda method, path, status: None
@@ -169,6 +166,10 @@ class KubernetesApi:
         query, content = {"fieldManager": FIELD_OWNER}, "application/merge-patch+json"
         _parse_response(*await self.send("PATCH", path, query=query, body=patch, content=content))
 
+    async def replace(self, path: str, manifest: Manifest) -> None:
+        """Replace an object. Raises ApiError with status 409 if it is not at the manifest's resourceVersion."""
+        _parse_response(*await self.send("PUT", path, query={"fieldManager": FIELD_OWNER}, body=manifest))
+
     async def dry_run(self, path: str, manifest: Manifest) -> None:
         """Validate the creation of an object, with an error for unknown fields. Nothing is stored."""
         query = {"fieldManager": FIELD_OWNER, "dryRun": "All", "fieldValidation": "Strict"}
@@ -187,7 +188,6 @@ class KubernetesApi:
             async with self.slots:
                 response = await self._request(method, path, **options)
                 text = (await response.read()).decode(errors="replace")
-        self.last_response = time.monotonic()
         return response.status, text
 
     async def watch(self, path: str, **query: str) -> AsyncIterator[tuple[str, Manifest]]:
@@ -264,15 +264,20 @@ def in_cluster() -> bool:
     return SERVICE_ACCOUNT.exists() and not os.environ.get("KUBECONFIG")
 
 
-async def connect() -> KubernetesApi:
-    """Connect with the pod's service account, or outside a cluster with KUBECONFIG (default ~/.kube/config)."""
+async def connect(user_agent: str) -> KubernetesApi:
+    """Connect with the pod's service account, or outside a cluster with KUBECONFIG (default ~/.kube/config).
+
+    The API server's audit log contains the user agent.
+    """
     configuration = client.Configuration()
     if in_cluster():
         config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
     else:
         await config.load_kube_config(client_configuration=configuration, persist_config=False)  # type: ignore[no-untyped-call]
     configuration.connection_pool_maxsize = 0  # no limit: each watch keeps a connection open
-    return KubernetesApi(client.ApiClient(configuration))
+    connected = client.ApiClient(configuration)
+    connected.user_agent = user_agent
+    return KubernetesApi(connected)
 
 
 class NoConnectionError(Exception):

@@ -1,7 +1,8 @@
 """The webhook's certificate: created and renewed by the operator, or read from a folder that cert-manager fills.
 
-The operator stores its own certificate in a Secret, so that it survives a restart. The API server trusts it by the
-caBundle of the ValidatingWebhookConfiguration. Both objects are reconciled periodically.
+The operator stores its own certificate in a Secret, so that it survives a restart and all replicas serve the same one.
+The API server trusts it by the caBundle of the ValidatingWebhookConfiguration. All replicas observe both objects
+periodically; the leader writes them.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import base64
 import logging
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,16 @@ class ObservedCertificate:
     served: KeyPair | None
     """The key pair that the server uses."""
 
+    propagated: bool = False
+    """Whether the stored certificate was already trusted when it was observed before."""
+    leads: bool = True
+    """Whether this replica writes the Secret and the configuration."""
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether every webhook of the configuration trusts the stored certificate."""
+        return self.stored is not None and self.trusted == {self.stored.trusted}
+
 
 @dataclass(frozen=True)
 class CertificatePlan:
@@ -70,22 +81,26 @@ class CertificatePlan:
 
 
 def plan_certificate(observed: ObservedCertificate, now: datetime) -> CertificatePlan:
-    """A new certificate is first stored, then trusted, then served."""
-    stored = observed.stored
+    """A new certificate is first stored, then trusted, then served, by each replica at a time of its own."""
+    stored, served = observed.stored, observed.served
     if stored is None or stored.list_hosts() != observed.hosts or now >= stored.get_renewal_time():
-        return CertificatePlan(renew=True, requeue_after=0)
-    if observed.trusted != {stored.trusted}:
-        return CertificatePlan(trust=True, serve=observed.served is None, requeue_after=PROPAGATION_S)
-    return CertificatePlan(serve=observed.served != stored)
+        return CertificatePlan(renew=observed.leads, requeue_after=0 if observed.leads else PROPAGATION_S)
+    if not observed.is_trusted:
+        return CertificatePlan(trust=observed.leads, serve=served is None, requeue_after=PROPAGATION_S)
+    if served not in (None, stored) and not observed.propagated:
+        return CertificatePlan(requeue_after=PROPAGATION_S)
+    return CertificatePlan(serve=served != stored)
 
 
-async def keep_certificate(api: KubernetesApi, location: CertificateLocation, serve: Serve) -> None:
-    """Create, store, serve and renew the operator's own certificate, until cancelled."""
-    served: KeyPair | None = None
+async def keep_certificate(
+    api: KubernetesApi, location: CertificateLocation, serve: Serve, *, leads: Callable[[], bool]
+) -> None:
+    """Serve the operator's own certificate until cancelled. While this replica leads, create, store and renew it."""
+    last: ObservedCertificate | None = None
     while True:
         try:
-            requeue_after, served = await reconcile_certificate(
-                api, location, serve, served=served, now=datetime.now(UTC)
+            requeue_after, last = await reconcile_certificate(
+                api, location, serve, last=last, leads=leads(), now=datetime.now(UTC)
             )
         except Exception as error:  # the next reconciliation may succeed
             unexpected = not isinstance(error, ApiError)
@@ -95,20 +110,26 @@ async def keep_certificate(api: KubernetesApi, location: CertificateLocation, se
 
 
 async def reconcile_certificate(
-    api: KubernetesApi, location: CertificateLocation, serve: Serve, *, served: KeyPair | None, now: datetime
-) -> tuple[float, KeyPair | None]:
-    """Reconcile once. Returns the seconds until the next time, and the key pair that is served. Raises ApiError."""
+    api: KubernetesApi,
+    location: CertificateLocation,
+    serve: Serve,
+    *,
+    last: ObservedCertificate | None,
+    leads: bool,
+    now: datetime,
+) -> tuple[float, ObservedCertificate | None]:
+    """Reconcile once. Returns the seconds until the next time, and the observation for it. Raises ApiError."""
     configuration_path = api_paths.webhook_configuration(location.configuration)
     configuration = await api.get(configuration_path)
     if configuration is None:
         log.warning("waiting for the ValidatingWebhookConfiguration %s", location.configuration)
-        return PROPAGATION_S, served
+        return PROPAGATION_S, last
     secret_path = api_paths.secret(location.secret_namespace, location.secret)
     secret = await api.get(secret_path)
-    observed = observe_certificate(configuration, secret, served)
+    observed = replace(observe_certificate(configuration, secret, last), leads=leads)
     plan, stored = plan_certificate(observed, now), observed.stored
     if plan.renew:
-        created = create_key_pair(observed.hosts, now=now, previous=served or stored)
+        created = create_key_pair(observed.hosts, now=now, previous=observed.served or stored)
         await api.apply(secret_path, build_secret(location, created, secret))
         log.info("created the webhook's certificate, renewal on %s", f"{created.get_renewal_time():%Y-%m-%d}")
     if plan.trust and stored:
@@ -116,8 +137,8 @@ async def reconcile_certificate(
     if plan.serve and stored:
         serve(stored.certificate, stored.key)
         log.info("serving the webhook's certificate for %s", ", ".join(sorted(observed.hosts)))
-        return plan.requeue_after, stored
-    return plan.requeue_after, served
+        return plan.requeue_after, replace(observed, served=stored)
+    return plan.requeue_after, observed
 
 
 async def serve_folder(folder: Path, serve: Serve) -> None:
@@ -136,15 +157,17 @@ async def serve_folder(folder: Path, serve: Serve) -> None:
 
 
 def observe_certificate(
-    configuration: dict[str, Any], secret: dict[str, Any] | None, served: KeyPair | None
+    configuration: dict[str, Any], secret: dict[str, Any] | None, last: ObservedCertificate | None
 ) -> ObservedCertificate:
-    """From the ValidatingWebhookConfiguration and the Secret, if it exists."""
+    """From the ValidatingWebhookConfiguration, the Secret, if it exists, and the last observation."""
     clients = [webhook["clientConfig"] for webhook in configuration["webhooks"]]
+    stored = _parse_secret(secret)
     return ObservedCertificate(
         hosts=frozenset(map(_get_host, clients)),
         trusted=frozenset(_decode(client.get("caBundle", "")) for client in clients),
-        stored=_parse_secret(secret),
-        served=served,
+        stored=stored,
+        served=last.served if last else None,
+        propagated=last is not None and last.is_trusted and last.stored == stored,
     )
 
 

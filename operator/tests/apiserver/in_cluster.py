@@ -241,11 +241,16 @@ class Operator:
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
+        """Start the process and wait until it is ready."""
+        self.launch()
+        eventually("the operator is ready", lambda: self.alive() and self.fetch("/readyz") == "ok\n")
+
+    def launch(self) -> None:
+        """Start the process."""
         command = [sys.executable, "-m", "rlt_operator", "run", "--metrics-port", str(self.port), *self.options]
         with self.log.open("ab") as log:
             environment = {**os.environ, "KUBECONFIG": str(self.kubeconfig)}
             self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=self.log.parent)
-        eventually("the operator is ready", lambda: self.alive() and self.fetch("/readyz") == "ok\n")
 
     def alive(self) -> bool:
         assert self.process
@@ -265,15 +270,20 @@ class Operator:
 
     def reconciliations(self) -> float:
         """Number of reconciliations since the start."""
-        return self._count("rlt_operator_reconcile_duration_seconds_count ")
+        return self.metric("rlt_operator_reconcile_duration_seconds_count")
 
     def unreported_failures(self) -> float:
         """Number of failures since the start that could not be written to the status of a job."""
-        return self._count("rlt_operator_unreported_failures_total ")
+        return self.metric("rlt_operator_unreported_failures_total")
 
-    def _count(self, name: str) -> float:
+    def leads(self) -> bool:
+        """Whether this replica reconciles jobs."""
+        return self.metric("rlt_operator_leader") == 1
+
+    def metric(self, name: str) -> float:
+        """Value of a metric without labels."""
         lines = self.fetch("/metrics").splitlines()
-        return next(float(line.removeprefix(name)) for line in lines if line.startswith(name))
+        return next(float(line.removeprefix(f"{name} ")) for line in lines if line.startswith(f"{name} "))
 
     def requests(self) -> Counter[str]:
         """Requests about jobs to the API server since the start, by method and resource."""
