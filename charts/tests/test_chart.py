@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from cluster import Cluster
+from rlt_operator.__main__ import build_parser
 
 pytestmark = pytest.mark.apiserver
 
@@ -52,7 +53,10 @@ USED_CLUSTER_WIDE = {
     "admissionregistration.k8s.io/validatingwebhookconfigurations": {"get", "patch"},
 }
 """The same for cluster-scoped resources."""
-USED_IN_RELEASE_NAMESPACE = {"/secrets": {"get", "patch", "create"}}
+USED_IN_RELEASE_NAMESPACE = {
+    "/secrets": {"get", "patch", "create"},
+    "coordination.k8s.io/leases": {"get", "update", "create"},
+}
 """The same for the namespace of the release."""
 EVERYTHING = (
     "metrics.serviceMonitor.enabled=true",
@@ -70,6 +74,7 @@ EVERYTHING = (
     "runtimes.default=small",
     "runtimes.required=true",
     "runtimes.checkUse=true",
+    "extraEnv[0].name=HTTPS_PROXY",
     "affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution=null",
 )
 
@@ -95,6 +100,10 @@ def operator_of(manifests: list[Manifest]) -> Manifest:
     """The container of the operator."""
     (container,) = only(manifests, "Deployment")["spec"]["template"]["spec"]["containers"]
     return dict(container)
+
+
+def all_rules(roles: list[Manifest]) -> list[Manifest]:
+    return [rule for role in roles for rule in role["rules"]]
 
 
 def verbs(rules: list[Manifest]) -> dict[str, set[str]]:
@@ -157,14 +166,19 @@ def test_the_cluster_role_contains_exactly_the_used_verbs(render: Render) -> Non
     assert verbs(only(manifests, "ClusterRole")["rules"]) == USED | USED_CLUSTER_WIDE
     role = only(manifests, "ClusterRoleBinding")["roleRef"]
     assert (role["kind"], role["name"]) == ("ClusterRole", only(manifests, "ClusterRole")["metadata"]["name"])
-    assert verbs(only(manifests, "Role")["rules"]) == USED_IN_RELEASE_NAMESPACE
+    assert verbs(all_rules(of_kind(manifests, "Role"))) == USED_IN_RELEASE_NAMESPACE
 
 
 def test_each_watched_namespace_has_a_role(render: Render) -> None:
     manifests = render("watchNamespaces={team-a,team-b}", "userRoles.create=false")
-    roles = {role["metadata"]["namespace"]: verbs(role["rules"]) for role in of_kind(manifests, "Role")}
-    assert roles == {"team-a": USED, "team-b": USED, "rlt-system": USED_IN_RELEASE_NAMESPACE}
-    assert {each["metadata"]["namespace"] for each in of_kind(manifests, "RoleBinding")} == set(roles)
+    roles = of_kind(manifests, "Role")
+    namespaces = {role["metadata"]["namespace"] for role in roles}
+    granted = {
+        name: verbs(all_rules([role for role in roles if role["metadata"]["namespace"] == name])) for name in namespaces
+    }
+    assert granted == {"team-a": USED, "team-b": USED, "rlt-system": USED_IN_RELEASE_NAMESPACE}
+    bound = {(each["metadata"]["namespace"], each["roleRef"]["name"]) for each in of_kind(manifests, "RoleBinding")}
+    assert bound == {(role["metadata"]["namespace"], role["metadata"]["name"]) for role in roles}
     assert verbs(only(manifests, "ClusterRole")["rules"]) == USED_CLUSTER_WIDE
     assert {"--namespace=team-a", "--namespace=team-b"} <= set(operator_of(manifests)["args"])
     (webhook,) = only(manifests, "ValidatingWebhookConfiguration")["webhooks"]
@@ -218,15 +232,71 @@ def test_without_network_policies_the_operator_cannot_create_them(render: Render
     assert not [option for option in operator_of(manifests)["args"] if "network-policy" in option]
 
 
-def test_at_most_one_operator_runs(render: Render) -> None:
-    spec = only(render(), "Deployment")["spec"]
-    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+def test_replicas_share_one_lease_and_are_kept_apart(render: Render) -> None:
+    manifests = render()
+    spec = only(manifests, "Deployment")["spec"]
+    assert (spec["replicas"], spec["strategy"]["rollingUpdate"]["maxUnavailable"]) == (2, 0)
+    labels = spec["template"]["metadata"]["labels"].items()
+    budget = only(manifests, "PodDisruptionBudget")["spec"]
+    assert budget["maxUnavailable"] == 1
+    assert budget["selector"]["matchLabels"].items() <= labels
+    spread = spec["template"]["spec"]["topologySpreadConstraints"]
+    assert [each["topologyKey"] for each in spread] == ["kubernetes.io/hostname", "topology.kubernetes.io/zone"]
+    for each in spread:
+        assert each["whenUnsatisfiable"] == "ScheduleAnyway"
+        assert each["labelSelector"]["matchLabels"].items() <= labels
+    options = build_parser().parse_args(operator_of(manifests)["args"])
+    leases = [rule for rule in all_rules(of_kind(manifests, "Role")) if rule["resources"] == ["leases"]]
+    named = {verb: rule.get("resourceNames") for rule in leases for verb in rule["verbs"]}
+    name = options.leader_election_lease[1]
+    assert options.leader_election_lease == ("rlt-system", name)
+    assert named == {"get": [name], "update": [name], "create": None}
+
+
+def test_a_single_replica_elects_too_and_has_no_disruption_budget(render: Render) -> None:
+    """The update of its Deployment runs two pods for a moment. A budget would block the drain of its node."""
+    manifests = render("replicas=1")
+    assert not of_kind(manifests, "PodDisruptionBudget")
+    assert "topologySpreadConstraints" not in only(manifests, "Deployment")["spec"]["template"]["spec"]
+    assert any(argument.startswith("--leader-election-lease=") for argument in operator_of(manifests)["args"])
+
+
+def test_liveness_starts_when_the_port_is_open(render: Render) -> None:
+    container = operator_of(render())
+    paths = {name: container[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "liveness", "readiness")}
+    assert paths == {"startup": "/healthz", "liveness": "/healthz", "readiness": "/readyz"}
+
+
+def test_the_full_name_names_every_object_and_reference(render: Render) -> None:
+    manifests = render("fullnameOverride=trainer", *EVERYTHING)
+    assert all(each["metadata"]["name"].startswith("trainer") for each in manifests)
+    text = json.dumps(only(manifests, "Deployment"))
+    assert "rlt-system/trainer" in text
+    assert only(manifests, "Deployment")["spec"]["template"]["spec"]["serviceAccountName"] == "trainer"
+
+
+def test_the_container_gets_additional_variables(render: Render) -> None:
+    variables = operator_of(render("extraEnv[0].name=HTTPS_PROXY", "extraEnv[0].value=http://proxy:3128"))["env"]
+    assert variables == [{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}]
+    assert "env" not in operator_of(render())
+
+
+def test_pods_on_the_network_of_their_nodes_are_replaced_before_their_ports_are_used_again(render: Render) -> None:
+    spec = only(render("webhook.hostNetwork=true"), "Deployment")["spec"]
+    pod = spec["template"]["spec"]
+    assert (pod["hostNetwork"], pod["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
+    assert spec["strategy"]["rollingUpdate"]["maxUnavailable"] == 1
+    assert "hostNetwork" not in only(render(), "Deployment")["spec"]["template"]["spec"]
 
 
 @pytest.mark.parametrize(
     ("value", "named"),
     [
-        ("replicas=2", "replicas"),
+        ("replicas=0", "replicas"),
+        ("replicaCount=2", "replicaCount"),
+        ("fullnameOverride=Trainer", "fullnameOverride"),
+        ("extraEnv[0].value=x", "extraEnv"),
+        ("webhook.hostNetwork=maybe", "hostNetwork"),
         ("image.pullPolicy=Sometimes", "pullPolicy"),
         ("image.registry=example.com", "registry"),
         ("watchNamespaces={Team_A}", "watchNamespaces"),

@@ -85,7 +85,7 @@ def test_cert_manager_issues_the_certificate_that_the_operator_reads(render: Ren
     injected = configuration["metadata"]["annotations"]["cert-manager.io/inject-ca-from"]
     assert injected == f"rlt-system/{certificate['metadata']['name']}"
     assert certificate["spec"]["dnsNames"] == ["rlt-operator.rlt-system.svc"]
-    assert not of_kind(manifests, "Role")
+    assert [role["metadata"]["name"] for role in of_kind(manifests, "Role")] == ["rlt-operator-leader-election"]
 
 
 def test_without_the_webhook_no_manifest_mentions_it(render: Render) -> None:
