@@ -157,7 +157,9 @@ def test_promql_returns_the_values_of_the_operator(scraped: Scraped) -> None:
     scraped.server.await_value(f"rlt_job_step{{{labels}}}", STEPS, timeout_s=30)
     scraped.server.await_value(f"rlt_job_total_steps{{{labels}}}", STEPS, timeout_s=30)
     scraped.server.await_value(f"rlt_job_reward{{{labels}}}", progress["metrics"]["reward"], timeout_s=30)
-    (reconciliations,) = scraped.server.query("rlt_operator_reconcile_duration_seconds_count")
+    (reconciliations,) = scraped.server.query(
+        "rlt_operator_reconcile_duration_seconds_count and on (pod) rlt_operator_leader == 1"
+    )
     assert reconciliations.value >= STEPS / 5
     assert reconciliations.labels["pod"].startswith(RELEASE)
 
