@@ -32,8 +32,8 @@ USED = {
     "rlt.dev/rltrainingjobs/status": {"patch"},
     "rlt.dev/rltrainingjobs/finalizers": {"update"},
     "ray.io/rayclusters": {"get", "list", "watch", "create", "patch", "delete"},
-    "kueue.x-k8s.io/workloads": {"list"},
-    "/configmaps": {"get", "create", "patch"},
+    "kueue.x-k8s.io/workloads": {"list", "watch"},
+    "/configmaps": {"get", "list", "watch", "create", "patch"},
     "networking.k8s.io/networkpolicies": {"get", "create", "patch"},
     "/persistentvolumeclaims": {"get", "create", "patch"},
     "policy/poddisruptionbudgets": {"get", "create", "patch"},
@@ -42,13 +42,13 @@ USED = {
     "/services": {"get"},
     "/pods": {"list", "watch"},
     "/podtemplates": {"create"},
-    "/events": {"get", "list", "create", "patch"},
+    "/events": {"get", "list", "watch", "create", "patch"},
     "/namespaces": {"get"},
 }
 """Group/resource -> verbs that the operator uses in the watched namespaces."""
 USED_CLUSTER_WIDE = {
     "rlt.dev/rlruntimes": {"get", "list", "watch"},
-    "/nodes": {"list"},
+    "/nodes": {"list", "watch"},
     "apiextensions.k8s.io/customresourcedefinitions": {"get"},
     "admissionregistration.k8s.io/validatingwebhookconfigurations": {"get", "patch"},
 }
