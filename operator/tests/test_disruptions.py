@@ -16,6 +16,7 @@ from rlt_core.fabric.nodes import Node, Taint
 from rlt_operator.conditions import find_condition, is_true
 from rlt_operator.diagnosis.disruption import NODE_TAINTS, find_disruption
 from rlt_operator.lifecycle.restarts import LOST_NODE_CAUSE_S, STOP_CAUSE_S
+from rlt_operator.lifecycle.verdict import WAITING_INTERVAL_S
 from rlt_operator.observation import Container, Observed, Pod, Ray, Termination, parse_pod
 from rlt_operator.reconcile.plan import plan
 
@@ -190,7 +191,7 @@ def test_the_cause_of_a_stopped_program_is_awaited() -> None:
     """The hook of a pod stops the program before the operator observes that the pod is deleted."""
     waiting = o.after(replace(job(), ray=stopped(1)))
     assert (status_of(waiting).phase, is_true(status_of(waiting), C.RUNNING)) == (Phase.RUNNING, True)
-    assert plan(waiting, o.NOW).requeue_after == 2
+    assert plan(waiting, o.NOW).requeue_after == WAITING_INTERVAL_S
     disrupted = o.after(with_pods(waiting, *GONE, EVICTED))
     assert [each.disruption for each in status_of(disrupted).attempts] == ["EvictionByEvictionAPI"]
     for ended in (STOP_CAUSE_S, -3600):  # an hour ahead: the clock of the head is wrong

@@ -20,6 +20,7 @@ from rlt_core.children.config_map import compute_hash, digest_data
 from rlt_core.names import HASH_ANNOTATION
 from rlt_operator.conditions import find_condition, is_true
 from rlt_operator.kuberay import KUBERAY_MINIMUM
+from rlt_operator.lifecycle.verdict import RUNNING_INTERVAL_S
 from rlt_operator.observation import KubeRayCondition, Observed, Ray, Rejection, parse_config
 from rlt_operator.reconcile.plan import Plan, plan
 
@@ -130,7 +131,7 @@ def test_an_unchanged_observation_writes_nothing() -> None:
     assert again.status is None
     assert again.events == ()
     assert again.requeue_after is not None
-    assert again.requeue_after <= 3
+    assert again.requeue_after <= RUNNING_INTERVAL_S
 
 
 def test_success_is_written_before_the_cluster_is_deleted() -> None:

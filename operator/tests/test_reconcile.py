@@ -21,6 +21,7 @@ from rlt_core.ray_http import Head, Request
 from rlt_operator.cache.cache import Cache
 from rlt_operator.cache.reflector import Reflector
 from rlt_operator.conditions import find_condition
+from rlt_operator.lifecycle.verdict import WAITING_INTERVAL_S
 from rlt_operator.ray.poller import RayPoller
 from rlt_operator.reconcile import backoff
 from rlt_operator.reconcile.events import EventWriter
@@ -166,7 +167,7 @@ async def test_children_are_written_before_the_status_and_its_events(loop: Loop)
     *writes, event = loop.api.writes
     assert writes == [CONFIG_MAP, DISRUPTION_BUDGET, RAY_CLUSTER, PATH]
     assert event.startswith(f"{EVENTS}/sum.")
-    assert result.requeue_after == 2
+    assert result.requeue_after == WAITING_INTERVAL_S
 
 
 async def test_a_rejection_is_written_to_the_status_with_the_time_of_the_retry(loop: Loop) -> None:
@@ -216,7 +217,7 @@ async def test_a_change_of_the_job_ends_the_wait(loop: Loop) -> None:
     await loop.run()
     del loop.api.errors[RAY_CLUSTERS]
     loop.api.objects[PATH]["metadata"]["resourceVersion"] = "90"
-    assert await loop.run() == Result(2)
+    assert await loop.run() == Result(WAITING_INTERVAL_S)
     assert RAY_CLUSTER in loop.api.writes
 
 

@@ -14,6 +14,7 @@ from rlt_api.conditions import Reason
 from rlt_api.status import Phase, RLTrainingJobStatus, RuntimeOrigin, RuntimeSnapshot
 from rlt_core.job import Job, parse_job
 from rlt_operator.conditions import find_condition, is_true
+from rlt_operator.lifecycle.admission import RUNTIME_INTERVAL_S
 from rlt_operator.observation import Observed
 from rlt_operator.reconcile.plan import Plan, plan
 
@@ -146,7 +147,7 @@ def test_a_job_of_the_previous_version_gets_its_resolved_spec_before_its_next_cl
 def test_a_job_waits_for_its_runtime() -> None:
     waiting = plan(Observed(o.job(SPEC)), o.NOW)
     status = status_of(waiting)
-    assert (waiting.apply, waiting.requeue_after, status.phase) == ((), 5.0, Phase.PENDING)
+    assert (waiting.apply, waiting.requeue_after, status.phase) == ((), RUNTIME_INTERVAL_S, Phase.PENDING)
     accepted = find_condition(status, C.ACCEPTED)
     assert accepted
     assert (accepted.status, accepted.reason) == ("False", Reason.RUNTIME_NOT_FOUND)

@@ -18,11 +18,11 @@ from rlt_operator.kuberay import KUBERAY_MINIMUM, describe_lost_fields
 from rlt_operator.lifecycle.verdict import Verdict, owned_cluster, wait_for_cluster
 from rlt_operator.observation import Observed, list_job_pods
 
-RUNTIME_INTERVAL_S = 5.0
+RUNTIME_INTERVAL_S = 10.0
 """Requeue interval of a job whose RLRuntime does not exist. A new RLRuntime also wakes the job."""
-NODES_INTERVAL_S = 5.0
+NODES_INTERVAL_S = 10.0
 """Requeue interval of a job that waits for suitable nodes."""
-QUEUE_INTERVAL_S = 5.0
+QUEUE_INTERVAL_S = 10.0
 """Requeue interval of a queued job, to update Kueue's message. The admission itself also wakes the job."""
 
 C = ConditionType

@@ -14,7 +14,7 @@ from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.status import StopRequest
 from rlt_core.children.environment import get_stop_timeout
 from rlt_operator.conditions import ConditionUpdate, format_time
-from rlt_operator.lifecycle.verdict import RUNNING_INTERVAL_S, Verdict, build_cluster_ready, owned_cluster
+from rlt_operator.lifecycle.verdict import STOPPING_INTERVAL_S, Verdict, build_cluster_ready, owned_cluster
 from rlt_operator.observation import Observed, get_attempt, get_submission_id
 
 STOP_MARGIN_S = 30.0
@@ -52,7 +52,7 @@ def stop_program(
         report=ray.progress if ray else None,
         stop=get_submission_id(observed) if stop else None,
         stop_request=StopRequest(reason=reason, time=stop.time if stop else format_time(now)),
-        requeue_after=RUNNING_INTERVAL_S if stop else 0,
+        requeue_after=STOPPING_INTERVAL_S if stop else 0,
     )
 
 

@@ -14,10 +14,12 @@ from rlt_operator.conditions import ConditionUpdate, ConditionUpdates
 from rlt_operator.diagnosis.pods import diagnose
 from rlt_operator.observation import Observed, RayCluster, list_cluster_pods, list_job_pods
 
-WAITING_INTERVAL_S = 2.0
-"""Requeue interval while the cluster starts or terminates."""
-RUNNING_INTERVAL_S = 2.0
-"""Requeue interval of a running job. With it, progress in the status is at most 5 s old."""
+WAITING_INTERVAL_S = 5.0
+"""Requeue interval while the cluster starts or terminates. A change of its objects also wakes the job."""
+RUNNING_INTERVAL_S = 30.0
+"""Requeue interval of a running job. A new answer of its head also wakes the job."""
+STOPPING_INTERVAL_S = 2.0
+"""Requeue interval while the program saves its state and exits."""
 
 C = ConditionType
 
