@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,10 @@ from gate import Gate
 
 from check import FOLDERS
 from environment import ROOT
+
+# pytest replaces sys.modules["operator"] by the folder operator/ unless that module has a path, and then later imports
+# of Python's own module fail (_pytest/pathlib.py, _import_module_using_spec).
+operator.__path__ = [str(ROOT / "operator")]  # type: ignore[attr-defined]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
