@@ -14,7 +14,7 @@ from environment import ROOT
 
 # pytest replaces sys.modules["operator"] by the folder operator/ unless that module has a path, and then later imports
 # of Python's own module fail (_pytest/pathlib.py, _import_module_using_spec).
-operator.__path__ = [str(ROOT / "operator")]  # type: ignore[attr-defined]
+operator.__path__ = [str(ROOT / "operator")]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
