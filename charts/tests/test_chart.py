@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -34,6 +35,7 @@ USED = {
     "ray.io/rayclusters": {"get", "list", "watch", "create", "patch", "delete"},
     "kueue.x-k8s.io/workloads": {"list", "watch"},
     "/configmaps": {"get", "list", "watch", "create", "patch"},
+    "/secrets": {"get", "create"},
     "networking.k8s.io/networkpolicies": {"get", "create", "patch"},
     "/persistentvolumeclaims": {"get", "create", "patch"},
     "policy/poddisruptionbudgets": {"get", "create", "patch"},
@@ -363,3 +365,17 @@ def test_a_digest_takes_precedence_over_the_tag(render: Render) -> None:
     digest = "sha256:" + "0a" * 32
     pod = only(render(f"image.digest={digest}", "image.tag=dev"), "Deployment")["spec"]["template"]["spec"]
     assert pod["containers"][0]["image"] == f"rlt-operator@{digest}"
+
+
+def test_security_md_lists_the_verbs_of_the_roles() -> None:
+    text = (CHART.parents[1] / "SECURITY.md").read_text().partition("## Permissions of the operator")[2]
+    listed: dict[str, set[str]] = {}
+    for row in text.partition("\n## ")[0].splitlines():
+        cells = row.split("|")
+        if len(cells) > 3:
+            for resource in re.findall(r"`([a-z/]+)`", cells[1]):
+                listed.setdefault(resource, set()).update(cells[2].replace(",", " ").split())
+    used: dict[str, set[str]] = {}
+    for resource, verbs_of in (USED | USED_CLUSTER_WIDE).items():
+        used.setdefault(resource.partition("/")[2], set()).update(verbs_of)
+    assert listed == used

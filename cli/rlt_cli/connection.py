@@ -14,10 +14,12 @@ from typing import Any, TypeVar
 import click
 
 from rlt_api.crd import KIND
+from rlt_api.driver_server import TOKEN_HEADER
 from rlt_api.masking import mask_json
 from rlt_cli.failure import Failure
 from rlt_cli.kube_context import KubeContext
 from rlt_cli.output import print_message
+from rlt_core.children.ray_token import find_ray_token_name, parse_ray_token
 from rlt_core.job import Manifest
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError, KubernetesApi, NoConnectionError, connect_as_user, in_cluster
@@ -129,7 +131,10 @@ class Connection:
     async def get_from_head(self, name: str, port: int, path: str) -> str:
         """GET a path from the head of a job. Raises Failure if the head does not return 200."""
         try:
-            status, text = await send_through_api_server(self.api, self.namespace, name, "GET", port, path)
+            headers = await self.get_token_headers(name)
+            status, text = await send_through_api_server(
+                self.api, self.namespace, name, "GET", port, path, headers=headers
+            )
         except UnreachableError as error:
             raise await self._explain_missing_head(name, str(error)) from error
         if status == 404 and text.startswith("available paths: "):
@@ -139,6 +144,19 @@ class Connection:
             message = f"{name}: {text.strip() or f'HTTP {status}'}"
             raise Failure(message, next=self.kube_context.command_line(f"status {name}"))
         return text
+
+    async def get_token_headers(self, name: str) -> dict[str, str]:
+        """The headers with which the head of a job admits a request. Empty without a head or a token."""
+        head = next((pod for pod in await self.list_pods(name) if is_head(pod)), None)
+        secret_name = find_ray_token_name(head) if head else None
+        if secret_name is None:
+            return {}
+        job, secret = await self.get_job(name), await self.api.get(api_paths.secret(self.namespace, secret_name))
+        token = parse_ray_token(secret, owner_uid=job["metadata"]["uid"]) if secret else None
+        if token is None:
+            message = f"Secret {secret_name} with the token of job {name} does not exist."
+            raise Failure(message, next=self.kube_context.command_line(f"status {name}"))
+        return {TOKEN_HEADER: f"Bearer {token}"}
 
     async def _explain_missing_head(self, name: str, reason: str) -> Failure:
         status = (await self.get_job(name)).get("status", {})

@@ -61,7 +61,7 @@ def test_the_table_of_a_manifest_is_its_kind_and_name() -> None:
         "arithmetic-grpo",
     ]
     lines = rlt("render", EXAMPLE, "-o", "table").stdout.splitlines()
-    kinds = ("ConfigMap", "PodDisruptionBudget", "NetworkPolicy", "RayCluster")
+    kinds = ("ConfigMap", "PodDisruptionBudget", "Secret", "NetworkPolicy", "RayCluster")
     assert [line.split()[:2] for line in lines[1:]] == [[kind, "default"] for kind in kinds]
 
 

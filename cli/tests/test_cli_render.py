@@ -52,8 +52,14 @@ def test_json_output_is_a_list_for_kubectl() -> None:
     answer = json.loads(done.stdout)
     assert (answer["apiVersion"], answer["kind"]) == ("v1", "List")
     kinds = [item["kind"] for item in answer["items"]]
-    assert kinds == ["ConfigMap", "PodDisruptionBudget", "NetworkPolicy", "RayCluster"]
+    assert kinds == ["ConfigMap", "PodDisruptionBudget", "Secret", "NetworkPolicy", "RayCluster"]
     assert {item["metadata"]["namespace"] for item in answer["items"]} == {"team"}
+
+
+def test_the_secret_has_no_token() -> None:
+    manifests = list(yaml.safe_load_all(rlt(str(EXAMPLES / "01-arithmetic-grpo.yaml")).stdout))
+    (secret,) = [manifest for manifest in manifests if manifest["kind"] == "Secret"]
+    assert not {"data", "stringData"} & secret.keys()
 
 
 def test_an_invalid_job_is_rejected() -> None:

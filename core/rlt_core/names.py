@@ -40,6 +40,11 @@ def config_map(job: str) -> str:
     return f"{job}-training"
 
 
+def ray_token(job: str, *, attempt: int) -> str:
+    """Name of the Secret with the token of Ray and the driver for one attempt."""
+    return f"{job}-ray-token-{attempt}"
+
+
 def network_policy(job: str) -> str:
     """Name of the NetworkPolicy of the job's pods."""
     return f"{job}-pods"

@@ -14,7 +14,9 @@ from typing import Any
 
 import aiohttp
 
+from rlt_api.driver_server import TOKEN_HEADER
 from rlt_core import names
+from rlt_core.children.ray_token import parse_ray_token
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError, KubernetesApi
 
@@ -25,6 +27,9 @@ MAX_LOG_BYTES = 256 * 1024
 """The end of a program's output that is kept."""
 MAX_STREAM_BYTES = 32 * 1024 * 1024
 """Maximum number of bytes that are read to find the end of an output. Ray is asked for its last lines only."""
+
+MAX_TOKENS = 10_000
+"""Maximum number of tokens in memory."""
 
 
 class UnreachableError(Exception):
@@ -42,6 +47,10 @@ class Head:
     namespace: str
     pod: str
     ip: str
+    ray_token: str | None = None
+    """Name of the Secret with the token that the head requires. None: it requires none."""
+    job_uid: str = ""
+    """Uid of the job, which must own that Secret."""
 
 
 @dataclass(frozen=True)
@@ -61,15 +70,46 @@ Send = Callable[[Head, Request], Awaitable[tuple[int, str]]]
 """Send a request. Returns status and text of the response. Raises UnreachableError."""
 
 
-def to_pod_ip(session: aiohttp.ClientSession) -> Send:
+class RayTokens:
+    """The tokens of Ray clusters. A token never changes, so that each Secret is read once."""
+
+    def __init__(self, api: KubernetesApi) -> None:
+        self._api = api
+        self._tokens: dict[tuple[str, str, str], str] = {}
+
+    async def get_headers(self, head: Head) -> dict[str, str]:
+        """The headers that the head requires. Raises UnreachableError if it has a token that cannot be read."""
+        if head.ray_token is None:
+            return {}
+        key = (head.namespace, head.ray_token, head.job_uid)
+        if key not in self._tokens:
+            token = await self._read(head.namespace, head.ray_token, head.job_uid)
+            if len(self._tokens) >= MAX_TOKENS:
+                self._tokens.clear()
+            self._tokens[key] = token
+        return {TOKEN_HEADER: f"Bearer {self._tokens[key]}"}
+
+    async def _read(self, namespace: str, name: str, job_uid: str) -> str:
+        try:
+            secret = await self._api.get(api_paths.secret(namespace, name))
+        except ApiError as error:
+            raise UnreachableError(f"the token of Ray cannot be read: {error}") from error
+        token = parse_ray_token(secret, owner_uid=job_uid) if secret else None
+        if token is None:
+            raise UnreachableError(f"Secret {name} with the token of Ray does not exist or is not that of this job")
+        return token
+
+
+def to_pod_ip(session: aiohttp.ClientSession, tokens: RayTokens) -> Send:
     """Send requests to the head's IP, from a pod of the same cluster."""
 
     async def send(head: Head, request: Request) -> tuple[int, str]:
         host = f"[{head.ip}]" if ":" in head.ip else head.ip
         url = f"http://{host}:{request.port}{request.path}"
+        headers = await tokens.get_headers(head)
         try:
             async with session.request(
-                request.method, url, json=request.body, timeout=TIMEOUT, allow_redirects=False
+                request.method, url, json=request.body, headers=headers, timeout=TIMEOUT, allow_redirects=False
             ) as response:
                 return response.status, await _read(response, request)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -78,12 +118,13 @@ def to_pod_ip(session: aiohttp.ClientSession) -> Send:
     return send
 
 
-def through_pod_proxy(api: KubernetesApi) -> Send:
+def through_pod_proxy(api: KubernetesApi, tokens: RayTokens) -> Send:
     """Send requests through the API server, from anywhere. The operator's role in the cluster does not allow it."""
 
     async def send(head: Head, request: Request) -> tuple[int, str]:
         path = api_paths.pod_proxy(head.namespace, head.pod, request.port) + request.path
-        status, text = await _send_through_api_server(api, request.method, path, request.body, TIMEOUT)
+        headers = await tokens.get_headers(head)
+        status, text = await _send_through_api_server(api, request.method, path, request.body, headers, TIMEOUT)
         if len(text) > request.max_bytes and not request.tail:
             raise ResponseTooLargeError(_describe_size(request))
         return status, text[-request.max_bytes :]
@@ -100,18 +141,24 @@ async def send_through_api_server(
     path: str,
     body: dict[str, Any] | None = None,
     *,
+    headers: dict[str, str] | None = None,
     timeout: aiohttp.ClientTimeout = TIMEOUT,
 ) -> tuple[int, str]:
     """Send a user's request to a job's head service. Returns status and text. Raises UnreachableError."""
     proxy = api_paths.service_proxy(namespace, names.head_service(job), port)
-    return await _send_through_api_server(api, method, proxy + path, body, timeout)
+    return await _send_through_api_server(api, method, proxy + path, body, headers or {}, timeout)
 
 
 async def _send_through_api_server(
-    api: KubernetesApi, method: str, path: str, body: dict[str, Any] | None, timeout: aiohttp.ClientTimeout
+    api: KubernetesApi,
+    method: str,
+    path: str,
+    body: dict[str, Any] | None,
+    headers: dict[str, str],
+    timeout: aiohttp.ClientTimeout,
 ) -> tuple[int, str]:
     try:
-        status, text = await api.send(method, path, body=body, timeout=timeout)
+        status, text = await api.send(method, path, body=body, headers=headers, timeout=timeout)
     except ApiError as error:
         raise UnreachableError(str(error)) from error
     if status >= 400 and '"kind":"Status"' in text:  # an error of the API server, not of the head

@@ -2,16 +2,38 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import AsyncIterator
+from typing import Any, cast
 
 import aiohttp
 import pytest
 from aiohttp import web
 
 from rlt_core import ray_http
-from rlt_core.ray_http import Head, Request, ResponseTooLargeError, Send, UnreachableError
+from rlt_core.job import Manifest
+from rlt_core.kubernetes.client import KubernetesApi
+from rlt_core.ray_http import Head, RayTokens, Request, ResponseTooLargeError, Send, UnreachableError
 
 HEAD = Head("demo", "sum-head-a", "127.0.0.1")
+WITH_TOKEN = Head("demo", "sum-head-a", "127.0.0.1", "sum-ray-token-1", "uid-of-sum")
+SECRET: Manifest = {
+    "metadata": {"name": "sum-ray-token-1", "ownerReferences": [{"uid": "uid-of-sum"}]},
+    "type": "rlt.dev/ray-token",
+    "data": {"auth_token": base64.b64encode(b"abc").decode()},
+}
+
+
+class Secrets:
+    """An API server with one Secret."""
+
+    def __init__(self, secret: Manifest | None) -> None:
+        self.secret = secret
+        self.reads: list[str] = []
+
+    async def get(self, path: str) -> Manifest | None:
+        self.reads.append(path)
+        return self.secret
 
 
 class Server:
@@ -21,9 +43,11 @@ class Server:
 
     def __init__(self) -> None:
         self.paths: list[str] = []
+        self.tokens: list[str | None] = []
 
     async def respond(self, request: web.Request) -> web.StreamResponse:
         self.paths.append(f"{request.method} {request.path}")
+        self.tokens.append(request.headers.get("X-Ray-Authorization"))
         match request.path:
             case "/redirect":
                 raise web.HTTPTemporaryRedirect(f"http://127.0.0.1:{self.port}/victim")
@@ -55,7 +79,7 @@ async def server() -> AsyncIterator[Server]:
 @pytest.fixture
 async def send() -> AsyncIterator[Send]:
     async with aiohttp.ClientSession() as session:
-        yield ray_http.to_pod_ip(session)
+        yield ray_http.to_pod_ip(session, RayTokens(cast(KubernetesApi, Secrets(None))))
 
 
 async def test_a_request_reaches_the_ip_of_the_pod(server: Server, send: Send) -> None:
@@ -88,3 +112,27 @@ async def test_an_endless_response_is_abandoned(server: Server, send: Send, monk
 async def test_a_head_that_is_gone_is_unreachable(send: Send) -> None:
     with pytest.raises(UnreachableError):
         await send(HEAD, Request("GET", 1, "/api"))
+
+
+async def test_a_request_has_the_token_of_the_head_alone(server: Server) -> None:
+    secrets = Secrets(SECRET)
+    async with aiohttp.ClientSession() as session:
+        send = ray_http.to_pod_ip(session, RayTokens(cast(KubernetesApi, secrets)))
+        for head in (WITH_TOKEN, WITH_TOKEN, HEAD):
+            await send(head, Request("GET", server.port, "/api"))
+    assert server.tokens == ["Bearer abc", "Bearer abc", None]
+    assert secrets.reads == ["/api/v1/namespaces/demo/secrets/sum-ray-token-1"]
+
+
+OTHERS: list[dict[str, Any]] = [{"type": "Opaque"}, {"metadata": {"name": "sum-ray-token-1"}}, {"data": {}}]
+
+
+@pytest.mark.parametrize("change", [*OTHERS, None], ids=["type", "owner", "key", "missing"])
+async def test_a_secret_of_others_is_not_sent(server: Server, change: dict[str, Any] | None) -> None:
+    """A tenant who could choose the Secret would read it in the requests to a pod of his."""
+    secrets = Secrets(None if change is None else SECRET | change)
+    async with aiohttp.ClientSession() as session:
+        send = ray_http.to_pod_ip(session, RayTokens(cast(KubernetesApi, secrets)))
+        with pytest.raises(UnreachableError, match="Secret sum-ray-token-1"):
+            await send(WITH_TOKEN, Request("GET", server.port, "/api"))
+    assert server.paths == []

@@ -485,6 +485,13 @@ CASES = [
     Case("env-value", "spec.cluster.env[0]", {"cluster.env": [{"name": "A"}]}, cel=True),
     Case("env-owner", ENV, env("ROCR_VISIBLE_DEVICES")),
     Case("env-owner", ENV, env("MASTER_ADDR"), base=COMMAND),
+    Case("env-owner", ENV, env("RAY_AUTH_TOKEN")),
+    Case(
+        "ray-token",
+        "spec.security.rayToken",
+        {"security.rayToken": True, "cluster.rayVersion": "2.51.1"},
+        "remove it",
+    ),
     Case("schema", "spec.cluster.env[1]", env("A", "A"), "remove one", cel=True),
     Case("stop-timeout", "spec.cluster.env[0].value", stop_timeout("600"), "terminationGracePeriodSeconds: 600"),
     Case("stop-timeout", "spec.cluster.env[0].value", stop_timeout("5m"), "remove it", base=COMMAND),

@@ -96,7 +96,9 @@ async def run(
         else:
             leadership.extend(math.inf)
 
-        send = fence(ray_http.to_pod_ip(session) if in_cluster else ray_http.through_pod_proxy(connected), leadership)
+        tokens = ray_http.RayTokens(connected)
+        heads = ray_http.to_pod_ip(session, tokens) if in_cluster else ray_http.through_pod_proxy(connected, tokens)
+        send = fence(heads, leadership)
         queue = WorkQueue(lambda key: reconcile(sources, send, events, failures, key), on_error=metrics.ERRORS.inc)
         sources = Sources(api, Cache(queue.wake), RayPoller(send, queue.wake), runtimes, access)
         events = EventWriter(api)

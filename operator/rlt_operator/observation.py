@@ -13,6 +13,7 @@ from rlt_api.training_config import ProgressReport
 from rlt_core import names
 from rlt_core.children.config_map import compute_hash, digest_data
 from rlt_core.children.network_policy import NetworkAccess
+from rlt_core.children.ray_token import find_ray_token_name
 from rlt_core.fabric.nodes import Node
 from rlt_core.job import Job, Manifest
 from rlt_operator.kuberay import KubeRay
@@ -96,6 +97,8 @@ class Pod:
     """Why Kubernetes ends the pod: the reason of its condition DisruptionTarget."""
     cluster_name: str | None = None
     """Name of the RayCluster that owns it."""
+    ray_token: str | None = None
+    """Name of the Secret with the token of its Ray cluster."""
 
 
 @dataclass(frozen=True)
@@ -252,6 +255,7 @@ def parse_pod(manifest: Manifest) -> Pod:
         reason=status.get("reason"),
         disruption=disruption.get("reason") if disruption.get("status") == "True" else None,
         cluster_name=cluster.get("name"),
+        ray_token=find_ray_token_name(manifest),
     )
 
 

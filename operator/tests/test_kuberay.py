@@ -100,7 +100,12 @@ def just_enough() -> frozenset[str]:
 
 def test_a_crd_with_every_field_gets_the_ray_cluster() -> None:
     decided = plan(replace(o.FRESH, kuberay=KubeRay(just_enough())), o.NOW)
-    assert [manifest["kind"] for manifest in decided.apply] == ["ConfigMap", "PodDisruptionBudget", "RayCluster"]
+    assert [manifest["kind"] for manifest in decided.apply] == [
+        "ConfigMap",
+        "PodDisruptionBudget",
+        "Secret",
+        "RayCluster",
+    ]
 
 
 @pytest.mark.parametrize("field", ["enableInTreeAutoscaling", "workerGroupSpecs[].rayStartParams"])

@@ -38,7 +38,12 @@ def reason_of(plan: Plan, type: C) -> str:
 
 def test_a_new_job_gets_its_config_and_its_cluster() -> None:
     first = plan(o.FRESH, o.NOW)
-    assert [manifest["kind"] for manifest in first.apply] == ["ConfigMap", "PodDisruptionBudget", "RayCluster"]
+    assert [manifest["kind"] for manifest in first.apply] == [
+        "ConfigMap",
+        "PodDisruptionBudget",
+        "Secret",
+        "RayCluster",
+    ]
     assert status_of(first).phase == Phase.PENDING
     assert is_true(status_of(first), C.ACCEPTED)
     assert is_true(status_of(first), C.RECONCILING)
@@ -227,6 +232,7 @@ def test_a_resumption_waits_until_the_suspension_completes() -> None:
     assert [manifest["kind"] for manifest in plan(again, o.NOW).apply] == [
         "ConfigMap",
         "PodDisruptionBudget",
+        "Secret",
         "RayCluster",
     ]
 
@@ -264,6 +270,7 @@ def test_a_resumed_job_gets_a_new_cluster() -> None:
     assert [manifest["kind"] for manifest in plan(o.after(resumed), o.NOW).apply] == [
         "ConfigMap",
         "PodDisruptionBudget",
+        "Secret",
         "RayCluster",
     ]
 
@@ -284,6 +291,7 @@ def test_foreign_pods_with_the_label_do_not_delay_the_start() -> None:
     assert [manifest["kind"] for manifest in plan(replace(o.FRESH, pods=FOREIGN[:2]), o.NOW).apply] == [
         "ConfigMap",
         "PodDisruptionBudget",
+        "Secret",
         "RayCluster",
     ]
 

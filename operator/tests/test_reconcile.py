@@ -37,6 +37,7 @@ STATUS = f"{PATH}/status"
 PODS = api_paths.pods("demo")
 RAY_CLUSTERS, RAY_CLUSTER = api_paths.ray_cluster("demo", "").rstrip("/"), api_paths.ray_cluster(*KEY)
 DISRUPTION_BUDGET = api_paths.disruption_budget("demo", "sum-pods")
+RAY_TOKEN = api_paths.secret("demo", "sum-ray-token-1")
 CONFIG_MAP = api_paths.config_map("demo", "sum-training")
 HEAD_SERVICE = api_paths.service("demo", "sum-head-svc")
 EVENTS = api_paths.events("demo")
@@ -165,7 +166,7 @@ def condition(loop: Loop, type: C) -> tuple[str, str]:
 async def test_children_are_written_before_the_status_and_its_events(loop: Loop) -> None:
     result = await loop.run()
     *writes, event = loop.api.writes
-    assert writes == [CONFIG_MAP, DISRUPTION_BUDGET, RAY_CLUSTER, PATH]
+    assert writes == [CONFIG_MAP, DISRUPTION_BUDGET, RAY_TOKEN, RAY_CLUSTER, PATH]
     assert event.startswith(f"{EVENTS}/sum.")
     assert result.requeue_after == WAITING_INTERVAL_S
 

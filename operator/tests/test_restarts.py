@@ -24,7 +24,7 @@ from rlt_operator.reconcile.plan import plan
 
 NODES = tuple(Node(f"node-{number}", conditions={"Ready": "True"}) for number in range(3))
 BOOM = o.ended("FAILED", "boom")
-KINDS = ["ConfigMap", "PodDisruptionBudget", "RayCluster"]
+KINDS = ["ConfigMap", "PodDisruptionBudget", "Secret", "RayCluster"]
 LATER = o.NOW + timedelta(minutes=5)
 """No delay before the next attempt is longer."""
 ECC = o.ended("FAILED", "(Rank pid=9, ip=10.0.0.1) RuntimeError: CUDA error: uncorrectable ECC error encountered")

@@ -46,7 +46,7 @@ capabilities:
   drop: [ALL]
 {{- end -}}
 
-{{/* Permissions in all namespaces, or in each watched one. No access to Secrets, no writes to pods. */}}
+{{/* Permissions in all namespaces, or in each watched one. No list of Secrets, no writes to pods. */}}
 {{- define "rlt-operator.rules" -}}
 - apiGroups: [rlt.dev]
   resources: [rltrainingjobs]
@@ -68,6 +68,10 @@ capabilities:
 - apiGroups: [""]
   resources: [configmaps]
   verbs: [get, list, watch, create, patch]
+# The token of each job's Ray cluster. Kubernetes cannot limit `create` to names, and the names contain those of jobs.
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [get, create]
 {{- if .Values.networkPolicy.enabled }}
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]

@@ -106,7 +106,8 @@ async def _follow_program_log(connection: Connection, name: str, tail: int | Non
     while True:
         skip = received  # a new connection sends the log from its beginning
         try:
-            async with connection.api.web_socket(f"{path}/api/jobs/{id}/logs/tail") as socket:
+            headers = await connection.get_token_headers(name)
+            async with connection.api.web_socket(f"{path}/api/jobs/{id}/logs/tail", headers) as socket:
                 async for message in socket:
                     text = str(message.data)
                     new, skip = text[skip:], max(0, skip - len(text))

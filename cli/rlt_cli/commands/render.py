@@ -35,7 +35,8 @@ def command(
 ) -> None:
     """Show the manifests that the operator creates for a job, without a cluster.
 
-    FILE contains one or more jobs. The trainer's config is in the ConfigMap. The uid of each job is a placeholder.
+    FILE contains one or more jobs. The trainer's config is in the ConfigMap. The uid of each job is a placeholder,
+    and the Secret has no token.
     Network settings and devices are those of the nodes in --nodes. The NetworkPolicy has the defaults of the Helm
     chart. Plain-text secrets are printed as ***.
     """

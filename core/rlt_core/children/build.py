@@ -10,6 +10,7 @@ from rlt_core.children.disruption_budget import build_disruption_budget
 from rlt_core.children.gang import build_gang, uses_kubernetes_gang
 from rlt_core.children.network_policy import NetworkAccess, build_network_policy, uses_host_network
 from rlt_core.children.pvc import build_pvc
+from rlt_core.children.ray_token import build_ray_token, has_ray_token
 from rlt_core.children.raycluster import build_ray_cluster
 from rlt_core.job import Job, Manifest
 
@@ -17,12 +18,13 @@ from rlt_core.job import Job, Manifest
 def build_children(job: Job, spec: RLTrainingJobSpec, access: NetworkAccess | None = None) -> tuple[Manifest, ...]:
     """Build the children of a job that has status.network, in the order in which the operator applies them.
 
-    `access` is None if the jobs get no NetworkPolicy.
+    `access` is None if the jobs get no NetworkPolicy. The Secret with the token has no data.
     """
     ray_cluster = build_ray_cluster(job, spec)
     compute_domain = (build_compute_domain(job),) if get_network(job).attach.compute_domain else ()
     pvc = (build_pvc(job, spec.storage),) if spec.storage.storage_class_name else ()
     gang = (build_gang(job, spec),) if uses_kubernetes_gang(spec) else ()
     budget = build_disruption_budget(job, spec)
+    ray_token = (build_ray_token(job),) if has_ray_token(spec) else ()
     policy = (build_network_policy(job, access),) if access and not uses_host_network(ray_cluster) else ()
-    return (build_config_map(job, spec), *pvc, *compute_domain, *gang, budget, *policy, ray_cluster)
+    return (build_config_map(job, spec), *pvc, *compute_domain, *gang, budget, *ray_token, *policy, ray_cluster)

@@ -11,6 +11,7 @@ from rlt_api.rules.environment import JOB_STOP_TIMEOUT
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_core import names
 from rlt_core.children.attachment import get_network
+from rlt_core.children.ray_token import build_ray_token_env
 from rlt_core.fabric.demand import UNREAD_VALUE
 from rlt_core.fabric.settings import MOUNT_VARIABLES
 from rlt_core.job import Job, Manifest
@@ -18,7 +19,6 @@ from rlt_core.job import Job, Manifest
 FIXED_ENV = {
     "HOME": "/tmp",  # the user has no home in the image
     "PYTHONUNBUFFERED": "1",
-    "RAY_AUTH_MODE": "disabled",  # Ray 2.60 selects "token" if the image has one; the operator reads no Secrets
     "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",  # 30 s by default; the preStop hook has ended the program
     "RAY_USAGE_STATS_ENABLED": "0",  # no telemetry
     "RAY_memory_monitor_refresh_ms": "0",  # leave OOM kills to the kernel; the kubelet reports them
@@ -73,7 +73,8 @@ def _divide_grace_period(spec: RLTrainingJobSpec) -> int:
 
 def _build_values(job: Job, spec: RLTrainingJobSpec) -> dict[str, str]:
     observability, cache = spec.observability, spec.storage.model_cache
-    values = {**FIXED_ENV, "HF_HOME": names.hf_home(spec), **DEBUGGER_ENV[observability.debugger]}
+    values = {**FIXED_ENV, **build_ray_token_env(spec), "HF_HOME": names.hf_home(spec)}
+    values |= DEBUGGER_ENV[observability.debugger]
     if _saves_at_its_end(spec):
         values[JOB_STOP_TIMEOUT] = str(_divide_grace_period(spec))
     if cache and cache.read_only:

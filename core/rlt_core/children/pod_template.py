@@ -21,6 +21,7 @@ from rlt_core.children.function_files import build_function_mounts, build_functi
 from rlt_core.children.gang import build_gang_reference
 from rlt_core.children.overlay import merge_overlay
 from rlt_core.children.placement import build_placement_overlay, exclude_nodes
+from rlt_core.children.ray_token import build_ray_token_mounts, build_ray_token_volumes
 from rlt_core.job import Job, Manifest, list_excluded_nodes
 
 HEAD_PORTS = {
@@ -145,7 +146,7 @@ def _build_container(
         {"name": "storage", "mountPath": names.mount_path(spec)},
         {"name": "training-config", "mountPath": CONFIG_DIRECTORY, "readOnly": True},
     ]
-    mounts += build_function_mounts(spec)
+    mounts += [*build_ray_token_mounts(spec), *build_function_mounts(spec)]
     if cache := spec.storage.model_cache:
         mounts.append({"name": "model-cache", "mountPath": cache.mount_path, "readOnly": cache.read_only})
     return {
@@ -211,7 +212,7 @@ def _build_volumes(job: Job, spec: RLTrainingJobSpec, shared_bytes: int) -> list
         {"name": "storage", **_build_storage_source(job, storage)},
         {"name": "training-config", "configMap": build_config_volume(job, spec)},
     ]
-    volumes += build_function_volumes(spec)
+    volumes += [*build_ray_token_volumes(job, spec), *build_function_volumes(spec)]
     if cache := storage.model_cache:
         volumes.append({"name": "model-cache", **_build_pvc_source(cache.claim_name, read_only=cache.read_only)})
     return volumes

@@ -153,6 +153,7 @@ def path_of(manifest: Manifest) -> str:
         "PersistentVolumeClaim": pvc,
         "PodDisruptionBudget": disruption_budget,
         "RayCluster": ray_cluster,
+        "Secret": secret,
         "Workload": gang,
     }
     metadata = manifest["metadata"]

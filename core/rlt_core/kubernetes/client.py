@@ -64,6 +64,8 @@ class RequestOptions(TypedDict, total=False):
     """Content type of the body. JSON by default."""
     accept: str
     """Content type of the response. JSON by default."""
+    headers: dict[str, str]
+    """More headers, which the API server's proxy forwards."""
     timeout: aiohttp.ClientTimeout
 
 
@@ -221,11 +223,12 @@ class KubernetesApi:
                     yield rest.decode(errors="replace")
 
     @asynccontextmanager
-    async def web_socket(self, path: str) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
-        """A web socket through the API server's proxy. Raises ApiError."""
-        headers: dict[str, str] = {}
+    async def web_socket(
+        self, path: str, headers: dict[str, str] | None = None
+    ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+        """A web socket through the API server's proxy, with more headers. Raises ApiError."""
         _, url, headers, *_ = await self.client.param_serialize(
-            "GET", path, header_params=headers, auth_settings=["BearerToken"]
+            "GET", path, header_params=dict(headers or {}), auth_settings=["BearerToken"]
         )
         rest = self.client.rest_client
         rest.pool_manager = rest.pool_manager or rest._create_pool_manager()
@@ -236,6 +239,7 @@ class KubernetesApi:
     async def _request(self, method: str, path: str, **options: Unpack[RequestOptions]) -> Any:
         """The client's response. After a 401 the request is repeated once with a renewed credential."""
         headers = {"Content-Type": options.get("content", JSON), "Accept": options.get("accept", JSON)}
+        headers |= options.get("headers", {})
         query = options.get("query")
         url = f"{path}?{urlencode(query)}" if query else path
 

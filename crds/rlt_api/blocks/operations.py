@@ -125,3 +125,6 @@ class Security(ApiModel):
     """Whether the seccomp profile is Unconfined, which allows every system call."""
     privileged: bool = False
     """Whether containers are privileged, which gives them full access to their node."""
+    ray_token: bool | None = None
+    """Whether clients of Ray and of the driver need a token, which the operator creates for each attempt. Default: true
+    with Ray 2.52 or later."""

@@ -20,6 +20,7 @@ from rlt_api.rules import (
     operations,
     pods,
     queues,
+    security,
     shared_memory,
     storage,
 )
@@ -40,6 +41,7 @@ RULES: list[Rule] = [
     *environment.RULES,
     *operations.RULES,
     *queues.RULES,
+    *security.RULES,
 ]
 """Rules for all other fields."""
 

@@ -27,6 +27,9 @@ RESERVED_NAMES = {
         ("RAY_ADDRESS", "RAY_IP", "RAY_PORT", "FQ_RAY_IP", "RAY_CLUSTER_NAME", "REDIS_PASSWORD"),
         "is set by KubeRay to the address of the head",
     ),
+    **dict.fromkeys(
+        ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"), "is set by the operator (spec.security.rayToken)"
+    ),
 }
 """Name that a user must not set -> the reason."""
 DEBUGGER = ("RAY_DEBUG", "RAY_DEBUG_POST_MORTEM")

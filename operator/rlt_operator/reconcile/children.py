@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from rlt_api.crd import KIND
 from rlt_core import names
+from rlt_core.children.ray_token import add_ray_token, parse_ray_token
 from rlt_core.job import Job, Manifest
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError, KubernetesApi, UnknownResourceError
@@ -31,10 +32,12 @@ async def write_child(api: KubernetesApi, job: Job, manifest: Manifest) -> Manif
 
     Raises NameTakenError, ApiError.
 
-    An existing RayCluster is not changed, because a change would end the training.
+    An existing RayCluster is not changed, because a change would end the training, and an existing Secret is the token
+    of its pods. The token of a new Secret is added here, so that no plan contains it.
     """
     try:
-        return await api.create(api_paths.collection_of(manifest), manifest)
+        complete = add_ray_token(manifest) if manifest["kind"] == "Secret" else manifest
+        return await api.create(api_paths.collection_of(manifest), complete)
     except UnknownResourceError:
         raise
     except ApiError:  # it exists, or a quota or webhook rejects every creation
@@ -43,7 +46,9 @@ async def write_child(api: KubernetesApi, job: Job, manifest: Manifest) -> Manif
         if existing is None:
             raise
         check_owner(job, manifest, existing)
-        if manifest["kind"] == "RayCluster":
+        if manifest["kind"] == "Secret" and parse_ray_token(existing, owner_uid=job.uid) is None:
+            raise NameTakenError(_describe_taken("Secret", manifest["metadata"]["name"], existing)) from None
+        if manifest["kind"] in ("RayCluster", "Secret"):
             return existing
         metadata = {**manifest["metadata"], "uid": existing["metadata"]["uid"]}
         return await api.apply(path, {**manifest, "metadata": metadata})

@@ -94,7 +94,7 @@ def choose_target(observed: Observed) -> Target | None:
     if head is None or head.ip is None:
         return None
     preflight_id = get_preflight_id(observed) if job.spec.preflight.enabled else None
-    return Target(Head(job.namespace, head.name, head.ip), head.uid, id, preflight_id)
+    return Target(Head(job.namespace, head.name, head.ip, head.ray_token, job.uid), head.uid, id, preflight_id)
 
 
 def is_unknown(observed: Observed) -> bool:

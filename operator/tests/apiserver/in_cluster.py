@@ -186,6 +186,8 @@ class RayHead:
     """The port of the dashboard and its job API."""
     cpus: int = 0
     """CPUs for actors, which the workers of a cluster would provide."""
+    token: str | None = None
+    """The token that clients need."""
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -197,11 +199,14 @@ class RayHead:
         ray = [programs / "ray", "start", "--head", "--block", "--disable-usage-stats", *options]
         self.process = subprocess.Popen(
             ["unshare", "--mount", "sh", "-ec", MOUNT_CONFIG, self.folder, *ray],
-            env={**os.environ, "RAY_AUTH_MODE": "disabled", "PATH": f"{programs}:{os.environ['PATH']}"},
+            env={**os.environ, **self._authentication(), "PATH": f"{programs}:{os.environ['PATH']}"},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
         eventually("Ray responds", self.responds, 120)
+
+    def _authentication(self) -> dict[str, str]:
+        return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self.token} if self.token else {"RAY_AUTH_MODE": "disabled"}
 
     def mount(self, volume: dict[str, Any], data: dict[str, str]) -> None:
         """Write the ConfigMap's data to files as the volume requires, as the kubelet does."""
@@ -218,7 +223,9 @@ class RayHead:
 
     def jobs(self) -> dict[str, str]:
         """Submission id -> status."""
-        with urllib.request.urlopen(f"http://{self.address}:{self.port}/api/jobs/", timeout=10) as response:
+        headers = {"X-Ray-Authorization": f"Bearer {self.token}"} if self.token else {}
+        request = urllib.request.Request(f"http://{self.address}:{self.port}/api/jobs/", headers=headers)
+        with urllib.request.urlopen(request, timeout=10) as response:
             return {job["submission_id"]: job["status"] for job in json.load(response) if job["submission_id"]}
 
     def responds(self) -> bool:

@@ -1,0 +1,117 @@
+"""A Ray head that needs the token of its job: the operator and `rlt` have it, and nobody else gets in."""
+
+from __future__ import annotations
+
+import base64
+import json
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import observed as o
+import pytest
+from apiserver.command_line import Rlt
+from apiserver.in_cluster import Kubernetes, Operator, RayHead, eventually
+from apiserver.test_ray_jobs import make_ready
+from gate import Gate
+
+from rlt_api.driver_report import METRICS_PORT
+
+pytestmark = pytest.mark.apiserver
+
+VERL_LINE = "step:1 - critic/rewards/mean:0.5 - timing_s/step:30.0"
+
+
+@pytest.fixture
+def ray() -> Iterator[RayHead]:
+    """A Ray head that `start_with_token` starts."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("10.255.255.255", 1))  # sends nothing, but selects this machine's address
+        head = RayHead(probe.getsockname()[0])
+    yield head
+    if head.process:
+        head.stop()
+
+
+def read_token(kubernetes: Kubernetes, namespace: str, name: str = "sum-ray-token-1") -> str:
+    secret = eventually("the Secret", lambda: kubernetes.get(namespace, "secret", name))
+    return base64.b64decode(secret["data"]["auth_token"]).decode()
+
+
+def attack(url: str, token: str | None = None, body: dict[str, Any] | None = None) -> int:
+    """The HTTP status that a client gets."""
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    data = json.dumps(body).encode() if body is not None else None
+    request = urllib.request.Request(url, headers=headers, data=data)
+    try:
+        with urllib.request.urlopen(request, timeout=10) as response:
+            return int(response.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def test_only_the_operator_and_rlt_reach_ray_and_the_driver(
+    kubernetes: Kubernetes, operator: Operator, namespace: str, rlt: Rlt, ray: RayHead, gate: Gate
+) -> None:
+    script = f"print({VERL_LINE!r}, flush=True)\n{gate.wait}"
+    command = {"type": "command", "command": ["python3", "-c", script], "totalSteps": 2}
+    spec = {**o.COMMAND_SPEC, "framework": command}
+    kubernetes.create_job(namespace, spec)
+    ray.token = read_token(kubernetes, namespace)
+    ray.start()
+    mount(kubernetes, namespace, ray)
+    kubernetes.make_service(namespace, ray)
+    make_ready(kubernetes, namespace, ray)
+    kubernetes.wait(namespace, "Running")
+    id = kubernetes.status(namespace)["rayCluster"]["jobId"]
+    eventually("the progress", lambda: (kubernetes.status(namespace).get("progress") or {}).get("step") == 1, 60)
+
+    jobs, driver = f"http://{ray.address}:{ray.port}/api/jobs", f"http://{ray.address}:{METRICS_PORT}"
+    submission = {"entrypoint": "echo stolen", "submission_id": "mine"}
+    others = read_token_of_another_job(kubernetes, namespace)
+    for token, status in ((None, {401}), ("guessed", {401, 403}), (others, {401, 403})):
+        assert attack(f"{jobs}/", token, submission) in status
+        assert attack(f"{jobs}/{id}/stop", token, {}) in status
+        assert attack(f"{jobs}/{id}/logs", token) in status
+        assert attack(f"http://{ray.address}:{ray.port}/api/v0/logs/file?submission_id={id}", token) in status
+        for path in ("/progress", "/history", "/rollouts"):
+            assert attack(driver + path, token) in status
+    assert set(ray.jobs()) == {id}
+    assert ray.jobs()[id] == "RUNNING"
+    # What KubeRay's probes and Prometheus read needs no token.
+    assert attack(f"http://{ray.address}:{ray.port}/api/gcs_healthz") == 200
+    assert attack(f"{driver}/metrics") == 200
+
+    assert VERL_LINE in rlt("logs", "sum").stdout
+    gate.open()
+    kubernetes.wait(namespace, "Succeeded")
+    assert ray.token not in operator.log.read_text()
+    assert ray.token not in kubernetes.kubectl("get", "rltrainingjob,raycluster,events", "-n", namespace, "-o", "yaml")
+
+
+def test_a_secret_of_the_name_is_not_taken_over(kubernetes: Kubernetes, operator: Operator, namespace: str) -> None:
+    kubernetes.kubectl(
+        "create", "secret", "generic", "sum-ray-token-1", "--from-literal=auth_token=known", "-n", namespace
+    )
+    kubernetes.create_job(namespace, o.COMMAND_SPEC)
+    kubernetes.wait(namespace, "Stalled", "NameTaken")
+    assert "Secret sum-ray-token-1 exists" in kubernetes.status(namespace)["message"]
+    assert kubernetes.get(namespace, "raycluster", "sum") is None
+    kubernetes.kubectl("delete", "secret", "sum-ray-token-1", "-n", namespace)
+    kubernetes.ray_cluster(namespace)
+    assert read_token(kubernetes, namespace) != "known"
+
+
+def mount(kubernetes: Kubernetes, namespace: str, ray: RayHead) -> None:
+    cluster = kubernetes.ray_cluster(namespace)
+    config = kubernetes.get(namespace, "configmap", "sum-training")
+    assert config
+    volumes = cluster["spec"]["headGroupSpec"]["template"]["spec"]["volumes"]
+    ray.mount(next(volume["configMap"] for volume in volumes if volume["name"] == "training-config"), config["data"])
+
+
+def read_token_of_another_job(kubernetes: Kubernetes, namespace: str) -> str:
+    kubernetes.create_job(namespace, o.COMMAND_SPEC, "other")
+    return read_token(kubernetes, namespace, "other-ray-token-1")
