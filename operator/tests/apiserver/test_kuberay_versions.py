@@ -215,7 +215,7 @@ def test_a_job_waits_for_the_upgrade_of_an_old_crd(operated: Kubernetes, new_nam
     install(operated, NEW)
     cluster = eventually("a RayCluster", lambda: operated.get(new_namespace, "raycluster", "sum"))
     (container,) = cluster["spec"]["headGroupSpec"]["template"]["spec"]["containers"]
-    assert container["lifecycle"] == {"stopSignal": "SIGUSR1"}
+    assert container["lifecycle"]["stopSignal"] == "SIGUSR1"
 
 
 def test_a_field_that_kubernetes_does_not_know_is_rejected_with_its_message(
