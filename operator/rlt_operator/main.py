@@ -108,9 +108,13 @@ async def run(
 
         async def reconcile_jobs() -> None:
             await _check_access(api, namespaces)
-            for watching in sources.cache.start(api, namespaces):
+            watches = sources.cache.start(api, namespaces)
+            for watching in watches:
                 stack.callback(watching.cancel)
             _start(crds.run(), stack)
+            await _wait_for_first([*watches, _start(lead(), stack)])
+
+        async def lead() -> None:
             await sources.cache.wait()
             synced.set()
             await leadership.acquired.wait()
@@ -118,10 +122,15 @@ async def run(
             await watch(queue, namespaces=namespaces, stop=stop)
 
         tasks.append(_start(reconcile_jobs(), stack))
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
+        await _wait_for_first(tasks)
     log.info("stopped")
+
+
+async def _wait_for_first(tasks: Collection[asyncio.Task[Any]]) -> None:
+    """Wait until a task ends. Raises its error: the operator exits rather than work with a part that has failed."""
+    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in done:
+        task.result()
 
 
 def _start(work: Coroutine[Any, Any, None], stack: contextlib.AsyncExitStack) -> asyncio.Task[Any]:
