@@ -39,7 +39,7 @@ def test_a_job_is_submitted_and_shown(rlt: Rlt, job_file: str, operator: Operato
 
 def test_an_invalid_job_is_not_submitted(rlt: Rlt, job_file: str, tmp_path: Path) -> None:
     invalid: dict[str, Any] = yaml.safe_load(Path(job_file).read_text())
-    invalid["spec"] = {**o.SPEC, "training": {"totalSteps": 1, "trainBatchSize": 7}}
+    invalid["spec"] = {**o.SPEC, "training": {"totalSteps": 1, "trainBatchSize": 0}}
     (tmp_path / "invalid.yaml").write_text(yaml.safe_dump(invalid))
     done = rlt("submit", str(tmp_path / "invalid.yaml"), expected=1)
     assert "spec.training.trainBatchSize" in done.stderr
