@@ -21,6 +21,7 @@ COMMANDS = {
     "watch": "Follow a job until it ends",
     "wait": "Wait until a condition of a job is True",
     "logs": "Show the log of a job or of one of its pods",
+    "bundle": "Write everything about a job to an archive, for a bug report",
     "metrics": "Show the metrics of each step of a job",
     "rollouts": "Show prompts, responses and rewards of one step of a job",
     "suspend": "Release the cluster of a job and keep its checkpoints",
