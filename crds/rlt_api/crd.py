@@ -143,7 +143,7 @@ def build_structural_schema(model: type[BaseModel]) -> Schema:
 
 
 _KEPT = {
-    "description", "type", "enum", "pattern", "minLength", "maxLength", "minItems", "maxItems", "minimum",
+    "description", "type", "enum", "format", "pattern", "minLength", "maxLength", "minItems", "maxItems", "minimum",
     "maximum", "required", "x-kubernetes-validations", "x-kubernetes-list-type", "x-kubernetes-list-map-keys",
     "x-kubernetes-map-type",
 }  # fmt: skip

@@ -110,8 +110,12 @@ class KeyedBy:
     """Marks a list whose objects have a unique key field (x-kubernetes-list-type: map)."""
 
     key: str
+    checked: bool = True
+    """Whether a duplicate is an error here too. A status is read even if it has one."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        if not self.checked:
+            return handler(source)
         return core_schema.no_info_after_validator_function(self._check, handler(source))
 
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
@@ -124,3 +128,68 @@ class KeyedBy:
             if name in names[:index]:
                 raise PydanticCustomError("duplicate_key", "is given twice", {"index": index, "name": name})
         return items
+
+
+@dataclass(frozen=True)
+class CutTo:
+    """Bounds a string, list or map of a status, whose values come from other programs: what is longer is cut.
+
+    The schema has the bound as maxLength, maxItems or maxProperties.
+    """
+
+    length: int
+    counted: bool = False
+    """Whether the last item of a list that is cut states how many more there are."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self._cut, handler(source))
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        schema = handler(core)
+        bound = {"string": "maxLength", "array": "maxItems", "object": "maxProperties"}[schema["type"]]
+        return {**schema, bound: self.length}
+
+    def _cut(self, value: Any) -> Any:
+        if len(value) <= self.length:
+            return value
+        if isinstance(value, str):
+            return value[: self.length - 1] + "…"
+        if self.counted:
+            return [*value[: self.length - 1], f"and {len(value) - self.length + 1} more"]
+        return dict(list(value.items())[: self.length]) if isinstance(value, dict) else value[: self.length]
+
+
+@dataclass(frozen=True)
+class Within:
+    """Bounds a number of a status: what is lower or higher becomes the bound."""
+
+    minimum: int
+    maximum: int
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self._clamp, handler(source))
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {**handler(core), "minimum": self.minimum, "maximum": self.maximum}
+
+    def _clamp(self, value: int) -> int:
+        return min(max(value, self.minimum), self.maximum)
+
+
+Count = Annotated[int, Within(0, 2**31 - 1)]
+"""A number of objects or steps in a status."""
+
+Generation = Annotated[int, Within(0, 2**53 - 1)]
+"""metadata.generation of an object. The bounds of a CRD are floating-point numbers: 2**63 - 1 is not one of them."""
+
+Word = Annotated[str, CutTo(253)]
+"""A name, a constant or a short text in a status."""
+
+Sentence = Annotated[str, CutTo(1024)]
+"""A text for people in a list of a status, or a path in the pods."""
+
+Message = Annotated[str, CutTo(4096)]
+"""A text for people in a status, with output of other programs."""
+
+Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+"""A time (RFC 3339, UTC)."""

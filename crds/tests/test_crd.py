@@ -17,13 +17,16 @@ from typing import Any
 import pytest
 import yaml
 from pydantic import ValidationError
+from pydantic.alias_generators import to_camel
 
 from rlt_api.crd import PRINTER_COLUMNS, build_job_crd
 from rlt_api.model import quantity_value
 from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.status import ProgressMetrics, RLTrainingJobStatus
 from rlt_api.validation import validate_manifest
 
 ROOT = Path(__file__).parents[2]
+TIME = "2026-01-02T03:04:05Z"
 SCHEMA = build_job_crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
 
 
@@ -53,12 +56,74 @@ def test_every_field_has_a_description() -> None:
     assert without_description == []
 
 
-def test_strings_and_lists_of_the_spec_are_bounded() -> None:
-    for path, node in nodes(SCHEMA["properties"]["spec"]):
-        if node["type"] == "array":
-            assert "maxItems" in node, path
-        if node["type"] == "string" and "enum" not in node:
-            assert "maxLength" in node, path
+OPEN_NUMBERS = {f".status.progress.metrics.{to_camel(name)}" for name in ProgressMetrics.model_fields} | {
+    ".status.progress.tokensPerSecond"
+}
+"""Measured values, which have no bounds."""
+
+
+def test_every_string_list_map_and_number_is_bounded() -> None:
+    for path, node in nodes(SCHEMA):
+        match node["type"]:
+            case _ if path in (".apiVersion", ".kind") or "enum" in node:
+                continue
+            case "string":
+                assert {"maxLength", "format"} & set(node), path
+            case "array":
+                assert "maxItems" in node, path
+            case "integer" | "number" if path not in OPEN_NUMBERS:
+                assert {"minimum", "maximum"} <= set(node), path
+                assert int(float(node["maximum"])) == node["maximum"], f"{path}: the API server reads a float64"
+            case "object" if "additionalProperties" in node:
+                assert "maxProperties" in node, path
+
+
+def measure(schema: dict[str, Any]) -> int:
+    """The maximum number of characters of a value as JSON, without objects that accept any field."""
+    match schema["type"]:
+        case "string":
+            longest = max(map(len, schema.get("enum", [""])))
+            return 2 + max(int(schema.get("maxLength", 0)), longest, 20 if "format" in schema else 0)
+        case "array":
+            return 2 + int(schema["maxItems"]) * (1 + measure(schema["items"]))
+        case "object" if "additionalProperties" in schema:
+            return 2 + int(schema["maxProperties"]) * (70 + measure(schema["additionalProperties"]))
+        case "object":
+            return 2 + sum(4 + len(name) + measure(child) for name, child in schema.get("properties", {}).items())
+    return 24
+
+
+def test_the_largest_status_fits_in_etcd() -> None:
+    assert 100_000 < measure(SCHEMA["properties"]["status"]) < 1.25 * 2**20, "the limit is 1.5 MiB with the spec"
+
+
+def test_lists_of_the_status_are_merged_by_key() -> None:
+    """Writers of other conditions do not conflict with the operator."""
+    status = SCHEMA["properties"]["status"]["properties"]
+    keys = {name: node.get("x-kubernetes-list-map-keys") for name, node in status.items() if node["type"] == "array"}
+    assert (keys["conditions"], keys["attempts"]) == (["type"], ["number"])
+
+
+def test_times_of_the_status_have_a_format() -> None:
+    for path, node in nodes(SCHEMA["properties"]["status"]):
+        if path.endswith(("Time", "Since", "lastUpdated")):
+            assert node.get("format") == "date-time", path
+
+
+def test_a_status_is_cut_to_its_bounds() -> None:
+    long = {"type": "T" * 400, "status": "True", "reason": "R", "message": "x" * 9000, "lastTransitionTime": TIME}
+    progress = {"step": 2**40, "totalSteps": -1, "percent": 4000, "display": "d", "lastUpdated": TIME}
+    status = RLTrainingJobStatus.model_validate(
+        {"conditions": [{**long, "observedGeneration": 2**70}] * 50, "progress": progress, "message": "é" * 5000}
+    )
+    (condition, *_), schema = status.conditions, SCHEMA["properties"]["status"]["properties"]
+    assert len(status.conditions) == schema["conditions"]["maxItems"]
+    assert len(condition.type) == schema["conditions"]["items"]["properties"]["type"]["maxLength"]
+    assert condition.message.endswith("x…")
+    assert condition.observed_generation == 2**53 - 1
+    assert status.progress
+    assert (status.progress.step, status.progress.total_steps, status.progress.percent) == (2**31 - 1, 0, 100)
+    assert len(status.message or "") == schema["message"]["maxLength"]
 
 
 def test_printer_columns_refer_to_existing_fields() -> None:

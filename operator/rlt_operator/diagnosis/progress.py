@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import math
 import re
+from datetime import UTC, datetime
 
 from pydantic import ValidationError
 
 from rlt_api.driver_report import PROGRESS_PREFIX, TRAINER_ERROR
 from rlt_api.status import CheckpointStatus, Progress, ProgressMetrics
 from rlt_api.training_config import ProgressReport
+from rlt_operator.conditions import format_time
 from rlt_operator.diagnosis.pods import MAX_MESSAGE_LENGTH, truncate
 
+UNKNOWN_TIME = "1970-01-01T00:00:00Z"
+"""Time of a report whose own time is not RFC 3339."""
 RAY_PREAMBLE = re.compile(r"\S+ \S+\tINFO job_manager\.py:|Running entrypoint for job ")
 """Lines that Ray writes to the log before the program's output (ray/dashboard/modules/job, Ray 2.60)."""
 
@@ -33,7 +37,7 @@ def build_progress(report: ProgressReport) -> Progress:
         eta=format_duration(left * (report.seconds_per_step or 0)) if known else None,
         tokens_per_second=round_metric(report.tokens_per_second),
         metrics=ProgressMetrics(**{name: round_metric(value) for name, value in report.metrics.model_dump().items()}),
-        last_updated=report.updated,
+        last_updated=_format_time(report.updated),
     )
 
 
@@ -78,6 +82,15 @@ def extract_error(log: str) -> str:
             break
         kept.insert(0, line)
     return truncate("\n".join(kept[-10:]), keep_end=True)
+
+
+def _format_time(text: str) -> str:
+    """RFC 3339 in UTC. The API server rejects a status with another format; a program may report anything."""
+    try:
+        time = datetime.fromisoformat(text)
+        return format_time(time if time.tzinfo else time.replace(tzinfo=UTC))
+    except (ValueError, OverflowError):
+        return UNKNOWN_TIME
 
 
 def round_metric(value: float | None) -> float | None:

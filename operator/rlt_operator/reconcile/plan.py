@@ -20,7 +20,7 @@ from rlt_operator.lifecycle.deadlines import count_seconds_to_deadline
 from rlt_operator.lifecycle.steps import READY_STEPS, REPORT_UPDATES, STEPS
 from rlt_operator.lifecycle.verdict import Submission, Verdict, owned_cluster
 from rlt_operator.observation import Observed, parse_config
-from rlt_operator.reconcile.status import build_status, keep_resolved_spec
+from rlt_operator.reconcile.status import build_status, cut_status, keep_resolved_spec
 
 FINAL_CONDITIONS = (ConditionType.SUCCEEDED, ConditionType.FAILED)
 
@@ -61,6 +61,8 @@ def plan(observed: Observed, now: datetime) -> Plan:
     if verdict.delete_job:
         return Plan(delete_job=True)
     status = build_status(observed, verdict, now)
+    if status != job.status:
+        status = cut_status(status)
     if verdict.acts and job.status.resolved_spec is None and status.resolved_spec is not None:
         return Plan(status=keep_resolved_spec(job, job.status), requeue_after=0)  # before anything is created from it
     deadline = count_seconds_to_deadline(job.spec, status, now) if job.spec else None

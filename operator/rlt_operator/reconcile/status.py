@@ -66,6 +66,11 @@ def keep_resolved_spec(job: Job, status: RLTrainingJobStatus) -> RLTrainingJobSt
     return status.model_copy(update=update)
 
 
+def cut_status(status: RLTrainingJobStatus) -> RLTrainingJobStatus:
+    """Cut strings, lists and numbers to the bounds of the schema, which the API server enforces."""
+    return RLTrainingJobStatus.model_validate(status.model_dump())
+
+
 def count_gpus(spec: RLTrainingJobSpec) -> int:
     """The accelerators of all workers."""
     return sum(group.replicas * group.accelerator.count for group in spec.cluster.workers if group.accelerator)
