@@ -129,6 +129,14 @@ def test_a_volume_failure_is_diagnosed_from_its_event() -> None:
     assert "no route to the server" in found.message
 
 
+def test_the_first_read_of_a_secret_by_the_kubelet_is_no_failure() -> None:
+    message = (
+        'MountVolume.SetUp failed for volume "ray-token" : failed to sync secret cache: timed out waiting for the '
+    )
+    warning = WarningEvent("uid-sum-head-a", "FailedMount", f"{message}condition")
+    assert diagnose(replace(observe(pod(waiting("ContainerCreating"))), warnings=(warning,))) is None
+
+
 def test_a_rejection_by_kuberay_is_diagnosed() -> None:
     warning = WarningEvent(o.CLUSTER_UID, "InvalidRayClusterSpec", "The RayCluster spec is invalid: because")
     found = diagnose(replace(observe(), warnings=(warning,)))

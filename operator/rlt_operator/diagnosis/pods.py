@@ -33,6 +33,8 @@ CONFIG_REASONS: set[str | None] = {
 """The kubelet's reasons (kubernetes pkg/kubelet/kuberuntime)."""
 
 VOLUME_EVENTS = {"FailedMount", "FailedAttachVolume", "FailedMapVolume"}
+KUBELET_IS_LATE = "cache: timed out waiting for the condition"
+"""End of the kubelet's message while it reads a Secret or ConfigMap for the first time. It retries within a second."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,9 @@ def _find_unschedulable(observed: Observed) -> Diagnosis | None:
 def _find_volume_failure(observed: Observed) -> Diagnosis | None:
     waiting = {pod.uid: pod for pod in list_cluster_pods(observed) if not pod.ready}
     for warning in observed.warnings:
-        if warning.reason in VOLUME_EVENTS and (pod := waiting.get(warning.object_uid)):
+        if warning.reason not in VOLUME_EVENTS or warning.message.endswith(KUBELET_IS_LATE):
+            continue
+        if pod := waiting.get(warning.object_uid):
             return Diagnosis(Reason.VOLUME_FAILED, f"Pod {pod.name}: {truncate(warning.message)}")
     return None
 
