@@ -22,7 +22,7 @@ from rlt_operator.conditions import find_condition, is_true
 from rlt_operator.kuberay import KUBERAY_MINIMUM
 from rlt_operator.lifecycle.verdict import RUNNING_INTERVAL_S
 from rlt_operator.observation import KubeRayCondition, Observed, Ray, Rejection, parse_config
-from rlt_operator.reconcile.plan import Plan, plan
+from rlt_operator.reconcile.plan import Plan, is_irreversible, plan
 
 
 def status_of(plan: Plan) -> RLTrainingJobStatus:
@@ -427,3 +427,13 @@ def test_a_crash_at_any_point_does_not_change_the_end(missed: int, end: str) -> 
     settled = o.after(released).job.status
     assert settled.phase == (Phase.SUCCEEDED if end == "SUCCEEDED" else Phase.FAILED)
     assert o.after(replace(released, job=replace(o.job(), status=settled))).job.status == settled
+
+
+def test_a_further_attempt_is_irreversible_when_the_list_of_attempts_is_full() -> None:
+    def with_attempts(*uids: str) -> RLTrainingJobStatus:
+        failed = {"number": 1, "reason": "ProgramFailed", "message": "x", "completion_time": "2026-01-02T03:04:05Z"}
+        return RLTrainingJobStatus.model_validate({"attempts": [{**failed, "ray_cluster_uid": uid} for uid in uids]})
+
+    full = with_attempts("a", "b")
+    assert is_irreversible(full, Plan(status=with_attempts("b", "c")))
+    assert not is_irreversible(full, Plan(status=with_attempts("a", "b")))

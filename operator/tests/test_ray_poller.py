@@ -154,3 +154,20 @@ async def test_another_head_pod_has_no_answer_of_the_previous_one(
     await woken.get()
     assert poller.poll(KEY, replace(TARGET, pod_uid="another", head=replace(TARGET.head, ip="10.0.0.2"))) is None
     assert poller.poll(KEY, None) is None
+
+
+async def test_an_answer_that_breaks_the_parser_does_not_end_the_polling(woken: asyncio.Queue[tuple[str, str]]) -> None:
+    answers = ["[" * 60_000, '{"status": "RUNNING"}']
+
+    async def send(head: Head, request: Request) -> tuple[int, str]:
+        return (404, "") if request.path == "/progress" else (200, answers[0])
+
+    poller = RayPoller(send, woken.put_nowait)
+    poller.poll(KEY, TARGET)
+    await woken.get()
+    assert poller.poll(KEY, TARGET) == Ray(unreachable="its answer cannot be read: RecursionError")
+    del answers[0]
+    poller.nudge(KEY)
+    await woken.get()
+    assert poller.poll(KEY, TARGET) == Ray(job=RayJob("RUNNING"))
+    await poller.close()

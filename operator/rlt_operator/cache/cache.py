@@ -14,7 +14,7 @@ from rlt_core import names
 from rlt_core.fabric.nodes import Node, parse_nodes
 from rlt_core.job import Manifest
 from rlt_core.kubernetes import api_paths
-from rlt_core.kubernetes.client import KubernetesApi, UnknownResourceError
+from rlt_core.kubernetes.client import ApiError, KubernetesApi, UnknownResourceError
 from rlt_operator.cache.reflector import OnChange, Reflector
 from rlt_operator.cache.store import Name, Store, get_name
 from rlt_operator.observation import (
@@ -94,11 +94,6 @@ class Cache:
 
         self.reflectors.append(Reflector(kind, store, find_path, on_change, query, namespace))
 
-    @property
-    def synced(self) -> bool:
-        """Whether every store contains a complete list."""
-        return bool(self.reflectors) and all(each.synced.is_set() for each in self.reflectors)
-
     async def wait(self) -> None:
         """Wait until every store contains a complete list."""
         for each in self.reflectors:
@@ -108,7 +103,7 @@ class Cache:
         """Raise the ApiError of a kind that the API server does not let the operator list or watch in the namespace."""
         for each in self.reflectors:
             if each.error and each.error.rejected and each.namespace in (None, namespace):
-                raise each.error
+                raise ApiError(each.error.status, str(each.error))
 
     def get_job(self, key: Key) -> Manifest | None:
         """The job, without its managedFields."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ TOLERATED_FAILURES = 3
 """A head that answered before is reported as unreachable after this number of failures in succession."""
 AFTER_STEP_S = 0.5
 """Delay from the expected end of a step to the request."""
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -91,9 +94,7 @@ class RayPoller:
             nudged.clear()
             started = time.monotonic()
             before = self._answers.get(key)
-            answer = await observe_ray(
-                self._send, target.head, target.submission_id, preflight_id=target.preflight_id, before=before
-            )
+            answer = await self._ask(key, target, before)
             metrics.RAY_SECONDS.observe(time.monotonic() - started)
             interval = pace.choose_interval(answer, time.monotonic(), heads=len(self._targets))
             if answer.unreachable:
@@ -104,6 +105,14 @@ class RayPoller:
                 self._on_change(key)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(nudged.wait(), interval)
+
+    async def _ask(self, key: Key, target: Target, before: Ray | None) -> Ray:
+        id, preflight_id = target.submission_id, target.preflight_id
+        try:
+            return await observe_ray(self._send, target.head, id, preflight_id=preflight_id, before=before)
+        except Exception as error:  # an answer that breaks the parser must not end the polling of the head
+            log.exception("cannot read the answer of the Ray head of %s/%s", *key)
+            return Ray(unreachable=f"its answer cannot be read: {type(error).__name__}")
 
 
 class Pace:

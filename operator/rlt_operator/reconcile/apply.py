@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 
 from rlt_api.conditions import Reason
-from rlt_api.crd import GROUP, KIND, VERSION
 from rlt_api.status import RLTrainingJobStatus
 from rlt_core import names
 from rlt_core.children.pod_template import TemplateDryRun
@@ -19,6 +18,7 @@ from rlt_operator.ray import jobs as ray_jobs
 from rlt_operator.ray.jobs import RayRejectedError
 from rlt_operator.reconcile.children import NameTakenError, check_head_service, write_child
 from rlt_operator.reconcile.plan import Plan
+from rlt_operator.reconcile.status import build_status_manifest
 
 
 async def apply(
@@ -66,17 +66,7 @@ async def write_status(api: KubernetesApi, cache: Cache, job: Job, status: RLTra
 
     Raises ApiError with status 409 if the job has changed since it was observed.
     """
-    manifest = {
-        "apiVersion": f"{GROUP}/{VERSION}",
-        "kind": KIND,
-        "metadata": {
-            "name": job.name,
-            "namespace": job.namespace,
-            "uid": job.uid,
-            "resourceVersion": job.resource_version,
-        },
-        "status": status.to_json(),
-    }
+    manifest = build_status_manifest(job, status.to_json())
     stored = await api.apply(f"{api_paths.job(job.namespace, job.name)}/status", manifest)
     cache.put(stored)
     version: str = stored["metadata"]["resourceVersion"]

@@ -15,7 +15,6 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from rlt_api.conditions import ConditionType, Reason
-from rlt_api.crd import GROUP, KIND, VERSION
 from rlt_api.masking import mask_text
 from rlt_api.spec import OPERATOR
 from rlt_api.status import Phase
@@ -31,6 +30,7 @@ from rlt_operator.lifecycle.rejections import add_retry, build_rejected
 from rlt_operator.observation import Rejection
 from rlt_operator.reconcile.backoff import Backoff
 from rlt_operator.reconcile.events import EventWriter
+from rlt_operator.reconcile.status import build_status_manifest
 from rlt_operator.work_queue import Key, Result
 
 DescribeCrds = Callable[[], Awaitable[str | None]]
@@ -133,19 +133,10 @@ def build_report(manifest: Manifest, job: Job, message: str, *, stalled: bool, n
     generation = status.observed_generation or job.generation
     conditions = merge_updates(status, updates, generation=generation, now=now)
     stored = manifest.get("status", {})
-    return {
-        "apiVersion": f"{GROUP}/{VERSION}",
-        "kind": KIND,
-        "metadata": {
-            "name": job.name,
-            "namespace": job.namespace,
-            "uid": job.uid,
-            "resourceVersion": job.resource_version,
-        },
-        "status": {
-            "phase": Phase.PENDING.value,
-            **stored,
-            "conditions": [condition.to_json() for condition in conditions],
-            **({} if ended else {"message": message}),
-        },
+    reported = {
+        "phase": Phase.PENDING.value,
+        **stored,
+        "conditions": [condition.to_json() for condition in conditions],
+        **({} if ended else {"message": message}),
     }
+    return build_status_manifest(job, reported)

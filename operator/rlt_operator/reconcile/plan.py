@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from rlt_api.conditions import ConditionType
 from rlt_api.spec import OPERATOR
 from rlt_api.status import RLTrainingJobStatus
 from rlt_core.children.config_map import build_config_map
@@ -20,9 +19,7 @@ from rlt_operator.lifecycle.deadlines import count_seconds_to_deadline
 from rlt_operator.lifecycle.steps import READY_STEPS, REPORT_UPDATES, STEPS
 from rlt_operator.lifecycle.verdict import Submission, Verdict, owned_cluster
 from rlt_operator.observation import Observed, parse_config
-from rlt_operator.reconcile.status import build_status, cut_status, keep_resolved_spec
-
-FINAL_CONDITIONS = (ConditionType.SUCCEEDED, ConditionType.FAILED)
+from rlt_operator.reconcile.status import FINAL_CONDITIONS, build_status, cut_status, keep_resolved_spec
 
 
 @dataclass(frozen=True)
@@ -85,8 +82,8 @@ def is_irreversible(before: RLTrainingJobStatus, plan: Plan) -> bool:
     """
     creates = any(manifest["kind"] == "RayCluster" for manifest in plan.apply)
     after = plan.status
-    ends = after is not None and (
-        len(after.attempts) > len(before.attempts)
+    ends = after is not None and bool(
+        {each.ray_cluster_uid for each in after.attempts} - {each.ray_cluster_uid for each in before.attempts}
         or any(is_true(after, type) and not is_true(before, type) for type in FINAL_CONDITIONS)
     )
     return creates or ends or plan.delete_job

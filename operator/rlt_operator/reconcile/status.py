@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from rlt_api.conditions import ConditionType, Reason
+from rlt_api.crd import GROUP, KIND, VERSION
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.status import Phase, RayClusterStatus, RLTrainingJobStatus
 from rlt_core import names
-from rlt_core.job import Job
+from rlt_core.job import Job, Manifest
 from rlt_operator.conditions import format_time, is_true, merge_conditions
 from rlt_operator.diagnosis.progress import build_checkpoint, build_progress
 from rlt_operator.lifecycle.attempt import record_attempt
@@ -64,6 +66,12 @@ def keep_resolved_spec(job: Job, status: RLTrainingJobStatus) -> RLTrainingJobSt
     """The status with the resolved spec, from the acceptance of the job on."""
     update = {"resolved_spec": job.resolved_spec, "runtime": job.runtime, "runtime_snapshot": None}
     return status.model_copy(update=update)
+
+
+def build_status_manifest(job: Job, status: Mapping[str, object]) -> Manifest:
+    """Build the status for server-side apply. Rejected if the job has changed since it was observed."""
+    metadata = {"name": job.name, "namespace": job.namespace, "uid": job.uid, "resourceVersion": job.resource_version}
+    return {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "metadata": metadata, "status": status}
 
 
 def cut_status(status: RLTrainingJobStatus) -> RLTrainingJobStatus:
