@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import select
 import signal
 import ssl
 import subprocess
@@ -149,11 +150,13 @@ def test_second_cluster_is_removed_completely(cluster: Cluster, tmp_path: Path) 
         assert second.nodes() == ["node-1"]
         during = find_traces(layout)
         held = find_namespaces([find_holder(layout, layout.node("node-1")), *cgroups.list_pids("/rlt101-node-1")])
+        members = open_members(held - find_namespaces([os.getpid()]))
     finally:
         lifecycle.down(layout.state)
     assert [name for name, found in during.items() if not found] == ["mounts"], "mounts are in the nodes' namespaces"
     assert len(held) >= 4, "the node and its pod have namespaces of their own"
-    await_removal(layout, held - find_namespaces([os.getpid()]))
+    await_end(members)
+    await_removal(layout)
     assert read_sysctls() == before
     assert not layout.state.exists()
     assert cluster.nodes() == ["node-1", "node-2"]
@@ -178,7 +181,7 @@ def test_interrupted_start_is_removed_completely(cluster: Cluster, tmp_path: Pat
         assert starting.returncode == 130
     finally:
         subprocess.run([sys.executable, "-m", "cluster", "down", *state], env=environment, check=True)
-    await_removal(layout, set())
+    await_removal(layout)
     assert read_sysctls() == before
 
 
@@ -247,16 +250,32 @@ def find_namespaces(pids: Iterable[int]) -> set[str]:
     return found
 
 
-def await_removal(layout: Layout, held: set[str]) -> None:
-    """Wait until the machine has no traces of the cluster and none of the namespaces `held`."""
+def open_members(namespaces: set[str]) -> list[int]:
+    """Open a pidfd of each process in `namespaces`. The kernel reuses the numbers of processes and namespaces."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(ProcessLookupError):
+            if find_namespaces([int(folder.name)]) & namespaces:
+                found.append(os.pidfd_open(int(folder.name)))
+    assert found
+    return found
+
+
+def await_end(pidfds: list[int]) -> None:
+    """Wait until all processes have ended, and close `pidfds`."""
+    for pidfd in pidfds:
+        poll = select.poll()
+        poll.register(pidfd, select.POLLIN)
+        assert poll.poll(30_000), Path(f"/proc/self/fdinfo/{pidfd}").read_text()
+        os.close(pidfd)
+
+
+def await_removal(layout: Layout) -> None:
+    """Wait until the machine has no traces of the cluster."""
     deadline = time.monotonic() + 30
-    while left := [name for name, found in find_traces(layout).items() if found] or held & find_namespaces(list_pids()):
+    while left := [name for name, found in find_traces(layout).items() if found]:
         assert time.monotonic() < deadline, left
         time.sleep(0.5)
-
-
-def list_pids() -> list[int]:
-    return [int(folder.name) for folder in Path("/proc").iterdir() if folder.name.isdigit()]
 
 
 def find_traces(layout: Layout) -> dict[str, object]:
