@@ -12,17 +12,13 @@ from typing import Any
 import pytest
 
 from rlt_api.training_config import TrainingConfig
+from rlt_trainer.driver.run import run
 
 MakeConfig = Callable[..., TrainingConfig]
 
 
-def metrics(config: TrainingConfig, tmp_path: Path) -> list[dict[str, Any]]:
-    """Run the program. Return its metrics."""
-    file = tmp_path / "training.json"
-    file.write_text(config.model_dump_json(by_alias=True))
-    command = [sys.executable, "-m", "rlt_trainer", "run", "--config", str(file), "--local"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+def metrics(config: TrainingConfig) -> list[dict[str, Any]]:
+    """Read the metrics of a run."""
     return [json.loads(line) for line in (Path(config.run_directory) / "metrics.jsonl").read_text().splitlines()]
 
 
@@ -32,11 +28,14 @@ SEPARATE = {"mode": "separate", "workerGroup": "rollout"}
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("ray_cluster")
 def test_on_policy_metrics_equal_those_of_colocated_engines(make_config: MakeConfig, tmp_path: Path) -> None:
     colocated = make_config(**REWARD, training={"totalSteps": 2}, runDirectory=str(tmp_path / "colocated"))
     changes: dict[str, Any] = {**REWARD, "rolloutWorkers": 2, "rollout": SEPARATE, "training": {"totalSteps": 2}}
     separate = make_config(**changes, runDirectory=str(tmp_path / "separate"))
-    for ours, theirs in zip(metrics(separate, tmp_path), metrics(colocated, tmp_path), strict=True):
+    for config in (colocated, separate):
+        run(config, local=False)
+    for ours, theirs in zip(metrics(separate), metrics(colocated), strict=True):
         for name in ("critic/rewards/mean", "response_length/mean", "actor/grad_norm", "actor/entropy"):
             assert ours[name] == pytest.approx(theirs[name], rel=1e-4), name
         assert ours["actor/grad_norm"] > 0
@@ -45,7 +44,12 @@ def test_on_policy_metrics_equal_those_of_colocated_engines(make_config: MakeCon
 @pytest.mark.slow
 def test_one_step_off_trains_on_responses_of_older_weights(make_config: MakeConfig, tmp_path: Path) -> None:
     rollout = {**SEPARATE, "engine": "vllm", "staleness": {"maxSteps": 1}}
-    steps = metrics(make_config(**REWARD, rolloutWorkers=1, rollout=rollout), tmp_path)
+    config, file = make_config(**REWARD, rolloutWorkers=1, rolloutCpusPerWorker=2, rollout=rollout), tmp_path / "config"
+    file.write_text(config.model_dump_json(by_alias=True))
+    command = [sys.executable, "-m", "rlt_trainer", "run", "--config", str(file), "--local"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    steps = metrics(config)
     assert [step["training/global_step"] for step in steps] == [1, 2, 3]
     assert steps[0]["training/rollout_probs_diff_max"] < 1e-4
     assert max(step["training/rollout_probs_diff_max"] for step in steps[1:]) > 1e-4

@@ -38,6 +38,7 @@ def test_chunks_differ_by_at_most_one_row(rows: int, chunks: int, sizes: list[in
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("ray_cluster")
 def test_the_death_of_a_process_is_reported_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
     import ray
 
@@ -46,10 +47,7 @@ def test_the_death_of_a_process_is_reported_with_advice(monkeypatch: pytest.Monk
             os._exit(1)
 
     monkeypatch.setenv("RAY_IGNORE_UNHANDLED_ERRORS", "1")
-    ray.init(address="local", num_cpus=1, include_dashboard=False)
-    try:
-        actor: Any = ray.remote(Mortal).remote()
-        with pytest.raises(TrainingError, match=r"A worker process died .* OOMKilled"):
-            results([actor.die.remote()])
-    finally:
-        ray.shutdown()
+    ray.init(address="auto")
+    actor: Any = ray.remote(Mortal).remote()
+    with pytest.raises(TrainingError, match=r"A worker process died .* OOMKilled"):
+        results([actor.die.remote()])

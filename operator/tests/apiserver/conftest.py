@@ -56,13 +56,22 @@ def job_file(tmp_path: Path) -> str:
     return str(tmp_path / "job.yaml")
 
 
-@pytest.fixture
-def operator(kubernetes: Kubernetes, tmp_path: Path) -> Iterator[Operator]:
-    """`rlt-operator run`, outside the cluster."""
-    running = Operator(kubernetes.cluster.kubeconfig, tmp_path / "operator.log")
+@pytest.fixture(scope="module")
+def operator_process(kubernetes: Kubernetes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
+    """`rlt-operator run`, outside the cluster. Tests use it through `operator`."""
+    running = Operator(kubernetes.cluster.kubeconfig, tmp_path_factory.mktemp("operator") / "operator.log")
     running.start()
     yield running
     running.stop()
+
+
+@pytest.fixture
+def operator(kubernetes: Kubernetes, operator_process: Operator) -> Iterator[Operator]:
+    """The operator, which the tests of a module share, without jobs of earlier tests."""
+    if not operator_process.is_running():  # a failed test ended it
+        operator_process.start()
+    yield operator_process
+    kubernetes.kubectl("delete", "rltrainingjobs", "--all", "--all-namespaces")
 
 
 @pytest.fixture(scope="module")

@@ -30,7 +30,8 @@ from cluster import Cluster
 from rlt_api.driver_report import METRICS_PORT
 from rlt_core.names import CANCEL_ANNOTATION, DASHBOARD_PORT
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
+"""The garbage collector of Kubernetes discovers new CRDs every 30 s."""
 OF_NO_JOB = (" ", "pods/proxy", "customresourcedefinitions", "rlruntimes", "leases")
 """Ends of keys whose requests do not belong to a job (" ": discovery), or reach Ray through the API server."""
 
@@ -263,6 +264,9 @@ class Operator:
         assert self.process
         assert self.process.poll() is None, self.log.read_text()
         return True
+
+    def is_running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
 
     def kill(self) -> None:
         """Send SIGKILL, as in a crash."""

@@ -75,6 +75,8 @@ def test_nodes_that_disagree_get_the_generic_profile_and_a_reason(
 ) -> None:
     nodes.append(add(kubernetes, node("with-ib", IN_POOL, GPUS | HCA)))
     nodes.append(add(kubernetes, node("without", nvidia() | {"pool": "gpus"}, GPUS)))
+    operator.kill()
+    operator.start()  # Its cache contains both nodes. Watch events of nodes and jobs arrive in any order.
     kubernetes.create_job(namespace, {**ON_GPUS, "network": {"require": "any"}})
     eventually("a RayCluster", lambda: kubernetes.get(namespace, "raycluster", "sum"))
     status, reason, message = kubernetes.condition(namespace, "FabricVerified")

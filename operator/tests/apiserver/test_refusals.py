@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import observed as o
 import pytest
-import yaml
 from apiserver.in_cluster import Kubernetes, Operator, eventually
 
 from rlt_api.conditions import ConditionType as C
 
 pytestmark = pytest.mark.apiserver
 
-WITHIN_S = 5.0
-"""Maximum time from the creation of a job to the condition."""
 STORAGE = {**o.SPEC, "storage": {"storageClassName": "nfs", "size": "10Gi"}}
 
 
@@ -28,14 +23,13 @@ def create(kubernetes: Kubernetes, namespace: str, manifest: dict[str, Any]) -> 
     return stored
 
 
-def refused(kubernetes: Kubernetes, namespace: str, type: C, reason: str, since: float) -> str:
+def refused(kubernetes: Kubernetes, namespace: str, type: C, reason: str) -> str:
     """Wait for the reason; return the message of the status."""
     eventually(
         reason,
         lambda: kubernetes.condition(namespace, type)[1] == reason,
         describe=lambda: kubernetes.status(namespace),
     )
-    assert time.monotonic() - since < WITHIN_S + 1, "one second for kubectl"
     message: str = kubernetes.status(namespace)["message"]
     assert "The operator retries at 20" in message
     return message
@@ -66,9 +60,8 @@ def test_an_object_of_a_user_is_not_taken(
 ) -> None:
     kind, name = manifest["kind"], manifest["metadata"]["name"]
     stored = create(kubernetes, namespace, manifest)
-    since = time.monotonic()
     kubernetes.create_job(namespace, STORAGE)
-    message = refused(kubernetes, namespace, C.CLUSTER_READY, "NameTaken", since)
+    message = refused(kubernetes, namespace, C.CLUSTER_READY, "NameTaken")
     assert message.startswith(f"{kind} {name} exists and does not belong to this job")
     assert fix in message
     assert kubernetes.get(namespace, "raycluster", "sum") is None
@@ -114,9 +107,8 @@ def test_a_quota_is_quoted(kubernetes: Kubernetes, operator: Operator, namespace
         return "used" in (kubernetes.get(namespace, "resourcequota", "none") or {})["status"]
 
     eventually("the quota is active", is_active)
-    since = time.monotonic()
     kubernetes.create_job(namespace, o.SPEC)
-    message = refused(kubernetes, namespace, C.CLUSTER_READY, "ClusterRefused", since)
+    message = refused(kubernetes, namespace, C.CLUSTER_READY, "ClusterRefused")
     assert "exceeded quota: none" in message
     assert kubernetes.condition(namespace, C.STALLED)[:2] == ("True", "ClusterRefused")
 
@@ -162,108 +154,9 @@ def broken_webhook(kubernetes: Kubernetes, namespace: str) -> Iterator[None]:
 def test_a_failing_webhook_of_another_operator_is_quoted(
     kubernetes: Kubernetes, operator: Operator, namespace: str
 ) -> None:
-    since = time.monotonic()
     kubernetes.create_job(namespace, o.SPEC)
-    message = refused(kubernetes, namespace, C.CLUSTER_READY, "ClusterRefused", since)
+    message = refused(kubernetes, namespace, C.CLUSTER_READY, "ClusterRefused")
     assert 'failed calling webhook "mraycluster.kb.io"' in message
     assert kubernetes.condition(namespace, C.STALLED)[0] == "False", "a retry may succeed"
     kubernetes.kubectl("delete", "validatingwebhookconfiguration", "broken")
     kubernetes.ray_cluster(namespace)
-
-
-Limit = Callable[..., Operator]
-
-
-@pytest.fixture
-def limited_operator(kubernetes: Kubernetes, namespace: str, tmp_path: Path) -> Iterator[Limit]:
-    """Starts the operator with the identity of a service account that lacks some permissions of cluster-admin."""
-    running: list[Operator] = []
-
-    def start(*, lacks: str) -> Operator:
-        kubernetes.kubectl("create", "serviceaccount", "limited", "-n", namespace)
-        rules = []
-        for resource, verbs in PERMISSIONS.items():
-            group, _, plural = resource.partition("/")
-            allowed = [verb for verb in verbs if f"{verb} {plural}" != lacks]
-            rules.append({"apiGroups": [group], "resources": [plural], "verbs": allowed})
-        role = {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRole",
-            "metadata": {"name": namespace},
-            "rules": rules,
-        }
-        kubernetes.kubectl("create", "-f", "-", input=json.dumps(role))
-        subject = f"--serviceaccount={namespace}:limited"
-        kubernetes.kubectl("create", "clusterrolebinding", namespace, f"--clusterrole={namespace}", subject)
-        token = kubernetes.kubectl("create", "token", "limited", "-n", namespace).strip()
-        config = yaml.safe_load(kubernetes.cluster.kubeconfig.read_text())
-        config["users"][0]["user"] = {"token": token}
-        kubeconfig = tmp_path / "limited.yaml"
-        kubeconfig.write_text(yaml.safe_dump(config))
-        operator = Operator(kubeconfig, tmp_path / "limited.log", ("--namespace", namespace))
-        running.append(operator)
-        operator.start()
-        return operator
-
-    yield start
-    for operator in running:
-        operator.stop()
-    for kind in ("clusterrolebinding", "clusterrole"):
-        kubernetes.kubectl("delete", kind, namespace, "--ignore-not-found")
-
-
-EVERYTHING = ("get", "list", "watch", "create", "patch", "update", "delete")
-PERMISSIONS = {
-    f"{group}/{plural}": EVERYTHING
-    for group, plurals in {
-        "rlt.dev": ("rltrainingjobs", "rltrainingjobs/status", "rltrainingjobs/finalizers", "rlruntimes"),
-        "ray.io": ("rayclusters",),
-        "": (
-            "pods",
-            "configmaps",
-            "persistentvolumeclaims",
-            "services",
-            "events",
-            "nodes",
-            "podtemplates",
-            "secrets",
-            "namespaces",
-        ),
-        "policy": ("poddisruptionbudgets",),
-        "networking.k8s.io": ("networkpolicies",),
-        "apiextensions.k8s.io": ("customresourcedefinitions",),
-    }.items()
-    for plural in plurals
-}
-
-
-def test_a_read_that_is_forbidden_is_a_condition(
-    kubernetes: Kubernetes, limited_operator: Limit, namespace: str
-) -> None:
-    limited_operator(lacks="list pods")
-    since = time.monotonic()
-    kubernetes.create_job(namespace, o.SPEC)
-    message = refused(kubernetes, namespace, C.STALLED, "RequestFailed", since)
-    assert 'cannot list resource "pods"' in message
-    eventually("an event", lambda: "RequestFailed" in kubernetes.events(namespace))
-
-
-def test_a_write_that_is_forbidden_is_a_condition(
-    kubernetes: Kubernetes, limited_operator: Limit, namespace: str
-) -> None:
-    limited_operator(lacks="create rayclusters")
-    since = time.monotonic()
-    kubernetes.create_job(namespace, o.SPEC)
-    message = refused(kubernetes, namespace, C.CLUSTER_READY, "ClusterRefused", since)
-    assert 'cannot create resource "rayclusters"' in message
-
-
-def test_a_forbidden_status_is_an_event_and_a_log_line(
-    kubernetes: Kubernetes, limited_operator: Limit, namespace: str
-) -> None:
-    operator = limited_operator(lacks="patch rltrainingjobs/status")
-    kubernetes.create_job(namespace, o.SPEC)
-    eventually("an event", lambda: "RequestFailed" in kubernetes.events(namespace))
-    assert 'cannot patch resource \\"rltrainingjobs/status\\"' in operator.log.read_text()
-    failures = [line for line in operator.fetch("/metrics").splitlines() if line.startswith("rlt_operator_unreported")]
-    assert any(float(line.rsplit(" ", 1)[1]) > 0 for line in failures)
