@@ -20,6 +20,8 @@ def configure() -> None:
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     for name in ("kopf", "asyncio", "aiohttp"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    # It warns that kopf does not handle the signals, which `main` does.
+    logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
 
 
 class JsonLines(logging.Formatter):

@@ -119,7 +119,7 @@ async def run(
             synced.set()
             await leadership.acquired.wait()
             queue.start()
-            await watch(queue, namespaces=namespaces, stop=stop)
+            await watch(queue.wake_all, namespaces=namespaces)
 
         tasks.append(_start(reconcile_jobs(), stack))
         await _wait_for_first(tasks)

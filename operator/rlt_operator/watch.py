@@ -7,29 +7,43 @@ report objects that were deleted while its watch was interrupted (ADR 14).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+import threading
+from collections.abc import Callable, Collection
 from typing import Any
 
 import kopf
 
 from rlt_api.crd import GROUP, RUNTIME_PLURAL, VERSION
-from rlt_operator.work_queue import WorkQueue
 
 
-async def watch(queue: WorkQueue, *, namespaces: Collection[str], stop: asyncio.Event) -> None:
-    """Watch the namespaces, or all of them if the collection is empty, until `stop` is set."""
-    await kopf.operator(
-        registry=build_registry(queue),
-        settings=build_settings(),
-        standalone=True,
-        clusterwide=not namespaces,
-        namespaces=namespaces,
-        stop_flag=stop,
-    )
+async def watch(wake_all: Callable[[], object], *, namespaces: Collection[str]) -> None:
+    """Watch the namespaces, or all of them if the collection is empty, until this task is cancelled.
+
+    kopf has a thread and an event loop of its own: it replaces the signal handlers of the main thread, and at its end
+    it cancels all tasks of its loop.
+    """
+    loop, stop = asyncio.get_running_loop(), threading.Event()
+
+    def run() -> None:
+        kopf.run(
+            registry=build_registry(lambda: loop.call_soon_threadsafe(wake_all)),
+            settings=build_settings(),
+            standalone=True,
+            clusterwide=not namespaces,
+            namespaces=namespaces,
+            stop_flag=stop,
+        )
+
+    running = loop.run_in_executor(None, run)
+    try:
+        await asyncio.shield(running)
+    finally:
+        stop.set()
+        await asyncio.wait([running])
 
 
-def build_registry(queue: WorkQueue) -> kopf.OperatorRegistry:
-    """The event handlers."""
+def build_registry(wake_all: Callable[[], object]) -> kopf.OperatorRegistry:
+    """The event handlers. `wake_all` is called in kopf's thread."""
     handlers = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=handlers)
@@ -38,7 +52,7 @@ def build_registry(queue: WorkQueue) -> kopf.OperatorRegistry:
 
     @kopf.on.event(GROUP, VERSION, RUNTIME_PLURAL, registry=handlers)
     async def runtime_changed(**_: Any) -> None:
-        queue.wake_all()  # RLRuntimes change rarely, and the queue does not know which jobs wait for one
+        wake_all()  # RLRuntimes change rarely, and the queue does not know which jobs wait for one
 
     return handlers
 
@@ -56,5 +70,5 @@ def build_settings() -> kopf.OperatorSettings:
     pinned.networking.request_timeout = 30
     pinned.queueing.exit_timeout = 0.5
     pinned.queueing.idle_timeout = 0.5  # it also delays the exit of the process
-    pinned.process.ultimate_exiting_timeout = 10
+    pinned.process.ultimate_exiting_timeout = None  # otherwise kopf kills the process
     return pinned
