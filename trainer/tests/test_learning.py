@@ -24,12 +24,10 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "rloo": {"advEstimator": "rloo", "klLossCoef": 0},
     "ppo": {"advEstimator": "gae", "klLossCoef": 0, "critic": {"learningRate": 3e-3}},
 }
-ONE_PASS = {"ppoMicroBatchSizePerDevice": 512}
-"""All responses in one micro-batch: more passes of this small model take longer, and have the same result."""
 BANDIT: dict[str, Any] = {
     "workers": 1,
     "data": {"preset": "bandit", "maxResponseLength": 1},
-    "training": {"totalSteps": 55, "trainBatchSize": 8, "ppoMiniBatchSize": 8, "learningRate": 3e-3, **ONE_PASS},
+    "training": {"totalSteps": 55, "trainBatchSize": 8, "ppoMiniBatchSize": 8, "learningRate": 3e-3},
     "rollout": {"n": 64},
 }
 SERIES = [(each.prompt, each.ground_truth) for each in generate_digits(0, "train") if each.prompt[-2:] == ",2"][:16]
@@ -49,7 +47,6 @@ DIGITS: dict[str, Any] = {
         "ppoMiniBatchSize": 16,
         "learningRate": 2e-3,
         "warmup": {"steps": 38, "batchSize": 16, "learningRate": 2e-3},
-        **ONE_PASS,
     },
     "rollout": {"n": 16},
 }
@@ -67,7 +64,6 @@ SUMS: dict[str, Any] = {
         "ppoMiniBatchSize": 25,
         "learningRate": 2e-3,
         "warmup": {"steps": 40, "batchSize": 25, "learningRate": 2e-3},
-        **ONE_PASS,
     },
     "rollout": {"n": 16},
 }
