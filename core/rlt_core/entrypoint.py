@@ -7,8 +7,9 @@ import shlex
 from rlt_api.blocks.framework import Framework
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.training_config import CONFIG_DIRECTORY, CONFIG_FILE
-from rlt_core.children.config_map import RUN_COMMAND
-from rlt_core.job import Job
+from rlt_core import names
+from rlt_core.children.config_map import DUMP_STACKS, RUN_COMMAND
+from rlt_core.job import Job, get_attempt_number
 
 
 def build_entrypoint(job: Job, spec: RLTrainingJobSpec) -> str:
@@ -22,6 +23,17 @@ def build_entrypoint(job: Job, spec: RLTrainingJobSpec) -> str:
 def build_preflight_entrypoint() -> str:
     """Build the entrypoint of the preflight checks."""
     return f"exec rlt-trainer preflight --config {CONFIG_DIRECTORY}/{CONFIG_FILE}"
+
+
+def build_stacks_entrypoint(job: Job, spec: RLTrainingJobSpec) -> str:
+    """Build the entrypoint of the Ray job that writes the stacks of all processes."""
+    return shlex.join(["exec", "python3", f"{CONFIG_DIRECTORY}/{DUMP_STACKS}", build_stacks_directory(job, spec)])
+
+
+def build_stacks_directory(job: Job, spec: RLTrainingJobSpec) -> str:
+    """Build the path of the folder of these stacks in the pods."""
+    run_directory = names.run_directory(job.name, uid=job.uid, spec=spec)
+    return f"{names.attempt_directory(run_directory, attempt=get_attempt_number(job.status))}/stacks"
 
 
 def build_run_command_arguments(job: Job, framework: Framework) -> list[str]:

@@ -125,6 +125,11 @@ def parse_runtime(manifest: Manifest) -> RuntimeSnapshot:
     return RuntimeSnapshot(name=metadata["name"], generation=metadata["generation"], spec=manifest["spec"])
 
 
+def get_attempt_number(status: RLTrainingJobStatus) -> int:
+    """Number of the current or the next attempt, from 1. A resumed job continues its attempt."""
+    return status.attempts[-1].number + 1 if status.attempts else 1
+
+
 def list_excluded_nodes(job: Job) -> list[str]:
     """Names of the nodes that later attempts exclude because they caused a failure."""
     if job.spec is None or not job.spec.failure_policy.exclude_faulty_nodes:

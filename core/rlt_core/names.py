@@ -90,6 +90,11 @@ def preflight_id(submission_id: str) -> str:
     return f"{submission_id}-preflight"
 
 
+def stacks_id(submission_id: str) -> str:
+    """ID of the Ray job that writes the stacks of the Ray job `submission_id`."""
+    return f"{submission_id}-stacks"
+
+
 def mount_path(spec: RLTrainingJobSpec) -> str:
     """Mount path of the storage in all pods: a volume for each pod if the job has no PVC."""
     return spec.storage.mount_path
@@ -104,3 +109,8 @@ def hf_home(spec: RLTrainingJobSpec) -> str:
 def run_directory(job: str, *, uid: str, spec: RLTrainingJobSpec) -> str:
     """Folder of checkpoints and results: the same after a suspension, another for a new job of the same name."""
     return f"{mount_path(spec).rstrip('/')}/runs/{job}-{uid[:8]}"
+
+
+def attempt_directory(run_directory: str, *, attempt: int) -> str:
+    """Folder of the logs and stacks of an attempt."""
+    return f"{run_directory}/attempts/{attempt}"

@@ -172,7 +172,7 @@ def children(job: Job) -> list[Manifest]:
     if job.spec.framework.type == "command":
         config["data"] = dict.fromkeys(config["data"], "(source)")  # test_run_command.py runs the source
     else:
-        config["data"]["pod_hooks.py"] = "(source)"
+        config["data"] |= {"pod_hooks.py": "(source)", "dump_stacks.py": "(source)"}
     config["metadata"]["annotations"] = dict.fromkeys(config["metadata"]["annotations"], "(hash)")
     return [config, *others]
 

@@ -9,6 +9,8 @@ PROGRESS_PREFIX = "rlt-progress "
 """Prefix of the driver's last line on standard output, before its last ProgressReport as JSON. The log keeps it."""
 PREFLIGHT_PREFIX = "rlt-preflight "
 """Start of the last line of the preflight checks, before a list of PreflightCheck as JSON."""
+STACK_FILE = "rlt-stacks"
+"""The file in memory (memfd_create(2)) to which a process of the trainer writes its stacks on SIGUSR1."""
 TRAINER_ERROR = "rlt-trainer: error:"
 """Start of the trainer's error message when it fails."""
 LATEST_STEPS = 10

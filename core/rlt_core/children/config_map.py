@@ -28,10 +28,13 @@ RUN_COMMAND = "run_command.py"
 """The program that runs the user's command, in CONFIG_DIRECTORY."""
 POD_HOOKS = "pod_hooks.py"
 """The program of the pods' lifecycle hooks, in CONFIG_DIRECTORY."""
+DUMP_STACKS = "dump_stacks.py"
+"""The program that writes the stacks of all processes, in CONFIG_DIRECTORY."""
 
 COMMAND_FILES = {
     RUN_COMMAND: ("rlt_core", "command", "run_command.py"),
     POD_HOOKS: ("rlt_core", "pod_hooks.py"),
+    DUMP_STACKS: ("rlt_core", "dump_stacks.py"),
     **{
         "/".join(module): module
         for module in (
@@ -58,7 +61,7 @@ def build_config_map(job: Job, spec: RLTrainingJobSpec) -> Manifest:
     else:
         data = {
             CONFIG_FILE: dump_config(build_training_config(job, spec)),
-            POD_HOOKS: _read_source("rlt_core", "pod_hooks.py"),
+            **{name: _read_source("rlt_core", name) for name in (POD_HOOKS, DUMP_STACKS)},
         }
     metadata = build_metadata(job, names.config_map(job.name))
     metadata["annotations"] = {names.HASH_ANNOTATION: compute_hash(digest_data(data))}

@@ -14,7 +14,7 @@ from rlt_api.rules.security import supports_ray_token
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_core import names
 from rlt_core.children.ownership import build_metadata
-from rlt_core.job import Job, Manifest
+from rlt_core.job import Job, Manifest, get_attempt_number
 
 DIRECTORY = "/etc/rlt-ray-token"
 KEY = "auth_token"
@@ -88,5 +88,4 @@ def parse_ray_token(secret: Manifest, *, owner_uid: str) -> str | None:
 
 def _secret_name(job: Job) -> str:
     """A failed attempt has ended before the next one is built. A resumed job continues its attempt, with its token."""
-    attempts = job.status.attempts
-    return names.ray_token(job.name, attempt=attempts[-1].number + 1 if attempts else 1)
+    return names.ray_token(job.name, attempt=get_attempt_number(job.status))

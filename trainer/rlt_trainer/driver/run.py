@@ -11,6 +11,7 @@ from rlt_api.driver_server import read_token
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.cluster.pods import training_pods
 from rlt_trainer.cluster.session import join_ray, leave_ray
+from rlt_trainer.cluster.stack_signal import write_stacks_on_signal
 from rlt_trainer.cluster.worker_group import WorkerGroup
 from rlt_trainer.data.dataset import PromptDataset, ValidationSet
 from rlt_trainer.data.tokenizer import (
@@ -45,6 +46,7 @@ def run(config: TrainingConfig, *, local: bool) -> None:
     The last line on standard output is PROGRESS_PREFIX and the last report, also after an error. Raises ValueError or
     FileNotFoundError for invalid input, TrainingError if the training cannot continue, and Terminated after SIGTERM.
     """
+    write_stacks_on_signal()
     port = 0 if local else METRICS_PORT
     server = ProgressServer(
         port,

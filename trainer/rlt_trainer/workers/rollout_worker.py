@@ -13,6 +13,7 @@ from transformers.utils.logging import disable_progress_bar
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.cluster.pods import count_train_workers
 from rlt_trainer.cluster.rendezvous import Rendezvous, node_address, use_interface_of
+from rlt_trainer.cluster.stack_signal import write_stacks_on_signal
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.data.tokenizer import load_tokenizer
 from rlt_trainer.policy.model import DTYPES, prepare_model_files
@@ -28,6 +29,7 @@ class RolloutWorker(EngineWorker):
 
     def __init__(self, config: TrainingConfig, rank: int, world_size: int) -> None:
         """`rank` and `world_size` count the rollout workers."""
+        write_stacks_on_signal()
         self._config = config
         self._rank = rank
         self._device = torch.device("cuda" if config.rollout_devices_per_worker > 0 else "cpu")

@@ -24,6 +24,7 @@ from rlt_trainer.checkpoint.parts import ModelState, OptimizerState, Parts
 from rlt_trainer.checkpoint.resume import Resumed, load_reference, resume
 from rlt_trainer.checkpoint.saver import SaveOutcome, Saver
 from rlt_trainer.cluster.rendezvous import Rendezvous, free_port, node_address, use_interface_of
+from rlt_trainer.cluster.stack_signal import write_stacks_on_signal
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.data.tokenizer import load_tokenizer
 from rlt_trainer.policy.actor import Actor
@@ -49,6 +50,7 @@ class TrainWorker(EngineWorker):
 
     def __init__(self, config: TrainingConfig, rank: int, world_size: int, *, address: str | None = None) -> None:
         """`address`: of this node. Default: its address in the Ray cluster."""
+        write_stacks_on_signal()
         self._config = config
         self._address = address or node_address()
         self._rank = rank

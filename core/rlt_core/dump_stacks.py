@@ -1,0 +1,229 @@
+"""Write the stacks of all Python processes of a Ray cluster, to find where a training is stuck. A Ray job runs it.
+
+    python3 dump_stacks.py DIRECTORY
+
+A task on each node runs py-spy on the Python processes below its raylet: the driver, the Ray workers and their
+children. Without py-spy, or where the kernel does not permit it, processes that write their own stacks on SIGUSR1 do so
+(rlt_trainer/cluster/stack_signal.py). The driver writes DIRECTORY/POD-PID.txt for each process. The last line of the
+output is PREFIX and a JSON object. The file has no imports outside of the standard library and Ray, because it runs in
+the image of the job (Python 3.8 or later).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+PREFIX = "rlt-stacks "
+"""Start of the last line of the output."""
+STACK_FILE = "/memfd:rlt-stacks "
+"""Start of the name of the file to which a process writes its stacks on SIGUSR1 (rlt_api.driver_report)."""
+TIMEOUT_S = 60
+"""Time for all nodes together."""
+PROCESS_TIMEOUT_S = 10
+"""Time for one process. A process that is stopped or waits for a device does not answer."""
+ATTEMPTS = 3
+"""Times that py-spy is run: it fails if the stack changes while it reads it."""
+MAX_PROCESSES = 64
+"""Maximum number of processes of a node."""
+MAX_BYTES = 64 * 1024
+"""Maximum size of the stacks of one process."""
+OF_RAY = re.compile(
+    r"^ray::(IDLE|JobSupervisor|DashboardAgent|RuntimeEnvAgent|_ray_internal|dump_node)"
+    r"|/ray/dashboard/|/dump_stacks\.py "
+)
+"""Command lines of the processes of Ray and of this program (ray/_private, Ray 2.60)."""
+
+NO_STACKS = "no stacks: "
+"""Start of the text about a process without stacks."""
+
+
+def main(arguments: list[str]) -> int:
+    """Write the stacks of all nodes. The exit code is 0 if there are stacks of at least one process."""
+    import ray  # the operator reads PREFIX and has no Ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    directory = Path(arguments[0])
+    ray.init(address="auto", log_to_driver=False)
+    nodes = {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"]}  # type: ignore[no-untyped-call]
+    task = ray.remote(dump_node)
+    references = {
+        task.options(
+            num_cpus=0, max_retries=0, scheduling_strategy=NodeAffinitySchedulingStrategy(id, soft=False)
+        ).remote(): host
+        for id, host in nodes.items()
+    }
+    ready, late = ray.wait(list(references), num_returns=len(references), timeout=TIMEOUT_S)
+    missing = [references[reference] for reference in late]
+    found: dict[str, list[tuple[int, str]]] = {}
+    for reference in ready:
+        try:
+            found[references[reference]] = ray.get(reference)
+        except Exception as error:  # one node must not hide the others
+            print(f"{references[reference]}: {type(error).__name__}: {str(error).strip()[:300]}")
+            missing.append(references[reference])
+    report = write_stacks(directory, found)
+    report["missing"] = sorted(missing)
+    print(PREFIX + json.dumps(report), flush=True)
+    return 0 if report["processes"] else 1
+
+
+def write_stacks(directory: Path, found: dict[str, list[tuple[int, str]]]) -> dict[str, Any]:
+    """Write and print the stacks. Returns the report: files that cannot be written are in `error`."""
+    report: dict[str, Any] = {"directory": str(directory), "processes": 0, "pods": 0}
+    for pod, processes in sorted(found.items()):
+        with_stacks = [each for each in processes if not each[1].startswith(NO_STACKS)]
+        report["processes"] += len(with_stacks)
+        report["pods"] += bool(with_stacks)
+        for pid, text in processes:
+            print(f"--- {pod} {pid}\n{text}", flush=True)
+            try:
+                directory.mkdir(parents=True, exist_ok=True)
+                (directory / f"{pod}-{pid}.txt").write_text(text, encoding="utf-8")
+            except OSError as error:
+                report["error"] = f"{directory}: {error.strerror}"
+    return report
+
+
+def dump_node() -> list[tuple[int, str]]:
+    """The pid of each Python process of this node, and the text about it."""
+    pids = find_processes()
+    with ThreadPoolExecutor(8) as pool:
+        return [(pid, text) for pid, text in zip(pids, pool.map(dump_process, pids))]  # noqa: B905 (Python 3.8)
+
+
+def find_processes() -> list[int]:
+    """Python processes that the raylet of this node has started, without those of Ray itself and of this program."""
+    processes = dict(read_processes())
+    raylet = os.getpid()
+    while raylet > 1 and processes[raylet][1] != "raylet":
+        raylet = processes[raylet][0]
+    found, below = [], {raylet}
+    for pid in sorted(processes, key=lambda pid: count_ancestors(pid, processes)):
+        if processes[pid][0] not in below:
+            continue
+        below.add(pid)
+        line = read_command_line(pid)
+        if line and pid != os.getpid() and not OF_RAY.search(line) and is_python(pid):
+            found.append(pid)
+    return found[:MAX_PROCESSES]
+
+
+def read_processes() -> list[tuple[int, tuple[int, str]]]:
+    """Pid -> parent and name of all processes, from /proc (proc_pid_stat(5))."""
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                text = Path("/proc", name, "stat").read_text(errors="replace")
+            except OSError:
+                continue  # it has ended
+            end = text.rindex(")")
+            found.append((int(name), (int(text[end + 2 :].split()[1]), text[text.index("(") + 1 : end])))
+    return found
+
+
+def count_ancestors(pid: int, processes: dict[int, tuple[int, str]]) -> int:
+    """How many processes are above this one."""
+    count = 0
+    while pid in processes:
+        pid, count = processes[pid][0], count + 1
+    return count
+
+
+def read_command_line(pid: int) -> str:
+    """The command line; empty if the process has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def is_python(pid: int) -> bool:
+    """Whether the process runs a Python interpreter."""
+    try:
+        return os.path.basename(os.readlink(f"/proc/{pid}/exe")).startswith("python")
+    except OSError:
+        return False
+
+
+def dump_process(pid: int) -> str:
+    """The stacks of a process, with its state and the start of its command line."""
+    status = read_status(pid)
+    heading = f"{' '.join(read_command_line(pid).split())[:100]}\nstate: {status.get('State', 'ended')}\n"
+    try:
+        return (heading + run_py_spy(pid))[:MAX_BYTES]
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        reason = str(error)
+    try:
+        return (heading + request_stacks(pid, status))[:MAX_BYTES]
+    except (OSError, ValueError) as error:
+        return f"{NO_STACKS}{reason}; {error}\n{heading}"[:MAX_BYTES]
+
+
+def run_py_spy(pid: int) -> str:
+    """The stacks from py-spy, which reads the memory of the process and does not pause it. Raises ValueError, OSError,
+    or TimeoutExpired."""
+    program = shutil.which("py-spy") or shutil.which("py-spy", path=os.path.dirname(sys.executable))
+    if program is None:
+        raise ValueError("py-spy is not installed")
+    command = [program, "dump", "--nonblocking", "--pid", str(pid)]
+    for _ in range(ATTEMPTS):
+        done = subprocess.run(command, capture_output=True, timeout=PROCESS_TIMEOUT_S, check=False)
+        if done.returncode == 0 and b"\nThread " in done.stdout:
+            text = done.stdout.decode(errors="replace")
+            return text[text.index("\nThread ") + 1 :]  # the whole command line is before it
+    lines = [line for line in done.stderr.decode(errors="replace").splitlines() if line.strip()]
+    raise ValueError(f"py-spy: {(lines or [f'exit code {done.returncode}'])[0]}")
+
+
+def request_stacks(pid: int, status: dict[str, str]) -> str:
+    """The stacks that the process itself writes on SIGUSR1. Raises ValueError or OSError.
+
+    The signal ends a process that has no handler.
+    """
+    file = find_stack_file(pid)
+    if file is None or not int(status.get("SigCgt", "0"), 16) >> (signal.SIGUSR1 - 1) & 1:
+        raise ValueError("the process does not write its own stacks")
+    before = text = file.read_bytes()
+    os.kill(pid, signal.SIGUSR1)
+    end = time.monotonic() + PROCESS_TIMEOUT_S
+    while time.monotonic() < end:
+        time.sleep(0.2)
+        previous, text = text, file.read_bytes()
+        if text != before and text == previous:
+            return text[len(before) :].decode(errors="replace")
+    raise ValueError("the process did not write its stacks")
+
+
+def find_stack_file(pid: int) -> Path | None:
+    """The open file to which the process writes its stacks. Raises OSError."""
+    for file in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            if os.readlink(file).startswith(STACK_FILE):
+                return file
+        except OSError:
+            continue  # it was closed
+    return None
+
+
+def read_status(pid: int) -> dict[str, str]:
+    """Fields of /proc/PID/status; empty if the process has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
+    except OSError:
+        return {}
+    return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
