@@ -118,8 +118,13 @@ def test_seconds_per_step_is_the_mean_of_the_latest_steps(lines: list[str], seco
     assert report_after(*lines)["secondsPerStep"] == seconds
 
 
+def test_the_longest_step_is_that_of_the_whole_program() -> None:
+    lines = ["step:1 - timing_s/step:9.5", *(f"step:{step} - timing_s/step:2" for step in range(2, 30))]
+    assert report_after(*lines)["longestStepSeconds"] == 9.5
+
+
 def test_one_step_without_times_has_no_duration() -> None:
-    assert "secondsPerStep" not in report_after("step:1 - a:1")
+    assert not {"secondsPerStep", "longestStepSeconds"} & set(report_after("step:1 - a:1"))
 
 
 def test_tokens_per_second_covers_all_workers() -> None:

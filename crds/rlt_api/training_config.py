@@ -169,6 +169,8 @@ class ProgressReport(ApiModel):
     """Total number of steps."""
     seconds_per_step: float | None = None
     """Mean duration of the latest steps, for the ETA."""
+    longest_step_seconds: float | None = None
+    """Duration of the longest step since the start of the program, with its validation and its checkpoint."""
     tokens_per_second: float | None = None
     """Prompt and response tokens of the latest step per second, over all workers."""
     metrics: ProgressMetrics = ProgressMetrics()

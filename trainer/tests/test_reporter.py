@@ -83,3 +83,14 @@ def test_spans_become_a_trace_for_perfetto(tmp_path: Path, capsys: pytest.Captur
 def test_a_run_without_spans_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"spans\.jsonl: no such file"):
         chrome_trace.main([str(tmp_path)])
+
+
+def test_the_longest_step_is_that_of_the_whole_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    server = ProgressServer(0, run_directory=tmp_path)
+    reporter = Reporter(server, RunDirectory(tmp_path), total_steps=30)
+    for step in range(1, 21):
+        reporter.step(step, {**METRICS, "timing_s/step": 9.5 if step == 1 else 2.0}, [])
+    reporter.print_last()
+    server.close()
+    report = json.loads(capsys.readouterr().out.splitlines()[-1].removeprefix(PROGRESS_PREFIX))
+    assert (report["longestStepSeconds"], report["secondsPerStep"]) == (9.5, 2.0)

@@ -40,6 +40,8 @@ class Progress:
     """Time at which the step completed. None before the first step."""
     durations: tuple[float, ...] = ()
     """Seconds of each of the latest steps."""
+    longest: float | None = None
+    """Seconds of the longest step."""
     steps: int = 0
     """Number of completed steps since the first one in the output."""
     tokens: float = 0.0
@@ -75,6 +77,7 @@ def build_report(progress: Progress) -> dict[str, Any] | None:
         "step": progress.step,
         "totalSteps": max(progress.total_steps, progress.step) if progress.total_steps is not None else 0,
         "secondsPerStep": sum(progress.durations) / len(progress.durations) if progress.durations else None,
+        "longestStepSeconds": progress.longest,
         "tokensPerSecond": compute_tokens_per_second(progress),
         "metrics": {field: value for field, value in metrics.items() if value is not None},
         "updated": _format_rfc3339(progress.updated),
@@ -106,6 +109,7 @@ def _record_step(progress: Progress, step: int, metrics: Mapping[str, float], no
         metrics=metrics,
         step_time=now,
         durations=durations[-LATEST_STEPS:],
+        longest=max(progress.longest or 0, seconds) if seconds is not None else progress.longest,
         steps=progress.steps + (step - progress.step if advanced else 0),
         tokens=progress.tokens + (_find_finite(metrics, ("perf/total_num_tokens",)) or 0.0),
         updated=now,

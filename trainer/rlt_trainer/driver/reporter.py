@@ -62,6 +62,7 @@ class Reporter:
         self._publish(
             step=step,
             seconds_per_step=sum(self._durations) / len(self._durations),
+            longest_step_seconds=max(seconds, self._report.longest_step_seconds or 0),
             tokens_per_second=metrics["perf/total_num_tokens"] / seconds,
             metrics=ProgressMetrics.model_validate(
                 {
