@@ -159,6 +159,9 @@ class Reason(StrEnum):
     """Succeeded: the program exited with code 0."""
     PROGRAM_FAILED = "ProgramFailed"
     """Failed: the program exited with an error; the message contains its last output."""
+    NO_PROGRESS = "NoProgress"
+    """Running, Failed: the program has made no progress within spec.failurePolicy.progressDeadlineSeconds; the message
+    contains the last finished step and where the stacks of the processes are."""
     HEAD_LOST = "HeadLost"
     """Failed: the Ray head was replaced during the run, and the Ray job was lost."""
     DISRUPTED = "Disrupted"

@@ -281,9 +281,31 @@ class StopRequest(ApiModel):
     """A request to stop the program. The operator records it, and sends it to Ray on a later reconciliation."""
 
     reason: Word
-    """SuspendRequested, Cancelled or DeadlineExceeded."""
+    """SuspendRequested, Cancelled, DeadlineExceeded or NoProgress."""
     time: Time
     """Time of the request (RFC 3339, UTC). The program has RAY_JOB_STOP_WAIT_TIME_S from then on to save and exit."""
+
+
+class AttemptProgress(ApiModel):
+    """The latest progress of the program, for spec.failurePolicy.progressDeadlineSeconds."""
+
+    time: Time
+    """Time when the operator observed it, or the start of the program (RFC 3339, UTC)."""
+    step: Count | None = None
+    """Number of completed steps. Absent before the first report."""
+    reported_time: Time | None = None
+    """Time of the report by the clock of the program. Absent before the first report."""
+    deadline_seconds: Count | None = None
+    """Maximum time until the next progress. Absent if there is no deadline."""
+
+
+class StackDump(ApiModel):
+    """A Ray job that writes the stacks of all processes, because the program makes no progress."""
+
+    time: Time
+    """Time when the operator decided it (RFC 3339, UTC). The attempt ends whether the Ray job succeeds or not."""
+    result: Sentence | None = None
+    """Where the stacks are, or why there are none. Absent until it is known."""
 
 
 class CurrentAttempt(ApiModel):
@@ -299,6 +321,10 @@ class CurrentAttempt(ApiModel):
     """Time when the head was first seen with the Ray job of the preflight checks."""
     accepted_time: Time | None = None
     """Time when the head was first seen with the Ray job of the program."""
+    progress: AttemptProgress | None = None
+    """The latest progress of the program. Recorded at most every 15 s."""
+    stacks: StackDump | None = None
+    """The stacks of a program without progress."""
     stop: StopRequest | None = None
     """The request to stop the program."""
 

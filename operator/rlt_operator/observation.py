@@ -136,6 +136,15 @@ class RayPreflight:
 
 
 @dataclass(frozen=True)
+class RayStacks:
+    """The Ray job that writes the stacks of all processes."""
+
+    job: RayJob
+    log: str | None = None
+    """Its output, when it has ended."""
+
+
+@dataclass(frozen=True)
 class Ray:
     """Responses of the head's HTTP servers."""
 
@@ -149,6 +158,8 @@ class Ray:
     """The trainer's report."""
     preflight: RayPreflight | None = None
     """The preflight checks, if Ray has them. Not requested when Ray has the training."""
+    stacks: RayStacks | None = None
+    """The Ray job that writes the stacks, if Ray has it. Requested once status.currentAttempt.stacks is recorded."""
 
 
 @dataclass(frozen=True)
@@ -311,6 +322,12 @@ def get_preflight_id(observed: Observed) -> str | None:
     """Id of the Ray job that checks the nodes of the current RayCluster."""
     id = get_submission_id(observed)
     return names.preflight_id(id) if id else None
+
+
+def get_stacks_id(observed: Observed) -> str | None:
+    """Id of the Ray job that writes the stacks of the current RayCluster."""
+    id = get_submission_id(observed)
+    return names.stacks_id(id) if id else None
 
 
 def get_attempt(observed: Observed) -> CurrentAttempt | None:

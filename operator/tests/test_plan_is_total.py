@@ -13,6 +13,7 @@ from rlt_api.blocks.operations import FailurePolicy, Preflight
 from rlt_api.conditions import Reason
 from rlt_api.driver_report import PREFLIGHT_PREFIX
 from rlt_api.finding import Finding
+from rlt_core.dump_stacks import PREFIX
 from rlt_core.fabric.nodes import Node
 from rlt_operator.kuberay import KubeRay
 from rlt_operator.observation import (
@@ -24,6 +25,7 @@ from rlt_operator.observation import (
     Ray,
     RayJob,
     RayPreflight,
+    RayStacks,
     Rejection,
     Termination,
     WarningEvent,
@@ -76,12 +78,14 @@ reports = st.none() | st.builds(
     updated=st.sampled_from(["2026-01-02T03:04:05Z", "2026-01-02T03:04:05", "yesterday"]),
 )
 CHECKS = f'{PREFLIGHT_PREFIX}[{{"name": "ranks", "result": "failed", "message": "x", "pods": ["sum-head-a"]}}]'
+STACKS = f'{PREFIX}{{"directory": "/mnt", "processes": 1, "pods": 1, "missing": []}}'
 rays = st.builds(
     Ray,
     unreachable=st.none() | WORDS,
     job=st.none() | ray_jobs,
     log=st.sampled_from([None, "", "rlt-progress {", o.final_log(), ECC]),
     progress=reports,
+    stacks=st.none() | st.builds(RayStacks, ray_jobs, st.sampled_from([None, "", STACKS])),
     preflight=st.none() | st.builds(RayPreflight, ray_jobs, st.sampled_from([None, "", CHECKS])),
 )
 FINDING = Finding("spec.new", "1", "Extra inputs are not permitted", "change it")
@@ -100,6 +104,7 @@ edits = st.fixed_dictionaries(
             FailurePolicy,
             max_restarts=st.integers(0, 2),
             max_disruptions=st.sampled_from([None, 0, 1]),
+            progress_deadline_seconds=st.sampled_from([None, 0, 1]),
             keep_cluster_seconds=st.sampled_from([0, 60]),
             exclude_faulty_nodes=st.booleans(),
         ),
@@ -112,6 +117,9 @@ EVICTED = (*o.pods()[:2], replace(o.pods()[2], deleting=True, disruption="Evicti
 DISRUPTED = o.after(replace(o.STARTED, pods=EVICTED))
 EARLIER_ATTEMPT = RETRIED.job.status.attempts[0].model_copy(update={"ray_cluster_uid": "other"})
 CANCELLED = o.after(replace(o.STARTED, job=replace(o.STARTED.job, cancel_requested=True)))
+HUNG = o.after(o.changed(o.READY, failure_policy=FailurePolicy(progress_deadline_seconds=60)), now=EARLIER)
+HUNG = o.after(o.after(replace(HUNG, ray=o.running()), now=EARLIER))
+WRITTEN = o.after(replace(HUNG, ray=replace(o.running(), stacks=RayStacks(RayJob("SUCCEEDED"), STACKS))))
 LEGACY = o.STARTED.job.status.model_copy(update={"current_attempt": None, "active_since": None})
 CHECKED = replace(o.READY, job=o.job({**o.SPEC, "preflight": {"enabled": True}}), ray=o.checks("RUNNING"))
 jobs = st.builds(
@@ -131,6 +139,9 @@ jobs = st.builds(
             o.after(o.suspend(o.STARTED)).job.status,
             o.after(o.suspend(o.STARTED), now=EARLIER).job.status,
             CANCELLED.job.status,
+            HUNG.job.status,
+            WRITTEN.job.status,
+            o.after(WRITTEN).job.status,
             LEGACY,
             o.after(o.RUNNING, now=EARLIER).job.status,
             o.after(CHECKED).job.status,

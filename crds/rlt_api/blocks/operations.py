@@ -34,6 +34,12 @@ class FailurePolicy(ApiModel):
     max_disruptions: Annotated[int, Field(ge=0, le=100000)] | None = None
     """Maximum number of new attempts after a disruption, such as an eviction, a drain, a preemption, or the loss or
     shutdown of a node. They do not count in maxRestarts. Default: no limit, within activeDeadlineSeconds."""
+    progress_deadline_seconds: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
+    """Maximum time without progress while the program runs, in seconds. Progress is a finished step, warm-up step,
+    validation or checkpoint, or another stage. The operator then keeps the stacks of all processes, stops the program,
+    and the attempt fails with reason NoProgress. The time until the first step counts. 0: no deadline. Default: ten
+    times the longest step of the attempt, at least 1800 s, between the steps of the training; none before the first
+    step, during export, and with a debugger."""
     keep_cluster_seconds: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
     """Time for which the Ray cluster of a failed job is kept for debugging, in seconds. It keeps its nodes and its
     quota. `rlt cancel NAME` releases it earlier. ttlSecondsAfterFinished counts afterwards."""

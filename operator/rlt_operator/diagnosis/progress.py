@@ -37,7 +37,7 @@ def build_progress(report: ProgressReport) -> Progress:
         eta=format_duration(left * (report.seconds_per_step or 0)) if known else None,
         tokens_per_second=round_metric(report.tokens_per_second),
         metrics=ProgressMetrics(**{name: round_metric(value) for name, value in report.metrics.model_dump().items()}),
-        last_updated=_format_time(report.updated),
+        last_updated=format_report_time(report.updated),
     )
 
 
@@ -84,7 +84,7 @@ def extract_error(log: str) -> str:
     return truncate("\n".join(kept[-10:]), keep_end=True)
 
 
-def _format_time(text: str) -> str:
+def format_report_time(text: str) -> str:
     """RFC 3339 in UTC. The API server rejects a status with another format; a program may report anything."""
     try:
         time = datetime.fromisoformat(text)

@@ -12,6 +12,7 @@ from datetime import datetime
 from rlt_api.conditions import ConditionType, Reason
 from rlt_api.status import CurrentAttempt, StopRequest
 from rlt_operator.conditions import find_condition, format_time
+from rlt_operator.lifecycle.progress_deadline import record_progress
 from rlt_operator.lifecycle.verdict import Verdict, owned_cluster
 from rlt_operator.observation import (
     Observed,
@@ -37,7 +38,8 @@ def track_attempt(observed: Observed, now: datetime) -> Observed:
     elif attempt is None:
         attempt = CurrentAttempt(ray_cluster_uid=cluster.uid)
     if cluster and attempt and _is_readmitted(attempt, cluster):
-        attempt = CurrentAttempt(ray_cluster_uid=cluster.uid, stop=attempt.stop)
+        stop = attempt.stop if attempt.stop and attempt.stop.reason != Reason.NO_PROGRESS else None
+        attempt = CurrentAttempt(ray_cluster_uid=cluster.uid, stop=stop)
     tracked = status.model_copy(update={**changes, "current_attempt": attempt})
     return replace(observed, job=replace(observed.job, status=tracked))
 
@@ -47,7 +49,11 @@ def record_attempt(observed: Observed, verdict: Verdict, now: datetime) -> Curre
     attempt, cluster, ray, time = observed.job.status.current_attempt, observed.cluster, observed.ray, format_time(now)
     if attempt is None:
         return None
-    changes: dict[str, object] = {"stop": verdict.stop_request or attempt.stop}
+    changes: dict[str, object] = {
+        "progress": record_progress(observed, attempt, now),
+        "stacks": verdict.stacks or attempt.stacks,
+        "stop": verdict.stop_request or attempt.stop,
+    }
     accepted = attempt.accepted_time or attempt.preflight_accepted_time
     if cluster and not (accepted and attempt.head_pod_uid):  # an adopted attempt may lack the head
         head = find_head(observed)

@@ -26,7 +26,7 @@ from rlt_operator.lifecycle.preflight_results import list_preflight_results
 from rlt_operator.lifecycle.verdict import Verdict, owned_cluster, release_cluster
 from rlt_operator.observation import Observed, RayCluster, is_preflight_submitted, is_submitted
 
-RESTARTABLE = {Reason.PREFLIGHT_FAILED, Reason.PROGRAM_FAILED, Reason.HEAD_LOST}
+RESTARTABLE = {Reason.PREFLIGHT_FAILED, Reason.PROGRAM_FAILED, Reason.NO_PROGRESS, Reason.HEAD_LOST}
 """Reasons of Failed after which another attempt may succeed. A disruption may cause them, or STOPPED: the preStop hook
 of a pod stops the Ray job, so that the program saves a checkpoint while the other pods still run."""
 STOP_CAUSE_S = 10.0

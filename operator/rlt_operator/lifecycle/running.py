@@ -11,6 +11,7 @@ from rlt_api.status import Phase
 from rlt_operator.conditions import ConditionUpdate
 from rlt_operator.diagnosis.pods import diagnose
 from rlt_operator.diagnosis.progress import parse_last_report
+from rlt_operator.lifecycle.progress_deadline import count_seconds_to_progress_deadline
 from rlt_operator.lifecycle.stopping import describe_overdue_stop, get_stop_request, stop_program
 from rlt_operator.lifecycle.verdict import (
     RUNNING_INTERVAL_S,
@@ -80,4 +81,5 @@ def program_running(observed: Observed, spec: RLTrainingJobSpec, now: datetime) 
         C.RUNNING: ConditionUpdate("True", Reason.STARTED, "The Ray job is running."),
         C.RECONCILING: SETTLED,
     }
-    return Verdict(message, Phase.RUNNING, conditions, report=ray.progress, requeue_after=RUNNING_INTERVAL_S)
+    after = min(RUNNING_INTERVAL_S, count_seconds_to_progress_deadline(observed, now))
+    return Verdict(message, Phase.RUNNING, conditions, report=ray.progress, requeue_after=after)

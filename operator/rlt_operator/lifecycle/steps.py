@@ -21,6 +21,7 @@ from rlt_operator.lifecycle.admission import (
 )
 from rlt_operator.lifecycle.deadlines import active_deadline_exceeded, pending_deadline_exceeded
 from rlt_operator.lifecycle.masking import mask_secrets
+from rlt_operator.lifecycle.no_progress import training_without_progress
 from rlt_operator.lifecycle.preflight import preflight_pending
 from rlt_operator.lifecycle.provisioning import cluster_not_ready, program_not_submitted
 from rlt_operator.lifecycle.rejections import set_rejection
@@ -55,6 +56,7 @@ READY_STEPS: list[ReadyStep] = [
     program_ended,
     job_is_suspended,
     active_deadline_exceeded,
+    training_without_progress,
     cluster_name_taken,
     previous_cluster_terminating,
     restart_delayed,

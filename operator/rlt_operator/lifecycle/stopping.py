@@ -1,4 +1,4 @@
-"""The end of a running program on request: by spec.suspend, the cancel annotation or spec.activeDeadlineSeconds.
+"""The end of a running program on request: by spec.suspend, the cancel annotation or a deadline.
 
 Ray sends SIGTERM, and SIGKILL after RAY_JOB_STOP_WAIT_TIME_S. In between the program can write a checkpoint. The
 request is recorded in status.currentAttempt.stop before Ray gets it: otherwise a lost status write and a resumption

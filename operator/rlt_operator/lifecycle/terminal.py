@@ -106,7 +106,7 @@ def program_ended(observed: Observed, spec: RLTrainingJobSpec, now: datetime) ->
     stop = get_stop_request(observed)
     if ray.job.status == "STOPPED" and (spec.suspend or stop):
         return None
-    if ray.job.status == "FAILED" and stop and stop.reason == Reason.DEADLINE_EXCEEDED:
+    if ray.job.status == "FAILED" and stop and stop.reason in (Reason.DEADLINE_EXCEEDED, Reason.NO_PROGRESS):
         return None
     if ray.job.status != "SUCCEEDED" and observed.cluster and observed.cluster.suspend:
         return None  # Kueue evicted the cluster, which ended the program

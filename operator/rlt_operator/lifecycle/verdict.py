@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from rlt_api.conditions import ConditionType, Reason
 from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.status import Attempt, NetworkStatus, Phase, StopRequest
+from rlt_api.status import Attempt, NetworkStatus, Phase, StackDump, StopRequest
 from rlt_api.training_config import ProgressReport
 from rlt_core.children.pod_template import TemplateDryRun
 from rlt_core.job import Job, Manifest
@@ -52,6 +52,8 @@ class Verdict:
     stop: str | None = None
     stop_request: StopRequest | None = None
     """The request to stop the program to record. None keeps the recorded one."""
+    stacks: StackDump | None = None
+    """The stacks to record. None keeps the recorded ones."""
     delete_cluster: str | None = None
     submit: Submission | None = None
     delete_job: bool = False

@@ -12,7 +12,7 @@ from rlt_core import names
 from rlt_core.ray_http import MAX_LOG_BYTES, Head, Request, Send, UnreachableError
 from rlt_operator.diagnosis.progress import parse_report
 from rlt_operator.lifecycle.verdict import Submission
-from rlt_operator.observation import Ray, RayJob, RayPreflight
+from rlt_operator.observation import Ray, RayJob, RayPreflight, RayStacks
 
 MAX_LOG_LINES = 2000
 """Lines at the end of a program's output that are requested."""
@@ -25,24 +25,34 @@ class RayRejectedError(Exception):
 
 
 async def observe_ray(
-    send: Send, head: Head, submission_id: str, *, preflight_id: str | None = None, before: Ray | None = None
+    send: Send,
+    head: Head,
+    submission_id: str,
+    *,
+    preflight_id: str | None = None,
+    stacks_id: str | None = None,
+    before: Ray | None = None,
 ) -> Ray:
     """The Ray job's state, the trainer's report while it runs, and the end of its output when it has ended.
 
-    Without that job on the head: the state and output of the preflight checks, if `preflight_id` is set. `before` is
-    the previous answer: while the program of a running job reports its progress, its state is not requested.
+    Without that job on the head: the state and output of the preflight checks, if `preflight_id` is set. While it runs:
+    those of the Ray job that writes the stacks, if `stacks_id` is set. `before` is the previous answer: while the
+    program of a running job reports its progress, its state is not requested.
     """
     try:
-        if before and before.job and before.job.status == "RUNNING" and before.progress:
+        if before and before.job and before.job.status == "RUNNING" and before.progress and stacks_id is None:
             report = await _get_progress(send, head)
             if report and report.stage != FINISHED_STAGE:
                 return Ray(job=before.job, progress=report)
         ray_job = await _get_job(send, head, submission_id)
         if ray_job is None:
-            return Ray(preflight=await _get_preflight(send, head, preflight_id) if preflight_id else None)
+            preflight = await _get_with_log(send, head, preflight_id) if preflight_id else None
+            return Ray(preflight=RayPreflight(*preflight) if preflight else None)
         last = before.progress if before else None
         if ray_job.status == "RUNNING":
-            return Ray(job=ray_job, progress=await _get_progress(send, head) or last)
+            stacks = await _get_with_log(send, head, stacks_id) if stacks_id else None
+            progress = await _get_progress(send, head) or last
+            return Ray(job=ray_job, progress=progress, stacks=RayStacks(*stacks) if stacks else None)
         return Ray(job=ray_job, log=await _get_log(send, head, submission_id, ray_job), progress=last)
     except UnreachableError as error:
         return Ray(unreachable=str(error))
@@ -73,9 +83,10 @@ async def _get_job(send: Send, head: Head, submission_id: str) -> RayJob | None:
     return _parse_job(status, text)
 
 
-async def _get_preflight(send: Send, head: Head, preflight_id: str) -> RayPreflight | None:
-    ray_job = await _get_job(send, head, preflight_id)
-    return RayPreflight(ray_job, await _get_log(send, head, preflight_id, ray_job)) if ray_job else None
+async def _get_with_log(send: Send, head: Head, id: str) -> tuple[RayJob, str | None] | None:
+    """A Ray job and, when it has ended, its output; None if Ray does not have it."""
+    ray_job = await _get_job(send, head, id)
+    return (ray_job, await _get_log(send, head, id, ray_job)) if ray_job else None
 
 
 async def _get_log(send: Send, head: Head, submission_id: str, ray_job: RayJob) -> str | None:

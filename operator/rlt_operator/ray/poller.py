@@ -44,6 +44,8 @@ class Target:
     submission_id: str
     preflight_id: str | None = None
     """Set for a job with preflight checks."""
+    stacks_id: str | None = None
+    """Set while the stacks of the job's processes are written."""
 
 
 class RayPoller:
@@ -107,9 +109,9 @@ class RayPoller:
                 await asyncio.wait_for(nudged.wait(), interval)
 
     async def _ask(self, key: Key, target: Target, before: Ray | None) -> Ray:
-        id, preflight_id = target.submission_id, target.preflight_id
+        ids = {"preflight_id": target.preflight_id, "stacks_id": target.stacks_id}
         try:
-            return await observe_ray(self._send, target.head, id, preflight_id=preflight_id, before=before)
+            return await observe_ray(self._send, target.head, target.submission_id, **ids, before=before)
         except Exception as error:  # an answer that breaks the parser must not end the polling of the head
             log.exception("cannot read the answer of the Ray head of %s/%s", *key)
             return Ray(unreachable=f"its answer cannot be read: {type(error).__name__}")
@@ -136,6 +138,8 @@ class Pace:
             return self._wait_longer(shortest)
         if answer.job.status != "RUNNING":
             return None
+        if answer.stacks:
+            return shortest
         report = answer.progress
         if report is None or not report.seconds_per_step:
             return self._wait_longer(shortest)

@@ -25,7 +25,15 @@ from rlt_operator.kuberay import KubeRay, parse_kuberay
 from rlt_operator.lifecycle.restarts import needs_faulty_node
 from rlt_operator.lifecycle.verdict import owned_cluster
 from rlt_operator.namespaces import get_runtime_policy
-from rlt_operator.observation import Observed, RayCluster, get_preflight_id, get_submission_id, list_cluster_pods
+from rlt_operator.observation import (
+    Observed,
+    RayCluster,
+    get_attempt,
+    get_preflight_id,
+    get_stacks_id,
+    get_submission_id,
+    list_cluster_pods,
+)
 from rlt_operator.ray.poller import RayPoller, Target
 from rlt_operator.work_queue import Key
 
@@ -94,7 +102,10 @@ def choose_target(observed: Observed) -> Target | None:
     if head is None or head.ip is None:
         return None
     preflight_id = get_preflight_id(observed) if job.spec.preflight.enabled else None
-    return Target(Head(job.namespace, head.name, head.ip, head.ray_token, job.uid), head.uid, id, preflight_id)
+    attempt = get_attempt(observed)
+    stacks_id = get_stacks_id(observed) if attempt and attempt.stacks and attempt.stacks.result is None else None
+    address = Head(job.namespace, head.name, head.ip, head.ray_token, job.uid)
+    return Target(address, head.uid, id, preflight_id, stacks_id)
 
 
 def is_unknown(observed: Observed) -> bool:

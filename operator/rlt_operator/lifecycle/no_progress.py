@@ -1,0 +1,128 @@
+"""The end of an attempt without progress: write the stacks of all processes, stop the program, fail the attempt.
+
+Each part is recorded in status.currentAttempt before the operator acts on it: the decision and the time (stacks.time),
+the result of the stacks (stacks.result), and the request to stop the program (stop). After the decision, the attempt
+ends in any case: a stack dump that does not succeed is reported in the message.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import datetime
+
+from rlt_api.conditions import ConditionType, Reason
+from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.status import AttemptProgress, StackDump
+from rlt_core.dump_stacks import PREFIX
+from rlt_core.entrypoint import build_stacks_directory, build_stacks_entrypoint
+from rlt_operator.conditions import ConditionUpdate, format_time
+from rlt_operator.diagnosis.progress import extract_error, format_duration, parse_last_report
+from rlt_operator.lifecycle.progress_deadline import is_progress_overdue
+from rlt_operator.lifecycle.restarts import restart_failed_attempt
+from rlt_operator.lifecycle.stopping import describe_overdue_stop, get_stop_request, is_program_running, stop_program
+from rlt_operator.lifecycle.submission import ACCEPTANCE_INTERVAL_S
+from rlt_operator.lifecycle.verdict import (
+    STOPPING_INTERVAL_S,
+    Submission,
+    Verdict,
+    build_cluster_ready,
+    fail_job,
+)
+from rlt_operator.observation import Observed, get_attempt, get_stacks_id
+
+STACKS_TIMEOUT_S = 120.0
+"""Time from the decision to the end of the Ray job that writes the stacks. It has 60 s for the nodes; Ray needs some
+seconds to start it."""
+
+C = ConditionType
+
+
+def training_without_progress(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Verdict | None:
+    """The program runs and has made no progress within spec.failurePolicy.progressDeadlineSeconds."""
+    attempt, stop = get_attempt(observed), get_stop_request(observed)
+    if attempt is None or attempt.progress is None:
+        return None
+    stopping = stop is not None and stop.reason == Reason.NO_PROGRESS
+    if attempt.stacks is None:
+        if stop or not is_progress_overdue(observed, now):
+            return None
+        decided = StackDump(time=format_time(now))
+        return _wait(observed, spec, _describe(attempt.progress, decided), decided)
+    if not (stopping or is_program_running(observed)):
+        return None  # it has ended by itself, or with its pods
+    message = _describe(attempt.progress, attempt.stacks)
+    if attempt.stacks.result is None:
+        result = _find_result(observed, spec, attempt.stacks, now)
+        recorded = attempt.stacks.model_copy(update={"result": result}) if result else attempt.stacks
+        return _wait(observed, spec, message, recorded)
+    if waiting := stop_program(observed, spec, Reason.NO_PROGRESS, "Ending the attempt without progress", now):
+        return waiting
+    message += describe_overdue_stop(observed, spec, now)
+    conditions = {C.CLUSTER_READY: build_cluster_ready(observed, spec)} if observed.cluster else {}
+    ray = observed.ray
+    report = (parse_last_report(ray.log) if ray and ray.log else None) or (ray.progress if ray else None)
+    return restart_failed_attempt(observed, fail_job(Reason.NO_PROGRESS, message, conditions, report), now)
+
+
+def _wait(observed: Observed, spec: RLTrainingJobSpec, message: str, stacks: StackDump) -> Verdict:
+    """Record the stacks or, if nothing about them changes, submit the Ray job that writes them."""
+    attempt, ray, id = get_attempt(observed), observed.ray, get_stacks_id(observed)
+    conditions = {
+        C.CLUSTER_READY: build_cluster_ready(observed, spec),
+        C.RUNNING: ConditionUpdate("True", Reason.NO_PROGRESS, f"{message} Collecting the stacks of its processes."),
+    }
+    verdict = Verdict(conditions[C.RUNNING].message, conditions=conditions, stacks=stacks, requeue_after=0)
+    if attempt is None or attempt.stacks != stacks:
+        return verdict
+    if ray is None or ray.unreachable or ray.stacks or id is None:
+        return replace(verdict, requeue_after=STOPPING_INTERVAL_S)
+    metadata = {"rlt.dev/job": observed.job.name, "rlt.dev/uid": observed.job.uid}
+    submission = Submission("the stack dump", id, build_stacks_entrypoint(observed.job, spec), metadata)
+    return replace(verdict, submit=submission, requeue_after=ACCEPTANCE_INTERVAL_S)
+
+
+def _find_result(observed: Observed, spec: RLTrainingJobSpec, stacks: StackDump, now: datetime) -> str | None:
+    """A sentence on the stacks; None while they are written."""
+    ray = observed.ray
+    dump = ray.stacks if ray else None
+    if dump and dump.job.status not in ("PENDING", "RUNNING"):
+        return describe_stacks(dump.log or dump.job.message, kept=_has_volume(spec))
+    if (now - datetime.fromisoformat(stacks.time)).total_seconds() < STACKS_TIMEOUT_S:
+        return None
+    if ray and ray.unreachable:
+        return f"Their stacks are not known: Ray's job API does not answer: {ray.unreachable}"
+    where = f" Those in {build_stacks_directory(observed.job, spec)} are incomplete." if dump else ""
+    return f"Their stacks are not known: they were not written within {STACKS_TIMEOUT_S:.0f} s.{where}"
+
+
+def describe_stacks(log: str, *, kept: bool) -> str:
+    """A sentence on the stacks, from the output of the Ray job. `kept`: whether the files outlive the pods."""
+    lines = [line.removeprefix(PREFIX) for line in log.splitlines() if line.startswith(PREFIX)]
+    try:
+        report = json.loads(lines[-1])
+        processes, pods, missing = int(report["processes"]), int(report["pods"]), list(map(str, report["missing"]))
+        directory, error = str(report["directory"]), report.get("error")
+    except (IndexError, ValueError, KeyError, TypeError):
+        return f"Their stacks are not known: {extract_error(log) or 'the stack dump printed nothing'}"[:300]
+    silent = f" Pods without an answer: {', '.join(missing)[:200]}." if missing else ""
+    if error:
+        return f"Their stacks cannot be written: {str(error)[:200]}.{silent}"
+    if processes == 0:
+        return f"None of the processes permits to read its stack (py-spy, ptrace).{silent}"
+    where = "" if kept else " of the head pod, until it is deleted (spec.storage has no PVC)"
+    return f"Stacks of {processes} processes in {pods} pods: {directory}{where}.{silent}"
+
+
+def _describe(progress: AttemptProgress, stacks: StackDump) -> str:
+    """What the program has not done, since when, and where the stacks are."""
+    passed = datetime.fromisoformat(stacks.time) - datetime.fromisoformat(progress.time)
+    last = f"the last finished step is {progress.step}" if progress.step else "no step has finished"
+    message = f"The program has made no progress for {format_duration(passed.total_seconds())}: {last}."
+    if progress.deadline_seconds is not None:
+        message += f" The deadline is {progress.deadline_seconds} s (spec.failurePolicy.progressDeadlineSeconds)."
+    return f"{message} {stacks.result}" if stacks.result else message
+
+
+def _has_volume(spec: RLTrainingJobSpec) -> bool:
+    return bool(spec.storage.claim_name or spec.storage.storage_class_name)

@@ -1,0 +1,88 @@
+"""spec.failurePolicy.progressDeadlineSeconds: the latest progress of the program, and the time until its deadline.
+
+Progress is a report that differs from the recorded one. Its time is when the operator observed it, by its own clock:
+the clock of the program is only compared for equality. While Ray does not answer, nothing is recorded and no deadline
+passes. If it then answers with the same report, the program has made no progress in the meantime either.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+
+from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.status import AttemptProgress, CurrentAttempt
+from rlt_api.training_config import ProgressReport
+from rlt_operator.conditions import format_time
+from rlt_operator.diagnosis.progress import format_report_time
+from rlt_operator.observation import Observed, get_attempt
+
+RECORD_INTERVAL_S = 15.0
+"""Minimum interval between two records, which are status writes."""
+MIN_DEADLINE_S = 1800
+"""Minimum of the default. PyTorch ends a collective without progress after 600 s (NCCL) or 1800 s, with an error that
+names it (default_pg_timeout in torch/distributed/constants.py, PyTorch 2.13): the program's own timeouts come first."""
+STEPS_TO_DEADLINE = 10
+"""The default in steps. NVIDIA's nvidia-resiliency-ext uses five times the longest observed interval (safety_factor),
+measured with checkpoints and validations. A first checkpoint or validation may be longer than all steps before it."""
+
+
+def record_progress(observed: Observed, attempt: CurrentAttempt, now: datetime) -> AttemptProgress | None:
+    """The progress of the attempt after this reconciliation. It starts with the program."""
+    ray, spec, recorded = observed.ray, observed.job.spec, attempt.progress
+    if spec is None or ray is None or ray.job is None or ray.job.status != "RUNNING":
+        return recorded
+    if attempt.stacks:
+        return recorded  # decided
+    if recorded and (not _differs(recorded, ray.progress) or _count_seconds_since(recorded, now) < RECORD_INTERVAL_S):
+        return recorded
+    report = ray.progress
+    return AttemptProgress(
+        time=format_time(now),
+        step=report.step if report else None,
+        reported_time=format_report_time(report.updated) if report else None,
+        deadline_seconds=choose_deadline(spec, report),
+    )
+
+
+def choose_deadline(spec: RLTrainingJobSpec, report: ProgressReport | None) -> int | None:
+    """Maximum number of seconds from this report to the next; None if there is no deadline.
+
+    The default applies between the steps of the training: the time for loading, warm-up and export is not known.
+    """
+    deadline = spec.failure_policy.progress_deadline_seconds
+    if deadline is not None:
+        return deadline or None
+    if report is None or report.stage != "training" or spec.observability.debugger != "none":
+        return None
+    longest = report.longest_step_seconds or report.seconds_per_step
+    if longest is None:
+        return None
+    return max(MIN_DEADLINE_S, math.ceil(STEPS_TO_DEADLINE * longest))
+
+
+def is_progress_overdue(observed: Observed, now: datetime) -> bool:
+    """Whether the program runs and has made no progress within its deadline."""
+    return count_seconds_to_progress_deadline(observed, now) <= 0
+
+
+def count_seconds_to_progress_deadline(observed: Observed, now: datetime) -> float:
+    """Seconds until the deadline passes, or until progress can be recorded; infinite if there is no deadline."""
+    attempt, ray = get_attempt(observed), observed.ray
+    progress = attempt.progress if attempt else None
+    if progress is None or ray is None or ray.job is None or ray.job.status != "RUNNING":
+        return math.inf
+    passed = _count_seconds_since(progress, now)
+    if _differs(progress, ray.progress):
+        return max(1.0, RECORD_INTERVAL_S - passed)
+    return math.inf if progress.deadline_seconds is None else max(0.0, progress.deadline_seconds - passed)
+
+
+def _differs(recorded: AttemptProgress, report: ProgressReport | None) -> bool:
+    if report is None:  # the program has not reported yet, or its server does not answer
+        return False
+    return (recorded.step, recorded.reported_time) != (report.step, format_report_time(report.updated))
+
+
+def _count_seconds_since(progress: AttemptProgress, now: datetime) -> float:
+    return (now - datetime.fromisoformat(progress.time)).total_seconds()
