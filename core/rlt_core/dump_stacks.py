@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -49,16 +50,15 @@ NO_STACKS = "no stacks: "
 
 def main(arguments: list[str]) -> int:
     """Write the stacks of all nodes. The exit code is 0 if there are stacks of at least one process."""
-    import ray  # the operator reads PREFIX and has no Ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
+    # The operator reads PREFIX and has no Ray.
+    ray, strategies = import_module("ray"), import_module("ray.util.scheduling_strategies")
     directory = Path(arguments[0])
     ray.init(address="auto", log_to_driver=False)
-    nodes = {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"]}  # type: ignore[no-untyped-call]
+    nodes = {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"]}
     task = ray.remote(dump_node)
     references = {
         task.options(
-            num_cpus=0, max_retries=0, scheduling_strategy=NodeAffinitySchedulingStrategy(id, soft=False)
+            num_cpus=0, max_retries=0, scheduling_strategy=strategies.NodeAffinitySchedulingStrategy(id, soft=False)
         ).remote(): host
         for id, host in nodes.items()
     }

@@ -225,7 +225,7 @@ def test_the_message_names_the_last_step_and_the_stacks(claimed: bool) -> None:
     assert (failed.reason, failed.message) == (
         Reason.NO_PROGRESS,
         "The program has made no progress for 1m0s: the last finished step is 90. The deadline is 60 s "
-        "(spec.failurePolicy.progressDeadlineSeconds). Stacks of 6 processes in 3 pods: "
+        "(spec.failurePolicy.progressDeadlineSeconds). 6 stacks of 3 pods: "
         f"/mnt/rlt/runs/sum-11111111/attempts/1/stacks{where}.",
     )
 

@@ -111,7 +111,7 @@ def describe_stacks(log: str, *, kept: bool) -> str:
     if processes == 0:
         return f"None of the processes permits to read its stack (py-spy, ptrace).{silent}"
     where = "" if kept else " of the head pod, until it is deleted (spec.storage has no PVC)"
-    return f"Stacks of {processes} processes in {pods} pods: {directory}{where}.{silent}"
+    return f"{processes} stack{'s' * (processes != 1)} of {pods} pod{'s' * (pods != 1)}: {directory}{where}.{silent}"
 
 
 def _describe(progress: AttemptProgress, stacks: StackDump) -> str:
