@@ -151,6 +151,8 @@ class Reason(StrEnum):
     """Running: the job API of Ray does not respond, which alone is not a failure."""
     STARTED = "Started"
     """Running: the Ray job is running."""
+    CHECKPOINT_FAILED = "CheckpointFailed"
+    """Running: the Ray job is running, and its latest checkpoint could not be saved; the message quotes the error."""
     RESTARTING = "Restarting"
     """Running: the attempt has failed or was disrupted, and spec.failurePolicy allows another one; the message
     describes the cause and the start of the next attempt."""

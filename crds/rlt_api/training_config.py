@@ -177,6 +177,8 @@ class ProgressReport(ApiModel):
     """Metrics of the latest step."""
     latest_checkpoint_step: int | None = None
     """Step of the latest complete checkpoint."""
+    checkpoint_error: str | None = None
+    """Why the latest checkpoint could not be saved, such as a full volume. The training continues without it."""
     exported_path: str | None = None
     """Path of the exported model in Hugging Face format."""
     updated: str

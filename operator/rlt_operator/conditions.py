@@ -80,6 +80,7 @@ PROBLEMS = {
     Reason.SUBMISSION_REFUSED,
     Reason.RAY_UNREACHABLE,
     Reason.STOP_TIMEOUT,
+    Reason.CHECKPOINT_FAILED,
     Reason.RESTARTING,
     Reason.PROGRAM_FAILED,
     Reason.NO_PROGRESS,

@@ -124,6 +124,23 @@ def test_a_running_job_reports_progress() -> None:
     assert status.ray_cluster.ready_workers == 2
 
 
+def test_a_checkpoint_that_could_not_be_saved_is_reported_until_one_is_saved() -> None:
+    error = "The checkpoint of step 80 could not be saved to /mnt/rlt (rank 0: No space left on device)."
+    ray_job = o.running().job
+    failed = plan(replace(o.STARTED, ray=Ray(job=ray_job, progress=o.report(checkpoint_error=error))), o.NOW)
+    status = status_of(failed)
+    running = find_condition(status, C.RUNNING)
+    assert running
+    assert (running.status, running.reason) == ("True", Reason.CHECKPOINT_FAILED)
+    assert error in running.message
+    assert error in (status.message or "")
+    assert [(event.type, event.reason) for event in failed.events] == [("Warning", Reason.CHECKPOINT_FAILED)]
+    saved = replace(o.STARTED, job=replace(o.STARTED.job, status=status))
+    running = find_condition(status_of(plan(saved, o.NOW)), C.RUNNING)
+    assert running
+    assert (running.status, running.reason) == ("True", Reason.STARTED)
+
+
 def test_progress_alone_is_written_at_intervals() -> None:
     soon = replace(o.STARTED, ray=Ray(job=o.running().job, progress=o.report(91, updated="2026-01-02T03:04:06Z")))
     late = replace(o.STARTED, ray=Ray(job=o.running().job, progress=o.report(92, updated="2026-01-02T03:04:08Z")))

@@ -63,6 +63,19 @@ def test_a_resumed_run_records_the_step_that_the_ended_run_saved_but_did_not_rec
     assert sink.steps == [(2, {"critic/rewards/mean": 0.75})]
 
 
+def test_the_report_has_the_error_of_a_save_until_a_checkpoint_is_complete(tmp_path: Path) -> None:
+    server = ProgressServer(0, run_directory=tmp_path)
+    published = []
+    server.publish = lambda report, _: published.append(report)  # type: ignore[method-assign]
+    reporter = Reporter(server, RunDirectory(tmp_path), total_steps=30)
+    reporter.checkpoint(10)
+    reporter.checkpoint_failed("No space left on device")
+    reporter.checkpoint(20)
+    server.close()
+    found = [(report.latest_checkpoint_step, report.checkpoint_error) for report in published[1:]]
+    assert found == [(10, None), (10, "No space left on device"), (20, None)]
+
+
 def test_spans_become_a_trace_for_perfetto(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = RunDirectory(tmp_path)
     driver, rank = Stopwatch(step=1), Stopwatch(0, step=1)

@@ -32,11 +32,21 @@ class Run:
         self.requested = False
         self.controller = KlController("adaptive", 0.5)
         self._resumed = resumed
+        self.error: str | None = None
+        self.reported: list[int | str] = []
         self.under_test = Checkpoints(
             config,
             workers=cast(Any, self),
             run=cast(Any, self),
-            reporter=cast(Any, SimpleNamespace(checkpoint=int, resumed=self.resumed, stage=lambda *_: None)),
+            reporter=cast(
+                Any,
+                SimpleNamespace(
+                    checkpoint=self.reported.append,
+                    checkpoint_failed=self.reported.append,
+                    resumed=self.resumed,
+                    stage=lambda *_: None,
+                ),
+            ),
             generator=cast(Any, self),
             kl_controller=self.controller,
             termination=cast(Any, self),
@@ -47,7 +57,7 @@ class Run:
         if method is TrainWorker.save:
             step, state, _ = arguments
             self.saved.append((step, dict(state.values)))
-            return [[SaveOutcome(step)]]
+            return [[SaveOutcome(step, self.error)]]
         return [self._resumed] if method is TrainWorker.resume else [[]]
 
     def resumed(self, step: int, metrics: dict[str, float]) -> None:
@@ -87,6 +97,17 @@ def test_a_checkpoint_has_the_metrics_of_its_step(make_config: MakeConfig) -> No
     )
     assert other.under_test.resume() == 5
     assert other.resumed_metrics == {}, "another run recorded that step"
+
+
+def test_a_save_that_failed_is_reported_and_does_not_replace_the_latest_checkpoint(make_config: MakeConfig) -> None:
+    run = Run(make_config(checkpoint={"saveFreq": 5}))
+    run.under_test.save(5)
+    run.error = "The checkpoint of step 10 could not be saved."
+    run.under_test.save(10)
+    assert run.under_test.latest == Path("checkpoints/step-5")
+    run.error = None
+    run.under_test.save(15)
+    assert run.reported == [5, "The checkpoint of step 10 could not be saved.", 15]
 
 
 def test_sigterm_after_a_save_saves_nothing(make_config: MakeConfig) -> None:

@@ -9,7 +9,7 @@ from rlt_api.conditions import ConditionType, Reason
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.status import Phase
 from rlt_operator.conditions import ConditionUpdate
-from rlt_operator.diagnosis.pods import diagnose
+from rlt_operator.diagnosis.pods import diagnose, truncate
 from rlt_operator.diagnosis.progress import parse_last_report
 from rlt_operator.lifecycle.progress_deadline import count_seconds_to_progress_deadline
 from rlt_operator.lifecycle.stopping import describe_overdue_stop, get_stop_request, stop_program
@@ -76,10 +76,10 @@ def program_running(observed: Observed, spec: RLTrainingJobSpec, now: datetime) 
     message = f"The Ray job is running{f', stage {ray.progress.stage}' if ray.progress else ''}."
     if (diagnosis := diagnose(observed)) and cluster.status == "False":
         message += f" {diagnosis.message}"
-    conditions = {
-        C.CLUSTER_READY: cluster,
-        C.RUNNING: ConditionUpdate("True", Reason.STARTED, "The Ray job is running."),
-        C.RECONCILING: SETTLED,
-    }
+    running = ConditionUpdate("True", Reason.STARTED, "The Ray job is running.")
+    if ray.progress and (error := ray.progress.checkpoint_error):
+        running = ConditionUpdate("True", Reason.CHECKPOINT_FAILED, f"The Ray job is running. {truncate(error)}")
+        message += f" {truncate(error)}"
+    conditions = {C.CLUSTER_READY: cluster, C.RUNNING: running, C.RECONCILING: SETTLED}
     after = min(RUNNING_INTERVAL_S, count_seconds_to_progress_deadline(observed, now))
     return Verdict(message, Phase.RUNNING, conditions, report=ray.progress, requeue_after=after)

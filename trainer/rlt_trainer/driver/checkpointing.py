@@ -141,6 +141,7 @@ class Checkpoints:
         for outcome in outcomes:
             if outcome.error is not None:
                 _log.warning("%s", outcome.error)
+                self._reporter.checkpoint_failed(outcome.error)
                 continue
             self.latest = self._run.checkpoints / f"step-{outcome.step}"
             self._reporter.checkpoint(outcome.step)

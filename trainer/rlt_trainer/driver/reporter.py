@@ -87,7 +87,11 @@ class Reporter:
 
     def checkpoint(self, step: int) -> None:
         """Report that the checkpoint of `step` is complete."""
-        self._publish(latest_checkpoint_step=step)
+        self._publish(latest_checkpoint_step=step, checkpoint_error=None)
+
+    def checkpoint_failed(self, error: str) -> None:
+        """Report that a checkpoint could not be saved, until one is complete."""
+        self._publish(checkpoint_error=error)
 
     def exported(self, path: Path) -> None:
         """Report the path of the exported model."""
