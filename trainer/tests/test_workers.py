@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.cluster.pods import count_train_workers, rollout_pods, training_pods
+from rlt_trainer.cluster.worker_death import describe_death
 from rlt_trainer.cluster.worker_group import results
 from rlt_trainer.driver.engines import split_evenly
 from rlt_trainer.errors import TrainingError
@@ -49,5 +51,67 @@ def test_the_death_of_a_process_is_reported_with_advice(monkeypatch: pytest.Monk
     monkeypatch.setenv("RAY_IGNORE_UNHANDLED_ERRORS", "1")
     ray.init(address="auto")
     actor: Any = ray.remote(Mortal).remote()
-    with pytest.raises(TrainingError, match=r"A worker process died .* OOMKilled"):
+    with pytest.raises(
+        TrainingError, match=rf"of a Mortal \(pid \d+\) in pod {socket.gethostname()} died: .* OOMKilled"
+    ):
         results([actor.die.remote()])
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_cluster")
+def test_the_death_of_a_process_is_preferred_to_the_connection_error_of_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import ray
+
+    class Rank:
+        def die_after(self, calls: list[Any]) -> None:
+            ray.wait(calls)
+            os._exit(1)
+
+        def lose_connection(self) -> None:
+            raise RuntimeError("Connection closed by peer")
+
+    monkeypatch.setenv("RAY_IGNORE_UNHANDLED_ERRORS", "1")
+    ray.init(address="auto")
+    dies, survives = (cast(Any, ray.remote(Rank)).remote() for _ in range(2))
+    lost = survives.lose_connection.remote()
+    with pytest.raises(TrainingError, match=r"of a Rank .* died"):
+        results([dies.die_after.remote([lost]), lost])
+    with pytest.raises(RuntimeError, match="Connection closed"):
+        results([survives.lose_connection.remote()])
+
+
+DIED = """The actor died unexpectedly before finishing this task.
+\tclass_name: TrainWorker
+\tactor_id: 1f00
+\tpid: 214
+\tname: rank
+\tnamespace: 7d
+\tip: 10.0.3.7
+"""
+
+
+@pytest.mark.parametrize(
+    ("cause", "message"),
+    [
+        (
+            "The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR Worker exit "
+            "detail: Worker unexpectedly exits with a connection error code 2. End of file. Some common causes",
+            "died: Worker unexpectedly exits with a connection error code 2. End of file. If",
+        ),
+        (
+            "The actor died because its node has died. Node Id: 42\n\tthe actor's node was terminated unexpectedly: x",
+            "died: The actor died because its node has died. If",
+        ),
+    ],
+)
+def test_the_message_names_process_pod_and_cause(cause: str, message: str) -> None:
+    text = describe_death(DIED + cause, {"10.0.3.7": "sum-workers-worker-b"})
+    assert text.startswith("The process of a TrainWorker (pid 214) in pod sum-workers-worker-b died: ")
+    assert message in text
+
+
+def test_the_message_without_details_is_a_sentence() -> None:
+    text = describe_death("The actor died unexpectedly before finishing this task.", {})
+    assert text.startswith("The process of a worker died: The actor died unexpectedly before finishing this task. If")

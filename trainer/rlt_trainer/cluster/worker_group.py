@@ -8,16 +8,19 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 import ray
 from ray import ObjectRef
-from ray.exceptions import RayActorError
+from ray.exceptions import RayActorError, RayTaskError
 from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.cluster.pods import Pods
+from rlt_trainer.cluster.worker_death import describe_death
 from rlt_trainer.errors import TrainingError
 
 RESOURCES_TIMEOUT_S = 600
 """How long to wait for the cluster's resources."""
+DEATH_TIMEOUT_S = 5.0
+"""How long to wait, after the first error, for Ray's report of a worker process that died."""
 
 W = TypeVar("W")
 P = ParamSpec("P")
@@ -100,11 +103,31 @@ def results(references: Sequence[ObjectRef[R]]) -> list[R]:
             ray.get(done)
         return list(ray.get(list(references)))
     except RayActorError as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise TrainingError(
-            f"A worker process died ({reason}). Check the last state of the worker pods. If it is OOMKilled, increase "
-            "memory or reduce the batch sizes. The run can resume from its latest checkpoint."
-        ) from error
+        raise TrainingError(describe_death(str(error), _list_pods())) from error
+    except RayTaskError as error:
+        if death := _find_death(pending):
+            raise TrainingError(describe_death(str(death), _list_pods())) from error
+        raise
+
+
+def _find_death(pending: Any) -> RayActorError | None:
+    """Find a call whose worker process died. The other ranks lose their connections to it, and may fail earlier."""
+    deadline = time.monotonic() + DEATH_TIMEOUT_S
+    while pending and (left := deadline - time.monotonic()) > 0:
+        done, pending = ray.wait(pending, timeout=left)
+        try:
+            ray.get(done)
+        except RayActorError as error:
+            return error
+        except RayTaskError:
+            continue
+    return None
+
+
+def _list_pods() -> dict[str, str]:
+    """Return the pod of each address in the Ray cluster, also of nodes that Ray has lost."""
+    nodes = ray.nodes()  # type: ignore[no-untyped-call]
+    return {node["NodeManagerAddress"]: node["NodeManagerHostname"] for node in nodes}
 
 
 def _reserve(pods: Pods) -> PlacementGroup:
