@@ -201,6 +201,8 @@ class Observed:
     queue_message: str | None = None
     """Why Kueue does not admit the RayCluster, while it is suspended."""
     pods: tuple[Pod, ...] = ()
+    removed_pods: tuple[Pod, ...] = ()
+    """Pods of the RayCluster that were deleted without a grace period, in their last state before."""
     warnings: tuple[WarningEvent, ...] = ()
     ray: Ray | None = None
     """The latest answer of the current head; None before the first one, and without a head that runs."""

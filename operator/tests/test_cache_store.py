@@ -77,3 +77,17 @@ def test_a_bounded_store_drops_its_oldest_object() -> None:
     for number in (1, 2, 3):
         store.put(manifest(f"x{number}", number, value=number))
     assert sorted(store.values()) == [2, 3]
+
+
+def test_the_last_states_of_removed_objects_are_kept_up_to_a_number() -> None:
+    store = make(max_removed=2)
+    for version, name in enumerate(("x", "y", "z", "other"), start=1):
+        store.put(manifest(name, version, group="b" if name == "other" else "a", value=version))
+    store.put(manifest("z", 5, value=30))
+    store.remove(manifest("x", 6))
+    store.forget(("demo", "y"))
+    assert store.select_removed("a") == [1, 2]
+    store.retain([("demo", "other")], 9, None)
+    assert (store.select_removed("a"), store.select_removed("b")) == ([2, 30], [])
+    store.forget_removed("a")
+    assert store.select_removed("a") == []

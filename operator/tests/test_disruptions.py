@@ -124,6 +124,24 @@ def test_a_disrupted_attempt_restarts_without_max_restarts(ray: Ray) -> None:
     assert (status_of(released).disruptions, status_of(released).disruption) == (1, None)
 
 
+@pytest.mark.parametrize(
+    ("removed", "reason"),
+    [
+        (pod(), "PodDeleted"),
+        (pod(containers=(CRASHED,)), None),  # KubeRay deletes it
+        (pod(phase="Failed"), None),
+        (pod(cluster_uid="earlier"), None),
+    ],
+)
+def test_a_pod_that_was_deleted_without_a_grace_period_is_a_disruption(removed: Pod, reason: str | None) -> None:
+    """It no longer exists when the operator observes the deletion. Its preStop hook has stopped the Ray job."""
+    gone = replace(with_pods(job(maxRestarts=1), *GONE), removed_pods=(removed,))
+    disruption = status_of(o.after(gone)).disruption
+    assert (disruption.reason if disruption else None) == reason
+    if disruption:
+        assert disruption.message == "Pod sum-workers-worker-b on node node-1 was disrupted: PodDeleted"
+
+
 def test_a_disruption_that_is_observed_with_the_end_counts_too() -> None:
     ended = o.after(with_pods(replace(job(), ray=o.ended("FAILED", "x")), *GONE, EVICTED))
     assert [each.disruption for each in status_of(ended).attempts] == ["EvictionByEvictionAPI"]

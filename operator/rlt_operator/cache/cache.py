@@ -32,6 +32,8 @@ from rlt_operator.work_queue import Key
 
 MAX_WARNINGS = 5000
 """Maximum number of events that are kept. They explain pods that do not start, most of them within minutes."""
+MAX_REMOVED_PODS = 16
+"""Maximum number of removed pods of a job that are kept. The first ones explain the end of an attempt."""
 EVERYTHING: Mapping[str, str] = {}
 OF_A_JOB = {"labelSelector": names.JOB_LABEL}
 APPLIED = {"labelSelector": f"{names.JOB_LABEL},app.kubernetes.io/managed-by={names.FIELD_OWNER}"}
@@ -47,7 +49,7 @@ class Cache:
     jobs: Store[str] = field(default_factory=lambda: Store(_parse_job, get_name))
     """Jobs as JSON, which takes a fifth of the memory of the parsed object."""
     ray_clusters: Store[RayCluster] = field(default_factory=lambda: Store(parse_ray_cluster, get_name))
-    pods: Store[Pod] = field(default_factory=lambda: Store(parse_pod, get_job))
+    pods: Store[Pod] = field(default_factory=lambda: Store(parse_pod, get_job, max_removed=MAX_REMOVED_PODS))
     """Pods with the label of a job, by job."""
     configs: Store[Config] = field(default_factory=lambda: Store(parse_config, get_job))
     """Key -> digest of the ConfigMaps that the operator created, by job."""

@@ -37,14 +37,18 @@ class Store(Generic[T]):
         index: Callable[[Manifest], Hashable],
         *,
         max_objects: int | None = None,
+        max_removed: int = 0,
     ) -> None:
         """`parse` reduces an object, or returns None for an object that is not needed. `index` returns its index key.
 
-        With `max_objects`, a new object replaces the oldest one.
+        With `max_objects`, a new object replaces the oldest one. With `max_removed`, the last states of this number of
+        removed objects of each index key are kept.
         """
         self._parse = parse
         self._index = index
         self._max_objects = max_objects
+        self._max_removed = max_removed
+        self._removed: dict[Hashable, list[T]] = {}
         self._entries: dict[Name, _Entry[T]] = {}
         self._names: dict[Hashable, set[Name]] = {}
         self.served = True
@@ -58,6 +62,14 @@ class Store(Generic[T]):
     def select(self, index: Hashable) -> list[T]:
         """The objects with that index key, ordered by name."""
         return [self._entries[name].value for name in sorted(self._names.get(index, ()))]
+
+    def select_removed(self, index: Hashable) -> list[T]:
+        """The last states of the latest removed objects with that index key."""
+        return list(self._removed.get(index, ()))
+
+    def forget_removed(self, index: Hashable) -> None:
+        """Drop the last states of the removed objects with that index key."""
+        self._removed.pop(index, None)
 
     def values(self) -> list[T]:
         """All objects, ordered by name."""
@@ -91,11 +103,11 @@ class Store(Generic[T]):
         """Remove a deleted object, unless the store has a newer one of the same name. Returns whether it did."""
         name = get_name(manifest)
         known = self._entries.get(name)
-        return known is not None and known.version <= get_version(manifest) and self._drop(name) is not None
+        return known is not None and known.version <= get_version(manifest) and self._remove(name)
 
     def forget(self, name: Name) -> bool:
         """Remove the object of that name, which a read did not find. Returns whether the store had it."""
-        return self._drop(name) is not None
+        return self._remove(name)
 
     def retain(self, listed: Iterable[Name], version: int, namespace: str | None) -> list[Name]:
         """After a list of version `version`: remove the objects that it lacks. Returns their names.
@@ -117,8 +129,15 @@ class Store(Generic[T]):
         kept = set(listed)
         lost = [name for name in known if name not in kept and self._entries[name].version <= version]
         for name in lost:
-            self._drop(name)
+            self._remove(name)
         return lost
+
+    def _remove(self, name: Name) -> bool:
+        """Drop an object that no longer exists. Returns whether the store had it."""
+        entry = self._drop(name)
+        if entry and self._max_removed:
+            self._removed[entry.index] = [*self._removed.get(entry.index, ()), entry.value][-self._max_removed :]
+        return entry is not None
 
     def _drop(self, name: Name) -> _Entry[T] | None:
         entry = self._entries.pop(name, None)

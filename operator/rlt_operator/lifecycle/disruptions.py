@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from rlt_api.conditions import ConditionType
@@ -26,7 +27,10 @@ def update_disruption(observed: Observed, now: datetime, nodes: Sequence[Node] =
         return None
     if status.disruption and status.disruption.ray_cluster_uid == cluster.uid:
         return status.disruption
-    pods = sorted((pod for pod in observed.pods if pod.cluster_uid == cluster.uid), key=lambda pod: pod.name)
+    removed = (replace(pod, deleting=True) for pod in observed.removed_pods)
+    pods = sorted(
+        (pod for pod in (*removed, *observed.pods) if pod.cluster_uid == cluster.uid), key=lambda pod: pod.name
+    )
     found = find_disruption(pods, nodes)
     if found is None:
         return None

@@ -59,6 +59,7 @@ async def observe(sources: Sources, key: Key) -> Observed | None:
     manifest = cache.get_job(key)
     if manifest is None:
         poller.poll(key, None)
+        cache.pods.forget_removed(key)
         return None
     policy = await _get_policy(sources, manifest)
     job = parse_job(manifest, await _get_runtime(api, manifest, policy), policy)
@@ -80,6 +81,9 @@ async def observe(sources: Sources, key: Key) -> Observed | None:
         observed = replace(
             observed,
             warnings=tuple(warning for uid in uids for warning in cache.warnings.select(uid)),
+            removed_pods=tuple(
+                pod for pod in cache.pods.select_removed(key) if pod.cluster_uid == cluster.uid and not pod.deleting
+            ),
             config=next(iter(cache.configs.select(key)), None),
             queue_message=next(iter(cache.workloads.select(cluster.uid)), None) if cluster.suspend else None,
         )
