@@ -69,6 +69,8 @@ class Container:
     restarts: int = 0
     running: bool = False
     """Whether it runs, perhaps after a restart."""
+    is_init: bool = False
+    """Whether it is an init container, which ends before the others start. KubeRay adds one to worker pods."""
 
 
 @dataclass(frozen=True)
@@ -251,7 +253,7 @@ def parse_pod(manifest: Manifest) -> Pod:
     disruption = conditions.get("DisruptionTarget", {})
     owner = _controller(manifest)
     cluster = owner if owner.get("kind") == "RayCluster" else {}
-    containers = [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
+    init, main = status.get("initContainerStatuses", []), status.get("containerStatuses", [])
     return Pod(
         name=metadata["name"],
         uid=metadata["uid"],
@@ -262,7 +264,7 @@ def parse_pod(manifest: Manifest) -> Pod:
         ready=conditions.get("Ready", {}).get("status") == "True",
         unschedulable=scheduled.get("message", "no node was found") if scheduled.get("status") == "False" else None,
         message=status.get("message"),
-        containers=tuple(_container(container) for container in containers),
+        containers=(*(_container(each, is_init=True) for each in init), *(_container(each) for each in main)),
         node=manifest.get("spec", {}).get("nodeName"),
         ip=status.get("podIP"),
         reason=status.get("reason"),
@@ -355,7 +357,7 @@ def _controller(manifest: Manifest) -> dict[str, str]:
     return next((reference for reference in references if reference.get("controller")), {})
 
 
-def _container(status: Mapping[str, Any]) -> Container:
+def _container(status: Mapping[str, Any], *, is_init: bool = False) -> Container:
     waiting = status.get("state", {}).get("waiting") or {}
     ended = status.get("state", {}).get("terminated") or status.get("lastState", {}).get("terminated")
     return Container(
@@ -367,4 +369,5 @@ def _container(status: Mapping[str, Any]) -> Container:
         else None,
         restarts=status.get("restartCount", 0),
         running="running" in status.get("state", {}),
+        is_init=is_init,
     )

@@ -22,6 +22,7 @@ from rlt_operator.reconcile.plan import plan
 
 RUNNING = Container("ray-worker", running=True)
 CRASHED = Container("ray-worker", termination=Termination("Error", 1, "boom"))
+WAITED = Container("wait-gcs-ready", termination=Termination("Completed", 0, ""), is_init=True)
 RESTARTED = replace(CRASHED, running=True)
 
 
@@ -45,6 +46,7 @@ SHUTDOWN = "Pod was terminated in response to imminent node shutdown."
     ({"phase": "Failed", "reason": "Preempting"}, "Preempting"),
     ({"deleting": True}, "PodDeleted"),
     ({"deleting": True, "containers": (RESTARTED,)}, "PodDeleted"),
+    ({"deleting": True, "containers": (WAITED, RUNNING)}, "PodDeleted"),
     # not a disruption
     ({}, None),
     ({"disruption": "PreemptionByScheduler"}, None),  # Kubernetes resets the condition, or deletes the pod next
@@ -80,9 +82,14 @@ def test_a_disruption_is_recognized_by_the_node(node: Node, reason: str | None) 
 def test_the_condition_of_the_pod_is_parsed() -> None:
     condition = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}
     running = {"name": "ray-worker", "state": {"running": {}}, "lastState": {"terminated": {"exitCode": 1}}}
-    status = {"conditions": [condition], "containerStatuses": [running]}
+    waited = {"name": "wait-gcs-ready", "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}
+    status = {"conditions": [condition], "initContainerStatuses": [waited], "containerStatuses": [running]}
     parsed = parse_pod({"metadata": {"name": "a", "uid": "1", "deletionTimestamp": "x"}, "status": status})
-    assert (parsed.disruption, parsed.containers[0].running) == ("DeletionByTaintManager", True)
+    assert parsed.disruption == "DeletionByTaintManager"
+    assert [(each.name, each.running, each.is_init) for each in parsed.containers] == [
+        ("wait-gcs-ready", False, True),
+        ("ray-worker", True, False),
+    ]
 
 
 def job(**policy: Any) -> Observed:
@@ -219,12 +226,20 @@ def test_the_cause_of_a_stopped_program_is_awaited() -> None:
         assert (condition.status, condition.reason) == ("True", Reason.STOPPED)
 
 
-def test_the_loss_of_a_node_is_awaited_that_ray_reports_first() -> None:
-    """Ray notices a dead machine before Kubernetes does."""
+@pytest.mark.parametrize(
+    "message",
+    [
+        "ray.exceptions.ActorDiedError: The actor died because its node has died. Node Id: 1",
+        "rlt-trainer: error: Pod a lost its connection to pod b: Connection timed out.",
+    ],
+)
+def test_the_loss_of_a_node_is_awaited_that_the_program_reports_first(message: str) -> None:
+    """Ray and the ranks notice a dead machine before Kubernetes does."""
     pods = tuple(replace(each, node="node-1") for each in o.pods())
-    lost = o.ended("FAILED", "ray.exceptions.ActorDiedError: The actor died because its node has died. Node Id: 1")
+    lost = o.ended("FAILED", message)
     waiting = o.after(replace(job(), pods=pods, nodes=(node(),), ray=lost), now=o.NOW + timedelta(seconds=40))
     assert (status_of(waiting).phase, status_of(waiting).attempts) == (Phase.RUNNING, [])
+    assert (status_of(waiting).message or "").endswith(message.partition("error: ")[2] or message)
     late = o.NOW + timedelta(seconds=LOST_NODE_CAUSE_S)
     restarted = o.after(replace(waiting, nodes=(node(ready="Unknown"),)), now=late)
     assert [each.disruption for each in status_of(restarted).attempts] == ["NodeNotReady"]

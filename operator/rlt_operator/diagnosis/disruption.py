@@ -72,7 +72,7 @@ def _find_by_pod(pod: Pod) -> FoundDisruption | None:
         return FoundDisruption(pod.disruption, pod.name, pod.node, pod.message)
     if pod.reason and (pod.reason in POD_REASONS or shut_down):
         return FoundDisruption(pod.reason, pod.name, pod.node, pod.message)
-    ended = any(container.termination and not container.running for container in pod.containers)
+    ended = any(each.termination and not each.running and not each.is_init for each in pod.containers)
     if pod.deleting and pod.phase == "Running" and not ended:  # KubeRay deletes pods whose container has ended
         return FoundDisruption(DELETED, pod.name, pod.node)
     return None

@@ -31,8 +31,11 @@ RESTARTABLE = {Reason.PREFLIGHT_FAILED, Reason.PROGRAM_FAILED, Reason.NO_PROGRES
 of a pod stops the Ray job, so that the program saves a checkpoint while the other pods still run."""
 STOP_CAUSE_S = 10.0
 """Time after the end of a stopped Ray job in which the pod is observed whose end stopped it."""
-LOST_NODE = re.compile(r"its node has died|actor's node was terminated unexpectedly|health check failed")
-"""Ray's messages about a node that it lost (src/ray/gcs, Ray 2.60): the raylet, the pod or the machine."""
+LOST_NODE = re.compile(
+    r"its node has died|actor's node was terminated unexpectedly|health check failed|lost its connection to pod"
+)
+"""Ray's messages about a node that it lost (src/ray/gcs, Ray 2.60): the raylet, the pod or the machine. The last one is
+the trainer's (rlt_trainer/cluster/connections.py)."""
 LOST_NODE_CAUSE_S = 75.0
 """Time after them in which Kubernetes reports a lost machine: 50 s without a heartbeat of the kubelet
 (node-monitor-grace-period of the kube-controller-manager), rounded up."""
@@ -229,7 +232,8 @@ def _count_seconds_since_end(observed: Observed, now: datetime) -> float:
 def _await_cause(observed: Observed, verdict: Verdict) -> Verdict:
     """The conditions of the status, until it is known whether a disruption ended the Ray job."""
     kept = keep_conditions(observed.job.status, *(type for type in C if type not in (C.FAILED, C.STALLED)))
-    return Verdict("The Ray job has ended. Waiting for the cause.", conditions=kept, report=verdict.report)
+    message = f"The Ray job has ended. Waiting for a disruption that explains it: {verdict.message}"
+    return Verdict(message, conditions=kept, report=verdict.report)
 
 
 def _describe_end(observed: Observed, spec: RLTrainingJobSpec, attempt: Attempt, message: str) -> str:
