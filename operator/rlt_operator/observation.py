@@ -204,7 +204,7 @@ class Observed:
     """Why Kueue does not admit the RayCluster, while it is suspended."""
     pods: tuple[Pod, ...] = ()
     removed_pods: tuple[Pod, ...] = ()
-    """Pods of the RayCluster that were deleted without a grace period, in their last state before."""
+    """Pods of the RayCluster that no longer exist, in their last state."""
     warnings: tuple[WarningEvent, ...] = ()
     ray: Ray | None = None
     """The latest answer of the current head; None before the first one, and without a head that runs."""

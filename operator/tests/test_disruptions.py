@@ -135,7 +135,9 @@ def test_a_disrupted_attempt_restarts_without_max_restarts(ray: Ray) -> None:
     ("removed", "reason"),
     [
         (pod(), "PodDeleted"),
+        (pod(deleting=True), "PodDeleted"),
         (pod(containers=(CRASHED,)), None),  # KubeRay deletes it
+        (replace(EVICTED, containers=(CRASHED,)), None),  # it ended while Kueue suspended the RayCluster
         (pod(phase="Failed"), None),
         (pod(cluster_uid="earlier"), None),
     ],

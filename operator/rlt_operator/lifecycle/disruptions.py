@@ -27,7 +27,8 @@ def update_disruption(observed: Observed, now: datetime, nodes: Sequence[Node] =
         return None
     if status.disruption and status.disruption.ray_cluster_uid == cluster.uid:
         return status.disruption
-    removed = (replace(pod, deleting=True) for pod in observed.removed_pods)
+    # Of a removed pod, only its deletion without a grace period counts, while it runs: others were observed before.
+    removed = (replace(pod, deleting=True, disruption=None, reason=None) for pod in observed.removed_pods)
     pods = sorted(
         (pod for pod in (*removed, *observed.pods) if pod.cluster_uid == cluster.uid), key=lambda pod: pod.name
     )

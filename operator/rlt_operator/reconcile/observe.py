@@ -81,9 +81,7 @@ async def observe(sources: Sources, key: Key) -> Observed | None:
         observed = replace(
             observed,
             warnings=tuple(warning for uid in uids for warning in cache.warnings.select(uid)),
-            removed_pods=tuple(
-                pod for pod in cache.pods.select_removed(key) if pod.cluster_uid == cluster.uid and not pod.deleting
-            ),
+            removed_pods=tuple(pod for pod in cache.pods.select_removed(key) if pod.cluster_uid == cluster.uid),
             config=next(iter(cache.configs.select(key)), None),
             queue_message=next(iter(cache.workloads.select(cluster.uid)), None) if cluster.suspend else None,
         )
