@@ -40,7 +40,7 @@ def waiting(reason: str, message: str = "", **last: Any) -> dict[str, Any]:
 NO_NODE = "0/2 nodes are available: 2 Insufficient nvidia.com/gpu. preemption: not eligible."
 NO_PVC = 'persistentvolumeclaim "runs" not found'
 NO_IMAGE = 'failed to pull and unpack image "nowhere/none:1": not found'
-OOM = {"reason": "OOMKilled", "exitCode": 137}
+OOM = {"reason": "OOMKilled", "exitCode": 137, "message": "Process exit logs will be saved to /tmp/ray\n"}
 
 CASES = {
     "unschedulable": (

@@ -33,6 +33,8 @@ CONFIG_REASONS: set[str | None] = {
 """The kubelet's reasons (kubernetes pkg/kubelet/kuberuntime)."""
 
 VOLUME_EVENTS = {"FailedMount", "FailedAttachVolume", "FailedMapVolume"}
+SIGKILL = 128 + 9
+"""Exit code of a container that was killed. Its output does not explain the end."""
 KUBELET_IS_LATE = "cache: timed out waiting for the condition"
 """End of the kubelet's message while it reads a Secret or ConfigMap for the first time. It retries within a second."""
 
@@ -159,7 +161,8 @@ def _describe_crash(ended: Sequence[tuple[Pod, Container, Termination]]) -> str:
     message = (
         f"Pod {pod.name}, container {container.name} ended: {termination.reason}, exit code {termination.exit_code}"
     )
-    if output := termination.message.strip():  # the end of the log: the last line of a traceback holds the error
+    output = termination.message.strip()  # the end of the log: the last line of a traceback holds the error
+    if output and termination.exit_code != SIGKILL:
         message += f": {truncate(output.splitlines()[-1].strip())}"
     return message + _describe_others(list(dict.fromkeys(pod for pod, *_ in ended)))
 
