@@ -28,14 +28,28 @@ async def main() -> None:
                     c, k = operator.cpu_s(), kuberay.cpu_s()
                     await create_all(api, api_paths.jobs("jobs"), [make_job("jobs", f"job-{i}") for i in range(n)])
                     await jobs.wait(lambda: jobs.count("Running") == n, "Running")
-                    print("running after", time.time() - t, "operator cpu", operator.cpu_s() - c, "kuberay", kuberay.cpu_s() - k)
+                    print(
+                        "running after",
+                        time.time() - t,
+                        "operator cpu",
+                        operator.cpu_s() - c,
+                        "kuberay",
+                        kuberay.cpu_s() - k,
+                    )
                     now = operator.requests()
                     for key, count in (now - before).most_common():
                         print(f"{count / n:8.2f} {key}")
                     print(sum((now - before).values()) / n)
                     w, c = sum(jobs.changes.values()), operator.cpu_s()
                     await asyncio.sleep(60)
-                    print("60 s:", operator.cpu_s() - c, "cpu", sum(jobs.changes.values()) - w, "changes", operator.memory_mb())
+                    print(
+                        "60 s:",
+                        operator.cpu_s() - c,
+                        "cpu",
+                        sum(jobs.changes.values()) - w,
+                        "changes",
+                        operator.memory_mb(),
+                    )
                     print(operator.requests() - now)
 
 

@@ -11,7 +11,7 @@ from cluster import Cluster, control_plane
 from cluster.fake_nodes import FakeNode, fake_nodes
 from cluster.layout import Layout
 from cluster.programs import obtain_built
-from operator_bench.processes import Process, make_simulator, wait_for_ok
+from operator_bench.processes import CONTROL_PORT, Process, make_simulator, wait_for_ok
 
 CRDS = Path(__file__).parents[2] / "crds"
 NODES = 10
@@ -49,6 +49,7 @@ def run_pods(cluster: Cluster) -> Iterator[Process]:
     nodes = [Node(f"node-{number}", {}, HUGE) for number in range(NODES)]
     kuberay, simulator = make_kuberay(cluster.layout), make_simulator(cluster.layout)
     with fake_nodes(cluster, nodes), running(kuberay, simulator):
+        wait_for_ok(simulator, f"http://127.0.0.1:{CONTROL_PORT}/heads")
         wait_for_ok(kuberay, f"http://127.0.0.1:{KUBERAY_PORT}/readyz")
         yield kuberay
 

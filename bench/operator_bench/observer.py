@@ -31,10 +31,9 @@ class Observer:
 
     async def run(self, api: KubernetesApi, path: str) -> None:
         """List and watch until cancelled."""
-        version = "0"
-        async for items, version in api.list_pages(path):
-            for item in items:
-                self._see(item)
+        items, version = await api.list_with_version(path)
+        for item in items:
+            self._see(item)
         while True:
             async for change, item in api.watch(path, resourceVersion=version, allowWatchBookmarks="true"):
                 version = item["metadata"]["resourceVersion"]
@@ -66,9 +65,7 @@ class Observer:
 
 
 @asynccontextmanager
-async def observing(
-    api: KubernetesApi, path: str, reduce: Callable[[Manifest], Hashable]
-) -> AsyncIterator[Observer]:
+async def observing(api: KubernetesApi, path: str, reduce: Callable[[Manifest], Hashable]) -> AsyncIterator[Observer]:
     """Observe the objects below `path`."""
     observer = Observer(reduce)
     task = asyncio.create_task(observer.run(api, path))

@@ -17,6 +17,7 @@ import aiohttp
 from rlt_api.driver_server import TOKEN_HEADER
 from rlt_core import names
 from rlt_core.children.ray_token import parse_ray_token
+from rlt_core.job import Manifest
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError, KubernetesApi
 
@@ -83,11 +84,20 @@ class RayTokens:
             return {}
         key = (head.namespace, head.ray_token, head.job_uid)
         if key not in self._tokens:
-            token = await self._read(head.namespace, head.ray_token, head.job_uid)
-            if len(self._tokens) >= MAX_TOKENS:
-                self._tokens.clear()
-            self._tokens[key] = token
+            self._keep(key, await self._read(*key))
         return {TOKEN_HEADER: f"Bearer {self._tokens[key]}"}
+
+    def put(self, secret: Manifest) -> None:
+        """Keep the token of a Secret that this process has written, so that it is not read."""
+        metadata = secret["metadata"]
+        for owner in metadata.get("ownerReferences", []):
+            if token := parse_ray_token(secret, owner_uid=owner["uid"]):
+                self._keep((metadata["namespace"], metadata["name"], owner["uid"]), token)
+
+    def _keep(self, key: tuple[str, str, str], token: str) -> None:
+        if len(self._tokens) >= MAX_TOKENS:
+            self._tokens.clear()
+        self._tokens[key] = token
 
     async def _read(self, namespace: str, name: str, job_uid: str) -> str:
         try:

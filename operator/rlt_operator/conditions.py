@@ -94,6 +94,9 @@ PROBLEMS = {
 }
 """Reasons whose events are of type Warning."""
 
+WITHOUT_EVENT = {ConditionType.FABRIC_VERIFIED, ConditionType.CLUSTER_READY}
+"""Conditions on the way to Running. They have events for their problems only."""
+
 FINAL = {
     Reason.INVALID_SPEC,
     Reason.PREFLIGHT_FAILED,
@@ -210,6 +213,8 @@ def _build_event(condition: Condition) -> Event | None:
     if condition.type == ConditionType.RECONCILING and condition.status == "False":  # Stalled has its event
         return None
     if condition.status == "False" and condition.reason in FINAL:  # Failed has its own event
+        return None
+    if not problem and condition.type in WITHOUT_EVENT:
         return None
     if condition.status == "True" or problem:
         reason = condition.reason if problem else condition.type

@@ -100,9 +100,10 @@ async def run(
         heads = ray_http.to_pod_ip(session, tokens) if in_cluster else ray_http.through_pod_proxy(connected, tokens)
         send = fence(heads, leadership)
         queue = WorkQueue(lambda key: reconcile(sources, send, events, failures, key), on_error=metrics.ERRORS.inc)
-        sources = Sources(api, Cache(queue.wake), RayPoller(send, queue.wake), runtimes, access)
+        sources = Sources(api, Cache(queue.wake, on_secret=tokens.put), RayPoller(send, queue.wake), runtimes, access)
         events = EventWriter(api)
         failures = Failures(api, sources.cache, events, crds.check_and_describe)
+        stack.push_async_callback(events.flush)
         stack.push_async_callback(sources.poller.close)
         stack.push_async_callback(queue.close)
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from rlt_api.runtime_policy import RuntimePolicy, parse_runtime_policy
-from rlt_core.kubernetes import api_paths
-from rlt_core.kubernetes.client import KubernetesApi
+from rlt_core.job import Manifest
 
 
-async def get_runtime_policy(api: KubernetesApi, namespace: str, cluster: RuntimePolicy) -> RuntimePolicy:
-    """The policy of the namespace. `cluster` applies where it has no label. Raises ApiError."""
-    manifest = await api.get(api_paths.namespace(namespace))
+def get_runtime_policy(manifest: Manifest | None, cluster: RuntimePolicy) -> RuntimePolicy:
+    """The policy of a namespace. `cluster` applies where it has no label."""
     return parse_runtime_policy((manifest or {}).get("metadata", {}).get("labels", {}), cluster)

@@ -18,6 +18,13 @@ from rlt_core.fabric.nodes import Node
 from rlt_core.job import Job, Manifest
 from rlt_operator.kuberay import KubeRay
 
+MIN_PROGRESS_INTERVAL_S = 2.5
+"""Interval between status writes of progress with few running jobs."""
+MAX_PROGRESS_INTERVAL_S = 15.0
+"""The interval with many running jobs."""
+PROGRESS_INTERVAL_PER_JOB_S = 0.03
+"""Seconds of the interval for each running job: 2.5 s up to 83 jobs, 15 s from 500 jobs on."""
+
 
 @dataclass(frozen=True)
 class KubeRayCondition:
@@ -210,8 +217,15 @@ class Observed:
     """The latest answer of the current head; None before the first one, and without a head that runs."""
     access: NetworkAccess | None = None
     """Who reaches the pods of jobs, for their NetworkPolicies; None if the jobs get none."""
+    progress_interval: float = MIN_PROGRESS_INTERVAL_S
+    """Minimum number of seconds between status writes that change only the progress."""
     rejection: Rejection | None = None
     """Why the API server or Ray rejected the first plan of this reconciliation."""
+
+
+def choose_progress_interval(running_jobs: int) -> float:
+    """Seconds between status writes of progress, so that up to 500 jobs cause at most 34 of them per second."""
+    return min(MAX_PROGRESS_INTERVAL_S, max(MIN_PROGRESS_INTERVAL_S, PROGRESS_INTERVAL_PER_JOB_S * running_jobs))
 
 
 def parse_workload(manifest: Manifest) -> str | None:
@@ -313,6 +327,11 @@ def list_job_pods(observed: Observed) -> tuple[Pod, ...]:
 def find_head(observed: Observed) -> Pod | None:
     """The head pod of the current RayCluster, unless it is terminating."""
     return next((pod for pod in list_cluster_pods(observed) if pod.is_head), None)
+
+
+def is_reconciled(observed: Observed) -> bool:
+    """Whether KubeRay has reconciled the RayCluster: it has a status or pods."""
+    return observed.cluster is not None and (observed.cluster.has_status or bool(list_cluster_pods(observed)))
 
 
 def get_submission_id(observed: Observed) -> str | None:

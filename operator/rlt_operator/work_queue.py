@@ -18,6 +18,8 @@ Key = tuple[str, str]
 
 MIN_INTERVAL_S = 0.5
 """Minimum interval between two reconciliations of a job, however often it is woken."""
+MAX_IMMEDIATE = 3
+"""Number of reconciliations in succession that may follow at once, because one asked for it with `requeue_after` 0."""
 MAX_BACKOFF_S = 30.0
 """Maximum delay after repeated errors."""
 
@@ -69,7 +71,7 @@ class WorkQueue:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _run(self, key: Key) -> None:
-        woken, failures = self._woken[key], 0
+        woken, failures, immediate = self._woken[key], 0, 0
         while True:
             await self._started.wait()
             woken.clear()
@@ -84,6 +86,10 @@ class WorkQueue:
             if result.gone and not woken.is_set():
                 del self._tasks[key], self._woken[key]
                 return
+            if result.requeue_after == 0 and immediate < MAX_IMMEDIATE:
+                immediate += 1
+                continue
+            immediate = 0
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(woken.wait(), result.requeue_after)
             await asyncio.sleep(max(0.0, started + MIN_INTERVAL_S - time.monotonic()))

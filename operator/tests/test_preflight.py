@@ -104,7 +104,6 @@ def test_a_failed_check_fails_the_job_with_check_node_and_remedy() -> None:
     assert condition_of(decided) == ("False", Reason.PREFLIGHT_FAILED, message)
     assert (decided.submit, decided.delete_cluster) == (None, None)
     assert [(event.type, event.reason) for event in decided.events if event.reason != "Accepted"] == [
-        ("Normal", "ClusterReady"),
         ("Warning", "PreflightFailed"),
     ]
     assert plan(o.after(BAD), o.NOW).delete_cluster == o.CLUSTER_UID

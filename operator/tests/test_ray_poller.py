@@ -10,7 +10,7 @@ import observed as o
 import pytest
 
 from rlt_core.ray_http import Head, Request, UnreachableError
-from rlt_operator.observation import Ray, RayJob
+from rlt_operator.observation import MIN_PROGRESS_INTERVAL_S, Ray, RayJob
 from rlt_operator.ray.poller import (
     INTERVAL_PER_HEAD_S,
     MAX_BACKOFF_S,
@@ -34,12 +34,12 @@ def progress(step: int, seconds: float) -> Ray:
 def test_a_running_job_is_asked_when_its_next_step_is_expected() -> None:
     pace = Pace()
     assert pace.choose_interval(progress(3, 6.0), 100.0, heads=0) == pytest.approx(6.5)
-    assert pace.choose_interval(progress(3, 6.0), 106.5, heads=0) == MIN_INTERVAL_S, "the step takes longer"
+    assert pace.choose_interval(progress(3, 6.0), 106.5, heads=0) == MIN_PROGRESS_INTERVAL_S, "the step takes longer"
 
 
 def test_long_steps_are_asked_for_at_the_maximum_interval_and_short_ones_at_the_minimum() -> None:
     assert Pace().choose_interval(progress(3, 600.0), 0.0, heads=0) == MAX_INTERVAL_S
-    assert Pace().choose_interval(progress(3, 0.2), 0.0, heads=0) == MIN_INTERVAL_S
+    assert Pace().choose_interval(progress(3, 0.2), 0.0, heads=0) == MIN_PROGRESS_INTERVAL_S
 
 
 def test_the_last_step_is_asked_for_at_the_minimum_interval() -> None:
@@ -47,8 +47,12 @@ def test_the_last_step_is_asked_for_at_the_minimum_interval() -> None:
 
 
 def test_the_minimum_grows_with_the_number_of_heads() -> None:
-    interval = Pace().choose_interval(progress(3, 0.2), 0.0, heads=1000)
-    assert interval == MIN_INTERVAL_S + 1000 * INTERVAL_PER_HEAD_S
+    assert Pace().choose_interval(progress(199, 0.2), 0.0, heads=1000) == MIN_INTERVAL_S + 1000 * INTERVAL_PER_HEAD_S
+
+
+@pytest.mark.parametrize(("heads", "seconds"), [(83, 2.5), (200, 6.0), (500, 15.0), (3000, 17.0)])
+def test_many_heads_are_asked_as_often_as_their_progress_is_written(heads: int, seconds: float) -> None:
+    assert Pace().choose_interval(progress(3, 1.0), 0.0, heads=heads) == pytest.approx(seconds)
 
 
 def test_a_silent_head_is_asked_less_and_less() -> None:

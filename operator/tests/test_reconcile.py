@@ -143,7 +143,9 @@ class Loop:
 
     async def reconcile(self) -> Result:
         """Reconcile before the watches deliver anything."""
-        return await reconcile(self.sources, send, self.events, self.failures, KEY)
+        result = await reconcile(self.sources, send, self.events, self.failures, KEY)
+        await self.events.flush()
+        return result
 
     async def run_after(self, seconds: float) -> Result:
         self.seconds += seconds

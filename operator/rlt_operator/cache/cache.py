@@ -15,6 +15,7 @@ from rlt_core.fabric.nodes import Node, parse_nodes
 from rlt_core.job import Manifest
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError, KubernetesApi, UnknownResourceError
+from rlt_operator.cache.recent_reads import RecentReads
 from rlt_operator.cache.reflector import OnChange, Reflector
 from rlt_operator.cache.store import Name, Store, get_name
 from rlt_operator.observation import (
@@ -62,7 +63,13 @@ class Cache:
     """Why Kueue does not admit a RayCluster, by its uid."""
     waiting_for_nodes: set[Key] = field(default_factory=set)
     """Jobs that read the nodes. A changed node wakes them."""
+    written: set[Key] = field(default_factory=set)
+    """Jobs whose status this process has written. The cache is not behind that write."""
     reflectors: list[Reflector] = field(default_factory=list)
+    recent: RecentReads = field(default_factory=RecentReads)
+    """Objects without a watch that many jobs read: namespaces and the RayCluster CRD."""
+    on_secret: Callable[[Manifest], None] = lambda manifest: None
+    """Called with each Secret that the operator has written."""
 
     def start(self, api: KubernetesApi, namespaces: Collection[str]) -> list[asyncio.Task[None]]:
         """Watch the namespaces, or all of them if the collection is empty. The tasks run until cancelled."""
@@ -114,6 +121,8 @@ class Cache:
 
     def put(self, written: Manifest) -> None:
         """Store the response of a write of the operator, which the watch delivers later."""
+        if written["kind"] == "Secret":
+            self.on_secret(written)
         stores: dict[str, Store[Any]] = {KIND: self.jobs, "RayCluster": self.ray_clusters, "ConfigMap": self.configs}
         if store := stores.get(written["kind"]):
             store.put(written)
@@ -123,15 +132,21 @@ class Cache:
 
         Before a decision that cannot be undone: a watch may be behind, and watches of two kinds are not synchronized.
         """
+        await asyncio.gather(self._refresh_job(api, key), self._refresh_cluster(api, key), self.refresh_pods(api, key))
+
+    async def _refresh_job(self, api: KubernetesApi, key: Key) -> None:
+        job = await api.get(api_paths.job(*key))
+        self.jobs.put(job) if job else self.jobs.forget(key)
+
+    async def _refresh_cluster(self, api: KubernetesApi, key: Key) -> None:
+        cluster = await _get_ray_cluster(api, key)
+        self.ray_clusters.put(cluster) if cluster else self.ray_clusters.forget(key)
+
+    async def refresh_pods(self, api: KubernetesApi, key: Key) -> None:
+        """Read the job's pods from the API server. Raises ApiError."""
         namespace, name = key
         selector = f"{names.JOB_LABEL}={name}"
-        job, cluster, (pods, version) = await asyncio.gather(
-            api.get(api_paths.job(namespace, name)),
-            _get_ray_cluster(api, key),
-            api.list_with_version(api_paths.pods(namespace), labelSelector=selector),
-        )
-        for store, found in ((self.jobs, job), (self.ray_clusters, cluster)):
-            store.put(found) if found else store.forget(key)
+        pods, version = await api.list_with_version(api_paths.pods(namespace), labelSelector=selector)
         for pod in pods:
             self.pods.put(pod)
         self.pods.retain_index(key, map(get_name, pods), int(version))

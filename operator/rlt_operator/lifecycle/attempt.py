@@ -21,6 +21,7 @@ from rlt_operator.observation import (
     get_attempt,
     get_preflight_id,
     get_submission_id,
+    is_reconciled,
     list_job_pods,
 )
 
@@ -45,7 +46,7 @@ def track_attempt(observed: Observed, now: datetime) -> Observed:
 
 
 def record_attempt(observed: Observed, verdict: Verdict, now: datetime) -> CurrentAttempt | None:
-    """The current attempt after this reconciliation."""
+    """The current attempt after this reconciliation. A new RayCluster is recorded when KubeRay has reconciled it."""
     attempt, cluster, ray, time = observed.job.status.current_attempt, observed.cluster, observed.ray, format_time(now)
     if attempt is None:
         return None
@@ -62,7 +63,9 @@ def record_attempt(observed: Observed, verdict: Verdict, now: datetime) -> Curre
     if ray and cluster and not cluster.suspend:
         changes["preflight_accepted_time"] = attempt.preflight_accepted_time or (time if ray.preflight else None)
         changes["accepted_time"] = attempt.accepted_time or (time if ray.job else None)
-    return attempt.model_copy(update=changes)
+    recorded = attempt.model_copy(update=changes)
+    is_new = cluster is not None and recorded == CurrentAttempt(ray_cluster_uid=cluster.uid)
+    return None if is_new and not is_reconciled(observed) else recorded
 
 
 def is_head_replaced(observed: Observed) -> bool:

@@ -13,7 +13,7 @@ from rlt_operator.conditions import ConditionUpdate
 from rlt_operator.diagnosis.pods import diagnose
 from rlt_operator.lifecycle.submission import submit
 from rlt_operator.lifecycle.verdict import Submission, Verdict, build_cluster_ready, wait_for_cluster
-from rlt_operator.observation import Observed, get_submission_id, list_cluster_pods
+from rlt_operator.observation import Observed, get_submission_id, is_reconciled, list_cluster_pods
 
 KUBERAY_TIMEOUT_S = 15.0
 """After this time without a status from KubeRay, the RayCluster is reported as not reconciled."""
@@ -45,7 +45,7 @@ def cluster_not_ready(observed: Observed, spec: RLTrainingJobSpec, now: datetime
     if diagnosis := diagnose(observed):
         verdict = wait_for_cluster(diagnosis.reason, diagnosis.message, stalled=diagnosis.stalled)
         return replace(verdict, phase=Phase.PROVISIONING if diagnosis.scheduled else Phase.PENDING)
-    if not pods and not cluster.has_status:
+    if not is_reconciled(observed):
         if (now - cluster.created).total_seconds() <= KUBERAY_TIMEOUT_S:
             return wait_for_cluster(Reason.CREATING, "The Ray cluster is being created.")
         message = (

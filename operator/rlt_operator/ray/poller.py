@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from rlt_api.training_config import ProgressReport
 from rlt_core.ray_http import Head, Send
 from rlt_operator import metrics
-from rlt_operator.observation import Ray
+from rlt_operator.observation import Ray, choose_progress_interval
 from rlt_operator.ray.jobs import observe_ray
 from rlt_operator.work_queue import Key
 
@@ -69,6 +69,10 @@ class RayPoller:
                 self._tasks[key] = asyncio.create_task(self._run(key, target), name=f"poll {key[0]}/{key[1]}")
             metrics.POLLED_HEADS.set(len(self._targets))
         return self._answers.get(key)
+
+    def count(self) -> int:
+        """Number of heads that are polled."""
+        return len(self._targets)
 
     def nudge(self, key: Key) -> None:
         """Ask the head at once: the operator has sent it a command."""
@@ -148,7 +152,8 @@ class Pace:
         if report.total_steps and report.step >= report.total_steps - 1:
             return shortest
         expected = self._reported_at + report.seconds_per_step + AFTER_STEP_S - now
-        return min(MAX_INTERVAL_S, max(shortest, expected))
+        useful = choose_progress_interval(heads)  # the status is not written more often
+        return max(shortest, useful, min(MAX_INTERVAL_S, expected))
 
     def _wait_longer(self, shortest: float) -> float:
         """A longer interval each time that nothing has started."""

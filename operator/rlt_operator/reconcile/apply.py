@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+from collections.abc import Coroutine
+from typing import Any
 
 from rlt_api.conditions import Reason
 from rlt_api.status import RLTrainingJobStatus
 from rlt_core import names
 from rlt_core.children.pod_template import TemplateDryRun
-from rlt_core.job import Job
+from rlt_core.job import Job, Manifest
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError, KubernetesApi
 from rlt_core.ray_http import Head, Send, UnreachableError
@@ -44,11 +47,12 @@ async def apply(
 async def _carry_out(api: KubernetesApi, cache: Cache, send: Send, head: Head | None, job: Job, plan: Plan) -> None:
     for dry_run in plan.dry_run:
         await _dry_run(api, job, dry_run)
-    if any(manifest["kind"] == "RayCluster" for manifest in plan.apply):
-        await check_head_service(api, job)
-    for manifest in plan.apply:
-        if stored := await write_child(api, job, manifest):
-            cache.put(stored)
+    clusters = [manifest for manifest in plan.apply if manifest["kind"] == "RayCluster"]
+    others = [manifest for manifest in plan.apply if manifest["kind"] != "RayCluster"]
+    checks = [check_head_service(api, job)] if clusters else []
+    await _complete(*checks, *(_write_child(api, cache, job, manifest) for manifest in others))
+    for cluster in clusters:  # last: its pods mount the others
+        await _write_child(api, cache, job, cluster)
     if plan.submit and head:
         await ray_jobs.submit_job(send, head, plan.submit)
     if plan.stop and head:
@@ -61,6 +65,17 @@ async def _carry_out(api: KubernetesApi, cache: Cache, send: Send, head: Head | 
         await api.delete(api_paths.job(job.namespace, job.name), uid=job.uid)
 
 
+async def _write_child(api: KubernetesApi, cache: Cache, job: Job, manifest: Manifest) -> None:
+    cache.put(await write_child(api, job, manifest))
+
+
+async def _complete(*requests: Coroutine[Any, Any, None]) -> None:
+    """Wait for all requests, then raise the first error."""
+    for result in await asyncio.gather(*requests, return_exceptions=True):
+        if result is not None:
+            raise result
+
+
 async def write_status(api: KubernetesApi, cache: Cache, job: Job, status: RLTrainingJobStatus) -> str:
     """Write the status. Returns the job's new resourceVersion.
 
@@ -69,6 +84,7 @@ async def write_status(api: KubernetesApi, cache: Cache, job: Job, status: RLTra
     manifest = build_status_manifest(job, status.to_json())
     stored = await api.apply(f"{api_paths.job(job.namespace, job.name)}/status", manifest)
     cache.put(stored)
+    cache.written.add((job.namespace, job.name))
     version: str = stored["metadata"]["resourceVersion"]
     return version
 

@@ -8,11 +8,12 @@ first reconciliation of the job: the API server rejects the second creation of t
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -30,6 +31,8 @@ MAX_EVENT_LENGTH = 1000
 """Maximum number of characters of an event's message. The API server accepts 1024 bytes."""
 BURST = 25
 """Number of events of a job that are written without a delay (client-go's defaultSpamBurst)."""
+FLUSH_S = 2.0
+"""How long the end of the process waits for events that are being written."""
 REFILL_S = 300.0
 """Then one event of the job is written per this time (client-go's defaultSpamQPS)."""
 
@@ -58,6 +61,19 @@ class EventWriter:
         self._api = api
         self._buckets: dict[str, _Bucket] = {}
         self._restored: set[str] = set()
+        self._writes: set[asyncio.Task[None]] = set()
+
+    def start(self, job: Job, events: Sequence[Event], now: datetime) -> None:
+        """Write the events in the background: the reconciliation does not wait for them."""
+        if events:
+            task = asyncio.create_task(self.write(job, events, now))
+            self._writes.add(task)
+            task.add_done_callback(self._writes.discard)
+
+    async def flush(self) -> None:
+        """Wait for the writes in the background, at most FLUSH_S."""
+        if self._writes:
+            await asyncio.wait(self._writes, timeout=FLUSH_S)
 
     async def write(self, job: Job, events: Iterable[Event], now: datetime) -> None:
         """Create the events, or increment the counts of those that exist."""

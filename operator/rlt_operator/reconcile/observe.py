@@ -28,6 +28,7 @@ from rlt_operator.namespaces import get_runtime_policy
 from rlt_operator.observation import (
     Observed,
     RayCluster,
+    choose_progress_interval,
     get_attempt,
     get_preflight_id,
     get_stacks_id,
@@ -70,7 +71,7 @@ async def observe(sources: Sources, key: Key) -> Observed | None:
     observed = Observed(
         job,
         kuberay_installed=cache.ray_clusters.served,
-        kuberay=await _get_kuberay(api) if cache.ray_clusters.served and _may_start(job, cluster) else None,
+        kuberay=await _get_kuberay(sources) if cache.ray_clusters.served and _may_start(job, cluster) else None,
         cluster=cluster,
         pods=tuple(cache.pods.select(key)),
         access=sources.access,
@@ -85,7 +86,8 @@ async def observe(sources: Sources, key: Key) -> Observed | None:
             config=next(iter(cache.configs.select(key)), None),
             queue_message=next(iter(cache.workloads.select(cluster.uid)), None) if cluster.suspend else None,
         )
-    observed = replace(observed, ray=poller.poll(key, choose_target(observed)))
+    ray = poller.poll(key, choose_target(observed))
+    observed = replace(observed, ray=ray, progress_interval=choose_progress_interval(poller.count()))
     if _needs_nodes(observed):
         cache.waiting_for_nodes.add(key)
         observed = replace(observed, nodes=tuple(cache.nodes.values()))
@@ -125,7 +127,8 @@ async def _get_policy(sources: Sources, manifest: Manifest) -> RuntimePolicy:
     """The policy for the job's RLRuntime. It applies until the job is accepted."""
     if is_true(parse_status(manifest), ConditionType.ACCEPTED):
         return ANY_RUNTIME
-    return await get_runtime_policy(sources.api, manifest["metadata"]["namespace"], sources.runtimes)
+    path = api_paths.namespace(manifest["metadata"]["namespace"])
+    return get_runtime_policy(await sources.cache.recent.get(path, sources.api.get), sources.runtimes)
 
 
 async def _get_runtime(api: KubernetesApi, manifest: Manifest, policy: RuntimePolicy) -> RuntimeSnapshot | None:
@@ -141,9 +144,13 @@ async def _get_runtime(api: KubernetesApi, manifest: Manifest, policy: RuntimePo
     return parse_runtime(runtime) if runtime else None
 
 
-async def _get_kuberay(api: KubernetesApi) -> KubeRay | None:
-    crd = await api.get_large(api_paths.RAY_CLUSTER_CRD)
-    return parse_kuberay(crd) if crd else None
+async def _get_kuberay(sources: Sources) -> KubeRay | None:
+    async def read(path: str) -> KubeRay | None:
+        crd = await sources.api.get_large(path)
+        return parse_kuberay(crd) if crd else None
+
+    kuberay: KubeRay | None = await sources.cache.recent.get(api_paths.RAY_CLUSTER_CRD, read)
+    return kuberay
 
 
 def _needs_nodes(observed: Observed) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from rlt_api.conditions import ConditionType
 from rlt_api.spec import OPERATOR
 from rlt_api.status import RLTrainingJobStatus
 from rlt_core.children.config_map import build_config_map
@@ -19,7 +20,7 @@ from rlt_operator.lifecycle.deadlines import count_seconds_to_deadline
 from rlt_operator.lifecycle.steps import READY_STEPS, REPORT_UPDATES, STEPS
 from rlt_operator.lifecycle.verdict import Submission, Verdict, owned_cluster
 from rlt_operator.observation import Observed, parse_config
-from rlt_operator.reconcile.status import FINAL_CONDITIONS, build_status, cut_status, keep_resolved_spec
+from rlt_operator.reconcile.status import build_status, cut_status, keep_resolved_spec
 
 
 @dataclass(frozen=True)
@@ -75,18 +76,23 @@ def plan(observed: Observed, now: datetime) -> Plan:
     )
 
 
+def creates_cluster(plan: Plan) -> bool:
+    """Whether the plan creates a RayCluster."""
+    return any(manifest["kind"] == "RayCluster" for manifest in plan.apply)
+
+
 def is_irreversible(before: RLTrainingJobStatus, plan: Plan) -> bool:
     """Whether the plan creates a RayCluster, records a failed attempt, or ends or deletes the job.
 
     The cache may be behind the API server. Such a plan counts only if it is also the plan for what the API server has.
+    Success does not depend on the cache: the head reports it of the Ray job that is named after its RayCluster.
     """
-    creates = any(manifest["kind"] == "RayCluster" for manifest in plan.apply)
     after = plan.status
     ends = after is not None and bool(
         {each.ray_cluster_uid for each in after.attempts} - {each.ray_cluster_uid for each in before.attempts}
-        or any(is_true(after, type) and not is_true(before, type) for type in FINAL_CONDITIONS)
+        or (is_true(after, ConditionType.FAILED) and not is_true(before, ConditionType.FAILED))
     )
-    return creates or ends or plan.delete_job
+    return creates_cluster(plan) or ends or plan.delete_job
 
 
 def decide(observed: Observed, now: datetime) -> Verdict:

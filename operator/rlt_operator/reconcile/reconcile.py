@@ -15,7 +15,7 @@ from rlt_operator.reconcile.apply import apply, write_status
 from rlt_operator.reconcile.events import EventWriter
 from rlt_operator.reconcile.failures import Failures
 from rlt_operator.reconcile.observe import Sources, choose_target, is_unknown, observe
-from rlt_operator.reconcile.plan import Plan, is_irreversible, plan
+from rlt_operator.reconcile.plan import Plan, creates_cluster, is_irreversible, plan
 from rlt_operator.work_queue import Key, Result
 
 log = logging.getLogger("rlt_operator")
@@ -30,14 +30,15 @@ async def reconcile(sources: Sources, send: Send, events: EventWriter, failures:
     now = datetime.now(UTC)
     try:
         observed = await observe(sources, key)
-        if observed and not is_unknown(observed) and is_irreversible(observed.job.status, plan(observed, now)):
-            await cache.refresh(api, key)
+        if observed and not is_unknown(observed) and is_irreversible(observed.job.status, first := plan(observed, now)):
+            await _refresh(sources, key, first)
             observed = await observe(sources, key)
     except ApiError as error:
         return await failures.report(key, "read what belongs to the job", error)
     if observed is None:
         metrics.forget_job(*key)
         failures.clear(key)
+        cache.written.discard(key)
         return Result(gone=True)
     if is_unknown(observed):
         return Result()  # the first answer of the head wakes the job
@@ -61,7 +62,7 @@ async def reconcile(sources: Sources, send: Send, events: EventWriter, failures:
             return await _read_again(sources, failures, key)
         return await failures.report(key, "write the status", error)
     if planned.status is not None:
-        await events.write(job, planned.events, now)
+        events.start(job, planned.events, now)
         _log_transitions(job, planned)
         metrics.STATUS_WRITES.inc()
     metrics.record_job(job, planned.status or job.status)
@@ -70,6 +71,17 @@ async def reconcile(sources: Sources, send: Send, events: EventWriter, failures:
         return failures.wait(key, version)
     failures.clear(key)
     return Result(planned.requeue_after)
+
+
+async def _refresh(sources: Sources, key: Key, plan: Plan) -> None:
+    """Read what the plan depends on from the API server. Raises ApiError.
+
+    After an own status write the cached job is not older than that. A RayCluster that exists makes its creation fail.
+    """
+    if creates_cluster(plan) and key in sources.cache.written:
+        await sources.cache.refresh_pods(sources.api, key)
+    else:
+        await sources.cache.refresh(sources.api, key)
 
 
 async def _read_again(sources: Sources, failures: Failures, key: Key) -> Result:

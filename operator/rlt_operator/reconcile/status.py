@@ -24,12 +24,11 @@ from rlt_operator.observation import (
     get_preflight_id,
     get_submission_id,
     is_preflight_submitted,
+    is_reconciled,
     is_submitted,
     list_cluster_pods,
 )
 
-PROGRESS_INTERVAL_S = 2.5
-"""Minimum interval between status writes that change only the progress."""
 FINAL_CONDITIONS = (ConditionType.SUCCEEDED, ConditionType.FAILED)
 """The job has ended if one of them is True."""
 
@@ -127,7 +126,7 @@ def _update_clocks(job: Job, verdict: Verdict, now: datetime, *, final: bool) ->
 
 def _build_ray_cluster(observed: Observed) -> RayClusterStatus | None:
     spec, ray = observed.job.spec, observed.ray
-    if owned_cluster(observed) is None or spec is None:
+    if owned_cluster(observed) is None or spec is None or not is_reconciled(observed):
         return None
     has_job = (ray is not None and ray.job is not None) or is_submitted(observed)
     has_preflight = (ray is not None and ray.preflight is not None) or is_preflight_submitted(observed)
@@ -148,7 +147,7 @@ def _add_report(status: RLTrainingJobStatus, observed: Observed, verdict: Verdic
         status == old  # only the progress differs
         and old.progress
         and old.progress.stage == report.stage
-        and _count_seconds(old.progress.last_updated, report.updated) < PROGRESS_INTERVAL_S
+        and _count_seconds(old.progress.last_updated, report.updated) < observed.progress_interval
     ):
         return old
     run_directory = names.run_directory(job.name, uid=job.uid, spec=job.spec)
@@ -163,7 +162,7 @@ def _count_seconds(earlier: str, later: str) -> float:
     try:
         return (datetime.fromisoformat(later) - datetime.fromisoformat(earlier)).total_seconds()
     except (ValueError, TypeError):  # a command may report a time that is not RFC 3339
-        return PROGRESS_INTERVAL_S
+        return float("inf")
 
 
 def _format_milliseconds(milliseconds: int, *, latest: datetime) -> str:

@@ -78,7 +78,7 @@ async def _get_policy(api: KubernetesApi, admission: dict[str, Any], runtimes: R
     namespace = admission["request"]["namespace"]
     try:
         async with asyncio.timeout(READ_TIMEOUT_S):
-            return await get_runtime_policy(api, namespace, runtimes)
+            return get_runtime_policy(await api.get(api_paths.namespace(namespace)), runtimes)
     except (ApiError, TimeoutError) as error:
         log.warning("validating the job without the labels of namespace %s, which cannot be read: %s", namespace, error)
         return RuntimePolicy(unknown=True)

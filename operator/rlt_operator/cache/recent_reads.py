@@ -1,0 +1,38 @@
+"""Reads of objects that have no watch: many jobs read them, and they rarely change."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+MAX_AGE_S = 5.0
+"""A read is repeated after this time."""
+
+Read = Callable[[str], Awaitable[Any]]
+
+
+class RecentReads:
+    """The results of the reads of the last MAX_AGE_S. Callers at the same time share one request."""
+
+    def __init__(self) -> None:
+        self._reads: dict[str, tuple[float, asyncio.Task[Any]]] = {}
+
+    async def get(self, path: str, read: Read) -> Any:
+        """The result of `read(path)`. Raises its error, which is not kept."""
+        now = time.monotonic()
+        self._reads = {known: each for known, each in self._reads.items() if now - each[0] < MAX_AGE_S}
+        if path not in self._reads:
+            self._reads[path] = (now, asyncio.create_task(_call(read, path)))
+        _, task = self._reads[path]
+        try:
+            return await asyncio.shield(task)
+        except Exception:
+            if self._reads.get(path, (0.0, None))[1] is task:
+                del self._reads[path]
+            raise
+
+
+async def _call(read: Read, path: str) -> Any:
+    return await read(path)
