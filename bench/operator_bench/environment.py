@@ -68,7 +68,7 @@ def running(*processes: Process) -> Iterator[None]:
 
 def make_kuberay(layout: Layout, options: Sequence[str] = ()) -> Process:
     """KubeRay's operator with its defaults."""
-    command = [
+    command: list[str | Path] = [
         obtain_built() / "ray-operator",
         f"--health-probe-bind-address=127.0.0.1:{KUBERAY_PORT}",
         "--metrics-addr=0",

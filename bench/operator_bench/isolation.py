@@ -27,8 +27,8 @@ ISOLATED = "RLT_BENCH_ISOLATED"
 def enter() -> None:
     """Run this program again in its own namespaces, and exit with its status. Returns in the isolated program."""
     if os.environ.get(ISOLATED):
-        for command in COMMANDS:
-            subprocess.run(["ip", *command.split()], check=True)
+        for arguments in COMMANDS:
+            subprocess.run(["ip", *arguments.split()], check=True)
         return
     if os.geteuid() != 0:
         raise SystemExit("make bench-operator needs root: it creates a network namespace")

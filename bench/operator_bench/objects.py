@@ -42,6 +42,27 @@ def make_job(namespace: str, name: str, spec: dict[str, Any] = SPEC) -> Manifest
     return {"apiVersion": "rlt.dev/v1alpha1", "kind": "RLTrainingJob", "metadata": metadata, "spec": spec}
 
 
+def make_ray_job(namespace: str, name: str, cluster: Manifest) -> Manifest:
+    """A RayJob with the cluster of a job."""
+    spec = {
+        "entrypoint": "python -c 'print(1)'",
+        "submissionMode": "HTTPMode",
+        "rayClusterSpec": cluster["spec"],
+    }
+    metadata = {"namespace": namespace, "name": name}
+    return {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": metadata, "spec": spec}
+
+
+def make_train_job(namespace: str, name: str) -> Manifest:
+    """A TrainJob of Kubeflow Trainer with two nodes."""
+    spec = {
+        "runtimeRef": {"name": "torch-distributed"},
+        "trainer": {"numNodes": 2, "image": "localhost/rlt-trainer:cpu"},
+    }
+    metadata = {"namespace": namespace, "name": name}
+    return {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": metadata, "spec": spec}
+
+
 async def create_namespace(api: KubernetesApi, name: str) -> None:
     """Create a namespace."""
     await api.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})

@@ -87,4 +87,5 @@ async def connecting(kubeconfig: Path) -> AsyncIterator[KubernetesApi]:
 
 def get_phase(manifest: Manifest) -> Hashable:
     """Phase of a job."""
-    return manifest.get("status", {}).get("phase")
+    phase: str | None = manifest.get("status", {}).get("phase")
+    return phase

@@ -70,7 +70,8 @@ class Process:
         """Raise RuntimeError with the end of its log if the process has ended."""
         assert self.popen
         if self.popen.poll() is not None:
-            raise RuntimeError(f"{self.name} ended:\n" + "\n".join(self.log.read_text().splitlines()[-20:]))
+            end = "\n".join(self.log.read_text().splitlines()[-20:])
+            raise RuntimeError(f"{self.name} ended with status {self.popen.returncode}:\n{end}")
 
     def cpu_s(self) -> float:
         """CPU seconds since its start."""
@@ -79,6 +80,7 @@ class Process:
 
     def memory_mb(self, name: str = "VmRSS") -> float:
         """Resident memory in MB; with VmHWM its peak."""
+        self.check()
         text = Path(f"/proc/{self.pid}/status").read_text()
         return int(re.findall(rf"^{name}:\s+(\d+) kB$", text, re.MULTILINE)[0]) / 1000
 
@@ -95,9 +97,10 @@ class Operator(Process):
         """All of its metrics."""
         return fetch(f"http://127.0.0.1:{METRICS_PORT}/metrics")
 
-    def metric(self, name: str) -> float:
-        """A metric with its labels, as /metrics prints it."""
-        return next(float(line[len(name) :]) for line in self.metrics().splitlines() if line.startswith(f"{name} "))
+    def metric_or_zero(self, name: str) -> float:
+        """A metric with its labels, as /metrics prints it; 0 if it has no value yet."""
+        found = [float(line[len(name) :]) for line in self.metrics().splitlines() if line.startswith(f"{name} ")]
+        return found[0] if found else 0.0
 
     def requests(self) -> Counter[str]:
         """Requests to the API server since its start, by method and resource."""
@@ -122,7 +125,7 @@ def make_operator(cluster: Cluster, *, options: Sequence[str] = ()) -> Operator:
         (folder / "token").write_text(cluster.kubectl("create", "token", "rlt-operator", "--duration=24h"))
         (folder / "ca.crt").write_bytes((layout.certificates / "ca.crt").read_bytes())
         (folder / "namespace").write_text("default")
-    run = [sys.executable, "-m", "rlt_operator", "run", f"--metrics-port={METRICS_PORT}", *options]
+    run: list[str | Path] = [sys.executable, "-m", "rlt_operator", "run", f"--metrics-port={METRICS_PORT}", *options]
     command = ["unshare", "--mount", "sh", "-ec", AS_IN_A_POD, folder, *run]
     port = str(layout.port("kube-apiserver"))
     return Operator(

@@ -20,7 +20,8 @@ from typing import Any
 from aiohttp import web
 
 from rlt_api.driver_report import METRICS_PORT, PROGRESS_PREFIX
-from rlt_api.training_config import ProgressMetrics, ProgressReport
+from rlt_api.status import ProgressMetrics
+from rlt_api.training_config import ProgressReport
 from rlt_core.names import DASHBOARD_PORT
 
 
@@ -81,6 +82,10 @@ class Heads:
         """GET /heads"""
         return web.json_response({address: max(jobs.values()) for address, jobs in self.jobs.items()})
 
+    async def get_settings(self, request: web.Request) -> web.Response:
+        """GET /settings"""
+        return web.json_response(vars(self.settings))
+
     async def put_settings(self, request: web.Request) -> web.Response:
         """PUT /settings"""
         self.settings = Settings(**await request.json())
@@ -124,7 +129,11 @@ async def serve(control_port: int) -> None:
             web.get("/api/v0/logs/file", heads.get_log),
         ],
         ("0.0.0.0", METRICS_PORT): [web.get("/progress", heads.get_progress)],
-        ("127.0.0.1", control_port): [web.get("/heads", heads.list_heads), web.put("/settings", heads.put_settings)],
+        ("127.0.0.1", control_port): [
+            web.get("/heads", heads.list_heads),
+            web.get("/settings", heads.get_settings),
+            web.put("/settings", heads.put_settings),
+        ],
     }
     for (host, port), routes in ports.items():
         app = web.Application()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from itertools import islice
 from typing import Any
 
@@ -12,6 +13,9 @@ from rlt_api.masking import MASK, MAX_DEPTH, find_in_text, find_options, is_secr
 
 MAX_WARNINGS = 5
 """Maximum number of warnings about secrets: the API server returns at most 4096 bytes of warnings."""
+
+
+Keys = tuple[str | int, ...]
 
 
 @dataclass(frozen=True)
@@ -27,23 +31,31 @@ class PlainSecret:
 
 def find_secrets(value: Any, path: str, depth: int = 0) -> Iterator[PlainSecret]:
     """Yield each plain-text secret in a part of a spec, as JSON, down to MAX_DEPTH: validation rejects deeper specs."""
+    for keys, name, secret in _find(value, depth):
+        yield PlainSecret(reduce(child_path, keys, path), name, secret)
+
+
+def _find(value: Any, depth: int) -> Iterator[tuple[Keys, str | None, str]]:
+    """Yield the keys that lead to each secret, its name and its value. Most specs have none, and need no path."""
     if depth == MAX_DEPTH:
         return
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         if is_variable(value) and is_secret(value["name"], value["value"]):
-            yield PlainSecret(f"{path}.value", value["name"], value["value"])
+            yield ("value",), value["name"], value["value"]
             return
         for key, each in value.items():
-            yield from find_secrets(each, child_path(path, str(key)), depth + 1)
+            for keys, name, secret in _find(each, depth + 1):
+                yield (str(key), *keys), name, secret
     elif isinstance(value, list):
         options = find_options(value)
         for index, each in enumerate(value):
             if index in options:
-                yield PlainSecret(child_path(path, index), options[index], each)
+                yield (index,), options[index], each
             else:
-                yield from find_secrets(each, child_path(path, index), depth + 1)
+                for keys, name, secret in _find(each, depth + 1):
+                    yield (index, *keys), name, secret
     elif isinstance(value, str):
-        yield from (PlainSecret(path, None, secret) for secret in find_in_text(value))
+        yield from (((), None, secret) for secret in find_in_text(value))
 
 
 def warn_plain_secrets(spec: Mapping[str, Any], path: str = "spec") -> Iterator[str]:

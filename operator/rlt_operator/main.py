@@ -41,6 +41,8 @@ from rlt_operator.work_queue import WorkQueue
 
 RETRY_INTERVAL_S = 2.0
 """Interval between attempts to reach the API server at the start."""
+LOOP_DELAY_INTERVAL_S = 0.05
+"""Interval between measurements of the event loop's delay."""
 
 log = logging.getLogger("rlt_operator")
 
@@ -122,9 +124,19 @@ async def run(
             queue.start()
             await watch(queue.wake_all, namespaces=namespaces)
 
+        _start(_measure_loop_delay(), stack)
         tasks.append(_start(reconcile_jobs(), stack))
         await _wait_for_first(tasks)
     log.info("stopped")
+
+
+async def _measure_loop_delay() -> None:
+    """Measure until cancelled how long the event loop is blocked, or waits for the CPU."""
+    loop = asyncio.get_running_loop()
+    while True:
+        wanted = loop.time() + LOOP_DELAY_INTERVAL_S
+        await asyncio.sleep(LOOP_DELAY_INTERVAL_S)
+        metrics.LOOP_DELAY_SECONDS.observe(max(0.0, loop.time() - wanted))
 
 
 async def _wait_for_first(tasks: Collection[asyncio.Task[Any]]) -> None:

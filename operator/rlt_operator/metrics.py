@@ -71,6 +71,12 @@ RAY_SECONDS = Histogram(
     registry=REGISTRY,
 )
 RAY_ERRORS = Counter("rlt_operator_ray_poll_errors", "Polls that a Ray head did not answer.", registry=REGISTRY)
+LOOP_DELAY_SECONDS = Histogram(
+    "rlt_operator_event_loop_delay_seconds",
+    "How much later than requested the event loop resumes a task that sleeps.",
+    buckets=(0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5),
+    registry=REGISTRY,
+)
 LEADER = Gauge("rlt_operator_leader", "1 if this replica reconciles jobs, 0 if it is on standby.", registry=REGISTRY)
 LEASE_TRANSITIONS = Gauge(
     "rlt_operator_lease_transitions", "Changes of the leader, as the Lease counts them.", registry=REGISTRY

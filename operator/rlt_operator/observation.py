@@ -203,6 +203,8 @@ class Observed:
     kuberay_installed: bool = True
     kuberay: KubeRay | None = None
     """The fields of its RayCluster CRD. Read while no RayCluster exists."""
+    kuberay_active: bool = False
+    """Whether KubeRay has changed the status of a RayCluster of any job lately."""
     nodes: tuple[Node, ...] = ()
     """The nodes of the Kubernetes cluster. Set while the fabric is not decided, and after a failure."""
     config: Config | None = None

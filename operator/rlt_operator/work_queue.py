@@ -46,6 +46,7 @@ class WorkQueue:
         self._started = asyncio.Event()
         self._woken: dict[Key, asyncio.Event] = {}
         self._tasks: dict[Key, asyncio.Task[None]] = {}
+        self._turn = asyncio.Lock()
 
     def start(self) -> None:
         """Reconcile the jobs that were woken until now, and from now on."""
@@ -70,10 +71,16 @@ class WorkQueue:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    async def _wait_for_turn(self) -> None:
+        """Start one reconciliation in each pass of the event loop: many woken jobs must not block it."""
+        async with self._turn:
+            await asyncio.sleep(0)
+
     async def _run(self, key: Key) -> None:
         woken, failures, immediate = self._woken[key], 0, 0
         while True:
             await self._started.wait()
+            await self._wait_for_turn()
             woken.clear()
             started = time.monotonic()
             try:

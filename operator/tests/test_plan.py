@@ -348,7 +348,11 @@ def test_without_kuberay_the_job_waits() -> None:
 def test_a_kuberay_that_does_not_reconcile_is_reported() -> None:
     ignored = replace(o.FRESH, cluster=o.cluster(has_status=False))
     assert reason_of(plan(ignored, o.NOW), C.CLUSTER_READY) == Reason.CREATING
-    assert reason_of(plan(ignored, o.NOW + timedelta(minutes=1)), C.CLUSTER_READY) == Reason.KUBERAY_SILENT
+    later = o.NOW + timedelta(minutes=1)
+    assert reason_of(plan(ignored, later), C.CLUSTER_READY) == Reason.KUBERAY_SILENT
+    busy = replace(ignored, kuberay_active=True)
+    assert reason_of(plan(busy, later), C.CLUSTER_READY) == Reason.CREATING
+    assert reason_of(plan(busy, o.NOW + timedelta(minutes=5)), C.CLUSTER_READY) == Reason.KUBERAY_SILENT
 
 
 def test_a_rejected_cluster_reports_the_cause() -> None:

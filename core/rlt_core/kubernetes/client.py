@@ -244,10 +244,15 @@ class KubernetesApi:
         url = f"{path}?{urlencode(query)}" if query else path
 
         async def call(client: Any) -> Any:
-            request = await client.param_serialize(
-                method, url, header_params=dict(headers), body=options.get("body"), auth_settings=["BearerToken"]
+            verb, address, full_headers, *_ = await client.param_serialize(
+                method, url, header_params=dict(headers), auth_settings=["BearerToken"]
             )
-            response = await client.call_api(*request, _request_timeout=options.get("timeout", TIMEOUT))
+            body = options.get(
+                "body"
+            )  # JSON: the client need not search it for its own types, which takes half the time
+            response = await client.call_api(
+                verb, address, full_headers, body, _request_timeout=options.get("timeout", TIMEOUT)
+            )
             self.on_response(method, path, response.status)
             return response
 
@@ -279,6 +284,7 @@ async def connect(user_agent: str) -> KubernetesApi:
     else:
         await config.load_kube_config(client_configuration=configuration, persist_config=False)  # type: ignore[no-untyped-call]
     configuration.connection_pool_maxsize = 0  # no limit: each watch keeps a connection open
+    configuration.client_session_kwargs = {"trust_env": False}  # else a thread reads ~/.netrc for each request
     connected = client.ApiClient(configuration)
     connected.user_agent = user_agent
     return KubernetesApi(connected)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
+import math
+import time
 from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -35,6 +37,8 @@ MAX_WARNINGS = 5000
 """Maximum number of events that are kept. They explain pods that do not start, most of them within minutes."""
 MAX_REMOVED_PODS = 16
 """Maximum number of removed pods of a job that are kept. The first ones explain the end of an attempt."""
+KUBERAY_ACTIVE_S = 10.0
+"""KubeRay is active for this time after a change of a RayCluster."""
 EVERYTHING: Mapping[str, str] = {}
 OF_A_JOB = {"labelSelector": names.JOB_LABEL}
 APPLIED = {"labelSelector": f"{names.JOB_LABEL},app.kubernetes.io/managed-by={names.FIELD_OWNER}"}
@@ -71,12 +75,17 @@ class Cache:
     on_secret: Callable[[Manifest], None] = lambda manifest: None
     """Called with each Secret that the operator has written."""
 
+    _kuberay_acted: float = field(default=-math.inf, init=False)
+    """When a RayCluster with a status changed last (time.monotonic)."""
+
     def start(self, api: KubernetesApi, namespaces: Collection[str]) -> list[asyncio.Task[None]]:
         """Watch the namespaces, or all of them if the collection is empty. The tasks run until cancelled."""
         every: list[str | None] = [*namespaces] or [None]
         for namespace in every:
             self._watch("rltrainingjobs", self.jobs, api_paths.jobs(namespace), self._wake_self, namespace)
-            self._watch("rayclusters", self.ray_clusters, api_paths.ray_clusters(namespace), self._wake_self, namespace)
+            self._watch(
+                "rayclusters", self.ray_clusters, api_paths.ray_clusters(namespace), self._wake_same_name, namespace
+            )
             self._watch("pods", self.pods, api_paths.pods(namespace), self._wake_labelled, namespace, OF_A_JOB)
             path = api_paths.config_maps(namespace)
             self._watch("configmaps", self.configs, path, self._wake_labelled, namespace, APPLIED)
@@ -151,7 +160,16 @@ class Cache:
             self.pods.put(pod)
         self.pods.retain_index(key, map(get_name, pods), int(version))
 
+    def is_kuberay_active(self) -> bool:
+        """Whether a RayCluster with a status has changed in the last KUBERAY_ACTIVE_S."""
+        return time.monotonic() - self._kuberay_acted < KUBERAY_ACTIVE_S
+
     def _wake_self(self, name: Name, manifest: Manifest | None) -> None:
+        self.wake(name)
+
+    def _wake_same_name(self, name: Name, manifest: Manifest | None) -> None:
+        if manifest and manifest.get("status"):
+            self._kuberay_acted = time.monotonic()
         self.wake(name)
 
     def _wake_labelled(self, name: Name, manifest: Manifest | None) -> None:

@@ -17,6 +17,8 @@ from rlt_operator.observation import Observed, get_submission_id, is_reconciled,
 
 KUBERAY_TIMEOUT_S = 15.0
 """After this time without a status from KubeRay, the RayCluster is reported as not reconciled."""
+BUSY_KUBERAY_TIMEOUT_S = 180.0
+"""The time while KubeRay reconciles other RayClusters: it may be busy, or not watch this namespace."""
 
 C = ConditionType
 
@@ -46,7 +48,8 @@ def cluster_not_ready(observed: Observed, spec: RLTrainingJobSpec, now: datetime
         verdict = wait_for_cluster(diagnosis.reason, diagnosis.message, stalled=diagnosis.stalled)
         return replace(verdict, phase=Phase.PROVISIONING if diagnosis.scheduled else Phase.PENDING)
     if not is_reconciled(observed):
-        if (now - cluster.created).total_seconds() <= KUBERAY_TIMEOUT_S:
+        timeout = BUSY_KUBERAY_TIMEOUT_S if observed.kuberay_active else KUBERAY_TIMEOUT_S
+        if (now - cluster.created).total_seconds() <= timeout:
             return wait_for_cluster(Reason.CREATING, "The Ray cluster is being created.")
         message = (
             "KubeRay has not reconciled the RayCluster. Check that its operator is running and watches this namespace."

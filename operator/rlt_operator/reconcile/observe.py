@@ -72,6 +72,7 @@ async def observe(sources: Sources, key: Key) -> Observed | None:
         job,
         kuberay_installed=cache.ray_clusters.served,
         kuberay=await _get_kuberay(sources) if cache.ray_clusters.served and _may_start(job, cluster) else None,
+        kuberay_active=cache.is_kuberay_active(),
         cluster=cluster,
         pods=tuple(cache.pods.select(key)),
         access=sources.access,
