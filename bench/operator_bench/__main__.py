@@ -1,58 +1,166 @@
-"""`python -m operator_bench`: measure, and write out/bench-operator.json and the table of docs/performance.md."""
+"""`python -m operator_bench`: measure, write out/bench-operator.json and the table of docs/performance.md.
+
+With --quick: 30 jobs, without Kubeflow Trainer and the fleet of nodes, in about three minutes; the page stays as it is.
+"""
 
 from __future__ import annotations
 
+import argparse
 import asyncio
-import sys
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
 
-from operator_bench import isolation
+from cluster import Cluster
+from cluster.fake_nodes import build as build_kwok
+from cluster.programs import obtain_built
+from operator_bench import isolation, peers, rows
 from operator_bench.environment import run_control_plane, run_pods, running
-from operator_bench.objects import create_all, create_namespace, make_job
-from operator_bench.observer import connecting, get_phase, observing
-from operator_bench.processes import make_operator
+from operator_bench.fleet import measure_fleet
+from operator_bench.measurements import (
+    FOREVER,
+    Kind,
+    measure_creation,
+    measure_freshness,
+    measure_restart,
+    run_to_success,
+    set_training,
+    start_bare_clusters,
+    start_jobs,
+    watch_running,
+)
+from operator_bench.objects import clear, create_namespace, make_job, make_ray_job, make_train_job
+from operator_bench.observer import connecting
+from operator_bench.processes import Operator, Process, make_operator
+from operator_bench.report import ROOT, render_table, write_json, write_page
+from operator_bench.rows import Row
+from rlt_core.job import Manifest
 from rlt_core.kubernetes import api_paths
+from rlt_core.kubernetes.client import KubernetesApi
+
+RAY_JOBS = "/apis/ray.io/v1/namespaces/{}/rayjobs"
+TRAIN_JOBS = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/{}/trainjobs"
+JOB_SETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets"
+FEW = 20
+"""Jobs for the requests of a job and for the time until a step is seen."""
+STEP_S = 10.0
+UNCHANGED_S = 1_000_000.0
+"""Duration of a step that does not end during a measurement."""
+WATCH_S = 60.0
 
 
-async def main() -> None:
-    n = int(sys.argv[1])
+def parse_arguments() -> argparse.Namespace:
+    """The command line."""
+    command = argparse.ArgumentParser(prog="operator_bench", description=__doc__.splitlines()[0])
+    command.add_argument("--quick", action="store_true", help="a short form with the ratios only")
+    command.add_argument("--jobs", default="100,300,1000", help="numbers of jobs (default 100,300,1000)")
+    command.add_argument("--nodes", type=int, default=5000, help="nodes of the fleet (default 5000; 0: without it)")
+    command.add_argument("--samples", type=int, default=100, help="jobs created one at a time (default 100)")
+    command.add_argument("--output", type=Path, default=ROOT / "out/bench-operator.json", help="file for the figures")
+    return command.parse_args()
+
+
+async def measure(arguments: argparse.Namespace) -> list[Row]:
+    """All rows, in one run on one control plane; the fleet of nodes on its own."""
+    sizes = [30] if arguments.quick else [int(each) for each in arguments.jobs.split(",")]
+    found: list[Row] = []
     with run_control_plane() as cluster, run_pods(cluster) as kuberay:
         operator = make_operator(cluster)
-        with running(operator):
+        with running(operator), showing_logs(operator, kuberay):
             operator.wait()
             async with connecting(cluster.kubeconfig) as api:
-                await create_namespace(api, "jobs")
-                before = operator.requests()
-                async with observing(api, api_paths.jobs("jobs"), get_phase) as jobs:
-                    t = time.time()
-                    c, k = operator.cpu_s(), kuberay.cpu_s()
-                    await create_all(api, api_paths.jobs("jobs"), [make_job("jobs", f"job-{i}") for i in range(n)])
-                    await jobs.wait(lambda: jobs.count("Running") == n, "Running")
-                    print(
-                        "running after",
-                        time.time() - t,
-                        "operator cpu",
-                        operator.cpu_s() - c,
-                        "kuberay",
-                        kuberay.cpu_s() - k,
-                    )
-                    now = operator.requests()
-                    for key, count in (now - before).most_common():
-                        print(f"{count / n:8.2f} {key}")
-                    print(sum((now - before).values()) / n)
-                    w, c = sum(jobs.changes.values()), operator.cpu_s()
-                    await asyncio.sleep(60)
-                    print(
-                        "60 s:",
-                        operator.cpu_s() - c,
-                        "cpu",
-                        sum(jobs.changes.values()) - w,
-                        "changes",
-                        operator.memory_mb(),
-                    )
-                    print(operator.requests() - now)
+                set_training(seconds_per_step=STEP_S, total_steps=FOREVER)
+                await start_jobs(api, operator, kuberay, 1, "first")
+                template = await api.get(api_paths.ray_cluster("first", "job-0"))
+                assert template
+                found += await _compare_creation(cluster, api, template, arguments)
+                found.append(rows.describe_success(await run_to_success(api, operator, FEW, "to-success")))
+                await clear(api, "to-success")
+                set_training(seconds_per_step=STEP_S, total_steps=FOREVER)
+                await start_jobs(api, operator, kuberay, FEW, "few")
+                ages = await measure_freshness(api, "few", WATCH_S / 2 if arguments.quick else 2 * WATCH_S)
+                found.append(rows.describe_freshness(ages, FEW))
+                await clear(api, "few")
+                found += await _start_many(api, operator, kuberay, template, sizes)
+    if arguments.nodes and not arguments.quick:
+        with run_control_plane() as cluster:
+            found.append(rows.describe_fleet(await measure_fleet(cluster, arguments.nodes)))
+    return found
+
+
+async def _compare_creation(
+    cluster: Cluster, api: KubernetesApi, template: Manifest, arguments: argparse.Namespace
+) -> list[Row]:
+    kinds = [
+        Kind("rlt", api_paths.jobs("rlt"), api_paths.ray_clusters("rlt"), lambda name: make_job("rlt", name)),
+        Kind(
+            "rayjob",
+            RAY_JOBS.format("rayjob"),
+            api_paths.ray_clusters("rayjob"),
+            lambda name: make_ray_job("rayjob", name, template),
+        ),
+    ]
+    train_job = Kind(
+        "trainjob",
+        TRAIN_JOBS.format("trainjob"),
+        JOB_SETS.format("trainjob"),
+        lambda name: make_train_job("trainjob", name),
+    )
+    with nullcontext() if arguments.quick else peers.run_peers(cluster):
+        kinds += [] if arguments.quick else [train_job]
+        for kind in kinds:
+            await create_namespace(api, kind.name)
+        seconds = await measure_creation(api, kinds, 20 if arguments.quick else arguments.samples)
+    for kind in kinds:
+        await clear(api, kind.name)
+    return rows.describe_creation(seconds)
+
+
+async def _start_many(
+    api: KubernetesApi, operator: Operator, kuberay: Process, template: Manifest, sizes: list[int]
+) -> list[Row]:
+    """Start each number of jobs, then measure the last ones while they run and over a restart."""
+    bare, jobs, namespace = [], [], ""
+    for size in sizes:
+        if namespace:
+            await clear(api, namespace)
+        namespace = f"jobs-{size}"
+        bare.append(await start_bare_clusters(api, kuberay, template, size, f"bare-{size}"))
+        jobs.append(await start_jobs(api, operator, kuberay, size, namespace))
+    found = rows.describe_starts(bare, jobs)
+    await asyncio.sleep(WATCH_S / 2)
+    found.append(rows.describe_running(await watch_running(api, operator, namespace, WATCH_S)))
+    set_training(seconds_per_step=UNCHANGED_S, total_steps=FOREVER)
+    await asyncio.sleep(WATCH_S / 2)  # until the last step before is written
+    found.append(rows.describe_restart(await measure_restart(api, operator, namespace, WATCH_S / 2)))
+    return found
+
+
+@contextmanager
+def showing_logs(*processes: Process) -> Iterator[None]:
+    """Print the end of the logs if a measurement fails: they are removed with the control plane."""
+    try:
+        yield
+    except BaseException:
+        for process in processes:
+            print(f"--- {process.name}", *process.log.read_text().splitlines()[-20:], sep="\n", flush=True)
+        raise
+
+
+def main() -> None:
+    """Measure and write the results."""
+    arguments = parse_arguments()
+    obtain_built()  # with a network: the measurement has none
+    build_kwok()
+    if not arguments.quick:
+        peers.build()
+    isolation.enter()
+    found = asyncio.run(measure(arguments))
+    print(render_table(found))
+    write_json(found, arguments.output)
+    if not arguments.quick:
+        write_page(found)
 
 
 if __name__ == "__main__":
-    isolation.enter()
-    asyncio.run(main())
+    main()

@@ -50,7 +50,7 @@ class Running:
     """Cores that the operator used on average."""
     memory_mb: float
     requests: Counter[str]
-    """Requests per job and minute, by method and resource."""
+    """Requests of all jobs, by method and resource."""
     seconds: float
 
 
@@ -136,8 +136,7 @@ async def watch_running(api: KubernetesApi, operator: Operator, namespace: str, 
     await asyncio.sleep(seconds)
     elapsed, used = time.monotonic() - started, operator.cpu_s() - cpu
     made = operator.requests() - requests
-    per_job = Counter({key: number / count * 60 / elapsed for key, number in made.items()})
-    return Running(count, used / elapsed, operator.memory_mb(), per_job, elapsed)
+    return Running(count, used / elapsed, operator.memory_mb(), made, elapsed)
 
 
 def describe(requests: Counter[str]) -> dict[str, Any]:
