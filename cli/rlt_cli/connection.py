@@ -161,7 +161,10 @@ class Connection:
     async def _explain_missing_head(self, name: str, reason: str) -> Failure:
         status = (await self.get_job(name)).get("status", {})
         if status.get("rayCluster"):
-            message = f"The head of job {name} does not respond: {reason}."
+            message = (
+                f"The head of job {name} does not respond: {reason}. If the cluster enforces NetworkPolicies, "
+                "networkPolicy.clientCidrs of the chart must contain the addresses of the API server."
+            )
         else:
             path = status.get("checkpoint", {}).get("path")
             where = f" Its files are in its volume, next to {path}." if path else ""
