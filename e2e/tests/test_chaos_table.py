@@ -1,0 +1,77 @@
+"""The table of docs/reliability.md, and the selection of faults."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from chaos.__main__ import select
+from chaos.faults import FAULTS
+from chaos.measure import Outcome
+from chaos.table import MARK, render, write_page
+
+RANK = Outcome(
+    fault="rank",
+    victim="train worker in pod sum-workers-worker-b",
+    phase="Succeeded",
+    attempts=["ProgramFailed"],
+    named_s=4.2,
+    expected=("ProgramFailed", "sum-workers-worker-b"),
+    text="ProgramFailed: ...",
+    recovered_s=63.4,
+    lost_steps=2,
+    same_result=True,
+    took_s=140.0,
+)
+
+
+def rows(outcome: Outcome) -> list[str]:
+    """Return the cells of the row of the fault rank."""
+    line = next(line for line in render({outcome.fault: outcome}).splitlines() if "of a rank" in line)
+    return [cell.strip() for cell in line.strip("|").split("|")][1:]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "cells", "survived"),
+    [
+        (RANK, ["`ProgramFailed`", "4", "yes", "63", "2", "the same"], True),
+        (replace(RANK, named_s=20.0), ["`ProgramFailed`", "20", "no", "63", "2", "the same"], True),
+        (replace(RANK, named_s=None), ["`ProgramFailed`", "not named", "no", "63", "2", "the same"], False),
+        (
+            replace(RANK, named_s=None, expected=(), attempts=[], lost_steps=0),
+            ["no end", "", "nothing to name", "63", "0", "the same"],
+            True,
+        ),
+        (
+            replace(RANK, same_result=False),
+            ["`ProgramFailed`", "4", "yes", "63", "2", "**Succeeded, different**"],
+            False,
+        ),
+        (replace(RANK, phase="Failed"), ["`ProgramFailed`", "4", "yes", "63", "2", "**Failed, different**"], False),
+    ],
+)
+def test_a_row_has_the_verdicts_of_the_fault(outcome: Outcome, cells: list[str], survived: bool) -> None:
+    assert rows(outcome) == cells
+    assert outcome.is_survived == survived
+
+
+def test_the_page_keeps_its_text_and_lists_every_fault(tmp_path: Path) -> None:
+    page, results = tmp_path / "page.md", tmp_path / "chaos.json"
+    page.write_text(f"before\n{MARK}old\n{MARK}after\n")
+    results.write_text(json.dumps({"rank": asdict(RANK)}))
+    write_page(results, page)
+    text = page.read_text()
+    assert text.startswith(f"before\n{MARK}\n| fault |")
+    assert text.endswith(f"\n{MARK}after\n")
+    assert "old" not in text
+    assert text.count("| not run |") == len(FAULTS) - 1
+
+
+def test_an_unknown_fault_is_rejected_with_the_known_ones() -> None:
+    assert [fault.name for fault in select("drain,rank")] == ["drain", "rank"]
+    assert len(select("")) == len(FAULTS) == 12
+    with pytest.raises(ValueError, match=r"FAULTS=rank,fire: no fault is named fire: use rank, engine, "):
+        select("rank,fire")
