@@ -12,23 +12,47 @@ from rlt_api.masking import MASK, is_secret
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.status import NetworkAttachment, NetworkRejection, NetworkStatus, NetworkVariable
 from rlt_core.fabric import aliases
-from rlt_core.fabric.candidates import find_candidates, unhealthy_reason
+from rlt_core.fabric.candidates import find_candidates
 from rlt_core.fabric.decision import FabricDecision, decide_fabric
-from rlt_core.fabric.demand import build_demands
+from rlt_core.fabric.demand import Demand, build_demands
 from rlt_core.fabric.nodes import Node
 from rlt_core.job import Job, list_excluded_nodes
 
+MAX_DECISIONS = 256
+"""Maximum number of decisions in memory."""
 MAX_LIST_LENGTH = 32
 """Maximum number of entries of a list in the status: a fleet of many kinds of nodes has much more evidence."""
+
+
+class _LatestDecisions:
+    """The decisions on the latest nodes. Jobs with equal demands that wait for nodes share one."""
+
+    def __init__(self) -> None:
+        self._nodes: Sequence[Node] = ()
+        self._found: dict[str, tuple[FabricDecision, frozenset[str]]] = {}
+
+    def decide(self, nodes: Sequence[Node], demands: Sequence[Demand]) -> tuple[FabricDecision, frozenset[str]]:
+        """The decision, and the names of the selected nodes that are unhealthy."""
+        if nodes is not self._nodes or not isinstance(nodes, tuple) or len(self._found) >= MAX_DECISIONS:
+            self._nodes, self._found = nodes, {}
+        key = repr(demands)
+        if key not in self._found:
+            selected = (node for demand in demands for node in find_candidates(nodes, demand).selected)
+            unhealthy = frozenset(node.name for node in selected if node.unhealthy_reason)
+            self._found[key] = (decide_fabric(nodes, demands), unhealthy)
+        return self._found[key]
+
+
+_LATEST = _LatestDecisions()
 
 
 def build_network_status(job: Job, spec: RLTrainingJobSpec, nodes: Sequence[Node]) -> NetworkStatus:
     """Build status.network for these nodes, without the nodes that caused earlier failures."""
     excluded = list_excluded_nodes(job)
-    nodes = [node for node in nodes if node.name not in excluded]
+    if excluded:
+        nodes = [node for node in nodes if node.name not in excluded]
     demands = build_demands(spec, job.submitted_spec, job.runtime.accelerators if job.runtime else ())
-    decision = decide_fabric(nodes, demands)
-    selected = {node.name: node for demand in demands for node in find_candidates(nodes, demand).selected}
+    decision, unhealthy = _LATEST.decide(nodes, demands)
     attach = decision.settings.attach
     rejection = decision.rejections[0] if decision.rejections else None
     return NetworkStatus(
@@ -51,7 +75,7 @@ def build_network_status(job: Job, spec: RLTrainingJobSpec, nodes: Sequence[Node
             capabilities=list(decision.settings.capabilities),
             supplemental_groups=list(decision.settings.groups),
         ),
-        avoided=sorted({*excluded, *(name for name, node in selected.items() if unhealthy_reason(node))}),
+        avoided=sorted({*excluded, *unhealthy}),
         warnings=_truncate(decision.warnings),
     )
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import importlib.metadata
 import logging
 import math
@@ -119,6 +120,8 @@ async def run(
 
         async def lead() -> None:
             await sources.cache.wait()
+            gc.collect()
+            gc.freeze()  # what remains is not searched for garbage again, which would block the event loop
             synced.set()
             await leadership.acquired.wait()
             queue.start()

@@ -67,7 +67,7 @@ def ineligible_reason(node: Node, demand: Demand) -> str | None:
         return "not Ready"
     if node.cordoned:
         return "cordoned"
-    if reason := unhealthy_reason(node):
+    if reason := node.unhealthy_reason:
         return reason
     for taint in node.taints:
         if taint.effect != "PreferNoSchedule" and not any(tolerates(each, taint) for each in demand.tolerations):
@@ -79,23 +79,6 @@ def ineligible_reason(node: Node, demand: Demand) -> str | None:
     offered = node.allocatable.get(demand.resource, 0)
     if offered < max(demand.count, 1):
         return f"{offered} of {demand.resource}, {demand.count} requested"
-    return None
-
-
-def unhealthy_reason(node: Node) -> str | None:
-    """Why a health controller reports the node as unhealthy. None if none does."""
-    for key, healthy in aliases.HEALTH_LABELS.items():
-        if key in node.labels and node.labels[key] not in healthy:
-            return f"label {key}={node.labels[key]}"
-    for key, value in node.labels.items():
-        if value == "unhealthy" and aliases.UNHEALTHY_LABELS.match(key):
-            return f"label {key}={value}"
-    for condition, status in aliases.UNHEALTHY_CONDITIONS.items():
-        if node.conditions.get(condition) == status:
-            return f"condition {condition}={status}"
-    for taint in node.taints:
-        if taint.key.startswith(aliases.HEALTH_TAINTS):
-            return f"health taint {taint}"
     return None
 
 

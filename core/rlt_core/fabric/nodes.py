@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from rlt_api.model import quantity_value
+from rlt_core.fabric import aliases
 
 NATIVE_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
 """Resources of every node. All others are extended resources or huge pages."""
@@ -39,6 +41,23 @@ class Node:
     @property
     def ready(self) -> bool:
         return self.conditions.get("Ready") == "True"
+
+    @cached_property
+    def unhealthy_reason(self) -> str | None:
+        """Why a health controller reports the node as unhealthy. None if none does."""
+        for key, healthy in aliases.HEALTH_LABELS.items():
+            if key in self.labels and self.labels[key] not in healthy:
+                return f"label {key}={self.labels[key]}"
+        for key, value in self.labels.items():
+            if value == "unhealthy" and aliases.UNHEALTHY_LABELS.match(key):
+                return f"label {key}={value}"
+        for condition, status in aliases.UNHEALTHY_CONDITIONS.items():
+            if self.conditions.get(condition) == status:
+                return f"condition {condition}={status}"
+        for taint in self.taints:
+            if taint.key.startswith(aliases.HEALTH_TAINTS):
+                return f"health taint {taint}"
+        return None
 
 
 def parse_nodes(manifest: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> tuple[Node, ...]:

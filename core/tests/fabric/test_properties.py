@@ -17,7 +17,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlt_core.fabric import aliases
-from rlt_core.fabric.candidates import unhealthy_reason
 from rlt_core.fabric.decision import explain_fabric
 from rlt_core.fabric.nodes import parse_nodes
 from rlt_core.fabric.profiles import load_profiles
@@ -131,7 +130,7 @@ def test_require_rdma_is_rejected_or_satisfied(case: Case) -> None:
 @pytest.mark.parametrize("taint", aliases.HEALTH_TAINTS)
 def test_a_node_with_a_health_taint_is_unhealthy(taint: str) -> None:
     manifest = node("n", nvidia(), GPUS, taints=[{"key": taint, "effect": "NoSchedule"}])
-    assert unhealthy_reason(parse_nodes([manifest])[0]) is not None
+    assert parse_nodes([manifest])[0].unhealthy_reason is not None
 
 
 def test_time_grows_linearly_with_the_number_of_nodes() -> None:

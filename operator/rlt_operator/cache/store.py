@@ -51,6 +51,7 @@ class Store(Generic[T]):
         self._removed: dict[Hashable, list[T]] = {}
         self._entries: dict[Name, _Entry[T]] = {}
         self._names: dict[Hashable, set[Name]] = {}
+        self._values: tuple[T, ...] | None = None
         self.served = True
         """Whether the API server has this kind of object."""
 
@@ -71,9 +72,11 @@ class Store(Generic[T]):
         """Drop the last states of the removed objects with that index key."""
         self._removed.pop(index, None)
 
-    def values(self) -> list[T]:
-        """All objects, ordered by name."""
-        return [self._entries[name].value for name in sorted(self._entries)]
+    def values(self) -> tuple[T, ...]:
+        """All objects, ordered by name: the same tuple until one changes."""
+        if self._values is None:
+            self._values = tuple(self._entries[name].value for name in sorted(self._entries))
+        return self._values
 
     def names(self) -> list[Name]:
         """The names of all objects."""
@@ -92,12 +95,16 @@ class Store(Generic[T]):
             return False
         if value is None:
             return self._drop(name) is not None
+        if known and known.value == value and known.index == index:
+            del self._entries[name]  # then it is the newest
+            self._entries[name] = _Entry(version, index, known.value)
+            return False
         self._drop(name)
         self._entries[name] = _Entry(version, index, value)
         self._names.setdefault(index, set()).add(name)
         if self._max_objects is not None and len(self._entries) > self._max_objects:
             self._drop(next(iter(self._entries)))
-        return known is None or known.value != value
+        return True
 
     def remove(self, manifest: Manifest) -> bool:
         """Remove a deleted object, unless the store has a newer one of the same name. Returns whether it did."""
@@ -140,6 +147,7 @@ class Store(Generic[T]):
         return entry is not None
 
     def _drop(self, name: Name) -> _Entry[T] | None:
+        self._values = None
         entry = self._entries.pop(name, None)
         if entry:
             names = self._names[entry.index]

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from rlt_api.status import PreflightCheck
-from rlt_core.fabric.candidates import unhealthy_reason
 from rlt_core.fabric.nodes import Node
 from rlt_operator.observation import Pod
 
@@ -128,7 +127,7 @@ def _describe_state(node: Node | None) -> str | None:
     if not node.ready:
         return "not Ready"
     taints = tuple(taint for taint in node.taints if taint.key not in IGNORED_TAINTS)
-    reason = unhealthy_reason(replace(node, taints=taints))
+    reason = replace(node, taints=taints).unhealthy_reason
     return f"marked as unhealthy: {reason}" if reason else None
 
 

@@ -91,7 +91,7 @@ async def observe(sources: Sources, key: Key) -> Observed | None:
     observed = replace(observed, ray=ray, progress_interval=choose_progress_interval(poller.count()))
     if _needs_nodes(observed):
         cache.waiting_for_nodes.add(key)
-        observed = replace(observed, nodes=tuple(cache.nodes.values()))
+        observed = replace(observed, nodes=cache.nodes.values())
     return observed
 
 
