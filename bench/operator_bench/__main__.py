@@ -60,10 +60,20 @@ def parse_arguments() -> argparse.Namespace:
     return command.parse_args()
 
 
+class Rows(list[Row]):
+    """The rows so far. Each is printed when it is known."""
+
+    def add(self, *rows: Row) -> None:
+        """Add rows."""
+        for row in rows:
+            print(f"{row.what}: {row.measured} ({'' if row.met else 'MISSED, '}target: {row.target})", flush=True)
+            self.append(row)
+
+
 async def measure(arguments: argparse.Namespace) -> list[Row]:
     """All rows, in one run on one control plane; the fleet of nodes on its own."""
     sizes = [30] if arguments.quick else [int(each) for each in arguments.jobs.split(",")]
-    found: list[Row] = []
+    found = Rows()
     with run_control_plane() as cluster, run_pods(cluster) as kuberay:
         operator = make_operator(cluster)
         with running(operator), showing_logs(operator, kuberay):
@@ -73,18 +83,18 @@ async def measure(arguments: argparse.Namespace) -> list[Row]:
                 await start_jobs(api, operator, kuberay, 1, "first")
                 template = await api.get(api_paths.ray_cluster("first", "job-0"))
                 assert template
-                found += await _compare_creation(cluster, api, template, arguments)
-                found.append(rows.describe_success(await run_to_success(api, operator, FEW, "to-success")))
+                found.add(*await _compare_creation(cluster, api, template, arguments))
+                found.add(rows.describe_success(await run_to_success(api, operator, FEW, "to-success")))
                 await clear(api, "to-success")
                 set_training(seconds_per_step=STEP_S, total_steps=FOREVER)
                 await start_jobs(api, operator, kuberay, FEW, "few")
-                ages = await measure_freshness(api, "few", WATCH_S / 2 if arguments.quick else 2 * WATCH_S)
-                found.append(rows.describe_freshness(ages, FEW))
+                ages = await measure_freshness(api, "few", WATCH_S / 2 if arguments.quick else WATCH_S)
+                found.add(rows.describe_freshness(ages, FEW))
                 await clear(api, "few")
-                found += await _start_many(api, operator, kuberay, template, sizes)
+                await _start_many(api, operator, kuberay, template, sizes, found)
     if arguments.nodes and not arguments.quick:
         with run_control_plane() as cluster:
-            found.append(rows.describe_fleet(await measure_fleet(cluster, arguments.nodes)))
+            found.add(rows.describe_fleet(await measure_fleet(cluster, arguments.nodes)))
     return found
 
 
@@ -117,8 +127,8 @@ async def _compare_creation(
 
 
 async def _start_many(
-    api: KubernetesApi, operator: Operator, kuberay: Process, template: Manifest, sizes: list[int]
-) -> list[Row]:
+    api: KubernetesApi, operator: Operator, kuberay: Process, template: Manifest, sizes: list[int], found: Rows
+) -> None:
     """Start each number of jobs, then measure the last ones while they run and over a restart."""
     bare, jobs, namespace = [], [], ""
     for size in sizes:
@@ -127,13 +137,13 @@ async def _start_many(
         namespace = f"jobs-{size}"
         bare.append(await start_bare_clusters(api, kuberay, template, size, f"bare-{size}"))
         jobs.append(await start_jobs(api, operator, kuberay, size, namespace))
-    found = rows.describe_starts(bare, jobs)
+        print(f"{bare[-1]} {jobs[-1]}", flush=True)
+    found.add(*rows.describe_starts(bare, jobs))
     await asyncio.sleep(WATCH_S / 2)
-    found.append(rows.describe_running(await watch_running(api, operator, namespace, WATCH_S)))
+    found.add(rows.describe_running(await watch_running(api, operator, namespace, WATCH_S)))
     set_training(seconds_per_step=UNCHANGED_S, total_steps=FOREVER)
     await asyncio.sleep(WATCH_S / 2)  # until the last step before is written
-    found.append(rows.describe_restart(await measure_restart(api, operator, namespace, WATCH_S / 2)))
-    return found
+    found.add(rows.describe_restart(await measure_restart(api, operator, namespace, WATCH_S / 2)))
 
 
 @contextmanager
