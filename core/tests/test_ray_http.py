@@ -124,6 +124,15 @@ async def test_a_request_has_the_token_of_the_head_alone(server: Server) -> None
     assert secrets.reads == ["/api/v1/namespaces/demo/secrets/sum-ray-token-1"]
 
 
+async def test_the_token_of_an_own_secret_is_not_read(server: Server) -> None:
+    secrets = Secrets(None)
+    tokens = RayTokens(cast(KubernetesApi, secrets))
+    tokens.put({**SECRET, "metadata": {**SECRET["metadata"], "namespace": "demo", "name": "sum-ray-token-1"}})
+    async with aiohttp.ClientSession() as session:
+        await ray_http.to_pod_ip(session, tokens)(WITH_TOKEN, Request("GET", server.port, "/api"))
+    assert (server.tokens, secrets.reads) == (["Bearer abc"], [])
+
+
 OTHERS: list[dict[str, Any]] = [{"type": "Opaque"}, {"metadata": {"name": "sum-ray-token-1"}}, {"data": {}}]
 
 

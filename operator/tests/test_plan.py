@@ -345,6 +345,16 @@ def test_without_kuberay_the_job_waits() -> None:
     assert waiting.requeue_after
 
 
+def test_a_new_cluster_is_recorded_when_kuberay_has_reconciled_it() -> None:
+    """Until then it adds nothing that a user or a later step reads, and would cost a status write."""
+    created = replace(o.after(o.FRESH), cluster=o.cluster(has_status=False))
+    assert plan(created, o.NOW).status is None
+    recorded = status_of(plan(replace(created, cluster=o.cluster()), o.NOW))
+    assert recorded.current_attempt
+    assert recorded.current_attempt.ray_cluster_uid == o.CLUSTER_UID
+    assert recorded.ray_cluster
+
+
 def test_a_kuberay_that_does_not_reconcile_is_reported() -> None:
     ignored = replace(o.FRESH, cluster=o.cluster(has_status=False))
     assert reason_of(plan(ignored, o.NOW), C.CLUSTER_READY) == Reason.CREATING

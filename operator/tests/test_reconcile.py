@@ -51,14 +51,17 @@ class FakeApi:
     errors: dict[str, ApiError] = field(default_factory=dict)
     """Error by path."""
     writes: list[str] = field(default_factory=list)
+    reads: list[str] = field(default_factory=list)
 
     async def get(self, path: str) -> Manifest | None:
+        self.reads.append(path)
         return copy.deepcopy(self.objects.get(path))
 
     async def get_large(self, path: str) -> Manifest | None:
         return None
 
     async def list_with_version(self, path: str, **query: str) -> tuple[list[Manifest], str]:
+        self.reads.append(path)
         return [each for name, each in self.objects.items() if name.startswith(f"{path}/")], "99"
 
     async def apply(self, path: str, manifest: Manifest) -> Manifest:
@@ -171,6 +174,19 @@ async def test_children_are_written_before_the_status_and_its_events(loop: Loop)
     assert writes == [CONFIG_MAP, DISRUPTION_BUDGET, RAY_TOKEN, RAY_CLUSTER, PATH]
     assert event.startswith(f"{EVENTS}/sum.")
     assert result.requeue_after == WAITING_INTERVAL_S
+
+
+async def test_the_creation_after_an_own_status_write_reads_the_pods_only(loop: Loop) -> None:
+    """Another process may have written the status before: then the job and its RayCluster are read too."""
+    await loop.run()
+    assert {PATH, RAY_CLUSTER, PODS} <= set(loop.api.reads)
+    del loop.api.objects[RAY_CLUSTER]
+    loop.api.reads.clear()
+    loop.deliver()
+    await loop.reconcile()
+    assert RAY_CLUSTER in loop.api.objects
+    assert PODS in loop.api.reads
+    assert not {PATH, RAY_CLUSTER} & set(loop.api.reads)
 
 
 async def test_a_rejection_is_written_to_the_status_with_the_time_of_the_retry(loop: Loop) -> None:
