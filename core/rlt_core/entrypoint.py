@@ -8,16 +8,23 @@ from rlt_api.blocks.framework import Framework
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.training_config import CONFIG_DIRECTORY, CONFIG_FILE
 from rlt_core import names
+from rlt_core.children.attempt_directory import PROGRAM_LOG, build_attempt_directory
 from rlt_core.children.config_map import DUMP_STACKS, RUN_COMMAND
 from rlt_core.job import Job, get_attempt_number
 
 
-def build_entrypoint(job: Job, spec: RLTrainingJobSpec) -> str:
-    """Build the entrypoint of the training: a shell command that runs one program."""
-    if spec.framework.type == "builtin":
-        return f"exec rlt-trainer run --config {CONFIG_DIRECTORY}/{CONFIG_FILE}"
-    program = f"{CONFIG_DIRECTORY}/{RUN_COMMAND}"
-    return shlex.join(["exec", "python3", program, *build_run_command_arguments(job, spec.framework)])
+def build_entrypoint(job: Job, spec: RLTrainingJobSpec, *, keep_log: bool = True) -> str:
+    """Build the entrypoint of the training: a shell command that runs one program.
+
+    `keep_log`: whether the pods have mounted a version of RUN_COMMAND that keeps the output in a file.
+    """
+    log = build_attempt_directory(job, spec) if keep_log else None
+    options = ["--log", f"{log}/{PROGRAM_LOG}"] if log else []
+    program = ["exec", "python3", f"{CONFIG_DIRECTORY}/{RUN_COMMAND}", *options]
+    if spec.framework.type == "command":
+        return shlex.join([*program, *build_run_command_arguments(job, spec.framework)])
+    trainer = ["rlt-trainer", "run", "--config", f"{CONFIG_DIRECTORY}/{CONFIG_FILE}"]
+    return shlex.join([*program, "--no-progress", "--", *trainer] if log else ["exec", *trainer])
 
 
 def build_preflight_entrypoint() -> str:

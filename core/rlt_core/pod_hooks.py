@@ -5,7 +5,8 @@
 A program can save its state only while all pods still run. Kubernetes ends pods one by one (a drain, a preemption, a
 node shutdown) or all at once (a deleted Ray cluster). In each case the preStop hook of every pod that ends asks Ray to
 stop the job and waits for it, within terminationGracePeriodSeconds. Without a running job the hook returns at once.
-The file has no imports outside of the standard library, because it runs in the image of the job.
+The preStop hook then copies the logs of Ray to the run directory (keep_logs.py). The file has no imports outside of the
+standard library and rlt_core, because it runs in the image of the job.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import sys
 import time
 import urllib.request
 from pathlib import Path
+
+from rlt_core import keep_logs
 
 DASHBOARD_PORT = 8265
 ADDRESS_FILE = "/tmp/rlt-head-address"
@@ -34,12 +37,13 @@ LINGER_S = 3.0
 
 def main(arguments: list[str]) -> int:
     """Run a hook. A failure is printed and not reported: the kubelet would restart a container for it."""
-    hooks = {"post-start": save_head_address, "pre-stop": end_program}
+    hooks = {"post-start": [save_head_address], "pre-stop": [end_program, keep_logs.keep_logs]}
     if arguments and arguments[0] in hooks:
-        try:
-            hooks[arguments[0]]()
-        except (OSError, ValueError) as error:
-            print(f"pod_hooks {arguments[0]}: {error}", file=sys.stderr)
+        for hook in hooks[arguments[0]]:
+            try:
+                hook()
+            except (OSError, ValueError) as error:
+                print(f"pod_hooks {arguments[0]}: {error}", file=sys.stderr)
         return 0
     print(f"usage: pod_hooks.py {'|'.join(hooks)}", file=sys.stderr)
     return 2

@@ -169,10 +169,8 @@ Readable.add_representer(
 def children(job: Job) -> list[Manifest]:
     assert job.spec
     config, *others = build_children(job, job.spec, ACCESS)
-    if job.spec.framework.type == "command":
-        config["data"] = dict.fromkeys(config["data"], "(source)")  # test_run_command.py runs the source
-    else:
-        config["data"] |= {"pod_hooks.py": "(source)", "dump_stacks.py": "(source)"}
+    # test_run_command.py runs the sources
+    config["data"] = {key: "(source)" if key.endswith(".py") else text for key, text in config["data"].items()}
     config["metadata"]["annotations"] = dict.fromkeys(config["metadata"]["annotations"], "(hash)")
     return [config, *others]
 

@@ -25,7 +25,7 @@ from verl_output import VERL_LINE
 from rlt_api.driver_report import PROGRESS_PREFIX
 from rlt_api.training_config import ProgressReport
 from rlt_api.validation import validate_job
-from rlt_core.children.config_map import COMMAND_FILES, build_config_map, build_config_volume
+from rlt_core.children.config_map import PROGRAM_FILES, build_config_map, build_config_volume
 from rlt_operator.diagnosis.progress import parse_last_report
 
 GUIDE = Path(__file__).parents[2] / "docs/command-jobs.md"
@@ -280,9 +280,45 @@ def test_a_full_disk_does_not_end_the_command(mounted: Path) -> None:
     assert done.stderr.count("No space left on device") == 1
 
 
+def test_the_output_is_kept_in_a_file(start: Start, tmp_path: Path) -> None:
+    """Appended to that of the run before a suspension, with the last report. The exit code is unchanged."""
+    log = tmp_path / "attempts/1/program.log"
+    outputs = []
+    for _ in range(2):
+        code, out, _ = end(start("print('step:1 - a:1')\nraise SystemExit(3)", "--port", "0", "--log", str(log)))
+        assert code == 3
+        outputs.append(out)
+    assert log.read_bytes() == b"".join(outputs)
+    assert outputs[0].splitlines()[-1].startswith(PROGRESS_PREFIX.encode())
+
+
+def test_the_file_has_the_output_while_the_program_runs(start: Start, tmp_path: Path, gate: Gate) -> None:
+    log = tmp_path / "program.log"
+    process = start(f"print('early')\n{gate.wait}", "--port", "0", "--log", str(log))
+    eventually("the output", lambda: log.exists() and log.read_text() == "early\n")
+    process.kill()  # as at the loss of the node
+    assert log.read_text() == "early\n"
+
+
+def test_a_program_that_reports_its_progress_gets_no_server(start: Start, tmp_path: Path) -> None:
+    """rlt's trainer has its own server on the port, and prints its own last report."""
+    log, port = tmp_path / "program.log", free_port()
+    script = f"import socket\nsocket.create_server(('', {port}))\nprint('step:1 - a:1')"
+    assert end(start(script, "--no-progress", "--port", str(port), "--log", str(log))) == (0, b"step:1 - a:1\n", "")
+    assert log.read_bytes() == b"step:1 - a:1\n"
+
+
+def test_a_log_that_cannot_be_written_does_not_end_the_command(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    script = "print('a', flush=True)\nprint('b')\nraise SystemExit(4)"
+    code, out, err = end(start(script, "--port", "0", "--log", str(tmp_path / "file/program.log")))
+    assert (code, out) == (4, b"a\nb\n")
+    assert err.count("cannot write") == 1
+
+
 def test_the_modules_have_the_syntax_of_python_3_8(mounted: Path) -> None:
     modules = list((mounted / "..data").rglob("*.py"))
-    assert len(modules) == len(COMMAND_FILES)
+    assert len(modules) == len(PROGRAM_FILES)
     for module in modules:
         ast.parse(module.read_text(), str(module), feature_version=(3, 8))
 

@@ -44,7 +44,7 @@ class DriverServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
     daemon_threads = True
 
     def __init__(
-        self, port: int, respond: Callable[[str, str], tuple[int, str, bytes]], *, token: str | None = None
+        self, port: int, respond: Callable[[str, str], tuple[int, str, bytes]], token: str | None = None
     ) -> None:
         super().__init__(("", port), _Handler, bind_and_activate=False)
         self.respond = respond

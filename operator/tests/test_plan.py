@@ -21,7 +21,7 @@ from rlt_core.names import HASH_ANNOTATION
 from rlt_operator.conditions import find_condition, is_true
 from rlt_operator.kuberay import KUBERAY_MINIMUM
 from rlt_operator.lifecycle.verdict import RUNNING_INTERVAL_S
-from rlt_operator.observation import KubeRayCondition, Observed, Ray, Rejection, parse_config
+from rlt_operator.observation import Config, KubeRayCondition, Observed, Ray, Rejection, parse_config
 from rlt_operator.reconcile.plan import Plan, is_irreversible, plan
 
 
@@ -88,6 +88,19 @@ def test_the_ray_job_is_submitted_once_all_pods_are_ready() -> None:
     assert submission
     assert submission.id == "sum-99999999"
     assert submission.entrypoint == "exec rlt-trainer run --config /etc/rlt/training.json"
+
+
+def test_the_output_of_the_trainer_is_kept_in_its_volume() -> None:
+    """A cluster of an earlier version of the operator does not mount the program that keeps it."""
+    ready = o.recorded(replace(o.READY, job=o.job({**o.SPEC, "storage": {"claimName": "runs"}})))
+    submission = plan(ready, o.NOW).submit
+    assert submission
+    log = "/mnt/rlt/runs/sum-11111111/attempts/1/program.log"
+    trainer = "rlt-trainer run --config /etc/rlt/training.json"
+    assert submission.entrypoint == f"exec python3 /etc/rlt/run_command.py --log {log} --no-progress -- {trainer}"
+    earlier = plan(replace(ready, config=Config({"training.json": "digest"})), o.NOW).submit
+    assert earlier
+    assert earlier.entrypoint == f"exec {trainer}"
 
 
 def test_a_command_is_quoted_for_the_shell() -> None:

@@ -1,9 +1,9 @@
-"""The ConfigMap that the pods mount: the training config, or the program that runs the user's command."""
+"""The ConfigMap that the pods mount: the training config, and the programs that run in the image of the job."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from hashlib import sha256
 from importlib import resources
@@ -25,13 +25,13 @@ from rlt_core.children.ownership import build_metadata
 from rlt_core.job import Job, Manifest
 
 RUN_COMMAND = "run_command.py"
-"""The program that runs the user's command, in CONFIG_DIRECTORY."""
+"""The program that runs the user's command or the trainer, in CONFIG_DIRECTORY."""
 POD_HOOKS = "pod_hooks.py"
 """The program of the pods' lifecycle hooks, in CONFIG_DIRECTORY."""
 DUMP_STACKS = "dump_stacks.py"
 """The program that writes the stacks of all processes, in CONFIG_DIRECTORY."""
 
-COMMAND_FILES = {
+PROGRAM_FILES = {
     RUN_COMMAND: ("rlt_core", "command", "run_command.py"),
     POD_HOOKS: ("rlt_core", "pod_hooks.py"),
     DUMP_STACKS: ("rlt_core", "dump_stacks.py"),
@@ -39,9 +39,11 @@ COMMAND_FILES = {
         "/".join(module): module
         for module in (
             ("rlt_core", "__init__.py"),
+            ("rlt_core", "keep_logs.py"),
             ("rlt_core", "command", "__init__.py"),
             ("rlt_core", "command", "console.py"),
             ("rlt_core", "command", "exposition.py"),
+            ("rlt_core", "command", "log_file.py"),
             ("rlt_core", "command", "server.py"),
             ("rlt_api", "__init__.py"),
             ("rlt_api", "driver_report.py"),
@@ -51,21 +53,22 @@ COMMAND_FILES = {
         )
     },
 }
-"""Files of the program: path in CONFIG_DIRECTORY -> source. Modules keep their names."""
+"""Files of the programs: path in CONFIG_DIRECTORY -> source. Modules keep their names."""
 
 
 def build_config_map(job: Job, spec: RLTrainingJobSpec) -> Manifest:
     """Build the ConfigMap of a job."""
-    if spec.framework.type == "command":
-        data = {_config_map_key(path): _read_source(*module) for path, module in COMMAND_FILES.items()}
-    else:
-        data = {
-            CONFIG_FILE: dump_config(build_training_config(job, spec)),
-            **{name: _read_source("rlt_core", name) for name in (POD_HOOKS, DUMP_STACKS)},
-        }
+    data = {_config_map_key(path): _read_source(*module) for path, module in PROGRAM_FILES.items()}
+    if spec.framework.type == "builtin":
+        data[CONFIG_FILE] = dump_config(build_training_config(job, spec))
     metadata = build_metadata(job, names.config_map(job.name))
     metadata["annotations"] = {names.HASH_ANNOTATION: compute_hash(digest_data(data))}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+def keeps_program_log(keys: Collection[str]) -> bool:
+    """Whether the ConfigMap with these keys has a RUN_COMMAND that keeps the output. Earlier versions had none."""
+    return _config_map_key("rlt_core/command/log_file.py") in keys
 
 
 def digest_data(data: Mapping[str, str]) -> dict[str, str]:
@@ -80,10 +83,9 @@ def compute_hash(digests: Mapping[str, str]) -> str:
 
 def build_config_volume(job: Job, spec: RLTrainingJobSpec) -> Manifest:
     """Build the source of the volume: the ConfigMap with each file at its path."""
-    volume: Manifest = {"name": names.config_map(job.name)}
-    if spec.framework.type == "command":
-        volume["items"] = [{"key": _config_map_key(path), "path": path} for path in COMMAND_FILES]
-    return volume
+    paths = [*PROGRAM_FILES, *([CONFIG_FILE] if spec.framework.type == "builtin" else [])]
+    items = [{"key": _config_map_key(path), "path": path} for path in paths]
+    return {"name": names.config_map(job.name), "items": items}
 
 
 def _config_map_key(path: str) -> str:

@@ -11,10 +11,12 @@ from rlt_api.rules.environment import JOB_STOP_TIMEOUT
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_core import names
 from rlt_core.children.attachment import get_network
+from rlt_core.children.attempt_directory import build_attempt_directory
 from rlt_core.children.ray_token import build_ray_token_env
 from rlt_core.fabric.demand import UNREAD_VALUE
 from rlt_core.fabric.settings import MOUNT_VARIABLES
 from rlt_core.job import Job, Manifest
+from rlt_core.keep_logs import ATTEMPT_DIRECTORY
 
 FIXED_ENV = {
     "HOME": "/tmp",  # the user has no home in the image
@@ -74,6 +76,8 @@ def _divide_grace_period(spec: RLTrainingJobSpec) -> int:
 def _build_values(job: Job, spec: RLTrainingJobSpec) -> dict[str, str]:
     observability, cache = spec.observability, spec.storage.model_cache
     values = {**FIXED_ENV, **build_ray_token_env(spec), "HF_HOME": names.hf_home(spec)}
+    if directory := build_attempt_directory(job, spec):
+        values[ATTEMPT_DIRECTORY] = directory
     values |= DEBUGGER_ENV[observability.debugger]
     if _saves_at_its_end(spec):
         values[JOB_STOP_TIMEOUT] = str(_divide_grace_period(spec))

@@ -172,7 +172,7 @@ def _build_pod(
     optional = {
         "imagePullSecrets": [{"name": name} for name in spec.cluster.image_pull_secrets],
         "nodeSelector": dict(node_selector),
-        "tolerations": [_build_toleration(toleration) for toleration in tolerations],
+        "tolerations": build_tolerations(tolerations),
         "schedulerName": spec.scheduling.scheduler_name,
         "priorityClassName": spec.scheduling.priority_class_name,
     }
@@ -181,7 +181,7 @@ def _build_pod(
         # As process 1, the shell of KubeRay's init container, and Ray while it starts, would ignore SIGTERM: the pod
         # would run until the end of its grace period.
         "shareProcessNamespace": True,
-        "securityContext": _build_security_context(spec),
+        "securityContext": build_security_context(spec),
         "terminationGracePeriodSeconds": spec.cluster.termination_grace_period_seconds,
         "containers": [container],
         "volumes": _build_volumes(job, spec, shared_bytes),
@@ -190,7 +190,8 @@ def _build_pod(
     }
 
 
-def _build_security_context(spec: RLTrainingJobSpec) -> Manifest:
+def build_security_context(spec: RLTrainingJobSpec) -> Manifest:
+    """Build the security context of a pod."""
     security = spec.security
     context: Manifest = {
         "runAsNonRoot": True,
@@ -209,7 +210,7 @@ def _build_volumes(job: Job, spec: RLTrainingJobSpec, shared_bytes: int) -> list
     storage = spec.storage
     volumes: list[Manifest] = [
         {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": str(shared_bytes)}},
-        {"name": "storage", **_build_storage_source(job, storage)},
+        {"name": "storage", **build_storage_source(job, storage)},
         {"name": "training-config", "configMap": build_config_volume(job, spec)},
     ]
     volumes += [*build_ray_token_volumes(job, spec), *build_function_volumes(spec)]
@@ -218,7 +219,8 @@ def _build_volumes(job: Job, spec: RLTrainingJobSpec, shared_bytes: int) -> list
     return volumes
 
 
-def _build_storage_source(job: Job, storage: Storage) -> Manifest:
+def build_storage_source(job: Job, storage: Storage) -> Manifest:
+    """Build the source of the volume with the run directory."""
     if storage.storage_class_name:
         return _build_pvc_source(names.pvc(job.name))
     return _build_pvc_source(storage.claim_name) if storage.claim_name else {"emptyDir": {}}
@@ -228,6 +230,7 @@ def _build_pvc_source(name: str, *, read_only: bool = False) -> Manifest:
     return {"persistentVolumeClaim": {"claimName": name, **({"readOnly": True} if read_only else {})}}
 
 
-def _build_toleration(toleration: Toleration) -> Manifest:
-    manifest = toleration.to_json()
-    return manifest if toleration.key else manifest | {"operator": "Exists"}
+def build_tolerations(tolerations: Sequence[Toleration]) -> list[Manifest]:
+    """Build the tolerations of a pod. One without a key tolerates everything."""
+    manifests = [(each, each.to_json()) for each in tolerations]
+    return [manifest if each.key else manifest | {"operator": "Exists"} for each, manifest in manifests]

@@ -1,4 +1,4 @@
-"""Run a job's command unchanged, and read its progress from its output.
+"""Run a job's program unchanged, keep its output in a file, and read the progress of a command from its output.
 
     python3 run_command.py [options] -- PROGRAM ARGUMENTS...
 
@@ -17,11 +17,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from types import FrameType
 
 from rlt_api.driver_report import METRICS_PORT, PROGRESS_PREFIX
 from rlt_core.command import console, server
 from rlt_core.command.console import Progress
+from rlt_core.command.log_file import LogFile
 
 READ_BYTES = 65536
 """Bytes per read: the capacity of a pipe (pipe(7)), so that one read empties it."""
@@ -29,17 +31,42 @@ MAX_LINE_BYTES = 2**18
 """Only the end of a longer line is read for progress."""
 
 
+class Output:
+    """Standard output and, with a path, a log file."""
+
+    def __init__(self, log: str | None) -> None:
+        self._log = LogFile(log) if log else None
+        self._write_failed = False
+
+    def write(self, output: bytes) -> None:
+        """Copy a chunk of the output. If standard output fails (a full disk), the training continues without output."""
+        if self._log:
+            self._log.write(output)
+        try:
+            while output:
+                output = output[os.write(sys.stdout.fileno(), output) :]
+        except OSError as error:
+            if not self._write_failed:
+                _log(f"cannot write the output, parts of it are lost: {error.strerror}")
+            self._write_failed = True
+
+    def close(self) -> None:
+        """Write what is left to the log file."""
+        if self._log:
+            self._log.close()
+
+
 class ProgressReader:
     """Copies the output and reads the progress from it. The server threads read `progress`, a frozen value."""
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: Progress, output: Output) -> None:
         self.progress = progress
+        self._output = output
         self._line = b""
-        self._write_failed = False
 
     def feed(self, output: bytes) -> None:
         """Copy and parse a chunk of the output: any number of lines and parts of lines."""
-        self._write(output)
+        self._output.write(output)
         *lines, self._line = re.split(rb"[\r\n]", self._line + output)
         self._line = self._line[-MAX_LINE_BYTES:]
         for line in lines:
@@ -53,27 +80,19 @@ class ProgressReader:
         report = console.build_report(self.progress)
         if report is not None:
             start = "\n" if self._line else ""
-            self._write(f"{start}{PROGRESS_PREFIX}{json.dumps(report)}\n".encode())
+            self._output.write(f"{start}{PROGRESS_PREFIX}{json.dumps(report)}\n".encode())
 
     def _parse(self, line: bytes) -> None:
         self.progress = console.update(self.progress, line.decode(errors="replace"), time.time())
-
-    def _write(self, output: bytes) -> None:
-        # If standard output fails (a full disk), the training continues without output.
-        try:
-            while output:
-                output = output[os.write(sys.stdout.fileno(), output) :]
-        except OSError as error:
-            if not self._write_failed:
-                _log(f"cannot write the output, parts of it are lost: {error.strerror}")
-            self._write_failed = True
 
 
 def main(arguments: list[str]) -> int:
     """Run the command line and return the exit code."""
     options, command = _parse(arguments)
+    output = Output(options.log)
     total_is_given = options.total_steps is not None
-    reader = ProgressReader(Progress(time.time(), total_steps=options.total_steps, total_is_given=total_is_given))
+    progress = Progress(time.time(), total_steps=options.total_steps, total_is_given=total_is_given)
+    reader = ProgressReader(progress, output) if options.progress else None
     signal_fd = _wake_on_signals()
     _forward_signals()
     try:
@@ -88,15 +107,22 @@ def main(arguments: list[str]) -> int:
     except OSError as error:
         _log(f"{error.filename}: {error.strerror}")
         return 126 if isinstance(error, PermissionError) else 127
+    if reader:
+        _serve(reader, options)
+    _copy_output(child, signal_fd, reader.feed if reader else output.write)
+    returned = child.wait()
+    exit_code = returned if returned >= 0 else 128 - returned
+    if reader:
+        reader.end(exit_code)
+    output.close()
+    return exit_code
+
+
+def _serve(reader: ProgressReader, options: argparse.Namespace) -> None:
     try:
         server.serve(options.port, lambda: reader.progress, job=options.job, namespace=options.namespace)
     except OSError as error:
         _log(f"no /progress and no /metrics, because port {options.port} is not available: {error.strerror}")
-    _copy_output(child, signal_fd, reader)
-    returned = child.wait()
-    exit_code = returned if returned >= 0 else 128 - returned
-    reader.end(exit_code)
-    return exit_code
 
 
 def _parse(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -106,6 +132,10 @@ def _parse(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--port", type=int, default=METRICS_PORT, help="port of /progress, /metrics and /healthz")
     parser.add_argument("--total-steps", type=int, help="total number of steps (default: from the output)")
     parser.add_argument("--working-directory", help="working directory of the command")
+    parser.add_argument("--log", help="file for the output, in addition to standard output")
+    parser.add_argument(
+        "--no-progress", dest="progress", action="store_false", help="the program reports its progress by itself"
+    )
     end = arguments.index("--") if "--" in arguments else len(arguments)
     options, command = parser.parse_args(arguments[:end]), arguments[end + 1 :]
     if not command:
@@ -139,7 +169,7 @@ def _forward_signals() -> None:
     signal.signal(signal.SIGINT, forward)
 
 
-def _copy_output(child: subprocess.Popen[bytes], signal_fd: int, reader: ProgressReader) -> None:
+def _copy_output(child: subprocess.Popen[bytes], signal_fd: int, feed: Callable[[bytes], None]) -> None:
     """Copy until the output or the child ends: processes that the child started can keep the pipe open."""
     assert child.stdout
     output = child.stdout.fileno()
@@ -149,13 +179,13 @@ def _copy_output(child: subprocess.Popen[bytes], signal_fd: int, reader: Progres
             os.read(signal_fd, READ_BYTES)
             if child.poll() is not None:
                 if select.select([output], [], [], 0)[0]:
-                    reader.feed(os.read(output, READ_BYTES))
+                    feed(os.read(output, READ_BYTES))
                 return
         else:
             chunk = os.read(output, READ_BYTES)
             if not chunk:
                 return
-            reader.feed(chunk)
+            feed(chunk)
 
 
 def _log(message: str) -> None:

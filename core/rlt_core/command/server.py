@@ -27,4 +27,4 @@ def serve(port: int, progress: Callable[[], Progress], *, job: str, namespace: s
             return 200, "text/plain", b"ok\n"
         return 404, "text/plain", b"available paths: /progress, /metrics, /healthz\n"
 
-    DriverServer(port, respond, token=read_token()).start()
+    DriverServer(port, respond, read_token()).start()

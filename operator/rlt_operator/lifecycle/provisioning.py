@@ -8,6 +8,7 @@ from datetime import datetime
 from rlt_api.conditions import ConditionType, Reason
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.status import Phase
+from rlt_core.children.config_map import keeps_program_log
 from rlt_core.entrypoint import build_entrypoint
 from rlt_operator.conditions import ConditionUpdate
 from rlt_operator.diagnosis.pods import diagnose
@@ -34,7 +35,8 @@ def program_not_submitted(observed: Observed, spec: RLTrainingJobSpec, now: date
         waiting = ConditionUpdate("False", Reason.WAITING_FOR_CLUSTER, message)
         return Verdict(message, Phase.PROVISIONING, {C.CLUSTER_READY: cluster, C.RUNNING: waiting})
     metadata = {"rlt.dev/job": job.name, "rlt.dev/uid": job.uid}
-    submission = Submission("the job", id, build_entrypoint(job, spec), metadata)
+    keep_log = observed.config is None or keeps_program_log(observed.config.digests)
+    submission = Submission("the job", id, build_entrypoint(job, spec, keep_log=keep_log), metadata)
     submitted = ConditionUpdate("False", Reason.SUBMITTED, "The Ray job is submitted.")
     return submit(observed, submission, cluster, submitted)
 
