@@ -5,6 +5,7 @@ What cannot be read, for example without permission, is listed in errors.txt. Se
 
 from __future__ import annotations
 
+import base64
 import importlib.metadata
 import io
 import json
@@ -19,6 +20,7 @@ from rlt_api.masking import mask_text
 from rlt_api.plain_secrets import find_secrets
 from rlt_cli.connection import Connection, prepare_output
 from rlt_cli.failure import Failure
+from rlt_cli.kept_files import has_kept_files, read_archive
 from rlt_cli.output import to_yaml
 from rlt_core.job import Manifest
 from rlt_core.kubernetes import api_paths
@@ -79,6 +81,7 @@ async def collect_bundle(connection: Connection, name: str) -> Bundle:
     for pod in (each for each in objects if each.get("kind") == "Pod"):
         await _add_pod_logs(bundle, connection, pod)
     await _add_program_log(bundle, connection, job)
+    await _add_kept_files(bundle, connection, job)
     await _add_versions(bundle, connection)
     return bundle
 
@@ -167,6 +170,22 @@ async def _add_program_log(bundle: Bundle, connection: Connection, job: Manifest
         bundle.errors.append(f"logs/program.log: {error.message}")
         return
     bundle.add_text("logs/program.log", "".join(text.splitlines(keepends=True)[-MAX_LOG_LINES:]))
+
+
+async def _add_kept_files(bundle: Bundle, connection: Connection, job: Manifest) -> None:
+    """Add the ends of the logs and stacks of all attempts, from the volume of the job."""
+    if not has_kept_files(job):
+        return
+    try:
+        archive = await read_archive(connection, job["metadata"]["name"])
+    except (Failure, ApiError) as error:
+        bundle.errors.append(f"attempts: {error.message if isinstance(error, Failure) else error}")
+        return
+    with tarfile.open(fileobj=io.BytesIO(base64.b64decode(archive))) as files:
+        for member in files.getmembers():
+            content = files.extractfile(member)
+            if content:
+                bundle.add_text(f"attempts/{member.name}", content.read().decode(errors="replace"))
 
 
 async def _add_versions(bundle: Bundle, connection: Connection) -> None:

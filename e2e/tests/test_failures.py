@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import tarfile
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -9,16 +12,20 @@ import pytest
 from cluster import Cluster
 from installation import CLAIM
 from jobs import (
+    Job,
     apply_job,
     await_cleanup,
     await_condition,
     await_job,
     build_command_job,
     get_condition,
+    get_step,
     is_true,
     list_objects,
+    list_pods,
     load_example,
     read_job,
+    run_rlt,
 )
 
 pytestmark = pytest.mark.cluster
@@ -74,10 +81,10 @@ def test_failed_command_reports_its_message_and_is_not_restarted(cluster: Cluste
     delete(cluster, namespace, name)
 
 
-def test_second_attempt_uses_the_storage_of_the_first(cluster: Cluster, namespace: str) -> None:
+def test_the_logs_of_all_attempts_outlive_their_pods(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
     """The second attempt finds the file that the first has written. status.attempts reports the first."""
     file = f"/mnt/rlt/{uuid4()}"
-    script = f"test -e {file} && exit; touch {file}; echo the disk is full >&2; exit 3"
+    script = f"test -e {file} && echo the disk has space && exit; touch {file}; echo the disk is full >&2; exit 3"
     job = build_command_job("again", "sh", "-c", script)
     job["spec"] |= {"storage": {"claimName": CLAIM}, "failurePolicy": {"maxRestarts": 1}}
     name = apply_job(cluster, namespace, job)
@@ -89,6 +96,85 @@ def test_second_attempt_uses_the_storage_of_the_first(cluster: Cluster, namespac
     events = cluster.kubectl("-n", namespace, "get", "events", "-o", "jsonpath={.items[*].reason}").split()
     assert events.count("Restarting") == 1
     assert done["status"]["restarts"] == 1
+    await_cleanup(cluster, namespace, name, keep="configmap")
+
+    def rlt(*arguments: str | Path) -> str:
+        return run_rlt(cluster, *arguments, "-n", namespace).stdout
+
+    assert rlt("logs", name) == "the disk has space\n"
+    assert rlt("logs", name, "--attempt", "1") == "the disk is full\n"
+    files = {each["path"] for each in json.loads(rlt("logs", name, "--list", "-o", "json"))}
+    pods = {path.split("/")[2] for path in files if path.startswith("1/ray/") and path.endswith("/raylet.out")}
+    assert {"1/program.log", "2/program.log"} < files
+    assert len(pods) == 2, "the head and the worker of the first attempt"
+    assert "raylet" in rlt("logs", name, "--attempt", "1", "--file", f"ray/{min(pods)}/raylet.out")
+    rlt("bundle", name, "--file", tmp_path / "bundle.tar.gz")
+    with tarfile.open(tmp_path / "bundle.tar.gz") as archive:
+        kept = archive.extractfile(f"{name}-bundle/attempts/1/program.log")
+        assert kept
+        assert kept.read() == b"the disk is full\n"
+    pods_left = cluster.kubectl("-n", namespace, "get", "pods", "-o", "name").split()
+    assert [pod for pod in pods_left if f"{name}-logs-" in pod] == []
+    delete(cluster, namespace, name)
+
+
+STOP_RANK = """
+import os, pathlib, signal
+for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+    try:
+        title = path.read_bytes()
+    except OSError:
+        continue
+    if title.startswith(b"ray::TrainWorker"):
+        os.kill(int(path.parent.name), signal.SIGSTOP)
+"""
+
+
+def test_a_rank_that_hangs_leaves_the_stacks_and_the_next_attempt_resumes(cluster: Cluster, namespace: str) -> None:
+    example = load_example("01-arithmetic-grpo.yaml")
+    example["spec"]["rollout"] |= {"engine": "transformers"}
+    example["spec"]["training"] |= {"totalSteps": 2000, "warmup": {"steps": 10}}
+    example["spec"]["cluster"]["terminationGracePeriodSeconds"] = 30
+    policy = {"maxRestarts": 1, "progressDeadlineSeconds": 150}
+    example["spec"] |= {"checkpoint": {"saveFreq": 2}, "failurePolicy": policy}
+    name = apply_job(cluster, namespace, example)
+
+    def await_step(step: int) -> Job:
+        what = f"step {step}"
+        return await_job(
+            cluster, namespace, name, lambda job: get_step(job) >= step, what=what, timeout_s=2 * START_TIMEOUT_S
+        )
+
+    await_step(4)
+    worker = next(pod for pod in list_pods(cluster, namespace, name) if "-head-" not in pod)
+    cluster.kubectl("-n", namespace, "exec", worker, "--", "python3", "-c", STOP_RANK)
+    hung = await_job(
+        cluster,
+        namespace,
+        name,
+        lambda job: bool(job["status"].get("attempts")),
+        what="the end of the attempt",
+        timeout_s=START_TIMEOUT_S,
+    )
+    (attempt,) = hung["status"]["attempts"]
+    assert attempt["reason"] == "NoProgress"
+    assert f"the last finished step is {attempt['step']}." in attempt["message"]
+    assert "/attempts/1/stacks" in attempt["message"]
+    resumed = await_step(attempt["step"] + 1)
+    assert resumed["status"]["restarts"] == 1
+
+    listed = run_rlt(cluster, "logs", name, "--list", "-o", "json", "-n", namespace).stdout
+    stacks = [each["path"] for each in json.loads(listed) if each["path"].startswith("1/stacks/")]
+    texts = {}
+    for path in stacks:
+        shown = run_rlt(cluster, "logs", name, "--attempt", "1", "--file", path.removeprefix("1/"), "-n", namespace)
+        texts[path] = shown.stdout
+    ranks = {path: text for path, text in texts.items() if text.startswith("ray::TrainWorker")}
+    assert len(ranks) == 2
+    assert all("rlt_trainer/workers/train_worker.py" in text for text in ranks.values())
+    assert [worker in path for path, text in ranks.items() if "state: T (stopped)" in text] == [True]
+    log = run_rlt(cluster, "logs", name, "--attempt", "1", "-n", namespace).stdout
+    assert f"step:{attempt['step']} - " in log
     delete(cluster, namespace, name)
 
 

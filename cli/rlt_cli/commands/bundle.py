@@ -24,7 +24,8 @@ from rlt_cli.output import emit_result, output_option, print_message
 def command(name: str, file: Path | None, kube_context: KubeContext, output: str) -> None:
     """Write everything about a job to an archive, for a bug report.
 
-    It contains the job, its runtime and children, events, logs of its pods and of the operator, and versions. Secrets
+    It contains the job, its runtime and children, events, logs of its pods and of the operator, the logs and stacks of
+    its attempts from its volume, for which a pod runs for some seconds, and versions. Secrets
     are masked as far as their name or shape shows them: check the logs before you publish the archive. errors.txt in it
     lists what could not be read.
     """

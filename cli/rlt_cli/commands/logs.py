@@ -1,19 +1,23 @@
-"""rlt logs: show the log of a job's program or of one of its pods."""
+"""rlt logs: show the log of a job's program or of one of its pods, also after they have ended."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from dataclasses import asdict
+from datetime import UTC, datetime
 
 import click
 
 from rlt_cli.connection import RETRY_S, Connection, connect, detached_message, is_head, run
 from rlt_cli.failure import Failure
 from rlt_cli.job_page import NOT_RECONCILED, can_become_true, summarize
+from rlt_cli.kept_files import Text, has_kept_files, list_kept_files, read_kept_file
 from rlt_cli.kube_context import KubeContext, kube_context_options
 from rlt_cli.log_lines import PROGRAM, LogLines, take_last_lines
-from rlt_cli.output import TABLE, output_option, print_message
+from rlt_cli.output import TABLE, emit_result, format_table, output_option, print_message
+from rlt_core.children.attempt_directory import PROGRAM_LOG
 from rlt_core.job import Manifest
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError
@@ -27,6 +31,9 @@ from rlt_core.names import DASHBOARD_PORT, head_service
 @click.option("--head", is_flag=True, help="Show the log of the head pod, which is Ray's own log.")
 @click.option("-f", "--follow", is_flag=True, help="Follow the log until it ends.")
 @click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Show only the last N lines.")
+@click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Show the kept log of attempt N.")
+@click.option("--file", metavar="PATH", help="Show this kept file of the latest attempt or of --attempt.")
+@click.option("--list", "list_files", is_flag=True, help="List the kept files of all attempts.")
 @kube_context_options
 @output_option()
 def command(
@@ -36,6 +43,9 @@ def command(
     head: bool,
     follow: bool,
     tail: int | None,
+    attempt: int | None,
+    file: str | None,
+    list_files: bool,
     kube_context: KubeContext,
     output: str,
 ) -> None:
@@ -43,9 +53,22 @@ def command(
 
     Without --pod, --worker or --head this is the output of the job's program. -o json prints one object per line:
     {"source": "program", "line": …}, or for a pod {"pod": …, "time": …, "line": …}.
+
+    Without a Ray cluster, and with --attempt, --file or --list, the log comes from the volume of the job. A pod that
+    mounts it read-only is created for some seconds.
     """
-    if (pod is not None) + (worker is not None) + head > 1:
-        raise click.UsageError("--pod, --worker and --head are mutually exclusive")
+    kept = attempt is not None or file is not None
+    if (pod is not None) + (worker is not None) + head + list_files + kept > 1:
+        raise click.UsageError("--pod, --worker, --head, --list and --attempt or --file are mutually exclusive")
+    if follow and (list_files or kept):
+        raise click.UsageError("--follow shows the log of a running program, not kept files")
+    if list_files:
+        run(_print_kept_files(name, kube_context, output))
+        return
+    if kept:
+        path = f"{attempt}/{file or PROGRAM_LOG}" if attempt else file or PROGRAM_LOG
+        run(_print_kept_file(name, path, tail, kube_context, output))
+        return
     detached = detached_message(kube_context.command_line(f"logs {name} --follow"))
     if pod is None and worker is None and not head:
         run(_print_program_log(name, follow, tail, kube_context, output), detached=detached)
@@ -62,6 +85,28 @@ async def _print_program_log(name: str, follow: bool, tail: int | None, kube_con
         else:
             lines.write(take_last_lines(await _get_program_log(connection, name), tail))
     lines.end()
+
+
+async def _print_kept_files(name: str, kube_context: KubeContext, output: str) -> None:
+    async with connect(kube_context) as connection:
+        files = await list_kept_files(connection, name)
+    rows = [(each.path, each.size, f"{datetime.fromtimestamp(each.time, UTC):%FT%TZ}") for each in files]
+    emit_result(format_table(("FILE", "BYTES", "CHANGED"), rows), [asdict(each) for each in files], output)
+
+
+async def _print_kept_file(name: str, path: str, tail: int | None, kube_context: KubeContext, output: str) -> None:
+    async with connect(kube_context) as connection:
+        text = await _get_kept_file(connection, name, path)
+    lines = LogLines({"file": text.path}, output)
+    lines.write(take_last_lines(text.text, tail))
+    lines.end()
+
+
+async def _get_kept_file(connection: Connection, name: str, path: str) -> Text:
+    text = await read_kept_file(connection, name, path)
+    start = f", its last {text.shown} of {text.size} bytes" if text.shown < text.size else ""
+    print_message(f"attempts/{text.path} in the volume of job {name}{start}")
+    return text
 
 
 async def _print_pod_log(
@@ -87,6 +132,8 @@ async def _print_pod_log(
 async def _get_program_log(connection: Connection, name: str) -> str:
     job = await connection.get_job(name)
     id = _ray_job_id(job)
+    if id is None and has_kept_files(job):
+        return (await _get_kept_file(connection, name, PROGRAM_LOG)).text
     if id is None:
         message = job.get("status", {}).get("message") or NOT_RECONCILED
         status_command = connection.kube_context.command_line(f"status {name}")

@@ -1,0 +1,52 @@
+"""The pod that `rlt logs` creates to read the volume of a job: admitted as restricted, and deleted on Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import observed as o
+import pytest
+from apiserver.command_line import Rlt
+from apiserver.in_cluster import Kubernetes, eventually
+
+pytestmark = pytest.mark.apiserver
+
+INTERRUPTIBLE = "import runpy, signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+INTERRUPTIBLE += "runpy.run_module('rlt_cli.main', run_name='__main__')"
+"""Runs `rlt` with SIGINT as on a terminal: a background job of a shell ignores it."""
+CLAIMED: dict[str, Any] = {**o.SPEC, "storage": {"claimName": "runs"}}
+
+
+def list_pods(kubernetes: Kubernetes, namespace: str) -> list[str]:
+    return kubernetes.kubectl("get", "pods", "-n", namespace, "-o", "name").split()
+
+
+def test_the_pod_is_restricted_and_deleted_on_ctrl_c(kubernetes: Kubernetes, namespace: str) -> None:
+    kubernetes.kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
+    kubernetes.create_job(namespace, CLAIMED)
+    command = [sys.executable, "-c", INTERRUPTIBLE, "logs", "sum", "--attempt", "1", "--namespace", namespace]
+    environment = {**os.environ, "KUBECONFIG": str(kubernetes.cluster.kubeconfig)}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as reading:
+        (pod,) = eventually("a pod", lambda: list_pods(kubernetes, namespace))
+        assert pod.startswith("pod/sum-logs-")
+        reading.send_signal(signal.SIGINT)
+        assert reading.wait(timeout=60) == 1
+    assert list_pods(kubernetes, namespace) == []
+
+
+def test_a_pod_that_cannot_be_created_is_an_error(kubernetes: Kubernetes, namespace: str, rlt: Rlt) -> None:
+    kubernetes.create_job(namespace, CLAIMED)
+    kubernetes.kubectl("create", "quota", "none", "--hard=pods=0", "-n", namespace)
+    hard = ("get", "quota", "none", "-n", namespace, "-o", "jsonpath={.status.hard.pods}")
+    eventually("the quota", lambda: kubernetes.kubectl(*hard) == "0")
+    assert "exceeded quota" in rlt("logs", "sum", "--list", expected=1).stderr
+
+
+def test_a_job_without_a_volume_has_no_kept_files(kubernetes: Kubernetes, namespace: str, rlt: Rlt) -> None:
+    kubernetes.create_job(namespace, o.SPEC)
+    failed = rlt("logs", "sum", "--attempt", "1", expected=1)
+    assert "The logs of job sum ended with its pods: spec.storage has no PVC." in failed.stderr
