@@ -135,7 +135,7 @@ def test_a_rank_that_hangs_leaves_the_stacks_and_the_next_attempt_resumes(cluste
     example["spec"]["rollout"] |= {"engine": "transformers"}
     example["spec"]["training"] |= {"totalSteps": 2000, "warmup": {"steps": 10}}
     example["spec"]["cluster"]["terminationGracePeriodSeconds"] = 30
-    policy = {"maxRestarts": 1, "progressDeadlineSeconds": 150}
+    policy = {"maxRestarts": 1, "progressDeadlineSeconds": 100}
     example["spec"] |= {"checkpoint": {"saveFreq": 2}, "failurePolicy": policy}
     name = apply_job(cluster, namespace, example)
 
@@ -154,7 +154,7 @@ def test_a_rank_that_hangs_leaves_the_stacks_and_the_next_attempt_resumes(cluste
         name,
         lambda job: bool(job["status"].get("attempts")),
         what="the end of the attempt",
-        timeout_s=START_TIMEOUT_S,
+        timeout_s=2 * START_TIMEOUT_S,
     )
     (attempt,) = hung["status"]["attempts"]
     assert attempt["reason"] == "NoProgress"
