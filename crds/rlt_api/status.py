@@ -322,7 +322,7 @@ class CurrentAttempt(ApiModel):
     accepted_time: Time | None = None
     """Time when the head was first seen with the Ray job of the program."""
     progress: AttemptProgress | None = None
-    """The latest progress of the program. Recorded at most every 15 s."""
+    """The latest progress of the program. Recorded when status.progress is, and 30 s later at the latest."""
     stacks: StackDump | None = None
     """The stacks of a program without progress."""
     stop: StopRequest | None = None

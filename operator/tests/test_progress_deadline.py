@@ -91,25 +91,30 @@ def test_a_checkpoint_or_a_warmup_step_is_progress() -> None:
     assert not is_overdue(o.after(saved, now=at(60)), 119)
 
 
-def test_frequent_progress_is_recorded_every_15_seconds_and_never_overdue() -> None:
+def test_frequent_progress_is_recorded_with_the_progress_and_never_overdue() -> None:
+    """It causes no status writes of its own."""
     job, writes = start(), 0
     for second in range(1, 121):
-        job = replace(job, ray=running(90 + second, updated=f"2026-01-02T03:{4 + (5 + second) // 60:02}:00Z"))
-        before = job.job.status.current_attempt
+        time = at(second).strftime("%Y-%m-%dT%H:%M:%SZ")
+        job = replace(job, ray=running(90 + second, updated=time))
+        decided = plan(job, at(second))
         job = o.after(job, now=at(second))
-        assert job.job.status.current_attempt
-        assert job.job.status.current_attempt.stacks is None
-        writes += before != job.job.status.current_attempt
-    assert writes == 8
+        assert job.job.status.progress
+        assert progress(job).step == job.job.status.progress.step
+        assert not is_overdue(job, second)
+        writes += decided.status is not None
+    assert writes == 40, "one in 2.5 s"
 
 
 def test_the_last_progress_before_a_hang_is_recorded() -> None:
-    """It may come right after a record. It is recorded at the end of the interval, and the deadline starts there."""
+    """It may come right after a write of the progress. It is recorded 30 s later, and the deadline starts there."""
     job = replace(start(), ray=running(91))
-    assert plan(job, at(5)).requeue_after == pytest.approx(10)
-    recorded = o.after(job, now=at(15))
-    assert (progress(recorded).step, progress(recorded).time) == (91, "2026-01-02T03:04:20Z")
-    assert is_overdue(recorded, 75)
+    assert plan(job, at(5)).status is None
+    assert (plan(job, at(5)).requeue_after or 0) <= 30
+    recorded = o.after(job, now=at(30))
+    assert (progress(recorded).step, progress(recorded).time) == (91, "2026-01-02T03:04:35Z")
+    assert not is_overdue(recorded, 89)
+    assert is_overdue(recorded, 90)
 
 
 @pytest.mark.parametrize(

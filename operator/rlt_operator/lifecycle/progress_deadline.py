@@ -17,8 +17,9 @@ from rlt_operator.conditions import format_time
 from rlt_operator.diagnosis.progress import format_report_time
 from rlt_operator.observation import Observed, get_attempt
 
-RECORD_INTERVAL_S = 15.0
-"""Minimum interval between two records, which are status writes."""
+RECORD_INTERVAL_S = 30.0
+"""Time after a record from which progress is recorded even if the status is not written for it (reconcile/status.py):
+that of the last report before a hang. The operator reconciles a running job in this interval."""
 MIN_DEADLINE_S = 1800
 """Minimum of the default. PyTorch ends a collective without progress after 600 s (NCCL) or 1800 s, with an error that
 names it (default_pg_timeout in torch/distributed/constants.py, PyTorch 2.13): the program's own timeouts come first."""
@@ -27,14 +28,17 @@ STEPS_TO_DEADLINE = 10
 measured with checkpoints and validations. A first checkpoint or validation may be longer than all steps before it."""
 
 
-def record_progress(observed: Observed, attempt: CurrentAttempt, now: datetime) -> AttemptProgress | None:
-    """The progress of the attempt after this reconciliation. It starts with the program."""
+def record_progress(
+    observed: Observed, attempt: CurrentAttempt, now: datetime, *, interval: float = RECORD_INTERVAL_S
+) -> AttemptProgress | None:
+    """The progress of the attempt after this reconciliation. It starts with the program.
+
+    `interval`: minimum number of seconds between two records.
+    """
     ray, spec, recorded = observed.ray, observed.job.spec, attempt.progress
-    if spec is None or ray is None or ray.job is None or ray.job.status != "RUNNING":
+    if spec is None or ray is None or ray.job is None or ray.job.status != "RUNNING" or attempt.stacks:
         return recorded
-    if attempt.stacks:
-        return recorded  # decided
-    if recorded and (not _differs(recorded, ray.progress) or _count_seconds_since(recorded, now) < RECORD_INTERVAL_S):
+    if recorded and (not _differs(recorded, ray.progress) or _count_seconds_since(recorded, now) < interval):
         return recorded
     report = ray.progress
     return AttemptProgress(
@@ -67,15 +71,14 @@ def is_progress_overdue(observed: Observed, now: datetime) -> bool:
 
 
 def count_seconds_to_progress_deadline(observed: Observed, now: datetime) -> float:
-    """Seconds until the deadline passes, or until progress can be recorded; infinite if there is no deadline."""
+    """Seconds until the deadline passes; infinite if there is none, or if there is progress that is not recorded."""
     attempt, ray = get_attempt(observed), observed.ray
     progress = attempt.progress if attempt else None
     if progress is None or ray is None or ray.job is None or ray.job.status != "RUNNING":
         return math.inf
-    passed = _count_seconds_since(progress, now)
-    if _differs(progress, ray.progress):
-        return max(1.0, RECORD_INTERVAL_S - passed)
-    return math.inf if progress.deadline_seconds is None else max(0.0, progress.deadline_seconds - passed)
+    if progress.deadline_seconds is None or _differs(progress, ray.progress):
+        return math.inf
+    return max(0.0, progress.deadline_seconds - _count_seconds_since(progress, now))
 
 
 def _differs(recorded: AttemptProgress, report: ProgressReport | None) -> bool:

@@ -17,6 +17,7 @@ from rlt_operator.lifecycle.attempt import record_attempt
 from rlt_operator.lifecycle.deadlines import count_active_seconds
 from rlt_operator.lifecycle.disruptions import update_disruption
 from rlt_operator.lifecycle.preflight_results import list_preflight_results
+from rlt_operator.lifecycle.progress_deadline import record_progress
 from rlt_operator.lifecycle.restarts import add_attempt
 from rlt_operator.lifecycle.verdict import Verdict, choose_network, owned_cluster
 from rlt_operator.observation import (
@@ -58,7 +59,7 @@ def build_status(observed: Observed, verdict: Verdict, now: datetime) -> RLTrain
     )
     if status.resolved_spec is None and is_true(status, ConditionType.ACCEPTED):
         status = keep_resolved_spec(job, status)
-    return _add_report(status, observed, verdict)
+    return _add_report(status, observed, verdict, now)
 
 
 def keep_resolved_spec(job: Job, status: RLTrainingJobStatus) -> RLTrainingJobStatus:
@@ -139,7 +140,9 @@ def _build_ray_cluster(observed: Observed) -> RayClusterStatus | None:
     )
 
 
-def _add_report(status: RLTrainingJobStatus, observed: Observed, verdict: Verdict) -> RLTrainingJobStatus:
+def _add_report(
+    status: RLTrainingJobStatus, observed: Observed, verdict: Verdict, now: datetime
+) -> RLTrainingJobStatus:
     job, old, report = observed.job, observed.job.status, verdict.report
     if report is None or job.spec is None:
         return status
@@ -151,10 +154,13 @@ def _add_report(status: RLTrainingJobStatus, observed: Observed, verdict: Verdic
     ):
         return old
     run_directory = names.run_directory(job.name, uid=job.uid, spec=job.spec)
-    update = {
+    update: dict[str, object] = {
         "progress": build_progress(report),
         "checkpoint": build_checkpoint(report, run_directory) or old.checkpoint,
     }
+    if attempt := status.current_attempt:
+        progress = record_progress(observed, attempt, now, interval=0)
+        update["current_attempt"] = attempt.model_copy(update={"progress": progress})
     return status.model_copy(update=update)
 
 
