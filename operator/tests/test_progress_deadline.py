@@ -127,12 +127,14 @@ def test_the_last_progress_before_a_hang_is_recorded() -> None:
         ({"stage": "exporting"}, None),
         ({"stage": "preparing"}, None),
         ({"stage": "warmup"}, None),
+        ({"step": 200}, None),  # the last one: a command may export its model
+        ({"step": 200, "total_steps": 0}, MIN_DEADLINE_S),  # the total is not known
     ],
 )
 def test_the_default_follows_the_longest_step(changes: dict[str, Any], expected: int | None) -> None:
     spec = o.job().spec
     assert spec
-    assert choose_deadline(spec, o.report(1, **changes)) == expected
+    assert choose_deadline(spec, o.report(**{"step": 1, **changes})) == expected
 
 
 def test_the_deadline_is_disabled_by_0_and_by_default_with_a_debugger() -> None:

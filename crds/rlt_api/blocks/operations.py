@@ -39,7 +39,7 @@ class FailurePolicy(ApiModel):
     validation or checkpoint, or another stage. The operator then keeps the stacks of all processes, stops the program,
     and the attempt fails with reason NoProgress. The time until the first step counts. 0: no deadline. Default: ten
     times the longest step of the attempt, at least 1800 s, between the steps of the training; none before the first
-    step, during export, and with a debugger."""
+    step, after the last one, and with a debugger."""
     keep_cluster_seconds: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
     """Time for which the Ray cluster of a failed job is kept for debugging, in seconds. It keeps its nodes and its
     quota. `rlt cancel NAME` releases it earlier. ttlSecondsAfterFinished counts afterwards."""

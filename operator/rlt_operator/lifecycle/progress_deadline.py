@@ -52,12 +52,15 @@ def record_progress(
 def choose_deadline(spec: RLTrainingJobSpec, report: ProgressReport | None) -> int | None:
     """Maximum number of seconds from this report to the next; None if there is no deadline.
 
-    The default applies between the steps of the training: the time for loading, warm-up and export is not known.
+    The default applies between the steps of the training: the time for loading, warm-up and export is not known. A
+    command has no stage for its export.
     """
     deadline = spec.failure_policy.progress_deadline_seconds
     if deadline is not None:
         return deadline or None
     if report is None or report.stage != "training" or spec.observability.debugger != "none":
+        return None
+    if report.total_steps and report.step >= report.total_steps:
         return None
     longest = report.longest_step_seconds or report.seconds_per_step
     if longest is None:
