@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ import aiohttp
 from rlt_core.job import Manifest
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import KubernetesApi
+from rlt_core.names import JOB_LABEL
 
 SPEC: dict[str, Any] = {
     "model": {"fromSeed": {}},
@@ -74,9 +76,12 @@ async def create_all(api: KubernetesApi, path: str, manifests: Sequence[Manifest
 
 
 def build_bare_cluster(cluster: Manifest, namespace: str, name: str) -> Manifest:
-    """A RayCluster with the spec of a job's."""
+    """A RayCluster with the spec of a job's. Its pods have no label of a job, so that the operator ignores them."""
+    spec = copy.deepcopy(cluster["spec"])
+    for group in (spec["headGroupSpec"], *spec["workerGroupSpecs"]):
+        group["template"]["metadata"]["labels"].pop(JOB_LABEL)
     metadata = {"namespace": namespace, "name": name}
-    return {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": metadata, "spec": cluster["spec"]}
+    return {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": metadata, "spec": spec}
 
 
 async def clear(api: KubernetesApi, namespace: str) -> None:
