@@ -44,6 +44,7 @@ JOB_SETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets"
 FEW = 20
 """Jobs for the requests of a job and for the time until a step is seen."""
 STEP_S = 10.0
+FRESH_STEP_S = 7.0
 UNCHANGED_S = 1_000_000.0
 """Duration of a step that does not end during a measurement."""
 WATCH_S = 60.0
@@ -86,11 +87,12 @@ async def measure(arguments: argparse.Namespace) -> list[Row]:
                 found.add(*await _compare_creation(cluster, api, template, arguments))
                 found.add(rows.describe_success(await run_to_success(api, operator, FEW, "to-success")))
                 await clear(api, "to-success")
-                set_training(seconds_per_step=STEP_S, total_steps=FOREVER)
+                set_training(seconds_per_step=FRESH_STEP_S, total_steps=FOREVER)
                 await start_jobs(api, operator, kuberay, FEW, "few")
                 ages = await measure_freshness(api, "few", WATCH_S / 2 if arguments.quick else WATCH_S)
                 found.add(rows.describe_freshness(ages, FEW))
                 await clear(api, "few")
+                set_training(seconds_per_step=STEP_S, total_steps=FOREVER)
                 await _start_many(api, operator, kuberay, template, sizes, found)
     if arguments.nodes and not arguments.quick:
         with run_control_plane() as cluster:

@@ -27,7 +27,8 @@ class Observer:
         self.times: dict[str, dict[Hashable, float]] = {}
         """Name -> state -> when it was seen first (time.time)."""
         self.changes: Counter[str] = Counter()
-        """Name -> changes seen."""
+        """Name -> changes seen, the creation included."""
+        self._changes_until: dict[tuple[str, Hashable], int] = {}
 
     async def run(self, api: KubernetesApi, path: str) -> None:
         """List and watch until cancelled."""
@@ -46,8 +47,13 @@ class Observer:
     def _see(self, item: Manifest) -> None:
         name, state = item["metadata"]["name"], self._reduce(item)
         self.states[name] = state
-        self.times.setdefault(name, {}).setdefault(state, time.time())
         self.changes[name] += 1
+        self.times.setdefault(name, {}).setdefault(state, time.time())
+        self._changes_until.setdefault((name, state), self.changes[name])
+
+    def changes_until(self, state: Hashable) -> list[int]:
+        """For each object: its changes until it was in that state first, the creation included."""
+        return [changes for (_, reached), changes in self._changes_until.items() if reached == state]
 
     def count(self, state: Hashable) -> int:
         """Number of objects in that state."""

@@ -8,9 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from operator_bench.fleet import HELD_JOBS, Fleet
-from operator_bench.measurements import Restart, Running, Start, Succeeded, describe
+from operator_bench.measurements import STATUS_WRITE, Restart, Running, Start, Succeeded, describe
 
-STATUS_WRITE = "PATCH rltrainingjobs/status"
 MAX_REQUESTS = 15.0
 MAX_START_RATIO = 1.15
 MAX_SPREAD = 0.20

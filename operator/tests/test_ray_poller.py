@@ -37,6 +37,13 @@ def test_a_running_job_is_asked_when_its_next_step_is_expected() -> None:
     assert pace.choose_interval(progress(3, 6.0), 106.5, heads=0) == MIN_PROGRESS_INTERVAL_S, "the step takes longer"
 
 
+def test_requests_stay_as_long_after_the_end_of_a_step_over_many_steps() -> None:
+    pace, now, step_s = Pace(), 0.1, 6.0
+    for _ in range(50):
+        now += pace.choose_interval(progress(int(now / step_s), step_s), now, heads=0) or 0.0
+        assert now % step_s == pytest.approx(0.6)
+
+
 def test_long_steps_are_asked_for_at_the_maximum_interval_and_short_ones_at_the_minimum() -> None:
     assert Pace().choose_interval(progress(3, 600.0), 0.0, heads=0) == MAX_INTERVAL_S
     assert Pace().choose_interval(progress(3, 0.2), 0.0, heads=0) == MIN_PROGRESS_INTERVAL_S

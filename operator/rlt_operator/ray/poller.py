@@ -130,6 +130,7 @@ class Pace:
         self._unchanged = 0
         self._report: ProgressReport | None = None
         self._reported_at = 0.0
+        self._asked_at = 0.0
 
     def choose_interval(self, answer: Ray, now: float, *, heads: int) -> float | None:
         """Seconds to the next request; None if the answer is final. `now` is a time of time.monotonic."""
@@ -148,12 +149,24 @@ class Pace:
         if report is None or not report.seconds_per_step:
             return self._wait_longer(shortest)
         if report != self._report:
-            self._unchanged, self._report, self._reported_at = 0, report, now
+            self._reported_at = self._estimate_end(report, now)
+            self._unchanged, self._report = 0, report
+        self._asked_at = now
         if report.total_steps and report.step >= report.total_steps - 1:
             return shortest
         expected = self._reported_at + report.seconds_per_step + AFTER_STEP_S - now
         useful = choose_progress_interval(heads)  # the status is not written more often
         return max(shortest, useful, min(MAX_INTERVAL_S, expected))
+
+    def _estimate_end(self, report: ProgressReport, now: float) -> float:
+        """When the latest step has ended: after the previous request, and as long after the known steps as they take.
+
+        Without the estimate each request would be later than the one before, by the time since the end of the step.
+        """
+        if self._report is None:
+            return now
+        expected = self._reported_at + (report.step - self._report.step) * (report.seconds_per_step or 0.0)
+        return min(now, max(self._asked_at, expected))
 
     def _wait_longer(self, shortest: float) -> float:
         """A longer interval each time that nothing has started."""

@@ -30,9 +30,10 @@ async def reconcile(sources: Sources, send: Send, events: EventWriter, failures:
     now = datetime.now(UTC)
     try:
         observed = await observe(sources, key)
-        if observed and not is_unknown(observed) and is_irreversible(observed.job.status, first := plan(observed, now)):
-            await _refresh(sources, key, first)
-            observed = await observe(sources, key)
+        planned = plan(observed, now) if observed and not is_unknown(observed) else None
+        if observed and planned and is_irreversible(observed.job.status, planned):
+            await _refresh(sources, key, planned)
+            observed, planned = await observe(sources, key), None
     except ApiError as error:
         return await failures.report(key, "read what belongs to the job", error)
     if observed is None:
@@ -44,7 +45,7 @@ async def reconcile(sources: Sources, send: Send, events: EventWriter, failures:
         return Result()  # the first answer of the head wakes the job
     job, target = observed.job, choose_target(observed)
     await events.restore(job, job.status, now)
-    planned = plan(observed, now)
+    planned = planned or plan(observed, now)
     rejection = await apply(api, cache, send, target.head if target else None, job, planned)
     if planned.submit or planned.stop:
         poller.nudge(key)
