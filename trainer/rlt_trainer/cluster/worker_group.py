@@ -13,6 +13,7 @@ from ray.util.placement_group import PlacementGroup, placement_group, placement_
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from rlt_api.training_config import TrainingConfig
+from rlt_trainer.cluster.connections import describe_lost_connection
 from rlt_trainer.cluster.pods import Pods
 from rlt_trainer.cluster.worker_death import describe_death
 from rlt_trainer.errors import TrainingError
@@ -94,7 +95,7 @@ def submit(actor: Any, method: Callable[..., R], *arguments: Any, **options: Any
 def results(references: Sequence[ObjectRef[R]]) -> list[R]:
     """Return the results of calls in order. Raise the first error when it happens: other calls may then never return.
 
-    Raises TrainingError if a worker process died, else the error that the call raised.
+    Raises TrainingError if a worker process died or lost its connection to another one, else the error of the call.
     """
     pending: Any = list(references)
     try:
@@ -105,8 +106,13 @@ def results(references: Sequence[ObjectRef[R]]) -> list[R]:
     except RayActorError as error:
         raise TrainingError(describe_death(str(error), _list_pods())) from error
     except RayTaskError as error:
+        lost = describe_lost_connection(str(error), _list_pods())
+        if lost and "timed out" in lost:  # the other process exists, or its node is lost
+            raise TrainingError(lost) from error
         if death := _find_death(pending):
             raise TrainingError(describe_death(str(death), _list_pods())) from error
+        if lost:
+            raise TrainingError(lost) from error
         raise
 
 

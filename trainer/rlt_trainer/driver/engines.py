@@ -73,6 +73,7 @@ class ColocatedEngines:
     def start(self, probes: Sequence[Prompt]) -> None:
         """See RolloutEngines."""
         self._workers.all(TrainWorker.start_engine, probes)
+        self._workers.all(TrainWorker.watch_connections, self._workers.all(TrainWorker.node_address))
 
     def map(
         self, method: Callable[Concatenate[EngineWorker, ...], list[R]], *columns: Sequence[Any]
@@ -133,6 +134,9 @@ class SeparateEngines:
                 *rollout.submit(RolloutWorker.open_channel, rendezvous, size),
             ]
         )
+        addresses = [*train.all(TrainWorker.node_address), *rollout.all(RolloutWorker.node_address)]
+        train.all(TrainWorker.watch_connections, addresses)
+        rollout.all(RolloutWorker.watch_connections, addresses)
 
     def map(
         self, method: Callable[Concatenate[EngineWorker, ...], list[R]], *columns: Sequence[Any]

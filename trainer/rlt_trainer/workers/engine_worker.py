@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlt_trainer.batches.response import Response
+from rlt_trainer.cluster.connections import watch_connections
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.environments.conversation import Episode
 from rlt_trainer.telemetry.worker_telemetry import WorkerTelemetry
@@ -15,13 +16,23 @@ class EngineWorker:
     """A worker process that can have a rollout engine."""
 
     telemetry: WorkerTelemetry
+    _address: str
+    """The address of this node in the Ray cluster."""
     _responder: Responder | None = None
+
+    def node_address(self) -> str:
+        """Return the address of this worker's node."""
+        return self._address
 
     @property
     def responder(self) -> Responder:
         """The engine of this worker. It must be started."""
         assert self._responder is not None, "this worker has no rollout engine"
         return self._responder
+
+    def watch_connections(self, addresses: Sequence[str]) -> None:
+        """End connections to other workers at `addresses` that do not answer. All process groups must exist."""
+        watch_connections(set(addresses) - {self._address})
 
     def generate(self, prompts: Sequence[Sequence[int]], seeds: Sequence[int]) -> list[Response]:
         """Sample one response to each prompt."""

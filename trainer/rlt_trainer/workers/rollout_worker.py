@@ -32,10 +32,11 @@ class RolloutWorker(EngineWorker):
         write_stacks_on_signal()
         self._config = config
         self._rank = rank
+        self._address = node_address()
         self._device = torch.device("cuda" if config.rollout_devices_per_worker > 0 else "cpu")
         self._scratch = tempfile.TemporaryDirectory(prefix="rlt-model-")
         if self._device.type == "cpu":
-            use_interface_of(node_address())
+            use_interface_of(self._address)
             torch.set_num_threads(config.rollout_cpus_per_worker)
 
     def start_engine(self, probes: Sequence[Prompt]) -> None:

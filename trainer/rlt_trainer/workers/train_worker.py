@@ -62,10 +62,6 @@ class TrainWorker(EngineWorker):
         self._channel: WeightChannel | None = None
         self._reward_models: dict[str, RewardModel] = {}
 
-    def node_address(self) -> str:
-        """Return the address of this rank's node."""
-        return self._address
-
     def rendezvous(self) -> Rendezvous:
         """Return the address of this node with a free port, for rank 0."""
         return Rendezvous(self._address, free_port(self._address))
