@@ -28,7 +28,7 @@ TEMPORARY = Path(tempfile.gettempdir()) / "rlt-tests"
 """Short, since sockets below it have paths of at most 107 characters."""
 BIN = VENV / "bin"
 
-PACKAGES = ("rlt_api", "rlt_core", "rlt_operator", "rlt_cli", "rlt_trainer", "cluster", "operator_bench")
+PACKAGES = ("rlt_api", "rlt_core", "rlt_operator", "rlt_cli", "rlt_trainer", "cluster", "chaos", "operator_bench")
 SCRIPTS = (
     "bench/profile_choice.py",
     "bench/train_step.py",

@@ -24,7 +24,7 @@ CLUSTER = 4
 
 
 def main() -> None:
-    """Run the selected faults."""
+    """Run the selected faults. Raises ValueError if a job did not end with the result of the undisturbed one."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--faults", default="", help="names separated by commas; all by default")
     parser.add_argument("--cluster", type=int, default=CLUSTER, help="number of the embedded cluster")
@@ -34,16 +34,26 @@ def main() -> None:
     cluster = Cluster.up(nodes=NODES, state=layout.state, first_port=layout.first_port, subnet=layout.subnet)
     install_operator(cluster)
     undisturbed: dict[bool, Result] = {}
+    failed = []
     RESULTS.parent.mkdir(exist_ok=True)
     for fault in faults:
         if fault.separate not in undisturbed:
             name = "undisturbed-separate" if fault.separate else "undisturbed"
             _, undisturbed[fault.separate] = run_job(cluster, name, None, separate=fault.separate)
-        run, result = run_job(cluster, fault.name, fault, separate=fault.separate)
+        try:
+            run, result = run_job(cluster, fault.name, fault, separate=fault.separate)
+        except (ValueError, TimeoutError) as error:
+            print(f"{fault.name:12} ended with an error: {error}", flush=True)
+            failed.append(fault.name)
+            continue
         outcome = measure(fault, run, result, undisturbed[fault.separate])
         print(describe_outcome(outcome), flush=True)
         record(outcome)
+        if not outcome.is_survived:
+            failed.append(fault.name)
     write_page()
+    if failed:
+        raise ValueError(f"not survived: {', '.join(failed)}")
 
 
 def select(names: str) -> list[Fault]:

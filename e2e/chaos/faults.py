@@ -105,13 +105,13 @@ def kill_operator(target: Target, *, kills: int = OPERATOR_KILLS, within_s: floa
     began, last = time.monotonic(), ""
     for moment in moments:
         Event().wait(max(0.0, began + moment - time.monotonic()))
-        pods = list_pods(target.cluster, SYSTEM_NAMESPACE, f"app.kubernetes.io/name={RELEASE}")
-        for pod in [pod for pod in pods if pod.name != last][:1]:
-            with suppress(ValueError):  # its process has not started yet
-                kill_process(target.layout, pod, "rlt-operator")
-            _delete_at_once(target, pod)  # a new pod starts without the back-off of a container
-            last = pod.name
-    return Injected(f"{kills} times in {within_s:.0f} s, seed {seed}")
+        while not (others := [pod for pod in _list_operators(target) if pod.name != last]):
+            Event().wait(0.5)
+        with suppress(ValueError):  # its process has not started yet
+            kill_process(target.layout, others[0], "rlt-operator")
+        _delete_at_once(target, others[0])  # a new pod starts without the back-off of a container
+        last = others[0].name
+    return Injected(f"{kills} times in {time.monotonic() - began:.0f} s, seed {seed}")
 
 
 def stop_api_server(target: Target) -> Injected:
@@ -194,6 +194,10 @@ FAULTS = (
     Fault("api-server", f"the API server is stopped for {API_SERVER_STOPPED_S:.0f} s", stop_api_server),
     Fault("partition", "two workers cannot reach each other", partition_workers),
 )
+
+
+def _list_operators(target: Target) -> list[Pod]:
+    return list_pods(target.cluster, SYSTEM_NAMESPACE, f"app.kubernetes.io/name={RELEASE}")
 
 
 def _kubectl(cluster: Cluster, *arguments: str) -> None:

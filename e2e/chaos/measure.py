@@ -75,6 +75,11 @@ class Outcome:
     same_result: bool
     took_s: float
 
+    @property
+    def is_survived(self) -> bool:
+        """Whether the fault was named, if there was anything to name, and the job has the undisturbed result."""
+        return self.phase == "Succeeded" and self.same_result and (self.named_s is not None or not self.expected)
+
 
 def run_job(cluster: Cluster, name: str, fault: Fault | None, *, separate: bool) -> tuple[Run, Result]:
     """Run the learning job in a namespace of its own, with or without a fault, and delete the namespace.

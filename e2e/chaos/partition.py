@@ -15,7 +15,7 @@ def disconnect(layout: Layout, one: Pod, other: Pod) -> None:
     """Drop all packets between the two pods. Both still reach all others."""
     drop = [f"ip saddr {a.address} ip daddr {b.address} drop" for a, b in ((one, other), (other, one))]
     chain = "; ".join(["type filter hook forward priority filter - 10", *drop])
-    run_on_node(layout, one.node, "nft", f"table ip {TABLE} {{ chain forward {{ {chain}; }} }}")
+    run_on_node(layout, one.node, "nft", f"table ip {TABLE} {{ chain forward {{ {chain}; }}; }}")
 
 
 def reconnect(layout: Layout, one: Pod) -> None:
