@@ -101,7 +101,8 @@ def kill_kuberay(target: Target) -> Injected:
 def kill_operator(target: Target, *, kills: int = OPERATOR_KILLS, within_s: float = OPERATOR_KILLED_FOR_S) -> Injected:
     """SIGKILL to the replicas of the operator in turn, at random moments of this time."""
     seed = random.randrange(10_000)
-    moments = sorted(random.Random(seed).uniform(0, within_s) for _ in range(kills))
+    generator = random.Random(seed)
+    moments = sorted(generator.uniform(0, within_s) for _ in range(kills))
     began, last = time.monotonic(), ""
     for moment in moments:
         Event().wait(max(0.0, began + moment - time.monotonic()))

@@ -69,7 +69,8 @@ class Outcome:
     text: str
     """The text of the status that named it, or the last message of the job."""
     recovered_s: float | None
-    """The first step that finished after the fault or, if the attempt ended, in the next attempt."""
+    """The first step that finished after the fault or, if the attempt ended, in the next attempt. None for a fault that
+    accompanies the job from its start."""
     lost_steps: int
     """Steps that were repeated."""
     same_result: bool
@@ -116,7 +117,7 @@ def measure(fault: Fault, run: Run, result: Result, expected: Result) -> Outcome
     assert run.injection
     injected = run.injection.result()
     since = max(run.injected, run.attempted or 0.0)
-    after = [arrived for arrived, _ in run.lines if arrived > since]
+    after = [arrived for arrived, _ in run.lines if arrived > since and not fault.from_start]
     compared = {step: expected.metrics.get(step) for step in result.metrics}  # a full volume loses lines
     return Outcome(
         fault=fault.name,
