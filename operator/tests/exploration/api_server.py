@@ -1,0 +1,209 @@
+"""An API server in memory: uids, resourceVersions, preconditions, owner references and watch events.
+
+It stores the objects as JSON text, so that a copy of the whole server is a copy of a dictionary.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from rlt_core.job import Manifest
+from rlt_core.kubernetes import api_paths
+from rlt_operator.conditions import format_time
+
+START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+WATCHED = ("rltrainingjobs", "rayclusters", "pods", "configmaps")
+"""The resources whose changes are kept for the watches."""
+FOREGROUND = "foregroundDeletion"
+
+Change = tuple[str, str]
+"""Type and object of a watch event; LIST and a list for a watch that was interrupted."""
+
+
+@functools.lru_cache(maxsize=100_000)
+def parse(text: str) -> Manifest:
+    """The object in a JSON text. Callers do not change it."""
+    manifest: Manifest = json.loads(text)
+    return manifest
+
+
+@dataclass
+class ApiServer:
+    """The objects and the changes that the watches of the operator have not delivered yet."""
+
+    objects: dict[str, str] = field(default_factory=dict)
+    """Path -> JSON."""
+    streams: dict[str, tuple[Change, ...]] = field(default_factory=lambda: dict.fromkeys(WATCHED, ()))
+    """Resource -> changes, oldest first."""
+    version: int = 1000
+    uids: int = 0
+    seconds: float = 0
+    """The clock of the cluster."""
+
+    def fork(self) -> ApiServer:
+        return replace(self, objects=dict(self.objects), streams=dict(self.streams))
+
+    @property
+    def now(self) -> datetime:
+        return START + timedelta(seconds=self.seconds)
+
+    def get(self, path: str) -> Manifest | None:
+        text = self.objects.get(path)
+        return parse(text) if text else None
+
+    def select(self, resource: str) -> Iterator[tuple[str, Manifest]]:
+        """Path and object of all objects of a resource."""
+        for path, text in list(self.objects.items()):
+            if api_paths.resource_of(path) == resource:
+                yield path, parse(text)
+
+    def create(self, collection: str, manifest: Manifest) -> Manifest:
+        self.uids += 1
+        path = f"{collection}/{manifest['metadata']['name']}"
+        assert path not in self.objects
+        resource = api_paths.resource_of(path)
+        uid = f"{self.uids:08d}-{resource}"
+        metadata = {**manifest["metadata"], "uid": uid, "generation": 1, "creationTimestamp": format_time(self.now)}
+        return self._store(path, {**manifest, "metadata": metadata}, "ADDED")
+
+    def update(self, path: str, manifest: Manifest) -> Manifest:
+        """Store a changed object. Without a change, the resourceVersion remains, as in Kubernetes."""
+        if parse(self.objects[path]) == manifest:
+            return manifest
+        return self._store(path, manifest, "MODIFIED")
+
+    def remove(self, path: str) -> None:
+        """Remove an object at once, as a deletion in the background does without finalizers."""
+        self._store(path, parse(self.objects[path]), "DELETED")
+        del self.objects[path]
+
+    def mark_deleted(self, path: str) -> None:
+        """Set the deletionTimestamp."""
+        manifest = parse(self.objects[path])
+        metadata = {"deletionTimestamp": format_time(self.now), **manifest["metadata"]}
+        self.update(path, {**manifest, "metadata": metadata})
+
+    def delete_in_foreground(self, path: str) -> None:
+        """Delete an object after its dependents, as `kubectl delete --cascade=foreground` does."""
+        self.mark_deleted(path)
+        manifest = parse(self.objects[path])
+        self.update(path, {**manifest, "metadata": {**manifest["metadata"], "finalizers": [FOREGROUND]}})
+
+    def interrupt_watch(self, resource: str) -> None:
+        """Drop the changes that a watch has not delivered. The reflector lists the objects again."""
+        items = [text for path, text in self.objects.items() if api_paths.resource_of(path) == resource]
+        listed = f'{{"metadata": {{"resourceVersion": "{self.version}"}}, "items": [{", ".join(items)}]}}'
+        self.streams[resource] = (("LIST", listed),)
+
+    def collect_garbage(self) -> bool:
+        """Delete the objects whose owners are gone or wait for their dependents. Returns whether that changed anything.
+
+        Pods get a deletionTimestamp: they terminate later.
+        """
+        before = self.version
+        while True:
+            version = self.version
+            every = {path: parse(text) for path, text in self.objects.items()}
+            alive = {each["metadata"]["uid"] for each in every.values() if not _waits_for_dependents(each)}
+            for path, each in every.items():
+                owners = [owner["uid"] for owner in each["metadata"].get("ownerReferences", [])]
+                if not owners or alive.intersection(owners):
+                    continue
+                if api_paths.resource_of(path) == "pods":
+                    self.mark_deleted(path)
+                else:
+                    self.remove(path)
+            for path, each in every.items():
+                if _waits_for_dependents(each) and not self.list_owned(each["metadata"]["uid"]):
+                    self.remove(path)
+            if self.version == version:
+                return version != before
+
+    def list_owned(self, uid: str) -> list[str]:
+        """Paths of the objects that have this owner."""
+        return [
+            path
+            for path, text in self.objects.items()
+            if uid in text and uid in [owner["uid"] for owner in parse(text)["metadata"].get("ownerReferences", [])]
+        ]
+
+    def respond(self, method: str, path: str, query: dict[str, str], body: Manifest | None) -> tuple[int, str]:
+        """Status and text of the response to a request of the operator."""
+        if method == "GET":
+            return self._read(path, query)
+        if method == "POST":
+            return self._create(path, query, body or {})
+        if method == "PATCH":
+            return self._apply(path, body or {})
+        assert method == "DELETE"
+        text = self.objects.get(path)
+        if text is None:
+            return _error(404, path)
+        if (body or {})["preconditions"]["uid"] != parse(text)["metadata"]["uid"]:
+            return _error(409, path, "the UID in the precondition does not match")
+        self.remove(path)
+        return 200, "{}"
+
+    def _read(self, path: str, query: dict[str, str]) -> tuple[int, str]:
+        if path in self.objects:
+            return 200, self.objects[path]
+        if path.endswith("/namespaces/demo"):
+            return 200, '{"metadata": {"labels": {}}}'
+        if path.endswith("/pods"):
+            label, _, value = query["labelSelector"].partition("=")
+            items = [each for _, each in self.select("pods") if each["metadata"]["labels"].get(label) == value]
+            return 200, json.dumps({"metadata": {"resourceVersion": str(self.version)}, "items": items})
+        return _error(404, path)
+
+    def _create(self, path: str, query: dict[str, str], body: Manifest) -> tuple[int, str]:
+        if "dryRun" in query or path.endswith("/events"):
+            return 201, "{}"
+        name = f"{path}/{body['metadata']['name']}"
+        if name in self.objects:
+            return _error(409, name, "the object exists")
+        return 201, json.dumps(self.create(path, body))
+
+    def _apply(self, path: str, body: Manifest) -> tuple[int, str]:
+        """Server-side apply by the only owner of the fields."""
+        main = path.removesuffix("/status")
+        known = self.get(main)
+        if known is None:
+            return _error(404 if path != main else 409, main)
+        wanted = body["metadata"]
+        for key in ("uid", "resourceVersion"):
+            if wanted.get(key) not in (None, known["metadata"][key]):
+                return _error(409, main, f"the {key} does not match")
+        if path != main:
+            return 200, json.dumps(self.update(main, {**known, "status": body["status"]}))
+        own = {key: wanted[key] for key in ("labels", "annotations", "ownerReferences") if key in wanted}
+        return 200, json.dumps(self.update(main, {**body, "metadata": {**known["metadata"], **own}}))
+
+    def _store(self, path: str, manifest: Manifest, change: str) -> Manifest:
+        self.version += 1
+        metadata = {**manifest["metadata"], "resourceVersion": str(self.version)}
+        stored = {**manifest, "metadata": metadata}
+        self.objects[path] = text = json.dumps(stored)
+        resource = api_paths.resource_of(path)
+        if resource in self.streams:
+            self.streams[resource] = (*self._drop_superseded(resource, stored), (change, text))
+        return stored
+
+    def _drop_superseded(self, resource: str, manifest: Manifest) -> Iterator[Change]:
+        """The undelivered changes of other objects. A watch delivers all at once, so that only the latest counts."""
+        for change, text in self.streams[resource]:
+            if change == "LIST" or parse(text)["metadata"]["name"] != manifest["metadata"]["name"]:
+                yield change, text
+
+
+def _waits_for_dependents(manifest: Manifest) -> bool:
+    return FOREGROUND in manifest["metadata"].get("finalizers", [])
+
+
+def _error(status: int, path: str, message: str = "not found") -> tuple[int, str]:
+    details: dict[str, Any] = {"name": path.rpartition("/")[2]}
+    return status, json.dumps({"kind": "Status", "message": f"{path}: {message}", "details": details})

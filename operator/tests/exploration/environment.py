@@ -1,0 +1,323 @@
+"""What happens to a job besides the operator: each function is a transition, and returns whether it changed anything.
+
+EXPECTED transitions happen sooner or later without any fault. DISTURBANCES are what users, nodes and networks may do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from exploration.api_server import WATCHED
+from exploration.world import CONFIG_MAP, JOB, NAME, NAMESPACE, PODS, RAY_CLUSTER, SPEC, World
+
+from rlt_core import names
+from rlt_core.job import Manifest
+from rlt_core.kubernetes import api_paths
+
+Happening = Callable[[World], bool]
+
+TICK_S = 600
+"""More than any delay of the operator, less than the deadlines."""
+
+
+# KubeRay, the kubelets and the garbage collector
+
+
+def kuberay_creates_pods(world: World) -> bool:
+    """KubeRay creates the missing pods of the RayCluster."""
+    cluster = world.server.get(RAY_CLUSTER)
+    if cluster is None or is_foreign(cluster) or "deletionTimestamp" in cluster["metadata"]:
+        return False
+    uid = cluster["metadata"]["uid"]
+    found = {pod["metadata"]["labels"]["ray.io/node-type"] for pod in _list_pods_of(world, uid)}
+    missing = [role for role in ("head", "worker") if role not in found]
+    if not missing:
+        return False
+    for role in missing:
+        labels = {names.JOB_LABEL: NAME, "ray.io/node-type": role}
+        owner = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": NAME, "uid": uid, "controller": True}
+        metadata = {
+            "name": f"{NAME}-{role}-{world.server.uids}",
+            "namespace": NAMESPACE,
+            "labels": labels,
+            "ownerReferences": [owner],
+        }
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": {"phase": "Pending"}}
+        world.server.create(PODS, pod)
+    world.server.update(RAY_CLUSTER, {**cluster, "status": {"state": "ready"}})
+    return True
+
+
+def pods_start(world: World) -> bool:
+    """The pods of the RayCluster mount the ConfigMap and become ready. The head's Ray has no jobs."""
+    if CONFIG_MAP not in world.server.objects:
+        return False
+    pending = [pod for pod in world.pods if pod["status"]["phase"] == "Pending" and _is_alive(pod)]
+    for pod in pending:
+        ready = {"type": "Ready", "status": "True"}
+        ip = f"ip-{pod['metadata']['uid']}"
+        _update_pod(world, {**pod, "status": {"phase": "Running", "podIP": ip, "conditions": [ready]}})
+    return bool(pending)
+
+
+def garbage_is_collected(world: World) -> bool:
+    """Objects without owner are deleted; pods start to terminate."""
+    return world.server.collect_garbage()
+
+
+def pods_terminate(world: World) -> bool:
+    """Terminating pods are gone, with their programs."""
+    gone = [pod for pod in world.pods if not _is_alive(pod)]
+    for pod in gone:
+        _remove_pod(world, pod)
+    return bool(gone)
+
+
+# Programs
+
+
+def program_saves_and_stops(world: World) -> bool:
+    """A program that Ray was asked to stop exits."""
+    return _end_program(world, {"STOPPING"}, "STOPPED")
+
+
+def program_succeeds(world: World) -> bool:
+    """The program exits with code 0."""
+    return _end_program(world, {"RUNNING", "STOPPING"}, "SUCCEEDED")
+
+
+def program_fails(world: World) -> bool:
+    """The program exits with another code."""
+    return _end_program(world, {"RUNNING", "STOPPING"}, "FAILED")
+
+
+# Nodes and networks
+
+
+def head_is_lost(world: World) -> bool:
+    """The head pod is gone. KubeRay creates another one, whose Ray has no jobs."""
+    return _lose(world, "head")
+
+
+def worker_is_evicted(world: World) -> bool:
+    """A worker starts to terminate with the condition DisruptionTarget."""
+    worker = next((pod for pod in _list_owned_pods(world, "worker") if _is_alive(pod)), None)
+    if worker is None or worker["status"]["phase"] != "Running":
+        return False
+    disrupted = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+    conditions = [*worker["status"]["conditions"], disrupted]
+    _update_pod(world, {**worker, "status": {**worker["status"], "conditions": conditions}})
+    world.server.mark_deleted(f"{PODS}/{worker['metadata']['name']}")
+    return True
+
+
+def ray_becomes_silent(world: World) -> bool:
+    """Ray's job API does not answer."""
+    if world.silent or not world.ray:
+        return False
+    world.silent = True
+    return True
+
+
+def ray_answers_again(world: World) -> bool:
+    """Ray's job API answers."""
+    if not world.silent:
+        return False
+    world.silent = False
+    return True
+
+
+def time_passes(world: World) -> bool:
+    """Every delay of the operator passes. The second time, every deadline."""
+    world.server.seconds += TICK_S
+    world.process.idle_at = None
+    return True
+
+
+# Users
+
+
+def user_creates_job(world: World) -> bool:
+    """A job is created, perhaps again after its deletion."""
+    if world.job is not None:
+        return False
+    manifest = {"apiVersion": "rlt.dev/v1alpha1", "kind": "RLTrainingJob", "metadata": _metadata(NAME), "spec": SPEC}
+    world.server.create(api_paths.jobs(NAMESPACE), manifest)
+    return True
+
+
+def user_suspends_job(world: World) -> bool:
+    """spec.suspend becomes true."""
+    return _edit_spec(world, suspend=True)
+
+
+def user_resumes_job(world: World) -> bool:
+    """spec.suspend becomes false."""
+    job = world.job
+    return job is not None and "suspend" in job["spec"] and _edit_spec(world, suspend=False)
+
+
+def user_cancels_job(world: World) -> bool:
+    """The job gets the annotation rlt.dev/cancel."""
+    job = world.job
+    if job is None or "annotations" in job["metadata"]:
+        return False
+    metadata = {**job["metadata"], "annotations": {names.CANCEL_ANNOTATION: "true"}}
+    world.server.update(JOB, {**job, "metadata": metadata})
+    return True
+
+
+def user_deletes_job(world: World) -> bool:
+    """The job is deleted at once, its dependents later."""
+    if world.job is None:
+        return False
+    world.server.remove(JOB)
+    return True
+
+
+def user_deletes_job_in_foreground(world: World) -> bool:
+    """The job is deleted after its dependents."""
+    job = world.job
+    if job is None or "deletionTimestamp" in job["metadata"]:
+        return False
+    world.server.delete_in_foreground(JOB)
+    return True
+
+
+def user_deletes_ray_cluster(world: World) -> bool:
+    """The RayCluster is deleted at once, its pods later."""
+    cluster = world.server.get(RAY_CLUSTER)
+    if cluster is None or is_foreign(cluster):
+        return False
+    world.server.remove(RAY_CLUSTER)
+    return True
+
+
+def user_deletes_config_map(world: World) -> bool:
+    """The ConfigMap of the job is deleted."""
+    config_map = world.server.get(CONFIG_MAP)
+    if config_map is None or is_foreign(config_map):
+        return False
+    world.server.remove(CONFIG_MAP)
+    return True
+
+
+def user_creates_config_map(world: World) -> bool:
+    """A user's ConfigMap has the name of the job's."""
+    if CONFIG_MAP in world.server.objects:
+        return False
+    config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(names.config_map(NAME)), "data": {}}
+    world.server.create(api_paths.config_maps(NAMESPACE), config_map)
+    return True
+
+
+def user_creates_ray_cluster(world: World) -> bool:
+    """A user's RayCluster has the name of the job's."""
+    if RAY_CLUSTER in world.server.objects:
+        return False
+    cluster = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": _metadata(NAME), "spec": {}}
+    world.server.create(api_paths.ray_clusters(NAMESPACE), cluster)
+    return True
+
+
+def user_creates_labelled_pod(world: World) -> bool:
+    """A user's pod has the label of the job."""
+    if any(is_foreign(pod) for pod in world.pods):
+        return False
+    metadata = {**_metadata("foreign"), "labels": {names.JOB_LABEL: NAME}}
+    world.server.create(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": {"phase": "Running"}})
+    return True
+
+
+EXPECTED: tuple[Happening, ...] = (
+    kuberay_creates_pods,
+    pods_start,
+    garbage_is_collected,
+    pods_terminate,
+    ray_answers_again,
+    program_saves_and_stops,
+)
+"""program_succeeds follows when nothing else happens."""
+DISTURBANCES: tuple[Happening, ...] = (
+    program_fails,
+    head_is_lost,
+    worker_is_evicted,
+    ray_becomes_silent,
+    time_passes,
+    user_creates_job,
+    user_suspends_job,
+    user_cancels_job,
+    user_deletes_job,
+    user_deletes_job_in_foreground,
+    user_deletes_ray_cluster,
+    user_deletes_config_map,
+    user_creates_config_map,
+    user_creates_ray_cluster,
+    user_creates_labelled_pod,
+)
+
+
+def build_world(*, disturbances: int = 0, faults: int = 0) -> World:
+    """A world with a new job, which the operator's process has listed."""
+    world = World(disturbances=disturbances, faults=faults)
+    user_creates_job(world)
+    for resource in WATCHED:
+        world.deliver(resource)
+    return world
+
+
+def is_foreign(manifest: Manifest) -> bool:
+    """Whether a user has created the object."""
+    return manifest["kind"] != "RLTrainingJob" and not manifest["metadata"].get("ownerReferences")
+
+
+def _metadata(name: str) -> Manifest:
+    return {"name": name, "namespace": NAMESPACE}
+
+
+def _edit_spec(world: World, **changes: Any) -> bool:
+    job = world.job
+    if job is None or changes.items() <= job["spec"].items():
+        return False
+    metadata = {**job["metadata"], "generation": job["metadata"]["generation"] + 1}
+    world.server.update(JOB, {**job, "metadata": metadata, "spec": {**job["spec"], **changes}})
+    return True
+
+
+def _end_program(world: World, states: set[str], state: str) -> bool:
+    for jobs in world.ray.values():
+        for id in jobs:
+            if jobs[id] in states:
+                jobs[id] = state
+                return True
+    return False
+
+
+def _lose(world: World, role: str) -> bool:
+    pod = next(iter(_list_owned_pods(world, role)), None)
+    if pod is None:
+        return False
+    _remove_pod(world, pod)
+    return True
+
+
+def _remove_pod(world: World, pod: Manifest) -> None:
+    world.server.remove(f"{PODS}/{pod['metadata']['name']}")
+    world.ray.pop(pod["metadata"]["uid"], None)
+
+
+def _update_pod(world: World, pod: Manifest) -> None:
+    world.server.update(f"{PODS}/{pod['metadata']['name']}", pod)
+
+
+def _list_pods_of(world: World, uid: str) -> list[Manifest]:
+    return [pod for pod in world.pods if uid in [owner["uid"] for owner in pod["metadata"].get("ownerReferences", [])]]
+
+
+def _list_owned_pods(world: World, role: str) -> list[Manifest]:
+    return [pod for pod in world.pods if pod["metadata"]["labels"].get("ray.io/node-type") == role]
+
+
+def _is_alive(pod: Manifest) -> bool:
+    return "deletionTimestamp" not in pod["metadata"]

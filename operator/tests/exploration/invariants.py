@@ -1,0 +1,199 @@
+"""What always holds, as functions of one transition. Each raises Violation.
+
+A transition of the operator is one reconciliation, or its part until a crash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from exploration.api_server import parse
+from exploration.environment import is_foreign
+from exploration.process import Write
+from exploration.world import JOB, NAME, RAY_CLUSTER, World
+
+from rlt_core import names
+
+MIN_STOP_S = 60
+"""A program has at least this time to save its state."""
+
+
+class Violation(AssertionError):
+    """An invariant does not hold. The text names it."""
+
+
+@dataclass(frozen=True)
+class Transition:
+    """One step of the world."""
+
+    name: str
+    before: World
+    after: World
+    writes: tuple[Write, ...] | None = None
+    """The writes of a reconciliation; None if the operator did nothing."""
+    interrupted: bool = False
+    """Whether something else happened during the reconciliation."""
+
+    @property
+    def by_operator(self) -> bool:
+        return self.writes is not None
+
+
+def at_most_one_live_cluster(step: Transition) -> None:
+    """Neither two RayClusters of the job nor pods of two RayClusters exist at the same time."""
+    world = step.after
+    uids = {
+        owner["uid"]
+        for pod in world.pods
+        for owner in pod["metadata"].get("ownerReferences", [])
+        if owner["kind"] == "RayCluster"
+    }
+    cluster = world.server.get(RAY_CLUSTER)
+    if cluster and not is_foreign(cluster):
+        uids.add(cluster["metadata"]["uid"])
+    if len(uids) > 1:
+        raise Violation(f"two RayClusters are alive: {sorted(uids)}")
+
+
+def terminal_is_sticky(step: Transition) -> None:
+    """A job that has ended keeps its result, and gets no new RayCluster."""
+    before, after = step.before.job, step.after.job
+    result = _get_result(before)
+    if before is None or after is None or result is None or before["metadata"]["uid"] != after["metadata"]["uid"]:
+        return
+    if _get_result(after) != result:
+        raise Violation(f"the result {result} became {_get_result(after)}")
+    cluster = step.after.server.get(RAY_CLUSTER)
+    if cluster and not is_foreign(cluster) and cluster["metadata"]["uid"] != _get_uid(step.before, RAY_CLUSTER):
+        raise Violation("a RayCluster was created for a job that has ended")
+
+
+def users_objects_are_untouched(step: Transition) -> None:
+    """The operator changes no object that a user has created, and no job besides its status."""
+    if not step.by_operator:
+        return
+    for path, text in step.before.server.objects.items():
+        if is_foreign(parse(text)) and step.after.server.objects.get(path) != text:
+            raise Violation(f"{path} of a user has changed")
+    before, after = step.before.job, step.after.job
+    if step.interrupted or before is None or after is None:
+        return
+    if _strip(before) != _strip(after):
+        raise Violation("the operator has changed the job")
+
+
+def program_ends_before_its_cluster(step: Transition) -> None:
+    """The operator deletes the RayCluster of a program that runs only after the time to save its state."""
+    before, after, cluster = step.before, step.after, _get_uid(step.before, RAY_CLUSTER)
+    if cluster is None or ("DELETE", RAY_CLUSTER) not in (step.writes or ()):
+        return
+    attempt = _get_status(before.job).get("currentAttempt") or {}
+    if attempt.get("rayClusterUid") != cluster or "acceptedTime" not in attempt:
+        return
+    state = after.ray.get(attempt["headPodUid"], {}).get(names.submission_id(NAME, ray_cluster_uid=cluster))
+    if state not in ("RUNNING", "STOPPING") or not _has_pod(after, attempt["headPodUid"]):
+        return
+    if "stop" not in attempt:
+        raise Violation("the RayCluster was deleted without a request to stop its program")
+    if after.server.now.timestamp() - _parse_time(attempt["stop"]["time"]) < MIN_STOP_S:
+        raise Violation("the RayCluster was deleted before its program could save its state")
+
+
+def own_stop_is_no_failure(step: Transition) -> None:
+    """No job fails because its program was stopped: nobody but the operator stops programs."""
+    status = _get_status(step.after.job)
+    reasons = [each["reason"] for each in status.get("attempts", [])]
+    reasons += [each["reason"] for each in status.get("conditions", []) if each["type"] == "Failed"]
+    if "Stopped" in reasons:
+        raise Violation("the operator takes its own request to stop the program for a failure")
+
+
+def a_deadline_applies(step: Transition) -> None:
+    """From the acceptance of a job to its end one of two clocks runs, unless it is suspended or restarts."""
+    job = step.after.job
+    status = _get_status(job)
+    if not step.by_operator or step.interrupted or job is None or _get_status(step.before.job) == status:
+        return
+    conditions = {each["type"]: each for each in status.get("conditions", [])}
+    if not conditions or _get_result(job) or job["spec"].get("suspend"):
+        return
+    if conditions["Running"]["reason"] == "Restarting" or status["phase"] == "Suspended":
+        return
+    clocks = [key for key in ("pendingSince", "activeSince") if key in status]
+    if len(clocks) != 1:
+        raise Violation(f"the clocks of the deadlines that run: {clocks}")
+
+
+INVARIANTS: tuple[Callable[[Transition], None], ...] = (
+    at_most_one_live_cluster,
+    terminal_is_sticky,
+    users_objects_are_untouched,
+    program_ends_before_its_cluster,
+    own_stop_is_no_failure,
+    a_deadline_applies,
+)
+
+
+def check(step: Transition) -> None:
+    """Raise Violation if an invariant does not hold."""
+    for invariant in INVARIANTS:
+        try:
+            invariant(step)
+        except Violation as violation:
+            raise Violation(f"{invariant.__name__}: {violation}") from None
+
+
+def is_settled(world: World) -> str | None:
+    """None if a world in which nothing happens any more is in order, else what is not."""
+    job = world.job
+    owned = [path for path in world.server.objects if path != JOB and not is_foreign(parse(world.server.objects[path]))]
+    if job is None or "deletionTimestamp" in job["metadata"]:
+        left = [*owned, *([JOB] if job else [])]
+        return f"deletion_never_wedges: left after the deletion of the job: {left}" if left else None
+    status = _get_status(job)
+    phase = status.get("phase")
+    released = not any("/rayclusters/" in path or "/pods/" in path for path in owned)
+    conditions = {each["type"]: each for each in status.get("conditions", [])}
+    ended = phase in ("Succeeded", "Failed") and _get_result(job)
+    suspended = phase == "Suspended" and job["spec"].get("suspend")
+    if (ended or suspended) and released and conditions["Reconciling"]["status"] == "False":
+        return None
+    foreign = [path for path, text in world.server.objects.items() if is_foreign(parse(text)) and "/pods/" not in path]
+    if foreign and conditions["Stalled"]["reason"] == "NameTaken":
+        return None
+    return f"job_converges: {phase}, {status.get('message')}, objects {owned}"
+
+
+def _get_status(job: Any) -> dict[str, Any]:
+    status: dict[str, Any] = (job or {}).get("status", {})
+    return status
+
+
+def _get_result(job: Any) -> tuple[str, str, str] | None:
+    """Type and reason of the final condition, and the completion time."""
+    status = _get_status(job)
+    final = [each for each in status.get("conditions", []) if each["type"] in ("Succeeded", "Failed")]
+    return next(
+        ((each["type"], each["reason"], status["completionTime"]) for each in final if each["status"] == "True"), None
+    )
+
+
+def _get_uid(world: World, path: str) -> str | None:
+    manifest = world.server.get(path)
+    return manifest["metadata"]["uid"] if manifest else None
+
+
+def _has_pod(world: World, uid: str) -> bool:
+    return any(pod["metadata"]["uid"] == uid for pod in world.pods)
+
+
+def _strip(job: dict[str, Any]) -> Any:
+    metadata = {key: value for key, value in job["metadata"].items() if key != "resourceVersion"}
+    return metadata, job["spec"]
+
+
+def _parse_time(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()

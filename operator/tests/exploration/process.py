@@ -1,0 +1,256 @@
+"""The operator's process: the real cache, reconciliation and API client. Its requests can fail, and it can crash.
+
+Only the transport is replaced: requests to the API server and to Ray heads reach the model.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol, Unpack
+
+from exploration.api_server import WATCHED, ApiServer, Change, parse
+
+from rlt_core.job import Manifest
+from rlt_core.kubernetes.client import ApiError, KubernetesApi, RequestOptions
+from rlt_core.ray_http import Head, Request, Send, UnreachableError
+from rlt_operator.cache.cache import Cache
+from rlt_operator.cache.reflector import Reflector
+from rlt_operator.cache.store import Store, get_name, get_version
+from rlt_operator.ray.poller import RayPoller, Target
+from rlt_operator.reconcile.events import EventWriter
+from rlt_operator.reconcile.failures import Failures
+from rlt_operator.reconcile.observe import Sources
+from rlt_operator.reconcile.reconcile import reconcile
+from rlt_operator.work_queue import Key
+
+Write = tuple[str, str]
+"""Method and path."""
+
+
+class Crash(BaseException):
+    """The process ends. Not an Exception, so that no code of the operator handles it."""
+
+
+class Backend(Protocol):
+    """What answers the requests."""
+
+    server: ApiServer
+
+    def ask_ray(self, head: Head, request: Request) -> tuple[int, str]:
+        """The response of a Ray head. Raises UnreachableError."""
+
+
+@dataclass
+class Fault:
+    """What happens at one request of a reconciliation."""
+
+    at: int
+    """The number of the write, or of the request with `of_all`, from 0."""
+    before: Callable[[], None] = lambda: None
+    """Called before the request. May raise Crash or ApiError."""
+    after: Callable[[], None] = lambda: None
+    """Called after the request, before its response. May raise Crash or ApiError."""
+    of_all: bool = False
+    """Whether `at` counts reads too."""
+
+
+@dataclass
+class Transport:
+    """Carries the requests of one reconciliation."""
+
+    backend: Backend
+    fault: Fault | None = None
+    writes: list[Write] = field(default_factory=list)
+    """The writes, Events excluded."""
+    requests: int = 0
+    crashed: bool = False
+
+    async def send(self, method: str, path: str, **options: Unpack[RequestOptions]) -> tuple[int, str]:
+        query = options.get("query") or {}
+        writes = method != "GET" and "dryRun" not in query and not path.endswith("/events")
+        return self._carry(
+            writes, method, path, lambda: self.backend.server.respond(method, path, query, options.get("body"))
+        )
+
+    async def send_to_ray(self, head: Head, request: Request) -> tuple[int, str]:
+        try:
+            return self._carry(
+                request.method == "POST", request.method, request.path, lambda: self.backend.ask_ray(head, request)
+            )
+        except ApiError as error:
+            raise UnreachableError(str(error)) from error
+
+    def _carry(
+        self, writes: bool, method: str, path: str, respond: Callable[[], tuple[int, str]]
+    ) -> tuple[int, str]:
+        if self.crashed:
+            raise Crash
+        fault = self.fault
+        if fault and fault.at != (self.requests if fault.of_all else len(self.writes) if writes else None):
+            fault = None
+        self.requests += 1
+        try:
+            if writes:
+                self.writes.append((method, path))
+            if fault:
+                fault.before()
+            response = respond()
+            if fault:
+                fault.after()
+        except Crash:
+            self.crashed = True
+            raise
+        return response
+
+
+class Api(KubernetesApi):
+    """The real client of the API server over a transport."""
+
+    def __init__(self, transport: Transport) -> None:
+        super().__init__(client=None)
+        self.send = transport.send  # type: ignore[method-assign]
+
+
+class Poller(RayPoller):
+    """The real poller without its timing: a head is asked when the explorer decides."""
+
+    def __init__(self, wake: Callable[[Key], None]) -> None:
+        super().__init__(send=_no_send, on_change=wake)
+
+    async def _run(self, key: Key, target: Target) -> None:
+        pass
+
+    async def ask(self, key: Key, send: Send) -> bool:
+        """Ask the head of the job. Returns whether its answer has changed."""
+        target = self._targets.get(key)
+        if target is None:
+            return False
+        self._send = send
+        before = self._answers.get(key)
+        answer = await self._ask(key, target, before)
+        self._answers[key] = answer
+        if answer != before:
+            self._on_change(key)
+        return answer != before
+
+    def describe(self) -> str:
+        """Targets and answers."""
+        return repr((self._targets, self._answers))
+
+    def fork(self, wake: Callable[[Key], None]) -> Poller:
+        forked = Poller(wake)
+        forked._targets, forked._answers = dict(self._targets), dict(self._answers)
+        return forked
+
+
+@dataclass
+class Process:
+    """The operator's process and the only job that it works on."""
+
+    key: Key
+    woken: bool = True
+    timer: float | None = None
+    """When the job is requeued, on the clock of the cluster."""
+    idle_at: int | None = None
+    """The resourceVersion of the server at which a reconciliation of the present view wrote nothing."""
+
+    def __post_init__(self) -> None:
+        self.cache = Cache(self.wake)
+        self.poller = Poller(self.wake)
+        self.failures: dict[Key, Any] = {}
+        """The failures that the process backs off from."""
+
+    def wake(self, key: Key) -> None:
+        if key == self.key:
+            self.woken, self.idle_at = True, None
+
+    def fork(self) -> Process:
+        forked = Process(self.key, self.woken, self.timer, self.idle_at)
+        for resource in WATCHED:
+            _copy_store(self._stores[resource], forked._stores[resource])
+        forked.poller = self.poller.fork(forked.wake)
+        forked.failures = dict(self.failures)
+        return forked
+
+    def describe(self) -> list[str | int]:
+        """The cache and the answers of the poller, as texts and resourceVersions."""
+        parts: list[str | int] = []
+        for resource in WATCHED:
+            for name, entry in sorted(self._stores[resource]._entries.items()):
+                parts += [name[1], entry.version, entry.value if isinstance(entry.value, str) else repr(entry.value)]
+        return [*parts, self.poller.describe()]
+
+    async def reconcile(self, transport: Transport) -> None:
+        """One reconciliation. Raises Crash."""
+        api = Api(transport)
+        sources = Sources(api, self.cache, self.poller)
+        events = EventWriter(api)
+        failures = Failures(api, self.cache, events, _describe_crds)
+        failures._backoff._failures = self.failures
+        self.woken = False
+        result = await reconcile(sources, transport.send_to_ray, events, failures, self.key)
+        server = transport.backend.server
+        self.timer = None if result.requeue_after is None else server.seconds + result.requeue_after
+        self.idle_at = None if transport.writes else server.version
+
+    def knows(self, resource: str, change: Change) -> bool:
+        """Whether the cache already contains the change, so that its delivery has no effect."""
+        kind, text = change
+        if kind == "LIST":
+            return False
+        manifest = parse(text)
+        known, version = self._stores[resource]._entries.get(get_name(manifest)), get_version(manifest)
+        if kind == "DELETED":
+            return known is None or known.version > version
+        return known is not None and known.version >= version
+
+    async def deliver(self, resource: str, changes: tuple[Change, ...]) -> None:
+        """Let the reflector of the resource receive the changes."""
+        wake = self.cache._wake_self if resource in ("rltrainingjobs", "rayclusters") else self.cache._wake_labelled
+        reflector = Reflector(resource, self._stores[resource], _find_no_path, wake)
+        if changes and changes[0][0] == "LIST":
+            await reflector._list(_Watch(changes[:1]), "")  # type: ignore[arg-type]
+            changes = changes[1:]
+        await reflector._watch(_Watch(changes), "")  # type: ignore[arg-type]
+
+    async def ask_head(self, backend: Backend) -> bool:
+        return await self.poller.ask(self.key, Transport(backend).send_to_ray)
+
+    @property
+    def _stores(self) -> dict[str, Store[Any]]:
+        cache = self.cache
+        return dict(zip(WATCHED, (cache.jobs, cache.ray_clusters, cache.pods, cache.configs), strict=True))
+
+
+@dataclass
+class _Watch:
+    """Answers the list and the watch of a reflector with recorded changes."""
+
+    changes: tuple[Change, ...]
+
+    async def list_pages(self, path: str, **query: str) -> AsyncIterator[tuple[list[Manifest], str]]:
+        listed = json.loads(self.changes[0][1])
+        yield listed["items"], listed["metadata"]["resourceVersion"]
+
+    async def watch(self, path: str, **query: str) -> AsyncIterator[tuple[str, Manifest]]:
+        for change, text in self.changes:
+            yield change, json.loads(text)
+
+
+def _copy_store(source: Store[Any], target: Store[Any]) -> None:
+    target._entries = dict(source._entries)
+    target._names = {index: set(names) for index, names in source._names.items()}
+
+
+async def _find_no_path() -> str:
+    return ""
+
+
+async def _describe_crds() -> None:
+    return None
+
+
+async def _no_send(head: Head, request: Request) -> tuple[int, str]:
+    raise UnreachableError("not asked")

@@ -1,0 +1,119 @@
+"""Bugs that a review of an earlier version found, put back by a patch each, and bugs of the same kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+from unittest import mock
+
+from rlt_api.conditions import ConditionType
+from rlt_core.job import Job, Manifest
+from rlt_core.kubernetes import api_paths
+from rlt_core.kubernetes.client import KubernetesApi
+from rlt_operator.cache.cache import Cache
+from rlt_operator.lifecycle import admission, running, stopping, terminal, verdict
+from rlt_operator.lifecycle.verdict import Verdict
+from rlt_operator.observation import Observed, Pod
+from rlt_operator.reconcile import apply, plan, status
+
+
+@contextmanager
+def a_silent_head_ends_the_wait_for_the_program() -> Iterator[None]:
+    """Item 3: a short failure of the dashboard during a suspension deletes the cluster without a last checkpoint."""
+    real = stopping.is_program_running
+
+    def is_program_running(observed: Observed) -> bool:
+        return not (observed.ray and observed.ray.unreachable) and real(observed)
+
+    with mock.patch.object(stopping, "is_program_running", is_program_running):
+        yield
+
+
+@contextmanager
+def the_program_is_stopped_before_the_status_records_it() -> Iterator[None]:
+    """Item 4: after a lost status write and a resumption, the end of the program looks like a stop outside rlt."""
+    real = stopping.stop_program
+
+    def stop_program(observed: Observed, *arguments: Any) -> Verdict | None:
+        waiting = real(observed, *arguments)
+        id = stopping.get_submission_id(observed)
+        return waiting and replace(waiting, stop=id)
+
+    with mock.patch.object(running, "stop_program", stop_program):
+        yield
+
+
+@contextmanager
+def no_clock_runs_between_a_ready_cluster_and_the_program() -> Iterator[None]:
+    """Item 5: where Ray rejects the submission or does not answer, no deadline ends the job."""
+    real = status._update_clocks
+
+    def update_clocks(job: Job, verdict: Verdict, now: datetime, *, final: bool) -> dict[str, object]:
+        clocks = real(job, verdict, now, final=final)
+        ready = verdict.conditions.get(ConditionType.CLUSTER_READY)
+        return {**clocks, "pending_since": None} if ready and ready.status == "True" else clocks
+
+    with mock.patch.object(status, "_update_clocks", update_clocks):
+        yield
+
+
+@contextmanager
+def a_users_config_map_is_taken_over() -> Iterator[None]:
+    """Item 11: server-side apply with force changes a ConfigMap that the job does not own."""
+    real = apply.write_child
+
+    async def write_child(api: KubernetesApi, job: Job, manifest: Manifest) -> Manifest:
+        path = api_paths.path_of(manifest)
+        if manifest["kind"] == "ConfigMap" and await api.get(path):
+            return await api.apply(path, manifest)
+        return await real(api, job, manifest)
+
+    with mock.patch.object(apply, "write_child", write_child):
+        yield
+
+
+@contextmanager
+def pods_of_others_count_as_the_jobs() -> Iterator[None]:
+    """Item 16: a user's pod with the label of the job blocks its start and its release."""
+
+    def list_job_pods(observed: Observed) -> tuple[Pod, ...]:
+        return observed.pods
+
+    with (
+        mock.patch.object(admission, "list_job_pods", list_job_pods),
+        mock.patch.object(verdict, "list_job_pods", list_job_pods),
+    ):
+        yield
+
+
+@contextmanager
+def the_cache_alone_decides() -> Iterator[None]:
+    """No read of the API server before a RayCluster is created: watches of two kinds are not synchronized."""
+
+    async def refresh(self: Cache, api: KubernetesApi, key: object) -> None:
+        pass
+
+    with mock.patch.object(Cache, "refresh", refresh):
+        yield
+
+
+@contextmanager
+def a_result_is_not_final() -> Iterator[None]:
+    """A job that has ended is planned like any other."""
+    with mock.patch.object(plan, "STEPS", [step for step in plan.STEPS if step is not terminal.job_is_finished]):
+        yield
+
+
+@contextmanager
+def the_message_is_always_new() -> Iterator[None]:
+    """Each reconciliation writes the status, because its message contains a new number."""
+    real, count = plan.build_status, iter(range(10**9))
+
+    def build_status(observed: Observed, verdict: Verdict, now: datetime) -> Any:
+        return real(observed, replace(verdict, message=f"{verdict.message} {next(count)}"), now)
+
+    with mock.patch.object(plan, "build_status", build_status):
+        yield

@@ -1,0 +1,142 @@
+"""The world of one job: API server, KubeRay, pods, Ray heads, the user, and the operator's process.
+
+A world is forked before each transition. Two worlds with the same `describe` differ only in names of uids, in
+resourceVersions of the same order, and in the time of day.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from exploration.api_server import WATCHED, ApiServer, Change
+from exploration.process import Crash, Fault, Process, Transport
+from exploration.simulation import run_at, run_now
+from exploration.symmetry import canonicalize
+
+from rlt_api.status import RLTrainingJobStatus
+from rlt_core import names
+from rlt_core.job import Manifest
+from rlt_core.kubernetes import api_paths
+from rlt_core.ray_http import Head, Request, UnreachableError
+
+NAMESPACE, NAME = KEY = ("demo", "sum")
+JOB = api_paths.job(*KEY)
+RAY_CLUSTER = api_paths.ray_cluster(*KEY)
+CONFIG_MAP = api_paths.config_map(NAMESPACE, names.config_map(NAME))
+PODS = api_paths.pods(NAMESPACE)
+DEADLINE_S = 1000
+SPEC: dict[str, Any] = {
+    "framework": {"type": "command", "command": ["true"]},
+    "cluster": {"image": "trainer", "workers": [{"replicas": 1, "resources": {"cpu": "1", "memory": "4Gi"}}]},
+    "failurePolicy": {"maxRestarts": 1},
+    "pendingDeadlineSeconds": DEADLINE_S,
+    "activeDeadlineSeconds": DEADLINE_S,
+}
+
+
+@dataclass
+class World:
+    """Everything that a transition may change."""
+
+    server: ApiServer = field(default_factory=ApiServer)
+    process: Process = field(default_factory=lambda: Process(KEY))
+    ray: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Uid of a head pod -> id -> state of its Ray jobs: RUNNING, STOPPING, STOPPED, SUCCEEDED or FAILED."""
+    silent: bool = False
+    """Whether Ray's job API does not answer."""
+    disturbances: int = 0
+    """How many more disturbances the explorer may cause on this path."""
+    faults: int = 0
+    """How many more requests may fail or crash the process on this path."""
+
+    def fork(self) -> World:
+        ray = {uid: dict(jobs) for uid, jobs in self.ray.items()}
+        return World(self.server.fork(), self.process.fork(), ray, self.silent, self.disturbances, self.faults)
+
+    def describe(self) -> int:
+        """The same for worlds that behave in the same way."""
+        server, process, seconds = self.server, self.process, self.server.seconds
+        waits = [(each.delay, max(0, round(each.retry_at - seconds))) for each in process.failures.values()]
+        rest = (self.silent, self.disturbances, self.faults, process.woken, process.timer is None, waits, self.ray)
+        texts: list[str | int] = []
+        for path, text in sorted(server.objects.items()):
+            texts += [path, text]
+        for resource in WATCHED:
+            texts += [resource, *(part for change in self.list_pending(resource) for part in change)]
+        texts += [int(each.resource_version or 0) for each in process.failures.values()]
+        return canonicalize([*texts, *process.describe(), repr(rest)], server.now)
+
+    # What exists
+
+    @property
+    def job(self) -> Manifest | None:
+        return self.server.get(JOB)
+
+    @property
+    def status(self) -> RLTrainingJobStatus:
+        return RLTrainingJobStatus.model_validate((self.job or {}).get("status", {}))
+
+    @property
+    def pods(self) -> list[Manifest]:
+        return [pod for _, pod in self.server.select("pods")]
+
+    def is_true(self, type: str) -> bool:
+        """Whether the stored status has the condition with the value True."""
+        conditions = ((self.job or {}).get("status") or {}).get("conditions", [])
+        return any(each["type"] == type and each["status"] == "True" for each in conditions)
+
+    def ask_ray(self, head: Head, request: Request) -> tuple[int, str]:
+        """The HTTP server of a head. Stopping is not immediate: the program saves its state."""
+        pod = next((each for each in self.pods if each["status"].get("podIP") == head.ip), None)
+        if pod is None or self.silent:
+            raise UnreachableError("no answer")
+        jobs = self.ray.setdefault(pod["metadata"]["uid"], {})
+        if request.path == "/api/jobs/" and request.body:
+            id = request.body["submission_id"]
+            if id in jobs:
+                return 500, f"Job {id} already exists"
+            jobs[id] = "RUNNING"
+            return 200, "{}"
+        id = request.path.removeprefix("/api/jobs/").removesuffix("/stop")
+        if request.method == "POST":
+            if jobs.get(id) == "RUNNING":
+                jobs[id] = "STOPPING"
+            return 200, "{}"
+        if request.path.startswith("/api/jobs/"):
+            if id not in jobs:
+                return 404, f"Job {id} does not exist"
+            return 200, json.dumps({"status": {"STOPPING": "RUNNING"}.get(jobs[id], jobs[id])})
+        return 404, "no such page"
+
+    # What the operator does
+
+    def reconcile(self, fault: Fault | None = None) -> Transport:
+        """One reconciliation, or its part until a crash. Then a new process starts."""
+        transport = Transport(self, fault)
+        try:
+            run_at(self.server.seconds, self.process.reconcile(transport))
+        except Crash:
+            self.restart()
+        return transport
+
+    def restart(self) -> None:
+        """The process ends, and a new one lists all objects."""
+        self.process = Process(KEY)
+        for resource in WATCHED:
+            self.server.interrupt_watch(resource)
+            self.deliver(resource)
+
+    def list_pending(self, resource: str) -> list[Change]:
+        """The changes that the watch has not delivered and that the operator has not read otherwise."""
+        return [each for each in self.server.streams[resource] if not self.process.knows(resource, each)]
+
+    def deliver(self, resource: str) -> None:
+        """The watch delivers what it has."""
+        changes, self.server.streams[resource] = self.server.streams[resource], ()
+        run_now(self.process.deliver(resource, changes))
+
+    def poll(self) -> bool:
+        """Ask the head. Returns whether the answer has changed."""
+        return run_at(self.server.seconds, self.process.ask_head(self))
