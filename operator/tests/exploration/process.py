@@ -82,9 +82,7 @@ class Transport:
         except ApiError as error:
             raise UnreachableError(str(error)) from error
 
-    def _carry(
-        self, writes: bool, method: str, path: str, respond: Callable[[], tuple[int, str]]
-    ) -> tuple[int, str]:
+    def _carry(self, writes: bool, method: str, path: str, respond: Callable[[], tuple[int, str]]) -> tuple[int, str]:
         if self.crashed:
             raise Crash
         fault = self.fault
