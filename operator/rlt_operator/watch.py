@@ -7,6 +7,8 @@ report objects that were deleted while its watch was interrupted (ADR 14).
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import os
 import threading
 from collections.abc import Callable, Collection
 from typing import Any
@@ -48,13 +50,23 @@ def build_registry(wake_all: Callable[[], object]) -> kopf.OperatorRegistry:
 
     @kopf.on.login(registry=handlers)
     async def login(**arguments: Any) -> kopf.ConnectionInfo | None:
-        return kopf.login_with_service_account(**arguments) or kopf.login_with_kubeconfig(**arguments)
+        in_cluster = kopf.login_with_service_account(**arguments)
+        return use_service_address(in_cluster) if in_cluster else kopf.login_with_kubeconfig(**arguments)
 
     @kopf.on.event(GROUP, VERSION, RUNTIME_PLURAL, registry=handlers)
     async def runtime_changed(**_: Any) -> None:
         wake_all()  # RLRuntimes change rarely, and the queue does not know which jobs wait for one
 
     return handlers
+
+
+def use_service_address(connection: kopf.ConnectionInfo) -> kopf.ConnectionInfo:
+    """The connection to the address in the pod's environment, as every other client uses. kopf's name needs a DNS."""
+    host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT")
+    if not host or not port:
+        return connection
+    address = f"[{host}]" if ":" in host else host
+    return dataclasses.replace(connection, server=f"https://{address}:{port}")
 
 
 def build_settings() -> kopf.OperatorSettings:

@@ -7,10 +7,11 @@ import os
 import signal
 from pathlib import Path
 
+import kopf
 import pytest
 import yaml
 
-from rlt_operator.watch import watch
+from rlt_operator.watch import use_service_address, watch
 
 
 def write_kubeconfig(folder: Path, port: int) -> Path:
@@ -51,3 +52,14 @@ async def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not other.done()
     other.cancel()
     server.close()
+
+
+@pytest.mark.parametrize(
+    ("host", "server"), [("10.96.0.1", "https://10.96.0.1:443"), ("fd00::1", "https://[fd00::1]:443")]
+)
+def test_kopf_connects_to_the_address_of_the_service(host: str, server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name kubernetes.default.svc, which kopf uses, needs a DNS service."""
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    found = use_service_address(kopf.ConnectionInfo(server="https://kubernetes.default.svc", token="a"))
+    assert (found.server, found.token) == (server, "a")
