@@ -168,6 +168,8 @@ class Process:
         forked = Process(self.key, self.woken, self.timer, self.idle_at)
         for resource in WATCHED:
             _copy_store(self._stores[resource], forked._stores[resource])
+        forked.cache.written = set(self.cache.written)
+        forked.cache._kuberay_acted = self.cache._kuberay_acted
         forked.poller = self.poller.fork(forked.wake)
         forked.failures = dict(self.failures)
         return forked
@@ -178,7 +180,9 @@ class Process:
         for resource in WATCHED:
             for name, entry in sorted(self._stores[resource]._entries.items()):
                 parts += [name[1], entry.version, entry.value if isinstance(entry.value, str) else repr(entry.value)]
-        return [*parts, self.poller.describe()]
+            parts.append(repr(self._stores[resource].select_removed(self.key)))
+        rest = (self.cache.written, self.cache.is_kuberay_active())
+        return [*parts, self.poller.describe(), repr(rest)]
 
     async def reconcile(self, transport: Transport) -> None:
         """One reconciliation. Raises Crash."""
@@ -189,6 +193,7 @@ class Process:
         failures._backoff._failures = self.failures
         self.woken = False
         result = await reconcile(sources, transport.send_to_ray, events, failures, self.key)
+        await events.flush()
         server = transport.backend.server
         self.timer = None if result.requeue_after is None else server.seconds + result.requeue_after
         self.idle_at = None if transport.writes else server.version
@@ -239,6 +244,8 @@ class _Watch:
 
 def _copy_store(source: Store[Any], target: Store[Any]) -> None:
     target._entries = dict(source._entries)
+    target._removed = {index: list(values) for index, values in source._removed.items()}
+    target._reached = dict(source._reached)
     target._names = {index: set(names) for index, names in source._names.items()}
 
 

@@ -67,42 +67,53 @@ def _let(happen: environment.Happening, world: World) -> bool:
 
 
 def _list_reconciliations(world: World) -> Iterator[Transition]:
-    """A reconciliation without a fault, and with each fault at each of its writes."""
-    plain = _reconcile(world, "reconcile")
-    yield plain
+    """A reconciliation without a fault, and with each fault at each of its requests."""
+    after = world.fork()
+    carried = after.reconcile()
+    yield Transition("reconcile", world, after, tuple(carried.writes))
     if not world.faults:
         return
-    for at, (method, path) in enumerate(plain.writes or ()):
+    for at, (method, path) in enumerate(carried.writes):
         what = f"{method} {'/'.join(path.split('/')[-2:])}"
         yield _reconcile(world, f"reconcile, crash after {what}", Fault(at, after=_crash))
         yield _reconcile(world, f"reconcile, no response to {what}", Fault(at, after=_lose_response))
         yield _reconcile(world, f"reconcile, {what} fails", Fault(at, before=_lose_response))
-        for happen in _list_possible(world):
-            if happen(world.fork()):  # else it would be the reconciliation without a fault
-                yield _reconcile(world, f"reconcile, {happen.__name__} before {what}", at=at, happen=happen)
+    for happen in _list_possible(world):
+        if happen(world.fork()) or happen(after.fork()):  # else it would be the reconciliation without a fault
+            for at in range(len(carried.writes)):
+                yield _reconcile_while(world, happen, f"before write {at}", at)
+            for at in range(carried.requests):
+                yield _reconcile_while(world, happen, f"before the response to request {at}", at, delivered=True)
 
 
-def _reconcile(
-    world: World, name: str, fault: Fault | None = None, *, at: int = 0, happen: environment.Happening | None = None
-) -> Transition:
-    """A reconciliation, during which a request fails or something else happens."""
+def _reconcile(world: World, name: str, fault: Fault | None = None) -> Transition:
     after = world.fork()
-    if happen:
-        fault = Fault(at, before=lambda: _ignore(_let(happen, after)))
     if fault:
         after.faults -= 1
+    return Transition(name, world, after, tuple(after.reconcile(fault).writes))
+
+
+def _reconcile_while(
+    world: World, happen: environment.Happening, when: str, at: int, *, delivered: bool = False
+) -> Transition:
+    """A reconciliation during which something happens: before a write, or before a response, which watches overtake."""
+    after = world.fork()
+    after.faults -= 1
+
+    def interrupt() -> None:
+        _let(happen, after)
+        for resource in WATCHED if delivered else ():
+            after.deliver(resource)
+
+    fault = Fault(at, after=interrupt, of_all=True) if delivered else Fault(at, before=interrupt)
     writes = tuple(after.reconcile(fault).writes)
-    return Transition(name, world, after, writes, interrupted=happen is not None)
+    return Transition(f"reconcile, {happen.__name__} {when}", world, after, writes, interrupted=True)
 
 
 def _deliver(world: World, resource: str) -> Transition:
     after = world.fork()
     after.deliver(resource)
     return Transition(f"the watch of {resource} delivers", world, after)
-
-
-def _ignore(result: object) -> None:
-    pass
 
 
 def _crash() -> None:
@@ -192,9 +203,17 @@ def settle(world: World, known: set[State] | None = None) -> list[State]:
                 raise Violation(f"job_converges: not after {reconciliations} reconciliations")
         except Violation as violation:
             raise Violation(f"{violation}\nwhile the job settles: {', '.join(path)}") from None
+    _check_that_applying_again_changes_nothing(world)
     if problem := is_settled(world):
         raise Violation(f"{problem}\nafter the job settled: {', '.join(path)}")
     return visited
+
+
+def _check_that_applying_again_changes_nothing(world: World) -> None:
+    again = world.fork()
+    again.reconcile()
+    if writes := again.reconcile().writes:
+        raise Violation(f"applying_again_changes_nothing: the second of two reconciliations has written: {writes}")
 
 
 def _describe(world: World) -> State:

@@ -9,11 +9,15 @@ from datetime import datetime
 from typing import Any
 from unittest import mock
 
+from exploration.api_server import ApiServer
+
 from rlt_api.conditions import ConditionType
 from rlt_core.job import Job, Manifest
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import KubernetesApi
 from rlt_operator.cache.cache import Cache
+from rlt_operator.cache.store import Name, Store
+from rlt_operator.conditions import format_time
 from rlt_operator.lifecycle import admission, running, stopping, terminal, verdict
 from rlt_operator.lifecycle.verdict import Verdict
 from rlt_operator.observation import Observed, Pod
@@ -96,7 +100,7 @@ def the_cache_alone_decides() -> Iterator[None]:
     async def refresh(self: Cache, api: KubernetesApi, key: object) -> None:
         pass
 
-    with mock.patch.object(Cache, "refresh", refresh):
+    with mock.patch.multiple(Cache, refresh=refresh, refresh_pods=refresh):
         yield
 
 
@@ -116,4 +120,50 @@ def the_message_is_always_new() -> Iterator[None]:
         return real(observed, replace(verdict, message=f"{verdict.message} {next(count)}"), now)
 
     with mock.patch.object(plan, "build_status", build_status):
+        yield
+
+
+@contextmanager
+def a_response_restores_a_deleted_object() -> Iterator[None]:
+    """The watch has delivered the deletion before the response to a request arrives, which the cache then keeps."""
+    with mock.patch.object(Store, "put_response", Store.put):
+        yield
+
+
+@contextmanager
+def a_read_removes_a_newer_object() -> Iterator[None]:
+    """A read does not find an object. The watch delivers the new one of that name, and then the cache drops it."""
+
+    def forget(self: Store[Any], name: Name, version: int | None) -> bool:
+        return self._remove(name)
+
+    with mock.patch.object(Store, "forget", forget):
+        yield
+
+
+@contextmanager
+def a_job_ends_again() -> Iterator[None]:
+    """Each reconciliation of a job that has ended sets its completion time."""
+    real = plan.build_status
+
+    def build_status(observed: Observed, verdict: Verdict, now: datetime) -> Any:
+        status = real(observed, verdict, now)
+        return status.model_copy(update={"completion_time": format_time(now)}) if status.completion_time else status
+
+    with mock.patch.object(plan, "build_status", build_status):
+        yield
+
+
+@contextmanager
+def a_finalizer_stays() -> Iterator[None]:
+    """A finalizer that nobody removes: the job waits for an operator that ignores it."""
+    real = ApiServer.delete_in_foreground
+
+    def delete_in_foreground(self: ApiServer, path: str) -> None:
+        real(self, path)
+        manifest = self.get(path) or {}
+        metadata = {**manifest["metadata"], "finalizers": ["rlt.dev/cleanup"]}
+        self.update(path, {**manifest, "metadata": metadata})
+
+    with mock.patch.object(ApiServer, "delete_in_foreground", delete_in_foreground):
         yield

@@ -13,6 +13,7 @@ from unittest import mock
 from exploration.api_server import START
 
 from rlt_core.children import ray_token
+from rlt_operator.cache import cache, recent_reads
 from rlt_operator.lifecycle import masking
 from rlt_operator.reconcile import backoff, events, failures
 from rlt_operator.reconcile import reconcile as reconciliation
@@ -46,6 +47,8 @@ def simulation() -> Iterator[None]:
             (failures, "time"),
             (backoff, "time"),
             (events, "time"),
+            (cache, "time"),
+            (recent_reads, "time"),
         ):
             stack.enter_context(mock.patch.object(module, name, CLOCK))
         stack.enter_context(mock.patch.object(ray_token.secrets, "token_urlsafe", return_value="token"))

@@ -12,7 +12,7 @@ from typing import Any
 
 from exploration.api_server import WATCHED, ApiServer, Change
 from exploration.process import Crash, Fault, Process, Transport
-from exploration.simulation import run_at, run_now
+from exploration.simulation import CLOCK, run_at, run_now
 from exploration.symmetry import canonicalize
 
 from rlt_api.status import RLTrainingJobStatus
@@ -58,6 +58,7 @@ class World:
     def describe(self) -> int:
         """The same for worlds that behave in the same way."""
         server, process, seconds = self.server, self.process, self.server.seconds
+        CLOCK.seconds = seconds
         waits = [(each.delay, max(0, round(each.retry_at - seconds))) for each in process.failures.values()]
         rest = (self.silent, self.disturbances, self.faults, process.woken, process.timer is None, waits, self.ray)
         texts: list[str | int] = []
@@ -134,6 +135,7 @@ class World:
 
     def deliver(self, resource: str) -> None:
         """The watch delivers what it has."""
+        CLOCK.seconds = self.server.seconds
         changes, self.server.streams[resource] = self.server.streams[resource], ()
         run_now(self.process.deliver(resource, changes))
 

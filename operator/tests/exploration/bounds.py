@@ -1,0 +1,42 @@
+"""The bounds of the search, and where it starts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from exploration.environment import build_world
+from exploration.search import Search, advance_until
+from exploration.world import World
+
+DEEP = os.environ.get("RLT_EXPLORE") == "deep"
+"""Set by `make explore`: the search takes half an hour instead of half a minute."""
+
+STARTS: dict[str, Callable[[World], bool]] = {
+    "new": lambda world: True,
+    "starting": lambda world: bool(world.pods),
+    "running": lambda world: world.status.phase == "Running",
+    "ended": lambda world: world.status.phase == "Succeeded",
+}
+"""States of a job without disturbances, in their order."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How far a search goes."""
+
+    disturbances: int = 0
+    """Number of disturbances on a path."""
+    faults: int = 0
+    """Number of faults on a path: a crash, a lost response, lost watch events, a change during a reconciliation."""
+    depth: int = 10**9
+    """Number of transitions on a path."""
+    starts: tuple[str, ...] = tuple(STARTS)
+
+    def explore(self) -> Search:
+        """Explore all paths. Raises Violation."""
+        search = Search(max_depth=self.depth)
+        worlds = (build_world(disturbances=self.disturbances, faults=self.faults) for _ in self.starts)
+        search.run(*(advance_until(world, STARTS[start]) for world, start in zip(worlds, self.starts, strict=True)))
+        return search

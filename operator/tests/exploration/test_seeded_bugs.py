@@ -1,0 +1,83 @@
+"""The search finds each seeded bug, by the invariant that it breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import pytest
+from exploration import seeded_bugs as bugs
+from exploration.bounds import Bounds
+from exploration.invariants import (
+    Violation,
+    a_deadline_applies,
+    at_most_one_live_cluster,
+    own_stop_is_no_failure,
+    program_ends_before_its_cluster,
+    terminal_is_sticky,
+    users_objects_are_untouched,
+)
+from exploration.simulation import simulation
+
+
+@dataclass(frozen=True)
+class Seeded:
+    """A bug, and what finds it."""
+
+    bug: Callable[[], AbstractContextManager[None]]
+    broken: str
+    """The invariant."""
+    bounds: Bounds
+
+
+RUNNING, NEW = ("running",), ("new",)
+SEEDED = [
+    Seeded(
+        bugs.a_silent_head_ends_the_wait_for_the_program,
+        program_ends_before_its_cluster.__name__,
+        Bounds(disturbances=2, depth=3, starts=RUNNING),
+    ),
+    Seeded(
+        bugs.the_program_is_stopped_before_the_status_records_it,
+        own_stop_is_no_failure.__name__,
+        Bounds(disturbances=1, faults=1, depth=3, starts=RUNNING),
+    ),
+    Seeded(
+        bugs.no_clock_runs_between_a_ready_cluster_and_the_program,
+        a_deadline_applies.__name__,
+        Bounds(depth=10, starts=NEW),
+    ),
+    Seeded(
+        bugs.a_users_config_map_is_taken_over,
+        users_objects_are_untouched.__name__,
+        Bounds(disturbances=1, depth=4, starts=NEW),
+    ),
+    Seeded(bugs.pods_of_others_count_as_the_jobs, "job_converges", Bounds(disturbances=1, depth=4, starts=NEW)),
+    Seeded(
+        bugs.the_cache_alone_decides,
+        at_most_one_live_cluster.__name__,
+        Bounds(disturbances=1, depth=4, starts=("starting",)),
+    ),
+    Seeded(bugs.a_result_is_not_final, "job_converges", Bounds(depth=10, starts=NEW)),
+    Seeded(bugs.a_job_ends_again, terminal_is_sticky.__name__, Bounds(depth=10, starts=NEW)),
+    Seeded(bugs.a_finalizer_stays, "deletion_never_wedges", Bounds(disturbances=1, depth=4)),
+    Seeded(bugs.the_message_is_always_new, "applying_again_changes_nothing", Bounds(depth=10, starts=NEW)),
+    Seeded(
+        bugs.a_response_restores_a_deleted_object,
+        "job_converges",
+        Bounds(disturbances=1, faults=1, depth=2, starts=NEW),
+    ),
+    Seeded(
+        bugs.a_read_removes_a_newer_object,
+        "job_converges",
+        Bounds(disturbances=2, faults=1, depth=2, starts=("ended",)),
+    ),
+]
+
+
+@pytest.mark.parametrize("seeded", SEEDED, ids=lambda seeded: seeded.bug.__name__)
+def test_a_seeded_bug_is_found(seeded: Seeded) -> None:
+    with simulation(), seeded.bug(), pytest.raises(Violation, match=f"^{seeded.broken}:") as violation:
+        seeded.bounds.explore()
+    print(violation.value)
