@@ -385,9 +385,17 @@ def test_a_rejected_cluster_reports_the_cause() -> None:
 
 
 def test_a_rejected_submission_reports_the_cause() -> None:
-    rejected = plan(replace(o.READY, rejection=Rejection("No available agent")), o.NOW)
-    assert "No available agent" in (status_of(rejected).message or "")
+    rejection = Rejection("No available agent", Reason.SUBMISSION_REFUSED)
+    rejected = plan(replace(o.READY, rejection=rejection), o.NOW)
+    assert status_of(rejected).message == "Ray rejected the job: No available agent"
     assert rejected.submit
+
+
+def test_a_rejection_by_the_api_server_is_not_reported_as_one_by_ray() -> None:
+    rejection = Rejection("ConfigMap sum-training exists and does not belong to this job.", Reason.NAME_TAKEN)
+    rejected = plan(replace(o.READY, rejection=rejection), o.NOW)
+    assert status_of(rejected).message == rejection.message
+    assert reason_of(rejected, C.STALLED) == Reason.NAME_TAKEN
 
 
 def test_an_invalid_spec_fails_before_children_are_created() -> None:

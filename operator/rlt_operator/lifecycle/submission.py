@@ -25,7 +25,8 @@ def submit(observed: Observed, submission: Submission, cluster: ConditionUpdate,
     if attempt is None or head is None or attempt.head_pod_uid != head.uid:
         ready = ConditionUpdate("False", Reason.WAITING_FOR_CLUSTER, "The cluster is ready.")
         return Verdict(ready.message, Phase.PROVISIONING, {C.CLUSTER_READY: cluster, C.RUNNING: ready}, requeue_after=0)
-    if rejection := observed.rejection:
+    rejection = observed.rejection
+    if rejection and rejection.reason == Reason.SUBMISSION_REFUSED:
         message = f"Ray rejected {submission.name}: {truncate(rejection.message)}"
         running = ConditionUpdate("False", Reason.SUBMISSION_REFUSED, message)
     conditions = {C.CLUSTER_READY: cluster, C.RUNNING: running}
