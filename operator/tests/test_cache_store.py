@@ -85,9 +85,38 @@ def test_the_last_states_of_removed_objects_are_kept_up_to_a_number() -> None:
         store.put(manifest(name, version, group="b" if name == "other" else "a", value=version))
     store.put(manifest("z", 5, value=30))
     store.remove(manifest("x", 6))
-    store.forget(("demo", "y"))
+    store.forget(("demo", "y"), 2)
     assert store.select_removed("a") == [1, 2]
     store.retain([("demo", "other")], 9, None)
     assert (store.select_removed("a"), store.select_removed("b")) == ([2, 30], [])
     store.forget_removed("a")
     assert store.select_removed("a") == []
+
+
+def test_a_response_does_not_restore_an_object_whose_deletion_the_watch_has_delivered() -> None:
+    store = make()
+    store.put(manifest("x", 1))
+    store.remove(manifest("x", 7))
+    store.reach(7, None)
+    assert not store.put_response(manifest("x", 6))
+    assert store.names() == []
+    assert store.put_response(manifest("x", 8)), "created again"
+
+
+def test_a_response_that_the_watch_has_not_reached_is_stored() -> None:
+    store = make()
+    store.reach(7, "other")
+    assert store.put_response(manifest("x", 6))
+    assert store.put_response(manifest("x", 9, value=2))
+    assert store.get(("demo", "x")) == 2
+
+
+def test_a_read_that_finds_nothing_keeps_an_object_that_the_watch_has_delivered_since() -> None:
+    store = make()
+    store.put(manifest("x", 1))
+    before = store.version_of(("demo", "x"))
+    store.remove(manifest("x", 5))
+    store.put(manifest("x", 6))
+    assert not store.forget(("demo", "x"), before)
+    assert store.names() == [("demo", "x")]
+    assert store.forget(("demo", "x"), 6)

@@ -138,7 +138,7 @@ class Loop:
             if found:
                 store.put(found)
             else:
-                store.forget(KEY)
+                store.forget(KEY, store.version_of(KEY))
 
     async def run(self) -> Result:
         self.deliver()

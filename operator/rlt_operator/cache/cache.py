@@ -134,7 +134,7 @@ class Cache:
             self.on_secret(written)
         stores: dict[str, Store[Any]] = {KIND: self.jobs, "RayCluster": self.ray_clusters, "ConfigMap": self.configs}
         if store := stores.get(written["kind"]):
-            store.put(written)
+            store.put_response(written)
 
     async def refresh(self, api: KubernetesApi, key: Key) -> None:
         """Read the job, its RayCluster and its pods from the API server. Raises ApiError.
@@ -144,12 +144,14 @@ class Cache:
         await asyncio.gather(self._refresh_job(api, key), self._refresh_cluster(api, key), self.refresh_pods(api, key))
 
     async def _refresh_job(self, api: KubernetesApi, key: Key) -> None:
+        before = self.jobs.version_of(key)
         job = await api.get(api_paths.job(*key))
-        self.jobs.put(job) if job else self.jobs.forget(key)
+        self.jobs.put_response(job) if job else self.jobs.forget(key, before)
 
     async def _refresh_cluster(self, api: KubernetesApi, key: Key) -> None:
+        before = self.ray_clusters.version_of(key)
         cluster = await _get_ray_cluster(api, key)
-        self.ray_clusters.put(cluster) if cluster else self.ray_clusters.forget(key)
+        self.ray_clusters.put_response(cluster) if cluster else self.ray_clusters.forget(key, before)
 
     async def refresh_pods(self, api: KubernetesApi, key: Key) -> None:
         """Read the job's pods from the API server. Raises ApiError."""
@@ -157,7 +159,7 @@ class Cache:
         selector = f"{names.JOB_LABEL}={name}"
         pods, version = await api.list_with_version(api_paths.pods(namespace), labelSelector=selector)
         for pod in pods:
-            self.pods.put(pod)
+            self.pods.put_response(pod)
         self.pods.retain_index(key, map(get_name, pods), int(version))
 
     def is_kuberay_active(self) -> bool:

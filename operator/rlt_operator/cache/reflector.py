@@ -89,6 +89,7 @@ class Reflector:
         for name in self.store.retain(names, int(version), self.namespace):
             self.on_change(name, None)
         self._version, self.error = version, None
+        self.store.reach(int(version), self.namespace)
         self.store.served = True
         self.synced.set()
 
@@ -98,6 +99,7 @@ class Reflector:
         async for change, item in api.watch(path, **options):
             self.error = None
             self._version = str(item["metadata"]["resourceVersion"])
+            self.store.reach(int(self._version), self.namespace)
             if change == "BOOKMARK":
                 continue
             metrics.WATCH_EVENTS.labels(kind=self.kind).inc()

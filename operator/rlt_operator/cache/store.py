@@ -28,7 +28,7 @@ class Store(Generic[T]):
     """The objects of one kind. An older version of an object never replaces a newer one.
 
     The operator puts the response of each of its writes into the store. A reconciliation therefore observes all earlier
-    writes, although the watch may deliver them later.
+    writes, although the watch may deliver them later. It may also have delivered them, and a deletion, before.
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class Store(Generic[T]):
         self._entries: dict[Name, _Entry[T]] = {}
         self._names: dict[Hashable, set[Name]] = {}
         self._values: tuple[T, ...] | None = None
+        self._reached: dict[str | None, int] = {}
         self.served = True
         """Whether the API server has this kind of object."""
 
@@ -106,15 +107,38 @@ class Store(Generic[T]):
             self._drop(next(iter(self._entries)))
         return True
 
+    def put_response(self, manifest: Manifest) -> bool:
+        """Store the response of a request. Returns whether the reduced value of the object has changed.
+
+        The watch may have delivered later changes before the response arrives: an object that the store then lacks was
+        deleted meanwhile.
+        """
+        name = get_name(manifest)
+        if name not in self._entries and get_version(manifest) <= self._get_reached(name[0]):
+            return False
+        return self.put(manifest)
+
+    def reach(self, version: int, namespace: str | None) -> None:
+        """Note that the watch of `namespace`, or of all if it is None, has delivered every change up to `version`."""
+        self._reached[namespace] = version
+
     def remove(self, manifest: Manifest) -> bool:
         """Remove a deleted object, unless the store has a newer one of the same name. Returns whether it did."""
         name = get_name(manifest)
         known = self._entries.get(name)
         return known is not None and known.version <= get_version(manifest) and self._remove(name)
 
-    def forget(self, name: Name) -> bool:
-        """Remove the object of that name, which a read did not find. Returns whether the store had it."""
-        return self._remove(name)
+    def forget(self, name: Name, version: int | None) -> bool:
+        """Remove the object of that name, which a read did not find. Returns whether it did.
+
+        `version` is its version in the store before the read. An object that the watch has changed meanwhile stays.
+        """
+        return self.version_of(name) == version and self._remove(name)
+
+    def version_of(self, name: Name) -> int | None:
+        """The resourceVersion of the object of that name; None if the store lacks it."""
+        entry = self._entries.get(name)
+        return entry.version if entry else None
 
     def retain(self, listed: Iterable[Name], version: int, namespace: str | None) -> list[Name]:
         """After a list of version `version`: remove the objects that it lacks. Returns their names.
@@ -131,6 +155,9 @@ class Store(Generic[T]):
         """The index key of the object of that name."""
         entry = self._entries.get(name)
         return entry.index if entry else None
+
+    def _get_reached(self, namespace: str) -> int:
+        return max(self._reached.get(None, 0), self._reached.get(namespace, 0))
 
     def _retain(self, listed: Iterable[Name], version: int, known: Iterable[Name]) -> list[Name]:
         kept = set(listed)
