@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
+import signal
+import sys
 from collections.abc import AsyncIterator
 
 import pytest
@@ -156,3 +159,42 @@ async def test_a_request_to_ray_is_fenced_unless_it_reads() -> None:
     leadership.extend(math.inf)
     await fenced(head, Request("POST", 8265, "/api/jobs/"))
     assert sent == ["GET", "POST"]
+
+
+LEADER = """
+import asyncio, sys
+from kubernetes.aio import client
+from rlt_operator.leadership import FencedApi, Leadership, NotLeaderError
+
+async def main():
+    api = FencedApi(client.ApiClient(client.Configuration(host=sys.argv[1])), leadership=Leadership())
+    await api.get("/x")
+    api.leadership.extend(asyncio.get_running_loop().time() + 1)
+    print("leads", flush=True)
+    sys.stdin.readline()
+    try:
+        await api.apply("/x", {})
+        print("written", flush=True)
+    except NotLeaderError:
+        print("not written", flush=True)
+    await api.close()
+
+asyncio.run(main())
+"""
+"""A process that leads for 1 s, and writes once when it reads a line."""
+
+
+async def test_a_process_that_was_stopped_writes_nothing_when_it_resumes(server: Server) -> None:
+    """No renewal ends the process here: the fence alone prevents the write."""
+    pipe = asyncio.subprocess.PIPE
+    leader = await asyncio.create_subprocess_exec(sys.executable, "-c", LEADER, server.address, stdin=pipe, stdout=pipe)
+    assert leader.stdin
+    assert leader.stdout
+    assert await leader.stdout.readline() == b"leads\n"
+    os.kill(leader.pid, signal.SIGSTOP)
+    await asyncio.sleep(1)  # its leadership expires
+    leader.stdin.write(b"write\n")
+    os.kill(leader.pid, signal.SIGCONT)
+    assert await leader.stdout.readline() == b"not written\n"
+    assert await leader.wait() == 0
+    assert server.received == ["GET"]
