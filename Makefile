@@ -4,7 +4,7 @@ SYSTEM_PYTHON := /usr/bin/python3
 MAKEFLAGS += --no-print-directory
 
 .PHONY: help demo test machine environment unit lint generate verify timings requirements cluster-up clean-cluster \
-	image-operator image-trainer-cpu fuzz-api bench-operator chaos
+	image-operator image-trainer-cpu fuzz-api explore bench-operator chaos
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -23,6 +23,9 @@ environment: ## make .venv with everything pinned in requirements/
 
 unit: environment ## the unit tests alone
 	@$(PYTHON) -m pytest -q -n 2 --dist worksteal -m "not apiserver and not cluster and not slow"
+
+explore: environment ## explore the reconciliation of a job further than the unit tests do, about half an hour
+	@RLT_EXPLORE=deep $(PYTHON) -m pytest -q -rP -n 2 operator/tests/exploration
 
 fuzz-api: machine environment ## 2,000 random jobs before the real API server and the offline validator: they must agree
 	@$(PYTHON) e2e/fuzz_api.py --count 2000

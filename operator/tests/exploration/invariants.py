@@ -111,6 +111,13 @@ def own_stop_is_no_failure(step: Transition) -> None:
         raise Violation("the operator takes its own request to stop the program for a failure")
 
 
+def the_operators_faults_end_no_attempt(step: Transition) -> None:
+    """Crashes, lost requests and late watch events end no attempt: without a disturbance, the job does not fail."""
+    status = _get_status(step.after.job)
+    if not step.after.disturbed and (status.get("attempts") or status.get("phase") == "Failed"):
+        raise Violation(f"{status.get('message')}")
+
+
 def a_deadline_applies(step: Transition) -> None:
     """From the acceptance of a job to its end one of two clocks runs, unless it is suspended or restarts."""
     job = step.after.job
@@ -133,6 +140,7 @@ INVARIANTS: tuple[Callable[[Transition], None], ...] = (
     users_objects_are_untouched,
     program_ends_before_its_cluster,
     own_stop_is_no_failure,
+    the_operators_faults_end_no_attempt,
     a_deadline_applies,
 )
 

@@ -48,7 +48,7 @@ class JobMachine(RuleBasedStateMachine):
     @rule(happen=happenings)
     def something_happens(self, happen: Happening) -> None:
         before = self.world.fork()
-        happen(self.world)
+        self.let(happen)
         check(Transition(happen.__name__, before, self.world))
 
     @rule(resource=resources, twice=st.booleans())
@@ -88,11 +88,15 @@ class JobMachine(RuleBasedStateMachine):
         """After a request, before its response arrives. Watches may deliver it earlier."""
 
         def interrupt() -> None:
-            happen(self.world)
+            self.let(happen)
             for resource in sorted(delivered):
                 self.world.deliver(resource)
 
         self.reconcile(Fault(at, after=interrupt, of_all=True), interrupted=True)
+
+    def let(self, happen: Happening) -> None:
+        self.world.disturbed |= happen in environment.DISTURBANCES
+        happen(self.world)
 
     def reconcile(self, fault: Fault | None, *, interrupted: bool = False) -> None:
         before = self.world.fork()

@@ -17,7 +17,7 @@ from rlt_core.kubernetes.client import ApiError
 MAX_RECONCILIATIONS = 40
 """A job needs fewer reconciliations to settle after the last disturbance."""
 MAX_WRITING = 5
-"""In an unchanged environment, so many reconciliations in succession may write."""
+"""Maximum number of reconciliations in succession that write in an unchanged environment."""
 LONG_S = 300
 """More than every delay of the operator, and less than the deadlines of the job."""
 
@@ -62,7 +62,9 @@ def _list_possible(world: World) -> tuple[environment.Happening, ...]:
 
 def _let(happen: environment.Happening, world: World) -> bool:
     """Let something happen. Returns whether it changed anything."""
-    world.disturbances -= happen in environment.DISTURBANCES
+    disturbs = happen in environment.DISTURBANCES
+    world.disturbances -= disturbs
+    world.disturbed |= disturbs
     return happen(world)
 
 

@@ -22,6 +22,7 @@ from rlt_operator.lifecycle import admission, running, stopping, terminal, verdi
 from rlt_operator.lifecycle.verdict import Verdict
 from rlt_operator.observation import Observed, Pod
 from rlt_operator.reconcile import apply, plan, status
+from rlt_operator.reconcile import reconcile as reconciliation
 
 
 @contextmanager
@@ -166,4 +167,14 @@ def a_finalizer_stays() -> Iterator[None]:
         self.update(path, {**manifest, "metadata": metadata})
 
     with mock.patch.object(ApiServer, "delete_in_foreground", delete_in_foreground):
+        yield
+
+
+@contextmanager
+def a_missing_answer_is_a_lost_head() -> Iterator[None]:
+    """After its restart the operator has no answer of the head, and takes the program for lost."""
+    with (
+        mock.patch.object(reconciliation, "is_unknown", return_value=False),
+        mock.patch.object(terminal, "is_head_replaced", lambda observed: observed.ray is None),
+    ):
         yield

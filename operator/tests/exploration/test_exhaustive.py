@@ -9,7 +9,7 @@ from exploration.simulation import simulation
 BOUNDS = {
     "a disturbance": Bounds(disturbances=1, depth=6),
     "a fault": Bounds(faults=1, starts=("new",)),
-    "two disturbances and a fault": Bounds(disturbances=2, faults=1, depth=2),
+    "two disturbances and a fault": Bounds(disturbances=2, faults=1, depth=2, starts=("running", "ended")),
 }
 DEEP_BOUNDS = {
     "a disturbance": Bounds(disturbances=1, starts=("new",)),
@@ -24,4 +24,4 @@ def test_every_state_keeps_the_invariants_and_settles(name: str) -> None:
     with simulation():
         search = (DEEP_BOUNDS if DEEP else BOUNDS)[name].explore()
     print(f"{name}: {len(search.found)} states, {search.transitions} transitions")
-    assert len(search.found) > 1000
+    assert len(search.found) > 500

@@ -16,6 +16,7 @@ from exploration.invariants import (
     own_stop_is_no_failure,
     program_ends_before_its_cluster,
     terminal_is_sticky,
+    the_operators_faults_end_no_attempt,
     users_objects_are_untouched,
 )
 from exploration.simulation import simulation
@@ -60,7 +61,12 @@ SEEDED = [
         Bounds(disturbances=1, depth=4, starts=("starting",)),
     ),
     Seeded(bugs.a_result_is_not_final, "job_converges", Bounds(depth=10, starts=NEW)),
-    Seeded(bugs.a_job_ends_again, terminal_is_sticky.__name__, Bounds(depth=10, starts=NEW)),
+    Seeded(bugs.a_job_ends_again, terminal_is_sticky.__name__, Bounds(disturbances=1, depth=3, starts=("ended",))),
+    Seeded(
+        bugs.a_missing_answer_is_a_lost_head,
+        the_operators_faults_end_no_attempt.__name__,
+        Bounds(faults=1, depth=3, starts=RUNNING),
+    ),
     Seeded(bugs.a_finalizer_stays, "deletion_never_wedges", Bounds(disturbances=1, depth=4)),
     Seeded(bugs.the_message_is_always_new, "applying_again_changes_nothing", Bounds(depth=10, starts=NEW)),
     Seeded(

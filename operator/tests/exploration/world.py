@@ -7,7 +7,7 @@ resourceVersions of the same order, and in the time of day.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from exploration.api_server import WATCHED, ApiServer, Change
@@ -48,19 +48,30 @@ class World:
     """Whether Ray's job API does not answer."""
     disturbances: int = 0
     """How many more disturbances the explorer may cause on this path."""
+    disturbed: bool = False
+    """Whether a disturbance has happened."""
     faults: int = 0
     """How many more requests may fail or crash the process on this path."""
 
     def fork(self) -> World:
         ray = {uid: dict(jobs) for uid, jobs in self.ray.items()}
-        return World(self.server.fork(), self.process.fork(), ray, self.silent, self.disturbances, self.faults)
+        return replace(self, server=self.server.fork(), process=self.process.fork(), ray=ray)
 
     def describe(self) -> int:
         """The same for worlds that behave in the same way."""
         server, process, seconds = self.server, self.process, self.server.seconds
         CLOCK.seconds = seconds
         waits = [(each.delay, max(0, round(each.retry_at - seconds))) for each in process.failures.values()]
-        rest = (self.silent, self.disturbances, self.faults, process.woken, process.timer is None, waits, self.ray)
+        rest = (
+            self.silent,
+            self.disturbed,
+            self.disturbances,
+            self.faults,
+            process.woken,
+            process.timer is None,
+            waits,
+            self.ray,
+        )
         texts: list[str | int] = []
         for path, text in sorted(server.objects.items()):
             texts += [path, text]
