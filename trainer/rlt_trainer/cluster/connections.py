@@ -13,9 +13,9 @@ import socket
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 
-CONNECTION_TIMEOUT_S = 10
-"""Time without an answer after which the kernel ends a connection. Ray allows one health check of a node as long
-(health_check_timeout_ms in src/ray/common/ray_config_def.h, Ray 2.60)."""
+CONNECTION_TIMEOUT_S = 8
+"""Time without an answer after which the kernel ends a connection: four probes. The status names both pods some seconds
+later."""
 PROBE_INTERVAL_S = 2
 LOST = re.compile(
     r"(?P<what>Read error|Write error|Connection closed by peer) \[?(?P<address>[0-9a-fA-F.:]+?)\]?:\d+"
