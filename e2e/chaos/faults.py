@@ -139,24 +139,21 @@ def drain_node(target: Target) -> Injected:
 
 
 def lose_node(target: Target) -> Injected:
-    """Set the link of a worker's node down. The user then taints the node as out of service."""
+    """Set the link of a worker's node down. When Kubernetes reports it, the user taints it as out of service."""
     cluster, head = target.cluster, target.head()
     pod = next((pod for pod in target.workers() if pod.node != head.node), target.workers()[0])
     cluster.lose_node(pod.node)
+
+    def taint() -> None:
+        cluster.kubectl("wait", "--for=condition=Ready=Unknown", f"node/{pod.node}", "--timeout=120s")
+        cluster.kubectl("taint", "--overwrite", "node", pod.node, f"{OUT_OF_SERVICE}=nodeshutdown:NoExecute")
 
     def restore() -> None:
         cluster.restore_node(pod.node)
         cluster.kubectl("taint", "node", pod.node, f"{OUT_OF_SERVICE}-")
         cluster.kubectl("wait", "--for=condition=Ready", f"node/{pod.node}", "--timeout=120s")
 
-    return Injected(
-        f"{pod.node} with pod {pod.name}",
-        ("Disrupted", pod.name, pod.node),
-        respond=lambda: _kubectl(
-            cluster, "taint", "--overwrite", "node", pod.node, OUT_OF_SERVICE + "=nodeshutdown:NoExecute"
-        ),
-        clean=restore,
-    )
+    return Injected(f"{pod.node} with pod {pod.name}", (pod.name, pod.node), respond=taint, clean=restore)
 
 
 def fill_volume(target: Target) -> Injected:
@@ -191,7 +188,7 @@ FAULTS = (
     Fault("kuberay", "KubeRay is killed", kill_kuberay),
     Fault("drain", "a node is drained", drain_node),
     Fault("lose-node", "a node is lost", lose_node),
-    Fault("full-volume", "the volume of the checkpoints is full", fill_volume, volume_mb=64),
+    Fault("full-volume", "the volume of the checkpoints is full", fill_volume, volume_mb=256),
     Fault("api-server", f"the API server is stopped for {API_SERVER_STOPPED_S:.0f} s", stop_api_server),
     Fault("partition", "two workers cannot reach each other", partition_workers),
 )
