@@ -248,6 +248,17 @@ def test_the_loss_of_a_node_is_awaited_that_the_program_reports_first(message: s
     assert status_of(o.after(waiting, now=late)).phase == Phase.FAILED  # the raylet has crashed on a healthy node
 
 
+def test_the_message_has_the_nodes_of_the_pods_that_lost_their_connection() -> None:
+    pods = tuple(replace(each, node=f"node-{number}") for number, each in enumerate(o.pods()))
+    _, one, other = pods
+    lost = f"Pod {one.name} lost its connection to pod {other.name}: Connection timed out."
+    waiting = o.after(replace(job(), pods=pods, ray=o.ended("FAILED", lost)))
+    assert status_of(waiting).message == (
+        f"The Ray job has ended. Waiting for a disruption that explains it: {lost} Pod {one.name} is on node node-1. "
+        f"Pod {other.name} is on node node-2."
+    )
+
+
 def test_a_program_that_was_stopped_with_a_crashed_container_has_failed() -> None:
     """The kubelet runs the preStop hook too when a liveness probe fails."""
     crashed = replace(o.pods()[1], containers=(replace(RESTARTED, restarts=1),))

@@ -233,6 +233,9 @@ def _await_cause(observed: Observed, verdict: Verdict) -> Verdict:
     """The conditions of the status, until it is known whether a disruption ended the Ray job."""
     kept = keep_conditions(observed.job.status, *(type for type in C if type not in (C.FAILED, C.STALLED)))
     message = f"The Ray job has ended. Waiting for a disruption that explains it: {verdict.message}"
+    for pod in observed.pods:
+        if pod.node and pod.name in verdict.message:
+            message += f" Pod {pod.name} is on node {pod.node}."
     return Verdict(message, conditions=kept, report=verdict.report)
 
 
