@@ -24,7 +24,7 @@ environment: ## make .venv with everything pinned in requirements/
 unit: environment ## the unit tests alone
 	@$(PYTHON) -m pytest -q -n 2 --dist worksteal -m "not apiserver and not cluster and not slow"
 
-explore: environment ## explore the reconciliation of a job further than the unit tests do, about half an hour
+explore: environment ## explore the reconciliation of a job further than the unit tests do
 	@RLT_EXPLORE=deep $(PYTHON) -m pytest -q -rP -n 2 operator/tests/exploration
 
 fuzz-api: machine environment ## 2,000 random jobs before the real API server and the offline validator: they must agree

@@ -11,7 +11,7 @@ from exploration.search import Search, advance_until
 from exploration.world import World
 
 DEEP = os.environ.get("RLT_EXPLORE") == "deep"
-"""Set by `make explore`: the search takes half an hour instead of half a minute."""
+"""Set by `make explore`: wider bounds than in the unit tests."""
 
 STARTS: dict[str, Callable[[World], bool]] = {
     "new": lambda world: True,
