@@ -45,8 +45,6 @@ FEW = 20
 """Jobs for the requests of a job and for the time until a step is seen."""
 STEP_S = 10.0
 FRESH_STEP_S = 7.0
-UNCHANGED_S = 1_000_000.0
-"""Duration of a step that does not end during a measurement."""
 WATCH_S = 60.0
 
 
@@ -143,7 +141,7 @@ async def _start_many(
     found.add(*rows.describe_starts(bare, jobs))
     await asyncio.sleep(WATCH_S / 2)
     found.add(rows.describe_running(await watch_running(api, operator, namespace, WATCH_S)))
-    set_training(seconds_per_step=UNCHANGED_S, total_steps=FOREVER)
+    set_training(seconds_per_step=STEP_S, total_steps=FOREVER, paused=True)
     await asyncio.sleep(WATCH_S / 2)  # until the last step before is written
     found.add(rows.describe_restart(await measure_restart(api, operator, namespace, WATCH_S / 2)))
 

@@ -55,9 +55,10 @@ class Running:
     seconds: float
 
 
-def set_training(*, seconds_per_step: float, total_steps: int) -> None:
-    """Set the training of all jobs."""
-    body = json.dumps({"seconds_per_step": seconds_per_step, "total_steps": total_steps}).encode()
+def set_training(*, seconds_per_step: float, total_steps: int, paused: bool = False) -> None:
+    """Set the training of all jobs. A paused one stands still."""
+    settings = {"seconds_per_step": seconds_per_step, "total_steps": total_steps}
+    body = json.dumps({**settings, "paused_at": time.time() if paused else None}).encode()
     request = urllib.request.Request(f"http://127.0.0.1:{CONTROL_PORT}/settings", data=body, method="PUT")
     request.add_header("Content-Type", "application/json")
     urllib.request.urlopen(request, timeout=10).close()

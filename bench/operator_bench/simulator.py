@@ -5,7 +5,7 @@ so that the time of each step is known exactly. `python -m operator_bench.simula
 server on PORT of 127.0.0.1:
 
     GET /heads      address -> when its job started (time.time)
-    PUT /settings   {"seconds_per_step": …, "total_steps": …} of all jobs, also of those that run
+    PUT /settings   {"seconds_per_step": …, "total_steps": …, "paused_at": …} of all jobs, also of those that run
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ class Settings:
 
     seconds_per_step: float = 10.0
     total_steps: int = 10_000
+    paused_at: float | None = None
+    """If it is set, the trainings stand still since then (time.time)."""
 
 
 @dataclass
@@ -91,15 +93,18 @@ class Heads:
         self.settings = Settings(**await request.json())
         return web.Response()
 
+    def _now(self) -> float:
+        return self.settings.paused_at or time.time()
+
     def _get_end(self, started: float) -> float:
         return started + self.settings.seconds_per_step * self.settings.total_steps
 
     def _is_ended(self, started: float) -> bool:
-        return time.time() >= self._get_end(started)
+        return self._now() >= self._get_end(started)
 
     def _build_report(self, started: float) -> str:
         interval, total = self.settings.seconds_per_step, self.settings.total_steps
-        step = min(total, int((time.time() - started) / interval))
+        step = min(total, int((self._now() - started) / interval))
         report = ProgressReport(
             stage="finished" if step == total else "training",
             step=step,
