@@ -60,19 +60,24 @@ def parse_arguments() -> argparse.Namespace:
 
 
 class Rows(list[Row]):
-    """The rows so far. Each is printed when it is known."""
+    """The rows so far. Each is printed and written to the file of figures when it is known."""
+
+    def __init__(self, output: Path) -> None:
+        super().__init__()
+        self._output = output
 
     def add(self, *rows: Row) -> None:
         """Add rows."""
         for row in rows:
             print(f"{row.what}: {row.measured} ({'' if row.met else 'MISSED, '}target: {row.target})", flush=True)
             self.append(row)
+        write_json(self, self._output)
 
 
 async def measure(arguments: argparse.Namespace) -> list[Row]:
     """All rows, in one run on one control plane; the fleet of nodes on its own."""
     sizes = [30] if arguments.quick else [int(each) for each in arguments.jobs.split(",")]
-    found = Rows()
+    found = Rows(arguments.output)
     with run_control_plane() as cluster, run_pods(cluster) as kuberay:
         operator = make_operator(cluster)
         with running(operator), showing_logs(operator, kuberay):
@@ -142,7 +147,7 @@ async def _start_many(
     await asyncio.sleep(WATCH_S / 2)
     found.add(rows.describe_running(await watch_running(api, operator, namespace, WATCH_S)))
     set_training(seconds_per_step=STEP_S, total_steps=FOREVER, paused=True)
-    await asyncio.sleep(WATCH_S / 2)  # until the last step before is written
+    await asyncio.sleep(WATCH_S)  # until the last progress is recorded (RECORD_INTERVAL_S of the operator)
     found.add(rows.describe_restart(await measure_restart(api, operator, namespace, WATCH_S / 2)))
 
 
@@ -167,7 +172,6 @@ def main() -> None:
     isolation.enter()
     found = asyncio.run(measure(arguments))
     print(render_table(found))
-    write_json(found, arguments.output)
     if not arguments.quick:
         write_page(found)
 
