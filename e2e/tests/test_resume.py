@@ -1,4 +1,4 @@
-"""A job resumes from its checkpoint: after it is suspended with `rlt`, and after its head pod is deleted."""
+"""A job that is suspended with `rlt` resumes from its checkpoint. test_chaos.py has the end of an attempt by faults."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from jobs import (
     apply_job,
     await_cleanup,
     await_job,
-    list_pods,
     load_example,
     read_job,
     read_metrics,
@@ -23,11 +22,11 @@ from jobs import (
 pytestmark = pytest.mark.cluster
 
 
-def test_job_resumes_from_its_checkpoint_after_a_suspension_and_a_lost_head(cluster: Cluster, namespace: str) -> None:
+def test_job_resumes_from_its_checkpoint_after_a_suspension(cluster: Cluster, namespace: str) -> None:
     example = load_example("01-arithmetic-grpo.yaml")
     example["spec"]["rollout"] |= {"engine": "transformers"}
     example["spec"]["training"] |= {"totalSteps": 2000, "warmup": {"steps": 10}}
-    example["spec"] |= {"checkpoint": {"saveFreq": 2}, "failurePolicy": {"maxRestarts": 1}}
+    example["spec"] |= {"checkpoint": {"saveFreq": 2}}
     name = apply_job(cluster, namespace, example)
 
     def await_saved_step(step: int) -> Job:
@@ -49,28 +48,12 @@ def test_job_resumes_from_its_checkpoint_after_a_suspension_and_a_lost_head(clus
     run_rlt(cluster, "resume", name, "-n", namespace)
     second = await_saved_step(kept + 4)
 
-    (head,) = [pod for pod in list_pods(cluster, namespace, name) if "-head-" in pod]
-    cluster.kubectl("-n", namespace, "delete", "pod", head, "--now")
-    lost = await_job(
-        cluster,
-        namespace,
-        name,
-        lambda job: bool(job["status"]["attempts"]),
-        what="a failed attempt",
-        timeout_s=START_TIMEOUT_S,
-    )
-    (attempt,) = lost["status"]["attempts"]
-    assert attempt["reason"] in ("Disrupted", "HeadLost")  # the deleted pod exists for a second
-    assert "nodeAtFault" not in attempt
-    assert attempt["step"] >= get_saved_step(second)
-    third = await_saved_step(get_saved_step(lost) + 4)
-
-    assert len({job["status"]["rayCluster"]["jobId"] for job in (first, second, third)}) == 3
-    steps = [line["step"] for line in read_metrics(cluster, namespace, third)]
+    assert first["status"]["rayCluster"]["jobId"] != second["status"]["rayCluster"]["jobId"]
+    steps = [line["step"] for line in read_metrics(cluster, namespace, second)]
     assert steps.count(1) == 1, "it did not start from the beginning"
     assert set(steps) == set(range(1, max(steps) + 1)), "no step is missing"
     repeated_from = [now for before, now in pairwise(steps) if now != before + 1]
-    assert len(repeated_from) <= 2
+    assert len(repeated_from) <= 1
     assert all((step - 1) % 2 == 0 and step - 1 >= get_saved_step(first) for step in repeated_from), (
         "it resumed from a checkpoint"
     )

@@ -1,0 +1,71 @@
+"""The shortest faults of `make chaos`, one after another in one job: each is named, and the result is the same."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+from chaos.faults import Injected, kill_head_pod, kill_kuberay, kill_operator, kill_rank, kill_worker_pod
+from chaos.jobs import build_job
+from chaos.measure import describe, read_result
+from chaos.pods import Target
+from cluster import Cluster
+from installation import CLAIM
+from jobs import START_TIMEOUT_S, Job, apply_job, await_condition, await_job, get_step
+
+pytestmark = pytest.mark.cluster
+
+STEPS = 100
+"""The last fault must happen before the end."""
+NAMED_TIMEOUT_S = 120.0
+"""`make chaos` measures the time. Here the machine may be busy."""
+HARMLESS = (kill_kuberay, functools.partial(kill_operator, kills=2, within_s=10.0))
+FAULTS = (kill_rank, kill_worker_pod, kill_head_pod)
+
+
+def test_five_faults_are_named_and_leave_the_result_unchanged(cluster: Cluster, namespace: str) -> None:
+    if not cluster.layout:
+        pytest.skip("needs the processes of the embedded cluster")
+    volume = cluster.shared_volume(namespace, CLAIM)
+    undisturbed = apply_job(cluster, namespace, build_job("undisturbed", steps=STEPS))
+    await_condition(cluster, namespace, undisturbed, "Succeeded", timeout_s=START_TIMEOUT_S)
+    name = apply_job(cluster, namespace, build_job("disturbed", steps=STEPS))
+    target = Target(cluster, namespace, name, volume)
+
+    def await_steps_after(job: Job, attempts: int) -> Job:
+        """Wait for three more steps of the current attempt, which follows this number of others."""
+
+        def wanted(now: Job) -> bool:
+            ended = now["status"].get("attempts", [])
+            return len(ended) == attempts and get_step(now) >= get_step(job) + 3
+
+        return await_job(cluster, namespace, name, wanted, what="more steps", timeout_s=START_TIMEOUT_S)
+
+    job = await_steps_after({"status": {}}, 0)
+    for harmless in HARMLESS:
+        harmless(target)
+        job = await_steps_after(job, 0)
+    for attempts, fault in enumerate(FAULTS, start=1):
+        injected = fault(target)
+        await_name(cluster, target, injected)
+        job = await_steps_after(job, attempts)
+
+    done = await_condition(cluster, namespace, name, "Succeeded", timeout_s=START_TIMEOUT_S)
+    assert [each["reason"] for each in done["status"]["attempts"]] == ["ProgramFailed", "Disrupted", "Disrupted"]
+    assert (done["status"]["restarts"], done["status"]["disruptions"]) == (1, 2)
+    expected, result = (read_result(volume, job) for job in (undisturbed, name))
+    assert list(expected.metrics) == list(range(1, STEPS + 1))
+    assert result == expected
+
+
+def await_name(cluster: Cluster, target: Target, injected: Injected) -> None:
+    """Wait until the status names the fault."""
+    await_job(
+        cluster,
+        target.namespace,
+        target.job,
+        lambda job: all(part in describe(job) for part in injected.named_by),
+        what=f"the name of the fault: {injected}",
+        timeout_s=NAMED_TIMEOUT_S,
+    )
