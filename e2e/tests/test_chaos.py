@@ -12,7 +12,7 @@ from chaos.measure import describe, read_result
 from chaos.pods import Target
 from cluster import Cluster
 from installation import CLAIM
-from jobs import START_TIMEOUT_S, Job, apply_job, await_condition, await_job, get_step
+from jobs import START_TIMEOUT_S, Job, apply_job, await_condition, await_job, get_step, is_true
 
 pytestmark = pytest.mark.cluster
 
@@ -34,11 +34,15 @@ def test_five_faults_are_named_and_leave_the_result_unchanged(cluster: Cluster, 
     target = Target(cluster, namespace, name, volume)
 
     def await_steps_after(job: Job, attempts: int) -> Job:
-        """Wait for three more steps of the current attempt, which follows this number of others."""
+        """Wait for three new steps of the current attempt, which follows this number of others.
+
+        The status keeps the progress of the last attempt, which was ahead of `job`, until the next one reports.
+        """
 
         def wanted(now: Job) -> bool:
             ended = now["status"].get("attempts", [])
-            return len(ended) == attempts and get_step(now) >= get_step(job) + 3
+            last = max([get_step(job), *(each.get("step", 0) for each in ended)])
+            return len(ended) == attempts and is_true(now, "Running") and get_step(now) >= last + 3
 
         return await_job(cluster, namespace, name, wanted, what="more steps", timeout_s=START_TIMEOUT_S)
 
