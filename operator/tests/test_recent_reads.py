@@ -54,3 +54,10 @@ async def test_a_cancelled_caller_does_not_end_the_read_of_another() -> None:
     await asyncio.sleep(0)
     first.cancel()
     assert await second == "/a 1"
+
+
+async def test_a_forgotten_read_is_repeated() -> None:
+    source, recent = Source(), RecentReads()
+    await recent.get("/a", source.read)
+    recent.forget("/a")
+    assert await recent.get("/a", source.read) == "/a 2"

@@ -20,6 +20,7 @@ from rlt_core.kubernetes.client import ApiError, KubernetesApi, UnknownResourceE
 from rlt_operator.cache.recent_reads import RecentReads
 from rlt_operator.cache.reflector import OnChange, Reflector
 from rlt_operator.cache.store import Name, Store, get_name
+from rlt_operator.kuberay import KubeRay
 from rlt_operator.observation import (
     Config,
     Pod,
@@ -72,6 +73,8 @@ class Cache:
     reflectors: list[Reflector] = field(default_factory=list)
     recent: RecentReads = field(default_factory=RecentReads)
     """Objects without a watch that many jobs read: namespaces and the RayCluster CRD."""
+    kuberay: tuple[Manifest, KubeRay] | None = None
+    """The RayCluster CRD that was read last, and its fields: parsing them takes long."""
     on_secret: Callable[[Manifest], None] = lambda manifest: None
     """Called with each Secret that the operator has written."""
 

@@ -33,6 +33,10 @@ class RecentReads:
                 del self._reads[path]
             raise
 
+    def forget(self, path: str) -> None:
+        """Repeat the next read."""
+        self._reads.pop(path, None)
+
 
 async def _call(read: Read, path: str) -> Any:
     return await read(path)

@@ -146,12 +146,13 @@ async def _get_runtime(api: KubernetesApi, manifest: Manifest, policy: RuntimePo
 
 
 async def _get_kuberay(sources: Sources) -> KubeRay | None:
-    async def read(path: str) -> KubeRay | None:
-        crd = await sources.api.get_large(path)
-        return parse_kuberay(crd) if crd else None
-
-    kuberay: KubeRay | None = await sources.cache.recent.get(api_paths.RAY_CLUSTER_CRD, read)
-    return kuberay
+    cache = sources.cache
+    crd: Manifest | None = await cache.recent.get(api_paths.RAY_CLUSTER_CRD, sources.api.get_large)
+    if crd is None:
+        return None
+    if cache.kuberay is None or cache.kuberay[0] is not crd:
+        cache.kuberay = (crd, parse_kuberay(crd))
+    return cache.kuberay[1]
 
 
 def _needs_nodes(observed: Observed) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from rlt_core.job import Job
+from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError
 from rlt_core.ray_http import Send
 from rlt_operator import metrics
@@ -78,7 +79,10 @@ async def _refresh(sources: Sources, key: Key, plan: Plan) -> None:
     """Read what the plan depends on from the API server. Raises ApiError.
 
     After an own status write the cached job is not older than that. A RayCluster that exists makes its creation fail.
+    The API server drops the fields that its CRD lacks, which may have changed since the last read.
     """
+    if creates_cluster(plan):
+        sources.cache.recent.forget(api_paths.RAY_CLUSTER_CRD)
     if creates_cluster(plan) and key in sources.cache.written:
         await sources.cache.refresh_pods(sources.api, key)
     else:
