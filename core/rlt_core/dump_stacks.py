@@ -58,7 +58,7 @@ def main(arguments: list[str]) -> int:
     task = ray.remote(dump_node)
     references = {
         task.options(
-            num_cpus=0, max_retries=0, scheduling_strategy=strategies.NodeAffinitySchedulingStrategy(id, soft=False)
+            num_cpus=0, scheduling_strategy=strategies.NodeAffinitySchedulingStrategy(id, soft=False)
         ).remote(): host
         for id, host in nodes.items()
     }
@@ -125,10 +125,10 @@ def read_processes() -> list[tuple[int, tuple[int, str]]]:
         if name.isdigit():
             try:
                 text = Path("/proc", name, "stat").read_text(errors="replace")
-            except OSError:
+                end = text.rindex(")")
+                found.append((int(name), (int(text[end + 2 :].split()[1]), text[text.index("(") + 1 : end])))
+            except (OSError, ValueError):
                 continue  # it has ended
-            end = text.rindex(")")
-            found.append((int(name), (int(text[end + 2 :].split()[1]), text[text.index("(") + 1 : end])))
     return found
 
 
@@ -162,11 +162,11 @@ def dump_process(pid: int) -> str:
     heading = f"{' '.join(read_command_line(pid).split())[:100]}\nstate: {status.get('State', 'ended')}\n"
     try:
         return (heading + run_py_spy(pid))[:MAX_BYTES]
-    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+    except Exception as error:
         reason = str(error)
     try:
         return (heading + request_stacks(pid, status))[:MAX_BYTES]
-    except (OSError, ValueError) as error:
+    except Exception as error:  # one process must not hide the others
         return f"{NO_STACKS}{reason}; {error}\n{heading}"[:MAX_BYTES]
 
 

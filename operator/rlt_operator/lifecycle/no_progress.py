@@ -108,6 +108,8 @@ def describe_stacks(log: str, *, kept: bool) -> str:
     silent = f" Pods without an answer: {', '.join(missing)[:200]}." if missing else ""
     if error:
         return f"Their stacks cannot be written: {str(error)[:200]}.{silent}"
+    if processes == 0 and missing:
+        return f"No pod has written its stacks within its time.{silent}"
     if processes == 0:
         return f"None of the processes permits to read its stack (py-spy, ptrace).{silent}"
     where = "" if kept else " of the head pod, until it is deleted (spec.storage has no PVC)"
