@@ -21,7 +21,7 @@ def _warn_restarts_without_checkpoint(spec: RLTrainingJobSpec) -> Iterator[str]:
         reason, fix = "checkpoint.resume is never", "use checkpoint.resume: auto"
     elif checkpoint.save_freq < 1:
         reason, fix = f"checkpoint.saveFreq is {checkpoint.save_freq}", "set checkpoint.saveFreq to 1 or more"
-    elif not (storage.claim_name or storage.storage_class_name):
+    elif not storage.outlives_pods:
         reason = "checkpoints are deleted with the pods without storage.claimName or storage.storageClassName"
         fix = "set one of them"
     else:

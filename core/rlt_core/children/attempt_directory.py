@@ -12,7 +12,7 @@ PROGRAM_LOG = "program.log"
 
 def build_attempt_directory(job: Job, spec: RLTrainingJobSpec) -> str | None:
     """Build the path of the folder of the current or next attempt; None for a job whose files end with its pods."""
-    if not (spec.storage.claim_name or spec.storage.storage_class_name):
+    if not spec.storage.outlives_pods:
         return None
     run_directory = names.run_directory(job.name, uid=job.uid, spec=spec)
     return names.attempt_directory(run_directory, attempt=get_attempt_number(job.status))

@@ -133,7 +133,7 @@ def _build_preflight(spec: RLTrainingJobSpec) -> Preflight:
         head_shared_memory=size_shared_memory(spec.cluster.head.resources).size,
         shared_memory=size_worker_shared_memory(spec, training_group(spec)).size,
         rollout_shared_memory=size_worker_shared_memory(spec, engines).size if engines else 0,
-        shared_storage=bool(spec.storage.claim_name or spec.storage.storage_class_name),
+        shared_storage=spec.storage.outlives_pods,
         require_rdma=spec.network.require == "rdma",
     )
 

@@ -43,3 +43,8 @@ class Storage(ApiModel):
     hf_home: AbsolutePath | None = None
     """Hugging Face's folder for downloaded models and data sets (HF_HOME), which security.runAsUser must be able to
     write to. Default: huggingface in the model cache, or in the PersistentVolumeClaim, or in a folder of the pod."""
+
+    @property
+    def outlives_pods(self) -> bool:
+        """Whether the volume is a PVC. Without one, each pod has a volume of its own, which ends with the pod."""
+        return bool(self.claim_name or self.storage_class_name)

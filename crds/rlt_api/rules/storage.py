@@ -30,7 +30,7 @@ def validate_storage_claim(spec: RLTrainingJobSpec) -> Iterator[Finding]:
 def validate_checkpoint_volume(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """Checkpoints of several worker pods need a shared volume: each pod writes a part, and a resume reads all parts."""
     storage, checkpoint = spec.storage, spec.checkpoint
-    if storage.claim_name or storage.storage_class_name:
+    if storage.outlives_pods:
         return
     if checkpoint.save_freq > 0 and spec.cluster.workers[0].replicas > 1:
         message = f"is required by checkpoint.saveFreq {checkpoint.save_freq}: all pods need a shared volume"

@@ -87,7 +87,7 @@ def _find_result(observed: Observed, spec: RLTrainingJobSpec, stacks: StackDump,
     ray = observed.ray
     dump = ray.stacks if ray else None
     if dump and dump.job.status not in ("PENDING", "RUNNING"):
-        return describe_stacks(dump.log or dump.job.message, kept=_has_volume(spec))
+        return describe_stacks(dump.log or dump.job.message, kept=spec.storage.outlives_pods)
     if (now - datetime.fromisoformat(stacks.time)).total_seconds() < STACKS_TIMEOUT_S:
         return None
     if ray and ray.unreachable:
@@ -124,7 +124,3 @@ def _describe(progress: AttemptProgress, stacks: StackDump) -> str:
     if progress.deadline_seconds is not None:
         message += f" The deadline is {progress.deadline_seconds} s (spec.failurePolicy.progressDeadlineSeconds)."
     return f"{message} {stacks.result}" if stacks.result else message
-
-
-def _has_volume(spec: RLTrainingJobSpec) -> bool:
-    return bool(spec.storage.claim_name or spec.storage.storage_class_name)
