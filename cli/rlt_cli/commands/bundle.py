@@ -24,9 +24,9 @@ from rlt_cli.output import emit_result, output_option, print_message
 def command(name: str, file: Path | None, kube_context: KubeContext, output: str) -> None:
     """Write everything about a job to an archive, for a bug report.
 
-    It contains the job, its runtime and children, events, logs of its pods and of the operator, the logs and stacks of
-    its attempts from its volume, for which a pod runs for some seconds, and versions. Secrets
-    are masked as far as their name or shape shows them: check the logs before you publish the archive. errors.txt in it
+    It contains the job, its runtime and children, events, versions, logs of its pods and of the operator, and the logs
+    and stacks of its attempts. A pod that reads these from the volume of the job runs for some seconds. Secrets are
+    masked as far as their name or shape shows them: check the logs before you publish the archive. errors.txt in it
     lists what could not be read.
     """
     bundle = run(_collect(name, kube_context))
