@@ -90,8 +90,8 @@ async def _print_program_log(name: str, follow: bool, tail: int | None, kube_con
 async def _print_kept_files(name: str, kube_context: KubeContext, output: str) -> None:
     async with connect(kube_context) as connection:
         files = await list_kept_files(connection, name)
-    rows = [(each.path, each.size, f"{datetime.fromtimestamp(each.time, UTC):%FT%TZ}") for each in files]
-    emit_result(format_table(("FILE", "BYTES", "CHANGED"), rows), [asdict(each) for each in files], output)
+    rows = [(each.size, f"{datetime.fromtimestamp(each.time, UTC):%FT%TZ}", each.path) for each in files]
+    emit_result(format_table(("BYTES", "CHANGED", "FILE"), rows), [asdict(each) for each in files], output)
 
 
 async def _print_kept_file(name: str, path: str, tail: int | None, kube_context: KubeContext, output: str) -> None:
