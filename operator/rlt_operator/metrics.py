@@ -1,21 +1,11 @@
-"""Prometheus metrics of the operator, and of each job from its status.
-
-A job has a gauge only while its status has the value: a missing or NaN value removes the series, so that a graph has a
-gap and no stale value. The gauges of a job that has ended remain for ENDED_S, longer than a scrape interval. Then only
-rlt_job_info and rlt_job_phase remain, until the job is deleted.
-"""
+"""Prometheus metrics of the operator."""
 
 from __future__ import annotations
 
-import math
-from collections import Counter as Counts
-from datetime import UTC, datetime
-
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from rlt_api.status import Phase, RLTrainingJobStatus
-from rlt_core.job import Job
 from rlt_core.kubernetes.api_paths import resource_of
+from rlt_operator.job_metrics import JobMetrics
 
 REGISTRY = CollectorRegistry()
 
@@ -81,36 +71,8 @@ LEADER = Gauge("rlt_operator_leader", "1 if this replica reconciles jobs, 0 if i
 LEASE_TRANSITIONS = Gauge(
     "rlt_operator_lease_transitions", "Changes of the leader, as the Lease counts them.", registry=REGISTRY
 )
-JOBS = Gauge("rlt_operator_jobs", "Jobs by phase.", ["phase"], registry=REGISTRY)
-
-_JOB = ["namespace", "name"]
-JOB_INFO = Gauge("rlt_job_info", "1 for each job.", [*_JOB, "uid", "framework"], registry=REGISTRY)
-JOB_PHASE = Gauge("rlt_job_phase", "1 for the phase that the job is in.", [*_JOB, "phase"], registry=REGISTRY)
-JOB_GAUGES = {
-    "step": Gauge("rlt_job_step", "Steps completed.", _JOB, registry=REGISTRY),
-    "total_steps": Gauge("rlt_job_total_steps", "Steps in total.", _JOB, registry=REGISTRY),
-    "reward": Gauge("rlt_job_reward", "Mean reward of the latest step.", _JOB, registry=REGISTRY),
-    "kl": Gauge("rlt_job_kl", "Mean KL divergence to the reference model.", _JOB, registry=REGISTRY),
-    "entropy": Gauge("rlt_job_entropy", "Mean entropy of the policy in nats.", _JOB, registry=REGISTRY),
-    "tokens_per_second": Gauge(
-        "rlt_job_tokens_per_second", "Tokens of the latest step per second.", _JOB, registry=REGISTRY
-    ),
-    "gpus": Gauge("rlt_job_gpus", "Accelerators that the job requests.", _JOB, registry=REGISTRY),
-    "restarts": Gauge(
-        "rlt_job_restarts", "Failed attempts that were followed by another attempt.", _JOB, registry=REGISTRY
-    ),
-    "disruptions": Gauge(
-        "rlt_job_disruptions", "Disrupted attempts that were followed by another attempt.", _JOB, registry=REGISTRY
-    ),
-    "ready_workers": Gauge("rlt_job_ready_workers", "Worker pods that are ready.", _JOB, registry=REGISTRY),
-}
-
-ENDED_S = 600.0
-"""Time after the end of a job in which its gauges remain."""
-
-_phases: dict[tuple[str, str], Phase] = {}
-_ended: dict[tuple[str, str], datetime] = {}
-"""When a job ended, while it has gauges."""
+JOBS = JobMetrics()
+REGISTRY.register(JOBS)
 
 
 def count_api_request(method: str, path: str, status: int) -> None:
@@ -118,59 +80,6 @@ def count_api_request(method: str, path: str, status: int) -> None:
     API_REQUESTS.labels(method=method, resource=resource_of(path), code=status).inc()
 
 
-def record_job(job: Job, status: RLTrainingJobStatus) -> None:
-    """Update the metrics of a job."""
-    key = (job.namespace, job.name)
-    JOB_INFO.labels(*key, job.uid, job.spec.framework.type if job.spec else "unknown").set(1)
-    if status.phase:
-        _phases[key] = status.phase
-        for phase in Phase:
-            JOB_PHASE.labels(*key, phase.value).set(phase == status.phase)
-    if status.completion_time:
-        _ended[key] = datetime.fromisoformat(status.completion_time)
-    progress, cluster = status.progress, status.ray_cluster
-    numbers = {
-        "gpus": status.gpus,
-        "ready_workers": cluster.ready_workers if cluster else 0,
-        "restarts": status.restarts or 0,
-        "disruptions": status.disruptions or 0,
-        "step": progress.step if progress else None,
-        "total_steps": progress.total_steps or None if progress else None,
-        "tokens_per_second": progress.tokens_per_second if progress else None,
-        "reward": progress.metrics.reward if progress else None,
-        "kl": progress.metrics.kl if progress else None,
-        "entropy": progress.metrics.entropy if progress else None,
-    }
-    for name, number in numbers.items():
-        if number is None or math.isnan(number):
-            _remove(*key, JOB_GAUGES[name])
-        else:
-            JOB_GAUGES[name].labels(*key).set(number)
-
-
-def forget_job(namespace: str, name: str) -> None:
-    """Remove the metrics of a job that no longer exists."""
-    _phases.pop((namespace, name), None)
-    _ended.pop((namespace, name), None)
-    _remove(namespace, name, JOB_INFO, JOB_PHASE, *JOB_GAUGES.values())
-
-
-def _remove(namespace: str, name: str, *gauges: Gauge) -> None:
-    for gauge in gauges:
-        gauge.remove_by_labels({"namespace": namespace, "name": name})
-
-
 def render() -> bytes:
     """All metrics in Prometheus' text format."""
-    now = datetime.now(UTC)
-    for key in [key for key, ended in _ended.items() if (now - ended).total_seconds() > ENDED_S]:
-        del _ended[key]
-        _remove(*key, *JOB_GAUGES.values())
-    _count_phases()
     return generate_latest(REGISTRY)
-
-
-def _count_phases() -> None:
-    counts = Counts(_phases.values())
-    for phase in Phase:
-        JOBS.labels(phase=phase.value).set(counts[phase])

@@ -11,6 +11,7 @@ import pytest
 from rlt_api.status import Phase, Progress, ProgressMetrics, RLTrainingJobStatus
 from rlt_operator import metrics
 from rlt_operator.conditions import format_time
+from rlt_operator.job_metrics import ENDED_S
 
 JOB = o.job()
 PROGRESS = Progress(
@@ -21,7 +22,7 @@ PROGRESS = Progress(
 @pytest.fixture(autouse=True)
 def _no_series() -> Iterator[None]:
     yield
-    metrics.forget_job(JOB.namespace, JOB.name)
+    metrics.JOBS.forget(JOB.namespace, JOB.name)
 
 
 def status(reward: float | None, **fields: object) -> RLTrainingJobStatus:
@@ -37,25 +38,25 @@ def series() -> dict[str, float]:
 
 @pytest.mark.parametrize("reward", [None, float("nan")])
 def test_a_missing_value_removes_the_last_good_one(reward: float | None) -> None:
-    metrics.record_job(JOB, status(0.9))
+    metrics.JOBS.record(JOB, status(0.9))
     assert series()["rlt_job_reward"] == 0.9
-    metrics.record_job(JOB, status(reward))
+    metrics.JOBS.record(JOB, status(reward))
     assert "rlt_job_reward" not in series()
     assert series()["rlt_job_step"] == 92
-    metrics.record_job(JOB, status(0.5))
+    metrics.JOBS.record(JOB, status(0.5))
     assert series()["rlt_job_reward"] == 0.5
 
 
 def test_a_job_that_has_ended_keeps_its_phase_only() -> None:
     now = datetime.now(UTC)
-    metrics.record_job(JOB, status(0.9, completion_time=format_time(now)))
+    metrics.JOBS.record(JOB, status(0.9, completion_time=format_time(now)))
     assert series()["rlt_job_reward"] == 0.9, "the last value can be scraped"
-    ended = format_time(now - timedelta(seconds=metrics.ENDED_S + 1))
-    metrics.record_job(JOB, status(0.9, completion_time=ended))
+    ended = format_time(now - timedelta(seconds=ENDED_S + 1))
+    metrics.JOBS.record(JOB, status(0.9, completion_time=ended))
     assert set(series()) == {"rlt_job_info", "rlt_job_phase"}
 
 
 def test_a_deleted_job_has_no_series() -> None:
-    metrics.record_job(JOB, status(0.9))
-    metrics.forget_job(JOB.namespace, JOB.name)
+    metrics.JOBS.record(JOB, status(0.9))
+    metrics.JOBS.forget(JOB.namespace, JOB.name)
     assert series() == {}

@@ -38,7 +38,7 @@ async def reconcile(sources: Sources, send: Send, events: EventWriter, failures:
     except ApiError as error:
         return await failures.report(key, "read what belongs to the job", error)
     if observed is None:
-        metrics.forget_job(*key)
+        metrics.JOBS.forget(*key)
         failures.clear(key)
         cache.written.discard(key)
         return Result(gone=True)
@@ -67,7 +67,7 @@ async def reconcile(sources: Sources, send: Send, events: EventWriter, failures:
         events.start(job, planned.events, now)
         _log_transitions(job, planned)
         metrics.STATUS_WRITES.inc()
-    metrics.record_job(job, planned.status or job.status)
+    metrics.JOBS.record(job, planned.status or job.status)
     metrics.RECONCILE_SECONDS.observe(time.monotonic() - started)
     if rejection is not None:
         return failures.wait(key, version)

@@ -1,0 +1,102 @@
+"""Prometheus metrics of each job, built from its last recorded status at each scrape.
+
+A job has a gauge only while its status has the value: a missing or NaN value has no series, so that a graph has a gap
+and no stale value. The gauges of a job that has ended remain for ENDED_S, longer than a scrape interval. Then only
+rlt_job_info and rlt_job_phase remain, until the job is deleted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from rlt_api.status import Phase, RLTrainingJobStatus
+from rlt_core.job import Job
+
+ENDED_S = 600.0
+"""Time after the end of a job in which its gauges remain."""
+
+GAUGES = {
+    "step": "Steps completed.",
+    "total_steps": "Steps in total.",
+    "reward": "Mean reward of the latest step.",
+    "kl": "Mean KL divergence to the reference model.",
+    "entropy": "Mean entropy of the policy in nats.",
+    "tokens_per_second": "Tokens of the latest step per second.",
+    "gpus": "Accelerators that the job requests.",
+    "restarts": "Failed attempts that were followed by another attempt.",
+    "disruptions": "Disrupted attempts that were followed by another attempt.",
+    "ready_workers": "Worker pods that are ready.",
+}
+"""Name of a gauge without its prefix -> help text."""
+
+
+@dataclass(frozen=True)
+class _Recorded:
+    uid: str
+    framework: str
+    phase: Phase | None
+    ended: datetime | None
+    values: dict[str, float | None]
+
+
+class JobMetrics(Collector):
+    """The recorded jobs. Recording takes the same time for any number of jobs."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[tuple[str, str], _Recorded] = {}
+
+    def record(self, job: Job, status: RLTrainingJobStatus) -> None:
+        """Replace what is recorded of a job."""
+        ended = datetime.fromisoformat(status.completion_time) if status.completion_time else None
+        framework = job.spec.framework.type if job.spec else "unknown"
+        self._jobs[job.namespace, job.name] = _Recorded(job.uid, framework, status.phase, ended, _list_values(status))
+
+    def forget(self, namespace: str, name: str) -> None:
+        """Remove a job that no longer exists."""
+        self._jobs.pop((namespace, name), None)
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Build all series."""
+        jobs, now = dict(self._jobs), datetime.now(UTC)
+        phases = GaugeMetricFamily("rlt_operator_jobs", "Jobs by phase.", labels=["phase"])
+        counts = Counter(each.phase for each in jobs.values())
+        for phase in Phase:
+            phases.add_metric([phase.value], counts[phase])
+        yield phases
+        key = ["namespace", "name"]
+        info = GaugeMetricFamily("rlt_job_info", "1 for each job.", labels=[*key, "uid", "framework"])
+        current = GaugeMetricFamily("rlt_job_phase", "1 for the phase that the job is in.", labels=[*key, "phase"])
+        gauges = {name: GaugeMetricFamily(f"rlt_job_{name}", text, labels=key) for name, text in GAUGES.items()}
+        for job, recorded in jobs.items():
+            info.add_metric([*job, recorded.uid, recorded.framework], 1)
+            for phase in Phase if recorded.phase else ():
+                current.add_metric([*job, phase.value], phase == recorded.phase)
+            if recorded.ended and (now - recorded.ended).total_seconds() > ENDED_S:
+                continue
+            for name, value in recorded.values.items():
+                if value is not None and not math.isnan(value):
+                    gauges[name].add_metric(job, value)
+        yield from (info, current, *gauges.values())
+
+
+def _list_values(status: RLTrainingJobStatus) -> dict[str, float | None]:
+    progress, cluster = status.progress, status.ray_cluster
+    return {
+        "gpus": status.gpus,
+        "ready_workers": cluster.ready_workers if cluster else 0,
+        "restarts": status.restarts or 0,
+        "disruptions": status.disruptions or 0,
+        "step": progress.step if progress else None,
+        "total_steps": progress.total_steps or None if progress else None,
+        "tokens_per_second": progress.tokens_per_second if progress else None,
+        "reward": progress.metrics.reward if progress else None,
+        "kl": progress.metrics.kl if progress else None,
+        "entropy": progress.metrics.entropy if progress else None,
+    }
