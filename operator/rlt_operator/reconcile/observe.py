@@ -71,7 +71,7 @@ async def observe(sources: Sources, key: Key) -> Observed | None:
     observed = Observed(
         job,
         kuberay_installed=cache.ray_clusters.served,
-        kuberay=await _get_kuberay(sources) if cache.ray_clusters.served and _may_start(job, cluster) else None,
+        kuberay=await read_kuberay(sources) if cache.ray_clusters.served and _may_start(job, cluster) else None,
         kuberay_active=cache.is_kuberay_active(),
         cluster=cluster,
         pods=tuple(cache.pods.select(key)),
@@ -118,6 +118,17 @@ def is_unknown(observed: Observed) -> bool:
     return observed.ray is None and choose_target(observed) is not None
 
 
+async def read_kuberay(sources: Sources) -> KubeRay | None:
+    """The fields of the installed RayCluster CRD; None if it is not installed. Raises ApiError."""
+    cache = sources.cache
+    crd: Manifest | None = await cache.recent.get(api_paths.RAY_CLUSTER_CRD, sources.api.get_large)
+    if crd is None:
+        return None
+    if cache.kuberay is None or cache.kuberay[0] is not crd:
+        cache.kuberay = (crd, parse_kuberay(crd))
+    return cache.kuberay[1]
+
+
 def _may_start(job: Job, cluster: RayCluster | None) -> bool:
     """Whether the next step may be the creation of the RayCluster."""
     ended = is_true(job.status, ConditionType.SUCCEEDED) or is_true(job.status, ConditionType.FAILED)
@@ -143,16 +154,6 @@ async def _get_runtime(api: KubernetesApi, manifest: Manifest, policy: RuntimePo
     except UnknownResourceError:
         return None
     return parse_runtime(runtime) if runtime else None
-
-
-async def _get_kuberay(sources: Sources) -> KubeRay | None:
-    cache = sources.cache
-    crd: Manifest | None = await cache.recent.get(api_paths.RAY_CLUSTER_CRD, sources.api.get_large)
-    if crd is None:
-        return None
-    if cache.kuberay is None or cache.kuberay[0] is not crd:
-        cache.kuberay = (crd, parse_kuberay(crd))
-    return cache.kuberay[1]
 
 
 def _needs_nodes(observed: Observed) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
+from collections.abc import Awaitable
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -15,7 +17,7 @@ from rlt_operator import metrics
 from rlt_operator.reconcile.apply import apply, write_status
 from rlt_operator.reconcile.events import EventWriter
 from rlt_operator.reconcile.failures import Failures
-from rlt_operator.reconcile.observe import Sources, choose_target, is_unknown, observe
+from rlt_operator.reconcile.observe import Sources, choose_target, is_unknown, observe, read_kuberay
 from rlt_operator.reconcile.plan import Plan, creates_cluster, is_irreversible, plan
 from rlt_operator.work_queue import Key, Result
 
@@ -81,12 +83,15 @@ async def _refresh(sources: Sources, key: Key, plan: Plan) -> None:
     After an own status write the cached job is not older than that. A RayCluster that exists makes its creation fail.
     The API server drops the fields that its CRD lacks, which may have changed since the last read.
     """
+    reads: list[Awaitable[object]] = [
+        sources.cache.refresh_pods(sources.api, key)
+        if creates_cluster(plan) and key in sources.cache.written
+        else sources.cache.refresh(sources.api, key)
+    ]
     if creates_cluster(plan):
         sources.cache.recent.forget(api_paths.RAY_CLUSTER_CRD)
-    if creates_cluster(plan) and key in sources.cache.written:
-        await sources.cache.refresh_pods(sources.api, key)
-    else:
-        await sources.cache.refresh(sources.api, key)
+        reads.append(read_kuberay(sources))  # the next observation finds it among the recent reads
+    await asyncio.gather(*reads)
 
 
 async def _read_again(sources: Sources, failures: Failures, key: Key) -> Result:
