@@ -114,10 +114,13 @@ def _restore_config(observed: Observed, verdict: Verdict) -> tuple[Manifest, ...
     """
     job, cluster = observed.job, owned_cluster(observed)
     started = observed.ray is not None and observed.ray.job is not None
+    found = observed.config
     if job.spec is None or cluster is None or cluster.deleting or verdict.delete_cluster or started:
         return ()
+    if found and found.is_unchanged:
+        return ()
     manifest = build_config_map(job, job.spec)
-    wanted, found = parse_config(manifest).digests, observed.config
-    if found and (found.is_unchanged or all(found.digests.get(key) == digest for key, digest in wanted.items())):
+    wanted = parse_config(manifest).digests
+    if found and all(found.digests.get(key) == digest for key, digest in wanted.items()):
         return ()  # pods mount none of the keys that a user may have added
     return (manifest,)
