@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Mapping
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -104,12 +105,13 @@ def mask_json(value: Any, depth: int = 0) -> Any:
     return masked
 
 
-def find_in_text(text: str) -> list[str]:
-    """Return the secrets in a text, each once."""
+@lru_cache(maxsize=4096)
+def find_in_text(text: str) -> tuple[str, ...]:
+    """Return the secrets in a text, each once. Cached: the operator searches the texts of a spec again and again."""
     secrets = [match[0] for match in TOKEN.finditer(text)]
     matches = (match for pattern in IN_TEXT for match in pattern.finditer(text))
     secrets += [match["secret"].strip("\"'") for match in matches if _mask_match(match) != match[0]]
-    return [secret for secret in dict.fromkeys(secrets) if secret != MASK]
+    return tuple(secret for secret in dict.fromkeys(secrets) if secret != MASK)
 
 
 def is_variable(value: Mapping[str, Any]) -> bool:

@@ -14,7 +14,7 @@ from rlt_api.spec import OPERATOR
 from rlt_api.status import RuntimeSnapshot
 from rlt_core import names
 from rlt_core.children.network_policy import NetworkAccess
-from rlt_core.job import Job, Manifest, parse_job, parse_runtime, parse_status
+from rlt_core.job import Job, Manifest, parse_job, parse_runtime
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import KubernetesApi, UnknownResourceError
 from rlt_core.network_status import needs_decision
@@ -137,7 +137,8 @@ def _may_start(job: Job, cluster: RayCluster | None) -> bool:
 
 async def _get_policy(sources: Sources, manifest: Manifest) -> RuntimePolicy:
     """The policy for the job's RLRuntime. It applies until the job is accepted."""
-    if is_true(parse_status(manifest), ConditionType.ACCEPTED):
+    conditions = manifest.get("status", {}).get("conditions", [])
+    if any(each["type"] == ConditionType.ACCEPTED and each["status"] == "True" for each in conditions):
         return ANY_RUNTIME
     path = api_paths.namespace(manifest["metadata"]["namespace"])
     return get_runtime_policy(await sources.cache.recent.get(path, sources.api.get), sources.runtimes)
@@ -146,8 +147,8 @@ async def _get_policy(sources: Sources, manifest: Manifest) -> RuntimePolicy:
 async def _get_runtime(api: KubernetesApi, manifest: Manifest, policy: RuntimePolicy) -> RuntimeSnapshot | None:
     """The current RLRuntime, for a job that has one and no resolved spec in its status."""
     reference = add_default_runtime(manifest.get("spec", {}), policy).get("runtimeRef")
-    status = parse_status(manifest)
-    if reference is None or status.resolved_spec or status.runtime_snapshot:
+    status = manifest.get("status", {})
+    if reference is None or status.get("resolvedSpec") or status.get("runtimeSnapshot"):
         return None
     try:
         runtime = await api.get(api_paths.runtime(reference["name"]))
