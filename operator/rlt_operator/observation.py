@@ -20,10 +20,10 @@ from rlt_operator.kuberay import KubeRay
 
 MIN_PROGRESS_INTERVAL_S = 2.5
 """Interval between status writes of progress with few running jobs."""
-MAX_PROGRESS_INTERVAL_S = 15.0
+MAX_PROGRESS_INTERVAL_S = 30.0
 """The interval with many running jobs."""
 PROGRESS_INTERVAL_PER_JOB_S = 0.05
-"""Seconds of the interval for each running job: 2.5 s up to 50 jobs, 15 s from 300 jobs on."""
+"""Seconds of the interval for each running job: 2.5 s up to 50 jobs, 30 s from 600 jobs on."""
 
 
 @dataclass(frozen=True)
@@ -226,7 +226,7 @@ class Observed:
 
 
 def choose_progress_interval(running_jobs: int) -> float:
-    """Seconds between status writes of progress, so that up to 300 jobs cause at most 20 of them per second."""
+    """Seconds between status writes of progress, so that up to 600 jobs cause at most 20 of them per second."""
     return min(MAX_PROGRESS_INTERVAL_S, max(MIN_PROGRESS_INTERVAL_S, PROGRESS_INTERVAL_PER_JOB_S * running_jobs))
 
 
