@@ -36,7 +36,8 @@ async def reconcile(sources: Sources, send: Send, events: EventWriter, failures:
         planned = plan(observed, now) if observed and not is_unknown(observed) else None
         if observed and planned and is_irreversible(observed.job.status, planned):
             await _refresh(sources, key, planned)
-            observed, planned = await observe(sources, key), None
+            refreshed = await observe(sources, key)
+            observed, planned = refreshed, planned if refreshed == observed else None
     except ApiError as error:
         return await failures.report(key, "read what belongs to the job", error)
     if observed is None:
