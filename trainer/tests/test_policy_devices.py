@@ -16,7 +16,7 @@ from rlt_api.blocks.model import Model
 from rlt_api.blocks.training import Fsdp, Training
 from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences
 from rlt_trainer.policy.actor import Actor
-from rlt_trainer.policy.packed_attention import _flash, _sequence_by_sequence
+from rlt_trainer.policy.packed_attention import Packing, _flash, _sequence_by_sequence
 
 LENGTHS = (5, 1, 17, 64)
 KERNELS = [
@@ -53,7 +53,8 @@ def test_packed_attention_and_its_gradient_follow_the_definition(
     inputs = [part.detach().to(device_type, dtype).requires_grad_() for part in exact]
     direction = torch.randn(shapes[0], generator=generator).to(dtype)
 
-    expected, result = plain_attention(*exact, window), kernel(*inputs, LENGTHS, None, window)
+    packing = Packing.of(LENGTHS, None, torch.device(device_type))
+    expected, result = plain_attention(*exact, window), kernel(*inputs, packing, None, window)
     (expected * direction.double()).sum().backward()
     (result * direction.to(device_type)).sum().backward()
     ours_and_theirs = [(result, expected), *((one.grad, two.grad) for one, two in zip(inputs, exact, strict=True))]

@@ -34,7 +34,7 @@ def forward_responses(
         position_ids=inputs.position_ids[:, mine],
         attention_mask=inputs.attention_mask,
         use_cache=False,
-        **({"packing": Packing(inputs.lengths, group)} if packed else {}),
+        **({"packing": Packing.of(inputs.lengths, group, inputs.tokens.device)} if packed else {}),
     ).last_hidden_state.flatten(0, 1)
     if group is None:
         values = head(hidden[inputs.before], inputs.targets)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Any, Self
 
 import torch
 import torch.distributed as dist
@@ -22,12 +22,26 @@ NAME = "rlt_packed"
 
 @dataclass(frozen=True)
 class Packing:
-    """The layout of the packed sequences. Models pass it to attention in their keyword arguments."""
+    """The layout of the packed sequences. Models pass it to attention in their keyword arguments.
+
+    It is built once for each forward pass: a layer that built a tensor from Python numbers would synchronize host and
+    device.
+    """
 
     lengths: tuple[int, ...]
     """Number of tokens of each sequence, over all ranks of the group."""
+    ends: Tensor
+    """[sequences + 1], int32, on the device: 0 and the end of each sequence (cu_seqlens)."""
+    max_length: int
+    """Number of tokens of the longest sequence."""
     group: dist.ProcessGroup | None
     """The ranks that share the sequences. None: this rank only."""
+
+    @classmethod
+    def of(cls, lengths: tuple[int, ...], group: dist.ProcessGroup | None, device: torch.device) -> Self:
+        """Build the layout of sequences of `lengths` tokens on `device`."""
+        ends = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32, device=device)
+        return cls(lengths, ends, max(lengths), group)
 
 
 def packed_attention(
@@ -57,28 +71,27 @@ def packed_attention(
     if packing.group is not None:
         query, key, value = (tokens_to_heads(part, packing.group) for part in (query, key, value))
     if query.is_cuda and query.dtype in (torch.float16, torch.bfloat16):
-        result = _flash(query, key, value, packing.lengths, scaling, sliding_window)
+        result = _flash(query, key, value, packing, scaling, sliding_window)
     else:
-        result = _sequence_by_sequence(query, key, value, packing.lengths, scaling, sliding_window)
+        result = _sequence_by_sequence(query, key, value, packing, scaling, sliding_window)
     if packing.group is not None:
         result = heads_to_tokens(result, packing.group)
     return result.transpose(1, 2).contiguous(), None
 
 
 def _flash(
-    query: Tensor, key: Tensor, value: Tensor, lengths: tuple[int, ...], scaling: float | None, window: int | None
+    query: Tensor, key: Tensor, value: Tensor, packing: Packing, scaling: float | None, window: int | None
 ) -> Tensor:
     """FlashAttention for variable lengths in torch. CUDA and 16-bit dtypes only."""
-    ends = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32, device=query.device)
     tokens_first = [part[0].transpose(0, 1).contiguous() for part in (query, key, value)]
     result = varlen_attn(
         tokens_first[0],
         tokens_first[1],
         tokens_first[2],
-        ends,
-        ends,
-        max(lengths),
-        max(lengths),
+        packing.ends,
+        packing.ends,
+        packing.max_length,
+        packing.max_length,
         scale=scaling,
         window_size=(-1 if window is None else window - 1, 0),
         enable_gqa=query.shape[1] != key.shape[1],
@@ -87,12 +100,13 @@ def _flash(
     return result.transpose(0, 1)[None]
 
 
+@torch.compiler.disable  # type: ignore[untyped-decorator]  # the compiler would unroll the loop for each count
 def _sequence_by_sequence(
-    query: Tensor, key: Tensor, value: Tensor, lengths: tuple[int, ...], scaling: float | None, window: int | None
+    query: Tensor, key: Tensor, value: Tensor, packing: Packing, scaling: float | None, window: int | None
 ) -> Tensor:
     """Attention for each sequence separately: on CPUs, and in 32 bits."""
     results = []
-    for part in segments(lengths):
+    for part in segments(packing.lengths):
         length = part.stop - part.start
         mask = None
         if window is not None and length > window:
