@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor
@@ -148,6 +149,14 @@ class Actor:
 
         return self._trained.train_step(sequences, self._update_size, compute_share)
 
+    def on_device(self) -> AbstractContextManager[None]:
+        """Hold weights and optimizer state on the device: around the updates of all mini-batches."""
+        return self._trained.on_device()
+
+    def weights_on_device(self) -> AbstractContextManager[None]:
+        """Hold the weights on the device, for collectives over them."""
+        return self._offload.on_device(self.model)
+
     def update(self, batch: MiniBatch) -> UpdateResult:
         """Take one optimizer step on the policy loss of a mini-batch."""
 
@@ -160,7 +169,7 @@ class Actor:
 
     def gather_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yield names and full weights, one layer at a time."""
-        with self._offload.on_device(self.model):
+        with self.weights_on_device():
             yield from gather_weights(self.model)
 
     def _evaluate(

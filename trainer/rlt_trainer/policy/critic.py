@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -84,6 +86,10 @@ class Critic:
         with self._offload.on_device(self.model):
             (values,) = evaluate(self.model, sequences, self._size, self._device, lambda part: (self._values(part),))
         return values
+
+    def on_device(self) -> AbstractContextManager[None]:
+        """Hold weights and optimizer state on the device: around the updates of all mini-batches."""
+        return self._trained.on_device()
 
     def update(self, batch: MiniBatch) -> UpdateResult:
         """Take one optimizer step on the clipped value loss of a mini-batch."""

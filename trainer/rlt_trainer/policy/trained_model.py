@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import chain, pairwise
 from typing import Any, TypeVar, cast
 
@@ -55,6 +56,7 @@ class TrainedModel:
         self._learning_rate_field = learning_rate_field
         self._training = training
         self._offload = offload
+        self._is_on_device = False
         self._skipped_in_a_row = 0
         self.reset_optimizer(learning_rate)
         offload.offload(model)
@@ -77,6 +79,20 @@ class TrainedModel:
         for group in self.optimizer.param_groups:
             group["lr"] = self.base_learning_rate * factor
 
+    @contextmanager
+    def on_device(self) -> Iterator[None]:
+        """Hold weights and optimizer state on the device. A context within another one moves nothing: the optimizer
+        steps of all mini-batches need one transfer."""
+        if self._is_on_device:
+            yield
+            return
+        self._is_on_device = True
+        try:
+            with self._offload.on_device(self.model, self.optimizer):
+                yield
+        finally:
+            self._is_on_device = False
+
     def train_step(
         self, rows: Part, size: MicroBatchSize, compute_share: Callable[[Part], tuple[Tensor, dict[str, Tensor]]]
     ) -> UpdateResult:
@@ -86,7 +102,7 @@ class TrainedModel:
         """
         totals: Counter[str] = Counter()
         shared_by = self._training.context_parallel_size  # this number of ranks reports the same rows
-        with self._offload.on_device(self.model):
+        with self.on_device():
             for is_last, (_, part) in mark_last(split_micro_batches(rows, size, self._offload.device)):
                 # Gradients are reduce-scattered after each micro-batch: full ones are as large as the model. Replicas
                 # (fsdp.fsdpSize) all-reduce theirs once, after the last micro-batch. torchtitan does both; verl keeps
@@ -109,8 +125,7 @@ class TrainedModel:
                 f"diverged. Lower {self._learning_rate_field}, or continue from an earlier checkpoint."
             )
         if not skipped:
-            with self._offload.state_on_device(self.optimizer):
-                self.optimizer.step()
+            self.optimizer.step()
         self.optimizer.zero_grad()
         return UpdateResult(shares, grad_norm, skipped, self.learning_rate)
 

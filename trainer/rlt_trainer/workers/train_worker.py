@@ -204,13 +204,13 @@ class TrainWorker(EngineWorker):
 
     def update_actor(self, batches: Sequence[MiniBatch]) -> list[UpdateResult]:
         """Run one optimizer step of the policy for each mini-batch."""
-        with self.telemetry.measure("update_actor"):
+        with self.telemetry.measure("update_actor"), self._actor.on_device():
             return [self._actor.update(batch) for batch in batches]
 
     def update_critic(self, batches: Sequence[MiniBatch]) -> list[UpdateResult]:
         """Run one optimizer step of the critic for each mini-batch."""
         assert self._critic is not None
-        with self.telemetry.measure("update_critic"):
+        with self.telemetry.measure("update_critic"), self._critic.on_device():
             return [self._critic.update(batch) for batch in batches]
 
     # Checkpoints
@@ -239,7 +239,8 @@ class TrainWorker(EngineWorker):
 
     def export(self, directory: Path) -> None:
         """Write the model in Hugging Face format."""
-        export(self._actor.model, self._tokenizer, directory, self._dtype)
+        with self._actor.weights_on_device():
+            export(self._actor.model, self._tokenizer, directory, self._dtype)
 
     def close(self) -> None:
         """Release all resources."""
