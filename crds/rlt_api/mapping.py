@@ -184,10 +184,10 @@ def _remarks(setting: Setting) -> str:
 
 
 def _default(path: str) -> str:
-    """Return the default of a field: a value, or the text in its description."""
+    """Return the default of a field: the text in its description, or a value."""
     schema = find_field(path)
     assert schema is not None, path
-    if schema.get("default") is not None and not schema.get("properties"):
-        return _code(json.dumps(schema["default"]))
     described = re.search(r"Default: (.+?)\.(?:\s|$)", schema.get("description", "").replace("\n", " "))
-    return described[1] if described else ""
+    if described:
+        return described[1]
+    return _code(json.dumps(schema["default"])) if schema.get("default") is not None else ""

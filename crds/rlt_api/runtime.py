@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
+from rlt_api.accelerator_defaults import add_accelerator_defaults
 from rlt_api.blocks.cluster import Image, RayVersion
 from rlt_api.blocks.resources import Accelerator, NodeSelector, Resources, Tolerations
 from rlt_api.model import ApiModel, DnsLabel, KeyedBy, cel
@@ -93,7 +94,8 @@ Kind = Literal["cpu", "nvidia", "amd"]
 
 
 def resolve(job: Mapping[str, Any], runtime: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Merge the specs of a job and its runtime, as JSON. Values of the job override those of the runtime.
+    """Merge the specs of a job and its runtime, as JSON. Values of the job override those of the runtime, and these the
+    defaults that depend on the accelerators.
 
     Objects are merged field by field, and environment variables by name. If the job gives one of several exclusive
     fields, the runtime's other ones are dropped. Other lists and values are replaced. Neither input is changed.
@@ -115,7 +117,7 @@ def resolve(job: Mapping[str, Any], runtime: Mapping[str, Any] | None) -> dict[s
     if image := runtime.get("images", {}).get(accelerator_kind(_main_accelerator(cluster["workers"]))):
         cluster.setdefault("image", image)
     cluster.setdefault("rayVersion", runtime.get("rayVersion", DEFAULT_RAY_VERSION))
-    return spec
+    return add_accelerator_defaults(spec)
 
 
 def list_accelerators(runtime: Mapping[str, Any]) -> list[str]:

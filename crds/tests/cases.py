@@ -285,15 +285,18 @@ CASES = [
         {"training.contextParallelSize": 3, "model.useRemovePadding": True, **gpus()},
         "6 or 9 train workers",
     ),
-    Case("context-parallel", "spec.training.contextParallelSize", {"training.contextParallelSize": 2, **gpus()}),
+    Case(
+        "context-parallel",
+        "spec.training.contextParallelSize",
+        {"training.contextParallelSize": 2, "model.useRemovePadding": False, **gpus()},
+    ),
     Case(
         "context-parallel",
         "spec.algorithm.critic.useRemovePadding",
         {
             "training.contextParallelSize": 2,
-            "model.useRemovePadding": True,
             "algorithm.advEstimator": "gae",
-            "algorithm.critic": {},
+            "algorithm.critic": {"useRemovePadding": False},
             **gpus(),
         },
         "use true",

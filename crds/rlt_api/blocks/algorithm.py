@@ -114,9 +114,10 @@ class Critic(ApiModel):
     cliprange_value: Annotated[float, Field(gt=0, le=1000)] = 0.5
     """Clip range of the value loss: the maximum change of a value in a step that has an effect."""
     enable_gradient_checkpointing: bool = False
-    """Whether activations are recomputed in the backward pass instead of stored. (verl: true.)"""
+    """Whether activations are recomputed in the backward pass instead of stored. Default: false, on GPUs true."""
     use_remove_padding: bool = False
-    """Whether sequences are packed without padding. training.contextParallelSize requires it. (verl: true.)"""
+    """Whether sequences are packed without padding. training.contextParallelSize requires it. Default: false, on GPUs
+    true."""
     param_offload: bool = False
     """Whether weights are in CPU memory while they are not used."""
     optimizer_offload: bool = False

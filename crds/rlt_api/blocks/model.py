@@ -67,7 +67,8 @@ class Model(ApiModel):
     revision: Annotated[str, StringConstraints(min_length=1, max_length=255)] | None = None
     """The branch, tag or commit on the Hugging Face hub. Default: the newest."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Data type of the computation and of the engine's weights. The weights of the optimizer are always float32."""
+    """Data type of the computation and of the engine's weights. The weights of the optimizer are always float32.
+    Default: float32, on GPUs bfloat16."""
     trust_remote_code: bool = False
     """Whether the pods may run code from the model's repository."""
     parameters: Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9]+)?[MBT]?$", max_length=20)] | None = None
@@ -75,6 +76,6 @@ class Model(ApiModel):
     lora: Lora | None = None
     """Train low-rank adapters instead of all weights. Default: all weights."""
     enable_gradient_checkpointing: bool = False
-    """Whether activations are recomputed in the backward pass instead of stored. (verl: true.)"""
+    """Whether activations are recomputed in the backward pass instead of stored. Default: false, on GPUs true."""
     use_remove_padding: bool = False
-    """Whether sequences are packed without padding. (verl: true.)"""
+    """Whether sequences are packed without padding. Default: false, on GPUs true."""

@@ -70,7 +70,7 @@ class Rollout(ApiModel):
     kv_cache_space: Annotated[int, Field(ge=1, le=4096)] = 1
     """Size of vLLM's KV cache on a CPU, in GiB (VLLM_CPU_KVCACHE_SPACE)."""
     enforce_eager: bool = True
-    """Whether vLLM runs without compilation and CUDA graphs."""
+    """Whether vLLM runs without compilation and CUDA graphs. Default: true, on GPUs false."""
     max_model_len: Positive | None = None
     """Maximum length of a sequence in the engine. Default: maxPromptLength + maxResponseLength."""
     max_num_seqs: Positive | None = None
@@ -80,7 +80,7 @@ class Rollout(ApiModel):
     enable_chunked_prefill: bool | None = None
     """Whether the engine splits the prefill of long prompts. Default: the engine's."""
     free_cache_engine: bool = False
-    """Whether vLLM releases its memory during training, on GPUs in mode colocated. (verl: true.)"""
+    """Whether vLLM releases its memory during training, on GPUs in mode colocated. Default: false, on GPUs true."""
     engine_kwargs: JsonObject = {}
     """Additional options of the engine, by their names in vLLM: verl's rollout.engine_kwargs."""
     staleness: Staleness | None = None

@@ -66,7 +66,7 @@ def packed_attention(
     if packing is None or softcap is not None or s_aux is not None:
         raise ValueError(
             f"model.useRemovePadding does not work with {type(module).__name__}: its attention has soft caps or sinks, "
-            "or does not pass keyword arguments on. Remove the field."
+            "or does not pass keyword arguments on. Set it to false."
         )
     if packing.group is not None:
         query, key, value = (tokens_to_heads(part, packing.group) for part in (query, key, value))

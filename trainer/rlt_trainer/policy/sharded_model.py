@@ -121,7 +121,7 @@ def check_packable(config: PreTrainedConfig) -> None:
     if others := kinds - {"full_attention", "sliding_attention"}:
         raise ValueError(
             f"model.useRemovePadding does not work with layers of {', '.join(sorted(others))}: state would "
-            "leak between packed sequences. Remove the field."
+            "leak between packed sequences. Set it to false."
         )
 
 
