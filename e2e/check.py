@@ -45,6 +45,7 @@ SCRIPTS = (
     "tools/timings.py",
     "tools/values_schema.py",
     "trainer/oracles/make_fixtures.py",
+    "trainer/oracles/model_families.py",
 )
 """Programs that no package holds; mypy checks them by path."""
 

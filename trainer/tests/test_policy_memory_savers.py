@@ -11,8 +11,9 @@ from torch.testing import assert_close
 from transformers import Qwen3Config
 
 from rlt_trainer.batches.sequences import Sequences
+from rlt_trainer.policy.families import validate_family
 from rlt_trainer.policy.log_probs import response_log_probs
-from rlt_trainer.policy.sharded_model import ModelOptions, check_packable, load_sharded_model
+from rlt_trainer.policy.sharded_model import ModelOptions, load_sharded_model
 
 pytestmark = pytest.mark.usefixtures("process_group")
 SEQUENCES = Sequences.pad([[50, 51], [60]], [[70, 71, 72], [80]], pad_token_id=0)
@@ -67,5 +68,5 @@ def test_packed_sequences_are_independent(tiny_model: str) -> None:
 
 def test_a_model_that_cannot_be_packed_is_rejected() -> None:
     config = Qwen3Config(num_hidden_layers=2, layer_types=["full_attention", "linear_attention"])
-    with pytest.raises(ValueError, match="useRemovePadding does not work with layers of linear_attention"):
-        check_packable(config)
+    with pytest.raises(ValueError, match=r"useRemovePadding .* type qwen3: .* linear_attention layers"):
+        validate_family(config, packed=True)

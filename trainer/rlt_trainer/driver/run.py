@@ -32,6 +32,7 @@ from rlt_trainer.driver.loop import Trainer
 from rlt_trainer.driver.reporter import Reporter
 from rlt_trainer.driver.termination import Termination
 from rlt_trainer.policy.config import find_eos_tokens, load_config, resolve_critic_model
+from rlt_trainer.policy.families import validate_critic_family, validate_family
 from rlt_trainer.rewards.scorer import Scorer
 from rlt_trainer.telemetry.flops import find_shape
 from rlt_trainer.telemetry.run_directory import RunDirectory
@@ -72,6 +73,7 @@ def _run(config: TrainingConfig, server: ProgressServer, *, local: bool) -> None
         validate_functions(config)
         tokenizer = load_tokenizer(config.model)
         architecture = load_config(config.model)
+        validate_family(architecture, packed=config.model.use_remove_padding)
         path = config.model.path or "fromSeed"
         validate_tokenizer(tokenizer, architecture.get_text_config().vocab_size, path=path)
         warn_about_end_of_text(tokenizer, find_eos_tokens(config.model, architecture), path=path)
@@ -114,11 +116,15 @@ def _run(config: TrainingConfig, server: ProgressServer, *, local: bool) -> None
 
 
 def load_critic_config(config: TrainingConfig, tokenizer: PreTrainedTokenizerBase) -> PreTrainedConfig | None:
-    """Load the critic's model config. None: no critic. Raises ValueError if it does not support the policy's tokens."""
+    """Load the critic's model config. None: no critic.
+
+    Raises ValueError if the model cannot be a critic or does not support the policy's tokens.
+    """
     if config.algorithm.critic is None:
         return None
     start = resolve_critic_model(config)
     architecture = load_config(start)
+    validate_critic_family(architecture, packed=config.algorithm.critic.use_remove_padding)
     if start != config.model:
         validate_critic_tokenizer(tokenizer, architecture.get_text_config().vocab_size, path=start.path or "")
     return architecture

@@ -35,9 +35,15 @@ class LogitScale:
 
     @classmethod
     def of(cls, config: PreTrainedConfig, temperature: float) -> LogitScale:
-        """Read it from `config`, as transformers 5 does: Cohere multiplies, Granite divides, Gemma caps."""
+        """Read it from `config`, as transformers 5 does. Cohere and Falcon-H1 multiply, Granite divides, Gemma caps."""
         text = config.get_text_config()
-        factor = (getattr(text, "logit_scale", None) or 1.0) / (getattr(text, "logits_scaling", None) or 1.0)
+
+        def read(name: str) -> float:
+            return float(getattr(text, name, None) or 1.0)
+
+        factor = read("logit_scale") * read("lm_head_multiplier") / read("logits_mup_width_multiplier")
+        scaling = read("logits_scaling")
+        factor *= scaling if text.model_type == "hyperclovax" else 1 / scaling
         return cls(factor / temperature, getattr(text, "final_logit_softcapping", None))
 
 

@@ -9,20 +9,22 @@ from typing import Any, Literal, Self
 
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from transformers import (
     AutoModelForCausalLM,
     AutoModelForTokenClassification,
     GenerationConfig,
-    PreTrainedConfig,
     PreTrainedModel,
 )
+from transformers.initialization import guard_torch_init_functions
 from transformers.utils import GENERATION_CONFIG_NAME
 
 from rlt_api.blocks.model import Lora, Model
 from rlt_api.blocks.training import Fsdp, Training
 from rlt_trainer.policy import packed_attention
 from rlt_trainer.policy.config import build_model_error, load_config_from
+from rlt_trainer.policy.families import validate_critic_family, validate_family
 from rlt_trainer.policy.lora import add_adapters, base_name
 from rlt_trainer.policy.sharded_weights import initialize_weight, load_weights
 from rlt_trainer.policy.sharding import find_layers, shard
@@ -79,13 +81,14 @@ def load_sharded_model(kind: Kind, files: str, options: ModelOptions, forward: C
     """Load the model in `files`, in evaluation mode: dropout would change the ratio of new to old policy.
 
     forward: replaces the model's forward, see `shard`. Collective.
-    Raises ValueError naming `files` if they cannot be loaded.
+    Raises ValueError naming `files` if they cannot be loaded, or the model's family if it is not supported.
     """
     config = load_config_from(files, trust_remote_code=options.trust_remote_code)
     if kind == "critic":
+        validate_critic_family(config, packed=options.packed)
         config.num_labels = 1
-    if options.packed:
-        check_packable(config)
+    else:
+        validate_family(config, packed=options.packed)
     try:
         with torch.device("meta"):
             model: PreTrainedModel = AUTO_CLASSES[kind].from_config(
@@ -115,22 +118,10 @@ def load_sharded_model(kind: Kind, files: str, options: ModelOptions, forward: C
     return model
 
 
-def check_packable(config: PreTrainedConfig) -> None:
-    """Raise ValueError for models whose layers carry state from one packed sequence to the next."""
-    kinds = set(getattr(config.get_text_config(), "layer_types", None) or ())
-    if others := kinds - {"full_attention", "sliding_attention"}:
-        raise ValueError(
-            f"model.useRemovePadding does not work with layers of {', '.join(sorted(others))}: state would "
-            "leak between packed sequences. Set it to false."
-        )
-
-
 def _load(kind: Kind, model: PreTrainedModel, files: str, options: ModelOptions) -> None:
     model.to_empty(device=options.mesh.device_type)
     model.tie_weights()
-    for module in model.modules():  # rotary frequencies and other buffers that are not in the files
-        if not list(module.parameters(recurse=False)) and list(module.buffers(recurse=False)):
-            model._init_weights(module)  # type: ignore[no-untyped-call]
+    _initialize_buffers(model)
     initializer_range = getattr(model.config.get_text_config(), "initializer_range", None) or 0.02
     try:
         load_weights(
@@ -145,3 +136,23 @@ def _load(kind: Kind, model: PreTrainedModel, files: str, options: ModelOptions)
     except (OSError, ValueError) as error:
         raise build_model_error(files, error) from error
     dist.barrier()
+
+
+@torch.no_grad()
+def _initialize_buffers(model: PreTrainedModel) -> None:
+    """Compute the buffers that are not in the files, such as rotary frequencies and Gemma's embed_scale.
+
+    As in PreTrainedModel.initialize_weights, which takes a class of FSDP2 for custom code: the functions of
+    transformers.initialization skip the marked tensors, here the weights. Modules with weights alone are left out.
+    """
+    for tensor in model.state_dict(keep_vars=True).values():
+        tensor._is_hf_initialized = True
+    with guard_torch_init_functions():
+        _initialize(model, model)
+
+
+def _initialize(module: nn.Module, owner: PreTrainedModel) -> None:
+    for child in module.children():
+        _initialize(child, child if isinstance(child, PreTrainedModel) else owner)
+    if not list(module.parameters(recurse=False)) or module._non_persistent_buffers_set:
+        owner._init_weights(module)  # type: ignore[no-untyped-call]

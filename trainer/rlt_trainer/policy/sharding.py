@@ -44,9 +44,13 @@ def shard(
 
 
 def find_layers(model: nn.Module) -> list[nn.Module]:
-    """Return the layers of a transformers model: the modules in its _no_split_modules."""
+    """Return the layers of a transformers model: the outermost modules in its _no_split_modules."""
     names = getattr(model, "_no_split_modules", None) or ()
-    return [module for module in model.modules() if type(module).__name__ in names]
+    layers: dict[str, nn.Module] = {}
+    for name, module in model.named_modules():  # parents before their children
+        if type(module).__name__ in names and not any(name.startswith(f"{outer}.") for outer in layers):
+            layers[name] = module
+    return list(layers.values())
 
 
 def local_shards(model: nn.Module) -> Iterator[Tensor]:

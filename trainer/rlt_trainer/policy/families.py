@@ -1,0 +1,98 @@
+"""Which model families the trainer supports, from their configs. docs/reference/model-families.md lists all of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transformers import AutoModelForCausalLM, AutoModelForTokenClassification, PreTrainedConfig
+from transformers.modeling_layers import GenericForTokenClassification
+
+ENCODER = "its attention is not causal"
+DECODER = "it counts positions from the start of the padded row, and not from the first token"
+STATE = "padding changes its recurrent state"
+PARTS = "it is not a decoder of text alone, and transformers cannot load its text decoder separately"
+UNSUPPORTED = {
+    **dict.fromkeys(
+        (
+            *("bert", "bert-generation", "big_bird", "camembert", "cpmant", "data2vec-text", "electra", "ernie"),
+            *("megatron-bert", "prophetnet", "rembert", "roberta", "roberta-prelayernorm", "roc_bert", "roformer"),
+            *("xlm", "xlm-roberta", "xlm-roberta-xl", "xlnet", "xmod"),
+        ),
+        ENCODER,
+    ),
+    **dict.fromkeys(
+        (
+            *("bart", "bigbird_pegasus", "blenderbot", "blenderbot-small", "marian", "mbart", "mvp", "pegasus"),
+            *("plbart", "trocr"),
+        ),
+        DECODER,
+    ),
+    **dict.fromkeys(("recurrent_gemma", "rwkv", "xlstm"), STATE),
+    **dict.fromkeys(("blt", "emu3", "gemma3n", "mllama", "musicgen", "musicgen_melody"), PARTS),
+    **dict.fromkeys(("gemma4_assistant", "gemma4_unified_assistant"), "it only drafts tokens for another model"),
+    **dict.fromkeys(("llama4", "llama4_text"), "its class does not name its decoder"),
+    **dict.fromkeys(("zamba", "zamba2"), "its layers share weights, which FSDP2 does not support"),
+    "modernbert-decoder": "its output layer is not linear in the hidden states",
+}
+"""model_type -> why its log-probabilities would differ from those of transformers."""
+NOT_PACKABLE = {
+    **dict.fromkeys(("gpt_oss", "granite_swa", "granitemoe_swa", "mimo_v2_flash"), "its attention has sinks"),
+    **dict.fromkeys(("moshi", "nemotron"), "its attention does not get the lengths of the sequences"),
+    "doge": "it builds an attention mask of its own",
+}
+"""model_type -> why useRemovePadding is not supported, where the attributes of its class do not show it."""
+PACKABLE_LAYERS = {"full_attention", "sliding_attention"}
+CRITICS = "llama, qwen2, qwen3, mistral or gemma2"
+
+
+def validate_family(config: PreTrainedConfig, *, packed: bool, field: str = "model") -> None:
+    """Raise ValueError, naming `field`, if log-probabilities of this model would be wrong, padded or packed."""
+    name = config.model_type
+    if reason := UNSUPPORTED.get(name):
+        raise ValueError(
+            f"{field}.path: models of type {name} are not supported: {reason}. Use a supported family: "
+            "docs/reference/model-families.md."
+        )
+    if packed and (reason := find_packing_obstacle(config)):
+        raise ValueError(f"{field}.useRemovePadding does not work with models of type {name}: {reason}. Remove it.")
+
+
+def validate_critic_family(config: PreTrainedConfig, *, packed: bool) -> None:
+    """Raise ValueError if the critic cannot be initialized from this model."""
+    if not has_value_head(config):
+        raise ValueError(
+            f"algorithm.critic.modelPath: transformers has no token classification model with a head named score for "
+            f"models of type {config.model_type}. Set modelPath to a model of the same vocabulary of another family, "
+            f"such as {CRITICS}, or use an advEstimator without a critic."
+        )
+    validate_family(config, packed=packed, field="algorithm.critic")
+
+
+def has_value_head(config: PreTrainedConfig) -> bool:
+    """Whether transformers' token classification model for this config has a linear head named `score`."""
+    if "AutoModelForTokenClassification" in (getattr(config, "auto_map", None) or {}):
+        return True  # custom code: known only when the model is loaded
+    model = find_class(AutoModelForTokenClassification, config)
+    return model is not None and issubclass(model, GenericForTokenClassification)
+
+
+def find_packing_obstacle(config: PreTrainedConfig) -> str | None:
+    """Return why sequences of this model cannot be packed, or None."""
+    text = config.get_text_config()
+    if reason := NOT_PACKABLE.get(config.model_type) or NOT_PACKABLE.get(text.model_type):
+        return reason
+    if others := set(getattr(text, "layer_types", None) or ()) - PACKABLE_LAYERS:
+        return f"state or attention of {', '.join(sorted(others))} layers would leak between packed sequences"
+    if getattr(text, "attn_logit_softcapping", None) is not None:
+        return "its attention has soft caps"
+    model = find_class(AutoModelForCausalLM, config)
+    if model is None:  # custom code: packed_attention raises an error if it does not get the lengths
+        return None
+    if model._is_stateful:
+        return "its recurrent state would leak between packed sequences"
+    return None if model._supports_attention_backend else "its attention cannot be replaced"
+
+
+def find_class(auto: Any, config: PreTrainedConfig) -> Any:
+    """Return transformers' class for a config, such as Qwen3ForCausalLM. None for custom code."""
+    return auto._model_mapping.get(type(config), None)
