@@ -61,6 +61,17 @@ def attribute_docstrings(model: type[ApiModel]) -> dict[str, str]:
     return found
 
 
+@dataclass(frozen=True)
+class Since:
+    """Marks a field of TrainingConfig or of its blocks with the version that added it. Other fields are of version 1.
+
+    The fields of a block in such a field have its version. The default of such a field must have the behavior of the
+    version before: `dump_config` omits it then.
+    """
+
+    version: int
+
+
 def cel(*rules: tuple[str, str]) -> ConfigDict:
     """Build a block's `model_config` with validation rules: pairs of a CEL expression and the message if it is false.
 
@@ -94,6 +105,9 @@ EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", 
 
 ObjectName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=253)]
 """The name of a Kubernetes object (RFC 1123 subdomain)."""
+
+Url = Annotated[str, StringConstraints(pattern=r"^https?://[^\s]+$", max_length=1024)]
+"""The URL of an HTTP server."""
 
 Positive = Annotated[int, Field(ge=1, le=2**31 - 1)]
 """A count."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
@@ -16,7 +15,7 @@ from rlt_api.blocks.operations import Observability
 from rlt_api.blocks.rewards import Reward
 from rlt_api.blocks.rollout import Rollout
 from rlt_api.blocks.training import Training
-from rlt_api.model import ApiModel, Positive
+from rlt_api.model import ApiModel, Positive, Since
 from rlt_api.status import ProgressMetrics
 
 CONFIG_DIRECTORY = "/etc/rlt"
@@ -31,19 +30,9 @@ PRESET_REWARD = {"arithmetic": "exact", "bandit": "exact", "digits": "characters
 """Data preset -> default reward rule."""
 
 
-CONFIG_VERSION = 1
+CONFIG_VERSION = 2
 """Version of the format of TrainingConfig. A release that adds a field increments it once, and marks the field with
 `Since`. The trainer reads this version and the one before."""
-
-
-@dataclass(frozen=True)
-class Since:
-    """Marks a field of TrainingConfig or of its blocks with the version that added it. Other fields are of version 1.
-
-    The default of such a field must have the behavior of the version before: `dump_config` omits it then.
-    """
-
-    version: int
 
 
 class ResolvedTraining(Training):
@@ -95,7 +84,7 @@ class TrainingConfig(ApiModel):
     model: Model
     data: Data
     rewards: list[Reward]
-    """Never empty."""
+    """Empty only if an environment gives the reward."""
     algorithm: Algorithm
     training: ResolvedTraining
     rollout: Rollout

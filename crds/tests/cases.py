@@ -54,6 +54,15 @@ def stop_timeout(value: str) -> Json:
     return {"cluster": {"env": [{"name": "RAY_JOB_STOP_WAIT_TIME_S", "value": value}]}}
 
 
+def judge(options: Json | None = None, **changes: Any) -> Json:
+    """Return a reward by a judge."""
+    block = {"baseUrl": "http://judge:8000/v1", "model": "judge", **changes}
+    return {"rewards": [{"judge": block, **({"options": options} if options else {})}]}
+
+
+TOKEN = {"name": "TOKEN", "secretKeyRef": {"name": "search", "key": "token"}}
+SCORING = {"function": {"name": "scoring:compute_score"}}
+JUDGE = "spec.rewards[0].judge"
 QWEN_7B = {"path": "Qwen/Qwen2.5-7B-Instruct", "fromSeed": None, "dtype": "bfloat16"}
 
 
@@ -277,6 +286,19 @@ CASES = [
         "use a value below 2.0",
         cel=True,
     ),
+    Case("reward-choice", "spec.rewards[0].env", {"rewards": [{"name": "exact", "env": [TOKEN]}]}, cel=True),
+    Case("reward-choice", "spec.rewards[0].concurrency", {"rewards": [{"model": "m", "concurrency": 2}]}, cel=True),
+    Case("env-value", "spec.rewards[0].env[0]", {"rewards": [{**SCORING, "env": [{"name": "TOKEN"}]}]}, cel=True),
+    Case(
+        "masked-value",
+        "spec.rewards[0].env[0].value",
+        {"rewards": [{**SCORING, "env": [{"name": "TOKEN", "value": "***"}]}]},
+    ),
+    Case("judge", f"{JUDGE}.prompt", judge(prompt="Grade it."), "add {response}", cel=True),
+    Case("judge", f"{JUDGE}.minScore", judge(minScore=1), "use a lower value", cel=True),
+    Case("judge", f"{JUDGE}.scorePattern", judge(scorePattern="score ([0-9]"), "use one such as"),
+    Case("judge", f"{JUDGE}.scorePattern", judge(scorePattern="[0-9]"), "use one such as"),
+    Case("judge", "spec.rewards[0].options.messages", judge({"messages": []}), "remove it"),
     Case("reward-name", "spec.rewards[0].name", {"rewards": [{"name": "gms8k"}]}, "did you mean gsm8k?"),
     # layout and scheduling
     Case(

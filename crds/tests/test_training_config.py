@@ -10,10 +10,9 @@ from typing import Annotated, Any, get_args
 import pytest
 
 from rlt_api.blocks.rollout import Rollout
-from rlt_api.model import ApiModel
+from rlt_api.model import ApiModel, Since
 from rlt_api.training_config import (
     CONFIG_VERSION,
-    Since,
     TrainingConfig,
     UnsupportedVersionError,
     dump_config,
@@ -24,13 +23,14 @@ VERSION_1 = Path(__file__).parent / "config_v1"
 CONFIGS = sorted(VERSION_1.glob("[!s]*.json"))
 
 
-def blocks(model: type[ApiModel], path: str = "") -> Iterator[tuple[str, int]]:
-    """Path and version of every field of the model and its blocks."""
+def blocks(model: type[ApiModel], path: str = "", version: int = 1) -> Iterator[tuple[str, int]]:
+    """Path and version of every field of the model and its blocks, which have at least `version`."""
     for name, field in model.model_fields.items():
         here = f"{path}.{field.alias or name}"
-        yield here, next((each.version for each in field.metadata if isinstance(each, Since)), 1)
+        since = next((each.version for each in field.metadata if isinstance(each, Since)), version)
+        yield here, since
         for inner in find_models(field.annotation):
-            yield from blocks(inner, here)
+            yield from blocks(inner, here, since)
 
 
 def find_models(annotation: Any) -> Iterator[type[ApiModel]]:

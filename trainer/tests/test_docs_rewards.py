@@ -28,7 +28,7 @@ def test_every_rule_is_documented() -> None:
 
 
 def test_the_documented_function_runs(examples: dict[str, Any]) -> None:
-    arguments = {"data_source": "", "ground_truth": "7", "extra_info": {}}
+    arguments = {"data_source": "", "ground_truth": "7", "extra_info": {}, "bonus": 0.0}
     assert examples["compute_score"](solution_str=" 7\n", **arguments) == {"score": 1.0}
 
 

@@ -21,7 +21,7 @@ from rlt_trainer.environments.calculator import Calculator
 from rlt_trainer.environments.conversation import Episode, converse
 from rlt_trainer.environments.environment import load_environment
 from rlt_trainer.environments.observation import tokenize_observation
-from rlt_trainer.rewards.sandbox import MAX_TIMEOUTS
+from rlt_trainer.environments.time_limit import MAX_TIMEOUTS
 from rlt_trainer.rollout.engine import Sampling
 from rlt_trainer.rollout.transformers_engine import TransformersEngine
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rlt_trainer.rewards.outcome import Failure
+from rlt_trainer.rewards.outcome import Failure, Outcome
 from rlt_trainer.rewards.sandbox import Sandbox
 
 BEHAVIORS = """
@@ -52,15 +53,24 @@ def sandbox(tmp_path: Path) -> Iterator[MakeSandbox]:
         each.close()
 
 
+def call(sandbox: Sandbox, calls: Sequence[Mapping[str, Any]]) -> list[Outcome]:
+    """Return the outcomes of calls that start at the same time."""
+
+    async def gather() -> list[Outcome]:
+        return await asyncio.gather(*(sandbox.call(each) for each in calls))
+
+    return asyncio.run(gather())
+
+
 @pytest.mark.parametrize(
     ("value", "score"), [(1, 1.0), (0.25, 0.25), (True, 1.0), (-3, -3.0), ({"score": 0.5, "acc": 1}, 0.5)]
 )
 def test_numbers_and_dictionaries_with_a_score_are_scores(sandbox: MakeSandbox, value: object, score: float) -> None:
-    assert sandbox().map([{"what": "return", "value": value}]) == [score]
+    assert call(sandbox(), [{"what": "return", "value": value}]) == [score]
 
 
 @pytest.mark.parametrize(
-    ("call", "reason", "message"),
+    ("arguments", "reason", "message"),
     [
         ({"what": "return", "value": None}, "none", "returned None"),
         ({"what": "return", "value": {"acc": 1}}, "none", 'without "score"'),
@@ -75,8 +85,10 @@ def test_numbers_and_dictionaries_with_a_score_are_scores(sandbox: MakeSandbox, 
         ({"unknown": 1}, "raised", "TypeError"),
     ],
 )
-def test_each_failure_has_its_reason(sandbox: MakeSandbox, call: dict[str, Any], reason: str, message: str) -> None:
-    (failure,) = sandbox().map([call])
+def test_each_failure_has_its_reason(
+    sandbox: MakeSandbox, arguments: dict[str, Any], reason: str, message: str
+) -> None:
+    (failure,) = call(sandbox(), [arguments])
     assert isinstance(failure, Failure)
     assert failure.reason == reason
     assert message in failure.message
@@ -85,39 +97,40 @@ def test_each_failure_has_its_reason(sandbox: MakeSandbox, call: dict[str, Any],
 @pytest.mark.parametrize("what", ["hang", "regex"])
 def test_a_call_that_hangs_is_killed_and_the_next_one_works(sandbox: MakeSandbox, what: str) -> None:
     start = time.monotonic()
-    hanging, good = sandbox(timeout_s=0.3).map([{"what": what}, {"what": "return"}])
+    hanging, good = call(sandbox(timeout_s=0.3), [{"what": what}, {"what": "return"}])
     assert isinstance(hanging, Failure)
     assert (hanging.reason, good) == ("timed_out", 1.0)
     assert time.monotonic() - start < 60  # the function itself takes an hour
 
 
-def test_a_batch_that_hangs_from_the_start_is_skipped(sandbox: MakeSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlt_trainer.rewards.sandbox.MAX_TIMEOUTS", 2)
-    outcomes = sandbox(timeout_s=0.1).map([{"what": "hang"}] * 2 + [{"what": "return"}] * 3)
-    assert [getattr(each, "reason", each) for each in outcomes] == ["timed_out"] * 5
-    assert "was not called because 2 earlier calls timed out" in str(outcomes[-1])
-
-
 def test_outcomes_keep_the_order_of_the_calls(sandbox: MakeSandbox) -> None:
     calls = [{"what": "die"} if i == 5 else {"what": "return", "value": i} for i in range(12)]
-    outcomes = sandbox(processes=2).map(calls)
+    outcomes = call(sandbox(processes=2), calls)
     assert [o for o in outcomes if not isinstance(o, Failure)] == [i for i in range(12) if i != 5]
     assert isinstance(outcomes[5], Failure)
 
 
 def test_processes_are_reused_between_calls(sandbox: MakeSandbox) -> None:
     one = sandbox()
-    assert one.map([{"what": "pid"}]) == one.map([{"what": "pid"}])
+    assert call(one, [{"what": "pid"}]) == call(one, [{"what": "pid"}])
+
+
+def test_variables_of_the_function_are_passed_on(tmp_path: Path) -> None:
+    (tmp_path / "behaviors.py").write_text(textwrap.dedent(BEHAVIORS))
+    variables = {"RLT_SECRET": "s3cret"}
+    one = Sandbox("behaviors:score", timeout_s=20, processes=1, path=[str(tmp_path)], variables=variables)
+    assert call(one, [{"what": "secret"}]) == [1.0]
+    one.close()
 
 
 def test_secrets_of_the_environment_are_not_passed_on(sandbox: MakeSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLT_SECRET", "s3cret")
-    assert sandbox().map([{"what": "secret"}]) == [0.0]
+    assert call(sandbox(), [{"what": "secret"}]) == [0.0]
 
 
 def test_child_processes_of_a_function_are_killed_with_it(sandbox: MakeSandbox) -> None:
     one = sandbox()
-    (child,) = one.map([{"what": "spawn"}])
+    (child,) = call(one, [{"what": "spawn"}])
     assert isinstance(child, float)
     one.close()
     deadline = time.monotonic() + 30
@@ -135,12 +148,12 @@ def _runs(pid: int) -> bool:
 
 
 def test_numpy_numbers_are_scores(sandbox: MakeSandbox) -> None:
-    assert sandbox().map([{"what": "array"}]) == [0.5]
+    assert call(sandbox(), [{"what": "array"}]) == [0.5]
 
 
 def test_ten_megabytes_and_lone_surrogates_reach_the_function(sandbox: MakeSandbox) -> None:
     one = sandbox("def score(text): return len(text)")
-    assert one.map([{"text": "🎉" * 2_500_000}, {"text": "\ud800\x00\n"}]) == [2_500_000.0, 3.0]
+    assert call(one, [{"text": "🎉" * 2_500_000}, {"text": "\ud800\x00\n"}]) == [2_500_000.0, 3.0]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,73 @@ def test_each_preset_has_a_default_rule(preset: str, right: str, wrong: str) -> 
 def test_a_user_defined_function_is_called_as_verl_calls_it(function: dict[str, Any]) -> None:
     prompts = [prompt("7", bonus=0.25), prompt("7", bonus=0), prompt("7", bonus=0, data_source="other")]
     assert score([function], ["7", "8", "7"], prompts).total.tolist() == [1.25, 0.0, 11.0]
+
+
+def test_a_function_gets_its_options_and_its_variables_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "keyed.py").write_text(
+        "import os\n"
+        "def score(solution_str, bonus, **row):\n"
+        "    return bonus + (os.environ.get('TOKEN') == solution_str) + 10 * ('PLAIN' in os.environ)\n"
+    )
+    monkeypatch.setattr(sources, "FUNCTIONS_DIRECTORY", str(tmp_path))
+    monkeypatch.setenv("RLT_REWARD_0_TOKEN", "s3cret\n")
+    function = {"name": "keyed:score", "configMap": "mine"}
+    token = {"name": "TOKEN", "secretKeyRef": {"name": "search", "key": "token"}}
+    with_env = {"function": function, "options": {"bonus": 0.5}, "env": [token, {"name": "PLAIN", "value": "1"}]}
+    without = {"function": function, "options": {"bonus": 0.25}}
+    scores = score([with_env, without], ["s3cret", "other"], [prompt("7")] * 2)
+    assert [each.tolist() for each in scores.by_reward.values()] == [[11.5, 10.5], [0.25, 0.25]]
+
+
+def test_a_missing_key_of_a_secret_is_rejected() -> None:
+    env = [{"name": "TOKEN", "secretKeyRef": {"name": "search", "key": "token"}}]
+    reward = {"function": {"name": "json:loads"}, "env": env}
+    with pytest.raises(
+        ValueError, match=r"rewards\[1\].env\[0\]: the variable RLT_REWARD_1_TOKEN has no value. Add the"
+    ):
+        score([{"name": "exact"}, reward], [], [])
+
+
+def test_concurrency_is_the_number_of_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call waits until three have started."""
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "meeting.py").write_text(
+        "import os, time\n"
+        "def score(folder, **row):\n"
+        "    open(f'{folder}/{os.getpid()}', 'w').close()\n"
+        "    while len(os.listdir(folder)) < 3: time.sleep(0.01)\n"
+        "    return len(os.listdir(folder))\n"
+    )
+    monkeypatch.setattr(sources, "FUNCTIONS_DIRECTORY", str(tmp_path))
+    (folder := tmp_path / "pids").mkdir()
+    function = {"name": "meeting:score", "configMap": "mine", "timeoutSeconds": 60}
+    reward = {"function": function, "options": {"folder": str(folder)}, "concurrency": 3}
+    assert score([reward], ["a"] * 6, [prompt("7")] * 6).total.tolist() == [3.0] * 6
+
+
+def test_the_rest_of_a_batch_that_hangs_from_the_start_is_skipped(
+    function: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "MAX_FAILURES", 2)
+    (tmp_path / "mine" / "scoring.py").write_text("import time\ndef compute_score(**row): time.sleep(3600)")
+    reward = {"function": {**function["function"], "timeoutSeconds": 0.1}, "concurrency": 1}
+    with Scorer([Reward.model_validate(reward)]) as scorer:
+        for _ in range(2):  # the failures of the first batch do not count in the second
+            with pytest.raises(TrainingError, match="failed for 5 of 5 responses: it did not end within"):
+                scorer.score(["7"] * 5, [prompt("7")] * 5)
+
+        async def score_all() -> list[Any]:
+            return await asyncio.gather(*(scorer.score_one("7", prompt("7")) for _ in range(4)))
+
+        outcomes = [outcome["scoring:compute_score"].message for outcome in asyncio.run(score_all())]
+    assert ["was not called after 2 failures: it did not end" in each for each in outcomes] == [False] * 2 + [True] * 2
+
+
+def test_a_batch_without_rewards_is_an_error() -> None:
+    with pytest.raises(TrainingError, match=r"spec.rewards is empty, and the environment returned no reward. Add a"):
+        score([], ["7"], [prompt("7")])
+    assert score([], ["7"], [prompt("7")], environment=torch.tensor([0.5])).total.tolist() == [0.5]
 
 
 def test_a_failed_response_is_masked_counted_and_logged(

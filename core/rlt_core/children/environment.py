@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from rlt_api.blocks.operations import Observability, Wandb
 from rlt_api.blocks.resources import EnvVar, KeyReference
 from rlt_api.masking import MASK
+from rlt_api.pod_variables import list_pod_variables
 from rlt_api.rules.environment import JOB_STOP_TIMEOUT
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_core import names
@@ -49,6 +50,7 @@ def build_env(job: Job, spec: RLTrainingJobSpec, *, mounted: bool) -> list[Manif
     user_names = {variable.name for variable in spec.cluster.env}
     return [
         *(operator_env[name] for name in sorted(operator_env) if name not in user_names),
+        *(_build_variable(each) for each in list_pod_variables(spec.rewards)),
         *(_build_variable(variable) for variable in spec.cluster.env),
     ]
 

@@ -7,10 +7,9 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from rlt_api.blocks.resources import KeyReference
-from rlt_api.model import AbsolutePath, ApiModel, Positive, cel
+from rlt_api.model import AbsolutePath, ApiModel, Positive, Url, cel
 
 UserId = Annotated[int, Field(ge=0, le=2**31 - 1)]
-Url = Annotated[str, StringConstraints(pattern=r"^https?://[^\s]+$", max_length=1024)]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 
 

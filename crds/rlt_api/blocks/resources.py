@@ -68,7 +68,7 @@ class KeyReference(ApiModel):
 
 
 class EnvVar(ApiModel):
-    """An environment variable of all pods. It overrides the operator's value."""
+    """An environment variable. One of spec.cluster.env overrides the operator's value."""
 
     model_config = cel(
         (

@@ -20,6 +20,7 @@ from rlt_api.rules import (
     operations,
     pods,
     queues,
+    rewards,
     security,
     shared_memory,
     storage,
@@ -31,7 +32,14 @@ from rlt_api.spec import RLTrainingJobSpec
 
 Rule = Callable[[RLTrainingJobSpec], Iterator[Finding]]
 
-TRAINER_RULES: list[Rule] = [*batches.RULES, *layout.RULES, *learning.RULES, *lengths.RULES, *memory.RULES]
+TRAINER_RULES: list[Rule] = [
+    *batches.RULES,
+    *layout.RULES,
+    *learning.RULES,
+    *lengths.RULES,
+    *memory.RULES,
+    *rewards.RULES,
+]
 """Rules for the fields that only the builtin trainer reads."""
 RULES: list[Rule] = [
     *choices.RULES,

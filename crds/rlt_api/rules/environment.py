@@ -6,6 +6,7 @@ import functools
 from collections.abc import Iterator
 from pathlib import Path
 
+from rlt_api.blocks.resources import EnvVar
 from rlt_api.finding import Finding
 from rlt_api.masking import MASK
 from rlt_api.spec import RLTrainingJobSpec
@@ -64,14 +65,25 @@ def known_names() -> frozenset[str]:
     return frozenset(line for line in lines if line and not line.startswith("#"))
 
 
+def list_variables(spec: RLTrainingJobSpec) -> Iterator[tuple[str, EnvVar]]:
+    """Yield the path and the value of each variable in the spec."""
+    lists = {
+        ENV: spec.cluster.env,
+        **{f"spec.rewards[{index}].env": reward.env for index, reward in enumerate(spec.rewards)},
+    }
+    for path, variables in lists.items():
+        for index, variable in enumerate(variables):
+            yield f"{path}[{index}]", variable
+
+
 def validate_env_values(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """Each variable must have exactly one of value, secretKeyRef and configMapKeyRef."""
-    for index, variable in enumerate(spec.cluster.env):
+    for field, variable in list_variables(spec):
         given = [name for name in ("value", "secretKeyRef", "configMapKeyRef") if name in variable.to_json()]
         if len(given) != 1:
             message = "must have exactly one of value, secretKeyRef and configMapKeyRef"
             value = " and ".join(given) or "none"
-            yield Finding(f"{ENV}[{index}]", value, message, f"{'keep' if given else 'add'} one of them", "env-value")
+            yield Finding(field, value, message, f"{'keep' if given else 'add'} one of them", "env-value")
 
 
 def validate_env_owners(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -101,10 +113,10 @@ def validate_stop_timeout(spec: RLTrainingJobSpec) -> Iterator[Finding]:
 
 def validate_masked_values(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """A value must not be the mask that `rlt get` prints instead of a plain-text secret: the secret would be lost."""
-    for index, variable in enumerate(spec.cluster.env):
+    for field, variable in list_variables(spec):
         if variable.value == MASK:
             message = "is what rlt prints instead of a secret"
-            yield Finding(f"{ENV}[{index}].value", MASK, message, "use secretKeyRef", "masked-value")
+            yield Finding(f"{field}.value", MASK, message, "use secretKeyRef", "masked-value")
 
 
 def validate_debugger(spec: RLTrainingJobSpec) -> Iterator[Finding]:

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from functools import reduce
+from collections.abc import Iterator
 
-from pydantic import JsonValue, ValidationError
-
-from rlt_api.finding import Finding, child_path, printable
-from rlt_api.reward_rules import RULE_OPTIONS
+from rlt_api.finding import Finding
 from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.spelling import find_nearest_word
 
-REWARD_RULES = tuple(RULE_OPTIONS)
-"""The valid values of rewards[].name. The trainer has a function for each."""
 SCHEDULE, STEPS = "spec.training.lrSchedule", "spec.training.totalSteps"
 
 
@@ -103,38 +96,6 @@ def validate_overlong_buffer(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         yield Finding(field, str(buffer.length), message, f"use {longest} or less", "overlong-buffer", involved)
 
 
-def validate_rewards(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """A reward must have exactly one of name, function and model. options are for known rules by name."""
-    for index, reward in enumerate(spec.rewards):
-        field = f"spec.rewards[{index}]"
-        given = [name for name in ("name", "function", "model") if getattr(reward, name) is not None]
-        if len(given) != 1:
-            value = " and ".join(given) or "none"
-            message = "must have exactly one of name, function and model"
-            yield Finding(field, value, message, f"{'keep' if given else 'add'} one of them", "reward-choice")
-        if reward.name is not None and reward.name not in REWARD_RULES:
-            meant = find_nearest_word(reward.name.lower(), REWARD_RULES, max_distance=3)
-            fix = f"did you mean {meant}?" if meant else f"use one of {', '.join(REWARD_RULES)}"
-            yield Finding(f"{field}.name", reward.name, "is not a reward rule", fix, "reward-name")
-        elif reward.name is not None:
-            yield from validate_reward_options(reward.name, reward.options, f"{field}.options")
-        elif reward.options:
-            message, fix = "has an effect only with name", "remove it"
-            yield Finding(f"{field}.options", "given", message, fix, "reward-choice", (field,))
-
-
-def validate_reward_options(rule: str, options: Mapping[str, JsonValue], field: str) -> Iterator[Finding]:
-    """Validate the options of a reward rule."""
-    try:
-        RULE_OPTIONS[rule].model_validate(options)
-    except ValidationError as error:
-        for problem in error.errors():
-            known = ", ".join(RULE_OPTIONS[rule].model_json_schema(by_alias=True).get("properties", {})) or "none"
-            value = "none" if problem["type"] == "missing" else printable(str(problem["input"]))
-            path, fix = reduce(child_path, problem["loc"], field), f"the options of {rule} are: {known}"
-            yield Finding(path, value, problem["msg"], fix, "reward-options", (field,))
-
-
 def validate_user_defined_functions(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """A user-defined function replaces advEstimator or policyLoss, so only one of the two can be given."""
     given = spec.algorithm.model_fields_set
@@ -179,7 +140,6 @@ RULES = (
     validate_trl_cispo_clip_ratio,
     validate_critic,
     validate_overlong_buffer,
-    validate_rewards,
     validate_user_defined_functions,
     validate_rollout_correction,
 )

@@ -92,6 +92,7 @@ def _run(config: TrainingConfig, server: ProgressServer, *, local: bool) -> None
         run_directory.write_config(config)
 
         with Scorer(config.rewards) as scorer:
+            scorer.validate_judges(prompts.take(0, 1)[0])
             reporter.stage("preparing", "joining Ray")
             join_ray(config, local=local)
             with Termination() as termination:

@@ -8,9 +8,10 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from rlt_trainer.rewards.sandbox import MAX_TIMEOUTS
-
 T = TypeVar("T")
+MAX_TIMEOUTS = 16
+"""Number of consecutive calls that may time out before the remaining calls are skipped."""
+
 Call = tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]
 
 

@@ -8,6 +8,7 @@ receive them.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +19,7 @@ from pydantic import ValidationError
 from rlt_api.blocks.rewards import Reward
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.rewards.outcome import Failure, Outcome
-from rlt_trainer.rewards.sources import build_source
+from rlt_trainer.rewards.sources import LimitedSource
 
 BATCH_SIZE = 256
 """Number of lines that are scored together."""
@@ -28,11 +29,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Return the exit code: 0, or 1 with the reason on standard error."""
     parser = argparse.ArgumentParser(prog="python -m rlt_trainer.rewards", description=__doc__)
     parser.add_argument("name", help="a rule such as gsm8k, or module:function")
-    parser.add_argument("--options", default="{}", help="options of the rule in JSON, as in rewards[].options")
+    parser.add_argument("--options", default="{}", help="options in JSON, as in rewards[].options")
     parser.add_argument("--timeout-seconds", type=float, default=10.0, help="time limit for one response (functions)")
     options = parser.parse_args(arguments)
     try:
-        score_lines(build_reward(options.name, options.options, options.timeout_seconds))
+        asyncio.run(score_lines(build_reward(options.name, options.options, options.timeout_seconds)))
     except ValueError as error:
         print(error, file=sys.stderr)
         return 1
@@ -43,7 +44,8 @@ def build_reward(name: str, options: str, timeout_seconds: float) -> Reward:
     """Build the reward from the command's arguments. Raises ValueError."""
     try:
         if ":" in name:
-            return Reward.model_validate({"function": {"name": name, "timeoutSeconds": timeout_seconds}})
+            function = {"name": name, "timeoutSeconds": timeout_seconds}
+            return Reward.model_validate({"function": function, "options": json.loads(options)})
         return Reward.model_validate({"name": name, "options": json.loads(options)})
     except ValidationError as error:
         raise ValueError(f"{name}: {error.errors()[0]['msg']}") from error
@@ -51,16 +53,15 @@ def build_reward(name: str, options: str, timeout_seconds: float) -> Reward:
         raise ValueError(f"--options is not JSON: {error}") from error
 
 
-def score_lines(reward: Reward) -> None:
+async def score_lines(reward: Reward) -> None:
     """Score standard input to standard output. Raises ValueError with the number of an invalid line."""
-    source = build_source(reward)
+    limited = LimitedSource.build(reward, 0)
     try:
         for batch in batch_lines(read_lines(sys.stdin.buffer)):
-            texts, prompts = zip(*batch, strict=True)
-            for outcome in source.score(texts, prompts):
+            for outcome in await asyncio.gather(*(limited.score_one(text, prompt) for text, prompt in batch)):
                 print(json.dumps(format_outcome(outcome)), flush=True)
     finally:
-        source.close()
+        await limited.source.close()
 
 
 def batch_lines(lines: Iterator[tuple[str, Prompt]]) -> Iterator[list[tuple[str, Prompt]]]:

@@ -7,7 +7,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Reason = Literal["raised", "timed_out", "crashed", "none", "not_a_number", "not_finite"]
+Reason = Literal[
+    "raised",
+    "timed_out",
+    "crashed",
+    "none",
+    "not_a_number",
+    "not_finite",
+    "unavailable",  # a judge that does not answer, or with status 429 or 5xx
+    "rejected",  # a request that the judge rejects
+    "no_score",  # an answer of a judge without a valid score
+]
 
 
 @dataclass(frozen=True)

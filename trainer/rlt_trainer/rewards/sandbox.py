@@ -6,6 +6,7 @@ security boundary: the function runs as the same user, with the same files and t
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import queue
@@ -25,10 +26,6 @@ START_TIMEOUT_S = 60.0
 """Timeout for a process to load the function's module."""
 MAX_MEMORY_BYTES = 4 * 2**30
 """Memory that one process may write to (RLIMIT_DATA)."""
-MAX_PROCESSES = min(4, len(os.sched_getaffinity(0)))
-"""Maximum number of processes of one sandbox. A process starts when it is first needed."""
-MAX_TIMEOUTS = 16
-"""Number of calls that may time out at the beginning of a batch before the remaining calls are skipped."""
 INHERITED_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ")
 """The trainer's environment variables that the function receives, in addition to PYTHONPATH."""
 
@@ -41,16 +38,19 @@ class Sandbox:
         target: str,
         *,
         timeout_s: float,
-        processes: int = MAX_PROCESSES,
+        processes: int,
         memory_bytes: int = MAX_MEMORY_BYTES,
         path: Sequence[str] = (),
+        variables: Mapping[str, str] | None = None,
     ) -> None:
-        """`timeout_s` limits one call. `path` lists folders to search for the module before those of PYTHONPATH."""
+        """`timeout_s` limits one call. `processes` is a maximum: a process starts when it is first needed. `path` lists
+        folders to search for the module before those of PYTHONPATH. `variables` are additional environment variables.
+        """
         self._timeout_s = timeout_s
         self._folder = tempfile.TemporaryDirectory(prefix="rlt-sandbox-")
         module = "rlt_trainer.rewards.sandbox_worker"
         self._command = [sys.executable, "-P", "-m", module, target, str(timeout_s), str(memory_bytes)]
-        self._environment = build_environment(path, self._folder.name)
+        self._environment = {**build_environment(path, self._folder.name), **(variables or {})}
         self._threads = ThreadPoolExecutor(processes, thread_name_prefix="rlt-sandbox")
         self._idle: queue.LifoQueue[_Process | None] = queue.LifoQueue()
         for _ in range(processes):
@@ -63,25 +63,9 @@ class Sandbox:
         if process.load_error is not None:
             raise ValueError(process.load_error)
 
-    def map(self, calls: Sequence[Mapping[str, Any]]) -> list[Outcome]:
-        """Return one outcome for each call, in order. A call is a JSON object with the function's keyword arguments.
-
-        If the first MAX_TIMEOUTS calls all time out, the others are skipped: the batch would take hours to fail.
-        """
-        timed_out, completed = 0, 0
-
-        def call(arguments: Mapping[str, Any]) -> Outcome:
-            nonlocal timed_out, completed
-            if timed_out >= MAX_TIMEOUTS and not completed:
-                return Failure("timed_out", f"it was not called because {timed_out} earlier calls timed out")
-            outcome = self._call(arguments)
-            if isinstance(outcome, Failure) and outcome.reason == "timed_out":
-                timed_out += 1
-            else:
-                completed += 1
-            return outcome
-
-        return list(self._threads.map(call, calls))
+    async def call(self, arguments: Mapping[str, Any]) -> Outcome:
+        """Call the function with keyword arguments, which are a JSON object. Wait for a process if all are busy."""
+        return await asyncio.wrap_future(self._threads.submit(self._call, arguments))
 
     def close(self) -> None:
         """End all processes."""

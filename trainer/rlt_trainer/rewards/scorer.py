@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,8 +17,10 @@ from rlt_api.blocks.rewards import Reward
 from rlt_trainer.batches.scores import Scores
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.errors import TrainingError
+from rlt_trainer.event_loop import EventLoopThread
+from rlt_trainer.rewards.judge import JudgeSource
 from rlt_trainer.rewards.outcome import Failure, Outcome
-from rlt_trainer.rewards.sources import build_source
+from rlt_trainer.rewards.sources import LimitedSource
 
 ENVIRONMENT = "environment"
 """The name of an environment's rewards in reports. Their weight is 1."""
@@ -26,15 +29,62 @@ _log = logging.getLogger(__name__)
 
 
 class Scorer:
-    """Scores responses. It may own processes: close it, or use it in a `with` statement."""
+    """Scores responses. It owns a thread and processes: close it, or use it in a `with` statement."""
 
     def __init__(self, rewards: Sequence[Reward]) -> None:
-        """Raises ValueError for an unknown rule, for invalid options, and for a function that cannot be loaded."""
+        """Raises ValueError for an unknown rule, invalid options, a missing value of a Secret, and a function that
+        cannot be loaded."""
         named = name_rewards(rewards)
         self.models: dict[str, str] = {name: reward.model for name, reward in named.items() if reward.model is not None}
         """Name -> path of each reward model. Reward models run on the train workers."""
         self._weights = {name: reward.weight for name, reward in named.items()}
-        self._sources = {name: build_source(reward) for name, reward in named.items() if reward.model is None}
+        self._sources = {
+            name: LimitedSource.build(reward, index)
+            for index, (name, reward) in enumerate(named.items())
+            if reward.model is None
+        }
+        self._loop = EventLoopThread("rewards")
+
+    def validate_judges(self, prompt: Prompt) -> None:
+        """Send one request to each judge: the solution of `prompt`. Raises ValueError if it gets no score."""
+        for source in self._sources.values():
+            if isinstance(source.source, JudgeSource):
+                self._loop.submit(source.source.validate(prompt)).result()
+
+    async def score_one(self, text: str, prompt: Prompt) -> dict[str, Outcome]:
+        """Score one response, without end-of-text token, with all rewards but reward models: name -> outcome.
+
+        Calls may come from any event loop, for each response as soon as it is complete.
+        """
+        return await asyncio.wrap_future(self._loop.submit(self._score_one(text, prompt)))
+
+    def combine(
+        self,
+        outcomes: Sequence[Mapping[str, Outcome]],
+        *,
+        models: Mapping[str, Tensor] | None = None,
+        environment: Tensor | None = None,
+    ) -> Scores:
+        """Combine the outcomes of a batch of B responses, each from `score_one`.
+
+        `models` holds the scores [B] of each of self.models; `environment` holds those [B] of an environment that gives
+        rewards. NaN in them is a failure. Raises TrainingError if no response could be scored.
+        """
+        columns: dict[str, Sequence[Outcome]] = {
+            name: to_outcomes((models or {})[name]) if name in self.models else [each[name] for each in outcomes]
+            for name in self._weights
+        }
+        if environment is not None:
+            columns[ENVIRONMENT] = to_outcomes(environment)
+        if not columns:
+            raise TrainingError(
+                "spec.rewards is empty, and the environment returned no reward. Add a reward, or return one from step."
+            )
+        for source in self._sources.values():
+            source.end_batch()
+        scores = combine(columns, {**self._weights, ENVIRONMENT: 1.0})
+        _report_failures(columns, all_failed=bool(scores.failed.all()))
+        return scores
 
     def score(
         self,
@@ -44,27 +94,26 @@ class Scorer:
         models: Mapping[str, Tensor] | None = None,
         environment: Tensor | None = None,
     ) -> Scores:
-        """Score B responses, without end-of-text token, to their prompts.
+        """Score a batch of responses, and combine the outcomes as `combine` does."""
+        outcomes = self._loop.submit(self._score_all(texts, prompts)).result()
+        return self.combine(outcomes, models=models, environment=environment)
 
-        `models` holds the scores [B] of each of self.models; `environment` holds those [B] of an environment that gives
-        rewards. NaN in them is a failure. Raises TrainingError if no response could be scored.
-        """
-        outcomes: dict[str, list[Outcome]] = {}
-        for name in self._weights:
-            if name in self.models:
-                outcomes[name] = to_outcomes((models or {})[name])
-            else:
-                outcomes[name] = self._sources[name].score(texts, prompts)
-        if environment is not None:
-            outcomes[ENVIRONMENT] = to_outcomes(environment)
-        scores = combine(outcomes, {**self._weights, ENVIRONMENT: 1.0})
-        _report_failures(outcomes, all_failed=bool(scores.failed.all()))
-        return scores
+    async def _score_all(self, texts: Sequence[str], prompts: Sequence[Prompt]) -> list[dict[str, Outcome]]:
+        pairs = zip(texts, prompts, strict=True)
+        return await asyncio.gather(*(self._score_one(text, prompt) for text, prompt in pairs))
+
+    async def _score_one(self, text: str, prompt: Prompt) -> dict[str, Outcome]:
+        sources = self._sources.values()
+        outcomes = await asyncio.gather(*(source.score_one(text, prompt) for source in sources))
+        return dict(zip(self._sources, outcomes, strict=True))
 
     def close(self) -> None:
-        """End the processes."""
-        for source in self._sources.values():
-            source.close()
+        """End the thread and the processes."""
+        self._loop.submit(self._close_sources()).result()
+        self._loop.close()
+
+    async def _close_sources(self) -> None:
+        await asyncio.gather(*(source.source.close() for source in self._sources.values()))
 
     def __enter__(self) -> Self:
         return self
@@ -76,11 +125,13 @@ class Scorer:
 
 
 def name_rewards(rewards: Sequence[Reward]) -> dict[str, Reward]:
-    """Name each reward after its rule, function or model folder. A second reward of the same name becomes NAME-2."""
+    """Name each reward after its rule, function, model folder or judge's model. A second reward of the same name
+    becomes NAME-2."""
     named: dict[str, Reward] = {}
     count: Counter[str] = Counter()
     for reward in rewards:
-        name = reward.name or (reward.function.name if reward.function else Path(reward.model or "").name)
+        model = reward.judge.model if reward.judge else reward.model or ""
+        name = reward.name or (reward.function.name if reward.function else Path(model).name)
         count[name] += 1
         named[name if count[name] == 1 else f"{name}-{count[name]}"] = reward
     return named

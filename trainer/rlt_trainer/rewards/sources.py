@@ -1,21 +1,32 @@
-"""The source of one reward's scores: a rule in this process, or a function in the sandbox."""
+"""The source of one reward's scores: a rule in this process, a function in the sandbox, or a judge."""
 
 from __future__ import annotations
 
+import asyncio
 import difflib
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, Self
 
 from pydantic import ValidationError
 
 from rlt_api.blocks.rewards import Reward, RewardFunction
+from rlt_api.pod_variables import API_KEY, reward_prefix
 from rlt_api.reward_rules import RULE_OPTIONS
 from rlt_api.training_config import FUNCTIONS_DIRECTORY
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.rewards import rules
-from rlt_trainer.rewards.outcome import Outcome, call_reward
+from rlt_trainer.rewards.judge import JudgeSource
+from rlt_trainer.rewards.outcome import Failure, Outcome, call_reward
 from rlt_trainer.rewards.sandbox import Sandbox
+from rlt_trainer.rewards.variables import read_variable, read_variables
 
+MAX_PROCESSES = min(4, len(os.sched_getaffinity(0)))
+"""Default of rewards[].concurrency for functions and rules in the sandbox."""
+JUDGE_CONCURRENCY = 64
+"""Default of rewards[].concurrency for judges."""
+MAX_FAILURES = 16
+"""Number of calls that may time out at the beginning of a batch before the remaining calls are skipped."""
 RULE_TIMEOUT_S = 10.0
 """Timeout for a rule in the sandbox to score one response."""
 
@@ -38,12 +49,12 @@ SANDBOXED_RULES = {
 class Source(Protocol):
     """Scores responses to prompts."""
 
-    def score(self, texts: Sequence[str], prompts: Sequence[Prompt]) -> list[Outcome]:
-        """Return one outcome for each response, in order. Raises nothing."""
+    async def score_one(self, text: str, prompt: Prompt) -> Outcome:
+        """Return the outcome of one response. Raises nothing."""
         ...
 
-    def close(self) -> None:
-        """End the processes of the source."""
+    async def close(self) -> None:
+        """End the processes or connections of the source."""
         ...
 
 
@@ -54,45 +65,43 @@ class LocalRule:
         self._function = function
         self._options = options
 
-    def score(self, texts: Sequence[str], prompts: Sequence[Prompt]) -> list[Outcome]:
-        return [
-            call_reward(self._function, {"response": text, "ground_truth": prompt.ground_truth, **self._options})
-            for text, prompt in zip(texts, prompts, strict=True)
-        ]
+    async def score_one(self, text: str, prompt: Prompt) -> Outcome:
+        return call_reward(self._function, {"response": text, "ground_truth": prompt.ground_truth, **self._options})
 
-    def close(self) -> None:
+    async def close(self) -> None:
         pass
 
 
 class SandboxedRule:
     """A rule of SANDBOXED_RULES."""
 
-    def __init__(self, target: str, options: dict[str, Any]) -> None:
-        self._sandbox = Sandbox(target, timeout_s=RULE_TIMEOUT_S)
+    def __init__(self, target: str, options: dict[str, Any], *, processes: int) -> None:
+        self._sandbox = Sandbox(target, timeout_s=RULE_TIMEOUT_S, processes=processes)
         self._options = options
 
-    def score(self, texts: Sequence[str], prompts: Sequence[Prompt]) -> list[Outcome]:
-        return self._sandbox.map(
-            [
-                {"response": text, "ground_truth": prompt.ground_truth, **self._options}
-                for text, prompt in zip(texts, prompts, strict=True)
-            ]
-        )
+    async def score_one(self, text: str, prompt: Prompt) -> Outcome:
+        return await self._sandbox.call({"response": text, "ground_truth": prompt.ground_truth, **self._options})
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self._sandbox.close()
 
 
 class UserFunction:
     """A user-defined function, called as verl calls a custom_reward_function.
 
-    compute_score(data_source: str, solution_str: str, ground_truth: str, extra_info: dict) -> float, or a dictionary
-    whose "score" is the float. All four are keyword arguments. extra_info is the row's, plus the prompt's "index".
+    compute_score(data_source: str, solution_str: str, ground_truth: str, extra_info: dict, **options) -> float, or a
+    dictionary whose "score" is the float. All are keyword arguments. extra_info is the row's, plus the prompt's
+    "index". The options are rewards[].options.
     """
 
-    def __init__(self, function: RewardFunction) -> None:
+    def __init__(
+        self, function: RewardFunction, options: Mapping[str, Any], variables: Mapping[str, str], *, processes: int
+    ) -> None:
         path = [f"{FUNCTIONS_DIRECTORY}/{function.config_map}"] if function.config_map else []
-        self._sandbox = Sandbox(function.name, timeout_s=function.timeout_seconds, path=path)
+        self._options = options
+        self._sandbox = Sandbox(
+            function.name, timeout_s=function.timeout_seconds, processes=processes, path=path, variables=variables
+        )
         try:
             self._sandbox.load()
         except ValueError as error:
@@ -101,27 +110,67 @@ class UserFunction:
                 f"rewards: function {function.name}: {error}. Correct the module in the image or in the ConfigMap."
             ) from error
 
-    def score(self, texts: Sequence[str], prompts: Sequence[Prompt]) -> list[Outcome]:
-        return self._sandbox.map(
-            [
-                {
-                    "data_source": prompt.data_source,
-                    "solution_str": text,
-                    "ground_truth": prompt.ground_truth,
-                    "extra_info": {"index": prompt.index, **prompt.extra_info},
-                }
-                for text, prompt in zip(texts, prompts, strict=True)
-            ]
+    async def score_one(self, text: str, prompt: Prompt) -> Outcome:
+        return await self._sandbox.call(
+            {
+                "data_source": prompt.data_source,
+                "solution_str": text,
+                "ground_truth": prompt.ground_truth,
+                "extra_info": {"index": prompt.index, **prompt.extra_info},
+                **self._options,
+            }
         )
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self._sandbox.close()
 
 
-def build_source(reward: Reward) -> Source:
-    """Build the source of a rule or a function. Raises ValueError if the reward is invalid."""
+class LimitedSource:
+    """At most `concurrency` calls of a source at the same time.
+
+    If the first MAX_FAILURES calls of a batch all time out or find the judge unavailable, the other calls of the batch
+    are skipped: the batch would take hours to fail.
+    """
+
+    def __init__(self, source: Source, concurrency: int) -> None:
+        self.source = source
+        self._slots = asyncio.Semaphore(concurrency)
+        self._failures: list[Failure] = []
+        self._has_completed = False
+
+    @classmethod
+    def build(cls, reward: Reward, index: int) -> Self:
+        """Build the source of rewards[index]. Raises ValueError as build_source does."""
+        concurrency = reward.concurrency or (JUDGE_CONCURRENCY if reward.judge else MAX_PROCESSES)
+        return cls(build_source(reward, index, processes=concurrency), concurrency)
+
+    async def score_one(self, text: str, prompt: Prompt) -> Outcome:
+        """Return the outcome of one response."""
+        async with self._slots:
+            if len(self._failures) >= MAX_FAILURES and not self._has_completed:
+                last = self._failures[-1]
+                return Failure(last.reason, f"it was not called after {len(self._failures)} failures: {last.message}")
+            outcome = await self.source.score_one(text, prompt)
+            if isinstance(outcome, Failure) and outcome.reason in ("timed_out", "unavailable"):
+                self._failures.append(outcome)
+            else:
+                self._has_completed = True
+            return outcome
+
+    def end_batch(self) -> None:
+        """Count the failures of the next batch from 0."""
+        self._failures, self._has_completed = [], False
+
+
+def build_source(reward: Reward, index: int, *, processes: int) -> Source:
+    """Build the source of rewards[index], which is not a reward model. Raises ValueError if the reward is invalid."""
+    prefix, field = reward_prefix(index), f"rewards[{index}]"
+    if reward.judge is not None:
+        api_key = read_variable(prefix + API_KEY, f"{field}.judge.apiKey") if reward.judge.api_key else None
+        return JudgeSource(reward.judge, reward.options, api_key=api_key, field=f"{field}.judge")
     if reward.function is not None:
-        return UserFunction(reward.function)
+        variables = read_variables(reward.env, prefix=prefix, field=f"{field}.env")
+        return UserFunction(reward.function, reward.options, variables, processes=processes)
     assert reward.name is not None, "reward models run on the train workers"
     if reward.name not in RULE_OPTIONS:
         nearest = difflib.get_close_matches(reward.name, RULE_OPTIONS, n=1, cutoff=0.0)[0]
@@ -131,7 +180,7 @@ def build_source(reward: Reward) -> Source:
         )
     options = parse_rule_options(reward.name, reward.options)
     if reward.name in SANDBOXED_RULES:
-        return SandboxedRule(SANDBOXED_RULES[reward.name], options)
+        return SandboxedRule(SANDBOXED_RULES[reward.name], options, processes=processes)
     return LocalRule(RULES[reward.name], options)
 
 
