@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Sequence
+import asyncio
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +21,18 @@ from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer
 from rlt_trainer.data.encoding import chat_text, tokenize
 from rlt_trainer.data.prompt import Example, Prompt
 from rlt_trainer.driver.generation import collect_environment_rewards
-from rlt_trainer.environments.calculator import Calculator
-from rlt_trainer.environments.conversation import Episode, converse
+from rlt_trainer.environments.conversation import ConversationLimits, Episode, converse
 from rlt_trainer.environments.environment import load_environment
 from rlt_trainer.environments.observation import tokenize_observation
-from rlt_trainer.environments.time_limit import MAX_TIMEOUTS
+from rlt_trainer.environments.processes import EnvironmentProcesses
 from rlt_trainer.rollout.engine import Sampling
+from rlt_trainer.rollout.lock_step import LockStepSampler
 from rlt_trainer.rollout.transformers_engine import TransformersEngine
 
 TOKENIZER = build_byte_tokenizer()
 EOS = 257
+OBSERVATION = [{"role": "user", "content": "o"}]
+SAMPLING = Sampling(temperature=1.0, top_p=1.0, max_tokens=100, stop_token_ids=(EOS,))
 
 
 class Scripted:
@@ -56,56 +62,70 @@ class Scripted:
         return Response(tuple(tokens), tuple(-0.5 for _ in tokens), finish_reason=reason)
 
 
-class Echo:
-    """Repeats each turn with a reward of 0.5. Raises at "raise", gives infinity at "inf" and ends at "end"."""
-
-    opening: str | None = None
-
-    def reset(self, prompt: Prompt) -> str | None:
-        return self.opening
-
-    def step(self, response: str) -> tuple[str, float | None, bool]:
-        if response == "raise":
-            raise RuntimeError("no such luck")
-        return f"[{response}]", float("inf") if response == "inf" else 0.5, response == "end"
-
-
-class Opening(Echo):
-    opening = "go"
-
-
 def prompt(text: str = "a") -> Prompt:
     (made,) = tokenize([Example(text, "", "", "test")], TOKENIZER)
     return made
 
 
+@pytest.fixture(autouse=True)
+def _module(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes of environments can import scripted_environments."""
+    modules = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(modules))
+
+
+Processes = Callable[..., EnvironmentProcesses]
+
+
+@pytest.fixture
+def processes() -> Iterator[Processes]:
+    """Builds the processes of an environment of scripted_environments."""
+    made: list[EnvironmentProcesses] = []
+
+    def build(environment: str = "Echo", *, timeout_s: float = 60) -> EnvironmentProcesses:
+        name = environment if environment == "calculator" else f"scripted_environments:{environment}"
+        made.append(EnvironmentProcesses(MultiTurn(environment=name, timeout_seconds=timeout_s)))
+        return made[-1]
+
+    yield build
+    for each in made:
+        each.close()
+
+
 def talk(
     engine: Any,
+    processes: EnvironmentProcesses,
     *prompts: Prompt,
-    environment: Any = Echo,
     max_turns: int = 8,
     max_length: int = 100,
-    timeout_s: float = 60,
+    sampling: Sampling = SAMPLING,
 ) -> list[Episode]:
-    seeds = list(range(len(prompts)))
-    return converse(
-        engine,
-        prompts,
-        seeds,
-        environment=environment,
-        tokenizer=TOKENIZER,
-        max_turns=max_turns,
-        max_response_length=max_length,
-        timeout_seconds=timeout_s,
-    )
+    sampler = LockStepSampler(engine)
+
+    async def run(prompt: Prompt, seed: int) -> Episode:
+        with sampler.conversation():
+            return await converse(
+                sampler,
+                processes.open_session(prompt),
+                prompt,
+                seed=seed,
+                sampling=sampling,
+                tokenizer=TOKENIZER,
+                limits=ConversationLimits(max_turns, max_length),
+            )
+
+    async def run_all() -> list[Episode]:
+        return await asyncio.gather(*(run(prompt, seed) for seed, prompt in enumerate(prompts)))
+
+    return asyncio.run(run_all())
 
 
 def text_of(episode: Episode, **options: bool) -> str:
     return str(TOKENIZER.decode(list(episode.response.token_ids), **options))
 
 
-def test_observations_are_tokens_that_the_policy_did_not_choose() -> None:
-    (episode,) = talk(Scripted(["hi", "end"]), prompt())
+def test_observations_are_tokens_that_the_policy_did_not_choose(processes: Processes) -> None:
+    (episode,) = talk(Scripted(["hi", "end"]), processes(), prompt())
     response = episode.response
     assert text_of(episode) == "hi<|eos|>[hi]end<|eos|>"
     assert response.chosen == (True,) * 3 + (False,) * 4 + (True,) * 4
@@ -114,39 +134,47 @@ def test_observations_are_tokens_that_the_policy_did_not_choose() -> None:
     assert (episode.reward, episode.failure) == (1.0, None)
 
 
-def test_the_engine_continues_from_the_tokens_that_it_generated() -> None:
+def test_the_engine_continues_from_the_tokens_that_it_generated(processes: Processes) -> None:
     engine = Scripted(["\ufffd", "end"])
-    (episode,) = talk(engine, prompt())
+    (episode,) = talk(engine, processes(), prompt())
     (first, *_), (second, *_) = engine.calls
     assert second[0][: len(first[0])] == first[0] == [ord("a")]
     assert second[0][1:] == list(episode.response.token_ids[: len(second[0]) - 1])
 
 
-def test_conversations_end_independently() -> None:
+def test_conversations_end_independently(processes: Processes) -> None:
     engine = Scripted(["end"], ["1", "2", "end"])
-    short, long = talk(engine, prompt("a"), prompt("b"))
+    short, long = talk(engine, processes(), prompt("a"), prompt("b"))
     assert (short.response.num_turns, long.response.num_turns) == (1, 3)
     assert [len(prompts) for prompts, *_ in engine.calls] == [2, 1, 1]
 
 
-def test_every_turn_has_a_different_seed() -> None:
+def test_every_turn_has_a_different_seed(processes: Processes) -> None:
     engine = Scripted(["1", "2", "end"], ["1", "2", "end"])
-    talk(engine, prompt("a"), prompt("b"))
+    talk(engine, processes(), prompt("a"), prompt("b"))
     seeds = [seed for _, seeds, _ in engine.calls for seed in seeds]
     assert seeds[:2] == [0, 1]
     assert len(set(seeds)) == 6
 
 
-def test_a_conversation_has_at_most_max_turns() -> None:
-    (episode,) = talk(Scripted(["1", "2", "3"]), prompt(), max_turns=2)
+def test_replies_of_the_wrong_form_are_failures(processes: Processes) -> None:
+    number, text = talk(Scripted(["number"], ["text"]), processes(), prompt("a"), prompt("b"))
+    assert number.failure == "the observation 7 is not text"
+    assert "instead of (observation, reward or None, whether it has ended)" in str(text.failure)
+
+
+def test_a_conversation_has_at_most_max_turns(processes: Processes) -> None:
+    (episode,) = talk(Scripted(["1", "2", "3"]), processes(), prompt(), max_turns=2)
     assert text_of(episode) == "1<|eos|>[1]2<|eos|>"
     assert episode.reward == 1.0
 
 
 @pytest.mark.parametrize("max_length", range(1, 16))
-def test_no_response_exceeds_the_maximum_length_or_ends_with_an_observation(max_length: int) -> None:
+def test_no_response_exceeds_the_maximum_length_or_ends_with_an_observation(
+    processes: Processes, max_length: int
+) -> None:
     engine = Scripted(["1", "22", "end"])
-    (episode,) = talk(engine, prompt(), max_length=max_length)
+    (episode,) = talk(engine, processes(), prompt(), max_length=max_length)
     assert len(episode.response.token_ids) <= max_length
     assert episode.response.chosen[-1]
     assert all(limit > 0 for *_, limits in engine.calls for limit in limits)
@@ -156,71 +184,100 @@ def test_no_response_exceeds_the_maximum_length_or_ends_with_an_observation(max_
 @pytest.mark.parametrize(
     ("turn", "message"), [("raise", "RuntimeError: no such luck"), ("inf", "returned the reward inf")]
 )
-def test_an_environment_that_fails_ends_only_its_conversation(turn: str, message: str) -> None:
-    bad, good = talk(Scripted(["1", turn], ["1", "end"]), prompt("a"), prompt("b"))
+def test_an_environment_that_fails_ends_only_its_conversation(processes: Processes, turn: str, message: str) -> None:
+    bad, good = talk(Scripted(["1", turn], ["1", "end"]), processes(), prompt("a"), prompt("b"))
     assert message in str(bad.failure)
     assert (bad.response.num_turns, bad.response.finish_reason) == (2, "abort")
     assert (good.failure, good.reward) == (None, 1.0)
 
 
-class Hanging(Echo):
-    """Hangs at "hang" until the test ends. At "where" it returns the identifier of its thread."""
-
-    forever = threading.Event()
-
-    def step(self, response: str) -> tuple[str, float | None, bool]:
-        if response == "hang":
-            self.forever.wait()
-        return super().step(response if response != "where" else str(threading.get_ident()))
-
-
-@pytest.fixture
-def hanging() -> Iterator[type[Hanging]]:
-    Hanging.forever.clear()
-    yield Hanging
-    Hanging.forever.set()
-
-
-def test_an_environment_that_hangs_ends_only_its_conversation(hanging: type[Hanging]) -> None:
+def test_an_environment_that_hangs_ends_only_its_conversation(processes: Processes) -> None:
     engine = Scripted(["where", "hang"], ["where", "where", "end"])
-    bad, good = talk(engine, prompt("a"), prompt("b"), environment=hanging, timeout_s=0.5)
+    bad, good = talk(engine, processes(timeout_s=0.5), prompt("a"), prompt("b"))
     assert bad.failure == "TimeoutError: it did not end within 0.5 s"
     assert bad.response.finish_reason == "abort"
     assert (good.failure, good.response.num_turns) == (None, 3)
     assert collect_environment_rewards([bad, good]).isnan().tolist() == [True, False]  # type: ignore[union-attr]
+    (hung, *_), (where, again) = (re.findall("[0-9]+", text_of(episode)) for episode in (bad, good))
+    assert where == again != hung
+    assert not Path(f"/proc/{hung}").exists() or wait_until_gone(int(hung))
 
 
-def test_a_batch_whose_environments_all_hang_is_skipped(hanging: type[Hanging]) -> None:
-    turns = [["hang"]] * (MAX_TIMEOUTS + 2)
-    prompts = [prompt(chr(ord("a") + row)) for row in range(len(turns))]
-    for episode in (episodes := talk(Scripted(*turns), *prompts, environment=hanging, timeout_s=0.05))[:MAX_TIMEOUTS]:
-        assert "did not end within" in str(episode.failure)
-    assert ["was not called" in str(episode.failure) for episode in episodes[MAX_TIMEOUTS:]] == [True, True]
+def test_an_environment_whose_process_exits_ends_only_its_conversation(processes: Processes) -> None:
+    bad, good = talk(Scripted(["exit"], ["1", "end"]), processes(), prompt("a"), prompt("b"))
+    assert (bad.failure, good.failure, good.reward) == ("its process exited", None, 1.0)
 
 
-def test_a_first_observation_precedes_the_first_turn() -> None:
-    (episode,) = talk(Scripted(["end"]), prompt(), environment=Opening)
+def test_child_processes_of_an_environment_end_with_its_conversation(processes: Processes) -> None:
+    (episode,) = talk(Scripted(["spawn", "end"]), processes(), prompt())
+    (child,) = re.findall("[0-9]+", text_of(episode))
+    wait_until_gone(int(child))
+
+
+def test_a_server_of_environments_that_died_is_started_again(processes: Processes) -> None:
+    ours = processes()
+    talk(Scripted(["end"]), ours, prompt())
+    assert ours._process is not None
+    ours._process.kill()
+    ours._process.wait()
+    (episode,) = talk(Scripted(["end"]), ours, prompt())
+    assert episode.failure is None
+
+
+def wait_until_gone(pid: int) -> bool:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        time.sleep(0.01)
+    raise AssertionError(f"process {pid} still runs")
+
+
+def test_an_environment_gets_the_whole_prompt(processes: Processes) -> None:
+    given = replace(prompt(), ground_truth="7", extra_info={"bonus": 2})
+    (episode,) = talk(Scripted(["prompt", "end"]), processes(), given)
+    assert "72" in text_of(episode)
+
+
+def test_a_turn_of_32_conversations_with_a_slow_environment_is_not_32_turns(processes: Processes) -> None:
+    """A lock-step loop with one call after the other takes 32 times as long."""
+    slow = processes("Slow")
+    talk(Scripted(["1"]), slow, prompt(), max_turns=1)
+
+    def measure(conversations: int) -> float:
+        start = time.monotonic()
+        talk(Scripted(["1"] * 6 * conversations), slow, *[prompt()] * conversations, max_turns=6)
+        return time.monotonic() - start
+
+    assert measure(32) < 4 * measure(1)
+
+
+def test_a_first_observation_precedes_the_first_turn(processes: Processes) -> None:
+    (episode,) = talk(Scripted(["end"]), processes("Opening"), prompt())
     assert text_of(episode) == "goend<|eos|>"
     assert episode.response.chosen[:2] == (False, False)
 
 
-def test_a_first_observation_that_leaves_no_token_for_a_turn_is_a_failure() -> None:
-    (episode,) = talk(Scripted(["end"]), prompt(), environment=Opening, max_length=2)
+def test_a_first_observation_that_leaves_no_token_for_a_turn_is_a_failure(processes: Processes) -> None:
+    (episode,) = talk(Scripted(["end"]), processes("Opening"), prompt(), max_length=2)
     assert "first observation leaves no token of 2 for a turn" in str(episode.failure)
 
 
-def test_results_of_the_calculator_are_observations() -> None:
+def test_results_of_the_calculator_are_observations(processes: Processes) -> None:
     turns = ["<calculator>2+3</calculator>", "#### 5"]
-    (episode,) = talk(Scripted(turns), prompt(), environment=Calculator)
+    (episode,) = talk(Scripted(turns), processes("calculator"), prompt())
     text = text_of(episode, skip_special_tokens=True)
     assert text == "<calculator>2+3</calculator><result>5</result>#### 5"
     assert episode.reward is None
 
 
-def test_a_real_engine_generates_each_turn_from_all_earlier_tokens(tiny_model: str) -> None:
+def test_a_real_engine_generates_each_turn_from_all_earlier_tokens(processes: Processes, tiny_model: str) -> None:
     sampling = Sampling(temperature=1.0, top_p=1.0, max_tokens=24, stop_token_ids=tuple(range(200)))
     engine = TransformersEngine(tiny_model, dtype=torch.float32, device=torch.device("cpu"), sampling=sampling)
-    episodes = talk(engine, prompt("a"), prompt("bc"), max_turns=3, max_length=24)
+    episodes = talk(engine, processes(), prompt("a"), prompt("bc"), max_turns=3, max_length=24, sampling=sampling)
     for text, episode in zip(("a", "bc"), episodes, strict=True):
         response = episode.response
         assert response.num_turns > 1
@@ -233,7 +290,7 @@ def test_a_chat_continues_as_its_template_renders_it() -> None:
     question, turn = {"role": "user", "content": "q"}, [*b"x", EOS]
     whole = [question, {"role": "assistant", "content": "x"}, {"role": "user", "content": "o"}]
     begin = TOKENIZER(chat_text([question], TOKENIZER), add_special_tokens=False)["input_ids"]
-    observed = tokenize_observation("o", turn, TOKENIZER, is_chat=True)
+    observed = tokenize_observation(OBSERVATION, turn, TOKENIZER, is_chat=True)
     assert TOKENIZER.decode([*begin, *turn, *observed]) == chat_text(whole, TOKENIZER)
 
 
@@ -242,7 +299,7 @@ def test_template_text_after_the_end_of_a_turn_is_kept() -> None:
         "{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}<|eos|>\n{% endfor %}"
         "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
     )
-    observed = tokenize_observation("o", [EOS], TOKENIZER, is_chat=True, chat_template=template)
+    observed = tokenize_observation(OBSERVATION, [EOS], TOKENIZER, is_chat=True, chat_template=template)
     assert TOKENIZER.decode(observed) == "\n<|user|>\no<|eos|>\n<|assistant|>\n"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -125,6 +126,7 @@ def train_with_functions(config: TrainingConfig, folder: str) -> None:
     from in_process import train
 
     sys.path.insert(0, folder)
+    os.environ["PYTHONPATH"] = os.pathsep.join([folder, os.environ.get("PYTHONPATH", "")])  # of the environment
     train(config)
 
 

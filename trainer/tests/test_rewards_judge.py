@@ -117,7 +117,7 @@ def test_requests_run_at_the_same_time_up_to_the_concurrency(server: Server) -> 
 
 
 def test_a_response_is_scored_while_another_one_waits(server: Server) -> None:
-    """score_one needs no batch: the score of the first response is there before the second one gets its answer."""
+    """score_one needs no batch: the first response has its score before the second one gets its answer."""
     first_is_scored = threading.Event()
     server.answer = lambda body: say(f"SCORE: {float('slow' not in str(body) or first_is_scored.wait(60))}")
 

@@ -13,8 +13,8 @@ from rlt_trainer.environments.calculator import Calculator
 
 
 class Environment(Protocol):
-    """An instance is created without arguments for each conversation. It runs in the process that generates, in a
-    separate thread, and may take rollout.multiTurn.timeoutSeconds for each call.
+    """An instance is created without arguments for each conversation, in a process of its own on the engine's node. A
+    call may take rollout.multiTurn.timeoutSeconds.
 
     An exception ends the conversation. Its response is left out of the update and counted as failed.
     """
@@ -46,6 +46,7 @@ def load_environment(multi_turn: MultiTurn) -> Callable[[], Environment]:
     Raises ValueError if the environment does not exist.
     """
     name = multi_turn.environment
+    assert name is not None, "the conversation has tools"
     if name in ENVIRONMENTS:
         return ENVIRONMENTS[name]
     if ":" not in name:

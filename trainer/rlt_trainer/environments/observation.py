@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from transformers import PreTrainedTokenizerBase
 
 from rlt_trainer.data.encoding import chat_text
+from rlt_trainer.data.prompt import Messages
 
 _MARK = "rlt-end-of-turn"
 """A placeholder for the content of an assistant message, used to find the end of that content in the rendered
@@ -14,7 +15,7 @@ template."""
 
 
 def tokenize_observation(
-    text: str,
+    observation: Messages,
     turn: Sequence[int],
     tokenizer: PreTrainedTokenizerBase,
     *,
@@ -23,15 +24,16 @@ def tokenize_observation(
 ) -> list[int]:
     """Tokenize an observation that follows the tokens `turn` of the policy (empty before its first turn).
 
-    In a chat the observation is a user message. It includes all text that the template renders from the end of the
-    assistant's content to the next generation prompt. The end-of-turn token is removed if the turn already ends with
-    it. Otherwise the observation is the plain text.
+    In a chat this includes all text that the template renders from the end of the assistant's content to the next
+    generation prompt. The end-of-turn token is removed if the turn already ends with it. Otherwise it is the plain text
+    of the messages.
     """
+    text = "".join(message["content"] for message in observation)
     if is_chat:
         messages = [
             {"role": "user", "content": "?"},
             {"role": "assistant", "content": _MARK},
-            {"role": "user", "content": text},
+            *observation,
         ]
         text = chat_text(messages, tokenizer, chat_template).partition(_MARK)[2]
         if turn:

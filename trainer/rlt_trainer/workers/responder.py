@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Self, TypeVar
 
@@ -11,11 +12,15 @@ from transformers import PreTrainedTokenizerBase
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.batches.response import Response
 from rlt_trainer.data.prompt import Prompt
-from rlt_trainer.environments.conversation import Episode, converse
-from rlt_trainer.environments.environment import load_environment
+from rlt_trainer.environments.conversation import ConversationLimits, Episode, converse
+from rlt_trainer.environments.processes import EnvironmentProcesses
 from rlt_trainer.rollout.engine import RolloutEngine, Sampling
 from rlt_trainer.rollout.interruption import InterruptibleEngine
+from rlt_trainer.rollout.lock_step import LockStepSampler
 from rlt_trainer.rollout.start_engine import build_sampling, load_stop_token_ids, start_engine
+
+MAX_CONVERSATIONS = 256
+"""Maximum number of conversations of one engine at the same time. Each has a process for its environment."""
 
 T = TypeVar("T")
 
@@ -30,6 +35,7 @@ class Responder:
         self.sampling = sampling
         self._config = config
         self._tokenizer = tokenizer
+        self._processes: EnvironmentProcesses | None = None
 
     @classmethod
     def start(
@@ -62,21 +68,30 @@ class Responder:
         self, prompts: Sequence[Prompt], seeds: Sequence[int], sampling: Sampling | None = None
     ) -> list[Episode]:
         """Sample one conversation with the environment on each prompt."""
-        multi_turn = self._config.rollout.multi_turn
+        return self._join(asyncio.run(self._converse(prompts, seeds, sampling or self.sampling)))
+
+    async def _converse(self, prompts: Sequence[Prompt], seeds: Sequence[int], sampling: Sampling) -> list[Episode]:
+        multi_turn, data = self._config.rollout.multi_turn, self._config.data
         assert multi_turn is not None
-        episodes = converse(
-            self.engine,
-            prompts,
-            seeds,
-            environment=load_environment(multi_turn),
-            tokenizer=self._tokenizer,
-            max_turns=multi_turn.max_turns,
-            max_response_length=self._config.data.max_response_length,
-            timeout_seconds=multi_turn.timeout_seconds,
-            sampling=sampling,
-            chat_template=self._config.data.chat_template,
-        )
-        return self._join(episodes)
+        limits = ConversationLimits(multi_turn.max_turns, data.max_response_length)
+        sampler, slots = LockStepSampler(self.engine), asyncio.Semaphore(MAX_CONVERSATIONS)
+        processes = self._processes = self._processes or EnvironmentProcesses(multi_turn)
+
+        async def run(prompt: Prompt, seed: int) -> Episode:
+            async with slots:
+                with sampler.conversation():
+                    return await converse(
+                        sampler,
+                        processes.open_session(prompt),
+                        prompt,
+                        seed=seed,
+                        sampling=sampling,
+                        tokenizer=self._tokenizer,
+                        limits=limits,
+                        chat_template=data.chat_template,
+                    )
+
+        return await asyncio.gather(*(run(prompt, seed) for prompt, seed in zip(prompts, seeds, strict=True)))
 
     def converse_greedily(self, prompts: Sequence[Prompt], seeds: Sequence[int]) -> list[Episode]:
         """Generate one conversation of the most probable tokens on each prompt."""

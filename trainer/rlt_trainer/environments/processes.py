@@ -1,0 +1,143 @@
+"""Environments in processes: one for each conversation, forked from a server that has imported the module."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Any
+
+from rlt_api.blocks.rollout import MultiTurn
+from rlt_trainer.data.prompt import Messages, Prompt
+from rlt_trainer.environments.session import Reply, SessionError
+
+START_TIMEOUT_S = 60.0
+"""Timeout for the server to load the environment's module."""
+MAX_LINE_BYTES = 64 * 2**20
+"""Maximum size of one reply."""
+
+
+class EnvironmentProcesses:
+    """Starts the process of an environment for each conversation. A process that exits or hangs ends alone."""
+
+    def __init__(self, multi_turn: MultiTurn) -> None:
+        self._multi_turn = multi_turn
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+
+    def open_session(self, prompt: Prompt) -> EnvironmentProcess:
+        """Start a process for a conversation on `prompt`. Raises ValueError if the environment cannot be loaded."""
+        if self._control is None or self._process is None or self._process.poll() is not None:
+            self.close()
+            self._start()
+        assert self._control is not None
+        ours, theirs = socket.socketpair()
+        with theirs:
+            socket.send_fds(self._control, [b"f"], [theirs.fileno()])
+        return EnvironmentProcess(ours, prompt, self._multi_turn.timeout_seconds)
+
+    def close(self) -> None:
+        """End the server. Conversations in progress continue."""
+        if self._control is not None:
+            self._control.close()
+        if self._process is not None:
+            self._process.wait()
+        self._control, self._process = None, None
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        config = self._multi_turn.model_dump_json(by_alias=True)
+        module = "rlt_trainer.environments.fork_server"
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", module, config, str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+        self._control = ours
+        ours.settimeout(START_TIMEOUT_S)
+        try:
+            with ours.makefile("r", encoding="ascii") as replies:
+                reply = json.loads(replies.readline() or '{"error": "its process exited"}')
+        except TimeoutError:
+            self._process.kill()
+            reply = {"error": f"it did not start within {START_TIMEOUT_S:g} s"}
+        if "error" in reply:
+            self.close()
+            name = self._multi_turn.environment
+            raise ValueError(f"rollout.multiTurn.environment {name}: {reply['error']}. Correct the module.")
+
+
+class EnvironmentProcess:
+    """The process of one conversation."""
+
+    def __init__(self, connection: socket.socket, prompt: Prompt, timeout_s: float) -> None:
+        self._connection = connection
+        self._prompt = prompt
+        self._timeout_s = timeout_s
+        self._writer: asyncio.StreamWriter | None = None
+
+    async def reset(self) -> Messages:
+        """See Session."""
+        async with asyncio.timeout(START_TIMEOUT_S):
+            self._reader, self._writer = await asyncio.open_connection(sock=self._connection, limit=MAX_LINE_BYTES)
+            self._pid: int = json.loads(await self._reader.readline() or '{"pid": 0}')["pid"]
+        return _as_messages(await self._call({"reset": asdict(self._prompt)}))
+
+    async def step(self, response: str) -> Reply:
+        """See Session."""
+        value = await self._call({"step": response})
+        try:
+            observation, reward, is_done = value
+            number = None if reward is None else float(reward)
+        except (TypeError, ValueError) as error:
+            message = f"step returned {str(value)[:80]} instead of (observation, reward or None, whether it has ended)"
+            raise SessionError(message) from error
+        return Reply(_as_messages(observation), number, bool(is_done))
+
+    async def close(self) -> None:
+        """See Session."""
+        if self._writer is None:
+            self._connection.close()
+            return
+        self._writer.close()
+        self._kill()
+
+    async def _call(self, call: dict[str, Any]) -> Any:
+        assert self._writer is not None
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                self._writer.write(json.dumps(call, default=str).encode() + b"\n")
+                line = await self._reader.readline()
+        except TimeoutError:
+            self._kill()
+            raise SessionError(f"TimeoutError: it did not end within {self._timeout_s:g} s") from None
+        except (ConnectionError, ValueError) as error:
+            raise SessionError(f"{type(error).__name__}: {error}") from error
+        if not line.endswith(b"\n"):
+            raise SessionError("its process exited")
+        reply = json.loads(line)
+        if "error" in reply:
+            raise SessionError(reply["error"])
+        return reply["value"]
+
+    def _kill(self) -> None:
+        """End the process and its children, also if a call hangs."""
+        if self._pid:
+            with suppress(ProcessLookupError):
+                os.killpg(self._pid, signal.SIGKILL)
+
+
+def _as_messages(observation: Any) -> Messages:
+    if observation is None:
+        return []
+    if not isinstance(observation, str):
+        raise SessionError(f"the observation {str(observation)[:80]} is not text")
+    return [{"role": "user", "content": observation}]
