@@ -48,8 +48,7 @@ def _lines(field: Field, block: Mapping[str, Any] | None, indent: str) -> Iterat
     for line in textwrap.wrap(_description(field), width, break_long_words=False, break_on_hyphens=False):
         yield f"{indent}# {line}"
     if not field.fields:
-        shown = _flow(value) if value is not None else field.default or ""
-        yield f"{indent}{mark}{field.name}: {shown}".rstrip()
+        yield f"{indent}{mark}{field.name}: {_flow(value) if value is not None else _default(field, indent)}".rstrip()
     elif "items" not in field.schema:
         yield f"{indent}{mark}{field.name}:"
         for child in field.fields:
@@ -69,6 +68,12 @@ def _item(lines: list[str]) -> Iterator[str]:
     indent, mark, field = re.fullmatch(r"( +)  (#?)(.*)", lines[first]).groups()  # type: ignore[union-attr]
     yield f"{indent}{mark}- {field}"
     yield from lines[first + 1 :]
+
+
+def _default(field: Field, indent: str) -> str:
+    """The default; empty without one, and for one that does not fit in a line: the description explains it."""
+    default = field.default or ""
+    return default if len(f"{indent}#{field.name}: {default}") <= WIDTH else ""
 
 
 def _description(field: Field) -> str:
