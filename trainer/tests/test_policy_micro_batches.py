@@ -1,4 +1,4 @@
-"""Micro-batches: their size, the number of collectives, and offload."""
+"""Micro-batches: their size, the number of collectives, and the token limit."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -17,7 +16,7 @@ from rlt_api.blocks.training import Training
 from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences
 from rlt_trainer.policy.actor import Actor
 from rlt_trainer.policy.micro_batches import MicroBatchSize, split_micro_batches
-from rlt_trainer.policy.offload import CPU, Offload
+from rlt_trainer.policy.offload import CPU
 
 SEQUENCES = Sequences.pad([[50, 51], [60], [50], [60]], [[70, 71, 72], [80], [90], [99]], pad_token_id=0)
 
@@ -68,25 +67,3 @@ def test_the_token_limit_is_multiplied_by_the_ranks_that_share_sequences(
     )
     size = MicroBatchSize.of(training, 1, packed=True)
     assert [rows.tolist() for rows, _ in split_micro_batches(SEQUENCES, size, CPU)] == expected
-
-
-class FakeModel(nn.Linear):
-    """A model that records the device it is moved to, because the test has only one device."""
-
-    def to(self, *args: Any, **kwargs: Any) -> FakeModel:
-        self.location = args[0]
-        return self
-
-
-def test_weights_are_offloaded_after_a_failure() -> None:
-    model, device = FakeModel(1, 1), torch.device("cuda")
-    locations = []
-
-    def fail() -> None:
-        with Offload(device, weights=True).on_device(model):
-            locations.append(model.location)
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        fail()
-    assert [*locations, model.location] == [device, CPU]

@@ -68,6 +68,24 @@ def test_all_mini_batches_of_a_step_move_weights_and_moments_once(
     assert len(moves) == 2 * once > 0
 
 
+def test_weights_are_offloaded_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    devices: list[str] = []
+
+    def record(tensor: Tensor, device: torch.device) -> Tensor:
+        devices.append(device.type)
+        return tensor
+
+    def fail() -> None:
+        with Offload(torch.device("meta"), weights=True).on_device(torch.nn.Linear(1, 1, bias=False)):
+            devices.append("failure")
+            raise ZeroDivisionError
+
+    monkeypatch.setattr(offload, "_move", record)
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert devices == ["meta", "failure", "cpu"]
+
+
 def test_moments_of_a_checkpoint_follow_weights_to_the_device() -> None:
     """A checkpoint that is loaded while weights are offloaded leaves its moments on the CPU. `meta` is the device."""
     model = torch.nn.Linear(2, 2)

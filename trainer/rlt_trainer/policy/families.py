@@ -54,7 +54,9 @@ def validate_family(config: PreTrainedConfig, *, packed: bool, field: str = "mod
             "docs/reference/model-families.md."
         )
     if packed and (reason := find_packing_obstacle(config)):
-        raise ValueError(f"{field}.useRemovePadding does not work with models of type {name}: {reason}. Set it to false.")
+        raise ValueError(
+            f"{field}.useRemovePadding does not work with models of type {name}: {reason}. Set it to false."
+        )
 
 
 def validate_critic_family(config: PreTrainedConfig, *, packed: bool) -> None:
