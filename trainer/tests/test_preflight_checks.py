@@ -35,8 +35,10 @@ HEALTHY = Measurements(
     connections=2,
     reductions=tuple(Reduction(name, seconds=0.1, bytes=2**24) for name in "ab"),
 )
+CUDA = {"torch": "2.13.0", "nvidia driver": "580.65.06", "nvidia-cuda-runtime": "13.0.96"}
 ON_GPUS = replace(
     HEALTHY,
+    pods=(pod("head", None), pod("a", versions=CUDA), pod("b", versions=CUDA)),
     devices=tuple(Device(name, 1, "H100", f"uuid-{name}", 79 * GiB, 80 * GiB) for name in "ab"),
     backend="nccl",
     reductions=tuple(Reduction(name, seconds=0.1, bytes=2**28, transports=("IB",)) for name in "ab"),
@@ -59,6 +61,30 @@ def test_all_checks_pass_for_healthy_pods(make_config: MakeConfig, measured: Mea
     every = check_all(make_config(devicesPerWorker=devices), measured)
     assert {each.result for each in every.values()} == {"passed"}
     assert ("accelerators" in every, "transport" in every) == (devices > 0, devices > 0)
+
+
+DRIVERS = [
+    ({"nvidia driver": "570.124.06", "nvidia-cuda-runtime": "13.0.96"}, "failed"),
+    ({"nvidia driver": "580.65.06", "nvidia-cuda-runtime": "13.0.96"}, "passed"),
+    ({"nvidia driver": "535.230.02", "nvidia-cuda-runtime-cu12": "12.8.90"}, "passed"),
+    ({"nvidia driver": "570.124.06"}, None),
+    ({"amdgpu driver": "6.12.12"}, None),
+]
+"""Versions in a pod, and the result of the check of the driver."""
+
+
+@pytest.mark.parametrize(("versions", "expected"), DRIVERS)
+def test_the_nvidia_driver_must_run_the_cuda_of_the_image(
+    make_config: MakeConfig, versions: dict[str, str], expected: str | None
+) -> None:
+    """CUDA 13 needs R580, CUDA 12 R525. The head has no driver."""
+    without_driver = {name: version for name, version in versions.items() if "driver" not in name}
+    pods = (pod("head", None, versions=without_driver), pod("a", versions=versions), pod("b", versions=versions))
+    found = check_all(make_config(devicesPerWorker=1), replace(ON_GPUS, pods=pods)).get("nvidia-driver")
+    assert (found.result if found else None) == expected
+    if found and expected == "failed":
+        assert found.message == "The NVIDIA driver of a, b is 570.124.06; CUDA of the image needs 580 or newer."
+        assert found.pods == ["a", "b"]
 
 
 PROBLEMS: dict[str, tuple[Measurements, str, str, str, list[str]]] = {

