@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -88,7 +89,8 @@ class Actor:
         """The frozen reference. None without a KL term, and if the reference is the policy without its adapters."""
         self._ref_offload = Offload(self._device, weights=reference.param_offload)
         if self.has_reference and (model.lora is None or training.warmup is not None):
-            self.reference = load_sharded_model("actor", files, options, response_log_probs).requires_grad_(False)
+            frozen = replace(options, frozen=True)
+            self.reference = load_sharded_model("actor", files, frozen, response_log_probs)
             self._ref_offload.offload(self.reference)
 
     @property

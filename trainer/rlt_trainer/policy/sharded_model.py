@@ -40,7 +40,9 @@ class ModelOptions:
     mesh: DeviceMesh
     """All ranks (mesh.py)."""
     dtype: torch.dtype
-    """Of computation and gathered weights. Shards, gradients and optimizer state are float32."""
+    """Of computation, gathered weights and frozen shards. Trained shards, gradients and optimizer state are float32."""
+    frozen: bool = False
+    """Whether no weight is trained."""
     lora: Lora | None = None
     gradient_checkpointing: bool = False
     packed: bool = False
@@ -104,6 +106,12 @@ def load_sharded_model(kind: Kind, files: str, options: ModelOptions, forward: C
         model.generation_config = GenerationConfig.from_pretrained(files)
     if options.lora is not None:
         add_adapters(model, options.lora)
+    if options.frozen:
+        model.requires_grad_(False)
+    for parameter in model.parameters():
+        if not parameter.requires_grad:
+            # FSDP2 gathers weights in this dtype, so that float32 shards of frozen weights have the same results.
+            parameter.data = parameter.data.to(options.dtype)
     shard(
         model,
         find_layers(model),
