@@ -16,10 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from peak_bytes import PeakBytes
 from torch import Tensor
-from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "trainer"))  # if the trainer is not installed
 
@@ -27,25 +25,6 @@ from rlt_trainer.policy.log_probs import LogitScale, token_log_probs
 
 LogProbs = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 """Maps hidden states [N, H], weights [V, H] and targets [N] to log-probabilities and entropies [N]."""
-
-
-class PeakBytes(TorchDispatchMode):
-    """Measures the peak bytes of the results of operations, on any device."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._alive: dict[StorageWeakRef, int] = {}
-        self.peak = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run the operation, and count the storages that are alive."""
-        result = func(*args, **(kwargs or {}))
-        for leaf in tree_leaves(result):
-            if isinstance(leaf, Tensor):
-                self._alive[StorageWeakRef(leaf.untyped_storage())] = leaf.untyped_storage().nbytes()
-        self._alive = {storage: size for storage, size in self._alive.items() if not storage.expired()}
-        self.peak = max(self.peak, sum(self._alive.values()))
-        return result
 
 
 def in_chunks(hidden: Tensor, weight: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
@@ -89,7 +68,8 @@ def measure(tokens: int, hidden_size: int, vocabulary: int, device: str, repeats
             torch.cuda.synchronize()
 
     def peak(log_probs: LogProbs) -> int:
-        with PeakBytes() as counted:
+        counted = PeakBytes()
+        with counted:
             run(log_probs)
         return counted.peak
 

@@ -31,6 +31,7 @@ BIN = VENV / "bin"
 PACKAGES = ("rlt_api", "rlt_core", "rlt_operator", "rlt_cli", "rlt_trainer", "cluster", "chaos", "operator_bench")
 SCRIPTS = (
     "bench/log_probs.py",
+    "bench/peak_bytes.py",
     "bench/profile_choice.py",
     "bench/train_step.py",
     "e2e/build_image.py",

@@ -26,7 +26,7 @@ NODE = {
 def job(tmp_path: Path) -> str:
     manifest = yaml.safe_load(EXAMPLE.read_text())
     (workers,) = manifest["spec"]["cluster"]["workers"]
-    workers |= {"accelerator": {"resourceName": "nvidia.com/gpu", "count": 8}, "replicas": 1}
+    workers |= {"accelerator": {"resourceName": "nvidia.com/gpu", "count": 8, "memory": "80Gi"}, "replicas": 1}
     workers["resources"] = {"cpu": "32", "memory": "512Gi"}
     manifest["spec"]["cluster"]["env"] = [{"name": "NCCL_SOCKET_IFNAME", "value": "eth9"}]
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(manifest))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rlt_api.rules.memory import explain_missing_memory_check
 from rlt_api.spec import RLTrainingJobSpec
 
 
 def find_warnings(spec: RLTrainingJobSpec) -> Iterator[str]:
     """Yield one sentence for each warning, with the field and its value first."""
     yield from _warn_restarts_without_checkpoint(spec)
+    yield from _warn_memory_not_validated(spec)
 
 
 def _warn_restarts_without_checkpoint(spec: RLTrainingJobSpec) -> Iterator[str]:
@@ -27,3 +29,10 @@ def _warn_restarts_without_checkpoint(spec: RLTrainingJobSpec) -> Iterator[str]:
     else:
         return
     yield f"spec.failurePolicy.maxRestarts: {restarts}: each attempt starts from step 0, because {reason}; {fix}"
+
+
+def _warn_memory_not_validated(spec: RLTrainingJobSpec) -> Iterator[str]:
+    """Without the size of model or accelerator, a job that runs out of memory is accepted."""
+    if spec.framework.type == "builtin" and (missing := explain_missing_memory_check(spec)):
+        field, fix = missing
+        yield f"{field}: none: whether the job fits into the memory of its accelerators was not validated; {fix}"

@@ -417,7 +417,7 @@ CASES = [
         {"model": QWEN_7B, "rollout.gpuMemoryUtilization": 0.9, **gpus()},
         "use 0.8",
     ),
-    Case("pod-memory", "spec.cluster.workers[0].resources.memory", {"model": QWEN_7B}, "use 76Gi"),
+    Case("pod-memory", "spec.cluster.workers[0].resources.memory", {"model": QWEN_7B}, "use 70Gi"),
     Case(
         "pod-memory",
         "spec.cluster.workers[0].resources.memory",

@@ -64,7 +64,15 @@ def test_names_that_kuberay_cannot_use_are_rejected(name: str) -> None:
 def test_memory_finding_shows_the_sum() -> None:
     spec = merged(BUILTIN, {"model": QWEN_7B, **gpus(1)})
     (finding,) = validate_job("sum", spec).findings
-    for part in ("24.8 GiB float32 weights", "49.5 GiB AdamW's", "= 124 GiB", "more than its 80 GiB", "6.65B"):
+    for part in (
+        "24.8 GiB float32 weights",
+        "49.5 GiB AdamW's",
+        "12.4 GiB bfloat16 reference weights",
+        "GiB activations of 1024 tokens",
+        "during the update",
+        "more than its 80 GiB",
+        "6.65B",
+    ):
         assert part in finding.message
 
 

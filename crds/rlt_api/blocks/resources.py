@@ -39,7 +39,8 @@ class Accelerator(ApiModel):
     count: Annotated[int, Field(ge=1, le=1024)]
     """Number of accelerators of one pod."""
     memory: Quantity | None = None
-    """Memory of one accelerator, such as 80Gi, for the memory estimate of the validation. Default: not validated."""
+    """Memory of one accelerator, such as 80Gi, for the memory estimate of the validation. Default: not validated, with
+    a warning."""
 
 
 class Toleration(ApiModel):

@@ -1,59 +1,42 @@
 """Lower bounds of the memory of accelerators and pods. Only a job that cannot fit is rejected; the message has the sum.
 
-Bytes per parameter: the trainer keeps float32 weights (4), gradients (4) and AdamW's two moments (8), and with a KL
-term the reference's float32 weights (4), all sharded over the train workers that share a copy (FSDP2, arXiv
-1910.02054). The engine keeps its own weights in model.dtype on each device, divided by its tensor parallel size.
-Activations, buffers and the CUDA context are not counted.
+The trainer's part is in memory_parts.py. The engine keeps its own weights in model.dtype on each device, divided by its
+tensor parallel size, and gpuMemoryUtilization of the device; with freeCacheEngine not during the update.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.blocks.model import Model
 from rlt_api.finding import Finding
 from rlt_api.model import quantity_value
-from rlt_api.rules.layout import TRAIN_WORKER_FIELDS, WORKERS, count_train_workers, training_group
+from rlt_api.rules.layout import (
+    TRAIN_WORKER_FIELDS,
+    WORKERS,
+    count_train_workers,
+    training_group,
+)
 from rlt_api.rules.lengths import LENGTHS, MODEL_LEN, max_sequence_length
+from rlt_api.rules.memory_parts import GIB, Part, Phase, State, list_activations, list_gradients, list_states
 from rlt_api.rules.model_size import BYTES, Size, kv_bytes_per_token, model_size
 from rlt_api.spec import RLTrainingJobSpec
 
-GIB = 2**30
 UTILIZATION = "spec.rollout.gpuMemoryUtilization"
 ACCELERATOR_MEMORY = f"{WORKERS}.accelerator.memory"
 OFFLOAD = tuple(f"spec.training.fsdp.{name}" for name in ("fsdpSize", "paramOffload", "optimizerOffload"))
-REFERENCE = ("spec.algorithm.klLossCoef", "spec.training.reference.paramOffload")
+REFERENCE = tuple(
+    f"spec.{name}" for name in ("algorithm.klLossCoef", "algorithm.klInReward", "training.reference.paramOffload")
+)
 """The fields that determine whether the reference weights exist, and where."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """A term of the sum."""
-
-    label: str
-    bytes: float
-
-    def __str__(self) -> str:
-        return f"{self.bytes / GIB:.3g} GiB {self.label}"
-
-
-def list_trainer_parts(spec: RLTrainingJobSpec, size: Size, *, offloaded: bool, gradients: bool = True) -> list[Part]:
-    """List the state of one train worker on its device, or with `offloaded` its state in CPU memory."""
-    fsdp, reference = spec.training.fsdp, spec.training.reference
-    shards = (fsdp.fsdp_size if fsdp else None) or count_train_workers(training_group(spec))
-    params, optimizer = (fsdp.param_offload, fsdp.optimizer_offload) if fsdp else (False, False)
-    weights = 4 * size.parameters / shards
-    parts = [
-        (params, Part("float32 weights", weights)),
-        (optimizer, Part("AdamW's float32 moments", 2 * weights)),
-    ]
-    if gradients:
-        parts.append((False, Part("float32 gradients", weights)))
-    if spec.algorithm.kl_loss_coef > 0:
-        parts.append((bool(reference and reference.param_offload), Part("float32 reference weights", weights)))
-    return [part for on_cpu, part in parts if on_cpu is offloaded]
+MICRO_BATCH = (
+    *LENGTHS,
+    *(f"spec.model.{name}" for name in ("enableGradientCheckpointing", "useRemovePadding")),
+    *(f"spec.training.{name}" for name in ("ppoMicroBatchSizePerDevice", "useDynamicBsz", "ppoMaxTokenLenPerDevice")),
+)
+"""The fields that determine the activations of a micro-batch."""
+ENGINE = tuple(f"spec.rollout.{name}" for name in ("engine", "mode", "tensorParallelSize", "freeCacheEngine"))
 
 
 def validate_accelerator_memory(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -66,8 +49,6 @@ def validate_accelerator_memory(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     device = quantity_value(group.accelerator.memory)
     colocated = spec.rollout.mode == "colocated" and spec.rollout.engine == "vllm"
     share = spec.rollout.gpu_memory_utilization * device if colocated else 0.0
-    involved = (size.field, "spec.model.dtype", ACCELERATOR_MEMORY, *TRAIN_WORKER_FIELDS, *OFFLOAD, *REFERENCE)
-    engine_fields = ("spec.rollout.engine", "spec.rollout.mode", "spec.rollout.tensorParallelSize")
     if colocated:
         weights = BYTES[model.dtype] * size.parameters / spec.rollout.tensor_parallel_size
         if weights >= share:
@@ -79,32 +60,49 @@ def validate_accelerator_memory(spec: RLTrainingJobSpec) -> Iterator[Finding]:
                 _suggest_share(weights, device)
                 or "use a larger rollout.tensorParallelSize, or accelerators with more memory",
                 "engine-memory",
-                (size.field, "spec.model.dtype", ACCELERATOR_MEMORY, *engine_fields),
+                (size.field, "spec.model.dtype", ACCELERATOR_MEMORY, *ENGINE[:3]),
             )
             return
-    resident = list_trainer_parts(spec, size, offloaded=False, gradients=not spec.rollout.free_cache_engine)
-    training = list_trainer_parts(spec, size, offloaded=False)
-    phases = [("during training", training, 0.0), ("with engine and trainer", resident, share)]
-    for when, parts, engine in phases:
+    involved = (size.field, "spec.model.dtype", ACCELERATOR_MEMORY, *TRAIN_WORKER_FIELDS, *OFFLOAD, *REFERENCE)
+    states = list_states(spec, model, size)
+    passes = [*list_gradients(spec, model, size), *list_activations(spec, model)]
+    during_update = 0.0 if spec.rollout.free_cache_engine else share
+    phases: list[tuple[Phase, list[Part], float]] = [
+        ("update", [*_on_device(states, "update"), *passes], during_update),
+        ("sync", _on_device(states, "sync"), share),
+    ]
+    for phase, parts, engine in phases:
         trainer = sum(part.bytes for part in parts)
         if trainer + engine <= device:
             continue
         terms = [*([Part(f"for vLLM ({UTILIZATION.rsplit('.', 1)[1]})", engine)] if engine else []), *parts]
         free_share = (device - trainer) / device
-        can_lower = engine and free_share >= 0.05
-        value = str(spec.rollout.gpu_memory_utilization) if engine else group.accelerator.memory
+        can_lower = bool(engine) and free_share >= 0.05
         yield Finding(
-            UTILIZATION if engine else ACCELERATOR_MEMORY,
-            value,
-            f"one device needs {' + '.join(map(str, terms))} = {(trainer + engine) / GIB:.3g} GiB {when}, more than "
-            f"its {device / GIB:.3g} GiB ({size.source}, {_format_train_workers(group)})",
-            f"use {int(free_share * 20) / 20:g} or less"
-            if can_lower
-            else "use more accelerators, or training.fsdp.optimizerOffload",
+            UTILIZATION if can_lower else ACCELERATOR_MEMORY,
+            str(spec.rollout.gpu_memory_utilization) if can_lower else group.accelerator.memory,
+            f"one device needs {' + '.join(map(str, terms))} = {(trainer + engine) / GIB:.3g} GiB during the {phase}, "
+            f"more than its {device / GIB:.3g} GiB ({size.source}, {_format_train_workers(group)})",
+            f"use {int(free_share * 20) / 20:g} or less" if can_lower else _suggest_fix(spec, phase, parts),
             "accelerator-memory",
-            (*involved, *engine_fields, "spec.rollout.freeCacheEngine", UTILIZATION) if engine else involved,
+            (*involved, *(MICRO_BATCH if phase == "update" else ()), *((*ENGINE, UTILIZATION) if engine else ())),
         )
         return
+
+
+def _on_device(states: list[State], phase: Phase) -> list[Part]:
+    return [state.part for state in states if phase in state.phases or not state.offloaded]
+
+
+def _suggest_fix(spec: RLTrainingJobSpec, phase: Phase, parts: list[Part]) -> str:
+    """Return the fix for a trainer that does not fit alone: what reduces its largest part."""
+    largest = max(parts, key=lambda part: part.bytes).label
+    if phase == "sync" and largest.startswith("AdamW"):
+        return "use training.fsdp.optimizerOffload: true, or more accelerators"
+    if phase == "update" and largest.startswith("activations"):
+        checkpointing = spec.model is not None and spec.model.enable_gradient_checkpointing
+        return f"use {'' if checkpointing else 'model.enableGradientCheckpointing: true, or '}smaller micro-batches"
+    return "use more accelerators, or accelerators with more memory"
 
 
 def validate_cpu_memory(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -115,8 +113,8 @@ def validate_cpu_memory(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         return
     model, size = trained
     parts = [
-        *list_trainer_parts(spec, size, offloaded=False),
-        *list_trainer_parts(spec, size, offloaded=True),
+        *(state.part for state in list_states(spec, model, size)),
+        *list_gradients(spec, model, size),
         Part(f"{model.dtype} weights of the engine", BYTES[model.dtype] * size.parameters),
     ]
     if spec.rollout.engine == "vllm":
@@ -131,19 +129,32 @@ def validate_offload_memory(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     group, trained = training_group(spec), _trained(spec)
     if trained is None or group.accelerator is None or group.resources is None:
         return
-    _, size = trained
+    model, size = trained
     count = group.accelerator.count
     parts = [
-        Part(f"{part.label} x {count} in the pod", part.bytes * count)
-        for part in list_trainer_parts(spec, size, offloaded=True)
+        Part(f"{state.part.label} x {count} in the pod", state.part.bytes * count)
+        for state in list_states(spec, model, size)
+        if state.offloaded
     ]
     yield from _validate_pod_memory(spec, group, parts, size, (*OFFLOAD, *REFERENCE[1:]))
 
 
 def _trained(spec: RLTrainingJobSpec) -> tuple[Model, Size] | None:
-    """Return the model and its size; None if the size is unknown or only adapters are trained."""
+    """Return the model and its size; None if the size is unknown."""
     size = model_size(spec.model) if spec.model else None
-    return (spec.model, size) if spec.model and size and not spec.model.lora else None
+    return (spec.model, size) if spec.model and size else None
+
+
+def explain_missing_memory_check(spec: RLTrainingJobSpec) -> tuple[str, str] | None:
+    """Return why the memory of accelerators was not validated, and the field that is missing; None if it was."""
+    group = training_group(spec)
+    if group.accelerator is None or spec.model is None:
+        return None
+    if not group.accelerator.memory:
+        return ACCELERATOR_MEMORY, "give the memory of one accelerator, such as 80Gi, or put it into the node pool"
+    if _trained(spec) is None:
+        return "spec.model.parameters", "give the number of parameters, such as 7B, which the name does not contain"
+    return None
 
 
 def _validate_pod_memory(

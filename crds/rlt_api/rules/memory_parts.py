@@ -1,0 +1,120 @@
+"""What one train worker keeps on its device and in CPU memory, and what an update needs in addition.
+
+Bytes per parameter: float32 weights (4), gradients (4) and AdamW's two moments (8) of the policy and of a critic, and
+with a KL term the reference's weights in model.dtype, all sharded over the train workers that share a copy (FSDP2,
+arXiv 1910.02054). With LoRA, the frozen weights are in model.dtype; adapters are not counted. Activations are counted
+on accelerators, for models whose dimensions are known (activations.py). Buffers and the CUDA context are not counted.
+
+Offloaded weights and moments are on the device during the update, and the weights during the weight sync.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from rlt_api.blocks.model import Model
+from rlt_api.rules.activations import activation_bytes, output_bytes
+from rlt_api.rules.layout import count_train_workers, data_parallel_size, training_group
+from rlt_api.rules.model_shape import model_shape
+from rlt_api.rules.model_size import BYTES, Size
+from rlt_api.spec import RLTrainingJobSpec
+
+GIB = 2**30
+
+Phase = Literal["update", "sync"]
+"""The update of policy or critic, and the sync of the policy's weights to the engine."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A term of the sum."""
+
+    label: str
+    bytes: float
+
+    def __str__(self) -> str:
+        return f"{self.bytes / GIB:.3g} GiB {self.label}"
+
+
+@dataclass(frozen=True)
+class State:
+    """Tensors that a train worker keeps between the phases of a step."""
+
+    part: Part
+    offloaded: bool
+    """Whether they are in CPU memory while they are not used."""
+    phases: frozenset[Phase] = frozenset()
+    """The phases that use them on the device."""
+
+
+def list_states(spec: RLTrainingJobSpec, model: Model, size: Size) -> list[State]:
+    """List what one train worker keeps: weights, moments, reference and critic."""
+    fsdp, reference, critic = spec.training.fsdp, spec.training.reference, spec.algorithm.critic
+    share, precision = size.parameters / _shards(spec), BYTES[model.dtype]
+    params, optimizer = (fsdp.param_offload, fsdp.optimizer_offload) if fsdp else (False, False)
+    both: frozenset[Phase] = frozenset(("update", "sync"))
+    if model.lora:
+        states = [State(Part(f"frozen {model.dtype} weights", precision * share), params, both)]
+    else:
+        states = [
+            State(Part("float32 weights", 4 * share), params, both),
+            State(Part("AdamW's float32 moments", 8 * share), optimizer, frozenset(("update",))),
+        ]
+    if has_reference(spec):
+        part = Part(f"{model.dtype} reference weights", precision * share)
+        states.append(State(part, bool(reference and reference.param_offload)))
+    if critic is not None:
+        states.append(State(Part("float32 weights of the critic", 4 * share), critic.param_offload))
+        states.append(State(Part("AdamW's moments of the critic", 8 * share), critic.optimizer_offload))
+    return states
+
+
+def has_reference(spec: RLTrainingJobSpec) -> bool:
+    """Whether a copy of the weights is kept for a KL term. Without adapters, a LoRA policy is its own reference."""
+    has_term = spec.algorithm.kl_loss_coef > 0 or spec.algorithm.kl_in_reward is not None
+    return has_term and (spec.training.warmup is not None or not (spec.model and spec.model.lora))
+
+
+def count_micro_batch_tokens(spec: RLTrainingJobSpec) -> int | None:
+    """Return the number of tokens of a micro-batch that a run reaches; None if the lengths are unknown.
+
+    Padded rows are as wide as the longest prompt and the longest response. A packed micro-batch has at least one
+    sequence of maximum length; how many others have it depends on the responses.
+    """
+    training = spec.training
+    if training.use_dynamic_bsz and training.ppo_max_token_len_per_device:
+        return training.ppo_max_token_len_per_device
+    if spec.data is None or spec.model is None:
+        return None
+    longest = spec.data.max_prompt_length + spec.data.max_response_length
+    rows = 1 if spec.model.use_remove_padding else _micro_batch_rows(spec)
+    return rows * longest // training.context_parallel_size
+
+
+def _micro_batch_rows(spec: RLTrainingJobSpec) -> int:
+    training = spec.training
+    prompts = (training.ppo_mini_batch_size or training.train_batch_size) // data_parallel_size(spec)
+    return max(1, min(training.ppo_micro_batch_size_per_device, prompts * spec.rollout.n))
+
+
+def list_gradients(spec: RLTrainingJobSpec, model: Model, size: Size) -> list[Part]:
+    """List the gradients of one train worker during an update."""
+    return [] if model.lora else [Part("float32 gradients", 4 * size.parameters / _shards(spec))]
+
+
+def list_activations(spec: RLTrainingJobSpec, model: Model) -> list[Part]:
+    """List what the forward and backward pass of a micro-batch needs on an accelerator. Empty if it is unknown."""
+    shape, tokens = model_shape(model), count_micro_batch_tokens(spec)
+    if shape is None or tokens is None:
+        return []
+    itemsize, packed = BYTES[model.dtype], model.use_remove_padding
+    checkpointing = model.enable_gradient_checkpointing
+    saved = activation_bytes(shape, tokens, itemsize, packed=packed, checkpointing=checkpointing)
+    output = output_bytes(shape, tokens, itemsize, on_gpu=True)
+    return [Part(f"activations of {tokens} tokens", saved), Part("logits and embeddings", output)]
+
+
+def _shards(spec: RLTrainingJobSpec) -> int:
+    fsdp = spec.training.fsdp
+    return (fsdp.fsdp_size if fsdp else None) or count_train_workers(training_group(spec))

@@ -1,0 +1,99 @@
+"""The memory of accelerators: what is rejected, with which sum and fix, and what is not validated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from cases import BUILTIN, QWEN_7B, gpus, merged
+
+from rlt_api.finding import Finding
+from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.validation import validate_job
+from rlt_api.warnings import find_warnings
+
+README_JOB = {
+    "model": {"path": "/mnt/rlt/models/Qwen3-0.6B", "fromSeed": None},
+    "data": {"preset": "gsm8k", "path": "/mnt/rlt/gsm8k", "maxPromptLength": 512, "maxResponseLength": 512},
+    "algorithm": {"advEstimator": "grpo", "klLossCoef": 0.001},
+    "training": {"totalSteps": 200, "trainBatchSize": 256, "ppoMiniBatchSize": 64},
+    "rollout": {"responsesPerPrompt": 8, "gpuMemoryUtilization": 0.5},
+    **gpus(8, 2),
+}
+OFFLOAD = {"paramOffload": True, "optimizerOffload": True}
+
+
+def find(change: Any) -> tuple[Finding, ...]:
+    return validate_job("job", merged(BUILTIN, change)).findings
+
+
+def test_the_job_of_the_readme_fits() -> None:
+    assert find(README_JOB) == ()
+
+
+def test_it_does_not_fit_with_the_defaults_of_cpus() -> None:
+    """32 rows of 1,024 tokens, 72 KB saved for each token and layer: 61 GiB, next to vLLM's 40 GiB."""
+    cpu = {
+        "model.enableGradientCheckpointing": False,
+        "model.useRemovePadding": False,
+        "rollout.freeCacheEngine": False,
+    }
+    (finding,) = find({**README_JOB, **cpu})
+    assert finding.rule == "accelerator-memory"
+    assert "GiB activations of 32768 tokens" in finding.message
+    assert "40 GiB for vLLM" in finding.message
+    assert "during the update" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("path", "memory", "fits"),
+    [("Qwen/Qwen2.5-72B", "24Gi", False), ("Qwen/Qwen2.5-7B", "24Gi", False), ("Qwen/Qwen2.5-7B", "80Gi", True)],
+)
+def test_lora_needs_the_frozen_weights_and_the_engine(path: str, memory: str, fits: bool) -> None:
+    """In bfloat16: twice 12.4 GiB for 7B, of which the trainer and the engine have one each."""
+    model = {"path": path, "fromSeed": None, "lora": {"rank": 8}}
+    assert (find({"model": model, **gpus(1, memory=memory)}) == ()) is fits
+
+
+@pytest.mark.parametrize("offload", [{}, OFFLOAD])
+def test_offload_does_not_make_room_for_the_update(offload: dict[str, bool]) -> None:
+    """Weights, gradients and moments of 7B need 99 GiB during the optimizer step."""
+    (finding,) = find({"model": QWEN_7B, "training.fsdp": offload, **gpus(1)})
+    assert "during the update" in finding.message
+    assert "Offload" not in finding.fix
+
+
+def test_offload_makes_room_for_the_engine() -> None:
+    job = {"model": QWEN_7B, "algorithm.klLossCoef": 0, "rollout.gpuMemoryUtilization": 0.9, **gpus(4)}
+    (finding,) = find(job)
+    assert "during the sync" in finding.message
+    assert find({**job, "training.fsdp": OFFLOAD}) == ()
+
+
+def test_a_kl_term_in_the_reward_needs_a_reference_too() -> None:
+    job = {"model": QWEN_7B, "algorithm.klLossCoef": 0, **gpus(1)}
+    (without,), (with_term,) = find(job), find({**job, "algorithm.klInReward": {}})
+    assert "reference" not in without.message
+    assert "bfloat16 reference weights" in with_term.message
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"model": QWEN_7B, **gpus(1, memory="80Gi")}, None),
+        ({"model": {"path": "/mnt/mine", "fromSeed": None}, **gpus(1)}, "spec.model.parameters"),
+        ({}, None),
+    ],
+)
+def test_a_job_whose_memory_is_not_validated_has_a_warning(change: Any, field: str | None) -> None:
+    warnings = list(find_warnings(RLTrainingJobSpec.model_validate(merged(BUILTIN, change))))
+    assert [each.partition(":")[0] for each in warnings] == ([field] if field else [])
+
+
+def test_an_accelerator_of_unknown_memory_has_a_warning() -> None:
+    job = merged(BUILTIN, {"model": QWEN_7B, **gpus(1)})
+    del job["cluster"]["workers"][0]["accelerator"]["memory"]
+    assert validate_job("job", job).findings == ()
+    (warning,) = find_warnings(RLTrainingJobSpec.model_validate(job))
+    assert warning.startswith("spec.cluster.workers[0].accelerator.memory: none: ")
+    assert "80Gi" in warning

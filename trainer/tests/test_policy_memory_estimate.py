@@ -1,0 +1,108 @@
+"""The memory that the validation predicts for an update, against the tensors of real updates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ranks import run_ranks
+
+MAX_ERROR = 0.15
+SHAPES: list[dict[str, Any]] = [
+    {},
+    {"hiddenSize": 256, "intermediateSize": 512, "numHiddenLayers": 2},
+    {"hiddenSize": 64, "intermediateSize": 1024},
+    {"numHiddenLayers": 12, "hiddenSize": 64, "intermediateSize": 128},
+    {"numKeyValueHeads": 4},
+    {"packed": True},
+    {"packed": True, "tokens": 2048, "numHiddenLayers": 8},
+    {"checkpointing": True, "numHiddenLayers": 12},
+    {"checkpointing": True, "packed": True, "tokens": 2048},
+    {"dtype": "bfloat16"},
+    {"dtype": "bfloat16", "packed": True, "hiddenSize": 256},
+    {"dtype": "bfloat16", "packed": True, "checkpointing": True, "tokens": 2048},
+]
+"""Dimensions of the seeded model, and settings of the run."""
+
+
+@pytest.mark.slow
+def test_the_prediction_is_within_15_percent_of_the_tensors(tmp_path: Path) -> None:
+    (results,) = run_ranks(measure, [(tmp_path, SHAPES)])
+    errors = {str(shape): predicted / real - 1 for shape, (predicted, real) in zip(SHAPES, results, strict=True)}
+    assert {shape: error for shape, error in errors.items() if abs(error) > MAX_ERROR} == {}
+
+
+def measure(folder: Path, shapes: list[dict[str, Any]]) -> list[tuple[float, int]]:
+    """Return the predicted and the real peak bytes of an update with two micro-batches, for each shape."""
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=0, world_size=1)
+    return [measure_shape(folder / str(number), **shape) for number, shape in enumerate(shapes)]
+
+
+def measure_shape(
+    folder: Path,
+    *,
+    dtype: str = "float32",
+    packed: bool = False,
+    checkpointing: bool = False,
+    tokens: int = 1024,
+    **dimensions: int,
+) -> tuple[float, int]:
+    import torch
+    from peak_bytes import PeakBytes
+    from torch.distributed.device_mesh import init_device_mesh
+
+    from rlt_api.rules.memory_parts import list_activations, list_gradients, list_states
+    from rlt_api.rules.model_size import model_size
+    from rlt_api.spec import RLTrainingJobSpec
+    from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences
+    from rlt_trainer.policy.actor import Actor
+    from rlt_trainer.policy.model import DTYPES, prepare_model_files
+
+    length = tokens if packed else tokens // 4  # the rule counts one packed sequence, and all padded rows
+    rows = tokens // length
+    model = {
+        "fromSeed": dimensions,
+        "dtype": dtype,
+        "useRemovePadding": packed,
+        "enableGradientCheckpointing": checkpointing,
+    }
+    worker = {"accelerator": {"resourceName": "nvidia.com/gpu", "count": 1, "memory": "80Gi"}}
+    spec = RLTrainingJobSpec.model_validate(
+        {
+            "model": model,
+            "data": {"preset": "arithmetic", "maxPromptLength": 1, "maxResponseLength": length - 1},
+            "algorithm": {"klLossCoef": 0},
+            "training": {"totalSteps": 1, "trainBatchSize": 2 * rows, "ppoMicroBatchSizePerDevice": rows},
+            "rollout": {"responsesPerPrompt": 1},
+            "cluster": {"workers": [worker]},
+        }
+    )
+    assert spec.model is not None
+    size = model_size(spec.model)
+    assert size is not None
+    states = [state.part for state in list_states(spec, spec.model, size)]
+    passes = [*list_gradients(spec, spec.model, size), *list_activations(spec, spec.model)]
+
+    actor = Actor(
+        prepare_model_files(spec.model, folder),
+        model=spec.model,
+        dtype=DTYPES[dtype],
+        mesh=init_device_mesh("cpu", (1,)),
+        algorithm=spec.algorithm,
+        training=spec.training,
+        temperature=1.0,
+        max_response_length=length,
+    )
+    sequences = Sequences.pad([[1]] * 2 * rows, [[2] * (length - 1)] * 2 * rows, pad_token_id=0)
+    zeros = torch.zeros(2 * rows, length - 1)
+    batch = MiniBatch(Experience(sequences, zeros, zeros + 1), 2 * rows * (length - 1), 2 * rows)
+    actor.update(batch)  # creates the moments
+    moments = [each for state in actor.optimizer.state.values() for each in state.values()]
+    with PeakBytes([*actor.model.parameters(), *moments]) as counted:
+        actor.update(batch)
+    return sum(part.bytes for part in [*states, *passes]), counted.peak
