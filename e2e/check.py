@@ -38,6 +38,7 @@ SCRIPTS = (
     "e2e/check.py",
     "e2e/demo.py",
     "e2e/fuzz_api.py",
+    "images/check_trainer.py",
     "tools/check_docs.py",
     "tools/check_terms.py",
     "tools/check_verl_mapping.py",

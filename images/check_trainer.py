@@ -1,0 +1,49 @@
+"""Check the Python environment of a trainer image during its build, without an accelerator.
+
+Every requirement of rlt-trainer is installed in a version that it accepts, and every module of it can be imported.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+from importlib import metadata
+
+from packaging.requirements import Requirement
+
+DISTRIBUTION, PACKAGE = "rlt-trainer", "rlt_trainer"
+
+
+def find_unmet(requirements: list[str]) -> list[str]:
+    """Return a sentence for each requirement that is not met. Those of extras are skipped: vLLM has several builds."""
+    unmet = []
+    for requirement in map(Requirement, requirements):
+        if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
+            continue
+        try:
+            version = metadata.version(requirement.name)
+        except metadata.PackageNotFoundError:
+            unmet.append(f"{requirement} is not installed")
+            continue
+        if not requirement.specifier.contains(version, prereleases=True):
+            unmet.append(f"{requirement} is required, and {version} is installed")
+    return unmet
+
+
+def find_failing_imports(package: str) -> list[str]:
+    """Import all modules of a package except the programs (__main__). Return a sentence for each that fails."""
+    failing = []
+    folder = importlib.import_module(package).__path__
+    for module in pkgutil.walk_packages(folder, f"{package}."):
+        if not module.name.endswith(".__main__"):
+            try:
+                importlib.import_module(module.name)
+            except Exception as error:  # any error of any library
+                failing.append(f"{module.name} cannot be imported: {type(error).__name__}: {error}")
+    return failing
+
+
+if __name__ == "__main__":
+    if problems := [*find_unmet(metadata.requires(DISTRIBUTION) or []), *find_failing_imports(PACKAGE)]:
+        sys.exit("\n".join(problems))
