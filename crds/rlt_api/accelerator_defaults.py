@@ -26,6 +26,8 @@ def add_accelerator_defaults(spec: Mapping[str, Any]) -> dict[str, Any]:
     filled = {name: {**fields, **spec.get(name, {})} for name, fields in GPU_DEFAULTS.items()}
     if "model" not in spec:
         del filled["model"]
+    if filled["rollout"].get("mode", "colocated") != "colocated":  # separate engines share their memory with nothing
+        filled["rollout"] = {**filled["rollout"], "freeCacheEngine": False, **spec["rollout"]}
     algorithm = spec.get("algorithm", {})
     if "critic" in algorithm:
         filled["algorithm"] = {**algorithm, "critic": {**GPU_CRITIC_DEFAULTS, **algorithm["critic"]}}

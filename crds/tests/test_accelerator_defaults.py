@@ -71,6 +71,15 @@ def test_values_of_the_job_and_of_its_runtime_override_them() -> None:
     assert resolved["model"]["enableGradientCheckpointing"] is True
 
 
+def test_separate_engines_keep_their_memory() -> None:
+    rollout = {"mode": "separate", "workerGroup": "group-1"}
+    resolved = resolve(make_job(GPU, GPU, rollout=rollout))
+    assert not resolved["rollout"]["freeCacheEngine"]
+    assert not resolved["rollout"]["enforceEager"]
+    given = resolve(make_job(GPU, GPU, rollout={**rollout, "freeCacheEngine": True}))
+    assert given["rollout"]["freeCacheEngine"]
+
+
 def test_a_critic_has_them_and_none_is_added() -> None:
     assert resolve(make_job(GPU))["algorithm"]["critic"] is None
     critic = resolve(make_job(GPU, algorithm={"advEstimator": "gae", "critic": {}}))["algorithm"]["critic"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from ranks import run_ranks
@@ -23,11 +22,8 @@ def measure(folder: Path) -> tuple[int, int]:
     """Return the bytes by which the peak with LONG tokens exceeds that with SHORT: in chunks, and in one chunk."""
     import torch
     import torch.distributed as dist
+    from peak_bytes import PeakBytes
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import DTensor
-    from torch.multiprocessing.reductions import StorageWeakRef
-    from torch.utils._python_dispatch import TorchDispatchMode
-    from torch.utils._pytree import tree_leaves
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     from rlt_api.blocks.algorithm import Algorithm
@@ -36,24 +32,6 @@ def measure(folder: Path) -> tuple[int, int]:
     from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences
     from rlt_trainer.policy import log_probs
     from rlt_trainer.policy.actor import Actor
-
-    class Peak(TorchDispatchMode):
-        """Measures the peak bytes of the results of operations. Deterministic, only of this process."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.alive: dict[StorageWeakRef, int] = {}
-            self.bytes = 0
-
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            result = func(*args, **(kwargs or {}))
-            for leaf in tree_leaves(result):
-                if isinstance(leaf, torch.Tensor) and not isinstance(leaf, DTensor):
-                    storage = leaf.untyped_storage()
-                    self.alive[StorageWeakRef(storage)] = storage.nbytes()
-            self.alive = {storage: size for storage, size in self.alive.items() if not storage.expired()}
-            self.bytes = max(self.bytes, sum(self.alive.values()))
-            return result
 
     torch.set_num_threads(1)
     log_probs.CHUNK_ELEMENTS = 2**22
@@ -75,9 +53,10 @@ def measure(folder: Path) -> tuple[int, int]:
     def step(tokens: int) -> int:
         sequences = Sequences.pad([[1]], [[2] * tokens], pad_token_id=0)
         zeros = torch.zeros(1, tokens)
-        with Peak() as peak:
+        counted = PeakBytes()
+        with counted:
             actor.update(MiniBatch(Experience(sequences, zeros, zeros + 1), tokens, 1))
-        return peak.bytes
+        return counted.peak
 
     step(SHORT)  # creates the optimizer state
     short, in_chunks = step(SHORT), step(LONG)

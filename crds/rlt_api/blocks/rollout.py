@@ -80,7 +80,8 @@ class Rollout(ApiModel):
     enable_chunked_prefill: bool | None = None
     """Whether the engine splits the prefill of long prompts. Default: the engine's."""
     free_cache_engine: bool = False
-    """Whether vLLM releases its memory during training, on GPUs in mode colocated. Default: false, on GPUs true."""
+    """Whether vLLM releases its memory during training, on GPUs in mode colocated. Default: false, on GPUs in mode
+    colocated true."""
     engine_kwargs: JsonObject = {}
     """Additional options of the engine, by their names in vLLM: verl's rollout.engine_kwargs."""
     staleness: Staleness | None = None
