@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from rlt_api.blocks.algorithm import Algorithm
+from rlt_api.model import ApiModel
 from rlt_api.rules.memory import explain_missing_memory_check
 from rlt_api.spec import RLTrainingJobSpec
+
+LOSSES_THAT_READ = {
+    "clip_ratio": ("vanilla", "gspo", "cispo"),
+    "clip_ratio_low": ("vanilla", "gspo", "cispo"),
+    "clip_ratio_high": ("vanilla", "gspo", "cispo"),
+    "clip_ratio_c": ("vanilla",),
+    "tau_pos": ("sapo",),
+    "tau_neg": ("sapo",),
+}
+"""Settings of spec.algorithm -> the values of policyLoss that read them."""
+ESTIMATORS_THAT_READ = {
+    "norm_adv_by_std_in_grpo": ("grpo", "grpo_passk"),
+    "gamma": ("gae", "reinforce_plus_plus"),
+    "lam": ("gae",),
+}
+"""Settings of spec.algorithm -> the values of advEstimator that read them."""
 
 
 def find_warnings(spec: RLTrainingJobSpec) -> Iterator[str]:
     """Yield one sentence for each warning, with the field and its value first."""
     yield from _warn_restarts_without_checkpoint(spec)
     yield from _warn_memory_not_validated(spec)
+    if spec.framework.type == "builtin":
+        yield from _warn_staleness_without_correction(spec)
+        yield from _warn_unread_settings(spec.algorithm)
 
 
 def _warn_restarts_without_checkpoint(spec: RLTrainingJobSpec) -> Iterator[str]:
@@ -36,3 +57,35 @@ def _warn_memory_not_validated(spec: RLTrainingJobSpec) -> Iterator[str]:
     if spec.framework.type == "builtin" and (missing := explain_missing_memory_check(spec)):
         field, fix = missing
         yield f"{field}: none: whether the job fits into the memory of its accelerators was not validated; {fix}"
+
+
+def _warn_staleness_without_correction(spec: RLTrainingJobSpec) -> Iterator[str]:
+    """Stale responses have other probabilities than the policy: PPO's ratio alone ignores the difference."""
+    if spec.rollout.staleness is not None and spec.algorithm.rollout_correction is None:
+        yield (
+            f"spec.rollout.staleness.maxSteps: {spec.rollout.staleness.max_steps}: responses of older weights are used "
+            "without a correction; add algorithm.rolloutCorrection, {} uses the defaults"
+        )
+
+
+def _warn_unread_settings(algorithm: Algorithm) -> Iterator[str]:
+    """Settings that the chosen loss or estimator does not read."""
+    if algorithm.policy_loss_function is None:
+        yield from _warn_unread(algorithm, LOSSES_THAT_READ, f"policyLoss {algorithm.policy_loss}")
+    if algorithm.advantage_function is None:
+        yield from _warn_unread(algorithm, ESTIMATORS_THAT_READ, f"advEstimator {algorithm.adv_estimator}")
+    if algorithm.kl_loss_coef == 0:
+        yield from _warn_unread(algorithm, {"kl_loss_type": ()}, "klLossCoef 0")
+    if algorithm.kl_in_reward is not None and algorithm.kl_in_reward.type == "fixed":
+        path = "spec.algorithm.klInReward"
+        yield from _warn_unread(algorithm.kl_in_reward, {"target_kl": (), "horizon": ()}, "type fixed", path)
+
+
+def _warn_unread(
+    block: ApiModel, readers: Mapping[str, tuple[str, ...]], choice: str, path: str = "spec.algorithm"
+) -> Iterator[str]:
+    for name, choices in readers.items():
+        field, value = type(block).model_fields[name], getattr(block, name)
+        if value != field.default and choice.partition(" ")[2] not in choices:
+            used = f"; it is used by {' and '.join(choices)}" if choices else "; remove it"
+            yield f"{path}.{field.alias}: {value}: {choice} does not use it{used}"

@@ -1,0 +1,70 @@
+"""Warnings about valid specs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import yaml
+
+from rlt_api.blocks.algorithm import Algorithm, Estimator
+from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.warnings import ESTIMATORS_THAT_READ, LOSSES_THAT_READ, find_warnings
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))
+FUNCTION = {"name": "mine:function"}
+SEPARATE = {"mode": "separate", "workerGroup": "rollout", "staleness": {"maxSteps": 2}}
+
+
+def warnings(algorithm: dict[str, Any] | None = None, rollout: dict[str, Any] | None = None) -> list[str]:
+    spec = {"algorithm": algorithm or {}, "rollout": rollout or {}, "cluster": {}, "failurePolicy": {"maxRestarts": 0}}
+    return list(find_warnings(RLTrainingJobSpec.model_validate(spec)))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_the_examples_have_no_settings_without_effect(path: Path) -> None:
+    jobs = [each for each in yaml.safe_load_all(path.read_text()) if each and each["kind"] == "RLTrainingJob"]
+    for job in jobs:
+        found = find_warnings(RLTrainingJobSpec.model_validate(job["spec"]))
+        assert not [each for each in found if "does not use" in each or "without a correction" in each]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "expected"),
+    [
+        (
+            {"policyLoss": "gspo", "clipRatioC": 3.0},
+            "clipRatioC: 3.0: policyLoss gspo does not use it; it is used",
+        ),
+        ({"policyLoss": "sapo", "clipRatio": 0.3}, "clipRatio: 0.3: policyLoss sapo does not use it"),
+        ({"tauNeg": 1.2}, "tauNeg: 1.2: policyLoss vanilla does not use it; it is used by sapo"),
+        ({"lam": 0.95}, "lam: 0.95: advEstimator grpo does not use it; it is used by gae"),
+        ({"advEstimator": "remax", "gamma": 0.99}, "gamma: 0.99: advEstimator remax does not use it"),
+        ({"advEstimator": "rloo", "normAdvByStdInGrpo": False}, "normAdvByStdInGrpo: False: advEstimator rloo"),
+        ({"klLossCoef": 0, "klLossType": "kl"}, "klLossType: kl: klLossCoef 0 does not use it; remove it"),
+        ({"klInReward": {"targetKl": 0.2}}, "klInReward.targetKl: 0.2: type fixed does not use it"),
+    ],
+)
+def test_a_setting_that_nothing_reads_is_named(algorithm: dict[str, Any], expected: str) -> None:
+    (warning,) = warnings(algorithm)
+    assert warning.startswith(f"spec.algorithm.{expected}")
+
+
+def test_settings_that_are_read_have_no_warning() -> None:
+    assert not warnings({"policyLoss": "sapo", "tauNeg": 1.2})
+    assert not warnings({"clipRatioC": 3.0, "clipRatioHigh": 0.3, "normAdvByStdInGrpo": False})
+    assert not warnings({"policyLossFunction": FUNCTION, "tauNeg": 1.2, "advantageFunction": FUNCTION, "lam": 0.5})
+    assert not warnings({"klInReward": {"type": "adaptive", "targetKl": 0.2}})
+
+
+def test_stale_responses_without_a_correction_are_warned_about() -> None:
+    (warning,) = warnings(rollout=SEPARATE)
+    assert warning.startswith("spec.rollout.staleness.maxSteps: 2: responses of older weights")
+    assert not warnings({"rolloutCorrection": {}}, SEPARATE)
+
+
+def test_the_tables_name_fields_and_choices() -> None:
+    assert {*LOSSES_THAT_READ, *ESTIMATORS_THAT_READ} <= Algorithm.model_fields.keys()
+    assert {each for names in LOSSES_THAT_READ.values() for each in names} <= {"vanilla", "gspo", "cispo", "sapo"}
+    assert {each for names in ESTIMATORS_THAT_READ.values() for each in names} <= set(get_args(Estimator))
