@@ -79,7 +79,10 @@ def test_the_conventions_differ_in_epsilon_and_for_a_response_alone_in_its_group
     ours, theirs = advantages(case, "verl"), torch.tensor(case["advantages"], dtype=torch.float64)
     deviation = torch.tensor([0.0, 1.0, 1.0, 0.25], dtype=torch.float64).std()
     close(ours[:4] * (deviation + 1e-6), theirs[:4] * (deviation + 1e-4))
-    assert [ours[13].item(), theirs[13].item()] == [pytest.approx(3.0, rel=1e-5), 0.0]  # 3.0 / (1 + 1e-6)
+    assert [ours[13].item(), theirs[13].item()] == [0.0, 0.0]  # the other three rewards failed
+    only = torch.tensor([[3.0]]), torch.tensor([[True]]), torch.tensor([0])
+    scores = [ESTIMATORS["grpo"](AdvantageInputs(*only, convention=each)).advantages.item() for each in ("verl", "trl")]
+    assert scores == [pytest.approx(3.0, rel=1e-5), 0.0]  # 3.0 / (1 + 1e-6)
 
 
 def loss(case: dict[str, Any], convention: ConventionName) -> tuple[Tensor, Tensor]:

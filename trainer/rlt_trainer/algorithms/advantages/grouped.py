@@ -72,7 +72,7 @@ class _Scores:
     shifted: Tensor
     """Score minus the lowest score of the group, so that differences of equal scores are exactly 0."""
     lone: Tensor
-    """The advantage of a response that is alone in its group."""
+    """The advantage of a response that is alone in its group: 0 if the rewards of the others failed."""
     member: Tensor
     """bool: whether the response has tokens in the mask."""
     index: Tensor
@@ -88,8 +88,8 @@ class _Scores:
         size = torch.zeros_like(index).index_add(0, index, member.long())[index]
         candidates = scores.masked_fill(~member, torch.inf)
         lowest = torch.full_like(scores, torch.inf).scatter_reduce(0, index, candidates, "amin")[index]
-        lone_score = CONVENTIONS[inputs.convention].lone_score_is_advantage
-        lone = scores if lone_score else torch.zeros_like(scores)
+        single = torch.bincount(index)[index] == 1  # one response to the prompt, not one whose siblings' rewards failed
+        lone = apply_mask(scores, single & CONVENTIONS[inputs.convention].lone_score_is_advantage)
         return cls(apply_mask(scores - lowest, member), lone, member, index, size)
 
     @property
