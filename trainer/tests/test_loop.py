@@ -102,6 +102,13 @@ def test_dynamic_sampling_without_a_result_fails(make_config: MakeConfig) -> Non
         train(make_config(**ONE_RANK, training={"totalSteps": 1}, algorithm=algorithm, rewards=rewards))
 
 
+def test_unlimited_dynamic_sampling_ends_if_no_group_differs(make_config: MakeConfig) -> None:
+    algorithm = {"filterGroups": {"metric": "score"}}
+    rewards = [{"name": "length", "options": {"max": 1000}}]
+    with pytest.raises(TrainingError, match=r"Only 0 of 8 prompts .* after 20 generations, and the last 20 added none"):
+        train(make_config(**ONE_RANK, training={"totalSteps": 1}, algorithm=algorithm, rewards=rewards))
+
+
 def test_unlimited_dynamic_sampling_stops_after_sigterm(
     make_config: MakeConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

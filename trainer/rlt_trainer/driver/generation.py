@@ -33,6 +33,9 @@ from rlt_trainer.workers.train_worker import TrainWorker
 
 _log = logging.getLogger(__name__)
 
+MAX_FRUITLESS = 20
+"""Number of generations in a row that may keep no group, without maxNumGenBatches. The field's description has it."""
+
 
 class RolloutGenerator:
     """Generates responses and scores them. State: the number of consumed prompts, and the batches of later steps."""
@@ -91,11 +94,13 @@ class RolloutGenerator:
         """Generate and score responses to training.trainBatchSize prompts.
 
         With algorithm.filterGroups (DAPO's dynamic sampling), keep only groups whose responses differ in the metric,
-        and generate until there are enough groups. Raises TrainingError if maxNumGenBatches generations are not enough.
+        and generate until there are enough groups. Raises TrainingError if maxNumGenBatches generations are not enough,
+        and without it if MAX_FRUITLESS in a row keep no group.
         After SIGTERM, raises Terminated instead of a further generation.
         """
         algorithm, size, n = self._config.algorithm, self._config.training.train_batch_size, self._config.rollout.n
         kept: list[RolloutBatch] = []
+        fruitless = 0
         for attempt in count(1):
             batch = self._generate(step, attempt)
             filtering = algorithm.filter_groups
@@ -103,6 +108,7 @@ class RolloutGenerator:
                 return batch
             metric = compute_filter_metric(batch, filtering.metric)
             kept.append(batch.rows(filter_groups(metric, compute_group_numbers(len(metric), n)).nonzero()[:, 0]))
+            fruitless = 0 if kept[-1].prompts else fruitless + 1
             filtered = RolloutBatch.concatenate(kept)
             if len(filtered.prompts) >= size * n:
                 return filtered.rows(torch.arange(size * n))
@@ -110,6 +116,11 @@ class RolloutGenerator:
                 f"{len(filtered.prompts) // n} of {size} prompts have responses that differ in {filtering.metric} "
                 f"(algorithm.filterGroups) after {attempt} generations"
             )
+            if fruitless == MAX_FRUITLESS and filtering.max_num_gen_batches == 0:
+                raise TrainingError(
+                    f"Only {progress}, and the last {fruitless} added none. Use other prompts or another reward, "
+                    "increase responsesPerPrompt, or set maxNumGenBatches to continue for longer."
+                )
             if attempt == filtering.max_num_gen_batches:
                 raise TrainingError(
                     f"Only {progress}: the prompts are too easy or too hard. Increase maxNumGenBatches or "
