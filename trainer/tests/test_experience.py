@@ -36,12 +36,21 @@ class OneWorker:
         return [(log_probs, -log_probs) if method is TrainWorker.log_probs else log_probs]
 
 
-def build(config: TrainingConfig, totals: list[float], baselines: list[float] | None = None) -> TrainingBatch:
-    """Build the batch of responses with these scores. Each has two tokens, the second of an observation."""
+OBSERVED = Response((7, 8), (-2.0, 0.0), (True, False))
+"""Two tokens, the second of an observation."""
+
+
+def build(
+    config: TrainingConfig,
+    totals: list[float],
+    baselines: list[float] | None = None,
+    responses: list[Response] | None = None,
+) -> TrainingBatch:
+    """Build the batch of responses with these scores. The default of all responses is OBSERVED."""
     total = torch.tensor(totals)
     batch = RolloutBatch(
         [Prompt(0, (1, 2), "1+1=", "2", "2", "sums")] * len(totals),
-        [Response((7, 8), (-2.0, 0.0), (True, False))] * len(totals),
+        responses or [OBSERVED] * len(totals),
         [""] * len(totals),
         Scores(total, {"exact": total}, total.isnan(), {}),
         torch.zeros(len(totals)),
@@ -74,3 +83,72 @@ def test_a_failed_baseline_leaves_its_prompt_out(make_config: MakeConfig) -> Non
 def test_a_batch_without_scores_ends_the_run(make_config: MakeConfig) -> None:
     with pytest.raises(TrainingError, match="No data to train on"):
         build(make_config(rollout={"n": 2}), [NAN, NAN])
+
+
+@pytest.mark.parametrize("estimator", ["grpo", "rloo", "opo", "reinforce_plus_plus_baseline"])
+def test_a_response_whose_siblings_failed_has_no_advantage(make_config: MakeConfig, estimator: str) -> None:
+    config = make_config(rollout={"n": 2}, algorithm={"advEstimator": estimator})
+    result = build(config, [0.75, NAN, 0.5, 0.25])
+    assert result.experience.advantages[0].tolist() == [0.0, 0.0]
+    assert result.experience.advantages[2, 0] > 0
+
+
+def test_the_score_is_the_advantage_of_the_only_response_to_a_prompt(make_config: MakeConfig) -> None:
+    advantages = build(make_config(rollout={"n": 1}), [0.75, 0.5]).experience.advantages
+    assert advantages[:, 0].tolist() == pytest.approx([0.75, 0.5], rel=1e-5)
+
+
+def long_responses(count: int, invalid: float | None = None) -> list[Response]:
+    """Return responses of 100 tokens. `invalid`: the engine's log-probability of the first token of the first one."""
+    responses = [Response((7,) * 100, (-2.0,) * 100)] * count
+    return responses if invalid is None else [Response((7,) * 100, (invalid, *(-2.0,) * 99)), *responses[1:]]
+
+
+@pytest.mark.parametrize("value", [NAN, -math.inf])
+@pytest.mark.parametrize("level", ["token", "sequence", None])
+def test_an_invalid_log_probability_of_the_engine_leaves_its_token_out(
+    make_config: MakeConfig, caplog: pytest.LogCaptureFixture, level: str | None, value: float
+) -> None:
+    algorithm = {"rolloutCorrection": {"level": level, "rejection": "seq_mean_k1", "rejectionThreshold": 1.5}}
+    config = make_config(rollout={"n": 2}, algorithm=algorithm if level else {})
+    result = build(config, [1.0, 0.0], responses=long_responses(2, invalid=value))
+    mask = result.experience.sequences.response_mask
+    assert mask.sum() == 199
+    assert not mask[0, 0]
+    assert result.metrics["rollout_corr/invalid_log_probs"] == 1.0
+    assert all(math.isfinite(metric) for metric in result.metrics.values())
+    if result.experience.weights is not None:
+        assert torch.equal(result.experience.weights[mask], torch.ones(199))
+    assert "left 1 of 200 tokens out" in caplog.text
+
+
+def test_many_invalid_log_probabilities_end_the_run(make_config: MakeConfig) -> None:
+    with pytest.raises(TrainingError, match="not finite for 1 of 2 tokens"):
+        build(make_config(rollout={"n": 2}), [1.0, 0.0], responses=[Response((7,), (NAN,)), Response((7,), (-2.0,))])
+
+
+def test_truncated_responses_are_masked_and_count_in_their_group(make_config: MakeConfig) -> None:
+    config = make_config(rollout={"n": 2}, algorithm={"maskTruncatedCompletions": True, "normAdvByStdInGrpo": False})
+    truncated = Response((7, 8), (-2.0, -2.0), finish_reason="length")
+    result = build(config, [0.0, 1.0], responses=[truncated, Response((7, 8), (-2.0, -2.0))])
+    assert result.experience.sequences.response_mask.any(-1).tolist() == [False, True]
+    assert result.experience.advantages[1].tolist() == [0.5, 0.5]
+    with pytest.raises(TrainingError, match=r"all responses have the maximum length, and algorithm\.maskTruncated"):
+        build(config, [0.0, 1.0], responses=[truncated, truncated])
+
+
+ESTIMATORS = ["grpo", "rloo", "opo", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "grpo_passk"]
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_rejected_tokens_leave_rewards_and_advantages_unchanged(make_config: MakeConfig, estimator: str) -> None:
+    """Also if the rejected token is the last one, which has the reward."""
+    last = Response((7, 8, 9), (-2.0, -2.0, -9.0))  # the trainer's log-probability of every token is -2
+    responses = [last, Response((7,), (-2.0,)), Response((7, 8), (-9.0, -2.0)), Response((7, 8), (-2.0, -2.0))]
+    scores, rejection = [1.0, 0.0, 0.25, 0.5], {"level": "none", "rejection": "token_k1", "rejectionThreshold": 2.0}
+    kept = build(make_config(rollout={"n": 2}, algorithm={"advEstimator": estimator}), scores, responses=responses)
+    algorithm = {"advEstimator": estimator, "rolloutCorrection": rejection}
+    result = build(make_config(rollout={"n": 2}, algorithm=algorithm), scores, responses=responses)
+    assert kept.experience.sequences.response_mask.sum() - result.experience.sequences.response_mask.sum() == 2
+    assert torch.equal(result.experience.advantages, kept.experience.advantages)
+    assert torch.equal(result.rewards, kept.rewards)

@@ -8,7 +8,7 @@ from pydantic import Field, StringConstraints
 
 from rlt_api.blocks.functions import PythonFunction
 from rlt_api.blocks.model import ModelPath
-from rlt_api.model import ApiModel, Positive, cel
+from rlt_api.model import ApiModel, Positive, Since, cel
 
 Estimator = Literal[
     "grpo",
@@ -63,7 +63,8 @@ class FilterGroups(ApiModel):
     """The metric that must differ within a group: acc is the first reward, score the weighted sum of all rewards,
     seq_reward that sum with the penalty of overlongBuffer."""
     max_num_gen_batches: Annotated[int, Field(ge=0, le=1024)] = 0
-    """The maximum number of generations per step. The run fails if they do not fill the batch. 0 means no maximum."""
+    """The maximum number of generations per step. The run fails if they do not fill the batch. 0 means no maximum, but
+    the run fails after 20 generations in a row that keep no group."""
 
 
 class OverlongBuffer(ApiModel):
@@ -182,6 +183,9 @@ class Algorithm(ApiModel):
     """DAPO's dynamic sampling. Default: none."""
     overlong_buffer: OverlongBuffer | None = None
     """DAPO's penalty on overlong responses. Default: none."""
+    mask_truncated_completions: Annotated[bool, Since(2)] = False
+    """Whether responses of the maximum length are left out of the loss, because their reward does not follow from their
+    tokens: TRL's mask_truncated_completions. They count in the statistics of their group."""
     rollout_correction: RolloutCorrection | None = None
     """Importance sampling and rejection between rollout engine and trainer. Default: none; the difference is still
     reported."""

@@ -6,9 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rlt_api.model import ApiModel, Positive, cel
+from rlt_api.model import ApiModel, Positive, Since, cel
 
 LearningRate = Annotated[float, Field(gt=0, le=10)]
+Betas = Annotated[list[Annotated[float, Field(ge=0, lt=1)]], Field(min_length=2, max_length=2)]
 
 
 class Warmup(ApiModel):
@@ -121,6 +122,8 @@ class Training(ApiModel):
     """Schedule of the policy's learning rate. Default: constant."""
     weight_decay: Annotated[float, Field(ge=0, le=10)] = 0.01
     """Weight decay of AdamW."""
+    betas: Annotated[Betas, Since(2)] = [0.9, 0.999]
+    """Decay rates of AdamW's averages of the gradient and of its square, also for the critic: verl's optim.betas."""
     grad_clip: Annotated[float, Field(gt=0, le=1e9)] = 1.0
     """Maximum norm of the gradient over all parameters. A larger gradient is scaled down."""
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0

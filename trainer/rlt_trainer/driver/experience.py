@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -22,6 +23,11 @@ from rlt_trainer.driver.metrics import compute_critic_metrics, compute_policy_me
 from rlt_trainer.errors import TrainingError
 from rlt_trainer.telemetry.stopwatch import Stopwatch
 from rlt_trainer.workers.train_worker import TrainWorker
+
+MAX_INVALID_SHARE = 0.01
+"""Maximum share of tokens whose log-probability in the engine is not finite."""
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -48,7 +54,10 @@ def build_experience(
     """Compute the log-probabilities and values that the algorithm needs, and the advantages.
 
     A response whose reward failed keeps its row with an empty mask: the update and the group statistics leave it out.
-    Raises TrainingError if no token is left to train on.
+    Tokens that the rollout correction rejects, of truncated responses (maskTruncatedCompletions) and with an engine's
+    log-probability that is not finite are left out of the update alone: advantages are computed before, so that a
+    response keeps its reward and its group keeps its members. verl rejects before the advantages.
+    Raises TrainingError if no token is left to train on, or if too many of the engine's log-probabilities are invalid.
     """
     algorithm = config.algorithm
     sequences, rollout_log_probs = batch.pad(pad_token_id)
@@ -67,11 +76,24 @@ def build_experience(
     with stopwatch.measure("adv"):
         if not scored.any():
             raise TrainingError("No data to train on: no response of the batch has both a token and a score.")
-        mask, weights, correction_metrics = correct_rollouts(algorithm, old_log_probs, rollout_log_probs, scored)
+        finite = rollout_log_probs.isfinite()
+        check_engine_log_probs(scored & ~finite, scored)
+        usable_log_probs = torch.where(finite, rollout_log_probs, old_log_probs)  # a weight of 1, as in TRL
+        mask, weights, correction_metrics = correct_rollouts(
+            algorithm, old_log_probs, usable_log_probs, scored & finite
+        )
         if not mask.any():
             raise TrainingError(
                 "No data to train on: algorithm.rolloutCorrection rejects every token. Relax its thresholds."
             )
+        if algorithm.mask_truncated_completions:
+            mask = mask & ~find_truncated(batch)[:, None]
+            if not mask.any():
+                raise TrainingError(
+                    "No data to train on: all responses have the maximum length, and "
+                    "algorithm.maskTruncatedCompletions leaves them out. Increase data.maxResponseLength, or remove "
+                    "maskTruncatedCompletions."
+                )
         token_rewards = place_at_last_token(batch.scores.total + batch.penalties, scored)
         kl_metrics: dict[str, float] = {}
         if kl_controller is not None:
@@ -107,7 +129,8 @@ def build_experience(
     metrics: Mapping[str, float] = {
         **compute_rollout_metrics(sequences, batch, rewards, estimated.advantages, config.data.max_response_length),
         **compute_policy_metrics(sequences, entropy),
-        **compute_mismatch_metrics(old_log_probs, rollout_log_probs, scored),
+        "rollout_corr/invalid_log_probs": float((scored & ~finite).sum()),
+        **compute_mismatch_metrics(old_log_probs, usable_log_probs, scored & finite),
         **correction_metrics,
         **kl_metrics,
         **({} if values is None else compute_critic_metrics(values, estimated.returns, scored)),
@@ -115,6 +138,26 @@ def build_experience(
         **({} if batch.baselines is None else compute_baseline_metrics(batch.baselines, config.rollout.n)),
     }
     return TrainingBatch(experience, rollout_log_probs, rewards, dict(metrics))
+
+
+def check_engine_log_probs(invalid: Tensor, mask: Tensor) -> None:
+    """Warn about tokens [B, T] whose log-probability in the engine is not finite.
+
+    Raises TrainingError if they are more than MAX_INVALID_SHARE of the tokens of `mask` [B, T].
+    """
+    count, tokens = int(invalid.sum()), int(mask.sum())
+    if count > MAX_INVALID_SHARE * tokens:
+        raise TrainingError(
+            f"The rollout engine returned log-probabilities that are not finite for {count} of {tokens} tokens. The "
+            "weights or the engine's kernels overflow: lower training.learningRate, or use model.dtype: float32."
+        )
+    if count:
+        _log.warning("left %s of %s tokens out: the engine's log-probability is not finite", count, tokens)
+
+
+def find_truncated(batch: RolloutBatch) -> Tensor:
+    """Return which responses were cut at the maximum length: [B], bool."""
+    return torch.tensor([response.finish_reason == "length" for response in batch.responses])
 
 
 def compute_baseline_metrics(baselines: Tensor, n: int) -> dict[str, float]:

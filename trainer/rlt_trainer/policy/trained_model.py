@@ -65,8 +65,10 @@ class TrainedModel:
         """Replace the optimizer by one without state."""
         self.base_learning_rate = learning_rate
         trainable = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        first, second = self._training.betas
+        decay = self._training.weight_decay
         self.optimizer = torch.optim.AdamW(
-            trainable, lr=learning_rate, weight_decay=self._training.weight_decay, fused=True
+            trainable, lr=learning_rate, betas=(first, second), weight_decay=decay, fused=True
         )
 
     @property
