@@ -63,14 +63,17 @@ def test_the_wandb_project_defaults_to_the_namespace() -> None:
     assert variables(observability={"wandb": {**wandb, "project": "p"}})["WANDB_PROJECT"]["value"] == "p"
 
 
-def test_secrets_of_rewards_are_variables_with_the_prefix_of_their_reward() -> None:
+def test_secrets_of_rewards_and_tools_are_variables_with_a_prefix_of_their_own() -> None:
     token = {"name": "judge", "key": "token"}
     judge = {"judge": {"baseUrl": "http://judge/v1", "model": "m", "apiKey": token}}
     env = [{"name": "TOKEN", "secretKeyRef": token}, {"name": "PLAIN", "value": "1"}]
     function = {"function": {"name": "scoring:score"}, "env": env}
-    found = {name: each for name, each in variables(rewards=[judge, function]).items() if name.startswith("RLT_")}
+    server = {"mcp": {"url": "http://search/mcp", "apiKey": token}}
+    changes: Any = {"rewards": [judge, function], "rollout": {"multiTurn": {"tools": [{"name": "python"}, server]}}}
+    found = {name: each for name, each in variables(**changes).items() if name.startswith("RLT_")}
     reference = {"valueFrom": {"secretKeyRef": token}}
     assert found["RLT_REWARD_0_API_KEY"] == {"name": "RLT_REWARD_0_API_KEY", **reference}
+    assert found["RLT_TOOL_1_API_KEY"] == {"name": "RLT_TOOL_1_API_KEY", **reference}
     assert found["RLT_REWARD_1_TOKEN"] == {"name": "RLT_REWARD_1_TOKEN", **reference}
     assert "RLT_REWARD_1_PLAIN" not in found
 

@@ -1,6 +1,6 @@
-"""Values of Secrets and ConfigMaps for one reward: as variables of the pods, with a prefix of their own.
+"""Values of Secrets and ConfigMaps for one reward or tool: as variables of the pods, with a prefix of their own.
 
-The trainer removes the prefix, and passes a value to its reward alone.
+The trainer removes the prefix, and passes a value to its reward or tool alone.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from collections.abc import Sequence
 
 from rlt_api.blocks.resources import EnvVar, KeyReference
 from rlt_api.blocks.rewards import Reward
+from rlt_api.blocks.rollout import MultiTurn
 
 API_KEY = "API_KEY"
-"""The name of an API key after the prefix of its reward."""
+"""The name of an API key after the prefix of its reward or tool."""
 
 
 def reward_prefix(index: int) -> str:
@@ -19,11 +20,19 @@ def reward_prefix(index: int) -> str:
     return f"RLT_REWARD_{index}_"
 
 
-def list_pod_variables(rewards: Sequence[Reward]) -> list[EnvVar]:
+def tool_prefix(index: int) -> str:
+    """Return the prefix of the variables of rollout.multiTurn.tools[index]."""
+    return f"RLT_TOOL_{index}_"
+
+
+def list_pod_variables(rewards: Sequence[Reward], multi_turn: MultiTurn | None) -> list[EnvVar]:
     """List the variables of the pods. Plain values are in the trainer's config instead."""
     found: list[EnvVar] = []
     for index, reward in enumerate(rewards):
         found += _add_prefix(reward_prefix(index), reward.env, reward.judge.api_key if reward.judge else None)
+    for index, tool in enumerate(multi_turn.tools if multi_turn else []):
+        if tool.mcp is not None:
+            found += _add_prefix(tool_prefix(index), tool.mcp.env, tool.mcp.api_key)
     return found
 
 

@@ -60,9 +60,14 @@ def judge(options: Json | None = None, **changes: Any) -> Json:
     return {"rewards": [{"judge": block, **({"options": options} if options else {})}]}
 
 
+def tools(*given: Json) -> Json:
+    """Return conversations with tools."""
+    return {"rollout.multiTurn": {"tools": list(given)}}
+
+
 TOKEN = {"name": "TOKEN", "secretKeyRef": {"name": "search", "key": "token"}}
 SCORING = {"function": {"name": "scoring:compute_score"}}
-JUDGE = "spec.rewards[0].judge"
+JUDGE, CONVERSATION = "spec.rewards[0].judge", "spec.rollout.multiTurn"
 QWEN_7B = {"path": "Qwen/Qwen2.5-7B-Instruct", "fromSeed": None, "dtype": "bfloat16"}
 
 
@@ -299,6 +304,30 @@ CASES = [
     Case("judge", f"{JUDGE}.scorePattern", judge(scorePattern="score ([0-9]"), "use one such as"),
     Case("judge", f"{JUDGE}.scorePattern", judge(scorePattern="[0-9]"), "use one such as"),
     Case("judge", "spec.rewards[0].options.messages", judge({"messages": []}), "remove it"),
+    Case("conversation", CONVERSATION, {"rollout.multiTurn": {"maxTurns": 2}}, "environment: calculator", cel=True),
+    Case(
+        "conversation",
+        CONVERSATION,
+        {"rollout.multiTurn": {"environment": "calculator", "tools": [{"name": "python"}]}},
+        "keep one of them",
+        cel=True,
+    ),
+    Case("conversation", f"{CONVERSATION}.tools[0]", tools({}), "add one of them", cel=True),
+    Case("conversation", f"{CONVERSATION}.tools[0].mcp", tools({"mcp": {}}), "add one of them", cel=True),
+    Case(
+        "conversation",
+        f"{CONVERSATION}.tools[0].mcp.apiKey",
+        tools({"mcp": {"command": ["server"], "apiKey": {"name": "search", "key": "token"}}}),
+        "remove it",
+        cel=True,
+    ),
+    Case(
+        "conversation",
+        f"{CONVERSATION}.tools[0].mcp.env",
+        tools({"mcp": {"url": "http://search/mcp", "env": [TOKEN]}}),
+        "remove it",
+        cel=True,
+    ),
     Case("reward-name", "spec.rewards[0].name", {"rewards": [{"name": "gms8k"}]}, "did you mean gsm8k?"),
     # layout and scheduling
     Case(

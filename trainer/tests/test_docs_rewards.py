@@ -1,4 +1,4 @@
-"""The examples in docs/rewards.md run as documented."""
+"""The examples in docs/rewards.md and docs/conversations.md run as documented."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers.utils.chat_template_utils import get_json_schema
 
 from rlt_api.reward_rules import RULE_OPTIONS
 from rlt_trainer.data.prompt import Prompt
 
-PAGE = (Path(__file__).parents[2] / "docs" / "rewards.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "rewards.md").read_text()
 
 
 @pytest.fixture(scope="module")
 def examples() -> dict[str, Any]:
-    """The names that the page's Python defines."""
+    """The names that the Python of the pages defines."""
     names: dict[str, Any] = {}
-    for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
+    for block in re.findall(r"```python\n(.*?)```", PAGE + (DOCS / "conversations.md").read_text(), re.DOTALL):
         exec(block, names)
     return names
 
@@ -40,3 +42,9 @@ def test_the_documented_environment_runs(examples: dict[str, Any]) -> None:
         ("lower", None, False),
         ("", 1.0, True),
     ]
+
+
+def test_the_documented_tool_is_described(examples: dict[str, Any]) -> None:
+    schema = get_json_schema(examples["look_up"])["function"]
+    assert (schema["name"], schema["description"]) == ("look_up", "Look up a word in the dictionary.")
+    assert schema["parameters"]["required"] == ["word"]

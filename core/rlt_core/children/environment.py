@@ -50,7 +50,7 @@ def build_env(job: Job, spec: RLTrainingJobSpec, *, mounted: bool) -> list[Manif
     user_names = {variable.name for variable in spec.cluster.env}
     return [
         *(operator_env[name] for name in sorted(operator_env) if name not in user_names),
-        *(_build_variable(each) for each in list_pod_variables(spec.rewards)),
+        *(_build_variable(each) for each in list_pod_variables(spec.rewards, spec.rollout.multi_turn)),
         *(_build_variable(variable) for variable in spec.cluster.env),
     ]
 

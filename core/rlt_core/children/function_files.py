@@ -14,6 +14,7 @@ def list_function_maps(spec: RLTrainingJobSpec) -> list[str]:
         *(reward.function for reward in spec.rewards),
         algorithm.advantage_function,
         algorithm.policy_loss_function,
+        *(tool.function for tool in (multi_turn.tools if multi_turn else [])),
     ]
     named = [function.config_map for function in functions if function is not None]
     named.append(multi_turn.config_map if multi_turn else None)

@@ -6,22 +6,82 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from rlt_api.model import ApiModel, DnsLabel, JsonObject, ObjectName, Positive, Probability, cel
+from rlt_api.blocks.functions import PythonFunction
+from rlt_api.blocks.resources import EnvVar, KeyReference
+from rlt_api.model import ApiModel, DnsLabel, JsonObject, ObjectName, Positive, Probability, Since, Url, cel
+
+Argument = Annotated[str, StringConstraints(max_length=4096)]
+
+
+class McpServer(ApiModel):
+    """A server of the Model Context Protocol (modelcontextprotocol.io), which offers tools."""
+
+    model_config = cel(
+        ("has(self.url) != has(self.command)", "must have exactly one of url and command"),
+        ("!has(self.apiKey) || has(self.url)", "apiKey is only for servers with url"),
+        ("!has(self.env) || self.env.size() == 0 || has(self.command)", "env is only for servers with command"),
+    )
+
+    url: Url | None = None
+    """URL of a server with the transport streamable HTTP, such as http://search:8000/mcp."""
+    api_key: KeyReference | None = None
+    """The key of a Secret with the token of the requests (Authorization: Bearer). Default: requests without a token."""
+    command: Annotated[list[Argument], Field(min_length=1, max_length=64)] | None = None
+    """A program in the image with the transport stdio, and its arguments."""
+    env: Annotated[list[EnvVar], Field(max_length=64)] = []
+    """Environment variables of the program."""
+
+
+class Tool(ApiModel):
+    """A tool of the policy, or the tools of an MCP server. It has one of name, function and mcp."""
+
+    model_config = cel(
+        (
+            "[has(self.name), has(self.function), has(self.mcp)].exists_one(given, given)",
+            "must have exactly one of name, function and mcp",
+        ),
+    )
+
+    name: Literal["calculator", "python"] | None = None
+    """A tool of the trainer. calculator evaluates an expression of numbers. python runs a program, in a process with
+    limits, without variables of the pod, and returns its output."""
+    function: PythonFunction | None = None
+    """A user-defined function. Its name, type annotations and docstring (Google style) describe the tool."""
+    mcp: McpServer | None = None
+    """An MCP server with tools."""
 
 
 class MultiTurn(ApiModel):
-    """Conversations with an environment: verl's rollout.multi_turn."""
+    """Conversations with an environment or with tools: verl's rollout.multi_turn."""
 
-    environment: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_.:]*$", max_length=253)]
-    """calculator, or a user-defined module:Class in the image or in the ConfigMap: see docs/rewards.md."""
+    model_config = cel(
+        (
+            "has(self.environment) != (has(self.tools) && self.tools.size() > 0)",
+            "must have exactly one of environment and tools",
+        ),
+    )
+
+    environment: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_.:]*$", max_length=253)] | None = None
+    """calculator, or a user-defined module:Class in the image or in the ConfigMap: see docs/conversations.md."""
     config_map: ObjectName | None = None
     """A ConfigMap in the job's namespace with one key for each file of the module. Default: the image contains the
     module."""
+    tools: Annotated[list[Tool], Field(max_length=16), Since(2)] = []
+    """Tools that the policy calls, described by the chat template: verl's tool_config_path. A turn without a call ends
+    the conversation."""
+    format: Annotated[Literal["hermes", "llama3_json"], Since(2)] = "hermes"
+    """The form of a call in a turn: verl's multi_turn.format. hermes is <tool_call>{"name": ..., "arguments":
+    ...}</tool_call> (Hermes, Qwen), llama3_json a turn that is {"name": ..., "parameters": ...}."""
+    max_parallel_calls: Annotated[Positive, Since(2)] = 8
+    """Maximum number of calls in one turn. Further calls are answered with an error. (verl: 1.)"""
+    max_tool_response_length: Annotated[Positive, Since(2)] = 4096
+    """Maximum number of characters of a tool's response. The middle of a longer one is left out. (verl: 256.)"""
     max_turns: Positive = 8
     """Maximum number of assistant turns: verl's max_assistant_turns. data.maxResponseLength bounds all turns and
     answers of a conversation together."""
     timeout_seconds: Annotated[float, Field(gt=0, le=3600)] = 60.0
-    """Timeout for one answer of the environment, in seconds. A timeout counts as a failed reward."""
+    """Timeout for one answer of the environment or a tool, in seconds. A timeout of an environment or an MCP server
+    counts as a failed reward. The policy receives that of another tool as the answer."""
 
 
 class Staleness(ApiModel):
@@ -87,4 +147,4 @@ class Rollout(ApiModel):
     staleness: Staleness | None = None
     """Asynchronous generation ahead of the training, in mode separate. Default: none, on-policy."""
     multi_turn: MultiTurn | None = None
-    """Conversations with an environment. Default: one response to each prompt."""
+    """Conversations with an environment or with tools. Default: one response to each prompt."""

@@ -67,9 +67,15 @@ def known_names() -> frozenset[str]:
 
 def list_variables(spec: RLTrainingJobSpec) -> Iterator[tuple[str, EnvVar]]:
     """Yield the path and the value of each variable in the spec."""
+    tools = spec.rollout.multi_turn.tools if spec.rollout.multi_turn else []
     lists = {
         ENV: spec.cluster.env,
         **{f"spec.rewards[{index}].env": reward.env for index, reward in enumerate(spec.rewards)},
+        **{
+            f"spec.rollout.multiTurn.tools[{index}].mcp.env": tool.mcp.env
+            for index, tool in enumerate(tools)
+            if tool.mcp is not None
+        },
     }
     for path, variables in lists.items():
         for index, variable in enumerate(variables):

@@ -1,4 +1,4 @@
-"""Rewards."""
+"""Rewards, environments and tools."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ REWARD_RULES = tuple(RULE_OPTIONS)
 SOURCES = ("name", "function", "model", "judge")
 REQUEST_FIELDS = ("model", "messages", "stream", "n")
 """Fields of a judge's request that the trainer sets or relies on."""
+MULTI_TURN = "spec.rollout.multiTurn"
 
 
 def validate_rewards(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -87,7 +88,40 @@ def _validate_judge(judge: Judge, field: str) -> Iterator[Finding]:
         yield Finding(f"{field}.scorePattern", printable(judge.score_pattern), problem, fix, "judge")
 
 
+def validate_conversations(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """multiTurn must have exactly one of environment and tools. A tool must have exactly one of name, function and mcp,
+    and an MCP server exactly one of url and command."""
+    multi_turn = spec.rollout.multi_turn
+    if multi_turn is None:
+        return
+    if (multi_turn.environment is None) == (not multi_turn.tools):
+        message, value = "must have exactly one of environment and tools", "both" if multi_turn.tools else "none"
+        fix = "keep one of them" if multi_turn.tools else "add one of them, such as environment: calculator"
+        yield Finding(MULTI_TURN, value, message, fix, "conversation")
+    for index, tool in enumerate(multi_turn.tools):
+        field = f"{MULTI_TURN}.tools[{index}]"
+        given = [name for name in ("name", "function", "mcp") if getattr(tool, name) is not None]
+        if len(given) != 1:
+            message, fix = (
+                "must have exactly one of name, function and mcp",
+                f"{'keep' if given else 'add'} one of them",
+            )
+            yield Finding(field, " and ".join(given) or "none", message, fix, "conversation")
+        server = tool.mcp
+        if server is None:
+            continue
+        if (server.url is None) == (server.command is None):
+            message, value = "must have exactly one of url and command", "both" if server.url else "none"
+            fix = f"{'keep' if server.url else 'add'} one of them"
+            yield Finding(f"{field}.mcp", value, message, fix, "conversation")
+        for name, given_to, present in (("apiKey", "url", server.api_key), ("env", "command", server.env)):
+            if present and getattr(server, given_to) is None:
+                message = f"has an effect only with {given_to}"
+                yield Finding(f"{field}.mcp.{name}", "given", message, "remove it", "conversation", (f"{field}.mcp",))
+
+
 RULES = (
     validate_rewards,
     validate_judges,
+    validate_conversations,
 )

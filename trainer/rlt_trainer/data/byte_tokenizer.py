@@ -10,11 +10,15 @@ ROLE_MARKS = ("<|system|>", "<|user|>", "<|assistant|>")
 
 CHAT_TEMPLATE = (
     "{{ bos_token }}"
+    "{% if tools %}{{ '<|system|>' + (tools | map(attribute='function') | list | tojson) + eos_token }}{% endif %}"
     "{% for message in messages %}"
-    "{% if message['role'] not in ['system', 'user', 'assistant'] %}"
-    "{{ raise_exception('unknown role ' + message['role'] + ': use system, user or assistant') }}"
-    "{% endif %}"
+    "{% if message['role'] == 'tool' %}"
+    "{{ '<|user|><tool_response>' + message['content'] + '</tool_response>' + eos_token }}"
+    "{% elif message['role'] not in ['system', 'user', 'assistant'] %}"
+    "{{ raise_exception('unknown role ' + message['role'] + ': use system, user, assistant or tool') }}"
+    "{% else %}"
     "{{ '<|' + message['role'] + '|>' + message['content'] + eos_token }}"
+    "{% endif %}"
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )

@@ -32,15 +32,23 @@ class PromptDataset:
         """Number of prompts longer than data.maxPromptLength, which were left out or truncated."""
 
     @classmethod
-    def load(cls, data: Data, tokenizer: PreTrainedTokenizerBase, *, seed: int, run_directory: Path) -> Self:
+    def load(
+        cls,
+        data: Data,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        seed: int,
+        run_directory: Path,
+        tools: Sequence[Mapping[str, Any]] = (),
+    ) -> Self:
         """Read or generate the data, tokenize it, and handle prompts over data.maxPromptLength tokens.
 
         Published data sets are first converted to parquet in run_directory/data. Raises ValueError with the problem and
         the fix if the data is missing or malformed, if every prompt is too long, or if a conversation has no chat
-        template.
+        template. Conversations describe `tools`, in OpenAI's schema.
         """
         examples = read_examples(data, "train", seed=seed, run_directory=run_directory)
-        tokenized = tokenize(examples, tokenizer, chat_template=data.chat_template)
+        tokenized = tokenize(examples, tokenizer, chat_template=data.chat_template, tools=tools)
         prompts, overlong = limit_prompt_length(tokenized, data, tokenizer, name="training")
         return cls(prompts, seed=seed, shuffle=data.shuffle, overlong=overlong)
 
@@ -106,7 +114,15 @@ class ValidationSet:
     """Number of prompts longer than data.maxPromptLength, which were left out or truncated."""
 
     @classmethod
-    def load(cls, data: Data, tokenizer: PreTrainedTokenizerBase, *, seed: int, run_directory: Path) -> Self:
+    def load(
+        cls,
+        data: Data,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        seed: int,
+        run_directory: Path,
+        tools: Sequence[Mapping[str, Any]] = (),
+    ) -> Self:
         """Read data.valFiles, data.hub.valSplit, or the preset's test split. Empty if the job has none of these.
 
         Overlong prompts are handled as in PromptDataset.load. Raises the same ValueErrors.
@@ -114,7 +130,7 @@ class ValidationSet:
         examples = read_examples(data, "test", seed=seed, run_directory=run_directory)
         if not examples:
             return cls()
-        tokenized = tokenize(examples, tokenizer, chat_template=data.chat_template)
+        tokenized = tokenize(examples, tokenizer, chat_template=data.chat_template, tools=tools)
         return cls(*limit_prompt_length(tokenized, data, tokenizer, name="validation"))
 
     def metrics(self) -> dict[str, float]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
@@ -11,18 +13,32 @@ from transformers import PreTrainedTokenizerBase
 from rlt_api.blocks.data import Data
 from rlt_trainer.data.prompt import Example, Messages, Prompt
 
+_MARK = "rlt-tool-response"
+"""A text that no chat template contains."""
+
 _log = logging.getLogger(__name__)
 
 
 def tokenize(
-    examples: list[Example], tokenizer: PreTrainedTokenizerBase, *, chat_template: str | None = None
+    examples: list[Example],
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    chat_template: str | None = None,
+    tools: Sequence[Mapping[str, Any]] = (),
 ) -> list[Prompt]:
     """Tokenize examples: conversations with the chat template and its generation prompt, plain text unchanged.
 
-    Raises ValueError if a conversation has no chat template, if the template rejects it, or if a prompt has no tokens.
+    The chat template describes `tools`, in OpenAI's schema, in each conversation. Plain text is a user message then.
+    Raises ValueError if a conversation has no chat template, if the template rejects it or does not describe the tools,
+    or if a prompt has no tokens.
     """
+    if tools:
+        examples = [replace(each, prompt=as_messages(each.prompt)) for each in examples]
+        validate_tool_template(tokenizer, chat_template, tools)
     texts = [
-        example.prompt if isinstance(example.prompt, str) else chat_text(example.prompt, tokenizer, chat_template)
+        example.prompt
+        if isinstance(example.prompt, str)
+        else chat_text(example.prompt, tokenizer, chat_template, tools=tools)
         for example in examples
     ]
     # The chat template writes the special tokens, such as bos, that the tokenizer adds to plain text.
@@ -53,6 +69,7 @@ def chat_text(
     chat_template: str | None = None,
     *,
     add_generation_prompt: bool = True,
+    tools: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """Render a conversation with the chat template. Raises ValueError if there is none or if it rejects the
     conversation."""
@@ -63,12 +80,40 @@ def chat_text(
         )
     try:
         text = tokenizer.apply_chat_template(
-            messages, chat_template=chat_template, tokenize=False, add_generation_prompt=add_generation_prompt
+            messages,
+            tools=[dict(tool) for tool in tools] or None,
+            chat_template=chat_template,
+            tokenize=False,
+            add_generation_prompt=add_generation_prompt,
         )
     except TemplateError as error:
         raise ValueError(f"The chat template rejects a conversation: {error}. Set data.chatTemplate.") from error
     assert isinstance(text, str)
     return text
+
+
+def as_messages(prompt: str | Messages) -> Messages:
+    """Return a prompt as a conversation: plain text is a user message."""
+    return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+
+
+def validate_tool_template(
+    tokenizer: PreTrainedTokenizerBase, chat_template: str | None, tools: Sequence[Mapping[str, Any]]
+) -> None:
+    """Raises ValueError if the chat template does not describe tools, or does not render the response of a tool."""
+    question = {"role": "user", "content": "q"}
+    response = {"role": "tool", "name": "t", "tool_call_id": "call00000", "content": _MARK}
+    described = chat_text([question], tokenizer, chat_template, tools=tools)
+    answered = chat_text([question, {"role": "assistant", "content": "a"}, response], tokenizer, chat_template)
+    for missing, problem in (
+        (str(tools[0]["function"]["name"]) not in described, "does not describe tools (the variable `tools`)"),
+        (_MARK not in answered, "does not render messages with the role tool"),
+    ):
+        if missing:
+            raise ValueError(
+                f"rollout.multiTurn.tools: the chat template {problem}. Use a model that is trained to call tools, or "
+                "set data.chatTemplate."
+            )
 
 
 def limit_prompt_length(

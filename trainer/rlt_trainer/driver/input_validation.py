@@ -56,7 +56,7 @@ def validate_functions(config: TrainingConfig) -> None:
     """Raises ValueError if a user-defined function or environment cannot be imported."""
     load_estimator(config.algorithm)
     PolicyObjective(config.algorithm, max_response_length=config.data.max_response_length)
-    if config.rollout.multi_turn:
+    if config.rollout.multi_turn and config.rollout.multi_turn.environment:
         load_environment(config.rollout.multi_turn)
 
 

@@ -31,6 +31,7 @@ from rlt_trainer.driver.input_validation import (
 from rlt_trainer.driver.loop import Trainer
 from rlt_trainer.driver.reporter import Reporter
 from rlt_trainer.driver.termination import Termination
+from rlt_trainer.environments.toolbox import describe_tools
 from rlt_trainer.policy.config import find_eos_tokens, load_config, resolve_critic_model
 from rlt_trainer.policy.families import validate_critic_family, validate_family
 from rlt_trainer.rewards.scorer import Scorer
@@ -80,9 +81,10 @@ def _run(config: TrainingConfig, server: ProgressServer, *, local: bool) -> None
         critic_architecture = load_critic_config(config, tokenizer)
         validate_lengths(config, architecture)
         folder = Path(config.run_directory)
-        prompts = PromptDataset.load(config.data, tokenizer, seed=config.training.seed, run_directory=folder)
+        tools, seed = describe_tools(config.rollout.multi_turn), config.training.seed
+        prompts = PromptDataset.load(config.data, tokenizer, seed=seed, run_directory=folder, tools=tools)
         validation = (
-            ValidationSet.load(config.data, tokenizer, seed=config.training.seed, run_directory=folder)
+            ValidationSet.load(config.data, tokenizer, seed=seed, run_directory=folder, tools=tools)
             if config.training.validation
             else ValidationSet()
         )

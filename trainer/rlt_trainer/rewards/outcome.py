@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -48,3 +49,12 @@ def call_reward(function: Callable[..., Any], arguments: Mapping[str, Any]) -> O
     if not math.isfinite(score):
         return Failure("not_finite", f"it returned {score}")
     return score
+
+
+def call_tool(function: Callable[..., Any], arguments: Mapping[str, Any]) -> str | Failure:
+    """Call a tool. Its value becomes text: JSON, unless it is text already."""
+    try:
+        value = function(**arguments)
+        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    except (Exception, SystemExit) as error:
+        return Failure("raised", f"{type(error).__name__}: {error}"[:500])

@@ -18,9 +18,9 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal
 
-from rlt_trainer.rewards.outcome import Failure, Outcome
+from rlt_trainer.rewards.outcome import Failure
 
 START_TIMEOUT_S = 60.0
 """Timeout for a process to load the function's module."""
@@ -42,14 +42,16 @@ class Sandbox:
         memory_bytes: int = MAX_MEMORY_BYTES,
         path: Sequence[str] = (),
         variables: Mapping[str, str] | None = None,
+        returns: Literal["score", "text"] = "score",
     ) -> None:
         """`timeout_s` limits one call. `processes` is a maximum: a process starts when it is first needed. `path` lists
         folders to search for the module before those of PYTHONPATH. `variables` are additional environment variables.
+        `returns`: the function is a reward, or a tool whose value is converted to text.
         """
         self._timeout_s = timeout_s
         self._folder = tempfile.TemporaryDirectory(prefix="rlt-sandbox-")
         module = "rlt_trainer.rewards.sandbox_worker"
-        self._command = [sys.executable, "-P", "-m", module, target, str(timeout_s), str(memory_bytes)]
+        self._command = [sys.executable, "-P", "-m", module, target, str(timeout_s), str(memory_bytes), returns]
         self._environment = {**build_environment(path, self._folder.name), **(variables or {})}
         self._threads = ThreadPoolExecutor(processes, thread_name_prefix="rlt-sandbox")
         self._idle: queue.LifoQueue[_Process | None] = queue.LifoQueue()
@@ -63,8 +65,11 @@ class Sandbox:
         if process.load_error is not None:
             raise ValueError(process.load_error)
 
-    async def call(self, arguments: Mapping[str, Any]) -> Outcome:
-        """Call the function with keyword arguments, which are a JSON object. Wait for a process if all are busy."""
+    async def call(self, arguments: Mapping[str, Any]) -> Any:
+        """Call the function with keyword arguments, which are a JSON object. Wait for a process if all are busy.
+
+        Return a Failure, or the value: an Outcome of a reward, a text of a tool.
+        """
         return await asyncio.wrap_future(self._threads.submit(self._call, arguments))
 
     def close(self) -> None:
@@ -76,7 +81,7 @@ class Sandbox:
                 process.end()
         self._folder.cleanup()
 
-    def _call(self, arguments: Mapping[str, Any]) -> Outcome:
+    def _call(self, arguments: Mapping[str, Any]) -> Any:
         process = self._idle.get()
         try:
             if process is None:
@@ -115,13 +120,13 @@ class _Process:
         """Whether the process can be called again."""
         return not self._is_killed
 
-    def call(self, arguments: Mapping[str, Any], timeout_s: float) -> Outcome:
+    def call(self, arguments: Mapping[str, Any], timeout_s: float) -> Any:
         if self.load_error is not None:
             return Failure("raised", self.load_error)
         reply = self._exchange(arguments, timeout_s)
         if isinstance(reply, Failure):
             return reply
-        return reply["score"] if "score" in reply else Failure(**reply)
+        return reply["value"] if "value" in reply else Failure(**reply)
 
     def end(self) -> None:
         """End the process and its children, and close the pipes."""

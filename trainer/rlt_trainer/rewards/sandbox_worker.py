@@ -14,10 +14,10 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from rlt_trainer.rewards.outcome import Failure, call_reward
+from rlt_trainer.rewards.outcome import Failure, call_reward, call_tool
 
 
-def main(target: str, timeout_s: float, memory_bytes: int) -> None:
+def main(target: str, timeout_s: float, memory_bytes: int, call: Callable[..., Any]) -> None:
     """Serve calls until the parent process closes the pipe, or has exited while a call hangs."""
     requests, replies = os.fdopen(os.dup(0), encoding="ascii"), os.fdopen(os.dup(1), "w", encoding="ascii")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -39,12 +39,12 @@ def main(target: str, timeout_s: float, memory_bytes: int) -> None:
         # The parent kills this process on timeout. The alarm ends it if the parent has exited: SIGALRM's default action
         # needs no Python code, and a regular expression can hold the interpreter lock for hours.
         signal.setitimer(signal.ITIMER_REAL, 2 * timeout_s + 5)
-        outcome = call_reward(function, json.loads(line))
+        outcome = call(function, json.loads(line))
         signal.setitimer(signal.ITIMER_REAL, 0)
         if isinstance(outcome, Failure):
             reply({"reason": outcome.reason, "message": outcome.message})
         else:
-            reply({"score": outcome})
+            reply({"value": outcome})
 
 
 def load_function(target: str) -> Callable[..., Any]:
@@ -57,4 +57,4 @@ def load_function(target: str) -> Callable[..., Any]:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], float(sys.argv[2]), int(sys.argv[3]))
+    main(sys.argv[1], float(sys.argv[2]), int(sys.argv[3]), {"score": call_reward, "text": call_tool}[sys.argv[4]])

@@ -80,7 +80,10 @@ class SandboxedRule:
         self._options = options
 
     async def score_one(self, text: str, prompt: Prompt) -> Outcome:
-        return await self._sandbox.call({"response": text, "ground_truth": prompt.ground_truth, **self._options})
+        outcome: Outcome = await self._sandbox.call(
+            {"response": text, "ground_truth": prompt.ground_truth, **self._options}
+        )
+        return outcome
 
     async def close(self) -> None:
         self._sandbox.close()
@@ -111,7 +114,7 @@ class UserFunction:
             ) from error
 
     async def score_one(self, text: str, prompt: Prompt) -> Outcome:
-        return await self._sandbox.call(
+        outcome: Outcome = await self._sandbox.call(
             {
                 "data_source": prompt.data_source,
                 "solution_str": text,
@@ -120,6 +123,7 @@ class UserFunction:
                 **self._options,
             }
         )
+        return outcome
 
     async def close(self) -> None:
         self._sandbox.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Self, TypeVar
 
 import torch
@@ -14,6 +14,9 @@ from rlt_trainer.batches.response import Response
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.environments.conversation import ConversationLimits, Episode, converse
 from rlt_trainer.environments.processes import EnvironmentProcesses
+from rlt_trainer.environments.tool import Tool
+from rlt_trainer.environments.tool_session import ToolSession
+from rlt_trainer.environments.toolbox import open_tools
 from rlt_trainer.rollout.engine import RolloutEngine, Sampling
 from rlt_trainer.rollout.interruption import InterruptibleEngine
 from rlt_trainer.rollout.lock_step import LockStepSampler
@@ -77,12 +80,12 @@ class Responder:
         sampler, slots = LockStepSampler(self.engine), asyncio.Semaphore(MAX_CONVERSATIONS)
         processes = self._processes = self._processes or EnvironmentProcesses(multi_turn)
 
-        async def run(prompt: Prompt, seed: int) -> Episode:
+        async def run(tools: Mapping[str, Tool], prompt: Prompt, seed: int) -> Episode:
             async with slots:
                 with sampler.conversation():
                     return await converse(
                         sampler,
-                        processes.open_session(prompt),
+                        ToolSession(tools, multi_turn) if tools else processes.open_session(prompt),
                         prompt,
                         seed=seed,
                         sampling=sampling,
@@ -91,7 +94,9 @@ class Responder:
                         chat_template=data.chat_template,
                     )
 
-        return await asyncio.gather(*(run(prompt, seed) for prompt, seed in zip(prompts, seeds, strict=True)))
+        async with open_tools(multi_turn) as tools:
+            pairs = zip(prompts, seeds, strict=True)
+            return await asyncio.gather(*(run(tools, prompt, seed) for prompt, seed in pairs))
 
     def converse_greedily(self, prompts: Sequence[Prompt], seeds: Sequence[int]) -> list[Episode]:
         """Generate one conversation of the most probable tokens on each prompt."""
