@@ -197,6 +197,13 @@ def test_the_api_key_is_sent_and_never_shown(
     assert "Check baseUrl, model, apiKey and options." in str(rejected.value)
 
 
+def test_a_key_with_a_line_break_is_rejected(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RLT_REWARD_0_API_KEY", f"{KEY}\nX-Other: 1")
+    with pytest.raises(ValueError, match=r"judge.apiKey: the key has characters that a header cannot have") as error:
+        build(server, apiKey={"name": "judge", "key": "token"})
+    assert KEY not in str(error.value)
+
+
 def test_a_missing_key_is_rejected(server: Server) -> None:
     with pytest.raises(ValueError, match=r"rewards\[0\].judge.apiKey: the variable RLT_REWARD_0_API_KEY has no value"):
         build(server, apiKey={"name": "judge", "key": "token"})
@@ -204,9 +211,7 @@ def test_a_missing_key_is_rejected(server: Server) -> None:
 
 def test_an_unreachable_judge_is_rejected_before_the_training(server: Server) -> None:
     with build(server, baseUrl="http://127.0.0.1:1/v1", maxRetries=1) as scorer:
-        message = (
-            r"rewards\[0\].judge: http://127.0.0.1:1/v1/chat/completions: ConnectError: .* Check baseUrl, that the"
-        )
+        message = r"rewards\[0\].judge: http://127.0.0.1:1/v1/chat/completions: ClientConnectorError: .* Check baseUrl"
         with pytest.raises(ValueError, match=message):
             scorer.validate_judges(PROMPT)
 

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import re
 from collections.abc import Mapping
 from typing import Any
 
-import httpx
+import aiohttp
 
 from rlt_api.blocks.rewards import Judge
 from rlt_api.masking import mask_text
@@ -35,8 +34,6 @@ FIXES = {
 
 _PLACEHOLDER = re.compile(r"\{(prompt|response|ground_truth)\}")
 
-logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs each request
-
 
 class JudgeSource:
     """Sends one request for each response. All calls must come from the same event loop."""
@@ -48,13 +45,9 @@ class JudgeSource:
         self._api_key = api_key
         self._field = field
         self._pattern = re.compile(judge.score_pattern)
-        headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        try:
-            self._client = httpx.AsyncClient(headers=headers, timeout=None, limits=httpx.Limits(max_connections=None))
-        except UnicodeEncodeError as error:
-            raise ValueError(
-                f"{field}.apiKey: the key has characters that are not ASCII. Correct the Secret."
-            ) from error
+        self._session: aiohttp.ClientSession | None = None
+        if api_key and not (api_key.isascii() and api_key.isprintable()):
+            raise ValueError(f"{field}.apiKey: the key has characters that a header cannot have. Correct the Secret.")
 
     async def score_one(self, text: str, prompt: Prompt) -> Outcome:
         """Return the score of one response. Requests are repeated up to judge.maxRetries times."""
@@ -77,24 +70,35 @@ class JudgeSource:
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._client.aclose()
+        if self._session is not None:
+            await self._session.close()
 
     async def _request(self, body: Mapping[str, Any]) -> tuple[Outcome, float | None]:
         """Send one request. Return the outcome, and the seconds of the server's Retry-After."""
         url = f"{self._judge.base_url.rstrip('/')}/chat/completions"
         try:
-            async with asyncio.timeout(self._judge.timeout_seconds):
-                answer = await self._client.post(url, json=body)
+            async with self._open_session().post(url, json=body, allow_redirects=False) as answer:
+                status, text = answer.status, await answer.text(errors="replace")
         except TimeoutError:
             return self._fail("timed_out", f"{url} did not answer within {self._judge.timeout_seconds:g} s"), None
-        except httpx.HTTPError as error:
+        except aiohttp.ClientError as error:
             return self._fail("unavailable", f"{url}: {type(error).__name__}: {error}"), None
-        if answer.is_success:
-            return self._parse(answer.text), None
-        status = answer.status_code
+        if status == 200:
+            return self._parse(text), None
         reason: Reason = "unavailable" if status in RETRIED_STATUS or status >= 500 else "rejected"
-        message = f"{url} answered with status {status}: {answer.text[:SHOWN_CHARACTERS]}"
+        message = f"{url} answered with status {status}: {text[:SHOWN_CHARACTERS]}"
         return self._fail(reason, message), parse_retry_after(answer.headers.get("retry-after"))
+
+    def _open_session(self) -> aiohttp.ClientSession:
+        """Open the connections in the event loop of the first call."""
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                headers={"Authorization": f"Bearer {self._api_key}"} if self._api_key else {},
+                timeout=aiohttp.ClientTimeout(total=self._judge.timeout_seconds),
+                connector=aiohttp.TCPConnector(limit=0),  # rewards[].concurrency is the limit
+                trust_env=True,
+            )
+        return self._session
 
     def _parse(self, text: str) -> Outcome:
         """Find the score in the body of an answer."""
