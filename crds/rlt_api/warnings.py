@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from rlt_api.blocks.algorithm import Algorithm
 from rlt_api.model import ApiModel
-from rlt_api.rules.memory import explain_missing_memory_check
+from rlt_api.rules.memory import explain_long_micro_batch, explain_missing_memory_check
 from rlt_api.spec import RLTrainingJobSpec
 
 LOSSES_THAT_READ = {
@@ -29,7 +29,7 @@ ESTIMATORS_THAT_READ = {
 def find_warnings(spec: RLTrainingJobSpec) -> Iterator[str]:
     """Yield one sentence for each warning, with the field and its value first."""
     yield from _warn_restarts_without_checkpoint(spec)
-    yield from _warn_memory_not_validated(spec)
+    yield from _warn_memory(spec)
     if spec.framework.type == "builtin":
         yield from _warn_staleness_without_correction(spec)
         yield from _warn_unread_settings(spec.algorithm)
@@ -52,11 +52,19 @@ def _warn_restarts_without_checkpoint(spec: RLTrainingJobSpec) -> Iterator[str]:
     yield f"spec.failurePolicy.maxRestarts: {restarts}: each attempt starts from step 0, because {reason}; {fix}"
 
 
-def _warn_memory_not_validated(spec: RLTrainingJobSpec) -> Iterator[str]:
-    """Without the size of model or accelerator, a job that runs out of memory is accepted."""
-    if spec.framework.type == "builtin" and (missing := explain_missing_memory_check(spec)):
+def _warn_memory(spec: RLTrainingJobSpec) -> Iterator[str]:
+    """A job may run out of memory that is accepted: if a size is unknown, or if responses are longer than expected."""
+    if spec.framework.type != "builtin":
+        return
+    if missing := explain_missing_memory_check(spec):
         field, fix = missing
         yield f"{field}: none: whether the job fits into the memory of its accelerators was not validated; {fix}"
+    elif total := explain_long_micro_batch(spec):
+        yield (
+            f"spec.training.ppoMicroBatchSizePerDevice: {spec.training.ppo_micro_batch_size_per_device}: an update may "
+            f"run out of memory. If all sequences of a micro-batch have the maximum length, it needs {total}; use "
+            "less, or useDynamicBsz with ppoMaxTokenLenPerDevice"
+        )
 
 
 def _warn_staleness_without_correction(spec: RLTrainingJobSpec) -> Iterator[str]:

@@ -80,13 +80,13 @@ def test_a_kl_term_in_the_reward_needs_a_reference_too() -> None:
 @pytest.mark.parametrize(
     ("change", "field"),
     [
-        ({"model": QWEN_7B, **gpus(1, memory="80Gi")}, None),
+        ({"model": QWEN_7B, **gpus()}, None),
         ({"model": {"path": "/mnt/mine", "fromSeed": None}, **gpus(1)}, "spec.model.parameters"),
         ({}, None),
     ],
 )
 def test_a_job_whose_memory_is_not_validated_has_a_warning(change: Any, field: str | None) -> None:
-    warnings = list(find_warnings(RLTrainingJobSpec.model_validate(merged(BUILTIN, change))))
+    warnings = list(find_warnings(_resolve(change)))
     assert [each.partition(":")[0] for each in warnings] == ([field] if field else [])
 
 
@@ -97,3 +97,30 @@ def test_an_accelerator_of_unknown_memory_has_a_warning() -> None:
     (warning,) = find_warnings(RLTrainingJobSpec.model_validate(job))
     assert warning.startswith("spec.cluster.workers[0].accelerator.memory: none: ")
     assert "80Gi" in warning
+
+
+LONG = {"data": {"preset": "gsm8k", "path": "/mnt/gsm8k", "maxPromptLength": 1024, "maxResponseLength": 8192}}
+
+
+@pytest.mark.parametrize(
+    ("settings", "warned"),
+    [
+        ({}, True),
+        ({"training.ppoMicroBatchSizePerDevice": 4}, False),
+        ({"training.useDynamicBsz": True, "training.ppoMaxTokenLenPerDevice": 16384}, False),
+    ],
+)
+def test_packed_micro_batches_of_long_responses_have_a_warning(settings: dict[str, Any], warned: bool) -> None:
+    """64 sequences of 9,216 tokens. They are rejected only if they are padded: then one long response is enough."""
+    job = {"model": QWEN_7B, "rollout.responsesPerPrompt": 16, **LONG, **gpus(8), **settings}
+    assert find(job) == ()
+    warnings = list(find_warnings(_resolve(job)))
+    assert [each.partition(":")[0] for each in warnings] == ["spec.training.ppoMicroBatchSizePerDevice"] * warned
+    padded = find({**job, "model.useRemovePadding": False, "training.useDynamicBsz": False})
+    assert bool(padded) == ("training.ppoMicroBatchSizePerDevice" not in settings)
+
+
+def _resolve(change: Any) -> RLTrainingJobSpec:
+    spec = validate_job("job", merged(BUILTIN, change)).spec
+    assert spec is not None
+    return spec

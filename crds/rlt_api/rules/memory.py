@@ -146,7 +146,7 @@ def _trained(spec: RLTrainingJobSpec) -> tuple[Model, Size] | None:
 
 
 def explain_missing_memory_check(spec: RLTrainingJobSpec) -> tuple[str, str] | None:
-    """Return why the memory of accelerators was not validated, and the field that is missing; None if it was."""
+    """Return the field without which the memory of accelerators was not validated, and the fix; None if it was."""
     group = training_group(spec)
     if group.accelerator is None or spec.model is None:
         return None
@@ -155,6 +155,23 @@ def explain_missing_memory_check(spec: RLTrainingJobSpec) -> tuple[str, str] | N
     if _trained(spec) is None:
         return "spec.model.parameters", "give the number of parameters, such as 7B, which the name does not contain"
     return None
+
+
+def explain_long_micro_batch(spec: RLTrainingJobSpec) -> str | None:
+    """Return the sum for packed micro-batches of sequences of maximum length, if it does not fit; None if it does.
+
+    Such a job is valid, because most responses are shorter.
+    """
+    group, trained = training_group(spec), _trained(spec)
+    if trained is None or group.accelerator is None or not group.accelerator.memory:
+        return None
+    model, size = trained
+    passes = [*list_gradients(spec, model, size), *list_activations(spec, model, all_longest=True)]
+    parts = [*_on_device(list_states(spec, model, size), "update"), *passes]
+    needed = sum(part.bytes for part in parts)
+    if needed <= quantity_value(group.accelerator.memory):
+        return None
+    return f"{' + '.join(map(str, parts))} = {needed / GIB:.3g} GiB of {group.accelerator.memory}"
 
 
 def _validate_pod_memory(

@@ -76,26 +76,26 @@ def has_reference(spec: RLTrainingJobSpec) -> bool:
     return has_term and (spec.training.warmup is not None or not (spec.model and spec.model.lora))
 
 
-def count_micro_batch_tokens(spec: RLTrainingJobSpec) -> int | None:
-    """Return the number of tokens of a micro-batch that a run reaches; None if the lengths are unknown.
+def count_micro_batch_tokens(spec: RLTrainingJobSpec, *, all_longest: bool = False) -> int | None:
+    """Return the number of tokens of a micro-batch of one device that a run reaches; None if the lengths are unknown.
 
-    Padded rows are as wide as the longest prompt and the longest response. A packed micro-batch has at least one
-    sequence of maximum length; how many others have it depends on the responses.
+    Padded rows are as wide as the longest prompt and the longest response, and useDynamicBsz fills micro-batches up to
+    ppoMaxTokenLenPerDevice. Another packed micro-batch has at least one sequence of maximum length; how many others
+    have it depends on the responses. all_longest: the tokens if all of them have it.
     """
     training = spec.training
-    if training.use_dynamic_bsz and training.ppo_max_token_len_per_device:
-        return training.ppo_max_token_len_per_device
     if spec.data is None or spec.model is None:
         return None
     longest = spec.data.max_prompt_length + spec.data.max_response_length
-    rows = 1 if spec.model.use_remove_padding else _micro_batch_rows(spec)
-    return rows * longest // training.context_parallel_size
-
-
-def _micro_batch_rows(spec: RLTrainingJobSpec) -> int:
-    training = spec.training
     prompts = (training.ppo_mini_batch_size or training.train_batch_size) // data_parallel_size(spec)
-    return max(1, min(training.ppo_micro_batch_size_per_device, prompts * spec.rollout.n))
+    responses = max(1, prompts * spec.rollout.n)
+    if training.use_dynamic_bsz and training.ppo_max_token_len_per_device:
+        limit = max(longest // training.context_parallel_size, training.ppo_max_token_len_per_device)
+        return min(limit, responses * longest // training.context_parallel_size)
+    rows = min(training.ppo_micro_batch_size_per_device, responses)
+    if spec.model.use_remove_padding and not all_longest:
+        rows = 1
+    return rows * longest // training.context_parallel_size
 
 
 def list_gradients(spec: RLTrainingJobSpec, model: Model, size: Size) -> list[Part]:
@@ -103,9 +103,9 @@ def list_gradients(spec: RLTrainingJobSpec, model: Model, size: Size) -> list[Pa
     return [] if model.lora else [Part("float32 gradients", 4 * size.parameters / _shards(spec))]
 
 
-def list_activations(spec: RLTrainingJobSpec, model: Model) -> list[Part]:
+def list_activations(spec: RLTrainingJobSpec, model: Model, *, all_longest: bool = False) -> list[Part]:
     """List what the forward and backward pass of a micro-batch needs on an accelerator. Empty if it is unknown."""
-    shape, tokens = model_shape(model), count_micro_batch_tokens(spec)
+    shape, tokens = model_shape(model), count_micro_batch_tokens(spec, all_longest=all_longest)
     if shape is None or tokens is None:
         return []
     itemsize, packed = BYTES[model.dtype], model.use_remove_padding
