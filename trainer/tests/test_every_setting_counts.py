@@ -1,0 +1,513 @@
+"""Every field of spec.algorithm and spec.training changes a known number of the real off-policy update.
+
+The rows are computed by hand. A field without a row fails a test, as does a row whose number is that of the default.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.testing import assert_close
+
+from rlt_api.blocks.algorithm import Algorithm
+from rlt_api.blocks.model import Model
+from rlt_api.blocks.training import Training
+from rlt_api.model import ApiModel
+from rlt_api.training_config import TrainingConfig
+from rlt_api.warnings import LOSSES_THAT_READ
+from rlt_trainer.algorithms.kl_controller import KlController
+from rlt_trainer.batches.response import Response
+from rlt_trainer.batches.rollout_batch import RolloutBatch
+from rlt_trainer.batches.scores import Scores
+from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences
+from rlt_trainer.batches.update_result import UpdateResult
+from rlt_trainer.data.prompt import Prompt
+from rlt_trainer.driver.data_parallel import DataParallel
+from rlt_trainer.driver.experience import TrainingBatch, build_experience
+from rlt_trainer.policy.actor import Actor
+from rlt_trainer.policy.critic import Critic
+from rlt_trainer.policy.log_probs import response_log_probs
+from rlt_trainer.policy.micro_batches import MicroBatchSize, split_micro_batches
+from rlt_trainer.policy.model import load_model
+from rlt_trainer.telemetry.stopwatch import Stopwatch
+from rlt_trainer.workers.train_worker import TrainWorker
+
+pytestmark = pytest.mark.usefixtures("process_group")
+Json = dict[str, Any]
+HERE = Path(__file__).parent
+SEQUENCES = Sequences.pad([[50, 51], [60]], [[70, 71, 72], [80]], pad_token_id=0)
+RATIOS = torch.tensor([[2.0, 0.5, 0.6], [4.0, 1.0, 1.0]])
+"""Of the current to the old probabilities: beyond every bound of a clip. The last two are padding."""
+ADVANTAGES = torch.tensor([[1.0, 1.0, -1.0], [-1.0, 0.0, 0.0]])
+DIVERGENCE = torch.tensor([[0.5, -0.25, 0.1], [0.3, 0.0, 0.0]])
+"""Log-probability of the policy minus that of the reference."""
+TEMPERATURE = 0.7
+
+
+class Update:
+    """An actor on one rank whose batch is off-policy."""
+
+    def __init__(self, files: str, algorithm: Json, training: Json | None = None) -> None:
+        self.actor = Actor(
+            files,
+            model=Model(),
+            dtype=torch.float32,
+            mesh=init_device_mesh("cpu", (1,)),
+            algorithm=Algorithm.model_validate({"klLossCoef": 0.0, **algorithm}),
+            training=Training.model_validate({"totalSteps": 10, "learningRate": 1e-3, **(training or {})}),
+            temperature=TEMPERATURE,
+            max_response_length=8,
+        )
+        self.log_probs = self.actor.log_probs(SEQUENCES)[0]
+
+    def step(self, advantages: torch.Tensor = ADVANTAGES) -> UpdateResult:
+        old, reference = self.log_probs - RATIOS.log(), self.log_probs - DIVERGENCE
+        experience = Experience(SEQUENCES, old, advantages, ref_log_probs=reference)
+        return self.actor.update(MiniBatch(experience, total_tokens=4, total_sequences=2))
+
+    def state(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return the output layer, and AdamW's averages of its gradient and of its square."""
+        weight = self.actor.model.get_output_embeddings().weight  # type: ignore[no-untyped-call]
+        averages = self.actor.optimizer.state[weight]
+        return tuple(each.full_tensor().clone() for each in (weight, averages["exp_avg"], averages["exp_avg_sq"]))  # type: ignore[return-value]
+
+
+def loss(files: str, algorithm: Json, training: Json) -> float:
+    return Update(files, algorithm, training).step().shares["actor/pg_loss"]
+
+
+def cispo_weight(files: str, algorithm: Json, training: Json) -> float:
+    """The weight of the first token, whose ratio is 2: the loss of that token alone is -weight * log-probability."""
+    update = Update(files, algorithm, training)
+    only = torch.zeros_like(ADVANTAGES)
+    only[0, 0] = 4.0  # the mean is over four tokens
+    return -update.step(only).shares["actor/pg_loss"] / float(update.log_probs[0, 0])
+
+
+def kl(files: str, algorithm: Json, training: Json) -> float:
+    return Update(files, {"klLossCoef": 0.1, **algorithm}, training).step().shares["actor/kl_loss"]
+
+
+def gradient(files: str, algorithm: Json, training: Json) -> float:
+    """The norm of the gradient without advantages, as a multiple of that with both coefficients at 0.1."""
+    zeros = torch.zeros_like(ADVANTAGES)
+    unit = {"klLossCoef": 0.1} if "klLossCoef" in algorithm or not algorithm else {"entropyCoeff": 0.1}
+    mine = Update(files, algorithm or {"klLossCoef": 0.001}, training).step(zeros).grad_norm
+    return mine / Update(files, unit, training).step(zeros).grad_norm
+
+
+def decay(files: str, algorithm: Json, training: Json) -> float:
+    """The relative decrease of a weight without gradient, per learning rate."""
+    update = Update(files, algorithm, training)
+    before = update.actor.model.get_output_embeddings().weight.full_tensor().clone()  # type: ignore[no-untyped-call]
+    update.step(torch.zeros_like(ADVANTAGES))
+    return float((1 - update.state()[0] / before).median()) / 1e-3
+
+
+def change(files: str, algorithm: Json, training: Json) -> float:
+    """The largest change of a weight in the first step of AdamW, which is the learning rate."""
+    update = Update(files, algorithm, {"weightDecay": 0.0, **training})
+    before = update.actor.model.get_output_embeddings().weight.full_tensor().clone()  # type: ignore[no-untyped-call]
+    update.step()
+    return float((update.state()[0] - before).abs().max())
+
+
+def averages(files: str, algorithm: Json, training: Json) -> float:
+    """(1 - beta1)^2 / (1 - beta2): the square of the first average of a gradient, divided by that of its square."""
+    update = Update(files, algorithm, training)
+    update.step()
+    _, average, squares = update.state()
+    row = int(squares.flatten().argmax())
+    return float(average.flatten()[row] ** 2 / squares.flatten()[row])
+
+
+def clipped_norm(files: str, algorithm: Json, training: Json) -> float:
+    """The norm of the gradient that reaches the optimizer, from its first averages: 0.1 times the gradient."""
+    update = Update(files, algorithm, training)
+    update.step()
+    state = update.actor.optimizer.state
+    return float(sum(each["exp_avg"].full_tensor().square().sum() for each in state.values()).sqrt()) / 0.1  # type: ignore[union-attr]
+
+
+def rate(files: str, algorithm: Json, training: Json) -> float:
+    """The learning rate of step 6 of 10, as a share of training.learningRate."""
+    update = Update(files, algorithm, training)
+    update.actor.set_step(6)
+    return update.step().learning_rate / 1e-3
+
+
+def value_update(files: str, block: Json) -> tuple[Critic, UpdateResult]:
+    """Update a critic whose values are 1 above the old ones and equal to the returns."""
+    critic = Critic(
+        files,
+        model=Model(),
+        dtype=torch.float32,
+        mesh=init_device_mesh("cpu", (1,)),
+        algorithm=Algorithm.model_validate({"advEstimator": "gae", "critic": block}),
+        training=Training(total_steps=9),
+        max_response_length=8,
+    )
+    values = critic.values(SEQUENCES)
+    experience = Experience(SEQUENCES, values, values, values=values - 1, returns=values)
+    return critic, critic.update(MiniBatch(experience, 4, 2))
+
+
+def value_loss(files: str, algorithm: Json, training: Json) -> float:
+    return value_update(files, algorithm.get("critic", {}))[1].shares["critic/vf_loss"]
+
+
+def value_rate(files: str, algorithm: Json, training: Json) -> float:
+    return value_update(files, algorithm.get("critic", {}))[1].learning_rate
+
+
+class OneWorker:
+    """A train worker with known log-probabilities and values."""
+
+    def __len__(self) -> int:
+        return 1
+
+    def each(self, method: Callable[..., Any], *columns: Sequence[Any]) -> list[Any]:
+        ((sequences,),) = columns
+        known = {TrainWorker.ref_log_probs: -2.5, TrainWorker.values: 0.25}.get(method, -2.0)
+        values = torch.where(sequences.response_attention, known, 0.0)
+        return [(values, -values) if method is TrainWorker.log_probs else values]
+
+
+def experience(algorithm: Json, controller: KlController | None = None) -> TrainingBatch:
+    """Build the experience of two responses to one prompt. The scores are 1 and 0."""
+    total = torch.tensor([1.0, 0.0])
+    batch = RolloutBatch(
+        [Prompt(0, (1, 2), "1+1=", "2", "2", "sums")] * 2,
+        [Response((7, 8), (-3.0, -2.5)), Response((7,), (-2.0,))],  # ratios e, e^0.5 and 1
+        [""] * 2,
+        Scores(total, {"exact": total}, total.isnan(), {}),
+        torch.zeros(2),
+        torch.tensor([0.25, 0.25]),
+    )
+    blocks: Json = {
+        "job": "tiny",
+        "namespace": "default",
+        "runDirectory": "run",
+        "workers": 1,
+        "devicesPerWorker": 0,
+        "cpusPerWorker": 1,
+        "model": {"fromSeed": {}},
+        "data": {"preset": "arithmetic"},
+        "rewards": [{"name": "exact"}],
+        "algorithm": {"klLossCoef": 0.0, **algorithm},
+        "training": {"totalSteps": 1, "ppoMiniBatchSize": 1},
+        "rollout": {"responsesPerPrompt": 2},
+        "checkpoint": {},
+    }
+    return build_experience(
+        TrainingConfig.model_validate(blocks),
+        batch,
+        data_parallel=DataParallel(OneWorker(), context_parallel_size=1),  # type: ignore[arg-type]
+        kl_controller=controller,
+        pad_token_id=0,
+        stopwatch=Stopwatch(),
+    )
+
+
+def advantage(files: str, algorithm: Json, training: Json) -> float:
+    return float(experience(algorithm).experience.advantages[0, 0])
+
+
+def first_return(files: str, algorithm: Json, training: Json) -> float:
+    """The return of the first of two tokens: with values of 0.25, 0.25 gamma + 0.75 gamma lambda."""
+    returns = experience({"advEstimator": "gae", "critic": {}, **algorithm}).experience.returns
+    assert returns is not None
+    return float(returns[0, 0])
+
+
+def kl_controller(algorithm: Json) -> KlController:
+    block = Algorithm.model_validate(algorithm).kl_in_reward
+    assert block is not None
+    return KlController(block.type, block.kl_coef, target=block.target_kl, horizon=block.horizon)  # as in loop.py
+
+
+def reward(files: str, algorithm: Json, training: Json) -> float:
+    """The reward of the first response: its score minus the coefficient times two tokens' divergence of 0.5."""
+    algorithm = {"klInReward": {}, **algorithm}
+    return float(experience(algorithm, kl_controller(algorithm)).rewards[0])
+
+
+def coefficient(files: str, algorithm: Json, training: Json) -> float:
+    """The coefficient after one step of two responses, whose divergence is 0.5."""
+    controller = kl_controller(algorithm)
+    experience(algorithm, controller)
+    return controller.coefficient
+
+
+def weight(files: str, algorithm: Json, training: Json) -> float:
+    weights = experience({"rolloutCorrection": {}, **algorithm}).experience.weights
+    return 1.0 if weights is None else float(weights[0, 0])
+
+
+def trained_tokens(files: str, algorithm: Json, training: Json) -> float:
+    return float(experience({"rolloutCorrection": {}, **algorithm}).experience.sequences.response_mask.sum())
+
+
+@dataclass(frozen=True)
+class Row:
+    """One field, the settings that it needs, and the number that it must give."""
+
+    field: str
+    value: Any
+    measure: Callable[[str, Json, Json], float]
+    expected: float
+    given: Json | None = None
+    """Other fields, nested. The same without `field` must give another number."""
+
+    def settings(self, *, with_field: bool = True) -> tuple[Json, Json]:
+        """Return the blocks algorithm and training."""
+        blocks: Json = {"algorithm": {}, "training": {}}
+        for path, value in (deepcopy(self.given or {}) | ({self.field: self.value} if with_field else {})).items():
+            *parents, name = path.split(".")
+            block = blocks
+            for parent in parents:
+                block = block.setdefault(parent, {})
+            block[name] = value
+        return blocks["algorithm"], blocks["training"]
+
+
+A, T = "algorithm", "training"
+LR = f"{T}.lrSchedule"
+CORRECTION, REWARD_KL = f"{A}.rolloutCorrection", f"{A}.klInReward"
+LINEAR = {f"{LR}.type": "linear"}
+ADAPTIVE = {f"{REWARD_KL}.klCoef": 1.0, f"{REWARD_KL}.type": "adaptive", f"{REWARD_KL}.horizon": 10}
+SEQUENCE_RATIO = 0.6 ** (1 / 3)
+
+
+def soft(ratio: float, tau: float) -> float:
+    return 4 / tau / (1 + math.exp(-tau * (ratio - 1)))
+
+
+def sapo_loss(positive: float, negative: float) -> float:
+    gains, losses = soft(2.0, positive) + soft(0.5, positive), soft(0.6, negative) + soft(4.0, negative)
+    return (losses - gains) / 4
+
+
+ROWS = (
+    Row(f"{A}.convention", "trl", cispo_weight, 1.5, {f"{A}.policyLoss": "cispo", f"{A}.clipRatioHigh": 1.5}),
+    Row(f"{A}.advEstimator", "rloo", advantage, 1.0),
+    Row(f"{A}.normAdvByStdInGrpo", False, advantage, 0.5),
+    Row(f"{A}.gamma", 0.5, first_return, 0.5),
+    Row(f"{A}.lam", 0.5, first_return, 0.625),
+    Row(f"{A}.policyLoss", "gspo", loss, (-2 * SEQUENCE_RATIO + SEQUENCE_RATIO + 4.0) / 4),
+    Row(f"{A}.tauPos", 2.0, loss, sapo_loss(2.0, 1.05), {f"{A}.policyLoss": "sapo"}),
+    Row(f"{A}.tauNeg", 2.0, loss, sapo_loss(1.0, 2.0), {f"{A}.policyLoss": "sapo"}),
+    Row(f"{A}.clipRatio", 0.3, loss, (-1.3 - 0.5 + 0.7 + 4.0) / 4),
+    Row(f"{A}.clipRatioLow", 0.3, loss, (-1.2 - 0.5 + 0.7 + 4.0) / 4),
+    Row(f"{A}.clipRatioHigh", 0.5, loss, (-1.5 - 0.5 + 0.8 + 4.0) / 4),
+    Row(f"{A}.clipRatioC", 3.0, loss, (-1.2 - 0.5 + 0.8 + 3.0) / 4),
+    Row(f"{A}.klLossCoef", 0.3, gradient, 3.0),
+    Row(f"{A}.klLossType", "mse", kl, (0.5**2 + 0.25**2 + 0.1**2 + 0.3**2) / 2 / 4),
+    Row(f"{REWARD_KL}.klCoef", 0.1, reward, 1 - 0.1 * 2 * 0.5),
+    Row(f"{REWARD_KL}.estimator", "mse", reward, 1 - 0.1 * 2 * 0.125, {f"{REWARD_KL}.klCoef": 0.1}),
+    Row(f"{REWARD_KL}.type", "adaptive", coefficient, 1 + 0.2 * 2 / 10, ADAPTIVE | {f"{REWARD_KL}.type": "fixed"}),
+    Row(f"{REWARD_KL}.targetKl", 1.0, coefficient, 1 - 0.2 * 2 / 10, ADAPTIVE),
+    Row(f"{REWARD_KL}.horizon", 5, coefficient, 1 + 0.2 * 2 / 5, ADAPTIVE),
+    Row(f"{A}.entropyCoeff", 0.3, gradient, 3.0, {}),
+    Row(f"{A}.lossAggMode", "seq-mean-token-mean", loss, ((-1.2 - 0.5 + 0.8) / 3 + 4.0) / 2),
+    Row(f"{CORRECTION}.level", "sequence", weight, math.exp(1.5), {f"{CORRECTION}.threshold": 10.0}),
+    Row(f"{CORRECTION}.threshold", 2.5, weight, 2.5),
+    Row(f"{CORRECTION}.lowerThreshold", 0.5, weight, 0.0),
+    Row(f"{CORRECTION}.rejection", "seq_mean_k1", trained_tokens, 1.0, {f"{CORRECTION}.rejectionThreshold": 2.0}),
+    Row(
+        f"{CORRECTION}.rejectionThreshold",
+        1.5,
+        trained_tokens,
+        1.0,
+        {f"{CORRECTION}.rejection": "token_k1", f"{CORRECTION}.rejectionThreshold": 2.0},
+    ),
+    Row(f"{A}.critic.learningRate", 1e-3, value_rate, 1e-3),
+    Row(f"{A}.critic.cliprangeValue", 0.25, value_loss, (1 - 0.25) ** 2 / 2),
+    Row(f"{T}.learningRate", 1e-2, change, 1e-2),
+    Row(f"{T}.weightDecay", 0.5, decay, 0.5),
+    Row(f"{T}.betas", [0.8, 0.9], averages, (1 - 0.8) ** 2 / (1 - 0.9)),
+    Row(f"{T}.gradClip", 1e-3, clipped_norm, 1e-3),
+    Row(f"{LR}.type", "linear", rate, 1 - 6 / 11, {LR: {}}),
+    Row(f"{LR}.warmupSteps", 4, rate, 1 - 2 / 7, LINEAR),
+    Row(f"{LR}.decaySteps", 7, rate, 1 - 6 / 8, LINEAR),
+    Row(f"{LR}.minRatio", 0.5, rate, 0.5 + 0.5 * (1 - 6 / 11), LINEAR),
+)
+
+ELSEWHERE = {
+    f"{A}.advantageFunction.name": "test_loop.py::test_user_defined_functions",
+    f"{A}.advantageFunction.configMap": "test_loop.py::test_user_defined_functions",
+    f"{A}.policyLossFunction.name": "test_policy_actor.py::test_a_user_defined_loss_is_used",
+    f"{A}.policyLossFunction.configMap": "test_loop.py::test_user_defined_functions",
+    f"{A}.filterGroups.metric": "test_loop.py::test_dynamic_sampling_keeps_only_groups_that_differ",
+    f"{A}.filterGroups.maxNumGenBatches": "test_loop.py::test_dynamic_sampling_without_a_result_fails",
+    f"{A}.overlongBuffer.length": "test_algorithms_shaping.py::"
+    "test_the_overlong_penalty_grows_linearly_within_its_buffer",
+    f"{A}.overlongBuffer.penaltyFactor": "test_algorithms_shaping.py::"
+    "test_the_overlong_penalty_grows_linearly_within_its_buffer",
+    f"{A}.maskTruncatedCompletions": "test_experience.py::test_truncated_responses_are_masked_and_count_in_their_group",
+    f"{A}.critic.modelPath": "test_driver.py::test_a_critic_starts_from_the_policys_model_or_its_own",
+    f"{A}.critic.modelRevision": "test_driver.py::test_a_critic_starts_from_the_policys_model_or_its_own",
+    f"{A}.critic.warmupSteps": "test_loop.py::test_the_policy_is_not_updated_while_the_critic_warms_up",
+    f"{A}.critic.useRemovePadding": "test_policy_critic.py::test_packed_values_equal_padded_values",
+    f"{T}.validation.testFreq": "test_loop.py::test_the_validation_set_is_scored_when_due",
+    f"{T}.validation.beforeTrain": "test_loop.py::test_the_validation_set_is_scored_when_due",
+    f"{T}.totalEpochs": "test_every_setting_counts.py::test_epochs_are_converted_to_steps",
+    f"{T}.seed": "test_data_dataset.py::test_epochs_and_seeds_differ_in_order",
+    **{
+        f"{T}.{field}": "test_every_setting_counts.py::test_batches_steps_and_warmup_follow_their_settings"
+        for field in (
+            *("totalSteps", "trainBatchSize", "ppoMiniBatchSize", "ppoEpochs"),
+            *("warmup.steps", "warmup.batchSize", "warmup.learningRate"),
+        )
+    },
+}
+"""The other fields with an effect on numbers -> the test of that effect."""
+MEMORY_AND_SPEED = {
+    f"{T}.{field}"
+    for field in (
+        *("strategy", "ppoMicroBatchSizePerDevice", "logProbMicroBatchSizePerDevice", "useDynamicBsz"),
+        *("ppoMaxTokenLenPerDevice", "contextParallelSize", "useTorchCompile", "fsdp.fsdpSize", "fsdp.paramOffload"),
+        *("fsdp.optimizerOffload", "fsdp.reshardAfterForward", "reference.logProbMicroBatchSizePerDevice"),
+        *("reference.fsdpSize", "reference.paramOffload"),
+    )
+} | {
+    f"{A}.critic.{field}"
+    for field in ("ppoMicroBatchSizePerDevice", "enableGradientCheckpointing", "paramOffload", "optimizerOffload")
+}
+"""Fields that must not change a number (test_policy_ranks.py compares most of them)."""
+
+
+def leaves(block: type[ApiModel], path: str) -> Iterator[str]:
+    """Yield the path of each field that is not a block."""
+    for field in block.model_fields.values():
+        here = f"{path}.{field.alias}"
+        parts = (field.annotation, *get_args(field.annotation))
+        inner = [each for each in parts if isinstance(each, type) and issubclass(each, ApiModel)]
+        yield from (leaf for each in inner for leaf in leaves(each, here)) if inner else (here,)
+
+
+def test_every_field_has_a_row() -> None:
+    fields = [*leaves(Algorithm, A), *leaves(Training, T)]
+    assert sorted(fields) == sorted([*(row.field for row in ROWS), *ELSEWHERE, *MEMORY_AND_SPEED])
+    for place in ELSEWHERE.values():
+        file, _, test = place.partition("::")
+        assert re.search(rf"^def {test}\(", (HERE / file).read_text(), re.MULTILINE), place
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.field)
+def test_a_setting_gives_its_number(row: Row, tiny_model: str) -> None:
+    assert row.measure(tiny_model, *row.settings()) == pytest.approx(row.expected, rel=1e-3)
+    without = row.measure(tiny_model, *row.settings(with_field=False))
+    assert without != pytest.approx(row.expected, rel=1e-2), "the default gives the same number"
+
+
+FASTER = [{"ppoMicroBatchSizePerDevice": 1}, {"useDynamicBsz": True, "ppoMaxTokenLenPerDevice": 6}]
+
+
+@pytest.mark.parametrize("training", [*FASTER, {"fsdp": {"paramOffload": True, "optimizerOffload": True}}], ids=str)
+def test_memory_settings_change_no_number(training: Json, tiny_model: str) -> None:
+    algorithm = {"klLossCoef": 0.1, "entropyCoeff": 0.1, "clipRatioC": 3.0}
+    plain, other = Update(tiny_model, algorithm), Update(tiny_model, algorithm, training)
+    first, second = plain.step(), other.step()
+    assert second.shares == pytest.approx(first.shares, rel=1e-4)
+    assert second.grad_norm == pytest.approx(first.grad_norm, rel=1e-4)
+
+
+@pytest.mark.parametrize("name", LOSSES_THAT_READ)
+def test_only_the_losses_that_are_listed_read_a_setting(name: str, tiny_model: str) -> None:
+    alias = str(Algorithm.model_fields[name].alias)
+    value = 3.0 if alias == "clipRatioC" else 0.5 if alias == "clipRatioHigh" else 0.9 if "tau" in alias else 0.19
+    changed = set()
+    for policy_loss in ("vanilla", "gspo", "cispo", "sapo"):
+        base = {"policyLoss": policy_loss, "clipRatio": 0.05}
+        for advantages in (ADVANTAGES, -ADVANTAGES):
+            losses = [
+                Update(tiny_model, settings).step(advantages).shares["actor/pg_loss"]
+                for settings in (base, base | {alias: value})
+            ]
+            if losses[0] != losses[1]:
+                changed.add(policy_loss)
+    assert changed == set(LOSSES_THAT_READ[name])
+
+
+def test_the_baseline_of_remax_is_not_discounted(tiny_model: str) -> None:
+    advantages = experience({"advEstimator": "remax", "gamma": 0.5}).experience.advantages
+    assert advantages[:, 0].tolist() == [1 - 0.25, 0 - 0.25]
+
+
+def test_weights_of_responses_are_bounded_by_exp_20() -> None:
+    correction = {"level": "sequence", "threshold": 1e6}
+    responses = [Response((7,) * 40, (-3.0,) * 40), Response((7,), (-2.0,))]
+    original = RolloutBatch.pad
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RolloutBatch, "pad", lambda batch, pad: original(replace(batch, responses=responses), pad))
+        metrics = experience({"rolloutCorrection": correction}).metrics
+    assert metrics["rollout_corr/rollout_is_max"] == pytest.approx(math.exp(20), rel=1e-5)
+
+
+def test_probes_are_compared_at_temperature_1(tiny_model: str) -> None:
+    actor = Update(tiny_model, {}).actor
+    model = load_model(tiny_model, torch.float32)
+    with torch.no_grad():
+        expected, _ = response_log_probs(model, SEQUENCES, temperature=1.0)
+        scaled, _ = response_log_probs(model, SEQUENCES, temperature=TEMPERATURE)
+    assert_close(actor.probe_log_probs(SEQUENCES), expected, atol=1e-5, rtol=1e-5)
+    assert_close(actor.log_probs(SEQUENCES)[0], scaled, atol=1e-5, rtol=1e-5)
+
+
+def test_a_micro_batch_without_rows_is_not_learned_from(process_group: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rank has one micro-batch, another rank has two."""
+    monkeypatch.setattr(dist, "all_reduce", lambda count, **_: count.fill_(2))
+    size = MicroBatchSize(rows=2, tokens=100)
+    (numbers, rows), (none, filler) = split_micro_batches(SEQUENCES.rows(slice(1)), size, torch.device("cpu"))
+    assert [numbers.tolist(), none.tolist()] == [[0], []]
+    assert rows.response_mask.any()
+    assert not filler.response_mask.any()
+
+
+def test_epochs_are_converted_to_steps(make_config: Callable[..., TrainingConfig]) -> None:
+    from rlt_trainer.driver.run import resolve_total_steps
+
+    config = make_config(training={"totalSteps": 0, "totalEpochs": 3, "trainBatchSize": 8})
+    assert resolve_total_steps(config, prompts=20).training.total_steps == 7
+
+
+def test_batches_steps_and_warmup_follow_their_settings(
+    make_config: Callable[..., TrainingConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from in_process import train
+
+    updates: list[int] = []
+    supervised: list[tuple[int, float]] = []
+    update, supervised_step = Actor.update, Actor.supervised_step
+
+    def count_update(actor: Actor, batch: MiniBatch) -> UpdateResult:
+        updates.append(len(batch.experience))
+        return update(actor, batch)
+
+    def count_supervised(actor: Actor, sequences: Sequences, total_tokens: int) -> UpdateResult:
+        supervised.append((len(sequences), actor.learning_rate))
+        return supervised_step(actor, sequences, total_tokens)
+
+    monkeypatch.setattr(Actor, "update", count_update)
+    monkeypatch.setattr(Actor, "supervised_step", count_supervised)
+    training = {"totalSteps": 2, "trainBatchSize": 6, "ppoMiniBatchSize": 2, "ppoEpochs": 3}
+    warmup = {"steps": 5, "batchSize": 3, "learningRate": 0.002}
+    rewards = [{"name": "regex", "options": {"pattern": "[a-z0-9]"}}]
+    dist.destroy_process_group()  # the run has its own
+    try:
+        train(make_config(workers=1, training=training | {"warmup": warmup}, rollout={"n": 4}, rewards=rewards))
+    finally:
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    assert updates == [2 * 4] * (2 * 3 * 3)  # steps, epochs, mini-batches
+    assert supervised == [(3, 0.002)] * 5
