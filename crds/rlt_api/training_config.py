@@ -26,7 +26,14 @@ FUNCTIONS_DIRECTORY = "/etc/rlt-functions"
 """Folder of the ConfigMaps with user-defined functions in the pods, each in a subfolder with its name."""
 TRAIN_RESOURCE, ROLLOUT_RESOURCE = "rlt-train", "rlt-rollout"
 """Custom Ray resources of pods that train and of pods that only generate, in rollout.mode separate: 1 in each pod."""
-PRESET_REWARD = {"arithmetic": "exact", "bandit": "exact", "digits": "characters", "gsm8k": "gsm8k", "math": "math"}
+PRESET_REWARD = {
+    "arithmetic": "exact",
+    "bandit": "exact",
+    "calculator": "gsm8k",
+    "digits": "characters",
+    "gsm8k": "gsm8k",
+    "math": "math",
+}
 """Data preset -> default reward rule."""
 
 

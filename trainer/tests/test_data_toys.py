@@ -11,13 +11,16 @@ from rlt_api.blocks.data import Data
 from rlt_api.training_config import PRESET_REWARD
 from rlt_trainer.data.arithmetic import generate_arithmetic
 from rlt_trainer.data.bandit import generate_bandit
+from rlt_trainer.data.byte_tokenizer import EOS
+from rlt_trainer.data.calculator import generate_calculator
 from rlt_trainer.data.digits import generate_digits
 from rlt_trainer.data.prompt import Example, Split
 from rlt_trainer.data.sources import read_examples
+from rlt_trainer.environments.calculator import Calculator
 from rlt_trainer.rewards.sources import RULES
 
-Toy = Literal["arithmetic", "bandit", "digits"]
-TOYS: list[Toy] = ["arithmetic", "bandit", "digits"]
+Toy = Literal["arithmetic", "bandit", "calculator", "digits"]
+TOYS: list[Toy] = ["arithmetic", "bandit", "calculator", "digits"]
 
 
 def generate(preset: Toy, seed: int, split: Split = "train") -> list[Example]:
@@ -43,6 +46,13 @@ def test_arithmetic_is_all_sums_of_two_digit_numbers() -> None:
     answers = {str(example.prompt): example.ground_truth for example in [*train, *test]}
     assert len(answers) == len(train) + len(test) == 90 * 90
     assert (answers["37+58="], answers["10+10="], answers["99+99="]) == ("095", "020", "198")
+
+
+def test_solutions_of_the_calculator_are_conversations_with_it() -> None:
+    for example in generate_calculator(0, "test"):
+        call, rest = example.solution.split(EOS)
+        result, reward, is_done = Calculator().step(call)
+        assert (rest, reward, is_done) == (f"{result}#### {example.ground_truth}", None, False)
 
 
 def test_digits_has_all_series_of_verls_task() -> None:

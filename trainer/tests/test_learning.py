@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from in_process import train
 
 from rlt_api.training_config import TrainingConfig
@@ -130,3 +132,14 @@ def test_sums_with_a_sparse_reward_after_a_supervised_warmup(make_config: MakeCo
     means = scores(make_config(**SUMS, algorithm=ALGORITHMS[algorithm]))
     assert 0.05 < means[0] < 0.35
     assert final_mean(means) > SUMS_BAR
+
+
+def test_conversations_with_the_calculator_after_a_short_warmup(make_config: MakeConfig) -> None:
+    """examples/06-calculator-tool.yaml with fewer steps: the score rises from 0.36 to 0.60."""
+    example = yaml.safe_load((Path(__file__).parents[2] / "examples/06-calculator-tool.yaml").read_text())["spec"]
+    blocks = {name: example[name] for name in ("model", "data", "rewards", "algorithm", "rollout")}
+    blocks["rollout"]["n"] = blocks["rollout"].pop("responsesPerPrompt")
+    training = {**example["training"], "ppoMiniBatchSize": example["training"]["trainBatchSize"], "totalSteps": 20}
+    means = scores(make_config(**blocks, training=training, workers=1))
+    assert means[0] < 0.45
+    assert final_mean(means) > 0.52

@@ -60,9 +60,10 @@ class Data(ApiModel):
         ),
     )
 
-    preset: Literal["arithmetic", "bandit", "digits", "gsm8k", "math"] | None = None
+    preset: Literal["arithmetic", "bandit", "calculator", "digits", "gsm8k", "math"] | None = None
     """A built-in data set. arithmetic generates additions of two-digit numbers from a seed, bandit one-token questions,
-    digits sequences to continue. gsm8k and math read these data sets from path."""
+    calculator products for the environment calculator, digits sequences to continue. gsm8k and math read these data
+    sets from path."""
     path: Text | None = None
     """The folder in the pods with the published files of preset gsm8k (train.jsonl, test.jsonl) or math."""
     files: Files | None = None

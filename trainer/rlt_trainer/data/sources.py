@@ -8,6 +8,7 @@ from pathlib import Path
 from rlt_api.blocks.data import Data
 from rlt_trainer.data.arithmetic import generate_arithmetic
 from rlt_trainer.data.bandit import generate_bandit
+from rlt_trainer.data.calculator import generate_calculator
 from rlt_trainer.data.digits import generate_digits
 from rlt_trainer.data.gsm8k import read_gsm8k_rows
 from rlt_trainer.data.hendrycks_math import read_math_rows
@@ -36,6 +37,8 @@ def read_examples(data: Data, split: Split, *, seed: int, run_directory: Path) -
             return convert_examples(read_gsm8k_rows, data.path, run_directory / "data", split)
         case "math":
             return convert_examples(read_math_rows, data.path, run_directory / "data", split)
+        case "calculator":
+            return generate_calculator(seed, split)
         case "bandit":
             return generate_bandit(seed)
         case "digits":
