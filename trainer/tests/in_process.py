@@ -21,6 +21,7 @@ from rlt_trainer.driver.loop import Trainer
 from rlt_trainer.driver.reporter import Reporter
 from rlt_trainer.driver.run import load_critic_config
 from rlt_trainer.driver.termination import Termination
+from rlt_trainer.environments.toolbox import describe_tools
 from rlt_trainer.policy.config import load_config
 from rlt_trainer.policy.model import prepare_model_files
 from rlt_trainer.rewards.scorer import Scorer
@@ -46,7 +47,7 @@ def train(config: TrainingConfig) -> list[dict[str, Any]]:
     run, server = RunDirectory(config.run_directory), ProgressServer(0, run_directory=config.run_directory)
     tokenizer = load_tokenizer(config.model)
     critic = load_critic_config(config, tokenizer)
-    folder = Path(config.run_directory)
+    folder, seed, tools = Path(config.run_directory), config.training.seed, describe_tools(config.rollout.multi_turn)
     try:
         with Scorer(config.rewards) as scorer, Termination() as termination:
             Trainer(
@@ -55,8 +56,8 @@ def train(config: TrainingConfig) -> list[dict[str, Any]]:
                 engines=cast(RolloutEngines, ThreadEngine(config, workers))
                 if asynchronous
                 else ColocatedEngines(config, workers),
-                prompts=PromptDataset.load(config.data, tokenizer, seed=config.training.seed, run_directory=folder),
-                validation=ValidationSet.load(config.data, tokenizer, seed=config.training.seed, run_directory=folder),
+                prompts=PromptDataset.load(config.data, tokenizer, seed=seed, run_directory=folder, tools=tools),
+                validation=ValidationSet.load(config.data, tokenizer, seed=seed, run_directory=folder, tools=tools),
                 tokenizer=tokenizer,
                 scorer=scorer,
                 reporter=Reporter(server, run, total_steps=config.training.total_steps),

@@ -1,0 +1,53 @@
+"""The training loop with conversations: rewards of the environment alone, and tools in the prompts."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from in_process import train
+
+from rlt_api.training_config import TrainingConfig
+
+pytestmark = pytest.mark.slow
+
+MakeConfig = Callable[..., TrainingConfig]
+ONE_STEP: dict[str, Any] = {
+    "workers": 1,
+    "training": {"totalSteps": 1, "trainBatchSize": 4, "ppoMiniBatchSize": 4},
+    "algorithm": {"klLossCoef": 0},
+}
+
+
+def read_rollouts(config: TrainingConfig) -> list[dict[str, Any]]:
+    lines = Path(config.run_directory, "rollouts", "step-1.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def test_an_environment_gives_the_reward_alone(make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    modules = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(modules))
+    environment = {"environment": "scripted_environments:Opening", "maxTurns": 2}
+    inline = [{"prompt": f"{number}:", "answer": ""} for number in range(4)]
+    data = {"preset": None, "inline": inline, "maxResponseLength": 16}
+    warmup = {"steps": 40, "batchSize": 4, "learningRate": 3e-3}  # the policy learns to end its turns
+    training = {**ONE_STEP["training"], "warmup": warmup}
+    config = make_config(
+        **{**ONE_STEP, "training": training}, data=data, rewards=[], rollout={"multiTurn": environment}
+    )
+    (step,) = train(config)
+    assert step["num_turns/max"] == 2
+    assert step["critic/score/max"] == 1.0  # 0.5 for each turn that ended
+    assert all(each["response"].startswith("go") for each in read_rollouts(config))
+
+
+def test_tools_are_described_in_the_prompts_of_a_run(make_config: MakeConfig) -> None:
+    data = {"maxPromptLength": 512, "maxResponseLength": 8}
+    config = make_config(**ONE_STEP, data=data, rollout={"multiTurn": {"tools": [{"name": "calculator"}]}})
+    (step,) = train(config)
+    assert step["reward/failed"] == 0
+    assert all('"name": "calculator"' in each["prompt"] for each in read_rollouts(config))
