@@ -38,6 +38,9 @@ def from_full_logits(hidden: Tensor, weight: Tensor, targets: Tensor) -> tuple[T
     return log_p.gather(-1, targets[:, None]).squeeze(-1), -(log_p.exp() * log_p).sum(-1)
 
 
+KINDS: tuple[LogProbs, LogProbs] = (in_chunks, from_full_logits)
+
+
 def main() -> None:
     """Measure, and print the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -54,6 +57,29 @@ def main() -> None:
 
 def measure(tokens: int, hidden_size: int, vocabulary: int, device: str, repeats: int) -> dict[str, Any]:
     """Return the ratios of chunks to full logits. The time is the ratio of the medians."""
+    run = build_step(tokens, hidden_size, vocabulary, device)
+    peaks = measure_peaks(run)
+    seconds: dict[LogProbs, list[float]] = {kind: [] for kind in KINDS}
+    for _ in range(repeats):
+        for kind, times in seconds.items():
+            start = time.perf_counter()
+            run(kind)
+            times.append(time.perf_counter() - start)
+    medians = [statistics.median(times) for times in seconds.values()]
+    return {
+        "device": torch.cuda.get_device_name() if device == "cuda" else f"CPU, {torch.get_num_threads()} threads",
+        "tokens": tokens,
+        "hidden": hidden_size,
+        "vocabulary": vocabulary,
+        "peak_ratio": round(peaks[0] / peaks[1], 3),
+        "time_ratio": round(medians[0] / medians[1], 3),
+        "seconds": [round(each, 3) for each in medians],
+        "peak_gib": [round(each / 2**30, 3) for each in peaks],
+    }
+
+
+def build_step(tokens: int, hidden_size: int, vocabulary: int, device: str) -> Callable[[LogProbs], None]:
+    """Build the function of one forward and backward pass."""
     torch.manual_seed(0)
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
     hidden = torch.randn(tokens, hidden_size, device=device, dtype=dtype, requires_grad=True)
@@ -67,31 +93,18 @@ def measure(tokens: int, hidden_size: int, vocabulary: int, device: str, repeats
         if device == "cuda":
             torch.cuda.synchronize()
 
-    def peak(log_probs: LogProbs) -> int:
+    return run
+
+
+def measure_peaks(run: Callable[[LogProbs], None]) -> list[int]:
+    """Return the peak bytes of tensors of a step in chunks, and with full logits."""
+    peaks = []
+    for kind in KINDS:
         counted = PeakBytes()
         with counted:
-            run(log_probs)
-        return counted.peak
-
-    kinds: list[LogProbs] = [in_chunks, from_full_logits]
-    peaks = [peak(each) for each in kinds]
-    seconds: list[list[float]] = [[], []]
-    for _ in range(repeats):
-        for kind, times in zip(kinds, seconds, strict=True):
-            start = time.perf_counter()
             run(kind)
-            times.append(time.perf_counter() - start)
-    medians = [statistics.median(times) for times in seconds]
-    return {
-        "device": torch.cuda.get_device_name() if device == "cuda" else f"CPU, {torch.get_num_threads()} threads",
-        "tokens": tokens,
-        "hidden": hidden_size,
-        "vocabulary": vocabulary,
-        "peak_ratio": round(peaks[0] / peaks[1], 3),
-        "time_ratio": round(medians[0] / medians[1], 3),
-        "seconds": [round(each, 3) for each in medians],
-        "peak_gib": [round(each / 2**30, 3) for each in peaks],
-    }
+        peaks.append(counted.peak)
+    return peaks
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Offload of weights and optimizer state to CPU memory while they are not used. No effect on CPU devices.
 
-On CUDA the CPU memory is pinned, so that copies run at the speed of the bus. torch's allocator rounds a pinned buffer
-up to a power of two and keeps it for the next offload (c10/core/CachingHostAllocator.h).
+On CUDA the CPU memory is pinned, so that copies run at the speed of the bus. torch's allocator may round a pinned
+buffer up to a power of two, and keeps it for the next offload (ATen/core/CachingHostAllocator.h).
 """
 
 from __future__ import annotations
