@@ -15,7 +15,8 @@ from rlt_trainer.batches.scores import Scores
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.errors import TrainingError
 from rlt_trainer.rewards import sources
-from rlt_trainer.rewards.scorer import Scorer
+from rlt_trainer.rewards.outcome import Failure
+from rlt_trainer.rewards.scorer import Scorer, combine
 
 FUNCTION = """
 def compute_score(data_source, solution_str, ground_truth, extra_info):
@@ -172,8 +173,18 @@ def test_a_batch_without_any_score_is_an_error(function: dict[str, Any]) -> None
 def test_a_pattern_that_backtracks_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "RULE_TIMEOUT_S", 0.5)
     scores = score([{"name": "regex", "options": {"pattern": "(a+)+b"}}], ["aab", "a" * 64], [prompt("")] * 2)
-    assert scores.by_reward["regex"].nan_to_num(-1).tolist() == [1.0, -1.0]
+    assert scores.by_reward["regex"].tolist() == [1.0, 0.0]  # a response does not escape by a hanging rule
     assert scores.reasons == {"regex/timed_out": 1}
+    with pytest.raises(TrainingError, match=r"No response .* failed for 1 of 1 responses"):  # the rule may be broken
+        score([{"name": "regex", "options": {"pattern": "(a+)+b"}}], ["a" * 64], [prompt("")])
+
+
+def test_the_timeout_of_a_function_is_a_failure() -> None:
+    hanging, skipped = Failure("timed_out", ""), Failure("timed_out", "", was_called=False)
+    outcomes = {"fetch": [1.0, hanging, 1.0], "math": [hanging, 0.5, skipped]}
+    scores = combine(outcomes, {"fetch": 1.0, "math": 1.0}, rules={"math"})
+    assert scores.total.nan_to_num(-1).tolist() == [1.0, -1.0, -1.0]
+    assert scores.reasons == {"fetch/timed_out": 1, "math/timed_out": 2}
 
 
 def test_math_is_the_rule_of_preset_math_and_fails_if_the_answer_cannot_be_parsed() -> None:

@@ -28,6 +28,8 @@ class Failure:
     reason: Reason
     message: str
     """Details for the log."""
+    was_called: bool = True
+    """False: the reward was not called for this response, because earlier calls failed."""
 
 
 Outcome = float | Failure

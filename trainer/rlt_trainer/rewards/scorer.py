@@ -1,11 +1,11 @@
-"""The reward of a job: a weighted sum. A response that cannot be scored counts as failed, never as 0."""
+"""The reward of a job: a weighted sum. A response that cannot be scored counts as failed, not as 0."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -38,6 +38,7 @@ class Scorer:
         self.models: dict[str, str] = {name: reward.model for name, reward in named.items() if reward.model is not None}
         """Name -> path of each reward model. Reward models run on the train workers."""
         self._weights = {name: reward.weight for name, reward in named.items()}
+        self._rules = {name for name, reward in named.items() if reward.name is not None}
         self._sources = {
             name: LimitedSource.build(reward, index)
             for index, (name, reward) in enumerate(named.items())
@@ -82,7 +83,7 @@ class Scorer:
             )
         for source in self._sources.values():
             source.end_batch()
-        scores = combine(columns, {**self._weights, ENVIRONMENT: 1.0})
+        scores = combine(columns, {**self._weights, ENVIRONMENT: 1.0}, rules=self._rules)
         _report_failures(columns, all_failed=bool(scores.failed.all()))
         return scores
 
@@ -137,10 +138,15 @@ def name_rewards(rewards: Sequence[Reward]) -> dict[str, Reward]:
     return named
 
 
-def combine(outcomes: Mapping[str, Sequence[Outcome]], weights: Mapping[str, float]) -> Scores:
-    """Add up the weighted outcomes of the rewards. Each reward has one outcome for each response."""
+def combine(
+    outcomes: Mapping[str, Sequence[Outcome]], weights: Mapping[str, float], *, rules: Collection[str] = ()
+) -> Scores:
+    """Add up the weighted outcomes of the rewards. Each reward has one outcome for each response.
+
+    rules: the rewards by rule, whose timeouts score 0.
+    """
     by_reward = {
-        name: torch.tensor([torch.nan if isinstance(each, Failure) else each for each in column])
+        name: torch.tensor([to_score(each, timeout_score=get_timeout_score(name in rules, column)) for each in column])
         for name, column in outcomes.items()
     }
     total = torch.stack([weights[name] * scores for name, scores in by_reward.items()]).sum(0)
@@ -148,6 +154,23 @@ def combine(outcomes: Mapping[str, Sequence[Outcome]], weights: Mapping[str, flo
         f"{name}/{each.reason}" for name, column in outcomes.items() for each in column if isinstance(each, Failure)
     ]
     return Scores(total, by_reward, total.isnan(), dict(Counter(failures)))
+
+
+def to_score(outcome: Outcome, *, timeout_score: float) -> float:
+    """Return the score, or NaN for a failure."""
+    if isinstance(outcome, Failure):
+        return timeout_score if outcome.reason == "timed_out" and outcome.was_called else torch.nan
+    return outcome
+
+
+def get_timeout_score(is_rule: bool, outcomes: Sequence[Outcome]) -> float:
+    """Return the score of a response at which the reward timed out: 0 for a rule that scored another of the batch.
+
+    A rule computes on this machine from the response alone: the response caused the timeout, and must not escape a
+    negative advantage. verl scores 0. A function, a judge or a tool may wait for something else: NaN.
+    """
+    works = any(not isinstance(each, Failure) for each in outcomes)
+    return 0.0 if is_rule and works else torch.nan
 
 
 def to_outcomes(scores: Tensor) -> list[Outcome]:
@@ -167,4 +190,4 @@ def _report_failures(outcomes: Mapping[str, Sequence[Outcome]], *, all_failed: b
     if all_failed:
         raise TrainingError(f"No response of the batch could be scored: {'; '.join(messages)}. Fix the reward.")
     for message in messages:
-        _log.warning("the failed responses are left out of the update: %s", message)
+        _log.warning("failed responses are left out of the update, but a rule's timeout scores 0: %s", message)

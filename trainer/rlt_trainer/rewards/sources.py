@@ -153,7 +153,8 @@ class LimitedSource:
         async with self._slots:
             if len(self._failures) >= MAX_FAILURES and not self._has_completed:
                 last = self._failures[-1]
-                return Failure(last.reason, f"it was not called after {len(self._failures)} failures: {last.message}")
+                message = f"it was not called after {len(self._failures)} failures: {last.message}"
+                return Failure(last.reason, message, was_called=False)
             outcome = await self.source.score_one(text, prompt)
             if isinstance(outcome, Failure) and outcome.reason in ("timed_out", "unavailable"):
                 self._failures.append(outcome)
