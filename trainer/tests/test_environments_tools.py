@@ -298,10 +298,11 @@ class start_server:
     def __init__(self, token: str) -> None:
         self._token = token
 
-    def __enter__(self) -> tuple[str, subprocess.Popen[bytes]]:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+    def __enter__(self, port: int = 0) -> tuple[str, subprocess.Popen[bytes]]:
+        if not port:
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                port = free.getsockname()[1]
         self._process = subprocess.Popen([sys.executable, SERVER, "http", str(port), self._token])
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
@@ -389,6 +390,38 @@ def test_a_server_that_dies_fails_its_conversation_and_not_the_others() -> None:
     left, two, six = use(given, run)
     assert isinstance(left, SessionError)
     assert (two, six) == ("2", "6")
+
+
+def test_a_call_that_hangs_does_not_end_the_calls_of_other_conversations() -> None:
+    async def run(tools: dict[str, Tool]) -> list[Any]:
+        hanging = asyncio.create_task(tools["hang"].call({}))
+        await asyncio.sleep(0)
+        good = [await tools["multiply"].call({"a": 2, "b": each}) for each in (3, 4)]
+        (failed,) = await asyncio.gather(hanging, return_exceptions=True)
+        return [failed, *good, await tools["multiply"].call({"a": 2, "b": 5})]
+
+    failed, *good = use(multi_turn(STDIO, timeoutSeconds=3.0), run)
+    assert isinstance(failed, SessionError)
+    assert good == ["6", "8", "10"]
+
+
+def test_a_server_over_http_that_is_started_again_is_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RLT_TOOL_0_API_KEY", "t0ken")
+    first, second = start_server("t0ken"), start_server("t0ken")
+    url, process = first.__enter__()
+
+    async def run(tools: dict[str, Tool]) -> list[Any]:
+        good = await tools["multiply"].call({"a": 2, "b": 3})
+        process.kill()
+        process.wait()
+        (failed,) = await asyncio.gather(tools["multiply"].call({"a": 2, "b": 3}), return_exceptions=True)
+        second.__enter__(port=int(url.rpartition(":")[2].partition("/")[0]))
+        return [good, failed, await tools["multiply"].call({"a": 2, "b": 4})]
+
+    good, failed, again = use(over_http(url), run)
+    second.__exit__()
+    assert isinstance(failed, SessionError)
+    assert (good, again) == ("6", "8")
 
 
 def test_a_failure_of_a_server_is_a_failure_of_the_conversation() -> None:

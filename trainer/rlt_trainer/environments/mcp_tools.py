@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
@@ -15,13 +16,28 @@ from rlt_api.blocks.rollout import McpServer
 from rlt_trainer.environments.session import SessionError
 
 START_TIMEOUT_S = 60.0
-"""Timeout for the connection to a server, and for the start of its program."""
+"""Timeout for the connection to a server, for the start of its program, and for the list of its tools."""
+CLOSE_TIMEOUT_S = 10.0
+"""Time that connections have to end."""
+
+T = TypeVar("T")
+
+
+@dataclass
+class _Link:
+    """One connection, which a task of its own holds: a server that ends does not cancel other tasks."""
+
+    owner: asyncio.Task[None]
+    end: asyncio.Event
+    client: Client
+    calls: int = 0
+    """Number of calls in progress."""
 
 
 class McpConnection:
-    """The connection to a server, in a task of its own: a server that ends does not cancel other tasks.
+    """The connection to a server. All conversations of an engine share it.
 
-    All conversations of an engine share it. A call after a lost connection connects again.
+    After a call without an answer, later calls connect again. Calls in progress keep their connection.
     """
 
     def __init__(
@@ -32,64 +48,78 @@ class McpConnection:
         self._variables = dict(variables)
         self._api_key = api_key
         self._timeout_s = timeout_s
-        self._owner: asyncio.Task[None] | None = None
         self._lock = asyncio.Lock()
-        self._end = asyncio.Event()
-        self._client: Client | None = None
-        self.address = server.url or " ".join(server.command or [])
-        """The URL or the command, for messages."""
+        self._link: _Link | None = None
+        self._owners: set[asyncio.Task[None]] = set()
+        self._address = server.url or " ".join(server.command or [])
 
     async def list_tools(self) -> list[McpTool]:
         """Return the server's tools. Raises SessionError if there is no answer."""
-        client, tools, cursor = await self._connect(), [], None
-        try:
-            async with asyncio.timeout(START_TIMEOUT_S):
-                while True:
-                    page = await client.list_tools(cursor=cursor)
-                    tools += [McpTool(self, tool.name, tool.description, tool.input_schema) for tool in page.tools]
-                    if not (cursor := page.next_cursor):
-                        return tools
-        except Exception as error:
-            raise SessionError(f"MCP server {self.address}: {describe(error)}") from error
+
+        async def list_pages(client: Client) -> list[McpTool]:
+            tools: list[McpTool] = []
+            cursor = None
+            while True:
+                page = await client.list_tools(cursor=cursor)
+                tools += [McpTool(self, tool.name, tool.description, tool.input_schema) for tool in page.tools]
+                if not (cursor := page.next_cursor):
+                    return tools
+
+        return await self._use(list_pages, "tools/list", START_TIMEOUT_S)
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> CallToolResult:
         """Call a tool. Raises MCPError if the server rejects the call, and SessionError if there is no answer."""
-        client = await self._connect()
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                return await client.call_tool(name, dict(arguments))
-        except MCPError as error:
-            if error.code in (INVALID_PARAMS, METHOD_NOT_FOUND):
-                raise
-            await self.close()
-            raise SessionError(f"MCP server {self.address}: {describe(error)}") from error
-        except TimeoutError as error:
-            raise SessionError(f"MCP server {self.address}: {name} did not end within {self._timeout_s:g} s") from error
-        except Exception as error:
-            await self.close()
-            raise SessionError(f"MCP server {self.address}: {describe(error)}") from error
+        return await self._use(lambda client: client.call_tool(name, dict(arguments)), name, self._timeout_s)
 
     async def close(self) -> None:
-        """Close the connection."""
-        self._end.set()
-        if self._owner is not None:
-            await asyncio.wait([self._owner])
+        """Close all connections."""
+        if self._link is not None:
+            self._link.end.set()
+        if self._owners:
+            _, late = await asyncio.wait(self._owners, timeout=CLOSE_TIMEOUT_S)
+            for owner in late:
+                owner.cancel()
 
-    async def _connect(self) -> Client:
+    async def _use(self, request: Callable[[Client], Awaitable[T]], name: str, timeout_s: float) -> T:
+        """Send a request, and wait for its answer."""
+        link = await self._connect()
+        link.calls += 1
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await request(link.client)
+        except TimeoutError as error:
+            self._drop(link)
+            raise SessionError(f"MCP server {self._address}: {name} did not end within {timeout_s:g} s") from error
+        except Exception as error:
+            if isinstance(error, MCPError) and error.code in (INVALID_PARAMS, METHOD_NOT_FOUND):
+                raise
+            self._drop(link)
+            raise SessionError(f"MCP server {self._address}: {describe(error)}") from error
+        finally:
+            link.calls -= 1
+            if link is not self._link and not link.calls:
+                link.end.set()
+
+    def _drop(self, link: _Link) -> None:
+        if link is self._link:
+            self._link = None
+
+    async def _connect(self) -> _Link:
         async with self._lock:
-            if self._client is None or self._owner is None or self._owner.done():
-                ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
-                self._end = asyncio.Event()
-                self._owner = asyncio.create_task(self._own(ready, self._end))
+            if self._link is None:
+                end, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
+                owner = asyncio.create_task(self._own(ready, end))
+                self._owners.add(owner)
+                owner.add_done_callback(self._owners.discard)
                 try:
-                    self._client = await asyncio.wait_for(ready, START_TIMEOUT_S)
+                    self._link = _Link(owner, end, await asyncio.wait_for(ready, START_TIMEOUT_S))
                 except Exception as error:
-                    self._owner.cancel()
-                    raise SessionError(f"MCP server {self.address}: {describe(error)}") from error
-            return self._client
+                    owner.cancel()
+                    raise SessionError(f"MCP server {self._address}: {describe(error)}") from error
+            return self._link
 
     async def _own(self, ready: asyncio.Future[Client], end: asyncio.Event) -> None:
-        """Hold the connection until `end`, or until it is lost."""
+        """Hold a connection until `end`, or until it is lost."""
         try:
             async with Client(self._transport()) as client:
                 ready.set_result(client)
