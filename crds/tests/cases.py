@@ -363,7 +363,6 @@ CASES = [
         {"rollout.engine": "transformers", "rollout.engineKwargs": {"block_size": 16}},
         "rollout.engine: vllm",
     ),
-    Case("staleness", "spec.rollout.staleness", {"rollout.staleness": {}}, "rollout.mode: separate"),
     Case("fsdp-size", "spec.training.fsdp.fsdpSize", {"training.fsdp.fsdpSize": 3, **gpus()}, "use 2 or 4"),
     Case(
         "reference-sharding",

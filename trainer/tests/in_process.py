@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
-import torch
 import torch.distributed as dist
 
 from rlt_api.training_config import TrainingConfig
+from rlt_trainer.batches.response import Response
 from rlt_trainer.cluster.worker_group import WorkerGroup
 from rlt_trainer.data.dataset import PromptDataset, ValidationSet
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.data.tokenizer import load_tokenizer
-from rlt_trainer.driver.engines import ColocatedEngines, RolloutEngines
+from rlt_trainer.driver.engine_processes import EngineProcess
+from rlt_trainer.driver.engines import Engines
 from rlt_trainer.driver.loop import Trainer
 from rlt_trainer.driver.reporter import Reporter
 from rlt_trainer.driver.run import load_critic_config
 from rlt_trainer.driver.termination import Termination
 from rlt_trainer.environments.toolbox import describe_tools
 from rlt_trainer.policy.config import load_config
-from rlt_trainer.policy.model import prepare_model_files
 from rlt_trainer.rewards.scorer import Scorer
-from rlt_trainer.rollout.weight_sync import WeightSync
+from rlt_trainer.rollout.engine import RolloutEngine, Sampling
 from rlt_trainer.telemetry.flops import find_shape
 from rlt_trainer.telemetry.run_directory import RunDirectory
 from rlt_trainer.telemetry.server import ProgressServer
-from rlt_trainer.telemetry.worker_telemetry import WorkerReport
-from rlt_trainer.workers.engine_worker import EngineWorker
-from rlt_trainer.workers.responder import Responder
+from rlt_trainer.workers.rollout_worker import RolloutWorker
 from rlt_trainer.workers.train_worker import TrainWorker
 
 LOOPBACK = "127.0.0.1"
@@ -43,7 +42,6 @@ R = TypeVar("R")
 def train(config: TrainingConfig) -> list[dict[str, Any]]:
     """Run the whole training. Return the metrics of each step."""
     workers = cast(WorkerGroup[TrainWorker], OneWorker(config))
-    asynchronous = config.rollout.staleness is not None
     run, server = RunDirectory(config.run_directory), ProgressServer(0, run_directory=config.run_directory)
     tokenizer = load_tokenizer(config.model)
     critic = load_critic_config(config, tokenizer)
@@ -53,9 +51,7 @@ def train(config: TrainingConfig) -> list[dict[str, Any]]:
             Trainer(
                 config,
                 workers=workers,
-                engines=cast(RolloutEngines, ThreadEngine(config, workers))
-                if asynchronous
-                else ColocatedEngines(config, workers),
+                engines=Engines(config, workers, LocalProcesses(config)),
                 prompts=PromptDataset.load(config.data, tokenizer, seed=seed, run_directory=folder, tools=tools),
                 validation=ValidationSet.load(config.data, tokenizer, seed=seed, run_directory=folder, tools=tools),
                 tokenizer=tokenizer,
@@ -91,40 +87,75 @@ class OneWorker:
         return method(self.worker, *arguments, **options)
 
 
-class ThreadEngine:
-    """An engine that generates in its own thread during training, like the rollout workers of rollout.mode separate."""
+class LocalProcesses:
+    """The engines of a run as objects of this process, whose methods the driver's event loop calls."""
 
-    def __init__(self, config: TrainingConfig, workers: WorkerGroup[TrainWorker]) -> None:
+    def __init__(self, config: TrainingConfig) -> None:
         self._config = config
-        self._workers = workers
-        self._thread = ThreadPoolExecutor(1)
+        self.workers: list[RolloutWorker] = []
 
-    def start(self, probes: Sequence[Prompt]) -> None:
-        self._workers.all(TrainWorker.set_probes, probes)
-        scratch = Path(self._config.run_directory) / "engine"
-        scratch.mkdir(exist_ok=True)  # of a resumed run
-        self._responder = Responder.start(
-            self._config,
-            prepare_model_files(self._config.model, scratch),
-            device=torch.device("cpu"),
-            tokenizer=load_tokenizer(self._config.model),
-            interruptible=True,
-        )
-        self._weight_sync = WeightSync(self._responder.engine, probes, self._config.model.dtype)
+    def __len__(self) -> int:
+        return 1
 
-    def map(
-        self, method: Callable[Concatenate[EngineWorker, ...], list[R]], *columns: Sequence[Any]
-    ) -> Future[list[R]]:
-        return self._thread.submit(getattr(self._responder, method.__name__), *columns)
+    def start(self, number: int) -> EngineProcess:
+        self.workers.append(RolloutWorker(self._config, number, address=LOOPBACK))
+        return LocalProcess(self.workers[-1])
 
-    def sync_weights(self) -> float:
-        worker = cast(OneWorker, self._workers).worker
-        return self._weight_sync.sync(worker._actor.gather_weights(), worker.probe_log_probs)
 
-    def sleep(self) -> None: ...
+class LocalProcess:
+    """An EngineProcess in this process."""
 
-    def end_step(self, step: int) -> list[WorkerReport]:
-        return []
+    def __init__(self, worker: RolloutWorker) -> None:
+        self._worker = worker
+
+    async def call(
+        self, method: Callable[Concatenate[RolloutWorker, P], Awaitable[R]], *arguments: P.args, **options: P.kwargs
+    ) -> R:
+        return await method(self._worker, *arguments, **options)
+
+
+class Pair:
+    """A train worker and its engines, before the first weight sync."""
+
+    def __init__(self, config: TrainingConfig, probes: Sequence[Prompt]) -> None:
+        workers = OneWorker(config)
+        self.rank = workers.worker
+        self.rank.connect(self.rank.rendezvous())
+        self.rank.load_models()
+        self.processes = LocalProcesses(config)
+        self.engines = Engines(config, cast(WorkerGroup[TrainWorker], workers), self.processes)
+        self.engines.start(probes)
+
+    @property
+    def engine(self) -> RolloutEngine:
+        """The first engine."""
+        return self.processes.workers[0].engine
+
+    def sync(self) -> float:
+        """Sync the weights. Return the difference of log-probabilities."""
+        difference = self.engines.sync_weights()
+        assert difference is not None
+        return difference
+
+    def generate(
+        self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], sampling: Sampling | None = None
+    ) -> list[Response]:
+        """Generate a response to each prompt."""
+        return self.start(prompts, seeds, sampling).result(120)
+
+    def start(
+        self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], sampling: Sampling | None = None
+    ) -> Future[list[Response]]:
+        """Start to generate a response to each prompt."""
+        return self.engines.loop.submit(self._generate(prompts, seeds, sampling or self.engines.sampling))
+
+    async def _generate(
+        self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], sampling: Sampling
+    ) -> list[Response]:
+        router, pairs = self.engines.router, zip(prompts, seeds, strict=True)
+        return list(await asyncio.gather(*(router.sample(p, seed=seed, sampling=sampling) for p, seed in pairs)))
 
     def close(self) -> None:
-        self._thread.shutdown()
+        """Stop both."""
+        self.engines.close()
+        self.rank.close()

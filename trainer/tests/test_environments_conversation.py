@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from engine_calls import EngineCalls
 
 from rlt_api.blocks.rollout import MultiTurn
 from rlt_trainer.algorithms import user_functions
@@ -26,7 +27,7 @@ from rlt_trainer.environments.environment import load_environment
 from rlt_trainer.environments.observation import tokenize_observation
 from rlt_trainer.environments.processes import EnvironmentProcesses
 from rlt_trainer.rollout.engine import Sampling
-from rlt_trainer.rollout.lock_step import LockStepSampler
+from rlt_trainer.rollout.sampler import Sampler
 from rlt_trainer.rollout.transformers_engine import TransformersEngine
 
 TOKENIZER = build_byte_tokenizer()
@@ -36,24 +37,18 @@ SAMPLING = Sampling(temperature=1.0, top_p=1.0, max_tokens=100, stop_token_ids=(
 
 
 class Scripted:
-    """An engine with fixed turns: a list of texts for each prompt, one text for each call."""
+    """A sampler with fixed turns: a list of texts for each prompt, one text for each call."""
 
     def __init__(self, *turns: list[str]) -> None:
         self._turns = {index: iter(texts) for index, texts in enumerate(turns)}
-        self.calls: list[tuple[list[list[int]], list[int], list[int]]] = []
+        self.calls: list[tuple[list[int], int, int]] = []
 
-    def generate(
-        self,
-        prompts: Sequence[Sequence[int]],
-        seeds: Sequence[int],
-        sampling: object = None,
-        *,
-        max_tokens: Sequence[int] | None = None,
-        interrupt: object = None,
-    ) -> list[Response]:
+    async def sample(
+        self, prompt: Sequence[int], *, seed: int, sampling: Sampling, max_tokens: int | None = None
+    ) -> Response:
         assert max_tokens is not None
-        self.calls.append(([list(prompt) for prompt in prompts], list(seeds), list(max_tokens)))
-        return [self._turn(prompt[0] - ord("a"), limit) for prompt, limit in zip(prompts, max_tokens, strict=True)]
+        self.calls.append((list(prompt), seed, max_tokens))
+        return self._turn(prompt[0] - ord("a"), max_tokens)
 
     def _turn(self, index: int, limit: int) -> Response:
         tokens = [*next(self._turns[index]).encode(), EOS]
@@ -93,26 +88,23 @@ def processes() -> Iterator[Processes]:
 
 
 def talk(
-    engine: Any,
+    sampler: Sampler,
     processes: EnvironmentProcesses,
     *prompts: Prompt,
     max_turns: int = 8,
     max_length: int = 100,
     sampling: Sampling = SAMPLING,
 ) -> list[Episode]:
-    sampler = LockStepSampler(engine)
-
     async def run(prompt: Prompt, seed: int) -> Episode:
-        with sampler.conversation():
-            return await converse(
-                sampler,
-                processes.open_session(prompt),
-                prompt,
-                seed=seed,
-                sampling=sampling,
-                tokenizer=TOKENIZER,
-                limits=ConversationLimits(max_turns, max_length),
-            )
+        return await converse(
+            sampler,
+            processes.open_session(prompt),
+            prompt,
+            seed=seed,
+            sampling=sampling,
+            tokenizer=TOKENIZER,
+            limits=ConversationLimits(max_turns, max_length),
+        )
 
     async def run_all() -> list[Episode]:
         return await asyncio.gather(*(run(prompt, seed) for seed, prompt in enumerate(prompts)))
@@ -138,23 +130,23 @@ def test_the_engine_continues_from_the_tokens_that_it_generated(processes: Proce
     engine = Scripted(["\ufffd", "end"])
     (episode,) = talk(engine, processes(), prompt())
     (first, *_), (second, *_) = engine.calls
-    assert second[0][: len(first[0])] == first[0] == [ord("a")]
-    assert second[0][1:] == list(episode.response.token_ids[: len(second[0]) - 1])
+    assert second[: len(first)] == first == [ord("a")]
+    assert second[1:] == list(episode.response.token_ids[: len(second) - 1])
 
 
 def test_conversations_end_independently(processes: Processes) -> None:
     engine = Scripted(["end"], ["1", "2", "end"])
     short, long = talk(engine, processes(), prompt("a"), prompt("b"))
     assert (short.response.num_turns, long.response.num_turns) == (1, 3)
-    assert [len(prompts) for prompts, *_ in engine.calls] == [2, 1, 1]
+    assert len(engine.calls) == 4
 
 
 def test_every_turn_has_a_different_seed(processes: Processes) -> None:
     engine = Scripted(["1", "2", "end"], ["1", "2", "end"])
     talk(engine, processes(), prompt("a"), prompt("b"))
-    seeds = [seed for _, seeds, _ in engine.calls for seed in seeds]
-    assert seeds[:2] == [0, 1]
-    assert len(set(seeds)) == 6
+    seeds = {seed for _, seed, _ in engine.calls}
+    assert seeds > {0, 1}
+    assert len(seeds) == 6
 
 
 def test_replies_of_the_wrong_form_are_failures(processes: Processes) -> None:
@@ -177,7 +169,7 @@ def test_no_response_exceeds_the_maximum_length_or_ends_with_an_observation(
     (episode,) = talk(engine, processes(), prompt(), max_length=max_length)
     assert len(episode.response.token_ids) <= max_length
     assert episode.response.chosen[-1]
-    assert all(limit > 0 for *_, limits in engine.calls for limit in limits)
+    assert all(limit > 0 for *_, limit in engine.calls)
     assert (episode.response.finish_reason == "stop") == (max_length >= 2 + 3 + 3 + 4 + 4)
 
 
@@ -276,7 +268,7 @@ def test_results_of_the_calculator_are_observations(processes: Processes) -> Non
 
 def test_a_real_engine_generates_each_turn_from_all_earlier_tokens(processes: Processes, tiny_model: str) -> None:
     sampling = Sampling(temperature=1.0, top_p=1.0, max_tokens=24, stop_token_ids=tuple(range(200)))
-    engine = TransformersEngine(tiny_model, dtype=torch.float32, device=torch.device("cpu"), sampling=sampling)
+    engine = EngineCalls(TransformersEngine(tiny_model, dtype=torch.float32, device=torch.device("cpu")), sampling)
     episodes = talk(engine, processes(), prompt("a"), prompt("bc"), max_turns=3, max_length=24, sampling=sampling)
     for text, episode in zip(("a", "bc"), episodes, strict=True):
         response = episode.response

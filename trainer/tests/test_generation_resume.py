@@ -84,9 +84,9 @@ def test_a_resumed_run_trains_on_the_saved_batches(
     generated: list[int] = []
     batch = RolloutGenerator.generate_batch
 
-    def record(generation: RolloutGenerator, step: int) -> RolloutBatch:
+    def record(generation: RolloutGenerator, step: int, *first: Any) -> RolloutBatch:
         generated.append(step)
-        return batch(generation, step)
+        return batch(generation, step, *first)
 
     monkeypatch.setattr(RolloutGenerator, "generate_batch", record)
     last = {line["training/global_step"]: line for line in in_process.train(config)}

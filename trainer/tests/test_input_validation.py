@@ -12,7 +12,6 @@ from rlt_trainer.driver.input_validation import validate_rollout
 
 MakeConfig = Callable[..., TrainingConfig]
 VLLM: dict[str, Any] = {"engine": "vllm"}
-SEPARATE: dict[str, Any] = {"mode": "separate", "workerGroup": "rollout"}
 
 
 @pytest.mark.parametrize(
@@ -21,9 +20,7 @@ SEPARATE: dict[str, Any] = {"mode": "separate", "workerGroup": "rollout"}
         ({"tensorParallelSize": 2}, "tensorParallelSize: 2 requires rollout.engine: vllm"),
         ({"engineKwargs": {"swap_space": 1}}, "rollout.engineKwargs: vLLM options require"),
         ({**VLLM, "engineKwargs": {"dtype": "half"}}, r"engineKwargs.dtype: .* \(model.dtype\). Remove it"),
-        ({**VLLM, "tensorParallelSize": 4}, "2 ranks are not divisible by 4. Use a divisor of 2"),
-        ({**VLLM, **SEPARATE, "tensorParallelSize": 2}, "is not supported with mode: separate"),
-        ({"staleness": {"maxSteps": 1}}, "Use rollout.mode: separate"),
+        ({**VLLM, "tensorParallelSize": 4}, "4 does not divide the 2 devices of a pod.* Use a divisor of 2"),
         ({**VLLM, "maxModelLen": 20}, "maxResponseLength = 21. Use at least 21"),
     ],
 )
@@ -31,11 +28,11 @@ def test_an_unsupported_setting_is_rejected_with_a_fix(
     make_config: MakeConfig, rollout: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        validate_rollout(make_config(rollout=rollout))
+        validate_rollout(make_config(devicesPerWorker=2, rollout=rollout))
 
 
 @pytest.mark.parametrize(
-    "rollout", [{}, {**VLLM, "tensorParallelSize": 2}, {**SEPARATE, "staleness": {"maxSteps": 2}}, {"maxModelLen": 21}]
+    "rollout", [{}, {**VLLM, "tensorParallelSize": 2}, {"staleness": {"maxSteps": 2}}, {"maxModelLen": 21}]
 )
 def test_supported_settings_are_accepted(make_config: MakeConfig, rollout: dict[str, Any]) -> None:
-    validate_rollout(make_config(rollout=rollout))
+    validate_rollout(make_config(devicesPerWorker=2, rollout=rollout))

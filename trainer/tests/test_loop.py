@@ -26,6 +26,7 @@ from rlt_trainer.policy.model import prepare_model_files
 from rlt_trainer.rewards import sources
 from rlt_trainer.rewards.scorer import Scorer
 from rlt_trainer.rollout.transformers_engine import TransformersEngine
+from rlt_trainer.rollout.weight_channel import receive_weights
 from rlt_trainer.rollout.weight_sync import StaleWeightsError
 from rlt_trainer.telemetry.flops import find_shape
 from rlt_trainer.telemetry.run_history import read_metrics
@@ -150,7 +151,7 @@ def test_a_run_that_diverges_names_the_last_finite_checkpoint(
 
 
 def test_stale_engine_weights_stop_the_run(make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(TransformersEngine, "update_weights", lambda _, weights: list(weights))
+    monkeypatch.setattr(TransformersEngine, "_load_weights", lambda engine: list(receive_weights(engine._channel)))
     config = make_config(**ONE_RANK, **REWARD)
     with pytest.raises(StaleWeightsError, match="Stale weights in the rollout engine"):
         train(config)  # the sync before the first step sends the engine's own weights, the next one does not
@@ -190,7 +191,7 @@ def test_a_resumed_run_equals_an_uninterrupted_run(make_config: MakeConfig, tmp_
         assert third[name] == whole[name] != 0, name
 
 
-@pytest.mark.parametrize("where", ["load_models", "start_engine", "supervised_step"])
+@pytest.mark.parametrize("where", ["load_models", "open_shared_channel", "supervised_step"])
 def test_sigterm_before_the_first_step_stops_the_run_at_once(
     make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
@@ -237,6 +238,33 @@ def test_user_defined_functions(make_config: MakeConfig, tmp_path: Path, own_mod
         for name, algorithm in (("own", own), ("named", named))
     ]
     assert [step["actor/pg_loss"] for step in runs[0]] == [step["actor/pg_loss"] for step in runs[1]]
+
+
+def test_colocated_responses_of_a_later_step_start_with_older_weights(
+    make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train_step = loop.Trainer.step
+
+    def step_after_generation(trainer: loop.Trainer, *arguments: Any) -> Any:
+        assert trainer.generator._schedule is not None
+        for batch in trainer.generator._schedule._running.values():  # those of later steps, too
+            batch.result()
+        return train_step(trainer, *arguments)
+
+    monkeypatch.setattr(loop.Trainer, "step", step_after_generation)
+    parts = {"rollout": {"staleness": {"maxSteps": 1}}, "training": {"learningRate": 1e-2}}
+    steps = train(make_config(**ONE_RANK, **REWARD, **parts))
+    assert [step["data/prompts_consumed"] for step in steps] == [8, 16, 24]
+    assert steps[0]["training/rollout_probs_diff_max"] < 1e-4
+    assert min(step["training/rollout_probs_diff_max"] for step in steps[1:]) > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("frequency", "verified"), [(0, [False] * 3), (2, [False, True, False])]
+)  # the sync before the first step is the first
+def test_every_nth_weight_sync_is_verified(make_config: MakeConfig, frequency: int, verified: list[bool]) -> None:
+    steps = train(make_config(**ONE_RANK, **REWARD, rollout={"verifyWeightsFreq": frequency}))
+    assert ["training/weight_sync_difference" in step for step in steps] == verified
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,9 @@ def test_a_run_learns_from_a_reward_model(make_config: Callable[..., TrainingCon
     assert step["val/overlong_prompts"] == 0
 
 
-def test_workers_share_the_responses_and_the_scores_keep_their_order() -> None:
+def test_workers_share_the_responses_and_the_scores_keep_their_order(
+    make_config: Callable[..., TrainingConfig],
+) -> None:
     class TwoWorkers:
         shares: tuple[int, ...] = ()
 
@@ -122,7 +124,7 @@ def test_workers_share_the_responses_and_the_scores_keep_their_order() -> None:
     workers, names = TwoWorkers(), ["0", "1", "2", "3", "4"]
     missing = cast(Any, None)
     generation = RolloutGenerator(
-        missing,
+        make_config(),
         engines=missing,
         workers=cast(Any, workers),
         prompts=missing,

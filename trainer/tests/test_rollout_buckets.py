@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from rlt_trainer.rollout.buckets import Bucket, pack_buckets
-from rlt_trainer.rollout.weight_channel import WeightChannel, send_weights
+from rlt_trainer.rollout.group_channel import GroupChannel
+from rlt_trainer.rollout.weight_channel import GroupAddress, receive_weights, send_weights
 from rlt_trainer.rollout.weight_sync import StaleWeightsError
 
-CPU = torch.device("cpu")
+CPU, HOST = torch.device("cpu"), "127.0.0.1"
 
 
 def weights() -> dict[str, Tensor]:
@@ -27,13 +28,17 @@ def weights() -> dict[str, Tensor]:
     }
 
 
+def allocate(size: int) -> Tensor:
+    return torch.zeros(size, dtype=torch.uint8)
+
+
 def equal(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> bool:
     return list(actual) == list(expected) and all(torch.equal(actual[name], expected[name]) for name in expected)
 
 
 @pytest.mark.parametrize(("limit", "count"), [(1, 5), (100, 3), (10**6, 1)])
 def test_buckets_are_bounded_and_contain_all_tensors(limit: int, count: int) -> None:
-    packed = list(pack_buckets(weights().items(), limit=limit))
+    packed = list(pack_buckets(weights().items(), allocate, limit=limit))
     assert len(packed) == count
     assert all(len(bucket.data) <= limit or len(bucket.layouts) == 1 for bucket in packed)
     assert equal({name: value for bucket in packed for name, value in bucket.unpack()}, weights())
@@ -47,26 +52,26 @@ def test_tensors_are_packed_lazily() -> None:
             taken.append(name)
             yield name, tensor
 
-    first = next(iter(pack_buckets(stream(), limit=100)))  # type: ignore[arg-type]
+    first = next(iter(pack_buckets(stream(), allocate, limit=100)))  # type: ignore[arg-type]
     assert [layout.name for layout in first.layouts] == ["a", "b"]
     assert taken == ["a", "b", "c"]  # the third tensor did not fit in the first bucket
 
 
 def test_one_changed_bit_changes_the_checksum() -> None:
-    bucket = Bucket.pack(list(weights().items()))
+    bucket = Bucket.pack(list(weights().items()), allocate)
     before = bucket.checksum()
     bucket.data[17] ^= 1
     assert bucket.checksum() != before
 
 
-def open_channels(receivers: int) -> list[WeightChannel]:
+def open_channels(receivers: int) -> list[GroupChannel]:
     """Open the sender's and the receivers' ends, in threads of this process."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
+    with socket.create_server((HOST, 0)) as server:
         port = server.getsockname()[1]
     with ThreadPoolExecutor(receivers + 1) as threads:
         ends = [
-            threads.submit(WeightChannel, "127.0.0.1", port, rank=rank, size=receivers + 1, device=CPU)
-            for rank in range(receivers + 1)
+            threads.submit(GroupChannel, GroupAddress(HOST, port, member, receivers + 1, [HOST] * (receivers + 1)), CPU)
+            for member in range(receivers + 1)
         ]
         return [end.result() for end in ends]
 
@@ -76,8 +81,8 @@ def test_every_receiver_gets_the_weights_of_each_transfer() -> None:
     for factor in (1, 2):
         sent = {name: tensor * factor for name, tensor in weights().items()}
         with ThreadPoolExecutor(2) as threads:
-            received = [threads.submit(dict, receiver.receive()) for receiver in receivers]
-            sender.send(sent.items(), limit=100)
+            received = [threads.submit(dict, receive_weights(receiver)) for receiver in receivers]
+            send_weights(sent.items(), sender, limit=100)
             assert all(equal(each.result(), sent) for each in received)
 
 
@@ -87,8 +92,8 @@ def test_a_bucket_with_another_checksum_is_an_error(monkeypatch: pytest.MonkeyPa
     checksum = Bucket.checksum
     monkeypatch.setattr(Bucket, "checksum", lambda bucket: checksum(bucket) ^ next(flips))
     with ThreadPoolExecutor(1) as threads:
-        received = threads.submit(dict, receiver.receive())
-        sender.send(weights().items())
+        received = threads.submit(dict, receive_weights(receiver))
+        send_weights(weights().items(), sender)
         with pytest.raises(StaleWeightsError, match="the checksums of the buckets"):
             received.result()
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from engine_calls import EngineCalls
 from torch.testing import assert_close
 
 from rlt_trainer.batches.sequences import Sequences
@@ -19,9 +20,9 @@ PROMPTS = [[50, 51, 52], [60], [70, 71, 72, 73]]
 SEEDS = [1, 2, 3]
 
 
-def sampler(files: str, *, stop: int = -1, top_p: float = 1.0) -> TransformersEngine:
+def sampler(files: str, *, stop: int = -1, top_p: float = 1.0) -> EngineCalls:
     sampling = Sampling(temperature=0.8, top_p=top_p, max_tokens=6, stop_token_ids=(stop,))
-    return TransformersEngine(files, dtype=torch.float32, device=torch.device("cpu"), sampling=sampling)
+    return EngineCalls(TransformersEngine(files, dtype=torch.float32, device=torch.device("cpu")), sampling)
 
 
 def test_log_probs_equal_those_of_a_forward_pass_without_cache(tiny_model: str) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from in_process import Pair
 from torch import Tensor
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
@@ -15,9 +16,11 @@ from rlt_api.training_config import TrainingConfig
 from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.policy.model import prepare_model_files
+from rlt_trainer.rollout.weight_channel import WeightChannel, send_weights
 from rlt_trainer.rollout.weight_sums import sum_weights
-from rlt_trainer.rollout.weight_sync import MAX_DIFFERENCE, StaleWeightsError, verify_log_probs
-from rlt_trainer.workers.train_worker import TrainWorker
+from rlt_trainer.rollout.weight_sync import MAX_DIFFERENCE, StaleWeightsError, build_probe, compare_log_probs
+from rlt_trainer.workers import train_worker
+from rlt_trainer.workers.rollout_worker import RolloutWorker
 
 PROBES = [Prompt(i, (50 + i, 51, 52, 53), "", "", "", "") for i in range(4)]
 EXAMPLES = Sequences.pad([[50, 51]] * 4, [[60, 61, 62]] * 4, pad_token_id=0)
@@ -35,8 +38,8 @@ def write_tied_model(folder: Path) -> str:
 
 
 @pytest.fixture(scope="module", params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def rank(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrainWorker]:
-    """A single rank after its first weight sync."""
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """A policy and a vLLM engine after the first weight sync."""
     on_gpu = request.param == "cuda"
     if on_gpu:
         from vllm.platforms import current_platform
@@ -60,72 +63,77 @@ def rank(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
             "checkpoint": {},
         }
     )
-    rank = TrainWorker(config, 0, 1, address="127.0.0.1")
-    rank.connect(rank.rendezvous())
-    rank.load_models()
-    rank.start_engine(PROBES)
-    rank.sync_weights()
-    yield rank
-    rank.close()
+    pair = Pair(config, PROBES)
+    pair.sync()
+    yield pair
+    pair.close()
 
 
 Weights = Iterable[tuple[str, Tensor]]
 
 
 @pytest.mark.slow
-def test_syncs_of_several_steps_are_not_stale(rank: TrainWorker) -> None:
+def test_syncs_of_several_steps_are_not_stale(pair: Pair) -> None:
     for _ in range(5):
-        rank.supervised_step(EXAMPLES, 12)
-        assert rank.sync_weights() < MAX_DIFFERENCE["bfloat16"]
-        assert rank.sync_weights() < MAX_DIFFERENCE["bfloat16"]  # the same weights again
+        pair.rank.supervised_step(EXAMPLES, 12)
+        assert pair.sync() < MAX_DIFFERENCE["bfloat16"]
+        assert pair.sync() < MAX_DIFFERENCE["bfloat16"]  # the same weights again
 
 
 @pytest.mark.slow
-def test_the_engine_has_the_exact_weights_that_were_sent(rank: TrainWorker) -> None:
+def test_the_engine_has_the_exact_weights_that_were_sent(pair: Pair) -> None:
     """Includes packed kernels, fused q, k and v, and tied embeddings."""
-    rank.supervised_step(EXAMPLES, 12)
-    rank.sync_weights()
-    assert rank.responder.engine.sum_weights() == sum_weights(rank._actor.gather_weights())
+    pair.rank.supervised_step(EXAMPLES, 12)
+    pair.sync()
+    held = pair.engines.loop.submit(pair.engine.sum_weights()).result(120)
+    assert held == sum_weights(pair.rank._actor.gather_weights())
 
 
-def skip_update(_: Callable[[Weights], None], weights: Weights) -> None:
-    """Consume the weights without loading them."""
-    list(weights)
+def keep_old(old: Weights, new: Weights) -> Weights:
+    """Send the weights of the step before."""
+    return old
 
 
-def change_one(update: Callable[[Weights], None], weights: Weights) -> None:
-    """Load changed values for a matrix of one layer."""
-    update((name, tensor - 1e-4 if "layers.1.mlp.up_proj" in name else tensor) for name, tensor in weights)
+def change_one(old: Weights, new: Weights) -> Weights:
+    """Send changed values for a matrix of one layer."""
+    return [(name, tensor - 1e-4 if "layers.1.mlp.up_proj" in name else tensor) for name, tensor in new]
 
 
 @pytest.mark.slow
-def test_an_engine_generates_the_same_after_sleep(rank: TrainWorker) -> None:
+def test_an_engine_generates_the_same_after_sleep(pair: Pair) -> None:
     """With freeCacheEngine on GPUs, the engine's memory is free during sleep."""
     prompts, seeds = [list(prompt.token_ids) for prompt in PROBES], [1, 2, 3, 4]
-    rank.sync_weights()
-    before = [response.token_ids for response in rank.generate(prompts, seeds)]
+    pair.sync()
+    before = [response.token_ids for response in pair.generate(prompts, seeds)]
     sleeps = torch.cuda.is_available()
     taken = torch.cuda.mem_get_info()[0] if sleeps else 0
-    rank.sleep_engine()
+    pair.engines.pause()
     if sleeps:
         free, whole = torch.cuda.mem_get_info()
         assert free - taken > 0.1 * whole  # of gpuMemoryUtilization's 0.3
-    rank.log_probs(EXAMPLES)  # uses the freed memory
-    rank.sync_weights()
-    assert [response.token_ids for response in rank.generate(prompts, seeds)] == before
+    pair.rank.log_probs(EXAMPLES)  # uses the freed memory
+    pair.sync()
+    assert [response.token_ids for response in pair.generate(prompts, seeds)] == before
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("sync", "where"), [(skip_update, r"embedding.*, layer 0, layer 1"), (change_one, r"layer 1")])
+@pytest.mark.parametrize(
+    ("replaced", "where"), [(keep_old, r"embedding.*, layer 0, layer 1"), (change_one, r"layer 1")]
+)
 def test_a_stale_engine_with_equal_log_probs_is_detected(
-    rank: TrainWorker, monkeypatch: pytest.MonkeyPatch, sync: Callable[..., None], where: str
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, replaced: Callable[..., Weights], where: str
 ) -> None:
-    engine = rank.responder.engine
-    rank.supervised_step(EXAMPLES, 12)
+    old = [(name, tensor.clone()) for name, tensor in pair.rank._actor.gather_weights()]
+    pair.rank.supervised_step(EXAMPLES, 12)
+
+    def send(weights: Weights, channel: WeightChannel) -> None:
+        send_weights(replaced(old, list(weights)), channel)
+
     with monkeypatch.context() as patch:
-        update = engine.update_weights
-        patch.setattr(engine, "update_weights", lambda weights: sync(update, weights))
+        patch.setattr(train_worker, "send_weights", send)
         with pytest.raises(StaleWeightsError, match=rf"weights differ from those that were sent \({where}\)"):
-            rank.sync_weights()
-    assert verify_log_probs(engine, rank._probe, rank.probe_log_probs(), "bfloat16") < MAX_DIFFERENCE["bfloat16"]
-    rank.sync_weights()
+            pair.sync()
+    expected = pair.rank.probe_log_probs(PROBES)
+    actual = pair.engines._call(RolloutWorker.log_probs, build_probe(PROBES))[0]
+    assert compare_log_probs(expected, actual, "bfloat16") < MAX_DIFFERENCE["bfloat16"]
+    pair.sync()

@@ -1,6 +1,6 @@
-"""Transfer of weights to another process, with gloo and with NCCL.
+"""Transfer of weights to another process, in shared memory and with collectives, on CPUs and on GPUs.
 
-This file is also the program of the receiver: `python test_rollout_weight_channel.py DEVICE PORT`.
+This file is also the program of the receiver: `python test_rollout_weight_channel.py DEVICE ADDRESS`.
 """
 
 from __future__ import annotations
@@ -8,16 +8,27 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from rlt_trainer.cluster.rendezvous import free_port
-from rlt_trainer.rollout.weight_channel import WeightChannel
+from rlt_trainer.rollout.group_channel import GroupChannel
+from rlt_trainer.rollout.shared_channel import SharedReceiver, SharedSender
+from rlt_trainer.rollout.weight_channel import (
+    GroupAddress,
+    open_receiver,
+    parse_address,
+    receive_weights,
+    send_weights,
+)
 from rlt_trainer.rollout.weight_sums import sum_weights
 
-ROUNDS = 2
+ROUNDS, HOST = 2, "127.0.0.1"
 
 
 def weights(device: str, factor: float) -> dict[str, Tensor]:
@@ -31,30 +42,51 @@ def weights(device: str, factor: float) -> dict[str, Tensor]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu(devices=2))])
-def test_another_process_receives_the_weights_sent(device: str) -> None:
-    port = free_port("127.0.0.1")
-    command = [sys.executable, __file__, device, str(port)]
+@pytest.mark.parametrize(
+    ("kind", "device"),
+    [
+        ("group", "cpu"),
+        ("shared", "cpu"),
+        pytest.param("group", "cuda", marks=pytest.mark.gpu(devices=2)),
+        pytest.param("shared", "cuda", marks=pytest.mark.gpu),
+    ],
+)
+def test_another_process_receives_the_weights_sent(kind: str, device: str) -> None:
+    shared = SharedSender(torch.device(device)) if kind == "shared" else None
+    port = free_port(HOST)
+    address = asdict(shared.address if shared else GroupAddress(HOST, port, 1, 2, [HOST] * 2))
+    command = [sys.executable, __file__, device, json.dumps(address)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as receiver:
-        if device == "cuda":
-            torch.cuda.set_device(0)
-        channel = WeightChannel("127.0.0.1", port, rank=0, size=2, device=torch.device(device))
+        sender = shared or GroupChannel(GroupAddress(HOST, port, 0, 2, [HOST] * 2), torch.device(device))
         expected = []
         for factor in range(1, 1 + ROUNDS):
             sent = weights(device, factor)
-            channel.send(sent.items(), limit=4096)
+            send_weights(sent.items(), sender, limit=4096)
             expected.append({str(layer): value for layer, value in sum_weights(sent.items()).items()})
         output, _ = receiver.communicate(timeout=300)
+    sender.close()
     assert receiver.returncode == 0
     assert json.loads(output.splitlines()[-1]) == [[device, sums] for sums in expected]
 
 
-def receive(device: str, port: int) -> list[tuple[str, dict[str, int]]]:
+def test_a_receiver_that_ends_during_a_transfer_is_an_error_of_the_sender() -> None:
+    sender = SharedSender(torch.device("cpu"))
+    receiver = SharedReceiver(sender.address, torch.device("cpu"))
+    with ThreadPoolExecutor(1) as threads:
+        sending = threads.submit(send_weights, weights("cpu", 1).items(), sender, limit=100)
+        assert receiver.get() is not None
+        receiver.close()
+        with pytest.raises(ConnectionError, match="the engine's process ended during a weight sync"):
+            sending.result(60)
+    sender.close()
+
+
+def receive(device: str, fields: dict[str, Any]) -> list[tuple[str, dict[str, int]]]:
     """Return the device and the sums of the weights of each round."""
-    if device == "cuda":
+    if device == "cuda" and "socket" not in fields:
         torch.cuda.set_device(1)
-    channel = WeightChannel("127.0.0.1", port, rank=1, size=2, device=torch.device(device))
-    received = [dict(channel.receive()) for _ in range(ROUNDS)]
+    channel = open_receiver(parse_address(fields), torch.device(device))
+    received = [dict(receive_weights(channel)) for _ in range(ROUNDS)]
     return [
         (each["norm"].device.type, {str(layer): value for layer, value in sum_weights(each.items()).items()})
         for each in received
@@ -62,4 +94,4 @@ def receive(device: str, port: int) -> list[tuple[str, dict[str, int]]]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(receive(sys.argv[1], int(sys.argv[2]))))
+    print(json.dumps(receive(sys.argv[1], json.loads(sys.argv[2]))))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from engine_calls import EngineCalls
 
-from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.policy.log_probs import response_log_probs
 from rlt_trainer.policy.model import load_model
 from rlt_trainer.rollout.engine import Sampling
@@ -13,56 +13,54 @@ from rlt_trainer.rollout.transformers_engine import TransformersEngine
 from rlt_trainer.rollout.weight_sums import Sums, sum_elements, sum_weights
 from rlt_trainer.rollout.weight_sync import (
     StaleWeightsError,
-    WeightSync,
+    Verification,
+    compare_log_probs,
     find_stale_layers,
     pad_probe,
-    verify_log_probs,
 )
 
 PROBE = [[50, 51, 52], [60, 61]]
-PROMPTS = [Prompt(i, tuple(tokens), "", "", "", "") for i, tokens in enumerate(PROBE)]
 
 
-def engine(files: str, dtype: torch.dtype = torch.float32) -> TransformersEngine:
-    sampling = Sampling(temperature=1.0, top_p=1.0, max_tokens=2, stop_token_ids=())
-    return TransformersEngine(files, dtype=dtype, device=torch.device("cpu"), sampling=sampling)
-
-
-def test_equal_weights_pass(tiny_model: str) -> None:
-    with torch.no_grad():
-        expected, _ = response_log_probs(load_model(tiny_model, torch.float32), pad_probe(PROBE), temperature=1.0)
-    assert verify_log_probs(engine(tiny_model), PROBE, expected, "float32") < 1e-5
+def test_equal_log_probs_pass() -> None:
+    assert compare_log_probs([-1.0, -2.0], [-1.0, -2.0 - 1e-6], "float32") < 1e-5
 
 
 @pytest.mark.parametrize("change", [1e-3, float("nan")])
-def test_different_weights_fail(tiny_model: str, change: float) -> None:
-    with torch.no_grad():
-        expected, _ = response_log_probs(load_model(tiny_model, torch.float32), pad_probe(PROBE), temperature=1.0)
+def test_different_log_probs_fail(change: float) -> None:
     with pytest.raises(StaleWeightsError, match="Stale weights in the rollout engine"):
-        verify_log_probs(engine(tiny_model), PROBE, expected + change, "float32")
+        compare_log_probs([-1.0, -2.0], [-1.0 + change, -2.0 + change], "float32")
+
+
+def test_a_large_difference_in_bfloat16_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    assert compare_log_probs([-1.0, -2.0], [-1.1, -2.1], "bfloat16") == pytest.approx(0.1)
+    assert "differ from the policy's by 0.1 on average (maximum for bfloat16: 0.05)" in caplog.text
+    with pytest.raises(StaleWeightsError):
+        compare_log_probs([-1.0], [float("nan")], "bfloat16")
 
 
 def test_one_changed_bit_of_one_layer_is_detected(tiny_model: str) -> None:
     """In bfloat16 the log-probabilities do not change."""
-    policy, sampler = load_model(tiny_model, torch.bfloat16), engine(tiny_model, torch.bfloat16)
-    sync = WeightSync(sampler, PROMPTS, "bfloat16")
+    sampling = Sampling(temperature=1.0, top_p=1.0, max_tokens=2, stop_token_ids=())
+    policy = load_model(tiny_model, torch.bfloat16)
+    sampler = EngineCalls(TransformersEngine(tiny_model, dtype=torch.bfloat16, device=torch.device("cpu")), sampling)
+    verification = Verification(sampler.sum_weights(), "bfloat16")
+    probe = pad_probe(PROBE)
 
-    def expected() -> torch.Tensor:
+    def verify(sent: Sums) -> float:
         with torch.no_grad():
-            return response_log_probs(policy, pad_probe(PROBE), temperature=1.0)[0]
+            expected = response_log_probs(policy, probe, temperature=1.0)[0][probe.response_mask].tolist()
+        actual = [value for row in sampler.log_probs(PROBE) for value in row]
+        return verification.verify(sent, sampler.sum_weights(), expected=expected, actual=actual)
 
-    sync.sync(policy.named_parameters(), expected)
+    verify(sampler.update_weights(policy.named_parameters()))
     name, weight = list(policy.named_parameters())[-4]
     assert ".layers.1." in name
     weight.data.view(torch.int16).view(-1)[0] ^= 1
-    update = sampler.update_weights
-    sampler.update_weights = lambda weights: update(  # type: ignore[method-assign]
-        (each, tensor) for each, tensor in weights if each != name
-    )
+    sampler.update_weights((each, tensor) for each, tensor in policy.named_parameters() if each != name)
     with pytest.raises(StaleWeightsError, match=r"weights differ from those that were sent \(layer 1\)"):
-        sync.sync(policy.named_parameters(), expected)
-    sampler.update_weights = update  # type: ignore[method-assign]
-    assert sync.sync(policy.named_parameters(), expected) < 5e-2
+        verify(sum_weights(policy.named_parameters()))
+    assert verify(sampler.update_weights(policy.named_parameters())) < 5e-2
 
 
 def test_the_sum_does_not_depend_on_the_layout() -> None:

@@ -25,7 +25,7 @@ def report(*, seconds: float = 4, peak: float | None = 1000, memory: Memory = Me
 
 
 def test_times_add_up_and_tokens_are_counted() -> None:
-    metrics = compute_speed_metrics(DRIVEN, [report(), report()], WORK)
+    metrics = compute_speed_metrics(DRIVEN, [report(), report()], WORK, devices=2)
     phases = ("timing_s/gen", "timing_s/update_actor", "timing_s/unaccounted")
     assert [metrics[name] for name in phases] == [4, 5, 1]
     assert metrics["timing_s/step"] == sum(metrics[name] for name in phases)
@@ -38,14 +38,14 @@ def test_times_add_up_and_tokens_are_counted() -> None:
 
 def test_separate_engines_share_the_tokens_and_overlap() -> None:
     engine = WorkerReport([Span(2, "gen", 2, 8, 1)], Memory(3.0), None)
-    metrics = compute_speed_metrics(DRIVEN, [report()], WORK, engines=[engine])
+    metrics = compute_speed_metrics(DRIVEN, [report()], WORK, devices=2, engines=[engine])
     assert metrics["overlap_s/gen"] == 4
     assert metrics["perf/throughput"] == 0.5
     assert metrics["perf/cpu_memory_used_gb"] == 3.0
 
 
 def test_utilization_counts_the_slowest_rank_and_all_epochs() -> None:
-    metrics = compute_speed_metrics(DRIVEN, [report(seconds=2), report(seconds=4)], WORK)
+    metrics = compute_speed_metrics(DRIVEN, [report(seconds=2), report(seconds=4)], WORK, devices=2)
     flops = 2 * (6 * 100 * 10 + 6 * 10 * 5)  # two epochs, logits only of responses
     assert metrics["perf/mfu/actor"] == pytest.approx(flops / 4 / 2000)
     assert "perf/mfu/actor_infer" not in metrics  # no old_log_prob in this step
@@ -54,16 +54,16 @@ def test_utilization_counts_the_slowest_rank_and_all_epochs() -> None:
 @pytest.mark.parametrize("unknown", ["device", "architecture"])
 def test_utilization_is_not_reported_if_it_is_unknown(unknown: str) -> None:
     peak, actor = (None, WORK.actor) if unknown == "device" else (1000, None)
-    metrics = compute_speed_metrics(DRIVEN, [report(), report(peak=peak)], Work([1], [1], actor))
+    metrics = compute_speed_metrics(DRIVEN, [report(), report(peak=peak)], Work([1], [1], actor), devices=2)
     assert not [name for name in metrics if "mfu" in name]
 
 
 def test_memory_is_the_maximum_over_the_ranks() -> None:
     reports = [report(memory=Memory(5.0, 1.0, 2.0)), report(memory=Memory(4.0, 1.5, 1.5))]
-    metrics = compute_speed_metrics(DRIVEN, reports, WORK)
+    metrics = compute_speed_metrics(DRIVEN, reports, WORK, devices=2)
     names = ("max_memory_allocated_gb", "max_memory_reserved_gb", "cpu_memory_used_gb")
     assert [metrics[f"perf/{name}"] for name in names] == [1.5, 2.0, 5.0]
-    assert "perf/max_memory_allocated_gb" not in compute_speed_metrics(DRIVEN, [report()], WORK)
+    assert "perf/max_memory_allocated_gb" not in compute_speed_metrics(DRIVEN, [report()], WORK, devices=1)
 
 
 def test_lengths_count_tokens_with_attention() -> None:

@@ -13,7 +13,6 @@ from rlt_api.training_config import TrainingConfig
 from rlt_trainer.cluster.pods import count_train_workers, rollout_pods, training_pods
 from rlt_trainer.cluster.worker_death import describe_death
 from rlt_trainer.cluster.worker_group import results
-from rlt_trainer.driver.engines import split_evenly
 from rlt_trainer.errors import TrainingError
 
 MakeConfig = Callable[..., TrainingConfig]
@@ -30,13 +29,6 @@ def test_separate_pods_request_the_resource_of_their_group(make_config: MakeConf
     assert training_pods(config).bundle() == {"CPU": 3, "rlt-train": 1}
     assert rollout_pods(config).bundle() == {"CPU": 2, "rlt-rollout": 1}
     assert count_train_workers(config) == 2
-
-
-@pytest.mark.parametrize(("rows", "chunks", "sizes"), [(8, 2, [4, 4]), (7, 3, [2, 2, 3]), (1, 3, [0, 0, 1])])
-def test_chunks_differ_by_at_most_one_row(rows: int, chunks: int, sizes: list[int]) -> None:
-    split = [list(range(rows))[chunk] for chunk in split_evenly(rows, chunks)]
-    assert [len(chunk) for chunk in split] == sizes
-    assert [row for chunk in split for row in chunk] == list(range(rows))
 
 
 @pytest.mark.slow

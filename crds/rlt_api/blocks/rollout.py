@@ -85,7 +85,7 @@ class MultiTurn(ApiModel):
 
 
 class Staleness(ApiModel):
-    """Asynchronous generation ahead of the training."""
+    """Generation ahead of the training."""
 
     max_steps: Positive = 1
     """Maximum age of the weights at the start of a response, in steps, when the response is used for training. 1 is one
@@ -123,8 +123,7 @@ class Rollout(ApiModel):
     top_k: Annotated[int, Field(ge=-1, le=2**31 - 1)] = -1
     """Number of most probable tokens that are sampled from. -1 means all."""
     tensor_parallel_size: Positive = 1
-    """Number of devices of one engine in mode colocated: verl's tensor_model_parallel_size. In mode separate, each
-    device has an engine."""
+    """Number of devices of one engine: verl's tensor_model_parallel_size."""
     gpu_memory_utilization: Probability = 0.5
     """Share of a GPU's memory for vLLM. A CPU uses kvCacheSpace instead."""
     kv_cache_space: Annotated[int, Field(ge=1, le=4096)] = 1
@@ -142,9 +141,13 @@ class Rollout(ApiModel):
     free_cache_engine: bool = False
     """Whether vLLM releases its memory during training, on GPUs in mode colocated. Default: false, on GPUs in mode
     colocated true."""
+    verify_weights_freq: Annotated[int, Since(2), Field(ge=0, le=2**31 - 1)] = 1
+    """Verify every N-th weight sync: the sums over all weights and the log-probabilities of four prompts are compared.
+    0: none."""
     engine_kwargs: JsonObject = {}
     """Additional options of the engine, by their names in vLLM: verl's rollout.engine_kwargs."""
     staleness: Staleness | None = None
-    """Asynchronous generation ahead of the training, in mode separate. Default: none, on-policy."""
+    """Generation ahead of the training. In mode separate it runs during the training. In mode colocated, responses of
+    later steps are interrupted by the training, and continue with the new weights. Default: none, on-policy."""
     multi_turn: MultiTurn | None = None
     """Conversations with an environment or with tools. Default: one response to each prompt."""

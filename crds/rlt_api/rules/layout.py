@@ -129,7 +129,7 @@ def validate_rollout_worker_group(spec: RLTrainingJobSpec) -> Iterator[Finding]:
 
 
 def validate_rollout_engine(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """tensorParallelSize above 1 is only for engine vllm in mode colocated, and engineKwargs only for engine vllm."""
+    """tensorParallelSize above 1 and engineKwargs are only for engine vllm."""
     rollout, size, field = spec.rollout, spec.rollout.tensor_parallel_size, "spec.rollout.tensorParallelSize"
     rule, engine = "rollout-engine", "spec.rollout.engine"
     if rollout.engine == "transformers":
@@ -138,19 +138,6 @@ def validate_rollout_engine(spec: RLTrainingJobSpec) -> Iterator[Finding]:
             yield Finding(field, str(size), "is only for engine vllm", fix, rule, (engine,))
         if rollout.engine_kwargs:
             yield Finding("spec.rollout.engineKwargs", "given", "is only for engine vllm", fix, rule, (engine,))
-    elif rollout.mode == "separate" and size > 1:
-        message = "is only for mode colocated: in mode separate each engine uses one device"
-        fix = "remove it, or use rollout.mode: colocated"
-        yield Finding(field, str(size), message, fix, rule, ("spec.rollout.mode",))
-
-
-def validate_staleness(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """staleness is only for rollout.mode separate: in mode colocated, generation and training alternate."""
-    if spec.rollout.staleness is not None and spec.rollout.mode == "colocated":
-        message = "is only for mode separate: in mode colocated, generation and training alternate"
-        fix = "remove it, or use rollout.mode: separate with a workerGroup"
-        field, involved = "spec.rollout.staleness", ("spec.rollout.mode",)
-        yield Finding(field, "given", message, fix, "staleness", involved)
 
 
 def validate_context_parallel_packing(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -173,6 +160,5 @@ RULES = (
     validate_rollout_tensor_parallel_size,
     validate_rollout_worker_group,
     validate_rollout_engine,
-    validate_staleness,
     validate_context_parallel_packing,
 )

@@ -59,3 +59,9 @@ def count_train_workers(config: TrainingConfig) -> int:
     """Return the number of train workers."""
     pods = training_pods(config)
     return pods.count * pods.processes
+
+
+def count_devices(config: TrainingConfig) -> int:
+    """Return the number of devices of all pods, where a pod without devices counts as one."""
+    pods = rollout_pods(config)
+    return count_train_workers(config) + pods.count * pods.processes

@@ -35,25 +35,21 @@ class WorkerGroup(Generic[W]):
     first error of any actor is raised here.
     """
 
-    def __init__(self, worker: type[W], config: TrainingConfig, pods: Pods, *, concurrency: int = 1) -> None:
-        """Start `worker(config, rank, world_size)` in every process, once Ray has the resources.
-
-        `concurrency`: number of calls that run in one actor at the same time, each in its own thread.
-        """
-        self._placement_group = _reserve(pods)
+    def __init__(self, worker: type[W], config: TrainingConfig, pods: Pods) -> None:
+        """Start `worker(config, rank, world_size)` in every process, once Ray has the resources."""
+        self.placement_group = reserve_pods(pods)
         self.pods = pods
-        actor: Any = ray.remote(worker)
         world_size = pods.count * pods.processes
         self.actors: list[Any] = [
-            actor.options(
-                num_cpus=pods.threads,
-                num_gpus=min(1, pods.devices),
-                max_concurrency=concurrency,
-                runtime_env={"env_vars": {"OMP_NUM_THREADS": str(pods.threads)}},
-                scheduling_strategy=PlacementGroupSchedulingStrategy(
-                    placement_group=self._placement_group, placement_group_bundle_index=rank // pods.processes
-                ),
-            ).remote(config, rank, world_size)
+            start_actor(
+                worker,
+                (config, rank, world_size),
+                placement_group=self.placement_group,
+                pod=rank // pods.processes,
+                cpus=pods.threads,
+                devices=min(1, pods.devices),
+                threads=pods.threads,
+            )
             for rank in range(world_size)
         ]
 
@@ -62,7 +58,7 @@ class WorkerGroup(Generic[W]):
 
     def pod_names(self) -> list[str]:
         """Return the pod of each actor, whether the actor answers or not. (A pod's host name is its name.)"""
-        nodes: dict[int, str] = placement_group_table(self._placement_group)["bundles_to_node_id"]
+        nodes: dict[int, str] = placement_group_table(self.placement_group)["bundles_to_node_id"]
         hosts = {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes()}  # type: ignore[no-untyped-call]
         return [hosts[nodes[rank // self.pods.processes]] for rank in range(len(self))]
 
@@ -86,6 +82,28 @@ class WorkerGroup(Generic[W]):
         return results([submit(self.actors[0], method, *arguments, **options)])[0]
 
 
+def start_actor(
+    worker: type[Any],
+    arguments: tuple[Any, ...],
+    *,
+    placement_group: PlacementGroup,
+    pod: int,
+    cpus: int,
+    devices: int,
+    threads: int,
+) -> Any:
+    """Start an actor of the class in a pod of the placement group, with Ray's resources and OpenMP's threads."""
+    actor: Any = ray.remote(worker)
+    return actor.options(
+        num_cpus=cpus,
+        num_gpus=devices,
+        runtime_env={"env_vars": {"OMP_NUM_THREADS": str(threads)}},
+        scheduling_strategy=PlacementGroupSchedulingStrategy(
+            placement_group=placement_group, placement_group_bundle_index=pod
+        ),
+    ).remote(*arguments)
+
+
 def submit(actor: Any, method: Callable[..., R], *arguments: Any, **options: Any) -> ObjectRef[R]:
     """Start a method, given as the unbound method of the actor's class, in one actor."""
     reference: ObjectRef[R] = getattr(actor, method.__name__).remote(*arguments, **options)
@@ -104,13 +122,13 @@ def results(references: Sequence[ObjectRef[R]]) -> list[R]:
             ray.get(done)
         return list(ray.get(list(references)))
     except RayActorError as error:
-        raise TrainingError(describe_death(str(error), _list_pods())) from error
+        raise TrainingError(describe_death(str(error), list_pods())) from error
     except RayTaskError as error:
-        lost = describe_lost_connection(str(error), _list_pods())
+        lost = describe_lost_connection(str(error), list_pods())
         if lost and "timed out" in lost:  # the other process exists, or its node is lost
             raise TrainingError(lost) from error
         if death := _find_death(pending):
-            raise TrainingError(describe_death(str(death), _list_pods())) from error
+            raise TrainingError(describe_death(str(death), list_pods())) from error
         if lost:
             raise TrainingError(lost) from error
         raise
@@ -130,13 +148,13 @@ def _find_death(pending: Any) -> RayActorError | None:
     return None
 
 
-def _list_pods() -> dict[str, str]:
+def list_pods() -> dict[str, str]:
     """Return the pod of each address in the Ray cluster, also of nodes that Ray has lost."""
     nodes = ray.nodes()  # type: ignore[no-untyped-call]
     return {node["NodeManagerAddress"]: node["NodeManagerHostname"] for node in nodes}
 
 
-def _reserve(pods: Pods) -> PlacementGroup:
+def reserve_pods(pods: Pods) -> PlacementGroup:
     """Reserve one bundle for each worker pod, spread over the nodes. Wait until Ray has the resources."""
     bundle = pods.bundle()
     group: PlacementGroup = placement_group([bundle] * pods.count, strategy="SPREAD")

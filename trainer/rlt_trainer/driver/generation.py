@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import count
+from threading import Lock
 
 import numpy as np
 import torch
@@ -21,14 +23,16 @@ from rlt_trainer.cluster.worker_group import WorkerGroup
 from rlt_trainer.data.dataset import PromptDataset
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.driver import saved_rollouts
-from rlt_trainer.driver.engines import RolloutEngines
+from rlt_trainer.driver.engines import Engines
 from rlt_trainer.driver.schedule import Schedule
 from rlt_trainer.driver.termination import Termination
 from rlt_trainer.environments.conversation import Episode
+from rlt_trainer.environments.conversations import Conversations
 from rlt_trainer.errors import Terminated, TrainingError
 from rlt_trainer.rewards.scorer import Scorer
+from rlt_trainer.rollout.engine import Sampling
+from rlt_trainer.rollout.router import Foreground
 from rlt_trainer.telemetry.stopwatch import Stopwatch
-from rlt_trainer.workers.engine_worker import EngineWorker
 from rlt_trainer.workers.train_worker import TrainWorker
 
 _log = logging.getLogger(__name__)
@@ -44,7 +48,7 @@ class RolloutGenerator:
         self,
         config: TrainingConfig,
         *,
-        engines: RolloutEngines,
+        engines: Engines,
         workers: WorkerGroup[TrainWorker],
         prompts: PromptDataset,
         tokenizer: PreTrainedTokenizerBase,
@@ -60,7 +64,15 @@ class RolloutGenerator:
         self._scorer = scorer
         self._stopwatch = stopwatch
         self._termination = termination
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="generation")
+        staleness = config.rollout.staleness
+        self._max_staleness = staleness.max_steps if staleness else 0
+        # The responses of several steps are in the engines, so that these do not wait for the last ones of a step. With
+        # filterGroups, a step takes prompts until it has enough, and the next step takes the prompts after them.
+        steps = 1 if config.algorithm.filter_groups else 1 + self._max_staleness
+        self._threads = ThreadPoolExecutor(steps, thread_name_prefix="generation")
+        self._scoring = Lock()
+        multi_turn = config.rollout.multi_turn
+        self._conversations = Conversations(multi_turn, config.data, tokenizer) if multi_turn else None
         self._schedule: Schedule[RolloutBatch] | None = None
         self._restored: dict[int, RolloutBatch] = {}
         self.consumed = 0
@@ -68,10 +80,7 @@ class RolloutGenerator:
 
     def batches(self, steps: range) -> Iterator[tuple[int, RolloutBatch]]:
         """Iterate over the steps and their rollout batches, generated at most rollout.staleness steps ahead."""
-        staleness = self._config.rollout.staleness
-        self._schedule = Schedule(
-            self._start, steps, max_staleness=staleness.max_steps if staleness else 0, finished=self._restored
-        )
+        self._schedule = Schedule(self._start, steps, max_staleness=self._max_staleness, finished=self._restored)
         return iter(self._schedule)
 
     def pack_ahead(self, step: int) -> dict[str, Tensor]:
@@ -84,25 +93,34 @@ class RolloutGenerator:
         self.consumed = max([consumed, *(batch.consumed for batch in self._restored.values())])
 
     def _start(self, step: int) -> Future[RolloutBatch]:
-        if self._config.rollout.staleness is not None:
-            return self._thread.submit(self.generate_batch, step)
+        if self._max_staleness > 0:
+            first = None if self._config.algorithm.filter_groups else self._take()
+            return self._threads.submit(self.generate_batch, step, first)
         done: Future[RolloutBatch] = Future()
         done.set_result(self.generate_batch(step))
         return done
 
-    def generate_batch(self, step: int) -> RolloutBatch:
+    def _take(self) -> tuple[list[Prompt], int]:
+        """Take the prompts of one generation. Return them and the number of prompts taken so far."""
+        taken = self._prompts.take(self.consumed, self._config.training.train_batch_size)
+        self.consumed += len(taken)
+        return taken, self.consumed
+
+    def generate_batch(self, step: int, first: tuple[list[Prompt], int] | None = None) -> RolloutBatch:
         """Generate and score responses to training.trainBatchSize prompts.
 
         With algorithm.filterGroups (DAPO's dynamic sampling), keep only groups whose responses differ in the metric,
         and generate until there are enough groups. Raises TrainingError if maxNumGenBatches generations are not enough,
         and without it if MAX_FRUITLESS in a row keep no group.
         After SIGTERM, raises Terminated instead of a further generation.
+        `first`: the prompts of the first generation.
         """
         algorithm, size, n = self._config.algorithm, self._config.training.train_batch_size, self._config.rollout.n
         kept: list[RolloutBatch] = []
         fruitless = 0
         for attempt in count(1):
-            batch = self._generate(step, attempt)
+            taken, consumed = first if first is not None and attempt == 1 else self._take()
+            batch = self._generate(step, attempt, taken, consumed)
             filtering = algorithm.filter_groups
             if filtering is None:
                 return batch
@@ -133,16 +151,18 @@ class RolloutGenerator:
 
     def validate(self, prompts: Sequence[Prompt]) -> RolloutBatch:
         """Generate and score one greedy response to, or conversation on, each prompt of the validation set."""
-        return self._score(prompts, self._respond(prompts, [0] * len(prompts), greedy=True))
+        responses = self._respond(prompts, [0] * len(prompts), greedy=True, is_background=False)
+        with self._scoring:
+            return self._score(prompts, responses)
 
     def close(self) -> None:
-        """Stop the generation thread. Batches in progress are discarded."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        """Stop the generation threads. Batches in progress are discarded."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._conversations is not None:
+            self._conversations.close()
 
-    def _generate(self, step: int, attempt: int) -> RolloutBatch:
+    def _generate(self, step: int, attempt: int, taken: Sequence[Prompt], consumed: int) -> RolloutBatch:
         n = self._config.rollout.n
-        taken = self._prompts.take(self.consumed, self._config.training.train_batch_size)
-        self.consumed += len(taken)
         prompts = [prompt for prompt in taken for _ in range(n)]
         with self._stopwatch.measure("gen"):
             seeds = derive_sampling_seeds(self._config.training.seed, step, attempt, len(prompts))
@@ -150,25 +170,37 @@ class RolloutGenerator:
             greedy = None
             if self._config.algorithm.adv_estimator in NEEDS_BASELINES:
                 greedy = self._respond(taken, seeds[::n], greedy=True)
-        with self._stopwatch.measure("reward"):
+        with self._scoring, self._stopwatch.measure("reward"):
             baselines = None
             if greedy is not None:
                 greedy_batch = self._score(taken, greedy)
                 baselines = (greedy_batch.scores.total + greedy_batch.penalties).repeat_interleave(n)
-            return self._score(prompts, responses, baselines)
+            return self._score(prompts, responses, baselines, consumed)
 
     def _respond(
-        self, prompts: Sequence[Prompt], seeds: Sequence[int], *, greedy: bool = False
-    ) -> list[Response] | list[Episode]:
+        self, prompts: Sequence[Prompt], seeds: Sequence[int], *, greedy: bool = False, is_background: bool = True
+    ) -> Sequence[Response | Episode]:
         """Generate a response to each prompt, or a conversation on it (rollout.multiTurn)."""
-        if self._config.rollout.multi_turn is not None:
-            converse = EngineWorker.converse_greedily if greedy else EngineWorker.converse
-            return self._engines.map(converse, prompts, seeds).result()
-        generate = EngineWorker.generate_greedily if greedy else EngineWorker.generate
-        return self._engines.map(generate, [prompt.token_ids for prompt in prompts], seeds).result()
+        sampling = self._engines.sampling.greedy() if greedy else self._engines.sampling
+        return self._engines.loop.submit(self._sample_all(prompts, seeds, sampling, is_background)).result()
+
+    async def _sample_all(
+        self, prompts: Sequence[Prompt], seeds: Sequence[int], sampling: Sampling, is_background: bool
+    ) -> Sequence[Response | Episode]:
+        sampler = self._engines.router if is_background else Foreground(self._engines.router)
+        if self._conversations is not None:
+            return await self._conversations.run(sampler, prompts, seeds, sampling)
+        pairs = zip(prompts, seeds, strict=True)
+        return await asyncio.gather(
+            *(sampler.sample(prompt.token_ids, seed=seed, sampling=sampling) for prompt, seed in pairs)
+        )
 
     def _score(
-        self, prompts: Sequence[Prompt], rollouts: Sequence[Response | Episode], baselines: Tensor | None = None
+        self,
+        prompts: Sequence[Prompt],
+        rollouts: Sequence[Response | Episode],
+        baselines: Tensor | None = None,
+        consumed: int = 0,
     ) -> RolloutBatch:
         responses = [rollout.response if isinstance(rollout, Episode) else rollout for rollout in rollouts]
         if failures := [each.failure for each in rollouts if isinstance(each, Episode) and each.failure is not None]:
@@ -188,7 +220,7 @@ class RolloutGenerator:
                 buffer_length=buffer.length,
                 penalty_factor=buffer.penalty_factor,
             )
-        return RolloutBatch(list(prompts), responses, texts, scores, penalties, baselines, self.consumed)
+        return RolloutBatch(list(prompts), responses, texts, scores, penalties, baselines, consumed)
 
     def _decode(self, token_ids: list[list[int]]) -> list[str]:
         return [str(text) for text in self._tokenizer.batch_decode(token_ids, skip_special_tokens=True)]

@@ -18,8 +18,8 @@ MIN_HEAD_SIZE = 32
 
 def validate_rollout(config: TrainingConfig) -> None:
     """Raises ValueError for settings that the engines do not support."""
-    rollout, ranks = config.rollout, config.workers * max(1, config.devices_per_worker)
-    size = rollout.tensor_parallel_size
+    rollout, size = config.rollout, config.rollout.tensor_parallel_size
+    devices = max(1, config.rollout_devices_per_worker if config.rollout_workers else config.devices_per_worker)
     if rollout.engine == "transformers":
         if size > 1:
             raise ValueError(
@@ -30,19 +30,10 @@ def validate_rollout(config: TrainingConfig) -> None:
                 "rollout.engineKwargs: vLLM options require rollout.engine: vllm. Remove them, or use vllm."
             )
     check_engine_kwargs(rollout)
-    if size > 1 and rollout.mode == "separate":
+    if devices % size:
         raise ValueError(
-            f"rollout.tensorParallelSize: {size} is not supported with mode: separate, where each engine has one "
-            "device so that it can be interrupted alone. Use 1, or mode: colocated."
-        )
-    if ranks % size:
-        raise ValueError(
-            f"rollout.tensorParallelSize: {ranks} ranks are not divisible by {size}. Use a divisor of {ranks}."
-        )
-    if rollout.staleness is not None and rollout.mode == "colocated":
-        raise ValueError(
-            "rollout.staleness is not supported with mode: colocated, where engines do not generate during training. "
-            "Use rollout.mode: separate with a rollout.workerGroup, or remove staleness."
+            f"rollout.tensorParallelSize: {size} does not divide the {devices} devices of a pod, and an engine does "
+            f"not span pods. Use a divisor of {devices}."
         )
     requested = config.data.max_prompt_length + config.data.max_response_length
     if rollout.max_model_len is not None and rollout.max_model_len < requested:

@@ -14,12 +14,13 @@ from rlt_trainer.batches.recording import Recording
 from rlt_trainer.batches.rollout_batch import RolloutBatch
 from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences
 from rlt_trainer.batches.update_result import UpdateResult
+from rlt_trainer.cluster.pods import count_devices
 from rlt_trainer.cluster.worker_group import WorkerGroup
 from rlt_trainer.data.dataset import PromptDataset, ValidationSet
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.driver.checkpointing import Checkpoints
 from rlt_trainer.driver.data_parallel import DataParallel
-from rlt_trainer.driver.engines import RolloutEngines
+from rlt_trainer.driver.engines import Engines
 from rlt_trainer.driver.experience import TrainingBatch, build_experience
 from rlt_trainer.driver.generation import RolloutGenerator
 from rlt_trainer.driver.metrics import compute_update_metrics, compute_validation_metrics
@@ -48,7 +49,7 @@ class Trainer:
         config: TrainingConfig,
         *,
         workers: WorkerGroup[TrainWorker],
-        engines: RolloutEngines,
+        engines: Engines,
         prompts: PromptDataset,
         validation: ValidationSet,
         tokenizer: PreTrainedTokenizerBase,
@@ -99,12 +100,13 @@ class Trainer:
     def run(self) -> None:
         """Train from the start or the latest checkpoint, and export the model."""
         self.workers.all(TrainWorker.connect, self.workers.first(TrainWorker.rendezvous))
-        nodes = ", ".join(self.workers.all(TrainWorker.node_address))
-        self.reporter.stage("preparing", f"loading the policy on {len(self.workers)} ranks at {nodes}")
+        addresses = self.workers.all(TrainWorker.node_address)
+        self.reporter.stage("preparing", f"loading the policy on {len(self.workers)} ranks at {', '.join(addresses)}")
         self.workers.all(TrainWorker.load_models)
+        self.workers.all(TrainWorker.watch_connections, addresses)
         self.reporter.stage("preparing", f"starting {self.config.rollout.engine}")
         self.engines.start(self.prompts.batch(0, NUM_PROBES))
-        self.engines.sleep()  # until the first weight sync: the warmup may need their memory
+        self.engines.pause()  # until the first weight sync: the warmup may need their memory
 
         done = self.checkpoints.resume()
         if done is None:
@@ -143,7 +145,7 @@ class Trainer:
     def step(self, step: int, rollout_batch: RolloutBatch) -> tuple[TrainingBatch, dict[str, float]]:
         """Update the models, sync the engines' weights, and validate and save if due. Return batch and metrics."""
         config, stopwatch = self.config, self.stopwatch
-        self.engines.sleep()
+        self.engines.pause()
         training_batch = build_experience(
             config,
             rollout_batch,
@@ -170,7 +172,9 @@ class Trainer:
                 results = self.update(TrainWorker.update_actor, training_batch.experience)
             metrics |= compute_update_metrics(results)
         with stopwatch.measure("update_weights"):
-            metrics["training/weight_sync_difference"] = self.engines.sync_weights()
+            difference = self.engines.sync_weights()
+        if difference is not None:
+            metrics["training/weight_sync_difference"] = difference
         if self.is_validation_due(step):
             with stopwatch.measure("testing"):
                 metrics |= self.validate()
@@ -208,7 +212,9 @@ class Trainer:
             epochs=training.ppo_epochs,
             lora=self.config.model.lora is not None,
         )
-        metrics |= compute_speed_metrics(spans, reports, work, engines=engine_reports)
+        metrics |= compute_speed_metrics(
+            spans, reports, work, engines=engine_reports, devices=count_devices(self.config)
+        )
         worker_spans = [span for report in [*reports, *engine_reports] for span in report.spans]
         self.run_directory.append_spans([*spans, *worker_spans])
         multi_turn = self.config.rollout.multi_turn is not None

@@ -20,7 +20,8 @@ from rlt_trainer.data.tokenizer import (
     validate_tokenizer,
     warn_about_end_of_text,
 )
-from rlt_trainer.driver.engines import build_engines
+from rlt_trainer.driver.engine_processes import build_processes
+from rlt_trainer.driver.engines import Engines
 from rlt_trainer.driver.input_validation import (
     validate_batches,
     validate_functions,
@@ -102,7 +103,7 @@ def _run(config: TrainingConfig, server: ProgressServer, *, local: bool) -> None
                 Trainer(
                     config,
                     workers=workers,
-                    engines=build_engines(config, workers),
+                    engines=Engines(config, workers, build_processes(config, workers)),
                     prompts=prompts,
                     validation=validation,
                     tokenizer=tokenizer,

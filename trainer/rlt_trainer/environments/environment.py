@@ -13,8 +13,8 @@ from rlt_trainer.environments.calculator import Calculator
 
 
 class Environment(Protocol):
-    """An instance is created without arguments for each conversation, in a process of its own on the engine's node. A
-    call may take rollout.multiTurn.timeoutSeconds.
+    """An instance is created without arguments for each conversation, in a process of its own in the head pod. A call
+    may take rollout.multiTurn.timeoutSeconds.
 
     An exception ends the conversation. Its response is left out of the update and counted as failed.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from math import prod
 from typing import Self
@@ -38,17 +38,17 @@ class Bucket:
 
     layouts: tuple[Layout, ...]
     data: Tensor
-    """[bytes], uint8. The length is a multiple of ALIGNMENT, with zeros between the tensors."""
+    """[bytes], uint8. The length is a multiple of ALIGNMENT. The bytes between the tensors have no meaning."""
 
     @classmethod
-    def pack(cls, tensors: list[tuple[str, Tensor]]) -> Self:
-        """Copy `tensors` into a bucket, on their device."""
+    def pack(cls, tensors: list[tuple[str, Tensor]], allocate: Callable[[int], Tensor]) -> Self:
+        """Copy `tensors` into a bucket, in the memory that `allocate` returns for its size."""
         layouts: list[Layout] = []
         end = 0
         for name, tensor in tensors:
             layouts.append(Layout(name, tuple(tensor.shape), tensor.dtype, end))
             end = align(layouts[-1].end)
-        data = torch.zeros(end, dtype=torch.uint8, device=tensors[0][1].device)
+        data = allocate(end)
         for layout, (_, tensor) in zip(layouts, tensors, strict=True):
             data[layout.start : layout.end] = tensor.contiguous().view(-1).view(torch.uint8)
         return cls(tuple(layouts), data)
@@ -68,16 +68,18 @@ def align(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
-def pack_buckets(weights: Iterable[tuple[str, Tensor]], *, limit: int = BUCKET_BYTES) -> Iterator[Bucket]:
+def pack_buckets(
+    weights: Iterable[tuple[str, Tensor]], allocate: Callable[[int], Tensor], *, limit: int = BUCKET_BYTES
+) -> Iterator[Bucket]:
     """Pack `weights`, in order, into buckets of at most `limit` bytes, or of one larger tensor."""
     pending: list[tuple[str, Tensor]] = []
     size = 0
     for name, tensor in weights:
         added = align(tensor.numel() * tensor.itemsize)
         if pending and size + added > limit:
-            yield Bucket.pack(pending)
+            yield Bucket.pack(pending, allocate)
             pending, size = [], 0
         pending.append((name, tensor))
         size += added
     if pending:
-        yield Bucket.pack(pending)
+        yield Bucket.pack(pending, allocate)

@@ -1,17 +1,15 @@
-"""The interface of a rollout engine."""
+"""The interface of a rollout engine: requests are sampled at the same time, in a process of their own."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from threading import Event
-from typing import Protocol
-
-from torch import Tensor
+from typing import Literal, Protocol
 
 from rlt_trainer.batches.response import Response
 from rlt_trainer.errors import TrainingError
+from rlt_trainer.rollout.weight_channel import ChannelAddress
 from rlt_trainer.rollout.weight_sums import Sums
 
 
@@ -38,48 +36,82 @@ class Sampling:
         return replace(self, temperature=0.0, top_p=1.0, top_k=-1)
 
 
+@dataclass(frozen=True)
+class Request:
+    """A request for one response."""
+
+    number: int
+    """Unique in a run."""
+    prompt: Sequence[int]
+    seed: int
+    sampling: Sampling
+    max_tokens: int
+
+
+Done = Callable[[int, Response | EngineError], None]
+"""Takes the number of a request and its response, which has the finish reason "abort" if it was aborted. A request that
+the engine rejects has an error."""
+Part = Literal["weights", "kv_cache"]
+"""The parts of an engine's memory, by vLLM's names."""
+
+
 class RolloutEngine(Protocol):
-    """An engine that generates in the caller's process."""
+    """An engine of the process that calls it. All calls are made by one event loop."""
 
-    def generate(
-        self,
-        prompts: Sequence[Sequence[int]],
-        seeds: Sequence[int],
-        sampling: Sampling | None = None,
-        *,
-        max_tokens: Sequence[int] | None = None,
-        interrupt: Event | None = None,
-    ) -> list[Response]:
-        """Generate one response to each prompt. A response depends on its seed, not on the rest of the batch.
+    async def start(self) -> int:
+        """Start the engine. Return the number of requests that it runs at the same time. Raises EngineError."""
+        ...
 
-        sampling: default: the sampling that the engine was created with.
-        max_tokens: per request, overrides sampling.max_tokens.
-        interrupt: when it is set, unfinished responses end with the tokens generated so far.
-        Raises EngineError.
+    async def submit(self, requests: Sequence[Request], done: Done) -> None:
+        """Add requests, and return. `done` is called for each when it ends.
+
+        An idle engine schedules all of them in its next step, in order: their log-probabilities are then reproducible
+        bit for bit on CPUs. A response depends on its seed, not on other requests, up to rounding.
         """
         ...
 
-    def log_probs(self, sequences: Sequence[Sequence[int]]) -> list[list[float]]:
-        """Return the log-probability of each token but the first, at temperature 1, under the engine's weights."""
+    async def abort(self, numbers: Sequence[int]) -> None:
+        """End requests with the tokens generated so far."""
         ...
 
-    def update_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        """Load the policy's weights, and drop caches that were computed with earlier weights.
+    async def pause(self) -> None:
+        """Stop generating. Requests keep their tokens. New ones wait."""
+        ...
 
-        Consumes all of `weights`, and holds at most one layer of it at a time.
+    async def resume(self) -> None:
+        """Continue after `pause`."""
+        ...
+
+    async def sleep(self) -> None:
+        """Release the memory of a paused engine, if it supports that (rollout.freeCacheEngine)."""
+        ...
+
+    async def wake(self, part: Part) -> None:
+        """Allocate a part of the memory again. The weights are undefined until they are received."""
+        ...
+
+    async def open_channel(self, addresses: Sequence[ChannelAddress]) -> None:
+        """Connect to the senders of weights: one address for each device of the engine."""
+        ...
+
+    async def receive_weights(self) -> None:
+        """Receive the weights from the channel, while the engine is paused.
+
+        Values that were computed with earlier weights are dropped. Requests continue with the new weights, from the
+        tokens generated so far. Raises StaleWeightsError if they were damaged on their way.
         """
         ...
 
-    def sum_weights(self) -> Sums:
-        """Return the sums over the weights that the engine computes with.
+    async def sum_weights(self) -> Sums:
+        """Return the sums over the weights that the engine computes with, added over its devices.
 
         They equal the sums over the weights that were sent last, unless the engine stores a layer in another format.
         Then they differ, and change exactly when the weights do.
         """
         ...
 
-    def sleep(self) -> None:
-        """Free memory until the next update_weights, if the engine supports it (rollout.freeCacheEngine)."""
+    async def log_probs(self, sequences: Sequence[Sequence[int]]) -> list[list[float]]:
+        """Return the log-probability of each token but the first, at temperature 1. The engine must not be paused."""
         ...
 
     def close(self) -> None:
@@ -88,7 +120,7 @@ class RolloutEngine(Protocol):
 
 
 def derive_seed(seed: int, generated: int) -> int:
-    """Derive the seed to continue a response after `generated` tokens: after an observation, or an interruption.
+    """Derive the seed to continue a conversation after `generated` tokens.
 
     Without generated tokens it is `seed`. The hash keeps the random streams of a batch's responses distinct.
     """

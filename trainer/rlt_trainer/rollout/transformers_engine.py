@@ -2,66 +2,155 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from threading import Event
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from rlt_trainer.batches.response import Response
+from rlt_trainer.batches.response import FinishReason, Response
 from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.policy.model import load_model
 from rlt_trainer.policy.model_inputs import build_position_ids
-from rlt_trainer.rollout.engine import Sampling
+from rlt_trainer.rollout.engine import Done, EngineError, Part, Request, Sampling
+from rlt_trainer.rollout.weight_channel import ChannelAddress, open_receiver, receive_weights
 from rlt_trainer.rollout.weight_sums import Sums, sum_weights
+
+MAX_REQUESTS = 1024
+"""Number of requests in a batch."""
+
+
+@dataclass(eq=False)
+class _Row:
+    """A request in progress. Its random generator continues where it is when the batch changes."""
+
+    request: Request
+    done: Done
+    generator: torch.Generator
+    token_ids: list[int] = field(default_factory=list)
+    log_probs: list[float] = field(default_factory=list)
+
+    def end(self, reason: FinishReason) -> None:
+        self.done(self.request.number, Response(tuple(self.token_ids), tuple(self.log_probs), finish_reason=reason))
 
 
 class TransformersEngine:
-    """Generates all prompts in one batch, one token per step, with a full copy of the weights."""
+    """A RolloutEngine that generates all requests in one batch, one token per step, with a full copy of the weights.
+
+    When a request arrives or the weights change, all requests start a new batch from their tokens.
+    """
 
     def __init__(
-        self,
-        files: str,
-        *,
-        dtype: torch.dtype,
-        device: torch.device,
-        sampling: Sampling,
-        trust_remote_code: bool = False,
+        self, files: str, *, dtype: torch.dtype, device: torch.device, trust_remote_code: bool = False
     ) -> None:
         model = load_model(files, dtype, trust_remote_code=trust_remote_code)
         self._model = model.to(device).requires_grad_(False)  # type: ignore[arg-type]
         self._weights = dict(self._model.named_parameters())
         self._device = device
-        self._sampling = sampling
+        self._rows: list[_Row] = []
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="engine")
+        self._interrupt = threading.Event()
+        self._batch: asyncio.Task[None] | None = None
+        self._lock = asyncio.Lock()
+        self._is_paused = False
+
+    async def start(self) -> int:
+        """As in RolloutEngine."""
+        return MAX_REQUESTS
+
+    async def submit(self, requests: Sequence[Request], done: Done) -> None:
+        """As in RolloutEngine."""
+        async with self._between_batches():
+            for request in requests:
+                generator = torch.Generator(self._device).manual_seed(request.seed)
+                self._rows.append(_Row(request, done, generator))
+
+    async def abort(self, numbers: Sequence[int]) -> None:
+        """As in RolloutEngine."""
+        async with self._between_batches():
+            for row in [row for row in self._rows if row.request.number in numbers]:
+                self._end(row, "abort")
+
+    async def pause(self) -> None:
+        """As in RolloutEngine."""
+        async with self._between_batches():
+            self._is_paused = True
+
+    async def resume(self) -> None:
+        """As in RolloutEngine."""
+        async with self._between_batches():
+            self._is_paused = False
+
+    async def sleep(self) -> None:
+        """As in RolloutEngine. No effect: a paused engine has no KV cache, and the weights stay in memory."""
+
+    async def wake(self, part: Part) -> None:
+        """As in RolloutEngine. No effect."""
+
+    async def open_channel(self, addresses: Sequence[ChannelAddress]) -> None:
+        """As in RolloutEngine."""
+        self._channel = await asyncio.to_thread(open_receiver, addresses[0], self._device)
+
+    async def receive_weights(self) -> None:
+        """As in RolloutEngine. Each batch has its own KV cache, so none is dropped here."""
+        await asyncio.to_thread(self._load_weights)
+
+    async def sum_weights(self) -> Sums:
+        """As in RolloutEngine."""
+        return await asyncio.to_thread(sum_weights, self._weights.items())
+
+    async def log_probs(self, sequences: Sequence[Sequence[int]]) -> list[list[float]]:
+        """As in RolloutEngine."""
+        return await asyncio.to_thread(self._compute_log_probs, sequences)
+
+    def close(self) -> None:
+        """As in RolloutEngine."""
+        self._interrupt.set()
+        self._thread.shutdown()
+
+    @asynccontextmanager
+    async def _between_batches(self) -> AsyncIterator[None]:
+        """End the batch after its current token, and start the next one after the block."""
+        async with self._lock:
+            self._interrupt.set()
+            if self._batch is not None:
+                await self._batch
+            yield
+            self._batch = None
+            if self._rows and not self._is_paused:
+                self._interrupt.clear()
+                self._batch = asyncio.create_task(self._run_batch())
+
+    async def _run_batch(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(self._thread, self._generate, list(self._rows), loop)
+        except Exception as error:
+            failure = EngineError(f"transformers failed during generation: {error}")
+            for row in self._rows:
+                row.done(row.request.number, failure)
+            self._rows.clear()
+
+    def _end(self, row: _Row, reason: FinishReason) -> None:
+        self._rows.remove(row)
+        row.end(reason)
 
     @torch.no_grad()
-    def generate(
-        self,
-        prompts: Sequence[Sequence[int]],
-        seeds: Sequence[int],
-        sampling: Sampling | None = None,
-        *,
-        max_tokens: Sequence[int] | None = None,
-        interrupt: Event | None = None,
-    ) -> list[Response]:
-        """As in RolloutEngine. Each response has its own random generator."""
-        if not prompts:
-            return []
-        sampling = sampling or self._sampling
-        padded = Sequences.pad(prompts, [[0]] * len(prompts), pad_token_id=0).to(self._device)
-        generators = [torch.Generator(self._device).manual_seed(seed) for seed in seeds]
-        stops = torch.tensor(sampling.stop_token_ids, dtype=torch.long, device=self._device)
-        limits = torch.tensor(max_tokens or [sampling.max_tokens] * len(prompts), device=self._device)
+    def _generate(self, rows: Sequence[_Row], loop: asyncio.AbstractEventLoop) -> None:
+        """Generate until all rows have ended, or until the interrupt."""
+        contexts = [[*row.request.prompt, *row.token_ids] for row in rows]
+        padded = Sequences.pad(contexts, [[0]] * len(rows), pad_token_id=0).to(self._device)
+        generators = [row.generator for row in rows]
+        running = dict(enumerate(rows))
         cache = DynamicCache()
         tokens, mask = padded.prompts, padded.prompt_mask
         positions = build_position_ids(mask)
-        running = torch.ones(len(prompts), dtype=torch.bool, device=self._device)
-        stopped = ~running  # by a stop token
-        lengths = torch.zeros(len(prompts), dtype=torch.long, device=self._device)
-        sampled: list[Tensor] = []  # [B] per token; finished rows continue, and are cut to their lengths below
-        log_probs: list[Tensor] = []
-        while running.any() and not (interrupt and interrupt.is_set()):
+        while running and not self._interrupt.is_set():
             logits = self._model(
                 input_ids=tokens,
                 attention_mask=mask.long(),
@@ -70,32 +159,28 @@ class TransformersEngine:
                 use_cache=True,
                 logits_to_keep=1,
             ).logits[:, -1]
-            distribution = compute_log_distribution(logits, sampling)
-            token = sample(distribution, generators) if sampling.temperature > 0 else distribution.argmax(-1)
-            sampled.append(token)
-            log_probs.append(distribution.gather(-1, token[:, None]).squeeze(-1))
-            lengths += running
-            stopped |= running & torch.isin(token, stops)
-            running &= ~stopped & (lengths < limits)
+            token, log_prob = sample_rows(logits, [row.request.sampling for row in rows], generators)
+            for number, (token_id, value) in enumerate(zip(token.tolist(), log_prob.tolist(), strict=True)):
+                row = running.get(number)  # ended rows stay in the batch
+                if row is None:
+                    continue
+                row.token_ids.append(token_id)
+                row.log_probs.append(value)
+                stopped = token_id in row.request.sampling.stop_token_ids
+                if stopped or len(row.token_ids) == row.request.max_tokens:
+                    del running[number]
+                    loop.call_soon_threadsafe(self._end, row, "stop" if stopped else "length")
             tokens = token[:, None]
             mask = torch.cat([mask, torch.ones_like(tokens, dtype=torch.bool)], dim=-1)
             positions = positions[:, -1:] + 1
-        ids = torch.stack(sampled, -1).tolist() if sampled else [[]] * len(prompts)
-        values = torch.stack(log_probs, -1).tolist() if sampled else [[]] * len(prompts)
-        return [
-            Response(
-                tuple(ids[row][:length]),
-                tuple(values[row][:length]),
-                finish_reason="abort" if aborted else "stop" if stop else "length",
-            )
-            for row, (length, aborted, stop) in enumerate(
-                zip(lengths.tolist(), running.tolist(), stopped.tolist(), strict=True)
-            )
-        ]
 
     @torch.no_grad()
-    def log_probs(self, sequences: Sequence[Sequence[int]]) -> list[list[float]]:
-        """As in RolloutEngine."""
+    def _load_weights(self) -> None:
+        for name, tensor in receive_weights(self._channel):
+            self._weights[name].copy_(tensor)
+
+    @torch.no_grad()
+    def _compute_log_probs(self, sequences: Sequence[Sequence[int]]) -> list[list[float]]:
         result = []
         for sequence in sequences:
             tokens = torch.tensor([sequence], device=self._device)
@@ -103,21 +188,24 @@ class TransformersEngine:
             result.append(distribution[:-1].gather(-1, tokens[0, 1:, None]).squeeze(-1).tolist())
         return result
 
-    @torch.no_grad()
-    def update_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        """As in RolloutEngine. Each call of generate has its own KV cache, so none is dropped here."""
-        for name, tensor in weights:
-            self._weights[name].copy_(tensor)
 
-    def sum_weights(self) -> Sums:
-        """As in RolloutEngine."""
-        return sum_weights(self._weights.items())
-
-    def sleep(self) -> None:
-        """As in RolloutEngine. No effect: there is no KV cache between calls, and the weights stay in memory."""
-
-    def close(self) -> None:
-        """As in RolloutEngine."""
+def sample_rows(
+    logits: Tensor, samplings: Sequence[Sampling], generators: Sequence[torch.Generator]
+) -> tuple[Tensor, Tensor]:
+    """Sample a token [B] from the logits [B, V] of each row, and return it with its log-probability [B]."""
+    tokens = torch.empty(len(samplings), dtype=torch.long, device=logits.device)
+    log_probs = torch.empty(len(samplings), device=logits.device)
+    for sampling in dict.fromkeys(samplings):
+        rows = [row for row, each in enumerate(samplings) if each == sampling]
+        distribution = compute_log_distribution(logits[rows], sampling)
+        drawn = (
+            sample(distribution, [generators[row] for row in rows])
+            if sampling.temperature > 0
+            else distribution.argmax(-1)
+        )
+        tokens[rows] = drawn
+        log_probs[rows] = distribution.gather(-1, drawn[:, None]).squeeze(-1)
+    return tokens, log_probs
 
 
 def compute_log_distribution(logits: Tensor, sampling: Sampling) -> Tensor:

@@ -1,33 +1,34 @@
-"""vLLM in the caller's process: weights are passed as tensors, without serialization."""
+"""vLLM: its scheduler runs in a process of its own, and with tensor parallelism each device has another one."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import warnings
-from collections.abc import Iterable, Sequence
-from itertools import count
-from threading import Event
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from torch import Tensor, nn
 
 from rlt_api.blocks.rollout import Rollout
 from rlt_trainer.batches.response import FinishReason, Response
-from rlt_trainer.rollout.engine import EngineError, Sampling
+from rlt_trainer.rollout.engine import Done, EngineError, Part, Request
 from rlt_trainer.rollout.vllm_options import build_engine_options, check_engine_kwargs
-from rlt_trainer.rollout.vllm_weights import iterate_weights, pack_shared_weights
-from rlt_trainer.rollout.weight_sums import Sums, sum_weights
+from rlt_trainer.rollout.vllm_worker import OWNER, WorkerExtension
+from rlt_trainer.rollout.weight_channel import ChannelAddress
+from rlt_trainer.rollout.weight_sums import Sums
 
 if TYPE_CHECKING:
     from vllm import SamplingParams
-    from vllm.outputs import CompletionOutput
+    from vllm.outputs import RequestOutput
+    from vllm.v1.engine.output_processor import RequestOutputCollector
 
-FINISHED: dict[str | None, FinishReason] = {"stop": "stop", "length": "length"}
+FINISHED: dict[str | None, FinishReason] = {"stop": "stop", "length": "length", "abort": "abort"}
 
 
 class VllmEngine:
-    """One vLLM engine. It joins the process group of its process, so all ranks start their engines together.
+    """A RolloutEngine on vLLM's AsyncLLM.
 
     It starts with dummy weights. The first weight sync loads all weights, and verifies them.
     """
@@ -38,182 +39,197 @@ class VllmEngine:
         *,
         dtype: Literal["float32", "bfloat16"],
         rollout: Rollout,
-        sampling: Sampling,
         max_model_len: int,
         seed: int,
         trust_remote_code: bool = False,
     ) -> None:
-        """Raises ValueError for options that vLLM does not have, and EngineError if vLLM does not start."""
+        """Raises ValueError for options that vLLM does not have."""
         check_engine_kwargs(rollout)
-        on_gpu = torch.cuda.is_available()
-        options = build_engine_options(
+        self._on_gpu = torch.cuda.is_available()
+        self._options = build_engine_options(
             files,
             dtype=dtype,
             rollout=rollout,
             max_model_len=max_model_len,
             seed=seed,
             trust_remote_code=trust_remote_code,
-            on_gpu=on_gpu,
+            on_gpu=self._on_gpu,
         )
         os.environ |= {
-            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
             "VLLM_CPU_KVCACHE_SPACE": str(rollout.kv_cache_space),
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # a CPU quota is not a set of cores
+            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # on CPUs: one process for scheduler and worker. AsyncLLM ignores it
             "VLLM_NO_USAGE_STATS": "1",
+            "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # this process has threads
+            OWNER: str(os.getpid()),
         }
         # vLLM warns at every sync about layers without weights, such as rotary embeddings; each sync is verified.
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-        from vllm import LLM
-        from vllm.engine.arg_utils import EngineArgs
+        from vllm.engine.arg_utils import AsyncEngineArgs
 
-        if unknown := sorted(set(rollout.engine_kwargs) - set(EngineArgs.__dataclass_fields__)):
+        if unknown := sorted(set(rollout.engine_kwargs) - set(AsyncEngineArgs.__dataclass_fields__)):
             raise ValueError(f"rollout.engineKwargs: vLLM has no option {', '.join(unknown)}. Use vLLM's names.")
+        if rollout.free_cache_engine and not self._on_gpu:
+            warnings.warn("rollout.freeCacheEngine has no effect: vLLM supports sleep mode only on GPUs.", stacklevel=2)
+        self._can_sleep = rollout.free_cache_engine and self._on_gpu
+        self._is_paused = False
+        self._running: dict[int, asyncio.Task[None]] = {}
+
+    async def start(self) -> int:
+        """As in RolloutEngine."""
+        from vllm.engine.arg_utils import AsyncEngineArgs
+        from vllm.usage.usage_lib import UsageContext
+        from vllm.v1.engine.async_llm import AsyncLLM
+
         try:
-            self._llm = LLM(**options)
+            # Batch sizes for offline inference are larger than those of a server, which limits the latency.
+            self._llm = AsyncLLM.from_engine_args(
+                AsyncEngineArgs(**self._options), usage_context=UsageContext.LLM_CLASS
+            )
         except Exception as error:
             raise EngineError(
                 f"vLLM did not start: {_first_line(error)}. If memory is short, lower rollout.gpuMemoryUtilization "
                 "(on a CPU rollout.kvCacheSpace) or rollout.maxModelLen; otherwise check rollout.engineKwargs and the "
                 "log above, or use rollout.engine: transformers."
             ) from error
-        if rollout.free_cache_engine and not on_gpu:
-            warnings.warn("rollout.freeCacheEngine has no effect: vLLM supports sleep mode only on GPUs.", stacklevel=2)
-        self._can_sleep = rollout.free_cache_engine and on_gpu
-        self._asleep = False
-        self._sampling = sampling
-        self._request_ids = map(str, count())
+        return int(self._llm.vllm_config.scheduler_config.max_num_seqs)
 
-    def generate(
-        self,
-        prompts: Sequence[Sequence[int]],
-        seeds: Sequence[int],
-        sampling: Sampling | None = None,
-        *,
-        max_tokens: Sequence[int] | None = None,
-        interrupt: Event | None = None,
-    ) -> list[Response]:
+    async def submit(self, requests: Sequence[Request], done: Done) -> None:
+        """As in RolloutEngine. The scheduler is paused meanwhile if it is idle."""
+        hold = not self._is_paused and not self._running
+        if hold:
+            await self._llm.engine_core.pause_scheduler_async(mode="keep", clear_cache=False)
+        for request in requests:
+            await self._add(request, done)
+        if hold:
+            await self._llm.resume_generation()
+
+    async def abort(self, numbers: Sequence[int]) -> None:
         """As in RolloutEngine."""
-        from vllm.inputs import TokensPrompt
-        from vllm.outputs import RequestOutput
+        await self._llm.abort([str(number) for number in numbers])
 
-        assert not self._asleep, "the engine is asleep until the next update_weights"
-        sampling = sampling or self._sampling
-        limits = max_tokens or [sampling.max_tokens] * len(prompts)
-        engine = self._llm.llm_engine
-        partial: dict[str, _Partial] = {}
-        try:
-            for prompt, seed, limit in zip(prompts, seeds, limits, strict=True):
-                request_id = next(self._request_ids)
-                parameters = _parameters(sampling, seed=seed, max_tokens=limit, interruptible=interrupt is not None)
-                engine.add_request(request_id, TokensPrompt(prompt_token_ids=list(prompt)), parameters)
-                partial[request_id] = _Partial()
-            while engine.has_unfinished_requests():
-                if interrupt is not None and interrupt.is_set():
-                    engine.abort_request([name for name, each in partial.items() if each.finish_reason == "abort"])
-                    break
-                for output in engine.step():
-                    assert isinstance(output, RequestOutput)
-                    partial[output.request_id].add(output.outputs[0])
-        except Exception as error:
-            raise EngineError(
-                f"vLLM failed during generation: {_first_line(error)}. If memory is short, lower "
-                "rollout.maxNumSeqs or rollout.gpuMemoryUtilization; a prompt with its response must fit in "
-                "rollout.maxModelLen. The run can be resumed from its latest checkpoint."
-            ) from error
-        return [
-            Response(tuple(each.token_ids), tuple(each.log_probs), finish_reason=each.finish_reason)
-            for each in partial.values()
-        ]
-
-    def log_probs(self, sequences: Sequence[Sequence[int]]) -> list[list[float]]:
-        """As in RolloutEngine. vLLM does not read the prefix cache for prompt log-probabilities."""
-        from vllm import SamplingParams
-        from vllm.inputs import TokensPrompt
-
-        outputs = self._llm.generate(
-            [TokensPrompt(prompt_token_ids=list(sequence)) for sequence in sequences],
-            SamplingParams(max_tokens=1, prompt_logprobs=0, detokenize=False),
-            use_tqdm=False,
-        )
-        result = []
-        for sequence, output in zip(sequences, outputs, strict=True):
-            assert output.prompt_logprobs is not None
-            steps = zip(sequence[1:], output.prompt_logprobs[1:], strict=True)
-            result.append([step[token].logprob for token, step in steps if step is not None])
-        return result
-
-    def update_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        """As in RolloutEngine. vLLM's reload repacks the weights for the CPU's kernels.
-
-        It loads layer by layer, so that only one layer is in memory twice.
-        """
-        if self._asleep:
-            torch.cuda.empty_cache()  # return torch's cached memory to the device, for vLLM to allocate
-            self._llm.wake_up()
-            self._asleep = False
-        stream = iter(weights)
-        self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": stream})
-        for _ in stream:  # gathering is collective: each rank must consume all
-            pass
-        self._llm.apply_model(pack_shared_weights)
-        if not self._llm.reset_prefix_cache():
-            raise RuntimeError("vLLM did not reset its prefix cache, which contains values of earlier weights")
-
-    def sum_weights(self) -> Sums:
+    async def pause(self) -> None:
         """As in RolloutEngine."""
-        sums: list[Sums] = self._llm.apply_model(_compute_sums)
-        return sums[0]
+        await self._llm.pause_generation(mode="keep", clear_cache=False)
+        self._is_paused = True
 
-    def sleep(self) -> None:
+    async def resume(self) -> None:
+        """As in RolloutEngine."""
+        self._is_paused = False
+        await self._llm.resume_generation()
+
+    async def sleep(self) -> None:
         """As in RolloutEngine. Level 2 discards the weights, which the next sync restores."""
         if self._can_sleep:
-            self._llm.sleep(level=2)
-            self._asleep = True
+            await self._reset_caches()
+            await self._llm.sleep(level=2, mode="keep")
+
+    async def wake(self, part: Part) -> None:
+        """As in RolloutEngine."""
+        if self._can_sleep:
+            await self._llm.wake_up([part])
+
+    async def open_channel(self, addresses: Sequence[ChannelAddress]) -> None:
+        """As in RolloutEngine."""
+        await self._call(WorkerExtension.open_weight_channel, [asdict(address) for address in addresses])
+
+    async def receive_weights(self) -> None:
+        """As in RolloutEngine. Requests in progress are preempted: vLLM computes their caches again."""
+        await self._call(WorkerExtension.load_policy_weights)
+        await self._reset_caches()
+
+    async def sum_weights(self) -> Sums:
+        """As in RolloutEngine. Replicated weights count once for each device."""
+        sums: Sums = {}
+        for items in await self._call(WorkerExtension.sum_policy_weights):
+            for layer, value in items:
+                sums[layer] = (sums.get(layer, 0) + value) % 2**64
+        return sums
+
+    async def log_probs(self, sequences: Sequence[Sequence[int]]) -> list[list[float]]:
+        """As in RolloutEngine. vLLM does not read the prefix cache for prompt log-probabilities."""
+        return await asyncio.gather(*[self._log_probs(sequence) for sequence in sequences])
 
     def close(self) -> None:
         """As in RolloutEngine."""
-        self._llm.llm_engine.engine_core.shutdown()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        self._llm.shutdown()
+        del self._llm  # its destructor fails while Python exits
+
+    async def _add(self, request: Request, done: Done) -> None:
+        from vllm.inputs.engine import tokens_input
+
+        number, prompt = str(request.number), tokens_input(list(request.prompt))
+        try:
+            output = await self._llm.add_request(number, prompt, _parameters(request))
+        except Exception as error:
+            done(request.number, _describe(error))
+            return
+        self._running[request.number] = asyncio.create_task(self._wait(request.number, output, done))
+
+    async def _wait(self, number: int, output: RequestOutputCollector, done: Done) -> None:
+        try:
+            result: Any = await output.get()
+            done(number, _read_response(result))
+        except Exception as error:
+            done(number, _describe(error))
+        finally:
+            del self._running[number]
+
+    async def _log_probs(self, sequence: Sequence[int]) -> list[float]:
+        from vllm import SamplingParams
+        from vllm.inputs.engine import tokens_input
+
+        parameters = SamplingParams(max_tokens=1, prompt_logprobs=0, detokenize=False)
+        name = f"log-probs-{os.urandom(8).hex()}"
+        async for output in self._llm.generate(tokens_input(list(sequence)), parameters, name):
+            if output.finished:
+                assert output.prompt_logprobs is not None
+                steps = zip(sequence[1:], output.prompt_logprobs[1:], strict=True)
+                return [step[token].logprob for token, step in steps if step is not None]
+        raise AssertionError("vLLM's stream ends with a finished output")
+
+    async def _call(self, method: Any, *arguments: Any) -> list[Any]:
+        """Call a method of WorkerExtension in all workers."""
+        results: list[Any] = await self._llm.collective_rpc(method.__name__, args=arguments)
+        return results
+
+    async def _reset_caches(self) -> None:
+        if not await self._llm.reset_prefix_cache(reset_running_requests=True):
+            raise RuntimeError("vLLM did not reset its prefix cache, which contains values of earlier weights")
 
 
-class _Partial:
-    """A response during generation."""
-
-    def __init__(self) -> None:
-        self.token_ids: list[int] = []
-        self.log_probs: list[float] = []
-        self.finish_reason: FinishReason = "abort"
-
-    def add(self, completion: CompletionOutput) -> None:
-        """Append new tokens: all tokens at once if the request is not interruptible."""
-        tokens, steps = completion.token_ids, completion.logprobs
-        assert steps is not None
-        self.token_ids += tokens
-        self.log_probs += [step[token].logprob for token, step in zip(tokens, steps, strict=True) if step is not None]
-        if completion.finish_reason is not None:
-            self.finish_reason = FINISHED[completion.finish_reason]
-
-
-def _parameters(sampling: Sampling, *, seed: int, max_tokens: int, interruptible: bool) -> SamplingParams:
+def _parameters(request: Request) -> SamplingParams:
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
+    sampling = request.sampling
     return SamplingParams(
         temperature=sampling.temperature,
         top_p=sampling.top_p,
         top_k=sampling.top_k,
-        max_tokens=max_tokens,
+        max_tokens=request.max_tokens,
         stop_token_ids=list(sampling.stop_token_ids),
-        seed=seed,
+        seed=request.seed,
         logprobs=0,  # of the sampled token only
         detokenize=False,
-        output_kind=RequestOutputKind.DELTA if interruptible else RequestOutputKind.FINAL_ONLY,
+        output_kind=RequestOutputKind.FINAL_ONLY,
     )
 
 
-def _compute_sums(model: nn.Module) -> Sums:
-    return sum_weights(iterate_weights(model))
+def _read_response(output: RequestOutput) -> Response:
+    completion = output.outputs[0]
+    tokens, steps = completion.token_ids, completion.logprobs
+    assert steps is not None
+    log_probs = [step[token].logprob for token, step in zip(tokens, steps, strict=True) if step is not None]
+    return Response(tuple(tokens), tuple(log_probs), finish_reason=FINISHED[completion.finish_reason])
+
+
+def _describe(error: Exception) -> EngineError:
+    return EngineError(
+        f"vLLM failed during generation: {_first_line(error)}. If memory is short, lower rollout.maxNumSeqs or "
+        "rollout.gpuMemoryUtilization; a prompt with its response must fit in rollout.maxModelLen. The run can be "
+        "resumed from its latest checkpoint."
+    )
 
 
 def _first_line(error: Exception) -> str:

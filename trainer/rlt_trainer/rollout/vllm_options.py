@@ -22,7 +22,8 @@ SET_BY = {
     "tensor_parallel_size": "rollout.tensorParallelSize",
     "enable_sleep_mode": "rollout.freeCacheEngine",
     "distributed_executor_backend": "rollout.tensorParallelSize",
-    "disable_custom_all_reduce": "rollout.tensorParallelSize",
+    "worker_extension_cls": "always the trainer's, which receives the weights",
+    "skip_tokenizer_init": "always true: requests and responses are tokens",
     "load_format": "always dummy: the first weight sync loads the weights",
     "logprobs_mode": "always processed_logprobs: the distribution that is sampled",
     "generation_config": "always vllm: the model's own top_k and similar must not change the distribution",
@@ -48,7 +49,7 @@ def build_engine_options(
     trust_remote_code: bool,
     on_gpu: bool,
 ) -> dict[str, Any]:
-    """Build the arguments of vllm.LLM for the model in the folder `files`."""
+    """Build the arguments of vLLM's AsyncEngineArgs for the model in the folder `files`."""
     options: dict[str, Any] = {
         "model": files,
         "load_format": "dummy",
@@ -63,9 +64,9 @@ def build_engine_options(
         "gpu_memory_utilization": rollout.gpu_memory_utilization,
         "tensor_parallel_size": rollout.tensor_parallel_size,
         "enable_sleep_mode": True if rollout.free_cache_engine and on_gpu else None,
-        "distributed_executor_backend": "uni" if rollout.tensor_parallel_size == 1 else "external_launcher",
-        # Custom all-reduce accesses the devices of other ranks, but each process sees only its own.
-        "disable_custom_all_reduce": True if rollout.tensor_parallel_size > 1 else None,
+        "distributed_executor_backend": "uni" if rollout.tensor_parallel_size == 1 else "mp",
+        "worker_extension_cls": "rlt_trainer.rollout.vllm_worker.WorkerExtension",
+        "skip_tokenizer_init": True,
         "logprobs_mode": "processed_logprobs",
         "generation_config": "vllm",
         "disable_log_stats": True,

@@ -1,99 +1,99 @@
-"""Transfer of weights from rank 0 of training to engines in other processes: gloo on CPUs, NCCL on GPUs."""
+"""The transfer of weights from a train worker to the processes of an engine, one bucket after the other."""
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch._C._distributed_c10d import PrefixStore, ProcessGroup, ProcessGroupGloo, TCPStore
 
-from rlt_trainer.rollout.buckets import BUCKET_BYTES, Bucket, Layout, pack_buckets
-from rlt_trainer.rollout.weight_sync import StaleWeightsError
+from rlt_trainer.rollout.buckets import BUCKET_BYTES, Bucket, pack_buckets
 
 TRANSFER_TIMEOUT = timedelta(minutes=10)
 """Timeout of each operation (verl's nccl_timeout)."""
 
 
 @dataclass(frozen=True)
-class Header:
-    """The description of a bucket, sent before it."""
+class SharedAddress:
+    """The sender is a process of the same pod, on the same device."""
 
-    layouts: tuple[Layout, ...]
+    socket: str
+    """Name of an abstract Unix socket."""
+
+
+@dataclass(frozen=True)
+class GroupAddress:
+    """The sender is member 0 of a process group."""
+
+    host: str
+    port: int
+    member: int
+    """The number of this receiver."""
     size: int
-    checksum: int
+    """Number of members."""
+    nodes: Sequence[str]
+    """The addresses of all members' nodes."""
 
 
-class WeightChannel:
-    """A process group of one sender (rank 0) and all engines, separate from that of training.
+ChannelAddress = SharedAddress | GroupAddress
 
-    Each end holds one bucket at a time. A receiver also holds the tensors that its engine has not loaded yet.
+
+def parse_address(fields: Mapping[str, Any]) -> ChannelAddress:
+    """Build the address from the fields of its class. vLLM passes only plain values to its workers."""
+    return SharedAddress(**fields) if "socket" in fields else GroupAddress(**fields)
+
+
+class WeightChannel(Protocol):
+    """One end of the transfer. Each end holds at most two buckets at a time.
+
+    A receiver also holds the tensors that its engine has not loaded yet.
     """
 
-    def __init__(self, address: str, port: int, *, rank: int, size: int, device: torch.device) -> None:
-        store = TCPStore(address, port, size, is_master=rank == 0, timeout=TRANSFER_TIMEOUT)
-        self._device = device
-        self._group = ProcessGroup(store, rank, size)
-        gloo = ProcessGroupGloo(PrefixStore("gloo", store), rank, size, TRANSFER_TIMEOUT)
-        self._group._register_backend(torch.device("cpu"), ProcessGroup.BackendType.GLOO, gloo)
-        if device.type == "cuda":
-            from torch._C._distributed_c10d import ProcessGroupNCCL
+    def allocate(self, size: int) -> Tensor:
+        """Allocate the memory of the next bucket to send: [size], uint8."""
+        ...
 
-            options = ProcessGroupNCCL.Options()
-            options._timeout = TRANSFER_TIMEOUT
-            nccl = ProcessGroupNCCL(PrefixStore("nccl", store), rank, size, options)
-            self._group._register_backend(torch.device("cuda"), ProcessGroup.BackendType.NCCL, nccl)
+    def put(self, bucket: Bucket | None) -> None:
+        """Send a bucket in memory from `allocate`. None ends the transfer."""
+        ...
 
-    def send(self, weights: Iterable[tuple[str, Tensor]], *, limit: int = BUCKET_BYTES) -> None:
-        """Send all of `weights` in buckets of at most `limit` bytes."""
-        for bucket in pack_buckets(weights, limit=limit):
-            self._send_header(Header(bucket.layouts, len(bucket.data), bucket.checksum()))
-            self._broadcast(bucket.data)
-        self._send_header(None)
+    def get(self) -> Bucket | None:
+        """Receive the next bucket. None: the transfer has ended. Raises StaleWeightsError for damaged buckets."""
+        ...
 
-    def receive(self) -> Iterator[tuple[str, Tensor]]:
-        """Yield names and tensors as they arrive. Raises StaleWeightsError if the checksum of a bucket differs.
-
-        It raises after the last bucket: the sender and the other receivers would wait for a receiver that stops.
-        """
-        damaged: list[str] = []
-        while header := self._receive_header():
-            bucket = Bucket(header.layouts, torch.empty(header.size, dtype=torch.uint8, device=self._device))
-            self._broadcast(bucket.data)
-            if bucket.checksum() != header.checksum:
-                damaged.append(header.layouts[0].name)
-            yield from bucket.unpack()
-        if damaged:
-            raise StaleWeightsError(
-                f"Stale weights in the rollout engine: the checksums of the buckets that start with "
-                f"{', '.join(damaged)} differ from those sent. Check the network between the worker groups; the run "
-                "can be resumed from its latest checkpoint."
-            )
-
-    def _send_header(self, header: Header | None) -> None:
-        text = torch.frombuffer(bytearray(pickle.dumps(header)), dtype=torch.uint8)
-        self._broadcast(torch.tensor([len(text)]))
-        self._broadcast(text)
-
-    def _receive_header(self) -> Header | None:
-        size = torch.zeros(1, dtype=torch.int64)
-        self._broadcast(size)
-        text = torch.empty(int(size), dtype=torch.uint8)
-        self._broadcast(text)
-        header: Header | None = pickle.loads(text.numpy().tobytes())
-        return header
-
-    def _broadcast(self, tensor: Tensor) -> None:
-        self._group.broadcast(tensor, 0).wait()
+    def close(self) -> None:
+        """Release all resources."""
+        ...
 
 
-def send_weights(weights: Iterable[tuple[str, Tensor]], channel: WeightChannel | None) -> None:
-    """Send `weights` on rank 0, which has the channel. The other ranks consume them: gathering is collective."""
-    if channel is not None:
-        channel.send(weights)
+def send_weights(
+    weights: Iterable[tuple[str, Tensor]], channel: WeightChannel | None, *, limit: int = BUCKET_BYTES
+) -> None:
+    """Send `weights` in buckets of at most `limit` bytes. Without a channel, consume them: gathering is collective."""
+    if channel is None:
+        for _ in weights:
+            pass
         return
-    for _ in weights:
-        pass
+    for bucket in pack_buckets(weights, channel.allocate, limit=limit):
+        channel.put(bucket)
+    channel.put(None)
+
+
+def receive_weights(channel: WeightChannel) -> Iterator[tuple[str, Tensor]]:
+    """Yield names and tensors as they arrive. Raises StaleWeightsError for damaged buckets, after the last one."""
+    while (bucket := channel.get()) is not None:
+        yield from bucket.unpack()
+
+
+def open_receiver(address: ChannelAddress, device: torch.device) -> WeightChannel:
+    """Open the receiving end of the channel at `address`, for weights on `device`."""
+    if isinstance(address, SharedAddress):
+        from rlt_trainer.rollout.shared_channel import SharedReceiver
+
+        return SharedReceiver(address, device)
+    from rlt_trainer.rollout.group_channel import GroupChannel
+
+    return GroupChannel(address, device)

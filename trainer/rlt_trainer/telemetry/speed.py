@@ -62,7 +62,12 @@ class Work:
 
 
 def compute_speed_metrics(
-    driver: Sequence[Span], reports: Sequence[WorkerReport], work: Work, *, engines: Sequence[WorkerReport] = ()
+    driver: Sequence[Span],
+    reports: Sequence[WorkerReport],
+    work: Work,
+    *,
+    devices: int,
+    engines: Sequence[WorkerReport] = (),
 ) -> dict[str, float]:
     """Compute the metrics of one step from the driver's spans and the reports of train workers and rollout workers.
 
@@ -73,7 +78,6 @@ def compute_speed_metrics(
     response_tokens, tokens = sum(work.response_lengths), sum(work.lengths)
     per_token = dict.fromkeys(RESPONSE_TOKEN_PHASES, response_tokens) | dict.fromkeys(TOKEN_PHASES, tokens)
     overlap = compute_overlap_seconds(driver, [span for report in (*reports, *engines) for span in report.spans])
-    devices = len(reports) + len(engines)
     return {
         **{f"timing_s/{phase}": value for phase, value in seconds.items()},
         **{

@@ -1,83 +1,158 @@
-"""A worker process that only generates (rollout.mode separate): a rollout engine and the channel of its weights."""
+"""The process of one rollout engine: requests come in batches, and their responses are collected."""
 
 from __future__ import annotations
 
+import asyncio
+import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor
 from transformers.utils.logging import disable_progress_bar
 
 from rlt_api.training_config import TrainingConfig
+from rlt_trainer.batches.response import Response
 from rlt_trainer.cluster.pods import count_train_workers
-from rlt_trainer.cluster.rendezvous import Rendezvous, node_address, use_interface_of
+from rlt_trainer.cluster.rendezvous import node_address, use_interface_of
 from rlt_trainer.cluster.stack_signal import write_stacks_on_signal
-from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.data.tokenizer import load_tokenizer
 from rlt_trainer.policy.model import DTYPES, prepare_model_files
-from rlt_trainer.rollout.weight_channel import WeightChannel
-from rlt_trainer.rollout.weight_sync import WeightSync
+from rlt_trainer.rollout.build_engine import build_engine, load_stop_token_ids
+from rlt_trainer.rollout.engine import EngineError, Request
+from rlt_trainer.rollout.weight_channel import ChannelAddress
+from rlt_trainer.rollout.weight_sums import Sums
 from rlt_trainer.telemetry.worker_telemetry import WorkerReport, WorkerTelemetry
-from rlt_trainer.workers.engine_worker import EngineWorker
-from rlt_trainer.workers.responder import Responder
+
+Ended = tuple[int, Response | EngineError]
+"""The number of a request, and its result."""
 
 
-class RolloutWorker(EngineWorker):
-    """Its methods are called from several threads: new weights arrive while it generates."""
+@dataclass(frozen=True)
+class EngineInfo:
+    """What the driver needs from an engine to send requests."""
 
-    def __init__(self, config: TrainingConfig, rank: int, world_size: int) -> None:
-        """`rank` and `world_size` count the rollout workers."""
+    max_requests: int
+    """Number of requests that run at the same time. Others wait in the engine."""
+    stop_token_ids: tuple[int, ...]
+    """Tokens that end a response."""
+
+
+class RolloutWorker:
+    """One engine on its device, or on several (rollout.tensorParallelSize). One event loop makes all calls.
+
+    The process does not use the devices itself: vLLM has a process for each of them.
+    """
+
+    def __init__(
+        self,
+        config: TrainingConfig,
+        number: int,
+        devices: Mapping[str, str] | None = None,
+        *,
+        address: str | None = None,
+    ) -> None:
+        """`number`: of this engine. `devices`: environment variables that select its devices, default: Ray's.
+
+        `address`: of this node. Default: its address in the Ray cluster.
+        """
+        os.environ |= devices or {}
         write_stacks_on_signal()
         self._config = config
-        self._rank = rank
-        self._address = node_address()
-        self._device = torch.device("cuda" if config.rollout_devices_per_worker > 0 else "cpu")
+        on_gpu = (config.rollout_devices_per_worker if config.rollout_workers else config.devices_per_worker) > 0
+        self._device = torch.device("cuda" if on_gpu else "cpu")
+        self._address = address or node_address()
         self._scratch = tempfile.TemporaryDirectory(prefix="rlt-model-")
-        if self._device.type == "cpu":
+        if not on_gpu:
             use_interface_of(self._address)
-            torch.set_num_threads(config.rollout_cpus_per_worker)
-
-    def start_engine(self, probes: Sequence[Prompt]) -> None:
-        """Start the engine. Each weight sync is verified on `probes`."""
-        disable_progress_bar()  # type: ignore[no-untyped-call] # a log is not a terminal
-        files = prepare_model_files(self._config.model, Path(self._scratch.name))
-        tokenizer = load_tokenizer(self._config.model)
-        self._responder = Responder.start(
-            self._config, files, device=self._device, tokenizer=tokenizer, interruptible=True
-        )
-        self._weight_sync = WeightSync(self._responder.engine, probes, self._config.model.dtype)
-
-    def open_channel(self, rendezvous: Rendezvous, size: int) -> None:
-        """Join the process group of the weight transfer, of `size` members. Member 0 is the first train worker."""
-        self._channel = WeightChannel(
-            rendezvous.address, rendezvous.port, rank=1 + self._rank, size=size, device=self._device
-        )
+        self._ended: list[Ended] = []
+        self._has_ended = asyncio.Event()
+        self._running = 0
+        self._gen = ExitStack()
         self.telemetry = WorkerTelemetry(
-            count_train_workers(self._config) + self._rank,  # after the train workers
-            device=self._device,
-            dtype=DTYPES[self._config.model.dtype],
-            profiles=Path(self._config.run_directory) / "profiles",
-            profiler=self._config.observability.profiler,
+            count_train_workers(config) + number,  # after the train workers
+            device=torch.device("cpu"),
+            dtype=DTYPES[config.model.dtype],
+            profiles=Path(config.run_directory) / "profiles",
         )
 
-    def receive_weights(self, expected: Tensor) -> float:
-        """Receive the policy's weights, and verify them with its log-probabilities of the probes, [B, T] `expected`.
+    async def start(self) -> EngineInfo:
+        """Start the engine. Raises ValueError or EngineError."""
+        disable_progress_bar()  # type: ignore[no-untyped-call] # a log is not a terminal
+        model = self._config.model
+        files = prepare_model_files(model, Path(self._scratch.name))
+        eos = load_tokenizer(model).eos_token_id
+        stops = load_stop_token_ids(files, eos, trust_remote_code=model.trust_remote_code)
+        self.engine = build_engine(self._config, files=files, device=self._device)
+        return EngineInfo(await self.engine.start(), stops)
 
-        Responses in progress continue with the new weights. Returns the mean difference of log-probabilities. Raises
-        StaleWeightsError.
-        """
+    async def submit(self, requests: Sequence[Request]) -> None:
+        """Add requests. An idle engine schedules all of them together."""
+        if self._running == 0:
+            self._gen.enter_context(self.telemetry.measure("gen"))
+        self._running += len(requests)
+        await self.engine.submit(requests, self._end)
+
+    async def ended(self) -> list[Ended]:
+        """Return the requests that ended since the last call. Waits for at least one."""
+        await self._has_ended.wait()
+        self._has_ended.clear()
+        ended, self._ended = self._ended, []
+        return ended
+
+    async def abort(self, numbers: Sequence[int]) -> None:
+        """End requests with the tokens generated so far."""
+        await self.engine.abort(numbers)
+
+    async def pause(self) -> None:
+        """Stop generating until `resume`, and release memory (rollout.freeCacheEngine). Requests keep their tokens."""
+        await self.engine.pause()
+        await self.engine.sleep()
+
+    async def resume(self) -> None:
+        """Continue after `pause` or `receive_weights`."""
+        await self.engine.resume()
+
+    async def open_channel(self, addresses: Sequence[ChannelAddress]) -> None:
+        """Connect to the senders of weights: one address for each device of the engine."""
+        await self.engine.open_channel(addresses)
+
+    async def receive_weights(self) -> None:
+        """Pause, and receive the policy's weights. The KV cache is allocated after the transfer (as in verl)."""
         with self.telemetry.measure("update_weights"):
-            return self._weight_sync.sync(self._channel.receive(), lambda: expected)
+            await self.engine.pause()
+            await self.engine.wake("weights")
+            await self.engine.receive_weights()
+            await self.engine.wake("kv_cache")
 
-    def end_step(self, step: int) -> WorkerReport:
+    async def sum_weights(self) -> Sums:
+        """Return the sums over the weights of the engine."""
+        return await self.engine.sum_weights()
+
+    async def log_probs(self, sequences: Sequence[Sequence[int]]) -> list[float]:
+        """Return the log-probabilities of all tokens but the first of each sequence."""
+        return [value for row in await self.engine.log_probs(sequences) for value in row]
+
+    async def node_address(self) -> str:
+        """Return the address of this engine's node."""
+        return self._address
+
+    async def end_step(self, step: int) -> WorkerReport:
         """Return the report of `step`. Later measurements belong to the next step."""
         report = self.telemetry.end()
         self.telemetry.begin(step + 1)
         return report
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Release all resources."""
-        self.responder.engine.close()
+        self.engine.close()
         self._scratch.cleanup()
+
+    def _end(self, number: int, result: Response | EngineError) -> None:
+        self._running -= 1
+        if self._running == 0:
+            self._gen.close()
+        self._ended.append((number, result))
+        self._has_ended.set()

@@ -1,8 +1,9 @@
-"""A train worker: one rank of the policy's process group, with its shards and, if colocated, a rollout engine."""
+"""A train worker: one rank of the policy's process group, with its shards."""
 
 from __future__ import annotations
 
 import logging
+import os
 import tempfile
 from collections.abc import Sequence
 from datetime import timedelta
@@ -23,6 +24,7 @@ from rlt_trainer.checkpoint.export import export
 from rlt_trainer.checkpoint.parts import ModelState, OptimizerState, Parts
 from rlt_trainer.checkpoint.resume import Resumed, load_reference, resume
 from rlt_trainer.checkpoint.saver import SaveOutcome, Saver
+from rlt_trainer.cluster.connections import watch_connections
 from rlt_trainer.cluster.rendezvous import Rendezvous, free_port, node_address, use_interface_of
 from rlt_trainer.cluster.stack_signal import write_stacks_on_signal
 from rlt_trainer.data.prompt import Prompt
@@ -33,19 +35,23 @@ from rlt_trainer.policy.critic import Critic
 from rlt_trainer.policy.mesh import create_mesh
 from rlt_trainer.policy.model import DTYPES, prepare_model_files
 from rlt_trainer.rewards.model import RewardModel
-from rlt_trainer.rollout.weight_channel import WeightChannel, send_weights
-from rlt_trainer.rollout.weight_sync import WeightSync, build_probe, pad_probe
+from rlt_trainer.rollout.group_channel import GroupChannel
+from rlt_trainer.rollout.shared_channel import SharedSender
+from rlt_trainer.rollout.weight_channel import GroupAddress, SharedAddress, WeightChannel, send_weights
+from rlt_trainer.rollout.weight_sums import Sums, add_sums
+from rlt_trainer.rollout.weight_sync import build_probe, pad_probe
 from rlt_trainer.telemetry.worker_telemetry import WorkerReport, WorkerTelemetry
-from rlt_trainer.workers.engine_worker import EngineWorker
-from rlt_trainer.workers.responder import Responder
 
 _log = logging.getLogger(__name__)
 
 COLLECTIVE_TIMEOUT = timedelta(minutes=10)
 """How long a collective waits for the other ranks (verl's nccl_timeout)."""
+VISIBLE_DEVICES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+"""Environment variables that select the devices of a process. Ray sets the first on NVIDIA and the second on AMD GPUs
+(ray/_private/accelerators, Ray 2.60)."""
 
 
-class TrainWorker(EngineWorker):
+class TrainWorker:
     """One rank of the training, on one device. All methods are collective, except those that only return state."""
 
     def __init__(self, config: TrainingConfig, rank: int, world_size: int, *, address: str | None = None) -> None:
@@ -128,43 +134,44 @@ class TrainWorker(EngineWorker):
         """Return the report of the step."""
         return self.telemetry.end()
 
-    # Rollout engine
+    # Rollout engines
 
-    def set_probes(self, probes: Sequence[Prompt]) -> None:
-        """Store the prompts on which each weight sync is verified."""
-        self._probe = build_probe(probes)
+    def visible_devices(self) -> dict[str, str]:
+        """Return the environment variables that select this worker's device."""
+        return {name: os.environ[name] for name in VISIBLE_DEVICES if name in os.environ}
 
-    def start_engine(self, probes: Sequence[Prompt]) -> None:
-        """Start the rollout engine of this rank. Each weight sync is verified on `probes`."""
-        self.set_probes(probes)
-        self._responder = Responder.start(self._config, self._files, device=self._device, tokenizer=self._tokenizer)
-        self._weight_sync = WeightSync(self._responder.engine, probes, self._config.model.dtype)
+    def node_address(self) -> str:
+        """Return the address of this worker's node."""
+        return self._address
 
-    def sleep_engine(self) -> None:
-        """Free the engine's memory until the next weight sync."""
-        self.responder.engine.sleep()
+    def watch_connections(self, addresses: Sequence[str]) -> None:
+        """End connections to other workers at `addresses` that do not answer. All process groups must exist."""
+        watch_connections(set(addresses) - {self._address})
 
-    def sync_weights(self) -> float:
-        """Sync the policy's weights to this rank's engine, and verify them.
+    def open_shared_channel(self) -> SharedAddress:
+        """Open the channel of weights to the engine on this worker's device."""
+        sender = SharedSender(self._device)
+        self._channel = sender
+        return sender.address
 
-        Returns the mean difference of log-probabilities. Raises StaleWeightsError.
-        """
-        with self.telemetry.measure("update_weights"):
-            return self._weight_sync.sync(self._actor.gather_weights(), self.probe_log_probs)
-
-    def open_channel(self, rendezvous: Rendezvous, size: int) -> None:
-        """Join the process group of the weight transfer to rollout workers: rank 0 is member 0 of `size`."""
+    def open_group_channel(self, address: GroupAddress) -> None:
+        """Open the channel of weights to engines in other pods: rank 0 sends."""
         if self._rank == 0:
-            self._channel = WeightChannel(rendezvous.address, rendezvous.port, rank=0, size=size, device=self._device)
+            self._channel = GroupChannel(address, self._device)
 
-    def send_weights(self) -> None:
-        """Send the policy's weights to the rollout workers."""
+    def send_weights(self, *, add_up: bool) -> Sums:
+        """Send the policy's weights to the engines. With `add_up`, rank 0 returns the sums over them."""
+        sums: Sums = {}
         with self.telemetry.measure("update_weights"):
-            send_weights(self._actor.gather_weights(), self._channel)
+            weights = self._actor.gather_weights()
+            send_weights(add_sums(weights, sums) if add_up and self._rank == 0 else weights, self._channel)
+        return sums
 
-    def probe_log_probs(self) -> Tensor:
-        """Compute the policy's log-probabilities of the probes: [B, T]."""
-        return self._actor.probe_log_probs(pad_probe(self._probe))
+    def probe_log_probs(self, prompts: Sequence[Prompt]) -> list[float]:
+        """Compute the policy's log-probabilities of all tokens of the probes on `prompts`."""
+        probe = pad_probe(build_probe(prompts))
+        log_probs: list[float] = self._actor.probe_log_probs(probe)[probe.response_mask].tolist()
+        return log_probs
 
     # Experience
 
@@ -244,10 +251,9 @@ class TrainWorker(EngineWorker):
 
     def close(self) -> None:
         """Release all resources."""
-        if self._responder is not None:
-            self._responder.engine.close()
-        if dist.is_initialized():  # vLLM, which joined the group, destroys it
-            dist.destroy_process_group()
+        if self._channel is not None:
+            self._channel.close()
+        dist.destroy_process_group()
         self._scratch.cleanup()
 
     def _parts(self) -> Parts:

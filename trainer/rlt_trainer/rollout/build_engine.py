@@ -9,8 +9,6 @@ from rlt_api.training_config import TrainingConfig
 from rlt_trainer.policy.config import load_config_from
 from rlt_trainer.policy.model import DTYPES
 from rlt_trainer.rollout.engine import RolloutEngine, Sampling
-from rlt_trainer.rollout.tensor_parallel_engine import TensorParallelEngine, create_tensor_parallel_group
-from rlt_trainer.rollout.transformers_engine import TransformersEngine
 
 
 def build_sampling(config: TrainingConfig, stop_token_ids: tuple[int, ...]) -> Sampling:
@@ -24,30 +22,24 @@ def build_sampling(config: TrainingConfig, stop_token_ids: tuple[int, ...]) -> S
     )
 
 
-def start_engine(config: TrainingConfig, *, files: str, device: torch.device, sampling: Sampling) -> RolloutEngine:
-    """Start the engine on this device with the model in the folder `files`. Raises ValueError or EngineError."""
+def build_engine(config: TrainingConfig, *, files: str, device: torch.device) -> RolloutEngine:
+    """Build the engine of this process with the model in the folder `files`. Raises ValueError."""
     if config.rollout.engine == "transformers":
+        from rlt_trainer.rollout.transformers_engine import TransformersEngine
+
         return TransformersEngine(
-            files,
-            dtype=DTYPES[config.model.dtype],
-            device=device,
-            sampling=sampling,
-            trust_remote_code=config.model.trust_remote_code,
+            files, dtype=DTYPES[config.model.dtype], device=device, trust_remote_code=config.model.trust_remote_code
         )
     from rlt_trainer.rollout.vllm_engine import VllmEngine
 
-    size = config.rollout.tensor_parallel_size
-    group = create_tensor_parallel_group(size) if size > 1 else None
-    engine = VllmEngine(
+    return VllmEngine(
         files,
         dtype=config.model.dtype,
         rollout=config.rollout,
-        sampling=sampling,
         max_model_len=config.data.max_prompt_length + config.data.max_response_length,
         seed=config.training.seed,
         trust_remote_code=config.model.trust_remote_code,
     )
-    return TensorParallelEngine(engine, group) if group else engine
 
 
 def load_stop_token_ids(files: str, eos_token_id: int, *, trust_remote_code: bool) -> tuple[int, ...]:

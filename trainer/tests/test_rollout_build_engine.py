@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from transformers import dynamic_module_utils
 
-from rlt_trainer.rollout.start_engine import load_stop_token_ids
+from rlt_trainer.rollout.build_engine import load_stop_token_ids
 
 CUSTOM_CODE = """
 from transformers import Qwen3Config

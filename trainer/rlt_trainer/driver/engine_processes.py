@@ -1,0 +1,117 @@
+"""The processes of the rollout engines, as Ray actors on the devices of train workers or in pods of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+from ray.exceptions import RayActorError
+
+from rlt_api.training_config import TrainingConfig
+from rlt_trainer.cluster.pods import rollout_pods
+from rlt_trainer.cluster.worker_death import describe_death
+from rlt_trainer.cluster.worker_group import WorkerGroup, list_pods, reserve_pods, start_actor, submit
+from rlt_trainer.errors import TrainingError
+from rlt_trainer.workers.rollout_worker import RolloutWorker
+from rlt_trainer.workers.train_worker import TrainWorker
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class EngineProcess(Protocol):
+    """One engine in a process of its own."""
+
+    async def call(
+        self, method: Callable[Concatenate[RolloutWorker, P], Awaitable[R]], *arguments: P.args, **options: P.kwargs
+    ) -> R:
+        """Call a method of its RolloutWorker. Raises TrainingError if the process has ended."""
+        ...
+
+
+class EngineProcesses(Protocol):
+    """Starts the processes. Engine number i of N has the devices i * S to (i + 1) * S, S = tensorParallelSize."""
+
+    def __len__(self) -> int: ...
+
+    def start(self, number: int) -> EngineProcess:
+        """Start the process of an engine, for the first time or again."""
+        ...
+
+
+class ActorProcess:
+    """An EngineProcess in a Ray actor."""
+
+    def __init__(self, actor: Any) -> None:
+        self._actor = actor
+
+    async def call(
+        self, method: Callable[Concatenate[RolloutWorker, P], Awaitable[R]], *arguments: P.args, **options: P.kwargs
+    ) -> R:
+        """As in EngineProcess."""
+        try:
+            result: Any = await submit(self._actor, method, *arguments, **options)
+        except RayActorError as error:
+            raise TrainingError(describe_death(str(error), list_pods())) from error
+        return result  # type: ignore[no-any-return]
+
+
+class ColocatedProcesses:
+    """Engines on the devices of the train workers, in the same pods."""
+
+    def __init__(self, config: TrainingConfig, workers: WorkerGroup[TrainWorker]) -> None:
+        self._config = config
+        self._workers = workers
+        self._size = config.rollout.tensor_parallel_size
+
+    def __len__(self) -> int:
+        return len(self._workers) // self._size
+
+    def start(self, number: int) -> EngineProcess:
+        """As in EngineProcesses. Ray counts the devices for the train workers, which name them."""
+        workers, pods = self._workers, self._workers.pods
+        first = number * self._size
+        visible = workers.all(TrainWorker.visible_devices)[first : first + self._size]
+        devices = {name: ",".join(each[name] for each in visible) for name in visible[0]}
+        actor = start_actor(
+            RolloutWorker,
+            (self._config, number, devices),
+            placement_group=workers.placement_group,
+            pod=first // pods.processes,
+            cpus=0,
+            devices=0,
+            threads=pods.threads,
+        )
+        return ActorProcess(actor)
+
+
+class SeparateProcesses:
+    """Engines in pods that only generate."""
+
+    def __init__(self, config: TrainingConfig) -> None:
+        self._config = config
+        self._pods = rollout_pods(config)
+        self._size = config.rollout.tensor_parallel_size
+        self._placement_group = reserve_pods(self._pods)
+
+    def __len__(self) -> int:
+        return self._pods.count * self._pods.processes // self._size
+
+    def start(self, number: int) -> EngineProcess:
+        """As in EngineProcesses."""
+        pods = self._pods
+        actor = start_actor(
+            RolloutWorker,
+            (self._config, number),
+            placement_group=self._placement_group,
+            pod=number * self._size // pods.processes,
+            cpus=pods.threads * self._size,
+            devices=self._size if pods.devices else 0,
+            threads=pods.threads,
+        )
+        return ActorProcess(actor)
+
+
+def build_processes(config: TrainingConfig, workers: WorkerGroup[TrainWorker]) -> EngineProcesses:
+    """Build the processes of rollout.mode."""
+    return ColocatedProcesses(config, workers) if config.rollout.mode == "colocated" else SeparateProcesses(config)

@@ -1,0 +1,66 @@
+"""The conversations of a run: each is a coroutine, with a process of its environment or with the tools of the job."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+
+from transformers import PreTrainedTokenizerBase
+
+from rlt_api.blocks.data import Data
+from rlt_api.blocks.rollout import MultiTurn
+from rlt_trainer.data.prompt import Prompt
+from rlt_trainer.environments.conversation import ConversationLimits, Episode, converse
+from rlt_trainer.environments.processes import EnvironmentProcesses
+from rlt_trainer.environments.tool import Tool
+from rlt_trainer.environments.tool_session import ToolSession
+from rlt_trainer.environments.toolbox import open_tools
+from rlt_trainer.rollout.engine import Sampling
+from rlt_trainer.rollout.sampler import Sampler
+
+MAX_CONVERSATIONS = 256
+"""Maximum number of conversations of one batch at the same time, if each has a process for its environment."""
+
+
+class Conversations:
+    """Runs conversations (rollout.multiTurn) in the event loop of the sampler."""
+
+    def __init__(self, multi_turn: MultiTurn, data: Data, tokenizer: PreTrainedTokenizerBase) -> None:
+        self._multi_turn = multi_turn
+        self._limits = ConversationLimits(multi_turn.max_turns, data.max_response_length)
+        self._chat_template = data.chat_template
+        self._tokenizer = tokenizer
+        self._processes: EnvironmentProcesses | None = None
+
+    async def run(
+        self, sampler: Sampler, prompts: Sequence[Prompt], seeds: Sequence[int], sampling: Sampling
+    ) -> list[Episode]:
+        """Run one conversation on each prompt, all at the same time. Raises EngineError."""
+        slots = asyncio.Semaphore(MAX_CONVERSATIONS)
+
+        async def run_one(tools: Mapping[str, Tool], prompt: Prompt, seed: int) -> Episode:
+            async with nullcontext() if tools else slots:
+                return await converse(
+                    sampler,
+                    ToolSession(tools, self._multi_turn) if tools else self._open_processes().open_session(prompt),
+                    prompt,
+                    seed=seed,
+                    sampling=sampling,
+                    tokenizer=self._tokenizer,
+                    limits=self._limits,
+                    chat_template=self._chat_template,
+                )
+
+        async with open_tools(self._multi_turn) as tools:
+            pairs = zip(prompts, seeds, strict=True)
+            return await asyncio.gather(*(run_one(tools, prompt, seed) for prompt, seed in pairs))
+
+    def close(self) -> None:
+        """End the processes."""
+        if self._processes is not None:
+            self._processes.close()
+
+    def _open_processes(self) -> EnvironmentProcesses:
+        self._processes = self._processes or EnvironmentProcesses(self._multi_turn)
+        return self._processes

@@ -1,0 +1,96 @@
+"""The weight channel to other pods: broadcasts over gloo on CPUs, NCCL on GPUs, with a checksum for each bucket."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch._C._distributed_c10d import PrefixStore, ProcessGroup, ProcessGroupGloo, TCPStore
+
+from rlt_trainer.cluster.connections import watch_connections
+from rlt_trainer.rollout.buckets import Bucket, Layout
+from rlt_trainer.rollout.weight_channel import TRANSFER_TIMEOUT, GroupAddress
+from rlt_trainer.rollout.weight_sync import StaleWeightsError
+
+
+@dataclass(frozen=True)
+class Header:
+    """The description of a bucket, sent before it."""
+
+    layouts: tuple[Layout, ...]
+    size: int
+    checksum: int
+
+
+class GroupChannel:
+    """A member of a process group of one sender (member 0) and the devices of all engines, separate from training's."""
+
+    def __init__(self, address: GroupAddress, device: torch.device) -> None:
+        """Join the group. Returns when all members have joined."""
+        member, size = address.member, address.size
+        store = TCPStore(address.host, address.port, size, is_master=member == 0, timeout=TRANSFER_TIMEOUT)
+        self._device = device
+        self._damaged: list[str] = []
+        self._group = ProcessGroup(store, member, size)
+        gloo = ProcessGroupGloo(PrefixStore("gloo", store), member, size, TRANSFER_TIMEOUT)
+        self._group._register_backend(torch.device("cpu"), ProcessGroup.BackendType.GLOO, gloo)
+        if device.type == "cuda":
+            from torch._C._distributed_c10d import ProcessGroupNCCL
+
+            options = ProcessGroupNCCL.Options()
+            options._timeout = TRANSFER_TIMEOUT
+            nccl = ProcessGroupNCCL(PrefixStore("nccl", store), member, size, options)
+            self._group._register_backend(torch.device("cuda"), ProcessGroup.BackendType.NCCL, nccl)
+        watch_connections(set(address.nodes) - {address.nodes[address.member]})
+
+    def allocate(self, size: int) -> Tensor:
+        """As in WeightChannel."""
+        return torch.zeros(size, dtype=torch.uint8, device=self._device)
+
+    def put(self, bucket: Bucket | None) -> None:
+        """As in WeightChannel."""
+        if bucket is None:
+            self._put_header(None)
+            return
+        self._put_header(Header(bucket.layouts, len(bucket.data), bucket.checksum()))
+        self._broadcast(bucket.data)
+
+    def get(self) -> Bucket | None:
+        """As in WeightChannel. It raises after the last bucket: the other members would wait for one that stops."""
+        header = self._get_header()
+        if header is None:
+            damaged, self._damaged = self._damaged, []
+            if damaged:
+                raise StaleWeightsError(
+                    f"Stale weights in the rollout engine: the checksums of the buckets that start with "
+                    f"{', '.join(damaged)} differ from those sent. Check the network between the worker groups; the "
+                    "run can be resumed from its latest checkpoint."
+                )
+            return None
+        bucket = Bucket(header.layouts, torch.empty(header.size, dtype=torch.uint8, device=self._device))
+        self._broadcast(bucket.data)
+        if bucket.checksum() != header.checksum:
+            self._damaged.append(header.layouts[0].name)
+        return bucket
+
+    def close(self) -> None:
+        """As in WeightChannel."""
+        del self._group
+
+    def _put_header(self, header: Header | None) -> None:
+        text = torch.frombuffer(bytearray(pickle.dumps(header)), dtype=torch.uint8)
+        self._broadcast(torch.tensor([len(text)]))
+        self._broadcast(text)
+
+    def _get_header(self) -> Header | None:
+        size = torch.zeros(1, dtype=torch.int64)
+        self._broadcast(size)
+        text = torch.empty(int(size), dtype=torch.uint8)
+        self._broadcast(text)
+        header: Header | None = pickle.loads(text.numpy().tobytes())
+        return header
+
+    def _broadcast(self, tensor: Tensor) -> None:
+        self._group.broadcast(tensor, 0).wait()

@@ -1,0 +1,88 @@
+"""The trainer's part of vLLM's worker processes: they receive weights, and end with the process of their engine.
+
+vLLM adds the class to its worker (worker_extension_cls). vLLM's own weight transfer engines (ipc, nccl) support only
+CUDA, so that CPUs would take another path, and do not repack weights for the CPU's kernels.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from rlt_trainer.rollout.vllm_weights import iterate_weights, pack_shared_weights
+from rlt_trainer.rollout.weight_channel import WeightChannel, open_receiver, parse_address, receive_weights
+from rlt_trainer.rollout.weight_sums import sum_weights
+
+OWNER = "RLT_ENGINE_PROCESS"
+"""Environment variable with the pid of the process that started vLLM."""
+SHARED_MEMORY = Path("/dev/shm")  # the folder of POSIX shared memory
+
+
+class WorkerExtension:
+    """Methods for AsyncLLM.collective_rpc. Each runs in all workers of the engine, one for each device."""
+
+    if TYPE_CHECKING:  # vLLM's worker
+        device: torch.device
+        rank: int
+
+        def get_model(self) -> nn.Module: ...
+        def reload_weights(self, **options: Any) -> None: ...
+
+    _weight_channel: WeightChannel
+
+    def open_weight_channel(self, addresses: Sequence[Mapping[str, Any]]) -> None:
+        """Open the channel at the address of this worker's device, given by the fields of its class."""
+        self._weight_channel = open_receiver(parse_address(addresses[self.rank]), self.device)
+
+    def load_policy_weights(self) -> None:
+        """Load the weights from the channel.
+
+        vLLM loads layer by layer, so that only one layer is in memory twice, and repacks it for the CPU's kernels.
+        """
+        stream = receive_weights(self._weight_channel)
+        try:
+            self.reload_weights(weights_iterator=stream)
+            for _ in stream:  # weights that the model does not load
+                pass
+        except Exception:
+            self._weight_channel.close()  # the sender would wait for this process
+            raise
+        pack_shared_weights(self.get_model())
+
+    def sum_policy_weights(self) -> list[tuple[int | None, int]]:
+        """Return the items of the sums over this worker's part of the weights."""
+        return list(sum_weights(iterate_weights(self.get_model())).items())
+
+
+def end_with_owner(owner: int) -> None:
+    """End this process when the process `owner` has ended: vLLM's processes would continue without it."""
+    process = os.pidfd_open(owner)
+
+    def wait() -> None:
+        select.select([process], [], [])
+        _remove_shared_memory()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=wait, name="end-with-owner", daemon=True).start()
+
+
+def _remove_shared_memory() -> None:
+    """Remove the shared memory of this engine's CPU workers, which has a name and outlives them.
+
+    The name contains VLLM_DIST_IDENT (vllm/distributed/device_communicators/cpu_communicator.py).
+    """
+    if identifier := os.environ.get("VLLM_DIST_IDENT"):
+        for file in SHARED_MEMORY.glob(f"*{identifier}*"):
+            file.unlink(missing_ok=True)
+
+
+if owner := os.environ.get(OWNER):  # vLLM imports this module first, and loads a model for minutes afterwards
+    end_with_owner(int(owner))
