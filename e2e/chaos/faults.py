@@ -62,10 +62,10 @@ def kill_rank(target: Target) -> Injected:
 
 
 def kill_engine(target: Target) -> Injected:
-    """SIGKILL to the process of a rollout worker, which contains the engine."""
+    """SIGKILL to the process of a rollout worker. The driver starts it again, and the attempt continues."""
     pod = next(pod for pod in target.workers() if "-rollout-" in pod.name)
     kill_process(target.layout, pod, "ray::RolloutWorker")
-    return Injected(f"rollout worker in pod {pod.name}", ("ProgramFailed", pod.name))
+    return Injected(f"rollout worker in pod {pod.name}")
 
 
 def kill_worker_pod(target: Target) -> Injected:

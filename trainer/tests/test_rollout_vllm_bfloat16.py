@@ -20,7 +20,6 @@ from rlt_trainer.rollout.weight_channel import WeightChannel, send_weights
 from rlt_trainer.rollout.weight_sums import sum_weights
 from rlt_trainer.rollout.weight_sync import MAX_DIFFERENCE, StaleWeightsError, build_probe, compare_log_probs
 from rlt_trainer.workers import train_worker
-from rlt_trainer.workers.rollout_worker import RolloutWorker
 
 PROBES = [Prompt(i, (50 + i, 51, 52, 53), "", "", "", "") for i in range(4)]
 EXAMPLES = Sequences.pad([[50, 51]] * 4, [[60, 61, 62]] * 4, pad_token_id=0)
@@ -134,6 +133,6 @@ def test_a_stale_engine_with_equal_log_probs_is_detected(
         with pytest.raises(StaleWeightsError, match=rf"weights differ from those that were sent \({where}\)"):
             pair.sync()
     expected = pair.rank.probe_log_probs(PROBES)
-    actual = pair.engines._call(RolloutWorker.log_probs, build_probe(PROBES))[0]
+    actual = pair.engines.loop.submit(pair.processes.workers[0].log_probs(build_probe(PROBES))).result(120)
     assert compare_log_probs(expected, actual, "bfloat16") < MAX_DIFFERENCE["bfloat16"]
     pair.sync()

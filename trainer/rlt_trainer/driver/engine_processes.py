@@ -19,13 +19,17 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+class EngineLostError(TrainingError):
+    """The process of an engine has ended."""
+
+
 class EngineProcess(Protocol):
     """One engine in a process of its own."""
 
     async def call(
         self, method: Callable[Concatenate[RolloutWorker, P], Awaitable[R]], *arguments: P.args, **options: P.kwargs
     ) -> R:
-        """Call a method of its RolloutWorker. Raises TrainingError if the process has ended."""
+        """Call a method of its RolloutWorker. Raises EngineLostError."""
         ...
 
 
@@ -52,7 +56,7 @@ class ActorProcess:
         try:
             result: Any = await submit(self._actor, method, *arguments, **options)
         except RayActorError as error:
-            raise TrainingError(describe_death(str(error), list_pods())) from error
+            raise EngineLostError(describe_death(str(error), list_pods())) from error
         return result  # type: ignore[no-any-return]
 
 

@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import threading
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Concatenate, ParamSpec, TypeVar
+from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, wait
+from contextlib import suppress
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.batches.response import Response
 from rlt_trainer.cluster.worker_group import WorkerGroup
 from rlt_trainer.data.prompt import Prompt
-from rlt_trainer.driver.engine_processes import EngineProcess, EngineProcesses
+from rlt_trainer.driver.engine_processes import EngineLostError, EngineProcess, EngineProcesses
 from rlt_trainer.event_loop import EventLoopThread
 from rlt_trainer.rollout.build_engine import build_sampling
 from rlt_trainer.rollout.engine import EngineError, Request, Sampling
-from rlt_trainer.rollout.router import Router
+from rlt_trainer.rollout.router import Engine, Router
 from rlt_trainer.rollout.weight_channel import ChannelAddress, GroupAddress
 from rlt_trainer.rollout.weight_sums import Sums
 from rlt_trainer.rollout.weight_sync import Verification, build_probe
 from rlt_trainer.telemetry.worker_telemetry import WorkerReport
 from rlt_trainer.workers.rollout_worker import EngineInfo, RolloutWorker
 from rlt_trainer.workers.train_worker import TrainWorker
+
+_log = logging.getLogger(__name__)
+
+MAX_LOSSES = 3
+"""How often the process of an engine may end in one step. Then the run ends: the next one would end as well."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -29,7 +38,8 @@ R = TypeVar("R")
 class Engines:
     """All rollout engines, and the event loop that calls them.
 
-    Colocated engines use the devices of the train workers, so they are paused while these train.
+    Colocated engines use the devices of the train workers, so they are paused while these train. An engine whose
+    process ends is started again by `wait` or by the next weight sync: the train workers must send it the weights.
     """
 
     sampling: Sampling
@@ -38,24 +48,23 @@ class Engines:
     """Samples responses, in the event loop. Set by `start`."""
 
     def __init__(self, config: TrainingConfig, workers: WorkerGroup[TrainWorker], processes: EngineProcesses) -> None:
+        """Create it in the thread that calls the train workers."""
         self._config = config
         self._workers = workers
         self._processes = processes
         self._is_colocated = config.rollout.mode == "colocated"
         self._engines: list[_Engine] = []
+        self._has_lost: Future[None] = Future()
+        self._losses = 0
         self._syncs = 0
+        self._thread = threading.get_ident()
         self.loop = EventLoopThread("engines")
 
     def start(self, probes: Sequence[Prompt]) -> None:
         """Start the engines. Each weight sync is verified on `probes`."""
         self._probes = probes
-        self._engines = [_Engine(self._processes.start(number)) for number in range(len(self._processes))]
-        infos = self._call(RolloutWorker.start)
-        self.sampling = build_sampling(self._config, infos[0].stop_token_ids)
-        self.loop.submit(self._start_router(infos)).result()
-        self._open_channels()
-        for engine, held in zip(self._engines, self._call(RolloutWorker.sum_weights), strict=True):
-            engine.verification = Verification(held, self._config.model.dtype)
+        self.loop.submit(self._start_router()).result()
+        self._start_processes(range(len(self._processes)))
 
     def sync_weights(self) -> float | None:
         """Sync the policy's weights to all engines, and verify them. Requests continue with the new weights.
@@ -66,43 +75,95 @@ class Engines:
         frequency = self._config.rollout.verify_weights_freq
         is_verified = frequency > 0 and self._syncs % frequency == 0
         self._syncs += 1
-        receiving = self.loop.submit(self._gather(RolloutWorker.receive_weights))
-        try:
-            sent = self._workers.all(TrainWorker.send_weights, add_up=is_verified)[0]
-        except Exception:
-            receiving.result()  # the error of a receiver is the cause of the sender's
-            raise
-        receiving.result()
-        self.loop.submit(self._forget_prefixes()).result()
-        difference = self._verify(sent) if is_verified else None
-        if not is_verified:
-            self._call(RolloutWorker.resume)
-        return difference
+        while True:
+            self._restart_lost()
+            with suppress(EngineLostError):  # then the next pass starts it again
+                return self._sync(is_verified=is_verified)
+
+    def wait(self, future: Future[R]) -> R:
+        """Wait for a result that depends on the engines. Meanwhile, start engines again whose processes end."""
+        if threading.get_ident() != self._thread:
+            return future.result()
+        while True:
+            pending: list[Future[Any]] = [future, self._has_lost]
+            wait(pending, return_when=FIRST_COMPLETED)
+            if future.done():
+                return future.result()
+            self.sync_weights()
 
     def pause(self) -> None:
         """Pause colocated engines, and free their memory (rollout.freeCacheEngine), until the next weight sync."""
         if self._is_colocated:
-            self._call(RolloutWorker.pause)
+            self._call(self._engines, RolloutWorker.pause)
 
     def end_step(self, step: int) -> list[WorkerReport]:
         """Return the reports of the engines on `step`."""
-        return self._call(RolloutWorker.end_step, step)
+        self._losses = 0
+        return list(self._call(self._engines, RolloutWorker.end_step, step).values())
 
     def close(self) -> None:
         """Stop the engines."""
         self.loop.submit(self.router.close()).result()
-        self._call(RolloutWorker.close)
+        self._call(self._engines, RolloutWorker.close)
         self.loop.close()
 
+    def _sync(self, *, is_verified: bool) -> float | None:
+        """Send the weights to all engines, and verify them. Raises EngineLostError if the process of an engine ends."""
+        receiving = self.loop.submit(self._gather(self._engines, RolloutWorker.receive_weights))
+        try:
+            sent = self._workers.all(TrainWorker.send_weights, add_up=is_verified)[0]
+        except Exception:
+            self._collect(receiving)  # the error of a receiver is the cause of the sender's
+            self._raise_loss()
+            raise
+        self._collect(receiving)
+        self._raise_loss()
+        difference = self._verify(sent) if is_verified else None
+        if not is_verified:
+            self._call(self._engines, RolloutWorker.resume)
+        self._raise_loss()
+        self.loop.submit(self._serve()).result()
+        return difference
+
     def _verify(self, sent: Sums) -> float:
-        held = self._call(RolloutWorker.sum_weights)
-        self._call(RolloutWorker.resume)
+        held = self._call(self._engines, RolloutWorker.sum_weights)
+        self._call(self._engines, RolloutWorker.resume)
         expected = self._workers.all(TrainWorker.probe_log_probs, self._probes)[0]
-        actual = self._call(RolloutWorker.log_probs, build_probe(self._probes))
+        actual = self._call(self._engines, RolloutWorker.log_probs, build_probe(self._probes))
+        self._raise_loss()
         return max(
-            engine.verification.verify(sent, sums, expected=expected, actual=log_probs)
-            for engine, sums, log_probs in zip(self._engines, held, actual, strict=True)
+            engine.verification.verify(sent, held[engine], expected=expected, actual=actual[engine])
+            for engine in self._engines
         )
+
+    def _start_processes(self, numbers: Sequence[int]) -> None:
+        """Start the processes of engines, which serve after the next weight sync."""
+        started = {number: _Engine(number, self._processes.start(number)) for number in numbers}
+        self._engines = [started.get(number) or self._engines[number] for number in range(len(self._processes))]
+        for engine, info in self._call(list(started.values()), RolloutWorker.start).items():
+            engine.info = info
+            self.sampling = build_sampling(self._config, info.stop_token_ids)
+        self._raise_loss()
+        self._open_channels()
+        for engine, held in self._call(list(started.values()), RolloutWorker.sum_weights).items():
+            engine.verification = Verification(held, self._config.model.dtype)
+
+    def _restart_lost(self) -> None:
+        """Start the processes again that have ended. Raises EngineLostError after MAX_LOSSES in one step."""
+        self._has_lost = Future()
+        lost = [engine for engine in self._engines if engine.loss is not None]
+        for engine in lost:
+            self._losses += 1
+            if self._losses > MAX_LOSSES:
+                self._raise_loss()
+            _log.warning("starting rollout engine %s again: %s", engine.number, engine.loss)
+        if lost:
+            self._start_processes([engine.number for engine in lost])
+
+    def _raise_loss(self) -> None:
+        for engine in self._engines:
+            if engine.loss is not None:
+                raise engine.loss
 
     def _open_channels(self) -> None:
         """Connect the train workers with the devices of the engines: by pairs if colocated, else rank 0 with all."""
@@ -113,7 +174,9 @@ class Engines:
             opening = self.loop.submit(self._open(addresses, size))
         else:
             start = workers.first(TrainWorker.rendezvous)
-            nodes = [start.address, *(node for node in self._call(RolloutWorker.node_address) for _ in range(size))]
+            by_engine = self._call(self._engines, RolloutWorker.node_address)
+            self._raise_loss()
+            nodes = [start.address, *(by_engine[engine] for engine in self._engines for _ in range(size))]
             members = [
                 GroupAddress(start.address, start.port, member, len(nodes), nodes) for member in range(len(nodes))
             ]
@@ -125,38 +188,84 @@ class Engines:
     async def _open(self, addresses: Sequence[ChannelAddress], size: int) -> None:
         await asyncio.gather(
             *(
-                engine.process.call(RolloutWorker.open_channel, addresses[number * size : (number + 1) * size])
-                for number, engine in enumerate(self._engines)
+                engine.process.call(
+                    RolloutWorker.open_channel, addresses[engine.number * size : (engine.number + 1) * size]
+                )
+                for engine in self._engines
             )
         )
 
-    async def _start_router(self, infos: Sequence[EngineInfo]) -> None:
-        self.router = Router(on_loss=lambda _, error: self.router.fail(error))
-        for engine, info in zip(self._engines, infos, strict=True):
-            self.router.add(engine, max_requests=info.max_requests)
+    async def _start_router(self) -> None:
+        self.router = Router(on_loss=self._lose)
 
-    async def _forget_prefixes(self) -> None:
+    async def _serve(self) -> None:
+        """Send requests to all engines."""
         self.router.forget_prefixes()
+        for engine in self._engines:
+            if not engine.serves:
+                engine.serves = True
+                self.router.add(engine, max_requests=engine.info.max_requests)
+
+    def _lose(self, engine: Engine, error: Exception) -> None:
+        """Note the end of an engine's process. Other errors of an engine end all requests."""
+        if not isinstance(error, EngineLostError):
+            self.router.fail(error)
+            return
+        assert isinstance(engine, _Engine)
+        engine.loss = error
+        with suppress(InvalidStateError):  # another engine is lost as well
+            if engine in self._engines:  # else it was already started again
+                self._has_lost.set_result(None)
 
     def _call(
-        self, method: Callable[Concatenate[RolloutWorker, P], Awaitable[R]], *arguments: P.args, **options: P.kwargs
-    ) -> list[R]:
-        """Call the method in all engines, and wait. Return the results by number."""
-        return self.loop.submit(self._gather(method, *arguments, **options)).result()
+        self,
+        engines: Sequence[_Engine],
+        method: Callable[Concatenate[RolloutWorker, P], Awaitable[R]],
+        *arguments: P.args,
+        **options: P.kwargs,
+    ) -> dict[_Engine, R]:
+        """Call the method in the engines, and wait. Return the results of those whose process has not ended."""
+        return self._collect(self.loop.submit(self._gather(engines, method, *arguments, **options)))
 
     async def _gather(
-        self, method: Callable[Concatenate[RolloutWorker, P], Awaitable[R]], *arguments: P.args, **options: P.kwargs
-    ) -> list[R]:
-        calls = (engine.process.call(method, *arguments, **options) for engine in self._engines)
-        return list(await asyncio.gather(*calls))
+        self,
+        engines: Sequence[_Engine],
+        method: Callable[Concatenate[RolloutWorker, P], Awaitable[R]],
+        *arguments: P.args,
+        **options: P.kwargs,
+    ) -> dict[_Engine, R | BaseException]:
+        alive = [engine for engine in engines if engine.loss is None]
+        calls = (engine.process.call(method, *arguments, **options) for engine in alive)
+        return dict(zip(alive, await asyncio.gather(*calls, return_exceptions=True), strict=True))
+
+    def _collect(self, gathered: Future[dict[_Engine, R | BaseException]]) -> dict[_Engine, R]:
+        """Return the results, and note the engines whose processes ended. Other errors are raised if none did."""
+        results: dict[_Engine, R] = {}
+        errors: list[BaseException] = []
+        for engine, result in gathered.result().items():
+            if isinstance(result, EngineLostError):
+                engine.loss = result
+            elif isinstance(result, BaseException):
+                errors.append(result)
+            else:
+                results[engine] = result
+        if errors and all(engine.loss is None for engine in self._engines):
+            raise errors[0]
+        return results
 
 
 class _Engine:
-    """One engine, as the router's Engine."""
+    """One process of an engine, as the router's Engine."""
 
+    info: EngineInfo
     verification: Verification
+    loss: EngineLostError | None = None
+    """The process has ended."""
+    serves = False
+    """Whether the router sends requests to it."""
 
-    def __init__(self, process: EngineProcess) -> None:
+    def __init__(self, number: int, process: EngineProcess) -> None:
+        self.number = number
         self.process = process
 
     async def submit(self, requests: Sequence[Request]) -> None:

@@ -80,7 +80,13 @@ class RolloutGenerator:
 
     def batches(self, steps: range) -> Iterator[tuple[int, RolloutBatch]]:
         """Iterate over the steps and their rollout batches, generated at most rollout.staleness steps ahead."""
-        self._schedule = Schedule(self._start, steps, max_staleness=self._max_staleness, finished=self._restored)
+        self._schedule = Schedule(
+            self._start,
+            steps,
+            max_staleness=self._max_staleness,
+            finished=self._restored,
+            wait=self._engines.wait,
+        )
         return iter(self._schedule)
 
     def pack_ahead(self, step: int) -> dict[str, Tensor]:
@@ -182,7 +188,9 @@ class RolloutGenerator:
     ) -> Sequence[Response | Episode]:
         """Generate a response to each prompt, or a conversation on it (rollout.multiTurn)."""
         sampling = self._engines.sampling.greedy() if greedy else self._engines.sampling
-        return self._engines.loop.submit(self._sample_all(prompts, seeds, sampling, is_background)).result()
+        return self._engines.wait(
+            self._engines.loop.submit(self._sample_all(prompts, seeds, sampling, is_background))
+        )
 
     async def _sample_all(
         self, prompts: Sequence[Prompt], seeds: Sequence[int], sampling: Sampling, is_background: bool

@@ -24,8 +24,10 @@ class Schedule(Generic[T]):
         *,
         max_staleness: int,
         finished: Mapping[int, T] | None = None,
+        wait: Callable[[Future[T]], T] = Future.result,
     ) -> None:
-        """`finished`: restored batches from a checkpoint, which are not generated again."""
+        """`finished`: restored batches from a checkpoint, which are not generated again. `wait` waits for a batch."""
+        self._wait = wait
         self._start = start
         self._steps = steps
         self._max_staleness = max_staleness
@@ -40,7 +42,7 @@ class Schedule(Generic[T]):
             for ahead in range(step, min(step + self._max_staleness, self._steps[-1]) + 1):
                 if ahead not in self._running:
                     self._running[ahead] = self._start(ahead)
-            yield step, self._running[step].result()
+            yield step, self._wait(self._running[step])
 
     def finished(self, after: int) -> dict[int, T]:
         """Return the batches that are already generated for steps after `after`, for the checkpoint of that step."""

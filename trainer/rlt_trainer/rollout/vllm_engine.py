@@ -72,6 +72,7 @@ class VllmEngine:
         if rollout.free_cache_engine and not self._on_gpu:
             warnings.warn("rollout.freeCacheEngine has no effect: vLLM supports sleep mode only on GPUs.", stacklevel=2)
         self._can_sleep = rollout.free_cache_engine and self._on_gpu
+        self._asleep: set[Part] = set()
         self._is_paused = False
         self._running: dict[int, asyncio.Task[None]] = {}
 
@@ -120,14 +121,16 @@ class VllmEngine:
 
     async def sleep(self) -> None:
         """As in RolloutEngine. Level 2 discards the weights, which the next sync restores."""
-        if self._can_sleep:
+        if self._can_sleep and not self._asleep:
             await self._reset_caches()
             await self._llm.sleep(level=2, mode="keep")
+            self._asleep = {"weights", "kv_cache"}
 
     async def wake(self, part: Part) -> None:
         """As in RolloutEngine."""
-        if self._can_sleep:
+        if part in self._asleep:
             await self._llm.wake_up([part])
+            self._asleep.remove(part)
 
     async def open_channel(self, addresses: Sequence[ChannelAddress]) -> None:
         """As in RolloutEngine."""

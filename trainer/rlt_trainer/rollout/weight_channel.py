@@ -73,13 +73,15 @@ def send_weights(
     weights: Iterable[tuple[str, Tensor]], channel: WeightChannel | None, *, limit: int = BUCKET_BYTES
 ) -> None:
     """Send `weights` in buckets of at most `limit` bytes. Without a channel, consume them: gathering is collective."""
-    if channel is None:
-        for _ in weights:
+    stream = iter(weights)
+    try:
+        if channel is not None:
+            for bucket in pack_buckets(stream, channel.allocate, limit=limit):
+                channel.put(bucket)
+            channel.put(None)
+    finally:
+        for _ in stream:  # also after an error: the other ranks gather with this one
             pass
-        return
-    for bucket in pack_buckets(weights, channel.allocate, limit=limit):
-        channel.put(bucket)
-    channel.put(None)
 
 
 def receive_weights(channel: WeightChannel) -> Iterator[tuple[str, Tensor]]:

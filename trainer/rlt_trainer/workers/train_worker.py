@@ -149,7 +149,9 @@ class TrainWorker:
         watch_connections(set(addresses) - {self._address})
 
     def open_shared_channel(self) -> SharedAddress:
-        """Open the channel of weights to the engine on this worker's device."""
+        """Open the channel of weights to the engine on this worker's device, in place of an earlier one."""
+        if self._channel is not None:
+            self._channel.close()
         sender = SharedSender(self._device)
         self._channel = sender
         return sender.address
