@@ -361,6 +361,8 @@ ELSEWHERE = {
     f"{A}.critic.useRemovePadding": "test_policy_critic.py::test_packed_values_equal_padded_values",
     f"{T}.validation.testFreq": "test_loop.py::test_the_validation_set_is_scored_when_due",
     f"{T}.validation.beforeTrain": "test_loop.py::test_the_validation_set_is_scored_when_due",
+    f"{T}.validation.responsesPerPrompt": "test_loop.py::test_a_validation_of_several_responses_has_their_metrics",
+    f"{T}.validation.temperature": "test_loop.py::test_a_validation_of_several_responses_has_their_metrics",
     f"{T}.totalEpochs": "test_every_setting_counts.py::test_epochs_are_converted_to_steps",
     f"{T}.seed": "test_data_dataset.py::test_epochs_and_seeds_differ_in_order",
     **{

@@ -172,6 +172,17 @@ def test_the_validation_set_is_scored_when_due(make_config: MakeConfig) -> None:
     assert {mark.step: mark.score for mark in saved} == {1: None, 2: scores[2], 3: scores[3]}
 
 
+def test_a_validation_of_several_responses_has_their_metrics(make_config: MakeConfig) -> None:
+    validation = {"testFreq": 1, "responsesPerPrompt": 4, "temperature": 1.0}
+    config = make_config(
+        **ONE_RANK, **REWARD, data={"preset": "digits"}, training={"totalSteps": 1, "validation": validation}
+    )
+    (step,) = train(config)
+    mean, best = (step[f"val-core/rlt/digits/reward/{name}"] for name in ("mean@4", "best@4/mean"))
+    assert 0 < mean < best <= 1
+    assert "val-core/rlt/digits/reward/maj@4/mean" in step
+
+
 def test_the_policy_is_not_updated_while_the_critic_warms_up(make_config: MakeConfig) -> None:
     steps = train(make_config(**ONE_RANK, **REWARD, algorithm={"advEstimator": "gae", "critic": {"warmupSteps": 2}}))
     assert ["actor/pg_loss" in step for step in steps] == [False, False, True]

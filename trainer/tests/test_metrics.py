@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import pytest
 import torch
 
 from rlt_trainer.batches.response import Response
@@ -16,7 +15,6 @@ from rlt_trainer.driver.metrics import (
     compute_critic_metrics,
     compute_rollout_metrics,
     compute_update_metrics,
-    compute_validation_metrics,
 )
 
 NAN = math.nan
@@ -69,11 +67,3 @@ def test_update_metrics_are_sums_over_ranks_and_means_over_steps() -> None:
     steps = [[result(1.0, 3.0), result(2.0, 3.0)], [result(3.0, 5.0, skipped=True), result(4.0, 5.0, skipped=True)]]
     metrics = compute_update_metrics(steps)
     assert metrics == {"actor/pg_loss": 5.0, "actor/grad_norm": 4.0, "actor/skipped_updates": 1.0, "actor/lr": 0.1}
-
-
-def test_validation_metrics_by_data_source() -> None:
-    metrics = compute_validation_metrics(rollout_batch([1.0, 0.0, 0.0, NAN], [2, 2, 2, 2], sources=("sums", "gsm8k")))
-    assert metrics["val-core/sums/reward/mean@1"] == 0.5
-    assert metrics["val-core/gsm8k/reward/mean@1"] == 0.0
-    assert metrics["val/reward/mean"] == pytest.approx(1 / 3)
-    assert metrics["val/failed"] == 1.0

@@ -71,13 +71,26 @@ class Reference(ApiModel):
 
 
 class Validation(ApiModel):
-    """When the validation set is scored."""
+    """When and how the validation set is scored."""
+
+    model_config = cel(
+        (
+            "!has(self.responsesPerPrompt) || self.responsesPerPrompt == 1 "
+            "|| (has(self.temperature) && self.temperature > 0.0)",
+            "responsesPerPrompt above 1 needs a temperature above 0: greedy responses are equal",
+        ),
+    )
 
     test_freq: Annotated[int, Field(ge=-1, le=2**31 - 1)] = -1
     """Number of steps between validations. The last step is also validated. -1 disables validation: verl's
     trainer.test_freq."""
     before_train: bool = False
     """Whether validation also runs before the first step: verl's trainer.val_before_train."""
+    n: Annotated[int, Since(2), Field(ge=1, le=4096, alias="responsesPerPrompt")] = 1
+    """Number of responses to each prompt: verl's val_kwargs.n. More than 1 needs a temperature, and adds the metrics
+    best@k (pass@k) and maj@n. (kubectl reads the key n as false.)"""
+    temperature: Annotated[float, Since(2), Field(ge=0, le=10)] = 0.0
+    """Sampling temperature: verl's val_kwargs.temperature. 0 is greedy."""
 
 
 class Training(ApiModel):

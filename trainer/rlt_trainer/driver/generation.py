@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from itertools import count
 from threading import Lock
 
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from rlt_api.blocks.training import Validation
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.algorithms.advantages import NEEDS_BASELINES
 from rlt_trainer.algorithms.shaping import compute_overlong_penalty, filter_groups
@@ -39,6 +41,8 @@ _log = logging.getLogger(__name__)
 
 MAX_FRUITLESS = 20
 """Number of generations in a row that may keep no group, without maxNumGenBatches. The field's description has it."""
+VALIDATION_STEP = 0
+"""The step of the seeds of validations. Training starts with step 1."""
 
 
 class RolloutGenerator:
@@ -155,11 +159,17 @@ class RolloutGenerator:
             print(f"[training] step {step}: {progress}", flush=True)
         raise AssertionError("count() does not end")
 
-    def validate(self, prompts: Sequence[Prompt]) -> RolloutBatch:
-        """Generate and score one greedy response to, or conversation on, each prompt of the validation set."""
-        responses = self._respond(prompts, [0] * len(prompts), greedy=True, is_background=False)
+    def validate(self, prompts: Sequence[Prompt], validation: Validation) -> RolloutBatch:
+        """Generate and score responses to, or conversations on, the prompts of the validation set.
+
+        All validations use the same seeds. Requests for training that wait in the router go after them.
+        """
+        repeated = [prompt for prompt in prompts for _ in range(validation.n)]
+        seeds = derive_sampling_seeds(self._config.training.seed, VALIDATION_STEP, 1, len(repeated))
+        sampling = replace(self._engines.sampling.greedy(), temperature=validation.temperature)
+        responses = self._respond(repeated, seeds, sampling, is_background=False)
         with self._scoring:
-            return self._score(prompts, responses)
+            return self._score(repeated, responses)
 
     def close(self) -> None:
         """Stop the generation threads. Batches in progress are discarded."""
@@ -172,10 +182,10 @@ class RolloutGenerator:
         prompts = [prompt for prompt in taken for _ in range(n)]
         with self._stopwatch.measure("gen"):
             seeds = derive_sampling_seeds(self._config.training.seed, step, attempt, len(prompts))
-            responses = self._respond(prompts, seeds)
+            responses = self._respond(prompts, seeds, self._engines.sampling)
             greedy = None
             if self._config.algorithm.adv_estimator in NEEDS_BASELINES:
-                greedy = self._respond(taken, seeds[::n], greedy=True)
+                greedy = self._respond(taken, seeds[::n], self._engines.sampling.greedy())
         with self._scoring, self._stopwatch.measure("reward"):
             baselines = None
             if greedy is not None:
@@ -184,13 +194,10 @@ class RolloutGenerator:
             return self._score(prompts, responses, baselines, consumed)
 
     def _respond(
-        self, prompts: Sequence[Prompt], seeds: Sequence[int], *, greedy: bool = False, is_background: bool = True
+        self, prompts: Sequence[Prompt], seeds: Sequence[int], sampling: Sampling, *, is_background: bool = True
     ) -> Sequence[Response | Episode]:
         """Generate a response to each prompt, or a conversation on it (rollout.multiTurn)."""
-        sampling = self._engines.sampling.greedy() if greedy else self._engines.sampling
-        return self._engines.wait(
-            self._engines.loop.submit(self._sample_all(prompts, seeds, sampling, is_background))
-        )
+        return self._engines.wait(self._engines.loop.submit(self._sample_all(prompts, seeds, sampling, is_background)))
 
     async def _sample_all(
         self, prompts: Sequence[Prompt], seeds: Sequence[int], sampling: Sampling, is_background: bool

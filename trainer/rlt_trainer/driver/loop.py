@@ -23,9 +23,10 @@ from rlt_trainer.driver.data_parallel import DataParallel
 from rlt_trainer.driver.engines import Engines
 from rlt_trainer.driver.experience import TrainingBatch, build_experience
 from rlt_trainer.driver.generation import RolloutGenerator
-from rlt_trainer.driver.metrics import compute_update_metrics, compute_validation_metrics
+from rlt_trainer.driver.metrics import compute_update_metrics
 from rlt_trainer.driver.reporter import Reporter
 from rlt_trainer.driver.termination import Termination
+from rlt_trainer.driver.validation_metrics import compute_validation_metrics
 from rlt_trainer.errors import NonFiniteGradientError, Terminated, add_checkpoint
 from rlt_trainer.rewards.scorer import Scorer
 from rlt_trainer.telemetry.flops import Shape
@@ -244,8 +245,11 @@ class Trainer:
             _log.warning("could not record step %s: %s", step, error)
 
     def validate(self) -> dict[str, float]:
-        """Return the metrics of greedy responses to the validation set."""
-        return compute_validation_metrics(self.generator.validate(self.validation.prompts)) | self.validation.metrics()
+        """Return the metrics of responses to the validation set."""
+        validation = self.config.training.validation
+        assert validation is not None
+        batch = self.generator.validate(self.validation.prompts, validation)
+        return compute_validation_metrics(batch, validation.n) | self.validation.metrics()
 
     def is_validation_due(self, step: int) -> bool:
         """Whether a validation is due after `step`."""

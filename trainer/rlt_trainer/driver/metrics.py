@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 
 import torch
@@ -58,21 +57,6 @@ def compute_update_metrics(steps: Sequence[Sequence[UpdateResult]], model: str =
         f"{model}/skipped_updates": float(sum(ranks[0].skipped for ranks in steps)),
         f"{model}/lr": steps[-1][0].learning_rate,
     }
-
-
-def compute_validation_metrics(batch: RolloutBatch) -> dict[str, float]:
-    """Mean scores on the validation set: for each data source under verl's names, and val/reward/mean over all."""
-    rows: dict[str, list[int]] = defaultdict(list)
-    for row, prompt in enumerate(batch.prompts):
-        rows[prompt.data_source].append(row)
-    scores = batch.scores
-    metrics = {"val/reward/mean": float(scores.total.nanmean()), "val/failed": float(scores.failed.sum())}
-    for source, numbers in sorted(rows.items()):
-        metrics[f"val-core/{source}/reward/mean@1"] = float(scores.total[numbers].nanmean())
-        for name, each in scores.by_reward.items() if len(scores.by_reward) > 1 else ():
-            metrics[f"val-aux/{source}/{name}/mean@1"] = float(each[numbers].nanmean())
-    lengths = torch.tensor([len(response.token_ids) for response in batch.responses])
-    return {**metrics, "val-aux/response_length/mean": _mean(lengths)}
 
 
 def _spread(name: str, values: Tensor) -> dict[str, float]:
