@@ -44,7 +44,7 @@ def test_explain_prints_everything_about_a_field() -> None:
         ("cluster.workers.replicas", "spec.cluster.workers[].replicas"),
         ("rlruntime.spec.limits", "spec.limits"),
         ("nodePools", "spec.nodePools"),
-        ("n", "spec.rollout.responsesPerPrompt"),
+        ("rollout.n", "spec.rollout.responsesPerPrompt"),
         ("actor_rollout_ref.rollout.top_p", "spec.rollout.topP"),
     ],
 )
