@@ -16,7 +16,7 @@ from rlt_api.training_config import TrainingConfig
 from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.policy.model import prepare_model_files
-from rlt_trainer.rollout.weight_channel import WeightChannel, send_weights
+from rlt_trainer.rollout.weight_channel import WeightSender, send_weights
 from rlt_trainer.rollout.weight_sums import sum_weights
 from rlt_trainer.rollout.weight_sync import MAX_DIFFERENCE, StaleWeightsError, build_probe, compare_log_probs
 from rlt_trainer.workers import train_worker
@@ -125,7 +125,7 @@ def test_a_stale_engine_with_equal_log_probs_is_detected(
     old = [(name, tensor.clone()) for name, tensor in pair.rank._actor.gather_weights()]
     pair.rank.supervised_step(EXAMPLES, 12)
 
-    def send(weights: Weights, channel: WeightChannel) -> None:
+    def send(weights: Weights, channel: WeightSender) -> None:
         send_weights(replaced(old, list(weights)), channel)
 
     with monkeypatch.context() as patch:

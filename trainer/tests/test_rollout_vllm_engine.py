@@ -19,7 +19,7 @@ from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.policy.actor import Actor
 from rlt_trainer.rollout.engine import EngineError
 from rlt_trainer.rollout.vllm_engine import VllmEngine
-from rlt_trainer.rollout.weight_channel import WeightChannel, send_weights
+from rlt_trainer.rollout.weight_channel import WeightSender, send_weights
 from rlt_trainer.rollout.weight_sync import StaleWeightsError
 from rlt_trainer.workers import train_worker
 
@@ -57,7 +57,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
 def send_other(monkeypatch: pytest.MonkeyPatch, weights: list[tuple[str, torch.Tensor]]) -> None:
     """Send `weights` instead of the policy's."""
 
-    def send(policy: Iterable[tuple[str, torch.Tensor]], channel: WeightChannel) -> None:
+    def send(policy: Iterable[tuple[str, torch.Tensor]], channel: WeightSender) -> None:
         list(policy)
         send_weights(weights, channel)
 

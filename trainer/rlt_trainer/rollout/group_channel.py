@@ -25,7 +25,10 @@ class Header:
 
 
 class GroupChannel:
-    """A member of a process group of one sender (member 0) and the devices of all engines, separate from training's."""
+    """The WeightSender or a WeightReceiver: member 0 of a process group sends to the devices of all engines.
+
+    The group is separate from that of the training.
+    """
 
     def __init__(self, address: GroupAddress, device: torch.device) -> None:
         """Join the group. Returns when all members have joined."""
@@ -46,11 +49,11 @@ class GroupChannel:
         watch_connections(set(address.nodes) - {address.nodes[address.member]})
 
     def allocate(self, size: int) -> Tensor:
-        """As in WeightChannel."""
+        """As in WeightSender."""
         return torch.zeros(size, dtype=torch.uint8, device=self._device)
 
     def put(self, bucket: Bucket | None) -> None:
-        """As in WeightChannel."""
+        """As in WeightSender."""
         if bucket is None:
             self._put_header(None)
             return
@@ -58,7 +61,7 @@ class GroupChannel:
         self._broadcast(bucket.data)
 
     def get(self) -> Bucket | None:
-        """As in WeightChannel. It raises after the last bucket: the other members would wait for one that stops."""
+        """As in WeightReceiver. It raises after the last bucket: the other members would wait for one that stops."""
         header = self._get_header()
         if header is None:
             damaged, self._damaged = self._damaged, []
@@ -76,7 +79,7 @@ class GroupChannel:
         return bucket
 
     def close(self) -> None:
-        """As in WeightChannel."""
+        """Release all resources."""
         del self._group
 
     def _put_header(self, header: Header | None) -> None:

@@ -38,7 +38,7 @@ class SharedSender:
         self._pending: list[Tensor] = []
 
     def allocate(self, size: int) -> Tensor:
-        """As in WeightChannel."""
+        """As in WeightSender."""
         if self._device.type == "cuda":
             return torch.empty(size, dtype=torch.uint8, device=self._device)
         self._file = os.memfd_create("rlt-weights")
@@ -46,7 +46,7 @@ class SharedSender:
         return torch.frombuffer(mmap.mmap(self._file, size), dtype=torch.uint8)
 
     def put(self, bucket: Bucket | None) -> None:
-        """As in WeightChannel. Returns when the receiver has loaded the bucket before."""
+        """As in WeightSender. Returns when the receiver has loaded the bucket before."""
         if self._connection is None:
             self._connection, _ = self._server.accept()
             self._connection.settimeout(TRANSFER_TIMEOUT.total_seconds())
@@ -64,12 +64,8 @@ class SharedSender:
             os.close(self._file)
             self._file = None
 
-    def get(self) -> Bucket | None:
-        """A sender receives nothing."""
-        raise NotImplementedError
-
     def close(self) -> None:
-        """As in WeightChannel."""
+        """As in WeightSender."""
         self._server.close()
         if self._connection is not None:
             self._connection.close()
@@ -92,16 +88,8 @@ class SharedReceiver:
         self._device = device
         self._connection: socket.socket | None = None
 
-    def allocate(self, size: int) -> Tensor:
-        """A receiver sends nothing."""
-        raise NotImplementedError
-
-    def put(self, bucket: Bucket | None) -> None:
-        """A receiver sends nothing."""
-        raise NotImplementedError
-
     def get(self) -> Bucket | None:
-        """As in WeightChannel. The call after a bucket confirms that it is loaded."""
+        """As in WeightReceiver. The call after a bucket confirms that it is loaded."""
         if self._connection is None:
             self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             self._connection.settimeout(TRANSFER_TIMEOUT.total_seconds())
@@ -118,7 +106,7 @@ class SharedReceiver:
         return Bucket(layouts, self._import(exported, files))
 
     def close(self) -> None:
-        """As in WeightChannel."""
+        """As in WeightReceiver."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

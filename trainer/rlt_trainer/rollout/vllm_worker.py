@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from rlt_trainer.rollout.vllm_weights import iterate_weights, pack_shared_weights
-from rlt_trainer.rollout.weight_channel import WeightChannel, open_receiver, parse_address, receive_weights
+from rlt_trainer.rollout.weight_channel import WeightReceiver, open_receiver, parse_address, receive_weights
 from rlt_trainer.rollout.weight_sums import sum_weights
 
 OWNER = "RLT_ENGINE_PROCESS"
@@ -36,7 +36,7 @@ class WorkerExtension:
         def get_model(self) -> nn.Module: ...
         def reload_weights(self, **options: Any) -> None: ...
 
-    _weight_channel: WeightChannel
+    _weight_channel: WeightReceiver
 
     def open_weight_channel(self, addresses: Sequence[Mapping[str, Any]]) -> None:
         """Open the channel at the address of this worker's device, given by the fields of its class."""

@@ -46,11 +46,8 @@ def parse_address(fields: Mapping[str, Any]) -> ChannelAddress:
     return SharedAddress(**fields) if "socket" in fields else GroupAddress(**fields)
 
 
-class WeightChannel(Protocol):
-    """One end of the transfer. Each end holds at most two buckets at a time.
-
-    A receiver also holds the tensors that its engine has not loaded yet.
-    """
+class WeightSender(Protocol):
+    """The sending end. It holds at most two buckets at a time."""
 
     def allocate(self, size: int) -> Tensor:
         """Allocate the memory of the next bucket to send: [size], uint8."""
@@ -59,6 +56,14 @@ class WeightChannel(Protocol):
     def put(self, bucket: Bucket | None) -> None:
         """Send a bucket in memory from `allocate`. None ends the transfer."""
         ...
+
+    def close(self) -> None:
+        """Release all resources."""
+        ...
+
+
+class WeightReceiver(Protocol):
+    """The receiving end. It holds at most two buckets at a time, and the tensors that its engine has not loaded yet."""
 
     def get(self) -> Bucket | None:
         """Receive the next bucket. None: the transfer has ended. Raises StaleWeightsError for damaged buckets."""
@@ -70,7 +75,7 @@ class WeightChannel(Protocol):
 
 
 def send_weights(
-    weights: Iterable[tuple[str, Tensor]], channel: WeightChannel | None, *, limit: int = BUCKET_BYTES
+    weights: Iterable[tuple[str, Tensor]], channel: WeightSender | None, *, limit: int = BUCKET_BYTES
 ) -> None:
     """Send `weights` in buckets of at most `limit` bytes. Without a channel, consume them: gathering is collective."""
     stream = iter(weights)
@@ -84,13 +89,13 @@ def send_weights(
             pass
 
 
-def receive_weights(channel: WeightChannel) -> Iterator[tuple[str, Tensor]]:
+def receive_weights(channel: WeightReceiver) -> Iterator[tuple[str, Tensor]]:
     """Yield names and tensors as they arrive. Raises StaleWeightsError for damaged buckets, after the last one."""
     while (bucket := channel.get()) is not None:
         yield from bucket.unpack()
 
 
-def open_receiver(address: ChannelAddress, device: torch.device) -> WeightChannel:
+def open_receiver(address: ChannelAddress, device: torch.device) -> WeightReceiver:
     """Open the receiving end of the channel at `address`, for weights on `device`."""
     if isinstance(address, SharedAddress):
         from rlt_trainer.rollout.shared_channel import SharedReceiver

@@ -37,7 +37,7 @@ from rlt_trainer.policy.model import DTYPES, prepare_model_files
 from rlt_trainer.rewards.model import RewardModel
 from rlt_trainer.rollout.group_channel import GroupChannel
 from rlt_trainer.rollout.shared_channel import SharedSender
-from rlt_trainer.rollout.weight_channel import GroupAddress, SharedAddress, WeightChannel, send_weights
+from rlt_trainer.rollout.weight_channel import GroupAddress, SharedAddress, WeightSender, send_weights
 from rlt_trainer.rollout.weight_sums import Sums, add_sums
 from rlt_trainer.rollout.weight_sync import build_probe, pad_probe
 from rlt_trainer.telemetry.worker_telemetry import WorkerReport, WorkerTelemetry
@@ -65,7 +65,7 @@ class TrainWorker:
         self._on_gpu = config.devices_per_worker > 0
         self._device = torch.device("cuda" if self._on_gpu else "cpu")
         self._dtype = DTYPES[config.model.dtype]
-        self._channel: WeightChannel | None = None
+        self._channel: WeightSender | None = None
         self._reward_models: dict[str, RewardModel] = {}
 
     def rendezvous(self) -> Rendezvous:
