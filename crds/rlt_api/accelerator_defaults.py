@@ -7,7 +7,7 @@ from typing import Any
 
 GPU_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "model": {"dtype": "bfloat16", "enableGradientCheckpointing": True, "useRemovePadding": True},
-    "rollout": {"enforceEager": False, "freeCacheEngine": True},
+    "rollout": {"enforceEager": False},
 }
 """Block -> field -> default for jobs whose worker groups all have NVIDIA or AMD GPUs: verl's defaults
 (verl/trainer/config). On CPUs, runs are small: float32 is exact, and the others save nothing."""
@@ -26,8 +26,8 @@ def add_accelerator_defaults(spec: Mapping[str, Any]) -> dict[str, Any]:
     filled = {name: {**fields, **spec.get(name, {})} for name, fields in GPU_DEFAULTS.items()}
     if "model" not in spec:
         del filled["model"]
-    if filled["rollout"].get("mode", "colocated") != "colocated":  # separate engines share their memory with nothing
-        filled["rollout"] = {**filled["rollout"], "freeCacheEngine": False, **spec["rollout"]}
+    # Separate engines share their memory with nothing.
+    filled["rollout"].setdefault("freeCacheEngine", filled["rollout"].get("mode", "colocated") == "colocated")
     algorithm = spec.get("algorithm", {})
     if "critic" in algorithm:
         filled["algorithm"] = {**algorithm, "critic": {**GPU_CRITIC_DEFAULTS, **algorithm["critic"]}}
