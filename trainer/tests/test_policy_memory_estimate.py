@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 from ranks import run_ranks
 
+from rlt_api.rules.activations import CHUNK_LOGITS
+from rlt_trainer.policy.log_probs import CHUNK_ELEMENTS, GPU_CHUNK_ELEMENTS
+
 MAX_ERROR = 0.15
 SHAPES: list[dict[str, Any]] = [
     {},
@@ -24,6 +27,10 @@ SHAPES: list[dict[str, Any]] = [
     {"dtype": "bfloat16", "packed": True, "checkpointing": True, "tokens": 2048},
 ]
 """Dimensions of the seeded model, and settings of the run."""
+
+
+def test_the_prediction_and_the_trainer_have_the_same_chunks() -> None:
+    assert CHUNK_LOGITS == {False: CHUNK_ELEMENTS, True: GPU_CHUNK_ELEMENTS}
 
 
 @pytest.mark.slow
