@@ -15,7 +15,7 @@ from rlt_trainer.environments.mcp_tools import McpConnection
 from rlt_trainer.environments.python_tool import PythonTool
 from rlt_trainer.environments.session import SessionError
 from rlt_trainer.environments.tool import Tool, ToolSchema, build_schema
-from rlt_trainer.rewards.variables import read_variable, read_variables
+from rlt_trainer.pod_variables import read_variable, read_variables
 
 TOOLS = "rollout.multiTurn.tools"
 

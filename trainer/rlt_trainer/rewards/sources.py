@@ -15,11 +15,11 @@ from rlt_api.pod_variables import API_KEY, reward_prefix
 from rlt_api.reward_rules import RULE_OPTIONS
 from rlt_api.training_config import FUNCTIONS_DIRECTORY
 from rlt_trainer.data.prompt import Prompt
+from rlt_trainer.pod_variables import read_variable, read_variables
 from rlt_trainer.rewards import rules
 from rlt_trainer.rewards.judge import JudgeSource
 from rlt_trainer.rewards.outcome import Failure, Outcome, call_reward
 from rlt_trainer.rewards.sandbox import Sandbox
-from rlt_trainer.rewards.variables import read_variable, read_variables
 
 MAX_PROCESSES = min(4, len(os.sched_getaffinity(0)))
 """Default of rewards[].concurrency for functions and rules in the sandbox."""
