@@ -26,7 +26,7 @@ MAX_MEMORY_BYTES = 2**30
 MAX_FILE_BYTES = 2**20
 """Size of a file that a program may write, and of its output (RLIMIT_FSIZE)."""
 MAX_PROCESSES = 32
-"""Number of programs of one engine's conversations that run at the same time."""
+"""Number of programs that run at the same time."""
 
 RUN = f"""
 import resource, sys
