@@ -135,6 +135,21 @@ def load_example(name: str) -> Job:
     return job
 
 
+def build_learning_job(name: str, *, steps: int, save_freq: int) -> Job:
+    """Build example 01 with cheaper steps: the transformers engine and half of the batch.
+
+    Steps are deterministic, also after a resumption: the same job always ends with the same weights.
+    """
+    job = load_example("01-arithmetic-grpo.yaml")
+    spec = job["spec"]
+    job["metadata"]["name"] = name
+    spec["training"] |= {"totalSteps": steps, "trainBatchSize": 16, "ppoMiniBatchSize": 8}
+    spec["training"]["warmup"] |= {"steps": 20}
+    spec["rollout"]["engine"] = "transformers"
+    spec["checkpoint"] = {"saveFreq": save_freq}
+    return job
+
+
 def build_command_job(name: str, *command: str, **cluster_fields: Any) -> Job:
     """Build a job that runs a command on a small Ray cluster. `cluster_fields` replace fields of spec.cluster."""
     small = {"cpu": "900m", "memory": "2Gi"}

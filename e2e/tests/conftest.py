@@ -12,7 +12,7 @@ from cluster import Cluster
 from cluster.layout import Layout
 from installation import CLAIM, create_namespace, install_operator
 
-LONG_FILES = ("test_learning.py", "test_resume.py", "test_queue.py", "test_cli.py", "test_separate_rollout.py")
+LONG_FILES = tuple(f"test_{name}.py" for name in ("learning", "failures", "chaos", "interruptions", "queue", "cli"))
 """These files start first, so that no worker runs a long file at the end."""
 
 

@@ -18,6 +18,7 @@ from jobs import (
     await_condition,
     await_job,
     build_command_job,
+    build_learning_job,
     get_condition,
     get_step,
     is_true,
@@ -131,13 +132,10 @@ for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
 
 
 def test_a_rank_that_hangs_leaves_the_stacks_and_the_next_attempt_resumes(cluster: Cluster, namespace: str) -> None:
-    example = load_example("01-arithmetic-grpo.yaml")
-    example["spec"]["rollout"] |= {"engine": "transformers"}
-    example["spec"]["training"] |= {"totalSteps": 2000, "warmup": {"steps": 10}}
-    example["spec"]["cluster"]["terminationGracePeriodSeconds"] = 30
-    policy = {"maxRestarts": 1, "progressDeadlineSeconds": 100}
-    example["spec"] |= {"checkpoint": {"saveFreq": 2}, "failurePolicy": policy}
-    name = apply_job(cluster, namespace, example)
+    job = build_learning_job("hangs", steps=2000, save_freq=2)
+    job["spec"]["cluster"]["terminationGracePeriodSeconds"] = 30
+    job["spec"]["failurePolicy"] = {"maxRestarts": 1, "progressDeadlineSeconds": 100}
+    name = apply_job(cluster, namespace, job)
 
     def await_step(step: int) -> Job:
         what = f"step {step}"

@@ -1,6 +1,6 @@
 """Training runs on a cluster from start to end.
 
-- example 01 learns on two nodes while the operator restarts;
+- example 01 learns on two nodes while both operators, of rlt and of KubeRay, are killed;
 - example 02 trains on GSM8K questions.
 """
 
@@ -14,6 +14,8 @@ from statistics import mean
 
 import pytest
 
+from chaos.faults import kill_kuberay, kill_operator
+from chaos.pods import Target
 from cluster import Cluster
 from installation import CLAIM, RELEASE, SYSTEM_NAMESPACE
 from jobs import (
@@ -37,17 +39,22 @@ pytestmark = pytest.mark.cluster
 GSM8K = Path(__file__).parents[2].parent / "shared/data/gsm8k"
 
 
-def test_arithmetic_learns_through_an_operator_restart(cluster: Cluster, namespace: str) -> None:
+def test_arithmetic_learns_while_the_operators_are_killed(cluster: Cluster, namespace: str) -> None:
     name = apply_job(cluster, namespace, load_example("01-arithmetic-grpo.yaml"))
     job = await_job(cluster, namespace, name, lambda job: get_step(job) >= 5, what="step 5", timeout_s=START_TIMEOUT_S)
     pods = list_pods(cluster, namespace, name)
     workers = [node for pod, (_, node) in pods.items() if "-head-" not in pod]
     assert len(set(workers)) == len(workers) == 2, "each worker is on a node of its own"
 
-    cluster.kubectl("-n", SYSTEM_NAMESPACE, "delete", "pod", "-l", f"app.kubernetes.io/name={RELEASE}", "--now")
-    restarted_at = get_step(read_job(cluster, namespace, name))
+    if cluster.layout:
+        target = Target(cluster, namespace, name, cluster.shared_volume(namespace, CLAIM))
+        kill_kuberay(target)
+        kill_operator(target, kills=2, within_s=10.0)
+    else:
+        cluster.kubectl("-n", SYSTEM_NAMESPACE, "delete", "pod", "-l", f"app.kubernetes.io/name={RELEASE}", "--now")
+    killed_at = get_step(read_job(cluster, namespace, name))
     later = await_job(
-        cluster, namespace, name, lambda job: get_step(job) > restarted_at + 5, what="new steps", timeout_s=120
+        cluster, namespace, name, lambda job: get_step(job) > killed_at + 5, what="new steps", timeout_s=120
     )
     assert later["status"]["rayCluster"]["jobId"] == job["status"]["rayCluster"]["jobId"]
     assert list_pods(cluster, namespace, name) == pods, "no pod was replaced"

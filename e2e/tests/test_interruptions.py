@@ -1,0 +1,86 @@
+"""A job without restarts survives a suspension and the eviction of a worker: each time it saves a checkpoint first."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cluster import Cluster
+from jobs import (
+    START_TIMEOUT_S,
+    Job,
+    apply_job,
+    await_cleanup,
+    await_condition,
+    await_job,
+    build_learning_job,
+    get_step,
+    is_true,
+    list_pods,
+    read_job,
+    read_metrics,
+    run_rlt,
+)
+
+pytestmark = pytest.mark.cluster
+
+STEPS = 80
+RELEASE_TIMEOUT_S = 20.0
+"""Timeout for the pods of a job that has ended. Their grace period is 300 s."""
+
+
+def test_suspended_and_evicted_job_resumes_after_its_last_step(cluster: Cluster, namespace: str) -> None:
+    """The job saves no other checkpoint than those of its interruptions, and the metrics have each step once."""
+    name = apply_job(cluster, namespace, build_learning_job("interrupted", steps=STEPS, save_freq=10 * STEPS))
+    first = await_step_after(cluster, namespace, name, 2)
+    run_rlt(cluster, "suspend", name, "-n", namespace)
+    run_rlt(cluster, "wait", name, "--for", "Suspended", "--timeout", "2m", "-n", namespace)
+    cluster.kubectl("-n", namespace, "wait", "--for=delete", f"raycluster/{name}", "--timeout=120s")
+    suspended = read_job(cluster, namespace, name)
+    saved = int(suspended["status"]["checkpoint"]["latestStep"])
+    assert saved >= get_step(first)
+
+    run_rlt(cluster, "resume", name, "-n", namespace)
+    second = await_step_after(cluster, namespace, name, saved)
+    assert first["status"]["rayCluster"]["jobId"] != second["status"]["rayCluster"]["jobId"]
+    worker = next(pod for pod in sorted(list_pods(cluster, namespace, name)) if "-head-" not in pod)
+    with pytest.raises(ValueError, match="violate the pod's disruption budget"):
+        evict(cluster, namespace, worker)
+    cluster.kubectl("-n", namespace, "delete", "poddisruptionbudget", f"{name}-pods")
+    evict(cluster, namespace, worker)
+    disrupted = await_job(
+        cluster,
+        namespace,
+        name,
+        lambda job: any(each["reason"] == "Disrupted" for each in job["status"].get("attempts", [])),
+        what="an attempt",
+        timeout_s=120,
+    )
+    attempt = disrupted["status"]["attempts"][-1]
+    assert attempt["disruption"] == "EvictionByEvictionAPI"
+    assert worker in attempt["message"]
+
+    done = await_condition(cluster, namespace, name, "Succeeded", timeout_s=START_TIMEOUT_S)
+    await_cleanup(cluster, namespace, name, keep="configmap", timeout_s=RELEASE_TIMEOUT_S)
+    assert (done["status"]["restarts"], done["status"]["disruptions"]) == (0, 1)
+    steps = [line["step"] for line in read_metrics(cluster, namespace, done)]
+    assert steps == [*range(1, STEPS + 1)], "it resumed after its last step"
+    cluster.kubectl("-n", namespace, "delete", "rltrainingjob", name, "--wait")
+    await_cleanup(cluster, namespace, name)
+
+
+def await_step_after(cluster: Cluster, namespace: str, name: str, step: int) -> Job:
+    """Wait until the job runs and has finished a later step."""
+
+    def wanted(job: Job) -> bool:
+        return is_true(job, "Running") and get_step(job) > step
+
+    return await_job(cluster, namespace, name, wanted, what=f"a step after {step}", timeout_s=START_TIMEOUT_S)
+
+
+def evict(cluster: Cluster, namespace: str, pod: str) -> None:
+    """Evict the pod by the API, as `kubectl drain` does. Raises ValueError if its disruption budget forbids it."""
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": namespace}}
+    path = f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction"
+    cluster.kubectl("create", "--raw", path, "-f", "-", input=json.dumps(eviction))
