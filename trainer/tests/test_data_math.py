@@ -11,7 +11,8 @@ import pytest
 from rlt_api.blocks.data import Data
 from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer
 from rlt_trainer.data.dataset import PromptDataset, ValidationSet
-from rlt_trainer.data.hendrycks_math import extract_last_boxed, read_math_rows
+from rlt_trainer.data.final_answer import extract_last_boxed
+from rlt_trainer.data.hendrycks_math import read_math_rows
 
 TOKENIZER = build_byte_tokenizer()
 

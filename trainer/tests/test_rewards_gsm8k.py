@@ -46,6 +46,13 @@ def _fastest(text: str, method: str) -> float:
     return min(once() for _ in range(20))
 
 
+def test_a_ground_truth_may_be_the_whole_solution() -> None:
+    """The answer column of openai/gsm8k on the hub."""
+    solution = "Natalia sold 48/2 = <<48/2=24>>24 clips in May.\n#### 1,072"
+    assert gsm8k("so #### 1072", solution) == gsm8k("so 1072", solution, method="flexible") == 1.0
+    assert gsm8k("so #### 24", solution) == 0.0
+
+
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_gsm8k_scores_every_published_answer_1_and_another_number_0(split: str) -> None:
     published = GSM8K / f"{split}.jsonl"

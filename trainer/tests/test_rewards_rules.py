@@ -121,6 +121,9 @@ def test_regex_finds_a_pattern_and_compares_its_answer_group(pattern: str, respo
         (r"\boxed{2}", "3", 0.0),
         ("I do not know", "3", 0.0),
         ("", "3", 0.0),
+        ("the answer is 1072", "48+1024 clips.\n#### 1,072", 1.0),
+        (r"it is $\frac{1}{2}$", r"Half of it is $\boxed{0.5}$.", 1.0),
+        (r"it is $\frac{1}{3}$", r"Half of it is $\boxed{0.5}$.", 0.0),
     ],
 )
 def test_math_compares_values_instead_of_text(response: str, ground_truth: str, score: float) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from rlt_trainer.data.final_answer import extract_last_boxed
 from rlt_trainer.data.preset_files import build_verl_row, read_json, read_json_lines, require_texts
 from rlt_trainer.data.prompt import Split
 
@@ -46,22 +47,6 @@ def read_math_rows(folder: Path, split: Split) -> list[dict[str, Any]]:
     if not rows:
         raise ValueError(f"data.path {folder}: split {split} has no problems. Copy the published files again.")
     return rows
-
-
-def extract_last_boxed(solution: str) -> str | None:
-    r"""Return the content of the last \boxed{...} or \fbox{...}, or the text from the last "\boxed " to the next $."""
-    bare = solution.rfind("\\boxed ")
-    begin = max(solution.rfind("\\boxed{"), solution.rfind("\\fbox{"))
-    if bare > begin:
-        return solution[bare + len("\\boxed ") :].partition("$")[0].strip()
-    if begin < 0:
-        return None
-    first, depth = solution.index("{", begin), 0
-    for place in range(first, len(solution)):
-        depth += {"{": 1, "}": -1}.get(solution[place], 0)
-        if depth == 0:
-            return solution[first + 1 : place]
-    return None
 
 
 def _read_problems(folder: Path, split: Split) -> Iterator[tuple[str, dict[str, Any]]]:

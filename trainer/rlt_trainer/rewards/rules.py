@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from rlt_trainer.data.final_answer import FINAL_ANSWER
+from rlt_trainer.data.final_answer import FINAL_ANSWER, extract_final_answer
 
 CLIP_CHARACTERS = 300
 """Number of characters at the end of a response that the gsm8k rule reads (_SOLUTION_CLIP_CHARS of verl 0.9.1)."""
@@ -33,7 +33,8 @@ def gsm8k(response: str, ground_truth: str, *, method: str = "strict") -> float:
 
     strict takes the number after the last "#### " (exactly one space) and removes commas. flexible takes the last run
     of digits, dots and commas unchanged ("1,000" is not "1000", as in verl 0.9.1). Both compare text ("18.0" is not
-    "18"), accept only ASCII digits, and read only the last 300 characters of the response.
+    "18"), accept only ASCII digits, and read only the last 300 characters of the response. A ground truth that is a
+    whole solution, as in the answer column on the hub, counts as its final answer. (verl requires the bare number.)
     """
     end = response[-CLIP_CHARACTERS:]
     if method == "strict":
@@ -41,7 +42,7 @@ def gsm8k(response: str, ground_truth: str, *, method: str = "strict") -> float:
     else:
         found = _NUMBER.findall(end)
         answers = [answer for answer in found if answer != "."] or found
-    return float(bool(answers) and answers[-1] == ground_truth)
+    return float(bool(answers) and answers[-1] == extract_final_answer(ground_truth))
 
 
 def length(response: str, ground_truth: str, *, min: int = 0, max: int, unit: str = "characters") -> float:
