@@ -73,7 +73,8 @@ def test_json_has_these_keys_and_no_others() -> None:
     done = rlt("-", "-o", "json", input=JOB.replace("trainBatchSize: 8", "trainBatchSize: 0"))
     assert done.exit_code == 1
     (finding,) = json.loads(done.stdout)
-    assert list(finding) == ["file", "field", "value", "message", "fix", "rule"]
+    assert list(finding) == ["file", "field", "value", "message", "fix", "rule", "edits"]
+    assert finding["edits"] == [{"spec.training.trainBatchSize": 1}]
     assert (finding["file"], finding["field"], finding["value"]) == ("-", "spec.training.trainBatchSize", "0")
 
 

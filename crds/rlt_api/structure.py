@@ -9,36 +9,12 @@ from collections.abc import Iterator
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from rlt_api.finding import MAX_LENGTH, Finding, child_path, printable
+from rlt_api import foreign_names
+from rlt_api.finding import MAX_LENGTH, Finding, child_path, printable, remove, use
 from rlt_api.model import ApiModel
 from rlt_api.schema import list_fields, walk_leaves
 from rlt_api.spelling import find_nearest_word
-
-FOREIGN_NAMES = {
-    "adv_estimator": "spec.algorithm.advEstimator",
-    "gpus": "spec.cluster.workers[].accelerator.count",
-    "kl_coef": "spec.algorithm.klInReward.klCoef",
-    "kl_loss_coef": "spec.algorithm.klLossCoef",
-    "log_prob_micro_batch_size_per_gpu": "spec.training.logProbMicroBatchSizePerDevice",
-    "loss_mode": "spec.algorithm.policyLoss",
-    "lr": "spec.training.learningRate",
-    "lr_warmup_steps": "spec.training.lrSchedule.warmupSteps",
-    "model_path": "spec.model.path",
-    "n": "spec.rollout.responsesPerPrompt",
-    "n_gpus_per_node": "spec.cluster.workers[].accelerator.count",
-    "nnodes": "spec.cluster.workers[].replicas",
-    "num_return_sequences_in_group": "spec.rollout.responsesPerPrompt",
-    "ppo_max_token_len_per_gpu": "spec.training.ppoMaxTokenLenPerDevice",
-    "ppo_micro_batch_size": "spec.training.ppoMicroBatchSizePerDevice",
-    "ppo_micro_batch_size_per_gpu": "spec.training.ppoMicroBatchSizePerDevice",
-    "resume_mode": "spec.checkpoint.resume",
-    "rollout_batch_size": "spec.training.trainBatchSize",
-    "tensor_model_parallel_size": "spec.rollout.tensorParallelSize",
-    "total_training_steps": "spec.training.totalSteps",
-    "ulysses_sequence_parallel_size": "spec.training.contextParallelSize",
-    "val_before_train": "spec.training.validation.beforeTrain",
-}
-"""Name of a setting in verl or ROLL -> its field here, where the names differ. mapping.toml has the complete list."""
+from rlt_api.text_values import describe_pattern, read_number
 
 MAX_FINDINGS = 100
 """Maximum number of findings about the structure of one manifest."""
@@ -52,16 +28,17 @@ def find_nearest_name(name: str, names: list[str]) -> str | None:
     return by_bare_name.get(bare) or by_bare_name.get(nearest or "")
 
 
-def report_unknown_field(path: str, name: str, known: list[str], elsewhere: list[str] | None = None) -> Finding:
+def report_unknown_field(
+    path: str, name: str, known: list[str], elsewhere: list[str] | None = None, rule: str = "schema"
+) -> Finding:
     """Build the finding for an unknown field; `known` are its siblings, `elsewhere` the paths of all fields."""
     bare = _bare(name)
     here = {_bare(each): each for each in known}.get(bare)
-    there = FOREIGN_NAMES.get(name.lower()) or next(
-        (each for each in elsewhere or [] if _bare(each.rpartition(".")[2]) == bare), None
-    )
-    meant = here or there or find_nearest_name(name, known)
+    there = [each for each in elsewhere or [] if _bare(each.rpartition(".")[2]) == bare]
+    foreign = foreign_names.find_field(name, path) if elsewhere else None
+    meant = here or foreign or (there[0] if len(there) == 1 else None) or find_nearest_name(name, known)
     fix = f"did you mean {meant}?" if meant else f"remove it; known fields: {', '.join(sorted(known)) or 'none'}"
-    return Finding(path, printable(name), "is not a field", fix)
+    return Finding(path, printable(name), "is not a field", fix, rule, edits=() if meant else remove(path))
 
 
 def convert_errors(error: ValidationError, model: type[ApiModel], path: str) -> Iterator[Finding]:
@@ -84,31 +61,56 @@ def _convert_error(problem: ErrorDetails, model: type[ApiModel], path: str) -> F
             return Finding(location, "none", "is required", "add it")
         case "literal_error" | "enum":
             choices = str(context["expected"]).replace("'", "").replace(" or ", ", ").split(", ")
-            meant = find_nearest_name(str(given), choices)
-            fix = f"did you mean {meant}?" if meant else f"use one of {', '.join(choices)}"
-            return Finding(location, value, f"must be {context['expected']}", fix)
+            algorithm, others = foreign_names.ESTIMATORS.get(str(given).lower(), (None, ""))
+            if algorithm in choices:
+                fix, edits = f"use {algorithm}{f', with {others}' if others else ''}", use(location, algorithm)
+            else:
+                meant = find_nearest_name(str(given), choices)
+                fix = f"did you mean {meant}?" if meant else f"use one of {', '.join(choices)}"
+                edits = use(location, meant) if meant else ()
+            return Finding(location, value, f"must be {context['expected']}", fix, edits=edits)
         case "greater_than_equal" | "less_than_equal":
             (bound,) = context.values()
-            return Finding(location, value, message, f"use {bound}")
+            return Finding(location, value, message, f"use {bound}", edits=use(location, bound))
         case "greater_than" | "less_than" as kind:
             (bound,) = context.values()
             side = "above" if kind == "greater_than" else "below"
             return Finding(location, value, message, f"use a value {side} {bound}")
         case "string_pattern_mismatch":
-            return Finding(location, value, f"must match {context['pattern']}", "change it to match")
+            message, fix, text = describe_pattern(context["pattern"], str(given))
+            return Finding(location, value, message, fix, edits=use(location, text) if text else ())
         case "string_too_long" | "too_long":
             return Finding(location, value, message, f"use at most {context['max_length']}")
         case "int_type" | "int_from_float" if isinstance(given, float) and math.isfinite(given):
             low = math.floor(given)
-            return Finding(location, value, "must be an integer", f"use {low} or {low + 1}")
-        case "int_type" | "float_type" | "bool_type" if isinstance(given, str) and given:
-            return Finding(location, value, f"{message}, not text", f"write {printable(given)} without quotes")
-        case "string_type" if isinstance(given, int | float):
-            return Finding(location, value, message, f'write "{_json(given)}" in quotes')
+            fix, edits = f"use {low} or {low + 1}", use(location, low, low + 1)
+            return Finding(location, value, "must be an integer", fix, edits=edits)
+        case "int_type" | "float_type" | "bool_type" as kind if isinstance(given, str):
+            fix, number = read_number(given, kind.removesuffix("_type"))
+            edits = use(location, number) if number is not None else ()
+            return Finding(location, value, f"{message}, not text", printable(fix), edits=edits)
+        case "string_type" if isinstance(given, float) and not isinstance(given, bool):
+            fix = "write it in quotes, with all digits: YAML reads 2.10 as the number 2.1"
+            if problem["loc"][-1] == "rayVersion":
+                fix = 'write all three numbers of the version, such as "2.60.0"'
+            return Finding(location, value, message, fix)
+        case "string_type" if isinstance(given, bool | int):
+            return Finding(
+                location, value, message, f'write "{_json(given)}" in quotes', edits=use(location, _json(given))
+            )
+        case "string_type" if isinstance(given, dict) and list(given) == ["name"] and isinstance(given["name"], str):
+            name = given["name"]
+            return Finding(
+                location, value, message, f"write the name alone: {printable(name)}", edits=use(location, name)
+            )
         case "duplicate_key":
-            return Finding(child_path(location, context["index"]), str(context["name"]), message, "remove one of them")
+            field = child_path(location, context["index"])
+            return Finding(field, str(context["name"]), message, "remove one of them", edits=remove(field))
+        case "string_too_short" | "too_short":
+            return Finding(location, value, message, "add what is missing, or remove the field")
         case _:
-            return Finding(location, value, message, "change it")
+            what = {"dict_type": "an object", "list_type": "a list", "model_type": "an object"}.get(problem["type"])
+            return Finding(location, value, message, f"write {what or 'a value of this type'}")
 
 
 def _json(value: object) -> str:

@@ -8,6 +8,7 @@ from rlt_api.blocks.algorithm import Algorithm
 from rlt_api.model import ApiModel
 from rlt_api.rules.memory import explain_long_micro_batch, explain_missing_memory_check
 from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.template_shape import find_template_mistakes
 
 LOSSES_THAT_READ = {
     "clip_ratio": ("vanilla", "gspo", "cispo"),
@@ -28,6 +29,7 @@ ESTIMATORS_THAT_READ = {
 
 def find_warnings(spec: RLTrainingJobSpec) -> Iterator[str]:
     """Yield one sentence for each warning, with the field and its value first."""
+    yield from map(str, find_template_mistakes(spec))
     yield from _warn_restarts_without_checkpoint(spec)
     yield from _warn_memory(spec)
     if spec.framework.type == "builtin":

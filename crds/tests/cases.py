@@ -65,6 +65,28 @@ def tools(*given: Json) -> Json:
     return {"rollout.multiTurn": {"tools": list(given)}}
 
 
+def hub_model(path: str) -> Json:
+    """Return a model by its path. Its size is unknown."""
+    return {"model": {"path": path, "fromSeed": None}}
+
+
+def files(*paths: str) -> Json:
+    """Return data from files."""
+    return {"data": {"preset": None, "files": list(paths)}, "rewards": [{"name": "exact"}]}
+
+
+def accelerator(name: str) -> Json:
+    """Return a cluster with one accelerator of this resource name in each pod."""
+    return workers(resources={"cpu": "8", "memory": "64Gi"}, accelerator={"resourceName": name, "count": 1})
+
+
+def two_vendors() -> Json:
+    """Return a cluster with GPUs of two vendors."""
+    (one,), (other,) = (accelerator(f"{vendor}.com/gpu")["cluster"]["workers"] for vendor in ("nvidia", "amd"))
+    return {"cluster": {"workers": [one, {**other, "name": "other"}]}}
+
+
+DEVICE = "spec.cluster.workers[0].accelerator.resourceName"
 TOKEN = {"name": "TOKEN", "secretKeyRef": {"name": "search", "key": "token"}}
 SCORING = {"function": {"name": "scoring:compute_score"}}
 JUDGE, CONVERSATION = "spec.rewards[0].judge", "spec.rollout.multiTurn"
@@ -156,16 +178,58 @@ CASES = [
     ),
     Case("data-source", "spec.data", {"data.preset": None}),
     Case("data-source", "spec.data", {"data.hub.name": "openai/gsm8k"}, cel=True),
-    Case("data-source", "spec.data.valFiles", {"data.valFiles": ["/x"]}),
+    Case("data-source", "spec.data.valFiles", {"data.valFiles": ["/x.parquet"]}),
     Case("data-source", "spec.data.promptKey", {"data.promptKey": "question"}),
     Case("data-path", "spec.data.path", {"data.preset": "gsm8k"}),
     Case("data-path", "spec.data.path", {"data.path": "/d"}, cel=True),
     Case("image", "spec.cluster.image", {"cluster.image": None}),
+    Case(
+        "image",
+        "spec.cluster.image",
+        {"cluster.image": "https://registry.example/Trainer:1.0"},
+        "use registry.example/",
+    ),
+    Case("image", "spec.cluster.image", {"cluster.image": "a b"}),
+    Case("model-path", "spec.model.path", hub_model("https://huggingface.co/Qwen/Qwen3"), "use Qwen/Qwen3"),
+    Case("model-path", "spec.model.path", hub_model("Qwen/Qwen3@main"), "use Qwen/Qwen3, and model.revision: main"),
+    Case("model-path", "spec.model.path", hub_model("s3://bucket/model"), "put it on a volume"),
+    Case("model-path", "spec.model.path", hub_model("~/model"), "put it on a volume"),
+    Case("model-path", "spec.rewards[0].model", {"rewards": [{"model": "./model"}]}, "put it on a volume"),
+    Case("data-files", "spec.data.files[0]", files("s3://bucket/train.parquet"), "put it on a volume"),
+    Case("data-files", "spec.data.files[0]", files("/data/*.parquet"), "list the files"),
+    Case("data-files", "spec.data.files[0]", files("/data/train.csv"), "convert it to Parquet"),
+    Case("data-files", "spec.data.files[0]", files("/data"), "list the files in it"),
+    Case("data-files", "spec.data.path", {"data.preset": "gsm8k", "data.path": "data"}),
+    Case(
+        "validation-data",
+        "spec.training.validation",
+        {**files("/data/train.parquet"), "training.validation.testFreq": 5},
+        "add spec.data.valFiles, or remove it",
+    ),
+    Case("command", "spec.framework.command", {"framework.command": ["python3 -m ray_program a=1"]}, base=COMMAND),
+    Case(
+        "command", "spec.framework.command", {"framework.command": ["cd /x && python3 a.py"]}, "bash, -c", base=COMMAND
+    ),
+    Case(
+        "engine-kwargs",
+        "spec.rollout.engineKwargs.seed",
+        {"rollout.engineKwargs": {"seed": 3}},
+        "remove it",
+    ),
+    Case("accelerator", DEVICE, accelerator("google.com/tpu"), "use nvidia.com/gpu"),
+    Case("accelerator", DEVICE, accelerator("nvidia.com/gpus"), "did you mean nvidia.com/gpu?"),
+    Case("accelerator", "spec.cluster.workers[1].accelerator.resourceName", two_vendors(), base=COMMAND),
     Case("name", "metadata.name", {}, cel=True, name="a" * 41),
     Case("name", "metadata.name", {}, "use job-1st", name="1st"),
     Case("name", "metadata.name", {}, "use a-b", name="a.b"),
     # batches
     Case("batch-divisibility", MINI, {"training.ppoMiniBatchSize": 12}, "use 8 or 16", cel=True),
+    Case(
+        "batch-divisibility",
+        MINI,
+        {"training.trainBatchSize": 256, "training.ppoMiniBatchSize": 64, **gpus(8, 3)},
+        "use 72, and trainBatchSize 288",
+    ),
     Case("batch-divisibility", MINI, {"training.ppoMiniBatchSize": 64}, "use 32", cel=True),
     Case(
         "batch-divisibility", MINI, {"training.trainBatchSize": None, "training.ppoMiniBatchSize": 96}, "use 64 or 128"
@@ -311,6 +375,12 @@ CASES = [
         {"rollout.multiTurn": {"environment": "calculator", "tools": [{"name": "python"}]}},
         "keep one of them",
         cel=True,
+    ),
+    Case(
+        "conversation",
+        f"{CONVERSATION}.environment",
+        {"rollout.multiTurn": {"environment": "calculater"}},
+        "did you mean calculator?",
     ),
     Case("conversation", f"{CONVERSATION}.tools[0]", tools({}), "add one of them", cel=True),
     Case("conversation", f"{CONVERSATION}.tools[0].mcp", tools({"mcp": {}}), "add one of them", cel=True),
@@ -499,7 +569,11 @@ CASES = [
         {"storage.modelCache.claimName": "c", "storage.modelCache.mountPath": "/mnt/rlt/models"},
     ),
     Case("mount-path", "spec.storage.hfHome", {"storage.hfHome": "/etc/rlt/hf"}),
+    Case("mount-path", "spec.storage.mountPath", {"storage.claimName": "c", "storage.mountPath": "/usr"}),
     Case("resume", "spec.checkpoint.resumeFromPath", {"checkpoint.resume": "path"}),
+    Case(
+        "resume", "spec.checkpoint.resumeFromPath", {"checkpoint": {"resume": "path", "resumeFromPath": "/mnt/rlt/a"}}
+    ),
     Case(
         "resume",
         "spec.checkpoint.resumeFromPath",
@@ -589,6 +663,24 @@ CASES = [
     Case("schema", "spec.training.totalSteps", {"training.totalSteps": 0}, "use 1", cel=True),
     Case("schema", "spec.training.totalSteps", {"training.totalSteps": 1.5}, "use 1 or 2", cel=True),
     Case("schema", "spec.algorithm.advEstimator", {"algorithm.advEstimator": "GRPO"}, "did you mean grpo?", cel=True),
+    Case("schema", "spec.algorithm.advEstimator", {"algorithm.advEstimator": "ppo"}, "use gae", cel=True),
+    Case(
+        "schema", "spec.algorithm.advEstimator", {"algorithm.advEstimator": "dr_grpo"}, "normAdvByStdInGrpo", cel=True
+    ),
+    Case("schema", "spec.activeDeadlineSeconds", {"activeDeadlineSeconds": "24h"}, "use 86400", cel=True),
+    Case("schema", "spec.training.totalSteps", {"training.totalSteps": "${STEPS}"}, "variables are not", cel=True),
+    Case("schema", "spec.rollout.gpuMemoryUtilization", {"rollout.gpuMemoryUtilization": "50 %"}, "use 0.5", cel=True),
+    Case("schema", f"{POD}.memory", workers(resources={"cpu": "2", "memory": "512gb"}), "use 512Gi", cel=True),
+    Case("schema", "spec.cluster.imagePullSecrets[0]", {"cluster.imagePullSecrets": [{"name": "x"}]}, "x", cel=True),
+    Case("schema", "spec.model.name", {"model.name": "Qwen/Qwen3"}, "did you mean spec.model.path?", cel=True),
+    Case("schema", "spec.data.train_files", {"data.train_files": ["/x"]}, "did you mean spec.data.files?", cel=True),
+    Case(
+        "schema",
+        "spec.rewards[0].function.name",
+        {"rewards": [{"function": {"name": "compute_score"}}]},
+        "a value of this form",
+        cel=True,
+    ),
     Case("json", "spec.cluster.image", {"cluster.image": "a\0b"}),
     Case("size", "spec", {"framework.command": ["x" * 60000] * 20}, base=COMMAND),
 ]

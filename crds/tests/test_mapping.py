@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from rlt_api import foreign_names
 from rlt_api.mapping import PATH, Setting, build_mapping_page, find, find_field, load_mapping
 from rlt_api.schema import walk_leaves
 from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.structure import FOREIGN_NAMES
 
 ROOT = Path(__file__).parents[2]
 MAPPED = load_mapping()
@@ -108,7 +108,7 @@ def test_exact_key_precedes_its_group() -> None:
 
 
 def test_foreign_names_of_the_validation_match_the_mapping() -> None:
-    for name, path in FOREIGN_NAMES.items():
+    for name, path in foreign_names.FIELDS.items():
         matching = [setting for setting in ALL if f"_{setting.key}".replace(".", "_").endswith(f"_{name}")]
         assert not matching or path in {field for setting in matching for field in setting.fields}, name
 

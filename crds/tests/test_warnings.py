@@ -64,6 +64,26 @@ def test_stale_responses_without_a_correction_are_warned_about() -> None:
     assert not warnings({"rolloutCorrection": {}}, SEPARATE)
 
 
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        ({"container": []}, "podTemplate.container: container: is not a field"),
+        ({"spec": {"container": []}}, "spec.container: container: is not a field; did you mean containers?"),
+        ({"spec": {"containers": {}}}, "spec.containers: {}: must be a list; use a list"),
+        ({"spec": {"terminationGracePeriodSeconds": "30"}}, "must be an integer; write 30 without quotes"),
+        ({"spec": {"containers": [{"name": "ray-head"}]}}, "containers[0].name: ray-head: is not in these pods"),
+        ({"spec": {"containers": [{"image": "x"}]}}, "containers[0].name: none: is required: ray-worker is the"),
+        ({"spec": {"hostNetwork": "yes"}}, "spec.hostNetwork: yes: must be true or false"),
+        ({"metadata": {"labels": {"a": "b"}}, "spec": {"hostNetwork": True, "containers": [{"name": "x"}]}}, None),
+    ],
+)
+def test_what_is_no_pod_template_is_warned_about(template: dict[str, Any], expected: str | None) -> None:
+    spec = RLTrainingJobSpec.model_validate({"cluster": {"workers": [{"podTemplate": template}]}})
+    found = [each for each in find_warnings(spec) if "podTemplate" in each]
+    assert len(found) == (expected is not None)
+    assert not expected or expected in found[0]
+
+
 def test_the_tables_name_fields_and_choices() -> None:
     assert {*LOSSES_THAT_READ, *ESTIMATORS_THAT_READ} <= Algorithm.model_fields.keys()
     assert {each for names in LOSSES_THAT_READ.values() for each in names} <= {"vanilla", "gspo", "cispo", "sapo"}

@@ -177,11 +177,12 @@ def test_groups_with_different_settings_get_the_generic_profile() -> None:
     assert (network.profile, network.agree, network.candidates) == ("generic", False, 2)
 
 
-def test_groups_of_two_vendors_are_rejected() -> None:
+def test_a_group_of_two_vendors_is_rejected() -> None:
     (group,) = o.ON_GPUS["cluster"]["workers"]
-    other = {**group, "name": "b", "accelerator": {"resourceName": "amd.com/gpu", "count": 8}}
+    container = {"name": "ray-worker", "resources": {"limits": {"amd.com/gpu": "8"}}}
+    both = {**group, "podTemplate": {"spec": {"containers": [container]}}}
     nodes = parse_nodes([node("a", nvidia(), GPUS), node("b", {}, {"amd.com/gpu": 8})])
-    network = status_after(fresh(nodes, cluster={**o.ON_GPUS["cluster"], "workers": [group, other]})).network
+    network = status_after(fresh(nodes, cluster={**o.ON_GPUS["cluster"], "workers": [both]})).network
     assert network
     assert network.refused
     assert network.refused.code == Reason.TWO_VENDORS

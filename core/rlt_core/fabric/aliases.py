@@ -11,24 +11,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from rlt_api.accelerators import GPU_RESOURCES as GPU_RESOURCES
+from rlt_api.accelerators import MIG_RESOURCE as MIG_RESOURCE
+
 # --- accelerators ---------------------------------------------------------------------------------------------------
-GPU_RESOURCES: Final = {"nvidia.com/gpu": "nvidia", "nvidia.com/gpu.shared": "nvidia", "amd.com/gpu": "amd"}
-"""Extended resources of whole (or shared) GPUs, by vendor."""
-MIG_RESOURCE: Final = "nvidia.com/mig-"
-"""Prefix of the resource of a MIG slice (strategy mixed): nvidia.com/mig-1g.5gb."""
-
-UNSUPPORTED: Final = {
-    "google.com/tpu": "Google TPU",
-    "habana.ai/gaudi": "Intel Gaudi",
-    "aws.amazon.com/neuron": "AWS Neuron (Trainium, Inferentia)",
-    "aws.amazon.com/neuroncore": "AWS Neuron (Trainium, Inferentia)",
-    "aws.amazon.com/neurondevice": "AWS Neuron (Trainium, Inferentia)",
-    "gpu.intel.com/i915": "Intel GPU",
-    "gpu.intel.com/xe": "Intel GPU",
-    "huawei.com/Ascend910": "Huawei Ascend",
-}
-"""Accelerators that rlt does not support, by the resource of their device plugin."""
-
 VENDOR_LABELS: Final = {
     "nvidia.com/gpu.product": "nvidia",
     "nvidia.com/gpu.present": "nvidia",

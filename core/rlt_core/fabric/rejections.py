@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from rlt_api.accelerators import find_unsupported, find_vendor
 from rlt_core.fabric import aliases
 from rlt_core.fabric.candidates import Candidates
 from rlt_core.fabric.demand import MULTUS_ANNOTATION, UNREAD_VALUE, Demand
@@ -31,17 +32,17 @@ def reject_accelerator(demand: Demand) -> Iterable[Rejection]:
     """Reject unsupported accelerators, on any nodes."""
     wanted = [name for name in (demand.resource, *demand.other_resources) if name]
     for name in wanted:
-        if product := _find_unsupported(name):
+        if product := find_unsupported(name):
             yield Rejection(
                 "UnsupportedAccelerator",
                 f"{name} is {product}, which is not supported: use nvidia.com/gpu or amd.com/gpu",
             )
-    if demand.resource and not _find_unsupported(demand.resource) and not _find_vendor(demand.resource):
+    if demand.resource and not find_unsupported(demand.resource) and not find_vendor(demand.resource):
         yield Rejection(
             "UnsupportedAccelerator",
             f"{demand.resource} is not a supported accelerator: use nvidia.com/gpu, nvidia.com/mig-... or amd.com/gpu",
         )
-    vendors = {vendor: name for name in wanted if (vendor := _find_vendor(name))}
+    vendors = {vendor: name for name in wanted if (vendor := find_vendor(name))}
     if len(vendors) > 1:
         yield Rejection(
             "TwoVendors",
@@ -247,24 +248,11 @@ def _reject_visibility(env: Mapping[str, str]) -> Iterable[Rejection]:
         )
 
 
-def _find_vendor(resource: str) -> str | None:
-    if resource.startswith(aliases.MIG_RESOURCE):
-        return "nvidia"
-    return aliases.GPU_RESOURCES.get(resource)
-
-
-def _find_unsupported(resource: str) -> str | None:
-    if resource.startswith("gpu.intel.com/"):
-        return "Intel GPU"
-    return aliases.UNSUPPORTED.get(resource)
-
-
 def _format_offers(nodes: Iterable[Node]) -> str:
     names = sorted({name for node in nodes for name, count in node.allocatable.items() if count > 0})
-    accelerators = [name for name in names if _find_vendor(name) or _find_unsupported(name)]
+    accelerators = [name for name in names if find_vendor(name) or find_unsupported(name)]
     named = [
-        f"{name} ({_find_unsupported(name)}, not supported)" if _find_unsupported(name) else name
-        for name in accelerators
+        f"{name} ({find_unsupported(name)}, not supported)" if find_unsupported(name) else name for name in accelerators
     ]
     return f"they have {', '.join(named)}" if named else "they have no accelerator"
 

@@ -10,12 +10,17 @@ from collections.abc import Callable, Iterator
 
 from rlt_api.finding import Finding
 from rlt_api.rules import (
+    accelerators,
     batches,
     choices,
+    commands,
+    engine_kwargs,
     environment,
+    images,
     layout,
     learning,
     lengths,
+    locations,
     memory,
     operations,
     pods,
@@ -36,13 +41,18 @@ TRAINER_RULES: list[Rule] = [
     *batches.RULES,
     *layout.RULES,
     *learning.RULES,
+    *engine_kwargs.RULES,
     *lengths.RULES,
+    *locations.RULES,
     *memory.RULES,
     *rewards.RULES,
 ]
 """Rules for the fields that only the builtin trainer reads."""
 RULES: list[Rule] = [
     *choices.RULES,
+    *commands.RULES,
+    *images.RULES,
+    *accelerators.RULES,
     *pods.RULES,
     *shared_memory.RULES,
     *storage.RULES,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rlt_api.factors import join_or, nearest_divisors, nearest_multiples
-from rlt_api.finding import Finding
+from rlt_api.finding import Edit, Finding, remove, use
 from rlt_api.rules.layout import CONTEXT_PARALLEL, TRAIN_WORKER_FIELDS, data_parallel_size, describe_train_workers
 from rlt_api.spec import RLTrainingJobSpec
 
@@ -23,9 +23,19 @@ def validate_mini_batch_size(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     batch, mini = spec.training.train_batch_size, spec.training.ppo_mini_batch_size
     if mini is None or batch % mini == 0:
         return
-    sizes = nearest_divisors(mini, batch, multiple_of=data_parallel_size(spec)) or nearest_divisors(mini, batch)
     message = f"is larger than trainBatchSize {batch}" if mini > batch else f"does not divide trainBatchSize {batch}"
-    yield Finding(MINI, str(mini), message, f"use {join_or(sizes)}", "batch-divisibility", (TRAIN,))
+    fix, edits = _suggest_mini_batch(mini, batch, data_parallel_size(spec))
+    yield Finding(MINI, str(mini), message, fix, "batch-divisibility", (TRAIN,), edits)
+
+
+def _suggest_mini_batch(mini: int, batch: int, shares: int) -> tuple[str, tuple[Edit, ...]]:
+    """Return the fix for a mini-batch that must divide the batch and be a multiple of the shares. If none does, both
+    sizes change."""
+    if sizes := nearest_divisors(mini, batch, multiple_of=shares):
+        return f"use {join_or(sizes)}", use(MINI, *sizes)
+    mini = -(-mini // shares) * shares
+    batch = max(round(batch / mini), 1) * mini
+    return f"use {mini}, and trainBatchSize {batch}", ({MINI: mini, TRAIN: batch},)
 
 
 def validate_data_parallel_batch(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -36,24 +46,27 @@ def validate_data_parallel_batch(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         mini, field = training.train_batch_size, TRAIN
     involved = (*TRAIN_WORKER_FIELDS, CONTEXT_PARALLEL)
     if mini % shares:
-        fitting = nearest_multiples(mini, shares)
+        sizes = nearest_multiples(mini, shares)
+        fix, edits = f"use {join_or(sizes)}", use(TRAIN, *sizes)
         if field == MINI:
-            fitting = nearest_divisors(mini, training.train_batch_size, multiple_of=shares) or fitting
+            fix, edits = _suggest_mini_batch(mini, training.train_batch_size, shares)
         if mini < shares:
             message = f"is less than the {shares} data-parallel shares (batch < chunks): {describe_train_workers(spec)}"
-            yield Finding(field, str(mini), message, f"use {join_or(fitting[:1])}", "batch-chunks", involved)
+            yield Finding(field, str(mini), message, fix, "batch-chunks", involved, edits)
         else:
             message = f"is not divisible by the {shares} data-parallel shares: {describe_train_workers(spec)}"
-            yield Finding(field, str(mini), message, f"use {join_or(fitting)}", "batch-divisibility", involved)
+            yield Finding(field, str(mini), message, fix, "batch-divisibility", involved, edits)
     warmup = training.warmup
     if warmup and warmup.batch_size % shares:
+        field, sizes = "spec.training.warmup.batchSize", nearest_multiples(warmup.batch_size, shares)
         yield Finding(
-            "spec.training.warmup.batchSize",
+            field,
             str(warmup.batch_size),
             f"is not divisible by the {shares} data-parallel shares: {describe_train_workers(spec)}",
-            f"use {join_or(nearest_multiples(warmup.batch_size, shares))}",
+            f"use {join_or(sizes)}",
             "batch-divisibility",
             involved,
+            use(field, *sizes),
         )
 
 
@@ -68,14 +81,16 @@ def validate_micro_batch_size(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     responses = prompts * spec.rollout.n // shares
     if prompts % shares or responses <= micro or responses % micro == 0:
         return
+    sizes = nearest_divisors(micro, responses)
     yield Finding(
         field,
         str(micro),
         f"does not divide the {responses} responses of a device in an optimizer step "
         f"({prompts} prompts x {spec.rollout.n} responses / {shares} shares)",
-        f"use {join_or(nearest_divisors(micro, responses))}",
+        f"use {join_or(sizes)}",
         "micro-batch",
         (TRAIN, MINI, RESPONSES, *TRAIN_WORKER_FIELDS, CONTEXT_PARALLEL),
+        use(field, *sizes),
     )
 
 
@@ -84,14 +99,24 @@ def validate_group_size(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     estimator = spec.algorithm.adv_estimator
     if estimator in GROUPED and spec.rollout.n < 2:
         message = f"must be 2 or more for {estimator}, which compares the responses to one prompt"
-        yield Finding(RESPONSES, str(spec.rollout.n), message, "use 2 or more, such as 8", "group-size", (ESTIMATOR,))
+        yield Finding(
+            RESPONSES,
+            str(spec.rollout.n),
+            message,
+            "use 2 or more, such as 8",
+            "group-size",
+            (ESTIMATOR,),
+            use(RESPONSES, 2, 8),
+        )
 
 
 def validate_filter_groups(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """filterGroups needs groups of at least 2: it would discard every group of one, without end."""
     if spec.algorithm.filter_groups and spec.rollout.n < 2:
         field, message = "spec.algorithm.filterGroups", "needs at least 2 responses to each prompt"
-        yield Finding(field, "given", message, "remove it, or use responsesPerPrompt 8", "group-size", (RESPONSES,))
+        edits = (*remove(field), *use(RESPONSES, 8))
+        fix = "remove it, or use responsesPerPrompt 8"
+        yield Finding(field, "given", message, fix, "group-size", (RESPONSES,), edits)
 
 
 def validate_dynamic_batch_size(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -101,7 +126,9 @@ def validate_dynamic_batch_size(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     if not training.use_dynamic_bsz:
         if tokens is not None:
             fix = "remove it, or use useDynamicBsz: true"
-            yield Finding(field, str(tokens), "has an effect only with useDynamicBsz", fix, "dynamic-batch", (flag,))
+            edits = (*remove(field), *use(flag, True))
+            message = "has an effect only with useDynamicBsz"
+            yield Finding(field, str(tokens), message, fix, "dynamic-batch", (flag,), edits)
         return
     if spec.data is None:
         return
@@ -109,14 +136,14 @@ def validate_dynamic_batch_size(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     minimum = -(-longest // training.context_parallel_size)
     lengths = ("spec.data.maxPromptLength", "spec.data.maxResponseLength", CONTEXT_PARALLEL, flag)
     if tokens is None:
-        yield Finding(
-            field, "none", "is required by useDynamicBsz", f"use {2 * longest} or more", "dynamic-batch", (flag,)
-        )
+        message, edits = "is required by useDynamicBsz", use(field, 2 * longest)
+        yield Finding(field, "none", message, f"use {2 * longest} or more", "dynamic-batch", (flag,), edits)
     elif tokens < minimum:
         message = (
             f"is less than one prompt with its response: {longest} tokens on {training.context_parallel_size} devices"
         )
-        yield Finding(field, str(tokens), message, f"use {minimum} or more", "dynamic-batch", lengths)
+        edits = use(field, minimum)
+        yield Finding(field, str(tokens), message, f"use {minimum} or more", "dynamic-batch", lengths, edits)
 
 
 RULES = (

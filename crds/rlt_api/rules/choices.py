@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rlt_api.factors import join_or, nearest_divisors, nearest_multiples
-from rlt_api.finding import Finding
+from rlt_api.finding import Finding, keep_one, remove, use
 from rlt_api.runtime import BUILTIN_ONLY
 from rlt_api.spec import RLTrainingJobSpec
 
@@ -24,12 +24,14 @@ def validate_framework(spec: RLTrainingJobSpec) -> Iterator[Finding]:
             yield Finding("spec.framework.command", given, "is required by type command", fix, rule, (TYPE,))
         for field in BUILTIN_ONLY:
             if field in spec.model_fields_set:
-                yield Finding(f"spec.{field}", "given", "is not used by type command", "remove it", rule, (TYPE,))
+                message, edits = "is not used by type command", remove(f"spec.{field}")
+                yield Finding(f"spec.{field}", "given", message, "remove it", rule, (TYPE,), edits)
         return
     for field in ("command", "workingDirectory", "totalSteps"):
         if field in framework.to_json():
-            fix = "remove it, or use type: command"
-            yield Finding(f"spec.framework.{field}", "given", "is not used by type builtin", fix, rule)
+            message, fix = "is not used by type builtin", "remove it, or use type: command"
+            path = f"spec.framework.{field}"
+            yield Finding(path, "given", message, fix, rule, edits=remove(path))
     for field in ("model", "data"):
         if getattr(spec, field) is None:
             yield Finding(f"spec.{field}", "none", "is required by framework builtin", f"add spec.{field}", rule)
@@ -48,11 +50,14 @@ def validate_model_source(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         given = "none" if model.path is None else "both"
         message, involved = "must have exactly one of path and fromSeed", ("spec.model.path", "spec.model.fromSeed")
         fix = "keep one of them" if model.path else "add one of them"
-        yield Finding("spec.model", given, message, fix, "model-source", involved)
+        yield Finding(
+            "spec.model", given, message, fix, "model-source", involved, remove(*involved) if model.path else ()
+        )
     if model.revision and (model.from_seed or (model.path or "").startswith("/")):
         message = "is only for models on the Hugging Face hub"
         fix = "remove it, or set path to the name of a model on the hub"
-        yield Finding("spec.model.revision", model.revision, message, fix, "model-source", ("spec.model.path",))
+        field = "spec.model.revision"
+        yield Finding(field, model.revision, message, fix, "model-source", ("spec.model.path",), remove(field))
 
 
 def validate_seeded_model(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -63,15 +68,15 @@ def validate_seeded_model(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         return
     field, heads = "spec.model.fromSeed", seeded.num_attention_heads
     if seeded.hidden_size % (2 * heads):
-        sizes = join_or(nearest_multiples(seeded.hidden_size, 2 * heads))
-        message = f"is not an even multiple of numAttentionHeads {heads}"
-        involved = (f"{field}.numAttentionHeads",)
-        yield Finding(f"{field}.hiddenSize", str(seeded.hidden_size), message, f"use {sizes}", "heads", involved)
+        sizes = nearest_multiples(seeded.hidden_size, 2 * heads)
+        message, path = f"is not an even multiple of numAttentionHeads {heads}", f"{field}.hiddenSize"
+        involved, edits = (f"{field}.numAttentionHeads",), use(path, *sizes)
+        yield Finding(path, str(seeded.hidden_size), message, f"use {join_or(sizes)}", "heads", involved, edits)
     if heads % seeded.num_key_value_heads:
-        sizes = join_or(nearest_divisors(seeded.num_key_value_heads, heads))
-        involved = (f"{field}.numAttentionHeads",)
+        sizes, path = nearest_divisors(seeded.num_key_value_heads, heads), f"{field}.numKeyValueHeads"
+        involved, edits = (f"{field}.numAttentionHeads",), use(path, *sizes)
         message, value = f"does not divide numAttentionHeads {heads}", str(seeded.num_key_value_heads)
-        yield Finding(f"{field}.numKeyValueHeads", value, message, f"use {sizes}", "heads", involved)
+        yield Finding(path, value, message, f"use {join_or(sizes)}", "heads", involved, edits)
 
 
 def validate_data_source(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -84,17 +89,19 @@ def validate_data_source(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         message = f"must have exactly one of {', '.join(SOURCES)}"
         involved = () if given else ("spec.data.preset",)
         fix = f"{'keep' if given else 'add'} one of them"
-        yield Finding("spec.data", " and ".join(given) or "none", message, fix, "data-source", involved)
+        edits = keep_one(*(f"spec.data.{each}" for each in given))
+        yield Finding("spec.data", " and ".join(given) or "none", message, fix, "data-source", involved, edits)
     field, involved = "spec.data.path", (f"spec.data.{given[0]}",) if given else ("spec.data.preset",)
     if data.preset in ("gsm8k", "math") and data.path is None:
         message = f"is required by preset {data.preset}"
         yield Finding(field, "none", message, "add the folder with the files of the data set", "data-path", involved)
     if data.path is not None and data.preset not in ("gsm8k", "math"):
         source = f"preset {data.preset}" if data.preset else given[0] if given else "any source"
-        yield Finding(field, data.path, f"is not used by {source}", "remove it", "data-path", involved)
+        yield Finding(field, data.path, f"is not used by {source}", "remove it", "data-path", involved, remove(field))
     if data.val_files is not None and data.files is None:
         message, fix = "has an effect only with files", "remove it, or add files"
-        yield Finding("spec.data.valFiles", "given", message, fix, "data-source", ("spec.data.files",))
+        field = "spec.data.valFiles"
+        yield Finding(field, "given", message, fix, "data-source", ("spec.data.files",), remove(field))
 
 
 def validate_data_columns(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -110,7 +117,27 @@ def validate_data_columns(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     ):
         if given:
             message, fix = "has an effect only with files and hub", "remove it, or add files"
-            yield Finding(f"spec.data.{name}", "given", message, fix, "data-source", involved[1:])
+            field = f"spec.data.{name}"
+            yield Finding(field, "given", message, fix, "data-source", involved[1:], remove(field))
+
+
+def validate_validation_data(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """training.validation needs validation data: a preset, data.valFiles or data.hub.valSplit."""
+    data, validation = spec.data, spec.training.validation
+    if data is None or validation is None or not (validation.test_freq > 0 or validation.before_train):
+        return
+    if data.files is not None and not data.val_files:
+        missing, source = "spec.data.valFiles", "files"
+    elif data.hub is not None and data.hub.val_split is None:
+        missing, source = "spec.data.hub.valSplit", "hub"
+    elif data.inline is not None:
+        missing, source = "", "inline"
+    else:
+        return
+    fix = f"add {missing}, or remove it" if missing else "remove it, or use files with valFiles"
+    message, involved = "needs validation data, which the job has not", (f"spec.data.{source}",)
+    field = "spec.training.validation"
+    yield Finding(field, "given", message, fix, "validation-data", involved, remove(field))
 
 
 def validate_rewards_given(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -121,7 +148,7 @@ def validate_rewards_given(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     if data is not None and data.preset is None and not spec.rewards and not gives_rewards:
         message, fix = "is required for data without a preset", "add one, such as {name: exact}"
         given = tuple(f"spec.data.{name}" for name in SOURCES if getattr(data, name) is not None)
-        yield Finding("spec.rewards", "none", message, fix, "rewards", given)
+        yield Finding("spec.rewards", "none", message, fix, "rewards", given, use("spec.rewards", [{"name": "exact"}]))
 
 
 def validate_image(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -136,6 +163,7 @@ RULES = (
     validate_seeded_model,
     validate_data_source,
     validate_data_columns,
+    validate_validation_data,
     validate_rewards_given,
     validate_image,
 )

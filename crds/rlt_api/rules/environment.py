@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rlt_api.blocks.resources import EnvVar
-from rlt_api.finding import Finding
+from rlt_api.finding import Finding, keep_one, remove, use
 from rlt_api.masking import MASK
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.spelling import find_nearest_word
@@ -43,7 +43,9 @@ def validate_env_names(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     for index, variable in enumerate(spec.cluster.env):
         if meant := find_meant_name(variable.name):
             message = f"is not a variable of {meant.split('_')[0]}, which would ignore it"
-            yield Finding(f"{ENV}[{index}].name", variable.name, message, f"did you mean {meant}?", "env-name")
+            field = f"{ENV}[{index}].name"
+            fix, edits = f"did you mean {meant}?", use(field, meant)
+            yield Finding(field, variable.name, message, fix, "env-name", edits=edits)
 
 
 def find_meant_name(name: str) -> str | None:
@@ -89,14 +91,16 @@ def validate_env_values(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         if len(given) != 1:
             message = "must have exactly one of value, secretKeyRef and configMapKeyRef"
             value = " and ".join(given) or "none"
-            yield Finding(field, value, message, f"{'keep' if given else 'add'} one of them", "env-value")
+            edits = keep_one(*(f"{field}.{each}" for each in given))
+            yield Finding(field, value, message, f"{'keep' if given else 'add'} one of them", "env-value", edits=edits)
 
 
 def validate_env_owners(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """Variables that the device plugin, Ray or KubeRay set for each process must not be given."""
     for index, variable in enumerate(spec.cluster.env):
         if reason := RESERVED_NAMES.get(variable.name):
-            yield Finding(f"{ENV}[{index}].name", variable.name, reason, "remove it", "env-owner")
+            edits = remove(f"{ENV}[{index}]")
+            yield Finding(f"{ENV}[{index}].name", variable.name, reason, "remove it", "env-owner", edits=edits)
 
 
 def validate_stop_timeout(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -110,11 +114,12 @@ def validate_stop_timeout(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         field, value = f"{ENV}[{index}].value", variable.value
         if not (value.isascii() and value.isdigit()):
             message, fix = "is not a number of seconds", "remove it: terminationGracePeriodSeconds sets it"
-            yield Finding(field, value, message, fix, "stop-timeout")
+            yield Finding(field, value, message, fix, "stop-timeout", edits=remove(f"{ENV}[{index}]"))
         elif int(value) > grace:
             message = f"is more than terminationGracePeriodSeconds {grace}, after which the pods end"
             fix = f"remove it, and use cluster.terminationGracePeriodSeconds: {value}"
-            yield Finding(field, value, message, fix, "stop-timeout", involved)
+            edits = ({f"{ENV}[{index}]": None, involved[0]: int(value)},)
+            yield Finding(field, value, message, fix, "stop-timeout", involved, edits)
 
 
 def validate_masked_values(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -133,8 +138,9 @@ def validate_debugger(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     if mode != "none":
         for name in given:
             message = f"is set by observability.debugger {mode}"
-            fix = "remove one of them"
-            yield Finding(f"{ENV}[{at[name][0]}].name", name, message, fix, rule, ("spec.observability.debugger",))
+            fix, involved = "remove one of them", "spec.observability.debugger"
+            variable = f"{ENV}[{at[name][0]}]"
+            yield Finding(f"{variable}.name", name, message, fix, rule, (involved,), remove(variable, involved))
     elif len(given) == 2 and at["RAY_DEBUG"][1] == "legacy":
         message = "is for the distributed debugger, and RAY_DEBUG=legacy selects the other one"
         fix = "remove both, and set observability.debugger to ray or legacy"

@@ -6,13 +6,15 @@ from collections.abc import Iterator
 
 from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.factors import join_or, nearest_divisors, nearest_multiples
-from rlt_api.finding import Finding
+from rlt_api.finding import Edit, Finding, remove, use
 from rlt_api.spec import RLTrainingJobSpec
 
 WORKERS = "spec.cluster.workers[0]"
 TRAIN_WORKER_FIELDS = (f"{WORKERS}.replicas", f"{WORKERS}.accelerator.count")
 """The fields that determine the number of train workers."""
 CONTEXT_PARALLEL = "spec.training.contextParallelSize"
+COLOCATED: tuple[Edit, ...] = ({"spec.rollout.mode": "colocated", "spec.rollout.workerGroup": None},)
+"""The edit that lets the workers both train and generate."""
 
 
 def rollout_group(spec: RLTrainingJobSpec) -> WorkerGroup | None:
@@ -54,9 +56,9 @@ def validate_context_parallel_size(spec: RLTrainingJobSpec) -> Iterator[Finding]
     size, workers = spec.training.context_parallel_size, count_train_workers(training_group(spec))
     if workers % size:
         message = f"does not divide {describe_train_workers(spec)}"
-        sizes, totals = join_or(nearest_divisors(size, workers)), join_or(nearest_multiples(workers, size))
-        fix = f"use {sizes}, or {totals} train workers"
-        yield Finding(CONTEXT_PARALLEL, str(size), message, fix, "parallel-sizes", TRAIN_WORKER_FIELDS)
+        sizes, totals = nearest_divisors(size, workers), join_or(nearest_multiples(workers, size))
+        fix, edits = f"use {join_or(sizes)}, or {totals} train workers", use(CONTEXT_PARALLEL, *sizes)
+        yield Finding(CONTEXT_PARALLEL, str(size), message, fix, "parallel-sizes", TRAIN_WORKER_FIELDS, edits)
 
 
 def validate_fsdp_size(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -66,13 +68,15 @@ def validate_fsdp_size(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         return
     workers = count_train_workers(training_group(spec))
     if workers % fsdp.fsdp_size:
+        field, sizes = "spec.training.fsdp.fsdpSize", nearest_divisors(fsdp.fsdp_size, workers)
         yield Finding(
-            "spec.training.fsdp.fsdpSize",
+            field,
             str(fsdp.fsdp_size),
             f"does not divide {describe_train_workers(spec)}",
-            f"use {join_or(nearest_divisors(fsdp.fsdp_size, workers))}",
+            f"use {join_or(sizes)}",
             "fsdp-size",
             TRAIN_WORKER_FIELDS,
+            use(field, *sizes),
         )
 
 
@@ -83,13 +87,15 @@ def validate_reference_sharding(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         return
     actor = fsdp.fsdp_size if fsdp else None
     if actor != reference.fsdp_size:
+        field = "spec.training.reference.fsdpSize"
         yield Finding(
-            "spec.training.reference.fsdpSize",
+            field,
             str(reference.fsdp_size),
             f"is not equal to training.fsdp.fsdpSize {actor or '(default: all train workers)'}",
             f"use {actor}, or remove it" if actor else "remove it, or set training.fsdp.fsdpSize to the same value",
             "reference-sharding",
             ("spec.training.fsdp.fsdpSize",),
+            (*(use(field, actor) if actor else ()), *remove(field)),
         )
 
 
@@ -99,13 +105,15 @@ def validate_rollout_tensor_parallel_size(spec: RLTrainingJobSpec) -> Iterator[F
     devices = group.accelerator.count if group.accelerator else 1
     if devices % size:
         below = max(candidate for candidate in range(1, min(size, devices) + 1) if devices % candidate == 0)
+        field, counts = "spec.rollout.tensorParallelSize", nearest_multiples(devices, size)
         yield Finding(
-            "spec.rollout.tensorParallelSize",
+            field,
             str(size),
             f"does not divide the {devices} accelerators of one worker pod",
-            f"use {below}, or set accelerator.count to {join_or(nearest_multiples(devices, size))}",
+            f"use {below}, or set accelerator.count to {join_or(counts)}",
             "rollout-tensor-parallel",
             (TRAIN_WORKER_FIELDS[1],),
+            use(field, below),
         )
 
 
@@ -115,17 +123,24 @@ def validate_rollout_worker_group(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     rule, field = "rollout-worker-group", "spec.rollout.workerGroup"
     if rollout.mode == "colocated" and rollout.worker_group is not None:
         fix = "remove it, or use mode: separate"
-        yield Finding(field, rollout.worker_group, "is only for mode separate", fix, rule, ("spec.rollout.mode",))
+        yield Finding(
+            field, rollout.worker_group, "is only for mode separate", fix, rule, ("spec.rollout.mode",), remove(field)
+        )
     if rollout.mode != "separate":
         return
     involved = ("spec.rollout.mode", "spec.cluster.workers")
     if rollout.worker_group not in groups:
         given = rollout.worker_group or "none"
         message = f"must be one of the worker groups {', '.join(groups)}"
-        yield Finding(field, given, message, f"use {groups[-1]}", rule, involved)
+        if len(groups) == 1:
+            fix = "add a worker group of this name, or use mode: colocated"
+            yield Finding(field, given, message, fix, rule, involved, COLOCATED)
+        else:
+            yield Finding(field, given, message, f"use {groups[-1]}", rule, involved, use(field, groups[-1]))
     elif len(groups) == 1:
         message = "is the only worker group, and mode separate needs another one to train"
-        yield Finding(field, groups[0], message, "add a worker group, or use mode: colocated", rule, involved)
+        fix = "add a worker group, or use mode: colocated"
+        yield Finding(field, groups[0], message, fix, rule, involved, COLOCATED)
 
 
 def validate_rollout_engine(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -135,9 +150,12 @@ def validate_rollout_engine(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     if rollout.engine == "transformers":
         fix = "remove it, or use rollout.engine: vllm"
         if size > 1:
-            yield Finding(field, str(size), "is only for engine vllm", fix, rule, (engine,))
+            edits = (*remove(field), *use(engine, "vllm"))
+            yield Finding(field, str(size), "is only for engine vllm", fix, rule, (engine,), edits)
         if rollout.engine_kwargs:
-            yield Finding("spec.rollout.engineKwargs", "given", "is only for engine vllm", fix, rule, (engine,))
+            field = "spec.rollout.engineKwargs"
+            edits = (*remove(field), *use(engine, "vllm"))
+            yield Finding(field, "given", "is only for engine vllm", fix, rule, (engine,), edits)
 
 
 def validate_context_parallel_packing(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -146,11 +164,12 @@ def validate_context_parallel_packing(spec: RLTrainingJobSpec) -> Iterator[Findi
     if size > 1 and not packed:
         message, fix = "needs packed sequences", "use model.useRemovePadding: true, or remove it"
         involved = ("spec.model.useRemovePadding",)
-        yield Finding(CONTEXT_PARALLEL, str(size), message, fix, "context-parallel", involved)
+        edits = (*use(involved[0], True), *remove(CONTEXT_PARALLEL))
+        yield Finding(CONTEXT_PARALLEL, str(size), message, fix, "context-parallel", involved, edits)
     critic, field = spec.algorithm.critic, "spec.algorithm.critic.useRemovePadding"
     if size > 1 and packed and critic is not None and not critic.use_remove_padding:
         message, fix = f"must be true with contextParallelSize {size}, which splits packed sequences", "use true"
-        yield Finding(field, "false", message, fix, "context-parallel", (CONTEXT_PARALLEL,))
+        yield Finding(field, "false", message, fix, "context-parallel", (CONTEXT_PARALLEL,), use(field, True))
 
 
 RULES = (

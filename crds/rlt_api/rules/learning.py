@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rlt_api.finding import Finding
+from rlt_api.finding import Finding, remove, use
 from rlt_api.spec import RLTrainingJobSpec
 
 SCHEDULE, STEPS = "spec.training.lrSchedule", "spec.training.totalSteps"
@@ -19,7 +19,9 @@ def validate_lr_decay(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     involved: tuple[str, ...] = (f"{SCHEDULE}.decaySteps",)
     if decay == 0:
         fix = f"use totalSteps {steps}, or remove it" if steps else "remove it: the default is totalSteps"
-        yield Finding(f"{SCHEDULE}.decaySteps", "0", "must be above 0", fix, "lr-decay")
+        field = f"{SCHEDULE}.decaySteps"
+        edits = (*(use(field, steps) if steps else ()), *remove(field))
+        yield Finding(field, "0", "must be above 0", fix, "lr-decay", edits=edits)
         return
     if decay is None:
         decay, involved = steps, (*involved, STEPS)
@@ -32,6 +34,7 @@ def validate_lr_decay(spec: RLTrainingJobSpec) -> Iterator[Finding]:
             f"use {decay} or less",
             "lr-decay",
             involved,
+            use(f"{SCHEDULE}.warmupSteps", decay),
         )
 
 
@@ -41,7 +44,15 @@ def validate_training_end(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     if training.total_steps and training.total_epochs:
         message = f"cannot be combined with totalSteps {training.total_steps}"
         field = "spec.training.totalEpochs"
-        yield Finding(field, str(training.total_epochs), message, "remove one of them", "training-end", (STEPS,))
+        yield Finding(
+            field,
+            str(training.total_epochs),
+            message,
+            "remove one of them",
+            "training-end",
+            (STEPS,),
+            remove(field, STEPS),
+        )
 
 
 def validate_clip_ratio(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -59,7 +70,8 @@ def validate_clip_ratio(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         fields = ("clipRatio", "clipRatioLow", "clipRatioHigh")
         missing = algorithm.clip_ratio_low is None or algorithm.clip_ratio_high is None
         involved = [f"spec.algorithm.{each}" for each in fields if each != "clipRatio" or missing]
-        yield Finding(f"spec.algorithm.{name}", str(value), message, f"use {bound}", "clip-ratio", tuple(involved))
+        field, edits = f"spec.algorithm.{name}", use(f"spec.algorithm.{name}", bound)
+        yield Finding(field, str(value), message, f"use {bound}", "clip-ratio", tuple(involved), edits)
 
 
 def validate_trl_cispo_clip_ratio(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -71,7 +83,8 @@ def validate_trl_cispo_clip_ratio(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         involved = ("spec.algorithm.convention", "spec.algorithm.policyLoss")
         message, fix = "must be 1 or more with trl's cispo, where it is the maximum ratio itself", "use 5.0"
         field = "spec.algorithm.clipRatioHigh"
-        yield Finding(field, "none" if high is None else str(high), message, fix, "clip-ratio", involved)
+        value = "none" if high is None else str(high)
+        yield Finding(field, value, message, fix, "clip-ratio", involved, use(field, 5.0))
 
 
 def validate_critic(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -79,11 +92,15 @@ def validate_critic(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     algorithm, estimator = spec.algorithm, "spec.algorithm.advEstimator"
     if algorithm.adv_estimator == "gae" and algorithm.critic is None:
         fix = "add it ({} uses the defaults), or use advEstimator: grpo"
-        yield Finding("spec.algorithm.critic", "none", "is required by advEstimator gae", fix, "critic", (estimator,))
+        field, message = "spec.algorithm.critic", "is required by advEstimator gae"
+        edits = (*use(field, {}), *use(estimator, "grpo"))
+        yield Finding(field, "none", message, fix, "critic", (estimator,), edits)
     if algorithm.adv_estimator != "gae" and algorithm.critic is not None and algorithm.advantage_function is None:
         message = f"is not used by advEstimator {algorithm.adv_estimator}"
         fix = "remove it, or use advEstimator: gae"
-        yield Finding("spec.algorithm.critic", "given", message, fix, "critic", (estimator,))
+        field = "spec.algorithm.critic"
+        edits = (*remove(field), *use(estimator, "gae"))
+        yield Finding(field, "given", message, fix, "critic", (estimator,), edits)
 
 
 def validate_overlong_buffer(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -93,7 +110,15 @@ def validate_overlong_buffer(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         longest = spec.data.max_response_length
         message = f"is above data.maxResponseLength {longest}"
         field, involved = "spec.algorithm.overlongBuffer.length", ("spec.data.maxResponseLength",)
-        yield Finding(field, str(buffer.length), message, f"use {longest} or less", "overlong-buffer", involved)
+        yield Finding(
+            field,
+            str(buffer.length),
+            message,
+            f"use {longest} or less",
+            "overlong-buffer",
+            involved,
+            use(field, longest),
+        )
 
 
 def validate_user_defined_functions(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -106,8 +131,8 @@ def validate_user_defined_functions(spec: RLTrainingJobSpec) -> Iterator[Finding
         if getattr(spec.algorithm, own) is not None and name in given:
             other = {"adv_estimator": "advEstimator", "policy_loss": "policyLoss"}[name]
             message, fix = f"replaces {other}, and both are given", "remove one of them"
-            involved = (f"spec.algorithm.{other}",)
-            yield Finding(f"spec.algorithm.{field}", "given", message, fix, "own-function", involved)
+            path, involved = f"spec.algorithm.{field}", (f"spec.algorithm.{other}",)
+            yield Finding(path, "given", message, fix, "own-function", involved, remove(path, *involved))
 
 
 def validate_rollout_correction(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -118,19 +143,25 @@ def validate_rollout_correction(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     rejection, bound = correction.rejection, correction.rejection_threshold
     if rejection is not None and bound is None:
         message, fix = f"is required by rejection {rejection}", "add it, such as 1.01 for k1 and 0.001 for k2 and k3"
-        involved = (f"{field}.rejection",)
-        yield Finding(f"{field}.rejectionThreshold", "none", message, fix, "rejection", involved)
+        path, involved = f"{field}.rejectionThreshold", (f"{field}.rejection",)
+        edits = use(path, 1.01 if rejection.endswith("k1") else 0.001)
+        yield Finding(path, "none", message, fix, "rejection", involved, edits)
     if rejection is None and bound is not None:
         message, fix = "has an effect only with rejection", "remove it, or add rejection, such as seq_mean_k1"
-        yield Finding(f"{field}.rejectionThreshold", str(bound), message, fix, "rejection", (f"{field}.rejection",))
+        path, involved = f"{field}.rejectionThreshold", (f"{field}.rejection",)
+        yield Finding(path, str(bound), message, fix, "rejection", involved, remove(path))
     if rejection and rejection.endswith("k1") and bound is not None and bound <= 1:
         message = "must be above 1: it keeps ratios between 1/threshold and threshold"
         fix = "use a value above 1, such as 1.01"
-        yield Finding(f"{field}.rejectionThreshold", str(bound), message, fix, "rejection", (f"{field}.rejection",))
+        path, involved = f"{field}.rejectionThreshold", (f"{field}.rejection",)
+        yield Finding(path, str(bound), message, fix, "rejection", involved, use(path, 1.01))
     lower = correction.lower_threshold
     if lower is not None and lower >= correction.threshold:
-        message, fix = f"is not below threshold {correction.threshold}", f"use a value below {correction.threshold}"
-        yield Finding(f"{field}.lowerThreshold", str(lower), message, fix, "rejection", (f"{field}.threshold",))
+        message = f"is not below threshold {correction.threshold}"
+        path, involved = f"{field}.lowerThreshold", (f"{field}.threshold",)
+        fix = f"use a value below {correction.threshold}, such as {correction.threshold / 2:g}"
+        edits = use(path, correction.threshold / 2)
+        yield Finding(path, str(lower), message, fix, "rejection", involved, edits)
 
 
 RULES = (

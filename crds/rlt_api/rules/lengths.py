@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rlt_api.finding import Finding
+from rlt_api.finding import Finding, use
 from rlt_api.spec import RLTrainingJobSpec
 
 LENGTHS = ("spec.data.maxPromptLength", "spec.data.maxResponseLength")
@@ -31,6 +31,7 @@ def validate_max_model_len(spec: RLTrainingJobSpec) -> Iterator[Finding]:
             f"use {longest}",
             "max-model-len",
             LENGTHS,
+            use(MODEL_LEN, longest),
         )
 
 
@@ -43,14 +44,16 @@ def validate_max_num_batched_tokens(spec: RLTrainingJobSpec) -> Iterator[Finding
     value = str(rollout.max_num_batched_tokens)
     if rollout.max_num_seqs is not None and rollout.max_num_batched_tokens < rollout.max_num_seqs:
         message = f"is less than maxNumSeqs {rollout.max_num_seqs}: each sequence needs one token of a batch"
-        yield Finding(TOKENS, value, message, f"use {rollout.max_num_seqs} or more", "max-num-batched-tokens", (SEQS,))
+        fix, edits = f"use {rollout.max_num_seqs} or more", use(TOKENS, rollout.max_num_seqs)
+        yield Finding(TOKENS, value, message, fix, "max-num-batched-tokens", (SEQS,), edits)
     if rollout.enable_chunked_prefill is False and spec.data is not None:
         longest = max_sequence_length(spec)
         if rollout.max_num_batched_tokens < longest:
             message = f"is less than the longest sequence of {longest} tokens, and enableChunkedPrefill is false"
             involved = (*LENGTHS, MODEL_LEN, "spec.rollout.enableChunkedPrefill")
             fix = f"use {longest}, or enableChunkedPrefill: true"
-            yield Finding(TOKENS, value, message, fix, "max-num-batched-tokens", involved)
+            edits = (*use(TOKENS, longest), *use("spec.rollout.enableChunkedPrefill", True))
+            yield Finding(TOKENS, value, message, fix, "max-num-batched-tokens", involved, edits)
 
 
 RULES = (validate_max_model_len, validate_max_num_batched_tokens)

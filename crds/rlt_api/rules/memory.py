@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.blocks.model import Model
-from rlt_api.finding import Finding
+from rlt_api.finding import Finding, use
 from rlt_api.model import quantity_value
 from rlt_api.rules.layout import (
     TRAIN_WORKER_FIELDS,
@@ -52,15 +52,18 @@ def validate_accelerator_memory(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     if colocated:
         weights = BYTES[model.dtype] * size.parameters / spec.rollout.tensor_parallel_size
         if weights >= share:
+            minimum = int(weights / device * 20 + 1) / 20
             yield Finding(
                 UTILIZATION,
                 str(spec.rollout.gpu_memory_utilization),
                 f"of {group.accelerator.memory} is {share / GIB:.3g} GiB, and the engine's {model.dtype} weights "
                 f"need {weights / GIB:.3g} GiB ({size.source}), which leaves no memory for the KV cache",
-                _suggest_share(weights, device)
-                or "use a larger rollout.tensorParallelSize, or accelerators with more memory",
+                f"use {minimum:g} or more"
+                if minimum < 1
+                else "use a larger rollout.tensorParallelSize, or accelerators with more memory",
                 "engine-memory",
                 (size.field, "spec.model.dtype", ACCELERATOR_MEMORY, *ENGINE[:3]),
+                use(UTILIZATION, minimum) if minimum < 1 else (),
             )
             return
     involved = (size.field, "spec.model.dtype", ACCELERATOR_MEMORY, *TRAIN_WORKER_FIELDS, *OFFLOAD, *REFERENCE)
@@ -86,6 +89,7 @@ def validate_accelerator_memory(spec: RLTrainingJobSpec) -> Iterator[Finding]:
             f"use {int(free_share * 20) / 20:g} or less" if can_lower else _suggest_fix(spec, phase, parts),
             "accelerator-memory",
             (*involved, *(MICRO_BATCH if phase == "update" else ()), *((*ENGINE, UTILIZATION) if engine else ())),
+            use(UTILIZATION, int(free_share * 20) / 20) if can_lower else (),
         )
         return
 
@@ -188,6 +192,7 @@ def _validate_pod_memory(
             f"use {int(needed / GIB) + 1}Gi or more, or more replicas",
             "pod-memory",
             (size.field, *TRAIN_WORKER_FIELDS, REFERENCE[0], *involved),
+            use(f"{WORKERS}.resources.memory", f"{int(needed / GIB) + 1}Gi"),
         )
 
 
@@ -208,17 +213,13 @@ def validate_kv_cache(spec: RLTrainingJobSpec) -> Iterator[Finding]:
             f"use {-(-needed // GIB)}, or reduce the lengths",
             "kv-cache",
             ("spec.model.fromSeed", "spec.model.dtype", *LENGTHS, MODEL_LEN, "spec.rollout.engine"),
+            use("spec.rollout.kvCacheSpace", -(-needed // GIB)),
         )
 
 
 def _format_train_workers(group: WorkerGroup) -> str:
     number = count_train_workers(group)
     return f"{number} train worker{'s' * (number > 1)}"
-
-
-def _suggest_share(needed: float, device: float) -> str | None:
-    minimum = int(needed / device * 20 + 1) / 20
-    return f"use {minimum:g} or more" if minimum < 1 else None
 
 
 RULES = (

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from rlt_api.crd import MAX_NAME_LENGTH
-from rlt_api.finding import Finding, child_path, printable
+from rlt_api.finding import Finding, child_path, printable, use
 from rlt_api.rules.pods import is_label_key, is_label_value
 
 NAME = "metadata.name"
@@ -20,12 +20,13 @@ def validate_job_name(name: str) -> Iterator[Finding]:
     """Validate the name of an RLTrainingJob, which is part of the names of its pods and services."""
     if len(name) > MAX_NAME_LENGTH:
         message = f"has {len(name)} characters, and the maximum is {MAX_NAME_LENGTH}: names of pods add a suffix"
-        yield Finding(NAME, printable(name), message, f"use {name[:MAX_NAME_LENGTH].rstrip('-.')}", "name")
+        short = name[:MAX_NAME_LENGTH].rstrip("-.")
+        yield Finding(NAME, printable(name), message, f"use {short}", "name", edits=use(NAME, short))
     if not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name):  # it is part of a service name: RFC 1035
         valid = re.sub(r"[^a-z0-9-]+", "-", name.lower()).strip("-")[:MAX_NAME_LENGTH].rstrip("-")
-        fix = f"use {valid}" if re.match("[a-z]", valid) else f"use {f'job-{valid}'.rstrip('-')[:MAX_NAME_LENGTH]}"
+        valid = valid if re.match("[a-z]", valid) else f"job-{valid}"[:MAX_NAME_LENGTH].rstrip("-")
         message = "must start with a letter and contain only lower-case letters, digits and -"
-        yield Finding(NAME, printable(name), message, fix, "name")
+        yield Finding(NAME, printable(name), message, f"use {valid}", "name", edits=use(NAME, valid))
 
 
 def validate_object_name(name: str) -> Iterator[Finding]:

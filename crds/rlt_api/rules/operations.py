@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rlt_api.finding import Finding
+from rlt_api.finding import Finding, remove, use
 from rlt_api.rules.choices import TYPE
 from rlt_api.spec import RLTrainingJobSpec
 
@@ -13,7 +13,8 @@ def validate_run_as_user(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """runAsUser must not be 0: the pods set runAsNonRoot."""
     if spec.security.run_as_user == 0:
         message, fix = "is root", "use another user ID, such as 1000"
-        yield Finding("spec.security.runAsUser", "0", message, fix, "root")
+        field = "spec.security.runAsUser"
+        yield Finding(field, "0", message, fix, "root", edits=use(field, 1000))
 
 
 def validate_profiled_steps(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -23,7 +24,8 @@ def validate_profiled_steps(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         late = max(profiler.steps)
         message, involved = f"is above totalSteps {steps}", ("spec.training.totalSteps",)
         field = f"spec.observability.profiler.steps[{profiler.steps.index(late)}]"
-        yield Finding(field, str(late), message, f"use {steps} or less", "profiled-steps", involved)
+        edits = use(field, steps)
+        yield Finding(field, str(late), message, f"use {steps} or less", "profiled-steps", involved, edits)
 
 
 def validate_recorded_steps(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -33,7 +35,8 @@ def validate_recorded_steps(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         late = max(recorded)
         message, involved = f"is above totalSteps {steps}", ("spec.training.totalSteps",)
         field = f"spec.observability.recordSteps[{recorded.index(late)}]"
-        yield Finding(field, str(late), message, f"use {steps} or less", "recorded-steps", involved)
+        edits = use(field, steps)
+        yield Finding(field, str(late), message, f"use {steps} or less", "recorded-steps", involved, edits)
 
 
 def validate_command_observability(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -47,7 +50,8 @@ def validate_command_observability(spec: RLTrainingJobSpec) -> Iterator[Finding]
     for name, is_given in given.items() if spec.framework.type == "command" else ():
         if is_given:
             message, fix = "is only for framework builtin", "remove it, and use the options of the command"
-            yield Finding(f"spec.observability.{name}", "given", message, fix, "framework", (TYPE,))
+            field = f"spec.observability.{name}"
+            yield Finding(field, "given", message, fix, "framework", (TYPE,), remove(field))
 
 
 def validate_command_preflight(spec: RLTrainingJobSpec) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from rlt_api.blocks.resources import Resources, Toleration
-from rlt_api.finding import Finding, child_path
+from rlt_api.finding import Finding, child_path, remove, use
 from rlt_api.model import quantity_value
 from rlt_api.rules.shared_memory import OBJECT_STORE_SHARE, SHARED_MEMORY_SHARE, size_shared_memory
 from rlt_api.spec import RLTrainingJobSpec
@@ -44,6 +44,7 @@ def validate_resources(resources: Resources, field: str) -> Iterator[Finding]:
             f"use {int(memory * SHARED_MEMORY_SHARE / 2**20)}Mi, a quarter, or increase memory",
             "shared-memory",
             (f"{field}.memory",),
+            use(f"{field}.sharedMemory", f"{int(memory * SHARED_MEMORY_SHARE / 2**20)}Mi"),
         )
     elif memory and shared < min_shared_memory:
         name, value = (
@@ -59,6 +60,7 @@ def validate_resources(resources: Resources, field: str) -> Iterator[Finding]:
             f"use {int(minimum / 2**20)}Mi or more",
             "object-store",
             (f"{field}.sharedMemory",) if not resources.shared_memory else (),
+            use(f"{field}.{name}", f"{int(minimum / 2**20)}Mi"),
         )
 
 
@@ -100,7 +102,8 @@ def validate_tolerations(tolerations: Sequence[Toleration], field: str) -> Itera
         if toleration.value and (toleration.operator == "Exists" or not toleration.key):
             message = "is not used with operator Exists" if toleration.key else "is not used without a key"
             fix, involved = "remove it, or add key and operator: Equal", (f"{path}.operator", f"{path}.key")
-            yield Finding(f"{path}.value", toleration.value, message, fix, "toleration", involved)
+            edits = remove(f"{path}.value")
+            yield Finding(f"{path}.value", toleration.value, message, fix, "toleration", involved, edits)
 
 
 def is_label_key(text: str) -> bool:
@@ -122,9 +125,10 @@ def validate_worker_groups(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     groups, taken = spec.cluster.workers, list[str]()
     for index, group in enumerate(groups):
         if group.name in taken:
-            field, fix = f"spec.cluster.workers[{index}]", f"use {group.name}-{index + 1}"
-            field += ".name" if "name" in group.model_fields_set else ""
-            yield Finding(field, group.name, "is the name of another worker group", fix, "worker-groups")
+            path, other = f"spec.cluster.workers[{index}]", f"{group.name}-{index + 1}"
+            field = f"{path}.name" if "name" in group.model_fields_set else path
+            message, edits = "is the name of another worker group", use(f"{path}.name", other)
+            yield Finding(field, group.name, message, f"use {other}", "worker-groups", edits=edits)
         taken.append(group.name)
     max_groups = 2 if spec.rollout.mode == "separate" else 1
     if spec.framework.type == "builtin" and len(groups) > max_groups:
@@ -154,6 +158,7 @@ def validate_ray_cpus(spec: RLTrainingJobSpec) -> Iterator[Finding]:
                 f"use {max(1, int(cpus))}",
                 "ray-cpus",
                 (f"spec.cluster.workers[{index}].resources.cpu",),
+                use(f"spec.cluster.workers[{index}].numCpus", max(1, int(cpus))),
             )
 
 

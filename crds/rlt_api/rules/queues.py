@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rlt_api.finding import Finding
+from rlt_api.finding import Finding, use
 from rlt_api.spec import RLTrainingJobSpec
 
 KUEUE_LABEL = "kueue.x-k8s.io/queue-name"
@@ -43,6 +43,7 @@ def validate_gang(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         f"set schedulerName to one of {known}, or use Kueue's queueName",
         "gang",
         ("spec.scheduling.schedulerName", "spec.scheduling.queueName"),
+        use("spec.scheduling.schedulerName", *sorted(GANG_SCHEDULERS)),
     )
 
 
@@ -71,8 +72,9 @@ def validate_kueue_groups(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         yield Finding("spec.cluster.workers", f"{len(groups)} groups", message, fix, "queue", queue)
     for index, group in enumerate(groups):
         if group.name == "head":
-            message, fix = "is reserved by Kueue for Ray's head", "use another name"
-            yield Finding(f"spec.cluster.workers[{index}].name", "head", message, fix, "queue", queue)
+            message, fix = "is reserved by Kueue for Ray's head", "use another name, such as workers"
+            field = f"spec.cluster.workers[{index}].name"
+            yield Finding(field, "head", message, fix, "queue", queue, use(field, "workers"))
 
 
 RULES = (validate_gang, validate_kai_queue, validate_kueue_groups)

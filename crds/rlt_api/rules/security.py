@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rlt_api.finding import Finding
+from rlt_api.finding import Finding, remove
 from rlt_api.spec import RLTrainingJobSpec
 
 MIN_RAY_WITH_TOKEN = (2, 52, 0)
@@ -22,6 +22,7 @@ def validate_ray_token(spec: RLTrainingJobSpec) -> Iterator[Finding]:
             "remove it, or use an image with a later Ray",
             "ray-token",
             ("spec.cluster.rayVersion",),
+            remove("spec.security.rayToken"),
         )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.blocks.resources import Resources
-from rlt_api.finding import Finding
+from rlt_api.finding import Finding, use
 from rlt_api.model import quantity_value
 from rlt_api.rules.model_size import model_size
 from rlt_api.spec import RLTrainingJobSpec
@@ -92,6 +92,7 @@ def validate_shared_memory(spec: RLTrainingJobSpec) -> Iterator[Finding]:
             f"use {int(min_memory / GiB) + 1}Gi or more, or set resources.sharedMemory",
             "shared-memory",
             (f"{field}.accelerator.count", "spec.model"),
+            use(f"{field}.resources.memory", f"{int(min_memory / GiB) + 1}Gi"),
         )
 
 

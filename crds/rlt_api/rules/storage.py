@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from math import lcm
 
-from rlt_api.finding import Finding
+from rlt_api.finding import Finding, remove, use
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.training_config import CONFIG_DIRECTORY
 
 RESERVED_FOLDERS = (CONFIG_DIRECTORY, "/dev", "/proc", "/sys")
 """Folders that a pod uses otherwise."""
+IMAGE_FOLDERS = (
+    *("/bin", "/etc", "/home", "/lib", "/lib64", "/opt", "/root", "/run", "/sbin", "/tmp", "/usr", "/usr/bin"),
+    *("/usr/lib", "/usr/local", "/var"),
+)
+"""Folders with programs of images (/opt/venv, /home/ray of Ray's images) or with Ray's sockets (/tmp/ray)."""
+STEP_FOLDER = re.compile(r".*/step-[0-9]+/?")
+"""The folder of a checkpoint (rlt_trainer/checkpoint/marker.py)."""
 CLAIM, CLASS, SIZE = (f"spec.storage.{name}" for name in ("claimName", "storageClassName", "size"))
 
 
@@ -18,13 +26,15 @@ def validate_storage_claim(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """Storage must have either claimName, or storageClassName with size."""
     storage, rule = spec.storage, "storage-claim"
     if storage.claim_name and storage.storage_class_name:
-        message, fix = "cannot be combined with claimName", "remove one of them"
-        yield Finding(CLASS, storage.storage_class_name, message, fix, rule, (CLAIM,))
+        message, fix = "cannot be combined with claimName", "remove claimName, or storageClassName and size"
+        edits = ({CLAIM: None}, {CLASS: None, SIZE: None})
+        yield Finding(CLASS, storage.storage_class_name, message, fix, rule, (CLAIM,), edits)
     if storage.storage_class_name and storage.size is None:
-        yield Finding(SIZE, "none", "is required by storageClassName", "add it, such as 100Gi", rule, (CLASS,))
+        message, fix = "is required by storageClassName", "add it, such as 100Gi"
+        yield Finding(SIZE, "none", message, fix, rule, (CLASS,), use(SIZE, "100Gi"))
     if storage.size and storage.storage_class_name is None:
         message, fix = "has an effect only with storageClassName", "remove it, or add storageClassName"
-        yield Finding(SIZE, storage.size, message, fix, rule, (CLASS,))
+        yield Finding(SIZE, storage.size, message, fix, rule, (CLASS,), remove(SIZE))
 
 
 def validate_checkpoint_volume(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -34,9 +44,10 @@ def validate_checkpoint_volume(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         return
     if checkpoint.save_freq > 0 and spec.cluster.workers[0].replicas > 1:
         message = f"is required by checkpoint.saveFreq {checkpoint.save_freq}: all pods need a shared volume"
-        fix = "add storage.claimName, or use saveFreq: -1"
+        fix = "add storage.claimName" if checkpoint.keep_best else "add storage.claimName, or use saveFreq: -1"
         involved = ("spec.checkpoint.saveFreq", "spec.cluster.workers[0].replicas", CLASS)
-        yield Finding(CLAIM, "none", message, fix, "checkpoint-volume", involved)
+        edits = () if checkpoint.keep_best else use("spec.checkpoint.saveFreq", -1)
+        yield Finding(CLAIM, "none", message, fix, "checkpoint-volume", involved, edits)
 
 
 def validate_mount_paths(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -50,10 +61,15 @@ def validate_mount_paths(spec: RLTrainingJobSpec) -> Iterator[Finding]:
             if _is_within(path, reserved) or _is_within(reserved, path):
                 yield Finding(field, path, f"hides {reserved}", "use another path, such as below /mnt", "mount-path")
                 break
+        else:
+            if path.rstrip("/") in IMAGE_FOLDERS:
+                message = "hides the files of the image in this folder"
+                yield Finding(field, path, message, "use another path, such as below /mnt", "mount-path")
     home = storage.hf_home or ""
     if within := [reserved for reserved in RESERVED_FOLDERS if _is_within(home, reserved)]:
         message = f"is in {within[0]}, which is not writable"
-        yield Finding("spec.storage.hfHome", home, message, "remove it, or use another path", "mount-path")
+        field = "spec.storage.hfHome"
+        yield Finding(field, home, message, "remove it, or use another path", "mount-path", edits=remove(field))
     if cache and (_is_within(cache.mount_path, storage.mount_path) or _is_within(storage.mount_path, cache.mount_path)):
         yield Finding(
             "spec.storage.modelCache.mountPath",
@@ -66,14 +82,19 @@ def validate_mount_paths(spec: RLTrainingJobSpec) -> Iterator[Finding]:
 
 
 def validate_resume(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """resume path needs resumeFromPath, and no other mode uses it."""
+    """resume path needs resumeFromPath, the folder step-N of a checkpoint, and no other mode uses it."""
     checkpoint, field = spec.checkpoint, "spec.checkpoint.resumeFromPath"
     path, involved = checkpoint.resume_from_path, ("spec.checkpoint.resume",)
+    if checkpoint.resume == "path" and path is not None and not STEP_FOLDER.fullmatch(path):
+        message = "is not the folder of a checkpoint, whose name is step-N"
+        fix = "add the step, such as checkpoints/step-100 in the run directory"
+        yield Finding(field, path, message, fix, "resume", involved)
     if checkpoint.resume == "path" and path is None:
         yield Finding(field, "none", "is required by resume path", "add the folder of a checkpoint", "resume", involved)
     if path is not None and checkpoint.resume != "path":
         message, fix = f"is not used by resume {checkpoint.resume}", "remove it, or use resume: path"
-        yield Finding(field, path, message, fix, "resume", involved)
+        edits = (*remove(field), *use(involved[0], "path"))
+        yield Finding(field, path, message, fix, "resume", involved, edits)
 
 
 def validate_keep_best(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -82,7 +103,8 @@ def validate_keep_best(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     if spec.checkpoint.keep_best and (validation is None or validation.test_freq < 1):
         message, fix = "needs validation scores", "set training.validation.testFreq, or remove it"
         involved = ("spec.training.validation.testFreq",)
-        yield Finding("spec.checkpoint.keepBest", "true", message, fix, "keep-best", involved)
+        field = "spec.checkpoint.keepBest"
+        yield Finding(field, "true", message, fix, "keep-best", involved, remove(field))
 
 
 def validate_keep_best_steps(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -94,14 +116,16 @@ def validate_keep_best_steps(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     keep_best = "spec.checkpoint.keepBest"
     if save_freq < 1:
         fix = f"use {test_freq}, or remove keepBest"
-        yield Finding(field, str(save_freq), "must be 1 or more with keepBest", fix, "keep-best", (keep_best,))
+        edits = (*use(field, test_freq), *remove(keep_best))
+        yield Finding(field, str(save_freq), "must be 1 or more with keepBest", fix, "keep-best", (keep_best,), edits)
         return
     common = lcm(save_freq, test_freq)
     if total is not None and max(save_freq, test_freq) < common and common >= total:
         message = f"has no step before the last ({total}) in common with testFreq {test_freq}, as keepBest needs"
         nearest = max(1, round(save_freq / test_freq)) * test_freq
         involved = ("spec.training.validation.testFreq", keep_best, "spec.training.totalSteps")
-        yield Finding(field, str(save_freq), message, f"use {nearest}, a multiple of testFreq", "keep-best", involved)
+        fix, edits = f"use {nearest}, a multiple of testFreq", use(field, nearest)
+        yield Finding(field, str(save_freq), message, fix, "keep-best", involved, edits)
 
 
 def _is_within(path: str, folder: str) -> bool:

@@ -1,0 +1,28 @@
+"""The options of vLLM that a job sets by fields of its own, or that the trainer needs."""
+
+from __future__ import annotations
+
+SET_BY = {
+    "model": "model.path or model.fromSeed",
+    "revision": "model.revision",
+    "tokenizer_revision": "model.revision",
+    "dtype": "model.dtype",
+    "trust_remote_code": "model.trustRemoteCode",
+    "seed": "training.seed",
+    "max_model_len": "rollout.maxModelLen",
+    "max_num_seqs": "rollout.maxNumSeqs",
+    "max_num_batched_tokens": "rollout.maxNumBatchedTokens",
+    "enable_chunked_prefill": "rollout.enableChunkedPrefill",
+    "enforce_eager": "rollout.enforceEager",
+    "gpu_memory_utilization": "rollout.gpuMemoryUtilization",
+    "tensor_parallel_size": "rollout.tensorParallelSize",
+    "enable_sleep_mode": "rollout.freeCacheEngine",
+    "distributed_executor_backend": "rollout.tensorParallelSize",
+    "worker_extension_cls": "always the trainer's, which receives the weights",
+    "skip_tokenizer_init": "always true: requests and responses are tokens",
+    "load_format": "always dummy: the first weight sync loads the weights",
+    "logprobs_mode": "always processed_logprobs: the distribution that is sampled",
+    "generation_config": "always vllm: the model's own top_k and similar must not change the distribution",
+    "disable_log_stats": "always true",
+}
+"""vLLM's option -> the field that sets it, or its fixed value."""
