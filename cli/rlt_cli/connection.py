@@ -19,6 +19,7 @@ from rlt_api.masking import mask_json
 from rlt_cli.failure import Failure
 from rlt_cli.kube_context import KubeContext
 from rlt_cli.output import print_message
+from rlt_cli.program import program_name
 from rlt_core.children.ray_token import find_ray_token_name, parse_ray_token
 from rlt_core.job import Manifest
 from rlt_core.kubernetes import api_paths
@@ -72,18 +73,36 @@ class Connection:
         pods = await self.api.list(api_paths.pods(self.namespace), labelSelector=f"{JOB_LABEL}={name}")
         return sorted(map(prepare_output, pods), key=lambda pod: (not is_head(pod), pod["metadata"]["name"]))
 
-    async def apply(self, manifest: Manifest, *, force: bool) -> Manifest:
-        """Server-side apply as FIELD_MANAGER. Returns the stored object.
+    def with_namespace(self, manifest: Manifest) -> Manifest:
+        """The manifest with the namespace of the connection if it is a job without one. Raises Failure if --namespace
+        differs from its own."""
+        metadata = dict(manifest["metadata"])
+        if manifest["kind"] == KIND:
+            namespace = metadata.setdefault("namespace", self.namespace)
+            if self.kube_context.namespace and namespace != self.kube_context.namespace:
+                raise Failure(
+                    f"{metadata['name']}: metadata.namespace: {namespace} does not match "
+                    f"--namespace {self.kube_context.namespace}.",
+                    next=f"{program_name()} submit --namespace {namespace} FILE",
+                )
+        return {**manifest, "metadata": metadata}
+
+    async def find(self, manifest: Manifest) -> Manifest | None:
+        """The stored object of a job or runtime. None if it does not exist."""
+        stored = await self.api.get(_object_path(manifest))
+        return prepare_output(stored) if stored else None
+
+    async def apply(self, manifest: Manifest, *, force: bool, dry_run: bool = False) -> Manifest:
+        """Server-side apply as FIELD_MANAGER. Returns the stored object; with `dry_run` the one that would be stored.
 
         Raises FieldConflictError if it would change a field of another field manager. `force` takes these fields over.
         """
         query = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict", "force": str(force).lower()}
-        metadata = manifest["metadata"]
+        if dry_run:
+            query["dryRun"] = "All"
         status, text = await self.api.send(
             "PATCH",
-            api_paths.job(metadata["namespace"], metadata["name"])
-            if manifest["kind"] == KIND
-            else api_paths.runtime(metadata["name"]),
+            _object_path(manifest),
             query=query,
             body=manifest,
             content="application/apply-patch+yaml",
@@ -233,6 +252,13 @@ def prepare_output(manifest: Manifest) -> Manifest:
     metadata = {key: value for key, value in manifest["metadata"].items() if key != "managedFields"}
     prepared: Manifest = mask_json({**manifest, "metadata": metadata})
     return prepared
+
+
+def _object_path(manifest: Manifest) -> str:
+    metadata = manifest["metadata"]
+    if manifest["kind"] == KIND:
+        return api_paths.job(metadata["namespace"], metadata["name"])
+    return api_paths.runtime(metadata["name"])
 
 
 def _parse_object(status: int, text: str) -> Manifest:

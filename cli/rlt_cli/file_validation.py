@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import click
@@ -12,6 +14,7 @@ import click
 from rlt_api.crd import GROUP, KIND, RUNTIME_KIND
 from rlt_api.finding import Finding
 from rlt_api.plain_secrets import warn_plain_secrets
+from rlt_api.rules.metadata import GENERATED_SUFFIX_LENGTH
 from rlt_api.runtime_policy import ANY_RUNTIME, RuntimePolicy
 from rlt_api.validation import validate_job, validate_manifest
 from rlt_api.warnings import find_warnings
@@ -19,10 +22,21 @@ from rlt_cli.failure import Failure
 from rlt_cli.manifest_files import Document, read_documents
 from rlt_cli.output import print_message
 from rlt_cli.program import program_name
+from rlt_core.fabric.profiles import validate_profile_name
 
-FILE = click.Path(allow_dash=True)
-"""A file argument, which shells complete. - is standard input. Existence is checked on read."""
 RLT_KINDS = (KIND.lower(), RUNTIME_KIND.lower())
+
+
+@dataclass(frozen=True)
+class Note:
+    """A sentence about a line of a file."""
+
+    file: str
+    line: int
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.message}"
 
 
 @dataclass(frozen=True)
@@ -34,8 +48,8 @@ class ValidatedFiles:
     """What is invalid, and in which document."""
     runtimes: Mapping[str, Mapping[str, Any]]
     """Name -> spec of each valid runtime."""
-    notes: tuple[str, ...]
-    """What could not be validated, and valid settings that are probably a mistake: one sentence each."""
+    notes: tuple[Note, ...]
+    """What could not be validated, and valid settings that are probably a mistake."""
     policy: RuntimePolicy = ANY_RUNTIME
     """The policy for the runtimes of the jobs."""
 
@@ -58,12 +72,13 @@ def load_files(files: Iterable[str], policy: RuntimePolicy = ANY_RUNTIME) -> Val
     try:
         validated = validate_files(files, policy)
     except OSError as error:
-        raise Failure(f"{error.filename}: {error.strerror}.", next=f"{program_name()} init > job.yaml") from error
+        folder = shlex.quote(str(Path(error.filename).parent))
+        raise Failure(f"{error.filename}: {error.strerror}.", next=f"ls -l {folder}") from error
     for note in validated.notes:
         print_message(f"note: {note}")
     if not validated.documents:
         names = ", ".join(files)
-        raise Failure(f"{names}: no RLTrainingJob and no RLRuntime.", next=f"{program_name()} init > job.yaml")
+        raise Failure(f"{names}: no RLTrainingJob and no RLRuntime.", next=f"{program_name()} init")
     return validated
 
 
@@ -74,6 +89,17 @@ def load_valid_files(files: Iterable[str], policy: RuntimePolicy = ANY_RUNTIME) 
         print_message("\n".join(validated.finding_lines()))
         raise click.exceptions.Exit(1)
     return validated
+
+
+def load_valid_submission(files: Iterable[str]) -> list[dict[str, Any]]:
+    """As `load_valid_files`, for the cluster: the manifests, runtimes first. Raises Failure for one without a name."""
+    validated = load_valid_files(files, RuntimePolicy(unknown=True))
+    for document in validated.documents:
+        if not document.manifest["metadata"].get("name"):
+            message = f"{document.file}:{document.line_of('metadata')}: metadata.generateName: server-side apply needs "
+            raise Failure(f"{message}metadata.name.", next=f"kubectl create -f {shlex.quote(document.file)}")
+    manifests = [dict(document.manifest) for document in validated.documents]
+    return sorted(manifests, key=lambda each: bool(each["kind"] == KIND))
 
 
 def load_valid_jobs(file: str, runtimes: Sequence[str], default_runtime: str | None) -> ValidatedFiles:
@@ -105,15 +131,37 @@ def validate_documents(documents: Sequence[Document], policy: RuntimePolicy = AN
         found = list(document.findings)
         if document.manifest:
             found += validate_manifest(document.manifest, runtimes, policy)
+        if not found and document.manifest["kind"] == KIND:
+            found += validate_profile_name(document.manifest["spec"])
         findings += [(document, finding) for finding in found]
         if not found and document.manifest["kind"] == RUNTIME_KIND:
-            runtimes[document.manifest["metadata"]["name"]] = document.manifest["spec"]
+            runtimes[get_name(document.manifest)] = document.manifest["spec"]
+    findings += _find_duplicates(own)
     invalid = [document for document, _ in findings]
     notes = [_other_kind_note(document) for document in others] + _missing_runtime_notes(own, runtimes, policy)
     valid = [document for document in own if document not in invalid]
     notes += [note for document in valid for note in _warning_notes(document, runtimes, policy)]
     findings.sort(key=lambda each: (own.index(each[0]), each[0].line_of(each[1].field)))
     return ValidatedFiles(tuple(own), tuple(findings), runtimes, tuple(notes), policy)
+
+
+def get_name(manifest: Mapping[str, Any]) -> str:
+    """The name of an object; with generateName one that the API server may generate."""
+    metadata = manifest["metadata"]
+    return str(metadata.get("name") or metadata["generateName"] + "x" * GENERATED_SUFFIX_LENGTH)
+
+
+def _find_duplicates(documents: Sequence[Document]) -> Iterator[tuple[Document, Finding]]:
+    """Objects of one kind, namespace and name: the second would overwrite the first."""
+    first: dict[tuple[str, ...], Document] = {}
+    for document in documents:
+        match document.manifest:
+            case {"kind": str(kind), "metadata": {"name": str(name)} as metadata}:
+                key = (kind, str(metadata.get("namespace")), name)
+                other = first.setdefault(key, document)
+                if other is not document:
+                    message = f"is the name of another {kind} at {other.file}:{other.line}"
+                    yield document, Finding("metadata.name", name, message, "use another name", "name")
 
 
 def get_runtime_name(manifest: Mapping[str, Any], policy: RuntimePolicy) -> str | None:
@@ -134,18 +182,22 @@ def _has_other_kind(manifest: Mapping[str, Any]) -> bool:
     return not version.startswith(GROUP) and not difflib.get_close_matches(kind.lower(), RLT_KINDS, cutoff=0.7)
 
 
-def _other_kind_note(document: Document) -> str:
+def _other_kind_note(document: Document) -> Note:
     kind = f"{document.manifest['apiVersion']} {document.manifest['kind']}"
-    return f"{document.file}:{document.line}: {kind} is not an rlt kind: not validated"
+    return Note(document.file, document.line, f"{kind} is not an rlt kind: not validated")
 
 
 def _missing_runtime_notes(
     documents: Sequence[Document], runtimes: Mapping[str, object], policy: RuntimePolicy
-) -> list[str]:
+) -> list[Note]:
     names = {document: get_runtime_name(document.manifest, policy) for document in documents}
     return [
-        f"{document.file}:{document.line_of('spec.runtimeRef')}: runtime {name} is not in the given files: "
-        "rules that need it were not applied; pass it with --runtime FILE"
+        Note(
+            document.file,
+            document.line_of("spec.runtimeRef"),
+            f"runtime {name} is not in the given files: rules that need it were not applied; pass it with "
+            "--runtime FILE",
+        )
         for document, name in names.items()
         if name is not None and name not in runtimes
     ]
@@ -153,12 +205,12 @@ def _missing_runtime_notes(
 
 def _warning_notes(
     document: Document, runtimes: Mapping[str, Mapping[str, Any]], policy: RuntimePolicy
-) -> Iterator[str]:
+) -> Iterator[Note]:
     """The warnings of rlt_api with file and line. Those about the whole spec need the runtime of the job."""
     manifest, name = document.manifest, get_runtime_name(document.manifest, policy)
     sentences = list(warn_plain_secrets(manifest["spec"]))
     if manifest["kind"] == KIND and (name is None or name in runtimes):
-        spec = validate_job(manifest["metadata"]["name"], manifest["spec"], runtimes.get(name or "")).spec
+        spec = validate_job(get_name(manifest), manifest["spec"], runtimes.get(name or "")).spec
         sentences += find_warnings(spec) if spec else ()
     for sentence in sentences:
-        yield f"{document.file}:{document.line_of(sentence.partition(':')[0])}: {sentence}"
+        yield Note(document.file, document.line_of(sentence.partition(":")[0]), sentence)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import sys
 from importlib import import_module
 
 import click
 
+from rlt_api.spelling import find_nearest_word
 from rlt_cli.program import program_name
 
 COMMANDS = {
@@ -15,6 +18,7 @@ COMMANDS = {
     "render": "Show the manifests that the operator creates for a job, without a cluster",
     "explain": "Describe a field of the API",
     "run": "Run a job on this machine, without Kubernetes",
+    "diff": "Show what `rlt submit` would change in the cluster",
     "submit": "Submit jobs and runtimes to the cluster",
     "get": "List jobs, or show one job",
     "status": "Show everything about a job on one page",
@@ -29,10 +33,13 @@ COMMANDS = {
     "cancel": "Stop a job permanently and keep the job object",
     "delete": "Delete jobs and their clusters",
     "version": "Show the versions of the CLI and of the API",
+    "help": "Describe a command, or list the commands",
     "completion": "Write a shell completion script to standard output",
 }
 """Module in rlt_cli.commands -> first sentence of its command's help, in the order of `rlt --help`."""
 
+ALIASES = {"apply": "submit", "create": "submit", "describe": "status", "list": "get", "ls": "get"}
+"""Names of kubectl and similar programs -> the command."""
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 + SIGINT, as in shells."""
 
@@ -44,25 +51,58 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        cmd_name = ALIASES.get(cmd_name, cmd_name)
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = import_module(f"rlt_cli.commands.{cmd_name}").command
         command.name = cmd_name
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+            meant = find_nearest_word(args[0], COMMANDS, max_distance=2)
+            hint = f"Did you mean {meant}?" if meant else f"Try {program_name()} --help."
+            ctx.fail(f"No such command {args[0]!r}. {hint}")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
     def invoke(self, ctx: click.Context) -> object:
+        if sys.stdout is None:  # closed, such as by >&-
+            click.echo("error: standard output is closed.", err=True)
+            ctx.exit(1)
         try:
-            return super().invoke(ctx)
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
         except KeyboardInterrupt:
             click.echo("interrupted", err=True)
             ctx.exit(INTERRUPTED)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+                raise
+            click.echo(f"error: the output could not be written: {error.strerror}.", err=True)
+            # The interpreter would try to write the rest at exit.
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+            ctx.exit(1)
+
+
+def _print_version(ctx: click.Context, _parameter: click.Parameter, given: bool) -> None:
+    if given:
+        import importlib.metadata  # slow, and only this option needs it
+
+        click.echo(f"{program_name()} {importlib.metadata.version('rlt-cli')}")
+        ctx.exit()
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show the version."
+)
 @click.pass_context
 def cli(ctx: click.Context) -> None:
     """RL post-training of language models on Kubernetes.

@@ -65,7 +65,7 @@ def parse_documents(file: str, content: bytes) -> Iterator[Document]:
             assert node
             line = node.start_mark.line + 1
             if node.tag != _NULL:
-                yield _build_document(file, line, node)
+                yield from _split_list(_build_document(file, line, node))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"line {mark.line + 1}, column {mark.column + 1}" if mark else f"after line {line}"
@@ -77,6 +77,24 @@ def parse_documents(file: str, content: bytes) -> Iterator[Document]:
     except RecursionError:
         message = f"is nested deeper than {MAX_DEPTH} levels, or contains itself"
         yield _invalid(file, line, f"after line {line}", message, "flatten it")
+
+
+def _split_list(document: Document) -> Iterator[Document]:
+    """Yield the items of a List, the output of `kubectl get -o yaml`, or the document itself."""
+    kind, items = document.manifest.get("kind"), document.manifest.get("items")
+    if not (isinstance(kind, str) and kind.endswith("List") and isinstance(items, list)):
+        yield document
+        return
+    if document.findings:
+        yield Document(document.file, document.line, {}, document.lines, document.findings)
+    for index, item in enumerate(items):
+        path = f"items[{index}]"
+        lines = {key[len(path) + 1 :]: line for key, line in document.lines.items() if key.startswith(f"{path}.")}
+        line = document.lines[path]
+        if isinstance(item, Mapping):
+            yield Document(document.file, line, item, lines)
+        else:
+            yield _invalid(document.file, line, path, "is not a manifest: not an object", "remove it")
 
 
 def _reject_depth(content: bytes) -> None:

@@ -10,24 +10,29 @@ import click
 from rlt_api.masking import mask_json
 from rlt_cli.failure import Failure
 from rlt_cli.file_validation import load_valid_jobs
-from rlt_cli.offline_job import build_offline_job
+from rlt_cli.offline_job import build_offline_job, detect_network
 from rlt_cli.output import TABLE, emit, format_table
 from rlt_core.fabric.decision import explain_fabric
 from rlt_core.fabric.demand import build_demands
+from rlt_core.fabric.nodes import parse_nodes
+from rlt_core.network_status import blocks_start
 
 
-def explain_network(file: str, nodes: str, runtimes: tuple[str, ...], default_runtime: str | None, output: str) -> None:
-    """Print the network settings of the first job in a file."""
+def explain_network(file: str, nodes: str, runtimes: tuple[str, ...], default_runtime: str | None, output: str) -> int:
+    """Print the network settings of the first job in a file. Returns 1 if the operator would hold it."""
     validated = load_valid_jobs(file, runtimes, default_runtime)
     manifest = validated.jobs()[0]
     job = build_offline_job(manifest, validated)
     assert job.spec
     demands = build_demands(job.spec, manifest["spec"], job.runtime.accelerators if job.runtime else ())
-    found = mask_json(explain_fabric(read_nodes(nodes), *demands))
+    node_list = read_nodes(nodes)
+    found = mask_json(explain_fabric(node_list, *demands))
     if output == TABLE:
         click.echo(format_page(found))
     else:
         emit(found, output)
+    decided = detect_network(job, parse_nodes(node_list)).status.network
+    return int(decided is not None and blocks_start(decided, job.spec))
 
 
 def format_page(found: Mapping[str, Any]) -> str:
@@ -56,8 +61,12 @@ def read_nodes(file: str) -> Any:
 
     try:
         with click.open_file(file) as text:
-            return yaml.load(text, Loader=yaml.CSafeLoader)
+            nodes = yaml.load(text, Loader=yaml.CSafeLoader)
     except OSError as error:
-        raise Failure(f"{file}: {error.strerror}.", next=f"kubectl get nodes -o yaml > {file}") from error
-    except yaml.YAMLError as error:
-        raise Failure(f"{file}: {error}", next=f"kubectl get nodes -o yaml > {file}") from error
+        raise Failure(f"{file}: {error.strerror}.", next="kubectl get nodes -o yaml") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise Failure(f"{file}: {error}", next="kubectl get nodes -o yaml") from error
+    items = nodes.get("items") if isinstance(nodes, Mapping) else nodes
+    if not isinstance(items, list) or not all(isinstance(each, Mapping) and "metadata" in each for each in items):
+        raise Failure(f"{file}: not a list of nodes.", next="kubectl get nodes -o yaml")
+    return nodes

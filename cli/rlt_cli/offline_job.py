@@ -10,7 +10,7 @@ from typing import Any
 
 from rlt_api.runtime import resolve
 from rlt_api.status import RuntimeSnapshot
-from rlt_cli.file_validation import ValidatedFiles
+from rlt_cli.file_validation import ValidatedFiles, get_name
 from rlt_core.fabric.nodes import Node
 from rlt_core.job import Job, parse_job
 from rlt_core.network_status import build_network_status
@@ -23,7 +23,7 @@ def build_offline_job(
 ) -> Job:
     """Build the job of a valid manifest. `files` contains it and its runtime."""
     name = files.get_runtime_name(manifest)
-    metadata = {**manifest["metadata"], "uid": uid, "generation": 1, "resourceVersion": "0"}
+    metadata = {**manifest["metadata"], "name": get_name(manifest), "uid": uid, "generation": 1, "resourceVersion": "0"}
     metadata.setdefault("namespace", namespace or "default")
     snapshot = RuntimeSnapshot(name=name, generation=1, spec=dict(files.runtimes[name])) if name else None
     return parse_job({**manifest, "metadata": metadata, "status": {}}, snapshot)

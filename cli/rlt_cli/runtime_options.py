@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from rlt_cli.file_validation import FILE
+from rlt_cli.file_arguments import FILE
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -72,3 +72,13 @@ def test_a_missing_nodes_file_is_an_error_with_the_next_command(job: str) -> Non
     result = CliRunner().invoke(cli, ["explain", "network", job, "--nodes", "/nowhere/nodes.yaml"])
     assert result.exit_code == 1
     assert "next: kubectl get nodes -o yaml" in result.stderr
+
+
+def test_a_job_that_the_operator_would_hold_ends_with_1(job: str) -> None:
+    manifest = yaml.safe_load(Path(job).read_text())
+    manifest["spec"]["network"] = {"require": "rdma"}
+    Path(job).write_text(yaml.safe_dump(manifest))
+    plain = {**NODE, "status": {**NODE["status"], "allocatable": {"nvidia.com/gpu": "8"}}}
+    result = run(job, [plain], "-o", "json")
+    assert (result.exit_code, json.loads(result.stdout)["refused"]["code"]) == (1, "RdmaNotFound")
+    assert run(job, [NODE]).exit_code == 0

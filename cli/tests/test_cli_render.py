@@ -62,6 +62,30 @@ def test_the_secret_has_no_token() -> None:
     assert not {"data", "stringData"} & secret.keys()
 
 
+def test_a_job_that_the_operator_would_hold_is_not_rendered(tmp_path: Path) -> None:
+    job = (EXAMPLES / "01-arithmetic-grpo.yaml").read_text() + "  network: {require: rdma}\n"
+    nodes = tmp_path / "nodes.yaml"
+    node = {"metadata": {"name": "a"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+    nodes.write_text(yaml.safe_dump({"items": [node]}))
+    done = rlt("-", "--nodes", str(nodes), input=job)
+    assert (done.exit_code, done.stdout.strip()) == (1, "")
+    assert "arithmetic-grpo: the operator holds this job: RdmaNotFound: " in done.stderr
+
+
+@pytest.mark.parametrize("content", ["", "no nodes", "{}", "[1]", "\x00"])
+def test_a_file_without_nodes_is_rejected(tmp_path: Path, content: str) -> None:
+    nodes = tmp_path / "nodes.yaml"
+    nodes.write_text(content)
+    done = rlt(str(EXAMPLES / "01-arithmetic-grpo.yaml"), "--nodes", str(nodes))
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[-1] == "next: kubectl get nodes -o yaml"
+
+
+def test_a_job_with_a_generated_name_is_rendered() -> None:
+    text = (EXAMPLES / "01-arithmetic-grpo.yaml").read_text().replace("  name: arithmetic-grpo", "  generateName: sum-")
+    assert "name: sum-xxxxx" in rlt("-", input=text).stdout
+
+
 def test_an_invalid_job_is_rejected() -> None:
     done = rlt("-", input=(EXAMPLES / "01-arithmetic-grpo.yaml").read_text().replace("totalSteps", "steps"))
     assert (done.exit_code, done.stdout) == (1, "")

@@ -73,9 +73,69 @@ def test_json_has_these_keys_and_no_others() -> None:
     done = rlt("-", "-o", "json", input=JOB.replace("trainBatchSize: 8", "trainBatchSize: 0"))
     assert done.exit_code == 1
     (finding,) = json.loads(done.stdout)
-    assert list(finding) == ["file", "field", "value", "message", "fix", "rule", "edits"]
+    assert list(finding) == ["severity", "file", "line", "field", "value", "message", "fix", "rule", "edits"]
     assert finding["edits"] == [{"spec.training.trainBatchSize": 1}]
     assert (finding["file"], finding["field"], finding["value"]) == ("-", "spec.training.trainBatchSize", "0")
+
+
+def test_notes_are_in_the_json_output() -> None:
+    done = rlt("-", "-o", "json", input=JOB + "  failurePolicy:\n    maxRestarts: 3\n")
+    assert done.exit_code == 0
+    (note,) = json.loads(done.stdout)
+    assert (note["severity"], note["file"], note["line"]) == ("note", "-", 16)
+    assert note["message"].startswith("spec.failurePolicy.maxRestarts: 3: each attempt")
+
+
+def test_the_items_of_a_list_are_validated() -> None:
+    """The output of kubectl get -o yaml."""
+    items = [yaml.safe_load(JOB), yaml.safe_load(JOB.replace("name: sum", "name: other").replace("8", "0"))]
+    text = yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": items})
+    done = rlt("-", input=text)
+    assert done.exit_code == 1
+    (line,) = done.stdout.splitlines()
+    number = int(line.split(":")[1])
+    assert "trainBatchSize: 0" in text.splitlines()[number - 1]
+    assert done.stderr == "1 of 2 manifests is invalid\n"
+
+
+def test_the_files_of_a_directory_are_validated(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(JOB)
+    (tmp_path / "b.yml").write_text(JOB.replace("name: sum", "name: other"))
+    (tmp_path / "c.txt").write_text("no manifest")
+    assert rlt(str(tmp_path)).stderr == rlt("-f", str(tmp_path)).stderr == "2 manifests are valid\n"
+    (tmp_path / "empty").mkdir()
+    assert "no file of type" in rlt(str(tmp_path / "empty")).stderr
+
+
+def test_two_jobs_of_one_name_are_invalid() -> None:
+    done = rlt("-", input=f"{JOB}---\n{JOB}")
+    assert done.exit_code == 1
+    assert "metadata.name: sum: is the name of another RLTrainingJob at -:1; use another name" in done.stdout
+
+
+def test_a_generated_name_is_valid() -> None:
+    done = rlt("-", input=JOB.replace("name: sum", "generateName: sum-"))
+    assert (done.exit_code, done.stdout) == (0, ""), done.exception
+
+
+def test_an_unknown_profile_is_invalid() -> None:
+    done = rlt("-", input=JOB + "  network: {profile: onprem-infinband}\n")
+    assert done.exit_code == 1
+    assert "spec.network.profile: onprem-infinband: is not a network profile; did you mean onprem-infin" in done.stdout
+
+
+def test_an_unknown_pool_of_the_runtime_is_invalid() -> None:
+    job = SHORT_JOB + "  cluster: {workers: [{pool: gpus}]}\n"
+    done = rlt("-", input=f"{job}---\n{RUNTIME}")
+    assert "spec.cluster.workers[0].pool: gpus: is not a node pool of the runtime; use one of processors" in done.stdout
+
+
+def test_a_missing_runtime_file_suggests_no_command_that_overwrites(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(JOB)
+    done = rlt(str(tmp_path / "job.yaml"), "--runtime", str(tmp_path / "nosuch"))
+    assert done.exit_code == 1
+    assert f"next: ls -l {tmp_path}" in done.stderr
+    assert ">" not in done.stderr
 
 
 def test_without_findings_json_is_an_empty_list() -> None:

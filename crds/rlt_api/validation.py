@@ -7,6 +7,7 @@ and its runtime as one spec.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -16,7 +17,7 @@ from pydantic import ValidationError
 
 from rlt_api import rules
 from rlt_api.crd import GROUP, KIND, RUNTIME_KIND, VERSION
-from rlt_api.finding import Finding, child_path, printable
+from rlt_api.finding import Finding, child_path, printable, use
 from rlt_api.immutability import changed_blocks
 from rlt_api.model import ApiModel
 from rlt_api.normalize import find_non_json, normalize
@@ -24,6 +25,7 @@ from rlt_api.rules.choices import TYPE
 from rlt_api.rules.limits import validate_within_limits
 from rlt_api.rules.metadata import GENERATED_SUFFIX_LENGTH, validate_labels_and_annotations, validate_object_name
 from rlt_api.rules.pod_templates import validate_pod_templates
+from rlt_api.rules.pools import validate_pools
 from rlt_api.rules.queues import KUEUE_LABEL
 from rlt_api.runtime import RLRuntimeSpec, resolve
 from rlt_api.runtime_policy import ANY_RUNTIME, RuntimePolicy, add_default_runtime, validate_runtime_given
@@ -83,6 +85,7 @@ def validate_job(
     if runtime is not None:
         try:
             limits = RLRuntimeSpec.model_validate(runtime)
+            found += validate_pools(resolved, limits)
             found += validate_within_limits(resolved, limits, queue_label)
             found += validate_pod_templates(spec, limits)
         except ValidationError as error:  # the snapshot of a newer version
@@ -219,6 +222,12 @@ def _validate_metadata(metadata: object) -> Iterator[Finding]:
             yield Finding(f"metadata.{key}", printable(str(metadata[key])), "must be text", "write it in quotes")
     if not metadata.get("name") and not metadata.get("generateName"):
         yield Finding("metadata.name", "none", "is required", "add a name")
+    namespace = metadata.get("namespace")
+    if isinstance(namespace, str) and not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", namespace):
+        message = "must consist of up to 63 lower-case letters, digits and -"
+        valid = re.sub(r"[^a-z0-9]+", "-", namespace.lower())[:63].strip("-") or "default"
+        field = "metadata.namespace"
+        yield Finding(field, printable(namespace), message, f"use {valid}", "name", edits=use(field, valid))
     for key in metadata:
         if key not in METADATA_FIELDS:
             yield report_unknown_field(child_path("metadata", str(key)), str(key), list(METADATA_FIELDS))

@@ -10,7 +10,7 @@ import click
 from rlt_api.crd import KIND, RUNTIME_KIND
 from rlt_cli.failure import Failure
 from rlt_cli.field_guide import MODELS, Field, find_field, spec_field
-from rlt_cli.file_validation import FILE
+from rlt_cli.file_arguments import FILE
 from rlt_cli.output import JSON, TABLE, emit, format_table, output_option
 from rlt_cli.program import program_name
 from rlt_cli.runtime_options import runtime_options
@@ -49,15 +49,14 @@ def command(
     ROLL such as top_p or actor_rollout_ref.rollout.top_p. Without FIELD, the command lists the blocks of a job.
 
     `explain network JOB --nodes FILE` shows the network profile of the job on these nodes, and the reason for each
-    variable.
+    variable. Exit code 1 if the operator would hold the job.
     """
     if job or nodes:
         if field != "network" or not job or not nodes:
             raise click.UsageError("JOB and --nodes require each other: explain network JOB --nodes FILE")
         from rlt_cli.network_page import explain_network
 
-        explain_network(job, nodes, runtimes, default_runtime, output)
-        return
+        raise click.exceptions.Exit(explain_network(job, nodes, runtimes, default_runtime, output))
     if schema_of:
         from rlt_api.editor_schema import build_editor_schema
 

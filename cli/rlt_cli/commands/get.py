@@ -6,13 +6,14 @@ from datetime import UTC, datetime
 
 import click
 
+from rlt_api.crd import GROUP, KIND
 from rlt_cli.connection import connect, run
 from rlt_cli.job_table import format_job_table
 from rlt_cli.kube_context import KubeContext, kube_context_options
 from rlt_cli.output import TABLE, emit, output_option, print_message
 from rlt_core.job import Manifest
 
-WIDE = "wide"
+WIDE, NAME = "wide", "name"
 
 
 @click.command()
@@ -20,15 +21,18 @@ WIDE = "wide"
 @click.option("-A", "--all-namespaces", is_flag=True, help="List the jobs of all namespaces.")
 @click.option("-l", "--selector", help="List only jobs that match this label selector, such as team=a,stage!=test.")
 @kube_context_options
-@output_option(WIDE)
+@output_option(WIDE, NAME)
 def command(
     name: str | None, all_namespaces: bool, selector: str | None, kube_context: KubeContext, output: str
 ) -> None:
-    """List jobs, or show one job. The columns are those of `kubectl get`; -o wide adds the others."""
+    """List jobs, or show one job. The columns are those of `kubectl get`; -o wide adds the others, -o name
+    prints names for kubectl."""
     if name and (all_namespaces or selector):
         raise click.UsageError("NAME selects one job: omit --all-namespaces and --selector")
     jobs, namespace = run(_get_jobs(name, all_namespaces, selector, kube_context))
-    if output not in (TABLE, WIDE):
+    if output == NAME:
+        click.echo("\n".join(f"{KIND.lower()}.{GROUP}/{job['metadata']['name']}" for job in jobs), nl=bool(jobs))
+    elif output not in (TABLE, WIDE):
         emit(jobs[0] if name else jobs, output)
     elif jobs:
         click.echo(format_job_table(jobs, datetime.now(UTC), wide=output == WIDE, namespaces=all_namespaces))

@@ -14,7 +14,8 @@ import click
 
 from rlt_api.training_config import dump_config
 from rlt_cli.failure import Failure
-from rlt_cli.file_validation import FILE, load_valid_jobs
+from rlt_cli.file_arguments import file_argument
+from rlt_cli.file_validation import load_valid_jobs
 from rlt_cli.local_run import build_local_run
 from rlt_cli.log_lines import PROGRAM, LogLines
 from rlt_cli.offline_job import build_offline_job, compute_content_id
@@ -24,7 +25,7 @@ from rlt_cli.runtime_options import runtime_options
 
 
 @click.command()
-@click.argument("file", type=FILE)
+@file_argument
 @click.option("--local", is_flag=True, help="Run on this machine (required; use `rlt submit` for a cluster).")
 @runtime_options
 @click.option(

@@ -8,21 +8,20 @@ from dataclasses import replace
 import click
 
 from rlt_api.crd import KIND
-from rlt_api.runtime_policy import RuntimePolicy
 from rlt_cli.commands.wait import wait_for_condition
 from rlt_cli.commands.watch import watch
 from rlt_cli.connection import FieldConflictError, connect, detached_message, run
 from rlt_cli.duration import Duration, parse_duration
 from rlt_cli.failure import Failure
-from rlt_cli.file_validation import FILE, load_valid_files
+from rlt_cli.file_arguments import files_argument
+from rlt_cli.file_validation import load_valid_submission
 from rlt_cli.kube_context import KubeContext, kube_context_options
 from rlt_cli.output import TABLE, emit, emit_item, output_option, print_message
-from rlt_cli.program import program_name
 from rlt_core.job import Manifest
 
 
 @click.command()
-@click.argument("files", nargs=-1, type=FILE, required=True, metavar="FILE...")
+@files_argument
 @click.option("--watch", "watching", is_flag=True, help="Follow the job until it ends; exit codes as in `watch`.")
 @click.option("--wait", is_flag=True, help="Wait until the job ends; exit codes as in `wait`.")
 @click.option(
@@ -33,6 +32,9 @@ from rlt_core.job import Manifest
     metavar="DURATION",
     help="The timeout of --wait, such as 30m or 1h30m.",
 )
+@click.option(
+    "--dry-run", is_flag=True, help="Let the API server and the webhook process the files, and store nothing."
+)
 @click.option("--force-conflicts", is_flag=True, help="Overwrite fields that other field managers changed.")
 @kube_context_options
 @output_option()
@@ -41,6 +43,7 @@ def command(
     watching: bool,
     wait: bool,
     timeout: Duration,
+    dry_run: bool,
     force_conflicts: bool,
     kube_context: KubeContext,
     output: str,
@@ -53,11 +56,10 @@ def command(
     -o json prints the submitted objects. With --wait, it prints them after the jobs have ended. With --watch, it prints
     one per line, followed by the lines of `watch`.
     """
-    if watching and wait:
-        raise click.UsageError("--watch cannot be combined with --wait")
-    validated = load_valid_files(files, RuntimePolicy(unknown=True))
-    manifests = [dict(document.manifest) for document in validated.documents]
-    objects = run(_submit(manifests, kube_context, files, force=force_conflicts))
+    if watching + wait + dry_run > 1:
+        raise click.UsageError("--watch, --wait and --dry-run cannot be combined")
+    manifests = load_valid_submission(files)
+    objects = run(_submit(manifests, kube_context, files, force=force_conflicts, dry_run=dry_run))
     if output == TABLE:
         click.echo("\n".join(each["metadata"]["name"] for each in objects))
     elif watching:
@@ -65,6 +67,9 @@ def command(
             emit_item(each, output)
     elif not wait:
         emit(objects, output)
+    if dry_run:
+        print_message("dry run: nothing was stored")
+        return
     code = 0
     for index, metadata in [(index, each["metadata"]) for index, each in enumerate(objects) if each["kind"] == KIND]:
         name, job_context = metadata["name"], replace(kube_context, namespace=metadata["namespace"])
@@ -85,24 +90,17 @@ def command(
 
 
 async def _submit(
-    manifests: list[Manifest], kube_context: KubeContext, files: tuple[str, ...], *, force: bool
+    manifests: list[Manifest], kube_context: KubeContext, files: tuple[str, ...], *, force: bool, dry_run: bool
 ) -> list[Manifest]:
     async with connect(kube_context) as connection:
         objects = []
-        for manifest in sorted(manifests, key=lambda each: each["kind"] == KIND):  # runtimes first
-            metadata = dict(manifest["metadata"])
-            if manifest["kind"] == KIND:
-                namespace = metadata.setdefault("namespace", connection.namespace)
-                if kube_context.namespace and namespace != kube_context.namespace:
-                    raise Failure(
-                        f"{metadata['name']}: metadata.namespace: {namespace} does not match "
-                        f"--namespace {kube_context.namespace}.",
-                        next=f"{program_name()} submit --namespace {namespace} FILE",
-                    )
+        for manifest in manifests:
             try:
-                objects.append(await connection.apply({**manifest, "metadata": metadata}, force=force))
+                applied = await connection.apply(connection.with_namespace(manifest), force=force, dry_run=dry_run)
+                objects.append(applied)
             except FieldConflictError as conflict:
-                message = f"{metadata['name']}: other field managers changed fields that the file sets: {conflict}."
+                name = manifest["metadata"]["name"]
+                message = f"{name}: other field managers changed fields that the file sets: {conflict}."
                 command_line = kube_context.command_line(f"submit {shlex.join(files)} --force-conflicts")
                 raise Failure(message, next=command_line) from conflict
         return objects

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import click
 
 from rlt_api.runtime_policy import RuntimePolicy
-from rlt_cli.file_validation import FILE, load_files
+from rlt_cli.file_arguments import files_argument
+from rlt_cli.file_validation import load_files
 from rlt_cli.output import TABLE, emit, output_option, print_message
 from rlt_cli.runtime_options import runtime_options
 
 
 @click.command()
-@click.argument("files", nargs=-1, type=FILE, required=True, metavar="FILE...")
+@files_argument
 @runtime_options
 @output_option()
 @click.pass_context
@@ -24,13 +27,18 @@ def command(
 ) -> None:
     """Validate manifests, without a cluster.
 
-    FILE contains any number of RLTrainingJobs and RLRuntimes in YAML or JSON; - is standard input. The operator applies
+    FILE contains any number of RLTrainingJobs and RLRuntimes in YAML or JSON; - is standard input, and of a directory
+    all .yaml, .yml and .json files are read. The operator applies
     the same rules, and the labels of the namespace: --default-runtime is the default runtime of the namespace. Exit
-    code 1 if a manifest is invalid.
+    code 1 if a manifest is invalid; notes do not change it.
     """
     validated = load_files((*files, *runtimes), RuntimePolicy(default_runtime))
     if output != TABLE:
-        emit([{"file": document.file, **finding.to_json()} for document, finding in validated.findings], output)
+        errors = [
+            {"severity": "error", "file": document.file, "line": document.line_of(finding.field), **finding.to_json()}
+            for document, finding in validated.findings
+        ]
+        emit([*errors, *({"severity": "note", **asdict(note)} for note in validated.notes)], output)
     else:
         for line in validated.finding_lines():
             click.echo(line)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
@@ -12,6 +12,8 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import Any
 
+from rlt_api.finding import Finding, remove, use
+from rlt_api.spelling import find_nearest_word
 from rlt_core.fabric.facts import Facts
 
 ASSUMED_VERSIONS = {"vllm": "0.32.0", "nccl": "2.29.7", "aws-ofi-nccl": "1.16.3"}
@@ -131,6 +133,16 @@ def _choose_best(values: tuple[tuple[str, str], ...]) -> Profile:
 def get_generic_profile(vendor: str) -> Profile:
     """The profile that works on all nodes of a vendor."""
     return load_profiles()["generic-amd" if vendor == "amd" else "generic"]
+
+
+def validate_profile_name(spec: Mapping[str, Any]) -> Iterator[Finding]:
+    """Validate network.profile of a job's spec, as JSON."""
+    match spec:
+        case {"network": {"profile": str(name)}} if name not in load_profiles():
+            field, meant = "spec.network.profile", find_nearest_word(name, load_profiles(), max_distance=3)
+            fix = f"did you mean {meant}?" if meant else f"use one of {', '.join(load_profiles())}, or none"
+            edits = use(field, meant) if meant else remove(field)
+            yield Finding(field, name, "is not a network profile", fix, "network-profile", edits=edits)
 
 
 @cache

@@ -60,3 +60,16 @@ def test_a_timeout_of_zero_reads_the_job_once(rlt: Rlt, job_file: str) -> None:
     done = rlt("wait", "sum", "--timeout", "0", "-o", "json", expected=2)
     assert json.loads(done.stdout)["metadata"]["name"] == "sum"
     assert done.stderr.startswith("sum: waiting for Succeeded: ")
+
+
+def test_diff_and_dry_run_store_nothing(rlt: Rlt, job_file: str) -> None:
+    assert rlt("diff", job_file, expected=1).stdout.startswith("--- live/RLTrainingJob/sum\n+++ submitted/")
+    assert "dry run: nothing was stored" in rlt("submit", job_file, "--dry-run").stderr
+    assert rlt("get", "-o", "name").stdout == ""
+    rlt("submit", job_file)
+    assert rlt("diff", job_file).stdout == ""
+    change(job_file, activeDeadlineSeconds=100)
+    assert "+  activeDeadlineSeconds: 100\n" in rlt("diff", job_file, expected=1).stdout
+    rlt("submit", job_file, "--dry-run")
+    assert "activeDeadlineSeconds" not in rlt("get", "sum", "-o", "yaml").stdout
+    assert rlt("get", "-o", "name").stdout == "rltrainingjob.rlt.dev/sum\n"
