@@ -9,6 +9,7 @@ from rlt_api.model import ApiModel
 from rlt_api.rules.memory import explain_long_micro_batch, explain_missing_memory_check
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.template_shape import find_template_mistakes
+from rlt_api.unlikely_values import warn_answer_form, warn_few_cpus, warn_learning_rate, warn_paths_outside_volumes
 
 LOSSES_THAT_READ = {
     "clip_ratio": ("vanilla", "gspo", "cispo"),
@@ -32,9 +33,13 @@ def find_warnings(spec: RLTrainingJobSpec) -> Iterator[str]:
     yield from map(str, find_template_mistakes(spec))
     yield from _warn_restarts_without_checkpoint(spec)
     yield from _warn_memory(spec)
+    yield from warn_few_cpus(spec)
     if spec.framework.type == "builtin":
         yield from _warn_staleness_without_correction(spec)
         yield from _warn_unread_settings(spec.algorithm)
+        yield from warn_learning_rate(spec)
+        yield from warn_paths_outside_volumes(spec)
+        yield from warn_answer_form(spec)
 
 
 def _warn_restarts_without_checkpoint(spec: RLTrainingJobSpec) -> Iterator[str]:

@@ -84,6 +84,35 @@ def test_what_is_no_pod_template_is_warned_about(template: dict[str, Any], expec
     assert not expected or expected in found[0]
 
 
+HUB = {"data": {"hub": {"name": "openai/gsm8k"}}, "rewards": [{"name": "gsm8k"}]}
+MODEL = {"path": "Qwen/Qwen3-0.6B"}
+GPUS = {"resources": {"cpu": "500m", "memory": "64Gi"}, "accelerator": {"resourceName": "nvidia.com/gpu", "count": 8}}
+FILES = {"data": {"files": ["/data/a.parquet"]}}
+MOUNT = {"spec": {"containers": [{"name": "ray-worker", "volumeMounts": [{"name": "d", "mountPath": "/data"}]}]}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"model": MODEL, "training": {"learningRate": 1.0}}, "spec.training.learningRate: 1: is much higher"),
+        ({"model": MODEL, "training": {"learningRate": 1e-5}}, None),
+        ({"model": {"fromSeed": {}}, "training": {"learningRate": 0.01}}, None),
+        ({"cluster": {"workers": [GPUS]}}, "workers[0].resources.cpu: 500m: is less than one CPU for each of the 8"),
+        (FILES, "spec.data.files[0]: /data/a.parquet: is on no volume of the job (/mnt/rlt)"),
+        ({**FILES, "storage": {"mountPath": "/data"}}, None),
+        ({**FILES, "cluster": {"workers": [{"podTemplate": MOUNT}]}}, None),
+        ({"model": {"path": "/models/a"}}, "spec.model.path: /models/a: is on no volume"),
+        (HUB, "spec.rewards[0].name: gsm8k: scores 0 without '#### '"),
+        ({**HUB, "rewards": [{"name": "gsm8k", "options": {"method": "flexible"}}]}, None),
+        ({**HUB, "rewards": [{"name": "math"}]}, None),
+    ],
+)
+def test_an_unlikely_value_is_warned_about(spec: dict[str, Any], expected: str | None) -> None:
+    found = [each for each in find_warnings(RLTrainingJobSpec.model_validate(spec)) if "memory" not in each]
+    assert len(found) == (expected is not None), found
+    assert not expected or expected in found[0]
+
+
 def test_the_tables_name_fields_and_choices() -> None:
     assert {*LOSSES_THAT_READ, *ESTIMATORS_THAT_READ} <= Algorithm.model_fields.keys()
     assert {each for names in LOSSES_THAT_READ.values() for each in names} <= {"vanilla", "gspo", "cispo", "sapo"}

@@ -1,0 +1,79 @@
+"""Warnings about values that are valid and unlikely to be meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rlt_api.model import quantity_value
+from rlt_api.spec import RLTrainingJobSpec
+
+MAX_LEARNING_RATE = 1e-3
+"""Learning rates of RL on pretrained models are about 1e-6, of LoRA 1e-5 to 1e-4 (verl's and TRL's examples)."""
+WHOLE_SOLUTIONS = ("gsm8k", "openai/gsm8k")
+"""Data sets on the hub whose questions do not ask for the form "#### NUMBER" of the answer."""
+
+
+def warn_learning_rate(spec: RLTrainingJobSpec) -> Iterator[str]:
+    """A learning rate that destroys a pretrained model in the first steps."""
+    rate = spec.training.learning_rate
+    if rate > MAX_LEARNING_RATE and spec.model is not None and spec.model.path is not None:
+        yield (
+            f"spec.training.learningRate: {rate:g}: is much higher than usual for a pretrained model: 1e-6, or 1e-5 to "
+            "1e-4 with LoRA"
+        )
+
+
+def warn_few_cpus(spec: RLTrainingJobSpec) -> Iterator[str]:
+    """Each accelerator has a train worker and an engine, which are processes."""
+    for index, group in enumerate(spec.cluster.workers):
+        count = group.accelerator.count if group.accelerator else 0
+        if group.resources and quantity_value(group.resources.cpu) < count:
+            yield (
+                f"spec.cluster.workers[{index}].resources.cpu: {group.resources.cpu}: is less than one CPU for each of "
+                f"the {count} accelerators, whose processes wait for each other; use {2 * count} or more"
+            )
+
+
+def warn_paths_outside_volumes(spec: RLTrainingJobSpec) -> Iterator[str]:
+    """Models and data that are on no volume of the job must be in the image."""
+    data, model = spec.data, spec.model
+    paths = {
+        "spec.model.path": model.path if model else None,
+        "spec.data.path": data.path if data else None,
+        **{f"spec.data.files[{index}]": path for index, path in enumerate((data and data.files) or [])},
+        **{f"spec.data.valFiles[{index}]": path for index, path in enumerate((data and data.val_files) or [])},
+        "spec.checkpoint.resumeFromPath": spec.checkpoint.resume_from_path,
+    }
+    mounts = [spec.storage.mount_path, *([spec.storage.model_cache.mount_path] if spec.storage.model_cache else [])]
+    for template in (spec.cluster.head.pod_template, *(group.pod_template for group in spec.cluster.workers)):
+        mounts += _list_mounts(template)
+    for field, path in paths.items():
+        if path and path.startswith("/") and not any(f"{path}/".startswith(f"{each.rstrip('/')}/") for each in mounts):
+            yield f"{field}: {path}: is on no volume of the job ({', '.join(mounts)}); it must be in the image"
+
+
+def warn_answer_form(spec: RLTrainingJobSpec) -> Iterator[str]:
+    """The strict gsm8k rule needs prompts that ask for "#### NUMBER"."""
+    hub = spec.data.hub if spec.data else None
+    if hub is None or hub.name.lower() not in WHOLE_SOLUTIONS or (spec.data and spec.data.chat_template):
+        return
+    for index, reward in enumerate(spec.rewards):
+        if reward.name == "gsm8k" and reward.options.get("method", "strict") == "strict":
+            yield (
+                f"spec.rewards[{index}].name: gsm8k: scores 0 without '#### ' in the response, and the questions of "
+                f"{hub.name} do not ask for it; use preset gsm8k, whose prompts do, or name: math"
+            )
+
+
+def _list_mounts(template: Mapping[str, Any]) -> list[str]:
+    """The mount paths in a podTemplate. Malformed ones are ignored."""
+    pod = template.get("spec")
+    containers = pod.get("containers") if isinstance(pod, Mapping) else None
+    mounts = [
+        mount
+        for container in (containers if isinstance(containers, list) else [])
+        if isinstance(container, Mapping) and isinstance(container.get("volumeMounts"), list)
+        for mount in container["volumeMounts"]
+    ]
+    return [str(each["mountPath"]) for each in mounts if isinstance(each, Mapping) and each.get("mountPath")]
