@@ -54,6 +54,12 @@ def test_results_keep_the_order_of_the_rows(group_size: int) -> None:
     assert tokens.tolist() == list(range(ROWS))
 
 
+def test_rows_need_not_be_divisible_by_the_ranks() -> None:
+    data_parallel = DataParallel(FourWorkers(1), context_parallel_size=1)
+    (tokens,) = data_parallel.compute(cast(Any, Worker.first_prompt_tokens), SEQUENCES.rows(slice(1, 6)))
+    assert tokens.tolist() == [1, 2, 3, 4, 5]
+
+
 @pytest.mark.parametrize("group_size", [1, 2, 4])
 def test_results_of_shared_rows_count_once(group_size: int) -> None:
     zeros = torch.zeros(SEQUENCES.responses.shape)

@@ -152,3 +152,35 @@ def test_rejected_tokens_leave_rewards_and_advantages_unchanged(make_config: Mak
     assert kept.experience.sequences.response_mask.sum() - result.experience.sequences.response_mask.sum() == 2
     assert torch.equal(result.experience.advantages, kept.experience.advantages)
     assert torch.equal(result.rewards, kept.rewards)
+
+
+EPISODE = Response((7, 8, 9), (-2.0, 0.0, -2.0), (True, False, True), prompt=(4,), earlier=(OBSERVED, OBSERVED))
+"""Three sequences of an agent."""
+
+
+def test_the_sequences_of_an_episode_have_its_advantage_and_count_once_in_its_group(make_config: MakeConfig) -> None:
+    config = make_config(rollout={"n": 3})
+    alone = build(config, [1.0, 0.25, 0.25])
+    result = build(config, [1.0, 0.25, 0.25], responses=[EPISODE, OBSERVED, OBSERVED])
+    experience, mask = result.experience, result.experience.sequences.response_mask
+    assert experience.trajectories is not None
+    assert experience.trajectories.tolist() == [0, 0, 0, 1, 2]
+    assert experience.sequences.prompts[:3].tolist() == [[1, 2], [1, 2], [0, 4]]
+    expected = alone.experience.advantages[:, 0][experience.trajectories]
+    assert torch.equal(experience.advantages, torch.where(mask, expected[:, None], 0.0))
+    assert torch.equal(result.rewards, alone.rewards)
+    assert result.metrics["critic/score/mean"] == 0.5
+    assert result.metrics["num_turns/max"] == 3
+
+
+def test_a_failed_episode_is_left_out_with_all_its_sequences(make_config: MakeConfig) -> None:
+    result = build(make_config(rollout={"n": 3}), [NAN, 0.25, 0.75], responses=[EPISODE, OBSERVED, OBSERVED])
+    assert result.experience.sequences.response_mask.any(-1).tolist() == [False, False, False, True, True]
+
+
+def test_later_sequences_follow_the_earlier_ones_of_an_episode(make_config: MakeConfig) -> None:
+    """REINFORCE++'s discounted returns: the reward is at the last token of the last sequence."""
+    config = make_config(rollout={"n": 1}, algorithm={"advEstimator": "reinforce_plus_plus", "gamma": 0.5})
+    experience = build(config, [1.0], responses=[EPISODE]).experience
+    first, second, third, last = experience.advantages[experience.sequences.response_mask].tolist()  # whitened
+    assert [(each - first) / (last - first) for each in (second, third)] == pytest.approx([1 / 7, 3 / 7])

@@ -18,7 +18,7 @@ PROMPTS = [Prompt(index, (1, index), f"{index}?", "x", "x", "s") for index in ra
 def rollout_batch(consumed: int) -> RolloutBatch:
     responses = [
         Response((5, 6, 7), (-0.1, 0.0, -1 / 3), (True, False, True), num_turns=2, finish_reason="length"),
-        Response((8,), (-math.pi,)),
+        Response((8,), (-math.pi,), prompt=(1, 2), earlier=(Response((9, 9), (-1.0, -2.0), prompt=(3,)),)),
     ]
     total = torch.tensor([0.5, math.nan])
     scores = Scores(total, {"exact": total, "format": torch.ones(2)}, total.isnan(), {"exact/timed_out": 1})

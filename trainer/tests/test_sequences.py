@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from rlt_trainer.batches.sequences import Experience, Sequences, balance_shares, split_mini_batches
+from rlt_trainer.batches.trajectories import Trajectories
 
 
 def sequences(rows: int) -> Sequences:
@@ -41,6 +42,20 @@ def test_mini_batches_contain_every_row_once_and_count_all_tokens() -> None:
     assert rows == [[0.0, 1.0, 2.0, 3.0], [4.0, 5.0, 6.0, 7.0]]
     assert {len(part.experience) for parts in batches for part in parts} == {2}
     assert {(part.total_tokens, part.total_sequences) for parts in batches for part in parts} == {(6, 4)}
+
+
+def test_a_mini_batch_contains_all_sequences_of_its_trajectories_and_is_filled_for_the_shares() -> None:
+    everything = sequences(7)
+    advantages = torch.arange(7.0)[:, None].expand(everything.responses.shape)
+    trajectories = Trajectories.of([3, 1, 1, 2]).numbers
+    experience = Experience(everything, torch.zeros(7, 2), advantages, trajectories=trajectories)
+    batches = list(split_mini_batches(experience, rows=2, shares=3))
+    rows = [sorted(row for part in parts for row in part.experience.advantages[:, 0].tolist()) for parts in batches]
+    assert rows == [[0, 0, 0, 1, 2, 3], [4, 5, 6]]  # two copies of row 0 fill the shares
+    first, _ = batches
+    masks = torch.cat([part.experience.sequences.response_mask for part in first])
+    assert (first[0].total_sequences, int(masks.any(-1).sum())) == (4, 4)
+    assert (first[0].total_tokens, int(masks.sum())) == (6, 6)
 
 
 def test_a_masked_response_is_not_counted() -> None:

@@ -8,6 +8,7 @@ from math import nan
 from typing import Any
 
 from rlt_trainer.batches.sequences import Sequences
+from rlt_trainer.batches.trajectories import Trajectories
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.telemetry.rollout_log import (
     MAX_ROLLOUTS,
@@ -46,9 +47,20 @@ def test_responses_with_failed_rewards_are_only_in_the_sample() -> None:
     assert Counter(line["kept"] for line in select_rollouts([{"reward": nan}] * 1000)) == {"sample": MAX_ROLLOUTS}
 
 
+def decode(tokens: list[int]) -> str:
+    return bytes(tokens).decode()
+
+
+def test_the_segments_of_an_episode_are_those_of_all_its_sequences() -> None:
+    sequences = Sequences.pad([[49], [50], [51]], [[65], [66], [67]], pad_token_id=0)
+    first, second = split_segments(sequences, decode, Trajectories.of([2, 1]), has_prompts=True)
+    assert [(part["text"], part["learned"]) for part in first] == [("1", False), ("A", True), ("2", False), ("B", True)]
+    assert [part["text"] for part in second] == ["3", "C"]
+
+
 def test_a_line_has_rewards_by_name_and_segments() -> None:
     sequences = Sequences.pad([[1], [1]], [[65, 66, 67], [68]], pad_token_id=0, chosen=[[True, False, True], [True]])
-    segments = split_segments(sequences, lambda tokens: bytes(tokens).decode())
+    segments = split_segments(sequences, decode, Trajectories.of([1, 1]), has_prompts=False)
     prompt = Prompt(index=7, data_source="arithmetic", text="1+1=", token_ids=(1,), ground_truth="2", solution="2")
     first, second = build_rollout_lines(
         [prompt, prompt],

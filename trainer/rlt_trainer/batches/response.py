@@ -1,4 +1,4 @@
-"""One response of the policy."""
+"""One response of the policy, or all tokens of an episode."""
 
 from __future__ import annotations
 
@@ -23,6 +23,15 @@ class Response:
     num_turns: int = 1
     """Turns of the policy."""
     finish_reason: FinishReason = "stop"
+    prompt: tuple[int, ...] | None = None
+    """The tokens of an agent's request. None: those of the data."""
+    earlier: tuple[Response, ...] = ()
+    """The other sequences of an agent's episode, in the order of their first requests."""
+
+    @property
+    def sequences(self) -> tuple[Response, ...]:
+        """All sequences of the episode. The last one has the latest turn."""
+        return (*self.earlier, self)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "chosen", self.chosen or (True,) * len(self.token_ids))

@@ -11,12 +11,15 @@ from torch import Tensor
 from rlt_trainer.batches.response import Response
 from rlt_trainer.batches.scores import Scores
 from rlt_trainer.batches.sequences import Sequences
+from rlt_trainer.batches.trajectories import Trajectories
 from rlt_trainer.data.prompt import Prompt
 
 
 @dataclass(frozen=True)
 class RolloutBatch:
     """B scored responses. Responses to the same prompt are adjacent.
+
+    The response of an agent's episode can have several sequences. Each has a prompt of its own.
 
     The terms are verl's. The *score* of a response is the weighted sum of its reward functions (token_level_scores,
     metric critic/score). Its *reward* is the score plus `penalties` and the KL term of algorithm.klInReward
@@ -75,15 +78,25 @@ class RolloutBatch:
             sum(part.num_gen_batches for part in parts),
         )
 
+    @property
+    def trajectories(self) -> Trajectories:
+        """The sequences of each response."""
+        return Trajectories.of([len(response.sequences) for response in self.responses])
+
     def pad(self, pad_token_id: int) -> tuple[Sequences, Tensor]:
-        """Return prompts and responses as tensors, and the engine's log-probabilities [B, T], 0 at padding."""
+        """Return the S sequences as tensors, and the engine's log-probabilities [S, T], 0 at padding."""
+        pairs = [
+            (prompt.token_ids if each.prompt is None else each.prompt, each)
+            for prompt, response in zip(self.prompts, self.responses, strict=True)
+            for each in response.sequences
+        ]
         sequences = Sequences.pad(
-            [prompt.token_ids for prompt in self.prompts],
-            [response.token_ids for response in self.responses],
+            [prompt for prompt, _ in pairs],
+            [each.token_ids for _, each in pairs],
             pad_token_id=pad_token_id,
-            chosen=[response.chosen for response in self.responses],
+            chosen=[each.chosen for _, each in pairs],
         )
         log_probs = torch.zeros(sequences.responses.shape)
-        sampled = torch.tensor([value for response in self.responses for value in response.log_probs])
+        sampled = torch.tensor([value for _, each in pairs for value in each.log_probs])
         log_probs[sequences.response_attention] = sampled
         return sequences, log_probs

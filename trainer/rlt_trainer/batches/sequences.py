@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -62,6 +62,10 @@ class Sequences(Rows):
         mask = attention if chosen is None else _pad_right(chosen, 0)[0].bool()
         return cls(prompt_ids.flip(-1), prompt_mask.flip(-1), response_ids, attention, mask)
 
+    def clear(self, rows: Tensor) -> Self:
+        """Leave the rows [B], bool, without tokens to train on."""
+        return replace(self, response_mask=self.response_mask & ~rows[:, None])
+
     def __len__(self) -> int:
         return len(self.prompts)
 
@@ -83,9 +87,23 @@ class Experience(Rows):
     """[B, T], float32: the critic's values at the start of the step. None: no critic."""
     returns: Tensor | None = None
     """[B, T], float32: the critic's targets. None: no critic."""
+    trajectories: Tensor | None = None
+    """[B], int64, ascending: the trajectory of each row. None: each row is one."""
 
     def __len__(self) -> int:
         return len(self.sequences)
+
+    def clear(self, rows: Tensor) -> Self:
+        """Leave the rows [B], bool, without tokens to train on."""
+        return replace(self, sequences=self.sequences.clear(rows))
+
+    @property
+    def num_trajectories(self) -> int:
+        """The number of trajectories."""
+        return len(self) if self.trajectories is None else int(self.trajectories[-1]) + 1
+
+
+Part = TypeVar("Part", Sequences, Experience)
 
 
 @dataclass(frozen=True)
@@ -99,6 +117,16 @@ class MiniBatch:
     """Responses of the mini-batch with such tokens, over all ranks."""
 
 
+def fill_rows(rows: Part, shares: int) -> Part:
+    """Repeat the first row, without tokens to train on, until `shares` divides the number of rows."""
+    missing = -len(rows) % shares
+    if not missing:
+        return rows
+    numbers = torch.arange(len(rows) + missing)
+    is_copy = numbers >= len(rows)
+    return rows.rows(numbers.masked_fill(is_copy, 0)).clear(is_copy)
+
+
 def balance_shares(sequences: Sequences, shares: int) -> list[Tensor]:
     """Return the row numbers of each share, ascending: equally many rows, and about equally many tokens."""
     lengths = (sequences.prompt_mask.sum(-1) + sequences.response_attention.sum(-1)).tolist()
@@ -106,17 +134,21 @@ def balance_shares(sequences: Sequences, shares: int) -> list[Tensor]:
 
 
 def split_mini_batches(experience: Experience, *, rows: int, shares: int) -> Iterator[list[MiniBatch]]:
-    """Iterate over the optimizer steps, each as a list of shares. `rows` is the size of a mini-batch.
+    """Iterate over the optimizer steps, each as a list of shares. `rows` is the size of a mini-batch, in trajectories.
 
     A response without a token to train on, for example because its reward failed, is not counted. A mini-batch with
     only such responses is skipped: AdamW would take a step without a gradient.
     """
-    for start in range(0, len(experience), rows):
-        batch = experience.rows(slice(start, start + rows))
+    for start in range(0, experience.num_trajectories, rows):
+        chosen: slice | Tensor = slice(start, start + rows)
+        if experience.trajectories is not None:
+            chosen = (experience.trajectories >= start) & (experience.trajectories < start + rows)
+        batch = experience.rows(chosen)
         mask = batch.sequences.response_mask
         tokens, sequences = int(mask.sum()), int(mask.any(-1).sum())
         if tokens == 0:
             continue
+        batch = fill_rows(batch, shares)
         parts = balance_shares(batch.sequences, shares)
         yield [MiniBatch(batch.rows(part), tokens, sequences) for part in parts]
 

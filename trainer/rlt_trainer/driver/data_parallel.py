@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any, Concatenate, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences, balance_shares, split_mini_batches
+from rlt_trainer.batches.sequences import (
+    Experience,
+    MiniBatch,
+    Sequences,
+    balance_shares,
+    fill_rows,
+    split_mini_batches,
+)
 from rlt_trainer.batches.update_result import UpdateResult
 
 if TYPE_CHECKING:
@@ -43,11 +50,12 @@ class DataParallel:
         self, method: Callable[[TrainWorker, Sequences], Tensor | tuple[Tensor, ...]], sequences: Sequences
     ) -> tuple[Tensor, ...]:
         """Call a method that returns one tensor or several, one row for each sequence. Return them in row order."""
-        shares = balance_shares(sequences, self._groups)
-        by_rank = self._workers.each(method, self._repeat([sequences.rows(rows) for rows in shares]))
+        filled = fill_rows(sequences, self._groups)
+        shares = balance_shares(filled, self._groups)
+        by_rank = self._workers.each(method, self._repeat([filled.rows(rows) for rows in shares]))
         by_group = [result if isinstance(result, tuple) else (result,) for result in by_rank[:: self._group_size]]
         order = torch.cat(shares).argsort()  # from the concatenated rows of the groups to the rows of the batch
-        return tuple(torch.cat(parts)[order] for parts in zip(*by_group, strict=True))
+        return tuple(torch.cat(parts)[order][: len(sequences)] for parts in zip(*by_group, strict=True))
 
     def update(
         self,
@@ -57,7 +65,7 @@ class DataParallel:
         rows: int,
         epochs: int,
     ) -> list[Sequence[UpdateResult]]:
-        """Run `epochs` passes over the mini-batches of `rows` responses, one optimizer step each.
+        """Run `epochs` passes over the mini-batches of `rows` trajectories, one optimizer step each.
 
         Returns the results by optimizer step and rank. Each rank of a group has its part of the group's metrics.
         """

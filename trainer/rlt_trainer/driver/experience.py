@@ -36,9 +36,9 @@ class TrainingBatch:
 
     experience: Experience
     rollout_log_probs: Tensor
-    """[B, T]: log-probabilities of the rollout engine."""
+    """[S, T]: log-probabilities of the rollout engine."""
     rewards: Tensor
-    """[B]: score plus penalty and KL term of each response (see RolloutBatch). NaN if a reward failed."""
+    """[B]: score plus penalty and KL term of each trajectory (see RolloutBatch). NaN if a reward failed."""
     metrics: dict[str, float]
 
 
@@ -57,11 +57,17 @@ def build_experience(
     Tokens that the rollout correction rejects, of truncated responses (maskTruncatedCompletions) and with an engine's
     log-probability that is not finite are left out of the update alone: advantages are computed before, so that a
     response keeps its reward and its group keeps its members. verl rejects before the advantages.
+
+    The rows of the tensors are S sequences. For rewards and advantages, the sequences of a trajectory are joined to one
+    row of B. So a trajectory has one reward, at its last token, and counts once in its group, as in agent-lightning
+    (agentlightning/verl/rollout_level_advantage.py: advantages once for each rollout, then given to its sequences).
     Raises TrainingError if no token is left to train on, or if too many of the engine's log-probabilities are invalid.
     """
     algorithm = config.algorithm
     sequences, rollout_log_probs = batch.pad(pad_token_id)
-    scored = sequences.response_mask & ~batch.failed[:, None]
+    trajectories = batch.trajectories
+    scored = sequences.response_mask & ~batch.failed[trajectories.numbers, None]
+    joined = trajectories.join(scored)
 
     with stopwatch.measure("old_log_prob"):
         old_log_probs, entropy = data_parallel.compute(TrainWorker.log_probs, sequences)
@@ -94,19 +100,18 @@ def build_experience(
                     "algorithm.maskTruncatedCompletions leaves them out. Increase data.maxResponseLength, or remove "
                     "maskTruncatedCompletions."
                 )
-        token_rewards = place_at_last_token(batch.scores.total + batch.penalties, scored)
+        token_rewards = place_at_last_token(batch.scores.total + batch.penalties, joined)
         kl_metrics: dict[str, float] = {}
         if kl_controller is not None:
             assert ref_log_probs is not None
-            token_rewards, kl_metrics = subtract_kl(
-                algorithm, token_rewards, old_log_probs, ref_log_probs, scored, kl_controller
-            )
+            log_probs = trajectories.join(old_log_probs), trajectories.join(ref_log_probs)
+            token_rewards, kl_metrics = subtract_kl(algorithm, token_rewards, *log_probs, joined, kl_controller)
         estimated = load_estimator(algorithm)(
             AdvantageInputs(
                 token_rewards,
-                scored,  # not `mask`: a rejected response still counts in the mean of its group
-                compute_group_numbers(len(scored), config.rollout.n),
-                values=values,
+                joined,  # not of `mask`: a rejected response still counts in the mean of its group
+                compute_group_numbers(len(joined), config.rollout.n),
+                values=None if values is None else trajectories.join(values),
                 baselines=batch.baselines,
                 gamma=algorithm.gamma,
                 lam=algorithm.lam,
@@ -115,25 +120,27 @@ def build_experience(
             )
         )
 
+    advantages, returns = trajectories.split(estimated.advantages), trajectories.split(estimated.returns)
     sequences = replace(sequences, response_mask=mask)
     experience = Experience(
         sequences,
         old_log_probs,
-        estimated.advantages,
+        advantages,
         ref_log_probs=ref_log_probs if algorithm.kl_loss_coef > 0 else None,
         weights=weights,
         values=values,
-        returns=None if values is None else estimated.returns,
+        returns=None if values is None else returns,
+        trajectories=None if trajectories.are_single else trajectories.numbers,
     )
-    rewards = torch.where(scored.any(-1), token_rewards.sum(-1), torch.nan)
+    rewards = torch.where(joined.any(-1), token_rewards.sum(-1), torch.nan)
     metrics: Mapping[str, float] = {
-        **compute_rollout_metrics(sequences, batch, rewards, estimated.advantages, config.data.max_response_length),
+        **compute_rollout_metrics(sequences, batch, rewards, advantages, config.data.max_response_length),
         **compute_policy_metrics(sequences, entropy),
         "rollout_corr/invalid_log_probs": float((scored & ~finite).sum()),
         **compute_mismatch_metrics(old_log_probs, usable_log_probs, scored & finite),
         **correction_metrics,
         **kl_metrics,
-        **({} if values is None else compute_critic_metrics(values, estimated.returns, scored)),
+        **({} if values is None else compute_critic_metrics(values, returns, scored)),
         **batch.scores.metrics(),
         **({} if batch.baselines is None else compute_baseline_metrics(batch.baselines, config.rollout.n)),
     }
@@ -156,8 +163,8 @@ def check_engine_log_probs(invalid: Tensor, mask: Tensor) -> None:
 
 
 def find_truncated(batch: RolloutBatch) -> Tensor:
-    """Return which responses were cut at the maximum length: [B], bool."""
-    return torch.tensor([response.finish_reason == "length" for response in batch.responses])
+    """Return which sequences were cut at the maximum length: [S], bool."""
+    return torch.tensor([each.finish_reason == "length" for response in batch.responses for each in response.sequences])
 
 
 def compute_baseline_metrics(baselines: Tensor, n: int) -> dict[str, float]:

@@ -218,13 +218,15 @@ class Trainer:
         )
         worker_spans = [span for report in [*reports, *engine_reports] for span in report.spans]
         self.run_directory.append_spans([*spans, *worker_spans])
-        multi_turn = self.config.rollout.multi_turn is not None
+        multi_turn, segments = self.config.rollout.multi_turn, None
+        if multi_turn is not None:
+            segments = split_segments(sequences, self.decode, rollout_batch.trajectories, has_prompts=False)
         lines = build_rollout_lines(
             rollout_batch.prompts,
             rollout_batch.texts,
             training_batch.rewards.tolist(),
             by_reward={name: scores.tolist() for name, scores in rollout_batch.scores.by_reward.items()},
-            segments=split_segments(sequences, self.decode) if multi_turn else None,
+            segments=segments,
         )
         self.reporter.step(step, metrics, lines)
         if step in self.config.observability.record_steps:

@@ -15,10 +15,10 @@ from rlt_trainer.batches.update_result import UpdateResult
 def compute_rollout_metrics(
     sequences: Sequences, batch: RolloutBatch, rewards: Tensor, advantages: Tensor, max_response_length: int
 ) -> dict[str, float]:
-    """Metrics of scores and rewards [B], NaN if one failed, advantages [B, T], and lengths and turns of responses."""
+    """Metrics of scores and rewards [B], NaN if one failed, advantages [S, T], lengths of S sequences, and turns."""
     scores = batch.scores.total
     responses = sequences.response_attention.sum(-1)
-    turns = torch.tensor([response.num_turns for response in batch.responses])
+    turns = torch.tensor([sum(each.num_turns for each in response.sequences) for response in batch.responses])
     return {
         **_spread("critic/score", scores[scores.isfinite()]),
         **_spread("critic/rewards", rewards[rewards.isfinite()]),

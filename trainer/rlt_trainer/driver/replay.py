@@ -133,10 +133,10 @@ def validate(recording: Recording, config: TrainingConfig, ranks: int) -> None:
     """Raises ValueError if the recording lacks an input of the updates, or cannot be split equally between ranks."""
     experience, step = recording.experience, recording.step
     rows = config.training.ppo_mini_batch_size * config.rollout.n
-    shares = data_parallel_size(config.training, ranks)
-    if rows % shares or len(experience) % shares:
+    shares, responses = data_parallel_size(config.training, ranks), experience.num_trajectories
+    if rows % shares or responses % shares:
         raise ValueError(
-            f"Step {step} has {len(experience)} responses in mini-batches of {rows}, which are not divisible by "
+            f"Step {step} has {responses} responses in mini-batches of {rows}, which are not divisible by "
             f"{shares} ranks: use fewer ranks, or change training.ppoMiniBatchSize."
         )
     if config.algorithm.kl_loss_coef > 0 and experience.ref_log_probs is None:

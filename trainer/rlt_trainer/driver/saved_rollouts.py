@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import get_args
 
 import torch
@@ -35,9 +36,13 @@ def unpack(
 
 
 def _named_tensors(batch: RolloutBatch) -> list[tuple[str, Tensor]]:
-    responses, scores = batch.responses, batch.scores
+    responses = [sequence for response in batch.responses for sequence in response.sequences]
+    prompts, scores = [response.prompt or () for response in responses], batch.scores
     named = [
         ("prompts", torch.tensor([prompt.index for prompt in batch.prompts])),
+        ("sequences", torch.tensor([len(response.sequences) for response in batch.responses])),
+        ("prompt_lengths", torch.tensor([len(prompt) for prompt in prompts])),
+        ("prompt_tokens", torch.tensor([token for prompt in prompts for token in prompt], dtype=torch.int64)),
         ("lengths", torch.tensor([len(response.token_ids) for response in responses])),
         ("tokens", torch.tensor([token for response in responses for token in response.token_ids])),
         ("log_probs", torch.tensor([v for response in responses for v in response.log_probs], dtype=torch.float64)),
@@ -62,11 +67,19 @@ def _rollout_batch(
     token_ids, log_probs, chosen = (
         [piece.tolist() for piece in torch.split(part[name], lengths)] for name in ("tokens", "log_probs", "chosen")
     )
-    rest = zip(part["turns"].tolist(), part["finish"].tolist(), strict=True)
-    responses = [
-        Response(tuple(tokens), tuple(values), tuple(mask), turns, REASONS[finish])
-        for tokens, values, mask, (turns, finish) in zip(token_ids, log_probs, chosen, rest, strict=True)
+    contexts: list[tuple[int, ...] | None] = [None] * len(lengths)
+    if "prompt_lengths" in part:  # checkpoints before agents have none
+        pieces = torch.split(part["prompt_tokens"], part["prompt_lengths"].tolist())
+        contexts = [tuple(piece.tolist()) or None for piece in pieces]
+    rest = zip(part["turns"].tolist(), part["finish"].tolist(), contexts, strict=True)
+    sequences = [
+        Response(tuple(tokens), tuple(values), tuple(mask), turns, REASONS[finish], context)
+        for tokens, values, mask, (turns, finish, context) in zip(token_ids, log_probs, chosen, rest, strict=True)
     ]
+    each = iter(sequences)
+    sizes = part["sequences"].tolist() if "sequences" in part else [1] * len(sequences)
+    groups = [[next(each) for _ in range(size)] for size in sizes]
+    responses = [replace(last, earlier=tuple(earlier)) for *earlier, last in groups]
     scores = Scores(
         part["total"],
         {name.removeprefix(REWARD): values for name, values in part.items() if name.startswith(REWARD)},
@@ -77,7 +90,7 @@ def _rollout_batch(
     return RolloutBatch(
         prompts(part["prompts"].tolist()),
         responses,
-        decode(token_ids),
+        decode([list(response.token_ids) for response in responses]),
         scores,
         part["penalties"],
         part.get("baselines"),

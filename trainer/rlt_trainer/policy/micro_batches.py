@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any, Self, TypeVar
+from dataclasses import dataclass
+from typing import Self
 
 import torch
 import torch.distributed as dist
@@ -13,9 +13,7 @@ from torch.distributed.fsdp import FSDPModule
 
 from rlt_api.blocks.training import Training
 from rlt_trainer.batches.balance import extend_micro_batches, group_micro_batches
-from rlt_trainer.batches.sequences import Experience, Sequences
-
-Part = TypeVar("Part", Sequences, Experience)
+from rlt_trainer.batches.sequences import Experience, Part, Sequences
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,7 @@ def split_micro_batches(rows: Part, size: MicroBatchSize, device: torch.device) 
     """
     for part in _split_row_numbers(rows, size, device):
         numbers = torch.tensor(part, dtype=torch.long)
-        yield numbers, (rows.rows(numbers) if part else _clear_response_mask(rows.rows(slice(1)))).to(device)
+        yield numbers, (rows.rows(numbers) if part else rows.rows(slice(1)).clear(torch.tensor([True]))).to(device)
 
 
 @torch.no_grad()
@@ -85,10 +83,3 @@ def _lengths(sequences: Sequences, *, packed: bool) -> list[int]:
         lengths: list[int] = (sequences.prompt_mask.sum(-1) + sequences.response_attention.sum(-1)).tolist()
         return lengths
     return [sequences.prompts.shape[1] + sequences.responses.shape[1]] * len(sequences)
-
-
-def _clear_response_mask(row: Any) -> Any:
-    """Return the same row without tokens that count in the loss."""
-    if isinstance(row, Experience):
-        return replace(row, sequences=_clear_response_mask(row.sequences))
-    return replace(row, response_mask=torch.zeros_like(row.response_mask))

@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from rlt_trainer.batches.sequences import Sequences
+from rlt_trainer.batches.trajectories import Trajectories
 from rlt_trainer.data.prompt import Prompt
 
 MAX_ROLLOUTS = 256
@@ -42,14 +43,22 @@ def build_rollout_lines(
     ]
 
 
-def split_segments(sequences: Sequences, decode: Callable[[list[int]], str]) -> list[list[Line]]:
-    """Split each response into segments of the policy's tokens ("learned": true) and of the environment's."""
-    return [
-        list(_split(tokens[attention].tolist(), mask[attention].tolist(), decode))
-        for tokens, attention, mask in zip(
-            sequences.responses, sequences.response_attention, sequences.response_mask, strict=True
-        )
-    ]
+def split_segments(
+    sequences: Sequences, decode: Callable[[list[int]], str], trajectories: Trajectories, *, has_prompts: bool
+) -> list[list[Line]]:
+    """Split each response into segments of the policy's tokens ("learned": true) and of the environment's.
+
+    has_prompts: the prompts of the sequences are segments, too, because they are not those of the data.
+    """
+    by_trajectory: list[list[Line]] = [[] for _ in range(trajectories.count)]
+    for row, number in enumerate(trajectories.numbers.tolist()):
+        if has_prompts:
+            prompt = sequences.prompts[row][sequences.prompt_mask[row]].tolist()
+            by_trajectory[number].append({"text": decode(prompt), "learned": False})
+        attention = sequences.response_attention[row]
+        tokens, mask = sequences.responses[row][attention].tolist(), sequences.response_mask[row][attention].tolist()
+        by_trajectory[number] += _split(tokens, mask, decode)
+    return by_trajectory
 
 
 def select_rollouts(lines: Sequence[Line]) -> list[Line]:
