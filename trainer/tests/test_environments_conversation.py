@@ -21,11 +21,12 @@ from rlt_trainer.batches.response import Response
 from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer
 from rlt_trainer.data.encoding import chat_text, tokenize
 from rlt_trainer.data.prompt import Example, Prompt
-from rlt_trainer.driver.generation import collect_environment_rewards
+from rlt_trainer.driver.generation import collect_environment_rewards, report_failures
 from rlt_trainer.environments.conversation import ConversationLimits, Episode, converse
 from rlt_trainer.environments.environment import load_environment
 from rlt_trainer.environments.observation import tokenize_observation
 from rlt_trainer.environments.processes import EnvironmentProcesses
+from rlt_trainer.errors import TrainingError
 from rlt_trainer.rollout.engine import Sampling
 from rlt_trainer.rollout.sampler import Sampler
 from rlt_trainer.rollout.transformers_engine import TransformersEngine
@@ -198,6 +199,13 @@ def test_an_environment_that_hangs_ends_only_its_conversation(processes: Process
 def test_an_environment_whose_process_exits_ends_only_its_conversation(processes: Processes) -> None:
     bad, good = talk(Scripted(["exit"], ["1", "end"]), processes(), prompt("a"), prompt("b"))
     assert (bad.failure, good.failure, good.reward) == ("its process exited", None, 1.0)
+
+
+def test_a_batch_of_which_all_conversations_failed_ends_the_run_with_the_cause(processes: Processes) -> None:
+    bad, good = talk(Scripted(["raise"], ["end"]), processes(), prompt("a"), prompt("b"))
+    report_failures([bad, good])
+    with pytest.raises(TrainingError, match=r"All 2 conversations of the batch failed: RuntimeError: no such luck\. C"):
+        report_failures([bad, bad])
 
 
 def test_child_processes_of_an_environment_end_with_its_conversation(processes: Processes) -> None:

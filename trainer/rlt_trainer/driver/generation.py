@@ -218,10 +218,7 @@ class RolloutGenerator:
         consumed: int = 0,
     ) -> RolloutBatch:
         responses = [rollout.response if isinstance(rollout, Episode) else rollout for rollout in rollouts]
-        if failures := [each.failure for each in rollouts if isinstance(each, Episode) and each.failure is not None]:
-            _log.warning(
-                "the environment failed in %s of %s conversations: %s", len(failures), len(rollouts), failures[0]
-            )
+        report_failures(rollouts)
         token_ids = [list(response.token_ids) for response in responses]
         texts = self._decode(token_ids)
         models = {name: self._model_scores(path, prompts, texts) for name, path in self._scorer.models.items()}
@@ -268,6 +265,18 @@ def compute_filter_metric(batch: RolloutBatch, metric: str) -> Tensor:
             return scores.total
         case _:
             return scores.total + batch.penalties
+
+
+def report_failures(rollouts: Sequence[Response | Episode]) -> None:
+    """Log a warning if conversations failed. Raises TrainingError if all of them did."""
+    failures = [each.failure for each in rollouts if isinstance(each, Episode) and each.failure is not None]
+    if failures and len(failures) == len(rollouts):
+        raise TrainingError(
+            f"All {len(failures)} conversations of the batch failed: {failures[0]}. Correct the environment, the agent "
+            "or the tools of rollout.multiTurn."
+        )
+    if failures:
+        _log.warning("%s of %s conversations failed: %s", len(failures), len(rollouts), failures[0])
 
 
 def collect_environment_rewards(rollouts: Sequence[Response | Episode]) -> Tensor | None:
