@@ -382,6 +382,13 @@ CASES = [
         {"rollout.multiTurn": {"environment": "calculater"}},
         "did you mean calculator?",
     ),
+    Case(
+        "conversation",
+        CONVERSATION,
+        {"rollout.multiTurn": {"environment": "calculator", "agent": {"name": "my_agent:solve"}}},
+        "keep one of them",
+        cel=True,
+    ),
     Case("conversation", f"{CONVERSATION}.tools[0]", tools({}), "add one of them", cel=True),
     Case("conversation", f"{CONVERSATION}.tools[0].mcp", tools({"mcp": {}}), "add one of them", cel=True),
     Case(

@@ -45,6 +45,23 @@ def test_an_environment_gives_the_reward_alone(make_config: MakeConfig, monkeypa
     assert all(each["response"].startswith("go") for each in read_rollouts(config))
 
 
+def test_an_agent_is_trained_on_all_its_sequences(make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trainer's log-probabilities of the recorded tokens are the engine's."""
+    modules = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(modules))
+    data = {"maxPromptLength": 64, "maxResponseLength": 64}
+    agent = {"agent": {"name": "scripted_agents:summarize_randomly"}}
+    config = make_config(**ONE_STEP, data=data, rewards=[], rollout={"multiTurn": agent})
+    (step,) = train(config)
+    assert step["training/rollout_probs_diff_max"] < 1e-4
+    assert step["reward/failed"] == 0
+    assert step["num_turns/max"] > step["num_turns/min"] > 1
+    assert step["actor/grad_norm"] > 0
+    (first, *_) = read_rollouts(config)
+    assert first["segments"][0] == {"text": f"<|bos|><|user|>{first['prompt']}<|eos|><|assistant|>", "learned": False}
+    assert any(segment["learned"] for segment in first["segments"])
+
+
 def test_tools_are_described_in_the_prompts_of_a_run(make_config: MakeConfig) -> None:
     data = {"maxPromptLength": 512, "maxResponseLength": 8}
     config = make_config(**ONE_STEP, data=data, rollout={"multiTurn": {"tools": [{"name": "calculator"}]}})

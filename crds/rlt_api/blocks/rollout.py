@@ -52,12 +52,13 @@ class Tool(ApiModel):
 
 
 class MultiTurn(ApiModel):
-    """Conversations with an environment or with tools: verl's rollout.multi_turn."""
+    """Conversations with an environment, with tools, or of an agent: verl's rollout.multi_turn."""
 
     model_config = cel(
         (
-            "has(self.environment) != (has(self.tools) && self.tools.size() > 0)",
-            "must have exactly one of environment and tools",
+            "[has(self.environment), has(self.tools) && self.tools.size() > 0, has(self.agent)]"
+            ".exists_one(given, given)",
+            "must have exactly one of environment, tools and agent",
         ),
     )
 
@@ -69,6 +70,10 @@ class MultiTurn(ApiModel):
     tools: Annotated[list[Tool], Field(max_length=16), Since(2)] = []
     """Tools that the policy calls, described by the chat template: verl's tool_config_path. A turn without a call ends
     the conversation."""
+    agent: Annotated[PythonFunction | None, Since(2)] = None
+    """A user-defined function that runs an agent on a prompt and returns its reward, or None. Its process has the
+    variables OPENAI_BASE_URL and OPENAI_API_KEY of a server with OpenAI's API, whose model is the policy. The tokens of
+    all requests are trained on: see docs/conversations.md."""
     format: Annotated[Literal["hermes", "llama3_json"], Since(2)] = "hermes"
     """The form of a call in a turn: verl's multi_turn.format. hermes is <tool_call>{"name": ..., "arguments":
     ...}</tool_call> (Hermes, Qwen), llama3_json a turn that is {"name": ..., "parameters": ...}."""
@@ -77,11 +82,12 @@ class MultiTurn(ApiModel):
     max_tool_response_length: Annotated[Positive, Since(2)] = 4096
     """Maximum number of characters of a tool's response. The middle of a longer one is left out. (verl: 256.)"""
     max_turns: Positive = 8
-    """Maximum number of assistant turns: verl's max_assistant_turns. data.maxResponseLength bounds all turns and
-    answers of a conversation together."""
+    """Maximum number of assistant turns, or of an agent's requests: verl's max_assistant_turns. data.maxResponseLength
+    bounds all turns and answers of a conversation together."""
     timeout_seconds: Annotated[float, Field(gt=0, le=3600)] = 60.0
-    """Timeout for one answer of the environment or a tool, in seconds. A timeout of an environment or an MCP server
-    counts as a failed reward. The policy receives that of another tool as the answer."""
+    """Timeout for one answer of the environment or a tool, and for the time of an agent between two requests, in
+    seconds. A timeout of an environment, an agent or an MCP server counts as a failed reward. The policy receives that
+    of another tool as the answer."""
 
 
 class Staleness(ApiModel):
@@ -150,4 +156,4 @@ class Rollout(ApiModel):
     """Generation ahead of the training. In mode separate it runs during the training. In mode colocated, responses of
     later steps are interrupted by the training, and continue with the new weights. Default: none, on-policy."""
     multi_turn: MultiTurn | None = None
-    """Conversations with an environment or with tools. Default: one response to each prompt."""
+    """Conversations with an environment, with tools, or of an agent. Default: one response to each prompt."""

@@ -141,10 +141,10 @@ def validate_validation_data(spec: RLTrainingJobSpec) -> Iterator[Finding]:
 
 
 def validate_rewards_given(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """Data without a preset needs rewards, or a user-defined environment that gives them: only presets have a default
-    rule."""
+    """Data without a preset needs rewards, or a user-defined environment or agent that gives them: only presets have a
+    default rule."""
     data, multi_turn = spec.data, spec.rollout.multi_turn
-    gives_rewards = multi_turn is not None and ":" in (multi_turn.environment or "")
+    gives_rewards = multi_turn is not None and (multi_turn.agent is not None or ":" in (multi_turn.environment or ""))
     if data is not None and data.preset is None and not spec.rewards and not gives_rewards:
         message, fix = "is required for data without a preset", "add one, such as {name: exact}"
         given = tuple(f"spec.data.{name}" for name in SOURCES if getattr(data, name) is not None)

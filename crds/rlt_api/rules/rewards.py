@@ -105,8 +105,8 @@ def _validate_judge(judge: Judge, field: str) -> Iterator[Finding]:
 
 
 def validate_conversations(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """multiTurn must have exactly one of environment and tools. A tool must have exactly one of name, function and mcp,
-    and an MCP server exactly one of url and command."""
+    """multiTurn must have exactly one of environment, tools and agent. A tool must have exactly one of name, function
+    and mcp, and an MCP server exactly one of url and command."""
     multi_turn = spec.rollout.multi_turn
     if multi_turn is None:
         return
@@ -117,11 +117,12 @@ def validate_conversations(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         message = "is neither a built-in environment nor module:Class"
         field = f"{MULTI_TURN}.environment"
         yield Finding(field, environment, message, fix, "conversation", edits=use(field, meant) if meant else ())
-    if (multi_turn.environment is None) == (not multi_turn.tools):
-        message, value = "must have exactly one of environment and tools", "both" if multi_turn.tools else "none"
-        fix = "keep one of them" if multi_turn.tools else "add one of them, such as environment: calculator"
-        both = remove(f"{MULTI_TURN}.environment", f"{MULTI_TURN}.tools")
-        edits = both if multi_turn.tools else use(f"{MULTI_TURN}.environment", "calculator")
+    sides = [name for name in ("environment", "tools", "agent") if getattr(multi_turn, name)]
+    if len(sides) != 1:
+        message, value = "must have exactly one of environment, tools and agent", " and ".join(sides) or "none"
+        fix = "keep one of them" if sides else "add one of them, such as environment: calculator"
+        fields = [f"{MULTI_TURN}.{side}" for side in sides]
+        edits = keep_one(*fields) if sides else use(f"{MULTI_TURN}.environment", "calculator")
         yield Finding(MULTI_TURN, value, message, fix, "conversation", edits=edits)
     for index, tool in enumerate(multi_turn.tools):
         field = f"{MULTI_TURN}.tools[{index}]"

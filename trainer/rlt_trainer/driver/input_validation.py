@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from transformers import PreTrainedConfig
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.cluster.pods import count_train_workers
+from rlt_trainer.data.encoding import chat_text
 from rlt_trainer.driver.experience import load_estimator
-from rlt_trainer.environments.environment import load_environment
+from rlt_trainer.environments.environment import load_agent, load_environment
 from rlt_trainer.policy.mesh import data_parallel_size
 from rlt_trainer.policy.policy_objective import PolicyObjective
 from rlt_trainer.rollout.vllm_options import check_engine_kwargs
@@ -44,11 +45,19 @@ def validate_rollout(config: TrainingConfig) -> None:
 
 
 def validate_functions(config: TrainingConfig) -> None:
-    """Raises ValueError if a user-defined function or environment cannot be imported."""
+    """Raises ValueError if a user-defined function, environment or agent cannot be imported."""
     load_estimator(config.algorithm)
     PolicyObjective(config.algorithm, max_response_length=config.data.max_response_length)
     if config.rollout.multi_turn and config.rollout.multi_turn.environment:
         load_environment(config.rollout.multi_turn)
+    if config.rollout.multi_turn and config.rollout.multi_turn.agent:
+        load_agent(config.rollout.multi_turn)
+
+
+def validate_chat_template(config: TrainingConfig, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Raises ValueError if there is an agent, whose requests are messages, and no chat template."""
+    if config.rollout.multi_turn and config.rollout.multi_turn.agent:
+        chat_text([{"role": "user", "content": "?"}], tokenizer, config.data.chat_template)
 
 
 def validate_batches(config: TrainingConfig) -> None:

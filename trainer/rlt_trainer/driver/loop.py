@@ -220,7 +220,8 @@ class Trainer:
         self.run_directory.append_spans([*spans, *worker_spans])
         multi_turn, segments = self.config.rollout.multi_turn, None
         if multi_turn is not None:
-            segments = split_segments(sequences, self.decode, rollout_batch.trajectories, has_prompts=False)
+            has_prompts = multi_turn.agent is not None
+            segments = split_segments(sequences, self.decode, rollout_batch.trajectories, has_prompts=has_prompts)
         lines = build_rollout_lines(
             rollout_batch.prompts,
             rollout_batch.texts,

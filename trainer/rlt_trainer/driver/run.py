@@ -24,6 +24,7 @@ from rlt_trainer.driver.engine_processes import build_processes
 from rlt_trainer.driver.engines import Engines
 from rlt_trainer.driver.input_validation import (
     validate_batches,
+    validate_chat_template,
     validate_functions,
     validate_lengths,
     validate_rollout,
@@ -78,6 +79,7 @@ def _run(config: TrainingConfig, server: ProgressServer, *, local: bool) -> None
         validate_family(architecture, packed=config.model.use_remove_padding)
         path = config.model.path or "fromSeed"
         validate_tokenizer(tokenizer, architecture.get_text_config().vocab_size, path=path)
+        validate_chat_template(config, tokenizer)
         warn_about_end_of_text(tokenizer, find_eos_tokens(config.model, architecture), path=path)
         critic_architecture = load_critic_config(config, tokenizer)
         validate_lengths(config, architecture)

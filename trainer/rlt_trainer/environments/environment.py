@@ -1,8 +1,8 @@
-"""The interface of environments, the other side of a conversation, and the environments by name."""
+"""The interfaces of environments, the other side of a conversation, and of agents, and the environments by name."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from rlt_api.blocks.functions import PythonFunction
@@ -37,6 +37,18 @@ class Environment(Protocol):
         ...
 
 
+class Agent(Protocol):
+    """A function that runs an agent, in a process of its own in the head pod."""
+
+    def __call__(self, prompt: Prompt) -> float | Awaitable[float | None] | None:
+        """Run the agent on a prompt, and return its reward or None. The function may be asynchronous.
+
+        The process has the variables OPENAI_BASE_URL and OPENAI_API_KEY, which belong to this call. Its time without a
+        request may take rollout.multiTurn.timeoutSeconds. An exception ends the episode: see run_agent.
+        """
+        ...
+
+
 ENVIRONMENTS: dict[str, Callable[[], Environment]] = {"calculator": Calculator}
 
 
@@ -46,7 +58,7 @@ def load_environment(multi_turn: MultiTurn) -> Callable[[], Environment]:
     Raises ValueError if the environment does not exist.
     """
     name = multi_turn.environment
-    assert name is not None, "the conversation has tools"
+    assert name is not None, "the conversation has tools or an agent"
     if name in ENVIRONMENTS:
         return ENVIRONMENTS[name]
     if ":" not in name:
@@ -56,3 +68,9 @@ def load_environment(multi_turn: MultiTurn) -> Callable[[], Environment]:
         )
     function = PythonFunction(name=name, config_map=multi_turn.config_map)
     return load_user_function(function, field="rollout.multiTurn.environment")
+
+
+def load_agent(multi_turn: MultiTurn) -> Agent:
+    """Return the user-defined agent. Raises ValueError if it does not exist."""
+    assert multi_turn.agent is not None
+    return load_user_function(multi_turn.agent, field="rollout.multiTurn.agent")

@@ -1,26 +1,31 @@
 """`python -m rlt_trainer.environments.fork_server CONFIG FD`: forks a process for each conversation.
 
-The server imports the environment's module once. For each file descriptor that it receives on the socket FD, it forks a
-process that creates an environment and serves its calls on that descriptor: one line of JSON for each call and reply.
+The server imports the module of the environment or agent once. For each file descriptor that it receives on the socket
+FD, it forks a process that serves the calls of an environment, or runs an agent, on that descriptor: one line of JSON
+for each call and reply.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import resource
 import signal
 import socket
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from rlt_api.blocks.rollout import MultiTurn
 from rlt_trainer.data.prompt import Prompt
-from rlt_trainer.environments.environment import Environment, load_environment
+from rlt_trainer.environments.environment import Agent, Environment, load_agent, load_environment
 
+Serve = Callable[[dict[str, Any]], Any]
+"""Returns the value of a call."""
 MAX_MEMORY_BYTES = 4 * 2**30
-"""Memory that one environment may write to (RLIMIT_DATA)."""
+"""Memory that one environment or agent may write to (RLIMIT_DATA)."""
 
 
 def main(config: str, descriptor: int) -> None:
@@ -29,11 +34,12 @@ def main(config: str, descriptor: int) -> None:
     control = socket.socket(fileno=descriptor)
     multi_turn = MultiTurn.model_validate_json(config)
     try:
-        environment = load_environment(multi_turn)
+        serve = serve_agent(load_agent(multi_turn)) if multi_turn.agent else serve_environment(multi_turn)
     except (Exception, SystemExit) as error:
         control.sendall(_dump({"error": describe(error)}))
         return
     control.sendall(_dump({"ready": True}))
+    alarm_s = 0.0 if multi_turn.agent else 2 * multi_turn.timeout_seconds + 5  # an agent waits for generation
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the children
     while True:
         message, descriptors, _, _ = socket.recv_fds(control, 1, 1)
@@ -41,32 +47,66 @@ def main(config: str, descriptor: int) -> None:
             return
         if os.fork() == 0:
             control.close()
-            serve(socket.socket(fileno=descriptors[0]), environment, multi_turn.timeout_seconds)
+            start(socket.socket(fileno=descriptors[0]), serve, alarm_s=alarm_s)
             os._exit(0)
         os.close(descriptors[0])
 
 
-def serve(connection: socket.socket, environment: Callable[[], Environment], timeout_s: float) -> None:
-    """Serve the calls of one conversation in this process, until the parent closes the connection."""
-    os.setsid()  # killpg then also ends the environment's child processes
+def start(connection: socket.socket, serve: Serve, *, alarm_s: float) -> None:
+    """Serve the calls of one conversation in this process, until the parent closes the connection.
+
+    The parent kills this process on timeout. `alarm_s` ends a call if the parent has exited. 0: a thread ends it.
+    """
+    os.setsid()  # killpg then also ends the child processes
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_DATA, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     connection.sendall(_dump({"pid": os.getpid()}))
-    made: Environment | None = None
     with connection.makefile("r", encoding="ascii") as calls:
         for line in calls:
-            # The parent kills this process on timeout. The alarm ends it if the parent has exited.
-            signal.setitimer(signal.ITIMER_REAL, 2 * timeout_s + 5)
-            call = json.loads(line)
+            if not alarm_s:
+                threading.Thread(target=end_with, args=(connection,), daemon=True).start()
+            signal.setitimer(signal.ITIMER_REAL, alarm_s)
             try:
-                made = made or environment()
-                value = made.reset(Prompt(**call["reset"])) if "reset" in call else made.step(call["step"])
-                reply = _dump({"value": value})
+                reply = _dump({"value": serve(json.loads(line))})
             except (Exception, SystemExit) as error:
                 reply = _dump({"error": describe(error)})
             signal.setitimer(signal.ITIMER_REAL, 0)
             connection.sendall(reply)
+
+
+def end_with(connection: socket.socket) -> None:
+    """Wait until the parent closes the connection. Then end this process and its child processes."""
+    connection.recv(1)
+    os.killpg(0, signal.SIGKILL)
+
+
+def serve_environment(multi_turn: MultiTurn) -> Serve:
+    """Serve the calls of `reset` and `step`. Raises ValueError if the environment does not exist."""
+    create = load_environment(multi_turn)
+    made: list[Environment] = []
+
+    def serve(call: dict[str, Any]) -> Any:
+        if not made:
+            made.append(create())
+        return made[0].reset(Prompt(**call["reset"])) if "reset" in call else made[0].step(call["step"])
+
+    return serve
+
+
+def serve_agent(agent: Agent) -> Serve:
+    """Serve the call of an agent, with the environment variables of its episode."""
+
+    def serve(call: dict[str, Any]) -> Any:
+        os.environ.update(call["variables"])
+        result = agent(Prompt(**call["run"]))
+        return asyncio.run(_wait(result)) if isinstance(result, Awaitable) else result
+
+    return serve
+
+
+async def _wait(result: Awaitable[Any]) -> Any:
+    return await result
 
 
 def describe(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""Environments in processes: one for each conversation, forked from a server that has imported the module."""
+"""Environments and agents in processes: one for each conversation, forked from a server that imported the module."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAX_LINE_BYTES = 64 * 2**20
 
 
 class EnvironmentProcesses:
-    """Starts the process of an environment for each conversation. A process that exits or hangs ends alone."""
+    """Starts a process for each conversation. A process that exits or hangs ends alone."""
 
     def __init__(self, multi_turn: MultiTurn) -> None:
         self._multi_turn = multi_turn
@@ -32,7 +32,11 @@ class EnvironmentProcesses:
         self._control: socket.socket | None = None
 
     def open_session(self, prompt: Prompt) -> EnvironmentProcess:
-        """Start a process for a conversation on `prompt`. Raises ValueError if the environment cannot be loaded."""
+        """Start an environment for a conversation on `prompt`. Raises ValueError if it cannot be loaded."""
+        return EnvironmentProcess(self.fork(), prompt, self._multi_turn.timeout_seconds)
+
+    def fork(self) -> ForkedProcess:
+        """Start a process. Raises ValueError if the user-defined environment or agent cannot be loaded."""
         if self._control is None or self._process is None or self._process.poll() is not None:
             self.close()
             self._start()
@@ -40,7 +44,7 @@ class EnvironmentProcesses:
         ours, theirs = socket.socketpair()
         with theirs:
             socket.send_fds(self._control, [b"f"], [theirs.fileno()])
-        return EnvironmentProcess(ours, prompt, self._multi_turn.timeout_seconds)
+        return ForkedProcess(ours)
 
     def close(self) -> None:
         """End the server. Conversations in progress continue."""
@@ -71,24 +75,65 @@ class EnvironmentProcesses:
             reply = {"error": f"it did not start within {START_TIMEOUT_S:g} s"}
         if "error" in reply:
             self.close()
-            name = self._multi_turn.environment
-            raise ValueError(f"rollout.multiTurn.environment {name}: {reply['error']}. Correct the module.")
+            agent, name = self._multi_turn.agent, self._multi_turn.environment
+            given = f"agent {agent.name}" if agent else f"environment {name}"
+            raise ValueError(f"rollout.multiTurn.{given}: {reply['error']}. Correct the module.")
+
+
+class ForkedProcess:
+    """A process of fork_server."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._writer: asyncio.StreamWriter | None = None
+        self._pid = 0
+
+    async def start(self) -> None:
+        """Wait until the process runs. Raises SessionError."""
+        self._reader, self._writer = await asyncio.open_connection(sock=self._connection, limit=MAX_LINE_BYTES)
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                self._pid = json.loads(await self._reader.readline() or '{"pid": 0}')["pid"]
+        except (TimeoutError, ConnectionError) as error:
+            raise SessionError(f"{type(error).__name__}: its process did not start") from error
+
+    async def call(self, call: dict[str, Any]) -> Any:
+        """Return the value of a call. Raises SessionError."""
+        assert self._writer is not None
+        try:
+            self._writer.write(json.dumps(call, default=str).encode() + b"\n")
+            line = await self._reader.readline()
+        except (ConnectionError, ValueError) as error:
+            raise SessionError(f"{type(error).__name__}: {error}") from error
+        if not line.endswith(b"\n"):
+            raise SessionError("its process exited")
+        reply = json.loads(line)
+        if "error" in reply:
+            raise SessionError(reply["error"])
+        return reply["value"]
+
+    def close(self) -> None:
+        """End the process and its children, also if a call hangs."""
+        if self._writer is None:
+            self._connection.close()
+            return
+        self._writer.close()
+        if self._pid:
+            with suppress(ProcessLookupError):
+                os.killpg(self._pid, signal.SIGKILL)
 
 
 class EnvironmentProcess:
-    """The process of one conversation."""
+    """The environment of one conversation."""
 
-    def __init__(self, connection: socket.socket, prompt: Prompt, timeout_s: float) -> None:
-        self._connection = connection
+    def __init__(self, process: ForkedProcess, prompt: Prompt, timeout_s: float) -> None:
+        self._process = process
         self._prompt = prompt
         self._timeout_s = timeout_s
-        self._writer: asyncio.StreamWriter | None = None
 
     async def reset(self) -> Messages:
         """See Session."""
-        async with asyncio.timeout(START_TIMEOUT_S):
-            self._reader, self._writer = await asyncio.open_connection(sock=self._connection, limit=MAX_LINE_BYTES)
-            self._pid: int = json.loads(await self._reader.readline() or '{"pid": 0}')["pid"]
+        await self._process.start()
         return _as_messages(await self._call({"reset": asdict(self._prompt)}))
 
     async def step(self, response: str) -> Reply:
@@ -104,35 +149,15 @@ class EnvironmentProcess:
 
     async def close(self) -> None:
         """See Session."""
-        if self._writer is None:
-            self._connection.close()
-            return
-        self._writer.close()
-        self._kill()
+        self._process.close()
 
     async def _call(self, call: dict[str, Any]) -> Any:
-        assert self._writer is not None
         try:
             async with asyncio.timeout(self._timeout_s):
-                self._writer.write(json.dumps(call, default=str).encode() + b"\n")
-                line = await self._reader.readline()
+                return await self._process.call(call)
         except TimeoutError:
-            self._kill()
+            self._process.close()
             raise SessionError(f"TimeoutError: it did not end within {self._timeout_s:g} s") from None
-        except (ConnectionError, ValueError) as error:
-            raise SessionError(f"{type(error).__name__}: {error}") from error
-        if not line.endswith(b"\n"):
-            raise SessionError("its process exited")
-        reply = json.loads(line)
-        if "error" in reply:
-            raise SessionError(reply["error"])
-        return reply["value"]
-
-    def _kill(self) -> None:
-        """End the process and its children, also if a call hangs."""
-        if self._pid:
-            with suppress(ProcessLookupError):
-                os.killpg(self._pid, signal.SIGKILL)
 
 
 def _as_messages(observation: Any) -> Messages:

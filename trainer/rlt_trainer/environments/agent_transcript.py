@@ -1,0 +1,183 @@
+"""The requests of an agent's episode, as sequences of tokens: generated tokens are never tokenized again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+from rlt_trainer.batches.response import FinishReason, Response
+from rlt_trainer.data.encoding import chat_text
+from rlt_trainer.environments.chat_completions import Message, RequestError, to_template_messages
+from rlt_trainer.environments.observation import tokenize_observation
+
+
+@dataclass(frozen=True)
+class AgentLimits:
+    """Limits of one episode."""
+
+    max_requests: int
+    """rollout.multiTurn.maxTurns"""
+    max_prompt_length: int
+    """data.maxPromptLength, for the first request of a sequence."""
+    max_response_length: int
+    """data.maxResponseLength, for all tokens of a sequence after it."""
+
+
+@dataclass(eq=False)
+class _Sequence:
+    """Requests of which each extends the one before."""
+
+    prompt: tuple[int, ...]
+    tokens: list[int] = field(default_factory=list)
+    log_probs: list[float] = field(default_factory=list)
+    chosen: list[bool] = field(default_factory=list)
+    turns: int = 0
+    finish_reason: FinishReason = "stop"
+
+    def append(self, observation: Sequence[int], turn: Response) -> None:
+        self.tokens += [*observation, *turn.token_ids]
+        self.log_probs += [*[0.0] * len(observation), *turn.log_probs]
+        self.chosen += [*[False] * len(observation), *[True] * len(turn.token_ids)]
+        self.turns += 1
+        self.finish_reason = turn.finish_reason
+
+    def to_response(self) -> Response:
+        return Response(
+            tuple(self.tokens), tuple(self.log_probs), tuple(self.chosen), self.turns, self.finish_reason, self.prompt
+        )
+
+
+@dataclass(eq=False)
+class _Turn:
+    """A turn of the policy, which a later request can continue from."""
+
+    sequence: _Sequence
+    end: int
+    """Number of tokens of the sequence up to the end of the turn."""
+    token_ids: tuple[int, ...]
+    is_continued: bool = False
+    """Whether a request of the same sequence follows, or waits for its response."""
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A request that waits for its response."""
+
+    number: int
+    """The number of the request in its episode, from 0."""
+    context: tuple[int, ...]
+    """The tokens of the request."""
+    max_tokens: int
+    """Maximum number of tokens of the response."""
+    sequence: _Sequence
+    observation: tuple[int, ...]
+    """The tokens of the request after the sequence so far."""
+    previous: _Turn | None
+    """The turn before it in its sequence."""
+    keys: tuple[str, ...]
+    """The tools and messages of the request."""
+
+
+class AgentTranscript:
+    """The sequences of one episode.
+
+    A request whose messages begin with those of an earlier request and its response has their tokens, followed by the
+    tokens of its further messages. It extends the sequence of that response, unless another request did: then it begins
+    a sequence, whose prompt contains these tokens. A request with a changed history begins a sequence as well.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, chat_template: str | None, limits: AgentLimits) -> None:
+        self._tokenizer = tokenizer
+        self._chat_template = chat_template
+        self._limits = limits
+        self._sequences: list[_Sequence] = []
+        self._latest: _Sequence | None = None
+        self._turns: dict[tuple[str, ...], _Turn] = {}
+        self._requests = 0
+        self.has_reached_limit = False
+        """Whether a request was rejected because of the limits."""
+
+    def begin(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> Pending:
+        """Add a request: `complete` or `cancel` must follow. Raises RequestError."""
+        given = to_template_messages(messages)
+        keys = (_dump(tools), *map(_dump, given))
+        if self._requests == self._limits.max_requests:
+            maximum = f"rollout.multiTurn.maxTurns is {self._limits.max_requests}"
+            raise self._reach_limit(f"The episode has had all its requests: {maximum}.", "max_turns_exceeded")
+        count = next((count for count in range(len(given), 0, -1) if keys[: count + 1] in self._turns), 0)
+        turn = self._turns.get(keys[: count + 1])
+        rest = self._tokenize(given, tools) if turn is None else self._observe(given[count:], turn)
+        if turn is not None and not turn.is_continued:
+            sequence, observation = turn.sequence, rest
+        else:
+            before = (*turn.sequence.prompt, *turn.sequence.tokens[: turn.end]) if turn else ()
+            sequence, observation, turn = _Sequence((*before, *rest)), (), None
+            if len(sequence.prompt) > self._limits.max_prompt_length:
+                maximum = f"data.maxPromptLength is {self._limits.max_prompt_length}"
+                raise self._exceed(f"The messages have {len(sequence.prompt)} tokens: {maximum}.")
+        left = self._limits.max_response_length - len(sequence.tokens) - len(observation)
+        if left <= 0:
+            maximum = f"data.maxResponseLength is {self._limits.max_response_length}"
+            raise self._exceed(f"The messages after the first request leave no token for a response: {maximum}.")
+        if turn is not None:
+            turn.is_continued = True
+        self._requests += 1
+        context = (*sequence.prompt, *sequence.tokens, *observation)
+        return Pending(self._requests - 1, context, left, sequence, observation, turn, keys)
+
+    def complete(self, pending: Pending, turn: Response, message: Message) -> None:
+        """Add the response to a request, and the message that the agent gets."""
+        if not pending.sequence.turns:
+            self._sequences.append(pending.sequence)
+        pending.sequence.append(pending.observation, turn)
+        self._latest = pending.sequence
+        keys = (*pending.keys, *map(_dump, to_template_messages([message])))
+        self._turns[keys] = _Turn(pending.sequence, len(pending.sequence.tokens), turn.token_ids)
+
+    def cancel(self, pending: Pending) -> None:
+        """Remove a request that gets no response. The same request may follow."""
+        self._requests -= 1
+        if pending.previous is not None:
+            pending.previous.is_continued = False
+
+    def end(self) -> Response | None:
+        """Return all sequences, or None if the agent made no request that had a response."""
+        if self._latest is None:
+            return None
+        latest = self._latest.to_response()
+        earlier = tuple(each.to_response() for each in self._sequences if each is not self._latest)
+        finish_reason: FinishReason = "length" if self.has_reached_limit else latest.finish_reason
+        return Response(
+            latest.token_ids, latest.log_probs, latest.chosen, latest.num_turns, finish_reason, latest.prompt, earlier
+        )
+
+    def _tokenize(self, messages: list[Message], tools: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
+        try:
+            text = chat_text(messages, self._tokenizer, self._chat_template, tools=tools)
+        except (ValueError, TypeError) as error:
+            raise RequestError(str(error), param="messages") from None
+        return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def _observe(self, messages: list[Message], turn: _Turn) -> tuple[int, ...]:
+        try:
+            tokens = tokenize_observation(
+                messages, turn.token_ids, self._tokenizer, is_chat=True, chat_template=self._chat_template
+            )
+        except (ValueError, TypeError) as error:
+            raise RequestError(str(error), param="messages") from None
+        return tuple(tokens)
+
+    def _exceed(self, problem: str) -> RequestError:
+        return self._reach_limit(problem, "context_length_exceeded")
+
+    def _reach_limit(self, problem: str, code: str) -> RequestError:
+        self.has_reached_limit = True
+        return RequestError(problem, code, param="messages")
+
+
+def _dump(content: Any) -> str:
+    return json.dumps(content, sort_keys=True)
