@@ -80,14 +80,17 @@ def _parts(path: str) -> list[str | int]:
     return [plain or (int(inner) if inner.isdigit() else inner) for plain, inner in found]
 
 
-def edits() -> Iterator[Any]:
+def _find_edits() -> Iterator[Any]:
     for case in CASES:
         for finding in validate_job(case.name, case.spec).findings:
             for index, edit in enumerate(finding.edits):
                 yield pytest.param(case, finding, edit, id=f"{case.id}-{finding.field}-{index}")
 
 
-@pytest.mark.parametrize(("case", "finding", "edit"), edits())
+EDITS = list(_find_edits())
+
+
+@pytest.mark.parametrize(("case", "finding", "edit"), EDITS)
 def test_an_edit_resolves_its_finding(case: Case, finding: Finding, edit: Edit) -> None:
     """A new finding needs a decision of the user, or has an edit that resolves it without a way back."""
     known = {_key(each) for each in validate_job(case.name, case.spec).findings}
@@ -107,7 +110,7 @@ def _key(finding: Finding) -> tuple[str, str]:
     return finding.rule, finding.field
 
 
-@pytest.mark.parametrize(("case", "finding", "edit"), edits())
+@pytest.mark.parametrize(("case", "finding", "edit"), EDITS)
 def test_the_fix_contains_the_values_of_an_edit(case: Case, finding: Finding, edit: Edit) -> None:
     for path, value in edit.items():
         name = re.split(r"[.\[]", path)[-1].rstrip("]")

@@ -81,7 +81,7 @@ def test_a_kl_term_in_the_reward_needs_a_reference_too() -> None:
     ("change", "field"),
     [
         ({"model": QWEN_7B, **gpus()}, None),
-        ({"model": {"path": "/mnt/mine", "fromSeed": None}, **gpus(1)}, "spec.model.parameters"),
+        ({"model": {"path": "/mnt/rlt/mine", "fromSeed": None}, **gpus(1)}, "spec.model.parameters"),
         ({}, None),
     ],
 )
@@ -99,7 +99,7 @@ def test_an_accelerator_of_unknown_memory_has_a_warning() -> None:
     assert "80Gi" in warning
 
 
-LONG = {"data": {"preset": "gsm8k", "path": "/mnt/gsm8k", "maxPromptLength": 1024, "maxResponseLength": 8192}}
+LONG = {"data": {"preset": "gsm8k", "path": "/mnt/rlt/gsm8k", "maxPromptLength": 1024, "maxResponseLength": 8192}}
 
 
 @pytest.mark.parametrize(
