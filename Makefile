@@ -4,7 +4,7 @@ SYSTEM_PYTHON := /usr/bin/python3
 MAKEFLAGS += --no-print-directory
 
 .PHONY: help demo test machine environment unit lint generate verify timings requirements cluster-up clean-cluster \
-	image-operator image-trainer-cpu fuzz-api explore bench-operator chaos
+	image-operator image-trainer-cpu fuzz-api explore bench-operator bench-trainer chaos
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -32,6 +32,9 @@ fuzz-api: machine environment ## 2,000 random jobs before the real API server an
 
 bench-operator: machine environment ## measure the operator under load, and write the table of docs/performance.md
 	@PYTHONPATH=bench $(PYTHON) -m operator_bench $(ARGUMENTS)
+
+bench-trainer: environment ## measure the trainer's speed, all rows or ROWS=..., and write the table of docs/performance.md
+	@PYTHONPATH=bench $(PYTHON) -m trainer_bench --rows "$(ROWS)"
 
 chaos: machine environment ## inject faults into the cluster of a learning job, all or FAULTS=..., and measure its recovery
 	@$(PYTHON) -m chaos --faults "$(FAULTS)"

@@ -28,8 +28,19 @@ TEMPORARY = Path(tempfile.gettempdir()) / "rlt-tests"
 """Short, since sockets below it have paths of at most 107 characters."""
 BIN = VENV / "bin"
 
-PACKAGES = ("rlt_api", "rlt_core", "rlt_operator", "rlt_cli", "rlt_trainer", "cluster", "chaos", "operator_bench")
+PACKAGES = (
+    "rlt_api",
+    "rlt_core",
+    "rlt_operator",
+    "rlt_cli",
+    "rlt_trainer",
+    "cluster",
+    "chaos",
+    "operator_bench",
+    "trainer_bench",
+)
 SCRIPTS = (
+    "bench/bench_report.py",
     "bench/log_probs.py",
     "bench/peak_bytes.py",
     "bench/profile_choice.py",

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
+from bench_report import ROOT, Row, write_json
+
 from cluster import Cluster
 from cluster.fake_nodes import build as build_kwok
 from cluster.programs import obtain_built
@@ -32,8 +34,7 @@ from operator_bench.measurements import (
 from operator_bench.objects import clear, create_namespace, make_job, make_ray_job, make_train_job
 from operator_bench.observer import connecting
 from operator_bench.processes import Operator, Process, make_operator
-from operator_bench.report import ROOT, render_table, write_json, write_page
-from operator_bench.rows import Row
+from operator_bench.report import render_table, write_page
 from rlt_core.job import Manifest
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import KubernetesApi

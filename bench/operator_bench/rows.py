@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict
+
+from bench_report import Row
 
 from operator_bench.fleet import HELD_JOBS, Fleet
 from operator_bench.measurements import STATUS_WRITE, Restart, Running, Start, Succeeded, describe
@@ -25,17 +26,6 @@ MAX_BLOCKED_S = 0.1
 MAX_RESTART_S = 20.0
 MAX_AGE_S = 6.0
 MAX_TO_TRAIN_JOB = 1.5
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of the table."""
-
-    what: str
-    target: str
-    measured: str
-    met: bool
-    figures: Mapping[str, Any]
 
 
 def describe_creation(seconds: Mapping[str, Sequence[float]]) -> list[Row]:

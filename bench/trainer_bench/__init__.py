@@ -1,0 +1,1 @@
+"""`make bench-trainer`: the trainer's speed, as ratios of measurements of one run."""

@@ -1,0 +1,28 @@
+"""The rows of the table by name."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from bench_report import Row
+
+ROWS = {
+    "weight-sync": "weight_sync:measure",
+    "weight-sync-group": "weight_sync:measure_group",
+    "checkpoint": "checkpoint:measure",
+    "padding": "padding:measure",
+    "driver": "driver_tokens:measure",
+    "environment": "conversations:measure",
+    "tool": "conversations:measure_tool",
+    "vocabulary": "vocabulary:measure",
+    "recompilations": "recompilations:measure",
+}
+"""Name -> module and function. The module is imported in the process that measures."""
+
+
+def measure(name: str) -> Row:
+    """Measure a row."""
+    module, _, function = ROWS[name].partition(":")
+    row = getattr(import_module(f"trainer_bench.{module}"), function)()
+    assert isinstance(row, Row)
+    return row

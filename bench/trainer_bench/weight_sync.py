@@ -1,0 +1,96 @@
+"""A weight sync within a pod: from the train worker's tensors to those of an engine in another process."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from multiprocessing.connection import Connection
+
+import torch
+from bench_report import Row
+from torch import Tensor
+
+from rlt_trainer.cluster.rendezvous import free_port
+from rlt_trainer.rollout.group_channel import GroupChannel
+from rlt_trainer.rollout.shared_channel import SharedSender
+from rlt_trainer.rollout.weight_channel import (
+    ChannelAddress,
+    GroupAddress,
+    WeightSender,
+    open_receiver,
+    receive_weights,
+    send_weights,
+)
+from trainer_bench.interleaved import Times, compare
+
+TENSORS, ELEMENTS = 64, 2**22
+"""Together 1 GiB in float32."""
+ROUNDS = 5
+MAX_RATIO = 2.0
+CPU = torch.device("cpu")
+LOOPBACK = "127.0.0.1"
+
+
+def measure() -> Row:
+    """Shared memory, as for colocated engines."""
+    sender = SharedSender(CPU)
+    return describe("weight sync within a pod, per GB, against a copy of the same bytes", sync(sender, sender.address))
+
+
+def measure_group() -> Row:
+    """Gloo over TCP, as for engines in other pods. The other end of the connection is on this machine."""
+    port = free_port(LOOPBACK)
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    members = [GroupAddress(LOOPBACK, port, member, 2, [LOOPBACK] * 2) for member in range(2)]
+    return describe("weight sync between pods, per GB, against a copy of the same bytes", sync(members[0], members[1]))
+
+
+def describe(what: str, times: Times) -> Row:
+    """Build the row."""
+    return Row(what, f"at most {MAX_RATIO:g} x", str(times), times.ratio <= MAX_RATIO, vars(times))
+
+
+def sync(sender: WeightSender | GroupAddress, address: ChannelAddress) -> Times:
+    """Sync weights to a process with an engine's tensors, and copy them in this process, in turns."""
+    torch.set_num_threads(1)
+    context = multiprocessing.get_context("spawn")
+    connection, other_end = context.Pipe()
+    process = context.Process(target=receive, args=(other_end, address), daemon=True)
+    process.start()
+    channel = GroupChannel(sender, CPU) if isinstance(sender, GroupAddress) else sender
+    weights, copies = build_weights(), build_weights()
+    assert connection.recv() == "ready"
+
+    def send() -> None:
+        connection.send("receive")
+        send_weights(weights.items(), channel)
+        assert connection.recv() == "received"
+
+    def copy() -> None:
+        for name, tensor in weights.items():
+            copies[name].copy_(tensor)
+
+    times = compare(send, copy, rounds=ROUNDS)
+    process.kill()
+    process.join()
+    return times
+
+
+def receive(connection: Connection, address: ChannelAddress) -> None:
+    """Load the weights of each sync, as TransformersEngine does."""
+    torch.set_num_threads(1)
+    weights, channel = build_weights(), open_receiver(address, CPU)
+    connection.send("ready")
+    while connection.recv() == "receive":
+        for name, tensor in receive_weights(channel):
+            weights[name].copy_(tensor)
+        connection.send("received")
+
+
+def build_weights() -> dict[str, Tensor]:
+    """Build tensors whose memory is in use."""
+    return {f"layers.{number}.weight": torch.full((ELEMENTS,), float(number)) for number in range(TENSORS)}
+
+
+if __name__ == "__main__":
+    print(measure(), measure_group(), sep="\n")
