@@ -106,6 +106,20 @@ def hf_home(spec: RLTrainingJobSpec) -> str:
     return spec.storage.hf_home or f"{(cache.mount_path if cache else mount_path(spec)).rstrip('/')}/huggingface"
 
 
+def cache_directories(spec: RLTrainingJobSpec) -> dict[str, str]:
+    """Variable -> folder of downloaded models and compiled kernels. The defaults are below the home of the user.
+
+    triton/knobs.py (3.3), torch/_inductor/runtime/cache_dir_utils.py (2.7), vllm/envs.py (0.9).
+    """
+    caches = f"{mount_path(spec).rstrip('/')}/cache"
+    return {
+        "HF_HOME": hf_home(spec),
+        "TORCHINDUCTOR_CACHE_DIR": f"{caches}/inductor",
+        "TRITON_CACHE_DIR": f"{caches}/triton",
+        "VLLM_CACHE_ROOT": f"{caches}/vllm",
+    }
+
+
 def run_directory(job: str, *, uid: str, spec: RLTrainingJobSpec) -> str:
     """Folder of checkpoints and results: the same after a suspension, another for a new job of the same name."""
     return f"{mount_path(spec).rstrip('/')}/runs/{job}-{uid[:8]}"

@@ -51,6 +51,16 @@ def test_hf_home(storage: dict[str, Any], home: str) -> None:
     assert variables(storage=storage)["HF_HOME"]["value"] == home
 
 
+def test_caches_are_on_the_volume_of_the_job() -> None:
+    """An image that nobody built for this user has no home, no account and no writable cache."""
+    named = variables(storage={"claimName": "runs", "mountPath": "/runs/"})
+    caches = {name: named[f"{name}_CACHE_DIR"]["value"] for name in ("TRITON", "TORCHINDUCTOR")}
+    assert caches == {"TRITON": "/runs/cache/triton", "TORCHINDUCTOR": "/runs/cache/inductor"}
+    assert named["VLLM_CACHE_ROOT"]["value"] == "/runs/cache/vllm"
+    own = variables(cluster={"env": [{"name": "USER", "value": "me"}, {"name": "TRITON_CACHE_DIR", "value": "/t"}]})
+    assert [own[name]["value"] for name in ("USER", "LOGNAME", "TRITON_CACHE_DIR")] == ["me", "rlt", "/t"]
+
+
 def test_a_read_only_model_cache_disables_the_hub() -> None:
     cache = {"claimName": "models"}
     assert "HF_HUB_OFFLINE" not in variables(storage={"modelCache": cache})

@@ -21,10 +21,12 @@ from rlt_core.keep_logs import ATTEMPT_DIRECTORY
 
 FIXED_ENV = {
     "HOME": "/tmp",  # the user has no home in the image
+    "LOGNAME": "rlt",  # getpass.getuser() fails for a user ID without an account (torch 2.12 and earlier, inductor)
     "PYTHONUNBUFFERED": "1",
     "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",  # 30 s by default; the preStop hook has ended the program
     "RAY_USAGE_STATS_ENABLED": "0",  # no telemetry
     "RAY_memory_monitor_refresh_ms": "0",  # leave OOM kills to the kernel; the kubelet reports them
+    "USER": "rlt",
 }
 
 DEBUGGER_ENV = {
@@ -77,7 +79,7 @@ def _divide_grace_period(spec: RLTrainingJobSpec) -> int:
 
 def _build_values(job: Job, spec: RLTrainingJobSpec) -> dict[str, str]:
     observability, cache = spec.observability, spec.storage.model_cache
-    values = {**FIXED_ENV, **build_ray_token_env(spec), "HF_HOME": names.hf_home(spec)}
+    values = {**FIXED_ENV, **build_ray_token_env(spec), **names.cache_directories(spec)}
     if directory := build_attempt_directory(job, spec):
         values[ATTEMPT_DIRECTORY] = directory
     values |= DEBUGGER_ENV[observability.debugger]
