@@ -12,32 +12,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from cluster.stages import cache_folder, exit_with_message, stage
-from environment import ROOT, VENV, fingerprint
+from cluster.stages import exit_with_message
 from rlt_api.mapping import Setting, find, load_mapping
-
-REQUIREMENTS = ROOT / "requirements/verl-config.txt"
-
-
-def install_verl_config() -> Path:
-    """Install verl's config, once for each state of the requirements, and return the Python of its environment."""
-    folder = cache_folder() / f"verl-config-{fingerprint([REQUIREMENTS])[:12]}"
-    python, stamp = folder / "bin/python", folder / "installed"
-    if not stamp.exists():
-        log = ROOT / "out/logs/verl-config.log"
-        with stage("install verl's config", estimate_s=20) as this:
-            this.run([VENV / "bin/uv", "venv", "--clear", "--python", sys.executable, folder], log=log)
-            install: list[str | Path] = [VENV / "bin/uv", "pip", "install", "--python", python, "--no-deps"]
-            this.run([*install, "--require-hashes", "--requirement", REQUIREMENTS], log=log)
-        stamp.touch()
-    return python
+from separate_environment import install
 
 
 def read_verl_defaults() -> dict[str, Any]:
     """Return every key of verl's ppo_trainer config with its default."""
     script = Path(__file__).with_name("verl_config.py")
     printed = subprocess.run(
-        [install_verl_config(), "-W", "ignore", script], check=True, capture_output=True, text=True
+        [install("verl-config", "--no-deps"), "-W", "ignore", script], check=True, capture_output=True, text=True
     )
     defaults: dict[str, Any] = json.loads(printed.stdout)
     return defaults

@@ -38,6 +38,7 @@ SOURCES: dict[str, list[str]] = {
         "cli.txt",
     ],
     "verl-config.txt": ["--group", "verl-config", "--no-deps"],
+    "agents.txt": ["--group", "agents"],
 }
 """File -> arguments of `uv pip compile`. Constraint files come before the files that use them."""
 

@@ -169,5 +169,6 @@ def return_text(prompt: Prompt) -> str:
 def run_program(prompt: Prompt) -> float:
     """An agent of another environment: the Python and the program in extra_info."""
     command = [prompt.extra_info["python"], "-P", prompt.extra_info["program"], prompt.text]
-    printed = subprocess.run(command, check=True, capture_output=True, text=True)
-    return float(printed.stdout.strip() == prompt.ground_truth)
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=variables)
+    return float(printed.stdout == prompt.ground_truth)

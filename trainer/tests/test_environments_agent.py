@@ -30,6 +30,7 @@ from rlt_trainer.environments.environment import load_agent
 from rlt_trainer.rollout.engine import EngineError, Sampling
 from rlt_trainer.rollout.sampler import Sampler
 from rlt_trainer.rollout.transformers_engine import TransformersEngine
+from separate_environment import install
 
 TOKENIZER = build_byte_tokenizer()
 EOS = 257
@@ -321,3 +322,27 @@ def test_a_real_engine_generates_each_turn_from_all_earlier_tokens(run: Run, tin
         tokens = zip(response.chosen, response.log_probs, recomputed, strict=True)
         assert all(drawn == pytest.approx(now, abs=1e-4) for is_chosen, drawn, now in tokens if is_chosen)
     engine.close()
+
+
+@pytest.mark.slow
+def test_a_program_of_openai_agents_is_recorded_unmodified(run: Run) -> None:
+    """Two calls in one turn, a call in the next, the answer, and a second run as a stream."""
+    turns = [
+        'Both.<tool_call>{"name": "add", "arguments": {"a": 2, "b": 3}}</tool_call>'
+        '<tool_call>{"name":"multiply","arguments":{"a":6,"b":7}}</tool_call>',
+        '<tool_call>{"name": "add", "arguments": {"a": 5, "b": 42}}</tool_call>',
+        "It is 47.",
+        "Goodbye!",
+    ]
+    program = {"python": str(install("agents")), "program": str(Path(__file__).with_name("agents_program.py"))}
+    prompt = make_prompt("2+3 + 6*7?", "It is 47.\nGoodbye!\n", **program)
+    (episode,) = run("run_program", sampler := Turns(*turns), prompt, max_prompt_length=2000)
+    assert (episode.reward, episode.failure) == (1.0, None)
+    calculated, goodbye = episode.response.sequences
+    assert learned(calculated) == "".join(f"{turn}<|eos|>" for turn in turns[:3])
+    assert learned(goodbye) == "Goodbye!<|eos|>"
+    text = decode(calculated.token_ids)
+    assert [text.count(f"<tool_response>{value}</tool_response>") for value in (5, 42, 47)] == [1, 1, 1]
+    assert calculated.prompt is not None
+    assert "<|system|>Use the tools.<|eos|><|user|>2+3 + 6*7?<|eos|>" in decode(calculated.prompt)
+    assert sampler.contexts[2] == [*calculated.prompt, *calculated.token_ids[: -len("It is 47.") - 1]]

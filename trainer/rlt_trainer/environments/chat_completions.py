@@ -159,7 +159,7 @@ def build_message(text: str, format: Format, has_tools: bool, new_id: Callable[[
     """Build the message of a turn without end-of-text token. A turn with an invalid call is text, as in vLLM."""
     calls = parse_calls(text, format) if has_tools else []
     valid = [call for call in calls if isinstance(call, ToolCall)]
-    message: Message = {"role": "assistant", "content": text, "refusal": None}
+    message: Message = {"role": "assistant", "content": text}
     if valid and len(valid) == len(calls):
         message["content"] = (text.partition("<tool_call>")[0] if format == "hermes" else "") or None
         message["tool_calls"] = [_build_call(call, new_id()) for call in valid]
@@ -199,7 +199,7 @@ def _build_logprobs(turn: Response, tokens: Sequence[str] | None) -> dict[str, A
         {"token": token, "logprob": log_prob, "bytes": list(token.encode()), "top_logprobs": []}
         for token, log_prob in zip(tokens, turn.log_probs, strict=True)
     ]
-    return {"content": content, "refusal": None}
+    return {"content": content}
 
 
 def build_chunks(completion: Mapping[str, Any], *, include_usage: bool) -> Iterator[str]:

@@ -1,0 +1,27 @@
+"""Environments in the cache folder, of packages that the project's environment cannot have."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from cluster.stages import cache_folder, stage
+from environment import ROOT, VENV, fingerprint
+
+
+def install(name: str, *options: str) -> Path:
+    """Install requirements/NAME.txt, once for each state of the file, and return the Python of its environment.
+
+    `options` are those of `uv pip install`.
+    """
+    requirements = ROOT / f"requirements/{name}.txt"
+    folder = cache_folder() / f"{name}-{fingerprint([requirements])[:12]}"
+    python, stamp = folder / "bin/python", folder / "installed"
+    if not stamp.exists():
+        log = ROOT / f"out/logs/{name}.log"
+        with stage(f"install requirements/{name}.txt", estimate_s=20) as this:
+            this.run([VENV / "bin/uv", "venv", "--clear", "--python", sys.executable, folder], log=log)
+            install: list[str | Path] = [VENV / "bin/uv", "pip", "install", "--python", python, *options]
+            this.run([*install, "--require-hashes", "--requirement", requirements], log=log)
+        stamp.touch()
+    return python

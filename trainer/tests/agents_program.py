@@ -1,0 +1,39 @@
+"""A program of openai-agents, in an environment without the trainer: `python agents_program.py QUESTION`.
+
+Its settings are those of openai-agents for any server but OpenAI's. The server and the key are in the environment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from agents import Agent, Runner, function_tool, set_default_openai_api, set_tracing_disabled
+
+set_default_openai_api("chat_completions")
+set_tracing_disabled(True)
+
+
+@function_tool
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@function_tool
+def multiply(a: int, b: int) -> int:
+    """Multiply two numbers."""
+    return a * b
+
+
+async def main(question: str) -> None:
+    agent = Agent(name="Calculator", instructions="Use the tools.", tools=[add, multiply])
+    print((await Runner.run(agent, question)).final_output)
+    streamed = Runner.run_streamed(agent, "Say goodbye.")
+    async for _ in streamed.stream_events():
+        pass
+    print(streamed.final_output)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1]))
