@@ -14,13 +14,15 @@ from rlt_trainer.data.prompt import Prompt
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "rewards.md").read_text()
+CONVERSATIONS = (DOCS / "conversations.md").read_text().partition("\n## Agents\n")[0]
+"""The example of an agent needs openai-agents: agents_program.py is such a program."""
 
 
 @pytest.fixture(scope="module")
 def examples() -> dict[str, Any]:
     """The names that the Python of the pages defines."""
     names: dict[str, Any] = {}
-    for block in re.findall(r"```python\n(.*?)```", PAGE + (DOCS / "conversations.md").read_text(), re.DOTALL):
+    for block in re.findall(r"```python\n(.*?)```", PAGE + CONVERSATIONS, re.DOTALL):
         exec(block, names)
     return names
 
