@@ -1,4 +1,4 @@
-"""A server with OpenAI's API for the agents of a batch. Its model is the policy."""
+"""A server with OpenAI's API for the agents of a run. Its model is the policy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rlt_trainer.environments.chat_completions import (
     parse_request,
 )
 from rlt_trainer.environments.tool_calls import Format
-from rlt_trainer.rollout.engine import Sampling, derive_seed
+from rlt_trainer.rollout.engine import EngineError, Sampling, derive_seed
 from rlt_trainer.rollout.sampler import Sampler
 
 HOST = "127.0.0.1"
@@ -50,9 +50,9 @@ class AgentEpisode:
     ) -> None:
         self.transcript = transcript
         self.on_activity: Callable[[bool], None] = lambda is_busy: None
-        """Called when the first request begins, and when no request is in progress any more."""
+        """Called when a request begins or ends, with whether requests are in progress."""
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Has the error of a request that ends the run."""
+        """Has the EngineError of a request."""
         self._sampler = sampler
         self._seed = seed
         self._sampling = sampling
@@ -70,8 +70,10 @@ class AgentEpisode:
             with self._activity():
                 seed = derive_seed(self._seed, pending.number)
                 turn = await self._sampler.sample(pending.context, seed=seed, sampling=self._sampling, max_tokens=limit)
-        except BaseException:  # CancelledError: the client has disconnected, or the episode has ended
+        except BaseException as error:  # CancelledError: the client has disconnected, or the episode has ended
             self.transcript.cancel(pending)
+            if isinstance(error, EngineError) and not self.failed.done():
+                self.failed.set_exception(error)
             raise
         text = str(self._tokenizer.decode(list(turn.token_ids), skip_special_tokens=True))
         message = build_message(text, self._format, bool(body.schemas), self._new_id)
@@ -106,11 +108,6 @@ class AgentEpisode:
             self._running.discard(task)
             self.on_activity(bool(self._running))
 
-    def fail(self, error: Exception) -> None:
-        """End the episode with an error that is not the agent's."""
-        if not self.failed.done():
-            self.failed.set_exception(error)
-
     def cancel(self) -> None:
         """Cancel the requests in progress."""
         self.failed.cancel()
@@ -144,14 +141,7 @@ class AgentServer:
 
     async def complete(self, request: web.Request) -> web.StreamResponse:
         """POST /v1/chat/completions"""
-        episode = self._find_episode(request)
-        try:
-            return await episode.respond(request)
-        except (RequestError, ConnectionError):
-            raise
-        except Exception as error:  # an EngineError ends the run
-            episode.fail(error)
-            raise web.HTTPInternalServerError from error
+        return await self._find_episode(request).respond(request)
 
     async def list_models(self, request: web.Request) -> web.StreamResponse:
         """GET /v1/models"""
@@ -197,3 +187,5 @@ async def _report_errors(request: web.Request, handler: Handler) -> web.StreamRe
         return await handler(request)
     except RequestError as error:
         return web.json_response(error.body, status=error.status)
+    except EngineError as error:  # ends the run
+        raise web.HTTPInternalServerError from error

@@ -158,9 +158,9 @@ class AgentTranscript:
     def _tokenize(self, messages: list[Message], tools: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
         try:
             text = chat_text(messages, self._tokenizer, self._chat_template, tools=tools)
+            return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
         except (ValueError, TypeError) as error:
             raise RequestError(str(error), param="messages") from None
-        return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def _observe(self, messages: list[Message], turn: _Turn) -> tuple[int, ...]:
         try:
