@@ -27,6 +27,7 @@ from rlt_trainer.environments.agent_transcript import AgentLimits, AgentTranscri
 from rlt_trainer.environments.conversation import Episode
 from rlt_trainer.environments.conversations import Conversations
 from rlt_trainer.environments.environment import load_agent
+from rlt_trainer.event_loop import EventLoopThread
 from rlt_trainer.rollout.engine import EngineError, Sampling
 from rlt_trainer.rollout.sampler import Sampler
 from rlt_trainer.rollout.transformers_engine import TransformersEngine
@@ -91,11 +92,13 @@ def run() -> Iterator[Run]:
         key = f"{multi_turn!r} {data!r}"
         made[key] = made.get(key) or Conversations(multi_turn, data, TOKENIZER)
         named = [replace(prompt, extra_info={"agent": agent, **prompt.extra_info}) for prompt in prompts]
-        return asyncio.run(made[key].run(sampler, named, range(7, 7 + len(named)), sampling))
+        return loop.submit(made[key].run(sampler, named, range(7, 7 + len(named)), sampling)).result(120)
 
+    loop = EventLoopThread("conversations")
     yield run
     for conversations in made.values():
-        conversations.close()
+        loop.submit(conversations.close()).result(120)
+    loop.close()
 
 
 def decode(tokens: Sequence[int]) -> str:

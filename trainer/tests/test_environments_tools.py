@@ -15,12 +15,14 @@ from typing import Any
 
 import pytest
 
+from rlt_api.blocks.data import Data
 from rlt_api.blocks.functions import PythonFunction
 from rlt_api.blocks.rollout import MultiTurn
 from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer
 from rlt_trainer.data.encoding import tokenize
 from rlt_trainer.data.prompt import Example, Prompt
 from rlt_trainer.environments.conversation import ConversationLimits, Episode, converse
+from rlt_trainer.environments.conversations import Conversations
 from rlt_trainer.environments.function_tool import describe_function
 from rlt_trainer.environments.session import SessionError
 from rlt_trainer.environments.tool import Tool
@@ -390,6 +392,31 @@ def test_a_server_that_dies_fails_its_conversation_and_not_the_others() -> None:
     left, two, six = use(given, run)
     assert isinstance(left, SessionError)
     assert (two, six) == ("2", "6")
+
+
+def test_batches_share_a_connection_that_is_opened_again_after_the_server_died(tmp_path: Path) -> None:
+    """The program writes a line at each start."""
+    log, data = tmp_path / "starts", Data(preset="digits", max_response_length=2000)
+    script = f'echo start >> {log}; exec "$@"'
+    given = multi_turn({"mcp": {"command": ["sh", "-c", script, "sh", sys.executable, SERVER, "stdio"]}}, maxTurns=2)
+    multiply, leave = write_call("multiply", a=6, b=7), write_call("leave")
+    (prompt,) = tokenize([Example("q", "", "", "test")], TOKENIZER, tools=[{"function": {"name": "t"}}])
+
+    async def run_batches() -> list[str | None]:
+        conversations = Conversations(given, data, TOKENIZER)
+
+        async def run(call: str) -> str | None:
+            (episode,) = await conversations.run(Turns(call, "42"), [prompt], [1], SAMPLING)
+            return episode.failure
+
+        failures = [*await asyncio.gather(run(multiply), run(multiply)), await run(leave), await run(multiply)]
+        await conversations.close()
+        return failures
+
+    first, second, left, again = asyncio.run(run_batches())
+    assert first is second is again is None
+    assert "MCP server" in str(left)
+    assert log.read_text().splitlines() == ["start", "start"]
 
 
 def test_a_call_that_hangs_does_not_end_the_calls_of_other_conversations() -> None:

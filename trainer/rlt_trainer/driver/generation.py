@@ -175,7 +175,7 @@ class RolloutGenerator:
         """Stop the generation threads. Batches in progress are discarded."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         if self._conversations is not None:
-            self._conversations.close()
+            self._engines.loop.submit(self._conversations.close()).result()
 
     def _generate(self, step: int, attempt: int, taken: Sequence[Prompt], consumed: int) -> RolloutBatch:
         n = self._config.rollout.n

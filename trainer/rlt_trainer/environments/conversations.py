@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AsyncExitStack, nullcontext
+from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
@@ -27,69 +28,82 @@ MAX_CONVERSATIONS = 256
 
 
 class Conversations:
-    """Runs conversations (rollout.multiTurn) in the event loop of the sampler."""
+    """Runs conversations (rollout.multiTurn) in the event loop of the sampler.
+
+    The first batch opens the tools, or the server for agents. All batches share them.
+    """
 
     def __init__(self, multi_turn: MultiTurn, data: Data, tokenizer: PreTrainedTokenizerBase) -> None:
         self._multi_turn = multi_turn
-        self._limits = ConversationLimits(multi_turn.max_turns, data.max_response_length)
         self._max_prompt_length = data.max_prompt_length
+        self._max_response_length = data.max_response_length
         self._chat_template = data.chat_template
         self._tokenizer = tokenizer
-        self._processes: EnvironmentProcesses | None = None
+        self._processes = EnvironmentProcesses(multi_turn)
+        self._opening = asyncio.Lock()
+        self._opened = AsyncExitStack()
+        self._tools: Mapping[str, Tool] | None = None
+        self._server: AgentServer | None = None
+        self._batches: set[asyncio.Task[Any]] = set()
 
     async def run(
         self, sampler: Sampler, prompts: Sequence[Prompt], seeds: Sequence[int], sampling: Sampling
     ) -> list[Episode]:
         """Run one conversation on each prompt, all at the same time. Raises EngineError."""
-        if self._multi_turn.agent is not None:
-            return await self._run_agents(sampler, prompts, seeds, sampling)
         slots = asyncio.Semaphore(MAX_CONVERSATIONS)
+        has_processes = not self._multi_turn.tools
 
-        async def run_one(tools: Mapping[str, Tool], prompt: Prompt, seed: int) -> Episode:
-            async with nullcontext() if tools else slots:
-                return await converse(
-                    sampler,
-                    ToolSession(tools, self._multi_turn) if tools else self._open_processes().open_session(prompt),
-                    prompt,
-                    seed=seed,
-                    sampling=sampling,
-                    tokenizer=self._tokenizer,
-                    limits=self._limits,
-                    chat_template=self._chat_template,
-                )
+        async def run_one(prompt: Prompt, seed: int) -> Episode:
+            async with slots if has_processes else nullcontext():
+                run = self._run_agent if self._multi_turn.agent else self._converse
+                return await run(sampler, prompt, seed, sampling)
 
-        async with open_tools(self._multi_turn) as tools:
-            pairs = zip(prompts, seeds, strict=True)
-            return await asyncio.gather(*(run_one(tools, prompt, seed) for prompt, seed in pairs))
+        batch = asyncio.current_task()
+        assert batch is not None
+        self._batches.add(batch)
+        try:
+            await self._open()
+            return await asyncio.gather(*(run_one(*each) for each in zip(prompts, seeds, strict=True)))
+        finally:
+            self._batches.discard(batch)
 
-    async def _run_agents(
-        self, sampler: Sampler, prompts: Sequence[Prompt], seeds: Sequence[int], sampling: Sampling
-    ) -> list[Episode]:
-        slots = asyncio.Semaphore(MAX_CONVERSATIONS)
-        limits = AgentLimits(self._multi_turn.max_turns, self._max_prompt_length, self._limits.max_response_length)
+    async def close(self) -> None:
+        """Cancel the batches in progress. Close the tools and the server, and end the processes."""
+        for batch in self._batches:
+            batch.cancel()
+        await asyncio.gather(*self._batches, return_exceptions=True)
+        await self._opened.aclose()
+        self._processes.close()
 
-        async def run_one(server: AgentServer, prompt: Prompt, seed: int) -> Episode:
-            async with slots:
-                episode = AgentEpisode(
-                    sampler,
-                    AgentTranscript(self._tokenizer, self._chat_template, limits),
-                    seed=seed,
-                    sampling=sampling,
-                    tokenizer=self._tokenizer,
-                    format=self._multi_turn.format,
-                )
-                process, timeout_s = self._open_processes().fork(), self._multi_turn.timeout_seconds
-                return await run_agent(server, process, prompt, episode, timeout_s=timeout_s)
+    async def _open(self) -> None:
+        async with self._opening:
+            if self._multi_turn.agent is not None:
+                self._server = self._server or await self._opened.enter_async_context(open_agent_server())
+            elif self._tools is None:
+                self._tools = await self._opened.enter_async_context(open_tools(self._multi_turn))
 
-        async with open_agent_server() as server:
-            pairs = zip(prompts, seeds, strict=True)
-            return await asyncio.gather(*(run_one(server, prompt, seed) for prompt, seed in pairs))
+    async def _converse(self, sampler: Sampler, prompt: Prompt, seed: int, sampling: Sampling) -> Episode:
+        return await converse(
+            sampler,
+            ToolSession(self._tools, self._multi_turn) if self._tools else self._processes.open_session(prompt),
+            prompt,
+            seed=seed,
+            sampling=sampling,
+            tokenizer=self._tokenizer,
+            limits=ConversationLimits(self._multi_turn.max_turns, self._max_response_length),
+            chat_template=self._chat_template,
+        )
 
-    def close(self) -> None:
-        """End the processes."""
-        if self._processes is not None:
-            self._processes.close()
-
-    def _open_processes(self) -> EnvironmentProcesses:
-        self._processes = self._processes or EnvironmentProcesses(self._multi_turn)
-        return self._processes
+    async def _run_agent(self, sampler: Sampler, prompt: Prompt, seed: int, sampling: Sampling) -> Episode:
+        assert self._server is not None
+        limits = AgentLimits(self._multi_turn.max_turns, self._max_prompt_length, self._max_response_length)
+        episode = AgentEpisode(
+            sampler,
+            AgentTranscript(self._tokenizer, self._chat_template, limits),
+            seed=seed,
+            sampling=sampling,
+            tokenizer=self._tokenizer,
+            format=self._multi_turn.format,
+        )
+        timeout_s = self._multi_turn.timeout_seconds
+        return await run_agent(self._server, self._processes.fork(), prompt, episode, timeout_s=timeout_s)

@@ -19,7 +19,7 @@ from rlt_trainer.rewards.outcome import Failure
 from rlt_trainer.rewards.sandbox import Sandbox
 
 MAX_PROCESSES = 8
-"""Number of calls of one engine's conversations that run at the same time."""
+"""Number of calls of a run that run at the same time."""
 
 
 class FunctionTool:

@@ -35,7 +35,7 @@ class _Link:
 
 
 class McpConnection:
-    """The connection to a server. All conversations of a batch share it.
+    """The connection to a server. All conversations of a run share it.
 
     After a call without an answer, later calls connect again. Calls in progress keep their connection.
     """
