@@ -1,0 +1,1 @@
+"""Known failures: what they print, their causes and remedies, and the search for them in logs. Pure."""

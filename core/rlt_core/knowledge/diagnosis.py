@@ -1,0 +1,98 @@
+"""What happened, why, and what to do: findings from logs, the best first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from rlt_api.masking import mask_text
+from rlt_core.knowledge.collectives import describe_late_ranks
+from rlt_core.knowledge.entries import SEVERITIES, load_entries
+from rlt_core.knowledge.scan import Match, scan_log
+
+MAX_EVIDENCE_LENGTH = 500
+"""Maximum number of characters of the evidence."""
+
+
+@dataclass(frozen=True)
+class LogFinding:
+    """One known failure that a log shows."""
+
+    code: str
+    severity: str
+    """error, warning, or wrapper."""
+    message: str
+    """What happened, and why."""
+    evidence: str
+    """The line of the log, with its secrets masked."""
+    remedy: str
+    source: str
+    """URL of the explanation."""
+    log: int
+    """Index of the log with the evidence."""
+    line: int
+    """Number of its line, from 1."""
+    rank: int | None
+    """The rank that printed the line, if known."""
+    process: str
+    """The process in the prefix of the line, as Ray prints it. Empty without one."""
+
+
+def diagnose_logs(streams: Iterable[BinaryIO]) -> list[LogFinding]:
+    """Search logs, opened in binary mode, for all known failures. The best explanation is first."""
+    entries = load_entries()
+    logs = [scan_log(stream, entries, index) for index, stream in enumerate(streams)]
+    matches = [match for log in logs for match in log.matches]
+    late = describe_late_ranks(matches, max((log.world_size for log in logs), default=0))
+    return [_build_finding(match, late) for match in rank_matches(_keep_first(matches))]
+
+
+def rank_matches(matches: Sequence[Match]) -> list[Match]:
+    """Order matches of different entries: causes before their effects.
+
+    Errors precede warnings and wrappers, a higher priority precedes a lower one, an earlier line a later one. Times
+    compare lines of several logs if all have one; otherwise the order of the logs does. An entry follows those that its
+    `below` lists.
+    """
+    timed = all(match.time for match in matches)
+
+    def sort_key(match: Match) -> tuple[int, int, str, int, int]:
+        time = match.time if timed and match.time else ""
+        return SEVERITIES.index(match.entry.severity), -match.entry.priority, time, match.log, match.line
+
+    waiting, ranked = sorted(matches, key=sort_key), list[Match]()
+    while waiting:
+        codes = {match.entry.code for match in waiting}
+        match = next((each for each in waiting if codes.isdisjoint(each.entry.below)), waiting[0])
+        waiting.remove(match)
+        ranked.append(match)
+    return ranked
+
+
+def _keep_first(matches: Iterable[Match]) -> list[Match]:
+    """The first match of each entry."""
+    first: dict[str, Match] = {}
+    for match in matches:
+        first.setdefault(match.entry.code, match)
+    return list(first.values())
+
+
+def _build_finding(match: Match, late: str) -> LogFinding:
+    entry = match.entry
+    message = f"{entry.message} {late}" if late and entry.compares_ranks else entry.message
+    evidence = mask_text(match.evidence)
+    if len(evidence) > MAX_EVIDENCE_LENGTH:
+        evidence = evidence[: MAX_EVIDENCE_LENGTH - 1] + "…"
+    return LogFinding(
+        entry.code,
+        entry.severity,
+        message,
+        evidence,
+        entry.remedy,
+        entry.source,
+        match.log,
+        match.line,
+        match.rank,
+        match.process,
+    )

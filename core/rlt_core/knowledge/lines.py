@@ -1,0 +1,83 @@
+"""Lines of logs: their text without colors and prefixes, and the process, rank and time in the prefixes."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+COLOR_BYTES = re.compile(rb"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?)")
+"""Escape sequences of terminals (ECMA-48: CSI and OSC)."""
+PREFIXES = re.compile(
+    r"""\s*(?:
+        \((?P<process>[\w.:<>/ -]+[ ]pid=\d+(?:,[ ]ip=[^)\s]+)?)\)          # Ray, vLLM
+      | \[rank(?P<rank>\d+)\]:?                                             # torch
+      | \[(?:pod/)?(?P<pod>[a-z0-9][\w.-]*(?:/[\w.-]+)+)\]                  # kubectl logs --prefix
+      | \[?\d{4}-\d\d-\d\d[T\ ,]\d\d:\d\d:\d\d[.,\d]*(?:Z|[+-]\d\d:?\d\d)?\]?:?(?:[ ]std(?:out|err)[ ][FP])?
+      | \[?[IWEF]\d{4}[ ]\d\d:\d\d:\d\d\.\d+[ ]*(?:\d+[ ])?[\w./-]+:\d+\]   # glog
+      | \[[IWEF]\d{3}[ ]\d\d:\d\d:\d\d\.\d+[ ][\w./-]+:\d+\]                # torch
+      | (?:DEBUG|INFO|WARNING|ERROR|CRITICAL):?[ ]+\d\d-\d\d[ ]\d\d:\d\d:\d\d[ ]\[[\w./-]+:\d+\]  # vLLM
+      | \[(?:repeated|\d+x).*?\]
+    )""",
+    re.VERBOSE,
+)
+RANK = re.compile(r"\[[Rr]ank[ _]?(\d+)\]|\b(?:RANK|[Rr]ank)[ =:]+(\d+)\b")
+TIME = re.compile(r"(?<!\d)(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d(?:[.,]\d+)?)")
+MAX_LENGTH = 4000
+"""Maximum number of characters of a line that are searched on each side of a word."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a log."""
+
+    raw: str
+    text: str
+    """Without prefixes."""
+    process: str
+    """What the prefixes name: Ray's process, torch's rank, a pod. Empty if they name none."""
+    starts_message: bool
+    """Whether the prefixes contain a time or a level, so that the line does not continue another one."""
+
+
+def clean_bytes(data: bytes) -> bytes:
+    """Remove colors and carriage returns, and add translations. The number of lines does not change."""
+    if b"\x1b" in data:
+        data = COLOR_BYTES.sub(b"", data)
+    if b"\r" in data:
+        data = data.replace(b"\r\n", b"\n").replace(b"\r", b" ")
+    if not data.isascii():
+        for text, translation in _load_translations():
+            data = data.replace(text, translation)
+    return data
+
+
+@cache
+def _load_translations() -> tuple[tuple[bytes, bytes], ...]:
+    """Messages in other languages, and the same messages followed by the English ones."""
+    table = tomllib.loads((resources.files(__package__) / "translations.toml").read_text(encoding="utf-8"))
+    return tuple((text.encode(), f"{text} ({english})".encode()) for text, english in table.items())
+
+
+def parse_line(raw: str) -> Line:
+    """Read the prefixes of a line without colors."""
+    end, processes, starts_message = 0, [], False
+    while (match := PREFIXES.match(raw, end)) and match.end() > end:
+        processes += [value for value in match.groups() if value]
+        starts_message |= not match.lastgroup
+        end = match.end()
+    return Line(raw, raw[end:].strip(), " ".join(processes), starts_message)
+
+
+def find_rank(raw: str) -> int | None:
+    """The rank that the line names."""
+    match = RANK.search(raw)
+    return int(match[1] or match[2]) if match else None
+
+
+def find_time(raw: str) -> str | None:
+    """The date and time in a line, in a form that sorts. None without both."""
+    match = TIME.search(raw[:200])
+    return f"{match[1]} {match[2].replace(',', '.')}" if match else None
