@@ -18,6 +18,7 @@ from rlt_api.schema import build_schema
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_cli.reference import build_cli_reference
 from rlt_core.fabric.profiles_page import build_profiles_page
+from rlt_core.knowledge.page import build_troubleshooting_page
 
 ROOT = Path(__file__).parent.parent
 HEADER = "# Generated from crds/rlt_api by `make generate`. Do not edit.\n"
@@ -33,6 +34,7 @@ def build_files() -> dict[Path, str]:
     files = {
         ROOT / "docs/reference/cli.md": build_cli_reference(),
         ROOT / "docs/reference/network-profiles.md": build_profiles_page(),
+        ROOT / "docs/troubleshooting.md": build_troubleshooting_page(),
         ROOT / "docs/reference/verl-roll-mapping.md": build_mapping_page(),
     }
     for definition, spec in (

@@ -17,6 +17,7 @@ COMMANDS = {
     "validate": "Validate manifests, without a cluster",
     "render": "Show the manifests that the operator creates for a job, without a cluster",
     "explain": "Describe a field of the API",
+    "diagnose": "Find known failures in logs, without a cluster",
     "run": "Run a job on this machine, without Kubernetes",
     "diff": "Show what `rlt submit` would change in the cluster",
     "submit": "Submit jobs and runtimes to the cluster",

@@ -12,8 +12,8 @@ from typing import Any
 from rlt_core.knowledge.pattern import Pattern, compile_pattern
 
 SEVERITIES = ("error", "warning", "wrapper")
-"""An error ends a run. A warning may explain one. A wrapper reports that another process failed: its cause is earlier in
-the log, or in another log."""
+"""An error ends a run. A warning may explain one. A wrapper reports that another process failed: its cause is earlier
+in the log, or in another log."""
 REQUIRED = ("code", "message", "remedy", "source")
 
 
@@ -34,13 +34,15 @@ class Entry:
     source: str
     """URL of the explanation."""
     priority: int
-    """Of two errors, the one with the higher priority is the cause: hardware 90, configuration 80, memory 70, start of Ray
-    60, network 50, checkpoints 40, others 30."""
+    """Of two errors, the one with the higher priority is the cause: hardware 90, configuration 80, memory 70, start of
+    Ray 60, network 50, checkpoints 40, others 30."""
     severity: str = "error"
     below: tuple[str, ...] = ()
     """Codes of the failures that cause this one: they precede it, whatever the priorities."""
     unless: tuple[str, ...] = ()
     """Texts of lines that do not match."""
+    unless_above: tuple[str, ...] = ()
+    """Texts of the lines above, within `NEARBY` bytes, that show that the program handled the error."""
     compares_ranks: bool = False
     """Whether the lines of all ranks are read, because a rank without the line is the cause."""
     observation: str = ""
@@ -82,7 +84,7 @@ def parse_entry(table: Mapping[str, Any], topic: str, priority: int) -> Entry:
         patterns = tuple(map(compile_pattern, table.get("patterns", [])))
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
-    lists = {key: tuple(table.get(key, ())) for key in ("below", "unless")}
+    lists = {key: tuple(table.get(key, ())) for key in ("below", "unless", "unless_above")}
     return Entry(**{"priority": priority, **table, **lists, "topic": topic, "patterns": patterns})
 
 

@@ -68,7 +68,8 @@ def parse_line(raw: str) -> Line:
         processes += [value for value in match.groups() if value]
         starts_message |= not match.lastgroup
         end = match.end()
-    return Line(raw, raw[end:].strip(), " ".join(processes), starts_message)
+    text = raw[end:].removeprefix(" ") if end else raw
+    return Line(raw, text, " ".join(processes), starts_message)
 
 
 def find_rank(raw: str) -> int | None:

@@ -42,7 +42,7 @@ def compile_pattern(text: str) -> Pattern:
         regex += _compile_literal(literal, starts_word=before == GAP, ends_word=after == GAP)
         words |= _find_whole_words(literal, cut_start=before != GAP, cut_end=after != GAP)
         if part:
-            regex += f".{{0,{GAP_LENGTH}}}?" if after == GAP else after[2:-2]
+            regex += f".{{0,{GAP_LENGTH}}}?" if after == GAP else f"(?:{after[2:-2]})"
             end = part.end()
         before = after
     if not words:
@@ -51,7 +51,9 @@ def compile_pattern(text: str) -> Pattern:
         compiled = re.compile(regex, re.ASCII)
     except re.error as error:
         raise ValueError(f"pattern {text!r} is not valid: {error}") from None
-    return Pattern(text, compiled, tuple(sorted((word.encode() for word in words), key=lambda each: (-len(each), each))))
+    return Pattern(
+        text, compiled, tuple(sorted((word.encode() for word in words), key=lambda each: (-len(each), each)))
+    )
 
 
 def split_words(text: bytes) -> set[bytes]:

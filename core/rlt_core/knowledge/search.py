@@ -1,0 +1,139 @@
+"""The search for one pattern in the text of a log: in each line, and in messages that were wrapped."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate, islice
+
+from rlt_core.knowledge.entries import Entry
+from rlt_core.knowledge.lines import MAX_LENGTH, Line, parse_line
+from rlt_core.knowledge.pattern import Pattern
+
+MAX_LINES = 4
+"""Maximum number of lines of a wrapped message."""
+INTERLEAVED = 12
+"""Lines of other processes between two lines of a message."""
+NEARBY = 2000
+"""Bytes before and after a line that can contain the other lines of its message."""
+HARMLESS = ("NCCL INFO", "ERROR: 0 ", " 0 errors", "Retrying in ", "retrying...", ", retrying")
+"""Texts of lines that report no failure, or an attempt that is repeated."""
+MAX_WRAPPED = 200
+"""Maximum number of lines of a log that a pattern is compared with together with the lines around them."""
+LETTERS = re.compile(r"[A-Za-z_]{2}")
+MIN_WRAPPED = 60
+"""Minimum number of characters of a line that is continued on the next one."""
+EVIDENCE_BEFORE, EVIDENCE_AFTER = 200, 300
+"""Maximum numbers of characters before and after the match in the evidence."""
+MAX_RANKS = 4096
+"""Maximum number of lines of a chunk that an entry compares."""
+
+
+class PatternSearch:
+    """The search for one pattern in a log."""
+
+    def __init__(self, entry: Entry, pattern: Pattern) -> None:
+        self.entry = entry
+        self.pattern = pattern
+        self.words = frozenset(pattern.words)
+        self.wrapped_left = MAX_WRAPPED
+
+    def search(self, text: bytes) -> Iterator[tuple[int, str, str]]:
+        """Find the first line of the chunk that matches; all lines for an entry that compares ranks.
+
+        Yields the position, the line and the evidence.
+        """
+        word = next((each for each in self.pattern.words if each in text), self.pattern.words[0])
+        position = text.find(word)
+        position = _find_split_word(text, word) if position < 0 else position
+        matches = 0
+        while position >= 0 and matches < (MAX_RANKS if self.entry.compares_ranks else 1):
+            start, end = text.rfind(b"\n", 0, position) + 1, text.find(b"\n", position)
+            end = len(text) if end < 0 else end
+            line = text[max(start, position - MAX_LENGTH) : min(end, position + MAX_LENGTH)]
+            if (evidence := self._match(text, start, end, line)) is not None:
+                above = _decode(text[max(0, start - NEARBY) : start])
+                if not _is_harmless(_decode(line), above, self.entry):
+                    matches += 1
+                    yield start, _decode(line), evidence
+            position = text.find(word, max(end, position + 1))
+
+    def _match(self, text: bytes, start: int, end: int, line: bytes) -> str | None:
+        evidence = None
+        if all(word in line for word in self.pattern.words):
+            evidence = _match_line(_decode(line), self.pattern)
+        if evidence is None and self.wrapped_left and _has_words_nearby(text, start, end, self.pattern):
+            self.wrapped_left -= 1
+            evidence = _match_wrapped(text, start, end, _decode(line), self.pattern)
+        return evidence
+
+
+def _is_harmless(raw: str, above: str, entry: Entry) -> bool:
+    vetoed = any(each in raw for each in (*HARMLESS, *entry.unless))
+    return vetoed or any(each in above for each in entry.unless_above)
+
+
+def _match_line(raw: str, pattern: Pattern) -> str | None:
+    """The line if it matches; the part around the match if the line is long."""
+    match = pattern.regex.search(raw)
+    return match and raw[max(0, match.start() - EVIDENCE_BEFORE) : match.end() + EVIDENCE_AFTER].strip()
+
+
+def _find_split_word(text: bytes, word: bytes) -> int:
+    """The position of a word that a line break splits."""
+    match = re.search(rb"\n?".join(re.escape(word[i : i + 1]) for i in range(len(word))), text)
+    return match.start() if match else -1
+
+
+def _has_words_nearby(text: bytes, start: int, end: int, pattern: Pattern) -> bool:
+    near = text[max(0, start - NEARBY) : end + NEARBY]
+    joined = near.replace(b"\n", b"")
+    return all(word in near or word in joined for word in pattern.words)
+
+
+def _match_wrapped(text: bytes, start: int, end: int, raw: str, pattern: Pattern) -> str | None:
+    """The match in the line together with the lines of the same process around it, if they are one wrapped message.
+
+    The first of its lines may be the only one with prefixes.
+    """
+    line = parse_line(raw)
+    lines = [line]
+    if not line.starts_message:
+        above = reversed(text[max(0, start - NEARBY) : start].splitlines())
+        for each in _get_lines(above, lambda each: each.process.startswith(line.process)):
+            if len(each.raw) < MIN_WRAPPED:
+                break
+            lines.insert(0, each)
+            if each.starts_message:
+                break
+    if len(raw) >= MIN_WRAPPED:
+        below = text[end + 1 : end + NEARBY].splitlines()
+        for each in _get_lines(below, lambda each: line.process.startswith(each.process)):
+            if each.starts_message:
+                break
+            lines.append(each)
+            if len(each.raw) < MIN_WRAPPED:
+                break
+    parts = [each.text for each in lines]
+    return _match_parts(parts, "", pattern) or _match_parts([each.strip() for each in parts], " ", pattern)
+
+
+def _get_lines(neighbors: Iterable[bytes], belongs: Callable[[Line], bool]) -> Iterator[Line]:
+    """The nearest lines that belong to the message."""
+    near = (parse_line(_decode(each[:MAX_LENGTH])) for each in islice(neighbors, INTERLEAVED))
+    return islice(filter(belongs, near), MAX_LINES - 1)
+
+
+def _match_parts(parts: Sequence[str], separator: str, pattern: Pattern) -> str | None:
+    """The match in the joined parts, if it is in several of them and begins with a word."""
+    text = separator.join(parts)
+    match = pattern.regex.search(text) if len(parts) > 1 else None
+    if match is None:
+        return None
+    ends = accumulate(len(part) + len(separator) for part in parts[:-1])
+    first = next((end for end in ends if match.start() < end), len(text))
+    return match[0] if first < match.end() and LETTERS.search(text[match.start() : first]) else None
+
+
+def _decode(text: bytes) -> str:
+    return text.decode("utf-8", "replace")

@@ -1,0 +1,74 @@
+"""Which finding is first: causes before their effects, and the rank that was late."""
+
+from __future__ import annotations
+
+from knowledge.logs import SIGNATURES, diagnose, list_codes
+
+ACTOR_DIED = SIGNATURES["ActorDied"]["positive"]
+OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+
+
+def watchdog(rank: int, sequence: int = 812) -> str:
+    return (
+        f"(WorkerDict pid={500 + rank}) [rank{rank}]:[E130 09:00:0{rank}.000 ProcessGroupNCCL.cpp:632] "
+        f"[Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={sequence}, OpType=ALLREDUCE, "
+        "NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600040 milliseconds before timing out."
+    )
+
+
+def test_a_cause_precedes_its_wrappers_in_any_order() -> None:
+    lines = [ACTOR_DIED, SIGNATURES["EngineDead"]["positive"], OUT_OF_MEMORY]
+    assert list_codes("\n".join(lines))[0] == "GpuOutOfMemory"
+    assert list_codes("\n".join(reversed(lines)))[0] == "GpuOutOfMemory"
+
+
+def test_a_wrapper_alone_is_found() -> None:
+    assert list_codes(ACTOR_DIED) == ["ActorDied"]
+
+
+def test_of_equal_causes_the_first_line_is_first() -> None:
+    lines = [SIGNATURES[code]["positive"] for code in ("KvCacheNoMemory", "EngineWakeMemory")]
+    assert list_codes("\n".join(lines)) == ["KvCacheNoMemory", "EngineWakeMemory"]
+    assert list_codes("\n".join(reversed(lines))) == ["EngineWakeMemory", "KvCacheNoMemory"]
+
+
+def test_of_two_logs_the_earlier_time_is_first() -> None:
+    late = "2026-01-30 09:00:05,1 ValueError: No available memory for the cache blocks."
+    early = "2026-01-30 09:00:01,1 CUDA Error: out of memory at /csrc/cumem_allocator.cpp:62"
+    assert list_codes(late, early) == ["EngineWakeMemory", "KvCacheNoMemory"]
+
+
+def test_hardware_precedes_what_it_causes() -> None:
+    lines = [watchdog(0), OUT_OF_MEMORY, SIGNATURES["GpuMemoryUncorrectable"]["positive"]]
+    assert list_codes("\n".join(lines)) == ["GpuMemoryUncorrectable", "GpuOutOfMemory", "CollectiveTimeout"]
+
+
+def test_the_error_of_one_rank_precedes_the_timeouts_of_the_others() -> None:
+    lines = [watchdog(rank) for rank in (0, 1, 2)] + ["[rank3]: OSError: [Errno 28] No space left on device: '/a'"]
+    first, second = diagnose("\n".join(lines))
+    assert (first.code, first.rank, second.code) == ("DiskFull", 3, "CollectiveTimeout")
+
+
+def test_the_rank_without_a_timeout_is_named() -> None:
+    lines = ["NCCL INFO comm 0x5 rank 0 nranks 8 cudaDev 0"] + [watchdog(rank) for rank in (7, 0, 1, 2, 4, 5, 6)]
+    (finding,) = diagnose("\n".join(lines))
+    assert finding.message.endswith("Ranks 0, 1, 2, 4, 5, 6, 7 timed out in ALLREDUCE 812; Rank 3 did not take part.")
+
+
+def test_the_last_rank_is_named_if_a_log_states_the_number_of_ranks() -> None:
+    workers = "\n".join(watchdog(rank) for rank in range(3))
+    (finding,) = diagnose("(EngineCore pid=4) world_size=4 rank=0 backend=nccl", workers)
+    assert finding.message.endswith("; Rank 3 did not take part.")
+    (finding,) = diagnose(workers)
+    assert "Rank 3" not in finding.message
+
+
+def test_the_rank_behind_the_others_is_named() -> None:
+    lines = [watchdog(0), watchdog(1, sequence=640), watchdog(2), watchdog(3)]
+    (finding,) = diagnose("\n".join(lines))
+    assert "Rank 1 is behind the others: collective 640." in finding.message
+
+
+def test_secrets_are_masked() -> None:
+    (finding,) = diagnose("GatedRepoError: 401 Client Error, HF_TOKEN=hf_abcdefghijklmnopqrstuv")
+    assert finding.evidence == "GatedRepoError: 401 Client Error, HF_TOKEN=***"

@@ -1,0 +1,59 @@
+"""Each entry of the knowledge base: a line that shows the failure, variants of the line, and a near miss."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+from knowledge.logs import HEALTHY, SIGNATURES, list_codes, write_healthy_log
+
+from rlt_core.knowledge.entries import load_entries
+
+CODES = [entry.code for entry in load_entries() if entry.patterns]
+
+
+def test_every_entry_with_patterns_has_a_signature() -> None:
+    assert sorted(SIGNATURES) == sorted(CODES)
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_the_line_and_its_variant_are_found_first(code: str) -> None:
+    assert list_codes(SIGNATURES[code]["positive"])[0] == code
+    assert list_codes(SIGNATURES[code]["variant"])[0] == code
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_the_near_miss_is_not_found(code: str) -> None:
+    assert list_codes(SIGNATURES[code]["near"]) == []
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_colors_prefixes_and_wrapped_lines_do_not_hide_the_line(code: str) -> None:
+    line = SIGNATURES[code]["positive"]
+    ray = "\x1b[36m(WorkerDict pid=411, ip=10.0.0.3)\x1b[0m "
+    first, *rest = line.split(" ")
+    assert code in list_codes(ray + line)
+    assert code in list_codes(f"2026-01-30T08:57:28.123456789Z [rank3]: {line}\r\n")
+    assert code in list_codes(" ".join([f"\x1b[1;31m{first}\x1b[0m", *rest]))
+    assert code in list_codes("\n".join(line[i : i + 80] for i in range(0, len(line), 80)))
+    wrapped = textwrap.wrap(line, 80, break_long_words=False, break_on_hyphens=False)
+    assert code in list_codes("\n".join(ray + each for each in wrapped))
+
+
+def test_two_wrapped_messages_of_two_processes_are_found() -> None:
+    texts = [SIGNATURES[code]["positive"] for code in ("KvCacheNoMemory", "NcclNoInterface")]
+    texts = [f"{'x' * 50} {text} and then some other text that makes the line longer" for text in texts]
+    wrapped = [textwrap.wrap(text, 70) for text in texts]
+    lines = [f"(Worker pid={rank}) {part}" for parts in zip(*wrapped, strict=False) for rank, part in enumerate(parts)]
+    assert len(lines) >= 4
+    assert list_codes("\n".join(lines)) == ["KvCacheNoMemory", "NcclNoInterface"]
+
+
+@pytest.mark.parametrize("text", ["写入失败: 设备上没有空间", "write: デバイスに空き領域がありません"])
+def test_messages_in_other_languages_are_found(text: str) -> None:
+    assert list_codes(text) == ["DiskFull"]
+
+
+def test_nothing_is_found_in_ten_megabytes_of_a_healthy_run() -> None:
+    assert list_codes(*HEALTHY) == []
+    assert list_codes(write_healthy_log(10_000_000)) == []
