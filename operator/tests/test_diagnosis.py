@@ -16,6 +16,7 @@ from rlt_api.conditions import Reason
 from rlt_api.status import Phase
 from rlt_operator.conditions import find_condition, is_true
 from rlt_operator.diagnosis.pods import MAX_MESSAGE_LENGTH, diagnose, truncate
+from rlt_operator.lifecycle.verdict import build_cluster_ready
 from rlt_operator.observation import Observed, WarningEvent, parse_pod
 from rlt_operator.reconcile.plan import plan
 
@@ -112,6 +113,19 @@ def test_starting_pods_have_no_diagnosis() -> None:
 def test_a_completed_init_container_is_not_a_crash() -> None:
     done = {"name": "wait-gcs-ready", "state": {"terminated": {"reason": "Completed", "exitCode": 0}}}
     assert diagnose(observe(pod({"phase": "Pending", "initContainerStatuses": [done]}, "sum-worker-b"))) is None
+
+
+def test_a_worker_that_waits_for_the_head_is_named() -> None:
+    """The message exists while the head is ready and the worker's init container runs."""
+    init = {"name": "wait-gcs-ready", "state": {"running": {}}}
+    worker = parse_pod(pod({"phase": "Pending", "initContainerStatuses": [init]}, "sum-worker-b"))
+    head = next(each for each in o.READY.pods if each.is_head)
+    job = o.READY.job
+    assert job.spec
+    ready = build_cluster_ready(replace(o.READY, pods=(head, worker)), job.spec)
+    assert "1 of them, such as sum-worker-b, wait for a connection to sum-head-svc:6379." in ready.message
+    starting = build_cluster_ready(replace(o.READY, pods=(replace(head, ready=False), worker)), job.spec)
+    assert "wait for a connection" not in starting.message
 
 
 def test_an_init_container_without_image_is_diagnosed() -> None:

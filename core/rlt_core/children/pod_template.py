@@ -24,8 +24,10 @@ from rlt_core.children.placement import build_placement_overlay, exclude_nodes
 from rlt_core.children.ray_token import build_ray_token_mounts, build_ray_token_volumes
 from rlt_core.job import Job, Manifest, list_excluded_nodes
 
+GCS_PORT = 6379
+"""Port of Ray's GCS on the head, which the workers connect to."""
 HEAD_PORTS = {
-    "gcs-server": 6379,
+    "gcs-server": GCS_PORT,
     "dashboard": names.DASHBOARD_PORT,
     "client": 10001,
     "metrics": names.RAY_METRICS_PORT,

@@ -33,6 +33,8 @@ CONFIG_REASONS: set[str | None] = {
 """The kubelet's reasons (kubernetes pkg/kubelet/kuberuntime)."""
 
 VOLUME_EVENTS = {"FailedMount", "FailedAttachVolume", "FailedMapVolume"}
+WAIT_FOR_HEAD = "wait-gcs-ready"
+"""KubeRay's init container of workers (pod.go, KubeRay 1.6). It waits without a limit."""
 SIGKILL = 128 + 9
 """Exit code of a container that was killed. Its output does not explain the end."""
 KUBELET_IS_LATE = "cache: timed out waiting for the condition"
@@ -65,6 +67,15 @@ def describe_crashes(observed: Observed) -> str | None:
         if container.termination and container.termination.exit_code
     ]
     return _describe_crash(ended) if ended else None
+
+
+def list_waiting_for_head(pods: Sequence[Pod]) -> list[Pod]:
+    """The workers whose init container waits until it can connect to the GCS of the head."""
+    return [
+        pod
+        for pod in pods
+        if any(each.name == WAIT_FOR_HEAD and each.running for each in pod.containers) and not pod.deleting
+    ]
 
 
 def _find_pod_creation_failure(observed: Observed) -> Diagnosis | None:

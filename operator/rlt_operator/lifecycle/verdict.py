@@ -8,10 +8,11 @@ from rlt_api.conditions import ConditionType, Reason
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.status import Attempt, NetworkStatus, Phase, StackDump, StopRequest
 from rlt_api.training_config import ProgressReport
-from rlt_core.children.pod_template import TemplateDryRun
+from rlt_core import names
+from rlt_core.children.pod_template import GCS_PORT, TemplateDryRun
 from rlt_core.job import Job, Manifest
 from rlt_operator.conditions import ConditionUpdate, ConditionUpdates
-from rlt_operator.diagnosis.pods import diagnose
+from rlt_operator.diagnosis.pods import diagnose, list_waiting_for_head
 from rlt_operator.observation import Observed, RayCluster, list_cluster_pods, list_job_pods
 
 WAITING_INTERVAL_S = 5.0
@@ -83,7 +84,14 @@ def build_cluster_ready(observed: Observed, spec: RLTrainingJobSpec) -> Conditio
     if diagnosis := diagnose(observed):
         return ConditionUpdate("False", diagnosis.reason, diagnosis.message)
     head = "The head is ready" if heads else "The head is starting"
-    return ConditionUpdate("False", Reason.STARTING, f"{head}, {workers} of {desired} workers are ready.")
+    message = f"{head}, {workers} of {desired} workers are ready."
+    if heads and (waiting := list_waiting_for_head(pods)):
+        message += (
+            f" {len(waiting)} of them, such as {waiting[0].name}, wait for a connection to "
+            f"{names.head_service(observed.job.name)}:{GCS_PORT}. If it takes longer than a minute, inspect DNS, "
+            "NetworkPolicies and firewalls between their nodes and the head."
+        )
+    return ConditionUpdate("False", Reason.STARTING, message)
 
 
 def wait_for_cluster(reason: str, message: str, *, stalled: bool = False) -> Verdict:
