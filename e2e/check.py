@@ -150,7 +150,7 @@ def note_stage(run: Run, line: str) -> None:
     run.note = line.strip().removeprefix("==> ")
 
 
-FOLDERS = {"apiserver": ("operator", "charts", "e2e"), "cluster": ("e2e",), "slow": ("trainer", "cli", "e2e")}
+FOLDERS = {"apiserver": ("operator", "charts", "e2e"), "cluster": ("e2e",), "slow": ("trainer", "core", "cli", "e2e")}
 """Marker -> the folders with its tests, so that a part does not import the others. conftest.py checks it."""
 ON_TWO_WORKERS = ("-n", "2", "--dist", "worksteal")
 FILES_ON_TWO_WORKERS = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")

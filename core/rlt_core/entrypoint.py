@@ -9,7 +9,7 @@ from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.training_config import CONFIG_DIRECTORY, CONFIG_FILE
 from rlt_core import names
 from rlt_core.children.attempt_directory import PROGRAM_LOG, build_attempt_directory
-from rlt_core.children.config_map import DUMP_STACKS, RUN_COMMAND
+from rlt_core.children.config_map import DUMP_STACKS, PREFLIGHT, RUN_COMMAND
 from rlt_core.job import Job, get_attempt_number
 
 
@@ -27,8 +27,13 @@ def build_entrypoint(job: Job, spec: RLTrainingJobSpec, *, keep_log: bool = True
     return shlex.join([*program, "--no-progress", "--", *trainer] if log else ["exec", *trainer])
 
 
-def build_preflight_entrypoint() -> str:
-    """Build the entrypoint of the preflight checks."""
+def build_preflight_entrypoint(*, mounted: bool = True) -> str:
+    """Build the entrypoint of the preflight checks. `mounted`: whether the pods have mounted PREFLIGHT.
+
+    The image of a cluster that an earlier operator created has a trainer with the checks.
+    """
+    if mounted:
+        return f"exec python3 {CONFIG_DIRECTORY}/{PREFLIGHT}"
     return f"exec rlt-trainer preflight --config {CONFIG_DIRECTORY}/{CONFIG_FILE}"
 
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 class ConditionType(StrEnum):
     """The first reconciliation sets all conditions, in this order, with three exceptions: Admitted exists only if the
     job names a queue, FabricVerified after the nodes were observed, PreflightPassed only with
-    spec.preflight.enabled."""
+    spec.preflight.level."""
 
     ACCEPTED = "Accepted"
     """The spec is valid."""

@@ -23,6 +23,8 @@ from rlt_api.model import (
 
 Names = Annotated[list[Word], CutTo(32, counted=True)]
 """Names of pods, nodes or other objects."""
+FewNames = Annotated[list[Word], CutTo(8, counted=True)]
+"""Names in each of many objects."""
 
 
 class Phase(StrEnum):
@@ -224,18 +226,35 @@ class PreflightCheck(ApiModel):
 
     name: Word
     """Name of the check, as in docs/preflight.md."""
+    stage: Word | None = None
+    """network, services, data or training."""
     result: Literal["passed", "warned", "failed"]
     """The training does not start if a check failed."""
     value: Word | None = None
     """The measured value with its unit; the worst one of several pods."""
-    pods: Names = []
+    threshold: Word | None = None
+    """The limit that the value is compared with."""
+    seconds: Annotated[float, Within(0, 2**31 - 1)] | None = None
+    """Duration of the measurement. Checks can share one."""
+    pods: FewNames = []
     """The affected pods. Empty means all pods."""
-    nodes: Names = []
+    nodes: FewNames = []
     """The nodes of these pods."""
     message: Sentence
     """Description of the result."""
     remedy: Sentence | None = None
     """The fix."""
+
+
+class PassedPreflight(ApiModel):
+    """The nodes and images that passed the preflight checks. A Ray cluster with the same ones is not checked again."""
+
+    level: Word
+    """Level of the checks: basic or full."""
+    nodes: Annotated[list[Word], CutTo(256)]
+    """The nodes of the pods."""
+    images: Annotated[list[Word], CutTo(16)]
+    """Digests of the images of the pods."""
 
 
 class Disruption(ApiModel):
@@ -365,8 +384,10 @@ class RLTrainingJobStatus(ApiModel):
     """Replaced by resolvedSpec. Read from jobs that an operator without resolvedSpec accepted, and then removed."""
     network: NetworkStatus | None = None
     """The decision about fabric and accelerators. The Ray cluster is created from it."""
-    preflight: Annotated[list[PreflightCheck], CutTo(16)] = []
+    preflight: Annotated[list[PreflightCheck], CutTo(32)] = []
     """Results of the preflight checks on the current or the latest Ray cluster."""
+    preflight_passed: PassedPreflight | None = None
+    """The nodes and images that passed the preflight checks, for later attempts."""
     model: Sentence | None = None
     """The trained model, for the MODEL column."""
     algorithm: Sentence | None = None

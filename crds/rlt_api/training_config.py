@@ -51,7 +51,7 @@ class ResolvedTraining(Training):
 
 
 class Preflight(ApiModel):
-    """The values that the preflight checks expect."""
+    """The values that the preflight checks of earlier trainers expect. Operators before the mounted checks write it."""
 
     head_shared_memory: int
     """Size of /dev/shm in the head, in bytes."""
@@ -98,7 +98,7 @@ class TrainingConfig(ApiModel):
     checkpoint: Checkpoint
     observability: Observability = Observability()
     preflight: Preflight | None = None
-    """None: no preflight checks."""
+    """Ignored."""
 
 
 class _Versioned(BaseModel):

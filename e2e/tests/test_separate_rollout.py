@@ -57,7 +57,9 @@ def assert_preflight_passed(job: Job) -> None:
     checks = {check["name"]: check for check in job["status"]["preflight"]}
     assert [name for name, check in checks.items() if check["result"] == "failed"] == []
     assert checks["ranks"]["value"] == "2 processes"
-    assert checks["run-directory"]["message"] == "All pods can write it and see each other's files there."
+    assert checks["run-directory"]["message"] == (
+        "All pods can write, rename and sync files in it, and see each other's files."
+    )
     assert checks["connections"]["value"] == "2 of 2"
     assert "gloo, 2 ranks" in checks["all-reduce"]["message"]
     assert float(checks["all-reduce"]["value"].removesuffix(" GB/s")) > 0

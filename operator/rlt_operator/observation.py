@@ -108,6 +108,8 @@ class Pod:
     """Name of the RayCluster that owns it."""
     ray_token: str | None = None
     """Name of the Secret with the token of its Ray cluster."""
+    images: tuple[str, ...] = ()
+    """Digests of the images of its containers, without init containers. Empty before they are pulled."""
 
 
 @dataclass(frozen=True)
@@ -287,6 +289,7 @@ def parse_pod(manifest: Manifest) -> Pod:
         disruption=disruption.get("reason") if disruption.get("status") == "True" else None,
         cluster_name=cluster.get("name"),
         ray_token=find_ray_token_name(manifest),
+        images=tuple(sorted({each["imageID"].rpartition("@")[2] for each in main if each.get("imageID")})),
     )
 
 

@@ -99,7 +99,9 @@ edits = st.fixed_dictionaries(
         "active_deadline_seconds": seconds,
         "pending_deadline_seconds": seconds,
         "ttl_seconds_after_finished": seconds,
-        "preflight": st.builds(Preflight, enabled=st.booleans()),
+        "preflight": st.builds(
+            Preflight, enabled=st.booleans(), only=st.booleans(), level=st.sampled_from([None, "basic", "full"])
+        ),
         "failure_policy": st.builds(
             FailurePolicy,
             max_restarts=st.integers(0, 2),

@@ -10,6 +10,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import observed as o
@@ -19,14 +20,16 @@ from rlt_api.conditions import ConditionType as C
 from rlt_api.conditions import Reason
 from rlt_api.driver_report import PREFLIGHT_PREFIX
 from rlt_api.status import Phase, RLTrainingJobStatus
-from rlt_api.training_config import TrainingConfig
+from rlt_core import preflight
 from rlt_core.children.config_map import build_config_map
+from rlt_core.children.preflight_file import count_checkpoints, get_level
+from rlt_core.preflight.expected import Expected, Group, parse_expected
 from rlt_operator.conditions import find_condition, is_true
-from rlt_operator.lifecycle.preflight_results import MAX_LIST_LENGTH, parse_preflight
-from rlt_operator.observation import Observed, Ray, RayJob, RayPreflight, Rejection
+from rlt_operator.lifecycle.preflight_results import parse_preflight
+from rlt_operator.observation import Config, Observed, Ray, RayJob, RayPreflight, Rejection
 from rlt_operator.reconcile.plan import Plan, plan
 
-SPEC = {**o.SPEC, "preflight": {"enabled": True}}
+SPEC = {**o.SPEC, "preflight": {"level": "basic"}}
 ID = "sum-99999999-preflight"
 PASSED = {"name": "all-reduce", "result": "passed", "value": "0.52 GB/s", "message": "All sums are right."}
 WARNED = {"name": "clocks", "result": "warned", "value": "31.5 s", "message": "A clock is wrong.", "remedy": "Use NTP."}
@@ -65,7 +68,7 @@ def test_the_checks_are_submitted_before_the_training() -> None:
     decided = plan(READY, o.NOW)
     assert decided.submit
     assert decided.submit.id == ID
-    assert decided.submit.entrypoint == "exec rlt-trainer preflight --config /etc/rlt/training.json"
+    assert decided.submit.entrypoint == "exec python3 /etc/rlt/preflight.py"
     assert condition_of(decided)[0] == "False"
 
 
@@ -224,26 +227,130 @@ def test_unreadable_results_are_ignored() -> None:
 
 
 def test_the_pods_of_a_check_are_truncated() -> None:
-    many = {**FAILED, "pods": [f"p{number}" for number in range(1000)]}
+    """The nodes are those of all pods."""
+    many = {**FAILED, "pods": [*(f"p{number}" for number in range(999)), PODS[0].name]}
     (check,) = parse_preflight(f"{PREFLIGHT_PREFIX}{json.dumps([many])}", PODS)
-    assert len(check.pods) == MAX_LIST_LENGTH
-    assert check.pods[-1] == "and 969 more"
+    assert (len(check.pods), check.pods[-1], check.nodes) == (8, "and 993 more", [PODS[0].node])
 
 
-def test_the_config_holds_the_expected_resources() -> None:
-    spec = {**SPEC, "storage": {"claimName": "runs"}, "network": {"require": "rdma"}}
+def test_a_cluster_of_an_earlier_operator_runs_the_checks_of_its_image() -> None:
+    config = Config({"training.json": "x", "run_command.py": "y"})
+    submission = plan(replace(READY, config=config), o.NOW).submit
+    assert submission
+    assert submission.entrypoint == "exec rlt-trainer preflight --config /etc/rlt/training.json"
+
+
+def test_the_deprecated_field_is_level_basic() -> None:
+    for fields, level in (({"enabled": True}, "basic"), ({}, "off"), ({"enabled": True, "level": "off"}, "off")):
+        spec = o.job({**o.SPEC, "preflight": fields}).spec
+        assert spec
+        assert get_level(spec) == level
+
+
+def expected_of(spec: dict[str, Any]) -> Expected:
     job = o.job(spec)
     assert job.spec
-    config = TrainingConfig.model_validate_json(build_config_map(job, job.spec)["data"]["training.json"])
-    assert config.preflight
-    assert config.preflight.shared_memory == 2**30, "a quarter of 4Gi"
-    assert (config.preflight.shared_storage, config.preflight.require_rdma) == (True, True)
-    plain = o.job()
+    return parse_expected(build_config_map(job, job.spec)["data"]["preflight.json"])
+
+
+def test_the_file_has_the_expected_resources() -> None:
+    spec = {**SPEC, "storage": {"claimName": "runs"}, "network": {"require": "rdma"}}
+    expected = expected_of({**spec, "preflight": {"level": "full", "minBusBandwidth": 12.5}})
+    assert expected.workers == [Group("workers", 2, 1, 0, 2**30)], "a quarter of 4Gi"
+    assert (expected.shared_storage, expected.require_rdma, expected.min_bus_bandwidth) == (True, True, 12.5e9)
+    assert expected.head_service == "sum-head-svc"
+    assert expected.trial == ["rlt-trainer", "trial", "--config", "/etc/rlt/training.json"]
+    assert expected_of(SPEC).trial is None
+
+
+def test_a_command_has_the_checks_and_no_step_of_training() -> None:
+    expected = expected_of({**o.COMMAND_SPEC, "preflight": {"level": "full"}})
+    assert (expected.models, expected.checkpoint_bytes, expected.trial) == ([], None, None)
+    job = o.job({**o.COMMAND_SPEC, "preflight": {"level": "basic"}})
+    submission = plan(o.recorded(replace(READY, job=job)), o.NOW).submit
+    assert submission
+    assert submission.entrypoint == "exec python3 /etc/rlt/preflight.py"
+
+
+CHECKPOINTS = [
+    ({}, 0),
+    ({"saveFreq": 50}, 4),
+    ({"saveFreq": 60}, 4),
+    ({"saveFreq": 10, "maxToKeep": 2}, 3),
+    ({"saveFreq": 10, "maxToKeep": 2, "keepBest": True}, 4),
+    ({"saveFreq": 200, "maxToKeep": 5}, 1),
+]
+
+
+@pytest.mark.parametrize(("checkpoint", "count"), CHECKPOINTS)
+def test_the_space_for_checkpoints_is_computed(checkpoint: dict[str, Any], count: int) -> None:
+    """The job has 200 steps. With maxToKeep, the next one is written before the oldest is deleted."""
+    spec = o.job({**SPEC, "checkpoint": checkpoint}).spec
+    assert spec
+    assert count_checkpoints(spec) == count
+
+
+def test_jobs_without_preflight_mount_no_checks() -> None:
+    plain, checked = o.job(), o.job(SPEC)
     assert plain.spec
-    assert "preflight" not in build_config_map(plain, plain.spec)["data"]["training.json"]
+    assert checked.spec
+    added = build_config_map(checked, checked.spec)["data"].keys() - build_config_map(plain, plain.spec)["data"].keys()
+    package = Path(preflight.__file__).parent
+    modules = {f"rlt_core.preflight.{file.name}" for file in package.glob("*.py")} - {"rlt_core.preflight.run.py"}
+    assert added == {"preflight.py", "preflight.json", *modules}
 
 
-def test_preflight_of_a_command_is_rejected() -> None:
-    rejected = plan(Observed(o.job({**o.COMMAND_SPEC, "preflight": {"enabled": True}})), o.NOW)
-    assert condition_of(rejected, C.ACCEPTED)[1] == Reason.INVALID_SPEC
-    assert "spec.preflight.enabled: true: is only for framework builtin" in condition_of(rejected, C.ACCEPTED)[2]
+def on_nodes(seen: Observed, *nodes: str, image: str = "sha256:aa") -> Observed:
+    pods = tuple(replace(pod, node=node, images=(image,)) for pod, node in zip(seen.pods, nodes, strict=True))
+    return replace(seen, pods=pods)
+
+
+def retry(seen: Observed, *nodes: str, image: str = "sha256:aa") -> Observed:
+    """The next attempt on these nodes, from the status after `seen`."""
+    other = "00000000-0000-0000-0000-000000000000"
+    started = o.after(replace(o.after(o.after(seen)), ray=o.running()))
+    moved = tuple(replace(pod, cluster_uid=other) for pod in PODS)
+    recreated = replace(started, cluster=o.cluster(uid=other), pods=moved, ray=Ray())
+    return replace(o.after(on_nodes(recreated, *nodes, image=image)), ray=Ray())
+
+
+def test_a_retry_on_the_same_nodes_is_not_checked_again() -> None:
+    again = retry(on_nodes(GOOD, "n1", "n1", "n2"), "n1", "n2", "n1")
+    decided = plan(again, o.NOW)
+    assert decided.submit
+    assert decided.submit.id == "sum-00000000"
+    assert condition_of(decided)[:2] == ("True", Reason.CHECKED)
+    assert "in an earlier attempt" in condition_of(decided)[2]
+    assert decided.status
+    assert [check.name for check in decided.status.preflight] == ["all-reduce", "clocks"]
+
+
+@pytest.mark.parametrize(("nodes", "image"), [(("n1", "n1", "n3"), "sha256:aa"), (("n1", "n1", "n2"), "sha256:bb")])
+def test_a_retry_on_another_node_or_with_another_image_is_checked(nodes: tuple[str, ...], image: str) -> None:
+    submission = plan(retry(on_nodes(GOOD, "n1", "n1", "n2"), *nodes, image=image), o.NOW).submit
+    assert submission
+    assert submission.id == "sum-00000000-preflight"
+
+
+def test_a_failed_preflight_is_not_remembered() -> None:
+    passed = o.after(on_nodes(GOOD, "n1", "n1", "n2")).job.status
+    assert passed.preflight_passed
+    assert (passed.preflight_passed.nodes, passed.preflight_passed.images) == (["n1", "n2"], ["sha256:aa"])
+    failed = o.after(replace(on_nodes(BAD, "n1", "n1", "n2"), job=replace(BAD.job, status=passed)))
+    assert failed.job.status.preflight_passed is None
+
+
+def test_nodes_without_a_known_image_are_not_remembered() -> None:
+    assert o.after(GOOD).job.status.preflight_passed is None
+
+
+def test_a_job_of_checks_alone_succeeds_without_its_program() -> None:
+    spec = {**o.SPEC, "preflight": {"only": True}}
+    seen = replace(on_nodes(GOOD, "n1", "n1", "n2"), job=replace(o.job(spec), status=READY.job.status))
+    decided = plan(o.after(seen), o.NOW)
+    assert decided.submit is None
+    assert condition_of(decided, C.SUCCEEDED)[:2] == ("True", Reason.CHECKED)
+    assert decided.status
+    assert decided.status.phase == Phase.SUCCEEDED
+    ended = plan(o.after(o.after(seen)), o.NOW)
+    assert ended.delete_cluster == o.CLUSTER_UID

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import os
 import sys
 import traceback
@@ -64,11 +65,10 @@ def build_parser() -> argparse.ArgumentParser:
     train = commands.add_parser("run", help="train from the start or the latest checkpoint, and export the model")
     train.add_argument("--config", type=Path, required=True, help="TrainingConfig in JSON")
     train.add_argument("--local", action="store_true", help="start Ray on this machine instead of joining a cluster")
-    preflight = commands.add_parser("preflight", help="check the nodes of a Ray cluster before training")
-    preflight.add_argument("--config", type=Path, required=True, help="TrainingConfig in JSON, with preflight")
-    preflight.add_argument(
-        "--local", action="store_true", help="start Ray on this machine instead of joining a cluster"
-    )
+    trial = commands.add_parser("trial", help="run one step of the training, and read its checkpoint back")
+    trial.add_argument("--config", type=Path, required=True, help="TrainingConfig in JSON")
+    trial.add_argument("--local", action="store_true", help="start Ray on this machine instead of joining a cluster")
+    trial.add_argument("--report", type=Path, required=True, metavar="FILE", help="file for the results in JSON")
     export = commands.add_parser(
         "export", help="write a checkpoint's model in Hugging Face format, without Ray or accelerators"
     )
@@ -103,10 +103,11 @@ def run(options: argparse.Namespace, rest: Sequence[str]) -> int:
     config = read_config(options.config)
     # Ray reads it at import. A thread that still generates after the end of the run must not start a new Ray.
     os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
-    if options.command == "preflight":
-        from rlt_trainer.preflight.run import run as check
+    if options.command == "trial":
+        from rlt_trainer.driver.trial import run_trial
 
-        return check(config, local=options.local)
+        options.report.write_text(json.dumps(run_trial(config, local=options.local)))
+        return 0
     from rlt_trainer.driver.run import run as train
 
     train(config, local=options.local)

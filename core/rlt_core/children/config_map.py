@@ -11,18 +11,18 @@ from importlib import resources
 from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.model import quantity_value
 from rlt_api.rules.layout import rollout_group, training_group
-from rlt_api.rules.shared_memory import size_shared_memory, size_worker_shared_memory
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.training_config import (
     CONFIG_FILE,
-    Preflight,
     ResolvedTraining,
     TrainingConfig,
     dump_config,
 )
 from rlt_core import names
 from rlt_core.children.ownership import build_metadata
+from rlt_core.children.preflight_file import build_expected, has_preflight
 from rlt_core.job import Job, Manifest
+from rlt_core.preflight.expected import EXPECTED_FILE, dump_expected
 
 RUN_COMMAND = "run_command.py"
 """The program that runs the user's command or the trainer, in CONFIG_DIRECTORY."""
@@ -30,6 +30,8 @@ POD_HOOKS = "pod_hooks.py"
 """The program of the pods' lifecycle hooks, in CONFIG_DIRECTORY."""
 DUMP_STACKS = "dump_stacks.py"
 """The program that writes the stacks of all processes, in CONFIG_DIRECTORY."""
+PREFLIGHT = "preflight.py"
+"""The program of the preflight checks, in CONFIG_DIRECTORY."""
 
 PROGRAM_FILES = {
     RUN_COMMAND: ("rlt_core", "command", "run_command.py"),
@@ -54,16 +56,58 @@ PROGRAM_FILES = {
     },
 }
 """Files of the programs: path in CONFIG_DIRECTORY -> source. Modules keep their names."""
+PREFLIGHT_FILES = {
+    PREFLIGHT: ("rlt_core", "preflight", "run.py"),
+    **{
+        "/".join(("rlt_core", "preflight", module)): ("rlt_core", "preflight", module)
+        for module in (
+            "__init__.py",
+            "all_reduce.py",
+            "collective_checks.py",
+            "connections.py",
+            "data_checks.py",
+            "data_facts.py",
+            "expected.py",
+            "interfaces.py",
+            "measure.py",
+            "members.py",
+            "nccl_log.py",
+            "network_checks.py",
+            "network_facts.py",
+            "pairs.py",
+            "process.py",
+            "rdma.py",
+            "result.py",
+            "service_checks.py",
+            "service_facts.py",
+            "shared_folder.py",
+            "trial.py",
+        )
+    },
+}
+"""The same for a job with preflight checks."""
 
 
 def build_config_map(job: Job, spec: RLTrainingJobSpec) -> Manifest:
     """Build the ConfigMap of a job."""
-    data = {_config_map_key(path): _read_source(*module) for path, module in PROGRAM_FILES.items()}
+    data = {_config_map_key(path): _read_source(*module) for path, module in list_program_files(spec).items()}
     if spec.framework.type == "builtin":
         data[CONFIG_FILE] = dump_config(build_training_config(job, spec))
+    if has_preflight(spec):
+        data[EXPECTED_FILE] = dump_expected(build_expected(job, spec))
     metadata = build_metadata(job, names.config_map(job.name))
     metadata["annotations"] = {names.HASH_ANNOTATION: compute_hash(digest_data(data))}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+def list_program_files(spec: RLTrainingJobSpec) -> dict[str, tuple[str, ...]]:
+    """List the files of the job's programs: path in CONFIG_DIRECTORY -> source."""
+    return {**PROGRAM_FILES, **(PREFLIGHT_FILES if has_preflight(spec) else {})}
+
+
+def has_preflight_program(keys: Collection[str]) -> bool:
+    """Whether the ConfigMap with these keys has PREFLIGHT. Earlier versions ran the checks of the trainer's image."""
+    return PREFLIGHT in keys
 
 
 def keeps_program_log(keys: Collection[str]) -> bool:
@@ -83,7 +127,9 @@ def compute_hash(digests: Mapping[str, str]) -> str:
 
 def build_config_volume(job: Job, spec: RLTrainingJobSpec) -> Manifest:
     """Build the source of the volume: the ConfigMap with each file at its path."""
-    paths = [*PROGRAM_FILES, *([CONFIG_FILE] if spec.framework.type == "builtin" else [])]
+    paths = list(list_program_files(spec))
+    paths += [CONFIG_FILE] if spec.framework.type == "builtin" else []
+    paths += [EXPECTED_FILE] if has_preflight(spec) else []
     items = [{"key": _config_map_key(path), "path": path} for path in paths]
     return {"name": names.config_map(job.name), "items": items}
 
@@ -122,19 +168,6 @@ def build_training_config(job: Job, spec: RLTrainingJobSpec) -> TrainingConfig:
         rollout=spec.rollout,
         checkpoint=spec.checkpoint,
         observability=spec.observability,
-        preflight=_build_preflight(spec) if spec.preflight.enabled else None,
-    )
-
-
-def _build_preflight(spec: RLTrainingJobSpec) -> Preflight:
-    """The expectations of the preflight checks. The pods are built from the same values."""
-    engines = rollout_group(spec)
-    return Preflight(
-        head_shared_memory=size_shared_memory(spec.cluster.head.resources).size,
-        shared_memory=size_worker_shared_memory(spec, training_group(spec)).size,
-        rollout_shared_memory=size_worker_shared_memory(spec, engines).size if engines else 0,
-        shared_storage=spec.storage.outlives_pods,
-        require_rdma=spec.network.require == "rdma",
     )
 
 

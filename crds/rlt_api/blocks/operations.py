@@ -14,11 +14,23 @@ Name = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 
 
 class Preflight(ApiModel):
-    """Preflight checks on the job's nodes before the training: see docs/preflight.md."""
+    """Preflight checks on the job's cluster before the training, for every framework: see docs/preflight.md."""
 
+    model_config = cel(
+        ("!has(self.only) || !self.only || !has(self.level) || self.level != 'off'", "only needs level basic or full"),
+    )
+
+    level: Literal["off", "basic", "full"] | None = None
+    """The checks that run on a new Ray cluster before the program. basic: network, services and data. full: then also
+    one step of the training with a checkpoint, only for framework builtin. In YAML, write "off" in quotes. Default:
+    basic with enabled or only, else off."""
+    min_bus_bandwidth: Annotated[float, Field(gt=0, le=100000)] | None = None
+    """Minimum bus bandwidth of an all-reduce over all workers, in GB/s as in nccl-tests. Below it, the preflight fails
+    and names the slow pods. Default: no minimum; over RDMA, a warning below half of the rate of the ports."""
+    only: bool = False
+    """Whether the job ends after the checks, without the program. `rlt preflight` sets it."""
     enabled: bool = False
-    """Whether a Ray job checks every new Ray cluster: /dev/shm, accelerators, versions, storage, model and data files,
-    and the network between all train workers. Only for framework builtin."""
+    """Deprecated: true is level basic. level has precedence."""
 
 
 class FailurePolicy(ApiModel):

@@ -54,12 +54,11 @@ def validate_command_observability(spec: RLTrainingJobSpec) -> Iterator[Finding]
             yield Finding(field, "given", message, fix, "framework", (TYPE,), remove(field))
 
 
-def validate_command_preflight(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """preflight.enabled is only for framework builtin: its image contains the checks, which need torch."""
-    if spec.preflight.enabled and spec.framework.type == "command":
-        message = "is only for framework builtin, whose image contains the checks"
-        fix = "remove it, or use false to override the runtime"
-        yield Finding("spec.preflight.enabled", "true", message, fix, "framework", (TYPE,))
+def validate_preflight_only(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """preflight.only needs checks: without them, the job would have nothing to do."""
+    if spec.preflight.only and spec.preflight.level == "off":
+        message, fix = "needs preflight.level basic or full", "use level basic, or remove only"
+        yield Finding("spec.preflight.only", "true", message, fix, "preflight-only", ("spec.preflight.level",))
 
 
 RULES = (
@@ -67,5 +66,5 @@ RULES = (
     validate_profiled_steps,
     validate_recorded_steps,
     validate_command_observability,
-    validate_command_preflight,
+    validate_preflight_only,
 )

@@ -42,7 +42,7 @@ IGNORED_TAINTS = {
     f"node.kubernetes.io/{name}" for name in ("unschedulable", *map("{}-pressure".format, ("memory", "disk", "pid")))
 }
 """Taints of drained nodes, and of resource pressure that the pods themselves may cause."""
-NODE_CHECKS = {"accelerators", "all-reduce"}
+NODE_CHECKS = {"accelerators", "all-reduce", "gpu-health"}
 """Preflight checks that show a faulty node if they fail on one node only. Others check storage, image and settings."""
 MAX_LINE_LENGTH = 200
 """Maximum number of characters of a quoted line of output."""

@@ -7,8 +7,11 @@ from datetime import datetime
 from rlt_api.conditions import ConditionType, Reason
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.status import Phase
+from rlt_core.children.config_map import has_preflight_program
+from rlt_core.children.preflight_file import has_preflight
 from rlt_core.entrypoint import build_preflight_entrypoint
 from rlt_operator.conditions import ConditionUpdate, is_true
+from rlt_operator.lifecycle.preflight_memory import is_remembered
 from rlt_operator.lifecycle.preflight_results import build_preflight_passed
 from rlt_operator.lifecycle.restarts import restart_failed_attempt
 from rlt_operator.lifecycle.submission import submit
@@ -21,10 +24,12 @@ C = ConditionType
 def preflight_pending(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Verdict | None:
     """The checks are not finished, or have failed. The status holds their results before the program is submitted."""
     job, ray = observed.job, observed.ray
-    if not spec.preflight.enabled or ray is None or ray.unreachable:
+    if not has_preflight(spec) or ray is None or ray.unreachable:
         return None
     cluster = build_cluster_ready(observed, spec)
     if ray.preflight is None:
+        if is_remembered(observed, spec) and not spec.preflight.only and not is_preflight_submitted(observed):
+            return None
         return _submit(observed, cluster) if cluster.status == "True" else None
     passed = build_preflight_passed(observed)
     if passed.status == "False":
@@ -33,10 +38,21 @@ def preflight_pending(observed: Observed, spec: RLTrainingJobSpec, now: datetime
         reason = Reason.STOPPED if stopped else Reason.PREFLIGHT_FAILED
         return restart_failed_attempt(observed, fail_job(reason, passed.message, releasing, None), now)
     if passed.status == "True" and is_true(job.status, C.PREFLIGHT_PASSED) and is_preflight_submitted(observed):
-        return None
+        return _succeed(passed.message, cluster) if spec.preflight.only else None
     conditions = {C.CLUSTER_READY: cluster, C.RUNNING: ConditionUpdate("False", Reason.CHECKING, passed.message)}
     requeue_after = 0.0 if passed.status == "True" else WAITING_INTERVAL_S
     return Verdict(passed.message, Phase.PROVISIONING, conditions, requeue_after=requeue_after)
+
+
+def _succeed(message: str, cluster: ConditionUpdate) -> Verdict:
+    """A job with preflight.only ends after the checks."""
+    conditions = {
+        C.CLUSTER_READY: cluster,
+        C.RECONCILING: ConditionUpdate("True", Reason.RELEASING),
+        C.SUCCEEDED: ConditionUpdate("True", Reason.CHECKED, message),
+        C.RUNNING: ConditionUpdate("False", Reason.CHECKED, "The job has ended."),
+    }
+    return Verdict(message, Phase.SUCCEEDED, conditions, requeue_after=0)
 
 
 def _submit(observed: Observed, cluster: ConditionUpdate) -> Verdict | None:
@@ -44,6 +60,7 @@ def _submit(observed: Observed, cluster: ConditionUpdate) -> Verdict | None:
     if id is None:
         return None
     metadata = {"rlt.dev/job": job.name, "rlt.dev/uid": job.uid}
-    submission = Submission("the preflight checks", id, build_preflight_entrypoint(), metadata)
+    mounted = observed.config is None or has_preflight_program(observed.config.digests)
+    submission = Submission("the preflight checks", id, build_preflight_entrypoint(mounted=mounted), metadata)
     message = "The cluster is ready; the preflight checks are submitted."
     return submit(observed, submission, cluster, ConditionUpdate("False", Reason.CHECKING, message))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 
 from pydantic import TypeAdapter, ValidationError
@@ -12,6 +13,7 @@ from rlt_api.status import PreflightCheck
 from rlt_operator.conditions import ConditionUpdate, is_true, keep_conditions
 from rlt_operator.diagnosis.pods import truncate
 from rlt_operator.diagnosis.progress import extract_error
+from rlt_operator.lifecycle.preflight_memory import is_remembered
 from rlt_operator.observation import (
     Observed,
     Pod,
@@ -21,9 +23,6 @@ from rlt_operator.observation import (
     list_cluster_pods,
 )
 
-MAX_LIST_LENGTH = 32
-"""Maximum number of pods of a check in the status. A check may fail on thousands of pods."""
-
 C = ConditionType
 _CHECKS = TypeAdapter(list[PreflightCheck])
 
@@ -32,7 +31,8 @@ def list_preflight_results(observed: Observed) -> list[PreflightCheck]:
     """The results on the nodes of the current RayCluster. A job that has ended keeps those of its last RayCluster."""
     preflight = _current_preflight(observed)
     if preflight is None:
-        return observed.job.status.preflight if _keeps_results(observed) else []
+        kept = _keeps_results(observed) or observed.job.status.preflight_passed is not None
+        return observed.job.status.preflight if kept else []
     return parse_preflight(preflight.log or "", list_cluster_pods(observed))
 
 
@@ -46,7 +46,8 @@ def parse_preflight(log: str, pods: Sequence[Pod]) -> list[PreflightCheck]:
     except ValidationError:
         return []
     nodes = {pod.name: pod.node for pod in pods if pod.node}
-    return [_add_nodes(check, nodes) for check in results]
+    names = [check.get("pods", []) for check in json.loads(lines[-1])]  # a PreflightCheck has the first ones
+    return [_add_nodes(check, each, nodes) for check, each in zip(results, names, strict=True)]
 
 
 def build_preflight_passed(observed: Observed) -> ConditionUpdate:
@@ -54,6 +55,9 @@ def build_preflight_passed(observed: Observed) -> ConditionUpdate:
     preflight = _current_preflight(observed)
     if preflight is None:
         kept = keep_conditions(observed.job.status, C.PREFLIGHT_PASSED) if _keeps_results(observed) else {}
+        if not kept and observed.job.spec and is_remembered(observed, observed.job.spec):
+            message = "The checks passed on the same nodes with the same images in an earlier attempt."
+            return ConditionUpdate("True", Reason.CHECKED, message)
         waiting = ConditionUpdate(
             "False", Reason.WAITING_FOR_CLUSTER, "The preflight checks start when the cluster is ready."
         )
@@ -82,9 +86,9 @@ def _keeps_results(observed: Observed) -> bool:
     return ended or is_submitted(observed) or is_preflight_submitted(observed)
 
 
-def _add_nodes(check: PreflightCheck, nodes: Mapping[str, str]) -> PreflightCheck:
-    names = sorted({nodes[pod] for pod in check.pods if pod in nodes})
-    return check.model_copy(update={"pods": _truncate_list(check.pods), "nodes": _truncate_list(names)})
+def _add_nodes(check: PreflightCheck, pods: Sequence[str], nodes: Mapping[str, str]) -> PreflightCheck:
+    names = sorted({nodes[pod] for pod in pods if pod in nodes})
+    return PreflightCheck.model_validate({**check.model_dump(), "nodes": names})
 
 
 def _describe_passed(results: Sequence[PreflightCheck]) -> str:
@@ -100,9 +104,3 @@ def _describe_failed(results: Sequence[PreflightCheck]) -> str:
 def _describe(check: PreflightCheck) -> str:
     nodes = f" (node {', '.join(check.nodes)})" if check.nodes else ""
     return f"{check.name}{nodes}: {check.message}{f' {check.remedy}' if check.remedy else ''}"
-
-
-def _truncate_list(names: Sequence[str]) -> list[str]:
-    if len(names) <= MAX_LIST_LENGTH:
-        return list(names)
-    return [*names[: MAX_LIST_LENGTH - 1], f"and {len(names) - MAX_LIST_LENGTH + 1} more"]

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from rlt_api.conditions import ConditionType
+from rlt_core.children.preflight_file import has_preflight
 from rlt_operator.conditions import ConditionUpdate
 from rlt_operator.lifecycle.admission import build_admitted, build_fabric_verified
 from rlt_operator.lifecycle.preflight_results import build_preflight_passed
@@ -20,7 +21,7 @@ def set_topic_conditions(observed: Observed, verdict: Verdict, now: datetime) ->
     job, conditions = observed.job, dict[ConditionType, ConditionUpdate]()
     if job.queue is not None:
         conditions[C.ADMITTED] = build_admitted(observed)
-    if job.spec is not None and job.spec.preflight.enabled:
+    if job.spec is not None and has_preflight(job.spec):
         conditions[C.PREFLIGHT_PASSED] = build_preflight_passed(observed)
     if (network := choose_network(job, verdict)) is not None:
         conditions[C.FABRIC_VERIFIED] = build_fabric_verified(network)

@@ -14,6 +14,7 @@ from rlt_api.spec import OPERATOR
 from rlt_api.status import RuntimeSnapshot
 from rlt_core import names
 from rlt_core.children.network_policy import NetworkAccess
+from rlt_core.children.preflight_file import has_preflight
 from rlt_core.job import Job, Manifest, parse_job, parse_runtime
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import KubernetesApi, UnknownResourceError
@@ -106,7 +107,7 @@ def choose_target(observed: Observed) -> Target | None:
     head = next((pod for pod in list_cluster_pods(observed) if pod.is_head and pod.phase == "Running"), None)
     if head is None or head.ip is None:
         return None
-    preflight_id = get_preflight_id(observed) if job.spec.preflight.enabled else None
+    preflight_id = get_preflight_id(observed) if has_preflight(job.spec) else None
     attempt = get_attempt(observed)
     stacks_id = get_stacks_id(observed) if attempt and attempt.stacks and attempt.stacks.result is None else None
     address = Head(job.namespace, head.name, head.ip, head.ray_token, job.uid)

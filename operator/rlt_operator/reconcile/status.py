@@ -16,6 +16,7 @@ from rlt_operator.diagnosis.progress import build_checkpoint, build_progress
 from rlt_operator.lifecycle.attempt import record_attempt
 from rlt_operator.lifecycle.deadlines import count_active_seconds
 from rlt_operator.lifecycle.disruptions import update_disruption
+from rlt_operator.lifecycle.preflight_memory import remember
 from rlt_operator.lifecycle.preflight_results import list_preflight_results
 from rlt_operator.lifecycle.progress_deadline import record_progress
 from rlt_operator.lifecycle.restarts import add_attempt
@@ -51,6 +52,7 @@ def build_status(observed: Observed, verdict: Verdict, now: datetime) -> RLTrain
             "current_attempt": record_attempt(observed, verdict, now),
             "disruption": update_disruption(observed, now),
             "preflight": list_preflight_results(observed),
+            "preflight_passed": remember(observed),
             **(_build_columns(job.spec) if job.spec else {}),
             "start_time": old.start_time or (_format_milliseconds(started, latest=now) if started else None),
             "completion_time": old.completion_time or (format_time(now) if final else None),

@@ -244,18 +244,11 @@ def test_a_new_head_without_the_job_is_a_lost_head(
 
 
 def test_a_failed_preflight_check_fails_the_job(
-    kubernetes: Kubernetes, operator: Operator, namespace: str, ray: RayHead, tmp_path: Path
+    kubernetes: Kubernetes, operator: Operator, namespace: str, ray: RayHead
 ) -> None:
-    """The real checks of two workers that request more shared memory than this machine has. The operator crashes
-    during the checks."""
-    large = {"cpu": "1", "memory": "100Ti", "sharedMemory": "40Ti"}
-    spec = {
-        **o.SPEC,
-        "preflight": {"enabled": True},
-        "storage": {"mountPath": str(tmp_path)},
-        "cluster": {**o.SPEC["cluster"], "workers": [{"replicas": 2, "resources": large}]},
-    }
-    start_job(kubernetes, namespace, ray, spec)
+    """The real checks of a command on a machine that does not resolve the head's Service. The operator crashes during
+    the checks."""
+    start_job(kubernetes, namespace, ray, {**o.COMMAND_SPEC, "preflight": {"level": "basic"}})
     kubernetes.wait(namespace, "PreflightPassed", "Checking")
     id = kubernetes.status(namespace)["rayCluster"]["preflightJobId"]
     operator.kill()
@@ -263,9 +256,9 @@ def test_a_failed_preflight_check_fails_the_job(
     kubernetes.wait(namespace, "Failed", "PreflightFailed")
     assert kubernetes.condition(namespace, "PreflightPassed")[:2] == ("False", "PreflightFailed")
     found = {check["name"]: check for check in kubernetes.status(namespace)["preflight"]}
-    assert {name for name, check in found.items() if check["result"] == "failed"} == {"shared-memory"}
-    assert "the job requests 40960.0Gi" in found["shared-memory"]["message"]
-    assert found["all-reduce"]["value"].endswith(" GB/s")
+    assert {name for name, check in found.items() if check["result"] == "failed"} == {"dns"}
+    assert "cannot resolve sum-head-svc" in found["dns"]["message"]
+    assert {check["stage"] for check in found.values()} == {"network"}
     uid = id.removesuffix("-preflight")
     assert {name: state for name, state in ray.jobs().items() if name.startswith(uid)} == {id: "FAILED"}
     assert kubernetes.events(namespace).count("PreflightFailed") == 1

@@ -44,14 +44,15 @@ from rlt_trainer.telemetry.sinks import build_sinks
 from rlt_trainer.workers.train_worker import TrainWorker
 
 
-def run(config: TrainingConfig, *, local: bool) -> None:
-    """Run the whole training. `local`: start Ray on this machine instead of joining a Ray cluster.
+def run(config: TrainingConfig, *, local: bool, is_trial: bool = False) -> None:
+    """Run the whole training. `local`: start Ray on this machine instead of joining a Ray cluster. `is_trial`: without
+    the port of the job's metrics.
 
     The last line on standard output is PROGRESS_PREFIX and the last report, also after an error. Raises ValueError or
     FileNotFoundError for invalid input, TrainingError if the training cannot continue, and Terminated after SIGTERM.
     """
     write_stacks_on_signal()
-    port = 0 if local else METRICS_PORT
+    port = 0 if local or is_trial else METRICS_PORT
     server = ProgressServer(
         port,
         run_directory=config.run_directory,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlt_trainer.preflight.nccl_log import parse_transports
+from rlt_core.preflight.nccl_log import parse_transports
 
 INFINIBAND = """
 gpu-114:12345:12361 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/RoCE ; OOB eth0:10.0.0.1<0>

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from rlt_trainer.preflight.measurements import BrokenLink
+from rlt_core.preflight.network_facts import CONNECT_TIMEOUT_S, try_connect
 
-CONNECT_TIMEOUT_S = 5.0
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 MAX_CONCURRENT = 64
 """Maximum number of connections that a pod opens at the same time."""
 
@@ -23,25 +25,33 @@ class Listener:
     port: int
 
 
+@dataclass(frozen=True)
+class BrokenLink:
+    """A connection from one pod to another that failed."""
+
+    pod: str
+    peer: str
+    error: str
+
+
 def listen(address: str) -> socket.socket:
     """Listen on a free port. The kernel completes connections without accept(), up to the backlog."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     return socket.create_server((address, 0), family=family, backlog=4096)
 
 
+def free_port(address: str) -> int:
+    """Return a port of this node's `address` on which no process listens."""
+    with listen(address) as server:
+        return int(server.getsockname()[1])
+
+
 def find_broken_links(pod: str, peers: Sequence[Listener], *, timeout_s: float = CONNECT_TIMEOUT_S) -> list[BrokenLink]:
     """Connect from this pod to its peers. Return the connections that failed."""
+
+    def find_broken_link(peer: Listener) -> BrokenLink | None:
+        error = try_connect(peer.address, peer.port, timeout_s)
+        return None if error is None else BrokenLink(pod, peer.pod, error)
+
     with ThreadPoolExecutor(MAX_CONCURRENT) as threads:
-        errors = list(threads.map(lambda peer: _try_connect(peer, timeout_s), peers))
-    return [BrokenLink(pod, peer.pod, error) for peer, error in zip(peers, errors, strict=True) if error is not None]
-
-
-def _try_connect(peer: Listener, timeout_s: float) -> str | None:
-    """Return the error, or None if the connection succeeds."""
-    try:
-        socket.create_connection((peer.address, peer.port), timeout=timeout_s).close()
-    except TimeoutError:
-        return f"{peer.address} does not answer within {timeout_s:.0f} s"
-    except OSError as error:
-        return f"{peer.address}: {error.strerror or error}"
-    return None
+        return [link for link in threads.map(find_broken_link, peers) if link is not None]

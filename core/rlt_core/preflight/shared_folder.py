@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rlt_trainer.preflight.measurements import Folder
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 VISIBILITY_TIMEOUT_S = 5.0
 """Timeout for a file to become visible in other pods. NFS caches directory attributes for seconds (nfs(5))."""
 POLL_INTERVAL_S = 0.1
 """Interval between reads. There are no events for files that another node writes."""
+
+
+@dataclass(frozen=True)
+class Folder:
+    """The run directory in one pod."""
+
+    pod: str
+    error: str | None
+    """The error of writing to it, if any."""
+    unseen: tuple[str, ...] = ()
+    """Pods whose file this pod does not see."""
+    free: int = 0
+    """Free bytes."""
 
 
 def get_scratch_folder(run_directory: str, token: str) -> Path:
@@ -21,12 +37,29 @@ def get_scratch_folder(run_directory: str, token: str) -> Path:
 
 
 def write_file(folder: Path, pod: str) -> str | None:
-    """Write the pod's file. Return the error, or None."""
+    """Write the pod's file as a checkpoint is written: to a new name, fsync, rename, fsync. Return the error, or None.
+
+    fsync of the folder makes the rename durable (fsync(2)).
+    """
+    step = "write"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / pod).write_text(pod)
+        with (folder / f"{pod}.new").open("w") as file:
+            file.write(pod)
+            file.flush()
+            step = "fsync"
+            os.fsync(file.fileno())
+        step = "rename"
+        os.replace(str(folder / f"{pod}.new"), str(folder / pod))
+        step = "fsync of the folder"
+        descriptor = os.open(str(folder), os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
     except OSError as error:
-        return error.strerror or str(error)
+        reason = error.strerror or str(error)
+        return reason if step == "write" else f"{step}: {reason}"
     return None
 
 
@@ -42,7 +75,7 @@ def find_files(folder: Path, pod: str, error: str | None, written: Sequence[str]
 
 def remove_folder(folder: Path) -> None:
     """Remove the folder, if it exists."""
-    shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(str(folder), ignore_errors=True)
 
 
 def _has_content(file: Path, content: str) -> bool:
@@ -54,6 +87,6 @@ def _has_content(file: Path, content: str) -> bool:
 
 def _measure_free(folder: Path) -> int:
     try:
-        return shutil.disk_usage(folder).free
+        return shutil.disk_usage(str(folder)).free
     except OSError:
         return 0

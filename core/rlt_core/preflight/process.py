@@ -1,0 +1,87 @@
+"""The measuring process: one for each accelerator of a worker pod, or one in a pod without accelerators."""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import TYPE_CHECKING
+
+from rlt_core.preflight import shared_folder
+from rlt_core.preflight.all_reduce import Reduction, Rendezvous, all_reduce, import_torch
+from rlt_core.preflight.connections import BrokenLink, Listener, find_broken_links, free_port, listen
+from rlt_core.preflight.data_facts import DataFacts, measure_data
+from rlt_core.preflight.network_facts import NetworkFacts, measure_network
+from rlt_core.preflight.service_facts import Device, ServiceFacts, measure_device, measure_services
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from rlt_core.preflight.expected import Expected
+
+
+class Process:
+    """Measures the pod that it runs in. `address` is the pod's in the Ray cluster."""
+
+    def __init__(self, expected: Expected, pod: str, address: str, *, is_head: bool = False) -> None:
+        self._expected = expected
+        self._address = address
+        self._is_head = is_head
+        self.pod = pod
+        self._listening: socket.socket | None = None
+
+    def import_torch(self) -> bool:
+        """Import torch. Return whether the image has it."""
+        return import_torch()
+
+    def clock(self) -> float:
+        """Return the Unix time."""
+        return time.time()
+
+    def measure_network(self) -> NetworkFacts:
+        """Measure the network of the pod."""
+        return measure_network(self.pod, self._address, is_head=self._is_head, head_service=self._expected.head_service)
+
+    def listen(self) -> Listener:
+        """Listen for connections on a free port."""
+        self._listening = listen(self._address)
+        return Listener(self.pod, self._address, int(self._listening.getsockname()[1]))
+
+    def find_broken_links(self, peers: Sequence[Listener]) -> list[BrokenLink]:
+        """Connect to the peers. Return the connections that failed."""
+        return find_broken_links(self.pod, peers)
+
+    def find_free_port(self) -> tuple[str, int]:
+        """Return the address and a free port of this pod, for rank 0."""
+        return self._address, free_port(self._address)
+
+    def all_reduce(self, rendezvous: Rendezvous, rank: int) -> Reduction:
+        """Reduce with all other ranks."""
+        return all_reduce(rendezvous, pod=self.pod, address=self._address, rank=rank)
+
+    def measure_services(self) -> ServiceFacts:
+        """Measure limits, programs and devices of the pod."""
+        return measure_services(self.pod, is_head=self._is_head)
+
+    def measure_device(self) -> Device | None:
+        """Measure the accelerators that torch sees in this process."""
+        return measure_device(self.pod)
+
+    def measure_data(self) -> DataFacts:
+        """Measure files and caches of the pod."""
+        return measure_data(self.pod, [*self._expected.models, *self._expected.data_files], is_head=self._is_head)
+
+    def write_file(self, token: str) -> str | None:
+        """Write this pod's file into the run directory. Return the error, or None."""
+        return shared_folder.write_file(self._get_scratch_folder(token), self.pod)
+
+    def find_files(self, token: str, error: str | None, written: Sequence[str]) -> shared_folder.Folder:
+        """Find the files of the pods in `written`."""
+        return shared_folder.find_files(self._get_scratch_folder(token), self.pod, error, written)
+
+    def remove_folder(self, token: str) -> None:
+        """Remove the files."""
+        shared_folder.remove_folder(self._get_scratch_folder(token))
+
+    def _get_scratch_folder(self, token: str) -> Path:
+        return shared_folder.get_scratch_folder(self._expected.run_directory, token)

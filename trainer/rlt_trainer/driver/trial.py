@@ -1,0 +1,72 @@
+"""`rlt-trainer trial`: one step of a job's own configuration, and its checkpoint read back, before the training."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from rlt_api.blocks.operations import Observability
+from rlt_api.training_config import TrainingConfig
+from rlt_trainer.driver.run import run
+from rlt_trainer.telemetry.run_directory import METRICS, RunDirectory, get_rollouts_file
+
+GIB = 2**30
+MEMORY = "perf/max_memory_reserved_gb"
+"""Maximum over the ranks of the memory that torch's allocator reserved, in GiB. Missing on CPUs."""
+
+
+def run_trial(config: TrainingConfig, *, local: bool = False) -> dict[str, Any]:
+    """Run one step, and resume from its checkpoint, in a folder of the run directory that is removed afterwards.
+
+    Return the report that rlt_core/preflight/trial.py checks. Raises the errors of `run`, and ValueError if the second
+    start did not find the checkpoint.
+    """
+    folder = Path(config.run_directory) / f".preflight-{uuid4().hex[:8]}"
+    trial = build_trial_config(config, folder)
+    try:
+        run(trial, local=local, is_trial=True)
+        metrics = _read_step(folder)
+        directory = RunDirectory(folder).checkpoints / "step-1"
+        if not directory.is_dir():
+            raise ValueError(f"The checkpoint {directory} was not saved: see the log above.")
+        saved = sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())
+        started = time.time()
+        run(trial, local=local, is_trial=True)
+        if _read_step(folder) != metrics:
+            raise ValueError(f"The checkpoint {directory} was not loaded: the step was repeated.")
+        with get_rollouts_file(folder, 1).open(encoding="utf-8") as file:
+            text = json.loads(next(file))["response"]
+        return {
+            "seconds": metrics["timing_s/step"],
+            "resumeSeconds": time.time() - started,
+            "checkpointBytes": saved,
+            "text": text,
+            **({"peakMemory": int(metrics[MEMORY] * GIB)} if MEMORY in metrics else {}),
+        }
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def build_trial_config(config: TrainingConfig, folder: Path) -> TrainingConfig:
+    """Build the config of one step with a checkpoint, without validation, supervised steps and trackers."""
+    training = {"total_steps": 1, "total_epochs": None, "validation": None, "warmup": None}
+    checkpoint = {"save_freq": 1, "resume": "auto", "resume_from_path": None, "keep_best": False}
+    return config.model_copy(
+        update={
+            "run_directory": str(folder),
+            "training": config.training.model_copy(update=training),
+            "checkpoint": config.checkpoint.model_copy(update=checkpoint),
+            "observability": Observability(),
+        }
+    )
+
+
+def _read_step(folder: Path) -> dict[str, Any]:
+    """Read the only line of the metrics."""
+    lines = (folder / METRICS).read_text(encoding="utf-8").splitlines()
+    metrics: dict[str, Any] = json.loads(lines[-1])
+    return metrics
