@@ -107,13 +107,18 @@ def format_page(job: Job, pods: Sequence[Job], history: Sequence[Step], now: dat
         lines += ["", format_table(("CONDITION", "STATUS", "REASON", "AGE", "MESSAGE"), rows)]
     if attempts := [_attempt(each, now) for each in status.get("attempts", [])]:
         lines += ["", format_table(("ATTEMPT", "FAILED", "REASON", "STEP", "NODE AT FAULT", "MESSAGE"), attempts)]
-    if checks := [_check(each) for each in status.get("preflight", [])]:
-        lines += ["", format_table(("CHECK", "VALUE", "RESULT"), checks)]
+    if checks := status.get("preflight", []):
+        lines += ["", format_checks(checks)]
     if pods:
         lines += ["", format_table(("POD", "NODE", "READY", "RESTARTS", "AGE"), [_pod(pod, now) for pod in pods])]
     if metrics := [(label, format_number(values[-1]), draw_sparkline(values)) for label, values in _series(history)]:
         lines += ["", format_table(("METRIC", "NOW", f"{len(history)} STEPS"), metrics)]
     return "\n".join([*lines, "", *_problems(job)])
+
+
+def format_checks(checks: Sequence[Mapping[str, Any]]) -> str:
+    """The preflight checks: value, limit, message, node and remedy of each."""
+    return format_table(("CHECK", "VALUE", "LIMIT", "RESULT"), [_check(each) for each in checks])
 
 
 def find_page_metrics(history: Sequence[Step]) -> dict[str, str]:
@@ -158,7 +163,8 @@ def _attempt(attempt: Mapping[str, Any], now: datetime) -> tuple[object, ...]:
 def _check(check: Mapping[str, Any]) -> tuple[object, ...]:
     remedy = f" {check['remedy']}" if check.get("remedy") else ""
     nodes = f" (node {', '.join(check['nodes'])})" if check.get("nodes") else ""
-    return f"{MARKS[check['result']]} {check['name']}", check.get("value"), f"{check['message']}{nodes}{remedy}"
+    cells = [check.get(key) for key in ("value", "threshold")]
+    return f"{MARKS[check['result']]} {check['name']}", *cells, f"{check['message']}{nodes}{remedy}"
 
 
 def _pod(pod: Job, now: datetime) -> tuple[object, ...]:

@@ -19,6 +19,7 @@ COMMANDS = {
     "explain": "Describe a field of the API",
     "diagnose": "Find known failures in logs, without a cluster",
     "run": "Run a job on this machine, without Kubernetes",
+    "preflight": "Run the preflight checks of a job without its training",
     "diff": "Show what `rlt submit` would change in the cluster",
     "submit": "Submit jobs and runtimes to the cluster",
     "get": "List jobs, or show one job",

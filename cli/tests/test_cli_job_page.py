@@ -108,15 +108,21 @@ def test_the_page_of_a_running_job() -> None:
 def test_preflight_checks_are_shown_with_values_and_remedies() -> None:
     checked = job(condition("PreflightPassed", "False"))
     checked["status"]["preflight"] = [
-        {"name": "all-reduce", "result": "passed", "value": "0.52 GB/s", "message": "All sums are correct."},
+        {
+            "name": "all-reduce",
+            "result": "passed",
+            "value": "0.52 GB/s",
+            "threshold": "0.10 GB/s",
+            "message": "All sums are correct.",
+        },
         {"name": "clocks", "result": "warned", "value": "31.5 s", "message": "A clock is wrong.", "remedy": "Use NTP."},
         {"name": "files", "result": "failed", "nodes": ["n1"], "message": "b cannot read /x.", "remedy": "Mount it."},
     ]
     shown = format_page(checked, [], [], NOW).splitlines()
-    assert shown[shown.index("CHECK          VALUE       RESULT") + 1 :][:3] == [
-        "✓ all-reduce   0.52 GB/s   All sums are correct.",
-        "! clocks       31.5 s      A clock is wrong. Use NTP.",
-        "✗ files                    b cannot read /x. (node n1) Mount it.",
+    assert shown[shown.index("CHECK          VALUE       LIMIT       RESULT") + 1 :][:3] == [
+        "✓ all-reduce   0.52 GB/s   0.10 GB/s   All sums are correct.",
+        "! clocks       31.5 s                  A clock is wrong. Use NTP.",
+        "✗ files                                b cannot read /x. (node n1) Mount it.",
     ]
 
 
