@@ -210,7 +210,12 @@ def _find_security_warnings(demand: Demand, attach: Attachment) -> list[str]:
     warnings = []
     if attach.mode == "hostNetwork":
         warnings.append("network.attach: hostNetwork: the job gets no NetworkPolicy, which cannot select such pods")
-    if demand.ptrace:
+    if demand.ptrace and demand.run_as_user != 0 and not demand.privileged:
+        warnings.append(
+            f"security.ptrace has no effect: Kubernetes gives added capabilities to root only (KEP-2763), and the pods "
+            f"run as user {demand.run_as_user}. py-spy needs kernel.yama.ptrace_scope 0 on the nodes"
+        )
+    elif demand.ptrace:
         warnings.append("security.ptrace: with SYS_PTRACE each process of a pod can read and change the others")
     if demand.unconfined:
         warnings.append("security.unconfined: without seccomp the pods can use every system call")

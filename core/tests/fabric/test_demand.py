@@ -116,6 +116,11 @@ def test_every_privilege_has_a_warning() -> None:
         assert any(f"security.{field}" in warning for warning in found.warnings)
 
 
+def test_ptrace_without_privileges_has_no_effect() -> None:
+    warnings = decide_group_fabric(parse_nodes([node("n", nvidia(), GPUS)]), replace(NVIDIA, ptrace=True)).warnings
+    assert any("security.ptrace has no effect" in warning and "user 1000" in warning for warning in warnings)
+
+
 def test_verbs_need_ipc_lock_and_tcp_does_not() -> None:
     with_verbs = decide_group_fabric(parse_nodes(pair(nvidia() | IB, GPUS | HCA)), NVIDIA)
     without = decide_group_fabric(parse_nodes(pair(nvidia(), GPUS)), NVIDIA)

@@ -134,7 +134,7 @@ class Security(ApiModel):
     """Additional group IDs, such as those of /dev/kfd and /dev/dri (video, render)."""
     ptrace: bool = False
     """Whether containers have SYS_PTRACE, for py-spy and for ROCm's IPC between processes. It lets processes of a pod
-    read the memory of each other."""
+    read the memory of each other. Kubernetes gives it to root only: without privileged, it has no effect."""
     ipc_lock: bool = False
     """Whether containers have IPC_LOCK, for container runtimes that limit locked memory. Network profiles with RDMA
     always set it."""
