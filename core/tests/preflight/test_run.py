@@ -113,11 +113,15 @@ def run(
     return done.returncode, {check.name: check for check in checks}, done.stdout
 
 
-def test_all_checks_pass_on_a_healthy_cluster_of_a_command(mounted: Path, address: str) -> None:
-    code, found, output = run(mounted, address, expect(mounted))
+REPORT = {"seconds": 3.14, "resumeSeconds": 8.0, "checkpointBytes": 2**30, "text": "Hi"}
+TRIAL = [sys.executable, "-c", f"import sys; open(sys.argv[-1], 'w').write({json.dumps(json.dumps(REPORT))})"]
+
+
+def test_all_stages_pass_on_a_healthy_cluster(mounted: Path, address: str) -> None:
+    code, found, output = run(mounted, address, expect(mounted, level="full", trial=TRIAL))
     bad = {name: check.message for name, check in found.items() if check.result == "failed"}
     assert (code, bad) == (0, {})
-    assert [*dict.fromkeys(check.stage for check in found.values())] == ["network", "services", "data"]
+    assert [*dict.fromkeys(check.stage for check in found.values())] == ["network", "services", "data", "training"]
     assert found["ranks"].value == "3 processes"
     assert "gloo, 3 ranks" in found["all-reduce"].message
     assert found["ray-nodes"].value == found["ray-nodes"].threshold == "3 nodes"
