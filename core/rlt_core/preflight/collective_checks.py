@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from rlt_core.preflight.measure import Network
 
 LINK_SHARE = 0.5
-"""Share of the rate of a pod's RDMA ports that the bus bandwidth must reach. nccl-tests reaches 0.8 or more of it from
-256 MiB on over InfiniBand; the rest is for a short measurement on a shared fabric."""
+"""Share of the rate of a pod's RDMA ports that the bus bandwidth must reach. An estimate: the measurement is short, and
+the fabric may be shared."""
 
 
 def compute_limit(expected: Expected, measured: Network) -> float | None:

@@ -29,7 +29,7 @@ MIN_MEMORY_SHARE = 0.9
 MIN_OPEN_FILES = 65536
 """The limit of open files that Ray recommends: docs.ray.io, "Tuning Operating System Settings"."""
 MIN_PROCESSES = 4096
-"""Processes and threads of a pod. Ray, torch, NCCL and data loaders start tens to hundreds for each accelerator."""
+"""Processes and threads of a pod. An estimate: Ray, torch, NCCL and data loaders start hundreds of threads."""
 MIN_NVIDIA_DRIVERS = {12: 525, 13: 580}
 """Major version of CUDA -> the first branch of NVIDIA's driver that runs it, without a forward-compatibility package:
 https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html. torch 2.13 contains CUDA 13."""
