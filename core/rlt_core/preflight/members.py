@@ -55,7 +55,10 @@ class Member:
 
 
 def list_nodes() -> tuple[RayNode, list[RayNode]]:
-    """Return the node of this process, and the worker nodes. A cluster of one node is its own worker."""
+    """Return the node of this process, and the worker nodes. A head with CPUs and without workers is its own worker.
+
+    The head of a job has no CPUs in Ray (core/rlt_core/children/raycluster.py).
+    """
     ray = import_module("ray")
     alive = [each for each in ray.nodes() if each["Alive"]]
     names = Counter(each["NodeManagerHostname"] for each in alive)
@@ -72,7 +75,8 @@ def list_nodes() -> tuple[RayNode, list[RayNode]]:
         for each in alive
     ]
     head = next(node for node in nodes if node.id == own)
-    return head, sorted((node for node in nodes if node.id != own), key=lambda node: node.pod) or [head]
+    workers = sorted((node for node in nodes if node.id != own), key=lambda node: node.pod)
+    return head, workers or [head] * bool(head.cpus)
 
 
 def wait_for_nodes(workers: int, timeout_s: float) -> tuple[RayNode, list[RayNode]]:

@@ -30,6 +30,9 @@ def processes_answer(expected: Expected, measured: Network) -> Result:
     """Every process starts and answers."""
     unanswered, count = measured.unanswered, measured.processes
     value = f"{count} process{'es' * (count != 1)}"
+    if not count and not unanswered:
+        remedy = "Inspect the log of Ray in the workers (kubectl logs), and the connection to port 6379 of the head."
+        return failed("ranks", value, "No worker has joined Ray.", remedy)
     if not unanswered:
         return passed("ranks", value, "All processes have started.")
     message = f"No answer from {format_pods(unanswered)}: {format_reasons(unanswered)}."

@@ -69,7 +69,7 @@ def fail_if(
 def to_json(result: Result) -> dict[str, Any]:
     """Convert to the JSON of a PreflightCheck."""
     fields = {**vars(result), "pods": list(result.pods), "seconds": round(result.seconds, 2)}
-    return {name: value for name, value in fields.items() if value is not None}
+    return {name: value for name, value in fields.items() if value not in (None, "")}
 
 
 def format_line(result: Result) -> str:

@@ -97,6 +97,10 @@ PROBLEMS: dict[str, tuple[Any, str, str, str, tuple[str, ...]]] = {
         replace(NETWORK, unanswered={"b": "no answer within 180 s"}, processes=1),
         *("ranks", "failed", "No answer from b: b: no answer within 180 s.", ("b",)),
     ),
+    "workers that do not join Ray": (
+        replace(NETWORK, processes=0, facts=NETWORK.facts[:1], skews={}, connections=0, reductions=()),
+        *("ranks", "failed", "No worker has joined Ray.", ()),
+    ),
     "a cluster without DNS": (
         network_with("b", head_error="Temporary failure in name resolution"),
         *("dns", "failed", "b cannot resolve sum-head-svc: b: Temporary failure in name resolution.", ("b",)),

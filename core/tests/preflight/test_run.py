@@ -1,6 +1,6 @@
 """The whole program on a Ray cluster of a head and three workers, from the files that the pods mount.
 
-The workers have no rlt in their path. They share one host name, so that the program tells them apart by their node IDs.
+The workers have no rlt in their path. They share one host name, so that the program adds their node IDs.
 """
 
 from __future__ import annotations
