@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from rlt_core.preflight.result import Result, failed, format_gib, format_pods, format_reasons, passed, warned
+from rlt_core.preflight.result import (
+    Result,
+    check_answers,
+    failed,
+    format_gib,
+    format_pods,
+    format_reasons,
+    passed,
+    warned,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -16,6 +25,11 @@ if TYPE_CHECKING:
 
 MIN_FREE_BYTES = 2**30
 """Space for logs and rollouts, if the size of the model is not known."""
+
+
+def pods_answer(expected: Expected, measured: Data) -> Result | None:
+    """Every pod answers."""
+    return check_answers(measured.unanswered)
 
 
 def run_directory_is_shared(expected: Expected, measured: Data) -> Result:
@@ -125,6 +139,7 @@ def _format_unreadable(pods: Mapping[str, Sequence[tuple[str, str]]]) -> str:
 
 
 CHECKS = (
+    (pods_answer, "files"),
     (run_directory_is_shared, "run directory"),
     (space_is_sufficient, "run directory"),
     (caches_can_be_written, "files"),

@@ -72,6 +72,8 @@ class Services:
     """One for each process. Empty: the image has no torch."""
     nodes: tuple[RayNode, ...]
     """The workers that have joined Ray."""
+    unanswered: dict[str, str] = field(default_factory=dict)
+    """Pod -> the reason why its process did not answer."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,8 @@ class Data:
     """The run directory in the head, then in the pods."""
     has_chat_template: bool | None
     """None: unknown."""
+    unanswered: dict[str, str] = field(default_factory=dict)
+    """Pod -> the reason why its process did not answer, such as a volume that hangs."""
 
 
 @dataclass
@@ -127,9 +131,7 @@ def measure_network(
     network = Network(
         facts=(own.measure_network(), *facts),
         processes=len(started),
-        unanswered={
-            members[index].pod: each.reason for index, each in enumerate(answers) if isinstance(each, NoAnswer)
-        },
+        unanswered=_find_unanswered(members, answers),
         skews=skews,
         connections=connections,
         broken=tuple(broken),
@@ -156,6 +158,7 @@ def measure_services(
         facts=(own.measure_services(), *(each for each in answers if not isinstance(each, NoAnswer))),
         devices=tuple(each for each in devices if each is not None and not isinstance(each, NoAnswer)),
         nodes=tuple(nodes),
+        unanswered=_find_unanswered(leaders, answers),
     )
 
 
@@ -173,6 +176,7 @@ def measure_data(
         facts=(own.measure_data(), *(each for each in answers if not isinstance(each, NoAnswer))),
         folders=tuple(folders),
         has_chat_template=has_chat_template(template_of) if template_of else None,
+        unanswered=_find_unanswered(leaders, answers),
     )
 
 
@@ -182,6 +186,10 @@ def is_slower(reductions: Sequence[Reduction], limit: float) -> bool:
         return False
     slowest = max(reductions, key=lambda each: each.seconds)
     return compute_bus_bandwidth(slowest.bytes, slowest.seconds, len(reductions)) < limit
+
+
+def _find_unanswered(members: Sequence[Member], answers: Sequence[object]) -> dict[str, str]:
+    return {members[index].pod: each.reason for index, each in enumerate(answers) if isinstance(each, NoAnswer)}
 
 
 def _measure_skew(member: Member, timeout_s: float) -> float | None:

@@ -66,6 +66,15 @@ def fail_if(
     return (failed if fatal else warned)(name, value, message, remedy, pods, threshold=threshold)
 
 
+def check_answers(unanswered: Mapping[str, str]) -> Result | None:
+    """Fail if a pod did not answer in a stage after the network. None: all have answered."""
+    if not unanswered:
+        return None
+    message = f"No answer from {format_pods(unanswered)}: {format_reasons(unanswered)}."
+    remedy = "Inspect the node: a volume or a program of the vendor that hangs blocks the process."
+    return failed("pods", None, message, remedy, unanswered)
+
+
 def to_json(result: Result) -> dict[str, Any]:
     """Convert to the JSON of a PreflightCheck."""
     fields = {**vars(result), "pods": list(result.pods), "seconds": round(result.seconds, 2)}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rlt_core.preflight.result import (
     Result,
+    check_answers,
     failed,
     format_gib,
     format_pods,
@@ -37,6 +38,11 @@ CUDA_RUNTIMES = ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12")
 """Distributions with the version of CUDA that torch contains. The name has no suffix from CUDA 13 on."""
 SHOWN_VERSIONS = ("torch", "ray", "python", "nvidia driver", "amdgpu driver")
 """Versions in the value of the check. All versions are compared."""
+
+
+def pods_answer(expected: Expected, measured: Services) -> Result | None:
+    """Every pod answers."""
+    return check_answers(measured.unanswered)
 
 
 def ray_has_all_resources(expected: Expected, measured: Services) -> Result:
@@ -231,6 +237,7 @@ def _minorities(groups: Iterable[Sequence[str]]) -> list[Sequence[str]]:
 
 
 CHECKS = (
+    (pods_answer, "services"),
     (ray_has_all_resources, "services"),
     (shared_memory_is_large_enough, "services"),
     (limits_are_high, "services"),

@@ -131,8 +131,8 @@ def parse_nvidia_smi(code: int, output: str) -> tuple[str, ...] | None:
     if code:
         return (f"nvidia-smi exited with code {code}: {output.splitlines()[-1] if output else 'no output'}",)
     problems = []
-    for line in output.splitlines():
-        index, errors, failure, pending = (each.strip() for each in line.split(","))
+    rows = ([cell.strip() for cell in line.split(",")] for line in output.splitlines())
+    for index, errors, failure, pending in (row for row in rows if len(row) == 4):
         if errors.isdecimal() and int(errors):
             problems.append(f"GPU {index} has {errors} uncorrectable memory errors")
         if failure in ("Yes", "1"):

@@ -170,6 +170,14 @@ PROBLEMS: dict[str, tuple[Any, str, str, str, tuple[str, ...]]] = {
         replace(SERVICES, nodes=(SERVICES.nodes[0], replace(SERVICES.nodes[1], cpus=1))),
         *("ray-nodes", "failed", "Ray has 1 x 1 CPUs and 1 x 4 CPUs, but the spec gives 2 x 4 CPUs.", ("b",)),
     ),
+    "a pod whose driver hangs": (
+        replace(SERVICES, unanswered={"b": "no answer within 60 s"}),
+        *("pods", "failed", "No answer from b: b: no answer within 60 s.", ("b",)),
+    ),
+    "a pod whose volume hangs": (
+        replace(DATA, unanswered={"b": "no answer within 60 s"}),
+        *("pods", "failed", "No answer from b: b: no answer within 60 s.", ("b",)),
+    ),
     "/dev/shm that is too small": (
         services_with("b", shared_memory=2**26),
         *("shared-memory", "failed", "/dev/shm of b has 0.1Gi, but the job requests 2.0Gi.", ("b",)),
@@ -353,4 +361,4 @@ def test_every_check_is_documented() -> None:
     written = set(re.findall(r"^\| `([a-z-]+)` \|", document, re.MULTILINE))
     selected = network_with("b", NETWORK_GPUS, selections={"GLOO_SOCKET_IFNAME": ("eth0", (ETH1,))})
     checks = {name for measured in (selected, SERVICES_GPUS, DATA) for name in check_all(measured, EXPECTED_GPUS)}
-    assert written == checks | {"training-step", "peak-memory", "checkpoint", "time-limit"}
+    assert written == checks | {"pods", "training-step", "peak-memory", "checkpoint", "time-limit"}

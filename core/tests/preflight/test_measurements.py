@@ -144,6 +144,7 @@ def test_rdma_ports_are_read_from_sysfs(tmp_path: Path) -> None:
 NVIDIA_SMI = [
     (0, "0, 0, No, No\n1, 0, No, No", ()),
     (0, "0, [N/A], [N/A], [N/A]", ()),
+    (0, "WARNING: infoROM is corrupted at gpu 0000:3B:00.0\n0, 0, No, No", ()),
     (0, "0, 3, No, No", ("GPU 0 has 3 uncorrectable memory errors",)),
     (0, "0, 0, Yes, No", ("GPU 0 failed to remap a row",)),
     (0, "0, 0, No, Yes", ("GPU 0 has rows to remap, which needs a reset",)),
