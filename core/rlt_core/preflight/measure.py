@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -142,7 +142,7 @@ def measure_network(
     if limit is None or not is_slower(network.reductions, limit):
         return network
     with stopwatch.measure("all-reduces of pairs"):
-        return Network(**{**vars(network), "pairs": tuple(_reduce_pairs(leaders, timeouts))})
+        return replace(network, pairs=tuple(_reduce_pairs(leaders, timeouts)))
 
 
 def measure_services(
@@ -158,7 +158,7 @@ def measure_services(
         facts=(own.measure_services(), *(each for each in answers if not isinstance(each, NoAnswer))),
         devices=tuple(each for each in devices if each is not None and not isinstance(each, NoAnswer)),
         nodes=tuple(nodes),
-        unanswered=_find_unanswered(leaders, answers),
+        unanswered={**_find_unanswered(leaders, answers), **_find_unanswered(members, devices)},
     )
 
 
