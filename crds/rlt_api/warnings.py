@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from rlt_api.argument_warnings import warn_arguments
 from rlt_api.blocks.algorithm import Algorithm
 from rlt_api.model import ApiModel
 from rlt_api.rules.memory import explain_long_micro_batch, explain_missing_memory_check
@@ -34,6 +35,7 @@ def find_warnings(spec: RLTrainingJobSpec) -> Iterator[str]:
     yield from _warn_restarts_without_checkpoint(spec)
     yield from _warn_memory(spec)
     yield from warn_few_cpus(spec)
+    yield from warn_arguments(spec)
     if spec.framework.type == "builtin":
         yield from _warn_staleness_without_correction(spec)
         yield from _warn_unread_settings(spec.algorithm)

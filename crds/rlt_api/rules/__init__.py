@@ -13,6 +13,7 @@ from rlt_api.rules import (
     accelerators,
     batches,
     choices,
+    command_devices,
     commands,
     engine_kwargs,
     environment,
@@ -51,6 +52,7 @@ TRAINER_RULES: list[Rule] = [
 RULES: list[Rule] = [
     *choices.RULES,
     *commands.RULES,
+    *command_devices.RULES,
     *images.RULES,
     *accelerators.RULES,
     *pods.RULES,

@@ -1,0 +1,132 @@
+"""Warnings about verl's arguments in framework.command: unknown keys, sizes, and contradictions with the spec.
+
+The sizes are those that verl 0.9.1 asserts at its start (verl/utils/config.py, verl/workers/config). Other versions may
+differ, so that they are warnings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rlt_api.finding import printable
+from rlt_api.known_programs import Argument, Program, find_program
+from rlt_api.mapping import Mapped, find, load_mapping
+from rlt_api.rules.command_devices import COMMAND, DEVICES, NODES, count_devices, describe_groups, read_verl_number
+from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.spelling import find_nearest_word
+
+BATCH, MINI = "data.train_batch_size", "actor_rollout_ref.actor.ppo_mini_batch_size"
+RESPONSES = "actor_rollout_ref.rollout.n"
+MICRO = "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"
+OLD_MICRO = "actor_rollout_ref.actor.ppo_micro_batch_size"
+DYNAMIC = "actor_rollout_ref.actor.use_dynamic_bsz"
+SEQUENCE_PARALLEL = "actor_rollout_ref.actor.ulysses_sequence_parallel_size"
+FSDP_SIZE = "actor_rollout_ref.actor.fsdp_config.fsdp_size"
+
+
+def warn_arguments(spec: RLTrainingJobSpec) -> Iterator[str]:
+    """Yield the warnings about the arguments of a known program."""
+    program = find_program(spec.framework.command or [])
+    if spec.framework.type != "command" or program is None or program.name != "verl":
+        return
+    yield from _warn_keys(program)
+    yield from _warn_sizes(program)
+    yield from _warn_idle_devices(program, spec)
+    yield from _warn_contradictions(program, spec)
+
+
+def _say(argument: Argument, message: str) -> str:
+    """Return the warning with the argument first. (The value may be a secret, which `printable` masks.)"""
+    return f"{COMMAND}[{argument.index}]: {printable(f'{argument.prefix}{argument.key}={argument.value}')}: {message}"
+
+
+def _warn_keys(program: Program) -> Iterator[str]:
+    """Hydra ends with an error for a key that the config does not contain. A + adds it, and verl ignores it."""
+    mapped = load_mapping()
+    names = [each.key for each in mapped.verl if not each.is_group]
+    for argument in program.arguments:
+        if program.own_config or argument.key.startswith("hydra.") or "@" in argument.key or "/" in argument.key:
+            continue
+        setting = find(argument.key, mapped.verl)
+        if argument.prefix:
+            if argument.prefix == "+" and setting is not None and not setting.is_group and setting.in_config:
+                yield _say(argument, "Hydra cannot add a key that verl's config contains; remove the +")
+            continue
+        if setting is not None and setting.renamed:
+            yield _say(argument, f"verl {mapped.verl_version} has {setting.renamed} instead")
+        elif setting is None and not _is_block(argument.key, mapped):
+            meant = find_nearest_word(argument.key, names, max_distance=max(2, len(argument.key) // 8)) or next(
+                (name for name in names if name.rpartition(".")[2] == argument.key.rpartition(".")[2]), None
+            )
+            hint = f"did you mean {meant}?" if meant else "remove it, or put a + before it if a plugin reads it"
+            yield _say(argument, f"is not a key of verl {mapped.verl_version}; {hint}")
+
+
+def _is_block(key: str, mapped: Mapped) -> bool:
+    return any(each.key.startswith(f"{key}.") for each in mapped.verl)
+
+
+def _warn_sizes(program: Program) -> Iterator[str]:
+    numbers = {key: read_verl_number(program, key) for key in (NODES, DEVICES, BATCH, MINI, RESPONSES)}
+    nodes, devices, batch, mini, responses = numbers.values()
+    given = program.given
+    if batch and mini and mini > batch and (MINI in given or BATCH in given):
+        yield _say(
+            given.get(MINI) or given[BATCH], f"verl needs ppo_mini_batch_size {mini} <= train_batch_size {batch}"
+        )
+    if MICRO in given and OLD_MICRO in given:
+        yield _say(given[OLD_MICRO], f"verl accepts only one of it and {MICRO}; remove it")
+    if not nodes or not devices:
+        return
+    total = nodes * devices
+    if program.values.get(DYNAMIC) is True:
+        return
+    if batch and responses and BATCH in given and batch * responses % total:
+        yield _say(
+            given[BATCH],
+            f"{batch} prompts x {responses} responses are not divisible by the {total} accelerators, as verl asserts",
+        )
+    micro, parallel = program.values.get(MICRO), read_verl_number(program, SEQUENCE_PARALLEL) or 1
+    if isinstance(micro, int) and micro > 0 and mini and responses and total % parallel == 0:
+        share = mini * responses // (total // parallel)
+        if share and share % micro and share > micro:
+            message = (
+                f"does not divide the {share} responses of a device in a mini-batch ({mini} x {responses} / {total})"
+            )
+            yield _say(given[MICRO], message)
+    for key in (SEQUENCE_PARALLEL, FSDP_SIZE):
+        size = program.values.get(key)
+        if isinstance(size, int) and size > 0 and total % size:
+            yield _say(given[key], f"does not divide the {total} accelerators of the training")
+
+
+def _warn_idle_devices(program: Program, spec: RLTrainingJobSpec) -> Iterator[str]:
+    nodes, devices = read_verl_number(program, NODES), read_verl_number(program, DEVICES)
+    total = count_devices(spec.cluster.workers)
+    separate = program.values.get("actor_rollout_ref.rollout.nnodes")
+    if nodes and devices and not separate and nodes * devices < total:
+        yield (
+            f"{COMMAND}: {NODES}={nodes}, {DEVICES}={devices}: {total - nodes * devices} of the {total} accelerators "
+            f"are not used ({describe_groups(spec.cluster.workers)})"
+        )
+
+
+def _warn_contradictions(program: Program, spec: RLTrainingJobSpec) -> Iterator[str]:
+    values, given = program.values, program.given
+    logger = values.get("trainer.logger")
+    if isinstance(logger, str) and "console" not in logger:
+        yield _say(given["trainer.logger"], "without console, the status of the job has no progress and no metrics")
+    folder, mount = values.get("trainer.default_local_dir"), spec.storage.mount_path
+    if isinstance(folder, str) and spec.storage.outlives_pods and not f"{folder}/".startswith(f"{mount.rstrip('/')}/"):
+        yield _say(
+            given["trainer.default_local_dir"], f"is not below spec.storage.mountPath {mount}: checkpoints are lost"
+        )
+    if values.get("trainer.resume_mode") == "disable" and spec.failure_policy.max_restarts > 0:
+        restarts = f"spec.failurePolicy.maxRestarts is {spec.failure_policy.max_restarts}"
+        yield _say(given["trainer.resume_mode"], f"{restarts}, and each attempt starts from step 0; use auto")
+    steps = values.get("trainer.total_training_steps")
+    if isinstance(steps, int) and spec.framework.total_steps not in (None, steps):
+        yield _say(given["trainer.total_training_steps"], f"spec.framework.totalSteps is {spec.framework.total_steps}")
+    cpus = values.get("ray_kwargs.ray_init.num_cpus")
+    if cpus is not None:
+        yield _say(given["ray_kwargs.ray_init.num_cpus"], "Ray already runs; use spec.cluster.workers[].numCpus")

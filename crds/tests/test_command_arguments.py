@@ -1,0 +1,195 @@
+"""The arguments of verl and OpenRLHF in commands: how they are read, and what is compared with the job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from cases import COMMAND, gpus, merged
+
+from rlt_api.finding import Finding
+from rlt_api.known_programs import find_program, parse_value
+from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.validation import validate_job
+from rlt_api.warnings import find_warnings
+
+VERL = ["python3", "-m", "verl.trainer.main_ppo"]
+OPENRLHF = ["python3", "-m", "openrlhf.cli.train_ppo_ray"]
+
+
+def job(command: list[str], **changes: Any) -> dict[str, Any]:
+    return merged(COMMAND, {"framework.command": command, **changes})
+
+
+def find(command: list[str], **changes: Any) -> list[Finding]:
+    return [each for each in validate_job("sum", job(command, **changes)).findings if each.rule == "command-devices"]
+
+
+def warnings(*arguments: str, **changes: Any) -> list[str]:
+    spec = RLTrainingJobSpec.model_validate(job([*VERL, *arguments], **{**gpus(8, 2), **changes}))
+    return [each for each in find_warnings(spec) if each.startswith("spec.framework.command")]
+
+
+SCRIPT = r"""set -x
+export A=1; python3 -m verl.trainer.main_ppo \
+  trainer.nnodes=2 \
+  'trainer.logger=["console"]' 2>&1 | tee log
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "index"),
+    [
+        ([*VERL, "trainer.nnodes=2"], 3),
+        (["python", "-u", "-m", "verl.trainer.main_ppo", "trainer.nnodes=2"], 4),
+        (["/opt/venv/bin/python3.12", "-X", "dev", "-m", "verl.trainer.main_ppo", "trainer.nnodes=2"], 5),
+        (["python3", "/workspace/verl/verl/trainer/main_ppo.py", "trainer.nnodes=2"], 2),
+        (["torchrun", "--standalone", "-m", "verl.trainer.main_ppo", "trainer.nnodes=2"], 4),
+        (["env", "A=b", *VERL, "trainer.nnodes=2"], 5),
+        (["ray", "job", "submit", "--", *VERL, "trainer.nnodes=2"], 7),
+        (["bash", "-c", "python3 -m verl.trainer.main_ppo trainer.nnodes=2 trainer.device=cuda"], 2),
+        (["/bin/bash", "-o", "pipefail", "-lc", SCRIPT], 4),
+        (["env", "A=b", "sh", "-ec", "cd /x && python3 -m verl.trainer.main_ppo trainer.nnodes=2; echo done"], 4),
+    ],
+)
+def test_verl_is_known_in_every_spelling(command: list[str], index: int) -> None:
+    program = find_program(command)
+    assert program
+    assert program.name == "verl"
+    assert (program.values["trainer.nnodes"], program.given["trainer.nnodes"].index) == (2, index)
+    assert not {"done", "tee", "log", "A"} & program.given.keys()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["python3", "train.py", "trainer.nnodes=2"], ["python3", "-m", "verl.trainer.main_eval"], ["bash", "-c", "'"], []],
+)
+def test_other_programs_are_not_read(command: list[str]) -> None:
+    assert find_program(command) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        *(("8", 8), ("1e-6", 1e-6), ("1_000", 1000), ("True", True), ("null", None), ("'a b'", "a b"), ('"8"', "8")),
+        *(("[a,b]", "[a,b]"), ("", ""), ("nan", "nan")),
+    ],
+)
+def test_values_are_parsed_as_hydra_does(text: str, value: Any) -> None:
+    assert parse_value(text) == value
+
+
+@pytest.mark.parametrize(
+    ("arguments", "changes", "fix"),
+    [
+        (["trainer.nnodes=4", "trainer.n_gpus_per_node=8"], gpus(8, 2), "use trainer.nnodes=2, or 4 replicas"),
+        (["trainer.nnodes=4"], {}, "use trainer.nnodes=2"),
+        (["trainer.n_gpus_per_node=8"], gpus(4, 2), "use trainer.n_gpus_per_node=4"),
+        (["trainer.nnodes=1"], gpus(4, 2), "add trainer.n_gpus_per_node=4"),
+        (
+            ["trainer.nnodes=2", "actor_rollout_ref.rollout.tensor_model_parallel_size=3"],
+            gpus(8, 2),
+            "use actor_rollout_ref.rollout.tensor_model_parallel_size=2",
+        ),
+    ],
+)
+def test_devices_that_do_not_exist_are_rejected(arguments: list[str], changes: Any, fix: str) -> None:
+    (finding,) = find([*VERL, *arguments], **changes)
+    assert fix in finding.fix
+    for edit in finding.edits:
+        ((field, value),) = edit.items()
+        index = int(field.partition("[")[2].rstrip("]"))
+        command = [*VERL, *arguments]
+        command[index] = str(value)
+        assert find(command, **changes) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "changes"),
+    [
+        (["trainer.nnodes=2", "trainer.n_gpus_per_node=8"], gpus(8, 2)),
+        (["trainer.nnodes=4", "trainer.n_gpus_per_node=4"], gpus(8, 2)),
+        (["trainer.nnodes=$NODES"], gpus(8, 2)),
+        (["--config-name", "mine", "trainer.nnodes=2"], gpus(4, 2)),
+        (["trainer.nnodes=4", "trainer.device=cpu"], {}),
+        ([], {}),
+    ],
+)
+def test_devices_that_may_exist_are_accepted(arguments: list[str], changes: Any) -> None:
+    assert find([*VERL, *arguments], **changes) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ("--actor_num_nodes 2 --actor_num_gpus_per_node 8", None),
+        ("--actor_num_nodes 4 --actor_num_gpus_per_node 8", "needs 32 accelerators, and the job has 16"),
+        ("--actor.num_nodes=1 --actor.num-gpus-per-node=16", "is more than the accelerators of a pod"),
+        ("--actor_num_nodes 2 --actor_num_gpus_per_node 8 --vllm_num_engines 4", "16 + 4 of the vLLM engines"),
+        ("--actor_num_nodes 2 --actor_num_gpus_per_node 8 --vllm_num_engines 4 --colocate_all_models", None),
+    ],
+)
+def test_openrlhf_needs_its_devices(arguments: str, expected: str | None) -> None:
+    found = find([*OPENRLHF, *arguments.split()], **gpus(8, 2))
+    assert len(found) == (expected is not None)
+    assert not expected or expected in found[0].message
+
+
+def test_without_the_runtime_the_devices_are_unknown() -> None:
+    command = {"type": "command", "command": [*VERL, "trainer.nnodes=4"]}
+    spec = {"runtimeRef": {"name": "gpu"}, "framework": command, "cluster": {"workers": [{"replicas": 2}]}}
+    assert [each.rule for each in validate_job("sum", spec).findings] == ["command-devices"]
+    del spec["cluster"]
+    assert validate_job("sum", spec).findings == ()
+
+
+NODES = ("trainer.nnodes=2", "trainer.n_gpus_per_node=8")
+
+
+@pytest.mark.parametrize(
+    ("argument", "expected"),
+    [
+        ("data.train_batchsize=64", "is not a key of verl 0.9.1; did you mean data.train_batch_size?"),
+        ("actor_rollout_ref.actor.ppo_minibatch_size=64", "did you mean actor_rollout_ref.actor.ppo_mini_batch_size?"),
+        ("foo.bar=1", "put a + before it"),
+        ("+data.train_batch_size=512", "remove the +"),
+        ("trainer.nnode=2", "verl 0.9.1 has trainer.nnodes instead"),
+        ("data.train_batch_size=100", "ppo_mini_batch_size 256 <= train_batch_size 100"),
+        ("actor_rollout_ref.actor.fsdp_config.fsdp_size=3", "fsdp_size=3: does not divide the 16 accelerators"),
+        ("actor_rollout_ref.actor.ulysses_sequence_parallel_size=3", "does not divide the 16 accelerators"),
+        ("trainer.logger=['wandb']", "without console, the status of the job has no progress"),
+        ("trainer.total_training_steps=7", "spec.framework.totalSteps is 5"),
+        ("trainer.default_local_dir=/data/out", "is not below spec.storage.mountPath /mnt/rlt: checkpoints are lost"),
+        ("ray_kwargs.ray_init.num_cpus=8", "Ray already runs; use spec.cluster.workers[].numCpus"),
+        ("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=7", "does not divide the 16 responses of a device"),
+    ],
+)
+def test_an_argument_is_warned_about(argument: str, expected: str) -> None:
+    found = warnings(*NODES, argument, **{"framework.totalSteps": 5, "storage.claimName": "c"})
+    assert found
+    assert expected in found[0]
+
+
+def test_idle_accelerators_are_warned_about() -> None:
+    (found,) = warnings("trainer.nnodes=1")
+    assert "8 of the 16 accelerators are not used (2 pods with 8 nvidia.com/gpu)" in found
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["+data.extra=1", "hydra.run.dir=/x", "~critic.optim", "critic.optim.betas=[0.9,0.99]", "data.train_files=/x"],
+        ["--config-path=/x", "foo.bar=1"],
+        ["data.train_batch_size=1024", "actor_rollout_ref.rollout.n=8", "trainer.logger=[console,wandb]"],
+        ["data.train_batch_size=100", "actor_rollout_ref.actor.ppo_mini_batch_size=$MINI"],
+        ["actor_rollout_ref.actor.use_dynamic_bsz=True", "data.train_batch_size=257"],
+    ],
+)
+def test_valid_arguments_have_no_warning(arguments: list[str]) -> None:
+    known = [*NODES, "actor_rollout_ref.rollout.n=8"]
+    assert warnings(*known, *arguments) == []
+
+
+def test_a_warning_masks_secrets() -> None:
+    (found,) = warnings(*NODES, "trainer.token=hf_abcdefghijklmnopqrstuvwxyz01234567")
+    assert "trainer.token=***" in found
