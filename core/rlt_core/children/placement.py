@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlt_api.blocks.cluster import WorkerGroup
+from rlt_api.blocks.scheduling import Topology
 from rlt_api.rules.queues import GANG_LABEL_SCHEDULERS, QUEUE_LABELS
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_core import names
 from rlt_core.children.overlay import merge_overlay
+from rlt_core.fabric.aliases import CLIQUE_LABEL
 from rlt_core.job import Job, Manifest
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -58,6 +60,8 @@ def build_placement_overlay(job: Job, spec: RLTrainingJobSpec, group: WorkerGrou
 def _build_affinity(job: Job, spec: RLTrainingJobSpec) -> Manifest:
     """Pod affinity between the workers. The first worker is not restricted, because its own labels match the term."""
     topology = spec.scheduling.topology
+    if topology is None and job.status.network and job.status.network.attach.compute_domain:
+        topology = Topology(key=CLIQUE_LABEL, mode="preferred")  # NVLink connects the nodes of one clique
     if topology is None:
         return {}
     workers = {"matchLabels": {names.JOB_LABEL: job.name, "ray.io/node-type": "worker"}}

@@ -87,6 +87,15 @@ VERBS_RESOURCES: Final = (
     "amd.com/vnic",
 )
 """Prefixes of extended resources that mount verbs devices. The admin chooses the names."""
+SITE_VERBS: Final = re.compile(
+    r"^[a-z0-9.-]+/(?:.*[_.-])?(?:rdma|hca|roce(?:v2)?|infiniband|ib|mlx|mlnx|connectx|rail)[_.-]?[0-9]*(?:[_.-].*)?$",
+    re.IGNORECASE,
+)
+"""Names of such resources in a domain of the site, or with one resource for each rail: example.com/rdma_rail0."""
+MELLANOX_NAME: Final = re.compile(
+    r"^(?:nvidia\.com/(?!gpu|mig-)|mellanox\.com/|openshift\.io/mlnx)|mlnx|mlx[0-9]?|connectx", re.I
+)
+"""Resource names that prove adapters of NVIDIA (Mellanox): the domain of the vendor, or the name of the product."""
 VIRTUAL_FUNCTIONS: Final = re.compile(r"(?:^|[/_.-])(?:vf|vnic|sriov)|sriov|resibs|rdma-vf")
 """Names of SR-IOV virtual functions. Pods use them through an additional network (Multus)."""
 GKE_NETWORK: Final = re.compile(r"^networking\.gke\.io\.networks/(?!.*\.IP$)(.+)$")
@@ -115,6 +124,8 @@ RDMA_LABELS: Final = (
     "network.nvidia.com/operator.mofed.wait",
 )
 """Labels of nodes with RDMA hardware or modules. They show neither the link type nor whether pods have access."""
+MOFED_LABEL: Final = "network.nvidia.com/operator.mofed.wait"
+"""The label of NVIDIA's Network Operator on nodes with adapters of NVIDIA."""
 MELLANOX: Final = tuple(f"feature.node.kubernetes.io/pci-{device}15b3.present" for device in ("", "0207_", "0200_"))
 PENSANDO: Final = ("feature.node.kubernetes.io/pci-0200_1dd8.present", "feature.node.kubernetes.io/amd-nic")
 FLAVOR_LABEL: Final = "backend.coreweave.cloud/flavor"
@@ -202,3 +213,15 @@ HEALTH_TAINTS: Final = (
 )
 """Prefixes of taints of unhealthy nodes. Such nodes are excluded also with the effect PreferNoSchedule, and even if a
 job tolerates every taint."""
+
+
+def is_verbs(resource: str) -> bool:
+    """Whether the extended resource mounts verbs devices, by its name."""
+    if resource.startswith(VERBS_RESOURCES):
+        return True
+    return not resource.startswith("networking.gke.io.networks/") and SITE_VERBS.match(resource) is not None
+
+
+def is_site_resource(resource: str) -> bool:
+    """Whether only the name of the resource in a domain of the site shows that it mounts verbs devices."""
+    return is_verbs(resource) and not resource.startswith(VERBS_RESOURCES)

@@ -16,7 +16,7 @@ from rlt_core.fabric.nodes import Node, parse_nodes
 from rlt_core.fabric.profiles import Profile, choose_profile, get_generic_profile, load_profiles
 from rlt_core.fabric.rejections import Rejection
 from rlt_core.fabric.settings import Settings, build_settings
-from rlt_core.fabric.warnings import find_warnings
+from rlt_core.fabric.warnings import find_clique_warnings, find_warnings
 
 T = TypeVar("T")
 
@@ -132,6 +132,8 @@ def decide_group_fabric(nodes: Sequence[Node], demand: Demand) -> FabricDecision
     rejected += rejections.reject_settings(profile, list(kinds), demand, settings)
     warnings += _find_shared_memory_warnings(demand.shared_memory)
     warnings += find_warnings(kinds, demand, profile, settings)
+    if profile.attach.compute_domain:
+        warnings += find_clique_warnings(found.nodes, demand, profile)
     return FabricDecision(
         profile=profile.name,
         fabric=profile.fabric if fabric_is_known else "none",
@@ -149,9 +151,11 @@ def decide_group_fabric(nodes: Sequence[Node], demand: Demand) -> FabricDecision
 
 
 def _restrict_to_demand(kind: Facts, demand: Demand) -> Facts:
-    """The facts that matter to the demand: a job on CPUs uses neither GPUs nor RDMA."""
+    """The facts that matter to the demand: a job on CPUs uses neither GPUs nor RDMA, and one with resourceClaims the
+    fabric of the hardware."""
     if demand.resource is not None:
-        return kind
+        claims = demand.attach == "dra" and demand.has_resource_claims and demand.require != "tcp"
+        return replace(kind, fabric=kind.hardware, missing=None) if claims and kind.fabric == "tcp" else kind
     return replace(
         kind,
         vendor="none",
@@ -159,6 +163,7 @@ def _restrict_to_demand(kind: Facts, demand: Demand) -> Facts:
         gpus=0,
         slicing=None,
         fabric="tcp",
+        hardware="tcp",
         mnnvl=False,
         resources=(),
         missing=None,

@@ -54,6 +54,8 @@ class Facts:
     instance_type: str | None
     fabric: str
     """The fabric that pods can use, apart from MNNVL: infiniband, roce, efa, gib, tcpx, tcpxo or tcp."""
+    hardware: str
+    """The fabric of the hardware, which pods with a resourceClaim can use (network.attach: dra)."""
     mnnvl: bool
     """Whether NVLink connects nodes (MNNVL): a GB200 or GB300 in a clique."""
     nic: str | None
@@ -76,7 +78,7 @@ class Facts:
     @property
     def verbs(self) -> tuple[tuple[str, int], ...]:
         """The resources that mount verbs devices."""
-        return tuple((name, count) for name, count in self.resources if name.startswith(aliases.VERBS_RESOURCES))
+        return tuple((name, count) for name, count in self.resources if aliases.is_verbs(name))
 
 
 def detect_facts(nodes: Iterable[Node]) -> dict[str, Facts]:
@@ -157,7 +159,7 @@ def detect_node_facts(node: Node) -> Facts:
     driver = resolve_fact("driver", _find_drivers(labels), evidence, [])
     dra_labels = [(key, what) for key, what in aliases.DRA_LABELS.items() if labels.get(key) == "true"]
     evidence += [Evidence("dra", what, f"label {key}=true") for key, what in dra_labels]
-    link, missing, assumption = detect_fabric(node, cloud, machine, resources, evidence, contradictions)
+    detected = detect_fabric(node, cloud, machine, resources, evidence, contradictions)
     clique = labels.get(aliases.CLIQUE_LABEL, "")
     mnnvl = bool(clique and product in ("GB200", "GB300"))
     if mnnvl:
@@ -169,15 +171,16 @@ def detect_node_facts(node: Node) -> Facts:
         slicing=slicing,
         cloud=cloud,
         instance_type=find_instance_type(labels),
-        fabric=link,
+        fabric=detected.fabric,
+        hardware=detected.hardware or detected.fabric,
         mnnvl=mnnvl,
         nic=detect_nic(node),
         resources=resources,
         topology=tuple(key for key in aliases.TOPOLOGY if labels.get(key, "") not in aliases.NO_TOPOLOGY),
         driver=driver,
         dra=tuple(what for _, what in dra_labels),
-        missing=missing,
-        assumption=assumption,
+        missing=detected.missing,
+        assumption=detected.assumption,
         contradictions=tuple(contradictions),
         evidence=tuple(sorted(evidence, key=str)),
     )

@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from rlt_core.fabric import aliases
 from rlt_core.fabric.evidence import Evidence, resolve_fact
 from rlt_core.fabric.machines import Machine
 from rlt_core.fabric.nodes import Node
+
+CLAIM = "a resourceClaim of a DRA driver in the podTemplate of the workers, with network.attach: dra"
+
+
+@dataclass(frozen=True)
+class DetectedFabric:
+    """The fabric of a node."""
+
+    fabric: str
+    """The fabric that pods can use."""
+    missing: str | None = None
+    """What pods lack to use a faster one."""
+    assumption: str | None = None
+    """What is assumed without evidence."""
+    hardware: str | None = None
+    """The fabric of the hardware, if it differs."""
 
 
 def list_fabric_resources(node: Node) -> tuple[tuple[str, int], ...]:
@@ -14,11 +32,7 @@ def list_fabric_resources(node: Node) -> tuple[tuple[str, int], ...]:
         (name, count)
         for name, count in sorted(node.allocatable.items())
         if count > 0
-        and (
-            name == aliases.EFA_RESOURCE
-            or name.startswith(aliases.VERBS_RESOURCES)
-            or aliases.GKE_NETWORK.match(name) is not None
-        )
+        and (name == aliases.EFA_RESOURCE or aliases.is_verbs(name) or aliases.GKE_NETWORK.match(name) is not None)
     )
 
 
@@ -29,48 +43,53 @@ def detect_fabric(
     resources: tuple[tuple[str, int], ...],
     evidence: list[Evidence],
     contradictions: list[str],
-) -> tuple[str, str | None, str | None]:
-    """The fabric that pods can use, what they lack to use a faster one, and the assumption made. Extends `evidence` and
-    `contradictions`.
-    """
+) -> DetectedFabric:
+    """Detect the fabric of a node. Extends `evidence` and `contradictions`."""
     names = [name for name, _ in resources]
-    verbs = [name for name in names if name.startswith(aliases.VERBS_RESOURCES)]
+    verbs = [name for name in names if aliases.is_verbs(name)]
     if aliases.EFA_RESOURCE in names:
         evidence.append(Evidence("fabric", "efa", f"allocatable {aliases.EFA_RESOURCE}"))
-        return "efa", None, None
+        return DetectedFabric("efa")
     if machine:
         evidence.append(Evidence("fabric", machine.fabric, f"instance type {machine.type} ({machine.source})"))
         if machine.fabric == "efa":
-            return "tcp", f"{aliases.EFA_RESOURCE} from the EFA device plugin of AWS", None
+            plugin = f"{aliases.EFA_RESOURCE} from the EFA device plugin of AWS"
+            return DetectedFabric("tcp", f"{plugin}, or {CLAIM}", hardware="efa")
         if machine.needs and not verbs:
-            return "tcp", f"a resource {machine.needs}... from an RDMA device plugin", None
+            plugin = f"a resource {machine.needs}... from an RDMA device plugin"
+            return DetectedFabric("tcp", f"{plugin}, or {CLAIM}", hardware=machine.fabric)
         if machine.cloud == "gke" and not names:
             if node.labels.get(aliases.DRANET_LABEL) == "true":
                 fix = "a resourceClaim in the podTemplate of the workers and network.attach: dra"
-                return machine.fabric, f"{fix}, because these nodes have DRANET", None
+                return DetectedFabric(machine.fabric, f"{fix}, because these nodes have DRANET")
             networks = "networking.gke.io.networks/... from GKE multi-networking"
-            return machine.fabric, f"{networks} (or DRANET with network.attach: dra)", None
-        return machine.fabric, None, None
+            return DetectedFabric(machine.fabric, f"{networks} (or DRANET with network.attach: dra)")
+        return DetectedFabric(machine.fabric)
     if cloud == "gke" and (accelerator := node.labels.get(aliases.ACCELERATOR_LABEL)):
         evidence.append(Evidence("accelerator", accelerator, f"label {aliases.ACCELERATOR_LABEL}"))
-        return "tcp", f"the label {aliases.INSTANCE_LABELS[0]}: one label alone is not enough evidence", None
+        return DetectedFabric("tcp", f"the label {aliases.INSTANCE_LABELS[0]}: one label alone is not enough evidence")
     links = _find_links(node, verbs)
     link = resolve_fact("fabric", links, evidence, contradictions)
     rdma_labels = [key for key in aliases.RDMA_LABELS if node.labels.get(key, "false") == "true"]
     evidence += [Evidence("rdma", "hardware", f"label {key}=true") for key in rdma_labels]
     hardware = bool(link or rdma_labels)
     if cloud in ("nebius", "together") and not verbs and hardware:
-        return "infiniband", None, f"{cloud} attaches InfiniBand without a resource (as in SkyPilot; not verified)"
+        assumption = f"{cloud} attaches InfiniBand without a resource (as in SkyPilot; not verified)"
+        return DetectedFabric("infiniband", assumption=assumption)
+    if not verbs and hardware:
+        plugin = "an RDMA resource in allocatable from an RDMA or SR-IOV device plugin"
+        assumed = "infiniband" if cloud == "azure" or not link else link
+        return DetectedFabric("tcp", f"{plugin}, or {CLAIM}", hardware=assumed)
     if not verbs:
-        return "tcp", "an RDMA resource in allocatable from an RDMA or SR-IOV device plugin" if hardware else None, None
+        return DetectedFabric("tcp")
     if link:
-        return link, None, None
+        return DetectedFabric(link)
     if cloud in ("nebius", "together", "azure"):
-        return "infiniband", None, None
+        return DetectedFabric("infiniband")
     if node.allocatable.get("amd.com/nic", 0) + node.allocatable.get("amd.com/vnic", 0) > 0:
-        return "roce", None, None
+        return DetectedFabric("roce")
     assumption = "no label or resource shows whether the RDMA link is InfiniBand or Ethernet: InfiniBand is assumed"
-    return "infiniband", None, assumption
+    return DetectedFabric("infiniband", assumption=assumption)
 
 
 def _find_links(node: Node, verbs: list[str]) -> list[Evidence]:
@@ -98,4 +117,6 @@ def detect_nic(node: Node) -> str | None:
     offered = node.allocatable.get("amd.com/nic", 0) + node.allocatable.get("amd.com/vnic", 0)
     if offered > 0 or any(node.labels.get(key, "false") == "true" for key in aliases.PENSANDO):
         return "pensando"
-    return "mlx5" if any(node.labels.get(key) == "true" for key in aliases.MELLANOX) else None
+    names = [name for name, count in node.allocatable.items() if count > 0 and aliases.is_verbs(name)]
+    labeled = any(node.labels.get(key) == "true" for key in aliases.MELLANOX) or aliases.MOFED_LABEL in node.labels
+    return "mlx5" if labeled or any(map(aliases.MELLANOX_NAME.search, names)) else None

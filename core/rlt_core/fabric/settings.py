@@ -137,6 +137,15 @@ def _build_profile_env(
     versions = read_versions(demand)
     profile_env = {each.name: _build_setting(profile, each) for each in profile.variables(facts, versions)}
     hca = profile_env.get("NCCL_IB_HCA")
+    if hca and not _is_adapter_proven(profile, facts):
+        del profile_env["NCCL_IB_HCA"]
+        if not demand.hcas:
+            warnings[:] = [each for each in warnings if not each.startswith("NCCL_IB_HCA=")]
+            warnings.append(
+                f"NCCL_IB_HCA is not set, because no label and no resource shows that the adapters are {hca.value}: "
+                "NCCL uses all active adapters, also those for storage; set network.hcas in the job or the RLRuntime"
+            )
+        hca = None
     if hca and hca.value.startswith("=") and attach.mode == "multus":
         rule = f"virtual functions have other names than {hca.value}: the prefix of their driver"
         profile_env["NCCL_IB_HCA"] = Setting(hca.name, profile.hcas[0], rule, profile.attach.source)
@@ -162,6 +171,12 @@ def _build_profile_env(
         rule = "network.require is tcp: NCCL uses its socket transport only"
         profile_env["NCCL_NET"] = Setting("NCCL_NET", "Socket", rule, f"{NCCL_DOC}#nccl-net")
     return profile_env
+
+
+def _is_adapter_proven(profile: Profile, facts: Facts) -> bool:
+    """Whether the adapters are those of the profile: by a label or resource of the nodes, or as the cloud documents."""
+    matched = dict(profile.match)
+    return "cloud" in matched or "nic" in matched or facts.nic == "mlx5"
 
 
 def _build_setting(profile: Profile, variable: Variable) -> Setting:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 
+from rlt_core.fabric import aliases
 from rlt_core.fabric.demand import MULTUS_ANNOTATION, Demand
 from rlt_core.fabric.facts import Facts
+from rlt_core.fabric.nodes import Node
 from rlt_core.fabric.profiles import RDMA_FABRICS, Profile
 from rlt_core.fabric.settings import Setting, Settings
 
@@ -48,8 +51,53 @@ def _find_node_warnings(kinds: list[Facts], demand: Demand, profile: Profile, se
             f"pods get virtual functions but no Multus network: set the annotation {MULTUS_ANNOTATION} in the "
             "podTemplate of the workers"
         )
-    if len(verbs := [name for name, _ in settings.attach.resources if name.startswith("rdma/")]) > 1:
-        yield f"pods get all of {', '.join(verbs)}: if one of them is for storage, remove it from these nodes"
+    yield from _find_resource_warnings(kinds, profile, settings)
+
+
+def _find_resource_warnings(kinds: list[Facts], profile: Profile, settings: Settings) -> Iterator[str]:
+    """Which of several RDMA resources the pods get, and why."""
+    given = dict(settings.attach.resources)
+    verbs = [name for name in given if aliases.is_verbs(name)]
+    if len(verbs) > 1:
+        yield (
+            f"pods get all of {', '.join(verbs)}, one rail or pool each: no name shows which of them is for storage; "
+            "to leave one out, set it to null in limits and requests of ray-worker in the podTemplate"
+        )
+    for name in filter(aliases.is_site_resource, verbs):
+        offered = max((dict(facts.resources).get(name, 0) for facts in kinds), default=0)
+        if given[name] < offered:
+            yield (
+                f"pods get {given[name]} of {offered} {name}: if each is one adapter and not a share of all, set the "
+                "amount in limits and requests of ray-worker in the podTemplate"
+            )
+    offered_names = sorted({name for facts in kinds for name, _ in facts.verbs} - set(given))
+    if offered_names and verbs and profile.fabric.removeprefix("mnnvl+") in RDMA_FABRICS:
+        yield (
+            f"pods do not get {', '.join(offered_names)}: network.attach {settings.attach.mode} uses "
+            f"{', '.join(verbs)} alone; set network.attach to change it"
+        )
+
+
+def find_clique_warnings(nodes: Sequence[Node], demand: Demand, profile: Profile) -> Iterator[str]:
+    """Multi-node NVLink connects the nodes of one clique alone."""
+    room = Counter[str]()
+    for node in nodes:
+        offered = node.allocatable.get(demand.resource or "", 0)
+        room[node.labels.get(aliases.CLIQUE_LABEL, "")] += offered // max(demand.count, 1)
+    if len(room) < 2:
+        return
+    largest = max(room.values())
+    link = profile.fabric.removeprefix("mnnvl+")
+    if largest >= demand.workers:
+        yield (
+            f"candidate nodes are in {len(room)} NVLink cliques: the workers are preferably placed in one of them; to "
+            f"require it, set scheduling.topology to key {aliases.CLIQUE_LABEL}, mode required"
+        )
+    else:
+        yield (
+            f"candidate nodes are in {len(room)} NVLink cliques, and none has room for {demand.workers} workers (at "
+            f"most {largest}): between cliques they communicate by {link}"
+        )
 
 
 def _find_variable_warnings(kinds: list[Facts], profile: Profile, env: dict[str, Setting]) -> Iterator[str]:

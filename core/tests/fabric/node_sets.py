@@ -154,6 +154,93 @@ CASES: dict[str, Case] = {
     "require-tcp-on-ib": Case(
         pair(nvidia() | IB, GPUS | HCA), Demand("nvidia.com/gpu", 8, 2, require="tcp"), "tcp", "tcp"
     ),
+    "site-domain": Case(
+        pair(nvidia() | IB, GPUS | {"hpc.example.com/rdma_shared": 63}),
+        RDMA_ONLY,
+        "onprem-infiniband",
+        "infiniband",
+        warns=("pods get 1 of 63 hpc.example.com/rdma_shared",),
+    ),
+    "one-resource-per-rail": Case(
+        pair(nvidia() | ROCE, GPUS | {f"nvidia.com/rail{rail}": 1 for rail in range(8)}),
+        RDMA_ONLY,
+        "onprem-roce",
+        "roce",
+        warns=("pods get all of nvidia.com/rail0, nvidia.com/rail1",),
+    ),
+    "site-domain-per-rail": Case(
+        pair(nvidia() | IB, GPUS | {f"fabric.example.com/ib-rail-{rail}": 1 for rail in range(4)}),
+        RDMA_ONLY,
+        "onprem-infiniband",
+        "infiniband",
+        warns=("set it to null in limits and requests",),
+    ),
+    "two-shared-devices": Case(
+        pair(nvidia() | IB, GPUS | HCA | {"rdma/hca_shared_devices_b": 8}),
+        NVIDIA,
+        "onprem-infiniband",
+        "infiniband",
+        warns=("no name shows which of them is for storage",),
+    ),
+    "shared-and-virtual-functions": Case(
+        pair(nvidia() | IB, GPUS | HCA | {"nvidia.com/sriov_ib_vf": 8}),
+        NVIDIA,
+        "onprem-infiniband",
+        "infiniband",
+        warns=("pods do not get rdma/hca_shared_devices_a: network.attach multus uses nvidia.com/sriov_ib_vf alone",),
+    ),
+    "adapters-of-unknown-vendor": Case(
+        pair(nvidia(), GPUS | {"rdma/ib_nic": 8}),
+        NVIDIA,
+        "onprem-infiniband",
+        "infiniband",
+        warns=("NCCL_IB_HCA is not set",),
+    ),
+    "azure-dra-without-a-claim": Case(
+        azure("Standard_ND96isr_H100_v5", GPUS, nvidia()),
+        RDMA_ONLY,
+        "tcp",
+        "tcp",
+        refused="RdmaNotFound",
+        warns=("a resourceClaim of a DRA driver", "network.attach: dra"),
+    ),
+    "azure-dra": Case(
+        azure("Standard_ND96isr_H100_v5", GPUS, nvidia()),
+        replace(RDMA_ONLY, attach="dra"),
+        "azure-infiniband",
+        "infiniband",
+    ),
+    "aws-dra": Case(aws("p5.48xlarge", 0), replace(RDMA_ONLY, attach="dra"), "aws-efa", "efa"),
+    "onprem-dra": Case(pair(nvidia() | IB, GPUS), replace(RDMA_ONLY, attach="dra"), "onprem-infiniband", "infiniband"),
+    "two-cliques": Case(
+        [
+            node(
+                f"{rack}-{index}",
+                GB200 | {"nvidia.com/gpu.clique": f"7b968a6d.{rack}"} | IB,
+                {"nvidia.com/gpu": 4, "rdma/ib_nic": 4},
+            )
+            for rack in (1, 2)
+            for index in (1, 2)
+        ],
+        GB_DEMAND,
+        "nvl72-infiniband",
+        "mnnvl+infiniband",
+        warns=("in 2 NVLink cliques: the workers are preferably placed in one",),
+    ),
+    "cliques-too-small": Case(
+        [
+            node(
+                str(rack),
+                GB200 | {"nvidia.com/gpu.clique": f"7b968a6d.{rack}"} | IB,
+                {"nvidia.com/gpu": 4, "rdma/ib_nic": 4},
+            )
+            for rack in (1, 2)
+        ],
+        GB_DEMAND,
+        "nvl72-infiniband",
+        "mnnvl+infiniband",
+        warns=("none has room for 2 workers (at most 1): between cliques they communicate by infiniband",),
+    ),
     "nvl72-ib": Case(
         pair(GB200 | IB, {"nvidia.com/gpu": 4, "rdma/ib_nic": 4}), GB_DEMAND, "nvl72-infiniband", "mnnvl+infiniband"
     ),
