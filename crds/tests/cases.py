@@ -684,7 +684,6 @@ CASES = [
     Case("schema", "spec.training.totalSteps", {"training.totalSteps": "${STEPS}"}, "variables are not", cel=True),
     Case("schema", "spec.rollout.gpuMemoryUtilization", {"rollout.gpuMemoryUtilization": "50 %"}, "use 0.5", cel=True),
     Case("schema", f"{POD}.memory", workers(resources={"cpu": "2", "memory": "512gb"}), "use 512Gi", cel=True),
-    Case("schema", "spec.cluster.imagePullSecrets[0]", {"cluster.imagePullSecrets": [{"name": "x"}]}, "x", cel=True),
     Case("schema", "spec.model.name", {"model.name": "Qwen/Qwen3"}, "did you mean spec.model.path?", cel=True),
     Case("schema", "spec.data.train_files", {"data.train_files": ["/x"]}, "did you mean spec.data.files?", cel=True),
     Case(

@@ -91,6 +91,31 @@ def test_unknown_field_gets_a_suggestion(name: str, meant: str | None) -> None:
     assert finding.fix == f"did you mean {meant}?" if meant else finding.fix.startswith("remove it")
 
 
+@pytest.mark.parametrize(
+    ("change", "fix"),
+    [
+        ({"cluster.imagePullSecrets": [{"name": "registry"}]}, "write the name alone: registry"),
+        ({"cluster.rayVersion": 2.1}, 'write all three numbers of the version, such as "2.60.0"'),
+        ({"cluster.rayVersion": "2.60"}, "use 2.60.0"),
+        ({"activeDeadlineSeconds": "90 m"}, "use 5400, the number of seconds"),
+        ({"training.learningRate": ".nan"}, "use a number"),
+        ({"training.totalSteps": "8"}, "write 8 without quotes"),
+        ({"data.shuffle": "True"}, "write True without quotes"),
+        ({"data.shuffle": "yes"}, "use true or false"),
+        (
+            {"cluster.head.nodeSelector": {"a": 1.5}},
+            "write it in quotes, with all digits: YAML reads 2.10 as the number 2.1",
+        ),
+        ({"storage.claimName": "My Claim"}, "use my-claim"),
+        ({"cluster.env": [{"name": "MY-TOKEN", "value": "1"}]}, "use MY_TOKEN"),
+        ({"network.profile": ""}, "write a value of this form"),
+    ],
+)
+def test_the_fix_of_another_type_is_what_was_meant(change: dict[str, Any], fix: str) -> None:
+    found = validate_job("sum", merged(BUILTIN, change)).findings
+    assert [each.fix for each in found] == [fix]
+
+
 def test_snake_case_field_is_rejected() -> None:
     """The types also accept snake_case, for internal use; a manifest must use camelCase."""
     assert fields(validate_job("sum", {**BUILTIN, "runtime_ref": {"name": "a"}}).findings) == ["spec.runtime_ref"]
