@@ -121,13 +121,14 @@ def find_field(path: str) -> Field:
 
 
 def _find_by_other_name(name: str) -> Field | None:
-    """The field for a setting of verl or ROLL, or for the end of its name.
+    """The field for a setting of verl or ROLL, for the end of its name, or for a block of settings.
 
     Raises ValueError if several fields match, or if the mapping gives a reason why no field does.
     """
     settings = [setting for table in _tables().values() for setting in table]
     exact = mapping.find(name, settings)
     named = [exact] if exact else [setting for setting in settings if setting.key.endswith(f".{name}")]
+    named = named or [setting for setting in settings if setting.key.startswith(f"{name}.")]
     paths = list(dict.fromkeys(path for setting in named for path in setting.fields))
     if len(paths) == 1:
         return find_field(paths[0])

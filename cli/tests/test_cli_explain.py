@@ -60,6 +60,7 @@ def test_a_field_is_found_by_path_end_or_other_name(typed: str, field: str) -> N
         ("nodeSelector", "nodeSelector is ambiguous: spec.cluster.head.nodeSelector, spec.cluster.workers[]"),
         ("xyzzy", "Field xyzzy does not exist."),
         ("data.tokenizer", "No field corresponds to data.tokenizer: "),
+        ("reward.custom_reward_function", "is ambiguous: spec.rewards[].function.configMap, spec.rewards[].function"),
     ],
 )
 def test_an_unknown_field_is_an_error_with_suggestions(typed: str, message: str) -> None:

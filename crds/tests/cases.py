@@ -379,7 +379,7 @@ CASES = [
     Case(
         "conversation",
         f"{CONVERSATION}.environment",
-        {"rollout.multiTurn": {"environment": "calculater"}},
+        {"rollout.multiTurn": {"environment": "Calculator"}},
         "did you mean calculator?",
     ),
     Case(
