@@ -24,6 +24,8 @@ from rlt_cli.output import print_message
 from rlt_cli.program import program_name
 from rlt_core.fabric.profiles import validate_profile_name
 
+USER_METADATA = ("name", "generateName", "namespace", "labels", "annotations", "finalizers", "ownerReferences")
+"""The fields of metadata that users set."""
 RLT_KINDS = (KIND.lower(), RUNTIME_KIND.lower())
 
 
@@ -92,14 +94,21 @@ def load_valid_files(files: Iterable[str], policy: RuntimePolicy = ANY_RUNTIME) 
 
 
 def load_valid_submission(files: Iterable[str]) -> list[dict[str, Any]]:
-    """As `load_valid_files`, for the cluster: the manifests, runtimes first. Raises Failure for one without a name."""
+    """As `load_valid_files`, for the cluster: the manifests as the user writes them, runtimes first. Raises Failure for
+    one without a name."""
     validated = load_valid_files(files, RuntimePolicy(unknown=True))
     for document in validated.documents:
         if not document.manifest["metadata"].get("name"):
             message = f"{document.file}:{document.line_of('metadata')}: metadata.generateName: server-side apply needs "
             raise Failure(f"{message}metadata.name.", next=f"kubectl create -f {shlex.quote(document.file)}")
-    manifests = [dict(document.manifest) for document in validated.documents]
+    manifests = [drop_server_fields(document.manifest) for document in validated.documents]
     return sorted(manifests, key=lambda each: bool(each["kind"] == KIND))
+
+
+def drop_server_fields(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a manifest without status and the metadata that the API server sets, as in `kubectl get -o yaml`."""
+    metadata = {key: manifest["metadata"][key] for key in USER_METADATA if key in manifest["metadata"]}
+    return {key: value for key, value in {**manifest, "metadata": metadata}.items() if key != "status"}
 
 
 def load_valid_jobs(file: str, runtimes: Sequence[str], default_runtime: str | None) -> ValidatedFiles:

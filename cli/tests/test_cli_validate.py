@@ -10,6 +10,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from rlt_cli.file_validation import load_valid_submission
 from rlt_cli.main import cli
 
 ROOT = Path(__file__).parents[2]
@@ -96,6 +97,14 @@ def test_the_items_of_a_list_are_validated() -> None:
     number = int(line.split(":")[1])
     assert "trainBatchSize: 0" in text.splitlines()[number - 1]
     assert done.stderr == "1 of 2 manifests is invalid\n"
+
+
+def test_a_submission_has_no_fields_of_the_server(tmp_path: Path) -> None:
+    job = yaml.safe_load(JOB)
+    server = {"uid": "1", "resourceVersion": "2", "managedFields": [], "creationTimestamp": "x", "generation": 1}
+    stored = {**job, "metadata": {**job["metadata"], **server}, "status": {"phase": "Running"}}
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": [stored]}))
+    assert load_valid_submission([str(tmp_path / "job.yaml")]) == [job]
 
 
 def test_the_files_of_a_directory_are_validated(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import click
 from rlt_cli.connection import FieldConflictError, connect, run
 from rlt_cli.failure import Failure
 from rlt_cli.file_arguments import files_argument
-from rlt_cli.file_validation import load_valid_submission
+from rlt_cli.file_validation import drop_server_fields, load_valid_submission
 from rlt_cli.kube_context import KubeContext, kube_context_options
 from rlt_cli.output import TABLE, emit, output_option, to_yaml
 from rlt_core.job import Manifest
@@ -57,12 +57,5 @@ async def _find_changes(
                     f"{manifest['metadata']['name']}: other field managers changed fields of the file: {conflict}."
                 )
                 raise Failure(message, next=kube_context.command_line("diff --force-conflicts FILE")) from conflict
-            pairs.append((live and _without_server_fields(live), _without_server_fields(submitted)))
+            pairs.append((live and drop_server_fields(live), drop_server_fields(submitted)))
     return [(live, submitted) for live, submitted in pairs if live != submitted]
-
-
-def _without_server_fields(manifest: Manifest) -> Manifest:
-    """The manifest without status and the fields that the API server sets."""
-    kept = ("name", "namespace", "labels", "annotations")
-    metadata = {key: value for key, value in manifest["metadata"].items() if key in kept}
-    return {key: value for key, value in {**manifest, "metadata": metadata}.items() if key != "status"}
