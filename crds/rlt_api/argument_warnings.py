@@ -14,6 +14,7 @@ from rlt_api.mapping import Mapped, find, load_mapping
 from rlt_api.rules.command_devices import COMMAND, DEVICES, NODES, count_devices, describe_groups, read_verl_number
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.spelling import find_nearest_word
+from rlt_api.unlikely_values import describe_missing_volume
 
 BATCH, MINI = "data.train_batch_size", "actor_rollout_ref.actor.ppo_mini_batch_size"
 RESPONSES = "actor_rollout_ref.rollout.n"
@@ -21,6 +22,7 @@ MICRO = "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"
 OLD_MICRO = "actor_rollout_ref.actor.ppo_micro_batch_size"
 DYNAMIC = "actor_rollout_ref.actor.use_dynamic_bsz"
 SEQUENCE_PARALLEL = "actor_rollout_ref.actor.ulysses_sequence_parallel_size"
+PATHS = ("data.train_files", "data.val_files", "actor_rollout_ref.model.path", "trainer.resume_from_path")
 FSDP_SIZE = "actor_rollout_ref.actor.fsdp_config.fsdp_size"
 
 
@@ -30,7 +32,8 @@ def warn_arguments(spec: RLTrainingJobSpec) -> Iterator[str]:
     if spec.framework.type != "command" or program is None or program.name != "verl":
         return
     yield from _warn_keys(program)
-    yield from _warn_sizes(program)
+    if not program.own_config and program.values.get("model_engine") != "megatron":
+        yield from _warn_sizes(program)
     yield from _warn_idle_devices(program, spec)
     yield from _warn_contradictions(program, spec)
 
@@ -113,6 +116,10 @@ def _warn_idle_devices(program: Program, spec: RLTrainingJobSpec) -> Iterator[st
 
 def _warn_contradictions(program: Program, spec: RLTrainingJobSpec) -> Iterator[str]:
     values, given = program.values, program.given
+    for key in PATHS:
+        path = values.get(key)
+        if isinstance(path, str) and path.startswith("/") and (problem := describe_missing_volume(path, spec)):
+            yield _say(given[key], problem)
     logger = values.get("trainer.logger")
     if isinstance(logger, str) and "console" not in logger:
         yield _say(given["trainer.logger"], "without console, the status of the job has no progress and no metrics")

@@ -45,12 +45,19 @@ def warn_paths_outside_volumes(spec: RLTrainingJobSpec) -> Iterator[str]:
         **{f"spec.data.valFiles[{index}]": path for index, path in enumerate((data and data.val_files) or [])},
         "spec.checkpoint.resumeFromPath": spec.checkpoint.resume_from_path,
     }
+    for field, path in paths.items():
+        if path and path.startswith("/") and (problem := describe_missing_volume(path, spec)):
+            yield f"{field}: {path}: {problem}"
+
+
+def describe_missing_volume(path: str, spec: RLTrainingJobSpec) -> str | None:
+    """Return the problem of an absolute path in the pods that is on no volume of the job; None if it is on one."""
     mounts = [spec.storage.mount_path, *([spec.storage.model_cache.mount_path] if spec.storage.model_cache else [])]
     for template in (spec.cluster.head.pod_template, *(group.pod_template for group in spec.cluster.workers)):
         mounts += _list_mounts(template)
-    for field, path in paths.items():
-        if path and path.startswith("/") and not any(f"{path}/".startswith(f"{each.rstrip('/')}/") for each in mounts):
-            yield f"{field}: {path}: is on no volume of the job ({', '.join(mounts)}); it must be in the image"
+    if any(f"{path}/".startswith(f"{each.rstrip('/')}/") for each in mounts):
+        return None
+    return f"is on no volume of the job ({', '.join(dict.fromkeys(mounts))}); it must be in the image"
 
 
 def warn_answer_form(spec: RLTrainingJobSpec) -> Iterator[str]:

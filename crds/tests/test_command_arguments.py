@@ -160,6 +160,7 @@ NODES = ("trainer.nnodes=2", "trainer.n_gpus_per_node=8")
         ("trainer.logger=['wandb']", "without console, the status of the job has no progress"),
         ("trainer.total_training_steps=7", "spec.framework.totalSteps is 5"),
         ("trainer.default_local_dir=/data/out", "is not below spec.storage.mountPath /mnt/rlt: checkpoints are lost"),
+        ("data.train_files=/data/a.parquet", "/data/a.parquet: is on no volume of the job (/mnt/rlt); it must be in"),
         ("ray_kwargs.ray_init.num_cpus=8", "Ray already runs; use spec.cluster.workers[].numCpus"),
         ("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=7", "does not divide the 16 responses of a device"),
     ],
@@ -178,7 +179,13 @@ def test_idle_accelerators_are_warned_about() -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["+data.extra=1", "hydra.run.dir=/x", "~critic.optim", "critic.optim.betas=[0.9,0.99]", "data.train_files=/x"],
+        [
+            "+data.extra=1",
+            "hydra.run.dir=/x",
+            "~critic.optim",
+            "critic.optim.betas=[0.9,0.99]",
+            "data.train_files=/mnt/rlt/x",
+        ],
         ["--config-path=/x", "foo.bar=1"],
         ["data.train_batch_size=1024", "actor_rollout_ref.rollout.n=8", "trainer.logger=[console,wandb]"],
         ["data.train_batch_size=100", "actor_rollout_ref.actor.ppo_mini_batch_size=$MINI"],
