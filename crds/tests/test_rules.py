@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from cases import BUILTIN, CASES, COMMAND, QWEN_7B, Case, Json, env, gpus, merged
+from cases import BUILTIN, CASES, COMMAND, QWEN_7B, Case, Json, env, files, gpus, merged
 
 from rlt_api.rules import RULES, TRAINER_RULES
 from rlt_api.rules.environment import find_meant_name, known_names
@@ -37,6 +37,25 @@ VALID: list[Json] = [
     {"model": {"path": "/mnt/models/mine", "fromSeed": None}, **gpus(1)},
     env("NCCL_DEBUG", "NCCL_A_FUTURE_VARIABLE", "MY_NCCL_DEBUG", "TORCH_NCCL_TRACE_BUFFER_SIZE", "HF_TOKEN", "NCL"),
     env("VLLM_LOGGING_LEVEL", "RAY_DEBUG"),
+]
+
+
+IMAGES = (
+    "trainer",
+    "localhost:5000/trainer",
+    "[::1]:5000/trainer:1",
+    "nvcr.io/nvidia/pytorch:25.01-py3",
+    "rocm/verl:verl-0.4.1.post0_ubuntu22.04_rocm6.3.4-numa-patch_vllm0.8.5_sglang0.4.6.post4",
+    f"ghcr.io/a/b__c/d-e.f:v1.0_X@sha256:{'0' * 64}",
+)
+MODELS = ("gpt2", "Qwen/Qwen2.5-7B-Instruct", "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B", "/mnt/models/My Model@1")
+VALID += [{"cluster.image": image} for image in IMAGES]
+VALID += [{"model": {"path": path, "fromSeed": None}, **gpus(8)} for path in MODELS]
+VALID += [
+    {**files("/mnt/rlt/a.parquet", "/mnt/rlt/b.jsonl", "/mnt/rlt/c.json")},
+    {**files("/mnt/rlt/a.parquet"), "data.valFiles": ["/mnt/rlt/b.parquet"], "training.validation.testFreq": 5},
+    {"rollout.multiTurn.environment": "mine.games:Chess"},
+    {"storage": {"claimName": "c", "mountPath": "/tmp/runs"}},
 ]
 
 

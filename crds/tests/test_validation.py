@@ -40,6 +40,8 @@ def fields(found: tuple[Finding, ...]) -> list[str]:
         ({"labels": {}}, "metadata.name"),
         ({"name": 1}, "metadata.name"),
         ({"generateName": "Sum-"}, "metadata.name"),
+        ({"name": "sum", "namespace": "team-a"}, None),
+        ({"name": "sum", "namespace": "Team_A"}, "metadata.namespace"),
         ({"name": "sum", "label": {}}, "metadata.label"),
         ({"name": "sum", "labels": {"a": 1}}, "metadata.labels.a"),
         ({"name": "sum", "labels": {"a b": "x"}}, "metadata.labels[a b]"),
