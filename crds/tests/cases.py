@@ -620,6 +620,7 @@ CASES = [
     Case("env-owner", ENV, env("ROCR_VISIBLE_DEVICES")),
     Case("env-owner", ENV, env("MASTER_ADDR"), base=COMMAND),
     Case("env-owner", ENV, env("RAY_AUTH_TOKEN")),
+    Case("rdma-env", "spec.cluster.env[0].value", {"network.require": "rdma", **env("NCCL_IB_DISABLE")}, "remove it"),
     Case(
         "ray-token",
         "spec.security.rayToken",

@@ -33,6 +33,8 @@ RESERVED_NAMES = {
     ),
 }
 """Name that a user must not set -> the reason."""
+WITHOUT_RDMA = {"NCCL_IB_DISABLE": "1", "NCCL_NET": "socket"}
+"""Variables and their values, in lower case, with which NCCL uses TCP."""
 DEBUGGER = ("RAY_DEBUG", "RAY_DEBUG_POST_MORTEM")
 JOB_STOP_TIMEOUT = "RAY_JOB_STOP_WAIT_TIME_S"
 """Seconds from SIGTERM to SIGKILL for a stopped Ray job (ray/dashboard/modules/job/job_supervisor.py, Ray 2.60)."""
@@ -103,6 +105,18 @@ def validate_env_owners(spec: RLTrainingJobSpec) -> Iterator[Finding]:
             yield Finding(f"{ENV}[{index}].name", variable.name, reason, "remove it", "env-owner", edits=edits)
 
 
+def validate_rdma_variables(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """With network.require rdma, variables must not disable RDMA: the operator would hold the job."""
+    if spec.network.require != "rdma":
+        return
+    for index, variable in enumerate(spec.cluster.env):
+        if (variable.value or "").lower() == WITHOUT_RDMA.get(variable.name):
+            message, fix = "disables RDMA, which network.require demands", "remove it, or use network.require: any"
+            edits = (*remove(f"{ENV}[{index}]"), *use("spec.network.require", "any"))
+            value = f"{variable.name}={variable.value}"
+            yield Finding(f"{ENV}[{index}].value", value, message, fix, "rdma-env", ("spec.network.require",), edits)
+
+
 def validate_stop_timeout(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """RAY_JOB_STOP_WAIT_TIME_S must be a number of seconds, less than terminationGracePeriodSeconds: the pods end with
     that period."""
@@ -151,6 +165,7 @@ RULES = (
     validate_env_names,
     validate_env_values,
     validate_env_owners,
+    validate_rdma_variables,
     validate_stop_timeout,
     validate_masked_values,
     validate_debugger,
