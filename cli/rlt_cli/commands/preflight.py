@@ -9,13 +9,12 @@ from typing import Any
 import click
 
 from rlt_api.crd import KIND, MAX_NAME_LENGTH
-from rlt_api.runtime_policy import RuntimePolicy
 from rlt_cli.commands.wait import wait_for_condition
 from rlt_cli.connection import connect, run
 from rlt_cli.duration import Duration, parse_duration
 from rlt_cli.failure import Failure
 from rlt_cli.file_arguments import file_argument
-from rlt_cli.file_validation import load_valid_files
+from rlt_cli.file_validation import load_valid_submission
 from rlt_cli.job_page import format_checks
 from rlt_cli.kube_context import KubeContext, kube_context_options
 from rlt_cli.output import TABLE, emit, output_option
@@ -47,8 +46,7 @@ def command(file: str, level: str | None, timeout: Duration, kube_context: KubeC
 
     Exit codes: 0 no check failed, 1 a check or the job failed, 2 timeout.
     """
-    validated = load_valid_files([file], RuntimePolicy(unknown=True))
-    jobs = [dict(each) for each in validated.jobs()]
+    jobs = [each for each in load_valid_submission([file]) if each["kind"] == KIND]
     if len(jobs) != 1:
         message = f"{file}: {len(jobs)} RLTrainingJobs, and the checks need one."
         raise Failure(message, next=f"{program_name()} validate {file}")
@@ -71,7 +69,7 @@ def build_preflight_job(manifest: Mapping[str, Any], level: str | None) -> Manif
     return {
         "apiVersion": manifest["apiVersion"],
         "kind": KIND,
-        "metadata": {key: value for key, value in {**metadata, "name": name}.items() if key != "generateName"},
+        "metadata": {**metadata, "name": name},
         "spec": {
             **spec,
             "preflight": preflight,
@@ -84,8 +82,7 @@ def build_preflight_job(manifest: Mapping[str, Any], level: str | None) -> Manif
 async def _check(manifest: Manifest, timeout: Duration, kube_context: KubeContext) -> tuple[int, Manifest | None]:
     """Submit the job, wait for its end, and delete it, also after Ctrl-C."""
     async with connect(kube_context) as connection:
-        metadata = {"namespace": connection.namespace, **manifest["metadata"]}
-        stored = (await connection.apply({**manifest, "metadata": metadata}, force=False))["metadata"]
+        stored = (await connection.apply(connection.with_namespace(manifest), force=False))["metadata"]
         own = replace(kube_context, namespace=stored["namespace"])
         try:
             return await wait_for_condition(stored["name"], "Succeeded", timeout, own)

@@ -58,7 +58,8 @@ def validate_preflight_only(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """preflight.only needs checks: without them, the job would have nothing to do."""
     if spec.preflight.only and spec.preflight.level == "off":
         message, fix = "needs preflight.level basic or full", "use level basic, or remove only"
-        yield Finding("spec.preflight.only", "true", message, fix, "preflight-only", ("spec.preflight.level",))
+        edits = (*use("spec.preflight.level", "basic"), *remove("spec.preflight.only"))
+        yield Finding("spec.preflight.only", "true", message, fix, "preflight-only", ("spec.preflight.level",), edits)
 
 
 RULES = (
