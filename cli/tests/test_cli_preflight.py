@@ -1,21 +1,17 @@
-"""rlt preflight: the job that it submits, and its end, with a stub of the connection to the cluster."""
+"""The job that rlt preflight submits. operator/tests/apiserver/test_cli_preflight.py runs the command."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from rlt_api.crd import MAX_NAME_LENGTH
 from rlt_api.validation import validate_manifest
 from rlt_cli.commands.preflight import build_preflight_job
-from rlt_cli.kube_context import KubeContext
 from rlt_cli.main import cli
 
 ARITHMETIC = Path(__file__).parents[2] / "examples/01-arithmetic-grpo.yaml"
@@ -60,61 +56,3 @@ def test_two_jobs_are_rejected(tmp_path: Path) -> None:
     done = CliRunner().invoke(cli, ["preflight", str(file)])
     assert done.exit_code == 1
     assert "2 RLTrainingJobs, and the checks need one." in done.stderr
-
-
-CHECK = {"name": "dns", "result": "failed", "message": "b cannot resolve sum-head-svc.", "remedy": "Inspect CoreDNS."}
-
-
-class StubConnection:
-    """A cluster in which the job ends with a condition, or is never reconciled."""
-
-    namespace = "demo"
-
-    def __init__(self, condition: str | None) -> None:
-        self.condition = condition
-        self.applied: list[dict[str, Any]] = []
-        self.deleted: list[tuple[str, str]] = []
-        self.api = self
-
-    async def apply(self, manifest: dict[str, Any], *, force: bool) -> dict[str, Any]:
-        self.applied.append(manifest)
-        return {**manifest, "metadata": {**manifest["metadata"], "uid": "1"}}
-
-    async def watch_job(self, name: str) -> AsyncIterator[dict[str, Any]]:
-        final = {"type": self.condition, "status": "True", "observedGeneration": 1, "message": "m", "reason": "R"}
-        status = {"conditions": [final] if self.condition else [], "preflight": [CHECK]}
-        yield {"metadata": {"name": name, "generation": 1}, "status": status}
-
-    async def delete(self, path: str, *, uid: str) -> None:
-        self.deleted.append((path, uid))
-
-
-def run_preflight(connection: StubConnection, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *options: str) -> Result:
-    @asynccontextmanager
-    async def connect(kube_context: KubeContext) -> AsyncIterator[StubConnection]:
-        yield connection
-
-    for module in ("preflight", "wait"):
-        monkeypatch.setattr(f"rlt_cli.commands.{module}.connect", connect)
-    (tmp_path / "job.yaml").write_text(json.dumps(example()))
-    return CliRunner().invoke(cli, ["preflight", str(tmp_path / "job.yaml"), "-n", "demo", *options])
-
-
-@pytest.mark.parametrize(("condition", "code"), [("Succeeded", 0), ("Failed", 1), (None, 1)])
-def test_the_checks_are_printed_and_the_job_is_deleted(
-    condition: str | None, code: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Also a job that somebody deletes meanwhile, whose watch ends."""
-    connection = StubConnection(condition)
-    done = run_preflight(connection, monkeypatch, tmp_path)
-    (applied,) = connection.applied
-    name = applied["metadata"]["name"]
-    assert (done.exit_code, applied["metadata"]["namespace"]) == (code, "demo")
-    assert name.endswith("-preflight")
-    assert connection.deleted == [(f"/apis/rlt.dev/v1alpha1/namespaces/demo/rltrainingjobs/{name}", "1")]
-    assert ("✗ dns" in done.stdout) == (condition is not None)
-
-
-def test_json_has_the_checks_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    done = run_preflight(StubConnection("Failed"), monkeypatch, tmp_path, "-o", "json")
-    assert json.loads(done.stdout) == [CHECK]
