@@ -147,17 +147,11 @@ def hang(prompt: Prompt) -> float:
 
 def give_up(prompt: Prompt) -> float:
     """Send a request again that takes too long, as OpenAI's client does."""
-    OpenAI(timeout=0.5, max_retries=1).chat.completions.create(model="policy", messages=[user(prompt.text)])
+    OpenAI(timeout=0.5, max_retries=5).chat.completions.create(model="policy", messages=[user(prompt.text)])
     return 1.0
 
 
 def send_nothing(prompt: Prompt) -> float:
-    return 1.0
-
-
-def say_nothing(prompt: Prompt) -> float:
-    """Wait for the first request of another agent, and send one."""
-    ask([user(prompt.text)])
     return 1.0
 
 
