@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
@@ -78,8 +80,8 @@ class Pending:
     """The tokens of the request after the sequence so far."""
     previous: _Turn | None
     """The turn before it in its sequence."""
-    keys: tuple[str, ...]
-    """The tools and messages of the request."""
+    key: bytes
+    """The key of its tools and messages."""
 
 
 class AgentTranscript:
@@ -96,7 +98,7 @@ class AgentTranscript:
         self._limits = limits
         self._sequences: list[_Sequence] = []
         self._latest: _Sequence | None = None
-        self._turns: dict[tuple[str, ...], _Turn] = {}
+        self._turns: dict[bytes, _Turn] = {}
         self._requests = 0
         self.has_reached_limit = False
         """Whether a request was rejected because of the limits."""
@@ -104,12 +106,12 @@ class AgentTranscript:
     def begin(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> Pending:
         """Add a request: `complete` or `cancel` must follow. Raises RequestError."""
         given = to_template_messages(messages)
-        keys = (_dump(tools), *map(_dump, given))
+        keys = list(accumulate([tools, *given], _extend_key, initial=b""))[1:]  # of the tools and 0, 1, … messages
         if self._requests == self._limits.max_requests:
             maximum = f"rollout.multiTurn.maxTurns is {self._limits.max_requests}"
             raise self._reach_limit(f"The episode has had all its requests: {maximum}.", "max_turns_exceeded")
-        count = next((count for count in range(len(given), 0, -1) if keys[: count + 1] in self._turns), 0)
-        turn = self._turns.get(keys[: count + 1])
+        count = next((count for count in range(len(given), 0, -1) if keys[count] in self._turns), 0)
+        turn = self._turns.get(keys[count])
         rest = self._tokenize(given, tools) if turn is None else self._observe(given[count:], turn)
         if turn is not None and not turn.is_continued:
             sequence, observation = turn.sequence, rest
@@ -127,7 +129,7 @@ class AgentTranscript:
             turn.is_continued = True
         self._requests += 1
         context = (*sequence.prompt, *sequence.tokens, *observation)
-        return Pending(self._requests - 1, context, left, sequence, observation, turn, keys)
+        return Pending(self._requests - 1, context, left, sequence, observation, turn, keys[-1])
 
     def complete(self, pending: Pending, turn: Response, message: Message) -> None:
         """Add the response to a request, and the message that the agent gets."""
@@ -135,8 +137,10 @@ class AgentTranscript:
             self._sequences.append(pending.sequence)
         pending.sequence.append(pending.observation, turn)
         self._latest = pending.sequence
-        keys = (*pending.keys, *map(_dump, to_template_messages([message])))
-        self._turns[keys] = _Turn(pending.sequence, len(pending.sequence.tokens), turn.token_ids)
+        (given,) = to_template_messages([message])
+        self._turns[_extend_key(pending.key, given)] = _Turn(
+            pending.sequence, len(pending.sequence.tokens), turn.token_ids
+        )
 
     def cancel(self, pending: Pending) -> None:
         """Remove a request that gets no response. The same request may follow."""
@@ -179,5 +183,6 @@ class AgentTranscript:
         return RequestError(problem, code, param="messages")
 
 
-def _dump(content: Any) -> str:
-    return json.dumps(content, sort_keys=True)
+def _extend_key(key: bytes, content: Any) -> bytes:
+    """Return the key of a history that is followed by `content`."""
+    return hashlib.blake2b(key + json.dumps(content, sort_keys=True).encode(), digest_size=16).digest()
