@@ -73,14 +73,15 @@ def summarize(prompt: Prompt) -> float:
     return 0.5
 
 
-def summarize_randomly(prompt: Prompt) -> float:
-    """Short turns, and a sub-agent after every second first turn. Its length is the reward."""
-    options: dict[str, Any] = {"max_completion_tokens": 6}
-    first = ask([user(prompt.text)], **options).message
-    more = ask([user(prompt.text), first, user("more")], **options).message
-    if len(first.content) % 2:
-        ask([user("summary")], **options)
-    return float(len(more.content))
+def write_letters(prompt: Prompt) -> float:
+    """One request, or two with other histories. The reward is the share of lower-case letters."""
+    client, texts = OpenAI(), [prompt.text, "again"][: 1 + int(prompt.ground_truth) % 2]
+    answers = [
+        client.chat.completions.create(model="policy", messages=[{"role": "user", "content": text}], max_tokens=2)
+        for text in texts
+    ]
+    letters = [letter for answer in answers for letter in answer.choices[0].message.content or ""]
+    return sum("a" <= letter <= "z" for letter in letters) / (2 * len(texts))
 
 
 def retry(prompt: Prompt) -> float:

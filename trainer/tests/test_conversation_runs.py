@@ -45,21 +45,26 @@ def test_an_environment_gives_the_reward_alone(make_config: MakeConfig, monkeypa
     assert all(each["response"].startswith("go") for each in read_rollouts(config))
 
 
-def test_an_agent_is_trained_on_all_its_sequences(make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_learns_from_all_its_sequences(make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     """The trainer's log-probabilities of the recorded tokens are the engine's."""
     modules = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(modules))
-    data = {"maxPromptLength": 64, "maxResponseLength": 64}
-    agent = {"agent": {"name": "scripted_agents:summarize_randomly"}}
-    config = make_config(**ONE_STEP, data=data, rewards=[], rollout={"multiTurn": agent})
-    (step,) = train(config)
-    assert step["training/rollout_probs_diff_max"] < 1e-4
-    assert step["reward/failed"] == 0
-    assert step["num_turns/max"] > step["num_turns/min"] > 1
-    assert step["actor/grad_norm"] > 0
-    (first, *_) = read_rollouts(config)
-    assert first["segments"][0] == {"text": f"<|bos|><|user|>{first['prompt']}<|eos|><|assistant|>", "learned": False}
-    assert any(segment["learned"] for segment in first["segments"])
+    training = {**ONE_STEP["training"], "totalSteps": 10, "learningRate": 3e-2}
+    config = make_config(
+        **{**ONE_STEP, "training": training},
+        data={"maxPromptLength": 32, "maxResponseLength": 8},
+        rewards=[],
+        rollout={"multiTurn": {"agent": {"name": "scripted_agents:write_letters"}}},
+    )
+    steps = train(config)
+    assert max(step["training/rollout_probs_diff_max"] for step in steps) < 1e-4
+    assert (steps[0]["num_turns/min"], steps[0]["num_turns/max"]) == (1, 2)
+    assert steps[0]["critic/score/mean"] < 0.3
+    assert steps[-1]["critic/score/mean"] > 0.8
+    rollouts = read_rollouts(config)
+    expected = [{"text": f"<|bos|><|user|>{each['prompt']}<|eos|><|assistant|>", "learned": False} for each in rollouts]
+    assert [each["segments"][0] for each in rollouts] == expected
+    assert {len(each["segments"]) for each in rollouts} == {2, 4}
 
 
 def test_tools_are_described_in_the_prompts_of_a_run(make_config: MakeConfig) -> None:
