@@ -9,6 +9,7 @@ from typing import Any
 
 from rlt_api.driver_report import METRICS
 from rlt_api.status import Phase
+from rlt_cli.finding_card import format_card
 from rlt_cli.output import format_table
 
 Job = Mapping[str, Any]
@@ -90,7 +91,7 @@ def draw_progress_bar(progress: Mapping[str, Any], width: int = 40) -> str:
 
 
 def format_page(job: Job, pods: Sequence[Job], history: Sequence[Step], now: datetime) -> str:
-    """Everything about a job: header, progress, conditions, attempts, checks, pods, metrics, problems."""
+    """Everything about a job: header, progress, conditions, attempts, findings, checks, pods, metrics, problems."""
     status = job.get("status", {})
     name = f"{job['metadata']['namespace']}/{job['metadata']['name']}"
     about = ", ".join(filter(None, (status.get("model"), status.get("algorithm"))))
@@ -107,6 +108,8 @@ def format_page(job: Job, pods: Sequence[Job], history: Sequence[Step], now: dat
         lines += ["", format_table(("CONDITION", "STATUS", "REASON", "AGE", "MESSAGE"), rows)]
     if attempts := [_attempt(each, now) for each in status.get("attempts", [])]:
         lines += ["", format_table(("ATTEMPT", "FAILED", "REASON", "STEP", "NODE AT FAULT", "MESSAGE"), attempts)]
+    for finding in status.get("findings", []):
+        lines += ["", format_card(finding, _get_place(finding))]
     if checks := status.get("preflight", []):
         lines += ["", format_checks(checks)]
     if pods:
@@ -158,6 +161,11 @@ def _series(history: Sequence[Step]) -> list[tuple[str, list[float | None]]]:
 def _attempt(attempt: Mapping[str, Any], now: datetime) -> tuple[object, ...]:
     cells = [attempt.get(key) for key in ("reason", "step", "nodeAtFault", "message")]
     return attempt["number"], f"{format_age(attempt['completionTime'], now)} ago", *cells
+
+
+def _get_place(finding: Mapping[str, Any]) -> str:
+    rank = f"rank {finding['rank']}" if finding.get("rank") is not None else None
+    return ", ".join(filter(None, (finding.get("pod"), finding.get("node"), rank)))
 
 
 def _check(check: Mapping[str, Any]) -> tuple[object, ...]:

@@ -33,7 +33,7 @@ def test_a_card_names_file_line_and_rank(tmp_path: Path) -> None:
     (tmp_path / "worker.log").write_text("started\n" + OUT_OF_MEMORY)
     done = run("--log", str(tmp_path))
     assert f"where     {tmp_path}/worker.log:2, rank 3\n" in done.stdout
-    assert done.stdout.startswith("1. GpuOutOfMemory (error)\n")
+    assert done.stdout.startswith("GpuOutOfMemory (error)\n")
 
 
 def test_standard_input_is_read() -> None:

@@ -126,6 +126,30 @@ def test_preflight_checks_are_shown_with_values_and_remedies() -> None:
     ]
 
 
+def test_a_finding_is_a_card() -> None:
+    failed = job(condition("Failed"))
+    failed["status"]["findings"] = [
+        {
+            "code": "GpuOutOfMemory",
+            "severity": "error",
+            "message": "A process needs more GPU memory than is free.",
+            "pod": "sum-workers-b",
+            "rank": 0,
+            "evidence": "CUDA out of memory",
+            "remedy": "Lower it.",
+            "source": "https://a.b",
+        }
+    ]
+    shown = format_page(failed, [], [], NOW).splitlines()
+    assert shown[shown.index("GpuOutOfMemory (error)") + 1 :][:5] == [
+        "   what      A process needs more GPU memory than is free.",
+        "   where     sum-workers-b, rank 0",
+        "   evidence  CUDA out of memory",
+        "   remedy    Lower it.",
+        "   more      https://a.b",
+    ]
+
+
 def test_the_page_of_a_new_job_states_that_it_is_not_reconciled() -> None:
     fresh = {"metadata": {"name": "sum", "namespace": "demo"}}
     assert "The operator has not reconciled the job yet." in format_page(fresh, [], [], NOW)

@@ -296,6 +296,29 @@ class Attempt(ApiModel):
     """Evidence that the node caused the failure."""
 
 
+class FailureFinding(ApiModel):
+    """A known failure that the evidence of an attempt shows. docs/troubleshooting.md lists them."""
+
+    code: Word
+    """Name of the failure in CamelCase, such as GpuOutOfMemory."""
+    severity: Word
+    """error, warning, or wrapper: a message that another process failed."""
+    message: Sentence
+    """What happened, and why."""
+    pod: Word | None = None
+    """Name of the pod that printed the evidence, if known."""
+    node: Word | None = None
+    """Name of the node of the pod."""
+    rank: Count | None = None
+    """Rank of the process that printed the evidence, if known."""
+    evidence: Sentence
+    """Line of the output, of a container's end or of an event. Secrets are masked."""
+    remedy: Sentence
+    """What to do."""
+    source: Sentence
+    """URL of the explanation."""
+
+
 class StopRequest(ApiModel):
     """A request to stop the program. The operator records it, and sends it to Ray on a later reconciliation."""
 
@@ -371,6 +394,9 @@ class RLTrainingJobStatus(ApiModel):
     """Number of new attempts after a disruption."""
     attempts: Annotated[list[Attempt], CutTo(32), KeyedBy("number", checked=False)] = []
     """The latest attempts that failed or were disrupted. Absent for the only attempt of a job without restarts."""
+    findings: Annotated[list[FailureFinding], CutTo(8), KeyedBy("code", checked=False)] = []
+    """Known failures of the latest attempt that ended early, the best explanation first. Absent while another attempt
+    runs."""
     current_attempt: CurrentAttempt | None = None
     """State of the current RayCluster, while it or one of its pods exists."""
     disruption: Disruption | None = None

@@ -203,8 +203,8 @@ def test_a_failure_quotes_the_programs_error() -> None:
 
 
 def test_without_a_log_the_failure_quotes_ray() -> None:
-    failed = plan(replace(o.STARTED, ray=o.ended("FAILED", message="runtime_env setup failed")), o.NOW)
-    assert status_of(failed).message == "runtime_env setup failed"
+    failed = plan(replace(o.STARTED, ray=o.ended("FAILED", message="the driver ended")), o.NOW)
+    assert status_of(failed).message == "the driver ended"
 
 
 @pytest.mark.parametrize("final", ["SUCCEEDED", "FAILED", "STOPPED"])

@@ -9,6 +9,7 @@ from typing import BinaryIO
 
 import click
 
+from rlt_cli.finding_card import format_card
 from rlt_cli.output import TABLE, emit, output_option, print_message
 from rlt_core.knowledge.diagnosis import LogFinding, diagnose_logs
 
@@ -34,8 +35,9 @@ def command(logs: tuple[str, ...], more: tuple[str, ...], output: str) -> None:
     if output != TABLE:
         emit([_to_json(finding) for finding in findings], output)
         return
-    for number, finding in enumerate(findings, 1):
-        click.echo(_format_card(number, finding, names))
+    for finding in findings:
+        rank = f", rank {finding.rank}" if finding.rank is not None else ""
+        click.echo(format_card(_to_json(finding), f"{names[finding.log]}:{finding.line}{rank}") + "\n")
     if not findings:
         print_message("no known failure found")
 
@@ -66,16 +68,3 @@ def _to_json(finding: LogFinding) -> dict[str, str]:
         "remedy": finding.remedy,
         "source": finding.source,
     }
-
-
-def _format_card(number: int, finding: LogFinding, names: Sequence[str]) -> str:
-    where = f"{names[finding.log]}:{finding.line}" + (f", rank {finding.rank}" if finding.rank is not None else "")
-    title = click.style(f"{number}. {finding.code}", bold=True)
-    rows = {
-        "what": finding.message,
-        "where": where,
-        "evidence": finding.evidence,
-        "remedy": finding.remedy,
-        "more": finding.source,
-    }
-    return "\n".join([f"{title} ({finding.severity})", *(f"   {key:<8}  {text}" for key, text in rows.items()), ""])

@@ -22,8 +22,11 @@ def mask_secrets(observed: Observed, verdict: Verdict, now: datetime) -> Verdict
     attempt = verdict.attempt
     if attempt is not None:
         attempt = attempt.model_copy(update={"message": mask_text(attempt.message, known)})
+    findings = verdict.findings and tuple(
+        each.model_copy(update={"evidence": mask_text(each.evidence, known)}) for each in verdict.findings
+    )
     message = mask_text(verdict.message, known)
-    return replace(verdict, message=message, conditions=conditions, attempt=attempt)
+    return replace(verdict, message=message, conditions=conditions, attempt=attempt, findings=findings)
 
 
 def list_secrets(job: Job) -> Iterator[str]:

@@ -20,6 +20,7 @@ from rlt_operator.lifecycle.admission import (
     waiting_for_queue,
 )
 from rlt_operator.lifecycle.deadlines import active_deadline_exceeded, pending_deadline_exceeded
+from rlt_operator.lifecycle.findings import set_findings
 from rlt_operator.lifecycle.masking import mask_secrets
 from rlt_operator.lifecycle.no_progress import training_without_progress
 from rlt_operator.lifecycle.preflight import preflight_pending
@@ -74,6 +75,7 @@ READY_STEPS: list[ReadyStep] = [
 """For a job with a valid spec, after STEPS."""
 
 REPORT_UPDATES: list[ReportUpdate] = [
+    set_findings,
     set_topic_conditions,
     set_rejection,
     mask_secrets,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from rlt_api.conditions import ConditionType, Reason
 from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.status import Attempt, NetworkStatus, Phase, StackDump, StopRequest
+from rlt_api.status import Attempt, FailureFinding, NetworkStatus, Phase, StackDump, StopRequest
 from rlt_api.training_config import ProgressReport
 from rlt_core import names
 from rlt_core.children.pod_template import GCS_PORT, TemplateDryRun
@@ -61,6 +61,8 @@ class Verdict:
     report: ProgressReport | None = None
     attempt: Attempt | None = None
     """The failed attempt to record, or what is known about it since."""
+    findings: tuple[FailureFinding, ...] | None = None
+    """The known failures of the attempt. None keeps the recorded ones."""
     requeue_after: float | None = WAITING_INTERVAL_S
 
     @property

@@ -49,6 +49,7 @@ def build_status(observed: Observed, verdict: Verdict, now: datetime) -> RLTrain
             "ray_cluster": _build_ray_cluster(observed),
             "network": choose_network(job, verdict),
             **_build_attempts(old, verdict),
+            "findings": old.findings if verdict.findings is None else list(verdict.findings),
             "current_attempt": record_attempt(observed, verdict, now),
             "disruption": update_disruption(observed, now),
             "preflight": list_preflight_results(observed),

@@ -1,0 +1,132 @@
+"""status.findings: the known failures of an attempt that ended early."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import observed as o
+import pytest
+
+from rlt_api.conditions import ConditionType as C
+from rlt_api.status import FailureFinding, RLTrainingJobStatus
+from rlt_operator.conditions import find_condition
+from rlt_operator.observation import Container, Observed, Ray, Termination, WarningEvent
+from rlt_operator.reconcile.plan import plan
+
+OUT_OF_MEMORY = (
+    "(WorkerDict pid=9, ip=10.0.0.1) [rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB.\n"
+    "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n"
+)
+TIMEOUT = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=5, OpType=ALLREDUCE)"
+
+
+def started(**policy: Any) -> Observed:
+    pods = tuple(replace(pod, node=f"node-{i}", ip=f"10.0.0.{i}") for i, pod in enumerate(o.pods()))
+    job = o.job({**o.SPEC, "failurePolicy": policy})
+    return o.after(o.recorded(replace(o.FRESH, job=job, cluster=o.cluster(), pods=pods, ray=o.running())))
+
+
+def end(observed: Observed, ray: Ray) -> RLTrainingJobStatus:
+    status = plan(replace(observed, ray=ray), o.NOW).status
+    assert status
+    return status
+
+
+def message_of(status: RLTrainingJobStatus, type: C) -> str:
+    condition = find_condition(status, type)
+    assert condition
+    return condition.message
+
+
+def test_a_finding_has_pod_node_rank_evidence_and_remedy() -> None:
+    status = end(started(), o.ended("FAILED", OUT_OF_MEMORY))
+    (finding,) = status.findings
+    assert (finding.code, finding.severity, finding.rank) == ("GpuOutOfMemory", "error", 3)
+    assert (finding.pod, finding.node) == ("sum-workers-worker-b", "node-1")
+    assert "Tried to allocate 2 GiB" in finding.evidence
+    assert "spec.training.ppoMaxTokenLenPerDevice" in finding.remedy
+    assert finding.source.startswith("https://")
+
+
+def test_the_first_finding_is_part_of_the_message_and_the_event() -> None:
+    decided = plan(replace(started(), ray=o.ended("FAILED", OUT_OF_MEMORY)), o.NOW)
+    assert decided.status
+    message = message_of(decided.status, C.FAILED)
+    assert f" GpuOutOfMemory: {decided.status.findings[0].remedy}" in message
+    assert message == message_of(decided.status, C.STALLED) == decided.status.message
+    assert [event.message for event in decided.events if event.reason == "ProgramFailed"] == [message]
+
+
+def test_a_wrapper_is_found_only_alone_and_is_not_part_of_the_message() -> None:
+    log = OUT_OF_MEMORY.splitlines()[1]
+    status = end(started(), o.ended("FAILED", log))
+    assert [each.code for each in status.findings] == ["ActorDied"]
+    assert "ActorDied: " not in message_of(status, C.FAILED)
+
+
+def test_a_killed_container_and_an_event_are_evidence() -> None:
+    observed = started()
+    head, worker, other = observed.pods
+    killed = Container("ray-worker", termination=Termination("OOMKilled", 137, ""))
+    pods = (head, replace(worker, containers=(killed,)), other)
+    event = WarningEvent(other.uid, "FailedMount", 'MountVolume.SetUp failed for volume "runs" : mount failed')
+    status = end(replace(observed, pods=pods, warnings=(event,)), o.ended("FAILED", TIMEOUT))
+    found = [(each.code, each.pod) for each in status.findings]
+    assert found[:2] == [("ContainerOomKilled", worker.name), ("VolumeMountFailed", other.name)]
+    assert found[-1] == ("CollectiveTimeout", head.name)
+
+
+def test_findings_stay_during_a_restart_and_end_with_the_next_attempt() -> None:
+    observed = started(maxRestarts=1)
+    failed = o.after(replace(observed, ray=o.ended("FAILED", OUT_OF_MEMORY)))
+    assert [each.code for each in failed.job.status.findings] == ["GpuOutOfMemory"]
+    again = o.after(failed)
+    assert again.job.status.findings == failed.job.status.findings
+    assert message_of(again.job.status, C.RUNNING) == message_of(failed.job.status, C.RUNNING)
+    released = o.after(replace(failed, cluster=None, pods=(), ray=None))
+    assert released.job.status.findings == failed.job.status.findings
+    assert "GpuOutOfMemory: " in message_of(released.job.status, C.RUNNING)
+    uid = "00000002-8888-7777-6666-555555555555"
+    next_attempt = replace(released, cluster=o.cluster(uid=uid), pods=o.pods(cluster_uid=uid), ray=o.running(1))
+    assert o.after(o.after(next_attempt)).job.status.findings == []
+
+
+def test_a_failed_job_keeps_its_message_and_findings() -> None:
+    failed = o.after(replace(started(), ray=o.ended("FAILED", OUT_OF_MEMORY)))
+    later = o.after(replace(failed, ray=o.ended("FAILED")))
+    assert later.job.status.findings == failed.job.status.findings
+    assert message_of(later.job.status, C.FAILED) == message_of(failed.job.status, C.FAILED)
+
+
+def test_at_most_eight_are_found() -> None:
+    lines = [
+        "No space left on device",
+        "Disk quota exceeded",
+        "Stale file handle",
+        "Too many open files",
+        "No route to host",
+        "ObjectStoreFullError",
+        "std::bad_alloc",
+        "CUDA error: invalid device ordinal",
+        "KeyError: 'prompt'",
+        "GatedRepoError",
+    ]
+    assert len(end(started(), o.ended("FAILED", "\n".join(lines))).findings) == 8
+
+
+def test_secrets_of_the_job_are_masked() -> None:
+    spec = {**o.SPEC, "cluster": {**o.SPEC["cluster"], "env": [{"name": "DB_PASSWORD", "value": "hunter2hunter2"}]}}
+    observed = replace(started(), job=replace(o.job(spec), status=started().job.status))
+    status = end(observed, o.ended("FAILED", "OSError: [Errno 28] No space left on device: 'hunter2hunter2'"))
+    assert [each.evidence for each in status.findings] == ["OSError: [Errno 28] No space left on device: '***'"]
+
+
+@pytest.mark.parametrize("ray", [o.running(), o.ended("SUCCEEDED", OUT_OF_MEMORY)])
+def test_a_job_that_has_not_failed_has_no_findings(ray: Ray) -> None:
+    assert end(started(), ray).findings == [] if ray.log else plan(replace(started(), ray=ray), o.NOW).status is None
+
+
+def test_findings_are_part_of_the_status_as_json() -> None:
+    (finding,) = end(started(), o.ended("FAILED", OUT_OF_MEMORY)).findings
+    assert FailureFinding.model_validate(finding.model_dump(by_alias=True)) == finding
