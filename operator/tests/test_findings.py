@@ -77,6 +77,11 @@ def test_a_killed_container_and_an_event_are_evidence() -> None:
     assert found[-1] == ("CollectiveTimeout", head.name)
 
 
+def test_without_a_log_the_message_of_ray_is_evidence() -> None:
+    status = end(started(), o.ended("FAILED", message="runtime_env setup failed: no such package"))
+    assert [(each.code, each.pod) for each in status.findings] == [("RuntimeEnvFailed", "sum-head-a")]
+
+
 def test_findings_stay_during_a_restart_and_end_with_the_next_attempt() -> None:
     observed = started(maxRestarts=1)
     failed = o.after(replace(observed, ray=o.ended("FAILED", OUT_OF_MEMORY)))

@@ -15,12 +15,12 @@ MAX_FINDINGS = 8
 """Maximum number of findings in the status."""
 
 
-def find_failures(observed: Observed, message: str) -> list[FailureFinding]:
-    """The known failures of the attempt that ended with this message, the best explanation first.
+def find_failures(observed: Observed) -> list[FailureFinding]:
+    """The known failures of the attempt, the best explanation first.
 
     Wrappers, which report that another process failed, count only without any other finding.
     """
-    sources = list(_list_evidence(observed, message))
+    sources = list(_list_evidence(observed))
     found = _diagnose(tuple(text for text, _ in sources))
     found = [each for each in found if each.severity != "wrapper"] or found
     return [_locate(each, sources[each.log][1], observed) for each in found[:MAX_FINDINGS]]
@@ -32,12 +32,12 @@ def _diagnose(texts: tuple[str, ...]) -> list[LogFinding]:
     return diagnose_logs(io.BytesIO(text.encode("utf-8", "replace")) for text in texts)
 
 
-def _list_evidence(observed: Observed, message: str) -> Iterator[tuple[str, Pod | None]]:
+def _list_evidence(observed: Observed) -> Iterator[tuple[str, Pod | None]]:
     """Texts, each with the pod that it is about."""
     pods = list_cluster_pods(observed)
     head = next((pod for pod in pods if pod.is_head), None)
-    if observed.ray and observed.ray.log:
-        yield observed.ray.log, head
+    if observed.ray and observed.ray.job:
+        yield observed.ray.log or observed.ray.job.message, head
     for pod in pods:
         lines = [pod.reason, pod.message, pod.unschedulable]
         lines += [each.message for each in observed.warnings if each.object_uid == pod.uid]
@@ -46,7 +46,6 @@ def _list_evidence(observed: Observed, message: str) -> Iterator[tuple[str, Pod 
             if end := container.termination:
                 lines += [f"{end.reason}, exit code {end.exit_code}", end.message]
         yield "\n".join(filter(None, lines)), pod
-    yield message, None
 
 
 def _locate(finding: LogFinding, pod: Pod | None, observed: Observed) -> FailureFinding:

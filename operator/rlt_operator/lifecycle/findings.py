@@ -38,7 +38,7 @@ def set_findings(observed: Observed, verdict: Verdict, now: datetime) -> Verdict
     if attempt and any(each.ray_cluster_uid == attempt.ray_cluster_uid for each in status.attempts):
         return _add_best(verdict, status.findings)  # recorded before; its message is made again
     reason = attempt.reason if attempt else ended[0].reason
-    findings = tuple(find_failures(observed, verdict.message)) if reason in EXPLAINED else ()
+    findings = tuple(find_failures(observed)) if reason in EXPLAINED else ()
     return replace(_add_best(verdict, findings), findings=findings)
 
 
