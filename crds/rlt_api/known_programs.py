@@ -6,7 +6,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from pydantic import JsonValue
@@ -48,6 +48,8 @@ class Program:
     arguments: tuple[Argument, ...]
     own_config: bool = False
     """Whether it reads a config of the user, so that its other keys and its defaults are unknown."""
+    in_script: bool = False
+    """Whether the arguments are part of a script, one item of framework.command."""
 
     @cached_property
     def values(self) -> Mapping[str, JsonValue]:
@@ -76,7 +78,8 @@ def find_program(command: Sequence[str]) -> Program | None:
             rest.append((index, each))
         if rest and rest[-1][1].isdigit() and len(words) > position + 1 + len(rest):
             rest.pop()  # the file descriptor of 2>&1
-        return _parse_hydra(rest) if PROGRAMS[known] == "verl" else Program("openrlhf", tuple(_parse_flags(rest)))
+        found = _parse_hydra(rest) if PROGRAMS[known] == "verl" else Program("openrlhf", tuple(_parse_flags(rest)))
+        return replace(found, in_script=len({index for index, _ in words}) < len(words))
     return None
 
 

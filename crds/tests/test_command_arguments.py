@@ -96,6 +96,9 @@ def test_values_are_parsed_as_hydra_does(text: str, value: Any) -> None:
 def test_devices_that_do_not_exist_are_rejected(arguments: list[str], changes: Any, fix: str) -> None:
     (finding,) = find([*VERL, *arguments], **changes)
     assert fix in finding.fix
+    assert bool(finding.edits) is fix.startswith("use")
+    (in_script,) = find(["bash", "-c", " ".join([*VERL, *arguments])], **changes)
+    assert (in_script.fix, in_script.edits) == (finding.fix, ())
     for edit in finding.edits:
         ((field, value),) = edit.items()
         index = int(field.partition("[")[2].rstrip("]"))

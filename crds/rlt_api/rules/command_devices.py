@@ -68,7 +68,6 @@ def _validate_verl(program: Program, spec: RLTrainingJobSpec) -> Iterator[Findin
     if program.values.get("trainer.device", "cuda") != "cuda" or not nodes or not devices:
         return
     most = max(group.accelerator.count if group.accelerator else 0 for group in groups)
-    in_script = len({each.index for each in program.arguments}) == 1  # an edit would replace the whole script
     involved, given = _involved(groups), describe_groups(groups)
     argument = program.given.get(DEVICES)
     if most and devices > most:
@@ -78,7 +77,7 @@ def _validate_verl(program: Program, spec: RLTrainingJobSpec) -> Iterator[Findin
                 COMMAND, f"{DEVICES}={devices}, verl's default", message, f"add {DEVICES}={most}", RULE, involved
             )
         else:
-            fix, value = f"use {DEVICES}={most}", None if in_script else str(most)
+            fix, value = f"use {DEVICES}={most}", None if program.in_script else str(most)
             yield build_argument_finding(argument, message, fix, RULE, involved, value)
         return
     slots = sum(group.replicas * ((group.accelerator.count // devices) if group.accelerator else 0) for group in groups)
@@ -87,13 +86,13 @@ def _validate_verl(program: Program, spec: RLTrainingJobSpec) -> Iterator[Findin
     if argument is not None and nodes > slots:
         message = f"is more than the {slots} that the job has ({given}): verl waits for the others"
         fix = f"use {NODES}={slots}, or {nodes} replicas"
-        yield build_argument_finding(argument, message, fix, RULE, involved, None if in_script else str(slots))
+        yield build_argument_finding(argument, message, fix, RULE, involved, None if program.in_script else str(slots))
         return
     size, argument = read_verl_number(program, TENSOR_PARALLEL), program.given.get(TENSOR_PARALLEL)
     if most and argument is not None and size and (nodes * devices) % size:
         message = f"does not divide the {nodes * devices} accelerators of the training ({NODES} x {DEVICES})"
         below = max(each for each in range(1, size) if (nodes * devices) % each == 0)
-        fix, value = f"use {TENSOR_PARALLEL}={below}", None if in_script else str(below)
+        fix, value = f"use {TENSOR_PARALLEL}={below}", None if program.in_script else str(below)
         yield build_argument_finding(argument, message, fix, RULE, involved, value)
 
 
