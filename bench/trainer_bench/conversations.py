@@ -77,7 +77,10 @@ async def run(multi_turn: MultiTurn) -> list[float]:
     prompts = tokenize([Example("q", "", "", "bench")] * CONVERSATIONS, tokenizer, tools=[])
     conversations = Conversations(multi_turn, Data(max_response_length=10_000), tokenizer)
     sampling = Sampling(temperature=1.0, top_p=1.0, max_tokens=1000, stop_token_ids=(EOS,))
-    await conversations.run(policy, prompts, range(CONVERSATIONS), sampling)
+    async with conversations.open() as converse:
+        await asyncio.gather(
+            *(converse(policy, prompt, seed=seed, sampling=sampling) for seed, prompt in enumerate(prompts))
+        )
     await conversations.close()
     return [end - start for start, end in pairwise(policy.times[1:])]
 

@@ -94,7 +94,15 @@ def run() -> Iterator[Run]:
         key = f"{multi_turn!r} {data!r}"
         made[key] = made.get(key) or Conversations(multi_turn, data, TOKENIZER)
         named = [replace(prompt, extra_info={"agent": agent, **prompt.extra_info}) for prompt in prompts]
-        return loop.submit(made[key].run(sampler, named, range(7, 7 + len(named)), sampling)).result(120)
+        return loop.submit(converse(made[key], sampler, named, sampling)).result(120)
+
+    async def converse(
+        conversations: Conversations, sampler: Sampler, prompts: Sequence[Prompt], sampling: Sampling
+    ) -> list[Episode]:
+        async with conversations.open() as run_one:
+            return await asyncio.gather(
+                *(run_one(sampler, prompt, seed=seed, sampling=sampling) for seed, prompt in enumerate(prompts, 7))
+            )
 
     loop = EventLoopThread("conversations")
     yield run

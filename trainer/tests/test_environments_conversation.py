@@ -21,12 +21,14 @@ from rlt_trainer.batches.response import Response
 from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer
 from rlt_trainer.data.encoding import chat_text, tokenize
 from rlt_trainer.data.prompt import Example, Prompt
-from rlt_trainer.driver.generation import collect_environment_rewards, report_failures
+from rlt_trainer.driver.generation import report_failures
+from rlt_trainer.driver.rollouts import find_environment_outcome
 from rlt_trainer.environments.conversation import ConversationLimits, Episode, converse
 from rlt_trainer.environments.environment import load_environment
 from rlt_trainer.environments.observation import tokenize_observation
 from rlt_trainer.environments.processes import EnvironmentProcesses
 from rlt_trainer.errors import TrainingError
+from rlt_trainer.rewards.outcome import Failure
 from rlt_trainer.rollout.engine import Sampling
 from rlt_trainer.rollout.sampler import Sampler
 from rlt_trainer.rollout.transformers_engine import TransformersEngine
@@ -190,7 +192,8 @@ def test_an_environment_that_hangs_ends_only_its_conversation(processes: Process
     assert bad.failure == "TimeoutError: it did not end within 0.5 s"
     assert bad.response.finish_reason == "abort"
     assert (good.failure, good.response.num_turns) == (None, 3)
-    assert collect_environment_rewards([bad, good]).isnan().tolist() == [True, False]  # type: ignore[union-attr]
+    assert find_environment_outcome(bad) == {"environment": Failure("not_finite", bad.failure)}
+    assert find_environment_outcome(good) == {"environment": good.reward}
     (hung, *_), (where, again) = (re.findall("[0-9]+", text_of(episode)) for episode in (bad, good))
     assert where == again != hung
     assert not Path(f"/proc/{hung}").exists() or wait_until_gone(int(hung))
@@ -202,7 +205,7 @@ def test_an_environment_whose_process_exits_ends_only_its_conversation(processes
 
 
 def test_a_batch_of_which_all_conversations_failed_ends_the_run_with_the_cause(processes: Processes) -> None:
-    bad, good = talk(Scripted(["raise"], ["end"]), processes(), prompt("a"), prompt("b"))
+    bad, good = map(find_environment_outcome, talk(Scripted(["raise"], ["end"]), processes(), prompt("a"), prompt("b")))
     report_failures([bad, good])
     with pytest.raises(TrainingError, match=r"All 2 conversations of the batch failed: RuntimeError: no such luck\. C"):
         report_failures([bad, bad])

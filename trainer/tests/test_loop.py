@@ -121,9 +121,9 @@ def test_unlimited_dynamic_sampling_stops_after_sigterm(
     )
 
     class TerminatingScorer(Scorer):
-        def score(self, *arguments: Any, **options: Any) -> Scores:
+        def combine(self, *arguments: Any) -> Scores:
             os.kill(os.getpid(), signal.SIGTERM)
-            return super().score(*arguments, **options)
+            return super().combine(*arguments)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(in_process, "Scorer", TerminatingScorer)

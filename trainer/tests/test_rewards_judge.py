@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -10,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from scoring import score_batch
 
 from rlt_api.blocks.rewards import JUDGE_PROMPT, Reward
 from rlt_trainer.data.prompt import Prompt
@@ -77,7 +77,7 @@ def build(server: Server, *, concurrency: int = 4, options: dict[str, Any] | Non
 
 def grade(scorer: Scorer, text: str = "7") -> Any:
     with scorer:
-        return asyncio.run(scorer.score_one(text, PROMPT))["grader"]
+        return scorer.open_batch().start(text, PROMPT).result()["grader"]
 
 
 def test_the_score_is_the_last_match_in_the_answer(server: Server) -> None:
@@ -112,23 +112,20 @@ def test_requests_run_at_the_same_time_up_to_the_concurrency(server: Server) -> 
 
     server.answer = answer
     with build(server, concurrency=3) as scorer:
-        assert scorer.score(["7"] * 6, [PROMPT] * 6).total.tolist() == [1.0] * 6
+        assert score_batch(scorer, ["7"] * 6, [PROMPT] * 6).total.tolist() == [1.0] * 6
     assert most == [True] * 6
 
 
 def test_a_response_is_scored_while_another_one_waits(server: Server) -> None:
-    """score_one needs no batch: the first response has its score before the second one gets its answer."""
+    """The first response has its score before the second one gets its answer."""
     first_is_scored = threading.Event()
     server.answer = lambda body: say(f"SCORE: {float('slow' not in str(body) or first_is_scored.wait(60))}")
-
-    async def overlap(scorer: Scorer) -> list[Any]:
-        slow = asyncio.create_task(scorer.score_one("slow", PROMPT))
-        fast = await scorer.score_one("fast", PROMPT)
-        first_is_scored.set()
-        return [fast, await slow]
-
     with build(server) as scorer:
-        assert asyncio.run(overlap(scorer)) == [{"grader": 1.0}, {"grader": 1.0}]
+        batch = scorer.open_batch()
+        slow, fast = batch.start("slow", PROMPT), batch.start("fast", PROMPT)
+        assert fast.result() == {"grader": 1.0}
+        first_is_scored.set()
+        assert slow.result() == {"grader": 1.0}
 
 
 @pytest.mark.parametrize(
@@ -164,8 +161,8 @@ def test_a_response_without_a_score_is_a_counted_failure(
 ) -> None:
     server.answer = lambda body: answer if body["messages"][0]["content"] == "bad" else say("SCORE: 1")
     with build(server, maxRetries=2, prompt="{response}") as scorer:
-        scores = scorer.score(["good", "bad"], [PROMPT] * 2)
-        outcome = asyncio.run(scorer.score_one("bad", PROMPT))["grader"]
+        scores = score_batch(scorer, ["good", "bad"], [PROMPT] * 2)
+        outcome = scorer.open_batch().start("bad", PROMPT).result()["grader"]
     assert scores.total.nan_to_num(-1).tolist() == [1.0, -1.0]
     assert scores.reasons == {f"grader/{reason}": 1}
     assert isinstance(outcome, Failure)
@@ -189,7 +186,7 @@ def test_the_api_key_is_sent_and_never_shown(
     server.answer = lambda body: (401, {}, f"the key {KEY} is not valid")
     with build(server, apiKey={"name": "judge", "key": "token"}) as scorer:
         with pytest.raises(TrainingError) as failed:
-            scorer.score(["7"], [PROMPT])
+            score_batch(scorer, ["7"], [PROMPT])
         with pytest.raises(ValueError, match=r"rewards\[0\].judge: .* status 401: the key \*\*\*") as rejected:
             scorer.validate_judges(PROMPT)
     assert {key for _, key, _ in server.requests} == {f"Bearer {KEY}"}

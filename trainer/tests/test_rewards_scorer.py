@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from scoring import score_batch
 
 from rlt_api.blocks.rewards import Reward
 from rlt_api.training_config import PRESET_REWARD
@@ -15,8 +15,8 @@ from rlt_trainer.batches.scores import Scores
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.errors import TrainingError
 from rlt_trainer.rewards import sources
-from rlt_trainer.rewards.outcome import Failure
-from rlt_trainer.rewards.scorer import Scorer, combine
+from rlt_trainer.rewards.outcome import Failure, Outcome
+from rlt_trainer.rewards.scorer import Scorer, combine, to_outcomes
 
 FUNCTION = """
 def compute_score(data_source, solution_str, ground_truth, extra_info):
@@ -29,9 +29,11 @@ def prompt(ground_truth: str, *, data_source: str = "test", **extra_info: Any) -
     return Prompt(0, (1,), "?", ground_truth, ground_truth, data_source, extra_info=extra_info)
 
 
-def score(rewards: list[dict[str, Any]], texts: list[str], prompts: list[Prompt], **elsewhere: Any) -> Scores:
+def score(
+    rewards: list[dict[str, Any]], texts: list[str], prompts: list[Prompt], *elsewhere: dict[str, Outcome]
+) -> Scores:
     with Scorer([Reward.model_validate(each) for each in rewards]) as scorer:
-        return scorer.score(texts, prompts, **elsewhere)
+        return score_batch(scorer, texts, prompts, *elsewhere)
 
 
 @pytest.fixture
@@ -137,19 +139,18 @@ def test_the_rest_of_a_batch_that_hangs_from_the_start_is_skipped(
     with Scorer([Reward.model_validate(reward)]) as scorer:
         for _ in range(2):  # the failures of the first batch do not count in the second
             with pytest.raises(TrainingError, match="failed for 5 of 5 responses: it did not end within"):
-                scorer.score(["7"] * 5, [prompt("7")] * 5)
-
-        async def score_all() -> list[Any]:
-            return await asyncio.gather(*(scorer.score_one("7", prompt("7")) for _ in range(4)))
-
-        outcomes = [outcome["scoring:compute_score"].message for outcome in asyncio.run(score_all())]
-    assert ["was not called after 2 failures: it did not end" in each for each in outcomes] == [False] * 2 + [True] * 2
+                score_batch(scorer, ["7"] * 5, [prompt("7")] * 5)
+        batches = [scorer.open_batch() for _ in range(2)]  # of batches at the same time, each has its failures
+        scoring = [batch.start("7", prompt("7")) for _ in range(4) for batch in batches]
+        outcomes = [each.result()["scoring:compute_score"] for each in scoring]
+    was_called = [isinstance(outcome, Failure) and outcome.was_called for outcome in outcomes]
+    assert was_called == [True] * 4 + [False] * 4
 
 
 def test_a_batch_without_rewards_is_an_error() -> None:
     with pytest.raises(TrainingError, match=r"spec.rewards is empty, and the environment returned no reward. Add a"):
         score([], ["7"], [prompt("7")])
-    assert score([], ["7"], [prompt("7")], environment=torch.tensor([0.5])).total.tolist() == [0.5]
+    assert score([], ["7"], [prompt("7")], {"environment": 0.5}).total.tolist() == [0.5]
 
 
 def test_a_failed_response_is_masked_counted_and_logged(
@@ -196,8 +197,9 @@ def test_math_is_the_rule_of_preset_math_and_fails_if_the_answer_cannot_be_parse
 
 def test_scores_of_models_and_environments_are_added() -> None:
     rewards: list[dict[str, Any]] = [{"name": "exact"}, {"model": "/models/judge", "weight": 0.5}]
-    models = {"judge": torch.tensor([2.0, torch.nan])}
-    scores = score(rewards, ["7", "7"], [prompt("7")] * 2, models=models, environment=torch.tensor([0.25, 0.0]))
+    by_model = to_outcomes(torch.tensor([2.0, torch.nan]))
+    elsewhere = [{"judge": by_model[0], "environment": 0.25}, {"judge": by_model[1]}]
+    scores = score(rewards, ["7", "7"], [prompt("7")] * 2, *elsewhere)
     assert scores.total.nan_to_num(-1).tolist() == [2.25, -1.0]
     assert scores.reasons == {"judge/not_finite": 1}
     assert list(scores.by_reward) == ["exact", "judge", "environment"]

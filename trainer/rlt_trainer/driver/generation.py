@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,21 +18,19 @@ from rlt_api.blocks.training import Validation
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.algorithms.advantages import NEEDS_BASELINES
 from rlt_trainer.algorithms.shaping import compute_overlong_penalty, filter_groups
-from rlt_trainer.batches.response import Response
 from rlt_trainer.batches.rollout_batch import RolloutBatch
 from rlt_trainer.cluster.worker_group import WorkerGroup
 from rlt_trainer.data.dataset import PromptDataset
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.driver import saved_rollouts
 from rlt_trainer.driver.engines import Engines
+from rlt_trainer.driver.rollouts import Rollout, RolloutRequest, RolloutSampler
 from rlt_trainer.driver.schedule import Schedule
 from rlt_trainer.driver.termination import Termination
-from rlt_trainer.environments.conversation import Episode
-from rlt_trainer.environments.conversations import Conversations
 from rlt_trainer.errors import Terminated, TrainingError
-from rlt_trainer.rewards.scorer import Scorer
+from rlt_trainer.rewards.outcome import Failure, Outcome
+from rlt_trainer.rewards.scorer import ENVIRONMENT, Scorer, to_outcomes
 from rlt_trainer.rollout.engine import Sampling
-from rlt_trainer.rollout.router import Foreground
 from rlt_trainer.telemetry.stopwatch import Stopwatch
 from rlt_trainer.workers.train_worker import TrainWorker
 
@@ -75,8 +72,9 @@ class RolloutGenerator:
         steps = 1 if config.algorithm.filter_groups else 1 + self._max_staleness
         self._threads = ThreadPoolExecutor(steps, thread_name_prefix="generation")
         self._scoring = Lock()
-        multi_turn = config.rollout.multi_turn
-        self._conversations = Conversations(multi_turn, config.data, tokenizer) if multi_turn else None
+        self._sampler = RolloutSampler(
+            config.rollout.multi_turn, config.data, engines=engines, tokenizer=tokenizer, scorer=scorer
+        )
         self._schedule: Schedule[RolloutBatch] | None = None
         self._restored: dict[int, RolloutBatch] = {}
         self.consumed = 0
@@ -165,74 +163,58 @@ class RolloutGenerator:
         All validations use the same seeds. Requests for training that wait in the router go after them.
         """
         repeated = [prompt for prompt in prompts for _ in range(validation.n)]
-        seeds = derive_sampling_seeds(self._config.training.seed, VALIDATION_STEP, 1, len(repeated))
         sampling = replace(self._engines.sampling.greedy(), temperature=validation.temperature)
-        responses = self._respond(repeated, seeds, sampling, is_background=False)
+        requests = self._build_requests(repeated, VALIDATION_STEP, 1, sampling)
+        rollouts = [self._engines.wait(each) for each in self._sampler.start(requests, is_background=False)]
         with self._scoring:
-            return self._score(repeated, responses)
+            return self._build_batch(rollouts)
 
     def close(self) -> None:
         """Stop the generation threads. Batches in progress are discarded."""
         self._threads.shutdown(wait=False, cancel_futures=True)
-        if self._conversations is not None:
-            self._engines.loop.submit(self._conversations.close()).result()
+        self._sampler.close()
 
     def _generate(self, step: int, attempt: int, taken: Sequence[Prompt], consumed: int) -> RolloutBatch:
-        n = self._config.rollout.n
-        prompts = [prompt for prompt in taken for _ in range(n)]
+        n, sampling = self._config.rollout.n, self._engines.sampling
         with self._stopwatch.measure("gen"):
-            seeds = derive_sampling_seeds(self._config.training.seed, step, attempt, len(prompts))
-            responses = self._respond(prompts, seeds, self._engines.sampling)
-            greedy = None
+            requests = self._build_requests([prompt for prompt in taken for _ in range(n)], step, attempt, sampling)
+            greedy = []
             if self._config.algorithm.adv_estimator in NEEDS_BASELINES:
-                greedy = self._respond(taken, seeds[::n], self._engines.sampling.greedy())
+                greedy = [replace(request, sampling=sampling.greedy()) for request in requests[::n]]
+            rollouts = [self._engines.wait(each) for each in self._sampler.start([*requests, *greedy])]
         with self._scoring, self._stopwatch.measure("reward"):
             baselines = None
-            if greedy is not None:
-                greedy_batch = self._score(taken, greedy)
+            if greedy:
+                greedy_batch = self._build_batch(rollouts[len(requests) :])
                 baselines = (greedy_batch.scores.total + greedy_batch.penalties).repeat_interleave(n)
-            return self._score(prompts, responses, baselines, consumed)
+            return self._build_batch(rollouts[: len(requests)], baselines, consumed)
 
-    def _respond(
-        self, prompts: Sequence[Prompt], seeds: Sequence[int], sampling: Sampling, *, is_background: bool = True
-    ) -> Sequence[Response | Episode]:
-        """Generate a response to each prompt, or a conversation on it (rollout.multiTurn)."""
-        return self._engines.wait(self._engines.loop.submit(self._sample_all(prompts, seeds, sampling, is_background)))
+    def _build_requests(
+        self, prompts: Sequence[Prompt], step: int, attempt: int, sampling: Sampling
+    ) -> list[RolloutRequest]:
+        seeds = derive_sampling_seeds(self._config.training.seed, step, attempt, len(prompts))
+        return [RolloutRequest(prompt, seed, sampling) for prompt, seed in zip(prompts, seeds, strict=True)]
 
-    async def _sample_all(
-        self, prompts: Sequence[Prompt], seeds: Sequence[int], sampling: Sampling, is_background: bool
-    ) -> Sequence[Response | Episode]:
-        sampler = self._engines.router if is_background else Foreground(self._engines.router)
-        if self._conversations is not None:
-            return await self._conversations.run(sampler, prompts, seeds, sampling)
-        pairs = zip(prompts, seeds, strict=True)
-        return await asyncio.gather(
-            *(sampler.sample(prompt.token_ids, seed=seed, sampling=sampling) for prompt, seed in pairs)
-        )
-
-    def _score(
-        self,
-        prompts: Sequence[Prompt],
-        rollouts: Sequence[Response | Episode],
-        baselines: Tensor | None = None,
-        consumed: int = 0,
+    def _build_batch(
+        self, rollouts: Sequence[Rollout], baselines: Tensor | None = None, consumed: int = 0
     ) -> RolloutBatch:
-        responses = [rollout.response if isinstance(rollout, Episode) else rollout for rollout in rollouts]
-        report_failures(rollouts)
-        token_ids = [list(response.token_ids) for response in responses]
-        texts = self._decode(token_ids)
-        models = {name: self._model_scores(path, prompts, texts) for name, path in self._scorer.models.items()}
-        scores = self._scorer.score(texts, prompts, models=models, environment=collect_environment_rewards(rollouts))
-        lengths = torch.tensor([len(response.token_ids) for response in responses])
+        """Wait for the scores of rules, functions and judges, and add those of reward models."""
+        prompts, texts = [rollout.prompt for rollout in rollouts], [rollout.text for rollout in rollouts]
+        outcomes = [rollout.outcomes() for rollout in rollouts]
+        report_failures(outcomes)
+        for name, path in self._scorer.models.items():
+            for each, outcome in zip(outcomes, to_outcomes(self._model_scores(path, prompts, texts)), strict=True):
+                each[name] = outcome
+        responses = [rollout.response for rollout in rollouts]
         penalties = torch.zeros(len(responses))
         if buffer := self._config.algorithm.overlong_buffer:
             penalties = compute_overlong_penalty(
-                lengths,
+                torch.tensor([len(response.token_ids) for response in responses]),
                 max_response_length=self._config.data.max_response_length,
                 buffer_length=buffer.length,
                 penalty_factor=buffer.penalty_factor,
             )
-        return RolloutBatch(list(prompts), responses, texts, scores, penalties, baselines, consumed)
+        return RolloutBatch(prompts, responses, texts, self._scorer.combine(outcomes), penalties, baselines, consumed)
 
     def _decode(self, token_ids: list[list[int]]) -> list[str]:
         return [str(text) for text in self._tokenizer.batch_decode(token_ids, skip_special_tokens=True)]
@@ -267,24 +249,16 @@ def compute_filter_metric(batch: RolloutBatch, metric: str) -> Tensor:
             return scores.total + batch.penalties
 
 
-def report_failures(rollouts: Sequence[Response | Episode]) -> None:
+def report_failures(outcomes: Sequence[Mapping[str, Outcome]]) -> None:
     """Log a warning if conversations failed. Raises TrainingError if all of them did."""
-    failures = [each.failure for each in rollouts if isinstance(each, Episode) and each.failure is not None]
-    if failures and len(failures) == len(rollouts):
+    failures = [failed.message for each in outcomes if isinstance(failed := each.get(ENVIRONMENT), Failure)]
+    if failures and len(failures) == len(outcomes):
         raise TrainingError(
             f"All {len(failures)} conversations of the batch failed: {failures[0]}. Correct the environment, the agent "
             "or the tools of rollout.multiTurn."
         )
     if failures:
-        _log.warning("%s of %s conversations failed: %s", len(failures), len(rollouts), failures[0])
-
-
-def collect_environment_rewards(rollouts: Sequence[Response | Episode]) -> Tensor | None:
-    """Return the environment's rewards: [B], NaN if it failed. None if it gives no rewards."""
-    episodes = [rollout for rollout in rollouts if isinstance(rollout, Episode)]
-    if all(episode.reward is None and episode.failure is None for episode in episodes):
-        return None
-    return torch.tensor([torch.nan if e.failure is not None else e.reward or 0.0 for e in episodes])
+        _log.warning("%s of %s conversations failed: %s", len(failures), len(outcomes), failures[0])
 
 
 def compute_group_numbers(responses: int, n: int) -> Tensor:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack, nullcontext
-from typing import Any
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from typing import Any, Protocol
 
 from transformers import PreTrainedTokenizerBase
 
@@ -27,6 +27,12 @@ MAX_CONVERSATIONS = 256
 """Maximum number of conversations of one batch at the same time, if each has a process for its environment."""
 
 
+class Converse(Protocol):
+    """Runs one conversation. Raises EngineError."""
+
+    async def __call__(self, sampler: Sampler, prompt: Prompt, *, seed: int, sampling: Sampling) -> Episode: ...
+
+
 class Conversations:
     """Runs conversations (rollout.multiTurn) in the event loop of the sampler.
 
@@ -46,14 +52,13 @@ class Conversations:
         self._server: AgentServer | None = None
         self._batches: set[asyncio.Task[Any]] = set()
 
-    async def run(
-        self, sampler: Sampler, prompts: Sequence[Prompt], seeds: Sequence[int], sampling: Sampling
-    ) -> list[Episode]:
-        """Run one conversation on each prompt, all at the same time. Raises EngineError."""
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Converse]:
+        """Yield the function that runs the conversations of a batch."""
         slots = asyncio.Semaphore(MAX_CONVERSATIONS)
         has_processes = not self._multi_turn.tools
 
-        async def run_one(prompt: Prompt, seed: int) -> Episode:
+        async def run_one(sampler: Sampler, prompt: Prompt, *, seed: int, sampling: Sampling) -> Episode:
             async with slots if has_processes else nullcontext():
                 run = self._run_agent if self._multi_turn.agent else self._converse
                 return await run(sampler, prompt, seed, sampling)
@@ -63,7 +68,7 @@ class Conversations:
         self._batches.add(batch)
         try:
             await self._open()
-            return await asyncio.gather(*(run_one(*each) for each in zip(prompts, seeds, strict=True)))
+            yield run_one
         finally:
             self._batches.discard(batch)
 

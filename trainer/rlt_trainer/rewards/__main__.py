@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from rlt_api.blocks.rewards import Reward
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.rewards.outcome import Failure, Outcome
-from rlt_trainer.rewards.sources import LimitedSource
+from rlt_trainer.rewards.sources import BatchCalls, LimitedSource
 
 BATCH_SIZE = 256
 """Number of lines that are scored together."""
@@ -55,10 +55,10 @@ def build_reward(name: str, options: str, timeout_seconds: float) -> Reward:
 
 async def score_lines(reward: Reward) -> None:
     """Score standard input to standard output. Raises ValueError with the number of an invalid line."""
-    limited = LimitedSource.build(reward, 0)
+    limited, calls = LimitedSource.build(reward, 0), BatchCalls()
     try:
         for batch in batch_lines(read_lines(sys.stdin.buffer)):
-            for outcome in await asyncio.gather(*(limited.score_one(text, prompt) for text, prompt in batch)):
+            for outcome in await asyncio.gather(*(limited.score_one(text, prompt, calls) for text, prompt in batch)):
                 print(json.dumps(format_outcome(outcome)), flush=True)
     finally:
         await limited.source.close()

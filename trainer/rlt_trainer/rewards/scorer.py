@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -20,7 +21,7 @@ from rlt_trainer.errors import TrainingError
 from rlt_trainer.event_loop import EventLoopThread
 from rlt_trainer.rewards.judge import JudgeSource
 from rlt_trainer.rewards.outcome import Failure, Outcome
-from rlt_trainer.rewards.sources import LimitedSource
+from rlt_trainer.rewards.sources import BatchCalls, LimitedSource
 
 ENVIRONMENT = "environment"
 """The name of an environment's rewards in reports. Their weight is 1."""
@@ -52,61 +53,25 @@ class Scorer:
             if isinstance(source.source, JudgeSource):
                 self._loop.submit(source.source.validate(prompt)).result()
 
-    async def score_one(self, text: str, prompt: Prompt) -> dict[str, Outcome]:
-        """Score one response, without end-of-text token, with all rewards but reward models: name -> outcome.
+    def open_batch(self) -> BatchScoring:
+        """Begin a batch of responses."""
+        return BatchScoring(self._sources, self._loop)
 
-        Calls may come from any event loop, for each response as soon as it is complete.
+    def combine(self, outcomes: Sequence[Mapping[str, Outcome]]) -> Scores:
+        """Combine the outcomes of B responses, each by the names of the rewards.
+
+        ENVIRONMENT is the reward of an environment. Raises TrainingError if no response could be scored.
         """
-        return await asyncio.wrap_future(self._loop.submit(self._score_one(text, prompt)))
-
-    def combine(
-        self,
-        outcomes: Sequence[Mapping[str, Outcome]],
-        *,
-        models: Mapping[str, Tensor] | None = None,
-        environment: Tensor | None = None,
-    ) -> Scores:
-        """Combine the outcomes of a batch of B responses, each from `score_one`.
-
-        `models` holds the scores [B] of each of self.models; `environment` holds those [B] of an environment that gives
-        rewards. NaN in them is a failure. Raises TrainingError if no response could be scored.
-        """
-        columns: dict[str, Sequence[Outcome]] = {
-            name: to_outcomes((models or {})[name]) if name in self.models else [each[name] for each in outcomes]
-            for name in self._weights
-        }
-        if environment is not None:
-            columns[ENVIRONMENT] = to_outcomes(environment)
+        columns: dict[str, Sequence[Outcome]] = {name: [each[name] for each in outcomes] for name in self._weights}
+        if any(ENVIRONMENT in each for each in outcomes):
+            columns[ENVIRONMENT] = [each.get(ENVIRONMENT, 0.0) for each in outcomes]
         if not columns:
             raise TrainingError(
                 "spec.rewards is empty, and the environment returned no reward. Add a reward, or return one from step."
             )
-        for source in self._sources.values():
-            source.end_batch()
         scores = combine(columns, {**self._weights, ENVIRONMENT: 1.0}, rules=self._rules)
         _report_failures(columns, all_failed=bool(scores.failed.all()))
         return scores
-
-    def score(
-        self,
-        texts: Sequence[str],
-        prompts: Sequence[Prompt],
-        *,
-        models: Mapping[str, Tensor] | None = None,
-        environment: Tensor | None = None,
-    ) -> Scores:
-        """Score a batch of responses, and combine the outcomes as `combine` does."""
-        outcomes = self._loop.submit(self._score_all(texts, prompts)).result()
-        return self.combine(outcomes, models=models, environment=environment)
-
-    async def _score_all(self, texts: Sequence[str], prompts: Sequence[Prompt]) -> list[dict[str, Outcome]]:
-        pairs = zip(texts, prompts, strict=True)
-        return await asyncio.gather(*(self._score_one(text, prompt) for text, prompt in pairs))
-
-    async def _score_one(self, text: str, prompt: Prompt) -> dict[str, Outcome]:
-        sources = self._sources.values()
-        outcomes = await asyncio.gather(*(source.score_one(text, prompt) for source in sources))
-        return dict(zip(self._sources, outcomes, strict=True))
 
     def close(self) -> None:
         """End the thread and the processes."""
@@ -123,6 +88,27 @@ class Scorer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class BatchScoring:
+    """Scores the responses of one batch, each as soon as it is complete."""
+
+    def __init__(self, sources: Mapping[str, LimitedSource], loop: EventLoopThread) -> None:
+        self._sources = {name: (source, BatchCalls()) for name, source in sources.items()}
+        self._loop = loop
+
+    def start(self, text: str, prompt: Prompt) -> Future[dict[str, Outcome]]:
+        """Start to score one response, without end-of-text token, with all rewards but reward models.
+
+        Returns name -> outcome. Any thread may call it.
+        """
+        return self._loop.submit(self._score(text, prompt))
+
+    async def _score(self, text: str, prompt: Prompt) -> dict[str, Outcome]:
+        outcomes = await asyncio.gather(
+            *(source.score_one(text, prompt, calls) for source, calls in self._sources.values())
+        )
+        return dict(zip(self._sources, outcomes, strict=True))
 
 
 def name_rewards(rewards: Sequence[Reward]) -> dict[str, Reward]:
@@ -174,7 +160,7 @@ def get_timeout_score(is_rule: bool, outcomes: Sequence[Outcome]) -> float:
 
 
 def to_outcomes(scores: Tensor) -> list[Outcome]:
-    """Convert the scores [B] of a reward model or an environment. A score that is not finite is a failure."""
+    """Convert the scores [B] of a reward model. A score that is not finite is a failure."""
     values = [float(score) for score in scores]
     return [v if -torch.inf < v < torch.inf else Failure("not_finite", f"it returned {v}") for v in values]
 

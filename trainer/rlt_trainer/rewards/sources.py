@@ -6,6 +6,7 @@ import asyncio
 import difflib
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 
 from pydantic import ValidationError
@@ -129,18 +130,41 @@ class UserFunction:
         self._sandbox.close()
 
 
-class LimitedSource:
-    """At most `concurrency` calls of a source at the same time.
+@dataclass
+class BatchCalls:
+    """The calls of a source for the responses of one batch.
 
-    If the first MAX_FAILURES calls of a batch all time out or find the judge unavailable, the other calls of the batch
-    are skipped: the batch would take hours to fail.
+    If the first MAX_FAILURES calls all time out or find the judge unavailable, the other calls are skipped: the batch
+    would take hours to fail.
     """
+
+    failures: list[Failure] = field(default_factory=list)
+    """Timeouts, and answers of an unavailable judge."""
+    has_completed: bool = False
+    """Whether another call ended."""
+
+    def find_skip(self) -> Failure | None:
+        """Return the outcome of a call that is skipped."""
+        if self.has_completed or len(self.failures) < MAX_FAILURES:
+            return None
+        last = self.failures[-1]
+        message = f"it was not called after {len(self.failures)} failures: {last.message}"
+        return Failure(last.reason, message, was_called=False)
+
+    def add(self, outcome: Outcome) -> None:
+        """Count the outcome of a call."""
+        if isinstance(outcome, Failure) and outcome.reason in ("timed_out", "unavailable"):
+            self.failures.append(outcome)
+        else:
+            self.has_completed = True
+
+
+class LimitedSource:
+    """At most `concurrency` calls of a source at the same time, of all batches together."""
 
     def __init__(self, source: Source, concurrency: int) -> None:
         self.source = source
         self._slots = asyncio.Semaphore(concurrency)
-        self._failures: list[Failure] = []
-        self._has_completed = False
 
     @classmethod
     def build(cls, reward: Reward, index: int) -> Self:
@@ -148,33 +172,24 @@ class LimitedSource:
         concurrency = reward.concurrency or (JUDGE_CONCURRENCY if reward.judge else MAX_PROCESSES)
         return cls(build_source(reward, index, processes=concurrency), concurrency)
 
-    async def score_one(self, text: str, prompt: Prompt) -> Outcome:
-        """Return the outcome of one response."""
+    async def score_one(self, text: str, prompt: Prompt, calls: BatchCalls) -> Outcome:
+        """Return the outcome of one response of the batch of `calls`."""
         async with self._slots:
-            if len(self._failures) >= MAX_FAILURES and not self._has_completed:
-                last = self._failures[-1]
-                message = f"it was not called after {len(self._failures)} failures: {last.message}"
-                return Failure(last.reason, message, was_called=False)
+            if skipped := calls.find_skip():
+                return skipped
             outcome = await self.source.score_one(text, prompt)
-            if isinstance(outcome, Failure) and outcome.reason in ("timed_out", "unavailable"):
-                self._failures.append(outcome)
-            else:
-                self._has_completed = True
+            calls.add(outcome)
             return outcome
-
-    def end_batch(self) -> None:
-        """Count the failures of the next batch from 0."""
-        self._failures, self._has_completed = [], False
 
 
 def build_source(reward: Reward, index: int, *, processes: int) -> Source:
     """Build the source of rewards[index], which is not a reward model. Raises ValueError if the reward is invalid."""
-    prefix, field = reward_prefix(index), f"rewards[{index}]"
+    prefix, path = reward_prefix(index), f"rewards[{index}]"
     if reward.judge is not None:
-        api_key = read_variable(prefix + API_KEY, f"{field}.judge.apiKey") if reward.judge.api_key else None
-        return JudgeSource(reward.judge, reward.options, api_key=api_key, field=f"{field}.judge")
+        api_key = read_variable(prefix + API_KEY, f"{path}.judge.apiKey") if reward.judge.api_key else None
+        return JudgeSource(reward.judge, reward.options, api_key=api_key, field=f"{path}.judge")
     if reward.function is not None:
-        variables = read_variables(reward.env, prefix=prefix, field=f"{field}.env")
+        variables = read_variables(reward.env, prefix=prefix, field=f"{path}.env")
         return UserFunction(reward.function, reward.options, variables, processes=processes)
     assert reward.name is not None, "reward models run on the train workers"
     if reward.name not in RULE_OPTIONS:
