@@ -1,11 +1,12 @@
-"""An interrupted asynchronous run resumes with its rollout batches: no prompt is lost or trained on twice."""
+"""An interrupted asynchronous run resumes with its groups in progress: no prompt is lost or trained on twice."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ from ranks import run_process
 from safetensors.torch import load_file
 
 from rlt_api.training_config import TrainingConfig
-from rlt_trainer.batches.rollout_batch import RolloutBatch
 from rlt_trainer.checkpoint.driver_state import TENSORS
 from rlt_trainer.checkpoint.marker import find_latest_step
 from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer
@@ -28,16 +28,17 @@ STEPS, SIZE, INTERRUPTED_STEP = 7, 8, 4
 
 
 def train_until_signal(config: TrainingConfig, number: int) -> None:
-    """Train until the signal at the start of INTERRUPTED_STEP. Checkpoints wait for all batches in the queue.
+    """Train until the signal at the start of INTERRUPTED_STEP. Checkpoints wait for all groups in progress.
 
     The process exits with 143 if the run ends as it does after SIGTERM.
     """
     ahead, begin_step = RolloutGenerator.pack_ahead, TrainWorker.begin_step
 
     def wait_for_all(generation: RolloutGenerator, step: int) -> Any:
-        assert generation._schedule is not None
-        for future in generation._schedule._running.values():
-            future.result()
+        _, others = generation._schedule.groups_ahead(step)
+        assert others, "groups are in progress"
+        for group in others:
+            group.pending.scored.result()
         return ahead(generation, step)
 
     def begin(worker: TrainWorker, step: int) -> None:
@@ -54,19 +55,16 @@ def train_until_signal(config: TrainingConfig, number: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("number", "saved", "waiting"),
-    [
-        (signal.SIGKILL, 2, [3, 4]),
-        (signal.SIGTERM, 3, [4, 5, 6]),
-    ],  # SIGTERM: step 4 started step 6
+    ("number", "saved", "batches"),
+    [(signal.SIGKILL, 2, 1), (signal.SIGTERM, 3, 2)],  # SIGTERM: the batch of step 4 is complete
     ids=["SIGKILL", "SIGTERM"],
 )
-def test_a_resumed_run_trains_on_the_saved_batches(
+def test_a_resumed_run_trains_on_the_saved_groups(
     make_config: Callable[..., TrainingConfig],
     monkeypatch: pytest.MonkeyPatch,
     number: int,
     saved: int,
-    waiting: list[int],
+    batches: int,
 ) -> None:
     config = make_config(
         workers=1,
@@ -79,29 +77,34 @@ def test_a_resumed_run_trains_on_the_saved_batches(
     assert run_process(train_until_signal, config, number) == (-number if number == signal.SIGKILL else 128 + number)
     assert find_latest_step(run / "checkpoints") == saved
     queue = load_file(run / "checkpoints" / f"step-{saved}" / TENSORS)
-    assert sorted({int(name.partition("/")[0]) for name in queue}) == waiting
+    assert queue["responses"].tolist() == [config.rollout.n] * SIZE * batches
 
-    generated: list[int] = []
-    batch = RolloutGenerator.generate_batch
+    sent: list[int] = []
+    start = RolloutGenerator._start
 
-    def record(generation: RolloutGenerator, step: int, *first: Any) -> RolloutBatch:
-        generated.append(step)
-        return batch(generation, step, *first)
+    def record(generation: RolloutGenerator, step: int, groups: Sequence[Any]) -> Any:
+        sent.extend(number for number, *_ in groups)
+        return start(generation, step, groups)
 
-    monkeypatch.setattr(RolloutGenerator, "generate_batch", record)
+    monkeypatch.setattr(RolloutGenerator, "_start", record)
     last = {line["training/global_step"]: line for line in in_process.train(config)}
-    assert generated == list(range(waiting[-1] + 1, STEPS + 1))
+    assert sent == list(range(SIZE * (saved + batches), SIZE * STEPS))
     assert [last[step]["data/prompts_consumed"] for step in range(1, STEPS + 1)] == [
         SIZE * step for step in range(1, STEPS + 1)
     ]
 
     tokenizer = build_byte_tokenizer()
     prompts = PromptDataset.load(config.data, tokenizer, seed=config.training.seed, run_directory=run)
-    for step in range(1, STEPS + 1):
-        lines = [json.loads(line) for line in (run / "rollouts" / f"step-{step}.jsonl").read_text().splitlines()]
-        asked = [prompt.text for prompt in prompts.batch(step - 1, SIZE) for _ in range(config.rollout.n)]
-        assert [line["prompt"] for line in lines] == asked, step
-        if step in waiting:
-            pieces = queue[f"{step}/tokens"].split(queue[f"{step}/lengths"].tolist())
-            texts = tokenizer.batch_decode([piece.tolist() for piece in pieces], skip_special_tokens=True)
-            assert [line["response"] for line in lines] == texts, step
+    lines = [
+        json.loads(line)
+        for step in range(1, STEPS + 1)
+        for line in (run / "rollouts" / f"step-{step}.jsonl").read_text().splitlines()
+    ]
+    expected = [prompt.text for prompt in prompts.take(0, SIZE * STEPS) for _ in range(config.rollout.n)]
+    assert Counter(line["prompt"] for line in lines) == Counter(expected)
+    texts = tokenizer.batch_decode(
+        [piece.tolist() for piece in queue["tokens"].split(queue["lengths"].tolist())], skip_special_tokens=True
+    )
+    indices = queue["prompt"].repeat_interleave(queue["responses"]).tolist()
+    of_saved = zip([prompt.text for prompt in prompts.by_index(indices)], texts, strict=True)
+    assert Counter(of_saved) <= Counter((line["prompt"], line["response"]) for line in lines)

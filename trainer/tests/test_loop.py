@@ -96,6 +96,23 @@ def test_dynamic_sampling_keeps_only_groups_that_differ(make_config: MakeConfig)
     assert 0 < step["critic/score/mean"] < 1
 
 
+def test_dynamic_sampling_of_stale_groups_uses_every_group_that_differs(make_config: MakeConfig) -> None:
+    algorithm = {"filterGroups": {"metric": "score", "maxNumGenBatches": 30}}
+    rewards = [{"name": "regex", "options": {"pattern": "[a-zA-Z]"}}]
+    config = make_config(**ONE_RANK, algorithm=algorithm, rewards=rewards, rollout={"staleness": {"maxSteps": 2}})
+    steps = train(config)
+    consumed = [step["data/prompts_consumed"] for step in steps]
+    assert consumed == sorted(consumed)
+    assert consumed[-1] <= 8 * sum(step["train/num_gen_batches"] for step in steps)
+    for step in range(1, 4):
+        lines = (Path(config.run_directory) / f"rollouts/step-{step}.jsonl").read_text().splitlines()
+        rewards_of: dict[str, set[float]] = {}
+        for line in map(json.loads, lines):
+            rewards_of.setdefault(line["prompt"], set()).add(line["reward"])
+        assert len(lines) == 32
+        assert all(len(rewards) > 1 for rewards in rewards_of.values())
+
+
 def test_dynamic_sampling_without_a_result_fails(make_config: MakeConfig) -> None:
     algorithm = {"filterGroups": {"metric": "score", "maxNumGenBatches": 2}}
     rewards = [{"name": "length", "options": {"max": 1000}}]
@@ -121,9 +138,9 @@ def test_unlimited_dynamic_sampling_stops_after_sigterm(
     )
 
     class TerminatingScorer(Scorer):
-        def combine(self, *arguments: Any) -> Scores:
+        def combine(self, *arguments: Any, **options: Any) -> Scores:
             os.kill(os.getpid(), signal.SIGTERM)
-            return super().combine(*arguments)
+            return super().combine(*arguments, **options)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(in_process, "Scorer", TerminatingScorer)
@@ -256,11 +273,10 @@ def test_colocated_responses_of_a_later_step_start_with_older_weights(
 ) -> None:
     train_step = loop.Trainer.step
 
-    def step_after_generation(trainer: loop.Trainer, *arguments: Any) -> Any:
-        assert trainer.generator._schedule is not None
-        for batch in trainer.generator._schedule._running.values():  # those of later steps, too
-            batch.result()
-        return train_step(trainer, *arguments)
+    def step_after_generation(trainer: loop.Trainer, step: int, *arguments: Any) -> Any:
+        for group in trainer.generator._schedule.groups_ahead(step)[1]:
+            group.pending.scored.result()
+        return train_step(trainer, step, *arguments)
 
     monkeypatch.setattr(loop.Trainer, "step", step_after_generation)
     parts = {"rollout": {"staleness": {"maxSteps": 1}}, "training": {"learningRate": 1e-2}}

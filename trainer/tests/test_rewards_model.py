@@ -13,9 +13,11 @@ from in_process import train
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, Qwen3Config, Qwen3ForSequenceClassification
 
 from rlt_api.training_config import TrainingConfig
+from rlt_trainer.batches.response import Response
 from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.driver.generation import RolloutGenerator
+from rlt_trainer.driver.rollouts import Rollout
 from rlt_trainer.rewards import model
 from rlt_trainer.rewards.model import RewardModel
 from rlt_trainer.workers.train_worker import TrainWorker
@@ -133,6 +135,8 @@ def test_workers_share_the_responses_and_the_scores_keep_their_order(
         stopwatch=missing,
         termination=missing,
     )
-    prompts = [Prompt(index, (1,), name, "", "", "") for index, name in enumerate(names)]
-    assert generation._model_scores("judge", prompts, names).tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
+    rollouts = [
+        Rollout(Prompt(index, (1,), name, "", "", ""), Response((), ()), name, {}) for index, name in enumerate(names)
+    ]
+    assert generation._model_scores("judge", rollouts).tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
     assert workers.shares == (3, 2)

@@ -1,58 +1,85 @@
-"""Rollout batches of later steps are restored unchanged from a checkpoint."""
+"""Groups of later steps are restored unchanged from a checkpoint."""
 
 from __future__ import annotations
 
 import math
-
-import torch
+from collections.abc import Sequence
 
 from rlt_trainer.batches.response import Response
-from rlt_trainer.batches.rollout_batch import RolloutBatch
-from rlt_trainer.batches.scores import Scores
 from rlt_trainer.data.prompt import Prompt
+from rlt_trainer.driver.rollouts import PendingGroup, Rollout
 from rlt_trainer.driver.saved_rollouts import pack, unpack
+from rlt_trainer.driver.schedule import Group
+from rlt_trainer.rewards.outcome import Failure
+from rlt_trainer.rollout.engine import EngineError
 
 PROMPTS = [Prompt(index, (1, index), f"{index}?", "x", "x", "s") for index in range(4)]
+RESPONSES = [
+    Response((5, 6, 7), (-0.1, 0.0, -1 / 3), (True, False, True), num_turns=2, finish_reason="length"),
+    Response((8,), (-math.pi,), prompt=(1, 2), earlier=(Response((9, 9), (-1.0, -2.0), prompt=(3,)),)),
+]
+OUTCOMES = [
+    {"exact": 1 / 3, "judge": Failure("unavailable", "status 503"), "environment": 0.5},
+    {"exact": Failure("timed_out", "skipped", was_called=False), "judge": 0.25},
+]
 
 
-def rollout_batch(consumed: int) -> RolloutBatch:
-    responses = [
-        Response((5, 6, 7), (-0.1, 0.0, -1 / 3), (True, False, True), num_turns=2, finish_reason="length"),
-        Response((8,), (-math.pi,), prompt=(1, 2), earlier=(Response((9, 9), (-1.0, -2.0), prompt=(3,)),)),
-    ]
-    total = torch.tensor([0.5, math.nan])
-    scores = Scores(total, {"exact": total, "format": torch.ones(2)}, total.isnan(), {"exact/timed_out": 1})
-    return RolloutBatch(
-        [PROMPTS[3], PROMPTS[1]],
-        responses,
-        ["5 6 7", "8"],
-        scores,
-        torch.tensor([-0.25, 0.0]),
-        torch.ones(2),
-        consumed,
-        2,
-    )
+def by_index(indices: Sequence[int]) -> list[Prompt]:
+    return [PROMPTS[index] for index in indices]
 
 
-def test_batches_are_restored_unchanged() -> None:
-    queue = {4: rollout_batch(8), 12: rollout_batch(10)}
-    restored = unpack(
-        pack(queue),
-        prompts=lambda indices: [PROMPTS[index] for index in indices],
-        decode=lambda rows: [" ".join(map(str, row)) for row in rows],
-    )
-    assert list(restored) == [4, 12]
-    for step, one in restored.items():
-        other = queue[step]
-        assert (one.prompts, one.responses, one.texts) == (other.prompts, other.responses, other.texts)
-        assert torch.equal(one.scores.total.nan_to_num(7), other.scores.total.nan_to_num(7))
-        assert one.scores.failed.tolist() == [False, True]
-        assert one.scores.reasons == other.scores.reasons
-        assert list(one.scores.by_reward) == ["exact", "format"]
-        assert torch.equal(one.penalties, other.penalties)
-        assert (one.consumed, one.num_gen_batches) == (other.consumed, other.num_gen_batches)
+def decode(token_ids: Sequence[int]) -> str:
+    return " ".join(map(str, token_ids))
 
 
-def test_an_empty_queue_has_no_tensors() -> None:
-    assert pack({}) == {}
-    assert unpack({}, prompts=lambda _: [], decode=lambda _: []) == {}
+def build_group(number: int, *, is_complete: bool = True) -> Group:
+    prompt, pending = PROMPTS[number % 4], PendingGroup()
+    if is_complete:
+        pending.scored.set_result(
+            [
+                Rollout(prompt, response, decode(response.token_ids), dict(outcomes))
+                for response, outcomes in zip(RESPONSES, OUTCOMES, strict=True)
+            ]
+        )
+    return Group(number, number // 4, prompt, [number, 2**32 - 1], pending)
+
+
+def test_groups_are_restored_unchanged() -> None:
+    ready, others = [build_group(7), build_group(9)], [build_group(10, is_complete=False), build_group(12)]
+    lost = build_group(11, is_complete=False)
+    lost.pending.fail(EngineError("the prompt is too long"))
+    restored = unpack(pack(ready, [*others, lost]), prompts=by_index, decode=decode)
+    for before, after in zip([ready, [*others, lost]], restored, strict=True):
+        for one, other in zip(before, after, strict=True):
+            assert (one.number, one.started, one.prompt, one.seeds) == (
+                other.number,
+                other.started,
+                other.prompt,
+                other.seeds,
+            )
+            results, expected = other.results(), one.results()
+            assert (results is None) == (expected is None)
+            for rollout, original in zip(results or [], expected or [], strict=True):
+                assert (rollout.prompt, rollout.response, rollout.text) == (
+                    original.prompt,
+                    original.response,
+                    original.text,
+                )
+                assert list(map(describe, rollout.outcomes.items())) == list(map(describe, original.outcomes.items()))
+
+
+def describe(item: tuple[str, object]) -> tuple[str, object]:
+    """The name and the outcome without the message, which is not saved."""
+    name, outcome = item
+    return name, (outcome.reason, outcome.was_called) if isinstance(outcome, Failure) else outcome
+
+
+def test_groups_without_any_response_are_restored() -> None:
+    ready, others = unpack(pack([], [build_group(3, is_complete=False)]), prompts=by_index, decode=decode)
+    assert ready == []
+    assert [(group.number, group.results()) for group in others] == [(3, None)]
+
+
+def test_no_groups_have_no_tensors() -> None:
+    assert pack([], []) == {}
+    assert unpack({}, prompts=by_index, decode=decode) == ([], [])

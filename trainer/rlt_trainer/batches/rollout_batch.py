@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -49,35 +48,6 @@ class RolloutBatch:
         failed = self.scores.failed
         return failed if self.baselines is None else failed | self.baselines.isnan()
 
-    def rows(self, rows: Tensor) -> RolloutBatch:
-        """Select responses by row number."""
-        numbers = rows.tolist()
-        return RolloutBatch(
-            [self.prompts[i] for i in numbers],
-            [self.responses[i] for i in numbers],
-            [self.texts[i] for i in numbers],
-            self.scores.rows(rows),
-            self.penalties[rows],
-            None if self.baselines is None else self.baselines[rows],
-            self.consumed,
-            self.num_gen_batches,
-        )
-
-    @staticmethod
-    def concatenate(parts: Sequence[RolloutBatch]) -> RolloutBatch:
-        """Concatenate batches in order."""
-        baselines = [part.baselines for part in parts if part.baselines is not None]
-        return RolloutBatch(
-            [prompt for part in parts for prompt in part.prompts],
-            [response for part in parts for response in part.responses],
-            [text for part in parts for text in part.texts],
-            Scores.concatenate([part.scores for part in parts]),
-            torch.cat([part.penalties for part in parts]),
-            torch.cat(baselines) if baselines else None,
-            parts[-1].consumed,
-            sum(part.num_gen_batches for part in parts),
-        )
-
     @property
     def trajectories(self) -> Trajectories:
         """The sequences of each response."""
@@ -100,3 +70,8 @@ class RolloutBatch:
         sampled = torch.tensor([value for _, each in pairs for value in each.log_probs])
         log_probs[sequences.response_attention] = sampled
         return sequences, log_probs
+
+
+def compute_group_numbers(responses: int, n: int) -> Tensor:
+    """Return the group number of each response: [B], `n` responses to each prompt."""
+    return torch.arange(responses) // n

@@ -15,10 +15,9 @@ from rlt_trainer.algorithms.advantages import ESTIMATORS, AdvantageInputs, Estim
 from rlt_trainer.algorithms.kl_controller import KlController, apply_kl_penalty
 from rlt_trainer.algorithms.rollout_correction import compute_mismatch_metrics, correct_rollout
 from rlt_trainer.algorithms.user_functions import load_user_function
-from rlt_trainer.batches.rollout_batch import RolloutBatch
+from rlt_trainer.batches.rollout_batch import RolloutBatch, compute_group_numbers
 from rlt_trainer.batches.sequences import Experience
 from rlt_trainer.driver.data_parallel import DataParallel
-from rlt_trainer.driver.generation import compute_group_numbers
 from rlt_trainer.driver.metrics import compute_critic_metrics, compute_policy_metrics, compute_rollout_metrics
 from rlt_trainer.errors import TrainingError
 from rlt_trainer.telemetry.stopwatch import Stopwatch

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
-from itertools import count
-from threading import Lock
 
 import numpy as np
 import torch
@@ -17,33 +15,33 @@ from transformers import PreTrainedTokenizerBase
 from rlt_api.blocks.training import Validation
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.algorithms.advantages import NEEDS_BASELINES
-from rlt_trainer.algorithms.shaping import compute_overlong_penalty, filter_groups
+from rlt_trainer.algorithms.shaping import compute_overlong_penalty
 from rlt_trainer.batches.rollout_batch import RolloutBatch
 from rlt_trainer.cluster.worker_group import WorkerGroup
 from rlt_trainer.data.dataset import PromptDataset
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.driver import saved_rollouts
 from rlt_trainer.driver.engines import Engines
+from rlt_trainer.driver.group_filter import GroupFilter
 from rlt_trainer.driver.rollouts import Rollout, RolloutRequest, RolloutSampler
-from rlt_trainer.driver.schedule import Schedule
+from rlt_trainer.driver.schedule import Group, Schedule
 from rlt_trainer.driver.termination import Termination
-from rlt_trainer.errors import Terminated, TrainingError
+from rlt_trainer.errors import TrainingError
 from rlt_trainer.rewards.outcome import Failure, Outcome
 from rlt_trainer.rewards.scorer import ENVIRONMENT, Scorer, to_outcomes
-from rlt_trainer.rollout.engine import Sampling
 from rlt_trainer.telemetry.stopwatch import Stopwatch
 from rlt_trainer.workers.train_worker import TrainWorker
 
 _log = logging.getLogger(__name__)
 
-MAX_FRUITLESS = 20
-"""Number of generations in a row that may keep no group, without maxNumGenBatches. The field's description has it."""
 VALIDATION_STEP = 0
 """The step of the seeds of validations. Training starts with step 1."""
+TAKEN = "taken"
+"""Name of the number of prompts taken from the data set, in a checkpoint."""
 
 
 class RolloutGenerator:
-    """Generates responses and scores them. State: the number of consumed prompts, and the batches of later steps."""
+    """Generates and scores the batch of each step. State: the number of prompts taken, and the groups in progress."""
 
     def __init__(
         self,
@@ -64,147 +62,154 @@ class RolloutGenerator:
         self._tokenizer = tokenizer
         self._scorer = scorer
         self._stopwatch = stopwatch
-        self._termination = termination
-        staleness = config.rollout.staleness
-        self._max_staleness = staleness.max_steps if staleness else 0
-        # The responses of several steps are in the engines, so that these do not wait for the last ones of a step. With
-        # filterGroups, a step takes prompts until it has enough, and the next step takes the prompts after them.
-        steps = 1 if config.algorithm.filter_groups else 1 + self._max_staleness
-        self._threads = ThreadPoolExecutor(steps, thread_name_prefix="generation")
-        self._scoring = Lock()
         self._sampler = RolloutSampler(
-            config.rollout.multi_turn, config.data, engines=engines, tokenizer=tokenizer, scorer=scorer
+            config.rollout.multi_turn,
+            config.data,
+            engines=engines,
+            tokenizer=tokenizer,
+            scorer=scorer,
+            stopwatch=stopwatch,
         )
-        self._schedule: Schedule[RolloutBatch] | None = None
-        self._restored: dict[int, RolloutBatch] = {}
-        self.consumed = 0
-        """Number of prompts taken from the data set."""
-
-    def batches(self, steps: range) -> Iterator[tuple[int, RolloutBatch]]:
-        """Iterate over the steps and their rollout batches, generated at most rollout.staleness steps ahead."""
+        size, filtering = config.training.train_batch_size, config.algorithm.filter_groups
+        self._filter = (
+            GroupFilter(filtering, size=size, n=config.rollout.n, termination=termination) if filtering else None
+        )
         self._schedule = Schedule(
-            self._start,
-            steps,
-            max_staleness=self._max_staleness,
-            finished=self._restored,
-            wait=self._engines.wait,
+            self._start_generation,
+            size=size,
+            max_staleness=config.rollout.staleness.max_steps if config.rollout.staleness else 0,
+            last_step=config.training.total_steps,
+            selection=self if self._filter else None,
+            wait=self._wait,
         )
-        return iter(self._schedule)
+        self._taken = 0
+        """Number of prompts taken from the data set."""
+        self._sent = (0, 0)
+        """The step of the latest generation, and the number of generations sent in this step."""
+
+        self._ahead: Mapping[str, Tensor] = {}
+        """The tensors of the checkpoint from which the run resumes."""
+
+    def generate_batch(self, step: int) -> RolloutBatch:
+        """Return the scored responses to training.trainBatchSize prompts, for `step`.
+
+        With algorithm.filterGroups, raises TrainingError or Terminated as GroupFilter.validate_progress does.
+        """
+        if self._filter:
+            self._filter.begin_batch()
+        self._continue_restored(step)
+        groups = self._schedule.next_batch(step)
+        with self._stopwatch.measure("reward"):
+            batch = self._build_batch(
+                [group.pending.scored.result() for group in groups], self._config.rollout.n, log=self._filter is None
+            )
+        if self._filter:
+            scores = replace(batch.scores, reasons=dict(self._filter.reasons))
+            batch = replace(batch, scores=scores, num_gen_batches=self._filter.generations)
+        ready, others = self._schedule.groups_ahead(step)
+        return replace(batch, consumed=self._taken - len(ready) - len(others))
 
     def pack_ahead(self, step: int) -> dict[str, Tensor]:
-        """Return the batches that are already generated for steps after `step`, as tensors for its checkpoint."""
-        return saved_rollouts.pack(self._schedule.finished(step)) if self._schedule else {}
+        """Return the groups of steps after `step`, as tensors for its checkpoint."""
+        groups = saved_rollouts.pack(*self._schedule.groups_ahead(step))
+        if not groups:
+            return {}
+        counts = self._filter.pack() if self._filter and self._schedule.has_batch_after(step) else {}
+        return {**groups, **counts, TAKEN: torch.tensor(self._taken)}
 
     def restore(self, consumed: int, ahead: Mapping[str, Tensor]) -> None:
-        """Restore the state of a checkpoint. `consumed`: number of prompts taken up to its step."""
-        self._restored = saved_rollouts.unpack(ahead, prompts=self._prompts.by_index, decode=self._decode)
-        self.consumed = max([consumed, *(batch.consumed for batch in self._restored.values())])
-
-    def _start(self, step: int) -> Future[RolloutBatch]:
-        if self._max_staleness > 0:
-            first = None if self._config.algorithm.filter_groups else self._take()
-            return self._threads.submit(self.generate_batch, step, first)
-        done: Future[RolloutBatch] = Future()
-        done.set_result(self.generate_batch(step))
-        return done
-
-    def _take(self) -> tuple[list[Prompt], int]:
-        """Take the prompts of one generation. Return them and the number of prompts taken so far."""
-        taken = self._prompts.take(self.consumed, self._config.training.train_batch_size)
-        self.consumed += len(taken)
-        return taken, self.consumed
-
-    def generate_batch(self, step: int, first: tuple[list[Prompt], int] | None = None) -> RolloutBatch:
-        """Generate and score responses to training.trainBatchSize prompts.
-
-        With algorithm.filterGroups (DAPO's dynamic sampling), keep only groups whose responses differ in the metric,
-        and generate until there are enough groups. Raises TrainingError if maxNumGenBatches generations are not enough,
-        and without it if MAX_FRUITLESS in a row keep no group.
-        After SIGTERM, raises Terminated instead of a further generation.
-        `first`: the prompts of the first generation.
-        """
-        algorithm, size, n = self._config.algorithm, self._config.training.train_batch_size, self._config.rollout.n
-        kept: list[RolloutBatch] = []
-        fruitless = 0
-        for attempt in count(1):
-            taken, consumed = first if first is not None and attempt == 1 else self._take()
-            batch = self._generate(step, attempt, taken, consumed)
-            filtering = algorithm.filter_groups
-            if filtering is None:
-                return batch
-            metric = compute_filter_metric(batch, filtering.metric)
-            kept.append(batch.rows(filter_groups(metric, compute_group_numbers(len(metric), n)).nonzero()[:, 0]))
-            fruitless = 0 if kept[-1].prompts else fruitless + 1
-            filtered = RolloutBatch.concatenate(kept)
-            if len(filtered.prompts) >= size * n:
-                return filtered.rows(torch.arange(size * n))
-            progress = (
-                f"{len(filtered.prompts) // n} of {size} prompts have responses that differ in {filtering.metric} "
-                f"(algorithm.filterGroups) after {attempt} generations"
-            )
-            if fruitless == MAX_FRUITLESS and filtering.max_num_gen_batches == 0:
-                raise TrainingError(
-                    f"Only {progress}, and the last {fruitless} added none. Use other prompts or another reward, "
-                    "increase responsesPerPrompt, or set maxNumGenBatches to continue for longer."
-                )
-            if attempt == filtering.max_num_gen_batches:
-                raise TrainingError(
-                    f"Only {progress}: the prompts are too easy or too hard. Increase maxNumGenBatches or "
-                    "responsesPerPrompt, or use other prompts."
-                )
-            if self._termination.requested:
-                raise Terminated(f"Training was terminated (SIGTERM) after {attempt} generations of step {step}.")
-            print(f"[training] step {step}: {progress}", flush=True)
-        raise AssertionError("count() does not end")
+        """Restore the state of a checkpoint. `consumed`: number of prompts taken that are not in `ahead`."""
+        self._ahead = ahead
+        self._taken = int(ahead.get(TAKEN, consumed))
 
     def validate(self, prompts: Sequence[Prompt], validation: Validation) -> RolloutBatch:
         """Generate and score responses to, or conversations on, the prompts of the validation set.
 
         All validations use the same seeds. Requests for training that wait in the router go after them.
         """
-        repeated = [prompt for prompt in prompts for _ in range(validation.n)]
+        n = validation.n
+        seeds = derive_sampling_seeds(self._config.training.seed, VALIDATION_STEP, 1, len(prompts) * n)
         sampling = replace(self._engines.sampling.greedy(), temperature=validation.temperature)
-        requests = self._build_requests(repeated, VALIDATION_STEP, 1, sampling)
-        rollouts = [self._engines.wait(each) for each in self._sampler.start(requests, is_background=False)]
-        with self._scoring:
-            return self._build_batch(rollouts)
+        groups = [
+            [RolloutRequest(prompt, seed, sampling) for seed in seeds[row * n : (row + 1) * n]]
+            for row, prompt in enumerate(prompts)
+        ]
+        pending = self._sampler.start(groups, is_background=False)
+        rollouts: list[list[Rollout]] = [self._engines.wait(each.scored) for each in pending]
+        return self._build_batch(rollouts, n)
 
     def close(self) -> None:
-        """Stop the generation threads. Batches in progress are discarded."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        """End the processes of environments."""
         self._sampler.close()
 
-    def _generate(self, step: int, attempt: int, taken: Sequence[Prompt], consumed: int) -> RolloutBatch:
-        n, sampling = self._config.rollout.n, self._engines.sampling
-        with self._stopwatch.measure("gen"):
-            requests = self._build_requests([prompt for prompt in taken for _ in range(n)], step, attempt, sampling)
-            greedy = []
-            if self._config.algorithm.adv_estimator in NEEDS_BASELINES:
-                greedy = [replace(request, sampling=sampling.greedy()) for request in requests[::n]]
-            rollouts = [self._engines.wait(each) for each in self._sampler.start([*requests, *greedy])]
-        with self._scoring, self._stopwatch.measure("reward"):
-            baselines = None
-            if greedy:
-                greedy_batch = self._build_batch(rollouts[len(requests) :])
-                baselines = (greedy_batch.scores.total + greedy_batch.penalties).repeat_interleave(n)
-            return self._build_batch(rollouts[: len(requests)], baselines, consumed)
+    def keep(self, groups: Sequence[Group]) -> list[Group]:
+        """As in Selection: with algorithm.filterGroups."""
+        assert self._filter is not None
+        batch = self._build_batch([group.pending.scored.result() for group in groups], self._config.rollout.n)
+        return [group for group, is_kept in zip(groups, self._filter.select(batch), strict=True) if is_kept]
 
-    def _build_requests(
-        self, prompts: Sequence[Prompt], step: int, attempt: int, sampling: Sampling
-    ) -> list[RolloutRequest]:
-        seeds = derive_sampling_seeds(self._config.training.seed, step, attempt, len(prompts))
-        return [RolloutRequest(prompt, seed, sampling) for prompt, seed in zip(prompts, seeds, strict=True)]
+    def validate_progress(self, step: int, ready: int) -> None:
+        """As in Selection: with algorithm.filterGroups."""
+        assert self._filter is not None
+        self._filter.validate_progress(step, ready)
 
-    def _build_batch(
-        self, rollouts: Sequence[Rollout], baselines: Tensor | None = None, consumed: int = 0
-    ) -> RolloutBatch:
-        """Wait for the scores of rules, functions and judges, and add those of reward models."""
-        prompts, texts = [rollout.prompt for rollout in rollouts], [rollout.text for rollout in rollouts]
-        outcomes = [rollout.outcomes() for rollout in rollouts]
-        report_failures(outcomes)
+    def _continue_restored(self, step: int) -> None:
+        """Add the groups of the checkpoint from which the run resumes. Those without results are sent again."""
+        ahead, self._ahead = self._ahead, {}
+        ready, others = saved_rollouts.unpack(ahead, prompts=self._prompts.by_index, decode=self._decode)
+        complete = [group for group in others if group.results() is not None]
+        again = [group for group in others if group.results() is None]
+        sent = self._start(step, [(group.number, group.prompt, group.seeds) for group in again])
+        self._schedule.restore(ready, [*complete, *sent])
+        if self._filter and ahead:
+            self._filter.restore(ahead)
+
+    def _start_generation(self, step: int) -> list[Group]:
+        """Send the requests on the next training.trainBatchSize prompts."""
+        size, n = self._config.training.train_batch_size, self._config.rollout.n
+        self._sent = step, 1 + (self._sent[1] if self._sent[0] == step else 0)
+        seeds = derive_sampling_seeds(self._config.training.seed, *self._sent, size * n)
+        prompts = self._prompts.take(self._taken, size)
+        groups = [(self._taken + row, prompt, seeds[row * n : (row + 1) * n]) for row, prompt in enumerate(prompts)]
+        self._taken += size
+        return self._start(step, groups)
+
+    def _start(self, step: int, groups: Sequence[tuple[int, Prompt, Sequence[int]]]) -> list[Group]:
+        """Send the requests of groups: the position in the data, the prompt and the seeds of each."""
+        sampling = self._engines.sampling
+        requests = [[RolloutRequest(prompt, seed, sampling) for seed in seeds] for _, prompt, seeds in groups]
+        if self._config.algorithm.adv_estimator in NEEDS_BASELINES:
+            requests = [[*each, replace(each[0], sampling=sampling.greedy())] for each in requests]
+        return [
+            Group(number, step, prompt, seeds, pending)
+            for (number, prompt, seeds), pending in zip(groups, self._sampler.start(requests), strict=True)
+        ]
+
+    def _wait(self, changed: Future[None], is_generating: bool) -> None:
+        with self._stopwatch.measure("gen" if is_generating else "reward"):
+            self._engines.wait(changed)
+
+    def _build_batch(self, groups: Sequence[Sequence[Rollout]], n: int, *, log: bool = True) -> RolloutBatch:
+        """Build the batch of groups of `n` responses, each with the greedy one of ReMax if it has n + 1.
+
+        `log` failed rewards.
+        """
+        batch = self._combine([rollout for group in groups for rollout in group[:n]], log=log)
+        if greedy := [rollout for group in groups for rollout in group[n:]]:
+            baselines = self._combine(greedy, log=log)
+            batch = replace(batch, baselines=(baselines.scores.total + baselines.penalties).repeat_interleave(n))
+        return batch
+
+    def _combine(self, rollouts: Sequence[Rollout], *, log: bool) -> RolloutBatch:
+        """Combine the scores of responses, after those of reward models are added."""
         for name, path in self._scorer.models.items():
-            for each, outcome in zip(outcomes, to_outcomes(self._model_scores(path, prompts, texts)), strict=True):
-                each[name] = outcome
+            unscored = [rollout for rollout in rollouts if name not in rollout.outcomes]
+            scores = self._model_scores(path, unscored) if unscored else torch.empty(0)
+            for rollout, outcome in zip(unscored, to_outcomes(scores), strict=True):
+                rollout.outcomes[name] = outcome
+        outcomes = [rollout.outcomes for rollout in rollouts]
+        if log:
+            report_failures(outcomes)
         responses = [rollout.response for rollout in rollouts]
         penalties = torch.zeros(len(responses))
         if buffer := self._config.algorithm.overlong_buffer:
@@ -214,39 +219,30 @@ class RolloutGenerator:
                 buffer_length=buffer.length,
                 penalty_factor=buffer.penalty_factor,
             )
-        return RolloutBatch(prompts, responses, texts, self._scorer.combine(outcomes), penalties, baselines, consumed)
+        return RolloutBatch(
+            [rollout.prompt for rollout in rollouts],
+            responses,
+            [rollout.text for rollout in rollouts],
+            self._scorer.combine(outcomes, log=log),
+            penalties,
+        )
 
-    def _decode(self, token_ids: list[list[int]]) -> list[str]:
-        return [str(text) for text in self._tokenizer.batch_decode(token_ids, skip_special_tokens=True)]
+    def _decode(self, token_ids: list[int]) -> str:
+        return str(self._tokenizer.decode(token_ids, skip_special_tokens=True))
 
-    def _model_scores(self, path: str, prompts: Sequence[Prompt], texts: Sequence[str]) -> Tensor:
+    def _model_scores(self, path: str, rollouts: Sequence[Rollout]) -> Tensor:
         """Score responses with a reward model: [B]. Rank r of R scores the rows r, r + R, r + 2 R, …"""
         ranks = len(self._workers)
         by_rank = self._workers.each(
             TrainWorker.model_rewards,
             [path] * ranks,
-            [list(prompts[rank::ranks]) for rank in range(ranks)],
-            [list(texts[rank::ranks]) for rank in range(ranks)],
+            [[rollout.prompt for rollout in rollouts[rank::ranks]] for rank in range(ranks)],
+            [[rollout.text for rollout in rollouts[rank::ranks]] for rank in range(ranks)],
         )
-        scores = torch.empty(len(texts))
+        scores = torch.empty(len(rollouts))
         for rank, part in enumerate(by_rank):
             scores[rank::ranks] = part
         return scores
-
-
-def compute_filter_metric(batch: RolloutBatch, metric: str) -> Tensor:
-    """Return the metric that DAPO's filter compares within a group: [B], NaN if a reward failed.
-
-    acc is the first reward, score the weighted sum of all rewards, seq_reward the score plus the overlong penalty.
-    """
-    scores = batch.scores
-    match metric:
-        case "acc":
-            return torch.where(scores.failed, torch.nan, next(iter(scores.by_reward.values())))
-        case "score":
-            return scores.total
-        case _:
-            return scores.total + batch.penalties
 
 
 def report_failures(outcomes: Sequence[Mapping[str, Outcome]]) -> None:
@@ -259,11 +255,6 @@ def report_failures(outcomes: Sequence[Mapping[str, Outcome]]) -> None:
         )
     if failures:
         _log.warning("%s of %s conversations failed: %s", len(failures), len(outcomes), failures[0])
-
-
-def compute_group_numbers(responses: int, n: int) -> Tensor:
-    """Return the group number of each response: [B], `n` responses to each prompt."""
-    return torch.arange(responses) // n
 
 
 def derive_sampling_seeds(seed: int, step: int, attempt: int, responses: int) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from safetensors import SafetensorError
 from transformers import PreTrainedTokenizerBase
@@ -120,25 +120,23 @@ class Trainer:
 
         total = self.config.training.total_steps
         self.reporter.stage("training", f"steps {done + 1} to {total}")
-        steps = range(done + 1, total + 1)
-        batches = self.generator.batches(steps)
         self.termination.defer()
-        for step in steps:
+        for step in range(done + 1, total + 1):
             self.stopwatch.step = step
             self.workers.all(TrainWorker.begin_step, step)
             with self.stopwatch.measure("step"):
-                rollout_batch = self.next_rollout_batch(step, batches)
+                rollout_batch = self.generate(step)
                 self.checkpoints.stop_if_requested(step - 1)
                 training_batch, metrics = self.step(step, rollout_batch)
             self.report(step, rollout_batch, training_batch, metrics)
             self.checkpoints.stop_if_requested(step)
         self.finish()
 
-    def next_rollout_batch(self, step: int, batches: Iterator[tuple[int, RolloutBatch]]) -> RolloutBatch:
+    def generate(self, step: int) -> RolloutBatch:
         """Generate and score the responses of a step. After SIGTERM, save a checkpoint and raise Terminated."""
         try:
             with self.stopwatch.measure("gen"):
-                return next(batches)[1]
+                return self.generator.generate_batch(step)
         except Terminated:
             self.checkpoints.stop_if_requested(step - 1)
             raise

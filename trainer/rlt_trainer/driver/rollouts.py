@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from itertools import count
 
 from transformers import PreTrainedTokenizerBase
 
@@ -22,6 +23,10 @@ from rlt_trainer.rewards.scorer import ENVIRONMENT, BatchScoring, Scorer
 from rlt_trainer.rollout.engine import Sampling
 from rlt_trainer.rollout.router import Foreground
 from rlt_trainer.rollout.sampler import Sampler
+from rlt_trainer.telemetry.stopwatch import Stopwatch
+
+LANES = 8
+"""Number of threads to which the spans of batches are assigned in turn: spans of one thread must not overlap."""
 
 
 @dataclass(frozen=True)
@@ -35,20 +40,30 @@ class RolloutRequest:
 
 @dataclass(frozen=True)
 class Rollout:
-    """A complete response, or a conversation."""
+    """A complete response, or a conversation, with its scores."""
 
     prompt: Prompt
     response: Response
     text: str
     """The response without special tokens."""
-    environment: Mapping[str, Outcome]
-    """ENVIRONMENT -> the reward of the environment. Empty if it gives none."""
-    scoring: Future[dict[str, Outcome]]
-    """Name -> outcome of each reward but reward models."""
+    outcomes: dict[str, Outcome]
+    """Name -> outcome of each reward, and of an environment. The driver adds those of reward models."""
 
-    def outcomes(self) -> dict[str, Outcome]:
-        """Wait for the outcomes, and return them by name, with that of the environment."""
-        return {**self.scoring.result(), **self.environment}
+
+@dataclass(frozen=True, eq=False)
+class PendingGroup:
+    """Responses that are generated and scored together."""
+
+    generated: Future[None] = field(default_factory=Future)
+    """All responses are complete."""
+    scored: Future[list[Rollout]] = field(default_factory=Future)
+    """All responses have scores. Raises EngineError, or ValueError for a tool that cannot be opened."""
+
+    def fail(self, error: Exception) -> None:
+        """End the group with an error."""
+        for future in (self.generated, self.scored):
+            if not future.done():
+                future.set_exception(error)
 
 
 class RolloutSampler:
@@ -62,20 +77,20 @@ class RolloutSampler:
         engines: Engines,
         tokenizer: PreTrainedTokenizerBase,
         scorer: Scorer,
+        stopwatch: Stopwatch,
     ) -> None:
         self._engines = engines
         self._tokenizer = tokenizer
         self._scorer = scorer
+        self._stopwatch = stopwatch
         self._conversations = Conversations(multi_turn, data, tokenizer) if multi_turn else None
+        self._lanes = count()
 
-    def start(self, requests: Sequence[RolloutRequest], *, is_background: bool = True) -> list[Future[Rollout]]:
-        """Start the requests of a batch. Those that are not in the background precede others in the router.
-
-        A future raises EngineError, or ValueError for a tool that cannot be opened.
-        """
-        rollouts: list[Future[Rollout]] = [Future() for _ in requests]
-        self._engines.loop.submit(self._run_all(requests, rollouts, is_background=is_background))
-        return rollouts
+    def start(self, groups: Sequence[Sequence[RolloutRequest]], *, is_background: bool = True) -> list[PendingGroup]:
+        """Start the requests of each group. Those that are not in the background precede others in the router."""
+        pending = [PendingGroup() for _ in groups]
+        self._engines.loop.submit(self._run_all(groups, pending, is_background=is_background))
+        return pending
 
     def close(self) -> None:
         """End the processes of environments."""
@@ -83,31 +98,50 @@ class RolloutSampler:
             self._engines.loop.submit(self._conversations.close()).result()
 
     async def _run_all(
-        self, requests: Sequence[RolloutRequest], rollouts: Sequence[Future[Rollout]], *, is_background: bool
+        self, groups: Sequence[Sequence[RolloutRequest]], pending: Sequence[PendingGroup], *, is_background: bool
     ) -> None:
         sampler = self._engines.router if is_background else Foreground(self._engines.router)
         scoring = self._scorer.open_batch()
         try:
             async with self._conversations.open() if self._conversations else nullcontext() as converse:
-                await asyncio.gather(
-                    *(
-                        self._run_one(sampler, converse, scoring, request, rollout)
-                        for request, rollout in zip(requests, rollouts, strict=True)
-                    )
-                )
+                tasks = [
+                    asyncio.create_task(self._run_group(sampler, converse, scoring, requests, each))
+                    for requests, each in zip(groups, pending, strict=True)
+                ]
+                lane = 1 + next(self._lanes) % LANES
+                with self._stopwatch.measure("gen", thread=lane) if is_background else nullcontext():
+                    generated = (asyncio.wrap_future(each.generated) for each in pending)
+                    await asyncio.gather(*generated, return_exceptions=True)
+                await asyncio.gather(*tasks)
         except Exception as error:
-            for rollout in rollouts:
-                if not rollout.done():
-                    rollout.set_exception(error)
+            for each in pending:
+                each.fail(error)
 
-    async def _run_one(
+    async def _run_group(
         self,
         sampler: Sampler,
         converse: Converse | None,
         scoring: BatchScoring,
-        request: RolloutRequest,
-        rollout: Future[Rollout],
+        requests: Sequence[RolloutRequest],
+        pending: PendingGroup,
     ) -> None:
+        try:
+            started = await asyncio.gather(*(self._run_one(sampler, converse, scoring, each) for each in requests))
+            pending.generated.set_result(None)
+            outcomes = [await asyncio.wrap_future(each) for _, each in started]
+            pending.scored.set_result(
+                [
+                    replace(rollout, outcomes={**scores, **rollout.outcomes})
+                    for (rollout, _), scores in zip(started, outcomes, strict=True)
+                ]
+            )
+        except Exception as error:
+            pending.fail(error)
+
+    async def _run_one(
+        self, sampler: Sampler, converse: Converse | None, scoring: BatchScoring, request: RolloutRequest
+    ) -> tuple[Rollout, Future[dict[str, Outcome]]]:
+        """Generate a response, and start to score it. Return it with its environment's outcome, and the others."""
         prompt, environment = request.prompt, dict[str, Outcome]()
         if converse is not None:
             episode = await converse(sampler, prompt, seed=request.seed, sampling=request.sampling)
@@ -115,7 +149,7 @@ class RolloutSampler:
         else:
             response = await sampler.sample(prompt.token_ids, seed=request.seed, sampling=request.sampling)
         text = str(self._tokenizer.decode(list(response.token_ids), skip_special_tokens=True))
-        rollout.set_result(Rollout(prompt, response, text, environment, scoring.start(text, prompt)))
+        return Rollout(prompt, response, text, environment), scoring.start(text, prompt)
 
 
 def find_environment_outcome(episode: Episode) -> dict[str, Outcome]:

@@ -1,99 +1,148 @@
-"""Rollout batches of later steps as tensors in a checkpoint, so that a resumed run trains on them."""
+"""Groups of later steps as tensors in a checkpoint, so that a resumed run trains on them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import get_args
+from itertools import islice
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
 
 from rlt_trainer.batches.response import FinishReason, Response
-from rlt_trainer.batches.rollout_batch import RolloutBatch
-from rlt_trainer.batches.scores import Scores
 from rlt_trainer.data.prompt import Prompt
+from rlt_trainer.driver.rollouts import PendingGroup, Rollout
+from rlt_trainer.driver.schedule import Group
+from rlt_trainer.rewards.outcome import Failure, Outcome, Reason
 
-REASONS: tuple[FinishReason, ...] = get_args(FinishReason)
-REWARD, FAILURE = "reward.", "failure."
+FINISH_REASONS: tuple[FinishReason, ...] = get_args(FinishReason)
+REASONS: tuple[Reason, ...] = get_args(Reason)
+SCORE, FAILURE = "score.", "failure."
+MISSING, SCORED, SKIPPED = -1, 0, 100
+"""Codes of an outcome: the response has none of this name, a score, and an offset of failures without a call. Other
+codes are 1 + an index of REASONS."""
 
 
-def pack(queue: Mapping[int, RolloutBatch]) -> dict[str, Tensor]:
-    """Return tensors under the names STEP/FIELD. Fields that can be derived from them, such as texts, are left out."""
-    return {f"{step}/{name}": tensor for step, batch in queue.items() for name, tensor in _named_tensors(batch)}
+def pack(ready: Sequence[Group], others: Sequence[Group]) -> dict[str, Tensor]:
+    """Return groups as tensors: those that can be in a batch, and others. No tensors for no groups.
+
+    Of a group without results, the requests alone are saved. Texts are left out: they can be decoded from the tokens.
+    """
+    groups = [*ready, *others]
+    if not groups:
+        return {}
+    results = [group.results() or [] for group in groups]
+    rollouts = [rollout for each in results for rollout in each]
+    responses = [sequence for rollout in rollouts for sequence in rollout.response.sequences]
+    prompts = [response.prompt or () for response in responses]
+    tensors = {
+        "number": _integers(group.number for group in groups),
+        "started": _integers(group.started for group in groups),
+        "seeds": torch.tensor([list(group.seeds) for group in groups]),
+        "prompt": _integers(group.prompt.index for group in groups),
+        "ready": torch.tensor(len(ready)),
+        "responses": _integers(map(len, results)),
+        "sequences": _integers(len(rollout.response.sequences) for rollout in rollouts),
+        "prompt_lengths": _integers(map(len, prompts)),
+        "prompt_tokens": _integers(token for prompt in prompts for token in prompt),
+        "lengths": _integers(len(response.token_ids) for response in responses),
+        "tokens": _integers(token for response in responses for token in response.token_ids),
+        "log_probs": torch.tensor([v for response in responses for v in response.log_probs], dtype=torch.float64),
+        "chosen": _integers(chosen for response in responses for chosen in response.chosen),
+        "turns": _integers(response.num_turns for response in responses),
+        "finish": _integers(FINISH_REASONS.index(response.finish_reason) for response in responses),
+    }
+    for name in dict.fromkeys(name for rollout in rollouts for name in rollout.outcomes):
+        outcomes = [rollout.outcomes.get(name) for rollout in rollouts]
+        scores = [outcome if isinstance(outcome, float) else torch.nan for outcome in outcomes]
+        tensors[SCORE + name] = torch.tensor(scores, dtype=torch.float64)
+        tensors[FAILURE + name] = _integers(_encode(outcome) for outcome in outcomes)
+    return tensors
 
 
 def unpack(
     tensors: Mapping[str, Tensor],
     *,
     prompts: Callable[[Sequence[int]], list[Prompt]],
-    decode: Callable[[list[list[int]]], list[str]],
-) -> dict[int, RolloutBatch]:
-    """Restore the batches of `pack`. `prompts` returns prompts by index, `decode` returns texts of tokens."""
-    steps = sorted({int(name.partition("/")[0]) for name in tensors})
-    parts = {step: {n.partition("/")[2]: t for n, t in tensors.items() if n.startswith(f"{step}/")} for step in steps}
-    return {step: _rollout_batch(part, prompts, decode) for step, part in parts.items()}
+    decode: Callable[[list[int]], str],
+) -> tuple[list[Group], list[Group]]:
+    """Restore the groups of `pack`. `prompts` returns prompts by index, `decode` returns the text of tokens.
+
+    Tensors of earlier versions are ignored: the run generates new responses to these prompts.
+    """
+    if "ready" not in tensors:
+        return [], []
+    groups = []
+    rollouts = iter(_rollouts(tensors, prompts, decode))
+    columns = [tensors[name].tolist() for name in ("number", "started", "seeds", "responses")]
+    for prompt, number, started, seeds, responses in zip(prompts(tensors["prompt"].tolist()), *columns, strict=True):
+        pending = PendingGroup()
+        if responses > 0:
+            pending.generated.set_result(None)
+            pending.scored.set_result([next(rollouts) for _ in range(responses)])
+        groups.append(Group(number, started, prompt, seeds, pending))
+    ready = int(tensors["ready"])
+    return groups[:ready], groups[ready:]
 
 
-def _named_tensors(batch: RolloutBatch) -> list[tuple[str, Tensor]]:
-    responses = [sequence for response in batch.responses for sequence in response.sequences]
-    prompts, scores = [response.prompt or () for response in responses], batch.scores
-    named = [
-        ("prompts", torch.tensor([prompt.index for prompt in batch.prompts])),
-        ("sequences", torch.tensor([len(response.sequences) for response in batch.responses])),
-        ("prompt_lengths", torch.tensor([len(prompt) for prompt in prompts])),
-        ("prompt_tokens", torch.tensor([token for prompt in prompts for token in prompt], dtype=torch.int64)),
-        ("lengths", torch.tensor([len(response.token_ids) for response in responses])),
-        ("tokens", torch.tensor([token for response in responses for token in response.token_ids])),
-        ("log_probs", torch.tensor([v for response in responses for v in response.log_probs], dtype=torch.float64)),
-        ("chosen", torch.tensor([chosen for response in responses for chosen in response.chosen])),
-        ("turns", torch.tensor([response.num_turns for response in responses])),
-        ("finish", torch.tensor([REASONS.index(response.finish_reason) for response in responses])),
-        ("total", scores.total),
-        ("penalties", batch.penalties),
-        ("counts", torch.tensor([batch.consumed, batch.num_gen_batches])),
-        *((f"{REWARD}{name}", values) for name, values in scores.by_reward.items()),
-        *((f"{FAILURE}{reason}", torch.tensor(count)) for reason, count in scores.reasons.items()),
+def _rollouts(
+    tensors: Mapping[str, Tensor], prompts: Callable[[Sequence[int]], list[Prompt]], decode: Callable[[list[int]], str]
+) -> list[Rollout]:
+    of_prompt = prompts(tensors["prompt"].repeat_interleave(tensors["responses"]).tolist())
+    by_name = {
+        name: list(zip(tensors[FAILURE + name].tolist(), tensors[SCORE + name].tolist(), strict=True))
+        for name in [each.removeprefix(SCORE) for each in tensors if each.startswith(SCORE)]
+    }
+    return [
+        Rollout(
+            prompt,
+            response,
+            decode(list(response.token_ids)),
+            {name: _decode(*codes[row]) for name, codes in by_name.items() if codes[row][0] != MISSING},
+        )
+        for row, (prompt, response) in enumerate(zip(of_prompt, _responses(tensors), strict=True))
     ]
-    return named if batch.baselines is None else [*named, ("baselines", batch.baselines)]
 
 
-def _rollout_batch(
-    part: Mapping[str, Tensor],
-    prompts: Callable[[Sequence[int]], list[Prompt]],
-    decode: Callable[[list[list[int]]], list[str]],
-) -> RolloutBatch:
-    lengths = part["lengths"].tolist()
-    token_ids, log_probs, chosen = (
-        [piece.tolist() for piece in torch.split(part[name], lengths)] for name in ("tokens", "log_probs", "chosen")
+def _responses(tensors: Mapping[str, Tensor]) -> Iterator[Response]:
+    def pieces(name: str, lengths: str) -> list[list[Any]]:
+        return [piece.tolist() for piece in torch.split(tensors[name], tensors[lengths].tolist())]
+
+    columns = zip(
+        pieces("tokens", "lengths"),
+        pieces("log_probs", "lengths"),
+        pieces("chosen", "lengths"),
+        tensors["turns"].tolist(),
+        tensors["finish"].tolist(),
+        pieces("prompt_tokens", "prompt_lengths"),
+        strict=True,
     )
-    contexts: list[tuple[int, ...] | None] = [None] * len(lengths)
-    if "prompt_lengths" in part:  # checkpoints before agents have none
-        pieces = torch.split(part["prompt_tokens"], part["prompt_lengths"].tolist())
-        contexts = [tuple(piece.tolist()) or None for piece in pieces]
-    rest = zip(part["turns"].tolist(), part["finish"].tolist(), contexts, strict=True)
-    sequences = [
-        Response(tuple(tokens), tuple(values), tuple(mask), turns, REASONS[finish], context)
-        for tokens, values, mask, (turns, finish, context) in zip(token_ids, log_probs, chosen, rest, strict=True)
-    ]
-    each = iter(sequences)
-    sizes = part["sequences"].tolist() if "sequences" in part else [1] * len(sequences)
-    groups = [[next(each) for _ in range(size)] for size in sizes]
-    responses = [replace(last, earlier=tuple(earlier)) for *earlier, last in groups]
-    scores = Scores(
-        part["total"],
-        {name.removeprefix(REWARD): values for name, values in part.items() if name.startswith(REWARD)},
-        part["total"].isnan(),
-        {name.removeprefix(FAILURE): int(count) for name, count in part.items() if name.startswith(FAILURE)},
+    sequences = (
+        Response(
+            tuple(tokens), tuple(values), tuple(map(bool, chosen)), turns, FINISH_REASONS[finish], tuple(of) or None
+        )
+        for tokens, values, chosen, turns, finish, of in columns
     )
-    consumed, num_gen_batches = part["counts"].tolist()
-    return RolloutBatch(
-        prompts(part["prompts"].tolist()),
-        responses,
-        decode([list(response.token_ids) for response in responses]),
-        scores,
-        part["penalties"],
-        part.get("baselines"),
-        consumed,
-        num_gen_batches,
-    )
+    for size in tensors["sequences"].tolist():
+        *earlier, last = islice(sequences, size)
+        yield replace(last, earlier=tuple(earlier))
+
+
+def _encode(outcome: Outcome | None) -> int:
+    if outcome is None:
+        return MISSING
+    if not isinstance(outcome, Failure):
+        return SCORED
+    return 1 + REASONS.index(outcome.reason) + (0 if outcome.was_called else SKIPPED)
+
+
+def _decode(code: int, score: float) -> Outcome:
+    if code == SCORED:
+        return score
+    was_called = code < SKIPPED
+    return Failure(REASONS[code - 1 - (0 if was_called else SKIPPED)], "before the run was resumed", was_called)
+
+
+def _integers(values: Iterable[int]) -> Tensor:
+    return torch.tensor([int(value) for value in values], dtype=torch.int64)

@@ -57,10 +57,11 @@ class Scorer:
         """Begin a batch of responses."""
         return BatchScoring(self._sources, self._loop)
 
-    def combine(self, outcomes: Sequence[Mapping[str, Outcome]]) -> Scores:
+    def combine(self, outcomes: Sequence[Mapping[str, Outcome]], *, log: bool = True) -> Scores:
         """Combine the outcomes of B responses, each by the names of the rewards.
 
-        ENVIRONMENT is the reward of an environment. Raises TrainingError if no response could be scored.
+        ENVIRONMENT is the reward of an environment. Failures are logged with `log`. Raises TrainingError if no response
+        could be scored.
         """
         columns: dict[str, Sequence[Outcome]] = {name: [each[name] for each in outcomes] for name in self._weights}
         if any(ENVIRONMENT in each for each in outcomes):
@@ -70,7 +71,7 @@ class Scorer:
                 "spec.rewards is empty, and the environment returned no reward. Add a reward, or return one from step."
             )
         scores = combine(columns, {**self._weights, ENVIRONMENT: 1.0}, rules=self._rules)
-        _report_failures(columns, all_failed=bool(scores.failed.all()))
+        _report_failures(columns, all_failed=bool(scores.failed.all()), log=log)
         return scores
 
     def close(self) -> None:
@@ -165,7 +166,7 @@ def to_outcomes(scores: Tensor) -> list[Outcome]:
     return [v if -torch.inf < v < torch.inf else Failure("not_finite", f"it returned {v}") for v in values]
 
 
-def _report_failures(outcomes: Mapping[str, Sequence[Outcome]], *, all_failed: bool) -> None:
+def _report_failures(outcomes: Mapping[str, Sequence[Outcome]], *, all_failed: bool, log: bool) -> None:
     """Log a warning for each reward and reason with the first message. Raise TrainingError if `all_failed`."""
     messages = []
     for name, column in outcomes.items():
@@ -175,5 +176,5 @@ def _report_failures(outcomes: Mapping[str, Sequence[Outcome]], *, all_failed: b
             messages.append(f"reward {name} failed for {1 + len(more)} of {len(column)} responses: {first.message}")
     if all_failed:
         raise TrainingError(f"No response of the batch could be scored: {'; '.join(messages)}. Fix the reward.")
-    for message in messages:
+    for message in messages if log else []:
         _log.warning("failed responses are left out of the update, but a rule's timeout scores 0: %s", message)

@@ -22,10 +22,11 @@ class Stopwatch:
         self._epoch = time.time() - time.perf_counter()  # Unix time, but monotonic within this process
 
     @contextmanager
-    def measure(self, phase: str) -> Iterator[None]:
-        """Measure the block as `phase` of the step."""
+    def measure(self, phase: str, *, thread: int | None = None) -> Iterator[None]:
+        """Measure the block as `phase` of the step. `thread`: its number, default: that of the current thread."""
         step, start = self.step, time.perf_counter()
-        thread = self._threads.setdefault(threading.get_ident(), len(self._threads))
+        if thread is None:
+            thread = self._threads.setdefault(threading.get_ident(), len(self._threads))
         try:
             yield
         finally:
