@@ -9,21 +9,34 @@ from typing import Any, cast
 
 import pytest
 import torch
+import torch.distributed as dist
 from in_process import train
+from ranks import run_ranks
+from torch.distributed.device_mesh import init_device_mesh
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, Qwen3Config, Qwen3ForSequenceClassification
 
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.batches.response import Response
+from rlt_trainer.checkpoint.export_checkpoint import single_rank_group
+from rlt_trainer.cluster.rendezvous import free_port
 from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.driver.generation import RolloutGenerator
 from rlt_trainer.driver.rollouts import Rollout
-from rlt_trainer.rewards import model
-from rlt_trainer.rewards.model import RewardModel
+from rlt_trainer.policy import reward_model
+from rlt_trainer.policy.reward_model import RewardModel
+from rlt_trainer.policy.sharded_model import ModelOptions
+from rlt_trainer.policy.sharding import local_shards
 from rlt_trainer.workers.train_worker import TrainWorker
 
-CPU = torch.device("cpu")
+with_group = pytest.mark.usefixtures("one_rank")
 CHAT = [{"role": "user", "content": "2+2?"}]
+
+
+def load(path: str) -> RewardModel:
+    """Load a reward model in the process group of this process."""
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    return RewardModel(path, ModelOptions(mesh=mesh, dtype=torch.float32, frozen=True))
 
 
 def write_model(folder: Path, *, num_labels: int = 1, pads: bool = True, max_length: int = 64) -> str:
@@ -49,6 +62,7 @@ def write_model(folder: Path, *, num_labels: int = 1, pads: bool = True, max_len
 
 
 @pytest.mark.parametrize("pads", [True, False])
+@with_group
 def test_scores_are_the_classifiers_logits_and_independent_of_the_batch(tmp_path: Path, pads: bool) -> None:
     path = write_model(tmp_path, pads=pads)
     classifier, tokenizer = (
@@ -57,40 +71,70 @@ def test_scores_are_the_classifiers_logits_and_independent_of_the_batch(tmp_path
     )
     texts = ["<|bos|><|user|>2+2?<|eos|><|assistant|>4<|eos|>", "2+2=5, or 6"]
     expected = [classifier(torch.tensor([tokenizer(text)["input_ids"]])).logits[0, 0].item() for text in texts]
-    scores = RewardModel(path, device=CPU, dtype=torch.float32).score([CHAT, "2+2="], ["4", "5, or 6"])
+    scores = load(path).score([CHAT, "2+2="], ["4", "5, or 6"])
     torch.testing.assert_close(scores, torch.tensor(expected), rtol=1e-5, atol=1e-6)
     assert abs(expected[0] - expected[1]) > 1e-3
 
 
+def score_on_rank(path: str, texts: Sequence[str], rank: int, ranks: int, port: int) -> tuple[list[float], float]:
+    """Score this rank's share of the texts. Return the scores, and the share of the weights on this rank."""
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks)
+    try:
+        judge = load(path)
+        held = sum(shard.numel() for shard in local_shards(judge._model))
+        share = held / sum(parameter.numel() for parameter in judge._model.parameters())
+        return [float(score) for part in (texts, texts[:1]) for score in judge.score(part, ["x"] * len(part))], share
+    finally:
+        dist.destroy_process_group()
+
+
+@pytest.mark.slow
+@with_group
+def test_two_ranks_hold_half_of_the_weights_and_give_the_scores_of_one(tmp_path: Path) -> None:
+    path = write_model(tmp_path, pads=False)  # each sequence is a pass of its own
+    shares: list[list[str]] = [[], ["1+1=2", "3+4=7, or 8", "5"]]  # a rank without responses takes part
+    port = free_port("127.0.0.1")
+    both = run_ranks(score_on_rank, [(path, share, rank, 2, port) for rank, share in enumerate(shares)])
+    for share, (scores, held) in zip(shares, both, strict=True):
+        expected = [load(path).score(part, ["x"] * len(part)) for part in (share, share[:1])]
+        torch.testing.assert_close(torch.tensor(scores), torch.cat(expected))
+        assert 0.45 < held < 0.55
+
+
+@with_group
 def test_smaller_batches_do_not_change_the_scores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    judge = RewardModel(write_model(tmp_path), device=CPU, dtype=torch.float32)
+    judge = load(write_model(tmp_path))
     prompts, responses = ["a" * n for n in range(1, 9)], ["b"] * 8
     at_once = judge.score(prompts, responses)
-    monkeypatch.setattr(model, "MAX_TOKENS", 10)
+    monkeypatch.setattr(reward_model, "MAX_TOKENS", 10)
     torch.testing.assert_close(judge.score(prompts, responses), at_once, rtol=1e-5, atol=1e-6)
 
 
+@with_group
 def test_a_sequence_over_the_maximum_length_has_no_score(tmp_path: Path) -> None:
-    judge = RewardModel(write_model(tmp_path, max_length=8), device=CPU, dtype=torch.float32)
+    judge = load(write_model(tmp_path, max_length=8))
     assert judge.score(["abcd", "abcd"], ["efgh", "efghi"]).isnan().tolist() == [False, True]
 
 
+@with_group
 def test_a_classifier_with_several_outputs_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"is not a reward model \(it has 2 outputs, not one"):
-        RewardModel(write_model(tmp_path, num_labels=2), device=CPU, dtype=torch.float32)
+        load(write_model(tmp_path, num_labels=2))
 
 
+@with_group
 def test_a_language_model_is_rejected(tiny_model: str, tmp_path: Path) -> None:
     for name in ("model.safetensors", "tokenizer.json", "tokenizer_config.json"):
         (tmp_path / name).write_bytes((Path(tiny_model) / name).read_bytes())
     Qwen3Config.from_pretrained(tiny_model, num_labels=1).save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=r"it has no weights for score\.weight"):
-        RewardModel(str(tmp_path), device=CPU, dtype=torch.float32)
+        load(str(tmp_path))
 
 
+@with_group
 def test_a_missing_folder_is_reported() -> None:
     with pytest.raises(ValueError, match="rewards: model /nowhere is not a reward model"):
-        RewardModel("/nowhere", device=CPU, dtype=torch.float32)
+        load("/nowhere")
 
 
 @pytest.mark.slow
@@ -100,7 +144,8 @@ def test_a_run_learns_from_a_reward_model(make_config: Callable[..., TrainingCon
     (step,) = train(make_config(workers=1, training=training, rewards=[{"model": path}]))
     lines = [json.loads(line) for line in (tmp_path / "run/rollouts/step-1.jsonl").read_text().splitlines()]
     prompts, responses = ([line[name] for line in lines] for name in ("prompt", "response"))
-    judged = RewardModel(path, device=CPU, dtype=torch.float32).score(prompts, responses)
+    with single_rank_group():
+        judged = load(path).score(prompts, responses)
     torch.testing.assert_close(torch.tensor([line["reward"] for line in lines]), judged, rtol=1e-4, atol=1e-5)
     assert step["critic/score/mean"] == pytest.approx(float(judged.mean()), rel=1e-4)
     assert step["actor/grad_norm"] > 0

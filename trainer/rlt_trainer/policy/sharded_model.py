@@ -9,10 +9,11 @@ from typing import Any, Literal, Self
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from transformers import (
     AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
     GenerationConfig,
     PreTrainedModel,
@@ -29,8 +30,12 @@ from rlt_trainer.policy.lora import add_adapters, base_name
 from rlt_trainer.policy.sharded_weights import initialize_weight, load_weights
 from rlt_trainer.policy.sharding import find_layers, shard
 
-Kind = Literal["actor", "critic"]
-AUTO_CLASSES: dict[Kind, Any] = {"actor": AutoModelForCausalLM, "critic": AutoModelForTokenClassification}
+Kind = Literal["actor", "critic", "reward"]
+AUTO_CLASSES: dict[Kind, Any] = {
+    "actor": AutoModelForCausalLM,
+    "critic": AutoModelForTokenClassification,
+    "reward": AutoModelForSequenceClassification,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,12 +88,16 @@ def load_sharded_model(kind: Kind, files: str, options: ModelOptions, forward: C
     """Load the model in `files`, in evaluation mode: dropout would change the ratio of new to old policy.
 
     forward: replaces the model's forward, see `shard`. Collective.
-    Raises ValueError naming `files` if they cannot be loaded, or the model's family if it is not supported.
+    Raises ValueError naming `files` if they cannot be loaded, or the model's family if it is not supported. A reward
+    model must have one output, and all its weights in the files.
     """
     config = load_config_from(files, trust_remote_code=options.trust_remote_code)
     if kind == "critic":
         validate_critic_family(config, packed=options.packed)
         config.num_labels = 1
+    elif kind == "reward":
+        if config.num_labels != 1:
+            raise ValueError(f"it has {config.num_labels} outputs, not one")
     else:
         validate_family(config, packed=options.packed)
     try:
@@ -131,16 +140,24 @@ def _load(kind: Kind, model: PreTrainedModel, files: str, options: ModelOptions)
     model.tie_weights()
     _initialize_buffers(model)
     initializer_range = getattr(model.config.get_text_config(), "initializer_range", None) or 0.02
-    try:
-        load_weights(
-            model,
+
+    def initialize(name: str, shape: torch.Size) -> Tensor | None:
+        return None if kind == "reward" else initialize_weight(name, shape, options.seed, initializer_range)
+
+    def load_full_model() -> PreTrainedModel:
+        full, report = AUTO_CLASSES[kind].from_pretrained(
             files,
-            initialize=lambda name, shape: initialize_weight(name, shape, options.seed, initializer_range),
-            file_name=base_name,
-            load_full_model=lambda: AUTO_CLASSES[kind].from_pretrained(
-                files, config=model.config, dtype=torch.float32, trust_remote_code=options.trust_remote_code
-            ),
+            config=model.config,
+            dtype=torch.float32,
+            trust_remote_code=options.trust_remote_code,
+            output_loading_info=True,
         )
+        if kind == "reward" and report["missing_keys"]:  # such as the head, which transformers initializes at random
+            raise ValueError(f"it has no weights for {', '.join(sorted(report['missing_keys']))}")
+        return full  # type: ignore[no-any-return]
+
+    try:
+        load_weights(model, files, initialize=initialize, file_name=base_name, load_full_model=load_full_model)
     except (OSError, ValueError) as error:
         raise build_model_error(files, error) from error
     dist.barrier()

@@ -34,7 +34,8 @@ from rlt_trainer.policy.config import resolve_critic_model
 from rlt_trainer.policy.critic import Critic
 from rlt_trainer.policy.mesh import create_mesh
 from rlt_trainer.policy.model import DTYPES, prepare_model_files
-from rlt_trainer.rewards.model import RewardModel
+from rlt_trainer.policy.reward_model import RewardModel
+from rlt_trainer.policy.sharded_model import ModelOptions
 from rlt_trainer.rollout.group_channel import GroupChannel
 from rlt_trainer.rollout.shared_channel import SharedSender
 from rlt_trainer.rollout.weight_channel import GroupAddress, SharedAddress, WeightSender, send_weights
@@ -66,7 +67,6 @@ class TrainWorker:
         self._device = torch.device("cuda" if self._on_gpu else "cpu")
         self._dtype = DTYPES[config.model.dtype]
         self._channel: WeightSender | None = None
-        self._reward_models: dict[str, RewardModel] = {}
 
     def rendezvous(self) -> Rendezvous:
         """Return the address of this node with a free port, for rank 0."""
@@ -87,7 +87,7 @@ class TrainWorker:
         torch.manual_seed(self._config.training.seed)  # for a user-defined loss: rlt itself draws nothing from it
 
     def load_models(self) -> None:
-        """Load this rank's shards of the policy and of the critic, if the algorithm has one."""
+        """Load this rank's shards of the policy, the critic and the reward models."""
         config = self._config
         disable_progress_bar()  # type: ignore[no-untyped-call] # a log is not a terminal
         mesh = create_mesh(self._device.type, config.training, self._world_size)
@@ -116,6 +116,12 @@ class TrainWorker:
                 training=config.training,
                 max_response_length=config.data.max_response_length,
             )
+        frozen = ModelOptions(
+            mesh=mesh, dtype=self._dtype, frozen=True, trust_remote_code=config.model.trust_remote_code
+        )
+        self._reward_models = {
+            reward.model: RewardModel(reward.model, frozen) for reward in config.rewards if reward.model is not None
+        }
         self._saver = Saver(Path(config.run_directory) / "checkpoints", config.checkpoint)
         self.telemetry = WorkerTelemetry(
             self._rank,
@@ -194,11 +200,7 @@ class TrainWorker:
             return self._critic.values(sequences)
 
     def model_rewards(self, path: str, prompts: Sequence[Prompt], texts: Sequence[str]) -> Tensor:
-        """Score responses with the reward model at `path`: [B]. The model stays loaded."""
-        if path not in self._reward_models:
-            self._reward_models[path] = RewardModel(
-                path, device=self._device, dtype=self._dtype, trust_remote_code=self._config.model.trust_remote_code
-            )
+        """Score this rank's responses with the reward model at `path`: [B]."""
         return self._reward_models[path].score([prompt.messages or prompt.text for prompt in prompts], texts)
 
     # Updates
