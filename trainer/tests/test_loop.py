@@ -20,6 +20,7 @@ from rlt_trainer.algorithms import user_functions
 from rlt_trainer.batches.scores import Scores
 from rlt_trainer.checkpoint.marker import find_latest_step, read_marks
 from rlt_trainer.driver import loop
+from rlt_trainer.driver.rollouts import RolloutSampler
 from rlt_trainer.errors import Terminated, TrainingError
 from rlt_trainer.policy.config import load_config
 from rlt_trainer.policy.model import prepare_model_files
@@ -187,6 +188,28 @@ def test_the_validation_set_is_scored_when_due(make_config: MakeConfig) -> None:
     assert list(scores) == [0, 2, 3]
     saved = read_marks(Path(config.run_directory) / "checkpoints").values()
     assert {mark.step: mark.score for mark in saved} == {1: None, 2: scores[2], 3: scores[3]}
+
+
+@pytest.mark.parametrize(
+    ("rollout", "order"),
+    [({}, "train validate train validate"), ({"staleness": {"maxSteps": 1}}, "train train train validate validate")],
+    ids=["on-policy", "one-step-off"],
+)
+def test_stale_responses_are_generated_beside_the_validation(
+    make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, rollout: dict[str, Any], order: str
+) -> None:
+    started: list[str] = []
+    start = RolloutSampler.start
+
+    def record(sampler: RolloutSampler, groups: Any, *, is_background: bool = True) -> Any:
+        if groups:
+            started.append("train" if is_background else "validate")
+        return start(sampler, groups, is_background=is_background)
+
+    monkeypatch.setattr(RolloutSampler, "start", record)
+    training = {"totalSteps": 3, "validation": {"testFreq": 1}}
+    train(make_config(**ONE_RANK, **REWARD, data={"preset": "digits"}, training=training, rollout=rollout))
+    assert " ".join(started).startswith(order)
 
 
 def test_a_validation_of_several_responses_has_their_metrics(make_config: MakeConfig) -> None:

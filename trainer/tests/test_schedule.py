@@ -121,6 +121,18 @@ def test_half_of_the_bound_is_sent_ahead_but_nothing_after_the_last_step(max_sta
     assert len(last.groups) == SIZE
 
 
+@pytest.mark.parametrize(("max_staleness", "sent"), [(0, 1), (1, 3), (2, 3)])
+def test_the_groups_of_a_step_can_be_sent_before_it_begins(max_staleness: int, sent: int) -> None:
+    generation = Generation(max_staleness)
+    generation.batch(1)
+    generation.schedule.send_ahead(2)
+    assert len(generation.groups) == sent * SIZE
+    generation.batch(2)
+    assert len(generation.groups) == max(2, sent) * SIZE
+    generation.schedule.send_ahead(LAST + 1)
+    assert len(generation.groups) == max(2, sent) * SIZE
+
+
 def test_a_batch_whose_responses_are_complete_waits_for_scores() -> None:
     generation = Generation(0)
 

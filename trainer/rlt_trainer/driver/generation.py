@@ -109,6 +109,10 @@ class RolloutGenerator:
         ready, others = self._schedule.groups_ahead(step)
         return replace(batch, consumed=self._taken - len(ready) - len(others))
 
+    def send_ahead(self, step: int) -> None:
+        """Send the requests of `step` before it begins, after the weight sync of the step before. Not on-policy."""
+        self._schedule.send_ahead(step)
+
     def pack_ahead(self, step: int) -> dict[str, Tensor]:
         """Return the groups of steps after `step`, as tensors for its checkpoint."""
         groups = saved_rollouts.pack(*self._schedule.groups_ahead(step))

@@ -175,6 +175,7 @@ class Trainer:
         if difference is not None:
             metrics["training/weight_sync_difference"] = difference
         if self.is_validation_due(step):
+            self.generator.send_ahead(step + 1)  # the engines generate its responses beside the validation
             with stopwatch.measure("testing"):
                 metrics |= self.validate()
         self.checkpoints.complete_step(rollout_batch.consumed)

@@ -112,6 +112,11 @@ class Schedule:
                 return chosen
             self._wait(self._changed, any(not group.pending.generated.done() for group in unfinished))
 
+    def send_ahead(self, step: int) -> None:
+        """Send the groups of `step` before it begins, with the weights that it begins with. Not on-policy."""
+        if self._max_staleness > 0 and step <= self._last_step:
+            self._send(step)
+
     def groups_ahead(self, step: int) -> tuple[list[Group], list[Group]]:
         """Return the groups of steps after `step`, for its checkpoint: `ready` and `others` of `restore`.
 
