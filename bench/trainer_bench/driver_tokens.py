@@ -120,8 +120,8 @@ def answer(method: Callable[..., Any], sent: Sequence[Crossing]) -> list[Crossin
     results = []
     for each in sent:
         (sequences,) = each.receive()
-        log_probs = torch.where(sequences.response_attention, -2.0, 0.0)
-        results.append(Crossing.send((log_probs, -log_probs) if method is TrainWorker.log_probs else log_probs))
+        log_probs = np.full(sum(sequences.response_lengths()), -2.0, dtype=np.float32)
+        results.append(Crossing.send((log_probs, -log_probs) if method is TrainWorker.log_probs else (log_probs,)))
     return results
 
 

@@ -12,6 +12,7 @@ ROWS = {
     "checkpoint": "checkpoint:measure",
     "padding": "padding:measure",
     "driver": "driver_tokens:measure",
+    "router": "router:measure",
     "environment": "conversations:measure",
     "tool": "conversations:measure_tool",
     "vocabulary": "vocabulary:measure",

@@ -7,9 +7,8 @@ from typing import Any, TypeVar, cast
 
 import pytest
 import torch
-from torch import Tensor
 
-from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences
+from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences, TokenValues
 from rlt_trainer.batches.update_result import UpdateResult
 from rlt_trainer.driver.data_parallel import DataParallel
 from rlt_trainer.driver.metrics import compute_update_metrics
@@ -26,8 +25,9 @@ class Worker:
     def __init__(self, group_size: int) -> None:
         self._group_size = group_size
 
-    def first_prompt_tokens(self, sequences: Sequences) -> Tensor:
-        return sequences.prompts[:, 0]
+    def row_numbers(self, sequences: Sequences) -> tuple[TokenValues]:
+        """Return the first token of the prompt, for each token of the response."""
+        return (sequences.flatten(sequences.prompts[:, :1].expand(sequences.responses.shape)),)
 
     def update(self, batches: Sequence[MiniBatch]) -> list[UpdateResult]:
         return [
@@ -50,14 +50,14 @@ class FourWorkers:
 @pytest.mark.parametrize("group_size", [1, 2, 4])
 def test_results_keep_the_order_of_the_rows(group_size: int) -> None:
     data_parallel = DataParallel(FourWorkers(group_size), context_parallel_size=group_size)
-    (tokens,) = data_parallel.compute(cast(Any, Worker.first_prompt_tokens), SEQUENCES)
-    assert tokens.tolist() == list(range(ROWS))
+    (numbers,) = data_parallel.compute(cast(Any, Worker.row_numbers), SEQUENCES)
+    assert numbers.tolist() == [[row if column <= row % 3 else 0 for column in range(3)] for row in range(ROWS)]
 
 
 def test_rows_need_not_be_divisible_by_the_ranks() -> None:
     data_parallel = DataParallel(FourWorkers(1), context_parallel_size=1)
-    (tokens,) = data_parallel.compute(cast(Any, Worker.first_prompt_tokens), SEQUENCES.rows(slice(1, 6)))
-    assert tokens.tolist() == [1, 2, 3, 4, 5]
+    (numbers,) = data_parallel.compute(cast(Any, Worker.row_numbers), SEQUENCES.rows(slice(1, 6)))
+    assert numbers[:, 0].tolist() == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("group_size", [1, 2, 4])

@@ -231,7 +231,7 @@ def test_an_invalid_request_is_an_error_in_the_schema_of_openai(run: Run, body: 
 def test_a_prompt_longer_than_the_context_is_an_error(run: Run) -> None:
     (episode,) = run("never_end", Turns("1"), make_prompt("x" * 100), **SMALL)
     assert "The messages have 104 tokens: data.maxPromptLength is 99" in str(episode.failure)
-    assert episode.response.token_ids == ()
+    assert not episode.response.token_ids
     body = {"messages": [{"role": "user", "content": "x" * 100}]}
     (episode,) = run("expect_context_length_exceeded", Turns("1"), make_prompt(json.dumps(body)), **SMALL)
     assert episode.reward == 1.0

@@ -123,8 +123,8 @@ def test_observations_are_tokens_that_the_policy_did_not_choose(processes: Proce
     (episode,) = talk(Scripted(["hi", "end"]), processes(), prompt())
     response = episode.response
     assert text_of(episode) == "hi<|eos|>[hi]end<|eos|>"
-    assert response.chosen == (True,) * 3 + (False,) * 4 + (True,) * 4
-    assert response.log_probs == (-0.5,) * 3 + (0.0,) * 4 + (-0.5,) * 4
+    assert list(response.chosen) == [True] * 3 + [False] * 4 + [True] * 4
+    assert list(response.log_probs) == [-0.5] * 3 + [0.0] * 4 + [-0.5] * 4
     assert (response.num_turns, response.finish_reason) == (2, "stop")
     assert (episode.reward, episode.failure) == (1.0, None)
 
@@ -261,7 +261,7 @@ def test_a_turn_of_32_conversations_with_a_slow_environment_is_not_32_turns(proc
 def test_a_first_observation_precedes_the_first_turn(processes: Processes) -> None:
     (episode,) = talk(Scripted(["end"]), processes("Opening"), prompt())
     assert text_of(episode) == "goend<|eos|>"
-    assert episode.response.chosen[:2] == (False, False)
+    assert list(episode.response.chosen[:2]) == [False, False]
 
 
 def test_a_first_observation_that_leaves_no_token_for_a_turn_is_a_failure(processes: Processes) -> None:

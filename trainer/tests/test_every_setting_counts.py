@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -179,8 +180,8 @@ class OneWorker:
     def each(self, method: Callable[..., Any], *columns: Sequence[Any]) -> list[Any]:
         ((sequences,),) = columns
         known = {TrainWorker.ref_log_probs: -2.5, TrainWorker.values: 0.25}.get(method, -2.0)
-        values = torch.where(sequences.response_attention, known, 0.0)
-        return [(values, -values) if method is TrainWorker.log_probs else values]
+        values = np.full(sum(sequences.response_lengths()), known, dtype=np.float32)
+        return [(values, -values) if method is TrainWorker.log_probs else (values,)]
 
 
 def experience(algorithm: Json, controller: KlController | None = None) -> TrainingBatch:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -32,8 +33,8 @@ class OneWorker:
 
     def each(self, method: Callable[..., Any], *columns: Sequence[Any]) -> list[Any]:
         ((sequences,),) = columns
-        log_probs = torch.where(sequences.response_attention, -2.0, 0.0)
-        return [(log_probs, -log_probs) if method is TrainWorker.log_probs else log_probs]
+        log_probs = np.full(sum(sequences.response_lengths()), -2.0, dtype=np.float32)
+        return [(log_probs, -log_probs) if method is TrainWorker.log_probs else (log_probs,)]
 
 
 OBSERVED = Response((7, 8), (-2.0, 0.0), (True, False))

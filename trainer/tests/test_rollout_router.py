@@ -98,7 +98,7 @@ async def test_responses_arrive_as_they_end() -> None:
     slow, fast = start(router, 1, 2)
     await settle()
     engine.end(2)
-    assert (await fast).token_ids == (2,)
+    assert list((await fast).token_ids) == [2]
     assert not slow.done()
 
 
@@ -146,7 +146,7 @@ async def test_validation_goes_before_requests_in_the_background() -> None:
     await settle()
     assert engine.taken == [1, 9]
     engine.end(9)
-    assert (await urgent).token_ids == (9,)
+    assert list((await urgent).token_ids) == [9]
 
 
 @run
@@ -161,7 +161,7 @@ async def test_the_requests_of_a_lost_engine_go_to_another() -> None:
     assert second.batches == [[1, 3], [0, 2]]
     for token in range(4):
         second.end(token)
-    assert [(await task).token_ids for task in tasks] == [(0,), (1,), (2,), (3,)]
+    assert [list((await task).token_ids) for task in tasks] == [[0], [1], [2], [3]]
 
 
 @run
@@ -176,7 +176,7 @@ async def test_requests_wait_for_an_engine_if_all_are_lost() -> None:
     router.add(restarted, max_requests=1)
     await settle()
     restarted.end(7)
-    assert (await task).token_ids == (7,)
+    assert list((await task).token_ids) == [7]
 
 
 @run
@@ -203,4 +203,4 @@ async def test_an_error_of_a_request_is_raised_for_it_alone() -> None:
     engine.end(2)
     with pytest.raises(EngineError, match="too long"):
         await bad
-    assert (await good).token_ids == (2,)
+    assert list((await good).token_ids) == [2]

@@ -151,8 +151,8 @@ def test_responses_in_progress_continue_with_new_weights(pair: Pair) -> None:
     assert {each.finish_reason for each in responses} <= {"stop", "length"}
     sequences = Sequences.pad(prompts * 8, [each.token_ids for each in responses], pad_token_id=0)
     is_new = [
-        (torch.tensor(each.log_probs) - row[: len(each.log_probs)]).abs() < 1e-4
-        for each, row in zip(responses, pair.rank.log_probs(sequences)[0], strict=True)
+        (torch.tensor(each.log_probs) - row).abs() < 1e-4
+        for each, row in zip(responses, policy_log_probs(pair, sequences), strict=True)
     ]
     assert any(row.all() for row in is_new)  # responses that started after the sync
     assert any(row.any() and not row.all() for row in is_new)  # responses in progress: from one token on
@@ -175,6 +175,11 @@ def test_an_unknown_vllm_option_is_rejected_by_name() -> None:
 
 def assert_log_probs_of_the_policy(pair: Pair, prompts: list[list[int]], responses: list[Response]) -> None:
     sequences = Sequences.pad(prompts, [response.token_ids for response in responses], pad_token_id=0)
+    for row, response in zip(policy_log_probs(pair, sequences), responses, strict=True):
+        assert row.tolist() == pytest.approx(list(response.log_probs), abs=1e-4)
+
+
+def policy_log_probs(pair: Pair, sequences: Sequences) -> list[torch.Tensor]:
+    """Return the policy's log-probabilities of each response."""
     log_probs, _ = pair.rank.log_probs(sequences)
-    for row, response in zip(log_probs.tolist(), responses, strict=True):
-        assert row[: len(response.log_probs)] == pytest.approx(response.log_probs, abs=1e-4)
+    return list(torch.from_numpy(log_probs).split(sequences.response_lengths()))

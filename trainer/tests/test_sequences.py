@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
+from dataclasses import fields
+
 import pytest
 import torch
 
-from rlt_trainer.batches.sequences import Experience, Sequences, balance_shares, split_mini_batches
+from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences, balance_shares, split_mini_batches
 from rlt_trainer.batches.trajectories import Trajectories
 
 
@@ -78,3 +81,21 @@ def test_shares_have_equally_many_rows_and_similar_tokens() -> None:
 def test_rows_that_are_not_divisible_fail() -> None:
     with pytest.raises(AssertionError, match="7 rows"):
         balance_shares(sequences(7), 2)
+
+
+def test_other_processes_get_the_same_values_without_the_padding() -> None:
+    padded = Sequences.pad([[1, 2], [3]], [[4], [5, 6, 7]], pad_token_id=0, chosen=[[True], [True, False, True]])
+    log_probs = torch.tensor([[-1.0, 0.0, 0.0], [-2.0, -3.0, -4.0]])
+    experience = Experience(padded, log_probs, log_probs * 2, weights=log_probs * 3)
+    received = pickle.loads(pickle.dumps(MiniBatch(experience, 3, 2)))
+    assert (received.total_tokens, received.total_sequences) == (3, 2)
+    for ours, theirs in ((received.experience.sequences, padded), (received.experience, experience)):
+        for field in fields(ours):
+            one, other = getattr(ours, field.name), getattr(theirs, field.name)
+            assert one is None if other is None else field.name == "sequences" or torch.equal(one, other)
+
+
+def test_padding_is_not_sent() -> None:
+    lengths = [1000, *[1] * 99]
+    padded = Sequences.pad([[1]] * 100, [[2] * length for length in lengths], pad_token_id=0)
+    assert len(pickle.dumps(padded)) < 10 * sum(lengths)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from rlt_api.blocks.algorithm import Rejection
-from rlt_trainer.algorithms.masking import apply_mask, masked_mean, row_means, row_sums
+from rlt_trainer.algorithms.masking import apply_mask, masked_mean, row_means, row_sums, select
 
 MAX_LOG_RATIO = 20.0
 """Log ratios are clamped to +- this before exp."""
@@ -133,23 +133,22 @@ def compute_mismatch_metrics(log_probs: Tensor, rollout_log_probs: Tensor, mask:
 
     verl's FAQ calls training/rollout_probs_diff_mean below 0.005 healthy and above 0.01 bad.
     """
-    trainer, engine = apply_mask(log_probs, mask), apply_mask(rollout_log_probs, mask)
+    trainer, engine = select(mask, log_probs, rollout_log_probs)
     log_ratio = trainer - engine
     rows = mask.any(-1)
-    trainer_log_ppl, engine_log_ppl = -row_means(trainer, mask)[rows], -row_means(engine, mask)[rows]
+    counts = mask.to(log_probs.dtype).sum(-1)[rows]
+    trainer_sum, engine_sum = row_sums(log_probs, mask)[rows], row_sums(rollout_log_probs, mask)[rows]
+    trainer_log_ppl, engine_log_ppl = -trainer_sum / counts, -engine_sum / counts
     log_ppl_diff = trainer_log_ppl - engine_log_ppl
-    probabilities = torch.stack([trainer[mask].exp(), engine[mask].exp()])
+    probabilities = torch.stack([trainer.exp(), engine.exp()])
     difference = (probabilities[0] - probabilities[1]).abs()
-    bounded, bounded_sum = (
-        log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO),
-        row_sums(log_ratio, mask)[rows].clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO),
-    )
+    bounded, bounded_sum = (each.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO) for each in (log_ratio, trainer_sum - engine_sum))
     metrics = {
         "training/rollout_probs_diff_mean": difference.mean(),
         "training/rollout_probs_diff_max": difference.max(),
         "training/rollout_probs_diff_std": difference.std() if len(difference) > 1 else difference.new_zeros(()),
-        "rollout_corr/kl": masked_mean(-log_ratio, mask),
-        "rollout_corr/k3_kl": masked_mean(log_ratio.expm1() - log_ratio, mask),
+        "rollout_corr/kl": -log_ratio.mean(),
+        "rollout_corr/k3_kl": (log_ratio.expm1() - log_ratio).mean(),
         "rollout_corr/training_ppl": trainer_log_ppl.exp().mean(),
         "rollout_corr/training_log_ppl": trainer_log_ppl.mean(),
         "rollout_corr/rollout_ppl": engine_log_ppl.exp().mean(),
@@ -159,7 +158,7 @@ def compute_mismatch_metrics(log_probs: Tensor, rollout_log_probs: Tensor, mask:
         "rollout_corr/log_ppl_diff_max": log_ppl_diff.max(),
         "rollout_corr/log_ppl_diff_min": log_ppl_diff.min(),
         "rollout_corr/ppl_ratio": log_ppl_diff.exp().mean(),
-        "rollout_corr/chi2_token": masked_mean((2 * bounded).exp(), mask) - 1,
+        "rollout_corr/chi2_token": (2 * bounded).exp().mean() - 1,
         "rollout_corr/chi2_seq": (2 * bounded_sum).exp().mean() - 1,
     }
     if (probabilities.amax(-1) > probabilities.amin(-1)).all():  # the correlation of a constant is undefined

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,15 +13,18 @@ FinishReason = Literal["stop", "length", "abort"]
 
 @dataclass(frozen=True)
 class Response:
-    """The tokens of one response. In a conversation they include the environment's observations."""
+    """The tokens of one response. In a conversation they include the environment's observations.
 
-    token_ids: tuple[int, ...]
-    """Empty only if the response was aborted before its first token."""
-    log_probs: tuple[float, ...]
-    """Per token, under the distribution from which the engine sampled it: after temperature, top_k and top_p, with the
-    weights at that time. 0 for tokens that were not sampled."""
-    chosen: tuple[bool, ...] = ()
-    """Per token, whether the policy sampled it. False: part of an observation. Default: all True."""
+    The values of the tokens are arrays, 9 bytes for each token: millions of them go from the engines to the driver.
+    """
+
+    token_ids: Sequence[int]
+    """int32. Empty only if the response was aborted before its first token."""
+    log_probs: Sequence[float]
+    """Per token, float32, under the distribution from which the engine sampled it: after temperature, top_k and top_p,
+    with the weights at that time. 0 for tokens that were not sampled."""
+    chosen: Sequence[bool] = ()
+    """Per token, one byte: whether the policy sampled it. 0: part of an observation. Default: all 1."""
     num_turns: int = 1
     """Turns of the policy."""
     finish_reason: FinishReason = "stop"
@@ -34,5 +39,7 @@ class Response:
         return (*self.earlier, self)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "chosen", self.chosen or (True,) * len(self.token_ids))
+        object.__setattr__(self, "token_ids", array("i", self.token_ids))
+        object.__setattr__(self, "log_probs", array("f", self.log_probs))
+        object.__setattr__(self, "chosen", array("B", self.chosen or b"\1" * len(self.token_ids)))
         assert len(self.token_ids) == len(self.log_probs) == len(self.chosen)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from rlt_trainer.batches.ragged import pad_rows
 from rlt_trainer.batches.response import Response
 from rlt_trainer.batches.scores import Scores
 from rlt_trainer.batches.sequences import Sequences
@@ -66,10 +68,8 @@ class RolloutBatch:
             pad_token_id=pad_token_id,
             chosen=[each.chosen for _, each in pairs],
         )
-        log_probs = torch.zeros(sequences.responses.shape)
-        sampled = torch.tensor([value for _, each in pairs for value in each.log_probs])
-        log_probs[sequences.response_attention] = sampled
-        return sequences, log_probs
+        log_probs = [each.log_probs for _, each in pairs]
+        return sequences, pad_rows(log_probs, np.float32, width=sequences.responses.shape[1])
 
 
 def compute_group_numbers(responses: int, n: int) -> Tensor:

@@ -6,12 +6,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Self, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from rlt_trainer.batches.balance import balance_parts
+from rlt_trainer.batches.ragged import build_mask, count_rows, flatten_rows, pad_rows, split_rows
 
 TokenIds = Sequence[int]
+TokenValues = NDArray[Any]
+"""A value for each token of some responses, one response after the other: [N]."""
 
 
 class Rows:
@@ -36,11 +41,11 @@ class Sequences(Rows):
     """B prompts, padded on the left to P tokens, and their responses, padded on the right to T tokens."""
 
     prompts: Tensor
-    """[B, P], int64"""
+    """[B, P], int32"""
     prompt_mask: Tensor
     """[B, P], bool: False is padding"""
     responses: Tensor
-    """[B, T], int64"""
+    """[B, T], int32"""
     response_attention: Tensor
     """[B, T], bool: False is padding"""
     response_mask: Tensor
@@ -56,11 +61,16 @@ class Sequences(Rows):
         chosen: Sequence[Sequence[bool]] | None = None,
     ) -> Self:
         """Pad lists of tokens. `chosen`: whether the policy sampled each response token. Default: all True."""
-        left = [list(reversed(prompt)) for prompt in prompts]
-        prompt_ids, prompt_mask = _pad_right(left, pad_token_id)
-        response_ids, attention = _pad_right(responses, pad_token_id)
-        mask = attention if chosen is None else _pad_right(chosen, 0)[0].bool()
-        return cls(prompt_ids.flip(-1), prompt_mask.flip(-1), response_ids, attention, mask)
+        prompt_lengths, lengths = [len(each) for each in prompts], [len(each) for each in responses]
+        prompt_width, width = max(prompt_lengths), max(lengths)
+        attention = build_mask(lengths, width=width)
+        return cls(
+            pad_rows(prompts, np.int32, fill=pad_token_id, width=prompt_width, left=True),
+            build_mask(prompt_lengths, width=prompt_width, left=True),
+            pad_rows(responses, np.int32, fill=pad_token_id, width=width),
+            attention,
+            attention if chosen is None else pad_rows(chosen, np.bool_, width=width),
+        )
 
     def clear(self, rows: Tensor) -> Self:
         """Leave the rows [B], bool, without tokens to train on."""
@@ -68,6 +78,21 @@ class Sequences(Rows):
 
     def __len__(self) -> int:
         return len(self.prompts)
+
+    def response_lengths(self) -> list[int]:
+        """Count the tokens of each response, with observations."""
+        return count_rows(self.response_attention)
+
+    def flatten(self, values: Tensor) -> TokenValues:
+        """Return the values of the responses' tokens without padding: from [B, T] to [N]."""
+        return flatten_rows(values, self.response_lengths())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Send values without padding to other processes. Padding gets the token 0 there, which no mask contains."""
+        prompt_lengths, lengths = count_rows(self.prompt_mask), self.response_lengths()
+        prompts = prompt_lengths, self.prompts.shape[1], flatten_rows(self.prompts.int(), prompt_lengths, left=True)
+        responses = lengths, self.responses.shape[1], flatten_rows(self.responses.int(), lengths)
+        return _build_sequences, (*prompts, *responses, flatten_rows(self.response_mask, lengths))
 
 
 @dataclass(frozen=True)
@@ -102,6 +127,13 @@ class Experience(Rows):
         """The number of trajectories."""
         return len(self) if self.trajectories is None else int(self.trajectories[-1]) + 1
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Send values without padding to other processes. Padding is 0 there."""
+        lengths = self.sequences.response_lengths()
+        values = (self.old_log_probs, self.advantages, self.ref_log_probs, self.weights, self.values, self.returns)
+        flat = [None if each is None else flatten_rows(each, lengths) for each in values]
+        return _build_experience, (self.sequences, lengths, flat, self.trajectories)
+
 
 Part = TypeVar("Part", Sequences, Experience)
 
@@ -129,7 +161,8 @@ def fill_rows(rows: Part, shares: int) -> Part:
 
 def balance_shares(sequences: Sequences, shares: int) -> list[Tensor]:
     """Return the row numbers of each share, ascending: equally many rows, and about equally many tokens."""
-    lengths = (sequences.prompt_mask.sum(-1) + sequences.response_attention.sum(-1)).tolist()
+    prompts = count_rows(sequences.prompt_mask)
+    lengths = [sum(pair) for pair in zip(prompts, sequences.response_lengths(), strict=True)]
     return [torch.tensor(rows) for rows in balance_parts(lengths, shares, equal=True)]
 
 
@@ -145,7 +178,7 @@ def split_mini_batches(experience: Experience, *, rows: int, shares: int) -> Ite
             chosen = (experience.trajectories >= start) & (experience.trajectories < start + rows)
         batch = experience.rows(chosen)
         mask = batch.sequences.response_mask
-        tokens, sequences = int(mask.sum()), int(mask.any(-1).sum())
+        tokens, sequences = int(mask.count_nonzero()), int(mask.any(-1).sum())
         if tokens == 0:
             continue
         batch = fill_rows(batch, shares)
@@ -153,8 +186,36 @@ def split_mini_batches(experience: Experience, *, rows: int, shares: int) -> Ite
         yield [MiniBatch(batch.rows(part), tokens, sequences) for part in parts]
 
 
-def _pad_right(lists: Sequence[TokenIds], pad_token_id: int) -> tuple[Tensor, Tensor]:
-    width = max(map(len, lists))
-    ids = torch.tensor([[*tokens, *[pad_token_id] * (width - len(tokens))] for tokens in lists])
-    lengths = torch.tensor([len(tokens) for tokens in lists])
-    return ids, torch.arange(width) < lengths[:, None]
+def _build_sequences(
+    prompt_lengths: list[int],
+    prompt_width: int,
+    prompts: NDArray[np.int32],
+    lengths: list[int],
+    width: int,
+    responses: NDArray[np.int32],
+    response_mask: NDArray[np.bool_],
+) -> Sequences:
+    return Sequences(
+        pad_rows(split_rows(prompts, prompt_lengths), np.int32, width=prompt_width, left=True),
+        build_mask(prompt_lengths, width=prompt_width, left=True),
+        pad_rows(split_rows(responses, lengths), np.int32, width=width),
+        build_mask(lengths, width=width),
+        pad_rows(split_rows(response_mask, lengths), np.bool_, width=width),
+    )
+
+
+def _build_experience(
+    sequences: Sequences,
+    lengths: list[int],
+    flat: Sequence[NDArray[np.float32] | None],
+    trajectories: Tensor | None,
+) -> Experience:
+    width = sequences.responses.shape[1]
+    old_log_probs, advantages, ref_log_probs, weights, values, returns = (
+        None if each is None else pad_rows(split_rows(each, lengths), np.float32, width=width) for each in flat
+    )
+    assert old_log_probs is not None
+    assert advantages is not None
+    return Experience(
+        sequences, old_log_probs, advantages, ref_log_probs, weights, values, returns, trajectories=trajectories
+    )

@@ -33,12 +33,16 @@ class Trajectories:
 
     def join(self, values: Tensor) -> Tensor:
         """Concatenate the rows [S, T] of each trajectory: [B, K T], where K sequences are the maximum. 0 elsewhere."""
+        if self.are_single:
+            return values
         joined = values.new_zeros(self.count, self._max_size, values.shape[1])
         joined[self.numbers, self.positions] = values
         return joined.flatten(1)
 
     def split(self, joined: Tensor) -> Tensor:
         """Undo `join`: [S, T]."""
+        if self.are_single:
+            return joined
         return joined.view(self.count, self._max_size, -1)[self.numbers, self.positions]
 
     @property

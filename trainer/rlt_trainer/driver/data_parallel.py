@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, Protocol, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from rlt_trainer.batches.ragged import pad_rows, split_rows
 from rlt_trainer.batches.sequences import (
     Experience,
     MiniBatch,
     Sequences,
+    TokenValues,
     balance_shares,
     fill_rows,
     split_mini_batches,
@@ -47,15 +50,22 @@ class DataParallel:
         self._groups = len(workers) // context_parallel_size
 
     def compute(
-        self, method: Callable[[TrainWorker, Sequences], Tensor | tuple[Tensor, ...]], sequences: Sequences
+        self, method: Callable[[TrainWorker, Sequences], tuple[TokenValues, ...]], sequences: Sequences
     ) -> tuple[Tensor, ...]:
-        """Call a method that returns one tensor or several, one row for each sequence. Return them in row order."""
+        """Call a method that returns values of the response tokens. Return them as [B, T], 0 at padding."""
         filled = fill_rows(sequences, self._groups)
         shares = balance_shares(filled, self._groups)
         by_rank = self._workers.each(method, self._repeat([filled.rows(rows) for rows in shares]))
-        by_group = [result if isinstance(result, tuple) else (result,) for result in by_rank[:: self._group_size]]
-        order = torch.cat(shares).argsort()  # from the concatenated rows of the groups to the rows of the batch
-        return tuple(torch.cat(parts)[order][: len(sequences)] for parts in zip(*by_group, strict=True))
+        by_group = by_rank[:: self._group_size]
+        order = torch.cat(shares)  # the row of each result, one group after the other
+        lengths, width = filled.response_lengths(), filled.responses.shape[1]
+        lengths_in_order = [lengths[row] for row in order.tolist()]
+        positions = order.argsort()[: len(sequences)].tolist()
+        tensors = []
+        for parts in zip(*by_group, strict=True):
+            results = split_rows(np.concatenate(parts), lengths_in_order)
+            tensors.append(pad_rows([results[position] for position in positions], np.float32, width=width))
+        return tuple(tensors)
 
     def update(
         self,

@@ -135,7 +135,7 @@ def build_experience(
     metrics: Mapping[str, float] = {
         **compute_rollout_metrics(sequences, batch, rewards, advantages, config.data.max_response_length),
         **compute_policy_metrics(sequences, entropy),
-        "rollout_corr/invalid_log_probs": float((scored & ~finite).sum()),
+        "rollout_corr/invalid_log_probs": float((scored & ~finite).count_nonzero()),
         **compute_mismatch_metrics(old_log_probs, usable_log_probs, scored & finite),
         **correction_metrics,
         **kl_metrics,
@@ -151,7 +151,7 @@ def check_engine_log_probs(invalid: Tensor, mask: Tensor) -> None:
 
     Raises TrainingError if they are more than MAX_INVALID_SHARE of the tokens of `mask` [B, T].
     """
-    count, tokens = int(invalid.sum()), int(mask.sum())
+    count, tokens = int(invalid.count_nonzero()), int(mask.count_nonzero())
     if count > MAX_INVALID_SHARE * tokens:
         raise TrainingError(
             f"The rollout engine returned log-probabilities that are not finite for {count} of {tokens} tokens. The "

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from rlt_trainer.algorithms.masking import select
 from rlt_trainer.batches.rollout_batch import RolloutBatch
 from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.batches.update_result import UpdateResult
@@ -17,12 +18,12 @@ def compute_rollout_metrics(
 ) -> dict[str, float]:
     """Metrics of scores and rewards [B], NaN if one failed, advantages [S, T], lengths of S sequences, and turns."""
     scores = batch.scores.total
-    responses = sequences.response_attention.sum(-1)
+    responses = torch.tensor(sequences.response_lengths())
     turns = torch.tensor([sum(each.num_turns for each in response.sequences) for response in batch.responses])
     return {
         **_spread("critic/score", scores[scores.isfinite()]),
         **_spread("critic/rewards", rewards[rewards.isfinite()]),
-        **_spread("critic/advantages", advantages[sequences.response_mask]),
+        **_spread("critic/advantages", *select(sequences.response_mask, advantages)),
         **_spread("response_length", responses),
         "response_length/clip_ratio": _mean(responses >= max_response_length),
         **_spread("prompt_length", sequences.prompt_mask.sum(-1)),
@@ -34,12 +35,12 @@ def compute_rollout_metrics(
 
 def compute_policy_metrics(sequences: Sequences, entropy: Tensor) -> dict[str, float]:
     """Mean `entropy` [B, T] of the distributions from which the tokens were sampled."""
-    return {"actor/entropy": _mean(entropy[sequences.response_mask])}
+    return {"actor/entropy": _mean(*select(sequences.response_mask, entropy))}
 
 
 def compute_critic_metrics(values: Tensor, returns: Tensor, mask: Tensor) -> dict[str, float]:
     """Metrics of values and returns [B, T], and the share of the returns' variance that the values explain."""
-    predicted, targets = values[mask].double(), returns[mask].double()
+    predicted, targets = (each.double() for each in select(mask, values, returns))
     variance = targets.var()
     explained = {"critic/vf_explained_var": float(1 - (targets - predicted).var() / variance)} if variance > 0 else {}
     return {**_spread("critic/values", predicted), **_spread("critic/returns", targets), **explained}

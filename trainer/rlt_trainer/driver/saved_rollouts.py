@@ -7,9 +7,11 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, get_args
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from rlt_trainer.batches.ragged import join_rows
 from rlt_trainer.batches.response import FinishReason, Response
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.driver.rollouts import PendingGroup, Rollout
@@ -47,9 +49,9 @@ def pack(ready: Sequence[Group], others: Sequence[Group]) -> dict[str, Tensor]:
         "prompt_lengths": _integers(map(len, prompts)),
         "prompt_tokens": _integers(token for prompt in prompts for token in prompt),
         "lengths": _integers(len(response.token_ids) for response in responses),
-        "tokens": _integers(token for response in responses for token in response.token_ids),
-        "log_probs": torch.tensor([v for response in responses for v in response.log_probs], dtype=torch.float64),
-        "chosen": _integers(chosen for response in responses for chosen in response.chosen),
+        "tokens": join_rows([response.token_ids for response in responses], np.int32),
+        "log_probs": join_rows([response.log_probs for response in responses], np.float32),
+        "chosen": join_rows([response.chosen for response in responses], np.bool_),
         "turns": _integers(response.num_turns for response in responses),
         "finish": _integers(FINISH_REASONS.index(response.finish_reason) for response in responses),
     }
@@ -119,9 +121,7 @@ def _responses(tensors: Mapping[str, Tensor]) -> Iterator[Response]:
         strict=True,
     )
     sequences = (
-        Response(
-            tuple(tokens), tuple(values), tuple(map(bool, chosen)), turns, FINISH_REASONS[finish], tuple(of) or None
-        )
+        Response(tokens, values, chosen, turns, FINISH_REASONS[finish], tuple(of) or None)
         for tokens, values, chosen, turns, finish, of in columns
     )
     for size in tensors["sequences"].tolist():

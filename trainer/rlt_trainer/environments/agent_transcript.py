@@ -48,9 +48,7 @@ class _Sequence:
         self.finish_reason = turn.finish_reason
 
     def to_response(self) -> Response:
-        return Response(
-            tuple(self.tokens), tuple(self.log_probs), tuple(self.chosen), self.turns, self.finish_reason, self.prompt
-        )
+        return Response(self.tokens, self.log_probs, self.chosen, self.turns, self.finish_reason, self.prompt)
 
 
 @dataclass(eq=False)
@@ -60,7 +58,7 @@ class _Turn:
     sequence: _Sequence
     end: int
     """Number of tokens of the sequence up to the end of the turn."""
-    token_ids: tuple[int, ...]
+    token_ids: Sequence[int]
     is_continued: bool = False
     """Whether a request of the same sequence follows, or waits for its response."""
 

@@ -114,7 +114,7 @@ class _Transcript:
 
     def end(self, finish_reason: FinishReason, *, failure: str | None = None) -> Episode:
         """Return the completed conversation."""
-        response = Response(tuple(self.tokens), tuple(self.log_probs), tuple(self.chosen), self.turns, finish_reason)
+        response = Response(self.tokens, self.log_probs, self.chosen, self.turns, finish_reason)
         return Episode(response, sum(self.rewards) if self.rewards else None, failure)
 
     def _append(self, token_ids: Sequence[int], log_probs: Sequence[float], *, is_chosen: bool) -> None:

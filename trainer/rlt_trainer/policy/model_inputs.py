@@ -34,11 +34,11 @@ def pad_inputs(sequences: Sequences) -> ModelInputs:
     mask = torch.cat([sequences.prompt_mask, sequences.response_attention], dim=-1)
     rows, columns = sequences.response_attention.nonzero(as_tuple=True)
     return ModelInputs(
-        tokens=torch.cat([sequences.prompts, sequences.responses], dim=-1),
+        tokens=torch.cat([sequences.prompts, sequences.responses], dim=-1).long(),
         position_ids=build_position_ids(mask),
         attention_mask=mask.long(),
         before=rows * mask.shape[1] + sequences.prompts.shape[1] + columns - 1,
-        targets=sequences.responses[sequences.response_attention],
+        targets=sequences.responses[sequences.response_attention].long(),
         lengths=(),
     )
 
@@ -46,7 +46,7 @@ def pad_inputs(sequences: Sequences) -> ModelInputs:
 def pack_inputs(sequences: Sequences, *, multiple: int = 1) -> ModelInputs:
     """Concatenate all sequences, and one of padding that makes the length a multiple of `multiple`."""
     mask = torch.cat([sequences.prompt_mask, sequences.response_attention], dim=-1)
-    tokens = torch.cat([sequences.prompts, sequences.responses], dim=-1)[mask]
+    tokens = torch.cat([sequences.prompts, sequences.responses], dim=-1)[mask].long()
     positions = build_position_ids(mask)[mask]
     is_response = torch.cat([torch.zeros_like(sequences.prompt_mask), sequences.response_attention], dim=-1)[mask]
     lengths = mask.sum(-1).tolist()
@@ -59,7 +59,7 @@ def pack_inputs(sequences: Sequences, *, multiple: int = 1) -> ModelInputs:
         position_ids=positions[None],
         attention_mask=None,
         before=is_response.nonzero().squeeze(-1) - 1,
-        targets=sequences.responses[sequences.response_attention],
+        targets=sequences.responses[sequences.response_attention].long(),
         lengths=tuple(lengths),
     )
 

@@ -36,7 +36,7 @@ class _Row:
     log_probs: list[float] = field(default_factory=list)
 
     def end(self, reason: FinishReason) -> None:
-        self.done(self.request.number, Response(tuple(self.token_ids), tuple(self.log_probs), finish_reason=reason))
+        self.done(self.request.number, Response(self.token_ids, self.log_probs, finish_reason=reason))
 
 
 class TransformersEngine:
@@ -148,7 +148,7 @@ class TransformersEngine:
         generators = [row.generator for row in rows]
         running = dict(enumerate(rows))
         cache = DynamicCache()
-        tokens, mask = padded.prompts, padded.prompt_mask
+        tokens, mask = padded.prompts.long(), padded.prompt_mask
         positions = build_position_ids(mask)
         while running and not self._interrupt.is_set():
             logits = self._model(

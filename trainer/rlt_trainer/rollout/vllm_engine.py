@@ -224,7 +224,7 @@ def _read_response(output: RequestOutput) -> Response:
     tokens, steps = completion.token_ids, completion.logprobs
     assert steps is not None
     log_probs = [step[token].logprob for token, step in zip(tokens, steps, strict=True) if step is not None]
-    return Response(tuple(tokens), tuple(log_probs), finish_reason=FINISHED[completion.finish_reason])
+    return Response(tokens, log_probs, finish_reason=FINISHED[completion.finish_reason])
 
 
 def _describe(error: Exception) -> EngineError:

@@ -17,7 +17,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from rlt_api.blocks.checkpoint import Checkpoint
 from rlt_api.training_config import TrainingConfig
-from rlt_trainer.batches.sequences import MiniBatch, Sequences
+from rlt_trainer.batches.sequences import MiniBatch, Sequences, TokenValues
 from rlt_trainer.batches.update_result import UpdateResult
 from rlt_trainer.checkpoint.driver_state import DriverState
 from rlt_trainer.checkpoint.export import export
@@ -183,21 +183,22 @@ class TrainWorker:
 
     # Experience
 
-    def log_probs(self, sequences: Sequences) -> tuple[Tensor, Tensor]:
-        """Compute log-probabilities and entropies under the policy: [B, T]."""
+    def log_probs(self, sequences: Sequences) -> tuple[TokenValues, TokenValues]:
+        """Compute log-probabilities and entropies under the policy."""
         with self.telemetry.measure("old_log_prob"):
-            return self._actor.log_probs(sequences)
+            log_probs, entropy = self._actor.log_probs(sequences)
+            return sequences.flatten(log_probs), sequences.flatten(entropy)
 
-    def ref_log_probs(self, sequences: Sequences) -> Tensor:
-        """Compute log-probabilities under the reference: [B, T]."""
+    def ref_log_probs(self, sequences: Sequences) -> tuple[TokenValues]:
+        """Compute log-probabilities under the reference."""
         with self.telemetry.measure("ref"):
-            return self._actor.ref_log_probs(sequences)
+            return (sequences.flatten(self._actor.ref_log_probs(sequences)),)
 
-    def values(self, sequences: Sequences) -> Tensor:
-        """Compute the critic's values: [B, T]."""
+    def values(self, sequences: Sequences) -> tuple[TokenValues]:
+        """Compute the critic's values."""
         assert self._critic is not None
         with self.telemetry.measure("values"):
-            return self._critic.values(sequences)
+            return (sequences.flatten(self._critic.values(sequences)),)
 
     def model_rewards(self, path: str, prompts: Sequence[Prompt], texts: Sequence[str]) -> Tensor:
         """Score this rank's responses with the reward model at `path`: [B]."""
