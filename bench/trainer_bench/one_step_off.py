@@ -1,0 +1,80 @@
+"""One-step-off against on-policy, with an engine and a train worker on a core each: two whole runs with Ray."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from bench_report import Row
+
+from trainer_bench.configs import build_config
+
+STEPS, FIRST = 40, 5
+"""Steps of a run, and the first one whose time counts."""
+LAST = 8
+"""Steps at the end of a run whose mean score is compared."""
+MIN_RATIO, MAX_SCORE_DIFFERENCE = 1.4, 0.05
+PROMPTS, ANSWER = 16, "0" * 15
+ONE_STEP_OFF = {"staleness": {"maxSteps": 1}}
+
+
+def measure() -> Row:
+    """Compare the median seconds of a step, and the final scores, from 0 to 1."""
+    on_policy, ahead = run({}, {}), run(ONE_STEP_OFF, {"rolloutCorrection": {"level": "token"}})
+    on_policy_s, ahead_s = (
+        statistics.median(step["timing_s/step"] for step in run[FIRST:]) for run in (on_policy, ahead)
+    )
+    scores = [statistics.mean(step["critic/score/mean"] for step in run[-LAST:]) for run in (on_policy, ahead)]
+    ratio = on_policy_s / ahead_s
+    gen, update = (
+        statistics.median(step[f"timing_s/{phase}"] for step in on_policy[FIRST:]) for phase in ("gen", "update_actor")
+    )
+    return Row(
+        "one-step-off against on-policy, generation and training on a core each",
+        f"at least {MIN_RATIO} x, same final score within {MAX_SCORE_DIFFERENCE}",
+        f"{ratio:.2f} x ({on_policy_s:.2f} and {ahead_s:.2f} s a step; on-policy {gen:.2f} s gen, {update:.2f} s "
+        f"update_actor), final scores {scores[0]:.2f} and {scores[1]:.2f}",
+        ratio >= MIN_RATIO and abs(scores[0] - scores[1]) <= MAX_SCORE_DIFFERENCE,
+        {"on_policy": on_policy, "one_step_off": ahead},
+    )
+
+
+def run(rollout: dict[str, Any], algorithm: dict[str, Any]) -> list[dict[str, float]]:
+    """Train, and return the metrics of each step."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = build_config(
+            folder,
+            rolloutWorkers=1,
+            rolloutCpusPerWorker=1,
+            data={
+                "preset": None,
+                "inline": [{"prompt": f"{chr(97 + number)}:", "answer": ANSWER} for number in range(PROMPTS)],
+                "maxPromptLength": 8,
+                "maxResponseLength": len(ANSWER) + 1,
+            },
+            rewards=[{"name": "characters"}],
+            algorithm={"klLossCoef": 0, **algorithm},
+            training={
+                "totalSteps": STEPS,
+                "trainBatchSize": PROMPTS,
+                "ppoMiniBatchSize": PROMPTS,
+                "learningRate": 2e-3,
+            },
+            rollout={"mode": "separate", "workerGroup": "rollout", "n": 16, **rollout},
+        )
+        file = Path(folder, "config.json")
+        file.write_text(config.model_dump_json(by_alias=True))
+        command = [sys.executable, "-m", "rlt_trainer", "run", "--config", str(file), "--local"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise RuntimeError(f"the run failed: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+        return [json.loads(line) for line in Path(folder, "metrics.jsonl").read_text().splitlines()]
+
+
+if __name__ == "__main__":
+    print(measure().measured)
