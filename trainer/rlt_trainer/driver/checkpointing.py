@@ -101,7 +101,9 @@ class Checkpoints:
         values = self._state | ({"metrics": dict(metrics)} if metrics else {})
         state = DriverState(values, self._generator.pack_ahead(step))
         score = metrics.get("val/reward/mean") if metrics else None
-        self._report(self._workers.all(TrainWorker.save, step, state, score)[0])
+        ranks = len(self._workers)
+        states = [state, *[DriverState()] * (ranks - 1)]  # rank 0 writes it, and it can be large
+        self._report(self._workers.each(TrainWorker.save, [step] * ranks, states, [score] * ranks)[0])
 
     def report_finished_saves(self, *, wait: bool = False) -> None:
         """Report the save in the background if it has ended. `wait` until it ends."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import cached_property
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from ray.exceptions import RayActorError
@@ -75,7 +76,7 @@ class ColocatedProcesses:
         """As in EngineProcesses. Ray counts the devices for the train workers, which name them."""
         workers, pods = self._workers, self._workers.pods
         first = number * self._size
-        visible = workers.all(TrainWorker.visible_devices)[first : first + self._size]
+        visible = self._visible_devices[first : first + self._size]
         devices = {name: ",".join(each[name] for each in visible) for name in visible[0]}
         actor = start_actor(
             RolloutWorker,
@@ -87,6 +88,10 @@ class ColocatedProcesses:
             threads=pods.threads,
         )
         return ActorProcess(actor)
+
+    @cached_property
+    def _visible_devices(self) -> list[dict[str, str]]:
+        return self._workers.all(TrainWorker.visible_devices)
 
 
 class SeparateProcesses:

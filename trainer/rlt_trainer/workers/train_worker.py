@@ -228,7 +228,10 @@ class TrainWorker:
     # Checkpoints
 
     def save(self, step: int, driver: DriverState, score: float | None) -> list[SaveOutcome]:
-        """Save a checkpoint, or start a save in the background. Return the saves that ended since the last call."""
+        """Save a checkpoint, or start a save in the background. Rank 0 writes the state of the `driver`.
+
+        Returns the saves that ended since the last call.
+        """
         with self.telemetry.measure("save_checkpoint"):
             return self._saver.save(step, self._parts(), driver, score=score)
 

@@ -1,0 +1,119 @@
+"""The table of docs/scale.md: `.venv/bin/python -m trainer_bench.scale` with PYTHONPATH=bench. Arithmetic alone.
+
+The formulas are those of the page. The job has colocated engines of one device, one epoch, no critic and no context
+parallelism.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PARAMETERS = 8.2e9
+ROWS_PER_RANK, PROMPT_TOKENS, RESPONSE_TOKENS, LONGEST = 32, 512, 2000, 8192
+BUCKET_BYTES = 256 * 2**20
+"""rlt_trainer.rollout.buckets.BUCKET_BYTES"""
+RECEIVED_BYTES = 9
+"""Of a response token from an engine: int32 token, float32 log-probability, whether it was sampled."""
+TOKEN_BYTES = 4
+"""Of a token in Sequences."""
+MASK_BYTES = 1
+"""Of a response token in Sequences: whether the policy is trained on it."""
+VALUE_BYTES = 4
+"""Of a float32 value of a response token."""
+TRAIN_CALLS = 8
+"""begin_step, log_probs, ref_log_probs, update_actor, send_weights, probe_log_probs, end_step, finished_saves"""
+ENGINE_CALLS = 6
+"""pause, receive_weights, sum_weights, resume, log_probs, end_step; without submit and ended"""
+DRIVER_S_PER_TOKEN, DRIVER_S_PER_RANK = 0.18e-6, 1.9e-3
+"""CPU seconds: measured by the rows driver and ranks."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A job on some GPUs, 8 in each pod."""
+
+    gpus: int
+
+    @property
+    def responses(self) -> int:
+        """Responses of a step."""
+        return ROWS_PER_RANK * self.gpus
+
+    @property
+    def processes(self) -> int:
+        """Train workers, rollout workers and their vLLM processes, and the driver."""
+        return 3 * self.gpus + 1
+
+    @property
+    def calls(self) -> int:
+        """Calls of a step, without those that submit requests and collect responses."""
+        return (TRAIN_CALLS + ENGINE_CALLS) * self.gpus
+
+    @property
+    def update_bytes(self) -> int:
+        """Arguments of update_actor of all ranks, the largest of a step."""
+        return self._sequence_bytes + 3 * VALUE_BYTES * self._response_tokens
+
+    @property
+    def driver_bytes(self) -> int:
+        """Bytes that the driver receives and sends in a step."""
+        values = 3 * VALUE_BYTES * self._response_tokens  # log-probabilities, entropy, the reference's
+        received = RECEIVED_BYTES * self._response_tokens + values
+        return received + 2 * self._sequence_bytes + self.update_bytes
+
+    @property
+    def padded_bytes(self) -> int:
+        """One float32 tensor [B, T] in the driver."""
+        return VALUE_BYTES * self.responses * LONGEST
+
+    @property
+    def driver_cpu_s(self) -> float:
+        """CPU seconds of the driver in a step."""
+        return DRIVER_S_PER_TOKEN * self._response_tokens + DRIVER_S_PER_RANK * self.gpus
+
+    @property
+    def state_bytes_per_rank(self) -> float:
+        """Weights, gradients, moments and the reference of a rank."""
+        return (16 + 2) * PARAMETERS / self.gpus
+
+    @property
+    def checkpoint_bytes_per_rank(self) -> float:
+        """Weights and moments of a rank."""
+        return 12 * PARAMETERS / self.gpus
+
+    @property
+    def _response_tokens(self) -> int:
+        return self.responses * RESPONSE_TOKENS
+
+    @property
+    def _sequence_bytes(self) -> int:
+        return TOKEN_BYTES * self.responses * PROMPT_TOKENS + (TOKEN_BYTES + MASK_BYTES) * self._response_tokens
+
+
+def render() -> str:
+    """Render the table as Markdown."""
+    scales = [Scale(gpus) for gpus in (8, 64, 256, 1024)]
+    lines = {
+        "pods": [f"{each.gpus // 8}" for each in scales],
+        "processes": [f"{each.processes:,}" for each in scales],
+        "responses of a step": [f"{each.responses:,}" for each in scales],
+        "response tokens of a step, millions": [f"{each.responses * RESPONSE_TOKENS / 1e6:.1f}" for each in scales],
+        "the driver's calls of a step, without requests": [f"{each.calls:,}" for each in scales],
+        "`submit` and `ended` calls of a step, at most": [f"{2 * each.responses:,}" for each in scales],
+        "through the driver in a step, GB": [f"{each.driver_bytes / 1e9:.2f}" for each in scales],
+        "the largest of it at a time, `update_actor`, GB": [f"{each.update_bytes / 1e9:.2f}" for each in scales],
+        "one float32 tensor [B, T] in the driver, GB": [f"{each.padded_bytes / 1e9:.2f}" for each in scales],
+        "CPU of the driver in a step, s": [f"{each.driver_cpu_s:.1f}" for each in scales],
+        "state of a rank, GB": [f"{each.state_bytes_per_rank / 1e9:.2f}" for each in scales],
+        "checkpoint, a rank's part, GB": [f"{each.checkpoint_bytes_per_rank / 1e9:.2f}" for each in scales],
+        "weights that a rank receives in a sync, GB": [
+            f"{2 * PARAMETERS * (each.gpus - 1) / each.gpus / 1e9:.1f}" for each in scales
+        ],
+        "buckets of a sync": [f"{-(-2 * PARAMETERS // BUCKET_BYTES):.0f}" for _ in scales],
+    }
+    header = ["| | " + " | ".join(f"{each.gpus:,} GPUs" for each in scales) + " |", "|---|" + "---:|" * len(scales)]
+    return "\n".join([*header, *(f"| {name} | {' | '.join(values)} |" for name, values in lines.items())])
+
+
+if __name__ == "__main__":
+    print(render())
