@@ -34,7 +34,7 @@ bench-operator: machine environment ## measure the operator under load, and writ
 	@PYTHONPATH=bench $(PYTHON) -m operator_bench $(ARGUMENTS)
 
 bench-trainer: environment ## measure the trainer's speed, all rows or ROWS=..., and write the table of docs/performance.md
-	@PYTHONPATH=bench $(PYTHON) -m trainer_bench --rows "$(ROWS)"
+	@PYTHONPATH=bench:trainer/oracles $(PYTHON) -m trainer_bench --rows "$(ROWS)"
 
 chaos: machine environment ## inject faults into the cluster of a learning job, all or FAULTS=..., and measure its recovery
 	@$(PYTHON) -m chaos --faults "$(FAULTS)"

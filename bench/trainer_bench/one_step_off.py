@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import statistics
-import subprocess
-import sys
 import tempfile
-from pathlib import Path
 from typing import Any
 
 from bench_report import Row
 
 from trainer_bench.configs import build_config
+from trainer_bench.local_run import run_local
 
 STEPS, FIRST = 40, 5
 """Steps of a run, and the first one whose time counts."""
@@ -67,13 +64,7 @@ def run(rollout: dict[str, Any], algorithm: dict[str, Any]) -> list[dict[str, fl
             },
             rollout={"mode": "separate", "workerGroup": "rollout", "n": 16, **rollout},
         )
-        file = Path(folder, "config.json")
-        file.write_text(config.model_dump_json(by_alias=True))
-        command = [sys.executable, "-m", "rlt_trainer", "run", "--config", str(file), "--local"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise RuntimeError(f"the run failed: {done.stdout[-2000:]}{done.stderr[-2000:]}")
-        return [json.loads(line) for line in Path(folder, "metrics.jsonl").read_text().splitlines()]
+        return run_local(config)
 
 
 if __name__ == "__main__":

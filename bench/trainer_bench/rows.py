@@ -12,11 +12,15 @@ ROWS = {
     "checkpoint": "checkpoint:measure",
     "padding": "padding:measure",
     "driver": "driver_tokens:measure",
-    "router": "router:measure",
+    "ranks": "ranks:measure",
     "environment": "conversations:measure",
     "tool": "conversations:measure_tool",
     "vocabulary": "vocabulary:measure",
     "recompilations": "recompilations:measure",
+    "router": "router:measure",
+    "step": "step_overhead:measure",
+    "one-step-off": "one_step_off:measure",
+    "trl": "against_trl:measure",
 }
 """Name -> module and function. The module is imported in the process that measures."""
 
