@@ -11,12 +11,12 @@ from bench_report import Row
 from trainer_bench.configs import build_config
 from trainer_bench.local_run import run_local
 
-STEPS, FIRST = 40, 5
+STEPS, FIRST = 60, 10
 """Steps of a run, and the first one whose time counts."""
 LAST = 8
 """Steps at the end of a run whose mean score is compared."""
 MIN_RATIO, MAX_SCORE_DIFFERENCE = 1.4, 0.05
-PROMPTS, ANSWER = 16, "0" * 15
+PROMPTS, N, ANSWER = 8, 6, "0" * 15
 ONE_STEP_OFF = {"staleness": {"maxSteps": 1}}
 
 
@@ -60,9 +60,9 @@ def run(rollout: dict[str, Any], algorithm: dict[str, Any]) -> list[dict[str, fl
                 "totalSteps": STEPS,
                 "trainBatchSize": PROMPTS,
                 "ppoMiniBatchSize": PROMPTS,
-                "learningRate": 2e-3,
+                "learningRate": 3e-3,
             },
-            rollout={"mode": "separate", "workerGroup": "rollout", "n": 16, **rollout},
+            rollout={"mode": "separate", "workerGroup": "rollout", "n": N, **rollout},
         )
         return run_local(config)
 
