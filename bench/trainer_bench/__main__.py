@@ -1,6 +1,6 @@
 """`python -m trainer_bench`: measure, write out/bench-trainer.json and the table of docs/performance.md.
 
-Each row is measured in a process of its own. Rows that are not measured stay in the table as they are.
+Each row is measured in a process of its own. With --rows, the other rows of the table stay as they are.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ def main() -> None:
     """Measure and write the results."""
     command = argparse.ArgumentParser(prog="trainer_bench", description=__doc__.splitlines()[0])
     command.add_argument("--rows", default="", help=f"rows to measure, default all: {','.join(ROWS)}")
-    names = [name for name in command.parse_args().rows.split(",") if name] or list(ROWS)
+    chosen = [name for name in command.parse_args().rows.split(",") if name]
+    names = chosen or list(ROWS)
     if unknown := sorted(set(names) - set(ROWS)):
         raise SystemExit(f"unknown rows: {', '.join(unknown)}. Rows: {', '.join(ROWS)}")
     found, lines = list[Row](), list[str]()
@@ -35,7 +36,8 @@ def main() -> None:
         lines.append(f"{render_row(row)} {datetime.now(UTC):%Y-%m-%d}, {seconds:.0f} s |")
         print(lines[-1], flush=True)
         write_json(found, ROOT / "out/bench-trainer.json")
-    write_table(COMMAND, f"{describe_machine()}.\n\n{merge(read_table(COMMAND), lines)}")
+    kept = read_table(COMMAND) if chosen else ""
+    write_table(COMMAND, f"{describe_machine()}.\n\n{merge(kept, lines)}")
 
 
 def measure(name: str) -> tuple[Row, float]:

@@ -18,22 +18,24 @@ from ray import cloudpickle
 from rlt_trainer.batches.response import Response
 from rlt_trainer.batches.rollout_batch import RolloutBatch
 from rlt_trainer.batches.scores import Scores
+from rlt_trainer.batches.sequences import Experience
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.driver.data_parallel import DataParallel
 from rlt_trainer.driver.experience import build_experience
 from rlt_trainer.telemetry.stopwatch import Stopwatch
 from rlt_trainer.workers.train_worker import TrainWorker
 from trainer_bench.configs import build_config
+from trainer_bench.interleaved import Times, compare
 
 GROUP, PROMPT_TOKENS, MINI_BATCHES = 8, 128, 4
-KEPT = 5
-"""Measurements of a step. The first one is not counted: it loads the code."""
+ROUNDS = 5
 
 
-def measure_driver(lengths: Sequence[int], ranks: int) -> list[float]:
-    """Return the seconds of CPU of the driver's thread, measured several times.
+def measure_driver(lengths: Sequence[int], ranks: int) -> Times:
+    """Return the seconds of CPU of the driver's thread, to move the tokens and for the whole step.
 
-    The algorithm is the default, GRPO with a KL term. There are GROUP responses to a prompt.
+    A step receives the responses, gets log-probabilities from the ranks, computes advantages and metrics, and sends the
+    arguments of the update. The algorithm is the default, GRPO with a KL term. There are GROUP responses to a prompt.
     """
     torch.set_num_threads(1)
     prompts = len(lengths) // GROUP
@@ -47,19 +49,35 @@ def measure_driver(lengths: Sequence[int], ranks: int) -> list[float]:
     score = torch.rand(len(rows))
     scores = Scores(score, {"exact": score}, score.isnan(), {})
 
-    def run() -> float:
-        with ThreadPoolExecutor(1) as thread:
-            data_parallel = DataParallel(Ranks(thread, ranks), context_parallel_size=1)
-            start = time.thread_time()
-            responses = [response for each in sent for response in each.receive()]
-            batch = RolloutBatch(rows, responses, [""] * len(rows), scores, torch.zeros(len(rows)))
-            experience = build_experience(
-                config, batch, data_parallel=data_parallel, kl_controller=None, pad_token_id=0, stopwatch=Stopwatch()
-            ).experience
-            data_parallel.update(TrainWorker.update_actor, experience, rows=len(rows) // MINI_BATCHES, epochs=1)
-            return time.thread_time() - start
+    def receive() -> RolloutBatch:
+        responses = [response for each in sent for response in each.receive()]
+        return RolloutBatch(rows, responses, [""] * len(rows), scores, torch.zeros(len(rows)))
 
-    return [run() for _ in range(KEPT + 1)][1:]
+    def update(experience: Experience) -> None:
+        data_parallel.update(TrainWorker.update_actor, experience, rows=len(rows) // MINI_BATCHES, epochs=1)
+
+    def run_step() -> None:
+        stopwatch = Stopwatch()
+        update(
+            build_experience(
+                config,
+                receive(),
+                data_parallel=data_parallel,
+                kl_controller=None,
+                pad_token_id=0,
+                stopwatch=stopwatch,
+            ).experience
+        )
+
+    def move_tokens() -> None:
+        sequences, _ = receive().pad(0)
+        old, entropy = data_parallel.compute(TrainWorker.log_probs, sequences)
+        (reference,) = data_parallel.compute(TrainWorker.ref_log_probs, sequences)
+        update(Experience(sequences, old, entropy, ref_log_probs=reference))
+
+    with ThreadPoolExecutor(1) as thread:
+        data_parallel = DataParallel(Ranks(thread, ranks), context_parallel_size=1)
+        return compare(move_tokens, run_step, rounds=ROUNDS, clock=time.thread_time)
 
 
 def draw_responses(lengths: Sequence[int], *, engines: int) -> list[list[Response]]:

@@ -33,7 +33,7 @@ class Rank:
 
 def measure() -> Row:
     """Measure one step of few tokens with several numbers of ranks."""
-    arguments = {ranks: min(measure_driver([TOKENS] * ROWS * ranks, ranks)) / ranks for ranks in RANKS}
+    arguments = {ranks: min(measure_driver([TOKENS] * ROWS * ranks, ranks).other) / ranks for ranks in RANKS}
     calls = measure_calls()
     per_rank = {ranks: arguments[ranks] + calls[ranks] for ranks in RANKS}
     ratio = per_rank[COMPARED] / per_rank[RANKS[0]]
