@@ -54,6 +54,14 @@ def test_messages_in_other_languages_are_found(text: str) -> None:
     assert list_codes(text) == ["DiskFull"]
 
 
+def test_an_error_that_the_program_handled_is_not_found() -> None:
+    """Ray continues without its metrics server."""
+    error = "OSError: [Errno 98] Address already in use"
+    handled = "ERROR head.py:368 -- An exception occurred while starting the metrics server."
+    assert list_codes(f"{handled}\nTraceback (most recent call last):\n{error}") == []
+    assert list_codes(error) == ["AddressInUse"]
+
+
 def test_nothing_is_found_in_ten_megabytes_of_a_healthy_run() -> None:
     assert list_codes(*HEALTHY) == []
     assert list_codes(write_healthy_log(10_000_000)) == []
