@@ -102,9 +102,11 @@ def _read_chunks(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 
 def _get_last_lines(text: bytes) -> bytes:
+    """The last whole lines, of at most NEARBY bytes together."""
     position = len(text) - 1
     for _ in range(MAX_LINES + INTERLEAVED):
         position = text.rfind(b"\n", 0, max(position, 0))
         if position < 0:
-            return text[-NEARBY:]
-    return text[position + 1 :][-NEARBY:]
+            break
+    tail = text[position + 1 :]
+    return tail if len(tail) <= NEARBY else tail[-NEARBY:].partition(b"\n")[2]

@@ -24,6 +24,13 @@ def test_a_line_at_the_border_of_chunks_is_found_with_its_number(position: int) 
     assert (finding.code, finding.line) == ("DiskFull", before.count(b"\n") + 1)
 
 
+def test_a_harmless_line_at_the_border_of_chunks_is_not_found() -> None:
+    line = b"worker-0:812:934 [0] NCCL INFO " + b"x" * 60 + b" Call to connect returned Connection refused\n"
+    for length in (1, 10, 60, 100):
+        before = b"a" * (CHUNK - 2100 - length) + b"\n" + line * 20
+        assert list_codes(before + b"\n" * CHUNK) == [], length
+
+
 def test_a_wrapped_message_at_the_border_of_chunks_is_found() -> None:
     line = SIGNATURES["EngineStartMemory"]["positive"].encode()
     for cut in range(65, len(line) - 10, 20):
