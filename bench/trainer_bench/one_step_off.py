@@ -16,7 +16,7 @@ STEPS, FIRST = 60, 10
 LAST = 8
 """Steps at the end of a run whose mean score is compared."""
 MIN_RATIO, MAX_SCORE_DIFFERENCE = 1.4, 0.05
-PROMPTS, N, ANSWER = 8, 6, "0" * 15
+PROMPTS, N, ANSWER = 4, 4, "0" * 31
 ONE_STEP_OFF = {"staleness": {"maxSteps": 1}}
 
 
