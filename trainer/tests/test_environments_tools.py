@@ -406,8 +406,8 @@ def test_batches_share_a_connection_that_is_opened_again_after_the_server_died(t
         conversations = Conversations(given, data, TOKENIZER)
 
         async def run(call: str) -> str | None:
-            (episode,) = await conversations.run(Turns(call, "42"), [prompt], [1], SAMPLING)
-            return episode.failure
+            async with conversations.open() as converse:
+                return (await converse(Turns(call, "42"), prompt, seed=1, sampling=SAMPLING)).failure
 
         failures = [*await asyncio.gather(run(multiply), run(multiply)), await run(leave), await run(multiply)]
         await conversations.close()

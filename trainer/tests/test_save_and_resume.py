@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -53,11 +53,17 @@ class Run:
             data=DATA,
         )
 
+    def __len__(self) -> int:
+        return 2
+
+    def each(self, method: Callable[..., Any], *arguments: Sequence[Any]) -> list[Any]:
+        assert method is TrainWorker.save
+        (step, _), (state, of_others), _ = arguments
+        self.saved.append((step, dict(state.values)))
+        assert of_others == DriverState(), "rank 0 writes it"
+        return [[SaveOutcome(step, self.error)], []]
+
     def all(self, method: Callable[..., Any], *arguments: Any, **options: Any) -> list[Any]:
-        if method is TrainWorker.save:
-            step, state, _ = arguments
-            self.saved.append((step, dict(state.values)))
-            return [[SaveOutcome(step, self.error)]]
         return [self._resumed] if method is TrainWorker.resume else [[]]
 
     def resumed(self, step: int, metrics: dict[str, float]) -> None:
