@@ -18,12 +18,12 @@ from rlt_trainer.environments.tool import ToolSchema
 from rlt_trainer.rewards.outcome import Failure
 from rlt_trainer.rewards.sandbox import Sandbox
 
-MAX_PROCESSES = 8
+MAX_PROCESSES = 32
 """Number of calls of a run that run at the same time."""
 
 
 class FunctionTool:
-    """A function in a few processes. A call that hangs is killed with its process."""
+    """A function in separate processes, which start when needed. A call that hangs is killed with its process."""
 
     def __init__(self, function: PythonFunction, *, field: str, timeout_s: float) -> None:
         """`timeout_s` limits one call. Raises ValueError if the function cannot be imported or described."""
