@@ -178,9 +178,8 @@ def test_the_failure_names_a_worker_that_ran_out_of_memory() -> None:
     failed = replace(observe(pod(status, "sum-worker-b")), ray=o.ended("FAILED", "ActorDiedError"))
     status_after = plan(failed, o.NOW).status
     assert status_after
-    assert (
-        status_after.message == "ActorDiedError\nPod sum-worker-b, container ray-worker ended: OOMKilled, exit code 137"
-    )
+    ended = "Pod sum-worker-b, container ray-worker ended: OOMKilled, exit code 137"
+    assert status_after.message.startswith(f"ActorDiedError\n{ended}. ContainerOomKilled: ")
 
 
 def test_messages_are_truncated() -> None:
