@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import time
 from collections.abc import Callable
@@ -62,8 +61,7 @@ def list_pods(cluster: Cluster, namespace: str, name: str) -> dict[str, tuple[st
 
 def run_rlt(cluster: Cluster, *arguments: str | Path, expected: int = 0) -> subprocess.CompletedProcess[str]:
     """Run `rlt` and check its exit code."""
-    environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
-    done = subprocess.run([VENV / "bin/rlt", *arguments], env=environment, capture_output=True, text=True)
+    done = subprocess.run([VENV / "bin/rlt", *arguments], env=cluster.environment, capture_output=True, text=True)
     assert done.returncode == expected, (arguments, done.stdout, done.stderr)
     return done
 

@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 from collections.abc import Callable, Iterator
+from itertools import takewhile
 from pathlib import Path
 
 import click
@@ -104,7 +105,7 @@ def check_rlt(arguments: list[str]) -> Iterator[str]:
     if isinstance(command, click.Group):
         return
     known = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
-    for word in arguments[1:]:
+    for word in takewhile(lambda word: word != "--", arguments[1:]):
         option = word.partition("=")[0]
         if re.fullmatch(r"--?[a-z-]+", option) and option not in known | {"-h", "--help"}:
             yield f"rlt {arguments[0]}: has no option {option}"

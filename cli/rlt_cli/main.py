@@ -27,6 +27,8 @@ COMMANDS = {
     "watch": "Follow a job until it ends",
     "wait": "Wait until a condition of a job is True",
     "logs": "Show the log of a job or of one of its pods",
+    "dashboard": "Open the Ray dashboard of a job on this machine",
+    "exec": "Run a command in a pod of a job",
     "bundle": "Write everything about a job to an archive, for a bug report",
     "metrics": "Show the metrics of each step of a job",
     "rollouts": "Show prompts, responses and rewards of one step of a job",

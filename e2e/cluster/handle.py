@@ -55,6 +55,13 @@ class Cluster:
         """Remove the cluster with all its processes, mounts, namespaces, links, nftables rules, cgroups and files."""
         lifecycle.down(self._require_embedded("remove the cluster").state)
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment variables of programs that use this cluster, with its kubectl first on the PATH."""
+        folder = [str(obtain_built())] if self.layout else []
+        path = os.pathsep.join([*folder, os.environ["PATH"]])
+        return {**os.environ, "KUBECONFIG": str(self.kubeconfig), "PATH": path}
+
     def kubectl(self, *arguments: str | Path, input: str | None = None) -> str:
         """Run kubectl and return its standard output. Raises ValueError with its standard error."""
         return self._run("kubectl", *arguments, input=input)
@@ -164,7 +171,7 @@ class Cluster:
         installed = None if self.layout else shutil.which(name)
         answer = subprocess.run(
             [installed or str(obtain_built() / name), *map(str, arguments)],
-            env={**os.environ, "KUBECONFIG": str(self.kubeconfig)},
+            env=self.environment,
             input=input,
             capture_output=True,
             text=True,

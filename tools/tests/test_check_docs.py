@@ -58,6 +58,7 @@ def test_correct_page_has_no_problems(tmp_path: Path) -> None:
 
 ```sh
 A=1 make unit    # a comment
+rlt exec NAME -- df --help
 kubectl get pods -o json | jq '.items[]
   | .metadata.name'
 rlt get -o wide

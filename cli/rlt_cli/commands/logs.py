@@ -10,13 +10,14 @@ from datetime import UTC, datetime
 
 import click
 
-from rlt_cli.connection import RETRY_S, Connection, connect, detached_message, is_head, run
+from rlt_cli.connection import RETRY_S, Connection, connect, detached_message, run
 from rlt_cli.failure import Failure
 from rlt_cli.job_page import NOT_RECONCILED, can_become_true, summarize
 from rlt_cli.kept_files import Text, has_kept_files, list_kept_files, read_kept_file
 from rlt_cli.kube_context import KubeContext, kube_context_options
 from rlt_cli.log_lines import PROGRAM, LogLines, take_last_lines
 from rlt_cli.output import TABLE, emit_result, format_table, output_option, print_message
+from rlt_cli.pods import find_pod
 from rlt_core.children.attempt_directory import PROGRAM_LOG
 from rlt_core.job import Manifest
 from rlt_core.kubernetes import api_paths
@@ -121,7 +122,7 @@ async def _print_pod_log(
     query = {"follow": str(follow).lower(), "timestamps": str(output != TABLE).lower()}
     query |= {"tailLines": str(tail)} if tail is not None else {}
     async with connect(kube_context) as connection:
-        manifest = await _find_pod(connection, name, pod, worker)
+        manifest = await find_pod(connection, name, pod, worker)
         query["container"] = manifest["spec"]["containers"][0]["name"]  # the Ray container in KubeRay's pods
         lines = LogLines({"pod": manifest["metadata"]["name"]}, output, timed=output != TABLE)
         path = api_paths.log(connection.namespace, manifest["metadata"]["name"])
@@ -188,22 +189,3 @@ async def _wait_for_start(connection: Connection, name: str) -> str:
 def _ray_job_id(job: Manifest) -> str | None:
     id: str | None = job.get("status", {}).get("rayCluster", {}).get("jobId")
     return id
-
-
-async def _find_pod(connection: Connection, name: str, pod: str | None, worker: int | None) -> Manifest:
-    """The pod with a name, the worker pod with an index, or the head pod. Raises Failure if it does not exist."""
-    pods = await connection.list_pods(name)
-    if not pods:
-        await connection.get_job(name)  # raises Failure if the job does not exist
-    status_command = connection.kube_context.command_line(f"status {name}")
-    if pod is not None:
-        for each in pods:
-            if each["metadata"]["name"] == pod:
-                return each
-        names = ", ".join(each["metadata"]["name"] for each in pods) or "none"
-        raise Failure(f"Job {name} has no pod {pod}. Its pods: {names}.", next=status_command)
-    pods, index = [each for each in pods if is_head(each) == (worker is None)], worker or 0
-    if index >= len(pods):
-        missing = "no head pod" if worker is None else f"no worker pod {worker}: it has {len(pods)}"
-        raise Failure(f"Job {name} has {missing}.", next=status_command)
-    return pods[index]

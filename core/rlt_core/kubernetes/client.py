@@ -192,6 +192,16 @@ class KubernetesApi:
                 text = (await response.read()).decode(errors="replace")
         return response.status, text
 
+    async def get_content(self, path: str, headers: dict[str, str]) -> tuple[int, str, bytes]:
+        """GET a path of any content through the API server's proxy, with more headers.
+
+        Returns status, content type and body, also of an error. Raises ApiError with status 0 without a response.
+        """
+        with _convert_connection_errors():
+            response = (await self._request("GET", path, accept="*/*", headers=headers)).response
+            async with response:
+                return response.status, response.headers.get("Content-Type", ""), await response.read()
+
     async def watch(self, path: str, **query: str) -> AsyncIterator[tuple[str, Manifest]]:
         """Changes since `resourceVersion`: ADDED, MODIFIED or DELETED and the object. Ends after WATCH_S.
 

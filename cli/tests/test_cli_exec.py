@@ -1,0 +1,23 @@
+"""The call of kubectl by rlt exec. e2e/tests/test_cli.py runs a command in a pod."""
+
+from __future__ import annotations
+
+from rlt_cli.commands.exec import build_command
+from rlt_cli.kube_context import KubeContext
+
+POD = {"metadata": {"name": "sum-head"}, "spec": {"containers": [{"name": "ray-head"}, {"name": "sidecar"}]}}
+
+
+def test_options_of_the_command_are_not_those_of_kubectl() -> None:
+    context = KubeContext(None, "gpu", None)
+    assert build_command(POD, "demo", ("ray", "list", "tasks", "-n", "5"), context, terminal=False) == [
+        *("kubectl", "exec", "--context", "gpu", "--namespace", "demo", "--stdin", "sum-head"),
+        *("--container", "ray-head", "--", "ray", "list", "tasks", "-n", "5"),
+    ]
+
+
+def test_a_terminal_is_passed_on() -> None:
+    context = KubeContext("demo", None, "/etc/kubeconfig")
+    call = build_command(POD, "demo", ("bash",), context, terminal=True)
+    assert call[2:4] == ["--kubeconfig", "/etc/kubeconfig"]
+    assert "--tty" in call
