@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -63,6 +64,9 @@ class VllmEngine:
             "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # this process has threads
             OWNER: str(os.getpid()),
         }
+        # vLLM compiles functions of its sampler even if the model is not compiled, on CPUs with GCC: 6 s of CPU time.
+        is_eager = rollout.enforce_eager and not self._on_gpu
+        self._start_variables = {"TORCHDYNAMO_DISABLE": "1"} if is_eager else {}
         # vLLM warns at every sync about layers without weights, such as rotary embeddings; each sync is verified.
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
         from vllm.engine.arg_utils import AsyncEngineArgs
@@ -84,9 +88,10 @@ class VllmEngine:
 
         try:
             # Batch sizes for offline inference are larger than those of a server, which limits the latency.
-            self._llm = AsyncLLM.from_engine_args(
-                AsyncEngineArgs(**self._options), usage_context=UsageContext.LLM_CLASS
-            )
+            with _set_variables(self._start_variables):
+                self._llm = AsyncLLM.from_engine_args(
+                    AsyncEngineArgs(**self._options), usage_context=UsageContext.LLM_CLASS
+                )
         except Exception as error:
             raise EngineError(
                 f"vLLM did not start: {_first_line(error)}. If memory is short, lower rollout.gpuMemoryUtilization "
@@ -237,3 +242,16 @@ def _describe(error: Exception) -> EngineError:
 
 def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
+
+
+@contextmanager
+def _set_variables(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables for processes that start meanwhile."""
+    before = dict(os.environ)
+    os.environ |= variables
+    try:
+        yield
+    finally:
+        for name in variables:
+            os.environ.pop(name)
+        os.environ |= {name: before[name] for name in variables if name in before}
