@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,18 @@ from hatchling.metadata.core import ProjectMetadata
 from hatchling.plugin.manager import PluginManager
 
 from rlt_api.crd import build_job_crd
-from rlt_core.knowledge.entries import check_entries, load_entries, parse_entry
+from rlt_api.rules.environment import PREFIXES, known_names
+from rlt_core.knowledge.entries import Entry, check_entries, load_entries, parse_entry
 from rlt_core.knowledge.page import TITLES, build_troubleshooting_page
 from rlt_core.knowledge.pattern import compile_pattern
 
 CORE = Path(__file__).parents[2]
-FIELD = re.compile(r"\bspec((?:\.[a-z][A-Za-z0-9]*)+)")
+FIELD = re.compile(r"\bspec(?:\.[a-z]\w*(?:\[\])?)+")
+"""The path of a field. [] follows the name of a list whose items have the next field: spec.rewards[].judge."""
+FIELD_VALUE = re.compile(rf"({FIELD.pattern}): (\w+)")
+VARIABLE = re.compile(rf"\b(?:{'|'.join(PREFIXES)})_\w+")
+OTHER_VARIABLES = {"VLLM_ASCEND_ENABLE_NZ", "VLLM_ATTENTION_BACKEND"}
+"""Variables of the plugin vllm-ascend, and of vLLM before the version of known_environment.txt."""
 ENTRY = {"code": "Full", "patterns": ["disk is full"], "message": "Full.", "remedy": "Clean.", "source": "https://a.b"}
 
 
@@ -25,21 +32,48 @@ def test_it_has_at_least_150_failures_with_patterns() -> None:
     assert sum(bool(entry.patterns) for entry in load_entries()) >= 150
 
 
-def test_every_field_that_a_remedy_names_exists() -> None:
-    schema = build_job_crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
-    named = {(entry.code, path) for entry in load_entries() for path in FIELD.findall(entry.remedy)}
+def test_every_field_in_a_text_exists() -> None:
+    named = {(entry.code, path) for entry in load_entries() for path in FIELD.findall(join_texts(entry))}
     assert len(named) > 100
-    missing = [(code, path) for code, path in sorted(named) if not has_field(schema, path[1:].split("."))]
-    assert missing == []
+    assert [each for each in sorted(named) if find_schema(each[1]) is None] == []
 
 
-def has_field(schema: Any, path: list[str]) -> bool:
-    for name in path:
-        schema = schema.get("items", schema)
-        schema = schema.get("properties", {}).get(name)
-        if schema is None:
-            return False
-    return True
+def test_every_value_for_a_field_is_one_of_its_values() -> None:
+    given = {(entry.code, *found) for entry in load_entries() for found in FIELD_VALUE.findall(join_texts(entry))}
+    assert len(given) > 10
+    assert [each for each in sorted(given) if not accepts(find_schema(each[1]), each[2])] == []
+
+
+def test_every_variable_in_a_text_is_spelled_as_its_library_does() -> None:
+    named = {(entry.code, name) for entry in load_entries() for name in VARIABLE.findall(join_texts(entry))}
+    assert len(named) > 20
+    assert [each for each in sorted(named) if each[1] not in known_names() | OTHER_VARIABLES] == []
+
+
+def join_texts(entry: Entry) -> str:
+    return "\n".join((entry.message, entry.remedy, entry.observation))
+
+
+def find_schema(path: str) -> Any:
+    """The schema of a field in the CRD; None if the field does not exist."""
+    node: Any = load_crd_schema()
+    for part in path.split("."):
+        name = part.removesuffix("[]")
+        node = node.get("properties", {}).get(name)
+        node = node.get("items") if node and name != part else node
+        if node is None:
+            return None
+    return node
+
+
+@cache
+def load_crd_schema() -> Any:
+    return build_job_crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+
+
+def accepts(schema: Any, value: str) -> bool:
+    values = ["true", "false"] if schema["type"] == "boolean" else schema.get("enum")
+    return values is None or value in values
 
 
 @pytest.mark.parametrize(
