@@ -52,8 +52,7 @@ def rank_matches(matches: Sequence[Match]) -> list[Match]:
     """Order matches of different entries: causes before their effects.
 
     Errors precede warnings and wrappers, a higher priority precedes a lower one, an earlier line a later one. Times
-    compare lines of several logs if all have one; otherwise the order of the logs does. An entry follows those that its
-    `below` lists.
+    compare lines of several logs if all have one; otherwise the order of the logs does.
     """
     timed = all(match.time for match in matches)
 
@@ -61,13 +60,7 @@ def rank_matches(matches: Sequence[Match]) -> list[Match]:
         time = match.time if timed and match.time else ""
         return SEVERITIES.index(match.entry.severity), -match.entry.priority, time, match.log, match.line
 
-    waiting, ranked = sorted(matches, key=sort_key), list[Match]()
-    while waiting:
-        codes = {match.entry.code for match in waiting}
-        match = next((each for each in waiting if codes.isdisjoint(each.entry.below)), waiting[0])
-        waiting.remove(match)
-        ranked.append(match)
-    return ranked
+    return sorted(matches, key=sort_key)
 
 
 def _keep_first(matches: Iterable[Match]) -> list[Match]:

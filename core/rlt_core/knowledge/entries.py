@@ -37,8 +37,6 @@ class Entry:
     """Of two errors, the one with the higher priority is the cause: hardware 90, configuration 80, memory 70, start of
     Ray 60, network 50, checkpoints 40, others 30."""
     severity: str = "error"
-    below: tuple[str, ...] = ()
-    """Codes of the failures that cause this one: they precede it, whatever the priorities."""
     unless: tuple[str, ...] = ()
     """Texts of lines that do not match."""
     unless_above: tuple[str, ...] = ()
@@ -84,17 +82,14 @@ def parse_entry(table: Mapping[str, Any], topic: str, priority: int) -> Entry:
         patterns = tuple(map(compile_pattern, table.get("patterns", [])))
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
-    lists = {key: tuple(table.get(key, ())) for key in ("below", "unless", "unless_above")}
+    lists = {key: tuple(table.get(key, ())) for key in ("unless", "unless_above")}
     return Entry(**{"priority": priority, **table, **lists, "topic": topic, "patterns": patterns})
 
 
 def check_entries(entries: list[Entry]) -> tuple[Entry, ...]:
-    """Check what no entry shows alone: codes are unique, and `below` names existing ones. Raises ValueError."""
+    """Check that codes are unique, and sort the entries. Raises ValueError."""
     codes = {entry.code for entry in entries}
     if len(codes) < len(entries):
         twice = sorted(code for code in codes if sum(entry.code == code for entry in entries) > 1)
         raise ValueError(f"codes of several entries: {', '.join(twice)}")
-    for entry in entries:
-        if unknown := set(entry.below) - codes:
-            raise ValueError(f"entry {entry.code}: below: {', '.join(sorted(unknown))}: not a code")
     return tuple(sorted(entries, key=lambda each: (each.topic, each.code)))

@@ -95,11 +95,9 @@ def test_an_invalid_entry_is_rejected(change: dict[str, Any], problem: str) -> N
     assert "storage.toml, entry Full" in str(caught.value)
 
 
-def test_codes_are_unique_and_below_names_one() -> None:
+def test_codes_are_unique() -> None:
     with pytest.raises(ValueError, match="codes of several entries: Full"):
         check_entries([parse_entry(ENTRY, "a", 1), parse_entry(ENTRY, "b", 1)])
-    with pytest.raises(ValueError, match="entry Full: below: Missing: not a code"):
-        check_entries([parse_entry(ENTRY | {"below": ["Missing"]}, "a", 1)])
 
 
 @pytest.mark.parametrize(

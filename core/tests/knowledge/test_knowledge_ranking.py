@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from knowledge.logs import SIGNATURES, diagnose, list_codes
 
 ACTOR_DIED = SIGNATURES["ActorDied"]["positive"]
@@ -20,6 +21,26 @@ def test_a_cause_precedes_its_wrappers_in_any_order() -> None:
     lines = [ACTOR_DIED, SIGNATURES["EngineDead"]["positive"], OUT_OF_MEMORY]
     assert list_codes("\n".join(lines))[0] == "GpuOutOfMemory"
     assert list_codes("\n".join(reversed(lines)))[0] == "GpuOutOfMemory"
+
+
+@pytest.mark.parametrize(
+    ("cause", "effect"),
+    [
+        ("SharedMemoryExhausted", "NcclSystemError"),
+        ("TooManyProcesses", "RayWorkerNotRegistered"),
+        ("RayPortInUse", "RayHeadUnreachable"),
+        ("RayVersionMismatch", "TooManyGpusRequested"),
+        ("ImagePullRateLimited", "ImageNotFound"),
+        ("PermissionDenied", "ModelConfigMissing"),
+        ("DiskFull", "ModelWeightsCorrupt"),
+        ("HubAccessDenied", "TokenizerFilesMissing"),
+        ("GpuOutOfMemory", "NcclCudaError"),
+        ("NcclNoInterface", "NcclInternalError"),
+    ],
+)
+def test_a_cause_precedes_its_effect_that_an_earlier_line_shows(cause: str, effect: str) -> None:
+    codes = list_codes(f"{SIGNATURES[effect]['positive']}\n{SIGNATURES[cause]['positive']}")
+    assert codes.index(cause) < codes.index(effect)
 
 
 def test_a_wrapper_alone_is_found() -> None:
