@@ -2,58 +2,94 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 from rlt_core.knowledge.entries import Entry, load_entries
+from rlt_core.knowledge.pattern import Pattern
 
 HEADER = """# Troubleshooting
 <!-- Generated from core/rlt_core/knowledge/entries by `make generate`. Do not edit. -->
 
 What a failed run prints, why, and what to do. [`rlt diagnose`](cli.md#find-known-failures-in-logs) searches logs for
-all of it. In a message, … stands for any text, and `<<…>>` for text that matches the regular expression inside. Fields
-that begin with `spec.` are those of an RLTrainingJob.
+the messages of this page, and [`status.findings`](failures.md#known-failures) has those of a failed job. In a message,
+… stands for any text, and (a|b) for one of several texts. Fields that begin with `spec.` are those of an
+[RLTrainingJob](reference/rltrainingjob.md).
+
+A *warning* does not end a run, and may explain why another failure did. A *wrapper* reports that another process
+failed: the cause is earlier in the log, or in another log.
 
 """
 TITLES = {
+    "kubernetes": "Pods and nodes",
+    "hardware": "Hardware",
+    "devices": "Visible GPUs and drivers",
+    "rocm": "AMD GPUs",
     "ascend": "Ascend NPUs",
     "build": "Images and compilers",
-    "checkpoint": "Checkpoints",
-    "config": "Configuration of the program",
-    "data": "Data, models and tokenizers",
-    "devices": "GPUs of a process",
-    "hangs": "Programs that wait",
-    "hardware": "Hardware",
-    "kubernetes": "Pods and nodes",
-    "memory": "Memory",
-    "nccl": "NCCL, gloo and the network",
-    "numerics": "Numerics and rewards",
     "python": "Python and its packages",
     "ray": "Ray",
-    "rocm": "AMD GPUs",
+    "nccl": "NCCL, Gloo and the network",
     "storage": "Files and storage",
+    "data": "Data, models and tokenizers",
+    "config": "Configuration of the program",
+    "memory": "Memory",
     "vllm": "vLLM",
+    "hangs": "Hangs and timeouts",
+    "numerics": "Numerics and rewards",
+    "checkpoint": "Checkpoints",
 }
-"""Topic -> title of its section."""
+"""Topic -> title of its section, in the order in which a run can fail."""
+PART = re.compile(r"<<(.*?)>>")
+"""The variable part of a pattern: a regular expression."""
+CHOICE = re.compile(r"\(\?:((?:[^\\()\[?*+]|\\\.)+)\)")
+"""A regular expression that matches one of several literal texts."""
+NAME = re.compile(r'\bspec\.[\w.\[\]]*[\w\]](?:: \w+)?|\b[\w.]*[A-Za-z]_\w[\w.=:"]*[\w"](?:\(\w*\))?')
+"""A field, or a variable or option with an underscore, and perhaps its value."""
 
 
 def build_troubleshooting_page() -> str:
     """Build the page: a section for each topic with its entries."""
-    sections = []
-    for topic, title in sorted(TITLES.items(), key=lambda each: each[1].lower()):
-        entries = [entry for entry in load_entries() if entry.topic == topic]
-        sections.append("\n\n".join([f"## {title}", *map(_build_entry, entries)]))
-    return HEADER + "\n\n".join(sections) + "\n"
+    sections = {title: [each for each in load_entries() if each.topic == topic] for topic, title in TITLES.items()}
+    contents = "\n".join(f"- [{title}](#{_build_anchor(title)})" for title in sections)
+    return HEADER + "\n\n".join([contents, *(_build_section(*each) for each in sections.items())]) + "\n"
+
+
+def _build_section(title: str, entries: Sequence[Entry]) -> str:
+    return "\n\n".join([f"## {title}", *map(_build_entry, entries)])
 
 
 def _build_entry(entry: Entry) -> str:
-    kind = "" if entry.severity == "error" else f" *{entry.severity.capitalize()}.*"
-    lines = [
-        f"### {entry.code}",
-        "",
-        f"{entry.message}{kind}",
-        "",
-        f"**Remedy:** {entry.remedy} ([source]({entry.source}))",
-    ]
-    if entry.observation:
-        lines += ["", f"**Sign:** {entry.observation}"]
+    kind = "" if entry.severity == "error" else f"*{entry.severity.capitalize()}.* "
+    lines = [f"### {entry.code}", ""]
     if entry.patterns:
-        lines += ["", *(f"    {pattern.text}" for pattern in entry.patterns)]
+        lines += ["```text", *dict.fromkeys(map(_show_pattern, entry.patterns)), "```", ""]
+    if entry.observation:
+        lines += [f"**Sign:** {_mark_names(entry.observation)}", ""]
+    lines += [
+        f"{kind}{_mark_names(entry.message)}",
+        "",
+        f"**Remedy:** {_mark_names(entry.remedy)} ([source]({entry.source}))",
+    ]
     return "\n".join(lines)
+
+
+def _show_pattern(pattern: Pattern) -> str:
+    """The message without regular expressions: (a|b) for a choice of texts, and … for any other variable part."""
+
+    def show(part: re.Match[str]) -> str:
+        choice = CHOICE.fullmatch(part[1])
+        return f"({choice[1]})".replace("\\.", ".") if choice else "…"
+
+    return re.sub(r"…(?: ?…)+", "…", PART.sub(show, pattern.text)).strip()
+
+
+def _mark_names(text: str) -> str:
+    """Format fields and variables as code, outside of what is code already."""
+    parts = text.split("`")
+    return "`".join(part if index % 2 else NAME.sub(r"`\g<0>`", part) for index, part in enumerate(parts))
+
+
+def _build_anchor(title: str) -> str:
+    """The anchor of a heading, as GitHub and mkdocs.yml build it."""
+    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
