@@ -44,7 +44,7 @@ PART = re.compile(r"<<(.*?)>>")
 """The variable part of a pattern: a regular expression."""
 CHOICE = re.compile(r"\(\?:((?:[^\\()\[?*+]|\\\.)+)\)")
 """A regular expression that matches one of several literal texts."""
-NAME = re.compile(r'\bspec\.[\w.\[\]]*[\w\]](?:: \w+)?|\b[\w.]*[A-Za-z]_\w[\w.=:"]*[\w"](?:\(\w*\))?')
+NAME = re.compile(r'\bspec\.[\w.\[\]]*[\w\]](?:: \w+)?|(?:--|\b)[\w./]*[A-Za-z]_\w[\w.=:"]*[\w"](?:\(\w*\))?')
 """A field, or a variable or option with an underscore, and perhaps its value."""
 
 

@@ -127,5 +127,6 @@ def test_the_wheel_contains_the_entries() -> None:
 
 def test_the_page_has_every_entry_once() -> None:
     page = build_troubleshooting_page()
+    assert "<<" not in page
     assert {entry.topic for entry in load_entries()} == TITLES.keys()
     assert sorted(re.findall("^### (.*)$", page, re.MULTILINE)) == sorted(entry.code for entry in load_entries())
