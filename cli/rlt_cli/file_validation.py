@@ -13,10 +13,13 @@ import click
 
 from rlt_api.crd import GROUP, KIND, RUNTIME_KIND
 from rlt_api.finding import Finding
+from rlt_api.model import ApiModel
 from rlt_api.plain_secrets import warn_plain_secrets
 from rlt_api.rules.metadata import GENERATED_SUFFIX_LENGTH
+from rlt_api.runtime import RLRuntimeSpec
 from rlt_api.runtime_policy import ANY_RUNTIME, RuntimePolicy
-from rlt_api.validation import validate_job, validate_manifest
+from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.validation import validate_job, validate_manifest, validate_structure
 from rlt_api.warnings import find_warnings
 from rlt_cli.failure import Failure
 from rlt_cli.manifest_files import Document, read_documents
@@ -27,6 +30,7 @@ from rlt_core.fabric.profiles import validate_profile_name
 USER_METADATA = ("name", "generateName", "namespace", "labels", "annotations", "finalizers", "ownerReferences")
 """The fields of metadata that users set."""
 RLT_KINDS = (KIND.lower(), RUNTIME_KIND.lower())
+SPECS: Mapping[str, type[ApiModel]] = {KIND: RLTrainingJobSpec, RUNTIME_KIND: RLRuntimeSpec}
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,7 @@ class ValidatedFiles:
     runtimes: Mapping[str, Mapping[str, Any]]
     """Name -> spec of each valid runtime."""
     notes: tuple[Note, ...]
-    """What could not be validated, and valid settings that are probably a mistake."""
+    """What could not be validated, and settings that are probably a mistake."""
     policy: RuntimePolicy = ANY_RUNTIME
     """The policy for the runtimes of the jobs."""
 
@@ -146,10 +150,8 @@ def validate_documents(documents: Sequence[Document], policy: RuntimePolicy = AN
         if not found and document.manifest["kind"] == RUNTIME_KIND:
             runtimes[get_name(document.manifest)] = document.manifest["spec"]
     findings += _find_duplicates(own)
-    invalid = [document for document, _ in findings]
     notes = [_other_kind_note(document) for document in others] + _missing_runtime_notes(own, runtimes, policy)
-    valid = [document for document in own if document not in invalid]
-    notes += [note for document in valid for note in _warning_notes(document, runtimes, policy)]
+    notes += [note for document in own for note in _warning_notes(document, runtimes, policy)]
     findings.sort(key=lambda each: (own.index(each[0]), each[0].line_of(each[1].field)))
     return ValidatedFiles(tuple(own), tuple(findings), runtimes, tuple(notes), policy)
 
@@ -215,11 +217,19 @@ def _missing_runtime_notes(
 def _warning_notes(
     document: Document, runtimes: Mapping[str, Mapping[str, Any]], policy: RuntimePolicy
 ) -> Iterator[Note]:
-    """The warnings of rlt_api with file and line. Those about the whole spec need the runtime of the job."""
+    """The warnings of rlt_api with file and line, also for a spec that a rule rejects. None if types or fields are
+    invalid. Those about the whole spec need the runtime of the job."""
     manifest, name = document.manifest, get_runtime_name(document.manifest, policy)
-    sentences = list(warn_plain_secrets(manifest["spec"]))
-    if manifest["kind"] == KIND and (name is None or name in runtimes):
-        spec = validate_job(get_name(manifest), manifest["spec"], runtimes.get(name or "")).spec
-        sentences += find_warnings(spec) if spec else ()
+    match manifest:
+        case {"kind": str(kind), "spec": dict(spec)} if kind in SPECS and not any(
+            validate_structure(spec, SPECS[kind], "spec")
+        ):
+            pass
+        case _:
+            return
+    sentences = list(warn_plain_secrets(spec))
+    if kind == KIND and (name is None or name in runtimes):
+        resolved = validate_job("any", spec, runtimes.get(name or "")).spec
+        sentences += find_warnings(resolved) if resolved else ()
     for sentence in sentences:
         yield Note(document.file, document.line_of(sentence.partition(":")[0]), sentence)

@@ -204,6 +204,14 @@ def test_restarts_without_a_checkpoint_print_a_note() -> None:
     ]
 
 
+def test_an_invalid_job_has_notes_as_well() -> None:
+    more = "  failurePolicy: {maxRestarts: 3}\n  checkpoint: {saveFreq: 1}\n"
+    done = rlt("-", input=JOB.replace("trainBatchSize: 8", "trainBatchSize: 8\n    ppoMiniBatchSize: 3") + more)
+    assert done.exit_code == 1
+    assert "spec.training.ppoMiniBatchSize: 3" in done.stdout
+    assert "note: -:16: spec.failurePolicy.maxRestarts: 3: each attempt" in done.stderr
+
+
 def test_manifests_of_other_apis_are_not_validated() -> None:
     claim = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: c}\n"
     done = rlt("-", input=f"{claim}---\n{JOB}")

@@ -7,9 +7,11 @@ from typing import Any, get_args
 
 import pytest
 import yaml
+from cases import CASES
 
 from rlt_api.blocks.algorithm import Algorithm, Estimator
 from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.validation import validate_job
 from rlt_api.warnings import ESTIMATORS_THAT_READ, LOSSES_THAT_READ, find_warnings
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))
@@ -28,6 +30,13 @@ def test_the_examples_have_no_settings_without_effect(path: Path) -> None:
     for job in jobs:
         found = find_warnings(RLTrainingJobSpec.model_validate(job["spec"]))
         assert not [each for each in found if "does not use" in each or "without a correction" in each]
+
+
+def test_invalid_jobs_have_warnings_as_well() -> None:
+    specs = [spec for case in CASES if (spec := validate_job(case.name, case.spec).spec)]
+    found = [list(find_warnings(spec)) for spec in specs]
+    assert all(each.startswith("spec.") and each.isprintable() for every in found for each in every)
+    assert any(found)
 
 
 @pytest.mark.parametrize(
