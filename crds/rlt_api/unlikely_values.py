@@ -13,6 +13,9 @@ MAX_LEARNING_RATE = 1e-3
 WHOLE_SOLUTIONS = ("gsm8k", "openai/gsm8k")
 """Data sets on the hub whose questions do not ask for the form "#### NUMBER" of the answer."""
 
+MAX_UTILIZATION = 0.9
+"""vLLM's gpu_memory_utilization in its examples. The rest is for NCCL, CUDA's context and fragmentation."""
+
 
 def warn_learning_rate(spec: RLTrainingJobSpec) -> Iterator[str]:
     """A learning rate that destroys a pretrained model in the first steps."""
@@ -21,6 +24,27 @@ def warn_learning_rate(spec: RLTrainingJobSpec) -> Iterator[str]:
         yield (
             f"spec.training.learningRate: {rate:g}: is much higher than usual for a pretrained model: 1e-6, or 1e-5 to "
             "1e-4 with LoRA"
+        )
+
+
+def warn_utilization(spec: RLTrainingJobSpec) -> Iterator[str]:
+    """An engine that leaves almost nothing of the device."""
+    share = spec.rollout.gpu_memory_utilization
+    if share > MAX_UTILIZATION and any(group.accelerator for group in spec.cluster.workers):
+        yield (
+            f"spec.rollout.gpuMemoryUtilization: {share:g}: leaves {1 - share:.0%} of the device to NCCL, CUDA and "
+            f"other processes, so that the engine may run out of memory; use {MAX_UTILIZATION} or less"
+        )
+
+
+def warn_settings_without_effect(spec: RLTrainingJobSpec) -> Iterator[str]:
+    """Settings of preflight and security that have no effect in this job."""
+    if spec.preflight.level == "full" and spec.framework.type == "command":
+        yield "spec.preflight.level: full: the checks are those of basic: a command has no stage training; use basic"
+    if spec.security.ptrace and not spec.security.privileged:
+        yield (
+            f"spec.security.ptrace: true: Kubernetes gives added capabilities to root only, and the pods run as user "
+            f"{spec.security.run_as_user}: it has no effect without security.privileged; remove it"
         )
 
 

@@ -6,11 +6,19 @@ from collections.abc import Iterator, Mapping
 
 from rlt_api.argument_warnings import warn_arguments
 from rlt_api.blocks.algorithm import Algorithm
+from rlt_api.environment_warnings import warn_environment, warn_old_debugger
 from rlt_api.model import ApiModel
 from rlt_api.rules.memory import explain_long_micro_batch, explain_missing_memory_check
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.template_shape import find_template_mistakes
-from rlt_api.unlikely_values import warn_answer_form, warn_few_cpus, warn_learning_rate, warn_paths_outside_volumes
+from rlt_api.unlikely_values import (
+    warn_answer_form,
+    warn_few_cpus,
+    warn_learning_rate,
+    warn_paths_outside_volumes,
+    warn_settings_without_effect,
+    warn_utilization,
+)
 
 LOSSES_THAT_READ = {
     "clip_ratio": ("vanilla", "gspo", "cispo"),
@@ -36,10 +44,14 @@ def find_warnings(spec: RLTrainingJobSpec) -> Iterator[str]:
     yield from _warn_memory(spec)
     yield from warn_few_cpus(spec)
     yield from warn_arguments(spec)
+    yield from warn_environment(spec)
+    yield from warn_old_debugger(spec)
+    yield from warn_settings_without_effect(spec)
     if spec.framework.type == "builtin":
         yield from _warn_staleness_without_correction(spec)
         yield from _warn_unread_settings(spec.algorithm)
         yield from warn_learning_rate(spec)
+        yield from warn_utilization(spec)
         yield from warn_paths_outside_volumes(spec)
         yield from warn_answer_form(spec)
 

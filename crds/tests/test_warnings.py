@@ -122,6 +122,54 @@ def test_an_unlikely_value_is_warned_about(spec: dict[str, Any], expected: str |
     assert not expected or expected in found[0]
 
 
+COMMAND = {"type": "command", "command": ["python3", "a.py"]}
+
+
+def variable(name: str, value: str = "1", **spec: Any) -> dict[str, Any]:
+    return {"cluster": {"env": [{"name": name, "value": value}]}, **spec}
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        (variable("VLLM_ATTENTION_BACKEND", "FLASH_ATTN"), "set spec.rollout.engineKwargs.attention_backend"),
+        (
+            variable("VLLM_USE_DEEP_GEMM_MOE"),
+            "VLLM_USE_DEEP_GEMM_MOE: vLLM 0.32.0 does not have this variable; did you",
+        ),
+        (
+            variable("VLLM_USE_V1"),
+            "spec.cluster.env[0].name: VLLM_USE_V1: vLLM 0.32.0 does not have this variable; rem",
+        ),
+        (variable("VLLM_LOGGING_LEVEL"), None),
+        (variable("VLLM_ATTENTION_BACKEND", framework=COMMAND), None),
+        (variable("NCCL_DEBUG", "trace", framework=COMMAND), "spec.cluster.env[0].value: trace: prints every call"),
+        (variable("NCCL_DEBUG", "INFO"), None),
+        ({"rollout": {"gpuMemoryUtilization": 0.95}, "cluster": {"workers": [GPUS]}}, "leaves 5% of the device"),
+        ({"rollout": {"gpuMemoryUtilization": 0.9}, "cluster": {"workers": [GPUS]}}, None),
+        ({"rollout": {"gpuMemoryUtilization": 0.95}}, None),
+        ({"preflight": {"level": "full"}, "framework": COMMAND}, "spec.preflight.level: full: the checks are those of"),
+        ({"preflight": {"level": "full"}}, None),
+        (
+            {"security": {"ptrace": True}},
+            "spec.security.ptrace: true: Kubernetes gives added capabilities to root only",
+        ),
+        ({"security": {"ptrace": True, "privileged": True}}, None),
+        (
+            {"observability": {"debugger": "ray"}, "cluster": {"rayVersion": "2.9.0"}},
+            "spec.observability.debugger: ray: spec.cluster.rayVersion is 2.9.0",
+        ),
+        ({"observability": {"debugger": "ray"}, "cluster": {"rayVersion": "2.39.0"}}, None),
+        ({"observability": {"debugger": "legacy"}, "cluster": {"rayVersion": "2.9.0"}}, None),
+    ],
+)
+def test_a_setting_without_effect_is_warned_about(spec: dict[str, Any], expected: str | None) -> None:
+    found = list(find_warnings(RLTrainingJobSpec.model_validate(spec)))
+    found = [each for each in found if "was not validated" not in each and "resources.cpu" not in each]
+    assert len(found) == (expected is not None), found
+    assert not expected or expected in found[0]
+
+
 def test_the_tables_name_fields_and_choices() -> None:
     assert {*LOSSES_THAT_READ, *ESTIMATORS_THAT_READ} <= Algorithm.model_fields.keys()
     assert {each for names in LOSSES_THAT_READ.values() for each in names} <= {"vanilla", "gspo", "cispo", "sapo"}
