@@ -24,6 +24,15 @@ DYNAMIC = "actor_rollout_ref.actor.use_dynamic_bsz"
 SEQUENCE_PARALLEL = "actor_rollout_ref.actor.ulysses_sequence_parallel_size"
 PATHS = ("data.train_files", "data.val_files", "actor_rollout_ref.model.path", "trainer.resume_from_path")
 FSDP_SIZE = "actor_rollout_ref.actor.fsdp_config.fsdp_size"
+SHARED = ("strategy", "fsdp_config.strategy", "fsdp_config.fsdp_size")
+"""Settings below actor_rollout_ref.actor and .ref whose workers are the same."""
+UTILIZATION, MAX_LENGTH = "actor_rollout_ref.rollout.gpu_memory_utilization", "actor_rollout_ref.rollout.max_model_len"
+LENGTHS = {
+    "actor_rollout_ref.rollout.prompt_length": "data.max_prompt_length",
+    "actor_rollout_ref.rollout.response_length": "data.max_response_length",
+}
+"""Lengths of the engine -> where their defaults are, both in tokens."""
+ROLLOUT_NODES, ROLLOUT_DEVICES = "rollout.nnodes", "rollout.n_gpus_per_node"
 
 
 def warn_arguments(spec: RLTrainingJobSpec) -> Iterator[str]:
@@ -34,7 +43,9 @@ def warn_arguments(spec: RLTrainingJobSpec) -> Iterator[str]:
     yield from _warn_keys(program)
     if not program.own_config and program.values.get("model_engine") != "megatron":
         yield from _warn_sizes(program)
-    yield from _warn_idle_devices(program, spec)
+    yield from _warn_unequal_shards(program)
+    yield from _warn_engine(program)
+    yield from _warn_separate_devices(program, spec) if program.separate else _warn_idle_devices(program, spec)
     yield from _warn_contradictions(program, spec)
 
 
@@ -101,6 +112,47 @@ def _warn_sizes(program: Program) -> Iterator[str]:
         size = program.values.get(key)
         if isinstance(size, int) and size > 0 and total % size:
             yield _say(given[key], f"does not divide the {total} accelerators of the training")
+
+
+def _warn_unequal_shards(program: Program) -> Iterator[str]:
+    """The actor and the reference model are in the same workers."""
+    for name in SHARED:
+        actor, ref = f"actor_rollout_ref.actor.{name}", f"actor_rollout_ref.ref.{name}"
+        if {actor, ref} <= program.values.keys() and program.values[actor] != program.values[ref]:
+            value = program.values[actor]
+            yield _say(program.given[ref], f"{actor} is {value}, and the same workers have both models; use {value}")
+
+
+def _warn_engine(program: Program) -> Iterator[str]:
+    """The share of the device and the length of a sequence."""
+    share = program.values.get(UTILIZATION)
+    if isinstance(share, int | float) and not 0 < share <= 1:
+        yield _say(program.given[UTILIZATION], "is a share of the device: it must be above 0 and at most 1")
+    keys = [key if key in program.given else default for key, default in LENGTHS.items()]
+    prompt, response = (read_verl_number(program, key) for key in keys)
+    length = program.values.get(MAX_LENGTH)
+    if isinstance(length, int) and prompt and response and length < prompt + response:
+        message = f"is less than {keys[0]} {prompt} + {keys[1]} {response}; use {prompt + response} or more"
+        yield _say(program.given[MAX_LENGTH], message)
+
+
+def _warn_separate_devices(program: Program, spec: RLTrainingJobSpec) -> Iterator[str]:
+    """The devices of the training and those of the engines are different."""
+    keys = (NODES, DEVICES, ROLLOUT_NODES, ROLLOUT_DEVICES)
+    nodes, devices, rollout_nodes, rollout_devices = (program.values.get(key) for key in keys)
+    total = count_devices(spec.cluster.workers)
+    if not (isinstance(nodes, int) and isinstance(devices, int) and total):
+        return
+    if not (isinstance(rollout_nodes, int) and isinstance(rollout_devices, int)):
+        return
+    needed = nodes * devices + rollout_nodes * rollout_devices
+    if needed != total:
+        problem = "verl waits for the others" if needed > total else f"{total - needed} are not used"
+        yield (
+            f"{COMMAND}: {NODES}={nodes}, {DEVICES}={devices}, {ROLLOUT_NODES}={rollout_nodes}, "
+            f"{ROLLOUT_DEVICES}={rollout_devices}: training and engines need {needed} accelerators, and the job has "
+            f"{total} ({describe_groups(spec.cluster.workers)}): {problem}"
+        )
 
 
 def _warn_idle_devices(program: Program, spec: RLTrainingJobSpec) -> Iterator[str]:

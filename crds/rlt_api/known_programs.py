@@ -1,4 +1,4 @@
-"""The programs of command jobs whose arguments are validated: verl's trainer and OpenRLHF's."""
+"""The programs of command jobs whose arguments are validated: verl's trainers and OpenRLHF's."""
 
 from __future__ import annotations
 
@@ -13,9 +13,13 @@ from pydantic import JsonValue
 
 PROGRAMS = {
     "verl.trainer.main_ppo": "verl",
+    "fully_async_policy.fully_async_main": "verl",
+    "one_step_off_policy.main_ppo": "verl",
     "openrlhf.cli.train_ppo_ray": "openrlhf",
 }
-"""Python module -> program. A script is known by the same path: verl/trainer/main_ppo.py."""
+"""End of a Python module -> program. A script is known by the same path: verl/trainer/main_ppo.py."""
+SEPARATE = ("fully_async_policy.fully_async_main", "one_step_off_policy.main_ppo")
+"""The modules of verl.experimental, earlier recipe, with configs of their own and separate devices for the engines."""
 SHELLS = ("bash", "sh", "dash", "zsh")
 OPERATORS = frozenset("();<>|&")
 CONFIG_OPTIONS = ("--config-name", "--config-path", "--config-dir", "-cn", "-cp", "-cd")
@@ -47,7 +51,9 @@ class Program:
     """verl or openrlhf."""
     arguments: tuple[Argument, ...]
     own_config: bool = False
-    """Whether it reads a config of the user, so that its other keys and its defaults are unknown."""
+    """Whether it reads another config than main_ppo's, so that its other keys and its defaults are unknown."""
+    separate: bool = False
+    """Whether the engines have devices of their own: rollout.nnodes times rollout.n_gpus_per_node."""
     in_script: bool = False
     """Whether the arguments are part of a script, one item of framework.command."""
 
@@ -79,7 +85,8 @@ def find_program(command: Sequence[str]) -> Program | None:
         if rest and rest[-1][1].isdigit() and len(words) > position + 1 + len(rest):
             rest.pop()  # the file descriptor of 2>&1
         found = _parse_hydra(rest) if PROGRAMS[known] == "verl" else Program("openrlhf", tuple(_parse_flags(rest)))
-        return replace(found, in_script=len({index for index, _ in words}) < len(words))
+        separate, in_script = known in SEPARATE, len({index for index, _ in words}) < len(words)
+        return replace(found, own_config=found.own_config or separate, separate=separate, in_script=in_script)
     return None
 
 

@@ -166,6 +166,11 @@ NODES = ("trainer.nnodes=2", "trainer.n_gpus_per_node=8")
         ("data.train_files=/data/a.parquet", "/data/a.parquet: is on no volume of the job (/mnt/rlt); it must be in"),
         ("ray_kwargs.ray_init.num_cpus=8", "Ray already runs; use spec.cluster.workers[].numCpus"),
         ("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=7", "does not divide the 16 responses of a device"),
+        ("actor_rollout_ref.rollout.gpu_memory_utilization=1.9", "it must be above 0 and at most 1"),
+        (
+            "actor_rollout_ref.rollout.max_model_len=1000",
+            "is less than data.max_prompt_length 512 + data.max_response_length 512; use 1024 or more",
+        ),
     ],
 )
 def test_an_argument_is_warned_about(argument: str, expected: str) -> None:
@@ -177,6 +182,50 @@ def test_an_argument_is_warned_about(argument: str, expected: str) -> None:
 def test_idle_accelerators_are_warned_about() -> None:
     (found,) = warnings("trainer.nnodes=1")
     assert "8 of the 16 accelerators are not used (2 pods with 8 nvidia.com/gpu)" in found
+
+
+@pytest.mark.parametrize("name", ["strategy", "fsdp_config.strategy", "fsdp_config.fsdp_size"])
+def test_actor_and_reference_that_are_sharded_differently_are_warned_about(name: str) -> None:
+    actor, reference = f"actor_rollout_ref.actor.{name}=", f"actor_rollout_ref.ref.{name}="
+    known = (*NODES, "actor_rollout_ref.rollout.n=8")
+    (found,) = warnings(*known, f"{actor}2", f"{reference}4")
+    assert found.startswith(f"spec.framework.command[7]: {reference}4: ")
+    assert found.endswith("use 2")
+    assert warnings(*known, f"{actor}4", f"{reference}4") == warnings(*known, f"{reference}4") == []
+
+
+def test_the_lengths_of_the_engine_have_precedence() -> None:
+    rollout = "actor_rollout_ref.rollout"
+    lengths = (f"{rollout}.max_model_len=1000", f"{rollout}.prompt_length=256", f"{rollout}.response_length=256")
+    assert warnings(*NODES, "actor_rollout_ref.rollout.n=8", *lengths) == []
+
+
+ASYNC = ["python3", "-m", "verl.experimental.fully_async_policy.fully_async_main", "foo.bar=1"]
+ONE_STEP_OFF = ["python3", "/w/recipe/one_step_off_policy/main_ppo.py", "foo.bar=1"]
+
+
+@pytest.mark.parametrize("program", [ASYNC, ONE_STEP_OFF])
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [
+        ((2, 8, 1, 8), "training and engines need 24 accelerators, and the job has 16 (2 pods with 8 nvidia.com/gpu)"),
+        ((1, 4, 1, 8), ": 4 are not used"),
+        ((1, 8, 1, 8), None),
+        ((2, 4, 2, 4), None),
+    ],
+)
+def test_engines_of_verl_experimental_have_devices_of_their_own(
+    program: list[str], nodes: tuple[int, ...], expected: str | None
+) -> None:
+    keys = ("trainer.nnodes", "trainer.n_gpus_per_node", "rollout.nnodes", "rollout.n_gpus_per_node")
+    arguments = [f"{key}={value}" for key, value in zip(keys, nodes, strict=True)]
+    arguments.append("actor_rollout_ref.rollout.tensor_model_parallel_size=3")  # of the engines' devices
+    command = [*program, *arguments]
+    assert find(command, **gpus(8, 2)) == []
+    found = list(find_warnings(RLTrainingJobSpec.model_validate(job(command, **gpus(8, 2)))))
+    assert len(found) == (expected is not None)
+    assert not expected or expected in found[0]
+    assert find([*program, "trainer.nnodes=9", "trainer.n_gpus_per_node=8"], **gpus(8, 2))
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ def _validate_verl(program: Program, spec: RLTrainingJobSpec) -> Iterator[Findin
         yield build_argument_finding(argument, message, fix, RULE, involved, None if program.in_script else str(slots))
         return
     size, argument = read_verl_number(program, TENSOR_PARALLEL), program.given.get(TENSOR_PARALLEL)
-    if most and argument is not None and size and (nodes * devices) % size:
+    if most and argument is not None and not program.separate and size and (nodes * devices) % size:
         message = f"does not divide the {nodes * devices} accelerators of the training ({NODES} x {DEVICES})"
         below = max(each for each in range(1, size) if (nodes * devices) % each == 0)
         fix, value = f"use {TENSOR_PARALLEL}={below}", None if program.in_script else str(below)
