@@ -395,8 +395,8 @@ class RLTrainingJobStatus(ApiModel):
     attempts: Annotated[list[Attempt], CutTo(32), KeyedBy("number", checked=False)] = []
     """The latest attempts that failed or were disrupted. Absent for the only attempt of a job without restarts."""
     findings: Annotated[list[FailureFinding], CutTo(8), KeyedBy("code", checked=False)] = []
-    """Known failures of the latest attempt that ended early, the best explanation first. Absent while another attempt
-    runs."""
+    """Known failures of the latest attempt that ended early, the best explanation first; before the first attempt, why
+    the cluster is not ready. Absent while the program runs."""
     current_attempt: CurrentAttempt | None = None
     """State of the current RayCluster, while it or one of its pods exists."""
     disruption: Disruption | None = None

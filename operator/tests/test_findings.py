@@ -97,6 +97,21 @@ def test_findings_stay_during_a_restart_and_end_with_the_next_attempt() -> None:
     assert o.after(o.after(next_attempt)).job.status.findings == []
 
 
+def test_a_cluster_that_does_not_start_has_findings_until_it_is_ready() -> None:
+    def observe(reason: str, message: str) -> Observed:
+        head, worker, other = o.pods(ready=False)
+        waiting = Container("ray-worker", waiting_reason=reason, waiting_message=message)
+        return replace(o.PROVISIONING, pods=(head, replace(worker, containers=(waiting,)), other))
+
+    first = o.after(o.recorded(observe("ErrImagePull", "pull access denied for a/b, repository does not exist")))
+    (found,) = first.job.status.findings
+    assert (found.code, found.pod) == ("ImageNotFound", "sum-workers-worker-b")
+    retried = observe("ImagePullBackOff", "Back-off pulling image a/b")
+    later = o.after(replace(first, pods=retried.pods))
+    assert later.job.status.findings == [found]
+    assert o.after(replace(later, pods=o.pods(), ray=Ray())).job.status.findings == []
+
+
 def test_a_failed_job_keeps_its_message_and_findings() -> None:
     failed = o.after(replace(started(), ray=o.ended("FAILED", OUT_OF_MEMORY)))
     later = o.after(replace(failed, ray=o.ended("FAILED")))
