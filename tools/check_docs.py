@@ -24,7 +24,7 @@ from shell_commands import check_commands, prompted_commands
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = {path.name for path in ROOT.iterdir() if path.is_dir()}
-LANGUAGES = ("", "console", "python", "sh", "yaml")
+LANGUAGES = ("", "console", "python", "sh", "text", "yaml")
 LIST_OR_TABLE = re.compile(r"^([-*] |\d+\. |\|)")
 PATH = re.compile(r"\w+(/[\w.*-]+)+/?")
 DEFINITION = r"^ *(async )?(def|class) {name}\b"
