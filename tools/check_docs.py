@@ -118,6 +118,8 @@ def check_block(block: CodeBlock) -> Iterator[Problem]:
             for line, command in prompted_commands(block):
                 yield from check_commands(command, line, check_path)
             yield from check_definitions(block)
+        case "text":
+            pass
         case _:
             yield block.line, f"{block.language}: is not one of the languages {', '.join(LANGUAGES[1:])}"
 
