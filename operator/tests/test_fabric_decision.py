@@ -13,7 +13,8 @@ from fabric.node_sets import GPUS, HCA, IB, TYPE, node, nvidia, pair
 
 from rlt_api.conditions import ConditionType as C
 from rlt_api.conditions import Reason
-from rlt_api.status import NetworkStatus, RLTrainingJobStatus, RuntimeSnapshot
+from rlt_api.status import NetworkAttachment, NetworkStatus, RLTrainingJobStatus, RuntimeSnapshot
+from rlt_core.children.attachment import choose_host_ports
 from rlt_core.fabric import decision, rejections
 from rlt_core.fabric.nodes import Node, parse_nodes
 from rlt_core.job import Manifest, parse_job
@@ -144,8 +145,27 @@ def test_pods_on_the_host_network_declare_their_ports() -> None:
     assert (pod["hostNetwork"], pod["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
     declared = {str(port["containerPort"]) for port in pod["containers"][0]["ports"]}
     start = group["rayStartParams"]
-    assert declared == {start["dashboard-agent-listen-port"], start["metrics-export-port"]}
+    fixed = {name: value for name, value in start.items() if name.endswith("-port")}
+    first, last = int(fixed.pop("min-worker-port")), int(fixed.pop("max-worker-port"))
+    assert declared == set(fixed.values())
+    assert len(declared) == 6
+    assert last - first == 999
+    head = rendered_cluster["spec"]["headGroupSpec"]["rayStartParams"]
+    assert not [name for name in head if name.endswith("-port")]
     assert "hostNetwork" not in rendered_cluster["spec"]["headGroupSpec"]["template"]["spec"]
+
+
+def test_the_ports_of_all_jobs_are_below_those_of_services_and_differ() -> None:
+    """Ray rejects a port that two of its components use (ray/_private/parameter.py)."""
+    attach, worker_ports = NetworkAttachment(mode="hostNetwork"), set[int]()
+    for number in range(200):
+        ports = choose_host_ports(replace(o.job(), uid=str(number)), attach)
+        first, last = ports.pop("min-worker-port"), ports.pop("max-worker-port")
+        assert len(set(ports.values())) == 6
+        assert all(20000 <= port < 23000 for port in ports.values())
+        assert 23000 <= first < last < 30000
+        worker_ports.add(first)
+    assert len(worker_ports) == 7
 
 
 def test_privileges_require_an_explicit_setting() -> None:

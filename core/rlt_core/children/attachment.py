@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from hashlib import sha256
+from itertools import count
 
 from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.spec import RLTrainingJobSpec
@@ -12,9 +13,21 @@ from rlt_core import names
 from rlt_core.fabric.settings import Attachment
 from rlt_core.job import Job, Manifest
 
-HOST_PORTS = range(20000, 29998, 2)
-"""Range of the first port of a job on the host network. It is below the ports of outgoing connections in Linux (from
-32768: net.ipv4.ip_local_port_range) and of Kubernetes services (from 30000)."""
+DECLARED_PORTS = {
+    "dashboard-agent-listen-port": "host-agent",
+    "metrics-export-port": "host-metrics",
+    "dashboard-agent-grpc-port": "host-agent-grpc",
+    "runtime-env-agent-port": "host-env-agent",
+    "node-manager-port": "host-raylet",
+    "object-manager-port": "host-objects",
+}
+"""The fixed ports of a Ray node, by `ray start` parameter, with their names in the container.
+https://docs.ray.io/en/latest/ray-core/configure.html#ports-configurations"""
+HOST_PORTS = range(20000, 22999, len(DECLARED_PORTS))
+"""The first of DECLARED_PORTS of a job on the host network."""
+WORKER_PORTS = range(23000, 30000, 1000)
+"""The first port of a job's Ray processes on the host network: one port for each process on a node. All ports are below
+those of Kubernetes services (from 30000) and of outgoing connections in Linux (net.ipv4.ip_local_port_range)."""
 CHANNEL = "compute-domain-channel"
 """Name of the resourceClaim in the pod."""
 
@@ -64,19 +77,24 @@ def build_attachment_overlay(job: Job, spec: RLTrainingJobSpec, group: WorkerGro
 def choose_host_ports(job: Job, attach: NetworkAttachment) -> dict[str, int]:
     """Choose the fixed ports of a worker on the host network, by `ray start` parameter. Empty on the pod network.
 
-    The ports depend on the job. The container declares them, so that the scheduler places no two workers of a job on
-    one node. All other ports of Ray are dynamic.
+    The ports depend on the job. The container declares those of DECLARED_PORTS, so that the scheduler places no two
+    workers of a job on one node. NCCL, Gloo and the rendezvous of torch.distributed choose their own ports.
     """
     if attach.mode != "hostNetwork":
         return {}
-    first = HOST_PORTS[int(sha256(job.uid.encode()).hexdigest(), 16) % len(HOST_PORTS)]
-    return {"dashboard-agent-listen-port": first, "metrics-export-port": first + 1}
+    digest = int(sha256(job.uid.encode()).hexdigest(), 16)
+    fixed = zip(DECLARED_PORTS, count(HOST_PORTS[digest % len(HOST_PORTS)]), strict=False)
+    first = WORKER_PORTS[digest % len(WORKER_PORTS)]
+    return {**dict(fixed), "min-worker-port": first, "max-worker-port": first + WORKER_PORTS.step - 1}
 
 
 def _build_ports(job: Job, attach: NetworkAttachment) -> Manifest:
     ports = choose_host_ports(job, attach)
-    port_names = {"dashboard-agent-listen-port": "host-agent", "metrics-export-port": "host-metrics"}
-    declared = [{"name": port_names[name], "containerPort": port, "protocol": "TCP"} for name, port in ports.items()]
+    declared = [
+        {"name": name, "containerPort": ports[parameter], "protocol": "TCP"}
+        for parameter, name in DECLARED_PORTS.items()
+        if parameter in ports
+    ]
     return {"ports": declared} if declared else {}
 
 
