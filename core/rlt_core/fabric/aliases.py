@@ -70,6 +70,10 @@ DRIVER_LABELS: Final = (
     "amd.com/gpu.driver-version",
     "beta.amd.com/gpu.driver-version",
 )
+MEMORY_LABEL: Final = "nvidia.com/gpu.memory"
+"""Memory of one GPU or, with the MIG strategy single, of one slice, in MiB (GFD)."""
+ARCHITECTURE_LABEL: Final = "kubernetes.io/arch"
+"""amd64 or arm64, set by the kubelet."""
 OLD_DRIVER_LABELS: Final = tuple(f"nvidia.com/cuda.driver.{part}" for part in ("major", "minor", "rev"))
 
 # --- network --------------------------------------------------------------------------------------------------------

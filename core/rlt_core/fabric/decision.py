@@ -162,6 +162,7 @@ def _restrict_to_demand(kind: Facts, demand: Demand) -> Facts:
         product=None,
         gpus=0,
         slicing=None,
+        gpu_memory=None,
         fabric="tcp",
         hardware="tcp",
         mnnvl=False,

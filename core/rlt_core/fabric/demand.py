@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlt_api.blocks.cluster import WorkerGroup
-from rlt_api.blocks.resources import EnvVar, Toleration
+from rlt_api.blocks.resources import Accelerator, EnvVar, Toleration
+from rlt_api.model import quantity_value
 from rlt_api.rules.shared_memory import SharedMemory, size_worker_shared_memory
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_core.fabric.node_affinity import Requirement, Term
@@ -51,6 +52,8 @@ class Demand:
     """Whether the podTemplate has a resourceClaim."""
     shared_memory: SharedMemory | None = None
     """Size of /dev/shm of a worker pod. None if its memory is unknown."""
+    accelerator_memory: int | None = None
+    """Memory of one accelerator in bytes, as declared. None if it is not declared."""
     run_as_user: int = 1000
     supplemental_groups: tuple[int, ...] = ()
     ptrace: bool = False
@@ -89,6 +92,7 @@ def _build_demand(
     return Demand(
         resource=accelerator.resource_name if accelerator else None,
         count=accelerator.count if accelerator else 0,
+        accelerator_memory=_get_memory(accelerator),
         workers=group.replicas,
         declared=accelerator is not None and accelerator.resource_name in declared,
         node_selector={**group.node_selector, **template.node_selector},
@@ -115,6 +119,10 @@ def _build_demand(
         unconfined=security.unconfined,
         privileged=security.privileged,
     )
+
+
+def _get_memory(accelerator: Accelerator | None) -> int | None:
+    return int(quantity_value(accelerator.memory)) if accelerator and accelerator.memory else None
 
 
 def _get_value(variable: EnvVar) -> str:

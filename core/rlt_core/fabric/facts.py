@@ -33,6 +33,8 @@ EXACT = frozenset(
         aliases.REPLICAS_LABEL,
         aliases.FLAVOR_LABEL,
         aliases.ACCELERATOR_LABEL,
+        aliases.MEMORY_LABEL,
+        aliases.ARCHITECTURE_LABEL,
     )
 )
 """Labels whose values matter. For labels with one of PREFIXES only the name matters, for TOPOLOGY only the presence."""
@@ -66,6 +68,10 @@ class Facts:
     """Topology labels of the node."""
     driver: str | None
     """Version of the accelerator's driver."""
+    gpu_memory: int | None
+    """Memory of one GPU in bytes. None if no label shows it."""
+    architecture: str | None
+    """amd64 or arm64. None if no label shows it."""
     dra: tuple[str, ...]
     """What pods claim by DRA on the node."""
     missing: str | None
@@ -178,6 +184,8 @@ def detect_node_facts(node: Node) -> Facts:
         resources=resources,
         topology=tuple(key for key in aliases.TOPOLOGY if labels.get(key, "") not in aliases.NO_TOPOLOGY),
         driver=driver,
+        gpu_memory=_parse_memory(labels.get(aliases.MEMORY_LABEL, "")),
+        architecture=labels.get(aliases.ARCHITECTURE_LABEL) or None,
         dra=tuple(what for _, what in dra_labels),
         missing=detected.missing,
         assumption=detected.assumption,
@@ -231,6 +239,10 @@ def _parse_product(text: str) -> str | None:
         return device
     match = aliases.PRODUCT.search(text)
     return match[1].upper() if match else None
+
+
+def _parse_memory(mebibytes: str) -> int | None:
+    return int(mebibytes) * 2**20 or None if mebibytes.isdecimal() else None
 
 
 def _find_clouds(node: Node) -> list[Evidence]:

@@ -15,6 +15,10 @@ from rlt_core.fabric.settings import Setting, Settings
 NOSET = tuple(f"RAY_EXPERIMENTAL_NOSET_{name}_VISIBLE_DEVICES" for name in ("CUDA", "HIP", "ROCR"))
 """Variables that keep Ray from hiding devices (ray/_private/accelerators). vLLM copies them to its workers."""
 
+GIB = 2**30
+MEMORY_TOLERANCE = 1.1
+"""Names of GPUs round up: an L40S of 48 GB has 45 GiB, a B200 of 192 GB 179 GiB."""
+
 
 def find_warnings(kinds: Iterable[Facts], demand: Demand, profile: Profile, settings: Settings) -> list[str]:
     """Find the warnings, each once, in a fixed order."""
@@ -46,12 +50,39 @@ def _find_node_warnings(kinds: list[Facts], demand: Demand, profile: Profile, se
     drivers = sorted({facts.driver for facts in kinds if facts.driver})
     if demand.resource and len(drivers) > 1:
         yield f"candidate nodes have different drivers ({', '.join(drivers)}): the image must support the oldest"
+    yield from _find_image_warnings(kinds)
+    yield from _find_memory_warnings(kinds, demand)
     if settings.attach.mode == "multus" and not demand.has_network_annotation and demand.attach is None:
         yield (
             f"pods get virtual functions but no Multus network: set the annotation {MULTUS_ANNOTATION} in the "
             "podTemplate of the workers"
         )
     yield from _find_resource_warnings(kinds, profile, settings)
+
+
+def _find_image_warnings(kinds: list[Facts]) -> Iterator[str]:
+    """An image without the architecture of the node ends with "exec format error" or is not pulled."""
+    architectures = sorted({facts.architecture for facts in kinds if facts.architecture})
+    if len(architectures) > 1:
+        yield (
+            f"candidate nodes have different architectures ({', '.join(architectures)}): use images of the job that "
+            f"have all of them, or select one with nodeSelector {aliases.ARCHITECTURE_LABEL}"
+        )
+    elif architectures and architectures != ["amd64"]:
+        yield f"the nodes are {architectures[0]}: the images of the job must have {architectures[0]}"
+
+
+def _find_memory_warnings(kinds: list[Facts], demand: Demand) -> Iterator[str]:
+    """The validation estimates memory with accelerator.memory, before any node is known."""
+    measured = [facts.gpu_memory for facts in kinds if facts.gpu_memory]
+    if demand.resource != "nvidia.com/gpu" or not demand.accelerator_memory or not measured:
+        return
+    if demand.accelerator_memory > MEMORY_TOLERANCE * min(measured):
+        smallest = f"{min(measured) // GIB}Gi"
+        yield (
+            f"accelerator.memory is {demand.accelerator_memory / GIB:.3g}Gi, but GPUs of candidate nodes have "
+            f"{smallest} (label {aliases.MEMORY_LABEL}): set accelerator.memory to {smallest}, or select other nodes"
+        )
 
 
 def _find_resource_warnings(kinds: list[Facts], profile: Profile, settings: Settings) -> Iterator[str]:

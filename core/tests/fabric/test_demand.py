@@ -102,6 +102,43 @@ def test_too_little_shared_memory_is_a_warning() -> None:
     assert not decide_group_fabric(parse_nodes(pair(nvidia(), GPUS)), replace(demand, shared_memory=None)).warnings
 
 
+def find_warnings_of(*nodes: dict[str, str], memory: str | None = None) -> list[str]:
+    """The warnings for nodes with these labels, each with 8 NVIDIA GPUs."""
+    accelerator = {"resourceName": "nvidia.com/gpu", "count": 8} | ({"memory": memory} if memory else {})
+    demand = replace(
+        demanded({"cluster": {"image": "i", "workers": [{"accelerator": accelerator}]}}), shared_memory=None
+    )
+    items = [node(f"node-{index}", nvidia() | labels, GPUS) for index, labels in enumerate(nodes)]
+    return list(decide_group_fabric(parse_nodes(items), demand).warnings)
+
+
+def test_nodes_of_another_architecture_than_amd64_are_a_warning() -> None:
+    amd64, arm64 = ({"kubernetes.io/arch": name} for name in ("amd64", "arm64"))
+    assert find_warnings_of(amd64, {}) == []
+    assert find_warnings_of(arm64, arm64) == ["the nodes are arm64: the images of the job must have arm64"]
+    (mixed,) = find_warnings_of(amd64, arm64)
+    assert mixed.startswith("candidate nodes have different architectures (amd64, arm64): ")
+
+
+def test_the_architecture_of_a_pool_without_nodes_comes_from_its_selector() -> None:
+    demand = Demand("nvidia.com/gpu", 4, declared=True, node_selector={"kubernetes.io/arch": "arm64"})
+    warnings = decide_group_fabric((), demand).warnings
+    assert "the nodes are arm64: the images of the job must have arm64" in warnings
+
+
+def test_more_memory_than_the_gpus_have_is_a_warning() -> None:
+    """Values of GFD: H100 80 GB, A100 40 GB, L40S 48 GB."""
+    h100, a100, l40s = ({"nvidia.com/gpu.memory": mebibytes} for mebibytes in ("81559", "40960", "46068"))
+    assert find_warnings_of(h100, memory="80Gi") == []
+    assert find_warnings_of(h100, memory="40Gi") == []
+    assert find_warnings_of(l40s, memory="48Gi") == []
+    assert find_warnings_of(a100) == []
+    for label in ("", "0", "unknown"):
+        assert find_warnings_of({"nvidia.com/gpu.memory": label}, memory="80Gi") == []
+    (warning,) = find_warnings_of(h100, a100, memory="80Gi")
+    assert warning.startswith("accelerator.memory is 80Gi, but GPUs of candidate nodes have 40Gi (label nvidia.com/gpu")
+
+
 def test_a_worker_on_part_of_a_node_gets_a_share_of_its_devices() -> None:
     whole = Attachment("podNetwork", (("rdma/hca_shared_devices_a", 1), ("vpc.amazonaws.com/efa", 32)))
     assert whole.share(8, 8) == {"rdma/hca_shared_devices_a": 1, "vpc.amazonaws.com/efa": 32}
