@@ -28,6 +28,13 @@ class Rejection:
         return {"code": self.code, "message": self.message}
 
 
+NO_CLAIMS = Rejection(
+    "AttachNotPossible",
+    "network.attach dra needs resourceClaims: set them in the podTemplate of the workers, or use another "
+    "network.attach",
+)
+
+
 def reject_accelerator(demand: Demand) -> Iterable[Rejection]:
     """Reject unsupported accelerators, on any nodes."""
     wanted = [name for name in (demand.resource, *demand.other_resources) if name]
@@ -96,7 +103,9 @@ def reject_profile(profile: Profile, facts: Facts, demand: Demand) -> Iterable[R
             f"network.profile {profile.name} is for {', '.join(vendors)}, but the vendor of the nodes is "
             f"{facts.vendor}: use another profile, or none",
         )
-    if demand.attach and demand.attach not in profile.attach.modes:
+    if demand.attach == "dra" and facts.missing and not demand.has_resource_claims:
+        yield NO_CLAIMS  # with a claim, the profile is that of the hardware
+    elif demand.attach and demand.attach not in profile.attach.modes:
         yield Rejection(
             "AttachNotPossible",
             f"network.attach {demand.attach} is not supported by profile {profile.name} ({profile.attach.source}): "
@@ -116,11 +125,7 @@ def reject_attachment(profile: Profile, demand: Demand, settings: Settings) -> I
             "the workers, or use another network.attach",
         )
     if mode == "dra" and not (demand.has_resource_claims or profile.attach.compute_domain):
-        yield Rejection(
-            "AttachNotPossible",
-            "network.attach dra needs resourceClaims: set them in the podTemplate of the workers, or use another "
-            "network.attach",
-        )
+        yield NO_CLAIMS
 
 
 def build_unknown_profile_rejection(name: str) -> Rejection:

@@ -87,7 +87,9 @@ def build_settings(profile: Profile, facts: Facts, demand: Demand) -> Settings:
             "the ID of the group render differs between systems: set it in spec.security.supplementalGroups (`getent "
             "group render` on a node), unless all users can open /dev/kfd and /dev/dri"
         )
-    capabilities = profile.capabilities if facts.resources or not profile.attach.needs_resources else ()
+    claims = attach.mode == "dra" and demand.has_resource_claims
+    has_devices = claims or facts.resources or not profile.attach.needs_resources
+    capabilities = profile.capabilities if has_devices else ()
     if demand.ipc_lock:
         capabilities = tuple(dict.fromkeys((*capabilities, "IPC_LOCK")))
     if "IPC_LOCK" in capabilities and demand.run_as_user != 0 and not demand.privileged:

@@ -18,14 +18,19 @@ POD = Resources(cpu="32", memory=str(2**40))
 
 def job_of(demand: Demand) -> Job:
     """Build a job with this demand and pods of 1 TiB."""
-    container = {"name": "ray-worker", "resources": {"limits": dict.fromkeys(demand.other_resources, 1)}}
+    limits = dict.fromkeys(demand.other_resources, 1)
+    container: dict[str, Any] = {"name": "ray-worker", "resources": {"limits": limits}}
+    pod: dict[str, Any] = {"containers": [container]}
+    if _claims(demand):
+        pod["resourceClaims"] = [{"name": "rdma", "resourceClaimTemplateName": "rdma-adapters"}]
+        container["resources"]["claims"] = [{"name": "rdma"}]
     group = {
         "replicas": demand.workers,
         "resources": POD.to_json(),
         "accelerator": {"resourceName": demand.resource, "count": demand.count} if demand.resource else None,
         "nodeSelector": dict(demand.node_selector or {}),
         "tolerations": [toleration.to_json() for toleration in demand.tolerations],
-        "podTemplate": {"spec": {"containers": [container]}} if demand.other_resources else None,
+        "podTemplate": {"spec": pod} if demand.other_resources or _claims(demand) else None,
     }
     network = {
         "require": demand.require,
@@ -55,8 +60,12 @@ def expected_demand(demand: Demand) -> Demand:
         node_selector=dict(demand.node_selector or {}),
         shared_memory=size_shared_memory(POD, accelerators=demand.count),
         has_network_annotation=False,
-        has_resource_claims=False,
+        has_resource_claims=_claims(demand),
     )
+
+
+def _claims(demand: Demand) -> bool:
+    return demand.attach == "dra" and demand.has_resource_claims
 
 
 def _given(fields: dict[str, Any]) -> dict[str, Any]:

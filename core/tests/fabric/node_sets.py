@@ -210,6 +210,14 @@ CASES: dict[str, Case] = {
         "azure-infiniband",
         "infiniband",
     ),
+    "onprem-dra-without-a-claim": Case(
+        pair(nvidia() | IB, GPUS),
+        replace(RDMA_ONLY, attach="dra", has_resource_claims=False),
+        "tcp",
+        "tcp",
+        refused="AttachNotPossible",
+        warns=("a resourceClaim of a DRA driver",),
+    ),
     "aws-dra": Case(aws("p5.48xlarge", 0), replace(RDMA_ONLY, attach="dra"), "aws-efa", "efa"),
     "onprem-dra": Case(pair(nvidia() | IB, GPUS), replace(RDMA_ONLY, attach="dra"), "onprem-infiniband", "infiniband"),
     "two-cliques": Case(

@@ -101,6 +101,7 @@ def test_a_node_set_gets_its_profile_or_rejection(name: str) -> None:
         "no-such-resource": ["nvidia.com/gpu", "none of 2 nodes", "check the name"],
         "hcas-match-nothing": ["mlx5_0,mlx5_1", "begin with ibp", "correct network.hcas"],
         "user-disables-ib": ["NCCL_IB_DISABLE=1", "user: spec.cluster.env", "remove the variable"],
+        "onprem-dra-without-a-claim": ["resourceClaims", "podTemplate of the workers"],
         "two-vendors": ["amd.com/gpu and nvidia.com/gpu", "of one vendor only"],
         "more-than-any-node": ["16 of nvidia.com/gpu", "the maximum is 8", "request at most 8"],
     }.items(),
@@ -135,6 +136,16 @@ def test_the_container_has_every_variable_of_the_status(name: str) -> None:
     (container,) = document(name)["worker"]["spec"]["containers"]
     has = {each["name"]: each["value"] for each in container["env"]}
     assert {each.name: each.value for each in job.status.network.env}.items() <= has.items()
+
+
+@pytest.mark.parametrize("name", ["azure-dra", "aws-dra", "onprem-dra"])
+def test_a_resource_claim_replaces_the_device_plugin(name: str) -> None:
+    pod = document(name)["worker"]["spec"]
+    (claim,) = pod["resourceClaims"]
+    (container,) = pod["containers"]
+    assert container["resources"]["claims"] == [{"name": claim["name"]}]
+    assert set(container["resources"]["limits"]) == {"cpu", "memory", "nvidia.com/gpu"}
+    assert "IPC_LOCK" in container["securityContext"]["capabilities"]["add"]
 
 
 def test_every_golden_file_has_a_case() -> None:
