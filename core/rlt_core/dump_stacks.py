@@ -19,6 +19,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
@@ -46,6 +47,17 @@ OF_RAY = re.compile(
 
 NO_STACKS = "no stacks: "
 """Start of the text about a process without stacks."""
+TITLE = re.compile(r"^ray::(\w+)(?:\.(\w+))?", re.MULTILINE)
+"""Title of a Ray process: the class of the actor, and the method that it runs."""
+FRAME = re.compile(
+    r"^ +(?P<function>\S.*) \((?P<file>[^()]+):(?P<line>\d+)\)$"  # py-spy
+    r'|^  File "(?P<path>.+)", line (?P<number>\d+) in (?P<name>.+)$',  # faulthandler
+    re.MULTILINE,
+)
+LIBRARIES = {"torch", "ray", "numpy", *getattr(sys, "stdlib_module_names", ())}  # Python 3.10
+"""Modules whose frames do not show where a program is."""
+MAX_NAMED = 4
+"""Maximum number of processes that the summary names."""
 
 
 def main(arguments: list[str]) -> int:
@@ -73,6 +85,7 @@ def main(arguments: list[str]) -> int:
             missing.append(references[reference])
     report = write_stacks(directory, found)
     report["missing"] = sorted(missing)
+    report["summary"] = summarize_stacks(found)
     print(PREFIX + json.dumps(report), flush=True)
     return 0 if report["processes"] else 1
 
@@ -92,6 +105,75 @@ def write_stacks(directory: Path, found: dict[str, list[tuple[int, str]]]) -> di
             except OSError as error:
                 report["error"] = f"{directory}: {error.strerror}"
     return report
+
+
+def summarize_stacks(found: dict[str, list[tuple[int, str]]]) -> str:
+    """A sentence on each class of actors that runs a method: which method, and which actors are elsewhere than most.
+
+    Ranks that wait for a collective are at the same line. The late one is elsewhere, or is stopped.
+    """
+    actors: dict[str, dict[str, tuple[str, str]]] = {}
+    for pod, processes in sorted(found.items()):
+        for pid, text in processes:
+            title = TITLE.search(text)
+            if title:
+                method = title[2] or ""
+                actors.setdefault(title[1], {})[f"{pod} {pid}"] = (method, find_place(text, method))
+    late, together = [], []
+    for name, places in sorted(actors.items()):
+        if len(places) < 2 or not any(method for method, _ in places.values()):
+            continue  # one actor has no peer, and idle ones wait for the driver
+        (most, count), *_ = Counter(places.values()).most_common(1)
+        phase = f"{name}.{most[0]}" if most[0] else name
+        elsewhere = {process: place for process, place in places.items() if place != most}
+        if not elsewhere:
+            together.append(f"All {count} processes of {phase} are in {most[1]}.")
+        elif count * 2 > len(places):
+            who = f"{len(elsewhere)} of {len(places)} processes of {phase} {'is' if len(elsewhere) == 1 else 'are'}"
+            late.append(f"{who} elsewhere: {format_places(elsewhere, most[0])}; the others are in {most[1]}.")
+        else:
+            late.append(f"The {len(places)} processes of {name} are in different places: {format_places(places, '')}.")
+    return " ".join(late or together)
+
+
+def format_places(places: dict[str, tuple[str, str]], phase: str) -> str:
+    """Each process with its place, and with its method where that is not `phase`."""
+    parts = []
+    for process, (method, place) in list(places.items())[:MAX_NAMED]:
+        doing = f" in {method}," if method else ", idle,"
+        parts.append(f"{process}{'' if method == phase else doing} in {place}")
+    return "; ".join(parts) + (f"; {len(places) - MAX_NAMED} more" if len(places) > MAX_NAMED else "")
+
+
+def find_place(text: str, method: str) -> str:
+    """The innermost frame outside of LIBRARIES, of the thread that runs the method, and whether the process can run."""
+    state = re.search(r"^state: ([TD]) .*", text, re.MULTILINE)
+    suffix = f" [{state[0]}]" if state else ""
+    threads = []
+    for part in re.split(r"^(?:Current thread|Thread) ", text, flags=re.MULTILINE)[1:]:
+        frames = [
+            (each["function"] or each["name"], shorten(each["file"] or each["path"]), each["line"] or each["number"])
+            for each in FRAME.finditer(part)
+        ]
+        threads.append(frames)
+    running = [frames for frames in threads if any(each[0].rpartition(".")[2] == method for each in frames)]
+    chosen = (running or threads or [[]])[0]
+    own = [each for each in chosen if not is_library(each[1])] or chosen
+    if not own:
+        return "an unknown place" + suffix
+    function, file, line = own[0]
+    return f"{function} ({file}:{line}){suffix}"
+
+
+def shorten(file: str) -> str:
+    """The path below sys.path, as from py-spy. faulthandler gives whole paths."""
+    return re.sub(r"^.*/(?:site-packages|dist-packages|lib/python3\.\d+)/", "", file)
+
+
+def is_library(file: str) -> bool:
+    """Whether the file, below sys.path, is part of LIBRARIES."""
+    module = file.partition("/")[0]
+    return module.startswith("<frozen") or module.partition(".")[0] in LIBRARIES
 
 
 def dump_node() -> list[tuple[int, str]]:

@@ -30,6 +30,53 @@ faulthandler.register(signal.SIGUSR1, file=os.memfd_create({STACK_FILE!r}), all_
 """
 
 
+WAITING = """ray::TrainWorker.update_actor
+state: S (sleeping)
+Thread {pid} (idle): "MainThread"
+    all_reduce (torch/distributed/distributed_c10d.py:3007)
+    wrapper (torch/distributed/c10d_logger.py:83)
+    clip_grad_norm (rlt_trainer/policy/update.py:141)
+    Actor.update (rlt_trainer/policy/actor.py:96)
+    <listcomp> (rlt_trainer/workers/train_worker.py:220)
+    TrainWorker.update_actor (rlt_trainer/workers/train_worker.py:220)
+    _resume_span (ray/util/tracing/tracing_helper.py:461)
+    actor_method_executor (ray/_private/function_manager.py:689)
+    main_loop (ray/_private/worker.py:1001)
+    <module> (ray/_private/workers/default_worker.py:304)
+Thread {pid} (idle): "ray_print_logs"
+    wait (threading.py:327)
+    print_worker_logs (ray/_private/worker.py:2203)
+"""
+"""The stack of a train worker that waits for a collective, from py-spy."""
+LATE = WAITING.replace(
+    "    all_reduce (torch/distributed/distributed_c10d.py:3007)\n    wrapper (torch/distributed/c10d_logger.py:83)\n"
+    "    clip_grad_norm (rlt_trainer/policy/update.py:141)\n",
+    "    select (selectors.py:415)\n    read_table (/app/data/loader.py:12)\n",
+)
+IDLE = """ray::TrainWorker
+state: S (sleeping)
+Thread {pid} (idle): "MainThread"
+    main_loop (ray/_private/worker.py:1001)
+    <module> (ray/_private/workers/default_worker.py:304)
+"""
+OWN = """ray::TrainWorker.update_actor
+state: R (running)
+Thread 0x00007f2b1cdfe640 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 327 in wait
+  File "/opt/venv/lib/python3.11/site-packages/ray/_private/worker.py", line 2203 in print_worker_logs
+Current thread 0x00007f2b3a5f1740 (most recent call first):
+  File "/opt/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", line 3007 in all_reduce
+  File "/opt/venv/lib/python3.11/site-packages/rlt_trainer/policy/update.py", line 141 in clip_grad_norm
+  File "/opt/venv/lib/python3.11/site-packages/rlt_trainer/workers/train_worker.py", line 220 in update_actor
+"""
+"""The stack that a process writes itself, from faulthandler."""
+DRIVER = """python3 -m rlt_trainer
+state: S (sleeping)
+Thread 5 (idle): "MainThread"
+    wait (rlt_trainer/driver/run.py:9)
+"""
+
+
 @contextmanager
 def hung_process(start: str = "") -> Iterator[int]:
     """The pid of a Python process that waits in the_blocking_function."""
@@ -124,3 +171,74 @@ def test_processes_of_ray_are_left_out(line: str) -> None:
 @pytest.mark.parametrize("line", ["ray::TrainWorker.step", "python3 -m verl.trainer.main_ppo", "VLLM::EngineCore"])
 def test_processes_of_the_program_are_included(line: str) -> None:
     assert not dump_stacks.OF_RAY.search(line)
+
+
+def summarize(*texts: str) -> str:
+    """The summary of processes 71, 72, ... in one pod each, and of a driver."""
+    found = {f"sum-worker-{index}": [(71, text.format(pid=71))] for index, text in enumerate(texts)}
+    return dump_stacks.summarize_stacks({"sum-head": [(5, DRIVER)], **found})
+
+
+WHERE = "clip_grad_norm (rlt_trainer/policy/update.py:141)"
+
+
+@pytest.mark.parametrize("late", range(4))
+def test_the_late_rank_and_the_phase_are_named(late: int) -> None:
+    texts = [LATE if index == late else WAITING for index in range(4)]
+    assert summarize(*texts) == (
+        f"1 of 4 processes of TrainWorker.update_actor is elsewhere: sum-worker-{late} 71 in read_table "
+        f"(/app/data/loader.py:12); the others are in {WHERE}."
+    )
+
+
+def test_a_stopped_rank_is_named_where_the_others_are() -> None:
+    stopped = WAITING.replace("S (sleeping)", "T (stopped)")
+    found = summarize(WAITING, stopped, WAITING)
+    assert f"is elsewhere: sum-worker-1 71 in {WHERE} [state: T (stopped)]; the others" in found
+
+
+def test_ranks_in_another_method_or_in_none_are_named() -> None:
+    other = LATE.replace("update_actor", "log_probs")
+    found = summarize(WAITING, WAITING, WAITING, IDLE, other)
+    assert found.startswith("2 of 5 processes of TrainWorker.update_actor are elsewhere: ")
+    assert "sum-worker-3 71, idle, in main_loop (ray/_private/worker.py:1001)" in found
+    assert "sum-worker-4 71 in log_probs, in read_table (/app/data/loader.py:12)" in found
+
+
+def test_a_rank_without_a_stack_is_named() -> None:
+    none = f"{dump_stacks.NO_STACKS}py-spy: no such process\nray::TrainWorker.update_actor\nstate: D (disk sleep)\n"
+    found = summarize(WAITING, WAITING, none)
+    assert "sum-worker-2 71 in an unknown place [state: D (disk sleep)]; the others" in found
+
+
+def test_two_ranks_have_no_majority() -> None:
+    assert summarize(WAITING, LATE) == (
+        f"The 2 processes of TrainWorker are in different places: sum-worker-0 71 in update_actor, in {WHERE}; "
+        "sum-worker-1 71 in update_actor, in read_table (/app/data/loader.py:12)."
+    )
+
+
+def test_ranks_that_all_wait_give_the_phase() -> None:
+    assert summarize(WAITING, WAITING) == f"All 2 processes of TrainWorker.update_actor are in {WHERE}."
+
+
+def test_stacks_of_faulthandler_are_read() -> None:
+    """Also beside those of py-spy: the paths are the same."""
+    assert summarize(OWN, WAITING) == f"All 2 processes of TrainWorker.update_actor are in {WHERE}."
+
+
+@pytest.mark.parametrize("texts", [(), (IDLE, IDLE), (WAITING,)])
+def test_actors_without_a_method_or_a_peer_have_no_summary(texts: tuple[str, ...]) -> None:
+    assert summarize(*texts) == ""
+
+
+def test_the_summary_names_few_of_many_ranks() -> None:
+    found = summarize(*[LATE] * 6, *[WAITING] * 7)
+    assert found.count("read_table") == dump_stacks.MAX_NAMED
+    assert "; 2 more; the others" in found
+
+
+def test_the_place_of_a_real_hung_process_is_its_blocking_function() -> None:
+    with hung_process() as pid:
+        place = dump_stacks.find_place(dump_stacks.dump_process(pid), "")
+    assert place.startswith("the_blocking_function (<string>:")

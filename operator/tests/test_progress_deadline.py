@@ -284,6 +284,7 @@ def test_the_attempt_ends_without_stacks(ray: Ray) -> None:
 @pytest.mark.parametrize(
     ("output", "expected"),
     [
+        (log(summary="1 of 4 is elsewhere."), "attempts/1/stacks. 1 of 4 is elsewhere."),
         (log(missing=["sum-worker-b"]), "attempts/1/stacks. Pods without an answer: sum-worker-b."),
         (log(error="/mnt/rlt: No space left on device"), "Their stacks cannot be written: /mnt/rlt: No space left"),
         (log(processes=0, missing=["sum-head-a"]), "No pod has written its stacks within its time. Pods without an"),

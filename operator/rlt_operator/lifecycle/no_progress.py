@@ -112,8 +112,10 @@ def describe_stacks(log: str, *, kept: bool) -> str:
         return f"No pod has written its stacks within its time.{silent}"
     if processes == 0:
         return f"None of the processes permits to read its stack (py-spy, ptrace).{silent}"
+    summary = f" {str(report['summary'])[:600]}" if report.get("summary") else ""
     where = "" if kept else " of the head pod, until it is deleted (spec.storage has no PVC)"
-    return f"{processes} stack{'s' * (processes != 1)} of {pods} pod{'s' * (pods != 1)}: {directory}{where}.{silent}"
+    stacks = f"{processes} stack{'s' * (processes != 1)} of {pods} pod{'s' * (pods != 1)}"
+    return f"{stacks}: {directory}{where}.{silent}{summary}"
 
 
 def _describe(progress: AttemptProgress, stacks: StackDump) -> str:
