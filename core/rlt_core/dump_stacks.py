@@ -54,8 +54,8 @@ FRAME = re.compile(
     r'|^  File "(?P<path>.+)", line (?P<number>\d+) in (?P<name>.+)$',  # faulthandler
     re.MULTILINE,
 )
-LIBRARIES = {"torch", "ray", "numpy", *getattr(sys, "stdlib_module_names", ())}  # Python 3.10
-"""Modules whose frames do not show where a program is."""
+LIBRARIES = {"torch", "ray", "numpy", *(Path(name).stem for name in os.listdir(os.path.dirname(os.__file__)))}
+"""Modules whose frames do not show where a program is: these and the standard library."""
 MAX_NAMED = 4
 """Maximum number of processes that the summary names."""
 
@@ -109,31 +109,38 @@ def write_stacks(directory: Path, found: dict[str, list[tuple[int, str]]]) -> di
 
 def summarize_stacks(found: dict[str, list[tuple[int, str]]]) -> str:
     """A sentence on each class of actors that runs a method: which method, and which actors are elsewhere than most.
+    If none runs a method, where the other processes are, such as the driver.
 
     Ranks that wait for a collective are at the same line. The late one is elsewhere, or is stopped.
     """
     actors: dict[str, dict[str, tuple[str, str]]] = {}
+    others: dict[str, tuple[str, str]] = {}
     for pod, processes in sorted(found.items()):
         for pid, text in processes:
             title = TITLE.search(text)
-            if title:
+            if not title and not text.startswith(NO_STACKS):
+                others[f"{pod} {pid}"] = ("", find_place(text, ""))
+            elif title:
                 method = title[2] or ""
                 actors.setdefault(title[1], {})[f"{pod} {pid}"] = (method, find_place(text, method))
     late, together = [], []
     for name, places in sorted(actors.items()):
-        if len(places) < 2 or not any(method for method, _ in places.values()):
-            continue  # one actor has no peer, and idle ones wait for the driver
+        if not any(method for method, _ in places.values()):
+            continue  # they wait for the driver
         (most, count), *_ = Counter(places.values()).most_common(1)
         phase = f"{name}.{most[0]}" if most[0] else name
         elsewhere = {process: place for process, place in places.items() if place != most}
         if not elsewhere:
-            together.append(f"All {count} processes of {phase} are in {most[1]}.")
+            who = f"All {count} processes of {phase} are" if count > 1 else f"{phase} is"
+            together.append(f"{who} in {most[1]}.")
         elif count * 2 > len(places):
             who = f"{len(elsewhere)} of {len(places)} processes of {phase} {'is' if len(elsewhere) == 1 else 'are'}"
             late.append(f"{who} elsewhere: {format_places(elsewhere, most[0])}; the others are in {most[1]}.")
         else:
             late.append(f"The {len(places)} processes of {name} are in different places: {format_places(places, '')}.")
-    return " ".join(late or together)
+    if late or together or not others:
+        return " ".join(late or together)
+    return f"No actor runs a method. Other processes: {format_places(others, '')}."
 
 
 def format_places(places: dict[str, tuple[str, str]], phase: str) -> str:

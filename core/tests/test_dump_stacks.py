@@ -219,6 +219,7 @@ def test_two_ranks_have_no_majority() -> None:
 
 
 def test_ranks_that_all_wait_give_the_phase() -> None:
+    assert summarize(WAITING) == f"TrainWorker.update_actor is in {WHERE}."
     assert summarize(WAITING, WAITING) == f"All 2 processes of TrainWorker.update_actor are in {WHERE}."
 
 
@@ -227,9 +228,15 @@ def test_stacks_of_faulthandler_are_read() -> None:
     assert summarize(OWN, WAITING) == f"All 2 processes of TrainWorker.update_actor are in {WHERE}."
 
 
-@pytest.mark.parametrize("texts", [(), (IDLE, IDLE), (WAITING,)])
-def test_actors_without_a_method_or_a_peer_have_no_summary(texts: tuple[str, ...]) -> None:
-    assert summarize(*texts) == ""
+@pytest.mark.parametrize("texts", [(), (IDLE, IDLE)])
+def test_the_driver_is_named_if_no_actor_runs_a_method(texts: tuple[str, ...]) -> None:
+    """As with a reward function that never returns."""
+    expected = "No actor runs a method. Other processes: sum-head 5 in wait (rlt_trainer/driver/run.py:9)."
+    assert summarize(*texts) == expected
+
+
+def test_nothing_is_known_without_stacks() -> None:
+    assert dump_stacks.summarize_stacks({"sum-head": [(5, f"{dump_stacks.NO_STACKS}ptrace\npython3 x.py\n")]}) == ""
 
 
 def test_the_summary_names_few_of_many_ranks() -> None:
