@@ -99,12 +99,12 @@ def test_a_run_killed_at_any_time_has_identical_results(
     began = time.monotonic()
     assert start(whole).wait(timeout=300) == 0
     moment = kill_at_random(start, parts, within=time.monotonic() - began)
-    saved = find_latest_step(tmp_path / "parts" / "checkpoints")
 
     second = start(parts)
     output = second.communicate(timeout=300)[0]
     assert second.returncode == 0, moment
-    assert ("[warmup]" in output) == (saved is None), moment
+    # A save of the train worker may end after the driver was killed.
+    assert ("[warmup]" in output) != ("resuming from " in output), moment
     steps = metrics(tmp_path / "parts")
     assert steps == metrics(tmp_path / "whole"), moment
     assert all(step["actor/pg_loss"] != 0 and step["critic/vf_loss"] > 0 for step in steps)

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +40,9 @@ def build_mortal(deaths: Path, limit: int) -> type[RolloutWorker]:
             self._calls += 1
             died = len(list(deaths.iterdir()))
             if died < limit and (died > 0 or self._calls == 2):
-                (deaths / str(os.getpid())).touch()
-                os.kill(os.getpid(), signal.SIGKILL)
+                with suppress(FileExistsError):  # another engine dies
+                    (deaths / str(died)).touch(exist_ok=False)
+                    os.kill(os.getpid(), signal.SIGKILL)
 
     return Mortal
 
