@@ -64,7 +64,8 @@ class Engines:
         """Start the engines. Each weight sync is verified on `probes`."""
         self._probes = probes
         self.loop.submit(self._start_router()).result()
-        self._start_processes(range(len(self._processes)))
+        self._engines = [self._start_process(number) for number in range(len(self._processes))]
+        self._prepare_engines()
 
     def sync_weights(self) -> float | None:
         """Sync the policy's weights to all engines, and verify them. Requests continue with the new weights.
@@ -78,6 +79,7 @@ class Engines:
         while True:
             self._restart_lost()
             with suppress(EngineLostError):  # then the next pass starts it again
+                self._prepare_engines()
                 return self._sync(is_verified=is_verified)
 
     def wait(self, future: Future[R]) -> R:
@@ -131,22 +133,29 @@ class Engines:
         expected = self._workers.all(TrainWorker.probe_log_probs, self._probes)[0]
         actual = self._call(self._engines, RolloutWorker.log_probs, build_probe(self._probes))
         self._raise_loss()
-        return max(
-            engine.verification.verify(sent, held[engine], expected=expected, actual=actual[engine])
-            for engine in self._engines
-        )
+        differences = []
+        for engine in self._engines:
+            assert engine.verification is not None
+            found = engine.verification.verify(sent, held[engine], expected=expected, actual=actual[engine])
+            differences.append(found)
+        return max(differences)
 
-    def _start_processes(self, numbers: Sequence[int]) -> None:
-        """Start the processes of engines, which serve after the next weight sync."""
-        started = {number: _Engine(number, self._processes.start(number)) for number in numbers}
-        self._engines = [started.get(number) or self._engines[number] for number in range(len(self._processes))]
-        for engine, info in self._call(list(started.values()), RolloutWorker.start).items():
+    def _start_process(self, number: int) -> _Engine:
+        return _Engine(number, self._processes.start(number))
+
+    def _prepare_engines(self) -> None:
+        """Start the engines of new processes. They serve after the next weight sync. Raises EngineLostError."""
+        stopped = [engine for engine in self._engines if engine.info is None]
+        for engine, info in self._call(stopped, RolloutWorker.start).items():
             engine.info = info
             self.sampling = build_sampling(self._config, info.stop_token_ids)
         self._raise_loss()
-        self._open_channels()
-        for engine, held in self._call(list(started.values()), RolloutWorker.sum_weights).items():
+        new = [engine for engine in self._engines if engine.verification is None]
+        if new:
+            self._open_channels()
+        for engine, held in self._call(new, RolloutWorker.sum_weights).items():
             engine.verification = Verification(held, self._config.model.dtype)
+        self._raise_loss()
 
     def _restart_lost(self) -> None:
         """Start the processes again that have ended. Raises EngineLostError after MAX_LOSSES in one step."""
@@ -157,8 +166,7 @@ class Engines:
             if self._losses > MAX_LOSSES:
                 self._raise_loss()
             _log.warning("starting rollout engine %s again: %s", engine.number, engine.loss)
-        if lost:
-            self._start_processes([engine.number for engine in lost])
+            self._engines[engine.number] = self._start_process(engine.number)
 
     def _raise_loss(self) -> None:
         for engine in self._engines:
@@ -204,6 +212,7 @@ class Engines:
         for engine in self._engines:
             if not engine.serves:
                 engine.serves = True
+                assert engine.info is not None
                 self.router.add(engine, max_requests=engine.info.max_requests)
 
     def _lose(self, engine: Engine, error: Exception) -> None:
@@ -257,8 +266,10 @@ class Engines:
 class _Engine:
     """One process of an engine, as the router's Engine."""
 
-    info: EngineInfo
-    verification: Verification
+    info: EngineInfo | None = None
+    """None: the engine has not started."""
+    verification: Verification | None = None
+    """None: the engine has no channel for weights."""
     loss: EngineLostError | None = None
     """The process has ended."""
     serves = False
