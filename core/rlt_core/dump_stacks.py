@@ -58,6 +58,8 @@ LIBRARIES = {"torch", "ray", "numpy", *(Path(name).stem for name in os.listdir(o
 """Modules whose frames do not show where a program is: these and the standard library."""
 MAX_NAMED = 4
 """Maximum number of processes that the summary names."""
+STATE = " [state: "
+"""Begins the state of a process that cannot run: stopped, or waiting in the kernel."""
 
 
 def main(arguments: list[str]) -> int:
@@ -127,15 +129,17 @@ def summarize_stacks(found: dict[str, list[tuple[int, str]]]) -> str:
     for name, places in sorted(actors.items()):
         if not any(method for method, _ in places.values()):
             continue  # they wait for the driver
-        (most, count), *_ = Counter(places.values()).most_common(1)
+        able = [place for place in places.values() if STATE not in place[1]] or list(places.values())
+        (most, count), *_ = Counter(able).most_common(1)
         phase = f"{name}.{most[0]}" if most[0] else name
         elsewhere = {process: place for process, place in places.items() if place != most}
         if not elsewhere:
             who = f"All {count} processes of {phase} are" if count > 1 else f"{phase} is"
             together.append(f"{who} in {most[1]}.")
-        elif count * 2 > len(places):
+        elif count * 2 > len(able):
             who = f"{len(elsewhere)} of {len(places)} processes of {phase} {'is' if len(elsewhere) == 1 else 'are'}"
-            late.append(f"{who} elsewhere: {format_places(elsewhere, most[0])}; the others are in {most[1]}.")
+            others_are = "the other is" if len(places) - len(elsewhere) == 1 else "the others are"
+            late.append(f"{who} elsewhere: {format_places(elsewhere, most[0])}; {others_are} in {most[1]}.")
         else:
             late.append(f"The {len(places)} processes of {name} are in different places: {format_places(places, '')}.")
     if late or together or not others:
@@ -154,8 +158,8 @@ def format_places(places: dict[str, tuple[str, str]], phase: str) -> str:
 
 def find_place(text: str, method: str) -> str:
     """The innermost frame outside of LIBRARIES, of the thread that runs the method, and whether the process can run."""
-    state = re.search(r"^state: ([TD]) .*", text, re.MULTILINE)
-    suffix = f" [{state[0]}]" if state else ""
+    state = re.search(r"^state: ([TD] .*)", text, re.MULTILINE)
+    suffix = f"{STATE}{state[1]}]" if state else ""
     threads = []
     for part in re.split(r"^(?:Current thread|Thread) ", text, flags=re.MULTILINE)[1:]:
         frames = [

@@ -197,6 +197,15 @@ def test_a_stopped_rank_is_named_where_the_others_are() -> None:
     assert f"is elsewhere: sum-worker-1 71 in {WHERE} [state: T (stopped)]; the others" in found
 
 
+def test_a_stopped_rank_of_two_is_named() -> None:
+    stopped = WAITING.replace("S (sleeping)", "T (stopped)")
+    assert summarize(WAITING, stopped) == (
+        f"1 of 2 processes of TrainWorker.update_actor is elsewhere: sum-worker-1 71 in {WHERE} [state: T (stopped)]; "
+        f"the other is in {WHERE}."
+    )
+    assert summarize(stopped) == f"TrainWorker.update_actor is in {WHERE} [state: T (stopped)]."
+
+
 def test_ranks_in_another_method_or_in_none_are_named() -> None:
     other = LATE.replace("update_actor", "log_probs")
     found = summarize(WAITING, WAITING, WAITING, IDLE, other)

@@ -158,6 +158,9 @@ def test_a_rank_that_hangs_leaves_the_stacks_and_the_next_attempt_resumes(cluste
     assert attempt["reason"] == "NoProgress"
     assert f"the last finished step is {attempt['step']}." in attempt["message"]
     assert "/attempts/1/stacks" in attempt["message"]
+    summary = f"1 of 2 processes of TrainWorker.update_actor is elsewhere: {worker} "
+    assert summary in attempt["message"]
+    assert "[state: T (stopped)]; the other is in " in attempt["message"]
     resumed = await_step(attempt["step"] + 1)
     assert resumed["status"]["restarts"] == 1
 

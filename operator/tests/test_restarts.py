@@ -18,7 +18,7 @@ from rlt_core.children.raycluster import build_ray_cluster
 from rlt_core.fabric.nodes import Node
 from rlt_core.job import Job
 from rlt_operator.conditions import find_condition, is_true
-from rlt_operator.lifecycle.restarts import MAX_ATTEMPTS, add_attempt, needs_faulty_node
+from rlt_operator.lifecycle.restarts import MAX_ATTEMPTS, MAX_MESSAGE_LENGTH, add_attempt, needs_faulty_node
 from rlt_operator.observation import Observed, Ray, RayJob, RayPreflight
 from rlt_operator.reconcile.plan import plan
 
@@ -276,9 +276,9 @@ def test_the_list_of_attempts_is_bounded_and_keeps_faulty_nodes() -> None:
 
 
 def test_the_message_of_an_attempt_is_truncated() -> None:
-    failed = fails(Observed(job()), 1, o.ended("FAILED", "\n".join(["x" * 900, "ValueError: it was this"])))
+    failed = fails(Observed(job()), 1, o.ended("FAILED", "\n".join(["x" * 990, "ValueError: it was this"])))
     (attempt,) = status_of(failed).attempts
-    assert len(attempt.message) <= 301
+    assert len(attempt.message) <= MAX_MESSAGE_LENGTH + 1
     assert attempt.message.endswith("ValueError: it was this")
 
 

@@ -41,8 +41,8 @@ LOST_NODE_CAUSE_S = 75.0
 (node-monitor-grace-period of the kube-controller-manager), rounded up."""
 MAX_ATTEMPTS = 32
 """Maximum number of attempts in the status."""
-MAX_MESSAGE_LENGTH = 300
-"""Maximum number of characters of an attempt's message."""
+MAX_MESSAGE_LENGTH = 1000
+"""Maximum number of characters of an attempt's message. That of a hang has a sentence for each class of actors."""
 
 C = ConditionType
 
