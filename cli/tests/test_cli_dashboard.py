@@ -1,4 +1,4 @@
-"""Which requests the local server of rlt dashboard rejects."""
+"""Which requests the local server of rlt dashboard rejects. e2e/tests/test_cli.py opens the dashboard of a job."""
 
 from __future__ import annotations
 

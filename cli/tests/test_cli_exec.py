@@ -1,4 +1,4 @@
-"""The call of kubectl by rlt exec."""
+"""The call of kubectl by rlt exec. e2e/tests/test_cli.py runs a command in a pod."""
 
 from __future__ import annotations
 

@@ -1,16 +1,19 @@
 """`rlt` on a cluster, with a short job and its runtime.
 
 - the webhook rejects an invalid job with the message of `rlt validate`;
-- a job is submitted, watched, inspected and deleted only with `rlt`;
+- a job is submitted, watched, inspected, opened in the dashboard and deleted only with `rlt`;
 - the job keeps the runtime that it started with.
 """
 
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 from datetime import datetime
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 import yaml
@@ -23,7 +26,7 @@ pytestmark = pytest.mark.cluster
 
 JOB = ROOT / "examples/03-with-a-runtime.yaml"
 RUNTIME = ROOT / "examples/runtimes/cpu.yaml"
-STEPS = 60
+STEPS = 90
 """Enough to inspect the job while it runs."""
 
 
@@ -60,6 +63,9 @@ def test_a_job_from_submission_to_deletion(cluster: Cluster, namespace: str, tmp
     assert f"{namespace}/short  Running" in rlt("status", "short").stdout
     assert "short" in rlt("get").stdout
     await_job(cluster, namespace, "short", lambda job: get_step(job) >= 3, what="step 3", timeout_s=600)
+    nodes = run_rlt(cluster, "exec", "short", "--namespace", namespace, "--", "ray", "status").stdout
+    assert " 2 workers\n 1 headgroup\n" in nodes
+    assert_dashboard(cluster, namespace)
     history = json.loads(rlt("metrics", "short", "critic/rewards/mean", "-o", "json").stdout)
     assert [line["step"] for line in history] == list(range(1, len(history) + 1))
     (worst,) = json.loads(rlt("rollouts", "short", "--worst", "1", "-o", "json").stdout)
@@ -84,6 +90,33 @@ def test_a_job_from_submission_to_deletion(cluster: Cluster, namespace: str, tmp
     rlt("delete", "short", "--yes")
     assert json.loads(rlt("get", "-o", "json").stdout) == []
     await_cleanup(cluster, namespace, "short")
+
+
+def assert_dashboard(cluster: Cluster, namespace: str) -> None:
+    """`rlt dashboard` shows the page and the jobs of Ray, and forwards nothing else."""
+    command = [VENV / "bin/rlt", "dashboard", "short", "--port", "0", "--namespace", namespace]
+    with subprocess.Popen(command, env=cluster.environment, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout
+        try:
+            line = server.stdout.readline()
+            url = line.removeprefix("Ray dashboard of job short: ").partition(" ")[0]
+            assert "<html" in fetch(url)
+            assert [each["status"] for each in json.loads(fetch(f"{url}/api/jobs/"))] == ["RUNNING"]
+            for request, code in (
+                (Request(url, headers={"Host": "attacker.example"}), 403),
+                (Request(f"{url}/api/jobs/", data=b"{}"), 405),
+            ):
+                with pytest.raises(HTTPError) as rejected:
+                    fetch(request)
+                assert rejected.value.code == code
+        finally:
+            server.send_signal(signal.SIGINT)
+    assert server.returncode == 130
+
+
+def fetch(request: str | Request) -> str:
+    with urlopen(request, timeout=60) as response:
+        return str(response.read().decode())
 
 
 def json_lines(text: str) -> list[dict[str, str]]:
