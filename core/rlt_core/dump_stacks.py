@@ -127,8 +127,11 @@ def summarize_stacks(found: dict[str, list[tuple[int, str]]]) -> str:
                 actors.setdefault(title[1], {})[f"{pod} {pid}"] = (method, find_place(text, method))
     late, together = [], []
     for name, places in sorted(actors.items()):
-        if not any(method for method, _ in places.values()):
-            continue  # they wait for the driver
+        if not any(method for method, _ in places.values()):  # they wait for the driver
+            if unable := {process: place for process, place in places.items() if STATE in place[1]}:
+                who = f"{len(unable)} of {len(places)} processes of {name}"
+                late.append(f"{who} cannot run: {format_places(unable, name)}.")
+            continue
         able = [place for place in places.values() if STATE not in place[1]] or list(places.values())
         (most, count), *_ = Counter(able).most_common(1)
         phase = f"{name}.{most[0]}" if most[0] else name

@@ -206,6 +206,13 @@ def test_a_stopped_rank_of_two_is_named() -> None:
     assert summarize(stopped) == f"TrainWorker.update_actor is in {WHERE} [state: T (stopped)]."
 
 
+def test_a_stopped_rank_between_two_methods_is_named() -> None:
+    assert summarize(IDLE, IDLE.replace("S (sleeping)", "T (stopped)")) == (
+        "1 of 2 processes of TrainWorker cannot run: sum-worker-1 71, idle, in main_loop (ray/_private/worker.py:1001) "
+        "[state: T (stopped)]."
+    )
+
+
 def test_ranks_in_another_method_or_in_none_are_named() -> None:
     other = LATE.replace("update_actor", "log_probs")
     found = summarize(WAITING, WAITING, WAITING, IDLE, other)
