@@ -193,5 +193,5 @@ def _read_lines(folder: Path, run: Run, now: float) -> None:
 
 
 def _remove(cluster: Cluster, namespace: str) -> None:
-    cluster.kubectl("delete", "namespace", namespace, "--ignore-not-found", "--wait", "--timeout=180s")
+    cluster.kubectl("delete", "namespace", namespace, "--ignore-not-found", "--wait", "--timeout=400s")
     cluster.kubectl("delete", "persistentvolume", f"{namespace}-{CLAIM}", "--ignore-not-found")
