@@ -278,7 +278,8 @@ def test_the_list_of_attempts_is_bounded_and_keeps_faulty_nodes() -> None:
 def test_the_message_of_an_attempt_is_truncated() -> None:
     failed = fails(Observed(job()), 1, o.ended("FAILED", "\n".join(["x" * 990, "ValueError: it was this"])))
     (attempt,) = status_of(failed).attempts
-    assert len(attempt.message) <= MAX_MESSAGE_LENGTH + 1
+    assert len(attempt.message) == MAX_MESSAGE_LENGTH + 1
+    assert attempt.message.startswith("…x")
     assert attempt.message.endswith("ValueError: it was this")
 
 
