@@ -4,7 +4,7 @@ SYSTEM_PYTHON := /usr/bin/python3
 MAKEFLAGS += --no-print-directory
 
 .PHONY: help demo test machine environment unit lint generate verify timings requirements cluster-up clean-cluster \
-	image-operator image-trainer-cpu fuzz-api explore bench-operator bench-trainer chaos
+	image-operator image-trainer-cpu fuzz-api explore bench-operator bench-trainer test-models chaos
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -22,7 +22,7 @@ environment: ## make .venv with everything pinned in requirements/
 	@$(SYSTEM_PYTHON) e2e/environment.py
 
 unit: environment ## the unit tests alone
-	@$(PYTHON) -m pytest -q -n 2 --dist worksteal -m "not apiserver and not cluster and not slow"
+	@$(PYTHON) -m pytest -q -n 2 --dist worksteal -m "not apiserver and not cluster and not slow and not hosts"
 
 explore: environment ## explore the reconciliation of a job further than the unit tests do
 	@RLT_EXPLORE=deep $(PYTHON) -m pytest -q -rP -n 2 operator/tests/exploration
@@ -35,6 +35,10 @@ bench-operator: machine environment ## measure the operator under load, and writ
 
 bench-trainer: environment ## measure the trainer's speed, all rows or ROWS=..., and write the table of docs/performance.md
 	@PYTHONPATH=bench:trainer/oracles $(PYTHON) -m trainer_bench --rows "$(ROWS)"
+
+test-models: environment ## run the families that people train, all or FAMILIES=... and COLUMNS=..., and write their page
+	@PYTHONPATH=trainer/tests:trainer/oracles $(PYTHON) trainer/oracles/families_that_train.py \
+		--families "$(FAMILIES)" --columns "$(COLUMNS)"
 
 chaos: machine environment ## inject faults into the cluster of a learning job, all or FAULTS=..., and measure its recovery
 	@$(PYTHON) -m chaos --faults "$(FAULTS)"

@@ -32,7 +32,9 @@ PACKAGES = (
     "rlt_api",
     "rlt_core",
     "rlt_operator",
+    "rlt",
     "rlt_cli",
+    "rlt_ui",
     "rlt_trainer",
     "cluster",
     "chaos",
@@ -49,15 +51,19 @@ SCRIPTS = (
     "e2e/check.py",
     "e2e/demo.py",
     "e2e/fuzz_api.py",
+    "e2e/hosts.py",
+    "e2e/slurm.py",
     "images/check_trainer.py",
     "tools/check_docs.py",
     "tools/check_terms.py",
     "tools/check_verl_mapping.py",
     "tools/compile_requirements.py",
     "tools/generate.py",
+    "tools/roll_keys.py",
     "tools/timings.py",
     "tools/values_schema.py",
     "trainer/oracles/make_fixtures.py",
+    "trainer/oracles/families_that_train.py",
     "trainer/oracles/model_families.py",
 )
 """Programs that no package holds; mypy checks them by path."""
@@ -150,8 +156,14 @@ def note_stage(run: Run, line: str) -> None:
     run.note = line.strip().removeprefix("==> ")
 
 
-FOLDERS = {"apiserver": ("operator", "charts", "e2e"), "cluster": ("e2e",), "slow": ("trainer", "core", "cli", "e2e")}
+FOLDERS = {
+    "apiserver": ("operator", "charts", "e2e"),
+    "cluster": ("e2e",),
+    "slow": ("trainer", "core", "cli", "e2e", "ui"),
+    "hosts": ("e2e",),
+}
 """Marker -> the folders with its tests, so that a part does not import the others. conftest.py checks it."""
+UNIT = "not apiserver and not cluster and not slow and not hosts"
 ON_TWO_WORKERS = ("-n", "2", "--dist", "worksteal")
 FILES_ON_TWO_WORKERS = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 """Tests of a file share a model, an API server or a cluster."""
@@ -163,19 +175,22 @@ PARTS = {
     for part in (
         Part("lint", "lint: style, types, import contracts, documentation", lint),
         Part("verify", "verify: generated files and pinned requirements", verify),
-        Part("unit", "unit tests", pytest_part("not apiserver and not cluster and not slow", *ON_TWO_WORKERS)),
+        Part("unit", "unit tests", pytest_part(UNIT, *ON_TWO_WORKERS)),
         Part("programs", "Go programs", programs),
         Part("apiserver", "tests against a real API server", pytest_part("apiserver", *ONE_WORKER)),
         Part("slow", "trainer tests with real engines and several processes", pytest_part("slow", *ONE_WORKER)),
         Part("cluster", "end-to-end tests on two embedded clusters", cluster_tests),
+        Part("hosts", "rendered jobs on Slurm and Ray of several hosts", pytest_part("hosts")),
     )
 }
 
 PHASES = (
     (("lint", "verify"), ("unit",), ("programs",)),
     (("cluster",), ("apiserver", "slow")),
+    (("hosts",),),
 )
-"""Phases run one after another. The lanes of a phase run side by side: cluster tests wait, trainer tests compute."""
+"""Phases run one after another. The lanes of a phase run side by side: cluster tests wait, trainer tests compute. The
+hosts run alone: Ray ends a host whose processes do not start in time."""
 NEEDS_PROGRAMS = {"apiserver", "cluster"}
 
 

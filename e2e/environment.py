@@ -18,7 +18,7 @@ from cluster.stages import StageError, exit_with_message, stage
 ROOT = Path(__file__).parent.parent
 VENV = ROOT / ".venv"
 REQUIREMENTS = [ROOT / "requirements" / name for name in ("operator.txt", "cli.txt", "trainer-cpu.txt", "dev.txt")]
-DISTRIBUTIONS = [ROOT / name for name in ("crds", "core", "operator", "cli", "trainer", "e2e")]
+DISTRIBUTIONS = [ROOT / name for name in ("crds", "core", "operator", "client", "ui", "cli", "trainer", "e2e")]
 DEBIAN = ("g++", "libgomp1", "libnuma1", "python3-dev", "python3-venv")
 """Debian packages that the environment needs: vLLM on a CPU uses torch.compile."""
 FREE_GB = 10

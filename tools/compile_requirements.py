@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 HERE = ROOT / "requirements"
 
-DISTRIBUTIONS = ("rlt-api", "rlt-core", "rlt-operator", "rlt-cli", "rlt-trainer")
+DISTRIBUTIONS = ("rlt-api", "rlt-core", "rlt-operator", "rlt-client", "rlt-ui", "rlt-cli", "rlt-trainer")
 
 OPTIONS = [
     *("--universal", "--generate-hashes", "--python-version", "3.11", "--no-header", "--no-annotate", "--quiet"),
@@ -26,7 +26,15 @@ SOURCES: dict[str, list[str]] = {
     "trainer-cpu.txt": ["trainer/pyproject.toml", "--extra", "cpu"],
     "trainer-cuda.txt": ["trainer/pyproject.toml", "--extra", "cuda"],
     "operator.txt": ["operator/pyproject.toml", "--constraints", "trainer-cpu.txt"],
-    "cli.txt": ["cli/pyproject.toml", "--constraints", "trainer-cpu.txt", "--constraints", "operator.txt"],
+    "cli.txt": [
+        "cli/pyproject.toml",
+        "--extra",
+        "ui",
+        "--constraints",
+        "trainer-cpu.txt",
+        "--constraints",
+        "operator.txt",
+    ],
     "dev.txt": [
         "--group",
         "dev",
@@ -38,7 +46,11 @@ SOURCES: dict[str, list[str]] = {
         "cli.txt",
     ],
     "verl-config.txt": ["--group", "verl-config", "--no-deps"],
+    "verl-config-0-5.txt": ["--group", "verl-config-0-5", "--no-deps"],
+    "verl-cpu.txt": ["--group", "verl-cpu", "--no-deps"],
+    "openrlhf-options.txt": ["--group", "openrlhf-options", "--no-deps"],
     "agents.txt": ["--group", "agents"],
+    "targets.txt": ["--group", "targets"],
 }
 """File -> arguments of `uv pip compile`. Constraint files come before the files that use them."""
 

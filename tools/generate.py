@@ -8,6 +8,10 @@ from pathlib import Path
 
 import yaml
 
+from examples_page import build_examples_page
+from monitoring.alert_files import build_rules, build_runbooks
+from monitoring.dashboards import build_dashboard_files
+from monitoring.metrics_page import build_metrics_page
 from rlt_api.crd import build_job_crd, build_runtime_crd
 from rlt_api.editor_schema import build_editor_schema
 from rlt_api.mapping import build_mapping_page
@@ -16,6 +20,7 @@ from rlt_api.reference import build_api_reference
 from rlt_api.runtime import RLRuntimeSpec
 from rlt_api.schema import build_schema
 from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.status import RLTrainingJobStatus
 from rlt_cli.reference import build_cli_reference
 from rlt_core.fabric.profiles_page import build_profiles_page
 from rlt_core.knowledge.page import build_troubleshooting_page
@@ -32,11 +37,16 @@ class _Dumper(yaml.SafeDumper):
 def build_files() -> dict[Path, str]:
     """Build the text of each generated file."""
     files = {
+        ROOT / "docs/examples.md": build_examples_page(),
         ROOT / "docs/reference/cli.md": build_cli_reference(),
         ROOT / "docs/reference/network-profiles.md": build_profiles_page(),
         ROOT / "docs/troubleshooting.md": build_troubleshooting_page(),
+        ROOT / "docs/observability.md": build_metrics_page((ROOT / "docs/observability.md").read_text()),
+        ROOT / "docs/runbooks.md": build_runbooks(),
+        ROOT / "charts/rlt-operator/alerts/rules.yaml": build_rules(),
         ROOT / "docs/reference/verl-roll-mapping.md": build_mapping_page(),
     }
+    files |= {ROOT / "charts/rlt-operator/dashboards" / name: text for name, text in build_dashboard_files().items()}
     for definition, spec in (
         (build_job_crd(), RLTrainingJobSpec),
         (build_runtime_crd(), RLRuntimeSpec),
@@ -57,7 +67,7 @@ def build_files() -> dict[Path, str]:
 def build_schema_files() -> dict[Path, str]:
     """Build the schemas that rlt_api reads. They are written first, because the other files depend on them."""
     folder = ROOT / "crds/rlt_api/generated"
-    models: tuple[type[ApiModel], ...] = (RLTrainingJobSpec, RLRuntimeSpec)
+    models: tuple[type[ApiModel], ...] = (RLTrainingJobSpec, RLTrainingJobStatus, RLRuntimeSpec)
     return {folder / f"{model.__name__}.json": json.dumps(build_schema(model)) + "\n" for model in models}
 
 

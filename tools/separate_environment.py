@@ -9,10 +9,10 @@ from cluster.stages import cache_folder, stage
 from environment import ROOT, VENV, fingerprint
 
 
-def install(name: str, *options: str) -> Path:
+def install(name: str, *options: str, on_top: bool = False) -> Path:
     """Install requirements/NAME.txt, once for each state of the file, and return the Python of its environment.
 
-    `options` are those of `uv pip install`.
+    `options` are those of `uv pip install`. `on_top`: the environment also has the packages of the project's.
     """
     requirements = ROOT / f"requirements/{name}.txt"
     folder = cache_folder() / f"{name}-{fingerprint([requirements])[:12]}"
@@ -23,5 +23,8 @@ def install(name: str, *options: str) -> Path:
             this.run([VENV / "bin/uv", "venv", "--clear", "--python", sys.executable, folder], log=log)
             install: list[str | Path] = [VENV / "bin/uv", "pip", "install", "--python", python, *options]
             this.run([*install, "--require-hashes", "--requirement", requirements], log=log)
+        if on_top:
+            packages = Path("lib", f"python{sys.version_info.major}.{sys.version_info.minor}", "site-packages")
+            (folder / packages / "project.pth").write_text(f"{VENV / packages}\n")
         stamp.touch()
     return python

@@ -221,7 +221,7 @@ async def measure_restart(api: KubernetesApi, operator: Operator, namespace: str
         before = sum(jobs.changes.values())
         started = time.monotonic()
         operator.start()
-        while operator.metric_or_zero('rlt_operator_jobs{phase="Running"}') < count:
+        while operator.metric_or_zero('rlt_operator_jobs{phase="Running",reason="Started"}') < count:
             operator.check()
             await asyncio.sleep(0.1)
         known = time.monotonic() - started

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from cluster import Cluster
 from rlt_operator.__main__ import build_parser
@@ -64,6 +65,7 @@ EVERYTHING = (
     "metrics.serviceMonitor.enabled=true",
     "metrics.podMonitor.enabled=true",
     "dashboard.enabled=true",
+    "alerts.enabled=true",
     "watchNamespaces={team-a,team-b}",
     "networkPolicy.clientCidrs={10.0.0.1/32}",
     "priorityClassName=high",
@@ -134,8 +136,8 @@ def test_the_api_server_accepts_all_manifests_with_restricted_pods(
     template["spec"].pop("priorityClassName", None)  # no such class on this API server
     metadata = {"name": "as-a-pod", "namespace": "rlt-system"}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": template["metadata"] | metadata, "spec": template["spec"]}
-    installed = [manifest for manifest in manifests if not manifest["kind"].endswith("Monitor")]
-    installed = [manifest for manifest in installed if "cert-manager" not in manifest["apiVersion"]]
+    foreign = ("monitoring.coreos.com/", "cert-manager.io/")  # the API server has no CRDs of other operators
+    installed = [manifest for manifest in manifests if not manifest["apiVersion"].startswith(foreign)]
     accounts = of_kind(installed, "ServiceAccount")
     accounts.append({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata | {"name": "default"}})
     control_plane.apply(*accounts)  # the API server rejects a pod without its account
@@ -323,8 +325,7 @@ def test_an_unknown_or_invalid_value_is_rejected_by_name(render: Render, value: 
     ("value", "kind", "name"),
     [
         ("metrics.serviceMonitor.enabled=true", "ServiceMonitor", "rlt-operator"),
-        ("metrics.podMonitor.enabled=true", "PodMonitor", "rlt-operator-trainers"),
-        ("dashboard.enabled=true", "ConfigMap", "rlt-operator-dashboard"),
+        ("alerts.enabled=true", "PrometheusRule", "rlt-operator"),
     ],
 )
 def test_an_optional_manifest_is_disabled_by_default(render: Render, value: str, kind: str, name: str) -> None:
@@ -332,20 +333,36 @@ def test_an_optional_manifest_is_disabled_by_default(render: Render, value: str,
     assert only(render(value), kind)["metadata"]["name"] == name
 
 
-def test_helm_does_not_change_the_dashboard(render: Render) -> None:
-    config_map = only(render("dashboard.enabled=true"), "ConfigMap")
-    file = CHART / "dashboards/rlt-training.json"
-    assert json.loads(config_map["data"][file.name]) == json.loads(file.read_text())
+def test_helm_does_not_change_the_dashboards(render: Render) -> None:
+    data = [config_map["data"] for config_map in of_kind(render("dashboard.enabled=true"), "ConfigMap")]
+    rendered = {name: json.loads(text) for each in data for name, text in each.items()}
+    assert rendered == {file.name: json.loads(file.read_text()) for file in (CHART / "dashboards").iterdir()}
+
+
+def test_the_rule_has_the_alerts_with_links_to_the_page_of_runbooks(render: Render) -> None:
+    spec = only(render("alerts.enabled=true", "alerts.runbooks=https://example.com/books"), "PrometheusRule")["spec"]
+    source = yaml.safe_load(
+        (CHART / "alerts/rules.yaml").read_text().replace("docs/runbooks.md", "https://example.com/books")
+    )
+    assert spec == source
+    assert "{{ $labels.job }}" in str(spec)
 
 
 def test_the_monitors_select_the_labels_of_operator_and_heads(render: Render) -> None:
+    from rlt_api.driver_report import METRICS_PORT
+    from rlt_core.children.attachment import DECLARED_PORTS
     from rlt_core.children.pod_template import HEAD_PORTS
-    from rlt_core.names import JOB_LABEL
+    from rlt_core.names import JOB_LABEL, RAY_METRICS_PORT
 
     manifests = render("metrics.podMonitor.enabled=true", "metrics.serviceMonitor.enabled=true")
-    trainers = only(manifests, "PodMonitor")["spec"]
-    assert trainers["selector"]["matchExpressions"] == [{"key": JOB_LABEL, "operator": "Exists"}]
-    assert trainers["podMetricsEndpoints"][0]["port"] in HEAD_PORTS
+    trainers, ray = (monitor["spec"] for monitor in of_kind(manifests, "PodMonitor"))
+    assert not of_kind(render(), "PodMonitor")
+    for spec in (trainers, ray):
+        assert spec["selector"]["matchExpressions"] == [{"key": JOB_LABEL, "operator": "Exists"}]
+    assert HEAD_PORTS[trainers["podMetricsEndpoints"][0]["port"]] == METRICS_PORT
+    port, on_the_host = (endpoint["port"] for endpoint in ray["podMetricsEndpoints"])
+    assert HEAD_PORTS[port] == RAY_METRICS_PORT
+    assert on_the_host == DECLARED_PORTS["metrics-export-port"]
     service = only(manifests, "Service")
     selected = only(manifests, "ServiceMonitor")["spec"]["selector"]["matchLabels"].items()
     assert selected <= service["metadata"]["labels"].items()

@@ -16,12 +16,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from rlt.connection import Connection, prepare_output
+from rlt.errors import NotFoundError, RltError
+from rlt.kept_files import has_kept_files, read_archive
+from rlt.yaml_text import to_yaml
 from rlt_api.masking import mask_text
 from rlt_api.plain_secrets import find_secrets
-from rlt_cli.connection import Connection, prepare_output
-from rlt_cli.failure import Failure
-from rlt_cli.kept_files import has_kept_files, read_archive
-from rlt_cli.output import to_yaml
 from rlt_core.job import Manifest
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError
@@ -67,11 +67,11 @@ class Bundle:
 
 
 async def collect_bundle(connection: Connection, name: str) -> Bundle:
-    """Collect the files of a job. Raises Failure if it does not exist."""
+    """Collect the files of a job. Raises NotFoundError if it does not exist."""
     job = await connection.api.get(api_paths.job(connection.namespace, name))
     if job is None:
-        await connection.get_job(name)  # raises Failure
-        raise Failure(f"Job {name} was deleted.", next=connection.kube_context.command_line("get"))
+        await connection.get_job(name)  # raises NotFoundError
+        raise NotFoundError(f"Job {name} was deleted.", next=connection.kube_context.command_line("get"))
     parts = [job["spec"], job.get("status", {}).get("resolvedSpec", {})]
     bundle = Bundle(secrets=frozenset(found.value for part in parts for found in find_secrets(part, "spec")))
     bundle.add_object("job.yaml", job)
@@ -166,7 +166,7 @@ async def _add_program_log(bundle: Bundle, connection: Connection, job: Manifest
         return
     try:
         text = json.loads(await connection.get_from_head(name, DASHBOARD_PORT, f"/api/jobs/{id}/logs"))["logs"]
-    except Failure as error:
+    except RltError as error:
         bundle.errors.append(f"logs/program.log: {error.message}")
         return
     bundle.add_text("logs/program.log", "".join(text.splitlines(keepends=True)[-MAX_LOG_LINES:]))
@@ -178,8 +178,8 @@ async def _add_kept_files(bundle: Bundle, connection: Connection, job: Manifest)
         return
     try:
         archive = await read_archive(connection, job["metadata"]["name"])
-    except (Failure, ApiError) as error:
-        bundle.errors.append(f"attempts: {error.message if isinstance(error, Failure) else error}")
+    except (RltError, ApiError) as error:
+        bundle.errors.append(f"attempts: {error.message if isinstance(error, RltError) else error}")
         return
     with tarfile.open(fileobj=io.BytesIO(base64.b64decode(archive))) as files:
         for member in files.getmembers():

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from aiohttp import web
 
-from rlt_cli.connection import Connection
+from rlt.connection import Connection
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError
 from rlt_core.names import DASHBOARD_PORT, head_service

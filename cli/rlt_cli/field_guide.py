@@ -16,8 +16,11 @@ from rlt_api.rules import RULES, TRAINER_RULES
 from rlt_api.runtime import RLRuntimeSpec
 from rlt_api.schema import Schema, load_schema
 from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.status import RLTrainingJobStatus
 
 MODELS: dict[str, type[ApiModel]] = {KIND: RLTrainingJobSpec, RUNTIME_KIND: RLRuntimeSpec}
+SPEC, STATUS = "spec", "status"
+"""The roots of a job's fields. Fields of the status, which the operator writes, are found by their whole path."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,7 @@ class Field:
         own = self.parents[-1] if self.parents else {}
         mentioned = [rule for rule in _rules(own) if re.search(rf"\bself\.{self.name}\b", rule["rule"])]
         messages = [rule["message"] for rule in [*_rules(self.schema), *mentioned]]
-        if self.kind != KIND or self.fields:
+        if self.kind != KIND or self.fields or self.path.startswith(STATUS):
             return messages
         read = {_python_name(part) for part in self.path.replace("[]", "").split(".")[-2:]} - {"spec"}
         readers = [rule for rule in (*TRAINER_RULES, *RULES) if read <= set(rule.__code__.co_names)]
@@ -93,17 +96,40 @@ class Field:
 
 def spec_field(kind: str = KIND) -> Field:
     """The field `spec`, the root of all others."""
-    return Field(kind, "spec", load_schema(MODELS[kind]), ())
+    return Field(kind, SPEC, load_schema(MODELS[kind]), ())
+
+
+def status_field() -> Field:
+    """The field `status` of a job."""
+    return Field(KIND, STATUS, load_schema(RLTrainingJobStatus), ())
+
+
+def complete_path(start: str) -> list[str]:
+    """The paths of the fields of a job that continue `start`, one level below its last dot."""
+    block, _, last = start.rpartition(".")
+    if not block:
+        names = [SPEC, STATUS, *(field.name for field in spec_field().fields)]
+        return [name for name in names if name.startswith(start)]
+    try:
+        fields = find_field(block).fields
+    except ValueError:
+        return []
+    return [f"{block}.{field.name}" for field in fields if field.name.startswith(last)]
 
 
 def find_field(path: str) -> Field:
     """Find a field by its path, by a unique end of it, or by its name in verl or ROLL.
 
-    For example spec.rollout.topP, rollout.topP, topP or top_p; rlruntime.spec.nodePools;
+    For example spec.rollout.topP, rollout.topP, topP or top_p; status.progress.step; rlruntime.spec.nodePools;
     actor_rollout_ref.rollout.top_p. Raises ValueError, with the nearest paths, if no field or several fields match.
     """
     kind, rest = _split_kind(path)
     wanted = _normalize(rest)
+    if kind != RUNTIME_KIND and wanted.partition(".")[0] == STATUS:
+        in_status = {_normalize(field.path): field for field in _walk(status_field())}
+        if wanted in in_status:
+            return in_status[wanted]
+        raise ValueError(f"Field {path} does not exist{_suggest(wanted, in_status)}")
     kinds = [kind] if kind else list(MODELS)
     fields = [{_normalize(field.path): field for field in _walk(spec_field(each))} for each in kinds]
     for known in fields:

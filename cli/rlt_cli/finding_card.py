@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import click
 
-def format_card(finding: Mapping[str, object], where: str) -> str:
-    """Return the lines of a finding of `rlt diagnose` or of status.findings."""
+from rlt_cli.table import wrap
+
+COLORS = {"error": "red", "warning": "yellow"}
+
+
+def format_card(finding: Mapping[str, object], where: str, width: int | None = None) -> str:
+    """Return the lines of a finding of `rlt diagnose` or of status.findings, with at most `width` characters."""
     rows = {
         "what": finding["message"],
         "where": where,
@@ -14,5 +20,7 @@ def format_card(finding: Mapping[str, object], where: str) -> str:
         "remedy": finding["remedy"],
         "more": finding["source"],
     }
-    title = f"{finding['code']} ({finding['severity']})"
-    return "\n".join([title, *(f"   {key:<8}  {text}" for key, text in rows.items() if text)])
+    severity = str(finding["severity"])
+    title = click.style(f"{finding['code']} ({severity})", fg=COLORS.get(severity), bold=True)
+    lines = [line for key, text in rows.items() if text for line in wrap(str(text), width, start=f"   {key:<8}  ")]
+    return "\n".join([title, *lines])

@@ -3,29 +3,12 @@
 from __future__ import annotations
 
 import functools
-import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import click
 
-from rlt_cli.program import program_name
-
-
-@dataclass(frozen=True)
-class KubeContext:
-    """The values of the options. None: kubectl's default."""
-
-    namespace: str | None
-    context: str | None
-    kubeconfig: str | None
-
-    def command_line(self, arguments: str) -> str:
-        """`rlt ARGUMENTS` with the same options, for the user to copy."""
-        given = {"-n": self.namespace, "--context": self.context, "--kubeconfig": self.kubeconfig}
-        options = [f"{option} {shlex.quote(value)}" for option, value in given.items() if value]
-        return " ".join([program_name(), arguments, *options])
+from rlt.kube_context import KubeContext
 
 
 def kube_context_options(command: Callable[..., Any]) -> Callable[..., Any]:

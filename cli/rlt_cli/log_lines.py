@@ -41,12 +41,3 @@ class LogLines:
         timed = {"time": time} if self._timed else {}
         # Ray adds color codes.
         emit_item({**self._source, **timed, "line": click.unstyle(text)}, self._output)
-
-
-def take_last_lines(text: str, count: int | None) -> str:
-    """The last `count` lines of a text. None: all lines."""
-    if count is None:
-        return text
-    lines = text.split("\n")
-    kept = count + (lines[-1] == "")  # the newline of the last line does not begin another line
-    return "\n".join(lines[-kept:]) if count else ""

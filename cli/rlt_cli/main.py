@@ -9,11 +9,14 @@ from importlib import import_module
 
 import click
 
+from rlt.errors import RltError
+from rlt.program import program_name
 from rlt_api.spelling import find_nearest_word
-from rlt_cli.program import program_name
+from rlt_cli.failure import Failure
 
 COMMANDS = {
     "init": "Write an example manifest to standard output",
+    "convert": "Convert a script, config or manifest of another program to a job",
     "validate": "Validate manifests, without a cluster",
     "render": "Show the manifests that the operator creates for a job, without a cluster",
     "explain": "Describe a field of the API",
@@ -27,11 +30,16 @@ COMMANDS = {
     "watch": "Follow a job until it ends",
     "wait": "Wait until a condition of a job is True",
     "logs": "Show the log of a job or of one of its pods",
+    "ui": "Show runs on a page in the browser: metrics, rollouts, times and state",
     "dashboard": "Open the Ray dashboard of a job on this machine",
     "exec": "Run a command in a pod of a job",
+    "debug": "Attach a debugger to a breakpoint of a job",
+    "top": "Show the use of CPU, memory and GPUs by the pods of a job",
     "bundle": "Write everything about a job to an archive, for a bug report",
     "metrics": "Show the metrics of each step of a job",
     "rollouts": "Show prompts, responses and rewards of one step of a job",
+    "compare": "Compare the configuration and the metrics of runs",
+    "report": "Write everything about a run to one HTML file",
     "suspend": "Release the cluster of a job and keep its checkpoints",
     "resume": "Resume a suspended job from its latest checkpoint",
     "cancel": "Stop a job permanently and keep the job object",
@@ -83,6 +91,8 @@ class LazyGroup(click.Group):
             result = super().invoke(ctx)
             sys.stdout.flush()
             return result
+        except RltError as error:
+            raise Failure(error.message, next=error.next) from error
         except KeyboardInterrupt:
             click.echo("interrupted", err=True)
             ctx.exit(INTERRUPTED)
@@ -114,7 +124,7 @@ def cli(ctx: click.Context) -> None:
     Data goes to standard output, messages to standard error. Exit codes: 0 success, 1 failure or invalid input,
     2 usage error (`wait`: timeout).
     """
-    if os.environ.get("NO_COLOR"):
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         ctx.color = False
 
 

@@ -1,4 +1,4 @@
-"""Example manifests: `templates/*.yaml`, optionally with every field of the API."""
+"""Manifests of `rlt init`: an example or a runtime with another name, optionally with every field of the API."""
 
 from __future__ import annotations
 
@@ -13,19 +13,30 @@ import yaml
 from rlt_cli.field_guide import Field, spec_field
 
 WIDTH = 120
+NAME = re.compile(r"(?<=^metadata:\n  name: ).*", re.M)
+BLOCK = re.compile(r"^  (\w+):.*\n(?:    .*\n)*", re.M)
+"""A block of the spec with its name."""
 
 
-def load_template(name: str, *, object_name: str, runtime: str | None = None) -> str:
-    """The text of a template. With `runtime`, the settings that an RLRuntime provides are omitted."""
-    text = resources.files("rlt_cli").joinpath("templates", f"{name}.yaml").read_text(encoding="utf-8")
-    text = text.replace("name: NAME", f"name: {_flow(object_name)}", 1)
-    if runtime is None:
-        return text
-    text = re.sub(r"^  storage:\n(    .*\n)+", "", text, flags=re.M)
-    replicas = re.search(r"replicas: \d+", text)
-    assert replicas
-    workers = f"  cluster:\n    workers:\n      - {replicas.group()}\n"
-    text = re.sub(r"^  cluster:\n(    .*\n)+", workers, text, flags=re.M)
+def load_runtime() -> str:
+    """The manifest of an RLRuntime."""
+    return resources.files("rlt_cli").joinpath("templates", "runtime.yaml").read_text(encoding="utf-8")
+
+
+def set_name(text: str, name: str) -> str:
+    """Replace the name of the object."""
+    return NAME.sub(lambda _: _flow(name), text, count=1)
+
+
+def use_runtime(text: str, runtime: str) -> str:
+    """Replace the settings that an RLRuntime provides, image, pods and volume, by its name."""
+    cluster = yaml.safe_load(text)["spec"]["cluster"]
+    lines = ["  cluster:\n"]
+    lines += [f"    env: {_flow(cluster['env'])}\n"] if "env" in cluster else []
+    groups = ({key: group[key] for key in ("name", "replicas") if key in group} for group in cluster["workers"])
+    lines += ["    workers:\n", *(f"      - {_flow(group)}\n" for group in groups)]
+    replaced = {"runtimeRef": "", "storage": "", "cluster": "".join(lines)}
+    text = BLOCK.sub(lambda block: replaced.get(block[1], block[0]), text)
     return text.replace("spec:\n", f"spec:\n  runtimeRef: {{name: {_flow(runtime)}}}\n", 1)
 
 

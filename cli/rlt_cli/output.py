@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import click
+
+from rlt.yaml_text import to_yaml
+from rlt_cli.table import format_table
 
 TABLE, JSON, YAML = FORMATS = ("table", "json", "yaml")
 
@@ -61,34 +66,9 @@ def emit_manifests(manifests: Sequence[Mapping[str, Any]], output: str) -> None:
 
 def emit_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print rows below the names of their columns."""
-    click.echo(format_table(columns, rows))
+    click.echo(format_table(columns, rows, get_width()))
 
 
-def format_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table in kubectl's form: each column is as wide as its widest cell. None is an empty cell."""
-    lines = [list(columns), *([_cell(value) for value in row] for row in rows)]
-    widths = [max(len(click.unstyle(line[i])) for line in lines) for i in range(len(columns))]
-    return "\n".join("   ".join(map(_pad, line, widths)).rstrip() for line in lines)
-
-
-def to_yaml(data: object) -> str:
-    """One YAML document, with multi-line strings as blocks and without aliases."""
-    import yaml
-
-    class Dumper(yaml.CSafeDumper):
-        def ignore_aliases(self, data: object) -> bool:
-            return True
-
-    def represent(dumper: yaml.CSafeDumper, text: str) -> yaml.ScalarNode:
-        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
-
-    Dumper.add_representer(str, represent)
-    return str(yaml.dump(data, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=120))
-
-
-def _cell(value: object) -> str:
-    return "" if value is None else str(value)
-
-
-def _pad(text: str, width: int) -> str:
-    return text + " " * (width - len(click.unstyle(text)))
+def get_width() -> int | None:
+    """The width of the terminal in columns. None if standard output is not one: lines are then not wrapped."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from rlt_cli.kube_context import KubeContext
+from rlt.kube_context import KubeContext
 from rlt_cli.main import cli
 
 
 class StubConnection:
     def __init__(self, condition: str) -> None:
+        self.kube_context = KubeContext(namespace="demo")
         conditions = [{"type": condition, "status": "True", "observedGeneration": 1}]
         self.job: dict[str, Any] = {"metadata": {"generation": 1}, "status": {"conditions": conditions}}
         self.patches: list[tuple[dict[str, Any], str]] = []

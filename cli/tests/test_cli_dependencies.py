@@ -14,9 +14,9 @@ import pytest
 from rlt_cli.main import COMMANDS
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = {"crds": "rlt_api", "core": "rlt_core", "cli": "rlt_cli"}
-"""Directory -> package of each distribution that `pip install rlt-cli` installs from this repository."""
-DISTRIBUTIONS = {"yaml": "pyyaml", "pydantic_core": "pydantic"}
+PACKAGES = {"crds": "rlt_api", "core": "rlt_core", "client": "rlt", "ui": "rlt_ui", "cli": "rlt_cli"}
+"""Directory -> package of each distribution that `pip install rlt-cli[ui]` installs from this repository."""
+DISTRIBUTIONS = {"rlt": "rlt-client", "yaml": "pyyaml", "pydantic_core": "pydantic"}
 """Module -> distribution, where the names differ in more than an underscore."""
 FORBIDDEN = ("rlt_operator", "rlt_trainer", "kopf", "prometheus_client", "torch", "ray", "vllm", "transformers")
 
@@ -27,7 +27,9 @@ def test_the_declared_dependencies_cover_the_imports(directory: str) -> None:
     modules = {module for path in (ROOT / directory / package).rglob("*.py") for module in imported_modules(path)}
     modules -= {*sys.stdlib_module_names, package}
     project = tomllib.loads((ROOT / directory / "pyproject.toml").read_text())["project"]
-    declared = {re.split("[^A-Za-z0-9_.-]", requirement)[0].lower() for requirement in project["dependencies"]}
+    optional = project.get("optional-dependencies", {}).values()
+    requirements = [*project["dependencies"], *(each for extra in optional for each in extra)]
+    declared = {re.split("[^A-Za-z0-9_.-]", requirement)[0].lower() for requirement in requirements}
     assert {DISTRIBUTIONS.get(module, module.replace("_", "-")) for module in modules} == declared
 
 

@@ -10,7 +10,8 @@ from click.testing import CliRunner, Result
 
 from rlt_api.schema import walk_leaves
 from rlt_api.spec import RLTrainingJobSpec
-from rlt_cli.field_guide import find_field
+from rlt_cli.commands.explain import format_page
+from rlt_cli.field_guide import complete_path, find_field
 from rlt_cli.main import cli
 
 ROOT = Path(__file__).parents[2]
@@ -46,6 +47,9 @@ def test_explain_prints_everything_about_a_field() -> None:
         ("nodePools", "spec.nodePools"),
         ("rollout.n", "spec.rollout.responsesPerPrompt"),
         ("actor_rollout_ref.rollout.top_p", "spec.rollout.topP"),
+        ("status", "status"),
+        ("rltrainingjob.status.progress.step", "status.progress.step"),
+        ("status.attempts[0].reason", "status.attempts[].reason"),
     ],
 )
 def test_a_field_is_found_by_path_end_or_other_name(typed: str, field: str) -> None:
@@ -59,6 +63,7 @@ def test_a_field_is_found_by_path_end_or_other_name(typed: str, field: str) -> N
         ("klLosCoef", "did you mean spec.algorithm.klLossCoef"),
         ("nodeSelector", "nodeSelector is ambiguous: spec.cluster.head.nodeSelector, spec.cluster.workers[]"),
         ("xyzzy", "Field xyzzy does not exist."),
+        ("status.progresx", "Field status.progresx does not exist; did you mean status.progress"),
         ("data.tokenizer", "No field corresponds to data.tokenizer: "),
         ("reward.custom_reward_function", "is ambiguous: spec.rewards[].function.configMap, spec.rewards[].function"),
     ],
@@ -95,3 +100,23 @@ def test_the_json_schema_equals_the_committed_file() -> None:
     for kind in ("rltrainingjob", "rlruntime"):
         committed = json.loads((ROOT / f"crds/schema/{kind}.json").read_text())
         assert json.loads(rlt("--json-schema", kind).stdout) == committed
+
+
+@pytest.mark.parametrize(
+    ("start", "completed"),
+    [
+        ("s", ["spec", "status", "scheduling", "storage", "security", "suspend"]),
+        ("spec.rollout.top", ["spec.rollout.topP", "spec.rollout.topK"]),
+        ("cluster.workers.acc", ["cluster.workers.accelerator"]),
+        ("status.pro", ["status.progress"]),
+        ("no.such.block", []),
+    ],
+)
+def test_the_shell_completes_the_next_part_of_a_path(start: str, completed: list[str]) -> None:
+    assert sorted(complete_path(start)) == sorted(completed)
+
+
+def test_descriptions_fill_the_width_of_the_terminal() -> None:
+    for columns in (80, 160):
+        lines = format_page(find_field("rollout"), columns).splitlines()
+        assert columns - 20 < max(map(len, lines)) <= columns

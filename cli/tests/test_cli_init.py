@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
 
 import pytest
 import yaml
@@ -11,15 +16,18 @@ from click.testing import CliRunner, Result
 from rlt_api.runtime import RLRuntimeSpec
 from rlt_api.schema import walk_leaves
 from rlt_api.spec import RLTrainingJobSpec
+from rlt_cli.gallery import find_example, load_examples, parse_example
 from rlt_cli.main import cli
 
 OPTIONS = [
     [],
-    ["--preset", "gsm8k"],
+    ["gsm8k-8-gpus"],
     ["--runtime", "gpu"],
-    ["--preset", "gsm8k", "--runtime", "gpu", "--name", "mine"],
+    ["gsm8k-8-gpus", "--runtime", "gpu", "--name", "mine"],
+    ["separate-rollout", "--runtime", "gpu"],
     ["--kind", "runtime"],
 ]
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))
 
 
 def rlt(command: str, *arguments: str, input: str | None = None) -> Result:
@@ -77,7 +85,50 @@ def test_a_name_is_written_unchanged_or_rejected(name: str) -> None:
         assert done.stderr.startswith("error: metadata.name: ")
 
 
-def test_runtime_cannot_be_combined_with_kind_runtime() -> None:
-    done = rlt("init", "--kind", "runtime", "--runtime", "gpu")
+def test_with_a_runtime_each_worker_group_keeps_its_name() -> None:
+    spec = yaml.safe_load(rlt("init", "separate-rollout", "--runtime", "gpu").stdout)["spec"]
+    assert spec["cluster"] == {"workers": [{"name": "train", "replicas": 1}, {"name": "rollout", "replicas": 3}]}
+    assert yaml.safe_load(rlt("init", "03", "--runtime", "gpu").stdout)["spec"]["runtimeRef"] == {"name": "gpu"}
+
+
+def test_every_example_is_offered_unchanged() -> None:
+    assert [each.file for each in load_examples()] == [path.name for path in EXAMPLES]
+    for path, example in zip(EXAMPLES, load_examples(), strict=True):
+        assert example.text == path.read_text().partition("\n")[2]
+        assert {find_example(given) for given in (example.number, example.name, path.name)} == {example}
+    assert rlt("init", "01").stdout.partition("\n")[2] == load_examples()[0].text
+
+
+def test_the_list_has_every_example_with_its_hardware() -> None:
+    listed = rlt("init", "--list").stdout.splitlines()
+    assert len(listed) == len(EXAMPLES) + 1
+    assert any(re.fullmatch("19 +dapo +2 nodes with 8 GPUs of 80 GB.  +DAPO on .*", line) for line in listed)
+    first, *_ = json.loads(rlt("init", "--list", "-o", "json").stdout)
+    assert (first["number"], first["name"], first["hardware"]) == ("01", "arithmetic-grpo", "2 CPUs.")
+
+
+def test_an_unknown_example_is_an_error_with_the_nearest_name() -> None:
+    done = rlt("init", "gsm8k-8-gpu")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "gsm8k-8-gpu: is not an example. Did you mean gsm8k-8-gpus?" in done.stderr
+    assert "rlt init --list" in done.stderr
+
+
+def test_the_package_contains_the_examples(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=Path(__file__).parents[1], check=True, capture_output=True)
+    (wheel,) = tmp_path.iterdir()
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {f"rlt_cli/examples/{path.name}" for path in EXAMPLES} <= {*names}
+
+
+@pytest.mark.parametrize("options", [["--runtime", "a"], ["dapo"]])
+def test_a_job_cannot_be_combined_with_kind_runtime(options: list[str]) -> None:
+    done = rlt("init", "--kind", "runtime", *options)
     assert done.exit_code == 2
-    assert "--runtime cannot be combined with --kind runtime" in done.stderr
+    assert "cannot be combined with --kind runtime" in done.stderr
+
+
+def test_a_header_of_another_form_is_named() -> None:
+    with pytest.raises(ValueError, match=r"10-x\.yaml: the header must be a title and Hardware, Needs, Time, Result"):
+        parse_example("10-x.yaml", "# yaml-language-server: x\n# A title.\nkind: a\n")

@@ -9,22 +9,21 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import click
 import pytest
 
-from rlt_cli.commands.rollouts import select
-from rlt_cli.job_page import (
-    build_metric_rows,
-    can_become_true,
-    draw_progress_bar,
-    draw_sparkline,
-    format_age,
-    format_page,
-    is_true,
-    summarize,
-)
-from rlt_cli.kube_context import KubeContext
+from rlt.job_state import can_become_true, draw_progress_bar, is_true, summarize
+from rlt.kube_context import KubeContext
+from rlt.metric_text import build_metric_rows, draw_sparkline
+from rlt.rollouts import select_extremes, select_rollouts
+from rlt_cli.age import format_age
+from rlt_cli.job_page import format_page as format_colored_page
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def format_page(*arguments: Any) -> str:
+    return click.unstyle(format_colored_page(*arguments))
 
 
 def condition(type: str, status: str = "True", generation: int = 1, **more: str) -> dict[str, Any]:
@@ -103,6 +102,14 @@ def test_the_page_of_a_running_job() -> None:
         "",
         "No problems found.",
     ]
+
+
+def test_the_steps_that_have_succeeded_are_shown() -> None:
+    prepared = job(condition("Running", "False"))
+    step = {"name": "data", "headPodUid": "1", "completionTime": "2026-01-02T03:04:05Z"}
+    prepared["status"]["prepared"] = [step]
+    shown = format_page(prepared, [], [], NOW).splitlines()
+    assert shown[shown.index("PREPARED   COMPLETED") + 1] == "data       2026-01-02T03:04:05Z"
 
 
 def test_preflight_checks_are_shown_with_values_and_remedies() -> None:
@@ -212,7 +219,7 @@ def test_ages() -> None:
 )
 def test_best_and_worst_rollouts(best: int | None, worst: int | None, kept: list[int]) -> None:
     rollouts = [{"reward": reward} for reward in (2, 3, 1)]
-    assert [each["reward"] for each in select(rollouts, best=best, worst=worst)] == kept
+    assert [each["reward"] for each in select_rollouts(rollouts, best=best, worst=worst)] == kept
 
 
 def test_nan_is_shown_as_a_number_and_not_as_a_bar() -> None:
@@ -224,7 +231,8 @@ def test_nan_is_shown_as_a_number_and_not_as_a_bar() -> None:
 
 def test_a_reward_of_nan_is_the_worst() -> None:
     rollouts = [{"reward": None}, {"reward": 0.0}, {"reward": 1.0}]
-    assert select(rollouts, best=1, worst=1) == [{"reward": 1.0}, {"reward": None}]
+    assert select_rollouts(rollouts, best=1, worst=1) == [{"reward": 1.0}, {"reward": None}]
+    assert select_extremes(rollouts, 1) == [{"reward": 1.0}, {"reward": None}]
 
 
 def test_a_command_line_repeats_the_kube_options() -> None:

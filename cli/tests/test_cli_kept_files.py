@@ -18,8 +18,8 @@ import observed as o
 import pytest
 from click.testing import CliRunner
 
-from rlt_cli import attempt_reader
-from rlt_cli.kept_files import build_reader_pod, has_kept_files
+from rlt import attempt_reader
+from rlt.kept_files import build_reader_pod, has_kept_files
 from rlt_cli.main import cli
 from rlt_core.job import parse_job
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from rlt_cli.manifest_files import Document, parse_documents
+from rlt.manifest_files import Document, parse_documents
+from rlt.yaml_text import to_yaml
 
 
 def read(text: str | bytes) -> list[Document]:
@@ -96,3 +97,11 @@ def test_aliases_that_expand_exponentially_are_rejected() -> None:
     lists += [f"{b}: &{b} [{','.join([f'*{a}'] * 10)}]" for a, b in pairwise(letters)]
     (document,) = read("\n".join(lists))
     assert "expands to more than" in document.findings[0].message
+
+
+@pytest.mark.parametrize(
+    "text", ["1e-6", "y", "No", "0x1F", "1_000", "1.10", "~", "", "010", "a: b", "x\ny", "$A", "null"]
+)
+def test_printed_strings_are_strings_for_kubectl(text: str) -> None:
+    (document,) = parse_documents("f", to_yaml({"a": [text], "n": 1e-6}).encode())
+    assert document.manifest == {"a": [text], "n": 1e-6}

@@ -43,10 +43,10 @@ def cpu_seconds(*arguments: str) -> float:
 
 
 @pytest.mark.parametrize("command", ["validate", "render"])
-def test_a_command_takes_at_most_seven_times_the_import_of_pydantic_and_yaml(command: str) -> None:
-    """0.5 s if the two imports take 0.07 s."""
+def test_a_command_takes_at_most_eight_times_the_import_of_pydantic_and_yaml(command: str) -> None:
+    """0.56 s if the two imports take 0.07 s."""
     unit = cpu_seconds("-c", "import pydantic, yaml")
-    assert cpu_seconds(*RLT, command, EXAMPLE) < 7 * unit
+    assert cpu_seconds(*RLT, command, EXAMPLE) < 8 * unit
 
 
 def test_an_unknown_command_is_a_usage_error() -> None:

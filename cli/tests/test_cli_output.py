@@ -14,7 +14,8 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from rlt_cli.log_lines import PROGRAM, LogLines, take_last_lines
+from rlt.program_log import take_last_lines
+from rlt_cli.log_lines import PROGRAM, LogLines
 from rlt_cli.main import COMMANDS, cli
 from rlt_cli.output import FORMATS, emit_item
 
@@ -35,7 +36,7 @@ def rlt(*arguments: str) -> Result:
     return CliRunner().invoke(cli, arguments)
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("help", "dashboard", "exec")])
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("help", "dashboard", "ui", "exec")])
 def test_every_command_has_the_three_formats(name: str) -> None:
     command = cli.get_command(click.Context(cli), name)
     assert command

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,11 +11,10 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from rlt.offline_job import DEFAULT_ACCESS, PLACEHOLDER_UID, build_offline_job, detect_network
+from rlt.validation import validate_files
 from rlt_api.training_config import TrainingConfig
-from rlt_cli.commands.render import DEFAULT_ACCESS
-from rlt_cli.file_validation import validate_files
 from rlt_cli.main import cli
-from rlt_cli.offline_job import PLACEHOLDER_UID, build_offline_job, detect_network
 from rlt_operator.lifecycle.admission import cluster_missing
 from rlt_operator.observation import Observed
 
@@ -45,6 +45,11 @@ def test_the_trainer_config_is_a_yaml_block() -> None:
     config = TrainingConfig.model_validate_json(next(yaml.safe_load_all(done.stdout))["data"]["training.json"])
     assert config.rollout.n == 8
     assert config.run_directory.endswith(f"arithmetic-grpo-{PLACEHOLDER_UID[:8]}")
+
+
+def test_the_steps_before_the_program_are_notes() -> None:
+    done = rlt(str(EXAMPLES / "09-verl-command.yaml"))
+    assert "note: verl-gsm8k: step gsm8k runs before: python3 /opt/verl/examples/data_preprocess" in done.stderr
 
 
 def test_json_output_is_a_list_for_kubectl() -> None:
@@ -89,7 +94,7 @@ def test_a_job_with_a_generated_name_is_rendered() -> None:
 def test_an_invalid_job_is_rejected() -> None:
     done = rlt("-", input=(EXAMPLES / "01-arithmetic-grpo.yaml").read_text().replace("totalSteps", "steps"))
     assert (done.exit_code, done.stdout) == (1, "")
-    assert "-:22: spec.training.steps: steps: is not a field" in done.stderr
+    assert "-:28: spec.training.steps: steps: is not a field" in done.stderr
 
 
 def test_a_job_whose_runtime_is_missing_is_rejected() -> None:
@@ -98,3 +103,17 @@ def test_a_job_whose_runtime_is_missing_is_rejected() -> None:
     error, following = done.stderr.splitlines()[-2:]
     assert "spec.runtimeRef.name: cpu is not in the given files: pass it with --runtime FILE" in error
     assert following == "next: kubectl get rlruntime cpu -o yaml > cpu.yaml"
+
+
+def test_the_command_of_roll_is_printed_with_its_config() -> None:
+    line, config = rlt("--command", str(EXAMPLES / "10-roll.yaml")).stdout.split("\n\n# /etc/rlt/roll.yaml\n")
+    assert shlex.split(line)[-2:] == ["python3", "examples/start_rlvr_pipeline.py"]
+    assert yaml.safe_load(config)["actor_infer"]["device_mapping"] == "list(range(0,8))"
+
+
+def test_the_command_of_verl_is_printed_for_a_shell() -> None:
+    done = rlt("--command", str(EXAMPLES / "07-verl.yaml"), "-n", "team")
+    lines = done.stdout.splitlines()
+    assert lines[0] == "python3 -m verl.trainer.main_ppo \\"
+    assert "  trainer.nnodes=2 \\" in lines
+    assert shlex.split(done.stdout)[-1] == "actor_rollout_ref.actor.shuffle=true"

@@ -17,8 +17,9 @@ import observed as o
 import pytest
 import yaml
 from click.testing import CliRunner, Result
+from verl_jobs import VERL
 
-from rlt_cli.local_run import build_local_run
+from rlt.local_run import build_local_run
 from rlt_cli.main import cli
 from rlt_core.job import Job
 
@@ -97,6 +98,13 @@ def test_paths_below_the_mount_path_become_paths_below_the_directory() -> None:
     assert run.command[1:] == ("-m", "rlt_trainer", "run", "--config", str(run.config_file), "--local")
 
 
+def test_paths_in_the_arguments_of_verl_are_local() -> None:
+    run = build_local_run(*with_spec(o.job(VERL)), Path("/home/me/out"))
+    assert "data.train_files=[/home/me/out/gsm8k/train.parquet]" in run.command
+    assert run.command[run.command.index("--checkpoints") + 1].startswith("/home/me/out/runs/")
+    assert [word for word in run.command if "/mnt/rlt" in word] == []
+
+
 def test_without_local_the_error_has_the_next_command() -> None:
     done = rlt("-", input=manifest(TINY))
     assert done.exit_code == 1
@@ -121,6 +129,15 @@ def test_a_command_runs_with_its_environment_and_ends_with_its_exit_code(process
     assert run.returncode == 1
     assert out.splitlines()[0] == f"step:1 - critic/score/mean:0.5 - {tmp_path}/out/x - "
     assert "note: SECRET is set from a Secret or ConfigMap: its value is taken from this shell" in messages
+
+
+def test_what_is_not_run_locally_is_noted(tmp_path: Path) -> None:
+    spec = command_spec("true")
+    spec["framework"] |= {"prepare": [{"name": "data", "command": ["false"]}], "runtimeEnv": {"pip": ["a"]}}
+    done = rlt("--local", "-", "--directory", str(tmp_path), input=manifest(spec))
+    assert done.exit_code == 0
+    assert "note: step data of framework.prepare is not run" in done.stderr
+    assert "note: framework.runtimeEnv is not applied" in done.stderr
 
 
 def test_json_output_is_one_object_per_line(tmp_path: Path) -> None:

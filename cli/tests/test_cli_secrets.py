@@ -8,7 +8,7 @@ import yaml
 from cases import BUILTIN, merged
 from click.testing import CliRunner, Result
 
-from rlt_cli.connection import prepare_output
+from rlt.connection import prepare_output
 from rlt_cli.main import cli
 
 SECRET = "correct-horse"

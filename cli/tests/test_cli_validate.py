@@ -133,6 +133,38 @@ def test_an_unknown_profile_is_invalid() -> None:
     assert "spec.network.profile: onprem-infinband: is not a network profile; did you mean onprem-infin" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("config", "fields", "expected"),
+    [
+        ({"model_type": "bert"}, "", "spec.model.path: {path}: models of type bert are not supported: its attention"),
+        (
+            {"model_type": "gpt_oss"},
+            ", useRemovePadding: true",
+            "spec.model.useRemovePadding: true: sequences of models of type gpt_oss are not packed: its attention has",
+        ),
+        (
+            {"model_type": "qwen3_moe"},
+            ", lora: {{rank: 4}}",
+            "spec.model.lora.targetModules: all-linear: contains experts or routers of models of type qwen3_moe",
+        ),
+        ({"model_type": "qwen3_moe"}, ", useRemovePadding: true, lora: {{rank: 4, targetModules: [q_proj]}}", ""),
+        ({"model_type": "bert", "auto_map": {}}, "", ""),  # custom code
+        (
+            {"model_type": "deepseek_v32"},
+            "",
+            "spec.rollout.engine: vllm: vLLM on CPUs does not run models of type deepseek_v32: it has no sparse",
+        ),
+    ],
+)
+def test_the_family_of_a_model_on_this_machine_is_validated(
+    config: dict[str, object], fields: str, expected: str, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    done = rlt("-", input=JOB.replace("{fromSeed: {seed: 0}}", f"{{path: {tmp_path}{fields.format()}}}"))
+    assert done.exit_code == (1 if expected else 0), done.output
+    assert expected.format(path=tmp_path) in done.stdout
+
+
 def test_an_unknown_pool_of_the_runtime_is_invalid() -> None:
     job = SHORT_JOB + "  cluster: {workers: [{pool: gpus}]}\n"
     done = rlt("-", input=f"{job}---\n{RUNTIME}")
@@ -294,3 +326,32 @@ def test_the_default_runtime_completes_a_job(tmp_path: Path) -> None:
     assert "runtime cpu is not in the given files" in unknown.stderr
     rendered = CliRunner().invoke(cli, ["render", str(job), "--runtime", runtime, "--default-runtime", "cpu"])
     assert "image: localhost/rlt-trainer:cpu" in rendered.stdout
+
+
+def test_a_chat_template_that_is_not_valid_is_reported_with_its_line(tmp_path: Path) -> None:
+    template = "{% for message in messages %}\\n{{ message.content }\\n{% endfor %}"
+    job = tmp_path / "job.yaml"
+    job.write_text(JOB.replace("{preset: arithmetic}", f'{{preset: arithmetic, chatTemplate: "{template}"}}'))
+    done = rlt(str(job))
+    assert done.exit_code == 1
+    line = "spec.data.chatTemplate: line 2: {{ message.content }: is not valid Jinja: unexpected '}'; correct the line"
+    assert f"{job}:7: {line}" in done.output
+    job.write_text(job.read_text().replace("content }", "content }}"))
+    assert rlt(str(job)).exit_code == 0
+
+
+def test_the_chat_template_in_the_arguments_of_verl_and_of_a_local_model_is_tested(tmp_path: Path) -> None:
+    (tmp_path / "chat_template.jinja").write_text("Hello")
+    job = yaml.safe_load(JOB)
+    job["spec"]["model"] = {"path": str(tmp_path)}
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
+    done = rlt(str(tmp_path / "job.yaml"))
+    assert done.exit_code == 0
+    assert "its chat template, line 1, does not render a message of a user" in done.output
+    argument = "actor_rollout_ref.model.custom_chat_template='{% if %}'"
+    command = {"type": "command", "command": ["python3", "-m", "verl.trainer.main_ppo", argument]}
+    spec = {"framework": command, "cluster": job["spec"]["cluster"]}
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump({**job, "spec": spec}))
+    done = rlt(str(tmp_path / "job.yaml"))
+    assert done.exit_code == 1
+    assert "spec.framework.command[3]: line 1: {% if %}: is not valid Jinja" in done.output

@@ -68,15 +68,16 @@ def test_bash_completes_commands_and_options(path_with_rlt: str) -> None:
     script = """
         source <(rlt completion bash)
         COMP_WORDS=(rlt val) COMP_CWORD=1; _rlt_completion rlt; echo "${COMPREPLY[@]}"
-        COMPREPLY=(); COMP_WORDS=(rlt init --pre) COMP_CWORD=2; _rlt_completion rlt; echo "${COMPREPLY[@]}"
+        COMPREPLY=(); COMP_WORDS=(rlt init --ful) COMP_CWORD=2; _rlt_completion rlt; echo "${COMPREPLY[@]}"
     """
-    assert run("bash", "-c", script, path=path_with_rlt) == "validate\n--preset\n"
+    assert run("bash", "-c", script, path=path_with_rlt) == "validate\n--full\n"
 
 
 def test_kubectl_completes_the_plugin(path_with_rlt: str) -> None:
     assert run("kubectl_complete-rlt", "val", path=path_with_rlt) == "validate\n:4\n"
     assert run("kubectl_complete-rlt", "validate", "", path=path_with_rlt) == ":0\n"
-    assert run("kubectl_complete-rlt", "init", "--preset", "", path=path_with_rlt) == "arithmetic\ngsm8k\n:4\n"
+    assert run("kubectl_complete-rlt", "init", "--kind", "", path=path_with_rlt) == "job\nruntime\n:4\n"
+    assert run("kubectl_complete-rlt", "init", "infi", path=path_with_rlt) == "infiniband\n:4\n"
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])

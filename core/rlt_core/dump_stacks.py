@@ -87,9 +87,39 @@ def main(arguments: list[str]) -> int:
             missing.append(references[reference])
     report = write_stacks(directory, found)
     report["missing"] = sorted(missing)
-    report["summary"] = summarize_stacks(found)
+    report["summary"] = f"{describe_demand(ray)} {summarize_stacks(found)}".strip()
     print(PREFIX + json.dumps(report), flush=True)
     return 0 if report["processes"] else 1
+
+
+def describe_demand(ray: Any) -> str:
+    """A sentence on the resources that tasks, actors and placement groups wait for; empty if they wait for none.
+
+    Without Ray's autoscaler, which the operator does not run, Ray prints nothing about them.
+    """
+    try:
+        status = import_module("ray.autoscaler.v2.sdk").get_cluster_status(ray.get_runtime_context().gcs_address)
+        demands = status.resource_demands
+        wanted = [format_bundles(each) for each in demands.ray_task_actor_demand]
+        wanted += [f"a placement group of {format_bundles(each)}" for each in demands.placement_group_demand]
+        nodes = [count_devices(node["Resources"]) for node in ray.nodes() if node["Alive"]]
+    except Exception as error:  # an older Ray, or one whose head does not respond
+        print(f"the demand for resources is not known: {type(error).__name__}: {error}")
+        return ""
+    counts = Counter(str(each) for each in nodes if each)  # the head has none
+    have = ", ".join(f"{count} x {each}" if count > 1 else each for each, count in sorted(counts.items()))
+    return f"Ray waits for resources: {', '.join(wanted[:MAX_NAMED])}. Its nodes have {have}." if wanted else ""
+
+
+def format_bundles(demand: Any) -> str:
+    """The bundles of a demand, each with its number."""
+    return " and ".join(f"{each.count} x {each.bundle}" for each in demand.bundles_by_count)
+
+
+def count_devices(resources: dict[str, float]) -> dict[str, float]:
+    """The resources of a node that programs ask for, without those of Ray itself."""
+    own = ("node:", "memory", "object_store_memory", "accelerator_type:")
+    return {name: amount for name, amount in sorted(resources.items()) if not name.startswith(own)}
 
 
 def write_stacks(directory: Path, found: dict[str, list[tuple[int, str]]]) -> dict[str, Any]:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 
-from rlt_api.blocks.framework import Framework
+from rlt_api.blocks.framework import Framework, PrepareStep
+from rlt_api.blocks.metric_rules import build_limits
+from rlt_api.frameworks.export import build_export
+from rlt_api.known_programs import find_program
+from rlt_api.metric_rules import DEFAULTS
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.training_config import CONFIG_DIRECTORY, CONFIG_FILE
 from rlt_core import names
-from rlt_core.children.attempt_directory import PROGRAM_LOG, build_attempt_directory
+from rlt_core.children.attempt_directory import PROGRAM_LOG, build_attempt_directory, step_log
 from rlt_core.children.config_map import DUMP_STACKS, PREFLIGHT, RUN_COMMAND
+from rlt_core.children.program import BUILDERS, build_command, build_run, find_working_directory
 from rlt_core.job import Job, get_attempt_number
 
 
@@ -21,10 +27,27 @@ def build_entrypoint(job: Job, spec: RLTrainingJobSpec, *, keep_log: bool = True
     log = build_attempt_directory(job, spec) if keep_log else None
     options = ["--log", f"{log}/{PROGRAM_LOG}"] if log else []
     program = ["exec", "python3", f"{CONFIG_DIRECTORY}/{RUN_COMMAND}", *options]
-    if spec.framework.type == "command":
-        return shlex.join([*program, *build_run_command_arguments(job, spec.framework)])
-    trainer = ["rlt-trainer", "run", "--config", f"{CONFIG_DIRECTORY}/{CONFIG_FILE}"]
+    if spec.framework.type != "builtin":
+        return shlex.join([*program, *build_run_command_arguments(job, spec)])
+    trainer = build_command(job, spec)
     return shlex.join([*program, "--no-progress", "--", *trainer] if log else ["exec", *trainer])
+
+
+def build_runtime_env(framework: Framework) -> dict[str, object]:
+    """Build Ray's runtime_env of the program; empty if Ray adds nothing to the image."""
+    given = framework.runtime_env
+    if given is None:
+        return {}
+    fields = {"working_dir": given.working_dir, "py_modules": given.py_modules, "pip": given.pip}
+    return {name: value for name, value in fields.items() if value}
+
+
+def build_step_entrypoint(job: Job, spec: RLTrainingJobSpec, step: PrepareStep) -> str:
+    """Build the entrypoint of a step of framework.prepare. Its output is kept beside that of the program."""
+    log = build_attempt_directory(job, spec)
+    options = ["--log", f"{log}/{step_log(step.name)}"] if log else []
+    program = ["exec", "python3", f"{CONFIG_DIRECTORY}/{RUN_COMMAND}", *options]
+    return shlex.join([*program, "--no-progress", "--", *step.command])
 
 
 def build_preflight_entrypoint(*, mounted: bool = True) -> str:
@@ -48,11 +71,34 @@ def build_stacks_directory(job: Job, spec: RLTrainingJobSpec) -> str:
     return f"{names.attempt_directory(run_directory, attempt=get_attempt_number(job.status))}/stacks"
 
 
-def build_run_command_arguments(job: Job, framework: Framework) -> list[str]:
-    """Build the arguments of run_command.py. The user's command comes last."""
+def build_run_command_arguments(job: Job, spec: RLTrainingJobSpec, *, on_a_worker: bool = True) -> list[str]:
+    """Build the arguments of run_command.py. The command comes last. `on_a_worker`: where the model is exported.
+
+    Limits are omitted if they are the defaults: the program of an earlier version, which has no rules, runs as well.
+    """
+    framework, limits = spec.framework, build_limits(spec.observability.metric_rules)
     options = ["--job", job.name, "--namespace", job.namespace]
-    if framework.total_steps is not None:
-        options += ["--total-steps", str(framework.total_steps)]
-    if framework.working_directory is not None:
-        options += ["--working-directory", framework.working_directory]
-    return [*options, "--", *(framework.command or [])]
+    # ROLL does not print the number of steps.
+    total = spec.training.total_steps if framework.type == "roll" else framework.total_steps
+    if total is not None:
+        options += ["--total-steps", str(total)]
+    if directory := find_working_directory(spec):
+        options += ["--working-directory", directory]
+    if limits != DEFAULTS:
+        options += ["--metric-rules", json.dumps(limits)]
+    if directory := find_checkpoint_directory(job, spec):
+        options += ["--checkpoints", directory]
+    if export := build_export(spec, build_run(job, spec), on_a_worker=on_a_worker):
+        options += ["--export-directory", export.directory]
+        options += ["--export", json.dumps(export.command)] if export.command else []
+    return [*options, "--", *build_command(job, spec)]
+
+
+def find_checkpoint_directory(job: Job, spec: RLTrainingJobSpec) -> str | None:
+    """Find the folder of the checkpoints of verl, OpenRLHF or ROLL. None if it is unknown, as in most commands."""
+    if spec.framework.type in BUILDERS:
+        return build_run(job, spec).checkpoints
+    program = find_program(spec.framework.command or [])
+    values = program.values if program else {}
+    found = values.get("trainer.default_local_dir") or values.get("ckpt_path")
+    return found if isinstance(found, str) and found.startswith("/") else None

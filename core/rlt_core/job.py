@@ -46,6 +46,8 @@ class Job:
     """The controller that runs the job."""
     queue: str | None = None
     """The Kueue LocalQueue that admits the RayCluster: the label of the job, else spec.scheduling.queueName."""
+    created: str | None = None
+    """Time of its creation (RFC 3339, UTC)."""
     cancel_requested: bool = False
     """Whether the annotation rlt.dev/cancel is `true`."""
 
@@ -79,6 +81,7 @@ def parse_job(manifest: Manifest, runtime: RuntimeSnapshot | None = None, policy
         managed_by=manifest.get("spec", {}).get("managedBy") or OPERATOR,
         queue=metadata.get("labels", {}).get(names.QUEUE_LABEL)
         or (_kueue_queue_name(resolved.spec) if resolved.spec else None),
+        created=metadata.get("creationTimestamp"),
         cancel_requested=metadata.get("annotations", {}).get(names.CANCEL_ANNOTATION) == "true",
     )
 

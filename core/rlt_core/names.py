@@ -90,6 +90,11 @@ def preflight_id(submission_id: str) -> str:
     return f"{submission_id}-preflight"
 
 
+def step_id(submission_id: str, step: str) -> str:
+    """ID of the Ray job of a step of framework.prepare before the Ray job `submission_id`."""
+    return f"{submission_id}-prepare-{step}"
+
+
 def stacks_id(submission_id: str) -> str:
     """ID of the Ray job that writes the stacks of the Ray job `submission_id`."""
     return f"{submission_id}-stacks"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from verl_output import VERL_BAR, VERL_LINE
+from verl_output import OPENRLHF_LINE, ROLL_END, ROLL_LINE, ROLL_PREFIX, ROLL_TRACKER_LINE, VERL_BAR, VERL_LINE
 
 from rlt_api.driver_report import METRICS
 from rlt_api.prometheus_names import GAUGES
@@ -18,6 +19,7 @@ from rlt_core.command.exposition import format_metrics
 from rlt_trainer.telemetry.exposition import Snapshot, build_families
 
 START = Progress(0.0)
+CONSOLE = Path(__file__).parent / "verl_console"
 
 
 def report_after(*lines: str, since: Progress = START) -> dict[str, Any]:
@@ -46,6 +48,24 @@ def test_verls_line_has_every_metric() -> None:
         "loss": 0.042396901015308686,
         "gradNorm": 0.129638671875,
         "clipFraction": 0.0007935191160472839,
+    }
+
+
+@pytest.mark.parametrize("version", ["0.5.0", "0.9.1"])
+def test_the_line_of_each_version_has_every_metric(version: str) -> None:
+    """The files have what Tracking of verl printed, with numpy 2, for the metrics that reduce_metrics and metric_utils
+    computed from random tensors."""
+    progress_report = report_after((CONSOLE / f"{version}.txt").read_text())
+    assert (progress_report["step"], progress_report["secondsPerStep"]) == (1, 2.75)
+    assert progress_report["tokensPerSecond"] == 30 / 2.75
+    assert progress_report["metrics"] == {
+        "reward": 2.140744686126709,
+        "kl": 0.002,
+        "entropy": 0.5,
+        "responseLength": 4.5,
+        "loss": 0.375,
+        "gradNorm": 1.5,
+        "clipFraction": 0.005,
     }
 
 
@@ -123,6 +143,14 @@ def test_the_longest_step_is_that_of_the_whole_program() -> None:
     assert report_after(*lines)["longestStepSeconds"] == 9.5
 
 
+def test_a_broken_rule_is_reported_until_a_healthy_step() -> None:
+    flat = [f"step:{step} - critic/advantages/max:0.0 - critic/advantages/min:0.0" for step in range(1, 11)]
+    assert report_after(*flat[:9])["brokenRules"] == []
+    (broken,) = report_after(*flat)["brokenRules"]
+    assert (broken["rule"], broken["evidence"][:13]) == ("noLearningSignal", "Since step 1,")
+    assert report_after(*flat, "step:11 - critic/advantages/max:1.0 - critic/advantages/min:0.0")["brokenRules"] == []
+
+
 def test_one_step_without_times_has_no_duration() -> None:
     assert not {"secondsPerStep", "longestStepSeconds"} & set(report_after("step:1 - a:1"))
 
@@ -183,3 +211,60 @@ def test_an_unknown_total_is_not_exported() -> None:
     )
     assert "rlt_trainer_total_steps{" in known
     assert "rlt_trainer_total_steps{" not in unknown
+
+
+def test_openrlhfs_line_has_every_metric() -> None:
+    found = report_after(OPENRLHF_LINE)
+    assert (found["step"], found["secondsPerStep"]) == (12, 96.25)
+    assert found["metrics"] == {
+        "reward": 0.4375,
+        "kl": 0.00021,
+        "entropy": 0.31,
+        "responseLength": 612.5,
+        "loss": -0.013671875,
+        "gradNorm": 0.84375,
+        "clipFraction": 0.0019,
+    }
+
+
+@pytest.mark.parametrize("lines", [(ROLL_LINE, ROLL_END), (ROLL_TRACKER_LINE, ROLL_END), (ROLL_LINE,)])
+def test_rolls_lines_have_every_metric(lines: tuple[str, ...]) -> None:
+    found = report_after(*lines)
+    assert (found["step"], found["secondsPerStep"]) == (8, 80.5)  # ROLL counts from 0
+    assert found["metrics"] == {
+        "reward": 0.375,
+        "kl": 0.0031,
+        "responseLength": 512.0,
+        "loss": -0.0125,
+        "gradNorm": 0.5,
+        "clipFraction": 0.25,
+    }
+
+
+def test_roll_without_a_tracker_has_steps() -> None:
+    found = report_after(f"{ROLL_PREFIX}pipeline step 0 start...", f"{ROLL_PREFIX}pipeline step 0 finished", ROLL_END)
+    assert (found["step"], found["metrics"]) == (8, {})
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Global step 3: {}",
+        f'{{"system/step": {10**400}}}',
+        '{"system/step": ' + "[" * 100_000,
+        'a "system/step" in text {not json}',
+        '{"system/step": true}',
+        '{"system/step": 1.5}',
+        "pipeline step 7 start...",
+        '[1]{"system/step"',
+    ],
+)
+def test_other_lines_are_no_steps(line: str) -> None:
+    assert build_report(update(START, line, 1.0)) is None
+
+
+def test_values_that_are_no_numbers_are_skipped() -> None:
+    found = report_after(
+        "Global step 3: {'kl': 1.2.3, 'policy_loss': 0.5}", '{"system/step": 4, "a": ' + "9" * 400 + "}"
+    )
+    assert (found["step"], found["metrics"]) == (5, {})

@@ -106,6 +106,44 @@ def test_debugger_variables(mode: str, expected: dict[str, str]) -> None:
     assert {name: named[name]["value"] for name in named if "DEBUG" in name} == expected
 
 
+VOLUME = {"claimName": "runs"}
+NCCL_FILES = {
+    *("NCCL_DEBUG_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "TORCH_NCCL_DUMP_ON_TIMEOUT"),
+    "TORCH_NCCL_TRACE_BUFFER_SIZE",
+}
+ATTEMPT = "/mnt/rlt/runs/sum-11111111/attempts/1"
+
+
+def nccl_files(cluster: dict[str, Any], env: tuple[str, ...] = (), **blocks: Any) -> dict[str, str]:
+    """The variables of files of NCCL and PyTorch, with these variables of the user."""
+    given = [{"name": name, "value": "INFO"} for name in env]
+    named = variables(cluster={**cluster, "env": given}, **blocks)
+    return {name: each["value"] for name, each in named.items() if name in NCCL_FILES and name not in env}
+
+
+def test_flight_records_are_in_the_folder_of_the_attempt() -> None:
+    assert nccl_files(o.ON_GPUS["cluster"], storage=VOLUME) == {
+        "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": f"{ATTEMPT}/nccl_trace_rank_",
+        "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
+        "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000",
+    }
+
+
+@pytest.mark.parametrize(
+    ("env", "kept"), [(("NCCL_DEBUG",), True), (("NCCL_DEBUG", "NCCL_DEBUG_FILE"), False), ((), False)]
+)
+def test_the_log_of_nccl_is_kept_if_the_user_asks_for_it(env: tuple[str, ...], kept: bool) -> None:
+    found = nccl_files(o.ON_GPUS["cluster"], env, storage=VOLUME)
+    assert found.get("NCCL_DEBUG_FILE") == (f"{ATTEMPT}/nccl-%h-%p.log" if kept else None)
+
+
+@pytest.mark.parametrize(("cluster", "storage"), [(o.ON_GPUS["cluster"], {}), (o.COMMAND_SPEC["cluster"], VOLUME)])
+def test_a_job_without_gpus_or_without_a_volume_has_no_such_files(
+    cluster: dict[str, Any], storage: dict[str, Any]
+) -> None:
+    assert nccl_files(cluster, ("NCCL_DEBUG",), storage=storage) == {}
+
+
 @pytest.mark.parametrize(("timeline", "profiled"), [(None, False), ({}, True), ({"enabled": False}, False)])
 def test_the_timeline_enables_profiling(timeline: dict[str, Any] | None, profiled: bool) -> None:
     assert (

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import io
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -14,27 +16,36 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import observed as o
 import pytest
 import yaml
 from apiserver.in_cluster import eventually, free_port
+from cases import merged
 from gate import Gate
+from openrlhf_jobs import OPENRLHF
+from verl_jobs import VERL
 from verl_output import VERL_LINE
 
 from rlt_api.driver_report import PROGRESS_PREFIX
+from rlt_api.status import CheckpointStatus
 from rlt_api.training_config import ProgressReport
 from rlt_api.validation import validate_job
-from rlt_core.children.config_map import PROGRAM_FILES, build_config_map, build_config_volume
-from rlt_operator.diagnosis.progress import parse_last_report
+from rlt_core.children.config_map import PROGRAM_FILES, ROLL_FILES, build_config_map, build_config_volume
+from rlt_core.command.checkpoints import read_latest_step
+from rlt_core.entrypoint import build_entrypoint, build_run_command_arguments, find_checkpoint_directory
+from rlt_core.knowledge.diagnosis import diagnose_logs
+from rlt_operator.diagnosis.progress import build_checkpoint, parse_last_report
 
 GUIDE = Path(__file__).parents[2] / "docs/command-jobs.md"
 
 
-def test_the_job_of_the_guide_is_valid_with_both_worker_examples() -> None:
-    job, other = map(yaml.safe_load, re.findall(r"```yaml\n(.*?)```", GUIDE.read_text(), re.DOTALL))
-    for workers in (job["spec"]["cluster"]["workers"], other["cluster"]["workers"]):
-        spec = {**job["spec"], "cluster": {**job["spec"]["cluster"], "workers": workers}}
+def test_the_job_of_the_guide_is_valid_with_each_other_example() -> None:
+    job, *others = map(yaml.safe_load, re.findall(r"```yaml\n(.*?)```", GUIDE.read_text(), re.DOTALL))
+    assert others
+    for other in (job["spec"], *others):
+        spec = {**job["spec"], **{block: {**job["spec"][block], **given} for block, given in other.items()}}
         assert validate_job(job["metadata"]["name"], spec).findings == ()
 
 
@@ -122,6 +133,125 @@ def test_progress_is_served_while_the_command_runs(start: Start, gate: Gate) -> 
     assert end(process)[0] == 0
 
 
+def test_checkpoints_of_verl_are_reported(start: Start, tmp_path: Path) -> None:
+    script = f"""
+import os
+print({VERL_LINE!r}, flush=True)
+os.mkdir("checkpoints")
+print(35, end="", file=open("checkpoints/latest_checkpointed_iteration.txt", "w"))
+print({VERL_LINE.replace("step:34", "step:35")!r})
+"""
+    out = end(start(script, "--checkpoints", str(tmp_path / "checkpoints")))[1].decode()
+    report = parse_last_report(out)
+    assert report
+    assert (report.step, report.latest_checkpoint_step) == (35, 35)
+    folder = str(tmp_path / "checkpoints")
+    assert build_checkpoint(report, "/mnt/rlt/runs/sum") == CheckpointStatus(latest_step=35, path=folder)
+
+
+SAVE = """
+import os
+print("step:3 - critic/score/mean:1", flush=True)
+os.makedirs("checkpoints/global_step_3")
+print(3, end="", file=open("checkpoints/latest_checkpointed_iteration.txt", "w"))
+"""
+EXPORT = """
+import os, sys
+print("exporting", sys.argv[1])
+os.mkdir("model")
+open("model/config.json", "w").close()
+"""
+
+
+def export_options(folder: Path, script: str) -> list[str]:
+    command = [sys.executable, "-c", script, f"{folder}/checkpoints/global_step_{{step}}"]
+    directory = str(folder / "model")
+    options = ["--checkpoints", str(folder / "checkpoints"), "--export-directory", directory]
+    return [*options, "--export", json.dumps(command)]
+
+
+def test_the_latest_checkpoint_is_exported_after_the_training(start: Start, tmp_path: Path) -> None:
+    code, out, _ = end(start(SAVE, *export_options(tmp_path, EXPORT)))
+    report = parse_last_report(out.decode())
+    assert f"exporting {tmp_path}/checkpoints/global_step_3\n" in out.decode()
+    assert report
+    assert (code, report.stage, report.exported_path) == (0, "finished", str(tmp_path / "model"))
+
+
+@pytest.mark.parametrize(("script", "code"), [(SAVE, 9), (f"{SAVE}sys.exit(7)", 7), ("", 0)])
+def test_a_training_or_export_that_fails_exports_nothing(start: Start, tmp_path: Path, script: str, code: int) -> None:
+    """The exit code is that of the part that failed. Without a checkpoint there is nothing to export."""
+    failing = f"{EXPORT.replace('mkdir', 'path.exists').partition('open')[0]}sys.exit(9)"
+    returned, out, _ = end(start(f"import sys{script}", *export_options(tmp_path, failing)))
+    report = parse_last_report(out.decode())
+    assert (returned, report and report.exported_path) == (code, None)
+    assert (b"exporting" in out) == (code == 9)
+
+
+@pytest.mark.parametrize("content", [None, "", "many"])
+def test_unreadable_tracker_is_no_checkpoint(tmp_path: Path, content: str | None) -> None:
+    if content is not None:
+        (tmp_path / "latest_checkpointed_iteration.txt").write_text(content)
+    assert read_latest_step(str(tmp_path)) is None
+
+
+def test_the_tracker_of_deepspeed_names_the_step(tmp_path: Path) -> None:
+    (tmp_path / "_actor").mkdir()
+    (tmp_path / "_actor/latest").write_text("global_step40")
+    assert read_latest_step(str(tmp_path)) == 40
+
+
+def test_verl_writes_its_checkpoints_where_they_are_read() -> None:
+    job = o.job(VERL)
+    assert job.spec
+    words = shlex.split(build_entrypoint(job, job.spec))
+    folder = words[words.index("--checkpoints") + 1]
+    assert f"trainer.default_local_dir={folder}" in words
+    assert words[words.index("--") + 1 :][:3] == ["python3", "-m", "verl.trainer.main_ppo"]
+
+
+def list_export_words(spec: dict[str, Any]) -> list[str]:
+    job = o.job(spec)
+    assert job.spec
+    words = shlex.split(build_entrypoint(job, job.spec))
+    return words[: words.index("--")]
+
+
+@pytest.mark.parametrize(("overrides", "backend"), [([], "fsdp"), (["model_engine=megatron"], "megatron")])
+def test_verls_model_merger_runs_on_a_worker(overrides: list[str], backend: str) -> None:
+    words = list_export_words(merged(VERL, {"framework.overrides": overrides, "model.trustRemoteCode": True}))
+    command, folder = json.loads(words[words.index("--export") + 1]), words[words.index("--checkpoints") + 1]
+    on_a_worker = ["ray", "job", "submit", "--entrypoint-num-gpus", "1", "--"]
+    assert command[:8] == [*on_a_worker, "python3", "-m"]
+    assert command[8:] == [
+        *("verl.model_merger", "merge", "--backend", backend, "--local_dir", f"{folder}/global_step_{{step}}/actor"),
+        *("--target_dir", words[words.index("--export-directory") + 1], "--trust-remote-code"),
+    ]
+
+
+def test_openrlhf_exports_by_itself_and_verl_without_checkpoints_nothing() -> None:
+    words = list_export_words(OPENRLHF)
+    assert words[words.index("--export-directory") + 1].endswith("/model")
+    assert "--export" not in words
+    assert "--export-directory" not in list_export_words(merged(VERL, {"checkpoint.saveFreq": -1}))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "folder"),
+    [
+        (["verl.trainer.main_ppo", "trainer.default_local_dir=/checkpoints/a"], "/checkpoints/a"),
+        (["verl.trainer.main_ppo", "trainer.default_local_dir=checkpoints"], None),
+        (["verl.trainer.main_ppo", "trainer.default_local_dir=$DIR/a"], None),
+        (["openrlhf.cli.train_ppo_ray", "--ckpt.path", "/checkpoints/b"], "/checkpoints/b"),
+        (["train"], None),
+    ],
+)
+def test_checkpoints_of_a_command_are_found(arguments: list[str], folder: str | None) -> None:
+    job = o.job({**o.COMMAND_SPEC, "framework": {"type": "command", "command": ["python3", "-m", *arguments]}})
+    assert job.spec
+    assert find_checkpoint_directory(job, job.spec) == folder
+
+
 def test_progress_needs_the_token_of_ray(start: Start, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     monkeypatch.setenv("RAY_AUTH_TOKEN", "a-token")
@@ -174,6 +304,18 @@ def test_the_last_line_is_the_report(start: Start) -> None:
     last = parse_last_report(out.decode())
     assert last
     assert (last.stage, last.step, last.total_steps, last.metrics.reward) == ("finished", 2, 4, 0.5)
+
+
+def test_the_rules_over_metrics_are_those_of_the_job(start: Start) -> None:
+    job = o.job(
+        {**o.COMMAND_SPEC, "observability": {"metricRules": {"entropyCollapse": {"threshold": 0.5, "steps": 1}}}}
+    )
+    assert job.spec
+    arguments = build_run_command_arguments(job, job.spec)
+    options = arguments[arguments.index("--metric-rules") : arguments.index("--")]
+    output = end(start("print('step:3 - actor/entropy:0.4')", "--port", "0", *options))[1].decode()
+    report = json.loads(output.splitlines()[-1].removeprefix(PROGRESS_PREFIX))
+    assert [each["rule"] for each in report["brokenRules"]] == ["entropyCollapse"]
 
 
 def test_a_failed_command_is_not_finished(start: Start) -> None:
@@ -308,6 +450,27 @@ def test_a_program_that_reports_its_progress_gets_no_server(start: Start, tmp_pa
     assert log.read_bytes() == b"step:1 - a:1\n"
 
 
+NCCL_LOG = """sum-workers-{0}:73:196 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/RoCE [RO]; OOB eth0:10.0.0.{0}<0>
+sum-workers-{0}:73:196 [0] ibvwrap.cc:173 NCCL WARN Call to ibv_reg_mr failed with error Cannot allocate memory
+sum-workers-{0}:73:196 [0] NCCL INFO ncclCommInitRank comm 0x55d0c0 rank {0} nranks 2 - Init ABORT
+"""
+
+
+@pytest.mark.parametrize("code", [1, 0])
+def test_the_output_of_a_failed_program_has_the_warnings_in_the_files_of_nccl(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    monkeypatch.setenv("NCCL_DEBUG_FILE", f"{tmp_path}/nccl-%h-%p.log")
+    for rank in (0, 1):
+        (tmp_path / f"nccl-sum-workers-{rank}-73.log").write_text(NCCL_LOG.format(rank))
+    _, output, _ = end(start(f"raise SystemExit({code})", "--port", "0"))
+    warnings = [line.split()[0] for line in output.decode().splitlines() if "ibv_reg_mr failed" in line]
+    assert warnings == (["sum-workers-0:73:196", "sum-workers-1:73:196"] if code else [])
+    assert b"NET/IB : Using" not in output
+    codes = [finding.code for finding in diagnose_logs([io.BytesIO(output)])]
+    assert codes == (["RdmaMemoryLock"] if code else [])
+
+
 def test_a_log_that_cannot_be_written_does_not_end_the_command(start: Start, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     script = "print('a', flush=True)\nprint('b')\nraise SystemExit(4)"
@@ -318,7 +481,7 @@ def test_a_log_that_cannot_be_written_does_not_end_the_command(start: Start, tmp
 
 def test_the_modules_have_the_syntax_of_python_3_8(mounted: Path) -> None:
     modules = list((mounted / "..data").rglob("*.py"))
-    assert len(modules) == len(PROGRAM_FILES)
+    assert len(modules) == len(PROGRAM_FILES | ROLL_FILES)
     for module in modules:
         ast.parse(module.read_text(), str(module), feature_version=(3, 8))
 

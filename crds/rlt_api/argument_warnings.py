@@ -55,25 +55,37 @@ def _say(argument: Argument, message: str) -> str:
 
 
 def _warn_keys(program: Program) -> Iterator[str]:
-    """Hydra ends with an error for a key that the config does not contain. A + adds it, and verl ignores it."""
+    for argument in program.arguments:
+        if not program.own_config and (problem := describe_key(argument)):
+            yield _say(argument, problem)
+
+
+def describe_key(argument: Argument) -> str | None:
+    """Describe the problem of a key that verl's config does not contain; None if it does.
+
+    Hydra ends with an error for such a key. A + adds it, and verl ignores it.
+    """
     mapped = load_mapping()
     names = [each.key for each in mapped.verl if not each.is_group]
-    for argument in program.arguments:
-        if program.own_config or argument.key.startswith("hydra.") or "@" in argument.key or "/" in argument.key:
-            continue
-        setting = find(argument.key, mapped.verl)
-        if argument.prefix:
-            if argument.prefix == "+" and setting is not None and not setting.is_group and setting.in_config:
-                yield _say(argument, "Hydra cannot add a key that verl's config contains; remove the +")
-            continue
-        if setting is not None and setting.renamed:
-            yield _say(argument, f"verl {mapped.verl_version} has {setting.renamed} instead")
-        elif setting is None and not _is_block(argument.key, mapped):
-            meant = find_nearest_word(argument.key, names, max_distance=max(2, len(argument.key) // 8)) or next(
-                (name for name in names if name.rpartition(".")[2] == argument.key.rpartition(".")[2]), None
-            )
-            hint = f"did you mean {meant}?" if meant else "remove it, or put a + before it if a plugin reads it"
-            yield _say(argument, f"is not a key of verl {mapped.verl_version}; {hint}")
+    if argument.key.startswith("hydra.") or "@" in argument.key or "/" in argument.key:
+        return None
+    setting = find(argument.key, mapped.verl)
+    if argument.prefix:
+        is_contained = setting is not None and not setting.is_group and setting.in_config
+        return (
+            "Hydra cannot add a key that verl's config contains; remove the +"
+            if argument.prefix == "+" and is_contained
+            else None
+        )
+    if setting is not None and setting.renamed:
+        return f"verl {mapped.verl_version} has {setting.renamed} instead"
+    if setting is not None or _is_block(argument.key, mapped):
+        return None
+    meant = find_nearest_word(argument.key, names, max_distance=max(2, len(argument.key) // 8)) or next(
+        (name for name in names if name.rpartition(".")[2] == argument.key.rpartition(".")[2]), None
+    )
+    hint = f"did you mean {meant}?" if meant else "remove it, or put a + before it if a plugin reads it"
+    return f"is not a key of verl {mapped.verl_version}; {hint}"
 
 
 def _is_block(key: str, mapped: Mapped) -> bool:

@@ -124,6 +124,11 @@ def _split_script(script: str) -> list[str]:
         return []
 
 
+def parse_overrides(overrides: Sequence[str]) -> tuple[Argument, ...]:
+    """Parse overrides of Hydra; the index is that of the override. Texts that are none are left out."""
+    return _parse_hydra(enumerate(overrides)).arguments
+
+
 def _parse_hydra(words: Iterable[tuple[int, str]]) -> Program:
     arguments, own_config = [], False
     for index, word in words:

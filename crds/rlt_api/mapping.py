@@ -124,7 +124,8 @@ def build_mapping_page() -> str:
 
 INTRODUCTION = """\
 A verl or ROLL command runs unchanged as a [command job](../command-jobs.md) (`framework.type: command`). These tables
-map its settings to fields of a job that rlt's trainer or the operator reads.
+map its settings to fields of a job that rlt's trainer or the operator reads. The same job also runs
+[with verl](../frameworks/verl.md).
 
 A `*` in a key matches anything. The tables contain every key of `ppo_trainer` in verl {version}, alone or in a group,
 with verl's default. A dash means that no field exists; the remark gives the reason."""

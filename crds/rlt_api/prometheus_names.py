@@ -15,7 +15,9 @@ TOTAL_STEPS = "rlt_trainer_total_steps"
 TOKENS_PER_SECOND = "rlt_trainer_tokens_per_second"
 STAGE = "rlt_trainer_stage"
 LATEST_CHECKPOINT_STEP = "rlt_trainer_latest_checkpoint_step"
+LATEST_CHECKPOINT_TIMESTAMP = "rlt_trainer_latest_checkpoint_timestamp_seconds"
 LAST_STEP_TIMESTAMP = "rlt_trainer_last_step_timestamp_seconds"
+ENGINE_REQUESTS = "rlt_trainer_engine_requests"
 TOKENS_TOTAL = "rlt_trainer_tokens_total"
 STEPS_TOTAL = "rlt_trainer_steps_total"
 
@@ -32,6 +34,11 @@ class Gauge:
     """Its description with the unit."""
     rest_label: str | None = None
     """For "/*": the label with the rest of the key."""
+    factor: float = 1.0
+    """Base units of Prometheus in verl's unit."""
+
+
+GIB = 2.0**30
 
 
 def _spread(verl: str, name: str, help: str) -> list[Gauge]:
@@ -47,15 +54,57 @@ GAUGES: tuple[Gauge, ...] = (
     *_spread("critic/score", "score", "Score before any penalty"),
     *_spread("critic/advantages", "advantage", "Advantage"),
     *_spread("critic/returns", "return", "Return"),
+    *_spread("critic/values", "value", "Value that the critic predicts"),
     Gauge("actor/pg_loss", "rlt_trainer_policy_loss", "Policy loss"),
     Gauge("actor/kl_loss", "rlt_trainer_kl", "Mean KL divergence to the reference model by klLossType, in nats"),
     Gauge("actor/kl_coef", "rlt_trainer_kl_coefficient", "Weight of the KL term in the loss"),
+    Gauge(
+        "actor/reward_kl_penalty",
+        "rlt_trainer_reward_kl",
+        "Mean KL divergence to the reference model as a term of the reward, in nats",
+    ),
+    Gauge("actor/reward_kl_penalty_coeff", "rlt_trainer_reward_kl_coefficient", "Weight of the KL term in the reward"),
     Gauge("actor/ppo_kl", "rlt_trainer_ppo_kl", "KL divergence between the policy and the sampling policy, in nats"),
     Gauge("actor/entropy", "rlt_trainer_entropy", "Mean entropy of the next-token distribution, in nats"),
+    Gauge("actor/entropy_loss", "rlt_trainer_entropy_loss", "Entropy as a term of the loss, in nats"),
+    Gauge("distillation/loss", "rlt_trainer_distillation_loss", "Distillation loss: on-policy the reverse KL, in nats"),
+    Gauge(
+        "distillation/abs_loss",
+        "rlt_trainer_distillation_distance",
+        "Mean absolute difference of the log-probabilities of policy and teacher, in nats",
+    ),
     Gauge("actor/grad_norm", "rlt_trainer_grad_norm", "Norm of the gradient before clipping"),
     Gauge("actor/lr", "rlt_trainer_learning_rate", "Learning rate"),
     Gauge("actor/pg_clipfrac", "rlt_trainer_clip_fraction", "Share of tokens that PPO clipped"),
     Gauge("actor/pg_clipfrac_lower", "rlt_trainer_clip_fraction_lower", "Share of tokens that the dual clip clipped"),
+    Gauge("actor/router_aux_loss", "rlt_trainer_router_aux_loss", "Load-balancing loss of a mixture of experts"),
+    Gauge(
+        "actor/expert_load_max",
+        "rlt_trainer_expert_load_max",
+        "Tokens of the busiest expert of a layer, as a multiple of the layer's mean, in the least balanced layer",
+    ),
+    Gauge(
+        "actor/expert_load_entropy",
+        "rlt_trainer_expert_load_entropy",
+        "Entropy of the distribution of tokens over the experts, as a share of its maximum, mean over the layers",
+    ),
+    Gauge(
+        "actor/skipped_updates",
+        "rlt_trainer_skipped_updates",
+        "Optimizer steps of the step that were skipped because the gradient was not finite",
+    ),
+    Gauge("critic/vf_loss", "rlt_trainer_value_loss", "Value loss of the critic"),
+    Gauge("critic/vf_clipfrac", "rlt_trainer_value_clip_fraction", "Share of values that were clipped"),
+    Gauge("critic/vpred_mean", "rlt_trainer_value_prediction_mean", "Mean predicted value in the update"),
+    Gauge(
+        "critic/vf_explained_var",
+        "rlt_trainer_value_explained_variance",
+        "Share of the variance of the returns that the values explain",
+    ),
+    Gauge("critic/grad_norm", "rlt_trainer_critic_grad_norm", "Norm of the critic's gradient before clipping"),
+    Gauge("critic/lr", "rlt_trainer_critic_learning_rate", "Learning rate of the critic"),
+    Gauge("critic/skipped_updates", "rlt_trainer_critic_skipped_updates", "The same as skipped_updates for the critic"),
+    Gauge("warmup/step", "rlt_trainer_warmup_step", "Completed steps of the supervised warm-up"),
     Gauge("warmup/loss", "rlt_trainer_warmup_loss", "Cross-entropy of the supervised warm-up, in nats per token"),
     # Lengths
     *_spread("response_length", "response_length", "Response length in tokens"),
@@ -65,6 +114,18 @@ GAUGES: tuple[Gauge, ...] = (
         "Share of responses truncated at maxResponseLength",
     ),
     *_spread("prompt_length", "prompt_length", "Prompt length in tokens"),
+    *_spread("num_turns", "turns", "Turns of a conversation, or requests of an agent"),
+    Gauge("data/responses", "rlt_trainer_responses", "Responses of the step"),
+    Gauge("data/prompts", "rlt_trainer_prompts", "Prompts of the data set"),
+    Gauge("data/overlong_prompts", "rlt_trainer_overlong_prompts", "Prompts over maxPromptLength, which are left out"),
+    Gauge("data/prompts_consumed", "rlt_trainer_prompts_consumed", "Prompts taken from the data set since the start"),
+    Gauge("train/num_gen_batches", "rlt_trainer_generations", "Generations of the step, with filterGroups"),
+    Gauge(
+        "training/staleness/mean",
+        "rlt_trainer_staleness_steps_mean",
+        "Steps between the request of a response and its training: mean over the responses, with rollout.staleness",
+    ),
+    Gauge("training/staleness/max", "rlt_trainer_staleness_steps_max", "The same: maximum over the responses"),
     # Difference between rollout engine and trainer
     Gauge(
         "training/rollout_probs_diff_mean",
@@ -87,6 +148,11 @@ GAUGES: tuple[Gauge, ...] = (
         "Mean difference of log-probabilities between rollout engine and trainer after the latest weight sync",
     ),
     Gauge(
+        "training/rollout_actor_probs_pearson_corr",
+        "rlt_trainer_rollout_probs_correlation",
+        "Pearson correlation of token probabilities between rollout engine and trainer",
+    ),
+    Gauge(
         "rollout_corr/*",
         "rlt_trainer_rollout_correction",
         "Difference between rollout engine and trainer, by the names in verl",
@@ -100,6 +166,13 @@ GAUGES: tuple[Gauge, ...] = (
         "rlt_trainer_overlap_seconds",
         "Time of a phase concurrent with other phases",
         rest_label="phase",
+    ),
+    Gauge(
+        "timing_per_token_ms/*",
+        "rlt_trainer_token_seconds",
+        "Duration of one phase of the step per token",
+        rest_label="phase",
+        factor=1e-3,
     ),
     Gauge("perf/unaccounted_share", "rlt_trainer_unaccounted_share", "Share of the step outside of all phases, 0 to 1"),
     Gauge(
@@ -122,17 +195,31 @@ GAUGES: tuple[Gauge, ...] = (
     ),
     Gauge(
         "perf/max_memory_allocated_gb",
-        "rlt_trainer_device_memory_allocated_gib",
-        "Peak memory of tensors, maximum of all devices, in GiB",
+        "rlt_trainer_device_memory_allocated_bytes",
+        "Peak memory of tensors, maximum of all devices",
+        factor=GIB,
     ),
     Gauge(
         "perf/max_memory_reserved_gb",
-        "rlt_trainer_device_memory_reserved_gib",
-        "Peak memory of torch's allocator, maximum of all devices, in GiB",
+        "rlt_trainer_device_memory_reserved_bytes",
+        "Peak memory of torch's allocator, maximum of all devices",
+        factor=GIB,
     ),
-    Gauge("perf/cpu_memory_used_gb", "rlt_trainer_node_memory_used_gib", "Used memory, maximum of all nodes, in GiB"),
+    Gauge(
+        "perf/cpu_memory_used_gb",
+        "rlt_trainer_node_memory_used_bytes",
+        "Used memory, maximum of all nodes",
+        factor=GIB,
+    ),
     # Rewards
-    Gauge("reward/*", "rlt_trainer_reward_detail", "Rewards and their failures by name", rest_label="metric"),
+    Gauge("reward/failed", "rlt_trainer_reward_failures", "Responses of the step whose reward failed"),
+    Gauge("reward/failed/*", "rlt_trainer_reward_failures_by_reason", "The same by reason", rest_label="reason"),
+    Gauge(
+        "reward/failed_baselines",
+        "rlt_trainer_reward_failed_baselines",
+        "Share of the responses whose greedy response (remax) was not scored, 0 to 1",
+    ),
+    Gauge("reward/*", "rlt_trainer_reward_detail", "Rewards by name", rest_label="metric"),
     Gauge("val/*", "rlt_trainer_validation_overall", "Metrics over the whole validation set", rest_label="metric"),
     Gauge("val-core/*", "rlt_trainer_validation", "Mean score on a validation set", rest_label="metric"),
     # Progress
@@ -149,9 +236,14 @@ REPORTED: Mapping[str, str] = {
     TOKENS_PER_SECOND: "Prompt and response tokens of the latest step per second, over all workers",
     STAGE: "1 for the current stage of the trainer: preparing, warmup, training, exporting or finished",
     LATEST_CHECKPOINT_STEP: "Step of the latest complete checkpoint",
+    LATEST_CHECKPOINT_TIMESTAMP: "Unix time of the latest complete checkpoint, or of the driver's start before one",
+    ENGINE_REQUESTS: "Requests in the rollout engines (state running), and that wait for an engine (state waiting)",
     LAST_STEP_TIMESTAMP: "Unix time of the driver's latest progress, or of its start; time() minus it shows a hang",
 }
-"""Gauges from the progress report."""
+"""Gauges from the progress report and the state of the driver."""
+
+REPORTED_LABELS: Mapping[str, str] = {STAGE: "stage", ENGINE_REQUESTS: "state"}
+"""Name in REPORTED -> its label besides job and namespace."""
 
 COUNTERS: Mapping[str, str] = {
     TOKENS_TOTAL: "Prompt and response tokens trained on since the driver started",

@@ -40,7 +40,7 @@ def build_resolved_spec(job: Json, runtime: Json | None) -> dict[str, Any]:
     immutable = {key: value for key, value in stored.items() if key not in MUTABLE_FIELDS}
     spec = RLTrainingJobSpec.model_validate(resolve(immutable, runtime), by_alias=True, by_name=False)
     resolved = spec.model_dump(mode="json", by_alias=True)
-    if spec.framework.type == "builtin":
+    if spec.framework.type != "command":
         _add_dependent_defaults(resolved, spec)
     return resolved
 

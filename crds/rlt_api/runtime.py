@@ -87,8 +87,8 @@ class RLRuntimeSpec(ApiModel):
     other fields of the job set. podTemplates in defaults are not restricted."""
 
 
-BUILTIN_ONLY = ("model", "data", "rewards", "algorithm", "training", "rollout", "checkpoint")
-"""Blocks that only the builtin trainer reads."""
+TRAINING_BLOCKS = ("model", "data", "rewards", "algorithm", "training", "rollout", "checkpoint")
+"""Blocks that a command does not use."""
 
 Kind = Literal["cpu", "nvidia", "amd"]
 
@@ -102,8 +102,8 @@ def resolve(job: Mapping[str, Any], runtime: Mapping[str, Any] | None) -> dict[s
     """
     runtime = runtime or {}
     defaults = dict(runtime.get("defaults", {}))
-    if job.get("framework", {}).get("type", "builtin") != "builtin":
-        for block in BUILTIN_ONLY:
+    if job.get("framework", {}).get("type", "builtin") == "command":
+        for block in TRAINING_BLOCKS:
             defaults.pop(block, None)
     pools = runtime.get("nodePools", [])
     spec = _merge(defaults, job)

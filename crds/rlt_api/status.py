@@ -257,6 +257,17 @@ class PassedPreflight(ApiModel):
     """Digests of the images of the pods."""
 
 
+class PreparedStep(ApiModel):
+    """A step of spec.framework.prepare that has succeeded."""
+
+    name: Word
+    """Name of the step."""
+    head_pod_uid: Word
+    """UID of the head pod that ran it. Without storage.claimName, its files exist on that pod alone."""
+    completion_time: Time
+    """Time when the operator observed its end (RFC 3339, UTC)."""
+
+
 class Disruption(ApiModel):
     """A pod of the current Ray cluster that Kubernetes ends for a cause outside of the job."""
 
@@ -359,6 +370,8 @@ class CurrentAttempt(ApiModel):
     """Time when the latest suspension of the RayCluster ended, which identifies its admission by Kueue."""
     head_pod_uid: Word | None = None
     """UID of the head pod that the Ray jobs are submitted to. It is fixed when Ray has accepted the first one."""
+    prepare_step: Word | None = None
+    """The last step of spec.framework.prepare whose Ray job the head was seen with."""
     preflight_accepted_time: Time | None = None
     """Time when the head was first seen with the Ray job of the preflight checks."""
     accepted_time: Time | None = None
@@ -369,6 +382,21 @@ class CurrentAttempt(ApiModel):
     """The stacks of a program without progress."""
     stop: StopRequest | None = None
     """The request to stop the program."""
+
+
+class Pause(ApiModel):
+    """A suspension of the job by a rule of spec.observability.metricRules."""
+
+    rule: Word
+    """The rule, such as klRunaway."""
+    step: Count
+    """Number of completed steps when the operator observed the broken rule."""
+    evidence: Sentence
+    """The metric and its value."""
+    generation: Generation
+    """Generation of the spec that the pause applies to. Any change of the spec resumes the job."""
+    time: Time
+    """Time when the operator observed the broken rule (RFC 3339, UTC)."""
 
 
 class RLTrainingJobStatus(ApiModel):
@@ -396,7 +424,10 @@ class RLTrainingJobStatus(ApiModel):
     """The latest attempts that failed or were disrupted. Absent for the only attempt of a job without restarts."""
     findings: Annotated[list[FailureFinding], CutTo(8), KeyedBy("code", checked=False)] = []
     """Known failures of the latest attempt that ended early, the best explanation first; before the first attempt, why
-    the cluster is not ready. Absent while the program runs."""
+    the cluster is not ready; while the program runs, problems of its nodes, and the rules of
+    spec.observability.metricRules that are broken."""
+    pause: Pause | None = None
+    """Why a rule over the metrics has suspended the job. Absent once it is resumed."""
     current_attempt: CurrentAttempt | None = None
     """State of the current RayCluster, while it or one of its pods exists."""
     disruption: Disruption | None = None
@@ -408,6 +439,8 @@ class RLTrainingJobStatus(ApiModel):
     """The runtime that resolvedSpec contains."""
     runtime_snapshot: RuntimeSnapshot | None = None
     """Replaced by resolvedSpec. Read from jobs that an operator without resolvedSpec accepted, and then removed."""
+    prepared: Annotated[list[PreparedStep], CutTo(16), KeyedBy("name", checked=False)] = []
+    """The steps of spec.framework.prepare that have succeeded."""
     network: NetworkStatus | None = None
     """The decision about fabric and accelerators. The Ray cluster is created from it."""
     preflight: Annotated[list[PreflightCheck], CutTo(32)] = []

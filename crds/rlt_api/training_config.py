@@ -154,6 +154,15 @@ def _dump_value(value: Any) -> tuple[Any, int]:
     return value, 1
 
 
+class BrokenMetricRule(ApiModel):
+    """A rule over the metrics that is broken at the latest step (rlt_api.metric_rules)."""
+
+    rule: str
+    """Its field in spec.observability.metricRules."""
+    evidence: str
+    """The metric and its value at the first step beyond the threshold."""
+
+
 class ProgressReport(ApiModel):
     """The progress report of the driver."""
 
@@ -171,8 +180,12 @@ class ProgressReport(ApiModel):
     """Prompt and response tokens of the latest step per second, over all workers."""
     metrics: ProgressMetrics = ProgressMetrics()
     """Metrics of the latest step."""
+    broken_rules: Annotated[list[BrokenMetricRule], Field(max_length=64)] = []
+    """The rules of spec.observability.metricRules that are broken."""
     latest_checkpoint_step: int | None = None
     """Step of the latest complete checkpoint."""
+    checkpoint_directory: str | None = None
+    """Folder of the checkpoints in the pods. Default: checkpoints in the run directory."""
     checkpoint_error: str | None = None
     """Why the latest checkpoint could not be saved, such as a full volume. The training continues without it."""
     exported_path: str | None = None

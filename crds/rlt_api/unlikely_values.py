@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from rlt_api.known_programs import find_program
 from rlt_api.model import quantity_value
 from rlt_api.spec import RLTrainingJobSpec
 
@@ -38,9 +39,21 @@ def warn_utilization(spec: RLTrainingJobSpec) -> Iterator[str]:
 
 
 def warn_settings_without_effect(spec: RLTrainingJobSpec) -> Iterator[str]:
-    """Settings of preflight and security that have no effect in this job."""
-    if spec.preflight.level == "full" and spec.framework.type == "command":
-        yield "spec.preflight.level: full: the checks are those of basic: a command has no stage training; use basic"
+    """Settings of preflight, security and framework.prepare that have no effect in this job."""
+    if spec.preflight.command and spec.preflight.level != "full":
+        yield "spec.preflight.command: given: it is a part of level full; set preflight.level to full"
+    if spec.preflight.level == "full" and spec.framework.command and not spec.preflight.command:
+        program = find_program(spec.framework.command)
+        if program is None or program.in_script or program.own_config:
+            yield (
+                "spec.preflight.level: full: no step of framework.command can be derived, so that the stage training "
+                "is a warning; set preflight.command to a short run"
+            )
+    if spec.framework.prepare and not spec.storage.outlives_pods:
+        yield (
+            "spec.framework.prepare: given: without a PVC its files exist on the head pod alone, and each new head pod "
+            "runs it again; set storage.claimName or storage.storageClassName"
+        )
     if spec.security.ptrace and not spec.security.privileged:
         yield (
             f"spec.security.ptrace: true: Kubernetes gives added capabilities to root only, and the pods run as user "

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from rlt_api.argument_warnings import warn_arguments
 from rlt_api.blocks.algorithm import Algorithm
 from rlt_api.environment_warnings import warn_environment, warn_old_debugger
+from rlt_api.framework_warnings import warn_framework
 from rlt_api.model import ApiModel
 from rlt_api.rules.memory import explain_long_micro_batch, explain_missing_memory_check
 from rlt_api.spec import RLTrainingJobSpec
@@ -47,7 +48,8 @@ def find_warnings(spec: RLTrainingJobSpec) -> Iterator[str]:
     yield from warn_environment(spec)
     yield from warn_old_debugger(spec)
     yield from warn_settings_without_effect(spec)
-    if spec.framework.type == "builtin":
+    yield from warn_framework(spec)
+    if spec.framework.type != "command":
         yield from _warn_staleness_without_correction(spec)
         yield from _warn_unread_settings(spec.algorithm)
         yield from warn_learning_rate(spec)
@@ -59,7 +61,7 @@ def find_warnings(spec: RLTrainingJobSpec) -> Iterator[str]:
 def _warn_restarts_without_checkpoint(spec: RLTrainingJobSpec) -> Iterator[str]:
     """A new attempt resumes only from a checkpoint that outlives the pods of the failed one."""
     restarts, checkpoint, storage = spec.failure_policy.max_restarts, spec.checkpoint, spec.storage
-    if restarts == 0 or spec.framework.type != "builtin":
+    if restarts == 0 or spec.framework.type == "command":
         return
     if checkpoint.resume == "never":
         reason, fix = "checkpoint.resume is never", "use checkpoint.resume: auto"
@@ -75,7 +77,7 @@ def _warn_restarts_without_checkpoint(spec: RLTrainingJobSpec) -> Iterator[str]:
 
 def _warn_memory(spec: RLTrainingJobSpec) -> Iterator[str]:
     """A job may run out of memory that is accepted: if a size is unknown, or if responses are longer than expected."""
-    if spec.framework.type != "builtin":
+    if spec.framework.type == "command":
         return
     if missing := explain_missing_memory_check(spec):
         field, fix = missing

@@ -26,6 +26,30 @@ COMMAND: Json = {
     "cluster": BUILTIN["cluster"],
 }
 
+VERL: Json = {
+    "framework": {"type": "verl"},
+    "model": {"path": "m"},
+    "data": {"files": ["/mnt/rlt/a.parquet"]},
+    "training": BUILTIN["training"],
+    "cluster": {
+        "image": "registry.example/verl:0.9.1",
+        "workers": [
+            {
+                **BUILTIN["cluster"]["workers"][0],
+                "accelerator": {"resourceName": "nvidia.com/gpu", "count": 4},
+            }
+        ],
+    },
+}
+
+ROLL: Json = {**VERL, "framework": {"type": "roll"}, "data": {"files": ["/mnt/rlt/a.jsonl"]}}
+
+OPENRLHF: Json = {
+    **VERL,
+    "framework": {"type": "openrlhf"},
+    "rewards": [{"function": {"name": "scoring:reward_func", "configMap": "rewards"}}],
+}
+
 
 def workers(**changes: Any) -> Json:
     """Return a cluster with changes to its one worker group."""
@@ -42,6 +66,11 @@ def gpus(count: int = 8, replicas: int = 1, memory: str = "80Gi", pod: str = "51
     """Return a cluster with accelerators of a known memory."""
     accelerator = {"resourceName": "nvidia.com/gpu", "count": count, "memory": memory}
     return workers(replicas=replicas, resources={"cpu": "32", "memory": pod}, accelerator=accelerator)
+
+
+def step(**changes: Any) -> Json:
+    """Return the changes that add a step before the program."""
+    return {"framework.prepare": [{"name": "data", "command": ["python3", "get.py"], **changes}]}
 
 
 def env(*names: str) -> Json:
@@ -140,6 +169,8 @@ N, POD, CRITIC = "spec.rollout.responsesPerPrompt", "spec.cluster.workers[0].res
 CORRECTION = "spec.algorithm.rolloutCorrection"
 SEED, ENV, TOKENS = "spec.model.fromSeed", "spec.cluster.env[0].name", "spec.training.ppoMaxTokenLenPerDevice"
 
+OVERRIDES = "spec.framework.overrides[0]"
+
 CASES = [
     # framework, model, data, image, name
     Case("framework", "spec.model", {"model": None}),
@@ -157,6 +188,42 @@ CASES = [
     Case("framework", "spec.framework.workingDirectory", {"framework.workingDirectory": "/x"}, cel=True),
     Case("framework", "spec.framework.totalSteps", {"framework.totalSteps": 3}, cel=True),
     Case("framework", "spec.model", {"model.fromSeed": {}}, base=COMMAND),
+    Case("framework", "spec.framework.version", {"framework.version": "0.9"}, "type: verl", cel=True),
+    Case("framework", "spec.framework.overrides", {"framework.overrides": ["a=1"]}, "type: verl", cel=True),
+    Case("framework", "spec.framework.command", {"framework.command": ["x"]}, cel=True, base=VERL),
+    Case("framework-verl", "spec.algorithm.convention", {"algorithm.convention": "trl"}, "builtin", base=VERL),
+    Case("framework-verl", "spec.checkpoint.keepBest", {"checkpoint.keepBest": True}, "remove it", base=VERL),
+    Case("framework-devices", "spec.cluster.workers[0].accelerator", workers(), base=VERL),
+    Case(
+        "framework-devices",
+        "spec.cluster.workers[1].accelerator.count",
+        {
+            "rollout": {"mode": "separate", "workerGroup": "engines"},
+            "cluster.workers": [
+                VERL["cluster"]["workers"][0],
+                {
+                    **VERL["cluster"]["workers"][0],
+                    "name": "engines",
+                    "accelerator": {"resourceName": "nvidia.com/gpu", "count": 8},
+                },
+            ],
+        },
+        "use 4",
+        base=VERL,
+    ),
+    Case("framework-overrides", OVERRIDES, {"framework.overrides": ["trainer.nnodes=9"]}, base=VERL),
+    Case("framework-openrlhf", "spec.training.totalSteps", {}, "totalEpochs", base=OPENRLHF),
+    Case("framework-overrides", OVERRIDES, {"framework.overrides": ["a=1"]}, "--NAME", base=OPENRLHF),
+    Case("framework-overrides", OVERRIDES, {"framework.overrides": ["--actor.num_nodes=9"]}, base=OPENRLHF),
+    Case("framework-overrides", OVERRIDES, {"framework.overrides": ["a b"]}, "KEY=VALUE", base=VERL),
+    Case(
+        "framework-roll",
+        "spec.training.totalEpochs",
+        {"training.totalEpochs": 1, "training.totalSteps": None},
+        "totalSteps",
+        base=ROLL,
+    ),
+    Case("framework-overrides", OVERRIDES, {"framework.overrides": ["num_nodes=9"]}, "worker group", base=ROLL),
     Case("model-source", "spec.model", {"model.fromSeed": None}),
     Case("model-source", "spec.model", {"model.path": "m"}, cel=True),
     Case("model-source", "spec.model.revision", {"model.revision": "main"}),
@@ -210,6 +277,19 @@ CASES = [
     Case(
         "command", "spec.framework.command", {"framework.command": ["cd /x && python3 a.py"]}, "bash, -c", base=COMMAND
     ),
+    Case(
+        "command", "spec.framework.prepare[0].command", step(command=["tar xf a.tgz"]), "write one item for each word"
+    ),
+    Case("command", "spec.framework.prepare[0].command", step(command=["cd /x && make"]), "bash, -c", base=COMMAND),
+    Case(
+        "command",
+        "spec.framework.workingDirectory",
+        {"framework.workingDirectory": "/x", "framework.runtimeEnv": {"workingDir": "file:///x.zip"}},
+        "remove it or spec.framework.runtimeEnv.workingDir",
+        cel=True,
+        base=COMMAND,
+    ),
+    Case("framework", "spec.framework.runtimeEnv", {"framework.runtimeEnv": {"pip": ["x"]}}, cel=True),
     Case(
         "engine-kwargs",
         "spec.rollout.engineKwargs.seed",
@@ -354,6 +434,18 @@ CASES = [
         {"algorithm.rolloutCorrection": {"lowerThreshold": 3.0, "threshold": 2.0}},
         "use a value below 2.0",
         cel=True,
+    ),
+    Case(
+        "bypass-mode",
+        f"{CORRECTION}.lowerThreshold",
+        {"algorithm.rolloutCorrection": {"bypassMode": True, "lowerThreshold": 0.5}},
+        "remove one of them",
+    ),
+    Case(
+        "router-loss",
+        "spec.algorithm.routerAuxLossCoef",
+        {"algorithm.routerAuxLossCoef": 0.01, "training.useTorchCompile": True},
+        "remove one of them",
     ),
     Case("reward-choice", "spec.rewards[0].env", {"rewards": [{"name": "exact", "env": [TOKEN]}]}, cel=True),
     Case("reward-choice", "spec.rewards[0].concurrency", {"rewards": [{"model": "m", "concurrency": 2}]}, cel=True),
@@ -653,6 +745,34 @@ CASES = [
         "spec.preflight.only",
         {"preflight": {"only": True, "level": "off"}},
         "use level basic",
+        cel=True,
+    ),
+    Case("preflight-command", "spec.preflight.command", {"preflight": {"command": ["./smoke.sh"]}}, "remove it"),
+    Case("command", "spec.preflight.command", {"preflight": {"command": ["./smoke.sh --short"]}}, base=COMMAND),
+    Case(
+        "pause",
+        "spec.observability.metricRules.klRunaway.action",
+        {"observability.metricRules.klRunaway.action": "pause"},
+        "set storage.claimName, or use warn",
+    ),
+    Case(
+        "pause",
+        "spec.observability.metricRules.truncation.action",
+        {"observability.metricRules.truncation.action": "pause", "storage.claimName": "runs"},
+        "set checkpoint.saveFreq to 1 or more, or use warn",
+    ),
+    Case(
+        "schema",
+        "spec.observability.metricRules.truncation.threshold",
+        {"observability.metricRules.truncation.threshold": 1.5},
+        "use",
+        cel=True,
+    ),
+    Case(
+        "schema",
+        "spec.observability.metricRules.gradientSpikes.steps",
+        {"observability.metricRules.gradientSpikes.steps": 0},
+        "use 1",
         cel=True,
     ),
     Case("recorded-steps", "spec.observability.recordSteps[0]", {"observability.recordSteps": [11, 1]}, "use 10"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from rlt_api.blocks.model import Model, SeededModel
@@ -35,7 +37,8 @@ def test_a_seeded_model_has_its_own_dimensions() -> None:
     [
         ("/mnt/models/Qwen3-0.6B/", "Qwen3-0.6B"),
         ("Qwen/Qwen2.5-7B-Instruct", "Qwen2.5-7B"),
-        ("Qwen/Qwen3-30B-A3B", None),
+        ("Qwen/Qwen3-30B-A3B-Base", "Qwen3-30B-A3B"),
+        ("Qwen/Qwen3-Next-80B-A3B", None),
         ("Qwen/Qwen3-4B2", None),
         ("/mnt/models/mine", None),
     ],
@@ -53,3 +56,12 @@ def test_bytes_of_a_token_in_a_layer_of_qwen3() -> None:
 def test_checkpointing_keeps_the_input_of_each_layer_and_one_layer() -> None:
     kept = activation_bytes(QWEN3, 1000, 2, packed=False, checkpointing=True)
     assert kept == 1000 * (28 * 2 * 1024 + layer_bytes(QWEN3, 2, packed=False))
+
+
+def test_a_token_has_the_activations_of_its_experts_and_memory_holds_all() -> None:
+    """Qwen3-30B-A3B: 8 of 128 experts of width 768, 0.6e9 parameters of experts in each of 48 layers."""
+    mixture = KNOWN["Qwen3-30B-A3B"]
+    assert mixture.expert_parameters == 128 * 3 * 2048 * 768
+    assert mixture.layers * mixture.expert_parameters == pytest.approx(29e9, rel=0.01)
+    dense = replace(mixture, experts=1, experts_per_token=1)
+    assert layer_bytes(mixture, 2, packed=True) == layer_bytes(dense, 2, packed=True)

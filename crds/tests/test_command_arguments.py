@@ -130,6 +130,7 @@ def test_devices_that_may_exist_are_accepted(arguments: list[str], changes: Any)
         ("--actor.num_nodes=1 --actor.num-gpus-per-node=16", "is more than the accelerators of a pod"),
         ("--actor_num_nodes 2 --actor_num_gpus_per_node 8 --vllm_num_engines 4", "16 + 4 of the vLLM engines"),
         ("--actor_num_nodes 2 --actor_num_gpus_per_node 8 --vllm_num_engines 4 --colocate_all_models", None),
+        ("--actor.num_nodes 2 --actor.num_gpus_per_node 8 --vllm.num_engines 4 --train.colocate_all", None),
     ],
 )
 def test_openrlhf_needs_its_devices(arguments: str, expected: str | None) -> None:

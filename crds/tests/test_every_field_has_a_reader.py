@@ -1,6 +1,6 @@
 """Every field of a job is read by the trainer, the operator or a rule.
 
-The trainer reads the blocks in BUILTIN_ONLY, the operator everything else (/dev/shm by the rule that sizes it) and
+The trainer reads the blocks in TRAINING_BLOCKS, the operator everything else (/dev/shm by the rule that sizes it) and
 references to Secrets and ConfigMaps. A field with one possible value has no effect. Rules read what is "for the memory
 estimate"; `resolve` reads a node pool.
 """
@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from readers import field_of, read_fields
 
-from rlt_api.runtime import BUILTIN_ONLY
+from rlt_api.blocks.operations import Observability
+from rlt_api.runtime import TRAINING_BLOCKS
 from rlt_api.schema import Schema, walk_leaves
 from rlt_api.spec import RLTrainingJobSpec
 
@@ -21,11 +22,14 @@ TRAINER = read_fields(ROOT / "trainer/rlt_trainer")
 OPERATOR = read_fields(
     ROOT / "operator/rlt_operator", ROOT / "core/rlt_core", ROOT / "crds/rlt_api/rules/shared_memory.py"
 )
+FRAMEWORKS = read_fields(ROOT / "crds/rlt_api/frameworks")
 MEMORY_RULES = read_fields(ROOT / "crds/rlt_api/rules")
 REFERENCES = ("apiKey", "secretKeyRef", "configMapKeyRef")
 AS_JSON = ("crds/rlt_api/runtime.py", "core/rlt_core/job.py")
 BY_RULES = ("spec.rollout.workerGroup", "spec.training.reference.fsdpSize")
 """rules/layout.py reads the first one; the second one must equal training.fsdp.fsdpSize and has no other effect."""
+METRIC_RULES = "spec.observability.metricRules."
+"""blocks/metric_rules.py reads these by name: test_metric_rules.py changes each."""
 
 
 def fields_with_an_effect() -> list[tuple[str, Schema]]:
@@ -48,12 +52,14 @@ def test_field_is_read(path: str, schema: Schema) -> None:
     field = field_of(RLTrainingJobSpec, path)
     if "memory estimate" in schema["description"] or path in BY_RULES:
         assert field in MEMORY_RULES
-    elif block in BUILTIN_ONLY:
+    elif path.startswith(METRIC_RULES):
+        assert (Observability, "metric_rules") in OPERATOR & TRAINER
+    elif block in TRAINING_BLOCKS:
         assert field in (OPERATOR if path.rpartition(".")[0].endswith(REFERENCES) else TRAINER)
     elif block == "observability":  # the operator reads some fields, the trainer the others
         assert field in OPERATOR | TRAINER
     else:
-        assert field in OPERATOR or is_read_by_name(path)
+        assert field in OPERATOR | FRAMEWORKS or is_read_by_name(path)
 
 
 def test_unread_field_is_detected(tmp_path: Path) -> None:

@@ -55,6 +55,16 @@ def test_lora_needs_the_frozen_weights_and_the_engine(path: str, memory: str, fi
     assert (find({"model": model, **gpus(1, memory=memory)}) == ()) is fits
 
 
+@pytest.mark.parametrize(("memory", "fits"), [("48Gi", False), ("96Gi", True)])
+def test_a_mixture_of_experts_is_in_memory_completely(memory: str, fits: bool) -> None:
+    """30e9 parameters on 8 devices, and the experts of one layer: 0.6e9 weights and gradients in bfloat16."""
+    model = {"path": "Qwen/Qwen3-30B-A3B", "fromSeed": None}
+    rollout = {**README_JOB["rollout"], "tensorParallelSize": 4}
+    found = find({**README_JOB, "model": model, "rollout": rollout, **gpus(8, memory=memory)})
+    assert [finding.rule for finding in found] == ([] if fits else ["accelerator-memory"])
+    assert all("+ 2.25 GiB gathered experts of a layer =" in finding.message for finding in found)
+
+
 @pytest.mark.parametrize("offload", [{}, OFFLOAD])
 def test_offload_does_not_make_room_for_the_update(offload: dict[str, bool]) -> None:
     """Weights, gradients and moments of 7B need 99 GiB during the optimizer step."""
@@ -70,11 +80,34 @@ def test_offload_makes_room_for_the_engine() -> None:
     assert find({**job, "training.fsdp": OFFLOAD}) == ()
 
 
+def test_muon_has_one_moment_of_the_matrices_of_the_layers() -> None:
+    """At least 6.65 B parameters, of which 6.53 B are in the layers: 8 * 6.65 - 4 * 6.53 = 27.1 GB."""
+    job = {"model": QWEN_7B, "algorithm.klLossCoef": 0, **gpus(1)}
+    (adamw,), (muon,) = find(job), find({**job, "training.optimizer": "muon"})
+    assert "49.5 GiB AdamW's float32 moments" in adamw.message
+    assert "25.2 GiB float32 moments of Muon and AdamW" in muon.message
+
+
 def test_a_kl_term_in_the_reward_needs_a_reference_too() -> None:
     job = {"model": QWEN_7B, "algorithm.klLossCoef": 0, **gpus(1)}
     (without,), (with_term,) = find(job), find({**job, "algorithm.klInReward": {}})
     assert "reference" not in without.message
     assert "bfloat16 reference weights" in with_term.message
+
+
+def test_a_teacher_is_sharded_over_the_train_workers() -> None:
+    """At least 0.95 * 72e9 parameters in bfloat16 on one device."""
+    teacher = {"modelPath": "Qwen/Qwen2.5-72B", "paramOffload": True}
+    (finding,) = find(
+        {
+            "model": QWEN_7B,
+            "algorithm": {"klLossCoef": 0, "distillation": {"modelPath": teacher["modelPath"]}},
+            **gpus(1),
+        }
+    )
+    assert "127 GiB bfloat16 weights of the teacher" in finding.message
+    (offloaded,) = find({"model": QWEN_7B, "algorithm": {"klLossCoef": 0, "distillation": teacher}, **gpus(1)})
+    assert "teacher" not in offloaded.message
 
 
 @pytest.mark.parametrize(

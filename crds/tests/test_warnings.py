@@ -15,6 +15,7 @@ from rlt_api.validation import validate_job
 from rlt_api.warnings import ESTIMATORS_THAT_READ, LOSSES_THAT_READ, find_warnings
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))
+STEP = {"name": "data", "command": ["python3", "get.py"]}
 FUNCTION = {"name": "mine:function"}
 SEPARATE = {"mode": "separate", "workerGroup": "rollout", "staleness": {"maxSteps": 2}}
 
@@ -148,8 +149,15 @@ def variable(name: str, value: str = "1", **spec: Any) -> dict[str, Any]:
         ({"rollout": {"gpuMemoryUtilization": 0.95}, "cluster": {"workers": [GPUS]}}, "leaves 5% of the device"),
         ({"rollout": {"gpuMemoryUtilization": 0.9}, "cluster": {"workers": [GPUS]}}, None),
         ({"rollout": {"gpuMemoryUtilization": 0.95}}, None),
-        ({"preflight": {"level": "full"}, "framework": COMMAND}, "spec.preflight.level: full: the checks are those of"),
+        ({"preflight": {"level": "full"}, "framework": COMMAND}, "spec.preflight.level: full: no step of framework"),
+        ({"preflight": {"level": "full", "command": ["./smoke.sh"]}, "framework": COMMAND}, None),
+        ({"preflight": {"command": ["./smoke.sh"]}, "framework": COMMAND}, "spec.preflight.command: given: it is"),
         ({"preflight": {"level": "full"}}, None),
+        (
+            {"framework": {"prepare": [STEP]}},
+            "spec.framework.prepare: given: without a PVC its files",
+        ),
+        ({"framework": {"prepare": [STEP]}, "storage": {"claimName": "data"}}, None),
         (
             {"security": {"ptrace": True}},
             "spec.security.ptrace: true: Kubernetes gives added capabilities to root only",

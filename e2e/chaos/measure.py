@@ -193,6 +193,5 @@ def _read_lines(folder: Path, run: Run, now: float) -> None:
 
 
 def _remove(cluster: Cluster, namespace: str) -> None:
-    """The namespace controller looks again only after the longest grace period of the pods: 190 s after some faults."""
     cluster.kubectl("delete", "namespace", namespace, "--ignore-not-found", "--wait", "--timeout=400s")
     cluster.kubectl("delete", "persistentvolume", f"{namespace}-{CLAIM}", "--ignore-not-found")

@@ -12,7 +12,9 @@ from cluster import Cluster
 from cluster.layout import Layout
 from installation import CLAIM, create_namespace, install_operator
 
-LONG_FILES = tuple(f"test_{name}.py" for name in ("learning", "failures", "chaos", "interruptions", "queue", "cli"))
+LONG_FILES = tuple(
+    f"test_{name}.py" for name in ("learning", "failures", "chaos", "interruptions", "pits", "queue", "cli")
+)
 """These files start first, so that no worker runs a long file at the end."""
 
 

@@ -79,6 +79,9 @@ def test_a_job_from_submission_to_deletion(cluster: Cluster, namespace: str, tmp
     log = rlt("logs", "short", "--pod", worker).stdout.splitlines()
     assert [each["pod"] for each in last] == [worker, worker]
     assert all(datetime.fromisoformat(each["time"]) and each["line"] in log for each in last)
+    usage = json.loads(rlt("top", "short", "-o", "json").stdout)
+    assert [(each["pod"], each["reason"]) for each in usage] == [(each["metadata"]["name"], None) for each in pods]
+    assert all(each["sharedMemoryLimit"] > 0 and each["gpus"] == [] for each in usage)
     missing = rlt("logs", "short", "--pod", "no-such", expected=1).stderr
     assert f"short has no pod no-such. Its pods: {pods[0]['metadata']['name']}, " in missing
 
@@ -87,6 +90,9 @@ def test_a_job_from_submission_to_deletion(cluster: Cluster, namespace: str, tmp
     assert done["status"]["resolvedSpec"]["cluster"]["image"] == runtime["spec"]["images"]["cpu"]
     assert len(read_metrics(cluster, namespace, done)) == STEPS
     cluster.kubectl("-n", namespace, "wait", "--for=delete", "raycluster/short", "--timeout=120s")
+    report = tmp_path / "report.html"
+    assert "note: " not in rlt("report", "short", "--file", report).stderr  # from the volume
+    assert f"step {STEPS} of {STEPS}" in report.read_text()
     rlt("delete", "short", "--yes")
     assert json.loads(rlt("get", "-o", "json").stdout) == []
     await_cleanup(cluster, namespace, "short")

@@ -43,35 +43,6 @@ def delete(cluster: Cluster, namespace: str, name: str) -> None:
     await_cleanup(cluster, namespace, name)
 
 
-def test_unschedulable_job_reports_the_scheduler_message_and_is_deleted(cluster: Cluster, namespace: str) -> None:
-    job = build_command_job("too-big", "true", workers=[{"replicas": 1, "resources": {"cpu": "512", "memory": "2Gi"}}])
-    name = apply_job(cluster, namespace, job)
-    pending = await_job(
-        cluster,
-        namespace,
-        name,
-        lambda job: "Insufficient cpu" in get_condition(job, "ClusterReady")["message"],
-        what="the scheduler's message",
-        timeout_s=60,
-    )
-    assert pending["status"]["phase"] == "Pending"
-    assert "Insufficient cpu" in pending["status"]["message"]
-    delete(cluster, namespace, name)
-
-
-def test_missing_image_reports_the_kubelet_message(cluster: Cluster, namespace: str) -> None:
-    name = apply_job(cluster, namespace, build_command_job("no-image", "true", image="localhost/rlt-nothing:1"))
-    await_job(
-        cluster,
-        namespace,
-        name,
-        lambda job: "localhost/rlt-nothing:1" in get_condition(job, "ClusterReady")["message"],
-        what="the kubelet's message",
-        timeout_s=60,
-    )
-    delete(cluster, namespace, name)
-
-
 def test_failed_command_reports_its_message_and_is_not_restarted(cluster: Cluster, namespace: str) -> None:
     message = "reward model /models/judge does not exist"
     name = apply_job(cluster, namespace, build_command_job("fails", "python3", "-c", f"raise SystemExit({message!r})"))
@@ -172,8 +143,10 @@ def test_a_rank_that_hangs_leaves_the_stacks_and_the_next_attempt_resumes(cluste
         texts[path] = shown.stdout
     ranks = {path: text for path, text in texts.items() if text.startswith("ray::TrainWorker")}
     assert len(ranks) == 2
-    assert all("rlt_trainer/workers/train_worker.py" in text for text in ranks.values())
-    assert [worker in path for path, text in ranks.items() if "state: T (stopped)" in text] == [True]
+    (stopped,) = (path for path, text in ranks.items() if "state: T (stopped)" in text)
+    assert worker in stopped
+    (waiting,) = ranks.keys() - {stopped}  # the stopped one can be between two methods
+    assert "rlt_trainer/workers/train_worker.py" in ranks[waiting]
     log = run_rlt(cluster, "logs", name, "--attempt", "1", "-n", namespace).stdout
     assert f"step:{attempt['step']} - " in log
     delete(cluster, namespace, name)

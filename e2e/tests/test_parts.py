@@ -120,6 +120,7 @@ def test_only_selects_parts_in_their_order() -> None:
     assert [[[each.name for each in lane] for lane in lanes] for lanes in phases] == [
         [["lint"], ["unit"], []],
         [[], []],
+        [[]],
     ]
 
 

@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from rlt_api.conditions import ConditionType, Reason
-from rlt_api.status import Condition, RLTrainingJobStatus
+from rlt_api.metric_rules import DEFAULTS as METRIC_RULES
+from rlt_api.status import Condition, FailureFinding, RLTrainingJobStatus
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,8 @@ class ConditionUpdate:
 
 ConditionUpdates = Mapping[ConditionType, ConditionUpdate]
 
+METRIC_CODES = frozenset(rule[:1].upper() + rule[1:] for rule in METRIC_RULES)
+"""The codes of findings about metrics: EntropyCollapse for the rule entropyCollapse."""
 RECENT_S = 300.0
 """Age up to which the event of a condition is created again at the start of the operator."""
 
@@ -75,12 +78,15 @@ PROBLEMS = {
     Reason.IMAGE_PULL_FAILED,
     Reason.CONTAINER_CONFIG_FAILED,
     Reason.CONTAINER_CRASHED,
+    Reason.HEAD_UNREACHABLE,
     Reason.VOLUME_FAILED,
     Reason.PREFLIGHT_FAILED,
     Reason.SUBMISSION_REFUSED,
     Reason.RAY_UNREACHABLE,
     Reason.STOP_TIMEOUT,
+    Reason.PAUSED_BY_RULE,
     Reason.CHECKPOINT_FAILED,
+    Reason.NO_STEP_REPORTED,
     Reason.RESTARTING,
     Reason.PROGRAM_FAILED,
     Reason.NO_PROGRESS,
@@ -130,6 +136,35 @@ def is_true(status: RLTrainingJobStatus, type: ConditionType) -> bool:
     """Whether the condition is True in the status."""
     condition = find_condition(status, type)
     return condition is not None and condition.status == "True"
+
+
+def get_reason(status: RLTrainingJobStatus) -> str:
+    """The reason for the phase: that of the condition that decides it, or of the first one that the job waits for."""
+    decisive = (
+        ConditionType.SUCCEEDED,
+        ConditionType.FAILED,
+        ConditionType.STALLED,
+        ConditionType.SUSPENDED,
+        ConditionType.RUNNING,
+    )
+    awaited = (
+        ConditionType.ACCEPTED,
+        ConditionType.ADMITTED,
+        ConditionType.FABRIC_VERIFIED,
+        ConditionType.CLUSTER_READY,
+        ConditionType.PREFLIGHT_PASSED,
+        ConditionType.RUNNING,
+    )
+    found = [condition for type in decisive if (condition := find_condition(status, type)) and is_true(status, type)]
+    found += [
+        condition for type in awaited if (condition := find_condition(status, type)) and not is_true(status, type)
+    ]
+    return bound_reason(found[0].reason) if found else ""
+
+
+def bound_reason(reason: str) -> str:
+    """The reason, or Other for one of another version of the operator: label values are bounded."""
+    return reason if reason in set(Reason) else "Other"
 
 
 def keep_conditions(status: RLTrainingJobStatus, *types: ConditionType) -> dict[ConditionType, ConditionUpdate]:
@@ -189,13 +224,24 @@ def build_events(old: RLTrainingJobStatus, new: Sequence[Condition]) -> tuple[Ev
     return tuple(events)
 
 
+def build_rule_events(old: RLTrainingJobStatus, new: RLTrainingJobStatus) -> tuple[Event, ...]:
+    """One event for each rule over the metrics that is broken and was not before."""
+    before = {finding.code for finding in old.findings}
+    found = (finding for finding in new.findings if finding.code in METRIC_CODES - before)
+    return tuple(_build_rule_event(finding) for finding in found)
+
+
+def _build_rule_event(finding: FailureFinding) -> Event:
+    return Event("Warning", finding.code, f"{finding.message} {finding.evidence}.")
+
+
 def list_current_events(status: RLTrainingJobStatus, now: datetime) -> tuple[Event, ...]:
     """The events that lead to the conditions of a status, as far as they are recent, or are problems that last.
 
     Recent is what changed in the last RECENT_S: an operator that dies between the status write and the event is
     replaced within that time.
     """
-    events = []
+    events = [_build_rule_event(finding) for finding in status.findings if finding.code in METRIC_CODES]
     for condition in status.conditions:
         event = _build_event(condition) if condition.type in set(ConditionType) else None
         age = (now - datetime.fromisoformat(condition.last_transition_time)).total_seconds()

@@ -1,15 +1,16 @@
 """Prometheus metrics of each job, built from its last recorded status at each scrape.
 
-A job has a gauge only while its status has the value: a missing or NaN value has no series, so that a graph has a gap
-and no stale value. The gauges of a job that has ended remain for ENDED_S, longer than a scrape interval. Then only
-rlt_job_info and rlt_job_phase remain, until the job is deleted.
+A job has a gauge only while its status has the value, so that a graph has a gap and no stale value. The status has no
+NaN: a value that is NaN is missing here, and NaN in the metrics of the trainer. The series of a job that has ended
+remain for ENDED_S, longer than two scrapes. Then it is only part of rlt_operator_jobs and rlt_operator_findings, until
+it is deleted.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -18,9 +19,10 @@ from prometheus_client.registry import Collector
 
 from rlt_api.status import Phase, RLTrainingJobStatus
 from rlt_core.job import Job
+from rlt_operator.conditions import get_reason
 
-ENDED_S = 600.0
-"""Time after the end of a job in which its gauges remain."""
+ENDED_S = 120.0
+"""Time after the end of a job in which its series remain: four scrapes of the chart's ServiceMonitor."""
 
 GAUGES = {
     "step": "Steps completed.",
@@ -42,6 +44,9 @@ class _Recorded:
     uid: str
     framework: str
     phase: Phase | None
+    reason: str
+    findings: tuple[str, ...]
+    pods: tuple[str, ...]
     ended: datetime | None
     values: dict[str, float | None]
 
@@ -52,11 +57,20 @@ class JobMetrics(Collector):
     def __init__(self) -> None:
         self._jobs: dict[tuple[str, str], _Recorded] = {}
 
-    def record(self, job: Job, status: RLTrainingJobStatus) -> None:
-        """Replace what is recorded of a job."""
+    def record(self, job: Job, status: RLTrainingJobStatus, pods: Sequence[str] = ()) -> None:
+        """Replace what is recorded of a job. `pods`: the names of the pods of its RayCluster."""
         ended = datetime.fromisoformat(status.completion_time) if status.completion_time else None
         framework = job.spec.framework.type if job.spec else "unknown"
-        self._jobs[job.namespace, job.name] = _Recorded(job.uid, framework, status.phase, ended, _list_values(status))
+        self._jobs[job.namespace, job.name] = _Recorded(
+            uid=job.uid,
+            framework=framework,
+            phase=status.phase,
+            reason=get_reason(status),
+            findings=tuple(sorted({finding.code for finding in status.findings})),
+            pods=tuple(pods),
+            ended=ended,
+            values=_list_values(status),
+        )
 
     def forget(self, namespace: str, name: str) -> None:
         """Remove a job that no longer exists."""
@@ -65,25 +79,33 @@ class JobMetrics(Collector):
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Build all series."""
         jobs, now = dict(self._jobs), datetime.now(UTC)
-        phases = GaugeMetricFamily("rlt_operator_jobs", "Jobs by phase.", labels=["phase"])
-        counts = Counter(each.phase for each in jobs.values())
-        for phase in Phase:
-            phases.add_metric([phase.value], counts[phase])
-        yield phases
+        phases = GaugeMetricFamily("rlt_operator_jobs", "Jobs by phase and its reason.", labels=["phase", "reason"])
+        for (recorded_phase, reason), count in Counter((each.phase, each.reason) for each in jobs.values()).items():
+            phases.add_metric([recorded_phase or "", reason], count)
+        findings = GaugeMetricFamily("rlt_operator_findings", "Jobs whose status has the finding.", labels=["code"])
+        for code, count in Counter(code for each in jobs.values() for code in each.findings).items():
+            findings.add_metric([code], count)
+        yield from (phases, findings)
         key = ["namespace", "name"]
         info = GaugeMetricFamily("rlt_job_info", "1 for each job.", labels=[*key, "uid", "framework"])
         current = GaugeMetricFamily("rlt_job_phase", "1 for the phase that the job is in.", labels=[*key, "phase"])
+        found = GaugeMetricFamily("rlt_job_finding", "1 for each finding of the job.", labels=[*key, "code"])
+        pods = GaugeMetricFamily("rlt_job_pod_info", "1 for each pod of the job's RayCluster.", labels=[*key, "pod"])
         gauges = {name: GaugeMetricFamily(f"rlt_job_{name}", text, labels=key) for name, text in GAUGES.items()}
         for job, recorded in jobs.items():
+            if recorded.ended and (now - recorded.ended).total_seconds() > ENDED_S:
+                continue
             info.add_metric([*job, recorded.uid, recorded.framework], 1)
             for phase in Phase if recorded.phase else ():
                 current.add_metric([*job, phase.value], phase == recorded.phase)
-            if recorded.ended and (now - recorded.ended).total_seconds() > ENDED_S:
-                continue
+            for code in recorded.findings:
+                found.add_metric([*job, code], 1)
+            for pod in recorded.pods:
+                pods.add_metric([*job, pod], 1)
             for name, value in recorded.values.items():
                 if value is not None and not math.isnan(value):
                     gauges[name].add_metric(job, value)
-        yield from (info, current, *gauges.values())
+        yield from (info, current, found, pods, *gauges.values())
 
 
 def _list_values(status: RLTrainingJobStatus) -> dict[str, float | None]:

@@ -102,7 +102,7 @@ async def run(
         tokens = ray_http.RayTokens(connected)
         heads = ray_http.to_pod_ip(session, tokens) if in_cluster else ray_http.through_pod_proxy(connected, tokens)
         send = fence(heads, leadership)
-        queue = WorkQueue(lambda key: reconcile(sources, send, events, failures, key), on_error=metrics.ERRORS.inc)
+        queue = WorkQueue(lambda key: reconcile(sources, send, events, failures, key))
         sources = Sources(api, Cache(queue.wake, on_secret=tokens.put), RayPoller(send, queue.wake), runtimes, access)
         events = EventWriter(api)
         failures = Failures(api, sources.cache, events, crds.check_and_describe)

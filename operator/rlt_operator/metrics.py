@@ -1,4 +1,4 @@
-"""Prometheus metrics of the operator."""
+"""Prometheus metrics of the operator. docs/observability.md is generated from these declarations."""
 
 from __future__ import annotations
 
@@ -11,11 +11,31 @@ REGISTRY = CollectorRegistry()
 
 RECONCILE_SECONDS = Histogram(
     "rlt_operator_reconcile_duration_seconds",
-    "Duration of one reconciliation of a job.",
+    "Duration of one reconciliation of a job, by phase of the job after it.",
+    ["phase"],
     buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
     registry=REGISTRY,
 )
-ERRORS = Counter("rlt_operator_reconcile_errors", "Reconciliations that failed and are retried.", registry=REGISTRY)
+ERRORS = Counter(
+    "rlt_operator_reconcile_errors",
+    "Reconciliations that ended with an unexpected exception and are retried, by its class.",
+    ["error"],
+    registry=REGISTRY,
+)
+QUEUE_DEPTH = Gauge(
+    "rlt_operator_queue_depth", "Jobs that wait for their reconciliation; 0 on standby.", registry=REGISTRY
+)
+QUEUE_SECONDS = Histogram(
+    "rlt_operator_queue_wait_seconds",
+    "Time from the first wake of a job to its reconciliation. It includes the minimum interval of a job.",
+    buckets=(0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
+    registry=REGISTRY,
+)
+QUEUE_OLDEST = Gauge(
+    "rlt_operator_queue_oldest_seconds",
+    "Age of the oldest wake that no reconciliation has completed since; 0 on standby.",
+    registry=REGISTRY,
+)
 STATUS_WRITES = Counter("rlt_operator_status_writes", "Status writes.", registry=REGISTRY)
 EVENTS = Counter("rlt_operator_events", "Kubernetes Events written, by type.", ["type"], registry=REGISTRY)
 EVENTS_DROPPED = Counter(
@@ -53,6 +73,13 @@ WATCH_EVENTS = Counter(
 RELISTS = Counter(
     "rlt_operator_relists", "Watches that expired, so that the objects were listed again.", ["kind"], registry=REGISTRY
 )
+CACHE_OBJECTS = Gauge("rlt_operator_cache_objects", "Objects in the cache, by kind.", ["kind"], registry=REGISTRY)
+CACHE_UPDATED = Gauge(
+    "rlt_operator_cache_updated_timestamp_seconds",
+    "Unix time of the latest list, change or bookmark, by kind. The API server sends a bookmark each minute.",
+    ["kind"],
+    registry=REGISTRY,
+)
 POLLED_HEADS = Gauge("rlt_operator_polled_heads", "Ray heads that are polled.", registry=REGISTRY)
 RAY_SECONDS = Histogram(
     "rlt_operator_ray_poll_duration_seconds",
@@ -70,6 +97,43 @@ LOOP_DELAY_SECONDS = Histogram(
 LEADER = Gauge("rlt_operator_leader", "1 if this replica reconciles jobs, 0 if it is on standby.", registry=REGISTRY)
 LEASE_TRANSITIONS = Gauge(
     "rlt_operator_lease_transitions", "Changes of the leader, as the Lease counts them.", registry=REGISTRY
+)
+CERTIFICATE_EXPIRY = Gauge(
+    "rlt_operator_webhook_certificate_expiry_timestamp_seconds",
+    "Unix time at which the served certificate of the webhook expires; 0 without a webhook.",
+    registry=REGISTRY,
+)
+_LONG_S = (10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 86400)
+START_SECONDS = Histogram(
+    "rlt_operator_job_start_delay_seconds",
+    "Time from the creation of a job to the first start of its training.",
+    buckets=_LONG_S,
+    registry=REGISTRY,
+)
+FIRST_STEP_SECONDS = Histogram(
+    "rlt_operator_job_first_step_seconds",
+    "Time from the creation of a job to its first completed step.",
+    buckets=_LONG_S,
+    registry=REGISTRY,
+)
+JOBS_ENDED = Counter(
+    "rlt_operator_jobs_ended",
+    "Jobs that have ended, by phase and reason of the condition Succeeded or Failed.",
+    ["phase", "reason"],
+    registry=REGISTRY,
+)
+ATTEMPTS_ENDED = Counter(
+    "rlt_operator_attempts_ended",
+    "Attempts that failed or were disrupted, by reason: Disrupted for a disruption.",
+    ["reason"],
+    registry=REGISTRY,
+)
+PREFLIGHT_SECONDS = Histogram(
+    "rlt_operator_preflight_duration_seconds",
+    "Duration of one stage of the preflight checks: network, services, data or training.",
+    ["stage"],
+    buckets=(1, 5, 15, 60, 300),
+    registry=REGISTRY,
 )
 JOBS = JobMetrics()
 REGISTRY.register(JOBS)

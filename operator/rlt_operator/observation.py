@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
+from rlt_api.blocks.framework import PrepareStep
 from rlt_api.conditions import Reason
 from rlt_api.status import CurrentAttempt
 from rlt_api.training_config import ProgressReport
@@ -76,6 +77,8 @@ class Container:
     restarts: int = 0
     running: bool = False
     """Whether it runs, perhaps after a restart."""
+    started: datetime | None = None
+    """When it started, if it runs."""
     is_init: bool = False
     """Whether it is an init container, which ends before the others start. KubeRay adds one to worker pods."""
 
@@ -110,6 +113,8 @@ class Pod:
     """Name of the Secret with the token of its Ray cluster."""
     images: tuple[str, ...] = ()
     """Digests of the images of its containers, without init containers. Empty before they are pulled."""
+    ready_since: datetime | None = None
+    """When it became ready, if it is."""
 
 
 @dataclass(frozen=True)
@@ -135,6 +140,16 @@ class RayJob:
     end_ms: int | None = None
     node_id: str | None = None
     """Id of the Ray node that runs the program."""
+
+
+@dataclass(frozen=True)
+class RayStep:
+    """The Ray job of a step of spec.framework.prepare."""
+
+    id: str
+    job: RayJob
+    log: str | None = None
+    """Its output, when it has ended."""
 
 
 @dataclass(frozen=True)
@@ -167,10 +182,18 @@ class Ray:
     """The program's output, when it has ended."""
     progress: ProgressReport | None = None
     """The trainer's report."""
+    step: RayStep | None = None
+    """The first step that is not in status.prepared, if Ray has it. Not requested when Ray has the training."""
     preflight: RayPreflight | None = None
     """The preflight checks, if Ray has them. Not requested when Ray has the training."""
     stacks: RayStacks | None = None
     """The Ray job that writes the stacks, if Ray has it. Requested once status.currentAttempt.stacks is recorded."""
+
+    @property
+    def latest(self) -> RayJob | None:
+        """The program, or the Ray job before it."""
+        before = self.preflight or self.step
+        return self.job or (before.job if before else None)
 
 
 @dataclass(frozen=True)
@@ -209,6 +232,8 @@ class Observed:
     """Whether KubeRay has changed the status of a RayCluster of any job lately."""
     nodes: tuple[Node, ...] = ()
     """The nodes of the Kubernetes cluster. Set while the fabric is not decided, and after a failure."""
+    pod_nodes: tuple[Node, ...] = ()
+    """The nodes of the pods of the RayCluster. A change of them alone does not wake the job."""
     config: Config | None = None
     cluster: RayCluster | None = None
     queue_message: str | None = None
@@ -267,7 +292,7 @@ def parse_pod(manifest: Manifest) -> Pod:
     """A pod that KubeRay created."""
     metadata, status = manifest["metadata"], manifest.get("status") or {}
     conditions = {condition["type"]: condition for condition in status.get("conditions", [])}
-    scheduled = conditions.get("PodScheduled", {})
+    scheduled, ready = conditions.get("PodScheduled", {}), conditions.get("Ready", {})
     disruption = conditions.get("DisruptionTarget", {})
     owner = _controller(manifest)
     cluster = owner if owner.get("kind") == "RayCluster" else {}
@@ -279,7 +304,7 @@ def parse_pod(manifest: Manifest) -> Pod:
         is_head=metadata.get("labels", {}).get("ray.io/node-type") == "head",
         deleting="deletionTimestamp" in metadata,
         phase=status.get("phase", "Pending"),
-        ready=conditions.get("Ready", {}).get("status") == "True",
+        ready=ready.get("status") == "True",
         unschedulable=scheduled.get("message", "no node was found") if scheduled.get("status") == "False" else None,
         message=status.get("message"),
         containers=(*(_container(each, is_init=True) for each in init), *(_container(each) for each in main)),
@@ -290,6 +315,7 @@ def parse_pod(manifest: Manifest) -> Pod:
         cluster_name=cluster.get("name"),
         ray_token=find_ray_token_name(manifest),
         images=tuple(sorted({each["imageID"].rpartition("@")[2] for each in main if each.get("imageID")})),
+        ready_since=_parse_time(ready.get("lastTransitionTime")) if ready.get("status") == "True" else None,
     )
 
 
@@ -352,6 +378,31 @@ def get_preflight_id(observed: Observed) -> str | None:
     return names.preflight_id(id) if id else None
 
 
+def find_pending_step(observed: Observed) -> PrepareStep | None:
+    """The first step of spec.framework.prepare that has not succeeded. A job of checks alone runs no step.
+
+    The files of a job without a PVC end with the head pod that wrote them.
+    """
+    job, head = observed.job, find_head(observed)
+    if job.spec is None or job.spec.preflight.only:
+        return None
+    kept = job.spec.storage.outlives_pods
+    done = {each.name for each in job.status.prepared if kept or (head and each.head_pod_uid == head.uid)}
+    return next((step for step in job.spec.framework.prepare if step.name not in done), None)
+
+
+def get_step_id(observed: Observed) -> str | None:
+    """Id of the Ray job of that step on the current RayCluster; None if every step has succeeded."""
+    id, step = get_submission_id(observed), find_pending_step(observed)
+    return names.step_id(id, step.name) if id and step else None
+
+
+def find_ray_step(observed: Observed) -> RayStep | None:
+    """The Ray job of that step, if Ray has it."""
+    step = observed.ray.step if observed.ray else None
+    return step if step and step.id == get_step_id(observed) else None
+
+
 def get_stacks_id(observed: Observed) -> str | None:
     """Id of the Ray job that writes the stacks of the current RayCluster."""
     id = get_submission_id(observed)
@@ -370,6 +421,12 @@ def is_submitted(observed: Observed) -> bool:
     return attempt is not None and attempt.accepted_time is not None
 
 
+def is_step_submitted(observed: Observed) -> bool:
+    """Whether the status records that the head has accepted the first step that has not succeeded."""
+    attempt, step = get_attempt(observed), find_pending_step(observed)
+    return attempt is not None and step is not None and attempt.prepare_step == step.name
+
+
 def is_preflight_submitted(observed: Observed) -> bool:
     """Whether the status records that the head has accepted the preflight checks."""
     attempt = get_attempt(observed)
@@ -383,6 +440,7 @@ def _controller(manifest: Manifest) -> dict[str, str]:
 
 def _container(status: Mapping[str, Any], *, is_init: bool = False) -> Container:
     waiting = status.get("state", {}).get("waiting") or {}
+    running = status.get("state", {}).get("running")
     ended = status.get("state", {}).get("terminated") or status.get("lastState", {}).get("terminated")
     return Container(
         name=status["name"],
@@ -392,6 +450,11 @@ def _container(status: Mapping[str, Any], *, is_init: bool = False) -> Container
         if ended
         else None,
         restarts=status.get("restartCount", 0),
-        running="running" in status.get("state", {}),
+        running=running is not None,
+        started=_parse_time((running or {}).get("startedAt")),
         is_init=is_init,
     )
+
+
+def _parse_time(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None

@@ -13,6 +13,8 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from rlt_operator import metrics
+
 Key = tuple[str, str]
 """Namespace and name of a job."""
 
@@ -40,16 +42,22 @@ Reconcile = Callable[[Key], Awaitable[Result]]
 class WorkQueue:
     """One task for each job. It holds no state that a crash could lose."""
 
-    def __init__(self, reconcile: Reconcile, *, on_error: Callable[[], None]) -> None:
+    def __init__(self, reconcile: Reconcile) -> None:
         self._reconcile = reconcile
-        self._on_error = on_error
         self._started = asyncio.Event()
         self._woken: dict[Key, asyncio.Event] = {}
         self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._turn = asyncio.Lock()
+        self._waiting: dict[Key, float] = {}
+        """Since when a job waits for its reconciliation (time.monotonic)."""
+        self._unfinished: dict[Key, float] = {}
+        """Since when the running reconciliation of a job, or the latest one that failed, was waited for."""
+        metrics.QUEUE_DEPTH.set_function(lambda: len(self._waiting) if self._started.is_set() else 0)
+        metrics.QUEUE_OLDEST.set_function(self._measure_oldest)
 
     def start(self) -> None:
         """Reconcile the jobs that were woken until now, and from now on."""
+        self._waiting = dict.fromkeys(self._waiting, time.monotonic())
         self._started.set()
 
     def wake(self, key: Key) -> None:
@@ -57,12 +65,12 @@ class WorkQueue:
         if key not in self._tasks:
             self._woken[key] = asyncio.Event()
             self._tasks[key] = asyncio.create_task(self._run(key), name=f"{key[0]}/{key[1]}")
-        self._woken[key].set()
+        self._set_woken(key)
 
     def wake_all(self) -> None:
         """Reconcile every job of the queue soon."""
-        for woken in self._woken.values():
-            woken.set()
+        for key in self._woken:
+            self._set_woken(key)
 
     async def close(self) -> None:
         """Cancel all tasks."""
@@ -70,6 +78,22 @@ class WorkQueue:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _set_woken(self, key: Key) -> None:
+        self._woken[key].set()
+        self._waiting.setdefault(key, time.monotonic())
+
+    def _measure_oldest(self) -> float:
+        since = [*self._waiting.values(), *self._unfinished.values()] if self._started.is_set() else []
+        return time.monotonic() - min(since) if since else 0.0
+
+    def _begin(self, key: Key) -> None:
+        """Note that the reconciliation of a job starts."""
+        now = time.monotonic()
+        since = self._waiting.pop(key, None)
+        if since is not None:
+            metrics.QUEUE_SECONDS.observe(now - since)
+        self._unfinished.setdefault(key, now if since is None else since)
 
     async def _wait_for_turn(self) -> None:
         """Start one reconciliation in each pass of the event loop: many woken jobs must not block it."""
@@ -83,11 +107,13 @@ class WorkQueue:
             await self._wait_for_turn()
             woken.clear()
             started = time.monotonic()
+            self._begin(key)
             try:
                 result, failures = await self._reconcile(key), 0
-            except Exception:
+                del self._unfinished[key]
+            except Exception as error:
                 failures += 1
-                self._on_error()
+                metrics.ERRORS.labels(error=type(error).__name__).inc()
                 result = Result(requeue_after=min(MAX_BACKOFF_S, MIN_INTERVAL_S * 2**failures))
                 logging.getLogger(__name__).exception("reconciliation of %s/%s failed", *key)
             if result.gone and not woken.is_set():

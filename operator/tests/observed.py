@@ -12,7 +12,7 @@ from rlt_api.training_config import ProgressReport
 from rlt_core.fabric.nodes import Node
 from rlt_core.job import Job, Manifest, parse_job
 from rlt_core.network_status import build_network_status
-from rlt_operator.observation import Observed, Pod, Ray, RayCluster, RayJob, RayPreflight
+from rlt_operator.observation import Observed, Pod, Ray, RayCluster, RayJob, RayPreflight, RayStep
 from rlt_operator.reconcile.plan import plan
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -34,6 +34,19 @@ COMMAND_SPEC: dict[str, Any] = {
     "framework": {"type": "command", "command": ["python", "-c", "print('a b')"]},
     "cluster": SPEC["cluster"],
 }
+
+PREPARED_SPEC: dict[str, Any] = {
+    **COMMAND_SPEC,
+    "framework": {
+        **COMMAND_SPEC["framework"],
+        "prepare": [
+            {"name": "data", "command": ["python3", "-m", "download", "a b"]},
+            {"name": "model", "command": ["bash", "-c", "git clone x && cd x"]},
+        ],
+    },
+    "storage": {"claimName": "runs"},
+}
+"""A command with two steps before it, whose files are on a PVC."""
 
 ON_GPUS: dict[str, Any] = {
     **COMMAND_SPEC,
@@ -115,6 +128,12 @@ def ended(status: Any, log: str = "", message: str = "") -> Ray:
 def checks(status: Any, log: str = "") -> Ray:
     """The preflight checks."""
     return Ray(preflight=RayPreflight(RayJob(status), None if status in ("PENDING", "RUNNING") else log))
+
+
+def preparing(status: Any, log: str = "", *, step: str = "data") -> Ray:
+    """A step of spec.framework.prepare."""
+    ended = status not in ("PENDING", "RUNNING")
+    return Ray(step=RayStep(f"sum-99999999-prepare-{step}", RayJob(status), log if ended else None))
 
 
 def final_log(step: int = 200) -> str:

@@ -6,6 +6,7 @@ Shapes of conditions and statuses are those of kubelet and scheduler 1.35.
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import observed as o
@@ -123,9 +124,28 @@ def test_a_worker_that_waits_for_the_head_is_named() -> None:
     job = o.READY.job
     assert job.spec
     ready = build_cluster_ready(replace(o.READY, pods=(head, worker)), job.spec)
-    assert "1 of them, such as sum-worker-b, wait for a connection to sum-head-svc:6379." in ready.message
+    assert "sum-worker-b waits for a connection to sum-head-svc:6379." in ready.message
     starting = build_cluster_ready(replace(o.READY, pods=(replace(head, ready=False), worker)), job.spec)
-    assert "wait for a connection" not in starting.message
+    assert "waits for a connection" not in starting.message
+
+
+@pytest.mark.parametrize("waited", [29, 31])
+def test_a_worker_that_cannot_reach_the_head_is_reported_after_30_s(waited: int) -> None:
+    """From the later of the two: the head is ready, the init container runs."""
+    since = (o.NOW - timedelta(seconds=waited)).isoformat()
+    before = (o.NOW - timedelta(seconds=600)).isoformat()
+    for head_since, init_since in ((since, before), (before, since)):
+        head = pod({"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": head_since}]})
+        init = {"name": "wait-gcs-ready", "state": {"running": {"startedAt": init_since}}}
+        worker = pod({"phase": "Pending", "initContainerStatuses": [init]}, "sum-worker-b")
+        status = plan(observe(head, worker), o.NOW).status
+        assert status
+        ready = find_condition(status, C.CLUSTER_READY)
+        assert ready
+        assert "sum-worker-b waits for a connection to sum-head-svc:6379" in ready.message
+        late = [("WorkerCannotReachHead", "sum-worker-b")] if waited > 30 else []
+        assert ready.reason == ("HeadUnreachable" if late else "Starting")
+        assert [(each.code, each.pod) for each in status.findings] == late
 
 
 def test_an_init_container_without_image_is_diagnosed() -> None:

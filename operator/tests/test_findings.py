@@ -10,7 +10,9 @@ import pytest
 
 from rlt_api.conditions import ConditionType as C
 from rlt_api.status import FailureFinding, RLTrainingJobStatus
+from rlt_core.fabric.nodes import parse_nodes
 from rlt_operator.conditions import find_condition
+from rlt_operator.diagnosis.findings import find_failures
 from rlt_operator.observation import Container, Observed, Ray, Termination, WarningEvent
 from rlt_operator.reconcile.plan import plan
 
@@ -97,6 +99,17 @@ def test_findings_stay_during_a_restart_and_end_with_the_next_attempt() -> None:
     assert o.after(o.after(next_attempt)).job.status.findings == []
 
 
+def test_the_evidence_of_an_image_that_is_not_found_names_the_image() -> None:
+    """The kubelet reports the failure in two events, before the state of the container shows it."""
+    head, *workers = o.pods(ready=False)
+    creating = replace(head, containers=(Container("ray-head", waiting_reason="ContainerCreating"),))
+    pull = 'Failed to pull image "a/b:1": failed to resolve reference "a/b:1": connect: connection refused'
+    events = tuple(WarningEvent(head.uid, "Failed", message) for message in ("Error: ErrImagePull", pull))
+    observed = replace(o.PROVISIONING, pods=(creating, *workers), warnings=events)
+    (found,) = find_failures(observed)
+    assert (found.code, found.pod, found.evidence) == ("ImageNotFound", head.name, pull)
+
+
 def test_a_cluster_that_does_not_start_has_findings_until_it_is_ready() -> None:
     def observe(reason: str, message: str) -> Observed:
         head, worker, other = o.pods(ready=False)
@@ -110,6 +123,27 @@ def test_a_cluster_that_does_not_start_has_findings_until_it_is_ready() -> None:
     later = o.after(replace(first, pods=retried.pods))
     assert later.job.status.findings == [found]
     assert o.after(replace(later, pods=o.pods(), ray=Ray())).job.status.findings == []
+
+
+def test_the_scheduler_names_another_resource() -> None:
+    """An event about a pod that has a node since is out of date."""
+
+    def observe(resource: str, node: str | None = None) -> Observed:
+        head, worker, other = o.pods(ready=False)
+        message = f"0/2 nodes are available: 2 Insufficient {resource}."
+        event = WarningEvent(head.uid, "FailedScheduling", "0/2 nodes are available: 2 Insufficient memory.")
+        pods = (replace(head, node=node), replace(worker, unschedulable=message), other)
+        return replace(o.PROVISIONING, pods=pods, warnings=(event,))
+
+    first = o.after(o.recorded(observe("cpu")))
+    assert [each.code for each in first.job.status.findings] == ["ResourcesUnschedulable"]
+    later = o.after(replace(observe("nvidia.com/gpu", "node-1"), job=first.job))
+    assert [each.code for each in later.job.status.findings] == ["GpusUnschedulable"]
+    with_other_numbers = o.after(replace(observe("nvidia.com/gpu, 1 Insufficient cpu", "node-1"), job=later.job))
+    assert {each.code for each in with_other_numbers.job.status.findings} == {
+        "GpusUnschedulable",
+        "ResourcesUnschedulable",
+    }
 
 
 def test_a_failed_job_keeps_its_message_and_findings() -> None:
@@ -150,3 +184,21 @@ def test_a_job_that_has_not_failed_has_no_findings(ray: Ray) -> None:
 def test_findings_are_part_of_the_status_as_json() -> None:
     (finding,) = end(started(), o.ended("FAILED", OUT_OF_MEMORY)).findings
     assert FailureFinding.model_validate(finding.model_dump(by_alias=True)) == finding
+
+
+def test_problems_of_the_nodes_of_pods_are_findings_while_the_program_runs() -> None:
+    unknown = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "Kubelet stopped."}
+    pressure = {"type": "MemoryPressure", "status": "True", "reason": "KubeletHasInsufficientMemory", "message": "x"}
+    healthy = [{"type": "Ready", "status": "True"}, {"type": "DiskPressure", "status": "False"}]
+    conditions = {"node-0": healthy, "node-1": [pressure, unknown], "node-2": healthy}
+    nodes = parse_nodes([{"metadata": {"name": name}, "status": {"conditions": c}} for name, c in conditions.items()])
+    running = o.after(replace(started(), pod_nodes=nodes))
+    found = [(each.code, each.severity, each.node, each.pod) for each in running.job.status.findings]
+    pod = "sum-workers-worker-b"
+    assert found == [("NodeNotReady", "error", "node-1", pod), ("NodeUnderPressure", "warning", "node-1", pod)]
+    assert (
+        running.job.status.findings[0].evidence == "node condition Ready=Unknown, NodeStatusUnknown: Kubelet stopped."
+    )
+    failed = end(running, o.ended("FAILED", TIMEOUT))
+    assert [each.code for each in failed.findings][:2] == ["NodeNotReady", "CollectiveTimeout"]
+    assert o.after(replace(running, pod_nodes=())).job.status.findings == []

@@ -1,14 +1,18 @@
-"""The gauges of a job follow its status: missing and NaN values, the end of the job, its deletion."""
+"""The gauges of a job follow its status: missing and NaN values, findings, the end of the job, its deletion.
+
+The number of series is bounded: a test counts those of 1,000 jobs.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import observed as o
 import pytest
 
-from rlt_api.status import Phase, Progress, ProgressMetrics, RLTrainingJobStatus
+from rlt_api.status import FailureFinding, Phase, Progress, ProgressMetrics, RLTrainingJobStatus
 from rlt_operator import metrics
 from rlt_operator.conditions import format_time
 from rlt_operator.job_metrics import ENDED_S
@@ -47,13 +51,36 @@ def test_a_missing_value_removes_the_last_good_one(reward: float | None) -> None
     assert series()["rlt_job_reward"] == 0.5
 
 
-def test_a_job_that_has_ended_keeps_its_phase_only() -> None:
+def test_a_job_that_has_ended_is_only_counted_after_two_scrapes() -> None:
     now = datetime.now(UTC)
     metrics.JOBS.record(JOB, status(0.9, completion_time=format_time(now)))
     assert series()["rlt_job_reward"] == 0.9, "the last value can be scraped"
     ended = format_time(now - timedelta(seconds=ENDED_S + 1))
     metrics.JOBS.record(JOB, status(0.9, completion_time=ended))
-    assert set(series()) == {"rlt_job_info", "rlt_job_phase"}
+    assert series() == {}
+    assert 'rlt_operator_jobs{phase="Running",reason=""} 1.0' in metrics.render().decode()
+
+
+def test_a_finding_has_a_series_of_the_job_and_is_counted() -> None:
+    finding = FailureFinding(code="GpuOutOfMemory", severity="error", message="", evidence="", remedy="", source="")
+    metrics.JOBS.record(JOB, status(0.9, findings=[finding]))
+    text = metrics.render().decode()
+    assert 'rlt_operator_findings{code="GpuOutOfMemory"} 1.0' in text
+    assert 'rlt_job_finding{code="GpuOutOfMemory",name="sum",namespace="demo"} 1.0' in text
+
+
+def test_the_series_of_1000_jobs_are_bounded() -> None:
+    """Series of the operator have no label with the name of an object. A running job has at most 20, and one for each
+    of its pods."""
+    jobs = [replace(JOB, name=f"job-{number}") for number in range(1000)]
+    before = len(metrics.render().decode().splitlines())
+    for job in jobs:
+        metrics.JOBS.record(job, status(0.9), [f"{job.name}-head", f"{job.name}-worker"])
+    lines = metrics.render().decode().splitlines()
+    for job in jobs:
+        metrics.JOBS.forget(job.namespace, job.name)
+    assert len(lines) - before <= 22 * len(jobs) + 10
+    assert not [line for line in lines if line.startswith("rlt_operator_") and "job-" in line]
 
 
 def test_a_deleted_job_has_no_series() -> None:

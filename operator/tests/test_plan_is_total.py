@@ -26,6 +26,7 @@ from rlt_operator.observation import (
     RayJob,
     RayPreflight,
     RayStacks,
+    RayStep,
     Rejection,
     Termination,
     WarningEvent,
@@ -76,6 +77,7 @@ reports = st.none() | st.builds(
     step=st.integers(0, 200),
     seconds_per_step=st.sampled_from([None, 0.0, 1e9]),
     updated=st.sampled_from(["2026-01-02T03:04:05Z", "2026-01-02T03:04:05", "yesterday"]),
+    broken_rules=st.sampled_from([[], [{"rule": "klRunaway", "evidence": "x"}]]),
 )
 CHECKS = f'{PREFLIGHT_PREFIX}[{{"name": "ranks", "result": "failed", "message": "x", "pods": ["sum-head-a"]}}]'
 STACKS = f'{PREFIX}{{"directory": "/mnt", "processes": 1, "pods": 1, "missing": []}}'
@@ -86,6 +88,8 @@ rays = st.builds(
     log=st.sampled_from([None, "", "rlt-progress {", o.final_log(), ECC]),
     progress=reports,
     stacks=st.none() | st.builds(RayStacks, ray_jobs, st.sampled_from([None, "", STACKS])),
+    step=st.none()
+    | st.builds(RayStep, st.sampled_from(["sum-99999999-prepare-data", "other"]), ray_jobs, st.none() | WORDS),
     preflight=st.none() | st.builds(RayPreflight, ray_jobs, st.sampled_from([None, "", CHECKS])),
 )
 FINDING = Finding("spec.new", "1", "Extra inputs are not permitted", "change it")
@@ -124,11 +128,30 @@ HUNG = o.after(o.after(replace(HUNG, ray=o.running()), now=EARLIER))
 WRITTEN = o.after(replace(HUNG, ray=replace(o.running(), stacks=RayStacks(RayJob("SUCCEEDED"), STACKS))))
 LEGACY = o.STARTED.job.status.model_copy(update={"current_attempt": None, "active_since": None})
 CHECKED = replace(o.READY, job=o.job({**o.SPEC, "preflight": {"enabled": True}}), ray=o.checks("RUNNING"))
+UNPREPARED = replace(o.READY, job=o.job(o.PREPARED_SPEC), ray=o.preparing("RUNNING"))
+VOLATILE = o.job({**o.PREPARED_SPEC, "storage": {}})
+PAUSE_SPEC = {**o.SPEC, "observability": {"metricRules": {"klRunaway": {"action": "pause"}}}}
+PAUSE_SPEC |= {"storage": {"claimName": "runs"}, "checkpoint": {"saveFreq": 10}}
+KL_RUNAWAY = Ray(job=RayJob("RUNNING"), progress=o.report(broken_rules=[{"rule": "klRunaway", "evidence": "x"}]))
+PAUSING = o.after(replace(o.STARTED, job=replace(o.job(PAUSE_SPEC), status=o.STARTED.job.status), ray=KL_RUNAWAY))
+PAUSED = o.after(o.after(replace(PAUSING, cluster=None, pods=(), ray=None)))
 jobs = st.builds(
     lambda job, edit, status, cancel: replace(
         job, spec=job.spec and job.spec.model_copy(update=edit), status=status, cancel_requested=cancel
     ),
-    st.sampled_from([o.job(), o.job(o.COMMAND_SPEC), UNREADABLE, QUEUED, RUNTIMELESS, o.job(name="1" * 80)]),
+    st.sampled_from(
+        [
+            o.job(),
+            o.job(o.COMMAND_SPEC),
+            UNPREPARED.job,
+            VOLATILE,
+            UNREADABLE,
+            QUEUED,
+            RUNTIMELESS,
+            o.job(PAUSE_SPEC),
+            o.job(name="1" * 80),
+        ]
+    ),
     edits,
     st.sampled_from(
         [
@@ -148,9 +171,13 @@ jobs = st.builds(
             o.after(o.RUNNING, now=EARLIER).job.status,
             o.after(CHECKED).job.status,
             o.after(replace(CHECKED, ray=o.checks("SUCCEEDED", CHECKS))).job.status,
+            o.after(UNPREPARED).job.status,
+            o.after(replace(UNPREPARED, ray=o.preparing("SUCCEEDED"))).job.status,
             o.after(FAILED).job.status,
             DISRUPTED.job.status,
             o.after(replace(DISRUPTED, ray=o.ended("STOPPED"))).job.status,
+            PAUSING.job.status,
+            PAUSED.job.status,
             RETRIED.job.status,
             RETRIED.job.status.model_copy(update={"attempts": [EARLIER_ATTEMPT]}),
         ]

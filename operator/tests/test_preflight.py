@@ -22,7 +22,13 @@ from rlt_api.driver_report import PREFLIGHT_PREFIX
 from rlt_api.status import Phase, RLTrainingJobStatus
 from rlt_core import preflight
 from rlt_core.children.config_map import build_config_map
-from rlt_core.children.preflight_file import count_checkpoints, get_level
+from rlt_core.children.preflight_file import (
+    count_checkpoints,
+    get_level,
+    list_data_files,
+    list_model_folders,
+    uses_bfloat16,
+)
 from rlt_core.preflight.expected import Expected, Group, parse_expected
 from rlt_operator.conditions import find_condition, is_true
 from rlt_operator.lifecycle.preflight_results import parse_preflight
@@ -62,6 +68,15 @@ def condition_of(plan: Plan, type: C = C.PREFLIGHT_PASSED) -> tuple[str, str, st
     found = find_condition(plan.status, type)
     assert found
     return found.status, found.reason, found.message
+
+
+def test_level_full_has_the_packages_of_the_program() -> None:
+    framework = {**o.COMMAND_SPEC["framework"], "runtimeEnv": {"pip": ["math-verify==0.8.0"]}}
+    for level, runtime_env in (("basic", {}), ("full", {"pip": ["math-verify==0.8.0"]})):
+        job = o.job({**o.COMMAND_SPEC, "framework": framework, "preflight": {"level": level}})
+        submitted = plan(o.recorded(replace(o.READY, job=job, pods=PODS)), o.NOW).submit
+        assert submitted
+        assert submitted.runtime_env == runtime_env
 
 
 def test_the_checks_are_submitted_before_the_training() -> None:
@@ -288,6 +303,44 @@ def test_the_space_for_checkpoints_is_computed(checkpoint: dict[str, Any], count
     spec = o.job({**SPEC, "checkpoint": checkpoint}).spec
     assert spec
     assert count_checkpoints(spec) == count
+
+
+VERL = ["python3", "-m", "verl.trainer.main_ppo", "actor_rollout_ref.model.path=/mnt/rlt/qwen"]
+VERL += ["critic.model.path=Qwen/Qwen2.5-7B", "data.train_files=['/mnt/rlt/a.parquet', /mnt/rlt/b.parquet]"]
+OPENRLHF = ["python3", "-m", "openrlhf.cli.train_ppo_ray", "--pretrain", "/mnt/rlt/qwen", "--prompt_data", "a/b,/c"]
+PATHS = [
+    (VERL, ["/mnt/rlt/qwen"], ["/mnt/rlt/a.parquet", "/mnt/rlt/b.parquet"]),
+    (OPENRLHF, ["/mnt/rlt/qwen"], ["/c"]),
+    (["bash", "-c", f"python3 download.py && {' '.join(VERL)}"], [], []),
+    (["python3", "train.py", "actor_rollout_ref.model.path=/mnt/rlt/qwen"], [], []),
+]
+
+
+@pytest.mark.parametrize(("command", "models", "prompts"), PATHS)
+def test_the_paths_in_the_arguments_of_a_known_program_are_checked(
+    command: list[str], models: list[str], prompts: list[str]
+) -> None:
+    """A script may create them first. Names on the hub are no paths."""
+    framework = {"framework": {"type": "command", "command": command}}
+    spec = o.job({"cluster": o.SPEC["cluster"], **framework}).spec
+    assert spec
+    assert (list_model_folders(spec), list_data_files(spec)) == (models, prompts)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"model": {"path": "/m", "dtype": "bfloat16"}}, True),
+        ({"model": {"path": "/m", "dtype": "float32"}}, False),
+        ({"framework": {"type": "command", "command": VERL}}, True),
+        ({"framework": {"type": "command", "command": [*VERL, "actor_rollout_ref.rollout.dtype=float16"]}}, False),
+        ({"framework": {"type": "command", "command": ["python3", "train.py"]}}, False),
+    ],
+)
+def test_the_data_type_of_the_engine_is_known(changes: dict[str, Any], expected: bool) -> None:
+    spec = o.job({**o.SPEC, **changes} if "model" in changes else {"cluster": o.SPEC["cluster"], **changes}).spec
+    assert spec
+    assert uses_bfloat16(spec) == expected
 
 
 def test_jobs_without_preflight_mount_no_checks() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 
 import observed as o
 import pytest
@@ -78,6 +79,17 @@ def test_rays_preamble_is_removed() -> None:
         "2026-01-02 03:04:05,6\tINFO job_manager.py:581 -- Runtime env is setting up.\nRunning entrypoint for job x: y"
     )
     assert extract_error(f"{preamble}\nboom\n") == "boom"
+
+
+def test_an_entrypoint_of_several_lines_is_removed() -> None:
+    script = "cd /code\npython3 train.py \\\n  --note='it is here'\n"
+    entrypoint = shlex.join(["exec", "python3", "/etc/rlt/run_command.py", "--", "bash", "-c", script])
+    assert extract_error(f"Running entrypoint for job x: {entrypoint}\nboom\n") == "boom"
+    assert extract_error(f"Running entrypoint for job x: {entrypoint}\n") == ""
+
+
+def test_an_entrypoint_whose_end_is_missing_hides_no_output() -> None:
+    assert extract_error("Running entrypoint for job x: bash -c 'a\nboom\n") == "boom"
 
 
 def test_long_output_keeps_its_end() -> None:

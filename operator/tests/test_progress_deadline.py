@@ -17,7 +17,7 @@ from rlt_api.status import AttemptProgress, CurrentAttempt, Phase
 from rlt_core.dump_stacks import PREFIX
 from rlt_operator.conditions import find_condition
 from rlt_operator.lifecycle.no_progress import STACKS_TIMEOUT_S, describe_stacks
-from rlt_operator.lifecycle.progress_deadline import MIN_DEADLINE_S, choose_deadline
+from rlt_operator.lifecycle.progress_deadline import MIN_DEADLINE_S, NOTICE_S, START_DEADLINE_S, choose_deadline
 from rlt_operator.observation import Observed, Ray, RayJob, RayStacks
 from rlt_operator.reconcile.observe import choose_target
 from rlt_operator.reconcile.plan import Plan, plan
@@ -123,10 +123,10 @@ def test_the_last_progress_before_a_hang_is_recorded() -> None:
         ({"seconds_per_step": 2.0, "longest_step_seconds": 7.0}, MIN_DEADLINE_S),
         ({"seconds_per_step": 200.0, "longest_step_seconds": 400.5}, 4005),
         ({"seconds_per_step": 300.0}, 3000),  # a trainer that does not report the longest step
-        ({"seconds_per_step": None}, None),  # no step has finished
+        ({"seconds_per_step": None}, START_DEADLINE_S),  # no step has finished
         ({"stage": "exporting"}, None),
-        ({"stage": "preparing"}, None),
-        ({"stage": "warmup"}, None),
+        ({"stage": "preparing"}, START_DEADLINE_S),
+        ({"stage": "warmup"}, START_DEADLINE_S),
         ({"step": 200}, None),  # the last one: a command may export its model
         ({"step": 200, "total_steps": 0}, MIN_DEADLINE_S),  # the total is not known
     ],
@@ -135,6 +135,44 @@ def test_the_default_follows_the_longest_step(changes: dict[str, Any], expected:
     spec = o.job().spec
     assert spec
     assert choose_deadline(spec, o.report(**{"step": 1, **changes})) == expected
+
+
+def test_a_start_that_hangs_is_overdue() -> None:
+    """The builtin trainer, whose server does not answer or reports nothing new."""
+    for ray in (Ray(job=o.running().job), running(0, stage="preparing", seconds_per_step=None)):
+        job = start(None, ray=ray)
+        assert not is_overdue(job, START_DEADLINE_S - 1)
+        assert is_overdue(job, START_DEADLINE_S)
+
+
+def running_reason(observed: Observed, seconds: float) -> str:
+    status = o.after(observed, now=at(seconds)).job.status
+    condition = find_condition(status, C.RUNNING)
+    assert condition
+    assert condition.status == "True"
+    return condition.reason
+
+
+def test_a_command_without_a_step_gets_a_notice_and_continues() -> None:
+    job = start(None, o.COMMAND_SPEC, ray=Ray(job=o.running().job))
+    assert plan(job, at(NOTICE_S - 1)).requeue_after == pytest.approx(1)
+    assert running_reason(job, NOTICE_S - 1) == Reason.STARTED
+    assert running_reason(job, NOTICE_S) == Reason.NO_STEP_REPORTED
+    noticed = o.after(job, now=at(NOTICE_S))
+    assert plan(noticed, at(NOTICE_S + 1)).status is None, "one transition"
+    assert (plan(noticed, at(NOTICE_S + 1)).requeue_after or 0) >= 1
+    assert not is_overdue(noticed, 10**6)
+    assert running_reason(replace(noticed, ray=running(1)), NOTICE_S + 60) == Reason.STARTED
+
+
+@pytest.mark.parametrize(
+    ("deadline", "changes"), [(0, {}), (10**6, {}), (None, {"observability": {"debugger": "ray"}})]
+)
+def test_a_command_with_a_deadline_without_one_or_with_a_debugger_gets_no_notice(
+    deadline: int | None, changes: dict[str, Any]
+) -> None:
+    job = start(deadline, {**o.COMMAND_SPEC, **changes}, ray=Ray(job=o.running().job))
+    assert running_reason(job, NOTICE_S) == Reason.STARTED
 
 
 def test_the_deadline_is_disabled_by_0_and_by_default_with_a_debugger() -> None:
@@ -212,12 +250,12 @@ def test_the_stacks_are_written_before_the_program_is_stopped() -> None:
     assert plan(stopping, at(65)).stop == "sum-99999999"
 
 
-def stopped(observed: Observed, ray: Ray | None = None) -> Plan:
+def stopped(observed: Observed, ray: Ray | None = None, output: str = "") -> Plan:
     """The plan when the program has ended after the request to stop it."""
     job = o.after(observed, now=at(60))
     job = o.after(replace(job, ray=ray or dump(log=log())), now=at(63))
     job = o.after(job, now=at(64))
-    return plan(replace(job, ray=o.ended("STOPPED")), at(70))
+    return plan(replace(job, ray=o.ended("STOPPED", output)), at(70))
 
 
 @pytest.mark.parametrize("claimed", [True, False])
@@ -235,6 +273,32 @@ def test_the_message_names_the_last_step_and_the_stacks(claimed: bool) -> None:
         "(spec.failurePolicy.progressDeadlineSeconds). 6 stacks of 3 pods: "
         f"/mnt/rlt/runs/sum-11111111/attempts/1/stacks{where}.",
     )
+
+
+def test_the_message_names_the_flight_records_of_a_job_with_gpus() -> None:
+    ended = stopped(start(spec={**o.ON_GPUS, "storage": {"claimName": "runs"}}))
+    assert ended.status
+    records = "/mnt/rlt/runs/sum-11111111/attempts/1/nccl_trace_rank_*"
+    assert f"If a collective has timed out, its flight records are {records}." in (ended.status.message or "")
+
+
+def test_a_program_that_waits_for_resources_has_a_finding() -> None:
+    summary = "Ray waits for resources: 1 x {'CPU': 3.0}. Its nodes have {'CPU': 1.0}."
+    status = stopped(start(), dump(log=log(summary=summary))).status
+    assert status
+    assert [each.code for each in status.findings] == ["RayResourcesMissing"]
+    assert f"{summary} RayResourcesMissing: " in (status.message or "")
+
+
+def test_a_program_whose_ranks_wait_for_each_other_has_a_finding() -> None:
+    output = "(WorkerDict pid=7) Initializing process group\n*** SIGTERM received at time=1769763600 on cpu 0 ***\n"
+    status = stopped(start(), output=output).status
+    assert status
+    assert [each.code for each in status.findings] == ["ProcessGroupInitHang"]
+    assert "ProcessGroupInitHang: Run `rlt preflight`" in (status.message or "")
+    continued = stopped(start(), output=f"Initializing process group\nstep:1 - a:1\n{output[42:]}").status
+    assert continued
+    assert continued.findings == []
 
 
 def test_an_attempt_without_progress_counts_as_a_restart() -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 
-from rlt_operator import work_queue
+from rlt_operator import metrics, work_queue
 from rlt_operator.work_queue import Key, Result, WorkQueue
 
 
 async def run_queue(reconcile: work_queue.Reconcile, jobs: int = 1) -> WorkQueue:
-    queue = WorkQueue(reconcile, on_error=lambda: None)
+    queue = WorkQueue(reconcile)
     for number in range(jobs):
         queue.wake(("demo", f"job-{number}"))
     queue.start()
@@ -58,3 +58,49 @@ async def test_one_reconciliation_starts_in_each_pass_of_the_event_loop() -> Non
     await counting
     await queue.close()
     assert max(later - earlier for earlier, later in itertools.pairwise(passes)) <= 1
+
+
+async def test_depth_and_age_are_those_of_jobs_whose_reconciliation_is_not_complete() -> None:
+    may_end, began = asyncio.Event(), asyncio.Event()
+
+    async def reconcile(key: Key) -> Result:
+        if key[1] == "job-1":
+            began.set()
+            await may_end.wait()
+        return Result()
+
+    queue = WorkQueue(reconcile)
+    for number in range(2):
+        queue.wake(("demo", f"job-{number}"))
+    assert read("rlt_operator_queue_depth") == read("rlt_operator_queue_oldest_seconds") == 0, "on standby"
+    queue.start()
+    assert read("rlt_operator_queue_depth") == 2
+    waited = read("rlt_operator_queue_wait_seconds_count")
+    await began.wait()
+    assert read("rlt_operator_queue_depth") == 0
+    assert read("rlt_operator_queue_oldest_seconds") > 0
+    assert read("rlt_operator_queue_wait_seconds_count") == waited + 2
+    may_end.set()
+    await asyncio.sleep(0)
+    assert read("rlt_operator_queue_oldest_seconds") == 0
+    await queue.close()
+
+
+async def test_a_job_whose_reconciliation_raises_ages_until_one_succeeds() -> None:
+    failed = asyncio.Event()
+    errors = read("rlt_operator_reconcile_errors_total", error="ZeroDivisionError")
+
+    async def reconcile(key: Key) -> Result:
+        failed.set()
+        raise ZeroDivisionError
+
+    queue = await run_queue(reconcile)
+    await failed.wait()
+    await asyncio.sleep(0)
+    assert read("rlt_operator_queue_oldest_seconds") > 0
+    assert read("rlt_operator_reconcile_errors_total", error="ZeroDivisionError") == errors + 1
+    await queue.close()
+
+
+def read(name: str, **labels: str) -> float:
+    return metrics.REGISTRY.get_sample_value(name, labels) or 0.0

@@ -1,4 +1,5 @@
-"""Write docs/reference/model-families.md: `python trainer/oracles/model_families.py`. Takes about a minute of CPU time.
+"""Write docs/reference/model-families.md and crds/rlt_api/generated/model_families.json: run
+`python trainer/oracles/model_families.py`. Takes about a minute of CPU time.
 
 Every causal language model of the installed transformers is built with tiny sizes and compared with transformers' own
 forward. The slow tests fail if the page is out of date.
@@ -7,6 +8,7 @@ forward. The slow tests fail if the page is out of date.
 from __future__ import annotations
 
 import contextlib
+import json
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -19,15 +21,35 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from rlt_trainer.checkpoint.export_checkpoint import single_rank_group
+from rlt_trainer.policy.families import find_layers_without_adapters
 
-PAGE = Path(__file__).parents[2] / "docs/reference/model-families.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs/reference/model-families.md"
+DATA = ROOT / "crds/rlt_api/generated/model_families.json"
+"""What is not supported, for `rlt validate`, which runs without transformers."""
 FAMILIES: dict[str, str] = dict(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
 """model_type -> the name of its class."""
 
 
-def build_page(mesh: DeviceMesh) -> str:
-    """Check all families and build the page."""
-    return "\n".join([*build_introduction(), *(build_row(name, measure(name, mesh)) for name in FAMILIES), ""])
+def measure_all(mesh: DeviceMesh) -> dict[str, Support]:
+    """Check all families."""
+    return {name: measure(name, mesh) for name in FAMILIES}
+
+
+def build_page(supports: dict[str, Support]) -> str:
+    """Build the page."""
+    return "\n".join([*build_introduction(), *(build_row(name, each) for name, each in supports.items()), ""])
+
+
+def build_data(supports: dict[str, Support]) -> str:
+    """Build the data: for each model_type the reasons against each use, and the layers without adapters."""
+    data: dict[str, dict[str, object]] = {}
+    for name, support in supports.items():
+        uses = {"padded": support.padded, "packed": support.packed, "critic": support.critic}
+        data[name] = {use: reason for use, reason in uses.items() if isinstance(reason, str)}
+        if layers := find_layers_without_adapters(name):
+            data[name]["withoutAdapters"] = layers
+    return json.dumps(data, indent=1) + "\n"
 
 
 def measure(model_type: str, mesh: DeviceMesh) -> Support:
@@ -79,8 +101,10 @@ def one_thread() -> Iterator[None]:
 def main() -> None:
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     with one_thread(), single_rank_group():
-        PAGE.write_text(build_page(init_device_mesh("cpu", (1,))))
-    print(f"wrote {PAGE}")
+        supports = measure_all(init_device_mesh("cpu", (1,)))
+    PAGE.write_text(build_page(supports))
+    DATA.write_text(build_data(supports))
+    print(f"wrote {PAGE} and {DATA}")
 
 
 if __name__ == "__main__":

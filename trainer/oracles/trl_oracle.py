@@ -19,6 +19,7 @@ from oracle_inputs import ROWS, random_inputs, write
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
+from trl.experimental.gkd import GKDTrainer
 
 INPUTS = random_inputs()
 GROUP = 4
@@ -95,6 +96,17 @@ def kl_in_reward() -> dict[str, Any]:
     }
 
 
+def distillation() -> dict[str, Any]:
+    """GKD's loss with beta 1: the reverse KL of each next token over the whole vocabulary."""
+    generator = torch.Generator().manual_seed(20261123)
+    student, teacher = (torch.randn(1, 4, 6, generator=generator, dtype=torch.float64) for _ in range(2))
+    student.requires_grad_()
+    value = GKDTrainer.generalized_jsd_loss(student, teacher, beta=1, temperature=0.8, reduction="sum")
+    value.backward()
+    logits = {"student": student.detach()[0], "teacher": teacher[0]}
+    return {**logits, "temperature": 0.8, "value": value.item(), "gradient": student.grad[0]}
+
+
 def losses() -> list[dict[str, Any]]:
     trainer = make_trainer(GRPOTrainer, GRPOConfig)
     cases: list[dict[str, Any]] = []
@@ -160,5 +172,6 @@ if __name__ == "__main__":
             "advantages": advantages(),
             "kl_in_reward": kl_in_reward(),
             "losses": losses(),
+            "distillation": distillation(),
         },
     )

@@ -13,10 +13,12 @@ from gsm8k_spellings import SPELLINGS
 from oracle_inputs import random_inputs, write
 from verl.protocol import DataProto
 from verl.trainer.config import AlgoConfig
+from verl.trainer.distillation import losses as distillation
 from verl.trainer.ppo import core_algos, rollout_corr_helper
 from verl.trainer.ppo.ray_trainer import apply_kl_penalty
 from verl.utils.debug.metrics import calculate_debug_metrics
 from verl.utils.reward_score import gsm8k
+from verl.workers.config import DistillationLossConfig
 from verl.workers.config.actor import ActorConfig, PolicyLossConfig
 
 INPUTS = random_inputs()
@@ -103,6 +105,65 @@ def loss(*, name: str, mode: str, old: str, weighted: bool, clip: tuple[float, f
     )
     value.backward()
     return {"value": value.item(), "gradient": log_probs.grad, "metrics": metrics}
+
+
+def bypassed() -> list[dict[str, Any]]:
+    """The loss without the old policy's log-probabilities: the rollout's are in their place."""
+    cases = []
+    for mode in MODES[:3]:
+        config = ActorConfig(
+            strategy="fsdp",
+            rollout_n=1,
+            ppo_micro_batch_size_per_gpu=1,
+            clip_ratio_low=0.2,
+            clip_ratio_high=0.3,
+            clip_ratio_c=3.0,
+            loss_agg_mode=mode,
+            policy_loss=PolicyLossConfig(loss_mode="bypass_mode", rollout_correction={"loss_type": "ppo_clip"}),
+        )
+        log_probs = INPUTS["log_probs"].clone().requires_grad_()
+        value, _ = core_algos.compute_policy_loss_bypass_mode(
+            INPUTS["rollout_log_probs"], log_probs, INPUTS["advantages"], MASK, mode, config
+        )
+        value.backward()
+        cases.append({"mode": mode, "value": value.item(), "gradient": log_probs.grad})
+    return cases
+
+
+def distilled() -> list[dict[str, Any]]:
+    """The reverse KL to a teacher as the advantage of the sampled tokens (the reference's values are the teacher's)."""
+    distillation.no_padding_2_padding = lambda values, _: values  # the inputs are padded
+    cases = []
+    for mode, old, bound in product(MODES[:3], ["log_probs", "old_log_probs"], [10.0, 0.25]):
+        config = ActorConfig(
+            strategy="fsdp", rollout_n=1, ppo_micro_batch_size_per_gpu=1, loss_agg_mode=mode, loss_scale_factor=12
+        )
+        loss_config = DistillationLossConfig(loss_mode="k1", use_policy_gradient=True, loss_max_clamp=bound)
+        log_probs = INPUTS["log_probs"].clone().requires_grad_()
+        data = {
+            "teacher_logprobs": INPUTS["ref_log_probs"][..., None],
+            "old_log_probs": INPUTS[old],
+            "response_mask": MASK,
+            "dp_size": 1,
+            "batch_num_tokens": int(MASK.sum()),
+            "global_batch_size": len(MASK),
+        }
+        value, metrics = distillation.distillation_loss(
+            config, SimpleNamespace(distillation_loss=loss_config), {"log_probs": log_probs}, data
+        )
+        value.backward()
+        absolute = float(metrics["distillation/abs_loss"].values[0])
+        cases.append(
+            {
+                "mode": mode,
+                "old": old,
+                "bound": bound,
+                "value": value.item(),
+                "gradient": log_probs.grad,
+                "abs": absolute,
+            }
+        )
+    return cases
 
 
 def aggregations() -> list[dict[str, Any]]:
@@ -234,6 +295,8 @@ if __name__ == "__main__":
             "inputs": INPUTS,
             "advantages": advantages(),
             "losses": losses(),
+            "bypassed": bypassed(),
+            "distilled": distilled(),
             "aggregations": aggregations(),
             "kls": kls(),
             "values": values(),

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from rlt_api.driver_report import TRAINER_ERROR
+from rlt_api.driver_report import METRICS_PORT, TRAINER_ERROR
 from rlt_api.training_config import TrainingConfig, UnsupportedVersionError, validate_version
 from rlt_trainer.errors import Terminated, TrainingError, root_cause
 
@@ -22,6 +22,7 @@ TERMINATED = 143
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 + SIGINT."""
 PROGRAMS = {
+    "prepare": ("rlt_trainer.data.prepare", "write a published data set as parquet files in verl's format"),
     "replay": ("rlt_trainer.driver.replay", "repeat the updates of a recorded step"),
     "trace": ("rlt_trainer.telemetry.chrome_trace", "print a run's spans as a trace for Perfetto"),
 }
@@ -65,6 +66,7 @@ def build_parser() -> argparse.ArgumentParser:
     train = commands.add_parser("run", help="train from the start or the latest checkpoint, and export the model")
     train.add_argument("--config", type=Path, required=True, help="TrainingConfig in JSON")
     train.add_argument("--local", action="store_true", help="start Ray on this machine instead of joining a cluster")
+    train.add_argument("--port", type=int, default=METRICS_PORT, help="port of the metrics, 0 for a free one")
     trial = commands.add_parser("trial", help="run one step of the training, and read its checkpoint back")
     trial.add_argument("--config", type=Path, required=True, help="TrainingConfig in JSON")
     trial.add_argument("--local", action="store_true", help="start Ray on this machine instead of joining a cluster")
@@ -110,7 +112,7 @@ def run(options: argparse.Namespace, rest: Sequence[str]) -> int:
         return 0
     from rlt_trainer.driver.run import run as train
 
-    train(config, local=options.local)
+    train(config, local=options.local, port=options.port)
     return 0
 
 

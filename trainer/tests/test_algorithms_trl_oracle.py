@@ -16,7 +16,7 @@ from rlt_trainer.algorithms.advantages import ESTIMATORS, AdvantageInputs, place
 from rlt_trainer.algorithms.aggregation import AggregationMode, aggregate
 from rlt_trainer.algorithms.conventions import ConventionName
 from rlt_trainer.algorithms.kl_controller import apply_kl_penalty
-from rlt_trainer.algorithms.losses import POLICY_LOSSES, LossInputs, kl_loss
+from rlt_trainer.algorithms.losses import POLICY_LOSSES, LossInputs, distillation_advantages, kl_loss
 
 FOLDER = Path(__file__).parent / "oracles"
 ORACLE: dict[str, Any] = json.loads((FOLDER / "trl.json").read_text())
@@ -120,6 +120,22 @@ def test_losses(case: dict[str, Any]) -> None:
     close(value, case["value"])
     if not (case["level"] == "sequence" and case["weighted"]):  # see test_trl_spreads_the_gspo_gradient...
         close(gradient, case["gradient"])
+
+
+def test_the_expected_gradient_of_the_distillation_loss_is_that_of_gkds_reverse_kl() -> None:
+    """The expectation over the token that the policy samples, for each of the positions."""
+    case = ORACLE["distillation"]
+    logits, teacher = (torch.tensor(case[name], dtype=torch.float64) for name in ("student", "teacher"))
+    logits.requires_grad_()
+    log_probs, teacher_log_probs = (each.div(case["temperature"]).log_softmax(-1) for each in (logits, teacher))
+    every = torch.ones_like(log_probs, dtype=torch.bool)
+    advantages = distillation_advantages(log_probs, teacher_log_probs, every, max_clamp=100.0)
+    probabilities = log_probs.detach().exp()
+    close(-(probabilities * advantages).sum(), case["value"])
+    losses = POLICY_LOSSES["vanilla"](LossInputs(log_probs, log_probs.detach(), advantages, every)).loss
+    (probabilities * losses).sum().backward()
+    assert logits.grad is not None
+    close(logits.grad, case["gradient"])
 
 
 def differing(**wanted: Any) -> tuple[Tensor, dict[str, Any]]:

@@ -15,7 +15,7 @@ from rlt_trainer.algorithms.advantages import ESTIMATORS, AdvantageInputs
 from rlt_trainer.algorithms.aggregation import aggregate
 from rlt_trainer.algorithms.kl import kl_divergence
 from rlt_trainer.algorithms.kl_controller import KlController, apply_kl_penalty
-from rlt_trainer.algorithms.losses import POLICY_LOSSES, LossInputs, value_loss
+from rlt_trainer.algorithms.losses import POLICY_LOSSES, LossInputs, distillation_advantages, value_loss
 from rlt_trainer.algorithms.masking import masked_sum
 from rlt_trainer.algorithms.rollout_correction import compute_mismatch_metrics, correct_rollout
 
@@ -99,6 +99,35 @@ def test_policy_losses(case: dict[str, Any]) -> None:
     assert result.metrics.keys() == case["metrics"].keys()
     for name, expected in case["metrics"].items():
         close(masked_sum(result.metrics[name], MASK) / TOKENS, expected)
+
+
+@pytest.mark.parametrize("case", ORACLE["bypassed"], ids=lambda case: case["mode"])
+def test_the_loss_of_bypass_mode_is_that_of_the_engines_log_probabilities(case: dict[str, Any]) -> None:
+    log_probs = INPUTS["log_probs"].clone().requires_grad_()
+    clip = {"clip_ratio_low": 0.2, "clip_ratio_high": 0.3, "clip_ratio_c": 3.0}
+    inputs = LossInputs(log_probs, INPUTS["rollout_log_probs"], INPUTS["advantages"], MASK, **clip)
+    per_token = POLICY_LOSSES["vanilla"](inputs).loss
+    loss = aggregate(per_token, MASK, case["mode"], total_tokens=TOKENS, total_sequences=SEQUENCES)
+    loss.backward()  # type: ignore[no-untyped-call]
+    close(loss.detach(), case["value"])
+    assert log_probs.grad is not None
+    close(log_probs.grad, case["gradient"])
+
+
+@pytest.mark.parametrize("case", ORACLE["distilled"], ids=lambda case: f"{case['mode']}-{case['old']}-{case['bound']}")
+def test_the_distillation_loss_is_the_policy_loss_of_the_reverse_kl(case: dict[str, Any]) -> None:
+    log_probs, teacher = INPUTS["log_probs"].clone().requires_grad_(), INPUTS["ref_log_probs"]
+    advantages = distillation_advantages(log_probs, teacher, MASK, max_clamp=case["bound"])
+    # verl's config of the distillation has no clip_ratio_c, so that its vanilla loss uses 3.0
+    inputs = LossInputs(log_probs, INPUTS[case["old"]], advantages, MASK, clip_ratio_c=3.0)
+    per_token = POLICY_LOSSES["vanilla"](inputs).loss
+    loss = aggregate(per_token, MASK, case["mode"], total_tokens=TOKENS, total_sequences=SEQUENCES)
+    loss.backward()  # type: ignore[no-untyped-call]
+    close(loss.detach(), case["value"])
+    assert log_probs.grad is not None
+    close(log_probs.grad, case["gradient"])
+    unbounded = distillation_advantages(log_probs, teacher, MASK, max_clamp=1e9)
+    close(masked_sum(unbounded.abs(), MASK) / TOKENS, case["abs"])
 
 
 @pytest.mark.parametrize("case", ORACLE["aggregations"], ids=lambda case: f"{case['mode']}-{len(case['counts'])}")

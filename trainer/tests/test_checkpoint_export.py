@@ -25,6 +25,7 @@ from rlt_trainer.checkpoint.parts import ModelState
 from rlt_trainer.checkpoint.saver import Saver
 from rlt_trainer.cluster.rendezvous import free_port
 from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer
+from rlt_trainer.policy.weight_files import SafetensorsFiles
 
 MakeConfig = Callable[..., TrainingConfig]
 SMALL: dict[str, Any] = {
@@ -73,6 +74,11 @@ def weights(directory: Path) -> dict[str, Tensor]:
     return dict(model.named_parameters())
 
 
+def names(directory: Path) -> set[str]:
+    """Return the names of the weights in the files."""
+    return SafetensorsFiles(str(directory)).names()
+
+
 @pytest.mark.parametrize(
     "architecture",
     [
@@ -96,6 +102,7 @@ def test_an_export_of_a_checkpoint_equals_the_export_of_the_run(
     found = weights(run / "export")
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert names(run / "export") == names(Path(files)), "transformers' names, such as those of single experts"
 
     output = command(run / "checkpoints" / "step-3", make_config(model={"fromSeed": None, "path": files}), tmp_path)
     again = weights(output)

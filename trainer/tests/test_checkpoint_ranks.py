@@ -65,7 +65,7 @@ def one_rank(
     )
     config = Checkpoint(asynchronous=asynchronous)
     saver = Saver(checkpoints, config)
-    parts: Parts = {"model": ModelState(actor.model), "optimizer": OptimizerState(actor.model, actor.optimizer)}
+    parts: Parts = {"model": ModelState(actor.model), "optimizer": OptimizerState(actor.model, actor.optimizers)}
 
     @torch.no_grad()
     def checksum(values: Iterable[Tensor]) -> float:
@@ -73,7 +73,7 @@ def one_rank(
         return float(sum(value.double().square().sum() for value in whole))
 
     def state() -> list[float]:
-        moments = [value for each in actor.optimizer.state.values() for value in each.values()]
+        moments = [value for each in actor.optimizers[0].state.values() for value in each.values()]
         return [checksum(actor.model.parameters()), checksum(moments)]
 
     resumed = resume(checkpoints, config, parts)

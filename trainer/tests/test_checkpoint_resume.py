@@ -32,7 +32,7 @@ class Learner:
 
     @property
     def parts(self) -> Parts:
-        return {"model": ModelState(self.model), "optimizer": OptimizerState(self.model, self.optimizer)}
+        return {"model": ModelState(self.model), "optimizer": OptimizerState(self.model, (self.optimizer,))}
 
     def learn(self, step: int) -> None:
         generator = torch.Generator().manual_seed(step)

@@ -73,13 +73,13 @@ class Update:
 
     def step(self, advantages: torch.Tensor = ADVANTAGES) -> UpdateResult:
         old, reference = self.log_probs - RATIOS.log(), self.log_probs - DIVERGENCE
-        experience = Experience(SEQUENCES, old, advantages, ref_log_probs=reference)
+        experience = Experience(SEQUENCES, old, advantages, ref_log_probs=reference, teacher_log_probs=reference)
         return self.actor.update(MiniBatch(experience, total_tokens=4, total_sequences=2))
 
     def state(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return the output layer, and AdamW's averages of its gradient and of its square."""
         weight = self.actor.model.get_output_embeddings().weight  # type: ignore[no-untyped-call]
-        averages = self.actor.optimizer.state[weight]
+        averages = self.actor.optimizers[0].state[weight]
         return tuple(each.full_tensor().clone() for each in (weight, averages["exp_avg"], averages["exp_avg_sq"]))  # type: ignore[return-value]
 
 
@@ -105,6 +105,17 @@ def gradient(files: str, algorithm: Json, training: Json) -> float:
     unit = {"klLossCoef": 0.1} if "klLossCoef" in algorithm or not algorithm else {"entropyCoeff": 0.1}
     mine = Update(files, algorithm or {"klLossCoef": 0.001}, training).step(zeros).grad_norm
     return mine / Update(files, unit, training).step(zeros).grad_norm
+
+
+def teacher_distance(files: str, algorithm: Json, training: Json) -> float:
+    return Update(files, algorithm, training).step().shares["distillation/abs_loss"]
+
+
+def teacher_gradient(files: str, algorithm: Json, training: Json) -> float:
+    """The norm of the gradient, as a multiple of that of the distillation with a coefficient of 0.1 alone."""
+    unit = {"distillation": {"modelPath": "/teacher", "lossCoef": 0.1}}
+    alone = Update(files, unit).step(torch.zeros_like(ADVANTAGES))
+    return Update(files, algorithm, training).step().grad_norm / alone.grad_norm
 
 
 def decay(files: str, algorithm: Json, training: Json) -> float:
@@ -136,7 +147,7 @@ def clipped_norm(files: str, algorithm: Json, training: Json) -> float:
     """The norm of the gradient that reaches the optimizer, from its first averages: 0.1 times the gradient."""
     update = Update(files, algorithm, training)
     update.step()
-    state = update.actor.optimizer.state
+    state = update.actor.optimizers[0].state
     return float(sum(each["exp_avg"].full_tensor().square().sum() for each in state.values()).sqrt()) / 0.1  # type: ignore[union-attr]
 
 
@@ -255,6 +266,11 @@ def weight(files: str, algorithm: Json, training: Json) -> float:
     return 1.0 if weights is None else float(weights[0, 0])
 
 
+def old_log_prob(files: str, algorithm: Json, training: Json) -> float:
+    """The old policy's log-probability of the first token: the trainer's, or the engine's."""
+    return float(experience(algorithm).experience.old_log_probs[0, 0])
+
+
 def trained_tokens(files: str, algorithm: Json, training: Json) -> float:
     return float(experience({"rolloutCorrection": {}, **algorithm}).experience.sequences.response_mask.sum())
 
@@ -285,6 +301,8 @@ class Row:
 A, T = "algorithm", "training"
 LR = f"{T}.lrSchedule"
 CORRECTION, REWARD_KL = f"{A}.rolloutCorrection", f"{A}.klInReward"
+DISTILLATION = f"{A}.distillation"
+TEACHER = {f"{DISTILLATION}.modelPath": "/teacher"}
 LINEAR = {f"{LR}.type": "linear"}
 ADAPTIVE = {f"{REWARD_KL}.klCoef": 1.0, f"{REWARD_KL}.type": "adaptive", f"{REWARD_KL}.horizon": 10}
 SEQUENCE_RATIO = 0.6 ** (1 / 3)
@@ -332,6 +350,10 @@ ROWS = (
         1.0,
         {f"{CORRECTION}.rejection": "token_k1", f"{CORRECTION}.rejectionThreshold": 2.0},
     ),
+    Row(f"{CORRECTION}.bypassMode", True, old_log_prob, -3.0),
+    Row(f"{DISTILLATION}.lossMaxClamp", 0.2, teacher_distance, (0.2 + 0.2 + 0.1 + 0.2) / 4, TEACHER),
+    Row(f"{DISTILLATION}.lossCoef", 0.3, teacher_gradient, 3.0, TEACHER | {f"{DISTILLATION}.useTaskRewards": False}),
+    Row(f"{DISTILLATION}.useTaskRewards", False, teacher_gradient, 10.0, TEACHER),
     Row(f"{A}.critic.learningRate", 1e-3, value_rate, 1e-3),
     Row(f"{A}.critic.cliprangeValue", 0.25, value_loss, (1 - 0.25) ** 2 / 2),
     Row(f"{T}.learningRate", 1e-2, change, 1e-2),
@@ -356,15 +378,20 @@ ELSEWHERE = {
     f"{A}.overlongBuffer.penaltyFactor": "test_algorithms_shaping.py::"
     "test_the_overlong_penalty_grows_linearly_within_its_buffer",
     f"{A}.maskTruncatedCompletions": "test_experience.py::test_truncated_responses_are_masked_and_count_in_their_group",
+    f"{DISTILLATION}.modelPath": "test_distillation.py::test_a_teacher_is_loaded_by_path_and_revision",
+    f"{DISTILLATION}.modelRevision": "test_distillation.py::test_a_teacher_is_loaded_by_path_and_revision",
+    f"{A}.routerAuxLossCoef": "test_policy_router_loss.py::test_the_coefficient_scales_the_gradient",
     f"{A}.critic.modelPath": "test_driver.py::test_a_critic_starts_from_the_policys_model_or_its_own",
     f"{A}.critic.modelRevision": "test_driver.py::test_a_critic_starts_from_the_policys_model_or_its_own",
     f"{A}.critic.warmupSteps": "test_loop.py::test_the_policy_is_not_updated_while_the_critic_warms_up",
     f"{A}.critic.useRemovePadding": "test_policy_critic.py::test_packed_values_equal_padded_values",
+    f"{T}.collectiveTimeoutSeconds": "test_policy_mesh.py::test_a_collective_ends_at_its_timeout",
     f"{T}.validation.testFreq": "test_loop.py::test_the_validation_set_is_scored_when_due",
     f"{T}.validation.beforeTrain": "test_loop.py::test_the_validation_set_is_scored_when_due",
     f"{T}.validation.responsesPerPrompt": "test_loop.py::test_a_validation_of_several_responses_has_their_metrics",
     f"{T}.validation.temperature": "test_loop.py::test_a_validation_of_several_responses_has_their_metrics",
     f"{T}.totalEpochs": "test_every_setting_counts.py::test_epochs_are_converted_to_steps",
+    f"{T}.optimizer": "test_policy_optimizers.py::test_muon_updates_the_matrices_of_the_layers_as_torchs_muon",
     f"{T}.seed": "test_data_dataset.py::test_epochs_and_seeds_differ_in_order",
     **{
         f"{T}.{field}": "test_every_setting_counts.py::test_batches_steps_and_warmup_follow_their_settings"
@@ -375,18 +402,28 @@ ELSEWHERE = {
     },
 }
 """The other fields with an effect on numbers -> the test of that effect."""
-MEMORY_AND_SPEED = {
-    f"{T}.{field}"
-    for field in (
-        *("strategy", "ppoMicroBatchSizePerDevice", "logProbMicroBatchSizePerDevice", "useDynamicBsz"),
-        *("ppoMaxTokenLenPerDevice", "contextParallelSize", "useTorchCompile", "fsdp.fsdpSize", "fsdp.paramOffload"),
-        *("fsdp.optimizerOffload", "fsdp.reshardAfterForward", "reference.logProbMicroBatchSizePerDevice"),
-        *("reference.fsdpSize", "reference.paramOffload"),
-    )
-} | {
-    f"{A}.critic.{field}"
-    for field in ("ppoMicroBatchSizePerDevice", "enableGradientCheckpointing", "paramOffload", "optimizerOffload")
-}
+MEMORY_AND_SPEED = (
+    {
+        f"{T}.{field}"
+        for field in (
+            *("strategy", "ppoMicroBatchSizePerDevice", "logProbMicroBatchSizePerDevice", "useDynamicBsz"),
+            *(
+                "ppoMaxTokenLenPerDevice",
+                "contextParallelSize",
+                "useTorchCompile",
+                "fsdp.fsdpSize",
+                "fsdp.paramOffload",
+            ),
+            *("fsdp.optimizerOffload", "fsdp.reshardAfterForward", "reference.logProbMicroBatchSizePerDevice"),
+            *("reference.fsdpSize", "reference.paramOffload"),
+        )
+    }
+    | {
+        f"{A}.critic.{field}"
+        for field in ("ppoMicroBatchSizePerDevice", "enableGradientCheckpointing", "paramOffload", "optimizerOffload")
+    }
+    | {f"{DISTILLATION}.paramOffload"}
+)
 """Fields that must not change a number (test_policy_ranks.py compares most of them)."""
 
 
@@ -441,6 +478,13 @@ def test_only_the_losses_that_are_listed_read_a_setting(name: str, tiny_model: s
             if losses[0] != losses[1]:
                 changed.add(policy_loss)
     assert changed == set(LOSSES_THAT_READ[name])
+
+
+def test_the_update_of_bypass_mode_reports_the_entropy(tiny_model: str) -> None:
+    update = Update(tiny_model, {"rolloutCorrection": {"bypassMode": True}})
+    entropy = update.actor.log_probs(SEQUENCES)[1][SEQUENCES.response_mask].mean()
+    assert update.step().shares["actor/entropy"] == pytest.approx(float(entropy), rel=1e-5)
+    assert "actor/entropy" not in Update(tiny_model, {}).step().shares
 
 
 def test_the_baseline_of_remax_is_not_discounted(tiny_model: str) -> None:

@@ -155,6 +155,30 @@ def test_rejected_tokens_leave_rewards_and_advantages_unchanged(make_config: Mak
     assert torch.equal(result.rewards, kept.rewards)
 
 
+def test_bypass_mode_takes_the_engines_log_probabilities_without_a_forward_pass(
+    make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    methods: list[Any] = []
+    each = OneWorker.each
+    monkeypatch.setattr(
+        OneWorker, "each", lambda self, method, *rest: methods.append(method) or each(self, method, *rest)
+    )
+    responses = [Response((7, 8), (-1.5, -0.5)), Response((7,), (-2.5,))]
+    algorithm = {"rolloutCorrection": {"bypassMode": True}, "klLossCoef": 0.1}
+    result = build(make_config(rollout={"n": 2}, algorithm=algorithm), [1.0, 0.0], responses=responses)
+    assert methods == [TrainWorker.ref_log_probs]
+    assert result.experience.old_log_probs.tolist() == [[-1.5, -0.5], [-2.5, 0.0]]
+    assert result.experience.weights is None
+    assert not {name for name in result.metrics if "diff" in name or "entropy" in name}
+
+
+def test_bypass_mode_leaves_invalid_log_probabilities_out(make_config: MakeConfig) -> None:
+    config = make_config(rollout={"n": 2}, algorithm={"rolloutCorrection": {"bypassMode": True}})
+    experience = build(config, [1.0, 0.0], responses=long_responses(2, invalid=NAN)).experience
+    assert experience.sequences.response_mask.sum() == 199
+    assert experience.old_log_probs.isfinite().all()
+
+
 EPISODE = Response((7, 8, 9), (-2.0, 0.0, -2.0), (True, False, True), prompt=(4,), earlier=(OBSERVED, OBSERVED))
 """Three sequences of an agent."""
 

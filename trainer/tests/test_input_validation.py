@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from transformers import DeepseekV32Config
 
 from rlt_api.training_config import TrainingConfig
-from rlt_trainer.driver.input_validation import validate_rollout
+from rlt_trainer.driver.input_validation import validate_lengths, validate_rollout
 
 MakeConfig = Callable[..., TrainingConfig]
 VLLM: dict[str, Any] = {"engine": "vllm"}
@@ -36,3 +37,11 @@ def test_an_unsupported_setting_is_rejected_with_a_fix(
 )
 def test_supported_settings_are_accepted(make_config: MakeConfig, rollout: dict[str, Any]) -> None:
     validate_rollout(make_config(devicesPerWorker=2, rollout=rollout))
+
+
+def test_a_family_that_vllm_does_not_run_on_cpus_is_rejected(make_config: MakeConfig) -> None:
+    architecture = DeepseekV32Config()
+    with pytest.raises(ValueError, match="vLLM on CPUs does not run models of type deepseek_v32"):
+        validate_lengths(make_config(rollout=VLLM), architecture)
+    validate_lengths(make_config(), architecture)
+    validate_lengths(make_config(devicesPerWorker=1, rollout=VLLM), architecture)

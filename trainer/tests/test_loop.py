@@ -305,6 +305,7 @@ def test_colocated_responses_of_a_later_step_start_with_older_weights(
     parts = {"rollout": {"staleness": {"maxSteps": 1}}, "training": {"learningRate": 1e-2}}
     steps = train(make_config(**ONE_RANK, **REWARD, **parts))
     assert [step["data/prompts_consumed"] for step in steps] == [8, 16, 24]
+    assert [step["training/staleness/max"] for step in steps] == [0, 1, 1]
     assert steps[0]["training/rollout_probs_diff_max"] < 1e-4
     assert min(step["training/rollout_probs_diff_max"] for step in steps[1:]) > 1e-4
 

@@ -8,16 +8,28 @@ from pathlib import Path
 import pytest
 import torch
 from family_check import assert_equal, write_tiny_model
-from model_families import FAMILIES, PAGE, build_introduction, build_page, build_row, measure, one_thread
+from model_families import (
+    DATA,
+    FAMILIES,
+    PAGE,
+    build_data,
+    build_introduction,
+    build_page,
+    build_row,
+    measure,
+    measure_all,
+    one_thread,
+)
 from tiny_families import build_tiny_config
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from transformers import BertConfig, Gemma3TextConfig, Qwen3Config
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
+from rlt_api.blocks.model import Lora
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.driver.run import run
 from rlt_trainer.policy import families, sharded_model
-from rlt_trainer.policy.families import validate_critic_family, validate_family
+from rlt_trainer.policy.families import validate_adapters, validate_critic_family, validate_family
 
 SAMPLE = (
     *("qwen3", "llama", "gemma2", "gemma3", "gemma3n_text", "granite", "hyperclovax", "cohere2", "falcon_h1"),
@@ -39,7 +51,9 @@ def test_a_family_equals_transformers(model_type: str, cpu_mesh: DeviceMesh) -> 
 
 @pytest.mark.slow
 def test_the_page_is_up_to_date(cpu_mesh: DeviceMesh) -> None:
-    assert PAGE.read_text() == build_page(cpu_mesh), "run .venv/bin/python trainer/oracles/model_families.py"
+    supports = measure_all(cpu_mesh)
+    assert PAGE.read_text() == build_page(supports), "run .venv/bin/python trainer/oracles/model_families.py"
+    assert DATA.read_text() == build_data(supports), "run .venv/bin/python trainer/oracles/model_families.py"
 
 
 def test_the_page_lists_every_causal_language_model() -> None:
@@ -66,6 +80,17 @@ def test_buffers_beside_weights_are_initialized(
 def test_packing_is_rejected_before_the_model_is_loaded(model_type: str) -> None:
     with pytest.raises(ValueError, match=rf"^model\.\w+.* models of type {model_type}"):
         validate_family(build_tiny_config(model_type), packed=True)
+
+
+def test_adapters_on_experts_are_rejected() -> None:
+    config = build_tiny_config("qwen3_moe")
+    for targets in (["all-linear"], ["q_proj", "gate_proj"]):
+        with pytest.raises(
+            ValueError, match=r"model\.lora\.targetModules: .* contains experts or routers of models of type qwen3_moe"
+        ):
+            validate_adapters(config, Lora(rank=4, target_modules=targets))
+    validate_adapters(config, Lora(rank=4, target_modules=["q_proj", "o_proj"]))
+    validate_adapters(build_tiny_config("gpt_oss"), Lora(rank=4))  # its experts are parameters, which peft leaves alone
 
 
 def test_an_encoder_is_rejected() -> None:

@@ -101,7 +101,7 @@ def test_offload_does_not_change_the_updates(mesh: DeviceMesh, device: str, tiny
         same = pytest.approx(one.shares | {"norm": one.grad_norm}, rel=1e-3 if device == "cuda" else 0, abs=1e-6)
         assert other.shares | {"norm": other.grad_norm} == same
     assert {device_of(each) for each in offloaded.model.parameters()} == {"cpu"}
-    assert {device_of(each) for state in offloaded.optimizer.state.values() for each in state.values()} == {"cpu"}
+    assert {device_of(each) for state in offloaded.optimizers[0].state.values() for each in state.values()} == {"cpu"}
     assert {device_of(each) for each in resident.model.parameters()} == {device}
     assert {device_of(weight) for _, weight in offloaded.gather_weights()} == {device}
 

@@ -60,3 +60,24 @@ def test_an_empty_batch_has_gradient_0() -> None:
     log_probs.sum().backward()  # type: ignore[no-untyped-call]
     assert hidden.grad is not None
     assert not hidden.grad.any()
+
+
+def test_a_float32_head_does_not_round_the_logits_of_bfloat16() -> None:
+    generator = torch.Generator().manual_seed(0)
+    hidden, weight = (
+        torch.randn(shape, generator=generator).bfloat16().requires_grad_() for shape in ((7, 64), (11, 64))
+    )
+    targets = torch.randint(11, (7,), generator=generator)
+    exact = (hidden.double() @ weight.double().T).log_softmax(-1)[torch.arange(7), targets].detach()
+
+    def error(scale: LogitScale) -> float:
+        log_probs, _ = token_log_probs(hidden, weight, None, targets, scale)
+        return float((log_probs.detach() - exact).abs().max())
+
+    assert error(LogitScale(float32=True)) < 1e-5 < 1e-3 < error(LogitScale())
+    token_log_probs(hidden, weight, None, targets, LogitScale(float32=True))[0].sum().backward()  # type: ignore[no-untyped-call]
+    assert hidden.grad is not None
+    expected = torch.autograd.grad((hidden @ weight.T).float().log_softmax(-1)[torch.arange(7), targets].sum(), hidden)[
+        0
+    ]
+    assert_close(hidden.grad, expected, atol=0.1, rtol=0.05)

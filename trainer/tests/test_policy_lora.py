@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from peft import PeftModel
+from peft.tuners.lora import LoraLayer
 from torch.distributed.device_mesh import init_device_mesh
 from torch.testing import assert_close
 
@@ -25,12 +26,17 @@ SEQUENCES = Sequences.pad([[50, 51], [60]], [[70, 71, 72], [80]], pad_token_id=0
 
 
 MakeActor = Callable[..., Actor]
+KINDS = {
+    "lora": Lora(rank=4, alpha=8),
+    "rslora": Lora(rank=4, alpha=8, use_rslora=True),
+    "dora": Lora(rank=4, alpha=8, use_dora=True),
+    "targets": Lora(rank=4, alpha=8, target_modules=["q_proj", "mlp.down_proj"]),
+}
 
 
 @pytest.fixture
 def make_actor(tiny_model: str) -> MakeActor:
-    def make(targets: list[str] | None = None) -> Actor:
-        lora = Lora(rank=4, alpha=8) if targets is None else Lora(rank=4, target_modules=targets)
+    def make(lora: Lora = KINDS["lora"]) -> Actor:
         return Actor(
             tiny_model,
             model=Model(lora=lora),
@@ -53,13 +59,17 @@ def learn(actor: Actor) -> None:
         actor.update(MiniBatch(Experience(SEQUENCES, log_probs, advantages, ref_log_probs=ref_log_probs), 4, 2))
 
 
-def test_an_initial_adapter_has_no_effect(make_actor: MakeActor, tiny_model: str) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_initial_adapter_has_no_effect(make_actor: MakeActor, tiny_model: str, kind: str) -> None:
     expected, _ = response_log_probs(load_model(tiny_model, torch.float32), SEQUENCES, temperature=1.0)
-    assert_close(make_actor().log_probs(SEQUENCES)[0], expected.detach())
+    assert_close(make_actor(KINDS[kind]).log_probs(SEQUENCES)[0], expected.detach())
 
 
-def test_only_adapters_are_trained_and_the_reference_is_the_model_without_them(make_actor: MakeActor) -> None:
-    actor = make_actor()
+@pytest.mark.parametrize("kind", KINDS)
+def test_only_adapters_are_trained_and_the_reference_is_the_model_without_them(
+    make_actor: MakeActor, kind: str
+) -> None:
+    actor = make_actor(KINDS[kind])
     before = {name: each.full_tensor().clone() for name, each in actor.model.named_parameters()}  # type: ignore[attr-defined]
     reference = actor.ref_log_probs(SEQUENCES)
     learn(actor)
@@ -69,22 +79,49 @@ def test_only_adapters_are_trained_and_the_reference_is_the_model_without_them(m
     assert not torch.allclose(actor.log_probs(SEQUENCES)[0], reference, atol=1e-3)
 
 
-def test_gathered_weights_are_merged_under_the_names_of_the_model(make_actor: MakeActor, tiny_model: str) -> None:
-    actor, plain = make_actor(), load_model(tiny_model, torch.float32)
+@pytest.mark.parametrize("kind", KINDS)
+def test_gathered_weights_are_merged_under_the_names_of_the_model(
+    make_actor: MakeActor, tiny_model: str, kind: str
+) -> None:
+    actor, plain = make_actor(KINDS[kind]), load_model(tiny_model, torch.float32)
     learn(actor)
     plain.load_state_dict(dict(actor.gather_weights()), strict=True)
     assert_close(response_log_probs(plain, SEQUENCES, temperature=1.0)[0].detach(), actor.log_probs(SEQUENCES)[0])
 
 
-def test_peft_loads_a_saved_adapter(make_actor: MakeActor, tiny_model: str, tmp_path: Path) -> None:
-    actor = make_actor()
+@pytest.mark.parametrize("kind", KINDS)
+def test_peft_loads_a_saved_adapter(make_actor: MakeActor, tiny_model: str, tmp_path: Path, kind: str) -> None:
+    actor = make_actor(KINDS[kind])
     learn(actor)
     save_adapter(actor.model, tmp_path)
     adapted = PeftModel.from_pretrained(load_model(tiny_model, torch.float32), str(tmp_path)).merge_and_unload()
     assert_close(response_log_probs(adapted, SEQUENCES, temperature=1.0)[0].detach(), actor.log_probs(SEQUENCES)[0])
 
 
-@pytest.mark.parametrize(("targets", "message"), [(["nowhere"], "nowhere"), (["lm_head"], "output layer")])
+def test_adapters_are_on_the_targets_alone(make_actor: MakeActor) -> None:
+    names = [name.partition(".lora_")[0] for name, _ in make_actor(KINDS["targets"]).model.named_parameters()]
+    adapted = {name.rpartition(".")[2] for name in names if not name.endswith(("weight", "bias"))}
+    assert adapted == {"q_proj", "down_proj"}
+
+
+def test_rslora_divides_by_the_root_of_the_rank(make_actor: MakeActor) -> None:
+    scales = [
+        next(each.scaling["default"] for each in make_actor(KINDS[kind]).model.modules() if isinstance(each, LoraLayer))
+        for kind in ("lora", "rslora")
+    ]
+    assert scales == [8 / 4, 8 / 4**0.5]
+
+
+@pytest.mark.parametrize(
+    ("targets", "message"),
+    [
+        (["q_proj", "nowhere"], r"\[1\]: nowhere: no linear layer .* such as .*q_proj"),
+        (["q_prj"], r"\[0\]: q_prj: no linear layer .* such as q_proj"),
+        (["self_attn"], r"\[0\]: self_attn: no linear layer"),
+        (["all-linear", "q_proj"], r"\[0\]: all-linear: no linear layer .* Use all-linear alone"),
+        (["lm_head"], r"\[0\]: lm_head: .* output layer"),
+    ],
+)
 def test_an_invalid_target_module_is_named(make_actor: MakeActor, targets: list[str], message: str) -> None:
-    with pytest.raises(ValueError, match=rf"model\.lora\.targetModules.*{message}"):
-        make_actor(targets)
+    with pytest.raises(ValueError, match=rf"model\.lora\.targetModules{message}"):
+        make_actor(Lora(rank=4, target_modules=targets))

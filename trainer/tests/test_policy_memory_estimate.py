@@ -109,7 +109,7 @@ def measure_shape(
     zeros = torch.zeros(2 * rows, length - 1)
     batch = MiniBatch(Experience(sequences, zeros, zeros + 1), 2 * rows * (length - 1), 2 * rows)
     actor.update(batch)  # creates the moments
-    moments = [each for state in actor.optimizer.state.values() for each in state.values()]
+    moments = [each for one in actor.optimizers for state in one.state.values() for each in state.values()]
     with PeakBytes([*actor.model.parameters(), *moments]) as counted:
         actor.update(batch)
     return sum(part.bytes for part in [*states, *passes]), counted.peak

@@ -119,12 +119,12 @@ def test_offloaded_tensors_are_in_pinned_memory(tiny_model: str, mesh: DeviceMes
         pytest.skip("memory is pinned for GPUs")
     actor = make_actor(tiny_model, mesh, Fsdp(param_offload=True, optimizer_offload=True))
     actor.update(make_batch(actor))
-    states = [each for state in actor.optimizer.state.values() for each in state.values()]
+    states = [each for state in actor.optimizers[0].state.values() for each in state.values()]
     assert all(local(each).is_pinned() for each in [*actor.model.parameters(), *states])
 
 
 def parts(actor: Actor) -> Parts:
-    return {"model": ModelState(actor.model), "optimizer": OptimizerState(actor.model, actor.optimizer)}
+    return {"model": ModelState(actor.model), "optimizer": OptimizerState(actor.model, actor.optimizers)}
 
 
 def local(tensor: Tensor) -> Tensor:

@@ -27,6 +27,8 @@ ALONE: dict[str, dict[str, Any]] = {
         "training": {"fsdp": {"param_offload": True, "optimizer_offload": True, "reshard_after_forward": False}}
     },  # No effect on a CPU; test_policy_devices.py tests it on a GPU.
     "adapters": {"model": {"lora": {"rank": 4}}},
+    "dora": {"model": {"lora": {"rank": 4, "use_dora": True}}},
+    "muon": {"training": {"optimizer": "muon"}},
 }
 TWO: dict[str, dict[str, Any]] = {
     "two ranks": {},
@@ -36,6 +38,9 @@ TWO: dict[str, dict[str, Any]] = {
     "two replicas, one row at a time": {"training": {"fsdp": {"fsdp_size": 1}, "ppo_micro_batch_size_per_device": 1}},
     "context parallel": {"model": {"use_remove_padding": True}, "training": {"context_parallel_size": 2}},
     "two ranks, adapters": {"model": {"lora": {"rank": 4}}},
+    "two ranks, dora": {"model": {"lora": {"rank": 4, "use_dora": True}}},
+    "two ranks, muon": {"training": {"optimizer": "muon"}},
+    "two replicas, muon": {"training": {"optimizer": "muon", "fsdp": {"fsdp_size": 1}}},
 }
 FOUR: dict[str, dict[str, Any]] = {
     "four ranks": {},
@@ -66,7 +71,7 @@ def runs(tiny_model: str) -> dict[str, Steps]:
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", [*ALONE, *TWO, *FOUR])
 def test_ten_steps_are_the_same(runs: dict[str, Steps], variant: str) -> None:
-    expected = runs["adapters" if "adapters" in variant else "reference"]
+    expected = runs[next((name for name in ("adapters", "dora", "muon") if name in variant), "reference")]
     assert expected["grad_norm"][0] > 1e-3
     assert abs(expected["critic/vf_loss"][0] - expected["critic/vf_loss"][-1]) > 1e-2
     for name, steps in runs[variant].items():

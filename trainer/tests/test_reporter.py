@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from rlt_api.driver_report import PROGRESS_PREFIX
+from rlt_api.metric_rules import Limit
 from rlt_trainer.driver.reporter import Reporter
 from rlt_trainer.telemetry import chrome_trace
 from rlt_trainer.telemetry.run_directory import RunDirectory
@@ -107,3 +109,19 @@ def test_the_longest_step_is_that_of_the_whole_run(tmp_path: Path, capsys: pytes
     server.close()
     report = json.loads(capsys.readouterr().out.splitlines()[-1].removeprefix(PROGRESS_PREFIX))
     assert (report["longestStepSeconds"], report["secondsPerStep"]) == (9.5, 2.0)
+
+
+def test_a_broken_rule_is_published_and_a_resumed_run_needs_new_steps(tmp_path: Path) -> None:
+    server, limits = ProgressServer(0, run_directory=tmp_path), {"gradientSpikes": Limit(10.0, 2)}
+    published = []
+    server.publish = lambda report, _: published.append(report)  # type: ignore[method-assign]
+    reporter = Reporter(server, RunDirectory(tmp_path), total_steps=30, limits=limits)
+    for step in range(1, 26):
+        reporter.step(step, {**METRICS, "actor/grad_norm": 1.0 if step <= 20 else math.inf}, [])
+    assert [len(report.broken_rules) for report in published[-6:]] == [0, 0, 1, 1, 1, 1]
+    resumed = Reporter(server, RunDirectory(tmp_path), total_steps=30, limits=limits)
+    resumed.resumed(22, {})
+    for step in (23, 24):
+        resumed.step(step, {**METRICS, "actor/grad_norm": 50.0}, [])
+    server.close()
+    assert [len(report.broken_rules) for report in published[-3:]] == [0, 0, 1]

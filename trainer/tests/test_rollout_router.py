@@ -109,6 +109,7 @@ async def test_waiting_requests_go_to_the_first_engine_that_has_room() -> None:
     start(router, *range(30))
     await settle()
     assert len(slow.taken) == len(fast.taken) == 5  # 1.25 times 4
+    assert router.count_requests() == {"running": 10, "waiting": 20}
     while len(slow.taken) + len(fast.taken) < 30:
         fast.end(fast.taken[len(fast.taken) - 5])
         await settle()

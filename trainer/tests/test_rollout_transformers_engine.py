@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -31,6 +32,19 @@ def test_log_probs_equal_those_of_a_forward_pass_without_cache(tiny_model: str) 
     with torch.no_grad():
         expected, _ = response_log_probs(load_model(tiny_model, torch.float32), sequences, temperature=0.8)
     assert_close(torch.tensor([response.log_probs for response in responses]), expected, atol=1e-5, rtol=0)
+
+
+def test_a_float32_head_computes_the_logits_of_the_trainers(tiny_model: str) -> None:
+    """In bfloat16, the rest of the model has the same rounding in both."""
+    engine = TransformersEngine(tiny_model, dtype=torch.bfloat16, device=torch.device("cpu"), float32_head=True)
+    found = torch.tensor(asyncio.run(engine.log_probs([[50, 51, 52, 53]])))
+    model, sequences = load_model(tiny_model, torch.bfloat16), Sequences.pad([[50]], [[51, 52, 53]], pad_token_id=0)
+    with torch.no_grad():
+        cast, plain = (
+            response_log_probs(model, sequences, temperature=1.0, float32_head=each)[0] for each in (True, False)
+        )
+    assert_close(found, cast, atol=1e-5, rtol=0)
+    assert (found - plain).abs().max() > 1e-4
 
 
 def test_padding_changes_no_log_prob(tiny_model: str) -> None:

@@ -48,6 +48,14 @@ def test_engine_kwargs_are_passed_to_vllm() -> None:
     assert options({"engineKwargs": {"swap_space": 8}})["swap_space"] == 8
 
 
+def test_a_float32_head_is_added_to_the_overrides_of_the_config() -> None:
+    rollout = Rollout.model_validate({"engineKwargs": {"hf_overrides": {"rope_theta": 1e6}}})
+    common: Any = {"dtype": "bfloat16", "max_model_len": 96, "seed": 7, "trust_remote_code": False, "on_gpu": False}
+    given = build_engine_options("/model", rollout=rollout, float32_head=True, **common)
+    assert given["hf_overrides"] == {"rope_theta": 1e6, "head_dtype": "float32"}
+    assert "hf_overrides" not in options({})
+
+
 @pytest.mark.parametrize("name", sorted(SET_BY))
 def test_engine_kwargs_that_the_trainer_sets_are_rejected_by_name(name: str) -> None:
     with pytest.raises(ValueError, match=rf"rollout.engineKwargs.{name}: the trainer sets this option"):

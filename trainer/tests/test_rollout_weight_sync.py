@@ -10,12 +10,12 @@ from rlt_trainer.policy.log_probs import response_log_probs
 from rlt_trainer.policy.model import load_model
 from rlt_trainer.rollout.engine import Sampling
 from rlt_trainer.rollout.transformers_engine import TransformersEngine
-from rlt_trainer.rollout.weight_sums import Sums, sum_elements, sum_weights
+from rlt_trainer.rollout.weight_sums import OTHERS, Sums, sum_elements, sum_weights
 from rlt_trainer.rollout.weight_sync import (
     StaleWeightsError,
     Verification,
     compare_log_probs,
-    find_stale_layers,
+    find_stale_parts,
     pad_probe,
 )
 
@@ -77,16 +77,46 @@ def test_changes_with_sum_0_change_the_hash_sum() -> None:
     assert sum_elements(changed) != sum_elements(weight)
 
 
-def test_sums_are_by_layer() -> None:
-    one = torch.ones(1)
-    sums = sum_weights([("model.layers.1.q", one), ("language.layers.1.experts.7.w", one), ("lm_head.weight", one)])
-    assert sums.keys() == {1, None}
-    assert sums[1] == 2 * sum_elements(one) % 2**64
+def test_sums_are_by_layer_and_expert() -> None:
+    one, stack = torch.ones(1), torch.randn(3, 4, 5)
+    sums = sum_weights(
+        [
+            ("model.layers.1.q", one),
+            ("model.layers.1.mlp.shared_experts.up", one),
+            ("language.layers.1.experts.gate_up_proj", stack),
+            ("language.layers.2.experts.7.w", one),
+            ("lm_head.weight", one),
+        ]
+    )
+    assert list(sums) == ["layer 1", *(f"layer 1, expert {i}" for i in range(3)), "layer 2, expert 7", OTHERS]
+    assert sums["layer 1"] == 2 * sum_elements(one) % 2**64
+    assert sums["layer 1, expert 2"] == sum_elements(stack[2])
 
 
-FIRST: tuple[Sums, Sums] = ({}, {0: 1, 1: 2})
+def test_experts_are_verified_one_by_one_under_fused_and_single_names() -> None:
+    """The policy sends single experts, and the engine holds a stack, with rows and columns in another order."""
+    gate, up, down = torch.randn(3, 8, 4), torch.randn(3, 8, 4), torch.randn(3, 4, 8)
+    single = {"gate_proj": gate, "up_proj": up, "down_proj": down}
+    sent = sum_weights(
+        (f"model.layers.0.mlp.experts.{expert}.{name}.weight", stack[expert])
+        for name, stack in single.items()
+        for expert in range(3)
+    )
+    fused = {"w13_weight": torch.cat([gate, up], dim=1).transpose(1, 2).contiguous(), "w2_weight": down}
+    prefix = "model.layers.0.mlp.experts.routed_experts."
+
+    def held() -> Sums:
+        return sum_weights((f"{prefix}{name}", stack) for name, stack in fused.items())
+
+    assert held() == sent
+    before = (sent, held())
+    fused["w2_weight"] = down[[1, 0, 2]]  # the sum over the layer is the same
+    assert find_stale_parts((sent, held()), before) == ["layer 0, expert 0", "layer 0, expert 1"]
+
+
+FIRST: tuple[Sums, Sums] = ({}, {"0": 1, "1": 2})
 """An engine before its first sync."""
-SECOND: tuple[Sums, Sums] = ({0: 5, 1: 6}, {0: 5, 1: 60})
+SECOND: tuple[Sums, Sums] = ({"0": 5, "1": 6}, {"0": 5, "1": 60})
 """An engine that stores layer 1 in another format."""
 
 
@@ -94,14 +124,14 @@ SECOND: tuple[Sums, Sums] = ({0: 5, 1: 6}, {0: 5, 1: 60})
     ("now", "before", "stale"),
     [
         (SECOND, FIRST, []),
-        (({0: 5, 1: 6}, FIRST[1]), FIRST, [0, 1]),  # the engine still has its initial weights
+        (({"0": 5, "1": 6}, FIRST[1]), FIRST, ["0", "1"]),  # the engine still has its initial weights
         (SECOND, SECOND, []),  # no change
-        (({0: 7, 1: 8}, {0: 7, 1: 80}), SECOND, []),
-        (({0: 7, 1: 8}, {0: 5, 1: 80}), SECOND, [0]),
-        (({0: 7, 1: 8}, {0: 7, 1: 60}), SECOND, [1]),
-        (({0: 5, 1: 6}, {0: 5, 1: 61}), SECOND, [1]),  # nothing new was sent
-        (({0: 7, 1: 6, 9: 1}, {0: 7, 1: 60}), SECOND, []),  # an engine without layer 9
+        (({"0": 7, "1": 8}, {"0": 7, "1": 80}), SECOND, []),
+        (({"0": 7, "1": 8}, {"0": 5, "1": 80}), SECOND, ["0"]),
+        (({"0": 7, "1": 8}, {"0": 7, "1": 60}), SECOND, ["1"]),
+        (({"0": 5, "1": 6}, {"0": 5, "1": 61}), SECOND, ["1"]),  # nothing new was sent
+        (({"0": 7, "1": 6, "9": 1}, {"0": 7, "1": 60}), SECOND, []),  # an engine without layer 9
     ],
 )
-def test_stale_layers_are_found(now: tuple[Sums, Sums], before: tuple[Sums, Sums], stale: list[int]) -> None:
-    assert find_stale_layers(now, before) == stale
+def test_stale_parts_are_found(now: tuple[Sums, Sums], before: tuple[Sums, Sums], stale: list[str]) -> None:
+    assert find_stale_parts(now, before) == stale

@@ -27,7 +27,17 @@ REPORT = ProgressReport(
 
 def scrape(metrics: dict[str, float], report: ProgressReport | None = None) -> dict[tuple[str, frozenset[str]], float]:
     """(name, label=value) -> value, parsed from the exposition format, without the labels that all series have."""
-    snapshot = Snapshot("j", "n", last_step_timestamp=1000.5, report=report, metrics=metrics, tokens=64.0, steps=2)
+    snapshot = Snapshot(
+        "j",
+        "n",
+        last_step_timestamp=1000.5,
+        report=report,
+        metrics=metrics,
+        tokens=64.0,
+        steps=2,
+        checkpoint_timestamp=900.5,
+        engine_requests={"running": 3, "waiting": 2},
+    )
 
     class Snapshots(Collector):
         def collect(self):  # type: ignore[no-untyped-def]
@@ -58,11 +68,22 @@ def scrape(metrics: dict[str, float], report: ProgressReport | None = None) -> d
         ("perf/unaccounted_share", "rlt_trainer_unaccounted_share", []),
         ("val-core/openai/gsm8k/acc", "rlt_trainer_validation", ["metric=openai/gsm8k/acc"]),
         ("val-aux/openai/gsm8k/acc", "rlt_trainer_other", ["metric=val-aux/openai/gsm8k/acc"]),
+        ("reward/failed", "rlt_trainer_reward_failures", []),
+        ("reward/failed/timeout", "rlt_trainer_reward_failures_by_reason", ["reason=timeout"]),
+        ("reward/length/mean", "rlt_trainer_reward_detail", ["metric=length/mean"]),
         ('odd"\n\\', "rlt_trainer_other", ['metric=odd"\n\\']),
     ],
 )
 def test_metrics_have_these_names_and_labels(verl: str, name: str, labels: list[str]) -> None:
     assert scrape({verl: 0.25})[name, frozenset(labels)] == 0.25
+
+
+def test_values_are_in_base_units() -> None:
+    served = scrape({"perf/max_memory_allocated_gb": 1.5, "timing_per_token_ms/gen": 2.0})
+    assert served["rlt_trainer_device_memory_allocated_bytes", frozenset()] == 1.5 * 2**30
+    assert served["rlt_trainer_token_seconds", frozenset({"phase=gen"})] == 0.002
+    units = ("_gib", "_gb", "_ms", "_percent", "_minutes", "_hours")
+    assert not [name for name in names.NAMES if name.endswith(units)]
 
 
 def test_every_known_metric_is_served_under_a_listed_name() -> None:
@@ -85,6 +106,9 @@ def test_the_progress_report_is_served() -> None:
 def test_timestamp_and_counters_are_served_before_the_first_report() -> None:
     assert scrape({}) == {
         ("rlt_trainer_last_step_timestamp_seconds", frozenset()): 1000.5,
+        ("rlt_trainer_latest_checkpoint_timestamp_seconds", frozenset()): 900.5,
+        ("rlt_trainer_engine_requests", frozenset({"state=running"})): 3.0,
+        ("rlt_trainer_engine_requests", frozenset({"state=waiting"})): 2.0,
         ("rlt_trainer_tokens_total", frozenset()): 64.0,
         ("rlt_trainer_steps_total", frozenset()): 2.0,
     }

@@ -234,3 +234,22 @@ def test_rollouts_of_a_step_and_the_latest(server: ProgressServer, tmp_path: Pat
 def test_an_invalid_step_is_rejected(server: ProgressServer, path: str) -> None:
     code, message = get_error(server, path)
     assert (code, "is not a step number" in message) == (400, True)
+
+
+def test_the_time_of_the_latest_checkpoint_changes_with_its_step(server: ProgressServer) -> None:
+    started = value(server, "rlt_trainer_latest_checkpoint_timestamp_seconds")
+    server.publish(report(1), {})
+    assert value(server, "rlt_trainer_latest_checkpoint_timestamp_seconds") == started
+    saved = report(2).model_copy(update={"latest_checkpoint_step": 2})
+    server.publish(saved, {})
+    first = value(server, "rlt_trainer_latest_checkpoint_timestamp_seconds")
+    assert first > started
+    server.publish(saved.model_copy(update={"step": 3}), {})
+    assert value(server, "rlt_trainer_latest_checkpoint_timestamp_seconds") == first
+
+
+def test_requests_of_the_engines_are_counted_at_the_scrape(server: ProgressServer) -> None:
+    server.publish(report(1), {})
+    assert "rlt_trainer_engine_requests" not in get(server, "/metrics")[1]
+    server.count_requests = lambda: {"running": 7, "waiting": 0}
+    assert 'rlt_trainer_engine_requests{job="j",namespace="n",state="running"} 7.0' in get(server, "/metrics")[1]

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import click
 
+from rlt.kube_context import KubeContext
 from rlt_cli.bundle import Bundle, collect_bundle
 from rlt_cli.connection import connect, run
 from rlt_cli.failure import Failure
-from rlt_cli.kube_context import KubeContext, kube_context_options
+from rlt_cli.kube_context import kube_context_options
 from rlt_cli.output import emit_result, output_option, print_message
 
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import click
 
-from rlt_api.conditions import Reason
+from rlt.kube_context import KubeContext
+from rlt.lifecycle import cancel_job
 from rlt_cli.connection import connect, run
-from rlt_cli.failure import Failure
-from rlt_cli.job_page import get_condition, is_true
-from rlt_cli.kube_context import KubeContext, kube_context_options
+from rlt_cli.kube_context import kube_context_options
 from rlt_cli.output import emit_result, output_option, print_message
 from rlt_core.job import Manifest
-from rlt_core.names import CANCEL_ANNOTATION
 
 
 @click.command()
@@ -32,11 +30,4 @@ def command(name: str, kube_context: KubeContext, output: str) -> None:
 
 async def _cancel(name: str, kube_context: KubeContext) -> Manifest:
     async with connect(kube_context) as connection:
-        job = await connection.get_job(name)
-        for final in ("Succeeded", "Failed"):
-            if is_true(job, final) and get_condition(job, "ClusterReady").get("reason") != Reason.KEPT:
-                raise Failure(
-                    f"Job {name} has already ended: {final}.", next=kube_context.command_line(f"delete {name}")
-                )
-        patch = {"metadata": {"annotations": {CANCEL_ANNOTATION: "true"}}}
-        return await connection.patch_job(name, patch, field_manager="rlt-cancel")
+        return await cancel_job(connection, name)

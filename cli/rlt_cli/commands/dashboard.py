@@ -6,10 +6,11 @@ import asyncio
 
 import click
 
+from rlt.kube_context import KubeContext
 from rlt_cli.connection import connect, run
 from rlt_cli.dashboard_server import serve_dashboard
 from rlt_cli.failure import Failure
-from rlt_cli.kube_context import KubeContext, kube_context_options
+from rlt_cli.kube_context import kube_context_options
 from rlt_core.names import DASHBOARD_PORT
 
 

@@ -6,12 +6,13 @@ import sys
 
 import click
 
+from rlt.kube_context import KubeContext
+from rlt.lifecycle import delete_jobs
 from rlt_cli.connection import connect, run
 from rlt_cli.failure import Failure
-from rlt_cli.kube_context import KubeContext, kube_context_options
+from rlt_cli.kube_context import kube_context_options
 from rlt_cli.output import emit_result, output_option, print_message
 from rlt_core.job import Manifest
-from rlt_core.kubernetes import api_paths
 
 
 @click.command()
@@ -35,8 +36,4 @@ def command(names: tuple[str, ...], yes: bool, kube_context: KubeContext, output
 
 async def _delete(names: tuple[str, ...], kube_context: KubeContext) -> list[Manifest]:
     async with connect(kube_context) as connection:
-        jobs = [await connection.get_job(name) for name in names]
-        for job in jobs:
-            metadata = job["metadata"]
-            await connection.api.delete(api_paths.job(connection.namespace, metadata["name"]), uid=metadata["uid"])
-        return jobs
+        return await delete_jobs(connection, *names)

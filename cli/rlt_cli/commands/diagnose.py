@@ -10,7 +10,7 @@ from typing import BinaryIO
 import click
 
 from rlt_cli.finding_card import format_card
-from rlt_cli.output import TABLE, emit, output_option, print_message
+from rlt_cli.output import TABLE, emit, get_width, output_option, print_message
 from rlt_core.knowledge.diagnosis import LogFinding, diagnose_logs
 
 LOG = click.Path(exists=True, allow_dash=True)
@@ -37,7 +37,7 @@ def command(logs: tuple[str, ...], more: tuple[str, ...], output: str) -> None:
         return
     for finding in findings:
         rank = f", rank {finding.rank}" if finding.rank is not None else ""
-        click.echo(format_card(_to_json(finding), f"{names[finding.log]}:{finding.line}{rank}") + "\n")
+        click.echo(format_card(_to_json(finding), f"{names[finding.log]}:{finding.line}{rank}", get_width()) + "\n")
     if not findings:
         print_message("no known failure found")
 

@@ -7,12 +7,16 @@ from typing import Any
 
 import click
 
-from rlt_cli.connection import FieldConflictError, connect, run
+from rlt.errors import FieldConflictError
+from rlt.kube_context import KubeContext
+from rlt.validation import drop_server_fields
+from rlt.yaml_text import to_yaml
+from rlt_cli.connection import connect, run
 from rlt_cli.failure import Failure
 from rlt_cli.file_arguments import files_argument
-from rlt_cli.file_validation import drop_server_fields, load_valid_submission
-from rlt_cli.kube_context import KubeContext, kube_context_options
-from rlt_cli.output import TABLE, emit, output_option, to_yaml
+from rlt_cli.file_validation import load_valid_submission
+from rlt_cli.kube_context import kube_context_options
+from rlt_cli.output import TABLE, emit, output_option
 from rlt_core.job import Manifest
 
 
@@ -53,9 +57,8 @@ async def _find_changes(
             try:
                 submitted = await connection.apply(manifest, force=force, dry_run=True)
             except FieldConflictError as conflict:
-                message = (
-                    f"{manifest['metadata']['name']}: other field managers changed fields of the file: {conflict}."
-                )
+                name = manifest["metadata"]["name"]
+                message = f"{name}: other field managers changed fields of the file: {conflict.fields}."
                 raise Failure(message, next=kube_context.command_line("diff --force-conflicts FILE")) from conflict
             pairs.append((live and drop_server_fields(live), drop_server_fields(submitted)))
     return [(live, submitted) for live, submitted in pairs if live != submitted]

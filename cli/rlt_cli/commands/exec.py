@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 
 import click
 
+from rlt.kube_context import KubeContext
+from rlt.pods import find_pod
 from rlt_cli.connection import connect, run
-from rlt_cli.failure import Failure
-from rlt_cli.kube_context import KubeContext, kube_context_options
-from rlt_cli.pods import find_pod
+from rlt_cli.kube_context import kube_context_options
+from rlt_cli.pod_commands import build_command, require_kubectl
 from rlt_core.job import Manifest
 
 
@@ -31,23 +31,12 @@ def command(
     """
     if pod is not None and worker is not None:
         raise click.UsageError("--pod and --worker are mutually exclusive")
-    if shutil.which("kubectl") is None:
-        raise Failure("kubectl is not on the PATH, and rlt exec calls it.", next="kubectl version --client")
-    manifest, namespace = run(_find(name, pod, worker, kube_context))
-    os.execvp("kubectl", build_command(manifest, namespace, arguments, kube_context, terminal=sys.stdin.isatty()))
+    require_kubectl("rlt exec")
+    manifest = run(_find(name, pod, worker, kube_context))
+    call = build_command(manifest, arguments, kube_context, stdin=True, terminal=sys.stdin.isatty())
+    os.execvp(call[0], call)
 
 
-def build_command(
-    pod: Manifest, namespace: str, arguments: tuple[str, ...], kube_context: KubeContext, *, terminal: bool
-) -> list[str]:
-    """Build the call of kubectl."""
-    options = {"--kubeconfig": kube_context.kubeconfig, "--context": kube_context.context, "--namespace": namespace}
-    given = [word for option, value in options.items() if value for word in (option, value)]
-    container = pod["spec"]["containers"][0]["name"]  # the Ray container in KubeRay's pods
-    flags = ["--stdin", *(["--tty"] if terminal else [])]
-    return ["kubectl", "exec", *given, *flags, pod["metadata"]["name"], "--container", container, "--", *arguments]
-
-
-async def _find(name: str, pod: str | None, worker: int | None, kube_context: KubeContext) -> tuple[Manifest, str]:
+async def _find(name: str, pod: str | None, worker: int | None, kube_context: KubeContext) -> Manifest:
     async with connect(kube_context) as connection:
-        return await find_pod(connection, name, pod, worker), connection.namespace
+        return await find_pod(connection, name, pod, worker)

@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 import textwrap
 from typing import Any
 
 import click
 
+from rlt.program import program_name
 from rlt_api.crd import KIND, RUNTIME_KIND
 from rlt_cli.failure import Failure
-from rlt_cli.field_guide import MODELS, Field, find_field, spec_field
+from rlt_cli.field_guide import MODELS, Field, complete_path, find_field, spec_field
 from rlt_cli.file_arguments import FILE
-from rlt_cli.output import JSON, TABLE, emit, format_table, output_option
-from rlt_cli.program import program_name
+from rlt_cli.output import JSON, TABLE, emit, output_option
 from rlt_cli.runtime_options import runtime_options
+from rlt_cli.table import format_table
 
-WIDTH = 100
+MAX_TEXT_WIDTH = 100
+MIN_DESCRIPTION_WIDTH = 40
+
+
+def _complete(_context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
+    return complete_path(start)
 
 
 @click.command()
-@click.argument("field", required=False)
+@click.argument("field", required=False, shell_complete=_complete)
 @click.argument("job", required=False, type=FILE, metavar="[JOB]")
 @click.option(
-    "--nodes", type=FILE, metavar="FILE", help="Output of `kubectl get nodes -o yaml`, for `explain network JOB`."
+    "--nodes",
+    type=FILE,
+    metavar="FILE",
+    help="Output of `kubectl get nodes -o yaml`, or a list of machines, for `explain network JOB`.",
 )
 @runtime_options
 @click.option(
@@ -45,8 +56,9 @@ def command(
 
     The description contains type, default, bounds and rules.
 
-    FIELD is a path such as spec.rollout.topP or rlruntime.spec.limits, a unique end of a path, or a name in verl or
-    ROLL such as top_p or actor_rollout_ref.rollout.top_p. Without FIELD, the command lists the blocks of a job.
+    FIELD is a path such as spec.rollout.topP, status.progress or rlruntime.spec.limits, a unique end of a path in the
+    spec, or a name in verl or ROLL such as top_p or actor_rollout_ref.rollout.top_p. Without FIELD, the command lists
+    the blocks of a job.
 
     `explain network JOB --nodes FILE` shows the network profile of the job on these nodes, and the reason for each
     variable. Exit code 1 if the operator would hold the job.
@@ -68,7 +80,8 @@ def command(
     except ValueError as error:
         raise Failure(str(error), next=f"{program_name()} explain") from error
     if output == TABLE:
-        click.echo(format_page(found))
+        columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else MAX_TEXT_WIDTH
+        click.echo(format_page(found, columns))
     else:
         emit(to_json(found), output)
 
@@ -89,8 +102,9 @@ def to_json(field: Field) -> dict[str, Any]:
     }
 
 
-def format_page(field: Field) -> str:
-    """Everything about a field as text."""
+def format_page(field: Field, columns: int) -> str:
+    """Everything about a field as text. `columns`: the width of the terminal."""
+    width = min(columns, MAX_TEXT_WIDTH)
     facts = [
         ("type", field.type + (", required" if field.required else "")),
         ("default", field.default),
@@ -98,14 +112,17 @@ def format_page(field: Field) -> str:
         *((table, ", ".join(keys)) for table, keys in field.elsewhere.items()),
         *(("rule", rule) for rule in field.rules),
     ]
-    lines = [f"{field.kind}  {field.path}", "", *textwrap.wrap(field.description, WIDTH), ""]
+    lines = [f"{field.kind}  {field.path}", "", *textwrap.wrap(field.description, width), ""]
     for name, value in facts:
         if value is not None:
-            lines += textwrap.wrap(value, WIDTH, initial_indent=f"{name:<19}", subsequent_indent=" " * 19)
+            lines += textwrap.wrap(value, width, initial_indent=f"{name:<19}", subsequent_indent=" " * 19)
     if field.fields:
+        names = [(child.name, child.type) for child in field.fields]
+        used = sum(max(map(len, column)) for column in zip(*names, ("FIELD", "TYPE"), strict=True)) + 2 * 3
+        left = max(MIN_DESCRIPTION_WIDTH, columns - used)
         rows = [
-            (child.name, child.type, textwrap.shorten(child.description, 72, placeholder=" …"))
-            for child in field.fields
+            (*name, textwrap.shorten(child.description, left, placeholder=" …"))
+            for name, child in zip(names, field.fields, strict=True)
         ]
         lines += ["", format_table(("FIELD", "TYPE", "DESCRIPTION"), rows)]
     return "\n".join(lines)

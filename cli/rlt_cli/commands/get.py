@@ -6,11 +6,12 @@ from datetime import UTC, datetime
 
 import click
 
+from rlt.kube_context import KubeContext
 from rlt_api.crd import GROUP, KIND
 from rlt_cli.connection import connect, run
 from rlt_cli.job_table import format_job_table
-from rlt_cli.kube_context import KubeContext, kube_context_options
-from rlt_cli.output import TABLE, emit, output_option, print_message
+from rlt_cli.kube_context import kube_context_options
+from rlt_cli.output import TABLE, emit, get_width, output_option, print_message
 from rlt_core.job import Manifest
 
 WIDE, NAME = "wide", "name"
@@ -35,7 +36,10 @@ def command(
     elif output not in (TABLE, WIDE):
         emit(jobs[0] if name else jobs, output)
     elif jobs:
-        click.echo(format_job_table(jobs, datetime.now(UTC), wide=output == WIDE, namespaces=all_namespaces))
+        table = format_job_table(
+            jobs, datetime.now(UTC), wide=output == WIDE, namespaces=all_namespaces, width=get_width()
+        )
+        click.echo(table)
     else:
         labels = f" with labels {selector}" if selector else ""
         print_message(f"no jobs{labels} in {'any namespace' if all_namespaces else f'namespace {namespace}'}")

@@ -3,31 +3,58 @@
 from __future__ import annotations
 
 import click
+from click.core import ParameterSource
 
+from rlt.manifest_files import parse_documents
+from rlt.program import program_name
+from rlt.validation import validate_documents
+from rlt_api.spelling import find_nearest_word
 from rlt_cli.failure import Failure
-from rlt_cli.file_validation import validate_documents
-from rlt_cli.manifest_files import parse_documents
-from rlt_cli.manifest_template import add_all_fields, load_template
-from rlt_cli.output import YAML, emit_manifests, output_option, print_message
-from rlt_cli.program import program_name
+from rlt_cli.gallery import Example, find_example, load_examples
+from rlt_cli.manifest_template import add_all_fields, load_runtime, set_name, use_runtime
+from rlt_cli.output import TABLE, YAML, emit, emit_manifests, emit_table, output_option, print_message
 
-NAMES = {"arithmetic": "arithmetic-grpo", "gsm8k": "gsm8k-grpo", "runtime": "gpu"}
+DEFAULT = "arithmetic-grpo"
 
 
 @click.command()
+@click.argument("example", required=False, shell_complete=lambda *given: complete(given[-1]))
+@click.option("--list", "list_only", is_flag=True, help="List the examples.")
 @click.option("--kind", type=click.Choice(["job", "runtime"]), default="job", show_default=True)
-@click.option("--preset", type=click.Choice(["arithmetic", "gsm8k"]), default="arithmetic", show_default=True)
-@click.option("--name", help="The name of the object.  [default: depends on the preset]")
+@click.option("--name", help="The name of the object.  [default: that of the example]")
 @click.option("--runtime", metavar="NAME", help="The RLRuntime that provides image, pods and volume.")
 @click.option("--full", is_flag=True, help="Add every other field as a YAML comment.")
 @output_option(default=YAML)
-def command(kind: str, preset: str, name: str | None, runtime: str | None, full: bool, output: str) -> None:
-    """Write an example manifest to standard output. The manifest is valid, and its YAML has comments."""
-    if kind == "runtime" and runtime:
-        raise click.UsageError("--runtime cannot be combined with --kind runtime")
-    template = preset if kind == "job" else "runtime"
-    text = load_template(template, object_name=name or NAMES[template], runtime=runtime)
-    validated = validate_documents(list(parse_documents(template, text.encode())))
+@click.pass_context
+def command(
+    context: click.Context,
+    example: str | None,
+    list_only: bool,
+    kind: str,
+    name: str | None,
+    runtime: str | None,
+    full: bool,
+    output: str,
+) -> None:
+    """Write an example manifest to standard output. The manifest is valid, and its YAML has comments.
+
+    EXAMPLE is the name or the number of an example in --list, which is a table by default. Without it, the job of
+    01-arithmetic-grpo is written.
+    """
+    if list_only:
+        is_default = context.get_parameter_source("output") == ParameterSource.DEFAULT
+        list_examples(TABLE if is_default else output)
+        return
+    if kind == "runtime":
+        if runtime or example:
+            given = "--runtime" if runtime else "EXAMPLE"
+            raise click.UsageError(f"{given} cannot be combined with --kind runtime")
+        text = load_runtime()
+    else:
+        text = get_example(example or DEFAULT).text
+    text = set_name(text, name) if name is not None else text
+    text = use_runtime(text, runtime) if runtime else text
+    validated = validate_documents(list(parse_documents(example or kind, text.encode())))
     for _, finding in validated.findings:  # of the two names
         raise Failure(f"{finding}.", next=f"{program_name()} init --help")
     schema = "rltrainingjob.json" if kind == "job" else "rlruntime.json"
@@ -37,3 +64,27 @@ def command(kind: str, preset: str, name: str | None, runtime: str | None, full:
         emit_manifests([document.manifest for document in validated.documents], output)
     kind_option = schema.removesuffix(".json")
     print_message(f"next: {program_name()} explain --json-schema {kind_option} > {schema}    # for editors")
+
+
+def complete(beginning: str) -> list[str]:
+    """The names of examples for a shell."""
+    return [each.name for each in load_examples() if each.name.startswith(beginning)]
+
+
+def list_examples(output: str) -> None:
+    """Print all examples."""
+    rows = [(each.number, each.name, each.facts["Hardware"], each.title) for each in load_examples()]
+    if output == TABLE:
+        emit_table(("NUMBER", "NAME", "HARDWARE", "SHOWS"), rows)
+    else:
+        emit([dict(zip(("number", "name", "hardware", "shows"), row, strict=True)) for row in rows], output)
+
+
+def get_example(name: str) -> Example:
+    """The example with a name or number. Raises Failure."""
+    found = find_example(name)
+    if found is None:
+        meant = find_nearest_word(name, [each.name for each in load_examples()], max_distance=4)
+        hint = f" Did you mean {meant}?" if meant else ""
+        raise Failure(f"{name}: is not an example.{hint}", next=f"{program_name()} init --list")
+    return found

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
-from rlt_api.driver_report import METRICS_PORT
+from rlt.kube_context import KubeContext
+from rlt.metric_text import build_metric_rows, draw_sparkline, find_page_metrics, format_number, list_values
+from rlt.records import Step, get_history
 from rlt_cli.connection import connect, run
 from rlt_cli.failure import Failure
-from rlt_cli.job_page import build_metric_rows, draw_sparkline, find_page_metrics, format_number
-from rlt_cli.kube_context import KubeContext, kube_context_options
+from rlt_cli.kube_context import kube_context_options
 from rlt_cli.output import TABLE, emit, emit_table, output_option, print_message
 
 
@@ -29,7 +28,7 @@ def command(
     METRIC is a metric name of verl. Without it, the command shows the metrics of the status page. It reads them from
     the running job; after the job ends they are in its volume.
     """
-    history = [json.loads(line) for line in run(_get_history(name, since, kube_context)).splitlines()]
+    history = run(_get_history(name, since, kube_context))
     names = list(metrics) or list(find_page_metrics(history).values())
     if not history:
         print_message("no steps yet")
@@ -44,13 +43,13 @@ def command(
     elif not history:
         return
     elif plot:
-        series = [(each, [step[each] for step in history if each in step]) for each in names]
+        series = [(each, list_values(history, each)) for each in names]
         rows = [(name, format_number(v[0]), format_number(v[-1]), draw_sparkline(v)) for name, v in series if v]
         emit_table(("METRIC", "FIRST", "LAST", ""), rows)
     else:
         emit_table(("STEP", *names), build_metric_rows(history, names))
 
 
-async def _get_history(name: str, since: int, kube_context: KubeContext) -> str:
+async def _get_history(name: str, since: int, kube_context: KubeContext) -> list[Step]:
     async with connect(kube_context) as connection:
-        return await connection.get_from_head(name, METRICS_PORT, f"/history?since={since}")
+        return await get_history(connection, name, since)

@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from rlt.kube_context import KubeContext
+from rlt.program import program_name
 from rlt_api.crd import KIND, MAX_NAME_LENGTH
 from rlt_cli.commands.wait import wait_for_condition
 from rlt_cli.connection import connect, run
@@ -16,9 +18,8 @@ from rlt_cli.failure import Failure
 from rlt_cli.file_arguments import file_argument
 from rlt_cli.file_validation import load_valid_submission
 from rlt_cli.job_page import format_checks
-from rlt_cli.kube_context import KubeContext, kube_context_options
-from rlt_cli.output import TABLE, emit, output_option
-from rlt_cli.program import program_name
+from rlt_cli.kube_context import kube_context_options
+from rlt_cli.output import TABLE, emit, get_width, output_option
 from rlt_core.job import Manifest
 from rlt_core.kubernetes import api_paths
 
@@ -55,7 +56,7 @@ def command(file: str, level: str | None, timeout: Duration, kube_context: KubeC
     if output != TABLE:
         emit(checks, output)
     elif checks:
-        click.echo(format_checks(checks))
+        click.echo(format_checks(checks, get_width()))
     raise click.exceptions.Exit(code)
 
 

@@ -2,30 +2,60 @@
 
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
+
 import click
 
-from rlt_api.masking import mask_json
+from rlt.offline_job import build_offline_job, detect_network, render_children
+from rlt.yaml_text import to_yaml
+from rlt_api.frameworks import roll
+from rlt_api.masking import mask_json, mask_text
+from rlt_api.training_config import CONFIG_DIRECTORY
 from rlt_cli.file_arguments import FILE, file_argument
 from rlt_cli.file_validation import load_valid_jobs
 from rlt_cli.network_page import read_nodes
-from rlt_cli.offline_job import build_offline_job, detect_network
 from rlt_cli.output import YAML, emit_manifests, output_option, print_message
+from rlt_cli.render_target import TARGETS, emit_files, render_target, write_files
 from rlt_cli.runtime_options import runtime_options
-from rlt_core.children.build import build_children
-from rlt_core.children.network_policy import NetworkAccess
+from rlt_core.children.program import build_command, build_run
 from rlt_core.fabric.nodes import parse_nodes
-from rlt_core.job import Manifest
+from rlt_core.job import Job, Manifest
 from rlt_core.network_status import blocks_start
-
-DEFAULT_ACCESS = NetworkAccess("rlt-system", ("monitoring",))
-"""The namespaces of the documented installation and of the chart's networkPolicy.metricsNamespaces."""
+from rlt_core.targets.slurm import SlurmOptions
+from rlt_core.targets.slurm_containers import RUNTIMES, ContainerRuntime
 
 
 @click.command()
 @file_argument
 @runtime_options
-@click.option("--nodes", type=FILE, metavar="FILE", help="Output of `kubectl get nodes -o yaml`.  [default: no nodes]")
+@click.option(
+    "--nodes",
+    type=FILE,
+    metavar="FILE",
+    help="Output of `kubectl get nodes -o yaml`, or a list of machines.  [default: no nodes]",
+)
 @click.option("-n", "--namespace", help="The namespace of jobs that do not set one.  [default: default]")
+@click.option("--command", "command_only", is_flag=True, help="Show the command of the program instead.")
+@click.option("--target", type=click.Choice(sorted(TARGETS)), help="Render for this place instead of Kubernetes.")
+@click.option(
+    "--storage",
+    metavar="DIR",
+    help="With --target: the folder that all machines share, instead of storage.mountPath.",
+)
+@click.option(
+    "--directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="With --target: write the files into this new directory.  [default: print them]",
+)
+@click.option(
+    "--container-runtime",
+    type=click.Choice(RUNTIMES),
+    help="With --target slurm: what runs cluster.image on the nodes. none runs the processes of the nodes.  "
+    "[default: none]",
+)
+@click.option("--partition", help="With --target slurm: the partition.")
+@click.option("--account", help="With --target slurm: the account.")
 @output_option(default=YAML)
 def command(
     file: str,
@@ -33,6 +63,13 @@ def command(
     default_runtime: str | None,
     nodes: str | None,
     namespace: str | None,
+    command_only: bool,
+    target: str | None,
+    storage: str | None,
+    directory: Path | None,
+    container_runtime: ContainerRuntime | None,
+    partition: str | None,
+    account: str | None,
     output: str,
 ) -> None:
     """Show the manifests that the operator creates for a job, without a cluster.
@@ -40,11 +77,30 @@ def command(
     FILE contains one or more jobs. The trainer's config is in the ConfigMap. The uid of each job is a placeholder,
     and the Secret has no token.
     Network settings and devices are those of the nodes in --nodes. The NetworkPolicy has the defaults of the Helm
-    chart. Plain-text secrets are printed as ***. Exit code 1 if the operator would hold a job on these nodes: its
-    manifests are not printed.
+    chart. Plain-text secrets are printed as ***. The steps of framework.prepare are notes. Exit code 1 if the operator
+    would hold a job on these nodes: its manifests are not printed.
+
+    With --target, FILE contains one job, and the result is what starts it on Ray, Docker, Docker Compose, Slurm or
+    dstack. Fields that only Kubernetes carries out are named on standard error.
     """
+    if target is None and (storage or directory):
+        raise click.UsageError("--storage and --directory require --target")
+    if target != "slurm" and (container_runtime or partition or account):
+        raise click.UsageError("--container-runtime, --partition and --account require --target slurm")
     validated = load_valid_jobs(file, runtimes, default_runtime)
+    if command_only:
+        jobs = [build_offline_job(manifest, validated, namespace=namespace) for manifest in validated.jobs()]
+        click.echo("\n\n".join(_format_command(job) for job in jobs))
+        return
     parsed_nodes = parse_nodes(read_nodes(nodes)) if nodes else ()
+    if target:
+        slurm = SlurmOptions(container_runtime or "none", partition, account)
+        files = render_target(target, file, validated, parsed_nodes, storage=storage, slurm=slurm)
+        if directory:
+            write_files(files, directory)
+        else:
+            emit_files(files)
+        return
     manifests: list[Manifest] = []
     held = False
     for manifest in validated.jobs():
@@ -57,6 +113,19 @@ def command(
             print_message(f"{job.name}: the operator holds this job: {refused.code}: {refused.message}")
             held = True
             continue
-        manifests += build_children(job, job.spec, DEFAULT_ACCESS)
-    emit_manifests([mask_json(manifest) for manifest in manifests], output)
+        for step in mask_json(job.spec.framework.to_json()).get("prepare", []):
+            print_message(f"note: {job.name}: step {step['name']} runs before: {shlex.join(step['command'])}")
+        manifests += render_children(job)
+    emit_manifests(manifests, output)
     raise click.exceptions.Exit(held)
+
+
+def _format_command(job: Job) -> str:
+    """The command for a shell, each setting in a line of its own, and the config that it reads."""
+    assert job.spec
+    words = [shlex.quote(mask_text(word)) for word in build_command(job, job.spec)]
+    line = "".join(f" \\\n  {word}" if "=" in word or word.startswith("--") else f" {word}" for word in words).lstrip()
+    if job.spec.framework.type != "roll":
+        return line
+    config = mask_json(roll.build_config(job.spec, build_run(job, job.spec)))
+    return f"{line}\n\n# {CONFIG_DIRECTORY}/{roll.CONFIG_FILE}\n{to_yaml(config)}".rstrip()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import click
 
+from rlt.kube_context import KubeContext
 from rlt_cli.commands.suspend import set_suspend
 from rlt_cli.connection import run
-from rlt_cli.kube_context import KubeContext, kube_context_options
+from rlt_cli.kube_context import kube_context_options
 from rlt_cli.output import emit_result, output_option, print_message
 
 

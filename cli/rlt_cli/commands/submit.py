@@ -7,15 +7,17 @@ from dataclasses import replace
 
 import click
 
+from rlt.errors import FieldConflictError
+from rlt.kube_context import KubeContext
 from rlt_api.crd import KIND
 from rlt_cli.commands.wait import wait_for_condition
 from rlt_cli.commands.watch import watch
-from rlt_cli.connection import FieldConflictError, connect, detached_message, run
+from rlt_cli.connection import connect, detached_message, run
 from rlt_cli.duration import Duration, parse_duration
 from rlt_cli.failure import Failure
 from rlt_cli.file_arguments import files_argument
 from rlt_cli.file_validation import load_valid_submission
-from rlt_cli.kube_context import KubeContext, kube_context_options
+from rlt_cli.kube_context import kube_context_options
 from rlt_cli.output import TABLE, emit, emit_item, output_option, print_message
 from rlt_core.job import Manifest
 
@@ -100,7 +102,7 @@ async def _submit(
                 objects.append(applied)
             except FieldConflictError as conflict:
                 name = manifest["metadata"]["name"]
-                message = f"{name}: other field managers changed fields that the file sets: {conflict}."
+                message = f"{name}: other field managers changed fields that the file sets: {conflict.fields}."
                 command_line = kube_context.command_line(f"submit {shlex.join(files)} --force-conflicts")
                 raise Failure(message, next=command_line) from conflict
         return objects

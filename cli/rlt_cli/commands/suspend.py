@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import click
 
+from rlt import lifecycle
+from rlt.kube_context import KubeContext
 from rlt_cli.connection import connect, run
-from rlt_cli.kube_context import KubeContext, kube_context_options
+from rlt_cli.kube_context import kube_context_options
 from rlt_cli.output import emit_result, output_option, print_message
 from rlt_core.job import Manifest
 
@@ -25,6 +27,4 @@ def command(name: str, kube_context: KubeContext, output: str) -> None:
 async def set_suspend(name: str, suspend: bool, kube_context: KubeContext) -> Manifest:
     """Set spec.suspend. Returns the stored job."""
     async with connect(kube_context) as connection:
-        await connection.get_job(name)
-        field_manager = "rlt-suspend" if suspend else "rlt-resume"
-        return await connection.patch_job(name, {"spec": {"suspend": suspend}}, field_manager=field_manager)
+        return await lifecycle.set_suspend(connection, name, suspend)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import click
 
+from rlt import lifecycle
+from rlt.errors import JobFailedError, WaitTimeoutError
+from rlt.job_state import Job, get_condition, summarize
+from rlt.kube_context import KubeContext
 from rlt_cli.connection import connect, detached_message, run
 from rlt_cli.duration import Duration, parse_duration
-from rlt_cli.job_page import can_become_true, get_condition, is_true, summarize
-from rlt_cli.kube_context import KubeContext, kube_context_options
+from rlt_cli.kube_context import kube_context_options
 from rlt_cli.output import TABLE, emit, output_option, print_message
 from rlt_core.job import Manifest
 
@@ -47,38 +48,33 @@ async def wait_for_condition(
     name: str, wanted: str, timeout: Duration, kube_context: KubeContext
 ) -> tuple[int, Manifest | None]:
     """Wait, and print each change to standard error. Returns the exit code and the latest job object."""
-    job, printed = None, ""
-    status_command = kube_context.command_line(f"status {name}")
+    printed = ""
+
+    def show(job: Manifest) -> None:
+        nonlocal printed
+        if timeout.seconds and (text := _describe(job, wanted)) != printed:
+            printed = text
+            print_message(printed)
+
     async with connect(kube_context) as connection:
-        if timeout.seconds == 0:
-            job = await connection.get_job(name)
-            code, text = evaluate(job, wanted)
-            print_message(f"{name}: {text}")
-            return EXIT_TIMEOUT if code is None else code, job
         try:
-            async with asyncio.timeout(timeout.seconds):
-                async for job in connection.watch_job(name):
-                    code, text = evaluate(job, wanted)
-                    if code is not None:
-                        print_message(f"{name}: {text}")
-                        if code:
-                            print_message(f"next: {status_command}")
-                        return code, job
-                    if text != printed:
-                        printed = text
-                        print_message(printed)
-        except TimeoutError:
-            print_message(f"{name}: not {wanted} within {timeout.text}. {printed}".strip())
-            print_message(f"next: {status_command}")
-            return EXIT_TIMEOUT, job
-    print_message(f"{name} was deleted")
-    return EXIT_FAILED, None
+            job = await lifecycle.wait_for_condition(connection, name, wanted, timeout.seconds, show)
+        except JobFailedError as error:
+            print_message(error.message)
+            if error.job and timeout.seconds:
+                print_message(f"next: {error.next}")
+            return EXIT_FAILED, dict(error.job) if error.job else None
+        except WaitTimeoutError as error:
+            state = _describe(error.job, wanted) if error.job else ""
+            if timeout.seconds:
+                print_message(f"{name}: not {wanted} within {timeout.text}. {state}".strip())
+                print_message(f"next: {error.next}")
+            else:
+                print_message(f"{name}: {state}")
+            return EXIT_TIMEOUT, dict(error.job) if error.job else None
+    print_message(f"{name}: {wanted}. {get_condition(job, wanted).get('message', '')}".strip())
+    return 0, job
 
 
-def evaluate(job: Manifest, wanted: str) -> tuple[int | None, str]:
-    """The exit code, or None while the condition can still become True; and the state of the job."""
-    if is_true(job, wanted):
-        return 0, f"{wanted}. {get_condition(job, wanted).get('message', '')}".strip()
-    if not can_become_true(job, wanted):
-        return EXIT_FAILED, summarize(job)
-    return None, f"waiting for {wanted}: {summarize(job)}"
+def _describe(job: Job, wanted: str) -> str:
+    return f"waiting for {wanted}: {summarize(job)}"

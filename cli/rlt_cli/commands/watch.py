@@ -7,14 +7,18 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 import click
+from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from rlt_cli.commands.status import get_pods_and_history
+from rlt.connection import Connection
+from rlt.job_state import is_true, summarize
+from rlt.kube_context import KubeContext
+from rlt.records import get_latest_history
 from rlt_cli.commands.wait import EXIT_FAILED
-from rlt_cli.connection import Connection, connect, detached_message, run
-from rlt_cli.job_page import format_page, is_true, summarize
-from rlt_cli.kube_context import KubeContext, kube_context_options
+from rlt_cli.connection import connect, detached_message, run
+from rlt_cli.job_page import format_watch_page
+from rlt_cli.kube_context import kube_context_options
 from rlt_cli.output import TABLE, emit_item, output_option, print_message
 from rlt_core.job import Manifest
 
@@ -26,7 +30,8 @@ from rlt_core.job import Manifest
 def command(name: str, kube_context: KubeContext, output: str) -> None:
     """Follow a job until it ends.
 
-    On a terminal, this updates the page of `status`; otherwise it prints one line per change. -o json prints the job
+    On a terminal, this updates a page with the start-up checklist, the steps, rates, metrics and findings; otherwise it
+    prints one line per change. -o json prints the job
     as one line per change, -o yaml as one document. Ctrl-C detaches; the job continues. Exit codes as in `wait`.
     """
     detached = detached_message(kube_context.command_line(f"watch {name}"))
@@ -35,11 +40,12 @@ def command(name: str, kube_context: KubeContext, output: str) -> None:
 
 async def watch(name: str, kube_context: KubeContext, output: str) -> int:
     """Show the job until it ends. Returns the exit code."""
+    console = Console()
     async with connect(kube_context) as connection:
         if output != TABLE:
             code = await _watch_with(connection, name, lambda job: emit_item(job, output))
-        elif sys.stdout.isatty():
-            code = await _watch_page(connection, name)
+        elif sys.stdout.isatty() and not console.is_dumb_terminal:
+            code = await _watch_page(connection, name, console)
         else:
             code = await _watch_with(connection, name, _LinePrinter())
     if code is None:
@@ -47,11 +53,12 @@ async def watch(name: str, kube_context: KubeContext, output: str) -> int:
     return EXIT_FAILED if code is None else code
 
 
-async def _watch_page(connection: Connection, name: str) -> int | None:
-    with Live(auto_refresh=False, vertical_overflow="crop") as live:
+async def _watch_page(connection: Connection, name: str, console: Console) -> int | None:
+    with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
         async for job in connection.watch_job(name):
-            text = format_page(job, *await get_pods_and_history(connection, job), datetime.now(UTC))
-            live.update(Text(text, no_wrap=True, overflow="ellipsis"), refresh=True)
+            history = await get_latest_history(connection, job)
+            page = format_watch_page(job, history, datetime.now(UTC), console.width)
+            live.update(Text.from_ansi(page, no_wrap=True, overflow="ellipsis"), refresh=True)
             if (code := _exit_code(job)) is not None:
                 return code
     return None

@@ -10,6 +10,11 @@ PROGRAM_LOG = "program.log"
 """Name of the file with the output of the program."""
 
 
+def step_log(step: str) -> str:
+    """Name of the file with the output of a step of framework.prepare."""
+    return f"prepare-{step}.log"
+
+
 def build_attempt_directory(job: Job, spec: RLTrainingJobSpec) -> str | None:
     """Build the path of the folder of the current or next attempt; None for a job whose files end with its pods."""
     if not spec.storage.outlives_pods:

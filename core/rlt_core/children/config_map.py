@@ -9,8 +9,8 @@ from hashlib import sha256
 from importlib import resources
 
 from rlt_api.blocks.cluster import WorkerGroup
+from rlt_api.frameworks import roll
 from rlt_api.model import quantity_value
-from rlt_api.rules.layout import rollout_group, training_group
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.training_config import (
     CONFIG_FILE,
@@ -18,9 +18,11 @@ from rlt_api.training_config import (
     TrainingConfig,
     dump_config,
 )
+from rlt_api.worker_groups import rollout_group, training_group
 from rlt_core import names
 from rlt_core.children.ownership import build_metadata
 from rlt_core.children.preflight_file import build_expected, has_preflight
+from rlt_core.children.program import build_run
 from rlt_core.job import Job, Manifest
 from rlt_core.preflight.expected import EXPECTED_FILE, dump_expected
 
@@ -43,13 +45,17 @@ PROGRAM_FILES = {
             ("rlt_core", "__init__.py"),
             ("rlt_core", "keep_logs.py"),
             ("rlt_core", "command", "__init__.py"),
+            ("rlt_core", "command", "checkpoints.py"),
             ("rlt_core", "command", "console.py"),
             ("rlt_core", "command", "exposition.py"),
+            ("rlt_core", "command", "foreign_lines.py"),
             ("rlt_core", "command", "log_file.py"),
+            ("rlt_core", "command", "nccl_warnings.py"),
             ("rlt_core", "command", "server.py"),
             ("rlt_api", "__init__.py"),
             ("rlt_api", "driver_report.py"),
             ("rlt_api", "driver_server.py"),
+            ("rlt_api", "metric_rules.py"),
             ("rlt_api", "prometheus_names.py"),
             ("rlt_api", "step_line.py"),
         )
@@ -63,14 +69,21 @@ PREFLIGHT_FILES = {
         for module in (
             "__init__.py",
             "all_reduce.py",
+            "chat_template.py",
+            "child.py",
             "collective_checks.py",
             "connections.py",
             "data_checks.py",
             "data_facts.py",
+            "engine.py",
             "expected.py",
+            "framework_trial.py",
+            "full.py",
+            "generate_line.py",
             "interfaces.py",
             "measure.py",
             "members.py",
+            "memory.py",
             "nccl_log.py",
             "network_checks.py",
             "network_facts.py",
@@ -86,6 +99,8 @@ PREFLIGHT_FILES = {
     },
 }
 """The same for a job with preflight checks."""
+ROLL_FILES = {roll.LAUNCHER: ("rlt_core", "command", "run_roll.py")}
+"""The same for frameworks roll and command."""
 
 
 def build_config_map(job: Job, spec: RLTrainingJobSpec) -> Manifest:
@@ -93,6 +108,8 @@ def build_config_map(job: Job, spec: RLTrainingJobSpec) -> Manifest:
     data = {_config_map_key(path): _read_source(*module) for path, module in list_program_files(spec).items()}
     if spec.framework.type == "builtin":
         data[CONFIG_FILE] = dump_config(build_training_config(job, spec))
+    elif spec.framework.type == "roll":
+        data[roll.CONFIG_FILE] = roll.dump_config(spec, build_run(job, spec))
     if has_preflight(spec):
         data[EXPECTED_FILE] = dump_expected(build_expected(job, spec))
     metadata = build_metadata(job, names.config_map(job.name))
@@ -102,7 +119,8 @@ def build_config_map(job: Job, spec: RLTrainingJobSpec) -> Manifest:
 
 def list_program_files(spec: RLTrainingJobSpec) -> dict[str, tuple[str, ...]]:
     """List the files of the job's programs: path in CONFIG_DIRECTORY -> source."""
-    return {**PROGRAM_FILES, **(PREFLIGHT_FILES if has_preflight(spec) else {})}
+    framework_files = ROLL_FILES if spec.framework.type in ("roll", "command") else {}
+    return {**PROGRAM_FILES, **framework_files, **(PREFLIGHT_FILES if has_preflight(spec) else {})}
 
 
 def has_preflight_program(keys: Collection[str]) -> bool:
@@ -129,6 +147,7 @@ def build_config_volume(job: Job, spec: RLTrainingJobSpec) -> Manifest:
     """Build the source of the volume: the ConfigMap with each file at its path."""
     paths = list(list_program_files(spec))
     paths += [CONFIG_FILE] if spec.framework.type == "builtin" else []
+    paths += [roll.CONFIG_FILE] if spec.framework.type == "roll" else []
     paths += [EXPECTED_FILE] if has_preflight(spec) else []
     items = [{"key": _config_map_key(path), "path": path} for path in paths]
     return {"name": names.config_map(job.name), "items": items}

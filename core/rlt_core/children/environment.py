@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from rlt_api.blocks.operations import Observability, Wandb
 from rlt_api.blocks.resources import EnvVar, KeyReference
+from rlt_api.frameworks import roll
 from rlt_api.masking import MASK
 from rlt_api.pod_variables import list_pod_variables
 from rlt_api.rules.environment import JOB_STOP_TIMEOUT
@@ -13,6 +14,7 @@ from rlt_api.spec import RLTrainingJobSpec
 from rlt_core import names
 from rlt_core.children.attachment import get_network
 from rlt_core.children.attempt_directory import build_attempt_directory
+from rlt_core.children.nccl_files import build_nccl_file_env
 from rlt_core.children.ray_token import build_ray_token_env
 from rlt_core.fabric.demand import UNREAD_VALUE
 from rlt_core.fabric.settings import MOUNT_VARIABLES
@@ -82,6 +84,7 @@ def _build_values(job: Job, spec: RLTrainingJobSpec) -> dict[str, str]:
     values = {**FIXED_ENV, **build_ray_token_env(spec), **names.cache_directories(spec)}
     if directory := build_attempt_directory(job, spec):
         values[ATTEMPT_DIRECTORY] = directory
+    values |= build_nccl_file_env(job, spec)
     values |= DEBUGGER_ENV[observability.debugger]
     if _saves_at_its_end(spec):
         values[JOB_STOP_TIMEOUT] = str(_divide_grace_period(spec))
@@ -89,6 +92,8 @@ def _build_values(job: Job, spec: RLTrainingJobSpec) -> dict[str, str]:
         values["HF_HUB_OFFLINE"] = "1"
     if observability.timeline and observability.timeline.enabled:
         values["RAY_PROFILING"] = "1"
+    if spec.framework.type == "roll":
+        values |= {"MODEL_DOWNLOAD_TYPE": "HUGGINGFACE_HUB", "PYTHONPATH": ":".join(roll.list_python_paths(spec))}
     if observability.wandb:
         values |= _build_wandb_env(observability.wandb, job)
     if observability.tensorboard:

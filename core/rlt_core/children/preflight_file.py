@@ -6,17 +6,28 @@ from math import ceil
 from typing import Literal
 
 from rlt_api.blocks.cluster import WorkerGroup
+from rlt_api.known_programs import find_program
 from rlt_api.model import quantity_value
 from rlt_api.rules.model_size import model_size
 from rlt_api.rules.shared_memory import size_shared_memory, size_worker_shared_memory
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.training_config import CONFIG_DIRECTORY, CONFIG_FILE
 from rlt_core import names
+from rlt_core.children.argument_paths import list_argument_models, list_argument_prompts
+from rlt_core.children.preflight_engine import build_engine
+from rlt_core.children.preflight_trial import build_trial
+from rlt_core.children.program import build_command
 from rlt_core.job import Job
-from rlt_core.preflight.expected import Expected, Group
+from rlt_core.preflight.expected import Engine, Expected, Group, NotPossible, Trial
 
+VERL_DTYPE = "actor_rollout_ref.rollout.dtype"
+VERL_TEMPLATE = "actor_rollout_ref.model.custom_chat_template"
+POLICIES = {"verl": "actor_rollout_ref.model.path", "openrlhf": "actor_model_name_or_path"}
+"""Program -> the argument with the policy, a folder or a name on the hub."""
 CHECKPOINT_BYTES = 12
 """Bytes of a parameter in a checkpoint: float32, with Adam's two moments."""
+TRIAL_DIRECTORY = ".preflight-trial"
+"""Folder of the stage training, in the run directory."""
 EXPORT_BYTES = 4
 """Bytes of a parameter in the exported model: at most float32."""
 
@@ -38,40 +49,74 @@ def build_expected(job: Job, spec: RLTrainingJobSpec) -> Expected:
     size = model_size(model) if model else None
     copies = 2 if spec.algorithm.critic else 1
     bandwidth = spec.preflight.min_bus_bandwidth
-    has_trial = level == "full" and spec.framework.type == "builtin"
-    config = f"{CONFIG_DIRECTORY}/{CONFIG_FILE}"
+    is_builtin = spec.framework.type == "builtin"
+    config, run_directory = f"{CONFIG_DIRECTORY}/{CONFIG_FILE}", names.run_directory(job.name, uid=job.uid, spec=spec)
+    engine, trial = _plan_full(job, spec, run_directory) if level == "full" and not is_builtin else (None, None)
     return Expected(
         level=level,
         head=Group("headgroup", 1, 0, 0, size_shared_memory(head).size),
         workers=[_build_group(spec, group) for group in spec.cluster.workers],
         head_service=names.head_service(job.name),
-        run_directory=names.run_directory(job.name, uid=job.uid, spec=spec),
+        run_directory=run_directory,
         shared_storage=spec.storage.outlives_pods,
         require_rdma=spec.network.require == "rdma",
         models=list_model_folders(spec),
         data_files=list_data_files(spec),
         chat_template_of=_find_template_folder(spec),
+        chat_template=_find_template(spec),
         checkpoint_bytes=int(copies * CHECKPOINT_BYTES * size.parameters) if size else None,
         export_bytes=int(EXPORT_BYTES * size.parameters) if size else None,
         checkpoints=count_checkpoints(spec),
         min_bus_bandwidth=bandwidth * 1e9 if bandwidth is not None else None,
-        trial=["rlt-trainer", "trial", "--config", config] if has_trial else None,
+        bfloat16=uses_bfloat16(spec),
+        trial=["rlt-trainer", "trial", "--config", config] if level == "full" and is_builtin else None,
+        engine=engine if isinstance(engine, Engine) else None,
+        framework_trial=trial if isinstance(trial, Trial) else None,
+        not_possible=[each for each in (engine, trial) if isinstance(each, NotPossible)],
     )
+
+
+def _plan_full(
+    job: Job, spec: RLTrainingJobSpec, run_directory: str
+) -> tuple[Engine | NotPossible | None, Trial | NotPossible]:
+    """The engine and the trial of a framework other than rlt's trainer, or the reasons why there is none."""
+    if spec.preflight.only and spec.framework.prepare:
+        reason = "The steps of framework.prepare, whose files it may need, do not run with preflight.only."
+        engine, trial = (
+            NotPossible(name, stage, reason, "Use preflight.level full in the job itself.")
+            for name, stage in (("engine", "services"), ("training-step", "training"))
+        )
+        return engine, trial
+    command = build_command(job, spec)
+    return build_engine(command, spec), build_trial(command, spec, f"{run_directory}/{TRIAL_DIRECTORY}")
 
 
 def list_model_folders(spec: RLTrainingJobSpec) -> list[str]:
     """Return the folders with models, which every pod reads. Names on the hub are not included."""
     critic = spec.algorithm.critic
     paths = [spec.model.path if spec.model else None, critic.model_path if critic else None]
-    paths += [reward.model for reward in spec.rewards]
+    paths += [*(reward.model for reward in spec.rewards), *list_argument_models(spec)]
     return sorted({path for path in paths if path and path.startswith("/")})
 
 
+def uses_bfloat16(spec: RLTrainingJobSpec) -> bool:
+    """Whether the engine computes in bfloat16: verl's default. False for other programs, which may use any type."""
+    if spec.framework.type == "builtin":
+        return spec.model is not None and spec.model.dtype == "bfloat16"
+    program = find_program(spec.framework.command or [])
+    return program is not None and program.name == "verl" and program.values.get(VERL_DTYPE, "bfloat16") == "bfloat16"
+
+
 def list_data_files(spec: RLTrainingJobSpec) -> list[str]:
-    """Return the files and folders with prompts, which the head reads."""
+    """Return the files and folders with prompts, which the head reads.
+
+    With preflight.only, the steps that may create them do not run.
+    """
     data = spec.data
-    if data is None:
+    if spec.preflight.only and spec.framework.prepare:
         return []
+    if data is None:
+        return list_argument_prompts(spec)
     published = [data.path] if data.path and data.preset in ("gsm8k", "math") else []
     return [*published, *(data.files or []), *(data.val_files or [])]
 
@@ -90,8 +135,21 @@ def count_checkpoints(spec: RLTrainingJobSpec) -> int:
 
 
 def _find_template_folder(spec: RLTrainingJobSpec) -> str | None:
-    path = spec.model.path if spec.model else None
-    return path if path and path.startswith("/") and spec.data and not spec.data.chat_template else None
+    """The folder of the policy, of which prompts have the chat template."""
+    model = spec.model.path if spec.model and spec.data else None
+    if spec.framework.type == "command":
+        program = find_program(spec.framework.command or [])
+        model = str(program.values.get(POLICIES[program.name], "")) if program and not program.in_script else None
+    return model if model and model.startswith("/") and not _find_template(spec) else None
+
+
+def _find_template(spec: RLTrainingJobSpec) -> str | None:
+    """The chat template in the job."""
+    if spec.framework.type != "command":
+        return spec.data.chat_template if spec.data else None
+    program = find_program(spec.framework.command or [])
+    template = program.values.get(VERL_TEMPLATE) if program else None
+    return template if isinstance(template, str) else None
 
 
 def _build_group(spec: RLTrainingJobSpec, group: WorkerGroup) -> Group:

@@ -1,7 +1,7 @@
 """The progress of a program, from its output. Pure: lines and their times in, values out.
 
-The sources are verl's step lines (rlt_api.step_line) and, for the number of steps, its line "Total training steps" and
-its progress bar (verl 0.9.1, verl/trainer/ppo/ray_trainer.py).
+The sources are the step lines of verl (rlt_api.step_line), of OpenRLHF and of ROLL (foreign_lines) and, for the number
+of steps, verl's line "Total training steps" and its progress bar (verl 0.9.1, verl/trainer/ppo/ray_trainer.py).
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rlt_api.driver_report import LATEST_STEPS, METRICS
+from rlt_api.metric_rules import DEFAULTS, Limit, MetricHistory, list_broken, record
 from rlt_api.step_line import parse_step_line
+from rlt_core.command.foreign_lines import parse_foreign_line
 
 _TOTAL = re.compile(r"Total training steps: (?P<total>[0-9]{1,18})")
 _BAR = re.compile(r"Training Progress: +[0-9]+%\|[^|]*\| *(?P<step>[0-9]{1,18})/(?P<total>[0-9]{1,18}) ")
@@ -27,7 +29,7 @@ class Progress:
     updated: float
     """Time of the last progress, or of the start."""
     stage: str = "preparing"
-    """preparing, training or finished."""
+    """preparing, training, exporting or finished."""
     step: int = 0
     """Completed steps."""
     total_steps: int | None = None
@@ -44,13 +46,23 @@ class Progress:
     """Seconds of the longest step."""
     steps: int = 0
     """Number of completed steps since the first one in the output."""
+    checkpoint_directory: str | None = None
+    """Folder of the checkpoints. None if it is unknown."""
+    checkpoint_step: int | None = None
+    """Step of the latest complete checkpoint in it. None if there is none."""
+    exported_path: str | None = None
+    """Folder of the model in Hugging Face format. None if there is none."""
     tokens: float = 0.0
     """Number of tokens trained on since the start of the program."""
+    limits: Mapping[str, Limit] = field(default_factory=lambda: DEFAULTS)
+    """The rules over the metrics."""
+    history: MetricHistory = field(default_factory=MetricHistory)
+    """What the rules need of the steps before."""
 
 
 def update(progress: Progress, line: str, now: float) -> Progress:
     """Update the progress with one line of output."""
-    bar, parsed = _BAR.search(line), parse_step_line(line)
+    bar, parsed = _BAR.search(line), parse_step_line(line) or parse_foreign_line(line)
     total = _TOTAL.search(line) or bar
     if total and not progress.total_is_given:
         progress = replace(progress, total_steps=int(total["total"]))
@@ -59,12 +71,18 @@ def update(progress: Progress, line: str, now: float) -> Progress:
         progress = _record_step(progress, int(bar["step"]), {}, now)
     if parsed:
         progress = _record_step(progress, *parsed, now)
+        progress = replace(progress, history=record(progress.history, *parsed, progress.limits))
     return progress
 
 
-def finish(progress: Progress, now: float) -> Progress:
+def start_export(progress: Progress, now: float) -> Progress:
+    """Record the start of the export, after the end of the training."""
+    return replace(progress, stage="exporting", updated=now)
+
+
+def finish(progress: Progress, now: float, exported_path: str | None = None) -> Progress:
     """Mark the progress as finished, after exit code 0."""
-    return replace(progress, stage="finished", updated=now)
+    return replace(progress, stage="finished", updated=now, exported_path=exported_path)
 
 
 def build_report(progress: Progress) -> dict[str, Any] | None:
@@ -80,6 +98,10 @@ def build_report(progress: Progress) -> dict[str, Any] | None:
         "longestStepSeconds": progress.longest,
         "tokensPerSecond": compute_tokens_per_second(progress),
         "metrics": {field: value for field, value in metrics.items() if value is not None},
+        "brokenRules": [each._asdict() for each in list_broken(progress.history, progress.limits)],
+        "latestCheckpointStep": progress.checkpoint_step,
+        "checkpointDirectory": progress.checkpoint_directory,
+        "exportedPath": progress.exported_path,
         "updated": _format_rfc3339(progress.updated),
     }
     return {field: value for field, value in fields.items() if value is not None}

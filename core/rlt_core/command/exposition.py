@@ -27,7 +27,7 @@ def format_metrics(progress: Progress, *, job: str, namespace: str) -> str:
 def _list_series(progress: Progress) -> Iterator[tuple[str, Mapping[str, str], float]]:
     for key, value in progress.metrics.items():
         gauge, labels = names.find_gauge(key)
-        yield gauge.name, labels, value
+        yield gauge.name, labels, gauge.factor * value
     yield names.LAST_STEP_TIMESTAMP, {}, progress.updated
     progress_report = build_report(progress)
     if progress_report is not None:

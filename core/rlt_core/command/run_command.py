@@ -18,12 +18,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from types import FrameType
 
 from rlt_api.driver_report import METRICS_PORT, PROGRESS_PREFIX
+from rlt_api.metric_rules import DEFAULTS, Limit
 from rlt_core.command import console, server
+from rlt_core.command.checkpoints import is_model, read_latest_step
 from rlt_core.command.console import Progress
 from rlt_core.command.log_file import LogFile
+from rlt_core.command.nccl_warnings import VARIABLE, read_nccl_warnings
 
 READ_BYTES = 65536
 """Bytes per read: the capacity of a pipe (pipe(7)), so that one read empties it."""
@@ -72,18 +76,38 @@ class ProgressReader:
         for line in lines:
             self._parse(line)
 
-    def end(self, exit_code: int) -> None:
+    def start_export(self, command: list[str]) -> list[str]:
+        """Report the stage, and return the command for the latest checkpoint. Empty if there is none."""
+        step = self._read_latest_step()
+        if step is None:
+            return []
+        if self._line:
+            self.feed(b"\n")
+        self.progress = console.start_export(self.progress, time.time())
+        return [word.replace("{step}", str(step)) for word in command]
+
+    def end(self, exit_code: int, export_directory: str | None) -> None:
         """Print the report as the last line, after the end of the output."""
         self._parse(self._line)
+        self.progress = replace(self.progress, checkpoint_step=self._read_latest_step())
         if exit_code == 0:
-            self.progress = console.finish(self.progress, time.time())
+            exported = export_directory if export_directory and is_model(export_directory) else None
+            self.progress = console.finish(self.progress, time.time(), exported)
         report = console.build_report(self.progress)
         if report is not None:
             start = "\n" if self._line else ""
             self._output.write(f"{start}{PROGRESS_PREFIX}{json.dumps(report)}\n".encode())
 
+    def _read_latest_step(self) -> int | None:
+        directory = self.progress.checkpoint_directory
+        return read_latest_step(directory) if directory else None
+
     def _parse(self, line: bytes) -> None:
-        self.progress = console.update(self.progress, line.decode(errors="replace"), time.time())
+        before = self.progress
+        after = console.update(before, line.decode(errors="replace"), time.time())
+        if after.checkpoint_directory and after.updated != before.updated:  # verl prints a step after its checkpoint
+            after = replace(after, checkpoint_step=read_latest_step(after.checkpoint_directory))
+        self.progress = after
 
 
 def main(arguments: list[str]) -> int:
@@ -91,14 +115,35 @@ def main(arguments: list[str]) -> int:
     options, command = _parse(arguments)
     output = Output(options.log)
     total_is_given = options.total_steps is not None
-    progress = Progress(time.time(), total_steps=options.total_steps, total_is_given=total_is_given)
+    progress = Progress(
+        time.time(),
+        total_steps=options.total_steps,
+        total_is_given=total_is_given,
+        checkpoint_directory=options.checkpoints,
+        limits={rule: Limit(*limit) for rule, limit in options.metric_rules.items()},
+    )
     reader = ProgressReader(progress, output) if options.progress else None
-    signal_fd = _wake_on_signals()
+    feed, signal_fd = reader.feed if reader else output.write, _wake_on_signals()
     _forward_signals()
+    if reader:
+        _serve(reader, options)
+    exit_code = _run(command, options.working_directory, signal_fd, feed)
+    if exit_code and (nccl_log := os.environ.get(VARIABLE)):
+        output.write(read_nccl_warnings(nccl_log))
+    if exit_code == 0 and reader and options.export and (export := reader.start_export(options.export)):
+        exit_code = _run(export, None, signal_fd, feed)
+    if reader:
+        reader.end(exit_code, options.export_directory)
+    output.close()
+    return exit_code
+
+
+def _run(command: list[str], directory: str | None, signal_fd: int, feed: Callable[[bytes], None]) -> int:
+    """Run a command to its end and return its exit code."""
     try:
         child = subprocess.Popen(
             command,
-            cwd=options.working_directory,
+            cwd=directory,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -107,15 +152,9 @@ def main(arguments: list[str]) -> int:
     except OSError as error:
         _log(f"{error.filename}: {error.strerror}")
         return 126 if isinstance(error, PermissionError) else 127
-    if reader:
-        _serve(reader, options)
-    _copy_output(child, signal_fd, reader.feed if reader else output.write)
+    _copy_output(child, signal_fd, feed)
     returned = child.wait()
-    exit_code = returned if returned >= 0 else 128 - returned
-    if reader:
-        reader.end(exit_code)
-    output.close()
-    return exit_code
+    return returned if returned >= 0 else 128 - returned
 
 
 def _serve(reader: ProgressReader, options: argparse.Namespace) -> None:
@@ -132,6 +171,22 @@ def _parse(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--port", type=int, default=METRICS_PORT, help="port of /progress, /metrics and /healthz")
     parser.add_argument("--total-steps", type=int, help="total number of steps (default: from the output)")
     parser.add_argument("--working-directory", help="working directory of the command")
+    parser.add_argument(
+        "--metric-rules",
+        type=json.loads,
+        default=DEFAULTS,
+        help="rules over the metrics as JSON: name -> [threshold, steps] (default: all rules)",
+    )
+    parser.add_argument(
+        "--checkpoints", help="folder of verl's, OpenRLHF's or ROLL's checkpoints, to report the latest"
+    )
+    parser.add_argument(
+        "--export",
+        type=json.loads,
+        default=[],
+        help="command as JSON that runs after exit code 0 and writes the model of the latest checkpoint, {step}",
+    )
+    parser.add_argument("--export-directory", help="folder of the model in Hugging Face format, to report it")
     parser.add_argument("--log", help="file for the output, in addition to standard output")
     parser.add_argument(
         "--no-progress", dest="progress", action="store_false", help="the program reports its progress by itself"

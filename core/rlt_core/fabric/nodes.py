@@ -10,6 +10,8 @@ from typing import Any
 from rlt_api.model import quantity_value
 from rlt_core.fabric import aliases
 
+MAX_PROBLEM_LENGTH = 300
+"""Maximum number of characters of the description of a condition."""
 NATIVE_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
 """Resources of every node. All others are extended resources or huge pages."""
 
@@ -37,6 +39,8 @@ class Node:
     conditions: Mapping[str, str] = field(default_factory=dict)
     cordoned: bool = False
     provider_id: str = ""
+    problems: tuple[str, ...] = ()
+    """Conditions that show a problem, as lines of text."""
 
     @property
     def ready(self) -> bool:
@@ -93,4 +97,23 @@ def _parse_node(manifest: Mapping[str, Any]) -> Node:
         conditions={each["type"]: str(each["status"]) for each in status.get("conditions") or []},
         cordoned=bool(spec.get("unschedulable")),
         provider_id=str(spec.get("providerID") or ""),
+        problems=tuple(_describe_condition(each) for each in status.get("conditions") or [] if _is_problem(each)),
     )
+
+
+def _is_problem(condition: Mapping[str, Any]) -> bool:
+    """Whether a condition shows a problem: Ready and those of its form should be True, all others False.
+
+    MemoryPressure, the conditions of node-problem-detector such as KernelDeadlock, and those of GPU health controllers
+    are True with a problem; EKS' node monitoring agent has AcceleratedHardwareReady, NetworkingReady and others.
+    """
+    if str(condition["type"]).endswith("Ready"):
+        return bool(condition["status"] != "True")
+    return bool(condition["status"] == "True")
+
+
+def _describe_condition(condition: Mapping[str, Any]) -> str:
+    """For example: node condition Ready=Unknown, NodeStatusUnknown: Kubelet stopped posting node status."""
+    reason, message = condition.get("reason") or "no reason", " ".join(str(condition.get("message") or "").split())
+    text = f"node condition {condition['type']}={condition['status']}, {reason}: {message}"
+    return text[:MAX_PROBLEM_LENGTH]

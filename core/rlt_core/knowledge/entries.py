@@ -35,7 +35,8 @@ class Entry:
     """URL of the explanation."""
     priority: int
     """Of two errors, the one with the higher priority is the cause: hardware 90, configuration 80, memory 70, start of
-    Ray 60, network 50, checkpoints 40, others 30."""
+    Ray 60, network 50, checkpoints 40, others 30. A full status leaves out the rule over metrics with
+    the lowest priority."""
     severity: str = "error"
     unless: tuple[str, ...] = ()
     """Texts of lines that do not match."""
@@ -43,6 +44,8 @@ class Entry:
     """Texts of the lines above, within `NEARBY` bytes, that show that the program handled the error."""
     compares_ranks: bool = False
     """Whether the lines of all ranks are read, because a rank without the line is the cause."""
+    at_end: bool = False
+    """Whether a line counts only if the log ends with it."""
     observation: str = ""
     """What a person sees if no text shows the failure."""
 

@@ -12,7 +12,7 @@ HEADER = """# Troubleshooting
 <!-- Generated from core/rlt_core/knowledge/entries by `make generate`. Do not edit. -->
 
 What a failed run prints, why, and what to do. [`rlt diagnose`](cli.md#find-known-failures-in-logs) searches logs for
-the messages of this page, and [`status.findings`](failures.md#known-failures) has those of a failed job. In a message,
+the messages of this page, and [`status.findings`](failures.md#known-failures) has those of a job. In a message,
 … stands for any text, and (a|b) for one of several texts. Fields that begin with `spec.` are those of an
 [RLTrainingJob](reference/rltrainingjob.md).
 
@@ -37,6 +37,7 @@ TITLES = {
     "vllm": "vLLM",
     "hangs": "Hangs and timeouts",
     "numerics": "Numerics and rewards",
+    "metrics": "Metrics of the training",
     "checkpoint": "Checkpoints",
 }
 """Topic -> title of its section, in the order in which a run can fail."""
@@ -63,6 +64,7 @@ def _build_entry(entry: Entry) -> str:
     kind = "" if entry.severity == "error" else f"*{entry.severity.capitalize()}.* "
     lines = [f"### {entry.code}", ""]
     if entry.patterns:
+        lines += ["The last line of a log:", ""] if entry.at_end else []
         lines += ["```text", *dict.fromkeys(map(_show_pattern, entry.patterns)), "```", ""]
     if entry.observation:
         lines += [f"**Sign:** {_mark_names(entry.observation)}", ""]

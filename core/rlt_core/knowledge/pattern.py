@@ -11,7 +11,7 @@ GAP_LENGTH = 400
 """Maximum number of characters in a gap."""
 PARTS = re.compile(rf"{GAP}|<<.*?>>")
 WORD = re.compile(r"\w+", re.ASCII)
-"""A word, as `split_words` finds it in the bytes of a log."""
+"""A word of a pattern, and of a log."""
 SEPARATORS = bytes(c if c < 0x80 and WORD.match(chr(c)) else ord(" ") for c in range(256))
 """Table of `bytes.translate` that replaces what is not part of a word with a space."""
 
@@ -54,13 +54,6 @@ def compile_pattern(text: str) -> Pattern:
     return Pattern(
         text, compiled, tuple(sorted((word.encode() for word in words), key=lambda each: (-len(each), each)))
     )
-
-
-def split_words(text: bytes) -> set[bytes]:
-    """The words of a text, and those that a line break at a fixed width has split."""
-    words = set(text.translate(SEPARATORS).split())
-    words.update(text.translate(SEPARATORS, b"\n").split())
-    return words
 
 
 def _compile_literal(literal: str, *, starts_word: bool, ends_word: bool) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, islice
 
 from rlt_core.knowledge.entries import Entry
+from rlt_core.knowledge.line_words import ChunkWords, remove_digits
 from rlt_core.knowledge.lines import MAX_LENGTH, Line, parse_line
 from rlt_core.knowledge.pattern import Pattern
 
@@ -35,14 +36,16 @@ class PatternSearch:
     def __init__(self, entry: Entry, pattern: Pattern) -> None:
         self.entry = entry
         self.pattern = pattern
-        self.words = frozenset(pattern.words)
+        self.words = remove_digits(pattern.words)
         self.wrapped_left = MAX_WRAPPED
 
-    def search(self, text: bytes) -> Iterator[tuple[int, str, str]]:
+    def search(self, text: bytes, words: ChunkWords) -> Iterator[tuple[int, str, str]]:
         """Find the first line of the chunk that matches; all lines for an entry that compares ranks.
 
         Yields the position, the line and the evidence.
         """
+        if not self.wrapped_left and not any(self.words <= each for each in words.lines):
+            return
         word = next((each for each in self.pattern.words if each in text), self.pattern.words[0])
         position = text.find(word)
         position = _find_split_word(text, word) if position < 0 else position
@@ -51,18 +54,18 @@ class PatternSearch:
             start, end = text.rfind(b"\n", 0, position) + 1, text.find(b"\n", position)
             end = len(text) if end < 0 else end
             line = text[max(start, position - MAX_LENGTH) : min(end, position + MAX_LENGTH)]
-            if (evidence := self._match(text, start, end, line)) is not None:
+            if (evidence := self._match(text, start, end, line, words.split)) is not None:
                 above = _decode(text[max(0, start - NEARBY) : start])
                 if not _is_harmless(_decode(line), above, self.entry):
                     matches += 1
                     yield start, _decode(line), evidence
             position = text.find(word, max(end, position + 1))
 
-    def _match(self, text: bytes, start: int, end: int, line: bytes) -> str | None:
+    def _match(self, text: bytes, start: int, end: int, line: bytes, split: frozenset[bytes]) -> str | None:
         evidence = None
         if all(word in line for word in self.pattern.words):
             evidence = _match_line(_decode(line), self.pattern)
-        if evidence is None and self.wrapped_left and _has_words_nearby(text, start, end, self.pattern):
+        if evidence is None and self.wrapped_left and _has_words_nearby(text, start, end, self.pattern, split):
             self.wrapped_left -= 1
             evidence = _match_wrapped(text, start, end, _decode(line), self.pattern)
         return evidence
@@ -85,10 +88,14 @@ def _find_split_word(text: bytes, word: bytes) -> int:
     return match.start() if match else -1
 
 
-def _has_words_nearby(text: bytes, start: int, end: int, pattern: Pattern) -> bool:
-    near = text[max(0, start - NEARBY) : end + NEARBY]
-    joined = near.replace(b"\n", b"")
-    return all(word in near or word in joined for word in pattern.words)
+def _has_words_nearby(text: bytes, start: int, end: int, pattern: Pattern, split: frozenset[bytes]) -> bool:
+    """Whether the lines around a line have all words. `split`: the words of the chunk that a line break splits."""
+    first, last = max(0, start - NEARBY), end + NEARBY
+    missing = [word for word in pattern.words if text.find(word, first, last) < 0]
+    if not missing or not remove_digits(missing) <= split:
+        return not missing
+    joined = text[first:last].replace(b"\n", b"")
+    return all(word in joined for word in missing)
 
 
 def _match_wrapped(text: bytes, start: int, end: int, raw: str, pattern: Pattern) -> str | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rlt_core.preflight.result import (
     Result,
     check_answers,
+    fail_if,
     failed,
     format_gib,
     format_pods,
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from rlt_core.preflight.measure import Data
     from rlt_core.preflight.shared_folder import Folder
 
+MAX_LINE = 80
+"""Maximum number of characters of a template's line in a message."""
 MIN_FREE_BYTES = 2**30
 """Space for logs and rollouts, if the size of the model is not known."""
 
@@ -109,12 +112,19 @@ def files_can_be_read(expected: Expected, measured: Data) -> Result | None:
     return passed("files", value, "Every pod can read them.")
 
 
-def chat_template_exists(expected: Expected, measured: Data) -> Result | None:
+def chat_template_works(expected: Expected, measured: Data) -> Result | None:
     """Conversations require a template. It is not known before the files are read whether prompts are conversations."""
     if measured.has_chat_template is None:
         return None
+    problem = measured.template_problem
+    owner = "data.chatTemplate" if expected.chat_template else f"The chat template in {expected.chat_template_of}"
+    if problem:
+        verb = "is not valid" if problem.is_syntax else "does not render a message of a user"
+        message = f"{owner} {verb}: line {problem.line}, {problem.text[:MAX_LINE]!r}: {problem.message}."
+        remedy = "Correct the line, or set data.chatTemplate to a template of the same model family."
+        return fail_if(problem.is_syntax, "chat-template", f"line {problem.line}", message, remedy)
     if measured.has_chat_template:
-        return passed("chat-template", None, "The tokenizer has a chat template.")
+        return passed("chat-template", None, "The chat template renders a message of a user.")
     folder = expected.chat_template_of
     message = f"The tokenizer in {folder} has no chat template, which prompts that are conversations need."
     return warned("chat-template", None, message, "Use an instruct model, or set data.chatTemplate.")
@@ -144,6 +154,6 @@ CHECKS = (
     (space_is_sufficient, "run directory"),
     (caches_can_be_written, "files"),
     (files_can_be_read, "files"),
-    (chat_template_exists, "files"),
+    (chat_template_works, "files"),
 )
 """Each check, and the measurement that it is based on."""

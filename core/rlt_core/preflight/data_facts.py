@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import json
 import os
 import tempfile
 from dataclasses import dataclass
@@ -57,17 +56,6 @@ def find_unreadable(paths: Sequence[str]) -> dict[str, str]:
     """Return the paths that cannot be read -> reason. A folder is readable if every file in it is."""
     reasons = {path: _try_read(Path(path)) for path in paths}
     return {path: reason for path, reason in reasons.items() if reason is not None}
-
-
-def has_chat_template(folder: str) -> bool:
-    """Whether the tokenizer in a model folder has a chat template (transformers, tokenization_utils_base.py)."""
-    if Path(folder, "chat_template.jinja").exists() or Path(folder, "chat_template.json").exists():
-        return True
-    try:
-        tokenizer: Mapping[str, object] = json.loads(Path(folder, "tokenizer_config.json").read_text())
-    except (OSError, ValueError):
-        return False
-    return bool(tokenizer.get("chat_template"))
 
 
 def _try_write(folder: Path) -> str | None:

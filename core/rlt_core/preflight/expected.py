@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 EXPECTED_FILE = "preflight.json"
@@ -27,6 +27,43 @@ class Group:
 
 
 @dataclass(frozen=True)
+class Engine:
+    """The engine of the job, which generates a line in the stage services."""
+
+    name: str
+    """vllm or sglang."""
+    model: str
+    """Folder, or name on the hub."""
+    tensor_parallel_size: int
+    options: dict[str, Any]
+    """Further arguments of vllm.LLM or sglang.Engine."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One step of a program other than rlt's trainer, for the stage training."""
+
+    command: list[str]
+    resume: list[str] | None
+    """A second start, which loads the checkpoint and makes a further step. None: unknown."""
+    directory: str
+    """Folder for the files of the step, which is removed afterwards."""
+    working_directory: str | None = None
+    prints_steps: bool = True
+    """Whether a step without a line in the output counts as not done."""
+
+
+@dataclass(frozen=True)
+class NotPossible:
+    """A check of level full that is not possible for a job."""
+
+    name: str
+    stage: str
+    reason: str
+    remedy: str
+
+
+@dataclass(frozen=True)
 class Expected:
     """The cluster and the files of a job."""
 
@@ -47,6 +84,8 @@ class Expected:
     """Files and folders with prompts, which the head reads."""
     chat_template_of: str | None = None
     """The model folder whose chat template is used. None: unknown, or the job has its own."""
+    chat_template: str | None = None
+    """The chat template of the job. None: the tokenizer's."""
     checkpoint_bytes: int | None = None
     """Bytes of a checkpoint. None: unknown."""
     export_bytes: int | None = None
@@ -55,8 +94,16 @@ class Expected:
     """Number of checkpoints on the volume at the same time."""
     min_bus_bandwidth: float | None = None
     """Minimum bus bandwidth of the all-reduce, in bytes per second. None: no minimum."""
+    bfloat16: bool = False
+    """Whether the engine computes in bfloat16, as far as the job states it."""
     trial: list[str] | None = None
-    """The program of the stage training. None: the stage is empty."""
+    """The program of rlt's trainer for the stage training. None: another framework, or level basic."""
+    engine: Engine | None = None
+    """None: unknown, rlt's trainer, which starts it in the stage training, or level basic."""
+    framework_trial: Trial | None = None
+    """The stage training of other frameworks."""
+    not_possible: list[NotPossible] = field(default_factory=list)
+    """The checks of level full that this job cannot have."""
 
 
 def dump_expected(expected: Expected) -> str:
@@ -67,6 +114,12 @@ def dump_expected(expected: Expected) -> str:
 def parse_expected(text: str) -> Expected:
     """Parse the JSON of `dump_expected`."""
     fields: dict[str, Any] = json.loads(text)
-    return Expected(
-        **{**fields, "head": Group(**fields["head"]), "workers": [Group(**each) for each in fields["workers"]]}
-    )
+    engine, trial = fields.get("engine"), fields.get("framework_trial")
+    parts = {
+        "head": Group(**fields["head"]),
+        "workers": [Group(**each) for each in fields["workers"]],
+        "engine": Engine(**engine) if engine else None,
+        "framework_trial": Trial(**trial) if trial else None,
+        "not_possible": [NotPossible(**each) for each in fields.get("not_possible", ())],
+    }
+    return Expected(**{**fields, **parts})

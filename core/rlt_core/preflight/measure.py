@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from rlt_core.preflight.all_reduce import Reduction, Rendezvous, compute_bus_bandwidth
-from rlt_core.preflight.data_facts import has_chat_template
+from rlt_core.preflight.chat_template import TemplateProblem, find_problem, import_jinja, read_template
 from rlt_core.preflight.members import Member, NoAnswer, RayNode, call, call_each
 from rlt_core.preflight.pairs import Pair, choose_rounds
 from rlt_core.preflight.process import Process
@@ -86,6 +86,8 @@ class Data:
     """The run directory in the head, then in the pods."""
     has_chat_template: bool | None
     """None: unknown."""
+    template_problem: TemplateProblem | None = None
+    """None: the template works, or cannot be read or tested."""
     unanswered: dict[str, str] = field(default_factory=dict)
     """Pod -> the reason why its process did not answer, such as a volume that hangs."""
 
@@ -172,10 +174,13 @@ def measure_data(
     with stopwatch.measure("run directory"):
         folders = _measure_folders(own, leaders, timeouts.answer)
     template_of = expected.chat_template_of
+    jinja2 = import_jinja()
+    template = expected.chat_template or (read_template(template_of) if template_of else None)
     return Data(
         facts=(own.measure_data(), *(each for each in answers if not isinstance(each, NoAnswer))),
         folders=tuple(folders),
-        has_chat_template=has_chat_template(template_of) if template_of else None,
+        has_chat_template=template is not None if template_of or template else None,
+        template_problem=find_problem(template, jinja2) if template and jinja2 else None,
         unanswered=_find_unanswered(leaders, answers),
     )
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
+PROCESS_MODULE = "rlt_core.preflight.process"
+"""Module of the class that measures."""
 MAX_ERROR_CHARACTERS = 300
 """Maximum number of characters of an error in a message."""
 POLL_INTERVAL_S = 0.5
@@ -51,7 +53,7 @@ class Member:
     is_leader: bool
     """Whether it is the first process of its pod."""
     devices: int
-    """Accelerators of the process: 1 or 0."""
+    """Accelerators of the process: 0, 1, or those of the engine."""
 
 
 def list_nodes() -> tuple[RayNode, list[RayNode]]:
@@ -90,28 +92,44 @@ def wait_for_nodes(workers: int, timeout_s: float) -> tuple[RayNode, list[RayNod
 
 
 def start_members(
-    nodes: Sequence[RayNode], expected: Expected, directory: str, process: str = "rlt_core.preflight.process"
+    nodes: Sequence[RayNode], expected: Expected, directory: str, process: str = PROCESS_MODULE
 ) -> list[Member]:
     """Start a process for each accelerator of the nodes. `directory` has the package rlt_core in every pod.
 
     `process`: the module of the class Process.
     """
-    ray, strategies = import_module("ray"), import_module("ray.util.scheduling_strategies")
-    actor = ray.remote(_build_actor_class())
     return [
-        Member(
-            actor.options(
-                num_cpus=0,
-                num_gpus=min(1, node.devices),
-                scheduling_strategy=strategies.NodeAffinitySchedulingStrategy(node.id, soft=False),
-            ).remote(directory, process, dump_expected(expected), node.pod, node.address),
-            node.pod,
-            index == 0,
-            min(1, node.devices),
-        )
+        start_member(node, expected, directory, process, devices=min(1, node.devices), is_leader=index == 0)
         for node in nodes
         for index in range(max(1, node.devices))
     ]
+
+
+def start_member(
+    node: RayNode,
+    expected: Expected,
+    directory: str,
+    process: str = PROCESS_MODULE,
+    *,
+    devices: int = 0,
+    is_leader: bool = True,
+) -> Member:
+    """Start a process with this number of accelerators on a node."""
+    ray, strategies = import_module("ray"), import_module("ray.util.scheduling_strategies")
+    actor = ray.remote(_build_actor_class())
+    options = {
+        "num_cpus": 0,
+        "num_gpus": devices,
+        "scheduling_strategy": strategies.NodeAffinitySchedulingStrategy(node.id, soft=False),
+    }
+    started = actor.options(**options).remote(directory, process, dump_expected(expected), node.pod, node.address)
+    return Member(started, node.pod, is_leader, devices)
+
+
+def end_members(members: Sequence[Member]) -> None:
+    """End the processes, so that Ray can give their accelerators to others."""
+    for member in members:
+        import_module("ray").kill(member.actor)
 
 
 def call(members: Sequence[Member], timeout_s: float, method: Callable[..., R], *arguments: Any) -> list[R | NoAnswer]:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import socket
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlt_core.preflight import shared_folder
 from rlt_core.preflight.all_reduce import Reduction, Rendezvous, all_reduce, import_torch
 from rlt_core.preflight.connections import BrokenLink, Listener, find_broken_links, free_port, listen
 from rlt_core.preflight.data_facts import DataFacts, measure_data
+from rlt_core.preflight.engine import Answer, ask_engine
+from rlt_core.preflight.memory import MemoryWatch, Peak
 from rlt_core.preflight.network_facts import NetworkFacts, measure_network
 from rlt_core.preflight.service_facts import Device, ServiceFacts, measure_device, measure_services
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from rlt_core.preflight.expected import Expected
 
@@ -29,6 +31,7 @@ class Process:
         self._is_head = is_head
         self.pod = pod
         self._listening: socket.socket | None = None
+        self._watch: MemoryWatch | None = None
 
     def import_torch(self) -> bool:
         """Import torch. Return whether the image has it."""
@@ -66,6 +69,20 @@ class Process:
     def measure_device(self) -> Device | None:
         """Measure the accelerators that torch sees in this process."""
         return measure_device(self.pod)
+
+    def ask_engine(self) -> Answer:
+        """Start the engine of the job on the accelerators of this process, and generate a line."""
+        assert self._expected.engine
+        return ask_engine(self._expected.engine, self.pod, str(Path(__file__).absolute().parents[2]))
+
+    def watch_memory(self) -> None:
+        """Sample the memory of the pod from now on."""
+        self._watch = MemoryWatch()
+
+    def read_memory(self) -> Peak:
+        """Return the largest samples since `watch_memory`."""
+        assert self._watch
+        return self._watch.end(self.pod)
 
     def measure_data(self) -> DataFacts:
         """Measure files and caches of the pod."""

@@ -14,15 +14,18 @@ import os
 import sys
 import threading
 import time
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlt_api.driver_report import PREFLIGHT_PREFIX
 from rlt_core.preflight import collective_checks, data_checks, network_checks, service_checks
+from rlt_core.preflight.engine import ENGINE_TIMEOUT_S
 from rlt_core.preflight.expected import EXPECTED_FILE, Expected, parse_expected
+from rlt_core.preflight.full import check_engine, list_not_possible, run_training
 from rlt_core.preflight.measure import Stopwatch, Timeouts, measure_data, measure_network, measure_services
-from rlt_core.preflight.members import start_members, wait_for_nodes
+from rlt_core.preflight.members import PROCESS_MODULE, end_members, start_member, start_members, wait_for_nodes
 from rlt_core.preflight.process import Process
 from rlt_core.preflight.result import Result, add_stage, failed, format_line, to_json
 from rlt_core.preflight.trial import run_trial
@@ -30,7 +33,7 @@ from rlt_core.preflight.trial import run_trial
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-PROCESS_MODULE = "rlt_core.preflight.process"
+    from rlt_core.preflight.members import RayNode
 
 
 class Run:
@@ -51,6 +54,11 @@ class Run:
             result = check(self.expected, measured)
             if result is not None:
                 self.add(stage, result, self.stopwatch.seconds.get(measurement, 0.0))
+
+    def add_all(self, stage: str, results: Iterable[Result]) -> None:
+        """Add the results of a measurement that has the name of the stage, if it was measured."""
+        for result in results:
+            self.add(stage, result, self.stopwatch.seconds.get(stage, 0.0))
 
     def add(self, stage: str, result: Result, seconds: float) -> None:
         """Add and print a result."""
@@ -87,27 +95,35 @@ def run(expected: Expected, directory: str, *, timeouts: Timeouts | None = None,
     `directory` has the package rlt_core in every pod; `process` is the module of the class that measures.
     """
     current, timeouts = Run(expected), timeouts or Timeouts()
+    if expected.engine:
+        timeouts = replace(timeouts, total=timeouts.total + ENGINE_TIMEOUT_S)
     timer = threading.Timer(timeouts.total, current.exit_on_timeout, (timeouts,))
     timer.daemon = True
     timer.start()
     ray = import_module("ray")
     try:
         ray.init(address="auto", log_to_driver=False)
-        _check_cluster(current, directory, timeouts, process)
+        nodes = _check_cluster(current, directory, timeouts, process)
+        timer.cancel()
+        if expected.framework_trial and not current.has_failed:
+            with current.stopwatch.measure("training"):
+                results = run_training(expected.framework_trial, expected, nodes, directory, process)
+            current.add_all("training", results)
     finally:
         ray.shutdown()  # the training needs the accelerators
         timer.cancel()
     if expected.trial and not current.has_failed:
         with current.stopwatch.measure("training"):
             results = run_trial(expected.trial, current.memory)
-        for result in results:
-            current.add("training", result, current.stopwatch.seconds["training"])
+        current.add_all("training", results)
+    if not current.has_failed:
+        current.add_all("training", list_not_possible(expected, "training"))
     current.report()
     return int(current.has_failed)
 
 
-def _check_cluster(current: Run, directory: str, timeouts: Timeouts, process: str) -> None:
-    """Run the stages before the training, up to the first one with a failed check."""
+def _check_cluster(current: Run, directory: str, timeouts: Timeouts, process: str) -> list[RayNode]:
+    """Run the stages before the training, up to the first one with a failed check. Return the workers."""
     expected, stopwatch = current.expected, current.stopwatch
     head, nodes = wait_for_nodes(sum(each.replicas for each in expected.workers), timeouts.join)
     members = start_members(nodes, expected, directory, process)
@@ -119,14 +135,23 @@ def _check_cluster(current: Run, directory: str, timeouts: Timeouts, process: st
     network = measure_network(own, members, timeouts, stopwatch, compute_limit)
     current.check("network", network, [*network_checks.CHECKS, *collective_checks.CHECKS])
     if current.has_failed:
-        return
+        return nodes
     services = measure_services(own, members, nodes, timeouts, stopwatch)
     current.check("services", services, service_checks.CHECKS)
     current.memory = min((each.total for each in services.devices if each.total), default=None)
+    if expected.engine and not current.has_failed:
+        end_members(members)  # the engine needs the accelerators
+        with stopwatch.measure("engine"):
+            result = check_engine(expected.engine, expected, nodes, directory, process)
+        current.add("services", result, stopwatch.seconds["engine"])
+        members = [start_member(node, expected, directory, process) for node in nodes]
+    current.add_all("services", list_not_possible(expected, "services"))
     if current.has_failed:
-        return
+        return nodes
     data = measure_data(expected, own, members, timeouts, stopwatch)
     current.check("data", data, data_checks.CHECKS)
+    end_members(members)
+    return nodes
 
 
 def main() -> int:

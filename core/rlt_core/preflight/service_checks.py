@@ -34,6 +34,8 @@ MIN_PROCESSES = 4096
 MIN_NVIDIA_DRIVERS = {12: 525, 13: 580}
 """Major version of CUDA -> the first branch of NVIDIA's driver that runs it, without a forward-compatibility package:
 https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html. torch 2.13 contains CUDA 13."""
+MIN_BFLOAT16 = (8, 0)
+"""The compute capability from which vLLM supports bfloat16 (vllm/platforms/cuda.py, check_if_supports_dtype)."""
 CUDA_RUNTIMES = ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12")
 """Distributions with the version of CUDA that torch contains. The name has no suffix from CUDA 13 on."""
 SHOWN_VERSIONS = ("torch", "ray", "python", "nvidia driver", "amdgpu driver")
@@ -160,6 +162,25 @@ def accelerators_are_available(expected: Expected, measured: Services) -> Result
     return passed("accelerators", f"{len(devices)} x {value}", "Each process has one accelerator with free memory.")
 
 
+def data_type_is_supported(expected: Expected, measured: Services) -> Result | None:
+    """The accelerators compute in the data type of the job."""
+    known = [each for each in measured.devices if each.capability is not None]
+    if not expected.bfloat16 or not known:
+        return None
+    threshold = ".".join(map(str, MIN_BFLOAT16))
+    oldest = min(known, key=lambda each: each.capability or MIN_BFLOAT16)
+    value = f"{oldest.name} {'.'.join(map(str, oldest.capability or ()))}"
+    old = {each.pod for each in known if (each.capability or MIN_BFLOAT16) < MIN_BFLOAT16}
+    if not old:
+        return passed("data-type", value, "The accelerators support bfloat16.", threshold=threshold)
+    message = f"{oldest.name} of {format_pods(old)} does not support bfloat16, which the engine would reject."
+    remedy = (
+        "Set model.dtype to float32 (of verl, actor_rollout_ref.rollout.dtype to float16), or select nodes with newer "
+        "accelerators (nodeSelector)."
+    )
+    return failed("data-type", value, message, remedy, old, threshold=threshold)
+
+
 def nvidia_driver_runs_cuda(expected: Expected, measured: Services) -> Result | None:
     """The node's NVIDIA driver runs the CUDA that torch contains. With an older driver, torch sees no accelerator."""
     drivers = {each.pod: each.versions["nvidia driver"] for each in measured.facts if "nvidia driver" in each.versions}
@@ -244,6 +265,7 @@ CHECKS = (
     (gpus_are_healthy, "services"),
     (nvidia_driver_runs_cuda, "services"),
     (accelerators_are_available, "devices"),
+    (data_type_is_supported, "devices"),
     (versions_agree, "services"),
 )
 """Each check, and the measurement that it is based on."""

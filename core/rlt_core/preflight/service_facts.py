@@ -67,6 +67,8 @@ class Device:
     """Free memory in bytes."""
     total: int = 0
     """Total memory in bytes."""
+    capability: tuple[int, int] | None = None
+    """The compute capability of an NVIDIA GPU."""
 
 
 def measure_services(pod: str, *, is_head: bool, shared_memory: str = SHARED_MEMORY) -> ServiceFacts:
@@ -94,7 +96,8 @@ def measure_device(pod: str) -> Device | None:
     free, total = torch.cuda.mem_get_info()
     properties = torch.cuda.get_device_properties(0)
     uuid = getattr(properties, "uuid", None)
-    return Device(pod, torch.cuda.device_count(), properties.name, str(uuid) if uuid else None, free, total)
+    capability = (properties.major, properties.minor) if torch.version.cuda else None
+    return Device(pod, torch.cuda.device_count(), properties.name, str(uuid) if uuid else None, free, total, capability)
 
 
 def read_versions() -> dict[str, str]:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import tempfile
-import threading
-from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlt_api.driver_report import TRAINER_ERROR
+from rlt_core.preflight.child import run_child
 from rlt_core.preflight.result import Result, failed, format_gib, passed, warned
 
 if TYPE_CHECKING:
@@ -31,9 +29,9 @@ def run_trial(command: Sequence[str], memory: int | None = None, timeout_s: floa
     """
     with tempfile.TemporaryDirectory(prefix="rlt-preflight-") as folder:
         report = Path(folder, "report.json")
-        code, lines = _run([*command, "--report", str(report)], timeout_s)
-        if code != 0 or not report.exists():
-            return [_describe_failure(code, lines, timeout_s)]
+        ended = run_child([*command, "--report", str(report)], timeout_s, lines=LAST_LINES)
+        if ended.code != 0 or not report.exists():
+            return [_describe_failure(ended.code, ended.last_lines, timeout_s)]
         return check_report(json.loads(report.read_text()), memory)
 
 
@@ -54,30 +52,6 @@ def check_report(report: dict[str, Any], memory: int | None) -> list[Result]:
     message = f"The checkpoint was saved; the next start read it back in {report['resumeSeconds']:.0f} s."
     results.append(passed("checkpoint", format_gib(saved), message))
     return results
-
-
-def _run(command: Sequence[str], timeout_s: float) -> tuple[int | None, list[str]]:
-    """Run the program. Return its exit code, None after the timeout, and the last lines of its output."""
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
-    expired = threading.Event()
-
-    def stop() -> None:
-        expired.set()
-        child.kill()
-
-    timer = threading.Timer(timeout_s, stop)
-    timer.start()
-    lines: deque[str] = deque(maxlen=LAST_LINES)
-    assert child.stdout
-    try:
-        for line in child.stdout:
-            print(line, end="", flush=True)
-            if line.strip():
-                lines.append(line.strip())
-        code = child.wait()
-    finally:
-        timer.cancel()
-    return None if expired.is_set() else code, list(lines)
 
 
 def _describe_failure(code: int | None, lines: Sequence[str], timeout_s: float) -> Result:

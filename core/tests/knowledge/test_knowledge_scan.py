@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 import time
@@ -59,6 +60,15 @@ def test_a_search_takes_at_most_thirty_times_the_split_into_words() -> None:
     log = write_healthy_log(2_000_000)
     fastest = [min(measure(run) for _ in range(3)) for run in (lambda: diagnose(log), lambda: set(log.split()))]
     assert fastest[0] < 30 * fastest[1]
+
+
+def test_lines_that_differ_in_their_numbers_take_less_than_half_of_the_time() -> None:
+    numbers = random.Random(0)
+    step = b"step:%d - actor/entropy:%f - critic/rewards/mean:%f - response_length/mean:%f - timing_s/gen:%f\n"
+    steps = b"".join(step % (number, *(numbers.random() for _ in range(4))) for number in range(20_000))
+    letters = bytes(numbers.choices(b"abcdefghijklmnopqrstuvwxyz    \n", k=len(steps)))
+    fastest = [min(measure(run) for _ in range(3)) for run in (lambda: diagnose(steps), lambda: diagnose(letters))]
+    assert fastest[0] < 0.5 * fastest[1]
 
 
 def measure(run: Callable[[], object]) -> float:

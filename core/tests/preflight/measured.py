@@ -38,7 +38,7 @@ EXPECTED = Expected(
     export_bytes=2 * GiB,
     checkpoints=3,
 )
-EXPECTED_GPUS = replace(EXPECTED, workers=[Group("workers", 2, 4, 1, 2 * GiB, 80 * GiB)])
+EXPECTED_GPUS = replace(EXPECTED, workers=[Group("workers", 2, 4, 1, 2 * GiB, 80 * GiB)], bfloat16=True)
 
 
 def network_facts(pod: str, **changes: Any) -> NetworkFacts:
@@ -101,7 +101,7 @@ SERVICES = Services(
 CUDA = {"torch": "2.13.0", "nvidia driver": "580.65.06", "nvidia-cuda-runtime": "13.0.96"}
 SERVICES_GPUS = Services(
     facts=(service_facts("head"), *(service_facts(pod, versions=CUDA, gpu_problems=()) for pod in PODS)),
-    devices=tuple(Device(pod, 1, "H100", f"uuid-{pod}", 79 * GiB, 80 * GiB) for pod in PODS),
+    devices=tuple(Device(pod, 1, "H100", f"uuid-{pod}", 79 * GiB, 80 * GiB, (9, 0)) for pod in PODS),
     nodes=tuple(replace(node, devices=1) for node in SERVICES.nodes),
 )
 DATA = Data(

@@ -28,6 +28,7 @@ from preflight.measured import (
 
 from rlt_core.preflight import collective_checks, data_checks, network_checks, service_checks
 from rlt_core.preflight.all_reduce import Reduction, compute_bus_bandwidth
+from rlt_core.preflight.chat_template import TemplateProblem
 from rlt_core.preflight.connections import BrokenLink
 from rlt_core.preflight.expected import Expected
 from rlt_core.preflight.interfaces import Interface
@@ -213,6 +214,12 @@ PROBLEMS: dict[str, tuple[Any, str, str, str, tuple[str, ...]]] = {
         "An accelerator of b has 40.0Gi, and the job is validated for 80.0Gi.",
         ("b",),
     ),
+    "an accelerator without bfloat16": (
+        replace(
+            SERVICES_GPUS, devices=(replace(SERVICES_GPUS.devices[0], capability=(7, 5)), SERVICES_GPUS.devices[1])
+        ),
+        *("data-type", "failed", "H100 of a does not support bfloat16, which the engine would reject.", ("a",)),
+    ),
     "accelerators of two kinds": (
         replace(SERVICES_GPUS, devices=(SERVICES_GPUS.devices[0], Device("b", 1, "A100", "u", 80 * GiB, 80 * GiB))),
         *("accelerators", "warned", "of several kinds: A100, H100", ()),
@@ -261,6 +268,14 @@ PROBLEMS: dict[str, tuple[Any, str, str, str, tuple[str, ...]]] = {
     "a tokenizer without chat template": (
         replace(DATA, has_chat_template=False),
         *("chat-template", "warned", "The tokenizer in /models/q has no chat template", ()),
+    ),
+    "a chat template that cannot be parsed": (
+        replace(DATA, template_problem=TemplateProblem(3, "{% fi %}", "unknown tag 'fi'")),
+        *("chat-template", "failed", "in /models/q is not valid: line 3, '{% fi %}': unknown tag 'fi'.", ()),
+    ),
+    "a chat template that rejects a user": (
+        replace(DATA, template_problem=TemplateProblem(1, "", "no", is_syntax=False)),
+        *("chat-template", "warned", "does not render a message of a user: line 1", ()),
     ),
 }
 
@@ -361,4 +376,5 @@ def test_every_check_is_documented() -> None:
     written = set(re.findall(r"^\| `([a-z-]+)` \|", document, re.MULTILINE))
     selected = network_with("b", NETWORK_GPUS, selections={"GLOO_SOCKET_IFNAME": ("eth0", (ETH1,))})
     checks = {name for measured in (selected, SERVICES_GPUS, DATA) for name in check_all(measured, EXPECTED_GPUS)}
-    assert written == checks | {"pods", "training-step", "peak-memory", "checkpoint", "time-limit"}
+    full = {"engine", "training-step", "peak-memory", "peak-host-memory", "checkpoint"}
+    assert written == checks | full | {"pods", "time-limit"}

@@ -12,7 +12,7 @@ import pytest
 
 from rlt_core.preflight import shared_folder
 from rlt_core.preflight.connections import Listener, find_broken_links, listen
-from rlt_core.preflight.data_facts import find_unreadable, find_unwritable, has_chat_template
+from rlt_core.preflight.data_facts import find_unreadable, find_unwritable
 from rlt_core.preflight.interfaces import (
     Interface,
     find_interface,
@@ -49,21 +49,6 @@ def test_a_cache_that_cannot_be_written_is_returned_with_its_folder(tmp_path: Pa
     assert find_unwritable(environment) == {"TRITON_CACHE_DIR": f"{tmp_path}/file/triton: Not a directory"}
     assert list((tmp_path / "new/hf").iterdir()) == []
     assert find_unwritable({"HF_HOME": str(tmp_path / "file"), "HF_HUB_OFFLINE": "1"}) == {}
-
-
-@pytest.mark.parametrize(
-    ("files", "exists"),
-    [
-        ({}, False),
-        ({"tokenizer_config.json": json.dumps({"eos_token": "<|end|>"})}, False),
-        ({"tokenizer_config.json": json.dumps({"chat_template": "{{ messages }}"})}, True),
-        ({"chat_template.jinja": "{{ messages }}"}, True),
-    ],
-)
-def test_a_chat_template_is_found_with_the_tokenizer(tmp_path: Path, files: dict[str, str], exists: bool) -> None:
-    for name, text in files.items():
-        (tmp_path / name).write_text(text)
-    assert has_chat_template(str(tmp_path)) is exists
 
 
 def test_versions_are_those_of_the_installed_distributions() -> None:

@@ -22,7 +22,7 @@ from pydantic import TypeAdapter
 from rlt_api.driver_report import PREFLIGHT_PREFIX
 from rlt_api.status import PreflightCheck
 from rlt_core.children.config_map import build_config_map, build_config_volume
-from rlt_core.preflight.expected import EXPECTED_FILE, Expected, Group, dump_expected
+from rlt_core.preflight.expected import EXPECTED_FILE, Engine, Expected, Group, NotPossible, Trial, dump_expected
 
 pytestmark = pytest.mark.slow
 
@@ -129,6 +129,27 @@ def test_all_stages_pass_on_a_healthy_cluster(mounted: Path, address: str) -> No
     assert found["all-reduce"].seconds
     assert json.loads(output.splitlines()[-1].removeprefix(PREFLIGHT_PREFIX))
     assert list((mounted.parent / "run").iterdir()) == [], "the files are removed"
+
+
+def test_a_step_of_another_framework_and_its_engine_follow_the_checks(mounted: Path, address: str) -> None:
+    print_steps = (
+        "import sys, os; open(os.environ['RLT_PREFLIGHT_DIRECTORY'] + '/x', 'w').write('x'); print(sys.argv[1])"
+    )
+    first, second = ([sys.executable, "-c", print_steps, f"step:{step} - actor/kl_loss:0.1"] for step in (1, 2))
+    trial = Trial(first, second, str(mounted.parent / "run/.preflight-trial"))
+    impossible = NotPossible("engine", "services", "The program is unknown.", "Set preflight.command.")
+    code, found, _ = run(
+        mounted, address, expect(mounted, level="full", framework_trial=trial, not_possible=[impossible])
+    )
+    bad = {name: check.message for name, check in found.items() if check.result == "failed"}
+    assert (code, bad) == (0, {})
+    assert (found["engine"].result, found["engine"].stage) == ("warned", "services")
+    assert {name for name, check in found.items() if check.stage == "training"} >= {"training-step", "checkpoint"}
+    engine = Engine("sglang", "/models/q", 1, {})
+    code, found, _ = run(mounted, address, expect(mounted, level="full", framework_trial=trial, engine=engine))
+    assert (code, [name for name, check in found.items() if check.result == "failed"]) == (1, ["engine"])
+    assert "ModuleNotFoundError" in found["engine"].message
+    assert {check.stage for check in found.values()} == {"network", "services"}
 
 
 def test_the_stage_that_fails_is_the_last_one_and_all_of_its_checks_run(mounted: Path, address: str) -> None:

@@ -97,6 +97,9 @@ class RolloutCorrection(ApiModel):
     """The statistic that excludes tokens or responses from the loss: verl's rollout_rs. Default: none."""
     rejection_threshold: Annotated[float, Field(gt=0, le=1e6)] | None = None
     """The bound of the statistic. For k1, ratios between 1/threshold and threshold are kept."""
+    bypass_mode: Annotated[bool, Since(2)] = False
+    """Whether the engine's log-probabilities are those of the old policy, without a forward pass for them: verl's
+    bypass_mode. The ratio of the loss, and its clip, then include the difference. The other fields have no effect."""
 
 
 class Critic(ApiModel):
@@ -123,6 +126,23 @@ class Critic(ApiModel):
     """Whether weights are in CPU memory while they are not used."""
     optimizer_offload: bool = False
     """Whether the optimizer state is in CPU memory while it is not used."""
+
+
+class Distillation(ApiModel):
+    """On-policy distillation: the policy learns from a teacher's log-probabilities of its own responses."""
+
+    model_path: ModelPath
+    """The teacher, as in model.path, with the tokenizer of model.path: verl's distillation.teacher_models."""
+    model_revision: Annotated[str, StringConstraints(min_length=1, max_length=255)] | None = None
+    """The branch, tag or commit of modelPath on the Hugging Face hub."""
+    loss_coef: Coefficient = 1.0
+    """Coefficient of the distillation loss: verl's distillation_loss_coef."""
+    use_task_rewards: bool = True
+    """Whether the policy also learns from the rewards. false: they are only metrics."""
+    loss_max_clamp: Annotated[float, Field(gt=0, le=1000)] = 10.0
+    """Maximum difference of the log-probabilities of a token, in nats."""
+    param_offload: bool = False
+    """Whether the teacher's weights are in CPU memory while they are not used."""
 
 
 class Algorithm(ApiModel):
@@ -174,6 +194,10 @@ class Algorithm(ApiModel):
     """A KL term in the reward: verl's use_kl_in_reward and kl_ctrl. Default: none."""
     entropy_coeff: Coefficient = 0.0
     """Coefficient of the entropy bonus in the loss."""
+    router_aux_loss_coef: Annotated[Coefficient, Since(2)] = 0.0
+    """Coefficient of the load-balancing loss of a mixture of experts (arXiv 2101.03961), the mean over sequences and
+    layers. Only for families with router_aux_loss_coef in config.json, whose value is for pretraining and has no effect
+    here."""
     loss_agg_mode: Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"] = (
         "token-mean"
     )
@@ -191,3 +215,5 @@ class Algorithm(ApiModel):
     reported."""
     critic: Critic | None = None
     """The value model for advEstimator gae. Default: none."""
+    distillation: Annotated[Distillation | None, Since(2)] = None
+    """A teacher to learn from, instead of the rewards or in addition. Default: none."""

@@ -25,7 +25,7 @@ class Checkpoint(ApiModel):
     """auto resumes from the latest complete checkpoint of the job, such as after a suspension. path resumes from
     resumeFromPath. never starts from step 0. verl's resume_mode."""
     resume_from_path: AbsolutePath | None = None
-    """The folder of one checkpoint for resume path. Its name ends in step-N."""
+    """The folder of one checkpoint for resume path. Its name is step-N, of verl global_step_N."""
     max_to_keep: Positive | None = None
     """Maximum number of checkpoints; older ones are deleted: verl's max_actor_ckpt_to_keep. Default: none is
     deleted."""

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from rlt_api.model import ApiModel, Positive, cel
+from rlt_api.model import ApiModel, Positive, Since, cel
 
 ModelPath = Annotated[str, StringConstraints(min_length=1, max_length=1024)]
 """A folder in the pods with a Hugging Face model, or a name on the Hugging Face hub."""
@@ -49,10 +49,15 @@ class Lora(ApiModel):
     """Rank of the adapters: verl's lora_rank."""
     alpha: Positive = 16
     """The scale of the adapters is alpha / rank: verl's lora_alpha."""
+    use_rslora: Annotated[bool, Since(2)] = False
+    """Whether the scale is alpha / sqrt(rank), so that it does not shrink with the rank (rsLoRA, arXiv 2312.03732)."""
+    use_dora: Annotated[bool, Since(2)] = False
+    """Whether the norm of each output's weights is trained apart from their direction (DoRA, arXiv 2402.09353)."""
     target_modules: Annotated[list[Annotated[str, StringConstraints(max_length=253)]], Field(max_length=64)] = [
         "all-linear"
     ]
-    """Modules with an adapter: all-linear, or suffixes of module names, such as q_proj. Default: all-linear."""
+    """Linear modules with an adapter: all-linear (without the output layer), or names or suffixes of names, such as
+    q_proj. Default: all-linear."""
 
 
 class Model(ApiModel):
@@ -69,6 +74,9 @@ class Model(ApiModel):
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Data type of the computation and of the engine's weights. The weights of the optimizer are always float32.
     Default: float32, on GPUs bfloat16."""
+    cast_lm_head_to_fp32: Annotated[bool, Since(2)] = False
+    """Whether the output layer computes logits in float32, in trainer and engine, if dtype is bfloat16: TRL's
+    cast_lm_head_to_fp32. Its weights stay in bfloat16."""
     trust_remote_code: bool = False
     """Whether the pods may run code from the model's repository."""
     parameters: Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9]+)?[MBT]?$", max_length=20)] | None = None

@@ -6,8 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
+from rlt_api.blocks.framework import Argument
+from rlt_api.blocks.metric_rules import MetricRules
 from rlt_api.blocks.resources import KeyReference
-from rlt_api.model import AbsolutePath, ApiModel, Positive, Url, cel
+from rlt_api.model import AbsolutePath, ApiModel, Positive, Since, Url, cel
 
 UserId = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=128)]
@@ -22,8 +24,13 @@ class Preflight(ApiModel):
 
     level: Literal["off", "basic", "full"] | None = None
     """The checks that run on a new Ray cluster before the program. basic: network, services and data. full: then also
-    one step of the training with a checkpoint, only for framework builtin. In YAML, write "off" in quotes. Default:
-    basic with enabled or only, else off."""
+    one step of the training with a checkpoint and, for other frameworks than builtin, a line that the engine generates
+    before it. In YAML, write "off" in quotes. Default: basic with enabled or only, else off."""
+    command: Annotated[list[Argument], Field(min_length=1, max_length=256)] | None = None
+    """The program of the stage training of level full, only for framework command: a short run of the training that
+    exits with 0 if it succeeds. It runs without a shell and writes to the folder in the variable
+    RLT_PREFLIGHT_DIRECTORY, which is removed afterwards. Default: one step of framework.command, if it is verl or
+    OpenRLHF."""
     min_bus_bandwidth: Annotated[float, Field(gt=0, le=100000)] | None = None
     """Minimum bus bandwidth of an all-reduce over all workers, in GB/s as in nccl-tests. Below it, the preflight fails
     and names the slow pods. Default: no minimum; over RDMA, a warning below half of the rate of the ports."""
@@ -49,8 +56,8 @@ class FailurePolicy(ApiModel):
     """Maximum time without progress while the program runs, in seconds. Progress is a finished step, warm-up step,
     validation or checkpoint, or another stage. The operator then keeps the stacks of all processes, stops the program,
     and the attempt fails with reason NoProgress. The time until the first step counts. 0: no deadline. Default: ten
-    times the longest step of the attempt, at least 1800 s, between the steps of the training; none before the first
-    step, after the last one, and with a debugger."""
+    times the longest step of the attempt, at least 1800 s, between the steps of the training. Before the first step
+    7200 s for the builtin trainer and none for a command. None after the last step, and with a debugger."""
     keep_cluster_seconds: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
     """Time for which the Ray cluster of a failed job is kept for debugging, in seconds. It keeps its nodes and its
     quota. `rlt cancel NAME` releases it earlier. ttlSecondsAfterFinished counts afterwards."""
@@ -114,6 +121,8 @@ class Observability(ApiModel):
     """Weights & Biases. Default: none."""
     tensorboard: TensorBoard | None = None
     """TensorBoard. Default: none."""
+    metric_rules: Annotated[MetricRules, Since(2)] = MetricRules()
+    """Rules over the metrics of the training, such as entropy and KL divergence. Default: all rules warn."""
     debugger: Literal["none", "ray", "legacy"] = "none"
     """ray is the distributed debugger for VS Code with post-mortem debugging (RAY_DEBUG=1, RAY_DEBUG_POST_MORTEM=1).
     legacy is pdb by `ray debug` (RAY_DEBUG=legacy, --ray-debugger-external)."""

@@ -129,12 +129,15 @@ class Training(ApiModel):
     """Maximum number of tokens in a micro-batch of one device, including prompts, for useDynamicBsz."""
     ppo_epochs: Positive = 1
     """Number of passes over the batch of a step."""
+    optimizer: Annotated[Literal["adamw", "muon"], Since(2)] = "adamw"
+    """The optimizer of policy and critic. muon updates the matrices of the layers, with the learning rate and weight
+    decay of AdamW (arXiv 2502.16982), and AdamW the other weights."""
     learning_rate: LearningRate = 1e-6
-    """Learning rate of AdamW."""
+    """Learning rate of the optimizer."""
     lr_schedule: LearningRateSchedule | None = None
     """Schedule of the policy's learning rate. Default: constant."""
     weight_decay: Annotated[float, Field(ge=0, le=10)] = 0.01
-    """Weight decay of AdamW."""
+    """Weight decay of the optimizer."""
     betas: Annotated[Betas, Since(2)] = [0.9, 0.999]
     """Decay rates of AdamW's averages of the gradient and of its square, also for the critic: verl's optim.betas."""
     grad_clip: Annotated[float, Field(gt=0, le=1e9)] = 1.0
@@ -153,6 +156,9 @@ class Training(ApiModel):
     context_parallel_size: Positive = 1
     """Number of train workers that share each sequence: verl's ulysses_sequence_parallel_size. It requires
     model.useRemovePadding."""
+    collective_timeout_seconds: Annotated[int, Since(2), Field(ge=1, le=86400)] = 600
+    """Maximum time of a collective of the train workers, in seconds, until the attempt fails. The default is that of
+    PyTorch for NCCL, and of verl's nccl_timeout. A rank may be late by it, such as one that compiles kernels."""
     use_torch_compile: bool = False
     """Whether torch.compile compiles the layers of the models. (verl: true.)"""
     validation: Validation | None = None

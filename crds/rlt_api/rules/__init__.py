@@ -23,13 +23,16 @@ from rlt_api.rules import (
     lengths,
     locations,
     memory,
+    openrlhf,
     operations,
     pods,
     queues,
     rewards,
+    roll,
     security,
     shared_memory,
     storage,
+    verl,
 )
 from rlt_api.rules.limits import validate_limits
 from rlt_api.rules.metadata import validate_job_name
@@ -48,7 +51,7 @@ TRAINER_RULES: list[Rule] = [
     *memory.RULES,
     *rewards.RULES,
 ]
-"""Rules for the fields that only the builtin trainer reads."""
+"""Rules for the fields that a command does not use."""
 RULES: list[Rule] = [
     *choices.RULES,
     *commands.RULES,
@@ -62,6 +65,9 @@ RULES: list[Rule] = [
     *operations.RULES,
     *queues.RULES,
     *security.RULES,
+    *verl.RULES,
+    *openrlhf.RULES,
+    *roll.RULES,
 ]
 """Rules for all other fields."""
 
@@ -73,7 +79,7 @@ def validate_job_spec(name: str, spec: RLTrainingJobSpec) -> list[Finding]:
 
 def validate_spec(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """Validate a spec."""
-    rules = [*RULES, *(TRAINER_RULES if spec.framework.type == "builtin" else [])]
+    rules = [*RULES, *(TRAINER_RULES if spec.framework.type != "command" else [])]
     yield from (finding for rule in rules for finding in rule(spec))
 
 

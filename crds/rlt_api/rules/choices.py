@@ -6,37 +6,48 @@ from collections.abc import Iterator
 
 from rlt_api.factors import join_or, nearest_divisors, nearest_multiples
 from rlt_api.finding import Finding, keep_one, remove, use
-from rlt_api.runtime import BUILTIN_ONLY
+from rlt_api.runtime import TRAINING_BLOCKS
 from rlt_api.spec import RLTrainingJobSpec
 
 TYPE = "spec.framework.type"
+OPTIONS = {
+    "command": ("command",),
+    "workingDirectory": ("command", "roll"),
+    "totalSteps": ("command",),
+    "runtimeEnv": ("command",),
+    "version": ("verl",),
+    "overrides": ("verl", "openrlhf", "roll"),
+}
+"""Field of spec.framework -> the types that use it."""
 SOURCES = ("preset", "files", "hub", "inline")
 
 
 def validate_framework(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """Type command needs framework.command; type builtin needs model, data and the number of steps or epochs. Fields of
-    the other type are not allowed."""
+    """Type command needs framework.command; the others need model, data and the number of steps or epochs. Fields of
+    another type are not allowed."""
     framework, rule = spec.framework, "framework"
+    for field, types in OPTIONS.items():
+        if framework.type not in types and field in framework.model_dump(exclude_defaults=True, by_alias=True):
+            message, fix = f"is not used by type {framework.type}", f"remove it, or use type: {types[0]}"
+            path = f"spec.framework.{field}"
+            yield Finding(path, "given", message, fix, rule, edits=remove(path))
     if framework.type == "command":
         if not framework.command:
             given = "none" if framework.command is None else "[]"
             fix = "add the program and its arguments"
             yield Finding("spec.framework.command", given, "is required by type command", fix, rule, (TYPE,))
-        for field in BUILTIN_ONLY:
+        for field in TRAINING_BLOCKS:
             if field in spec.model_fields_set:
                 message, edits = "is not used by type command", remove(f"spec.{field}")
                 yield Finding(f"spec.{field}", "given", message, "remove it", rule, (TYPE,), edits)
         return
-    for field in ("command", "workingDirectory", "totalSteps"):
-        if field in framework.to_json():
-            message, fix = "is not used by type builtin", "remove it, or use type: command"
-            path = f"spec.framework.{field}"
-            yield Finding(path, "given", message, fix, rule, edits=remove(path))
     for field in ("model", "data"):
         if getattr(spec, field) is None:
-            yield Finding(f"spec.{field}", "none", "is required by framework builtin", f"add spec.{field}", rule)
+            yield Finding(
+                f"spec.{field}", "none", f"is required by framework {framework.type}", f"add spec.{field}", rule
+            )
     if spec.training.total_steps is None and spec.training.total_epochs is None:
-        message = "is required by framework builtin"
+        message = f"is required by framework {framework.type}"
         fix, involved = "add the number of steps, or totalEpochs", ("spec.training.totalEpochs",)
         yield Finding("spec.training.totalSteps", "none", message, fix, rule, involved)
 
@@ -142,7 +153,9 @@ def validate_validation_data(spec: RLTrainingJobSpec) -> Iterator[Finding]:
 
 def validate_rewards_given(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """Data without a preset needs rewards, or a user-defined environment or agent that gives them: only presets have a
-    default rule."""
+    default rule. verl has one for each data set."""
+    if spec.framework.type in ("verl", "openrlhf", "roll"):
+        return
     data, multi_turn = spec.data, spec.rollout.multi_turn
     gives_rewards = multi_turn is not None and (multi_turn.agent is not None or ":" in (multi_turn.environment or ""))
     if data is not None and data.preset is None and not spec.rewards and not gives_rewards:

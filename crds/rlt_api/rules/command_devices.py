@@ -110,13 +110,15 @@ def _validate_openrlhf(program: Program, spec: RLTrainingJobSpec) -> Iterator[Fi
         return
     engines, size = values.get("vllm_num_engines", 0), values.get("vllm_tensor_parallel_size", 1)
     own = engines * size if isinstance(engines, int) and isinstance(size, int) else 0
-    own = 0 if values.get("colocate_all_models") and not values.get("async_train") else own
+    colocated = values.get("colocate_all_models") or values.get("train_colocate_all")
+    asynchronous = values.get("async_train") or values.get("train_async_enable")
+    own = 0 if colocated and not asynchronous else own
     if nodes * per_node + own > total:
         engine_part = f" + {own} of the vLLM engines" if own else ""
         message = (
             f"needs {nodes * per_node}{engine_part} accelerators, and the job has {total} ({given}): Ray waits for them"
         )
-        fix = "use fewer, or more replicas" + (", or --colocate_all_models" if own else "")
+        fix = "use fewer, or more replicas" + (", or --train.colocate_all" if own else "")
         yield build_argument_finding(program.given["actor_num_nodes"], message, fix, RULE, involved)
 
 

@@ -158,7 +158,10 @@ def validate_debugger(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     elif len(given) == 2 and at["RAY_DEBUG"][1] == "legacy":
         message = "is for the distributed debugger, and RAY_DEBUG=legacy selects the other one"
         fix = "remove both, and set observability.debugger to ray or legacy"
-        yield Finding(f"{ENV}[{at['RAY_DEBUG_POST_MORTEM'][0]}].name", "RAY_DEBUG_POST_MORTEM", message, fix, rule)
+        both = {f"{ENV}[{index}]": None for index in sorted((at[name][0] for name in DEBUGGER), reverse=True)}
+        edits = tuple({**both, "spec.observability.debugger": mode} for mode in ("ray", "legacy"))
+        field = f"{ENV}[{at['RAY_DEBUG_POST_MORTEM'][0]}].name"
+        yield Finding(field, "RAY_DEBUG_POST_MORTEM", message, fix, rule, edits=edits)
 
 
 RULES = (

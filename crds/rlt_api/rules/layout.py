@@ -8,6 +8,7 @@ from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.factors import join_or, nearest_divisors, nearest_multiples
 from rlt_api.finding import Edit, Finding, remove, use
 from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.worker_groups import rollout_group, training_group
 
 WORKERS = "spec.cluster.workers[0]"
 TRAIN_WORKER_FIELDS = (f"{WORKERS}.replicas", f"{WORKERS}.accelerator.count")
@@ -15,19 +16,6 @@ TRAIN_WORKER_FIELDS = (f"{WORKERS}.replicas", f"{WORKERS}.accelerator.count")
 CONTEXT_PARALLEL = "spec.training.contextParallelSize"
 COLOCATED: tuple[Edit, ...] = ({"spec.rollout.mode": "colocated", "spec.rollout.workerGroup": None},)
 """The edit that lets the workers both train and generate."""
-
-
-def rollout_group(spec: RLTrainingJobSpec) -> WorkerGroup | None:
-    """Return the group that only generates; None unless rollout.mode is separate."""
-    if spec.rollout.mode != "separate":
-        return None
-    return next((group for group in spec.cluster.workers if group.name == spec.rollout.worker_group), None)
-
-
-def training_group(spec: RLTrainingJobSpec) -> WorkerGroup:
-    """Return the group that trains: the first one that is not the rollout group."""
-    generating = rollout_group(spec)
-    return next((group for group in spec.cluster.workers if group is not generating), spec.cluster.workers[0])
 
 
 def count_train_workers(group: WorkerGroup) -> int:

@@ -38,6 +38,21 @@ def validate_lr_decay(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         )
 
 
+def validate_router_loss(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """routerAuxLossCoef needs whole sequences on a device, and layers that are not compiled."""
+    field, training = "spec.algorithm.routerAuxLossCoef", spec.training
+    if spec.framework.type != "builtin" or spec.algorithm.router_aux_loss_coef == 0:
+        return
+    for other, is_set in {
+        "spec.training.contextParallelSize": training.context_parallel_size > 1,
+        "spec.training.useTorchCompile": training.use_torch_compile,
+    }.items():
+        if is_set:
+            message = f"cannot be combined with {other.removeprefix('spec.')}"
+            value = str(spec.algorithm.router_aux_loss_coef)
+            yield Finding(field, value, message, "remove one of them", "router-loss", (other,), remove(field, other))
+
+
 def validate_training_end(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """Only one of totalSteps and totalEpochs can be given."""
     training = spec.training
@@ -136,9 +151,18 @@ def validate_user_defined_functions(spec: RLTrainingJobSpec) -> Iterator[Finding
 
 
 def validate_rollout_correction(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """rejection needs rejectionThreshold, above 1 for k1 statistics; lowerThreshold must be below threshold."""
+    """rejection needs rejectionThreshold, above 1 for k1 statistics; lowerThreshold must be below threshold; bypassMode
+    cannot be combined with weights and rejection."""
     correction, field = spec.algorithm.rollout_correction, "spec.algorithm.rolloutCorrection"
     if correction is None:
+        return
+    if correction.bypass_mode:
+        defaults = {"level": ("none", "token"), "threshold": (2.0,)}
+        for name, value in correction.to_json().items():
+            if name != "bypassMode" and value not in defaults.get(name, (None,)):
+                message, fix = "has no effect with bypassMode, which weights and rejects nothing", "remove one of them"
+                path, involved = f"{field}.{name}", (f"{field}.bypassMode",)
+                yield Finding(path, str(value), message, fix, "bypass-mode", involved, remove(path, *involved))
         return
     rejection, bound = correction.rejection, correction.rejection_threshold
     if rejection is not None and bound is None:
@@ -166,6 +190,7 @@ def validate_rollout_correction(spec: RLTrainingJobSpec) -> Iterator[Finding]:
 
 RULES = (
     validate_lr_decay,
+    validate_router_loss,
     validate_training_end,
     validate_clip_ratio,
     validate_trl_cispo_clip_ratio,

@@ -20,12 +20,13 @@ VOLUME = "put it on a volume of spec.storage, and use its absolute path in the p
 
 
 def validate_model_path(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """model.path, critic.modelPath and rewards[].model must be absolute paths in the pods or names on the Hugging Face
-    hub. Other locations, such as s3://, are not read."""
-    critic = spec.algorithm.critic
+    """model.path, critic.modelPath, distillation.modelPath and rewards[].model must be absolute paths in the pods or
+    names on the Hugging Face hub. Other locations, such as s3://, are not read."""
+    critic, distillation = spec.algorithm.critic, spec.algorithm.distillation
     paths = {
         "spec.model.path": spec.model.path if spec.model else None,
         "spec.algorithm.critic.modelPath": critic.model_path if critic else None,
+        "spec.algorithm.distillation.modelPath": distillation.model_path if distillation else None,
         **{f"spec.rewards[{index}].model": reward.model for index, reward in enumerate(spec.rewards)},
     }
     for field, path in paths.items():

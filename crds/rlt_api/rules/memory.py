@@ -12,24 +12,26 @@ from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.blocks.model import Model
 from rlt_api.finding import Finding, use
 from rlt_api.model import quantity_value
-from rlt_api.rules.layout import (
-    TRAIN_WORKER_FIELDS,
-    WORKERS,
-    count_train_workers,
-    training_group,
-)
+from rlt_api.rules.layout import TRAIN_WORKER_FIELDS, WORKERS, count_train_workers
 from rlt_api.rules.lengths import LENGTHS, MODEL_LEN, max_sequence_length
 from rlt_api.rules.memory_parts import GIB, Part, Phase, State, list_activations, list_gradients, list_states
 from rlt_api.rules.model_size import BYTES, Size, kv_bytes_per_token, model_size
 from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.worker_groups import training_group
 
 UTILIZATION = "spec.rollout.gpuMemoryUtilization"
 ACCELERATOR_MEMORY = f"{WORKERS}.accelerator.memory"
-OFFLOAD = tuple(f"spec.training.fsdp.{name}" for name in ("fsdpSize", "paramOffload", "optimizerOffload"))
+STATE = ("spec.training.fsdp.fsdpSize", "spec.training.optimizer")
+"""The fields that determine the size of a train worker's state."""
+OFFLOAD = tuple(f"spec.training.fsdp.{name}" for name in ("paramOffload", "optimizerOffload"))
 REFERENCE = tuple(
-    f"spec.{name}" for name in ("algorithm.klLossCoef", "algorithm.klInReward", "training.reference.paramOffload")
+    f"spec.{name}"
+    for name in (
+        *("algorithm.klLossCoef", "algorithm.klInReward", "training.reference.paramOffload"),
+        *("algorithm.distillation.modelPath", "algorithm.distillation.paramOffload"),
+    )
 )
-"""The fields that determine whether the reference weights exist, and where."""
+"""The fields that determine whether the weights of reference and teacher exist, and where."""
 MICRO_BATCH = (
     *LENGTHS,
     *(f"spec.model.{name}" for name in ("enableGradientCheckpointing", "useRemovePadding")),
@@ -66,7 +68,7 @@ def validate_accelerator_memory(spec: RLTrainingJobSpec) -> Iterator[Finding]:
                 use(UTILIZATION, minimum) if minimum < 1 else (),
             )
             return
-    involved = (size.field, "spec.model.dtype", ACCELERATOR_MEMORY, *TRAIN_WORKER_FIELDS, *OFFLOAD, *REFERENCE)
+    involved = (size.field, "spec.model.dtype", ACCELERATOR_MEMORY, *TRAIN_WORKER_FIELDS, *STATE, *OFFLOAD, *REFERENCE)
     states = list_states(spec, model, size)
     passes = [*list_gradients(spec, model, size), *list_activations(spec, model)]
     during_update = 0.0 if spec.rollout.free_cache_engine else share
@@ -101,7 +103,7 @@ def _on_device(states: list[State], phase: Phase) -> list[Part]:
 def _suggest_fix(spec: RLTrainingJobSpec, phase: Phase, parts: list[Part]) -> str:
     """Return the fix for a trainer that does not fit alone: what reduces its largest part."""
     largest = max(parts, key=lambda part: part.bytes).label
-    if phase == "sync" and largest.startswith("AdamW"):
+    if phase == "sync" and "moments" in largest:
         return "use training.fsdp.optimizerOffload: true, or more accelerators"
     if phase == "update" and largest.startswith("activations"):
         checkpointing = spec.model is not None and spec.model.enable_gradient_checkpointing
@@ -124,7 +126,7 @@ def validate_cpu_memory(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     if spec.rollout.engine == "vllm":
         parts.append(Part("rollout.kvCacheSpace", spec.rollout.kv_cache_space * GIB))
     yield from _validate_pod_memory(
-        spec, group, parts, size, ("spec.rollout.engine", "spec.rollout.kvCacheSpace", "spec.model.dtype", *OFFLOAD[:1])
+        spec, group, parts, size, ("spec.rollout.engine", "spec.rollout.kvCacheSpace", "spec.model.dtype", *STATE)
     )
 
 
@@ -140,7 +142,7 @@ def validate_offload_memory(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         for state in list_states(spec, model, size)
         if state.offloaded
     ]
-    yield from _validate_pod_memory(spec, group, parts, size, (*OFFLOAD, *REFERENCE[1:]))
+    yield from _validate_pod_memory(spec, group, parts, size, (*STATE, *OFFLOAD, *REFERENCE[1:]))
 
 
 def _trained(spec: RLTrainingJobSpec) -> tuple[Model, Size] | None:

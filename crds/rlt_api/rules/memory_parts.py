@@ -1,9 +1,11 @@
 """What one train worker keeps on its device and in CPU memory, and what an update needs in addition.
 
-Bytes per parameter: float32 weights (4), gradients (4) and AdamW's two moments (8) of the policy and of a critic, and
-with a KL term the reference's weights in model.dtype, all sharded over the train workers that share a copy (FSDP2,
-arXiv 1910.02054). With LoRA, the frozen weights are in model.dtype; adapters are not counted. Activations are counted
-on accelerators, for models whose dimensions are known (activations.py). Buffers and the CUDA context are not counted.
+Bytes per parameter: float32 weights (4), gradients (4) and AdamW's two moments (8; 4 for Muon's) of the policy and of a
+critic, and in model.dtype the weights of the reference, with a KL term, and of a teacher whose name has its size, all
+sharded over the train workers that share a copy (FSDP2, arXiv 1910.02054). With LoRA, the frozen weights are in
+model.dtype; adapters are not counted. Activations are counted on accelerators, for models whose dimensions are known
+(activations.py). All parameters of a mixture of experts are in memory, and a token's activations are those of its
+experts; FSDP2 gathers all experts of a layer. Buffers and the CUDA context are not counted.
 
 Offloaded weights and moments are on the device during the update, and the weights during the weight sync.
 """
@@ -15,10 +17,11 @@ from typing import Literal
 
 from rlt_api.blocks.model import Model
 from rlt_api.rules.activations import activation_bytes, output_bytes
-from rlt_api.rules.layout import count_train_workers, data_parallel_size, training_group
+from rlt_api.rules.layout import count_train_workers, data_parallel_size
 from rlt_api.rules.model_shape import model_shape
-from rlt_api.rules.model_size import BYTES, Size
+from rlt_api.rules.model_size import BYTES, Size, model_size
 from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.worker_groups import training_group
 
 GIB = 2**30
 
@@ -59,15 +62,31 @@ def list_states(spec: RLTrainingJobSpec, model: Model, size: Size) -> list[State
     else:
         states = [
             State(Part("float32 weights", 4 * share), params, both),
-            State(Part("AdamW's float32 moments", 8 * share), optimizer, frozenset(("update",))),
+            State(_list_moments(spec, model, size), optimizer, frozenset(("update",))),
         ]
     if has_reference(spec):
         part = Part(f"{model.dtype} reference weights", precision * share)
         states.append(State(part, bool(reference and reference.param_offload)))
+    if distillation := spec.algorithm.distillation:
+        teacher = model_size(Model(path=distillation.model_path))
+        if teacher is not None:
+            part = Part(f"{model.dtype} weights of the teacher", precision * teacher.parameters / _shards(spec))
+            states.append(State(part, distillation.param_offload))
     if critic is not None:
         states.append(State(Part("float32 weights of the critic", 4 * share), critic.param_offload))
-        states.append(State(Part("AdamW's moments of the critic", 8 * share), critic.optimizer_offload))
+        moments = _list_moments(spec, model, size)
+        states.append(State(Part(f"{moments.label} of the critic", moments.bytes), critic.optimizer_offload))
     return states
+
+
+def _list_moments(spec: RLTrainingJobSpec, model: Model, size: Size) -> Part:
+    """AdamW has two moments of each parameter. Muon has one of the matrices of the layers, of all if the shape is
+    unknown."""
+    if spec.training.optimizer == "adamw":
+        return Part("AdamW's float32 moments", 8 * size.parameters / _shards(spec))
+    shape = model_shape(model)
+    in_layers = min(shape.layers * shape.layer_parameters, size.parameters) if shape else size.parameters
+    return Part("float32 moments of Muon and AdamW", (8 * size.parameters - 4 * in_layers) / _shards(spec))
 
 
 def has_reference(spec: RLTrainingJobSpec) -> bool:
@@ -112,7 +131,11 @@ def list_activations(spec: RLTrainingJobSpec, model: Model, *, all_longest: bool
     checkpointing = model.enable_gradient_checkpointing
     saved = activation_bytes(shape, tokens, itemsize, packed=packed, checkpointing=checkpointing)
     output = output_bytes(shape, tokens, itemsize, on_gpu=True)
-    return [Part(f"activations of {tokens} tokens", saved), Part("logits and embeddings", output)]
+    parts = [Part(f"activations of {tokens} tokens", saved), Part("logits and embeddings", output)]
+    if shape.experts > 1:
+        copies = 1 if model.lora else 2  # FSDP2 gathers the weights of a layer, and keeps its gradients until the end
+        parts.append(Part("gathered experts of a layer", copies * itemsize * shape.expert_parameters))
+    return parts
 
 
 def _shards(spec: RLTrainingJobSpec) -> int:

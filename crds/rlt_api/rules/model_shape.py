@@ -10,10 +10,11 @@ from rlt_api.rules.model_size import BYTE_TOKENS
 
 @dataclass(frozen=True)
 class Shape:
-    """The dimensions of a decoder with gated feed-forward layers (Llama, Qwen2, Qwen3)."""
+    """The dimensions of a decoder with gated feed-forward layers (Llama, Qwen2, Qwen3) or experts (Qwen3-MoE)."""
 
     hidden: int
     intermediate: int
+    """Width of the feed-forward layer, or of the experts of one token together."""
     layers: int
     queries: int
     """Query heads times their width."""
@@ -24,11 +25,19 @@ class Shape:
     """Whether the output layer is the embedding."""
     normed: bool = False
     """Whether queries and keys are normalized (Qwen3)."""
+    experts: int = 1
+    """Number of experts of a layer."""
+    experts_per_token: int = 1
 
     @property
     def layer_parameters(self) -> int:
-        """Parameters of a layer, without norms and biases."""
-        return 2 * self.hidden * (self.queries + self.keys) + 3 * self.hidden * self.intermediate
+        """Parameters of a layer, without norms, biases and router."""
+        return 2 * self.hidden * (self.queries + self.keys) + self.expert_parameters
+
+    @property
+    def expert_parameters(self) -> int:
+        """Parameters of all experts of a layer, or of the feed-forward layer."""
+        return 3 * self.hidden * self.intermediate // self.experts_per_token * self.experts
 
 
 KNOWN = {
@@ -38,6 +47,11 @@ KNOWN = {
     "Qwen3-8B": Shape(4096, 12_288, 36, 4096, 1024, 151_936, normed=True),
     "Qwen3-14B": Shape(5120, 17_408, 40, 5120, 1024, 151_936, normed=True),
     "Qwen3-32B": Shape(5120, 25_600, 64, 8192, 1024, 151_936, normed=True),
+    **dict.fromkeys(
+        ("Qwen3-30B-A3B", "Qwen3-Coder-30B-A3B"),
+        Shape(2048, 8 * 768, 48, 4096, 512, 151_936, normed=True, experts=128, experts_per_token=8),
+    ),
+    "Qwen3-235B-A22B": Shape(4096, 8 * 1536, 94, 8192, 512, 151_936, normed=True, experts=128, experts_per_token=8),
     "Qwen2.5-0.5B": Shape(896, 4864, 24, 896, 128, 151_936, tied=True),
     "Qwen2.5-1.5B": Shape(1536, 8960, 28, 1536, 256, 151_936, tied=True),
     "Qwen2.5-3B": Shape(2048, 11_008, 36, 2048, 256, 151_936, tied=True),

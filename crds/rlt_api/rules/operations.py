@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rlt_api.finding import Finding, remove, use
+from rlt_api.blocks.metric_rules import list_rules_with_action
+from rlt_api.finding import Finding, printable, remove, use
 from rlt_api.rules.choices import TYPE
 from rlt_api.spec import RLTrainingJobSpec
+
+CLAIMS, SAVE_FREQ = ("spec.storage.claimName", "spec.storage.storageClassName"), "spec.checkpoint.saveFreq"
 
 
 def validate_run_as_user(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -54,6 +57,21 @@ def validate_command_observability(spec: RLTrainingJobSpec) -> Iterator[Finding]
             yield Finding(field, "given", message, fix, "framework", (TYPE,), remove(field))
 
 
+def validate_pause(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """action: pause needs a checkpoint that outlives the pods: the job resumes from it."""
+    storage, checkpoint = spec.storage, spec.checkpoint
+    involved: tuple[str, ...]
+    if not storage.outlives_pods:
+        message, fix, involved = "needs storage that outlives the pods", "set storage.claimName", CLAIMS
+    elif spec.framework.type == "builtin" and checkpoint.save_freq < 1:
+        message, fix, involved = "needs checkpoints", "set checkpoint.saveFreq to 1 or more", (SAVE_FREQ,)
+    else:
+        return
+    for name in list_rules_with_action(spec.observability.metric_rules, "pause"):
+        field = f"spec.observability.metricRules.{name}.action"
+        yield Finding(field, "pause", message, f"{fix}, or use warn", "pause", involved, use(field, "warn"))
+
+
 def validate_preflight_only(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """preflight.only needs checks: without them, the job would have nothing to do."""
     if spec.preflight.only and spec.preflight.level == "off":
@@ -62,10 +80,20 @@ def validate_preflight_only(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         yield Finding("spec.preflight.only", "true", message, fix, "preflight-only", ("spec.preflight.level",), edits)
 
 
+def validate_preflight_command(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """preflight.command is only for framework command: the step of another framework follows from its settings."""
+    if spec.preflight.command and spec.framework.type != "command":
+        field, given = "spec.preflight.command", printable(spec.preflight.command[0])
+        message = f"is only for framework command, and framework {spec.framework.type} has a step of its own"
+        yield Finding(field, given, message, "remove it", "preflight-command", (TYPE,), remove(field))
+
+
 RULES = (
     validate_run_as_user,
     validate_profiled_steps,
     validate_recorded_steps,
     validate_command_observability,
+    validate_pause,
     validate_preflight_only,
+    validate_preflight_command,
 )

@@ -120,7 +120,7 @@ def is_label_value(text: str) -> bool:
 
 
 def validate_worker_groups(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """Worker groups must have unique names (KubeRay); the builtin trainer has one group, or two in rollout.mode
+    """Worker groups must have unique names (KubeRay); builtin and verl have one group, or two in rollout.mode
     separate."""
     groups, taken = spec.cluster.workers, list[str]()
     for index, group in enumerate(groups):
@@ -131,12 +131,12 @@ def validate_worker_groups(spec: RLTrainingJobSpec) -> Iterator[Finding]:
             yield Finding(field, group.name, message, f"use {other}", "worker-groups", edits=edits)
         taken.append(group.name)
     max_groups = 2 if spec.rollout.mode == "separate" else 1
-    if spec.framework.type == "builtin" and len(groups) > max_groups:
+    if spec.framework.type != "command" and len(groups) > max_groups:
         mode = f" in rollout.mode {spec.rollout.mode}"
         yield Finding(
             "spec.cluster.workers",
             f"{len(groups)} groups",
-            f"is more than the {max_groups} of framework builtin{mode}",
+            f"is more than the {max_groups} of framework {spec.framework.type}{mode}",
             f"keep {max_groups}, or use framework.type: command",
             "worker-groups",
             ("spec.framework.type",),

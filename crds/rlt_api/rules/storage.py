@@ -17,7 +17,8 @@ IMAGE_FOLDERS = (
     *("/usr/lib", "/usr/local", "/var"),
 )
 """Folders with programs of images (/opt/venv, /home/ray of Ray's images) or with Ray's sockets (/tmp/ray)."""
-STEP_FOLDER = re.compile(r".*/step-[0-9]+/?")
+STEP_FOLDERS = {"verl": "global_step_", "roll": "checkpoint-"}
+"""Framework -> start of the name of a checkpoint, if it is not step-."""
 """The folder of a checkpoint (rlt_trainer/checkpoint/marker.py)."""
 CLAIM, CLASS, SIZE = (f"spec.storage.{name}" for name in ("claimName", "storageClassName", "size"))
 
@@ -82,12 +83,14 @@ def validate_mount_paths(spec: RLTrainingJobSpec) -> Iterator[Finding]:
 
 
 def validate_resume(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """resume path needs resumeFromPath, the folder step-N of a checkpoint, and no other mode uses it."""
+    """resume path needs resumeFromPath, the folder of a checkpoint: step-N, of verl global_step_N, of ROLL
+    checkpoint-N. No other mode uses it."""
     checkpoint, field = spec.checkpoint, "spec.checkpoint.resumeFromPath"
     path, involved = checkpoint.resume_from_path, ("spec.checkpoint.resume",)
-    if checkpoint.resume == "path" and path is not None and not STEP_FOLDER.fullmatch(path):
-        message = "is not the folder of a checkpoint, whose name is step-N"
-        fix = "add the step, such as checkpoints/step-100 in the run directory"
+    start = STEP_FOLDERS.get(spec.framework.type, "step-")
+    if checkpoint.resume == "path" and path is not None and not re.fullmatch(rf".*/{start}[0-9]+/?", path):
+        message = f"is not the folder of a checkpoint, whose name is {start}N"
+        fix = f"add the step, such as checkpoints/{start}100 in the run directory"
         yield Finding(field, path, message, fix, "resume", involved)
     if checkpoint.resume == "path" and path is None:
         yield Finding(field, "none", "is required by resume path", "add the folder of a checkpoint", "resume", involved)

@@ -92,6 +92,7 @@ class Reflector:
         self.store.reach(int(version), self.namespace)
         self.store.served = True
         self.synced.set()
+        self._note_update()
 
     async def _watch(self, api: KubernetesApi, path: str) -> None:
         """Apply changes until the watch ends. The next watch resumes from there."""
@@ -100,11 +101,16 @@ class Reflector:
             self.error = None
             self._version = str(item["metadata"]["resourceVersion"])
             self.store.reach(int(self._version), self.namespace)
+            self._note_update()
             if change == "BOOKMARK":
                 continue
             metrics.WATCH_EVENTS.labels(kind=self.kind).inc()
             if self.store.remove(item) if change == "DELETED" else self.store.put(item):
                 self.on_change(get_name(item), item)
+
+    def _note_update(self) -> None:
+        metrics.CACHE_UPDATED.labels(kind=self.kind).set_to_current_time()
+        metrics.CACHE_OBJECTS.labels(kind=self.kind).set(self.store.count())
 
     def _clear(self) -> None:
         """The API server does not have the kind: empty the store."""

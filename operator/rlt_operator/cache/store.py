@@ -56,6 +56,10 @@ class Store(Generic[T]):
         self.served = True
         """Whether the API server has this kind of object."""
 
+    def count(self) -> int:
+        """Number of objects."""
+        return len(self._entries)
+
     def get(self, name: Name) -> T | None:
         """The object of that name."""
         entry = self._entries.get(name)

@@ -1,29 +1,48 @@
-"""Known failures in what is observed of an attempt: the output of the program, the ends of its pods, events. Pure."""
+"""Known failures in what is observed of an attempt: the output of the program, the ends of its pods, events, and the
+conditions of their nodes. Pure."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 
 from rlt_api.status import FailureFinding
 from rlt_core.knowledge.diagnosis import LogFinding, diagnose_logs
 from rlt_operator.diagnosis.faulty_node import ADDRESS
-from rlt_operator.observation import Observed, Pod, list_cluster_pods
+from rlt_operator.diagnosis.pods import IMAGE_REASONS
+from rlt_operator.observation import Observed, Pod, WarningEvent, find_ray_step, get_attempt, list_cluster_pods
 
 MAX_FINDINGS = 8
 """Maximum number of findings in the status."""
 
 
-def find_failures(observed: Observed) -> list[FailureFinding]:
+@dataclass(frozen=True)
+class Evidence:
+    """A text, and the pod that it is about."""
+
+    text: str
+    pod: Pod | None
+
+
+def find_failures(observed: Observed, message: str = "") -> list[FailureFinding]:
     """The known failures of the attempt, the best explanation first.
 
-    Wrappers, which report that another process failed, count only without any other finding.
+    Wrappers, which report that another process failed, count only without any other finding. `message`: the operator's
+    own, if it is evidence as well.
     """
-    sources = list(_list_evidence(observed))
-    found = _diagnose(tuple(text for text, _ in sources))
+    about = next((pod for pod in list_cluster_pods(observed) if pod.name in message), None)
+    sources = [*_list_evidence(observed), Evidence(message, about), *_list_node_evidence(observed)]
+    found = _diagnose(tuple(each.text for each in sources))
     found = [each for each in found if each.severity != "wrapper"] or found
-    return [_locate(each, sources[each.log][1], observed) for each in found[:MAX_FINDINGS]]
+    return [_locate(each, sources[each.log], observed) for each in found[:MAX_FINDINGS]]
+
+
+def find_node_problems(observed: Observed) -> list[FailureFinding]:
+    """The known problems of the nodes of the job's pods."""
+    sources = list(_list_node_evidence(observed))
+    return [_locate(each, sources[each.log], observed) for each in _diagnose(tuple(each.text for each in sources))]
 
 
 @lru_cache(maxsize=64)
@@ -32,24 +51,50 @@ def _diagnose(texts: tuple[str, ...]) -> list[LogFinding]:
     return diagnose_logs(io.BytesIO(text.encode("utf-8", "replace")) for text in texts)
 
 
-def _list_evidence(observed: Observed) -> Iterator[tuple[str, Pod | None]]:
-    """Texts, each with the pod that it is about."""
+def _list_node_evidence(observed: Observed) -> Iterator[Evidence]:
+    """The conditions of nodes that show a problem."""
+    for node in observed.pod_nodes:
+        if node.problems:
+            pod = next((pod for pod in list_cluster_pods(observed) if pod.node == node.name), None)
+            yield Evidence("\n".join(node.problems), pod)
+
+
+def _list_evidence(observed: Observed) -> Iterator[Evidence]:
+    """The program's output, and the states and events of each pod."""
     pods = list_cluster_pods(observed)
     head = next((pod for pod in pods if pod.is_head), None)
     if observed.ray and observed.ray.job:
-        yield observed.ray.log or observed.ray.job.message, head
+        yield Evidence(observed.ray.log or observed.ray.job.message, head)
+    if step := find_ray_step(observed):
+        yield Evidence(step.log or step.job.message, head)
+    attempt = get_attempt(observed)
+    if attempt and attempt.stacks and attempt.stacks.result:
+        yield Evidence(attempt.stacks.result, head)
     for pod in pods:
         lines = [pod.reason, pod.message, pod.unschedulable]
-        lines += [each.message for each in observed.warnings if each.object_uid == pod.uid]
         for container in pod.containers:
-            lines += [container.waiting_reason, container.waiting_message]
+            lines.append(": ".join(filter(None, [container.waiting_reason, container.waiting_message])))
+        lines += [each.message for each in observed.warnings if each.object_uid == pod.uid and _applies(each, pod)]
+        for container in pod.containers:
             if end := container.termination:
                 lines += [f"{end.reason}, exit code {end.exit_code}", end.message]
-        yield "\n".join(filter(None, lines)), pod
+        yield Evidence("\n".join(filter(None, lines)), pod)
 
 
-def _locate(finding: LogFinding, pod: Pod | None, observed: Observed) -> FailureFinding:
+def _applies(event: WarningEvent, pod: Pod) -> bool:
+    """Whether the event is evidence.
+
+    An event of the scheduler is not once the pod has a node. The kubelet's "Error: ErrImagePull" repeats the reason of
+    the container, without the image.
+    """
+    if event.reason == "FailedScheduling":
+        return pod.node is None
+    return event.message.removeprefix("Error: ") not in IMAGE_REASONS
+
+
+def _locate(finding: LogFinding, source: Evidence, observed: Observed) -> FailureFinding:
     """Ray's prefix of a line names the address of the pod that printed it."""
+    pod = source.pod
     if address := ADDRESS.search(finding.process):
         pod = next((each for each in observed.pods if each.ip == address[1]), pod)
     return FailureFinding(

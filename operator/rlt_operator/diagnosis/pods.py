@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from rlt_api.conditions import Reason
 from rlt_operator.observation import Container, Observed, Pod, Termination, list_cluster_pods
@@ -35,6 +36,8 @@ CONFIG_REASONS: set[str | None] = {
 VOLUME_EVENTS = {"FailedMount", "FailedAttachVolume", "FailedMapVolume"}
 WAIT_FOR_HEAD = "wait-gcs-ready"
 """KubeRay's init container of workers (pod.go, KubeRay 1.6). It waits without a limit."""
+HEAD_TIMEOUT_S = 30.0
+"""Time for a worker to connect to a head that is ready. The init container tries it every 5 s."""
 SIGKILL = 128 + 9
 """Exit code of a container that was killed. Its output does not explain the end."""
 KUBELET_IS_LATE = "cache: timed out waiting for the condition"
@@ -76,6 +79,16 @@ def list_waiting_for_head(pods: Sequence[Pod]) -> list[Pod]:
         for pod in pods
         if any(each.name == WAIT_FOR_HEAD and each.running for each in pod.containers) and not pod.deleting
     ]
+
+
+def list_cut_off(pods: Sequence[Pod], now: datetime) -> list[Pod]:
+    """The workers that have waited longer than HEAD_TIMEOUT_S for a connection to a head that is ready."""
+    ready = next((pod.ready_since for pod in pods if pod.is_head and pod.ready), None)
+    if ready is None:
+        return []
+    started = {pod.uid: each.started for pod in pods for each in pod.containers if each.name == WAIT_FOR_HEAD}
+    waiting = [(pod, started[pod.uid]) for pod in list_waiting_for_head(pods)]
+    return [pod for pod, start in waiting if start and (now - max(ready, start)).total_seconds() > HEAD_TIMEOUT_S]
 
 
 def _find_pod_creation_failure(observed: Observed) -> Diagnosis | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from pydantic import ValidationError
@@ -16,8 +17,10 @@ from rlt_operator.diagnosis.pods import MAX_MESSAGE_LENGTH, truncate
 
 UNKNOWN_TIME = "1970-01-01T00:00:00Z"
 """Time of a report whose own time is not RFC 3339."""
-RAY_PREAMBLE = re.compile(r"\S+ \S+\tINFO job_manager\.py:|Running entrypoint for job ")
-"""Lines that Ray writes to the log before the program's output (ray/dashboard/modules/job, Ray 2.60)."""
+RAY_PREAMBLE = re.compile(r"\S+ \S+\tINFO job_manager\.py:")
+RAY_ENTRYPOINT = re.compile(r"Running entrypoint for job \S+: ")
+"""Lines that Ray writes to the log before the program's output (ray/dashboard/modules/job, Ray 2.60). The entrypoint
+can have several lines."""
 
 
 def build_progress(report: ProgressReport) -> Progress:
@@ -47,7 +50,7 @@ def build_checkpoint(report: ProgressReport, run_directory: str) -> CheckpointSt
         return None
     return CheckpointStatus(
         latest_step=report.latest_checkpoint_step,
-        path=f"{run_directory}/checkpoints",
+        path=report.checkpoint_directory or f"{run_directory}/checkpoints",
         exported_path=report.exported_path,
     )
 
@@ -68,11 +71,7 @@ def parse_last_report(log: str) -> ProgressReport | None:
 
 def extract_error(log: str) -> str:
     """The trainer's error message, or the last lines of the program's output."""
-    lines = [
-        line.rstrip()
-        for line in log.splitlines()
-        if line.strip() and not line.startswith(PROGRESS_PREFIX) and not RAY_PREAMBLE.match(line)
-    ]
+    lines = [line.rstrip() for line in _list_output_lines(log) if line.strip() and not line.startswith(PROGRESS_PREFIX)]
     errors = [line for line in lines if TRAINER_ERROR in line]
     if errors:
         return truncate(errors[-1][errors[-1].index(TRAINER_ERROR) + len(TRAINER_ERROR) :].strip())
@@ -82,6 +81,27 @@ def extract_error(log: str) -> str:
             break
         kept.insert(0, line)
     return truncate("\n".join(kept[-10:]), keep_end=True)
+
+
+def _list_output_lines(log: str) -> list[str]:
+    """The lines without those that Ray writes before them."""
+    lines = [line for line in log.splitlines() if not RAY_PREAMBLE.match(line)]
+    start = next((index for index, line in enumerate(lines) if RAY_ENTRYPOINT.match(line)), None)
+    if start is None:
+        return lines
+    return [*lines[:start], *lines[_find_end_of_command(lines, start) :]]
+
+
+def _find_end_of_command(lines: Sequence[str], start: int) -> int:
+    """The index after the last line of a command that shlex.join has quoted; the next one if a quote stays open."""
+    quote = ""
+    for index in range(start, len(lines)):
+        for character in lines[index]:
+            if character in "'\"" and quote in ("", character):
+                quote = "" if quote else character
+        if not quote:
+            return index + 1
+    return start + 1
 
 
 def format_report_time(text: str) -> str:

@@ -18,6 +18,8 @@ from rlt_operator.observation import (
     Observed,
     RayCluster,
     find_head,
+    find_pending_step,
+    find_ray_step,
     get_attempt,
     get_preflight_id,
     get_submission_id,
@@ -55,12 +57,14 @@ def record_attempt(observed: Observed, verdict: Verdict, now: datetime) -> Curre
         "stacks": verdict.stacks or attempt.stacks,
         "stop": verdict.stop_request or attempt.stop,
     }
-    accepted = attempt.accepted_time or attempt.preflight_accepted_time
+    accepted = attempt.accepted_time or attempt.preflight_accepted_time or attempt.prepare_step
     if cluster and not (accepted and attempt.head_pod_uid):  # an adopted attempt may lack the head
         head = find_head(observed)
         changes["head_pod_uid"] = head.uid if head else None
         changes["cluster_resumed_time"] = _get_resumed_time(cluster)
     if ray and cluster and not cluster.suspend:
+        step = find_pending_step(observed) if find_ray_step(observed) else None
+        changes["prepare_step"] = step.name if step else attempt.prepare_step
         changes["preflight_accepted_time"] = attempt.preflight_accepted_time or (time if ray.preflight else None)
         changes["accepted_time"] = attempt.accepted_time or (time if ray.job else None)
     recorded = attempt.model_copy(update=changes)
@@ -78,7 +82,7 @@ def _is_readmitted(attempt: CurrentAttempt, cluster: RayCluster) -> bool:
     """Whether Kueue has evicted the RayCluster since the attempt was recorded. It then has or gets other pods."""
     if cluster.suspend:
         return True
-    accepted = attempt.accepted_time or attempt.preflight_accepted_time
+    accepted = attempt.accepted_time or attempt.preflight_accepted_time or attempt.prepare_step
     resumed = _get_resumed_time(cluster)
     return accepted is not None and resumed is not None and attempt.cluster_resumed_time != resumed
 

@@ -1,4 +1,5 @@
-"""status.findings: the known failures of the latest attempt that ended early, or of a first cluster that is not ready.
+"""status.findings: the known failures of the latest attempt that ended early, or of a first cluster that is not ready,
+and, while the program runs, problems of its nodes and broken rules over the metrics.
 
 The first one of an attempt is part of the message.
 """
@@ -10,9 +11,10 @@ from dataclasses import replace
 from datetime import datetime
 
 from rlt_api.conditions import ConditionType, Reason
-from rlt_api.status import FailureFinding
+from rlt_api.status import Condition, FailureFinding
 from rlt_operator.conditions import ConditionUpdate, find_condition, is_true
-from rlt_operator.diagnosis.findings import find_failures
+from rlt_operator.diagnosis.findings import MAX_FINDINGS, find_failures, find_node_problems
+from rlt_operator.diagnosis.metric_findings import find_broken_rules
 from rlt_operator.diagnosis.pods import diagnose
 from rlt_operator.lifecycle.verdict import Verdict
 from rlt_operator.observation import Observed
@@ -22,6 +24,7 @@ C = ConditionType
 
 EXPLAINED = {
     Reason.PENDING_DEADLINE_EXCEEDED,
+    Reason.PREPARE_FAILED,
     Reason.PREFLIGHT_FAILED,
     Reason.PROGRAM_FAILED,
     Reason.NO_PROGRESS,
@@ -32,30 +35,49 @@ EXPLAINED = {
 
 def set_findings(observed: Observed, verdict: Verdict, now: datetime) -> Verdict:
     """Find the known failures when an attempt ends early, and keep them until another attempt runs. Before the first
-    attempt, find those that explain why the cluster is not ready."""
+    attempt, find those that explain why the cluster is not ready. While the program runs, find the problems of
+    its nodes and, also at its end, the broken rules over the metrics. A suspended job keeps its findings."""
     status, running = observed.job.status, verdict.conditions.get(C.RUNNING)
-    if running is not None and running.status == "True":
-        return replace(verdict, findings=())
-    ended = [update for type, update in verdict.conditions.items() if _reports_end(type, update)]
-    if is_true(status, C.FAILED):
+    succeeded = verdict.conditions.get(C.SUCCEEDED)
+    if is_true(status, C.FAILED) or is_true(status, C.SUCCEEDED):
         return verdict
+    if any(update is not None and update.status == "True" for update in (running, succeeded)):
+        report = verdict.report or (observed.ray.progress if observed.ray else None)
+        problems = find_node_problems(observed) if succeeded is None else []
+        return replace(verdict, findings=(*problems, *find_broken_rules(report))[:MAX_FINDINGS])
+    if C.SUSPENDED in verdict.conditions:
+        return verdict
+    ended = [update for type, update in verdict.conditions.items() if _reports_end(type, update)]
     if not ended:
         return verdict if status.attempts else _find_causes_of_waiting(observed, verdict)
     attempt = verdict.attempt or (status.attempts[-1] if status.attempts else None)
     if attempt and any(each.ray_cluster_uid == attempt.ray_cluster_uid for each in status.attempts):
         return _add_best(verdict, status.findings)  # recorded before; its message is made again
     reason = attempt.reason if attempt else ended[0].reason
-    findings = tuple(find_failures(observed)) if reason in EXPLAINED else ()
+    message = _quote(find_condition(status, C.CLUSTER_READY))
+    failures = find_failures(observed, message) if reason in EXPLAINED else []
+    findings = (*failures, *find_broken_rules(verdict.report))[:MAX_FINDINGS]
     return replace(_add_best(verdict, findings), findings=findings)
 
 
 def _find_causes_of_waiting(observed: Observed, verdict: Verdict) -> Verdict:
     """Find the failures again only with another reason of ClusterReady, which changes the status in any case: the
-    messages of the kubelet alternate while it retries."""
-    update, old = verdict.conditions.get(C.CLUSTER_READY), find_condition(observed.job.status, C.CLUSTER_READY)
-    if update is None or (old and old.reason == update.reason):
+    messages of the kubelet alternate while it retries. Those of the scheduler do not, and another resource may lack."""
+    status = observed.job.status
+    update, old = verdict.conditions.get(C.CLUSTER_READY), find_condition(status, C.CLUSTER_READY)
+    is_same = old is not None and update is not None and old.reason == update.reason
+    if update is None or (is_same and update.reason != Reason.UNSCHEDULABLE):
         return verdict
-    return replace(verdict, findings=tuple(find_failures(observed)) if diagnose(observed) else ())
+    message = _quote(update)
+    findings = tuple(find_failures(observed, message)) if message or diagnose(observed) else ()
+    if is_same and {each.code for each in findings} == {each.code for each in status.findings}:
+        return verdict  # with other numbers of nodes
+    return replace(verdict, findings=findings)
+
+
+def _quote(ready: ConditionUpdate | Condition | None) -> str:
+    """The message of ClusterReady if no program prints what it states."""
+    return ready.message if ready and ready.reason == Reason.HEAD_UNREACHABLE else ""
 
 
 def _reports_end(type: ConditionType, update: ConditionUpdate) -> bool:

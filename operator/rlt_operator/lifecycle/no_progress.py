@@ -14,6 +14,7 @@ from datetime import datetime
 from rlt_api.conditions import ConditionType, Reason
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.status import AttemptProgress, StackDump
+from rlt_core.children.nccl_files import find_flight_records
 from rlt_core.dump_stacks import PREFIX
 from rlt_core.entrypoint import build_stacks_directory, build_stacks_entrypoint
 from rlt_operator.conditions import ConditionUpdate, format_time
@@ -48,10 +49,10 @@ def training_without_progress(observed: Observed, spec: RLTrainingJobSpec, now: 
         if stop or not is_progress_overdue(observed, now):
             return None
         decided = StackDump(time=format_time(now))
-        return _wait(observed, spec, _describe(attempt.progress, decided), decided)
+        return _wait(observed, spec, _describe(observed, spec, attempt.progress, decided), decided)
     if not (stopping or is_program_running(observed)):
         return None  # it has ended by itself, or with its pods
-    message = _describe(attempt.progress, attempt.stacks)
+    message = _describe(observed, spec, attempt.progress, attempt.stacks)
     if attempt.stacks.result is None:
         result = _find_result(observed, spec, attempt.stacks, now)
         recorded = attempt.stacks.model_copy(update={"result": result}) if result else attempt.stacks
@@ -118,11 +119,15 @@ def describe_stacks(log: str, *, kept: bool) -> str:
     return f"{stacks}: {directory}{where}.{silent}{summary}"
 
 
-def _describe(progress: AttemptProgress, stacks: StackDump) -> str:
-    """What the program has not done, since when, and where the stacks are."""
+def _describe(observed: Observed, spec: RLTrainingJobSpec, progress: AttemptProgress, stacks: StackDump) -> str:
+    """What the program has not done, since when, and where the stacks and NCCL's flight records are."""
     passed = datetime.fromisoformat(stacks.time) - datetime.fromisoformat(progress.time)
     last = f"the last finished step is {progress.step}" if progress.step else "no step has finished"
     message = f"The program has made no progress for {format_duration(passed.total_seconds())}: {last}."
     if progress.deadline_seconds is not None:
         message += f" The deadline is {progress.deadline_seconds} s (spec.failurePolicy.progressDeadlineSeconds)."
-    return f"{message} {stacks.result}" if stacks.result else message
+    if stacks.result:
+        message += f" {stacks.result}"
+        if records := find_flight_records(observed.job, spec):
+            message += f" If a collective has timed out, its flight records are {records}."
+    return message

@@ -8,8 +8,8 @@ from rlt_api.conditions import ConditionType, Reason
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.status import Phase
 from rlt_core.children.config_map import has_preflight_program
-from rlt_core.children.preflight_file import has_preflight
-from rlt_core.entrypoint import build_preflight_entrypoint
+from rlt_core.children.preflight_file import get_level, has_preflight
+from rlt_core.entrypoint import build_preflight_entrypoint, build_runtime_env
 from rlt_operator.conditions import ConditionUpdate, is_true
 from rlt_operator.lifecycle.preflight_memory import is_remembered
 from rlt_operator.lifecycle.preflight_results import build_preflight_passed
@@ -30,7 +30,7 @@ def preflight_pending(observed: Observed, spec: RLTrainingJobSpec, now: datetime
     if ray.preflight is None:
         if is_remembered(observed, spec) and not spec.preflight.only and not is_preflight_submitted(observed):
             return None
-        return _submit(observed, cluster) if cluster.status == "True" else None
+        return _submit(observed, spec, cluster) if cluster.status == "True" else None
     passed = build_preflight_passed(observed)
     if passed.status == "False":
         releasing = {C.CLUSTER_READY: cluster, C.RECONCILING: ConditionUpdate("True", Reason.RELEASING)}
@@ -55,12 +55,15 @@ def _succeed(message: str, cluster: ConditionUpdate) -> Verdict:
     return Verdict(message, Phase.SUCCEEDED, conditions, requeue_after=0)
 
 
-def _submit(observed: Observed, cluster: ConditionUpdate) -> Verdict | None:
+def _submit(observed: Observed, spec: RLTrainingJobSpec, cluster: ConditionUpdate) -> Verdict | None:
     job, id = observed.job, get_preflight_id(observed)
     if id is None:
         return None
     metadata = {"rlt.dev/job": job.name, "rlt.dev/uid": job.uid}
     mounted = observed.config is None or has_preflight_program(observed.config.digests)
-    submission = Submission("the preflight checks", id, build_preflight_entrypoint(mounted=mounted), metadata)
+    # Level full runs the program, which needs its packages.
+    runtime_env = build_runtime_env(spec.framework) if get_level(spec) == "full" else {}
+    entrypoint = build_preflight_entrypoint(mounted=mounted)
+    submission = Submission("the preflight checks", id, entrypoint, metadata, runtime_env)
     message = "The cluster is ready; the preflight checks are submitted."
     return submit(observed, submission, cluster, ConditionUpdate("False", Reason.CHECKING, message))

@@ -27,6 +27,13 @@ STEPS_TO_DEADLINE = 10
 """The default in steps. NVIDIA's nvidia-resiliency-ext uses five times the longest observed interval (safety_factor),
 measured with checkpoints and validations. A first checkpoint or validation may be longer than all steps before it."""
 
+START_DEADLINE_S = 7200
+"""The default of the builtin trainer before its first step: for loading the model, each part of a warm-up, a first
+validation and the first step. nvidia-resiliency-ext has 3600 s until the first heartbeat of a rank
+(initial_rank_heartbeat_timeout)."""
+NOTICE_S = 1800
+"""Time after which a command without a step gets a notice. It has no default deadline: it may print no steps."""
+
 
 def record_progress(
     observed: Observed, attempt: CurrentAttempt, now: datetime, *, interval: float = RECORD_INTERVAL_S
@@ -52,20 +59,40 @@ def record_progress(
 def choose_deadline(spec: RLTrainingJobSpec, report: ProgressReport | None) -> int | None:
     """Maximum number of seconds from this report to the next; None if there is no deadline.
 
-    The default applies between the steps of the training: the time for loading, warm-up and export is not known. A
-    command has no stage for its export.
+    The default follows the longest step of the training. Before the first step it is START_DEADLINE_S for the builtin
+    trainer, and a command has none, as it may print no steps. After the last step there is none: the time of the export
+    is not known.
     """
     deadline = spec.failure_policy.progress_deadline_seconds
     if deadline is not None:
         return deadline or None
-    if report is None or report.stage != "training" or spec.observability.debugger != "none":
+    if spec.observability.debugger != "none":
         return None
-    if report.total_steps and report.step >= report.total_steps:
+    before_first_step = START_DEADLINE_S if spec.framework.type == "builtin" else None
+    if report is None or report.stage in ("preparing", "warmup"):
+        return before_first_step
+    if report.stage != "training" or (report.total_steps and report.step >= report.total_steps):
         return None
     longest = report.longest_step_seconds or report.seconds_per_step
     if longest is None:
-        return None
+        return before_first_step
     return max(MIN_DEADLINE_S, math.ceil(STEPS_TO_DEADLINE * longest))
+
+
+def count_seconds_to_notice(observed: Observed, now: datetime) -> float:
+    """Seconds until a running command has reported no step for NOTICE_S; infinite with a step, or with a deadline.
+
+    progressDeadlineSeconds: 0 disables the notice, too.
+    """
+    attempt, ray, spec = get_attempt(observed), observed.ray, observed.job.spec
+    progress = attempt.progress if attempt else None
+    if progress is None or ray is None or spec is None or spec.framework.type != "command":
+        return math.inf
+    if progress.step or progress.deadline_seconds is not None or (ray.progress and ray.progress.step):
+        return math.inf
+    if spec.failure_policy.progress_deadline_seconds == 0 or spec.observability.debugger != "none":
+        return math.inf
+    return max(0.0, NOTICE_S - _count_seconds_since(progress, now))
 
 
 def is_progress_overdue(observed: Observed, now: datetime) -> bool:

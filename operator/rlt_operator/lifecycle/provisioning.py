@@ -9,11 +9,17 @@ from rlt_api.conditions import ConditionType, Reason
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.status import Phase
 from rlt_core.children.config_map import keeps_program_log
-from rlt_core.entrypoint import build_entrypoint
+from rlt_core.entrypoint import build_entrypoint, build_runtime_env
 from rlt_operator.conditions import ConditionUpdate
 from rlt_operator.diagnosis.pods import diagnose
 from rlt_operator.lifecycle.submission import submit
-from rlt_operator.lifecycle.verdict import Submission, Verdict, build_cluster_ready, wait_for_cluster
+from rlt_operator.lifecycle.verdict import (
+    Submission,
+    Verdict,
+    build_cluster_ready,
+    describe_unreachable_head,
+    wait_for_cluster,
+)
 from rlt_operator.observation import Observed, get_submission_id, is_reconciled, list_cluster_pods
 
 KUBERAY_TIMEOUT_S = 15.0
@@ -36,7 +42,8 @@ def program_not_submitted(observed: Observed, spec: RLTrainingJobSpec, now: date
         return Verdict(message, Phase.PROVISIONING, {C.CLUSTER_READY: cluster, C.RUNNING: waiting})
     metadata = {"rlt.dev/job": job.name, "rlt.dev/uid": job.uid}
     keep_log = observed.config is None or keeps_program_log(observed.config.digests)
-    submission = Submission("the job", id, build_entrypoint(job, spec, keep_log=keep_log), metadata)
+    entrypoint = build_entrypoint(job, spec, keep_log=keep_log)
+    submission = Submission("the job", id, entrypoint, metadata, build_runtime_env(spec.framework))
     submitted = ConditionUpdate("False", Reason.SUBMITTED, "The Ray job is submitted.")
     return submit(observed, submission, cluster, submitted)
 
@@ -57,5 +64,5 @@ def cluster_not_ready(observed: Observed, spec: RLTrainingJobSpec, now: datetime
             "KubeRay has not reconciled the RayCluster. Check that its operator is running and watches this namespace."
         )
         return wait_for_cluster(Reason.KUBERAY_SILENT, message)
-    ready = build_cluster_ready(observed, spec)
+    ready = describe_unreachable_head(observed, now) or build_cluster_ready(observed, spec)
     return replace(wait_for_cluster(ready.reason, ready.message), phase=Phase.PROVISIONING if pods else Phase.PENDING)

@@ -24,9 +24,15 @@ from rlt_operator.lifecycle.backoff import count_delay, get_next_start
 from rlt_operator.lifecycle.disruptions import update_disruption
 from rlt_operator.lifecycle.preflight_results import list_preflight_results
 from rlt_operator.lifecycle.verdict import Verdict, owned_cluster, release_cluster
-from rlt_operator.observation import Observed, RayCluster, is_preflight_submitted, is_submitted
+from rlt_operator.observation import Observed, RayCluster, is_preflight_submitted, is_step_submitted, is_submitted
 
-RESTARTABLE = {Reason.PREFLIGHT_FAILED, Reason.PROGRAM_FAILED, Reason.NO_PROGRESS, Reason.HEAD_LOST}
+RESTARTABLE = {
+    Reason.PREPARE_FAILED,
+    Reason.PREFLIGHT_FAILED,
+    Reason.PROGRAM_FAILED,
+    Reason.NO_PROGRESS,
+    Reason.HEAD_LOST,
+}
 """Reasons of Failed after which another attempt may succeed. A disruption may cause them, or STOPPED: the preStop hook
 of a pod stops the Ray job, so that the program saves a checkpoint while the other pods still run."""
 STOP_CAUSE_S = 10.0
@@ -145,8 +151,9 @@ def needs_faulty_node(observed: Observed) -> bool:
     ray = observed.ray
     if ray is None or ray.unreachable:
         return False
-    job = ray.job or (ray.preflight.job if ray.preflight else None)
-    return job.status == "FAILED" if job else is_submitted(observed) or is_preflight_submitted(observed)
+    if ray.latest:
+        return ray.latest.status == "FAILED"
+    return is_submitted(observed) or is_preflight_submitted(observed) or is_step_submitted(observed)
 
 
 def add_attempt(attempts: Sequence[Attempt], attempt: Attempt) -> list[Attempt]:
@@ -224,7 +231,7 @@ def _count_seconds_to_cause(observed: Observed, failed: ConditionUpdate) -> floa
 def _count_seconds_since_end(observed: Observed, now: datetime) -> float:
     """Seconds since the end of the Ray job; infinite if it is unknown or, by the clock of the head, in the future."""
     ray = observed.ray
-    job = (ray.job or (ray.preflight.job if ray.preflight else None)) if ray else None
+    job = ray.latest if ray else None
     seconds = now.timestamp() - job.end_ms / 1000 if job and job.end_ms is not None else math.inf
     return seconds if seconds >= 0 else math.inf
 

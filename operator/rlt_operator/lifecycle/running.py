@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from datetime import datetime
 
@@ -11,7 +12,12 @@ from rlt_api.status import Phase
 from rlt_operator.conditions import ConditionUpdate
 from rlt_operator.diagnosis.pods import diagnose, truncate
 from rlt_operator.diagnosis.progress import parse_last_report
-from rlt_operator.lifecycle.progress_deadline import count_seconds_to_progress_deadline
+from rlt_operator.lifecycle.pause import choose_pause, describe_pause
+from rlt_operator.lifecycle.progress_deadline import (
+    NOTICE_S,
+    count_seconds_to_notice,
+    count_seconds_to_progress_deadline,
+)
 from rlt_operator.lifecycle.stopping import describe_overdue_stop, get_stop_request, stop_program
 from rlt_operator.lifecycle.verdict import (
     RUNNING_INTERVAL_S,
@@ -25,30 +31,41 @@ from rlt_operator.observation import Observed, is_submitted
 
 IDLE_INTERVAL_S = 60.0
 """Requeue interval of a suspended job."""
+NO_STEP = (
+    f"The command has reported no step for {NOTICE_S // 60} minutes. If it prints steps, it may hang: see its log and "
+    "`rlt top`. spec.failurePolicy.progressDeadlineSeconds ends such attempts."
+)
+"""The notice about a command without a step."""
 
 C = ConditionType
 
 
 def job_is_suspended(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Verdict | None:
-    """spec.suspend: stop the program, then release the cluster. Progress and checkpoints are kept.
+    """spec.suspend or a pause: stop the program, then release the cluster. Progress and checkpoints are kept.
 
     A resumption waits until a suspension whose stop request is recorded has completed.
     """
     stop = get_stop_request(observed)
     if stop and stop.reason != Reason.SUSPEND_REQUESTED:
         return None
-    if not spec.suspend and stop is None:
+    pause = choose_pause(observed, spec, now)
+    if not spec.suspend and pause is None and stop is None:
         return None
-    if waiting := stop_program(observed, spec, Reason.SUSPEND_REQUESTED, "Suspending", now):
+    doing = f"Pausing by spec.observability.metricRules.{pause.rule}" if pause else "Suspending"
+    if waiting := stop_program(observed, spec, Reason.SUSPEND_REQUESTED, doing, now):
         stopping = ConditionUpdate("False", Reason.STOPPING, waiting.message)
-        return replace(waiting, conditions={**waiting.conditions, C.SUSPENDED: stopping})
+        return replace(waiting, conditions={**waiting.conditions, C.SUSPENDED: stopping}, pause=pause)
     message = "Suspended: the cluster is released. Set spec.suspend to false to resume."
+    suspended = ConditionUpdate("True", Reason.SUSPEND_REQUESTED, message)
+    if pause:
+        suspended = ConditionUpdate("True", Reason.PAUSED_BY_RULE, describe_pause(pause, observed.job.name))
     conditions = {
-        C.SUSPENDED: ConditionUpdate("True", Reason.SUSPEND_REQUESTED, message),
+        C.SUSPENDED: suspended,
         C.RUNNING: ConditionUpdate("False", Reason.SUSPEND_REQUESTED, "The job is suspended."),
     }
     if is_released(observed):
-        return release_cluster(observed, Verdict(message, Phase.SUSPENDED, conditions, requeue_after=IDLE_INTERVAL_S))
+        verdict = Verdict(suspended.message, Phase.SUSPENDED, conditions, requeue_after=IDLE_INTERVAL_S)
+        return release_cluster(observed, verdict)
     overdue, ray = describe_overdue_stop(observed, spec, now), observed.ray
     message = f"Suspending: the cluster is being released.{overdue}"
     reason = Reason.STOP_TIMEOUT if overdue else Reason.RELEASING
@@ -80,6 +97,10 @@ def program_running(observed: Observed, spec: RLTrainingJobSpec, now: datetime) 
     if ray.progress and (error := ray.progress.checkpoint_error):
         running = ConditionUpdate("True", Reason.CHECKPOINT_FAILED, f"The Ray job is running. {truncate(error)}")
         message += f" {truncate(error)}"
+    notice = count_seconds_to_notice(observed, now)
+    if notice <= 0 and running.reason == Reason.STARTED:
+        running = ConditionUpdate("True", Reason.NO_STEP_REPORTED, f"The Ray job is running. {NO_STEP}")
+        message += f" {NO_STEP}"
     conditions = {C.CLUSTER_READY: cluster, C.RUNNING: running, C.RECONCILING: SETTLED}
-    after = min(RUNNING_INTERVAL_S, count_seconds_to_progress_deadline(observed, now))
+    after = min(RUNNING_INTERVAL_S, count_seconds_to_progress_deadline(observed, now), notice or math.inf)
     return Verdict(message, Phase.RUNNING, conditions, report=ray.progress, requeue_after=after)

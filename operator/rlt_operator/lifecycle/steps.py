@@ -24,6 +24,7 @@ from rlt_operator.lifecycle.findings import set_findings
 from rlt_operator.lifecycle.masking import mask_secrets
 from rlt_operator.lifecycle.no_progress import training_without_progress
 from rlt_operator.lifecycle.preflight import preflight_pending
+from rlt_operator.lifecycle.preparation import preparation_pending
 from rlt_operator.lifecycle.provisioning import cluster_not_ready, program_not_submitted
 from rlt_operator.lifecycle.rejections import set_rejection
 from rlt_operator.lifecycle.restarts import attempt_failed, restart_delayed
@@ -68,6 +69,7 @@ READY_STEPS: list[ReadyStep] = [
     waiting_for_queue,
     head_lost,
     program_running,
+    preparation_pending,
     preflight_pending,
     program_not_submitted,
     cluster_not_ready,

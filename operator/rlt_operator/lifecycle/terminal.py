@@ -9,7 +9,7 @@ from rlt_api.conditions import ConditionType, Reason
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.status import Phase
 from rlt_api.training_config import ProgressReport
-from rlt_core.names import CANCEL_ANNOTATION
+from rlt_core import names
 from rlt_operator.conditions import ConditionUpdate, find_condition, is_true, keep_conditions
 from rlt_operator.diagnosis.pods import describe_crashes, truncate
 from rlt_operator.diagnosis.progress import extract_error, parse_last_report
@@ -28,9 +28,11 @@ from rlt_operator.lifecycle.verdict import (
 )
 from rlt_operator.observation import (
     Observed,
+    get_attempt,
     get_preflight_id,
     get_submission_id,
     is_preflight_submitted,
+    is_step_submitted,
     is_submitted,
 )
 
@@ -74,7 +76,7 @@ def cancellation_requested(observed: Observed, now: datetime) -> Verdict | None:
         return None
     if job.spec and (waiting := stop_program(observed, job.spec, Reason.CANCELLED, "Canceling", now)):
         return waiting
-    message = f"The job was cancelled by its annotation {CANCEL_ANNOTATION}."
+    message = f"The job was cancelled by its annotation {names.CANCEL_ANNOTATION}."
     if job.spec:
         message += describe_overdue_stop(observed, job.spec, now)
     kept = keep_conditions(job.status, C.ACCEPTED, C.CLUSTER_READY)
@@ -131,19 +133,31 @@ def program_ended(observed: Observed, spec: RLTrainingJobSpec, now: datetime) ->
 
 def head_lost(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Verdict | None:
     """The head that accepted a Ray job was replaced, or does not have the job any more."""
-    ray = observed.ray
-    if ray and ray.job:
+    ray, lost = observed.ray, _find_accepted_id(observed)
+    if lost is None or (ray and (ray.job or (ray.latest and not is_submitted(observed)))):
         return None
-    if not is_submitted(observed) and ((ray and ray.preflight) or not is_preflight_submitted(observed)):
+    if not is_head_replaced(observed) and (ray is None or ray.unreachable or not _awaits_answer(observed)):
         return None
-    if (ray is None or ray.unreachable) and not is_head_replaced(observed):
-        return None
-    lost = get_submission_id(observed) if is_submitted(observed) else get_preflight_id(observed)
     message = f"The Ray head was replaced during the run, and Ray job {lost} was lost."
     if crash := describe_crashes(observed):
         message += f" {crash}"
     failed = fail_job(Reason.HEAD_LOST, message, {C.CLUSTER_READY: build_cluster_ready(observed, spec)}, None)
     return restart_failed_attempt(observed, failed, now)
+
+
+def _find_accepted_id(observed: Observed) -> str | None:
+    """Id of the Ray job that the head has accepted last."""
+    id, attempt = get_submission_id(observed), get_attempt(observed)
+    if is_submitted(observed):
+        return id
+    if is_preflight_submitted(observed):
+        return get_preflight_id(observed)
+    return names.step_id(id, attempt.prepare_step) if id and attempt and attempt.prepare_step else None
+
+
+def _awaits_answer(observed: Observed) -> bool:
+    """Whether the head has accepted a Ray job whose result is not recorded."""
+    return is_submitted(observed) or is_preflight_submitted(observed) or is_step_submitted(observed)
 
 
 def _describe_success(report: ProgressReport | None) -> str:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from rlt_api.conditions import ConditionType, Reason
 from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.status import Attempt, FailureFinding, NetworkStatus, Phase, StackDump, StopRequest
+from rlt_api.status import Attempt, FailureFinding, NetworkStatus, Pause, Phase, PreparedStep, StackDump, StopRequest
 from rlt_api.training_config import ProgressReport
 from rlt_core import names
 from rlt_core.children.pod_template import GCS_PORT, TemplateDryRun
 from rlt_core.job import Job, Manifest
 from rlt_operator.conditions import ConditionUpdate, ConditionUpdates
-from rlt_operator.diagnosis.pods import diagnose, list_waiting_for_head
-from rlt_operator.observation import Observed, RayCluster, list_cluster_pods, list_job_pods
+from rlt_operator.diagnosis.pods import HEAD_TIMEOUT_S, diagnose, list_cut_off, list_waiting_for_head
+from rlt_operator.observation import Observed, Pod, RayCluster, list_cluster_pods, list_job_pods
 
 WAITING_INTERVAL_S = 5.0
 """Requeue interval while the cluster starts or terminates. A change of its objects also wakes the job."""
@@ -35,6 +37,8 @@ class Submission:
     entrypoint: str
     """A command line. Ray runs it in a shell."""
     metadata: dict[str, str] = field(default_factory=dict)
+    runtime_env: dict[str, object] = field(default_factory=dict)
+    """Ray's runtime_env of the job and its actors."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +57,12 @@ class Verdict:
     stop: str | None = None
     stop_request: StopRequest | None = None
     """The request to stop the program to record. None keeps the recorded one."""
+    pause: Pause | None = None
+    """The pause to record with the request to stop."""
     stacks: StackDump | None = None
     """The stacks to record. None keeps the recorded ones."""
+    prepared: PreparedStep | None = None
+    """The step that has succeeded, to record."""
     delete_cluster: str | None = None
     submit: Submission | None = None
     delete_job: bool = False
@@ -88,12 +96,25 @@ def build_cluster_ready(observed: Observed, spec: RLTrainingJobSpec) -> Conditio
     head = "The head is ready" if heads else "The head is starting"
     message = f"{head}, {workers} of {desired} workers are ready."
     if heads and (waiting := list_waiting_for_head(pods)):
-        message += (
-            f" {len(waiting)} of them, such as {waiting[0].name}, wait for a connection to "
-            f"{names.head_service(observed.job.name)}:{GCS_PORT}. If it takes longer than a minute, inspect DNS, "
-            "NetworkPolicies and firewalls between their nodes and the head."
-        )
+        message += f" {_name_pods(waiting)} a connection to {names.head_service(observed.job.name)}:{GCS_PORT}."
     return ConditionUpdate("False", Reason.STARTING, message)
+
+
+def describe_unreachable_head(observed: Observed, now: datetime) -> ConditionUpdate | None:
+    """ClusterReady, if workers wait too long for a connection to the head."""
+    pods = list_cut_off(list_cluster_pods(observed), now)
+    if not pods:
+        return None
+    message = (
+        f"The head is ready, and {_name_pods(pods)} a connection to {names.head_service(observed.job.name)}:{GCS_PORT} "
+        f"for more than {HEAD_TIMEOUT_S:.0f} s: inspect DNS, NetworkPolicies and firewalls between their nodes and "
+        "the head."
+    )
+    return ConditionUpdate("False", Reason.HEAD_UNREACHABLE, message)
+
+
+def _name_pods(pods: Sequence[Pod]) -> str:
+    return f"{len(pods)} of them, such as {pods[0].name}, wait for" if len(pods) > 1 else f"{pods[0].name} waits for"
 
 
 def wait_for_cluster(reason: str, message: str, *, stalled: bool = False) -> Verdict:

@@ -12,7 +12,7 @@ from rlt_core import names
 from rlt_core.ray_http import MAX_LOG_BYTES, Head, Request, Send, UnreachableError
 from rlt_operator.diagnosis.progress import parse_report
 from rlt_operator.lifecycle.verdict import Submission
-from rlt_operator.observation import Ray, RayJob, RayPreflight, RayStacks
+from rlt_operator.observation import Ray, RayJob, RayPreflight, RayStacks, RayStep
 
 MAX_LOG_LINES = 2000
 """Lines at the end of a program's output that are requested."""
@@ -29,15 +29,16 @@ async def observe_ray(
     head: Head,
     submission_id: str,
     *,
+    step_id: str | None = None,
     preflight_id: str | None = None,
     stacks_id: str | None = None,
     before: Ray | None = None,
 ) -> Ray:
     """The Ray job's state, the trainer's report while it runs, and the end of its output when it has ended.
 
-    Without that job on the head: the state and output of the preflight checks, if `preflight_id` is set. While it runs:
-    those of the Ray job that writes the stacks, if `stacks_id` is set. `before` is the previous answer: while the
-    program of a running job reports its progress, its state is not requested.
+    Without that job on the head: the state and output of the Ray job `step_id`, else of the preflight checks, if
+    `preflight_id` is set. While it runs: those of the Ray job that writes the stacks, if `stacks_id` is set. `before`
+    is the previous answer: while the program of a running job reports its progress, its state is not requested.
     """
     try:
         if before and before.job and before.job.status == "RUNNING" and before.progress and stacks_id is None:
@@ -45,6 +46,9 @@ async def observe_ray(
             if report and report.stage != FINISHED_STAGE:
                 return Ray(job=before.job, progress=report)
         ray_job = await _get_job(send, head, submission_id)
+        if ray_job is None and step_id:
+            step = await _get_with_log(send, head, step_id)
+            return Ray(step=RayStep(step_id, *step) if step else None)
         if ray_job is None:
             preflight = await _get_with_log(send, head, preflight_id) if preflight_id else None
             return Ray(preflight=RayPreflight(*preflight) if preflight else None)
@@ -64,6 +68,7 @@ async def submit_job(send: Send, head: Head, submission: Submission) -> None:
         "entrypoint": submission.entrypoint,
         "submission_id": submission.id,
         "metadata": submission.metadata,
+        "runtime_env": submission.runtime_env,
         "entrypoint_num_cpus": 0,  # the driver runs on the head, which offers no CPUs to Ray
     }
     status, text = await send(head, Request("POST", names.DASHBOARD_PORT, "/api/jobs/", body))

@@ -6,6 +6,7 @@ be undone.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from rlt_api.conditions import ConditionType
@@ -15,6 +16,7 @@ from rlt_api.status import RuntimeSnapshot
 from rlt_core import names
 from rlt_core.children.network_policy import NetworkAccess
 from rlt_core.children.preflight_file import has_preflight
+from rlt_core.fabric.nodes import Node
 from rlt_core.job import Job, Manifest, parse_job, parse_runtime
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import KubernetesApi, UnknownResourceError
@@ -23,16 +25,19 @@ from rlt_core.ray_http import Head
 from rlt_operator.cache.cache import Cache
 from rlt_operator.conditions import is_true
 from rlt_operator.kuberay import KubeRay, parse_kuberay
+from rlt_operator.lifecycle.pause import is_suspended
 from rlt_operator.lifecycle.restarts import needs_faulty_node
 from rlt_operator.lifecycle.verdict import owned_cluster
 from rlt_operator.namespaces import get_runtime_policy
 from rlt_operator.observation import (
     Observed,
+    Pod,
     RayCluster,
     choose_progress_interval,
     get_attempt,
     get_preflight_id,
     get_stacks_id,
+    get_step_id,
     get_submission_id,
     list_cluster_pods,
 )
@@ -86,6 +91,7 @@ async def observe(sources: Sources, key: Key) -> Observed | None:
             warnings=tuple(warning for uid in uids for warning in cache.warnings.select(uid)),
             removed_pods=tuple(pod for pod in cache.pods.select_removed(key) if pod.cluster_uid == cluster.uid),
             config=next(iter(cache.configs.select(key)), None),
+            pod_nodes=_select_nodes(cache, list_cluster_pods(observed)),
             queue_message=next(iter(cache.workloads.select(cluster.uid)), None) if cluster.suspend else None,
         )
     ray = poller.poll(key, choose_target(observed))
@@ -94,6 +100,12 @@ async def observe(sources: Sources, key: Key) -> Observed | None:
         cache.waiting_for_nodes.add(key)
         observed = replace(observed, nodes=cache.nodes.values())
     return observed
+
+
+def _select_nodes(cache: Cache, pods: Iterable[Pod]) -> tuple[Node, ...]:
+    """The nodes of the pods, ordered by name."""
+    found = (cache.nodes.get(("", name)) for name in sorted({pod.node for pod in pods if pod.node}))
+    return tuple(node for node in found if node is not None)
 
 
 def choose_target(observed: Observed) -> Target | None:
@@ -111,7 +123,7 @@ def choose_target(observed: Observed) -> Target | None:
     attempt = get_attempt(observed)
     stacks_id = get_stacks_id(observed) if attempt and attempt.stacks and attempt.stacks.result is None else None
     address = Head(job.namespace, head.name, head.ip, head.ray_token, job.uid)
-    return Target(address, head.uid, id, preflight_id, stacks_id)
+    return Target(address, head.uid, id, get_step_id(observed), preflight_id, stacks_id)
 
 
 def is_unknown(observed: Observed) -> bool:
@@ -133,7 +145,7 @@ async def read_kuberay(sources: Sources) -> KubeRay | None:
 def _may_start(job: Job, cluster: RayCluster | None) -> bool:
     """Whether the next step may be the creation of the RayCluster."""
     ended = is_true(job.status, ConditionType.SUCCEEDED) or is_true(job.status, ConditionType.FAILED)
-    return cluster is None and job.spec is not None and not job.spec.suspend and not ended
+    return cluster is None and job.spec is not None and not is_suspended(job) and not ended
 
 
 async def _get_policy(sources: Sources, manifest: Manifest) -> RuntimePolicy:

@@ -14,7 +14,7 @@ from rlt_api.status import RLTrainingJobStatus
 from rlt_core.children.config_map import build_config_map
 from rlt_core.children.pod_template import TemplateDryRun
 from rlt_core.job import Manifest
-from rlt_operator.conditions import Event, build_events, is_true
+from rlt_operator.conditions import Event, build_events, build_rule_events, is_true
 from rlt_operator.lifecycle.attempt import track_attempt
 from rlt_operator.lifecycle.deadlines import count_seconds_to_deadline
 from rlt_operator.lifecycle.steps import READY_STEPS, REPORT_UPDATES, STEPS
@@ -71,7 +71,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
         stop=verdict.stop,
         delete_cluster=verdict.delete_cluster,
         status=None if status == job.status else status,
-        events=build_events(job.status, status.conditions),
+        events=(*build_events(job.status, status.conditions), *build_rule_events(job.status, status)),
         requeue_after=min((after for after in (verdict.requeue_after, deadline) if after is not None), default=None),
     )
 

@@ -14,11 +14,13 @@ from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError
 from rlt_core.ray_http import Send
 from rlt_operator import metrics
+from rlt_operator.observation import list_cluster_pods
 from rlt_operator.reconcile.apply import apply, write_status
 from rlt_operator.reconcile.events import EventWriter
 from rlt_operator.reconcile.failures import Failures
 from rlt_operator.reconcile.observe import Sources, choose_target, is_unknown, observe, read_kuberay
 from rlt_operator.reconcile.plan import Plan, creates_cluster, is_irreversible, plan
+from rlt_operator.transitions import observe_transition
 from rlt_operator.work_queue import Key, Result
 
 log = logging.getLogger("rlt_operator")
@@ -70,8 +72,10 @@ async def reconcile(sources: Sources, send: Send, events: EventWriter, failures:
         events.start(job, planned.events, now)
         _log_transitions(job, planned)
         metrics.STATUS_WRITES.inc()
-    metrics.JOBS.record(job, planned.status or job.status)
-    metrics.RECONCILE_SECONDS.observe(time.monotonic() - started)
+        observe_transition(job, planned.status, now)
+    status = planned.status or job.status
+    metrics.JOBS.record(job, status, [pod.name for pod in list_cluster_pods(observed)])
+    metrics.RECONCILE_SECONDS.labels(phase=status.phase or "").observe(time.monotonic() - started)
     if rejection is not None:
         return failures.wait(key, version)
     failures.clear(key)

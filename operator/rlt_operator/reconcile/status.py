@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from rlt_api.conditions import ConditionType, Reason
 from rlt_api.crd import GROUP, KIND, VERSION
 from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.status import Phase, RayClusterStatus, RLTrainingJobStatus
+from rlt_api.status import Phase, PreparedStep, RayClusterStatus, RLTrainingJobStatus
 from rlt_core import names
 from rlt_core.job import Job, Manifest
 from rlt_operator.conditions import format_time, is_true, merge_conditions
@@ -16,6 +16,7 @@ from rlt_operator.diagnosis.progress import build_checkpoint, build_progress
 from rlt_operator.lifecycle.attempt import record_attempt
 from rlt_operator.lifecycle.deadlines import count_active_seconds
 from rlt_operator.lifecycle.disruptions import update_disruption
+from rlt_operator.lifecycle.pause import is_paused, is_suspended
 from rlt_operator.lifecycle.preflight_memory import remember
 from rlt_operator.lifecycle.preflight_results import list_preflight_results
 from rlt_operator.lifecycle.progress_deadline import record_progress
@@ -50,7 +51,9 @@ def build_status(observed: Observed, verdict: Verdict, now: datetime) -> RLTrain
             "network": choose_network(job, verdict),
             **_build_attempts(old, verdict),
             "findings": old.findings if verdict.findings is None else list(verdict.findings),
+            "pause": None if final else old.pause if is_paused(job) else verdict.pause,
             "current_attempt": record_attempt(observed, verdict, now),
+            "prepared": _build_prepared(old, verdict),
             "disruption": update_disruption(observed, now),
             "preflight": list_preflight_results(observed),
             "preflight_passed": remember(observed),
@@ -108,6 +111,12 @@ def _build_attempts(old: RLTrainingJobStatus, verdict: Verdict) -> dict[str, obj
     return {**counts, "attempts": add_attempt(old.attempts, attempt)}
 
 
+def _build_prepared(old: RLTrainingJobStatus, verdict: Verdict) -> list[PreparedStep]:
+    """The steps that have succeeded. A step that a new head pod has run replaces that of an earlier one."""
+    done = verdict.prepared
+    return [*(each for each in old.prepared if each.name != done.name), done] if done else old.prepared
+
+
 def _update_clocks(job: Job, verdict: Verdict, now: datetime, *, final: bool) -> dict[str, object]:
     """The times for the deadlines. From its creation to its end either one runs, except while the job is suspended or
     waits for its next attempt.
@@ -118,7 +127,7 @@ def _update_clocks(job: Job, verdict: Verdict, now: datetime, *, final: bool) ->
     running = verdict.conditions.get(ConditionType.RUNNING)
     active = running is not None and running.status != "False"
     restarting = running is not None and running.reason == Reason.RESTARTING
-    pending = not (active or final or restarting) and job.spec is not None and not job.spec.suspend
+    pending = not (active or final or restarting) and job.spec is not None and not is_suspended(job)
     return {
         "pending_since": (old.pending_since or format_time(now)) if pending else None,
         "active_since": (old.active_since or format_time(now)) if active else None,

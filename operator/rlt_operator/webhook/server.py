@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from aiohttp import web
+from cryptography import x509
 
 from rlt_api.runtime_policy import RuntimePolicy
 from rlt_core.kubernetes import api_paths
@@ -47,6 +48,8 @@ class Tls:
             file.flush()
             self.context.load_cert_chain(f"/proc/self/fd/{descriptor}")
         self.has_certificate = True
+        expiry = x509.load_pem_x509_certificate(certificate.encode()).not_valid_after_utc
+        metrics.CERTIFICATE_EXPIRY.set(expiry.timestamp())
 
 
 async def serve(port: int, tls: Tls, api: KubernetesApi, runtimes: RuntimePolicy) -> web.AppRunner:

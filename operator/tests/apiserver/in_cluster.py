@@ -292,9 +292,11 @@ class Operator:
         return self.metric("rlt_operator_leader") == 1
 
     def metric(self, name: str) -> float:
-        """Value of a metric without labels."""
-        lines = self.fetch("/metrics").splitlines()
-        return next(float(line.removeprefix(f"{name} ")) for line in lines if line.startswith(f"{name} "))
+        """Sum of the values of a metric over its labels."""
+        text = self.fetch("/metrics")
+        assert f"# TYPE {name.removesuffix('_count')} " in text
+        samples = (line.rpartition(" ") for line in text.splitlines())
+        return sum(float(value) for sample, _, value in samples if sample.partition("{")[0] == name)
 
     def requests(self) -> Counter[str]:
         """Requests about jobs to the API server since the start, by method and resource."""

@@ -66,6 +66,9 @@ def test_a_cancelled_job_fails_and_wait_ends(rlt: Rlt, job_file: str, operator: 
     assert "has already ended" in rlt("cancel", "sum", expected=1).stderr
     assert rlt("watch", "sum", expected=1).stdout.startswith("Failed: The job was cancelled")
     assert "! Cancelled: " in rlt("status", "sum").stdout
+    report = rlt("report", "sum", "--markdown")
+    assert report.stdout.startswith("## sum\n\n**Failed**: The job was cancelled")
+    assert "note: sum: No metrics: " in report.stderr
 
 
 def test_a_suspended_job_can_be_cancelled(rlt: Rlt, job_file: str, operator: Operator) -> None:
@@ -115,9 +118,9 @@ def test_on_a_terminal_watch_updates_the_page_until_ctrl_c(
         command = [sys.executable, "-m", "rlt_cli.main", "watch", "sum", *by]
         os.execve(command[0], command, {**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "40"})
     with os.fdopen(terminal, "r+b", buffering=0) as screen:
-        wait_for(screen, b"CONDITION")
+        wait_for(screen, b"spec accepted")
         rlt("suspend", "sum")
-        wait_for(screen, b"sum  Suspended")
+        wait_for(screen, b"Suspended")
         screen.write(b"\x03")
         wait_for(screen, f"detached; the job continues. To reattach: rlt watch sum -n {namespace}".encode())
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 130

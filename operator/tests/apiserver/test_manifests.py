@@ -13,7 +13,7 @@ from apiserver.in_cluster import Kubernetes
 
 pytestmark = pytest.mark.apiserver
 
-EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))
+EXAMPLES = Path(__file__).parents[3] / "examples"
 GOLDEN = sorted((Path(__file__).parents[3] / "core/tests/golden").glob("*.yaml"))
 
 
@@ -40,9 +40,9 @@ def test_every_golden_pod_is_restricted(kubernetes: Kubernetes, golden: Path) ->
     kubernetes.kubectl("label", "namespace", "default", "pod-security.kubernetes.io/enforce-")
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
-def test_every_example_is_valid(kubernetes: Kubernetes, example: Path) -> None:
-    kubernetes.kubectl("create", "-n", "default", "--dry-run=server", "--validate=strict", "-f", example)
+def test_every_example_is_valid(kubernetes: Kubernetes) -> None:
+    created = kubernetes.kubectl("create", "-n", "default", "--dry-run=server", "--validate=strict", "-f", EXAMPLES)
+    assert created.count(" created (server dry run)") == len(list(EXAMPLES.glob("*.yaml")))
 
 
 INVALID: list[tuple[dict[str, Any], str, str]] = [

@@ -8,12 +8,14 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import observed as o
 import pytest
+from apiserver.command_line import Rlt
 from apiserver.in_cluster import PODS, READY, Kubernetes, Operator, RayHead, eventually
 from gate import Gate
 
@@ -120,6 +122,30 @@ def test_the_output_of_a_command_is_in_kubectl_get(
     gate.open()
     kubernetes.wait(namespace, "Succeeded")
     assert kubernetes.condition(namespace, "Succeeded")[2] == "2 of 8 steps are done."
+
+
+def test_a_broken_rule_is_a_finding_and_pauses_the_job(
+    kubernetes: Kubernetes, operator: Operator, namespace: str, ray: RayHead, gate: Gate, rlt: Rlt, tmp_path: Path
+) -> None:
+    steps = [f"step:{step} - actor/kl_loss:5.0 - timing_s/step:1.0" for step in (1, 2)]
+    script = f"for line in {steps}: print(line, flush=True)\n{gate.wait}"
+    rules = {"klRunaway": {"threshold": 1, "steps": 2, "action": "pause"}}
+    storage = {"claimName": "runs", "mountPath": str(tmp_path)}
+    start(kubernetes, namespace, ray, script, storage=storage, observability={"metricRules": rules})
+    eventually("no RayCluster", lambda: kubernetes.get(namespace, "raycluster", "sum") is None, 60)
+    kubernetes.end_pods(namespace)
+    kubernetes.wait(namespace, "Suspended", "PausedByRule")
+    status = kubernetes.status(namespace)
+    (finding,) = status["findings"]
+    assert (finding["code"], finding["severity"]) == ("KlRunaway", "warning")
+    assert finding["evidence"].endswith("is above 1: 5 at step 1")
+    assert (status["pause"]["rule"], status["pause"]["step"], status["phase"]) == ("klRunaway", 2, "Suspended")
+    assert "KlRunaway" in rlt("status", "sum").stdout
+    eventually("events", lambda: {"KlRunaway", "PausedByRule"} <= set(kubernetes.events(namespace)))
+    assert kubernetes.events(namespace).count("KlRunaway") == 1
+    rlt("resume", "sum")
+    assert kubernetes.ray_cluster(namespace)
+    eventually("no pause", lambda: "pause" not in kubernetes.status(namespace))
 
 
 def test_logs_follow_prints_the_output_until_its_end(
@@ -241,6 +267,61 @@ def test_a_new_head_without_the_job_is_a_lost_head(
     assert kubernetes.condition(namespace, "Failed")[0] == "False"
     ray.start()
     kubernetes.wait(namespace, "Failed", "HeadLost")
+
+
+def test_steps_run_once_and_before_the_program(
+    kubernetes: Kubernetes, operator: Operator, namespace: str, ray: RayHead, gate: Gate, tmp_path: Path
+) -> None:
+    """The second step fails in the first attempt. The operator crashes during the first step. `rlt logs --step` prints
+    the output of a step. Ray unpacks the program and its package from archives."""
+    runs = tmp_path / "runs"
+    note = f"import pathlib, sys\nruns = pathlib.Path({str(runs)!r})\n"
+    note += "runs.open('a').write(sys.argv[1] + '\\n')\nprint('this is', sys.argv[1], flush=True)\n"
+    fail = "if runs.read_text().count('model') == 1:\n    raise SystemExit('no such model')"
+    steps = {"data": note + gate.wait, "model": note + fail}
+    prepare = [{"name": name, "command": [sys.executable, "-c", code, name]} for name, code in steps.items()]
+    archives = {"code": {"code/program.py": "import own\n" + note}, "own": {"src/own/__init__.py": ""}}
+    for name, files in archives.items():
+        with zipfile.ZipFile(tmp_path / f"{name}.zip", "w") as archive:
+            for path, text in files.items():
+                archive.writestr(path, text)
+    environment = {"workingDir": f"file://{tmp_path}/code.zip", "pyModules": [f"file://{tmp_path}/own.zip"]}
+    framework = {
+        "type": "command",
+        "command": [sys.executable, "program.py", "program"],
+        "prepare": prepare,
+        "runtimeEnv": environment,
+    }
+    storage = {"claimName": "runs", "mountPath": str(tmp_path / "storage")}
+    spec = {**o.COMMAND_SPEC, "framework": framework, "storage": storage, "failurePolicy": {"maxRestarts": 1}}
+    start_job(kubernetes, namespace, ray, spec)
+    eventually(
+        "the step is recorded",
+        lambda: (kubernetes.status(namespace).get("currentAttempt") or {}).get("prepareStep") == "data",
+    )
+    assert kubernetes.condition(namespace, "Running")[:2] == ("False", "Preparing")
+    operator.kill()
+    operator.start()
+    command = [sys.executable, "-m", "rlt_cli.main", "logs", "sum", "--step", "data", "--follow", "-n", namespace]
+    command += ["--kubeconfig", str(kubernetes.cluster.kubeconfig)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:
+        assert following.stdout
+        assert any(line == "this is data\n" for line in following.stdout)
+        gate.open()
+        assert following.wait(timeout=60) == 0
+    kubernetes.wait(namespace, "Running", "Restarting")
+    eventually("no RayCluster", lambda: kubernetes.get(namespace, "raycluster", "sum") is None)
+    kubernetes.end_pods(namespace)
+    kubernetes.ray_cluster(namespace)
+    make_ready(kubernetes, namespace, ray)
+    kubernetes.wait(namespace, "Succeeded")
+    assert runs.read_text().split() == ["data", "model", "model", "program"]
+    status = kubernetes.status(namespace)
+    assert [each["name"] for each in status["prepared"]] == ["data", "model"]
+    (attempt,) = status["attempts"]
+    assert attempt["reason"] == "PrepareFailed"
+    assert attempt["message"].startswith("Step model of spec.framework.prepare failed: ")
+    assert attempt["message"].endswith("this is model no such model")
 
 
 def test_a_failed_preflight_check_fails_the_job(

@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from rlt_api.blocks.algorithm import Rejection
+from rlt_api.blocks.algorithm import Algorithm, Rejection
 from rlt_trainer.algorithms.masking import apply_mask, masked_mean, row_means, row_sums, select
 
 MAX_LOG_RATIO = 20.0
@@ -30,6 +30,11 @@ class Correction:
     """[B, T], bool: the response mask without rejected tokens. Denominators are counted from it."""
     metrics: dict[str, float]
     """rollout_corr/..."""
+
+
+def is_bypassed(algorithm: Algorithm) -> bool:
+    """Whether the engine's log-probabilities are those of the old policy (rolloutCorrection.bypassMode)."""
+    return algorithm.rollout_correction is not None and algorithm.rollout_correction.bypass_mode
 
 
 def correct_rollout(

@@ -43,6 +43,8 @@ class RolloutBatch:
     """Number of prompts taken from the data set up to this batch."""
     num_gen_batches: int = 1
     """Number of generations in this batch: can be greater than 1 with algorithm.filterGroups."""
+    staleness: Tensor | None = None
+    """[B]: steps between the request of the response and this step. None without rollout.staleness."""
 
     @property
     def failed(self) -> Tensor:

@@ -112,6 +112,8 @@ class Experience(Rows):
     """[B, T], float32: the critic's values at the start of the step. None: no critic."""
     returns: Tensor | None = None
     """[B, T], float32: the critic's targets. None: no critic."""
+    teacher_log_probs: Tensor | None = None
+    """[B, T], float32: under the teacher. None: no distillation."""
     trajectories: Tensor | None = None
     """[B], int64, ascending: the trajectory of each row. None: each row is one."""
 
@@ -130,7 +132,15 @@ class Experience(Rows):
     def __reduce__(self) -> tuple[Any, ...]:
         """Send values without padding to other processes. Padding is 0 there."""
         lengths = self.sequences.response_lengths()
-        values = (self.old_log_probs, self.advantages, self.ref_log_probs, self.weights, self.values, self.returns)
+        values = (
+            self.old_log_probs,
+            self.advantages,
+            self.ref_log_probs,
+            self.weights,
+            self.values,
+            self.returns,
+            self.teacher_log_probs,
+        )
         flat = [None if each is None else flatten_rows(each, lengths) for each in values]
         return _build_experience, (self.sequences, lengths, flat, self.trajectories)
 
@@ -211,11 +221,19 @@ def _build_experience(
     trajectories: Tensor | None,
 ) -> Experience:
     width = sequences.responses.shape[1]
-    old_log_probs, advantages, ref_log_probs, weights, values, returns = (
+    old_log_probs, advantages, ref_log_probs, weights, values, returns, teacher_log_probs = (
         None if each is None else pad_rows(split_rows(each, lengths), np.float32, width=width) for each in flat
     )
     assert old_log_probs is not None
     assert advantages is not None
     return Experience(
-        sequences, old_log_probs, advantages, ref_log_probs, weights, values, returns, trajectories=trajectories
+        sequences,
+        old_log_probs,
+        advantages,
+        ref_log_probs,
+        weights,
+        values,
+        returns,
+        teacher_log_probs,
+        trajectories,
     )

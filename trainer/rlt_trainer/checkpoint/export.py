@@ -21,8 +21,8 @@ from transformers.core_model_loading import revert_weight_conversion
 from rlt_trainer.checkpoint.marker import fsync
 from rlt_trainer.checkpoint.saver import describe_free_space
 from rlt_trainer.errors import TrainingError
-from rlt_trainer.policy.lora import base_name, is_adapter, save_adapter
-from rlt_trainer.policy.model import gather_weights
+from rlt_trainer.policy.lora import is_adapter, save_adapter
+from rlt_trainer.policy.model import gather_weights, iterate_buffers
 
 MAX_SHARD_BYTES = 5 * 10**9
 """Maximum size of a file, unless a single tensor is larger: the default of transformers 4."""
@@ -59,12 +59,6 @@ def export(
             write_model(weights, model, tokenizer, partial, dtype, max_shard_bytes=max_shard_bytes)
             if has_adapters(model):
                 save_adapter(model, partial / ADAPTER)
-
-
-def iterate_buffers(model: PreTrainedModel) -> Weights:
-    """Yield the persistent buffers, which are the same on all ranks."""
-    saved = model.state_dict().keys()
-    return ((base_name(name), buffer) for name, buffer in model.named_buffers() if name in saved)
 
 
 def has_adapters(model: PreTrainedModel) -> bool:

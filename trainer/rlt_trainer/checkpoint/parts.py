@@ -56,21 +56,28 @@ class FrozenState:
 
 
 class OptimizerState:
-    """The moments of an optimizer. Learning rate, betas and weight decay come from the config."""
+    """The moments of optimizers. Learning rate, betas and weight decay come from the config."""
 
-    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    def __init__(self, model: nn.Module, optimizers: tuple[torch.optim.Optimizer, ...]) -> None:
         self._model = model
-        self._optimizer = optimizer
+        self._optimizers = optimizers
 
     def state_dict(self) -> dict[str, Any]:
         """Return the moments by parameter name."""
-        return dict(get_optimizer_state_dict(self._model, self._optimizer))
+        return dict(get_optimizer_state_dict(self._model, self._optimizers))
+
+    def list_names(self, part: str) -> set[str]:
+        """Return the names of the moments in the checkpoint's part `part`."""
+        moments = self.state_dict()["state"]
+        return {f"{part}.state.{parameter}.{moment}" for parameter, values in moments.items() for moment in values}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load the moments."""
-        settings = [{key: group[key] for key in group if key != "params"} for group in self._optimizer.param_groups]
-        set_optimizer_state_dict(self._model, self._optimizer, state)
-        for group, configured in zip(self._optimizer.param_groups, settings, strict=True):
+        groups = [group for optimizer in self._optimizers for group in optimizer.param_groups]
+        settings = [{key: group[key] for key in group if key != "params"} for group in groups]
+        set_optimizer_state_dict(self._model, self._optimizers, state)
+        groups = [group for optimizer in self._optimizers for group in optimizer.param_groups]  # new objects
+        for group, configured in zip(groups, settings, strict=True):
             group.update(configured)
 
 

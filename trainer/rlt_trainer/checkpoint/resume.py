@@ -20,7 +20,7 @@ from rlt_trainer.checkpoint import marker
 from rlt_trainer.checkpoint.contents import Shapes, describe_differences, read_metadata, select_shapes
 from rlt_trainer.checkpoint.driver_state import DriverState
 from rlt_trainer.checkpoint.marker import DamagedCheckpointError, Mark
-from rlt_trainer.checkpoint.parts import FrozenState, ModelState, Parts, list_shapes
+from rlt_trainer.checkpoint.parts import FrozenState, ModelState, OptimizerState, Parts, list_shapes
 from rlt_trainer.checkpoint.retention import lock_for_reading
 
 
@@ -162,7 +162,7 @@ def open_checkpoint(directory: Path) -> Iterator[OpenCheckpoint]:
 
 
 def check_part(directory: Path, name: str, part: object, saved: dict[str, Any]) -> None:
-    """Raise ValueError if a part is not saved, or if names or shapes of a model differ."""
+    """Raise ValueError if a part is not saved, if names or shapes of a model differ, or with another optimizer."""
     if not any(key == name or key.startswith(f"{name}.") for key in saved):
         raise ValueError(
             f"{directory} has no {name.replace('_', ' ')}: it was saved by a run without one. Set checkpoint.resume: "
@@ -170,6 +170,11 @@ def check_part(directory: Path, name: str, part: object, saved: dict[str, Any]) 
         )
     if isinstance(part, ModelState | FrozenState):
         check_shapes(directory, select_shapes(saved, name), list_shapes(part))
+    if isinstance(part, OptimizerState) and (missing := sorted(part.list_names(name) - saved.keys())):
+        raise ValueError(
+            f"{directory} was saved with another training.optimizer: it has no {missing[0]}. Use the optimizer that it "
+            "was saved with, or model.path with the exported model."
+        )
 
 
 def check_shapes(directory: Path, saved: Shapes, wanted: Shapes) -> None:

@@ -3,6 +3,7 @@ examples/data_preprocess/gsm8k.py."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,17 @@ def read_gsm8k_rows(folder: Path, split: Split) -> list[dict[str, Any]]:
     """Read the rows of a split. Raises ValueError with the file, the line and the fix."""
     path = folder / f"{split}.jsonl"
     if not path.is_file():
-        raise ValueError(f"data.path {folder} has no {path.name}. Put the published file of GSM8K there.")
+        raise ValueError(f"{folder} has no {path.name}. Put the published file of GSM8K there.")
+    rows = build_gsm8k_rows(read_json_lines(path), split)
+    if not rows:
+        raise ValueError(f"{path} is empty. Copy the published file again.")
+    return rows
+
+
+def build_gsm8k_rows(lines: Iterable[tuple[str, dict[str, Any]]], split: Split) -> list[dict[str, Any]]:
+    """Build the rows from the location and the object of each line. Raises ValueError with the location and the fix."""
     rows = []
-    for index, (location, line) in enumerate(read_json_lines(path)):
+    for index, (location, line) in enumerate(lines):
         texts = require_texts(line, ("question", "answer"), location, _FORM)
         found = FINAL_ANSWER.search(texts["answer"])
         if found is None:
@@ -40,6 +49,4 @@ def read_gsm8k_rows(folder: Path, split: Split) -> list[dict[str, Any]]:
                 **texts,
             )
         )
-    if not rows:
-        raise ValueError(f"{path} is empty. Copy the published file again.")
     return rows

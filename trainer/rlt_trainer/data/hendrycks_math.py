@@ -7,7 +7,7 @@ same fields in train.jsonl and test.jsonl.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,16 @@ _FORM = 'MATH\'s problems are {"problem": ..., "solution": ..., "level": ..., "t
 
 def read_math_rows(folder: Path, split: Split) -> list[dict[str, Any]]:
     """Read the rows of a split. Raises ValueError with the file, the line and the fix."""
+    rows = build_math_rows(_read_problems(folder, split), split)
+    if not rows:
+        raise ValueError(f"{folder}: split {split} has no problems. Copy the published files again.")
+    return rows
+
+
+def build_math_rows(problems: Iterable[tuple[str, dict[str, Any]]], split: Split) -> list[dict[str, Any]]:
+    """Build the rows from the location and the object of each problem. Raises ValueError with location and fix."""
     rows = []
-    for index, (location, problem) in enumerate(_read_problems(folder, split)):
+    for index, (location, problem) in enumerate(problems):
         texts = require_texts(problem, ("problem", "solution"), location, _FORM)
         answer = extract_last_boxed(texts["solution"])
         if answer is None:
@@ -44,8 +52,6 @@ def read_math_rows(folder: Path, split: Split) -> list[dict[str, Any]]:
                 ground_truth=answer,
             )
         )
-    if not rows:
-        raise ValueError(f"data.path {folder}: split {split} has no problems. Copy the published files again.")
     return rows
 
 
@@ -59,6 +65,5 @@ def _read_problems(folder: Path, split: Split) -> Iterator[tuple[str, dict[str, 
             yield str(path), read_json(path)
     else:
         raise ValueError(
-            f"data.path {folder} has neither a folder {split} nor a file {split}.jsonl. Put the published files of "
-            "MATH there."
+            f"{folder} has neither a folder {split} nor a file {split}.jsonl. Put the published files of MATH there."
         )

@@ -1,4 +1,4 @@
-"""Files of the presets gsm8k and math: the published JSON, and the parquet files that it is converted to.
+"""Files of the data sets GSM8K and MATH: the published JSON, and the parquet files that it is converted to.
 
 The parquet columns are those of verl's examples/data_preprocess, so that verl can train on the same files.
 """
@@ -106,7 +106,10 @@ def convert_examples(
             "(spec.storage mounts a volume in all pods)."
         )
     parquet = target / f"{split}.parquet"
-    write_parquet(read_rows(Path(source), split), parquet)
+    try:
+        write_parquet(read_rows(Path(source), split), parquet)
+    except ValueError as error:
+        raise ValueError(f"data.path: {error}") from error
     return read_parquet(parquet)
 
 

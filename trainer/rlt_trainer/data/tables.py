@@ -41,7 +41,7 @@ def read_hub(data: Data, split: Split) -> list[Example]:
     name = data.hub.split if split == "train" else data.hub.val_split
     if name is None:
         return []
-    rows = _read_hub_rows(data.hub, name)
+    rows = read_hub_rows(data.hub, name)
     return _build_examples(rows, data, f"data.hub {data.hub.name}, split {name}", data.hub.name)
 
 
@@ -122,15 +122,20 @@ def _read_json_lines(path: Path, field: str) -> Iterator[tuple[int, Row]]:
             yield number, row
 
 
-def _read_hub_rows(hub: HubDataset, split: str) -> Iterator[tuple[int, Row]]:
+def read_hub_rows(hub: HubDataset, split: str, field: str = "data.hub") -> Iterator[tuple[int, Row]]:
+    """Yield the number and the columns of each row. Raises ValueError with the `field` that names the data set."""
     import datasets  # type: ignore[import-untyped] # slow import that other sources do not need
 
     try:
         rows = datasets.load_dataset(hub.name, hub.config, split=split, revision=hub.revision)
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         reason = " ".join(str(error).split())
-        raise ValueError(
-            f"data.hub {hub.name}, split {split}: it cannot be loaded ({reason}). Verify name, config, split and "
-            "revision, and that the pods can connect to the hub (HF_ENDPOINT, HF_TOKEN)."
-        ) from error
+        if datasets.config.HF_HUB_OFFLINE:
+            fix = "HF_HUB_OFFLINE is set, and the cache HF_HOME does not contain the data set: unset it, or use files."
+        else:
+            fix = (
+                "Verify name, config, split and revision, and that the pods can connect to the hub "
+                "(HF_ENDPOINT, HF_TOKEN)."
+            )
+        raise ValueError(f"{field} {hub.name}, split {split}: it cannot be loaded ({reason}). {fix}") from error
     yield from enumerate(rows, start=1)

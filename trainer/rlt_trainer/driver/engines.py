@@ -98,6 +98,10 @@ class Engines:
         if self._is_colocated:
             self._call(self._engines, RolloutWorker.pause)
 
+    def count_requests(self) -> dict[str, int]:
+        """As in Router; empty before `start`. Any thread can call it."""
+        return self.router.count_requests() if self._engines else {}
+
     def end_step(self, step: int) -> list[WorkerReport]:
         """Return the reports of the engines on `step`."""
         self._losses = 0

@@ -13,7 +13,7 @@ from rlt_api.blocks.algorithm import Algorithm
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.algorithms.advantages import ESTIMATORS, AdvantageInputs, Estimator, place_at_last_token
 from rlt_trainer.algorithms.kl_controller import KlController, apply_kl_penalty
-from rlt_trainer.algorithms.rollout_correction import compute_mismatch_metrics, correct_rollout
+from rlt_trainer.algorithms.rollout_correction import compute_mismatch_metrics, correct_rollout, is_bypassed
 from rlt_trainer.algorithms.user_functions import load_user_function
 from rlt_trainer.batches.rollout_batch import RolloutBatch, compute_group_numbers
 from rlt_trainer.batches.sequences import Experience
@@ -60,6 +60,7 @@ def build_experience(
     The rows of the tensors are S sequences. For rewards and advantages, the sequences of a trajectory are joined to one
     row of B. So a trajectory has one reward, at its last token, and counts once in its group, as in agent-lightning
     (agentlightning/verl/rollout_level_advantage.py: advantages once for each rollout, then given to its sequences).
+    With rolloutCorrection.bypassMode, the log-probabilities of the engine take the place of the policy's.
     Raises TrainingError if no token is left to train on, or if too many of the engine's log-probabilities are invalid.
     """
     algorithm = config.algorithm
@@ -67,13 +68,21 @@ def build_experience(
     trajectories = batch.trajectories
     scored = sequences.response_mask & ~batch.failed[trajectories.numbers, None]
     joined = trajectories.join(scored)
+    finite = rollout_log_probs.isfinite()
 
-    with stopwatch.measure("old_log_prob"):
-        old_log_probs, entropy = data_parallel.compute(TrainWorker.log_probs, sequences)
-    ref_log_probs = values = None
+    entropy: Tensor | None = None
+    if is_bypassed(algorithm):
+        old_log_probs = torch.where(finite, rollout_log_probs, 0.0)
+    else:
+        with stopwatch.measure("old_log_prob"):
+            old_log_probs, entropy = data_parallel.compute(TrainWorker.log_probs, sequences)
+    ref_log_probs = values = teacher_log_probs = None
     if algorithm.kl_loss_coef > 0 or algorithm.kl_in_reward:
         with stopwatch.measure("ref"):
             (ref_log_probs,) = data_parallel.compute(TrainWorker.ref_log_probs, sequences)
+    if algorithm.distillation:
+        with stopwatch.measure("teacher"):
+            (teacher_log_probs,) = data_parallel.compute(TrainWorker.teacher_log_probs, sequences)
     if algorithm.critic:
         with stopwatch.measure("values"):
             (values,) = data_parallel.compute(TrainWorker.values, sequences)
@@ -81,7 +90,6 @@ def build_experience(
     with stopwatch.measure("adv"):
         if not scored.any():
             raise TrainingError("No data to train on: no response of the batch has both a token and a score.")
-        finite = rollout_log_probs.isfinite()
         check_engine_log_probs(scored & ~finite, scored)
         usable_log_probs = torch.where(finite, rollout_log_probs, old_log_probs)  # a weight of 1, as in TRL
         mask, weights, correction_metrics = correct_rollouts(
@@ -121,6 +129,10 @@ def build_experience(
 
     advantages, returns = trajectories.split(estimated.advantages), trajectories.split(estimated.returns)
     sequences = replace(sequences, response_mask=mask)
+    policy_metrics: dict[str, float] = {}
+    if entropy is not None:  # else the update reports the entropy, and its ratio has the difference
+        policy_metrics |= compute_policy_metrics(sequences, entropy)
+        policy_metrics |= compute_mismatch_metrics(old_log_probs, usable_log_probs, scored & finite)
     experience = Experience(
         sequences,
         old_log_probs,
@@ -129,14 +141,14 @@ def build_experience(
         weights=weights,
         values=values,
         returns=None if values is None else returns,
+        teacher_log_probs=teacher_log_probs,
         trajectories=None if trajectories.are_single else trajectories.numbers,
     )
     rewards = torch.where(joined.any(-1), token_rewards.sum(-1), torch.nan)
     metrics: Mapping[str, float] = {
         **compute_rollout_metrics(sequences, batch, rewards, advantages, config.data.max_response_length),
-        **compute_policy_metrics(sequences, entropy),
+        **policy_metrics,
         "rollout_corr/invalid_log_probs": float((scored & ~finite).count_nonzero()),
-        **compute_mismatch_metrics(old_log_probs, usable_log_probs, scored & finite),
         **correction_metrics,
         **kl_metrics,
         **({} if values is None else compute_critic_metrics(values, returns, scored)),
@@ -214,7 +226,7 @@ def correct_rollouts(
 ) -> tuple[Tensor, Tensor | None, dict[str, float]]:
     """Apply algorithm.rolloutCorrection. Return mask, weights and metrics."""
     config = algorithm.rollout_correction
-    if config is None:
+    if config is None or config.bypass_mode:
         return mask, None, {}
     correction = correct_rollout(
         log_probs,

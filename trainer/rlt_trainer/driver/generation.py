@@ -106,6 +106,9 @@ class RolloutGenerator:
         if self._filter:
             scores = replace(batch.scores, reasons=dict(self._filter.reasons))
             batch = replace(batch, scores=scores, num_gen_batches=self._filter.generations)
+        if self._config.rollout.staleness:
+            started = torch.tensor([group.started for group in groups])
+            batch = replace(batch, staleness=(step - started).repeat_interleave(self._config.rollout.n))
         ready, others = self._schedule.groups_ahead(step)
         return replace(batch, consumed=self._taken - len(ready) - len(others))
 

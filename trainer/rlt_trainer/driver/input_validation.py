@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
+from rlt_api.model_families import NOT_ON_VLLM_CPU
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.cluster.pods import count_train_workers
 from rlt_trainer.data.encoding import chat_text
+from rlt_trainer.data.tokenizer import load_tokenizer
 from rlt_trainer.driver.experience import load_estimator
 from rlt_trainer.environments.environment import load_agent, load_environment
+from rlt_trainer.policy.config import load_config, resolve_teacher_model
+from rlt_trainer.policy.families import validate_family
 from rlt_trainer.policy.mesh import data_parallel_size
 from rlt_trainer.policy.policy_objective import PolicyObjective
 from rlt_trainer.rollout.vllm_options import check_engine_kwargs
@@ -60,6 +64,27 @@ def validate_chat_template(config: TrainingConfig, tokenizer: PreTrainedTokenize
         chat_text([{"role": "user", "content": "?"}], tokenizer, config.data.chat_template)
 
 
+def validate_teacher(config: TrainingConfig, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Raises ValueError if there is a teacher with another family or vocabulary: its log-probabilities are of the
+    policy's tokens."""
+    distillation = config.algorithm.distillation
+    if distillation is None:
+        return
+    teacher = resolve_teacher_model(config, distillation)
+    try:
+        ours, theirs = tokenizer.get_vocab(), load_tokenizer(teacher).get_vocab()
+        validate_family(load_config(teacher), packed=config.model.use_remove_padding)
+    except ValueError as error:
+        raise ValueError(str(error).replace("model.path", "algorithm.distillation.modelPath")) from error
+    differing = sorted(token for token, number in ours.items() if theirs.get(token) != number)
+    if differing:
+        raise ValueError(
+            f"algorithm.distillation.modelPath: {distillation.model_path}: its tokenizer has another number for "
+            f"{len(differing)} of {len(ours)} tokens of {config.model.path or 'model.fromSeed'}, such as "
+            f"{differing[0]!r}. Use a teacher with the same vocabulary, such as a larger model of the same family."
+        )
+
+
 def validate_batches(config: TrainingConfig) -> None:
     """Raises ValueError if the ranks cannot form groups, or if a batch cannot be split equally between them."""
     training = config.training
@@ -89,6 +114,11 @@ def validate_lengths(config: TrainingConfig, architecture: PreTrainedConfig) -> 
         raise ValueError(
             f"model: attention heads of {head_size} dimensions are not supported by vLLM on CPUs (minimum "
             f"{MIN_HEAD_SIZE}): use a model with wider heads, or rollout.engine: transformers."
+        )
+    if config.rollout.engine == "vllm" and devices == 0 and (reason := NOT_ON_VLLM_CPU.get(architecture.model_type)):
+        raise ValueError(
+            f"rollout.engine: vLLM on CPUs does not run models of type {architecture.model_type}: {reason}. Use "
+            "rollout.engine: transformers, or accelerators."
         )
     max_length = getattr(text, "max_position_embeddings", None)
     requested = config.data.max_prompt_length + config.data.max_response_length

@@ -216,7 +216,7 @@ class Trainer:
             spans, reports, work, engines=engine_reports, devices=count_devices(self.config)
         )
         worker_spans = [span for report in [*reports, *engine_reports] for span in report.spans]
-        self.run_directory.append_spans([*spans, *worker_spans])
+        self.reporter.spans([*spans, *worker_spans])
         multi_turn, segments = self.config.rollout.multi_turn, None
         if multi_turn is not None:
             has_prompts = multi_turn.agent is not None

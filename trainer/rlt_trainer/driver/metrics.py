@@ -28,9 +28,17 @@ def compute_rollout_metrics(
         "response_length/clip_ratio": _mean(responses >= max_response_length),
         **_spread("prompt_length", sequences.prompt_mask.sum(-1)),
         **(_spread("num_turns", turns) if bool((turns > 1).any()) else {}),
+        **_compute_staleness(batch),
+        "data/responses": float(len(batch.responses)),
         "data/prompts_consumed": float(batch.consumed),
         "train/num_gen_batches": float(batch.num_gen_batches),
     }
+
+
+def _compute_staleness(batch: RolloutBatch) -> dict[str, float]:
+    if batch.staleness is None:
+        return {}
+    return {"training/staleness/mean": _mean(batch.staleness), "training/staleness/max": float(batch.staleness.max())}
 
 
 def compute_policy_metrics(sequences: Sequences, entropy: Tensor) -> dict[str, float]:

@@ -141,6 +141,8 @@ def validate(recording: Recording, config: TrainingConfig, ranks: int) -> None:
         )
     if config.algorithm.kl_loss_coef > 0 and experience.ref_log_probs is None:
         raise ValueError(f"Step {step} was recorded without the reference's log-probabilities: set klLossCoef to 0.")
+    if config.algorithm.distillation is not None and experience.teacher_log_probs is None:
+        raise ValueError(f"Step {step} was recorded without a teacher: remove algorithm.distillation.")
     if config.algorithm.critic is not None and experience.values is None:
         raise ValueError(f"Step {step} was recorded without a critic's values: remove algorithm.critic.")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -9,27 +10,40 @@ from pathlib import Path
 from typing import Any
 
 from rlt_api.driver_report import LATEST_STEPS, METRICS, PROGRESS_PREFIX
+from rlt_api.metric_rules import DEFAULTS, Limit, MetricHistory, forget_streaks, list_broken, record
 from rlt_api.status import ProgressMetrics
 from rlt_api.step_line import step_line
-from rlt_api.training_config import ProgressReport
+from rlt_api.training_config import BrokenMetricRule, ProgressReport
 from rlt_trainer.telemetry.rollout_log import select_rollouts
 from rlt_trainer.telemetry.run_directory import RunDirectory
-from rlt_trainer.telemetry.run_history import has_metrics
+from rlt_trainer.telemetry.run_history import has_metrics, read_metrics
 from rlt_trainer.telemetry.server import ProgressServer
 from rlt_trainer.telemetry.sinks import Sinks
+from rlt_trainer.telemetry.spans import Span
+from rlt_trainer.telemetry.traces import Traces
 
 
 class Reporter:
     """Keeps the latest report, and publishes every change immediately."""
 
     def __init__(
-        self, server: ProgressServer, run: RunDirectory, *, total_steps: int, sinks: Sinks | None = None
+        self,
+        server: ProgressServer,
+        run: RunDirectory,
+        *,
+        total_steps: int,
+        sinks: Sinks | None = None,
+        traces: Traces | None = None,
+        limits: Mapping[str, Limit] = DEFAULTS,
     ) -> None:
         self._server = server
         self._run = run
         self._sinks = sinks or Sinks([])
+        self._traces = traces
         self._durations: deque[float] = deque(maxlen=LATEST_STEPS)
         self._metrics: Mapping[str, float] = {}
+        self._limits = limits
+        self._history = MetricHistory()
         self._report = ProgressReport(stage="preparing", step=0, total_steps=total_steps, updated=_now())
         self._publish()
 
@@ -50,6 +64,7 @@ class Reporter:
         if metrics and not has_metrics(self._run.path, step):
             self._run.append_metrics(step, metrics)
             self._sinks.step(step, metrics)
+        self._history = _read_history(self._run.path, step, self._limits)
         self._publish(step=step, latest_checkpoint_step=step)
 
     def step(self, step: int, metrics: dict[str, float], rollouts: Sequence[dict[str, Any]]) -> None:
@@ -59,8 +74,10 @@ class Reporter:
         seconds = metrics["timing_s/step"]
         self._durations.append(seconds)
         self._metrics = metrics
+        broken = list_broken(self._history, self._limits)
         self._publish(
             step=step,
+            broken_rules=[BrokenMetricRule(rule=each.rule, evidence=each.evidence) for each in broken],
             seconds_per_step=sum(self._durations) / len(self._durations),
             longest_step_seconds=max(seconds, self._report.longest_step_seconds or 0),
             tokens_per_second=metrics["perf/total_num_tokens"] / seconds,
@@ -71,6 +88,12 @@ class Reporter:
                 }
             ),
         )
+
+    def spans(self, spans: Sequence[Span]) -> None:
+        """Record the spans of a step."""
+        self._run.append_spans(spans)
+        if self._traces:
+            self._traces.export(spans)
 
     def validation(self, metrics: dict[str, float]) -> None:
         """Report the validation before the first step. Later validations are part of the step's metrics."""
@@ -98,18 +121,33 @@ class Reporter:
         self._publish(exported_path=str(path))
 
     def print_last(self) -> None:
-        """Close the sinks, and print the last report, which stays readable after the server stops."""
+        """Close sinks and traces, and print the last report, which stays readable after the server stops."""
         self._sinks.close()
+        if self._traces:
+            self._traces.close()
         print(PROGRESS_PREFIX + self._report.model_dump_json(by_alias=True, exclude_none=True), flush=True)
 
     def _record(self, step: int, metrics: dict[str, float]) -> None:
         print(step_line(step, metrics), flush=True)
         self._run.append_metrics(step, metrics)
         self._sinks.step(step, metrics)
+        self._history = record(self._history, step, metrics, self._limits)
 
     def _publish(self, **changes: Any) -> None:
         self._report = self._report.model_copy(update={**changes, "updated": _now()})
         self._server.publish(self._report, self._metrics)
+
+
+def _read_history(run: Path, last: int, limits: Mapping[str, Limit]) -> MetricHistory:
+    """The history of a run that resumes after the step `last`."""
+    history = MetricHistory()
+    for line in read_metrics(run, after=-1).splitlines():
+        metrics = json.loads(line)
+        step = metrics.pop("step")
+        if step <= last:
+            finite = {name: value for name, value in metrics.items() if value is not None}
+            history = record(history, step, finite, limits)
+    return forget_streaks(history)
 
 
 def _now() -> str:

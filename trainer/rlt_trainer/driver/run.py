@@ -6,6 +6,7 @@ from pathlib import Path
 
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
+from rlt_api.blocks.metric_rules import build_limits
 from rlt_api.driver_report import METRICS_PORT
 from rlt_api.driver_server import read_token
 from rlt_api.training_config import TrainingConfig
@@ -28,6 +29,7 @@ from rlt_trainer.driver.input_validation import (
     validate_functions,
     validate_lengths,
     validate_rollout,
+    validate_teacher,
     validate_validation_set,
 )
 from rlt_trainer.driver.loop import Trainer
@@ -35,26 +37,31 @@ from rlt_trainer.driver.reporter import Reporter
 from rlt_trainer.driver.termination import Termination
 from rlt_trainer.environments.toolbox import describe_tools
 from rlt_trainer.policy.config import find_eos_tokens, load_config, resolve_critic_model
-from rlt_trainer.policy.families import validate_critic_family, validate_family
+from rlt_trainer.policy.families import (
+    validate_adapters,
+    validate_critic_family,
+    validate_family,
+    validate_router_loss,
+)
 from rlt_trainer.rewards.scorer import Scorer
 from rlt_trainer.telemetry.flops import find_shape
 from rlt_trainer.telemetry.run_directory import RunDirectory
 from rlt_trainer.telemetry.server import ProgressServer
 from rlt_trainer.telemetry.sinks import build_sinks
+from rlt_trainer.telemetry.traces import open_traces
 from rlt_trainer.workers.train_worker import TrainWorker
 
 
-def run(config: TrainingConfig, *, local: bool, is_trial: bool = False) -> None:
-    """Run the whole training. `local`: start Ray on this machine instead of joining a Ray cluster. `is_trial`: without
-    the port of the job's metrics.
+def run(config: TrainingConfig, *, local: bool, port: int = METRICS_PORT) -> None:
+    """Run the whole training. `local`: start Ray on this machine instead of joining a Ray cluster. `port`: that of the
+    job's metrics, 0 for a free one.
 
     The last line on standard output is PROGRESS_PREFIX and the last report, also after an error. Raises ValueError or
     FileNotFoundError for invalid input, TrainingError if the training cannot continue, and Terminated after SIGTERM.
     """
     write_stacks_on_signal()
-    port = 0 if local or is_trial else METRICS_PORT
     server = ProgressServer(
-        port,
+        0 if local else port,
         run_directory=config.run_directory,
         job=config.job,
         namespace=config.namespace,
@@ -69,7 +76,14 @@ def run(config: TrainingConfig, *, local: bool, is_trial: bool = False) -> None:
 
 def _run(config: TrainingConfig, server: ProgressServer, *, local: bool) -> None:
     run_directory = RunDirectory(config.run_directory)
-    reporter = Reporter(server, run_directory, total_steps=config.training.total_steps, sinks=build_sinks(config))
+    reporter = Reporter(
+        server,
+        run_directory,
+        total_steps=config.training.total_steps,
+        sinks=build_sinks(config),
+        traces=open_traces(job=config.job, namespace=config.namespace),
+        limits=build_limits(config.observability.metric_rules),
+    )
     try:
         reporter.stage("preparing", "checking model, data and rewards")
         validate_batches(config)
@@ -78,9 +92,13 @@ def _run(config: TrainingConfig, server: ProgressServer, *, local: bool) -> None
         tokenizer = load_tokenizer(config.model)
         architecture = load_config(config.model)
         validate_family(architecture, packed=config.model.use_remove_padding)
+        validate_router_loss(architecture, config.algorithm.router_aux_loss_coef)
+        if config.model.lora is not None:
+            validate_adapters(architecture, config.model.lora)
         path = config.model.path or "fromSeed"
         validate_tokenizer(tokenizer, architecture.get_text_config().vocab_size, path=path)
         validate_chat_template(config, tokenizer)
+        validate_teacher(config, tokenizer)
         warn_about_end_of_text(tokenizer, find_eos_tokens(config.model, architecture), path=path)
         critic_architecture = load_critic_config(config, tokenizer)
         validate_lengths(config, architecture)
@@ -103,10 +121,12 @@ def _run(config: TrainingConfig, server: ProgressServer, *, local: bool) -> None
             join_ray(config, local=local)
             with Termination() as termination:
                 workers = WorkerGroup(TrainWorker, config, training_pods(config))
+                engines = Engines(config, workers, build_processes(config, workers))
+                server.count_requests = engines.count_requests
                 Trainer(
                     config,
                     workers=workers,
-                    engines=Engines(config, workers, build_processes(config, workers)),
+                    engines=engines,
                     prompts=prompts,
                     validation=validation,
                     tokenizer=tokenizer,

@@ -28,14 +28,14 @@ def run_trial(config: TrainingConfig, *, local: bool = False) -> dict[str, Any]:
     folder = Path(config.run_directory) / f".preflight-{uuid4().hex[:8]}"
     trial = build_trial_config(config, folder)
     try:
-        run(trial, local=local, is_trial=True)
+        run(trial, local=local, port=0)
         metrics = _read_step(folder)
         directory = RunDirectory(folder).checkpoints / "step-1"
         if not directory.is_dir():
             raise ValueError(f"The checkpoint {directory} was not saved: see the log above.")
         saved = sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())
         started = time.time()
-        run(trial, local=local, is_trial=True)
+        run(trial, local=local, port=0)
         if _read_step(folder) != metrics:
             raise ValueError(f"The checkpoint {directory} was not loaded: the step was repeated.")
         with get_rollouts_file(folder, 1).open(encoding="utf-8") as file:

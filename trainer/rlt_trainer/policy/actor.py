@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from transformers import PreTrainedModel
@@ -17,13 +18,15 @@ from rlt_api.blocks.training import Fsdp, Reference, Training
 from rlt_trainer.algorithms.masking import masked_sum
 from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences
 from rlt_trainer.batches.update_result import UpdateResult
+from rlt_trainer.policy.expert_load import ExpertLoad, find_trained_tokens
 from rlt_trainer.policy.log_probs import response_log_probs
 from rlt_trainer.policy.lora import disable_adapters
 from rlt_trainer.policy.mesh import create_context_group
 from rlt_trainer.policy.micro_batches import MicroBatchSize, evaluate
-from rlt_trainer.policy.model import gather_weights
+from rlt_trainer.policy.model import gather_weights, iterate_buffers
 from rlt_trainer.policy.offload import Offload
 from rlt_trainer.policy.policy_objective import PolicyObjective
+from rlt_trainer.policy.router_loss import RouterLoss
 from rlt_trainer.policy.schedule import learning_rate_factor
 from rlt_trainer.policy.sharded_model import ModelOptions, load_sharded_model
 from rlt_trainer.policy.sharding import local_shards
@@ -55,6 +58,7 @@ class Actor:
         self._temperature = temperature
         self._objective = PolicyObjective(algorithm, max_response_length=max_response_length)
         self._packed = model.use_remove_padding
+        self._float32_head = model.cast_lm_head_to_fp32
         self._group = create_context_group(mesh.device_type, training, mesh.size())
         self._device = torch.device(mesh.device_type)
         self._offload = Offload(self._device, weights=fsdp.param_offload, optimizer=fsdp.optimizer_offload)
@@ -84,6 +88,9 @@ class Actor:
             training=training,
             offload=self._offload,
         )
+        self._router_coef = algorithm.router_aux_loss_coef
+        self._router_loss = RouterLoss(self._trained.model) if self._router_coef > 0 else None
+        self._load = None if training.use_torch_compile else ExpertLoad(self._trained.model)
         self.has_reference = algorithm.kl_loss_coef > 0 or algorithm.kl_in_reward is not None
         self.reference: PreTrainedModel | None = None
         """The frozen reference. None without a KL term, and if the reference is the policy without its adapters."""
@@ -99,9 +106,9 @@ class Actor:
         return self._trained.model
 
     @property
-    def optimizer(self) -> torch.optim.Optimizer:
-        """The optimizer of the current stage."""
-        return self._trained.optimizer
+    def optimizers(self) -> tuple[torch.optim.Optimizer, ...]:
+        """The optimizers of the current stage."""
+        return self._trained.optimizers
 
     @property
     def learning_rate(self) -> float:
@@ -163,16 +170,26 @@ class Actor:
         """Take one optimizer step on the policy loss of a mini-batch."""
 
         def compute_share(part: Experience) -> tuple[Tensor, dict[str, Tensor]]:
-            log_probs, entropy = self._response_log_probs(self.model, part.sequences, self._temperature)
+            with self._count_experts(part.sequences), self._record_routers():
+                log_probs, entropy = self._response_log_probs(self.model, part.sequences, self._temperature)
             counts = {"total_tokens": batch.total_tokens, "total_sequences": batch.total_sequences}
-            return self._objective.compute_share(log_probs, entropy, part, **counts)
+            loss, shares = self._objective.compute_share(log_probs, entropy, part, **counts)
+            if self._router_loss is not None:
+                balance = self._router_loss.compute(part.sequences, packed=self._packed) / batch.total_sequences
+                loss = loss + self._router_coef * balance
+                shares["actor/router_aux_loss"] = balance.detach()
+            return loss, shares
 
-        return self._trained.train_step(batch.experience, self._update_size, compute_share)
+        result = self._trained.train_step(batch.experience, self._update_size, compute_share)
+        balance = self._load.summarize() if self._load is not None else {}
+        shares = {name: value / dist.get_world_size() for name, value in balance.items()}  # the same on all ranks
+        return replace(result, shares=result.shares | shares)
 
     def gather_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Yield names and full weights, one layer at a time."""
+        """Yield names and full weights, one layer at a time, and the buffers in the model's files."""
         with self.weights_on_device():
             yield from gather_weights(self.model)
+            yield from iterate_buffers(self.model)
 
     def _evaluate(
         self, model: PreTrainedModel, offload: Offload, sequences: Sequences, size: MicroBatchSize, temperature: float
@@ -183,9 +200,18 @@ class Actor:
             )
         return log_probs, entropy
 
+    def _record_routers(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._router_loss is None else self._router_loss.record()
+
+    def _count_experts(self, sequences: Sequences) -> AbstractContextManager[None]:
+        if self._load is None:
+            return nullcontext()
+        return self._load.count(find_trained_tokens(sequences, packed=self._packed, group=self._group))
+
     def _response_log_probs(
         self, model: PreTrainedModel, sequences: Sequences, temperature: float
     ) -> tuple[Tensor, Tensor]:
         # load_sharded_model replaced the model's forward with response_log_probs
-        log_probs, entropy = model(sequences, temperature=temperature, packed=self._packed, group=self._group)
+        options = {"packed": self._packed, "group": self._group, "float32_head": self._float32_head}
+        log_probs, entropy = model(sequences, temperature=temperature, **options)
         return log_probs, entropy

@@ -6,6 +6,7 @@ from contextlib import suppress
 
 from transformers import AutoConfig, GenerationConfig, PreTrainedConfig
 
+from rlt_api.blocks.algorithm import Distillation
 from rlt_api.blocks.model import Model
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.data.seeded_model import build_seeded_config
@@ -35,6 +36,12 @@ def resolve_critic_model(config: TrainingConfig) -> Model:
         return config.model
     trusted = config.model.trust_remote_code
     return Model(path=critic.model_path, revision=critic.model_revision, trust_remote_code=trusted)
+
+
+def resolve_teacher_model(config: TrainingConfig, distillation: Distillation) -> Model:
+    """Return the model of the teacher."""
+    path, revision = distillation.model_path, distillation.model_revision
+    return Model(path=path, revision=revision, trust_remote_code=config.model.trust_remote_code)
 
 
 def load_config_from(path: str, *, revision: str | None = None, trust_remote_code: bool = False) -> PreTrainedConfig:

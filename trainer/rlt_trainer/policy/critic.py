@@ -77,9 +77,9 @@ class Critic:
         return self._trained.model
 
     @property
-    def optimizer(self) -> torch.optim.Optimizer:
-        """The optimizer of the critic."""
-        return self._trained.optimizer
+    def optimizers(self) -> tuple[torch.optim.Optimizer, ...]:
+        """The optimizers of the current stage."""
+        return self._trained.optimizers
 
     def values(self, sequences: Sequences) -> Tensor:
         """Values of the states before each token of this rank's responses: [B, T] on the CPU, 0 at padding."""

@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from transformers import AutoModelForCausalLM, AutoModelForTokenClassification, PreTrainedConfig
+from transformers.conversion_mapping import get_checkpoint_conversion_mapping
+from transformers.core_model_loading import MergeModulelist, WeightConverter, WeightTransform
 from transformers.modeling_layers import GenericForTokenClassification
+
+from rlt_api.blocks.model import Lora
 
 ENCODER = "its attention is not causal"
 DECODER = "it counts positions from the start of the padded row, and not from the first token"
@@ -30,7 +34,6 @@ UNSUPPORTED = {
     **dict.fromkeys(("recurrent_gemma", "rwkv", "xlstm"), STATE),
     **dict.fromkeys(("blt", "emu3", "gemma3n", "mllama", "musicgen", "musicgen_melody"), PARTS),
     **dict.fromkeys(("gemma4_assistant", "gemma4_unified_assistant"), "it only drafts tokens for another model"),
-    **dict.fromkeys(("llama4", "llama4_text"), "its class does not name its decoder"),
     **dict.fromkeys(("zamba", "zamba2"), "its layers share weights, which FSDP2 does not support"),
     "modernbert-decoder": "its output layer is not linear in the hidden states",
 }
@@ -41,6 +44,8 @@ NOT_PACKABLE = {
     "doge": "it builds an attention mask of its own",
 }
 """model_type -> why useRemovePadding is not supported, where the attributes of its class do not show it."""
+ROUTERS = dict.fromkeys(("llama4", "llama4_text"), ("router",))
+"""model_type -> linear layers of a router that return more than a tensor, so that peft cannot wrap them."""
 PACKABLE_LAYERS = {"full_attention", "sliding_attention"}
 CRITICS = "llama, qwen2, qwen3, mistral or gemma2"
 
@@ -68,6 +73,43 @@ def validate_critic_family(config: PreTrainedConfig, *, packed: bool) -> None:
             f"such as {CRITICS}, or use an advEstimator without a critic."
         )
     validate_family(config, packed=packed, field="algorithm.critic")
+
+
+def validate_adapters(config: PreTrainedConfig, lora: Lora) -> None:
+    """Raise ValueError if adapters would be added to stacked experts or to a router.
+
+    For stacked experts, peft (peft/utils/transformers_weight_conversion.py) wraps the parameters of experts and router,
+    and not linear layers. Their adapters are not merged for the engine.
+    """
+    layers = find_layers_without_adapters(config.get_text_config().model_type)
+    if layers and {"all-linear", *layers} & {each.rpartition(".")[2] for each in lora.target_modules}:
+        raise ValueError(
+            f"model.lora.targetModules: {', '.join(lora.target_modules)} contains experts or routers of models of type "
+            f"{config.model_type}, on which adapters are not supported. List other linear layers, such as q_proj and "
+            "o_proj."
+        )
+
+
+def validate_router_loss(config: PreTrainedConfig, coefficient: float) -> None:
+    """Raise ValueError if the family is not trained with an auxiliary loss. DeepSeek and GLM change a bias instead."""
+    if coefficient > 0 and not hasattr(config.get_text_config(), "router_aux_loss_coef"):
+        raise ValueError(
+            f"algorithm.routerAuxLossCoef: {coefficient:g}: models of type {config.model_type} have no auxiliary loss, "
+            "router_aux_loss_coef in config.json. Remove it."
+        )
+
+
+def find_layers_without_adapters(model_type: str) -> list[str]:
+    """Return the names of layers that adapters do not support: single experts that transformers stacks, and routers."""
+    conversions: list[WeightTransform] = get_checkpoint_conversion_mapping(model_type) or []  # type: ignore[no-untyped-call]
+    patterns = [
+        pattern
+        for each in conversions
+        if isinstance(each, WeightConverter) and isinstance(each.operations[0], MergeModulelist)
+        for pattern in each.source_patterns
+    ]
+    experts = {pattern.removesuffix(".weight").rpartition(".")[2] for pattern in patterns}
+    return sorted(experts.union(ROUTERS.get(model_type, ())))
 
 
 def has_value_head(config: PreTrainedConfig) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from rlt_trainer.batches.sequences import Sequences
@@ -29,7 +29,7 @@ def forward_responses(
     inputs = pack_inputs(sequences, multiple=ranks) if packed else pad_inputs(sequences)
     size = inputs.tokens.shape[1] // ranks
     mine = slice(rank * size, (rank + 1) * size)
-    hidden = model.base_model(
+    hidden = find_decoder(model)(
         input_ids=inputs.tokens[:, mine],
         position_ids=inputs.position_ids[:, mine],
         attention_mask=inputs.attention_mask,
@@ -42,6 +42,12 @@ def forward_responses(
         values = _apply_head_over_ranks(hidden, inputs, head, mine, group)
     mask = sequences.response_attention
     return tuple(each.new_zeros(mask.shape).masked_scatter(mask, each) for each in values)
+
+
+def find_decoder(model: PreTrainedModel) -> nn.Module:
+    """Return the part of a model that computes hidden states. Llama 4 does not name it in base_model_prefix."""
+    base = model.base_model
+    return model.get_submodule("model") if base is model else base
 
 
 def _apply_head_over_ranks(

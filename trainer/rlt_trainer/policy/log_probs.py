@@ -26,15 +26,17 @@ GPU_CHUNK_ELEMENTS = 2**27
 
 @dataclass(frozen=True)
 class LogitScale:
-    """The transformation of the output layer's result before the softmax: `scale * cap(logits)`."""
+    """The input of the softmax: `scale * cap(logits)`."""
 
     scale: float = 1.0
     """1 / temperature, multiplied by the factor in the model's config."""
     softcap: float | None = None
     """c in c * tanh(logits / c), applied before the scale. None: no cap."""
+    float32: bool = False
+    """Whether the output layer's sums of products stay in float32, instead of the dtype of its input."""
 
     @classmethod
-    def of(cls, config: PreTrainedConfig, temperature: float) -> LogitScale:
+    def of(cls, config: PreTrainedConfig, temperature: float, *, float32: bool = False) -> LogitScale:
         """Read it from `config`, as transformers 5 does. Cohere and Falcon-H1 multiply, Granite divides, Gemma caps."""
         text = config.get_text_config()
 
@@ -44,7 +46,7 @@ class LogitScale:
         factor = read("logit_scale") * read("lm_head_multiplier") / read("logits_mup_width_multiplier")
         scaling = read("logits_scaling")
         factor *= scaling if text.model_type == "hyperclovax" else 1 / scaling
-        return cls(factor / temperature, getattr(text, "final_logit_softcapping", None))
+        return cls(factor / temperature, getattr(text, "final_logit_softcapping", None), float32)
 
 
 def response_log_probs(
@@ -52,16 +54,18 @@ def response_log_probs(
     sequences: Sequences,
     *,
     temperature: float,
+    float32_head: bool = False,
     packed: bool = False,
     group: dist.ProcessGroup | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Log-probability of each response token and entropy of its distribution: [B, T] in float32, 0 at padding.
 
     Both have a gradient. temperature: the sampling temperature, so that the values compare with the engine's.
+    float32_head: model.castLmHeadToFp32.
     packed: without padding, for a model with packed_attention. group: the ranks that share each sequence.
     """
     output = model.get_output_embeddings()  # type: ignore[no-untyped-call]
-    logits = LogitScale.of(model.config, temperature)
+    logits = LogitScale.of(model.config, temperature, float32=float32_head)
 
     def head(hidden: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
         return token_log_probs(hidden, output.weight, getattr(output, "bias", None), targets, logits)
@@ -173,11 +177,21 @@ def _chunk_gradient(
 
 def _scores(hidden: Tensor, weight: Tensor, bias: Tensor | None, logits: LogitScale) -> tuple[Tensor, Tensor | None]:
     """Return the input of the softmax [n, V], and the derivative of the cap."""
-    scores = functional.linear(hidden, weight, bias).to(torch.promote_types(hidden.dtype, torch.float32))
+    precise = torch.promote_types(hidden.dtype, torch.float32)
+    scores = (_project_precisely if logits.float32 else functional.linear)(hidden, weight, bias).to(precise)
     if logits.softcap is None:
         return scores.mul_(logits.scale), None
     capped = torch.tanh(scores / logits.softcap)
     return capped * (logits.softcap * logits.scale), 1 - capped**2
+
+
+def _project_precisely(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Return the output layer's result in float32 at least, as vLLM with head_dtype (LogitsProcessor._apply_head)."""
+    if hidden.is_cuda and hidden.dtype != torch.float32:  # without a float32 copy of the weights
+        scores = torch.mm(hidden, weight.t(), out_dtype=torch.float32)
+        return scores if bias is None else scores + bias
+    precise = torch.promote_types(hidden.dtype, torch.float32)
+    return functional.linear(hidden.to(precise), weight.to(precise), None if bias is None else bias.to(precise))
 
 
 def _chunks(hidden: Tensor, weight: Tensor) -> list[slice]:

@@ -1,12 +1,17 @@
-"""Low-rank adapters (arXiv 2106.09685) with peft: add, merge for the engine, save separately."""
+"""Low-rank adapters with peft: add, merge for the engine, save separately.
+
+LoRA is arXiv 2106.09685, rsLoRA arXiv 2312.03732, DoRA arXiv 2402.09353.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 from typing import cast
 
+import torch
 import torch.distributed as dist
 from peft import LoraConfig, inject_adapter_in_model
 from peft.tuners.lora import LoraLayer
@@ -18,6 +23,7 @@ from transformers import PreTrainedModel
 from rlt_api.blocks.model import Lora
 
 ADAPTER = "default"
+ALL_LINEAR = "all-linear"
 BASE = ".base_layer"
 PEFT_PREFIX = "base_model.model."
 """The prefix of weight names in peft's files."""
@@ -26,16 +32,56 @@ PEFT_PREFIX = "base_model.model."
 def add_adapters(model: PreTrainedModel, lora: Lora) -> None:
     """Add adapters to the model's linear layers, in place. All other parameters are frozen.
 
-    Raises ValueError naming model.lora.targetModules if no module matches, or if the output layer does.
+    Raises ValueError naming model.lora.targetModules if a target matches no linear layer, or the output layer.
     """
-    targets = "all-linear" if lora.target_modules == ["all-linear"] else lora.target_modules
-    config = LoraConfig(r=lora.rank, lora_alpha=lora.alpha, target_modules=targets)
-    try:
-        inject_adapter_in_model(config, model, ADAPTER)
-    except ValueError as error:
-        raise ValueError(f"model.lora.targetModules {lora.target_modules}: {error}") from error
-    if isinstance(model.get_output_embeddings(), LoraLayer):  # type: ignore[no-untyped-call]
-        raise ValueError("model.lora.targetModules: an adapter on the output layer is not supported. Remove it.")
+    targets: str | list[str] = list(lora.target_modules)
+    if targets == [ALL_LINEAR]:
+        targets = ALL_LINEAR
+    else:
+        check_targets(model, lora.target_modules)
+    config = LoraConfig(
+        r=lora.rank,
+        lora_alpha=lora.alpha,
+        target_modules=targets,
+        use_rslora=lora.use_rslora,
+        use_dora=lora.use_dora,
+    )
+    inject_adapter_in_model(config, model, ADAPTER)
+
+
+def check_targets(model: PreTrainedModel, targets: Sequence[str]) -> None:
+    """Raise ValueError naming model.lora.targetModules if a target matches no linear layer, or the output layer."""
+    names = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+    output = model.get_output_embeddings()  # type: ignore[no-untyped-call]
+    for number, target in enumerate(targets):
+        field = f"model.lora.targetModules[{number}]: {target}"
+        matched = [name for name in names if f".{name}".endswith(f".{target}")]
+        if not matched:
+            leaves = sorted({name.rpartition(".")[2] for name in names if model.get_submodule(name) is not output})
+            near = get_close_matches(target.rpartition(".")[2], leaves, n=3) or leaves
+            raise ValueError(
+                f"{field}: no linear layer of the model has this name. Use {ALL_LINEAR} alone, or names "
+                f"such as {', '.join(near)}."
+            )
+        if any(model.get_submodule(name) is output for name in matched):
+            raise ValueError(f"{field}: an adapter on the output layer is not supported. Remove it.")
+
+
+@torch.no_grad()
+def initialize_magnitudes(model: nn.Module) -> None:
+    """Set DoRA's magnitudes to the norms of the loaded weights, so that an initial adapter has no effect.
+
+    Weights and magnitudes are sharded alike, by output, so that no rank needs weights of another one.
+    """
+    for layer in model.modules():
+        if isinstance(layer, LoraLayer) and ADAPTER in layer.lora_magnitude_vector:
+            weight, magnitude = layer.get_base_layer().weight, layer.lora_magnitude_vector[ADAPTER].weight
+            norms = torch.linalg.norm(_local(cast("Tensor", weight)).float(), dim=1)
+            _local(cast("Tensor", magnitude)).copy_(norms)
+
+
+def _local(tensor: Tensor) -> Tensor:
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def is_adapter(name: str) -> bool:
@@ -62,11 +108,17 @@ def disable_adapters(model: nn.Module) -> Iterator[None]:
 
 
 def merge_adapter(module: LoraLayer) -> Tensor:
-    """Return the weight of a gathered layer with its adapter merged, in the weight's dtype."""
+    """Return the weight of a gathered layer with its adapter merged, in the weight's dtype.
+
+    DoRA's magnitudes replace the norms of the merged rows.
+    """
     parts = (module.get_base_layer(), module.lora_A[ADAPTER], module.lora_B[ADAPTER])
     base, down, up = (cast("Tensor", part.weight) for part in parts)
-    change: Tensor = module.scaling[ADAPTER] * (up.float() @ down.float())
-    return (base.float() + change).to(base.dtype)
+    merged: Tensor = base.float() + module.scaling[ADAPTER] * (up.float() @ down.float())
+    if ADAPTER in module.lora_magnitude_vector:
+        magnitude = cast("Tensor", module.lora_magnitude_vector[ADAPTER].weight).float()
+        merged = (magnitude / torch.linalg.norm(merged, dim=1))[:, None] * merged
+    return merged.to(base.dtype)
 
 
 def save_adapter(model: PreTrainedModel, directory: Path) -> None:

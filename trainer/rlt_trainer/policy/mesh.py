@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from torch.distributed import ProcessGroup
+from datetime import timedelta
+
+from torch.distributed import ProcessGroup, distributed_c10d
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from rlt_api.blocks.training import Training
@@ -19,6 +21,13 @@ def create_mesh(device_type: str, training: Training, ranks: int) -> DeviceMesh:
     if size == ranks:
         return init_device_mesh(device_type, (ranks,), mesh_dim_names=("shard",))
     return init_device_mesh(device_type, (ranks // size, size), mesh_dim_names=("replicate", "shard"))
+
+
+def set_collective_timeout(seconds: int) -> None:
+    """Set the timeout of all process groups: init_device_mesh gives its own PyTorch's default (600 s with NCCL, 1800 s
+    with gloo; torch/distributed/constants.py)."""
+    for group in distributed_c10d._world.pg_map:
+        distributed_c10d._set_pg_timeout(timedelta(seconds=seconds), group)
 
 
 def data_parallel_size(training: Training, ranks: int) -> int:

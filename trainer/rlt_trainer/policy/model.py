@@ -12,6 +12,7 @@ from peft.tuners.lora import LoraLayer
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
+from torch.nn import functional
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from rlt_api.blocks.model import Model
@@ -57,6 +58,17 @@ def load_model(files: str, dtype: torch.dtype, *, trust_remote_code: bool = Fals
     return model
 
 
+def cast_output_layer(model: PreTrainedModel) -> None:
+    """Compute the model's logits in float32, in place: model.castLmHeadToFp32."""
+    output = model.get_output_embeddings()  # type: ignore[no-untyped-call]
+
+    def forward(hidden: Tensor) -> Tensor:
+        bias = getattr(output, "bias", None)
+        return functional.linear(hidden.float(), output.weight.float(), None if bias is None else bias.float())
+
+    output.forward = forward
+
+
 def gather_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Yield names and full weights of a sharded model, one layer at a time. Collective: all ranks must consume it.
 
@@ -79,3 +91,9 @@ def gather_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
             weight = merge_adapter(adapted[name]) if name in adapted else parameter.clone()
             yield base_name(name), weight.detach()
         module.reshard()
+
+
+def iterate_buffers(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
+    """Yield the persistent buffers, which are the same on all ranks."""
+    saved = model.state_dict().keys()
+    return ((base_name(name), buffer) for name, buffer in model.named_buffers() if name in saved)

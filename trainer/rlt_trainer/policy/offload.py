@@ -26,27 +26,27 @@ class Offload:
     weights: bool = False
     optimizer: bool = False
 
-    def offload(self, model: nn.Module, optimizer: Optimizer | None = None) -> None:
+    def offload(self, model: nn.Module, *optimizers: Optimizer) -> None:
         """Move this rank's shards of the weights, and the optimizer state, to the CPU, if they are offloaded."""
         if self.weights:
             model._apply(partial(_move, device=CPU))  # type: ignore[no-untyped-call]
-        if self.optimizer and optimizer is not None:
+        for optimizer in optimizers if self.optimizer else ():
             _move_state(optimizer, CPU)
         if self.device.type == "cuda":
             torch.cuda.current_stream(self.device).synchronize()  # a reader on the CPU does not wait for the copies
 
     @contextmanager
-    def on_device(self, model: nn.Module, optimizer: Optimizer | None = None) -> Iterator[None]:
+    def on_device(self, model: nn.Module, *optimizers: Optimizer) -> Iterator[None]:
         """Hold this rank's shards of the weights, and the optimizer state, on the device within the context."""
         if self.weights:
             model._apply(partial(_move, device=self.device))  # type: ignore[no-untyped-call]
-        if optimizer is not None:
+        for optimizer in optimizers:
             # Even if only weights are offloaded: a checkpoint that is loaded meanwhile leaves its moments on the CPU.
             _move_state(optimizer, self.device)
         try:
             yield
         finally:
-            self.offload(model, optimizer)
+            self.offload(model, *optimizers)
 
 
 def _move(tensor: Tensor, device: torch.device) -> Tensor:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import torch
 from torch import Tensor
 
 from rlt_api.blocks.algorithm import Algorithm
 from rlt_trainer.algorithms.aggregation import aggregate
-from rlt_trainer.algorithms.losses import POLICY_LOSSES, LossInputs, kl_loss
+from rlt_trainer.algorithms.losses import POLICY_LOSSES, LossInputs, distillation_advantages, kl_loss
 from rlt_trainer.algorithms.masking import masked_sum
+from rlt_trainer.algorithms.rollout_correction import is_bypassed
 from rlt_trainer.algorithms.user_functions import load_user_function
 from rlt_trainer.batches.sequences import Experience
 
 
 class PolicyObjective:
-    """Policy loss, minus the entropy bonus, plus the KL term."""
+    """Policy loss, minus the entropy bonus, plus the KL term and the distillation loss."""
 
     def __init__(self, algorithm: Algorithm, *, max_response_length: int) -> None:
         """max_response_length: the divisor of seq-mean-token-sum-norm, in tokens."""
@@ -60,7 +64,11 @@ class PolicyObjective:
         loss = aggregated(policy.loss)
         tokens = max(total_tokens, 1)
         shares = {"actor/pg_loss": loss.detach()}
+        if algorithm.distillation is not None and not algorithm.distillation.use_task_rewards:
+            loss = torch.zeros_like(loss)
         shares |= {name: masked_sum(value, mask) / tokens for name, value in policy.metrics.items()}
+        if is_bypassed(algorithm):  # no other pass has computed it
+            shares["actor/entropy"] = masked_sum(entropy.detach(), mask) / tokens
         if algorithm.entropy_coeff > 0:
             bonus = aggregated(entropy)
             loss = loss - algorithm.entropy_coeff * bonus
@@ -70,4 +78,12 @@ class PolicyObjective:
             kl = aggregated(kl_loss(inputs, micro.ref_log_probs, algorithm.kl_loss_type))
             loss = loss + algorithm.kl_loss_coef * kl
             shares["actor/kl_loss"] = kl.detach()
+        if distillation := algorithm.distillation:
+            assert micro.teacher_log_probs is not None
+            bound = distillation.loss_max_clamp
+            advantages = distillation_advantages(log_probs, micro.teacher_log_probs, mask, max_clamp=bound)
+            distilled = aggregated(self._loss_function(replace(inputs, advantages=advantages)).loss)
+            loss = loss + distillation.loss_coef * distilled
+            shares["distillation/loss"] = distilled.detach()
+            shares["distillation/abs_loss"] = masked_sum(advantages.abs(), mask) / tokens
         return loss, shares

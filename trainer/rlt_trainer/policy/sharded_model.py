@@ -18,6 +18,7 @@ from transformers import (
     GenerationConfig,
     PreTrainedModel,
 )
+from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.initialization import guard_torch_init_functions
 from transformers.utils import GENERATION_CONFIG_NAME
 
@@ -25,10 +26,11 @@ from rlt_api.blocks.model import Lora, Model
 from rlt_api.blocks.training import Fsdp, Training
 from rlt_trainer.policy import packed_attention
 from rlt_trainer.policy.config import build_model_error, load_config_from
-from rlt_trainer.policy.families import validate_critic_family, validate_family
-from rlt_trainer.policy.lora import add_adapters, base_name
+from rlt_trainer.policy.families import validate_adapters, validate_critic_family, validate_family
+from rlt_trainer.policy.lora import add_adapters, base_name, initialize_magnitudes
 from rlt_trainer.policy.sharded_weights import initialize_weight, load_weights
 from rlt_trainer.policy.sharding import find_layers, shard
+from rlt_trainer.policy.weight_files import set_conversions
 
 Kind = Literal["actor", "critic", "reward"]
 AUTO_CLASSES: dict[Kind, Any] = {
@@ -111,9 +113,11 @@ def load_sharded_model(kind: Kind, files: str, options: ModelOptions, forward: C
     except (OSError, ValueError) as error:
         raise build_model_error(files, error) from error
     model.eval()  # type: ignore[no-untyped-call]
+    set_conversions(model, get_model_conversion_mapping(model))
     if kind == "actor" and (Path(files) / GENERATION_CONFIG_NAME).is_file():
         model.generation_config = GenerationConfig.from_pretrained(files)
     if options.lora is not None:
+        validate_adapters(config, options.lora)
         add_adapters(model, options.lora)
     if options.frozen:
         model.requires_grad_(False)
@@ -157,9 +161,10 @@ def _load(kind: Kind, model: PreTrainedModel, files: str, options: ModelOptions)
         return full  # type: ignore[no-any-return]
 
     try:
-        load_weights(model, files, initialize=initialize, file_name=base_name, load_full_model=load_full_model)
+        load_weights(model, files, initialize=initialize, base_name=base_name, load_full_model=load_full_model)
     except (OSError, ValueError) as error:
         raise build_model_error(files, error) from error
+    initialize_magnitudes(model)
     dist.barrier()
 
 

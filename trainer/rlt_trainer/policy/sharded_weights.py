@@ -2,67 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import math
 import warnings
 import zlib
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, Protocol
 
 import torch
-from safetensors import safe_open
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 from transformers import PreTrainedModel
 
-INDEX = "model.safetensors.index.json"
-SINGLE = "model.safetensors"
+from rlt_trainer.policy.weight_files import ConvertedFiles, Region, SafetensorsFiles, Weights, set_conversions
 
-Region = tuple[slice, ...]
 Initialize = Callable[[str, torch.Size], Tensor | None]
 """Returns the full tensor of a weight that is not in the files (adapter, value head), by name and shape; else None."""
-
-
-class Weights(Protocol):
-    """A source of weights."""
-
-    def names(self) -> set[str]:
-        """Names of the available weights."""
-
-    def read(self, name: str, region: Region) -> Tensor:
-        """Read a region of a weight."""
-
-
-class SafetensorsFiles:
-    """The safetensors files in a folder in the Hugging Face format. They are memory-mapped and read on demand."""
-
-    def __init__(self, folder: str) -> None:
-        root = Path(folder)
-        if (root / INDEX).is_file():
-            index = json.loads((root / INDEX).read_text(encoding="utf-8"))["weight_map"]
-            self._files = {name: root / file for name, file in index.items()}
-        elif (root / SINGLE).is_file():
-            with safe_open(root / SINGLE, framework="pt") as file:
-                self._files = dict.fromkeys(file.keys(), root / SINGLE)
-        else:
-            self._files = {}
-        self._open: dict[Path, Any] = {}
-        self.bytes_read = 0
-
-    def names(self) -> set[str]:
-        """Names of the weights in the files. Empty without safetensors files."""
-        return set(self._files)
-
-    def read(self, name: str, region: Region) -> Tensor:
-        """Read a region of a weight, in the dtype of the file."""
-        path = self._files[name]
-        if path not in self._open:
-            self._open[path] = safe_open(path, framework="pt")
-        part: Tensor = self._open[path].get_slice(name)[region]
-        self.bytes_read += part.nbytes
-        return part
 
 
 class FullModel:
@@ -85,34 +39,38 @@ def load_weights(
     folder: str,
     *,
     initialize: Initialize,
-    file_name: Callable[[str], str],
+    base_name: Callable[[str], str],
     load_full_model: Callable[[], PreTrainedModel],
 ) -> None:
     """Load the weights in `folder` into the sharded, uninitialized `model`.
 
-    file_name: maps the model's name of a weight to the name in the files.
-    If the files use other names or are not safetensors files, every rank calls load_full_model, with a warning.
+    base_name: maps a weight's name to its name without adapters.
+    If weights are missing or are not in safetensors files, every rank calls load_full_model, with a warning.
     """
     targets: dict[str, Tensor] = dict(model.named_parameters())
     persistent = model.state_dict().keys()
     targets |= {name: buffer for name, buffer in model.named_buffers() if name in persistent}
-    weights: Weights = SafetensorsFiles(folder)
-    not_in_files = [name for name in targets if file_name(name) not in weights.names()]
+    weights: Weights = ConvertedFiles(SafetensorsFiles(folder), model, [base_name(name) for name in persistent])
+    not_in_files = [name for name in targets if base_name(name) not in weights.names()]
     initialized = {
         name: tensor for name in not_in_files if (tensor := initialize(name, targets[name].shape)) is not None
     }
-    wanted = {name: file_name(name) for name in targets.keys() - initialized.keys()}
+    wanted = {name: base_name(name) for name in targets.keys() - initialized.keys()}
     if missing := sorted(set(wanted.values()) - weights.names()):
         warnings.warn(
-            f"{folder} has no safetensors files with the weights of {type(model).__name__} under their names in the "
-            f"model ({missing[0]} and {len(missing) - 1} more are missing): every rank loads the full model once.",
+            f"{folder} has no safetensors files with all weights of {type(model).__name__} "
+            f"({missing[0]} and {len(missing) - 1} more are missing): every rank loads the full model once.",
             stacklevel=2,
         )
-        weights = FullModel(load_full_model())
+        full = load_full_model()
+        set_conversions(model, full._weight_conversions)  # type: ignore[arg-type]
+        weights = FullModel(full)
     with torch.no_grad():
         for name, target in targets.items():
             region = local_region(target)
             local = target.to_local() if isinstance(target, DTensor) else target
+            if local.numel() == 0:  # more ranks than experts
+                continue
             local.copy_(initialized[name][region] if name in initialized else weights.read(wanted[name], region))
 
 
@@ -129,12 +87,13 @@ def initialize_weight(name: str, shape: torch.Size, seed: int, initializer_range
 
     It depends on neither the rank nor the number of ranks. As in peft and transformers: lora_A is uniform with bound
     1 / sqrt(inputs), lora_B is zero (the adapter has no effect at first); the value head is normal, its bias zero.
+    DoRA's magnitudes follow from the weights (lora.initialize_magnitudes).
     """
     generator = torch.Generator().manual_seed(seed + zlib.crc32(name.encode()))
     match name.rpartition("lora_")[2]:  # the full name if it does not contain "lora_"
         case "A.default.weight":
             return (torch.rand(shape, generator=generator) * 2 - 1) / math.sqrt(shape[-1])
-        case "B.default.weight" | "score.bias":
+        case "B.default.weight" | "magnitude_vector.default.weight" | "score.bias":
             return torch.zeros(shape)
         case "score.weight":
             return torch.randn(shape, generator=generator) * initializer_range

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from itertools import chain, pairwise
 from typing import Any, TypeVar, cast
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
@@ -22,6 +21,7 @@ from rlt_trainer.batches.update_result import UpdateResult
 from rlt_trainer.errors import NonFiniteGradientError
 from rlt_trainer.policy.micro_batches import MicroBatchSize, split_micro_batches
 from rlt_trainer.policy.offload import Offload
+from rlt_trainer.policy.optimizers import build_optimizers
 from rlt_trainer.policy.sharded_model import Kind, ModelOptions, load_sharded_model
 
 Part = TypeVar("Part", Sequences, Experience)
@@ -32,7 +32,7 @@ MAX_SKIPPED = 3
 
 
 class TrainedModel:
-    """A model, its optimizer and its learning rate."""
+    """A model, its optimizers and its learning rate."""
 
     def __init__(
         self,
@@ -62,24 +62,20 @@ class TrainedModel:
         offload.offload(model)
 
     def reset_optimizer(self, learning_rate: float) -> None:
-        """Replace the optimizer by one without state."""
+        """Replace the optimizers by new ones without state."""
         self.base_learning_rate = learning_rate
-        trainable = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
-        first, second = self._training.betas
-        decay = self._training.weight_decay
-        self.optimizer = torch.optim.AdamW(
-            trainable, lr=learning_rate, betas=(first, second), weight_decay=decay, fused=True
-        )
+        self.optimizers = build_optimizers(self.model, self._training, learning_rate)
 
     @property
     def learning_rate(self) -> float:
         """The learning rate of the next optimizer step."""
-        return float(self.optimizer.param_groups[0]["lr"])
+        return float(self.optimizers[0].param_groups[0]["lr"])
 
     def scale_learning_rate(self, factor: float) -> None:
         """Set the learning rate to `factor` times that of the start of the stage."""
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.base_learning_rate * factor
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = self.base_learning_rate * factor
 
     @contextmanager
     def on_device(self) -> Iterator[None]:
@@ -90,7 +86,7 @@ class TrainedModel:
             return
         self._is_on_device = True
         try:
-            with self._offload.on_device(self.model, self.optimizer):
+            with self._offload.on_device(self.model, *self.optimizers):
                 yield
         finally:
             self._is_on_device = False
@@ -126,9 +122,10 @@ class TrainedModel:
                 f"The norm of the gradient was {grad_norm} in {MAX_SKIPPED} optimizer steps in a row: the training "
                 f"diverged. Lower {self._learning_rate_field}, or continue from an earlier checkpoint."
             )
-        if not skipped:
-            self.optimizer.step()
-        self.optimizer.zero_grad()
+        for optimizer in self.optimizers:
+            if not skipped:
+                optimizer.step()
+            optimizer.zero_grad()
         return UpdateResult(shares, grad_norm, skipped, self.learning_rate)
 
 

@@ -28,7 +28,11 @@ def build_engine(config: TrainingConfig, *, files: str, device: torch.device) ->
         from rlt_trainer.rollout.transformers_engine import TransformersEngine
 
         return TransformersEngine(
-            files, dtype=DTYPES[config.model.dtype], device=device, trust_remote_code=config.model.trust_remote_code
+            files,
+            dtype=DTYPES[config.model.dtype],
+            device=device,
+            float32_head=config.model.cast_lm_head_to_fp32,
+            trust_remote_code=config.model.trust_remote_code,
         )
     from rlt_trainer.rollout.vllm_engine import VllmEngine
 
@@ -38,6 +42,7 @@ def build_engine(config: TrainingConfig, *, files: str, device: torch.device) ->
         rollout=config.rollout,
         max_model_len=config.data.max_prompt_length + config.data.max_response_length,
         seed=config.training.seed,
+        float32_head=config.model.cast_lm_head_to_fp32,
         trust_remote_code=config.model.trust_remote_code,
     )
 

@@ -106,6 +106,10 @@ class Router:
         """Return the number of requests that each engine has."""
         return [len(member.requests) for member in self._members]
 
+    def count_requests(self) -> dict[str, int]:
+        """Return the number of requests by state: running in an engine, or waiting for one. Any thread can call it."""
+        return {"running": sum(self.load()), "waiting": len(self._waiting)}
+
     async def close(self) -> None:
         """Stop collecting responses."""
         for task in self._tasks:

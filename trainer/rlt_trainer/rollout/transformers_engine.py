@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -15,7 +16,7 @@ from transformers import DynamicCache
 
 from rlt_trainer.batches.response import FinishReason, Response
 from rlt_trainer.batches.sequences import Sequences
-from rlt_trainer.policy.model import load_model
+from rlt_trainer.policy.model import cast_output_layer, iterate_buffers, load_model
 from rlt_trainer.policy.model_inputs import build_position_ids
 from rlt_trainer.rollout.engine import Done, EngineError, Part, Request, Sampling
 from rlt_trainer.rollout.weight_channel import ChannelAddress, open_receiver, receive_weights
@@ -46,11 +47,20 @@ class TransformersEngine:
     """
 
     def __init__(
-        self, files: str, *, dtype: torch.dtype, device: torch.device, trust_remote_code: bool = False
+        self,
+        files: str,
+        *,
+        dtype: torch.dtype,
+        device: torch.device,
+        float32_head: bool = False,
+        trust_remote_code: bool = False,
     ) -> None:
+        """float32_head: model.castLmHeadToFp32."""
         model = load_model(files, dtype, trust_remote_code=trust_remote_code)
+        if float32_head:
+            cast_output_layer(model)
         self._model = model.to(device).requires_grad_(False)  # type: ignore[arg-type]
-        self._weights = dict(self._model.named_parameters())
+        self._weights = dict(chain(self._model.named_parameters(), iterate_buffers(self._model)))
         self._device = device
         self._rows: list[_Row] = []
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="engine")
@@ -147,7 +157,7 @@ class TransformersEngine:
         padded = Sequences.pad(contexts, [[0]] * len(rows), pad_token_id=0).to(self._device)
         generators = [row.generator for row in rows]
         running = dict(enumerate(rows))
-        cache = DynamicCache()
+        cache = DynamicCache(config=self._model.config)  # a family may have states besides keys and values
         tokens, mask = padded.prompts.long(), padded.prompt_mask
         positions = build_position_ids(mask)
         while running and not self._interrupt.is_set():

@@ -42,9 +42,10 @@ class VllmEngine:
         rollout: Rollout,
         max_model_len: int,
         seed: int,
+        float32_head: bool = False,
         trust_remote_code: bool = False,
     ) -> None:
-        """Raises ValueError for options that vLLM does not have."""
+        """float32_head: model.castLmHeadToFp32. Raises ValueError for options that vLLM does not have."""
         check_engine_kwargs(rollout)
         self._on_gpu = torch.cuda.is_available()
         self._options = build_engine_options(
@@ -53,6 +54,7 @@ class VllmEngine:
             rollout=rollout,
             max_model_len=max_model_len,
             seed=seed,
+            float32_head=float32_head,
             trust_remote_code=trust_remote_code,
             on_gpu=self._on_gpu,
         )
@@ -150,8 +152,8 @@ class VllmEngine:
         """As in RolloutEngine. Replicated weights count once for each device."""
         sums: Sums = {}
         for items in await self._call(WorkerExtension.sum_policy_weights):
-            for layer, value in items:
-                sums[layer] = (sums.get(layer, 0) + value) % 2**64
+            for part, value in items:
+                sums[part] = (sums.get(part, 0) + value) % 2**64
         return sums
 
     async def log_probs(self, sequences: Sequence[Sequence[int]]) -> list[list[float]]:

@@ -22,6 +22,7 @@ def build_engine_options(
     rollout: Rollout,
     max_model_len: int,
     seed: int,
+    float32_head: bool = False,
     trust_remote_code: bool,
     on_gpu: bool,
 ) -> dict[str, Any]:
@@ -48,4 +49,6 @@ def build_engine_options(
         "disable_log_stats": True,
         **rollout.engine_kwargs,
     }
+    if float32_head:
+        options["hf_overrides"] = {**options.get("hf_overrides", {}), "head_dtype": "float32"}
     return {name: value for name, value in options.items() if value is not None}

@@ -57,7 +57,7 @@ class WorkerExtension:
             raise
         pack_shared_weights(self.get_model())
 
-    def sum_policy_weights(self) -> list[tuple[int | None, int]]:
+    def sum_policy_weights(self) -> list[tuple[str, int]]:
         """Return the items of the sums over this worker's part of the weights."""
         return list(sum_weights(iterate_weights(self.get_model())).items())
 

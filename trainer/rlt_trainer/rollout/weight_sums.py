@@ -11,8 +11,12 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor
 
-Sums = dict[int | None, int]
-"""By layer: the first number in the weight's name. None: embedding, output layer and other weights without a number."""
+Sums = dict[str, int]
+"""By part of the model: a layer, an expert of a layer, or OTHERS."""
+OTHERS = "embedding, output layer or norm"
+"""The weights without a number in their name."""
+EXPERTS = "experts"
+"""The word in the names of transformers and vLLM before the number of an expert, or of the stack of all experts."""
 CHUNK_ELEMENTS = 2**22
 """Elements per hashing step, of 8 bytes each."""
 MULTIPLIERS = (-0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15)
@@ -30,9 +34,30 @@ def sum_weights(weights: Iterable[tuple[str, Tensor]]) -> Sums:
 def add_sums(weights: Iterable[tuple[str, Tensor]], sums: Sums) -> Iterator[tuple[str, Tensor]]:
     """Yield `weights` unchanged, and add each of them to `sums`."""
     for name, tensor in weights:
-        layer = next((int(part) for part in name.split(".") if part.isdecimal()), None)
-        sums[layer] = (sums.get(layer, 0) + sum_elements(tensor)) % 2**64
+        for part, value in split_parts(name, tensor):
+            sums[part] = (sums.get(part, 0) + sum_elements(value)) % 2**64
         yield name, tensor
+
+
+def split_parts(name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """Yield the parts of the model that a weight belongs to, with its values.
+
+    A stack of experts [experts, ...] is split: the engine may have a stack where the files have single experts.
+    """
+    words = name.split(".")
+    layer = next((word for word in words if word.isdecimal()), None)
+    if layer is None:
+        yield OTHERS, tensor
+        return
+    after = words[words.index(EXPERTS) + 1 :] if EXPERTS in words else []
+    number = next((word for word in after if word.isdecimal()), None)
+    if number is not None:
+        yield f"layer {layer}, expert {number}", tensor
+    elif after and tensor.ndim > 1:
+        for expert, values in enumerate(tensor):
+            yield f"layer {layer}, expert {expert}", values
+    else:
+        yield f"layer {layer}", tensor
 
 
 def sum_elements(tensor: Tensor) -> int:

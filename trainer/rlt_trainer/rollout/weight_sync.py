@@ -19,6 +19,10 @@ MAX_DIFFERENCE = {"float32": 1e-4, "bfloat16": 5e-2}
 """Maximum mean difference of log-probabilities, by dtype of the weights. Measured in float32 on the CPU: 1e-6."""
 
 
+MAX_NAMED = 8
+"""Number of stale parts that an error names."""
+
+
 class StaleWeightsError(TrainingError):
     """The rollout engine's weights differ from the policy's."""
 
@@ -41,8 +45,8 @@ class Verification:
         Returns the mean difference of log-probabilities. Raises StaleWeightsError.
         """
         difference = compare_log_probs(expected, actual, self._dtype)
-        if stale := find_stale_layers((sent, held), self._before):
-            where = ", ".join("embedding, output layer or norm" if each is None else f"layer {each}" for each in stale)
+        if stale := find_stale_parts((sent, held), self._before):
+            where = "; ".join([*stale[:MAX_NAMED], *([f"{len(stale) - MAX_NAMED} more"] if stale[MAX_NAMED:] else [])])
             raise StaleWeightsError(
                 "Stale weights in the rollout engine: after a weight sync its weights differ from those that were sent "
                 f"({where}), so it does not sample from the policy. Try rollout.engine: transformers, and report the "
@@ -52,20 +56,20 @@ class Verification:
         return difference
 
 
-def find_stale_layers(now: tuple[Sums, Sums], before: tuple[Sums, Sums]) -> list[int | None]:
-    """Return the layers whose weights differ from those sent, from the sums (sent, held) of this sync and the last.
+def find_stale_parts(now: tuple[Sums, Sums], before: tuple[Sums, Sums]) -> list[str]:
+    """Return the parts whose weights differ from those sent, from the sums (sent, held) of this sync and the last.
 
-    A layer is in sync if its sums are equal. An engine may store layers in another format, split or quantized: their
-    sums always differ, and together they are in sync if they changed exactly when the weights sent for them changed.
+    A part is in sync if its sums are equal. An engine may store parts in another format, split or quantized: their sums
+    always differ, and together they are in sync if they changed exactly when the weights sent for them changed.
     """
     (sent, held), (sent_before, held_before) = now, before
-    others = [layer for layer in sent.keys() & held.keys() if sent[layer] != held[layer]]
-    stale = [layer for layer in others if sent_before.get(layer) == held_before[layer]]
+    others = [part for part in sent if part in held and sent[part] != held[part]]
+    stale = [part for part in others if sent_before.get(part) == held_before[part]]
     if not stale:
-        sent_changed = any(sent[layer] != sent_before.get(layer) for layer in others)
-        held_changed = any(held[layer] != held_before[layer] for layer in others)
+        sent_changed = any(sent[part] != sent_before.get(part) for part in others)
+        held_changed = any(held[part] != held_before[part] for part in others)
         stale = others if sent_changed != held_changed else []
-    return sorted(stale, key=lambda layer: -1 if layer is None else layer)
+    return stale
 
 
 def build_probe(prompts: Sequence[Prompt]) -> list[list[int]]:

@@ -25,6 +25,10 @@ class Snapshot:
     """Tokens trained on since the driver started."""
     steps: int = 0
     """Steps completed since the driver started."""
+    checkpoint_timestamp: float | None = None
+    """Unix time of the latest complete checkpoint; the start of the driver before one. None for commands."""
+    engine_requests: Mapping[str, int] = field(default_factory=dict)
+    """State, running or waiting -> number of requests to the rollout engines."""
 
 
 def build_families(snapshot: Snapshot) -> Iterator[Metric]:
@@ -37,8 +41,12 @@ def build_families(snapshot: Snapshot) -> Iterator[Metric]:
 
     for key, value in snapshot.metrics.items():
         gauge, labels = names.find_gauge(key)
-        add(gauge.name, value, **labels)
+        add(gauge.name, gauge.factor * value, **labels)
     add(names.LAST_STEP_TIMESTAMP, snapshot.last_step_timestamp)
+    if snapshot.checkpoint_timestamp is not None:
+        add(names.LATEST_CHECKPOINT_TIMESTAMP, snapshot.checkpoint_timestamp)
+    for state, count in snapshot.engine_requests.items():
+        add(names.ENGINE_REQUESTS, count, state=state)
     if snapshot.report is not None:
         add(names.STEP, snapshot.report.step)
         add(names.TOTAL_STEPS, snapshot.report.total_steps)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
@@ -41,7 +41,10 @@ class ProgressServer(Collector):
         self, port: int, *, run_directory: str | Path, job: str = "", namespace: str = "", token: str | None = None
     ) -> None:
         self._run = Path(run_directory)
-        self._snapshot = Snapshot(job=job, namespace=namespace, last_step_timestamp=time.time())
+        now = time.time()
+        self._snapshot = Snapshot(job=job, namespace=namespace, last_step_timestamp=now, checkpoint_timestamp=now)
+        self.count_requests: Callable[[], Mapping[str, int]] = dict
+        """Counts the requests to the rollout engines by state, at each scrape."""
         self._registry = CollectorRegistry()
         self._registry.register(self)
         try:
@@ -67,11 +70,13 @@ class ProgressServer(Collector):
         current = (report.stage, report.step, dict(metrics))
         has_progressed = last.report is None or current != (last.report.stage, last.report.step, last.metrics)
         completed = max(0, report.step - last.report.step) if last.report else 0
+        saved = report.latest_checkpoint_step not in (None, last.report.latest_checkpoint_step if last.report else None)
         self._snapshot = replace(
             last,
             report=report,
             metrics=dict(metrics),
             last_step_timestamp=time.time() if has_progressed else last.last_step_timestamp,
+            checkpoint_timestamp=time.time() if saved else last.checkpoint_timestamp,
             steps=last.steps + completed,
             tokens=last.tokens + (metrics.get("perf/total_num_tokens", 0.0) if completed else 0.0),
         )
@@ -82,7 +87,7 @@ class ProgressServer(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the series of the latest snapshot to the registry."""
-        return build_families(self._snapshot)
+        return build_families(replace(self._snapshot, engine_requests=self.count_requests()))
 
     def respond(self, target: str, accept: str) -> HttpResponse:
         """Return the response to a GET request for `target`, a path with or without a query."""

@@ -21,7 +21,7 @@ from rlt_trainer.telemetry.worker_telemetry import WorkerReport
 
 RESPONSE_TOKEN_PHASES = frozenset({"gen"})
 """Phases whose time per token is counted over response tokens."""
-TOKEN_PHASES = frozenset({"old_log_prob", "ref", "values", "adv", "update_critic", "update_actor"})
+TOKEN_PHASES = frozenset({"old_log_prob", "ref", "teacher", "values", "adv", "update_critic", "update_actor"})
 """Phases whose time per token is counted over all tokens. verl leaves out old_log_prob."""
 MIN_OVERLAP_SHARE = 0.01
 """Minimum share of a step for an overlap to be reported. Clock differences between nodes can cause smaller overlaps."""

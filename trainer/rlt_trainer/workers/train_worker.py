@@ -30,12 +30,14 @@ from rlt_trainer.cluster.stack_signal import write_stacks_on_signal
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.data.tokenizer import load_tokenizer
 from rlt_trainer.policy.actor import Actor
-from rlt_trainer.policy.config import resolve_critic_model
+from rlt_trainer.policy.config import resolve_critic_model, resolve_teacher_model
 from rlt_trainer.policy.critic import Critic
-from rlt_trainer.policy.mesh import create_mesh
+from rlt_trainer.policy.mesh import create_mesh, set_collective_timeout
 from rlt_trainer.policy.model import DTYPES, prepare_model_files
 from rlt_trainer.policy.reward_model import RewardModel
 from rlt_trainer.policy.sharded_model import ModelOptions
+from rlt_trainer.policy.teacher import Teacher
+from rlt_trainer.policy.weight_files import to_file_format
 from rlt_trainer.rollout.group_channel import GroupChannel
 from rlt_trainer.rollout.shared_channel import SharedSender
 from rlt_trainer.rollout.weight_channel import GroupAddress, SharedAddress, WeightSender, send_weights
@@ -45,8 +47,6 @@ from rlt_trainer.telemetry.worker_telemetry import WorkerReport, WorkerTelemetry
 
 _log = logging.getLogger(__name__)
 
-COLLECTIVE_TIMEOUT = timedelta(minutes=10)
-"""How long a collective waits for the other ranks (verl's nccl_timeout)."""
 VISIBLE_DEVICES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 """Environment variables that select the devices of a process. Ray sets the first on NVIDIA and the second on AMD GPUs
 (ray/_private/accelerators, Ray 2.60)."""
@@ -82,7 +82,7 @@ class TrainWorker:
             init_method=f"tcp://{rendezvous.host}:{rendezvous.port}",
             rank=self._rank,
             world_size=self._world_size,
-            timeout=COLLECTIVE_TIMEOUT,
+            timeout=timedelta(seconds=self._config.training.collective_timeout_seconds),
         )
         torch.manual_seed(self._config.training.seed)  # for a user-defined loss: rlt itself draws nothing from it
 
@@ -116,12 +116,24 @@ class TrainWorker:
                 training=config.training,
                 max_response_length=config.data.max_response_length,
             )
+        self._teacher: Teacher | None = None
+        if distillation := config.algorithm.distillation:
+            self._teacher = Teacher(
+                prepare_model_files(resolve_teacher_model(config, distillation), scratch),
+                distillation=distillation,
+                model=config.model,
+                dtype=self._dtype,
+                mesh=mesh,
+                training=config.training,
+                temperature=config.rollout.temperature,
+            )
         frozen = ModelOptions(
             mesh=mesh, dtype=self._dtype, frozen=True, trust_remote_code=config.model.trust_remote_code
         )
         self._reward_models = {
             reward.model: RewardModel(reward.model, frozen) for reward in config.rewards if reward.model is not None
         }
+        set_collective_timeout(config.training.collective_timeout_seconds)  # the groups of the mesh exist now
         self._saver = Saver(Path(config.run_directory) / "checkpoints", config.checkpoint)
         self.telemetry = WorkerTelemetry(
             self._rank,
@@ -172,6 +184,8 @@ class TrainWorker:
         sums: Sums = {}
         with self.telemetry.measure("update_weights"):
             weights = self._actor.gather_weights()
+            if self._config.rollout.engine == "vllm":
+                weights = to_file_format(self._actor.model, weights)
             send_weights(add_sums(weights, sums) if add_up and self._rank == 0 else weights, self._channel)
         return sums
 
@@ -193,6 +207,12 @@ class TrainWorker:
         """Compute log-probabilities under the reference."""
         with self.telemetry.measure("ref"):
             return (sequences.flatten(self._actor.ref_log_probs(sequences)),)
+
+    def teacher_log_probs(self, sequences: Sequences) -> tuple[TokenValues]:
+        """Compute log-probabilities under the teacher of the distillation."""
+        assert self._teacher is not None
+        with self.telemetry.measure("teacher"):
+            return (sequences.flatten(self._teacher.log_probs(sequences)),)
 
     def values(self, sequences: Sequences) -> tuple[TokenValues]:
         """Compute the critic's values."""
@@ -268,11 +288,11 @@ class TrainWorker:
         actor, critic = self._actor, self._critic
         parts: dict[str, Stateful] = {
             "model": ModelState(actor.model),
-            "optimizer": OptimizerState(actor.model, actor.optimizer),
+            "optimizer": OptimizerState(actor.model, actor.optimizers),
         }
         if critic is not None:
             parts |= {
                 "critic": ModelState(critic.model),
-                "critic_optimizer": OptimizerState(critic.model, critic.optimizer),
+                "critic_optimizer": OptimizerState(critic.model, critic.optimizers),
             }
         return parts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from rlt_trainer.algorithms.losses.distillation import distillation_advantages
 from rlt_trainer.algorithms.losses.inputs import LossInputs, TokenLoss
 from rlt_trainer.algorithms.losses.kl_term import kl_loss
 from rlt_trainer.algorithms.losses.policy import cispo, gspo, sapo, vanilla
@@ -14,6 +15,7 @@ __all__ = [
     "LossInputs",
     "PolicyLossFunction",
     "TokenLoss",
+    "distillation_advantages",
     "kl_loss",
     "value_loss",
 ]

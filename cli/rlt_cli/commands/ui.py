@@ -1,0 +1,61 @@
+"""rlt ui: show runs on a local page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from rlt.errors import MissingExtraError
+from rlt.kube_context import KubeContext
+from rlt.program import program_name
+from rlt_cli.connection import connect, run
+from rlt_cli.failure import Failure
+from rlt_cli.kube_context import kube_context_options
+
+
+@click.command()
+@click.argument("source", required=False, metavar="[DIRECTORY | NAME]")
+@click.option(
+    "--port",
+    type=click.IntRange(min=0, max=65535),
+    default=0,
+    help="The port on this machine.  [default: a free one]",
+)
+@kube_context_options
+def command(source: str | None, port: int, kube_context: KubeContext) -> None:
+    """Show runs on a page in the browser: metrics, rollouts, times and state.
+
+    DIRECTORY is a run directory or a folder of run directories. NAME is a job. Without an argument, the page lists the
+    jobs of the namespace. The command serves the page on the loopback interface until Ctrl-C, read-only, to browsers
+    with the token in its URL. It requires the extra ui: pip install 'rlt-cli[ui]'.
+    """
+    try:
+        run(_serve(source, port, kube_context), detached="stopped; runs and jobs continue")
+    except OSError as error:
+        message = f"--port {port}: {error.strerror or error}."
+        raise Failure(message, next=f"{program_name()} ui {source or ''}".strip()) from error
+    except ModuleNotFoundError as error:
+        if error.name not in ("rlt_ui", "starlette", "uvicorn"):
+            raise
+        message = f"{error.name} is not installed: it is part of the extra ui of rlt-cli."
+        raise MissingExtraError(message, next="pip install 'rlt-cli[ui]'") from error
+
+
+async def _serve(source: str | None, port: int, kube_context: KubeContext) -> None:
+    from rlt_ui.directories import RunFolder
+    from rlt_ui.jobs import JobList
+    from rlt_ui.server import serve
+
+    if source is not None and Path(source).is_dir():
+        folder = RunFolder(Path(source))
+        await serve(folder, port, _announce, run=folder.only_run)
+        return
+    async with connect(kube_context) as connection:
+        if source is not None:
+            await connection.get_job(source)
+        await serve(JobList(connection), port, _announce, run=source)
+
+
+def _announce(url: str) -> None:
+    click.echo(f"{url} (Ctrl-C ends it)")

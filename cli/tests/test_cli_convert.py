@@ -1,0 +1,75 @@
+"""rlt convert: output, exit codes and errors. client/tests/test_convert.py has the conversions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from rlt_cli.main import cli
+
+SCRIPT = """\
+#SBATCH --nodes=2
+#SBATCH --gpus-per-node=8
+#SBATCH --cpus-per-task=64
+#SBATCH --mem=900G
+#SBATCH --partition=batch
+srun docker run --rm verl:1 python3 -m verl.trainer.main_ppo trainer.nnodes=2 actor_rollout_ref.actor.optim.lr=1e-6 $@
+"""
+
+
+def convert(source: str, *options: str) -> Result:
+    return CliRunner().invoke(cli, ["convert", "-", *options], input=source)
+
+
+def test_the_output_is_a_valid_job_after_its_comments(tmp_path: Path) -> None:
+    done = convert(SCRIPT)
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout.startswith(
+        "# Converted from - by rlt convert.\n"
+        "# Not carried over:\n"
+        "# - line 5: #SBATCH --partition=batch: Slurm's queues do not exist: set spec.scheduling.queueName for Kueue\n"
+    )
+    (tmp_path / "job.yaml").write_text(done.stdout)
+    assert CliRunner().invoke(cli, ["validate", str(tmp_path / "job.yaml")]).exit_code == 0
+
+
+def test_missing_fields_are_named_and_the_job_is_printed() -> None:
+    done = convert("python3 -m verl.trainer.main_ppo trainer.nnodes=2")
+    assert done.exit_code == 1
+    assert yaml.safe_load(done.stdout)["spec"]["cluster"]["workers"][0]["replicas"] == 2
+    assert "fill in: spec.cluster.image: none: is required" in done.stderr
+
+
+def test_json_and_the_table_have_what_was_left_out() -> None:
+    left_out = json.loads(convert(SCRIPT, "-o", "json").stdout)["leftOut"]
+    assert left_out[0]["line"] == 5
+    table = convert(SCRIPT, "-o", "table").stdout.splitlines()
+    assert table[0].split("   ")[0] == "LINE"
+    assert len(table) == 1 + len(left_out)
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "error"),
+    [
+        ("echo hello", (), "error: -: line 1: the script ends without a training program."),
+        ("python3 'a", (), "error: -: line 1: the quote ' is not closed"),
+        ("python3 train.py", ("--to", "builtin"), "error: -: line 1: python3 train.py: mapping.toml has the settings"),
+    ],
+)
+def test_what_cannot_be_read_is_an_error_and_nothing_is_printed(
+    source: str, options: tuple[str, ...], error: str
+) -> None:
+    done = convert(source, *options)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr.startswith(error)
+    assert done.stderr.splitlines()[-1] == "next: rlt convert --help"
+
+
+def test_a_missing_file_is_an_error() -> None:
+    done = CliRunner().invoke(cli, ["convert", "nothing.sh"])
+    assert done.exit_code == 1
+    assert done.stderr.splitlines()[-1] == "next: ls -l nothing.sh"

@@ -1,0 +1,55 @@
+"""rlt report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from rlt_cli.main import cli
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/config.json").write_text('{"job": "sum", "training": {"totalSteps": 2}}')
+    (tmp_path / "out/metrics.jsonl").write_text('{"step": 1, "critic/rewards/mean": 0.5}\n{"step": 2, "cri')
+    return "out"
+
+
+def rlt(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, ["report", *arguments])
+
+
+def test_the_file_is_named_after_the_run(run: str) -> None:
+    done = rlt(run)
+    assert (done.exit_code, done.stdout) == (0, "sum-report.html\n")
+    assert Path("sum-report.html").read_text().startswith("<!DOCTYPE html>\n<html")
+    assert "note: sum: The last line of metrics.jsonl is incomplete" in done.stderr
+
+
+def test_json_names_the_file_and_what_is_missing(run: str) -> None:
+    found = json.loads(rlt(run, "--file", "a.html", "-o", "json").stdout)
+    assert found["file"] == "a.html"
+    assert len(found["notes"]) == 2
+
+
+def test_markdown_goes_to_standard_output(run: str) -> None:
+    done = rlt(run, "--markdown")
+    assert done.stdout.startswith("## sum\n\n**Incomplete**: 1 of 2 steps are recorded.\n")
+    assert not Path("sum-report.html").exists()
+
+
+def test_a_file_that_cannot_be_written_is_an_error(run: str) -> None:
+    done = rlt(run, "--file", "/nonexistent/a.html")
+    assert done.exit_code == 1
+    assert "error: Cannot write /nonexistent/a.html: No such file or directory." in done.stderr
+
+
+def test_a_directory_of_other_content_is_an_error(tmp_path: Path) -> None:
+    done = rlt(str(tmp_path))
+    assert done.exit_code == 1
+    assert "is not a run directory" in done.stderr

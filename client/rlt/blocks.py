@@ -1,0 +1,118 @@
+"""The types of a job's spec, for its construction in Python: `Model(path=...)`, `Training(total_steps=100)`."""
+
+from __future__ import annotations
+
+from rlt_api.blocks.algorithm import (
+    Algorithm,
+    Critic,
+    Distillation,
+    FilterGroups,
+    KlControl,
+    OverlongBuffer,
+    RolloutCorrection,
+)
+from rlt_api.blocks.checkpoint import Checkpoint
+from rlt_api.blocks.cluster import Cluster, Head, WorkerGroup
+from rlt_api.blocks.data import Data, DataFilter, HubDataset, InlineExample
+from rlt_api.blocks.framework import Framework, PrepareStep, RuntimeEnv
+from rlt_api.blocks.functions import PythonFunction
+from rlt_api.blocks.metric_rules import (
+    EntropyCollapse,
+    GenerationBound,
+    GradientSpikes,
+    KlRunaway,
+    MetricRules,
+    NoLearningSignal,
+    OffPolicyDrift,
+    RewardHacking,
+    TrainingBound,
+    Truncation,
+)
+from rlt_api.blocks.model import Lora, Model, SeededModel
+from rlt_api.blocks.network import Network
+from rlt_api.blocks.operations import (
+    FailurePolicy,
+    Observability,
+    Preflight,
+    Profiler,
+    Security,
+    TensorBoard,
+    Timeline,
+    Wandb,
+)
+from rlt_api.blocks.resources import Accelerator, EnvVar, KeyReference, Resources, Toleration
+from rlt_api.blocks.rewards import Judge, Reward, RewardFunction
+from rlt_api.blocks.rollout import McpServer, MultiTurn, Rollout, Staleness, Tool
+from rlt_api.blocks.scheduling import Scheduling, Topology
+from rlt_api.blocks.storage import ModelCache, Storage
+from rlt_api.blocks.training import Fsdp, LearningRateSchedule, Reference, Training, Validation, Warmup
+from rlt_api.spec import RLTrainingJobSpec, RuntimeReference
+
+__all__ = [
+    "Accelerator",
+    "Algorithm",
+    "Checkpoint",
+    "Cluster",
+    "Critic",
+    "Data",
+    "DataFilter",
+    "Distillation",
+    "EntropyCollapse",
+    "EnvVar",
+    "FailurePolicy",
+    "FilterGroups",
+    "Framework",
+    "Fsdp",
+    "GenerationBound",
+    "GradientSpikes",
+    "Head",
+    "HubDataset",
+    "InlineExample",
+    "Judge",
+    "KeyReference",
+    "KlControl",
+    "KlRunaway",
+    "LearningRateSchedule",
+    "Lora",
+    "McpServer",
+    "MetricRules",
+    "Model",
+    "ModelCache",
+    "MultiTurn",
+    "Network",
+    "NoLearningSignal",
+    "Observability",
+    "OffPolicyDrift",
+    "OverlongBuffer",
+    "Preflight",
+    "PrepareStep",
+    "Profiler",
+    "PythonFunction",
+    "RLTrainingJobSpec",
+    "Reference",
+    "Resources",
+    "Reward",
+    "RewardFunction",
+    "RewardHacking",
+    "Rollout",
+    "RolloutCorrection",
+    "RuntimeEnv",
+    "RuntimeReference",
+    "Scheduling",
+    "Security",
+    "SeededModel",
+    "Staleness",
+    "Storage",
+    "TensorBoard",
+    "Timeline",
+    "Toleration",
+    "Tool",
+    "Topology",
+    "Training",
+    "TrainingBound",
+    "Truncation",
+    "Validation",
+    "Wandb",
+    "Warmup",
+    "WorkerGroup",
+]

@@ -1,0 +1,211 @@
+"""Access to the jobs of a cluster, with the credentials of the user's kubeconfig. All calls block."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
+
+from rlt.event_loop import BackgroundLoop, Stream
+from rlt.job import Job
+from rlt.kube_context import KubeContext
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+
+    from rlt.connection import Connection
+    from rlt.frames import Library
+
+Result = TypeVar("Result")
+
+
+class Client:
+    """The jobs of one namespace. Methods take a job or its name; a job with a namespace is looked up there.
+
+    All methods raise RltError: its `next` is the command line that helps.
+    """
+
+    def __init__(
+        self, namespace: str | None = None, *, context: str | None = None, kubeconfig: str | None = None
+    ) -> None:
+        """Connect as kubectl does: KUBECONFIG, its current context and the namespace of that."""
+        from rlt.connection import open_connection
+
+        self._loop = BackgroundLoop()
+        try:
+            self._connection = self._loop.run(open_connection(KubeContext(namespace, context, kubeconfig)))
+        except BaseException:
+            self._loop.close()
+            raise
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of jobs without one."""
+        return self._connection.namespace
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, type: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._loop.run(self._connection.api.close())
+        self._loop.close()
+
+    def submit(self, job: Job, *, dry_run: bool = False, force_conflicts: bool = False) -> Job:
+        """Submit a job and the runtimes of its file with server-side apply, after their validation.
+
+        `dry_run`: the API server and the webhook process the job and store nothing. `force_conflicts` overwrites
+        fields that other field managers changed. Returns the stored job. Raises InvalidJobError and FieldConflictError.
+        """
+        from rlt.validation import drop_server_fields
+        from rlt_api.runtime_policy import RuntimePolicy
+
+        job.check(RuntimePolicy(unknown=True))
+
+        async def apply(connection: Connection) -> Job:
+            for manifest in (*job.runtimes, job.manifest):
+                prepared = connection.with_namespace(drop_server_fields(manifest))
+                stored = await connection.apply(prepared, force=force_conflicts, dry_run=dry_run)
+            return Job.from_manifest(stored)
+
+        return self._call(job, apply)
+
+    def get(self, job: Job | str) -> Job:
+        """The job with its current status. Raises NotFoundError."""
+        name = _name(job)
+        return self._call(job, lambda connection: _parse(connection.get_job(name)))
+
+    def list(self, *, all_namespaces: bool = False, selector: str | None = None) -> list[Job]:
+        """The jobs of the namespace or of all namespaces that match a label selector, such as team=a."""
+
+        async def load(connection: Connection) -> list[Job]:
+            found = await connection.list_jobs(all_namespaces=all_namespaces, selector=selector)
+            return [Job.from_manifest(each) for each in found]
+
+        return self._call(None, load)
+
+    def follow(self, job: Job | str) -> Stream[Job]:
+        """The job now and after each change, until it has ended or is deleted; for `for` and `async for`.
+
+        A watch delivers the changes. After a lost connection, the first item is the current state.
+        """
+
+        async def observe(connection: Connection) -> AsyncGenerator[Job]:
+            async for manifest in connection.watch_job(_name(job)):
+                observed = Job.from_manifest(manifest)
+                yield observed
+                if observed.has_ended:
+                    return
+
+        return self._stream(job, observe)
+
+    def wait(self, job: Job | str, condition: str = "Succeeded", *, timeout: float | None = None) -> Job:
+        """Wait until a condition is True, at most `timeout` seconds. Returns the job.
+
+        Raises JobFailedError if it cannot become True, and WaitTimeoutError.
+        """
+        from rlt.lifecycle import wait_for_condition
+
+        name = _name(job)
+        return self._call(job, lambda connection: _parse(wait_for_condition(connection, name, condition, timeout)))
+
+    @overload
+    def metrics(self, job: Job | str, *, since: int = 0, library: Literal["pandas"] = "pandas") -> pandas.DataFrame: ...
+    @overload
+    def metrics(self, job: Job | str, *, since: int = 0, library: Literal["polars"]) -> polars.DataFrame: ...
+    def metrics(
+        self, job: Job | str, *, since: int = 0, library: Library = "pandas"
+    ) -> pandas.DataFrame | polars.DataFrame:
+        """The metrics of each step after `since`, of a running job. Raises UnavailableError and MissingExtraError."""
+        from rlt.frames import build_frame
+        from rlt.records import get_history
+
+        history = self._call(job, lambda connection: get_history(connection, _name(job), since))
+        return build_frame(history, library)
+
+    def rollouts(self, job: Job | str, step: int | None = None) -> Sequence[dict[str, Any]]:
+        """Prompts, responses and rewards of a step of a running job, by default of the latest."""
+        from rlt.records import get_rollouts
+
+        return self._call(job, lambda connection: get_rollouts(connection, _name(job), step))
+
+    def logs(self, job: Job | str, *, tail: int | None = None) -> str:
+        """The output of the program, or its last lines. After its end, a pod that reads the volume runs for seconds."""
+        from rlt.program_log import get_program_log, take_last_lines
+
+        return take_last_lines(self._call(job, lambda connection: get_program_log(connection, _name(job))), tail)
+
+    def follow_logs(self, job: Job | str, *, tail: int | None = None) -> Stream[str]:
+        """The output of the program in parts as it arrives, until the program ends."""
+        from rlt.program_log import follow_program_log
+
+        return self._stream(job, lambda connection: follow_program_log(connection, _name(job), tail))
+
+    def cancel(self, job: Job | str) -> Job:
+        """Stop a job permanently; a running program may save a checkpoint. The job object and its files are kept."""
+        from rlt.lifecycle import cancel_job
+
+        return self._call(job, lambda connection: _parse(cancel_job(connection, _name(job))))
+
+    def suspend(self, job: Job | str) -> Job:
+        """Release the cluster of a job and keep its checkpoints."""
+        return self._set_suspend(job, True)
+
+    def resume(self, job: Job | str) -> Job:
+        """Resume a suspended job from its latest checkpoint."""
+        return self._set_suspend(job, False)
+
+    def delete(self, job: Job | str) -> None:
+        """Delete a job and its cluster. The files in its volumes are kept."""
+        from rlt.lifecycle import delete_jobs
+
+        self._call(job, lambda connection: delete_jobs(connection, _name(job)))
+
+    def _set_suspend(self, job: Job | str, suspend: bool) -> Job:
+        from rlt.lifecycle import set_suspend
+
+        return self._call(job, lambda connection: _parse(set_suspend(connection, _name(job), suspend)))
+
+    def _connection_of(self, job: Job | str | None) -> Connection:
+        """The connection, in the namespace of the job."""
+        namespace = job.namespace if isinstance(job, Job) else None
+        if namespace is None:
+            return self._connection
+        kube_context = replace(self._connection.kube_context, namespace=namespace)
+        return replace(self._connection, namespace=namespace, kube_context=kube_context)
+
+    def _call(self, job: Job | str | None, start: Callable[[Connection], Coroutine[Any, Any, Result]]) -> Result:
+        from rlt.connection import convert_api_errors
+
+        connection = self._connection_of(job)
+        with convert_api_errors(connection.kube_context):
+            return self._loop.run(start(connection))
+
+    def _stream(self, job: Job | str, start: Callable[[Connection], AsyncGenerator[Result]]) -> Stream[Result]:
+        from rlt.connection import convert_api_errors
+
+        connection = self._connection_of(job)
+
+        async def items() -> AsyncGenerator[Result]:
+            with convert_api_errors(connection.kube_context):
+                async with aclosing(start(connection)) as found:
+                    async for each in found:
+                        yield each
+
+        return Stream(self._loop, items)
+
+
+def _name(job: Job | str) -> str:
+    return job.name if isinstance(job, Job) else job
+
+
+async def _parse(request: Coroutine[Any, Any, dict[str, Any]]) -> Job:
+    return Job.from_manifest(await request)

@@ -1,0 +1,1 @@
+"""Conversion of scripts, configs and manifests of other programs to RLTrainingJobs."""

@@ -1,0 +1,89 @@
+"""Changes of the state of a job: cancel, suspend, resume, delete; and the wait for a condition."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+
+from rlt.connection import Connection
+from rlt.errors import JobFailedError, UnavailableError, WaitTimeoutError
+from rlt.job_state import can_become_true, get_condition, is_true, summarize
+from rlt_api.conditions import Reason
+from rlt_core.job import Manifest
+from rlt_core.kubernetes import api_paths
+from rlt_core.names import CANCEL_ANNOTATION
+
+
+async def cancel_job(connection: Connection, name: str) -> Manifest:
+    """Stop a job permanently, or release the cluster that a failed job keeps. Returns the stored job.
+
+    Raises UnavailableError if the job has ended.
+    """
+    job = await connection.get_job(name)
+    for final in ("Succeeded", "Failed"):
+        if is_true(job, final) and get_condition(job, "ClusterReady").get("reason") != Reason.KEPT:
+            delete = connection.kube_context.command_line(f"delete {name}")
+            raise UnavailableError(f"Job {name} has already ended: {final}.", next=delete)
+    patch = {"metadata": {"annotations": {CANCEL_ANNOTATION: "true"}}}
+    return await connection.patch_job(name, patch, field_manager="rlt-cancel")
+
+
+async def set_suspend(connection: Connection, name: str, suspend: bool) -> Manifest:
+    """Set spec.suspend. Returns the stored job.
+
+    A job that a rule has paused resumes with any change of its spec: its suspend is set to true in between.
+    """
+    job = await connection.get_job(name)
+    field_manager = "rlt-suspend" if suspend else "rlt-resume"
+    if not suspend and job.get("status", {}).get("pause") and not job["spec"].get("suspend"):
+        await connection.patch_job(name, {"spec": {"suspend": True}}, field_manager=field_manager)
+    return await connection.patch_job(name, {"spec": {"suspend": suspend}}, field_manager=field_manager)
+
+
+async def delete_jobs(connection: Connection, *names: str) -> list[Manifest]:
+    """Delete jobs. If one does not exist, none is deleted. Returns the jobs before the deletion."""
+    jobs = [await connection.get_job(name) for name in names]
+    for job in jobs:
+        metadata = job["metadata"]
+        await connection.api.delete(api_paths.job(connection.namespace, metadata["name"]), uid=metadata["uid"])
+    return jobs
+
+
+async def wait_for_condition(
+    connection: Connection,
+    name: str,
+    wanted: str,
+    timeout_s: float | None,
+    show: Callable[[Manifest], None] = lambda job: None,
+) -> Manifest:
+    """Wait until a condition of a job is True, and show the job after each change. Returns the job.
+
+    Raises JobFailedError if the condition cannot become True, and WaitTimeoutError. A timeout of 0 reads the job once.
+    """
+    status_command, job = connection.kube_context.command_line(f"status {name}"), None
+    try:
+        async with asyncio.timeout(timeout_s or None):
+            async with aclosing(_observe(connection, name, once=timeout_s == 0)) as jobs:
+                async for job in jobs:
+                    if is_true(job, wanted):
+                        return job
+                    if not can_become_true(job, wanted):
+                        raise JobFailedError(f"{name}: {summarize(job)}", job=job, next=status_command)
+                    show(job)
+    except TimeoutError:
+        pass
+    else:
+        if timeout_s != 0:
+            raise JobFailedError(f"{name} was deleted", job=None, next=connection.kube_context.command_line("get"))
+    state = summarize(job) if job else ""
+    message = f"{name}: not {wanted} within {timeout_s:g} s. {state}".strip()
+    raise WaitTimeoutError(message, job=job, next=status_command)
+
+
+async def _observe(connection: Connection, name: str, *, once: bool) -> AsyncGenerator[Manifest]:
+    if once:
+        yield await connection.get_job(name)
+        return
+    async for job in connection.watch_job(name):
+        yield job

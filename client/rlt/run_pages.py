@@ -1,0 +1,147 @@
+"""Parts of a run directory that are too large to read at once: a page of rollouts, and the spans of one step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from rlt.rollouts import Rollout
+from rlt.run_directory import MAX_ROLLOUTS_BYTES, MAX_TEXT_LENGTH, ROLLOUTS, iterate_json_lines, shorten
+
+SPANS = "spans.jsonl"
+MAX_SPANS_BYTES = 32 * 2**20
+"""About 7,000 steps of four ranks."""
+MAX_SPANS = 5000
+"""Maximum number of spans of a step."""
+MAX_PAGE = 100
+"""Maximum number of rollouts in a page."""
+MAX_SEGMENTS = 200
+"""Maximum number of segments of a rollout: the parts of a conversation."""
+Order = Literal["recorded", "best", "worst"]
+ORDERS: tuple[Order, ...] = get_args(Order)
+
+
+@dataclass(frozen=True)
+class RolloutQuery:
+    """Which rollouts of a step to read."""
+
+    order: Order = "recorded"
+    search: str = ""
+    """Only rollouts whose prompt, response or ground truth contains this text in any case."""
+    group: int | None = None
+    """Only rollouts of the prompt with this index."""
+    offset: int = 0
+    limit: int = 20
+
+
+@dataclass(frozen=True)
+class RolloutPage:
+    """Rollouts of a step."""
+
+    rollouts: list[dict[str, Any]]
+    """Each with its `row` in the file, and `difference`: its reward minus the mean reward of its prompt."""
+    matched: int
+    """Number of rollouts that match the query."""
+    recorded: int
+    """Number of rollouts that the step has recorded."""
+    notes: tuple[str, ...]
+    """What is missing, and why."""
+
+
+def read_rollout_page(path: Path, step: int, query: RolloutQuery) -> RolloutPage:
+    """Read a page of the rollouts of a step from its file. Memory has one rollout at a time, and the page."""
+    file = path / ROLLOUTS / f"step-{step}.jsonl"
+    return select_page(lambda notes: iterate_json_lines(file, MAX_ROLLOUTS_BYTES, notes), query)
+
+
+def select_page(read: Callable[[list[str]], Iterable[Rollout]], query: RolloutQuery) -> RolloutPage:
+    """The page of a query. `read(notes)` iterates the rollouts of the step; it is called twice."""
+    notes: list[str] = []
+    rewards: list[tuple[int, float | None, Any]] = []
+    matches: list[tuple[int, float]] = []
+    for row, rollout in enumerate(read(notes)):
+        reward = _get_reward(rollout)
+        rewards.append((row, reward, _get_index(rollout)))
+        if _matches(rollout, query):
+            matches.append((row, -math.inf if reward is None else reward))
+    if query.order != "recorded":
+        matches.sort(key=lambda each: each[1], reverse=query.order == "best")
+    means = _compute_means(rewards)
+    chosen = [row for row, _ in matches[query.offset : query.offset + min(query.limit, MAX_PAGE)]]
+    wanted, found = set(chosen), {}
+    for row, rollout in enumerate(read([])):
+        if row in wanted:
+            reward, index = _get_reward(rollout), _get_index(rollout)
+            mean = means.get(index)
+            difference = None if reward is None or mean is None else reward - mean
+            segments = _shorten_segments(rollout.get("segments"))
+            found[row] = {**shorten(rollout), **segments, "row": row, "difference": difference}
+    return RolloutPage([found[row] for row in chosen if row in found], len(matches), len(rewards), tuple(notes))
+
+
+def read_spans(path: Path, step: int) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+    """The spans of a step, and notes on what is missing. A resumed run repeats steps: the last time counts.
+
+    A span has rank (-1 is the driver), phase, thread, and start and end as Unix time.
+    """
+    if not (path / SPANS).exists():
+        return [], (f"{SPANS} does not exist: the program records no spans.",)
+    notes: list[str] = []
+    spans: list[dict[str, Any]] = []
+    repeated = False
+    for line in iterate_json_lines(path / SPANS, MAX_SPANS_BYTES, notes):
+        if line.get("step") != step:
+            repeated = bool(spans)
+            continue
+        if repeated:
+            spans, repeated = [], False
+        if len(spans) < MAX_SPANS and _is_span(line):
+            spans.append({key: line[key] for key in ("rank", "phase", "thread", "start", "end") if key in line})
+    if len(spans) == MAX_SPANS:
+        notes.append(f"Step {step} has more spans: the first {MAX_SPANS} are shown.")
+    return spans, tuple(notes)
+
+
+def _compute_means(rewards: Iterable[tuple[int, float | None, Any]]) -> dict[Any, float]:
+    by_group: dict[Any, list[float]] = {}
+    for _, reward, index in rewards:
+        if reward is not None:
+            by_group.setdefault(index, []).append(reward)
+    return {index: math.fsum(values) / len(values) for index, values in by_group.items()}
+
+
+def _matches(rollout: Rollout, query: RolloutQuery) -> bool:
+    if query.group is not None and _get_index(rollout) != query.group:
+        return False
+    text = query.search.casefold()
+    return not text or any(
+        text in str(rollout.get(key, "")).casefold() for key in ("prompt", "response", "ground_truth")
+    )
+
+
+def _get_reward(rollout: Rollout) -> float | None:
+    reward = rollout.get("reward")
+    return float(reward) if isinstance(reward, int | float) and not isinstance(reward, bool) else None
+
+
+def _get_index(rollout: Rollout) -> int | None:
+    index = rollout.get("index")
+    return index if isinstance(index, int) else None
+
+
+def _shorten_segments(segments: object) -> dict[str, Any]:
+    if not isinstance(segments, list):
+        return {}
+    kept = [each for each in segments[:MAX_SEGMENTS] if isinstance(each, Mapping)]
+    texts: list[dict[str, Any]] = [
+        {"text": str(each.get("text", "")), "learned": bool(each.get("learned"))} for each in kept
+    ]
+    return {"segments": [{**each, "text": each["text"][:MAX_TEXT_LENGTH]} for each in texts]}
+
+
+def _is_span(line: Mapping[str, Any]) -> bool:
+    numbers = all(isinstance(line.get(key), int | float) for key in ("rank", "start", "end"))
+    return numbers and isinstance(line.get("phase"), str)

@@ -1,0 +1,71 @@
+"""Fields of a job that only Kubernetes carries out. A place without Kubernetes leaves them out, with a warning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rlt_core.children.function_files import list_function_maps
+from rlt_core.job import Job
+
+LEFT_OUT = {
+    "scheduling.queueName": "choose a queue of the scheduler there",
+    "scheduling.schedulerName": "the place has its own scheduler",
+    "scheduling.priorityClassName": "choose a priority of the scheduler there",
+    "scheduling.topology": "choose the nodes there",
+    "cluster.imagePullSecrets": "log in to the registry on the machines",
+    "cluster.head.podTemplate": "add its content to the rendered file",
+    "cluster.head.nodeSelector": "the first worker is the head",
+    "cluster.head.tolerations": "the first worker is the head",
+    "cluster.workers[].podTemplate": "add its content to the rendered file",
+    "cluster.workers[].nodeSelector": "choose the nodes there",
+    "cluster.workers[].tolerations": "choose the nodes there",
+    "storage.claimName": "mount a shared folder at storage.mountPath, or pass --storage",
+    "storage.storageClassName": "mount a shared folder at storage.mountPath, or pass --storage",
+    "storage.modelCache.claimName": "mount the folder with the models at its mountPath",
+    "failurePolicy.maxRestarts": "start the job again: it resumes from its latest checkpoint",
+    "failurePolicy.maxDisruptions": "start the job again: it resumes from its latest checkpoint",
+    "failurePolicy.progressDeadlineSeconds": "nothing observes the progress",
+    "failurePolicy.keepClusterSeconds": "read the log of the job",
+    "failurePolicy.excludeFaultyNodes": "exclude the node yourself",
+    "preflight.level": "the checks run on Kubernetes alone",
+    "preflight.only": "the checks run on Kubernetes alone",
+    "framework.runtimeEnv": "install the packages in the image or the environment there",
+    "ttlSecondsAfterFinished": "delete the files yourself",
+    "suspend": "cancel the job, and start it again",
+}
+"""Field below spec -> what to do instead. `[]` is any item of a list."""
+
+
+def find_left_out(job: Job) -> Iterator[str]:
+    """Yield a sentence for each field that the job sets and that has no effect outside of Kubernetes."""
+    assert job.spec
+    for field, advice in LEFT_OUT.items():
+        for path, value in _find_values(job.submitted_spec, field.split(".")):
+            if value not in (None, {}, [], False, "off"):
+                yield f"spec.{path}: {_shorten(value)}has no effect outside of Kubernetes: {advice}"
+    for variable in (each for each in job.spec.cluster.env if each.value is None):
+        yield f"spec.cluster.env: {variable.name} is not read from Kubernetes: set it in your environment"
+    for name in list_function_maps(job.spec):
+        yield f"the ConfigMap {name} with user-defined functions is not read: copy its files to /etc/rlt-functions"
+
+
+def _find_values(value: Any, path: list[str], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    if not path:
+        yield prefix, value
+        return
+    name, *rest = path
+    key = name.removesuffix("[]")
+    child = value.get(key) if isinstance(value, Mapping) else None
+    field = f"{prefix}.{key}" if prefix else key
+    if child is None:
+        return
+    if name.endswith("[]"):
+        for index, item in enumerate(child):
+            yield from _find_values(item, rest, f"{field}[{index}]")
+    else:
+        yield from _find_values(child, rest, field)
+
+
+def _shorten(value: Any) -> str:
+    return f"{value} " if isinstance(value, str | int) and not isinstance(value, bool) else ""

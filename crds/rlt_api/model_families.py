@@ -1,0 +1,77 @@
+"""Model families that the trainer rejects, from a model's config.json: without transformers.
+
+The trainer's policy/families.py decides; generated/model_families.json has its decisions for each model_type.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from rlt_api.finding import Finding, use
+from rlt_api.spec import RLTrainingJobSpec
+
+PAGE = "docs/reference/model-families.md"
+NOT_ON_VLLM_CPU: Mapping[str, str] = dict.fromkeys(
+    ("deepseek_v32", "glm_moe_dsa"), "it has no sparse attention for CPUs (vllm/platforms/cpu.py, vLLM 0.32)"
+)
+"""model_type -> why vLLM's CPU build does not run it."""
+
+
+@cache
+def load_families() -> Mapping[str, Mapping[str, Any]]:
+    """Load the decisions: model_type -> use (padded, packed, critic) -> the reason against it."""
+    file = resources.files(__package__) / "generated" / "model_families.json"
+    families: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
+    return families
+
+
+def validate_model_config(spec: RLTrainingJobSpec, config: Mapping[str, Any]) -> Iterator[Finding]:
+    """Validate a builtin job whose model has this config.json. Models with custom code are not validated."""
+    name, model = str(config.get("model_type")), spec.model
+    if spec.framework.type != "builtin" or model is None or model.path is None or "auto_map" in config:
+        return
+    family = load_families().get(name, {})
+    of = f"of models of type {name}"
+    if reason := family.get("padded"):
+        yield Finding(
+            "spec.model.path",
+            model.path,
+            f"models of type {name} are not supported: {reason}",
+            f"use a supported family: {PAGE}",
+            "model-family",
+        )
+        return
+    if model.use_remove_padding and (reason := family.get("packed")):
+        field = "spec.model.useRemovePadding"
+        yield Finding(
+            field,
+            "true",
+            f"sequences {of} are not packed: {reason}",
+            "use false",
+            "model-family",
+            edits=use(field, False),
+        )
+    layers = {"all-linear", *family["withoutAdapters"]} if "withoutAdapters" in family else set()
+    if model.lora and (found := [each for each in model.lora.target_modules if each.rpartition(".")[2] in layers]):
+        yield Finding(
+            "spec.model.lora.targetModules",
+            ", ".join(found),
+            f"contains experts or routers {of}, on which adapters are not supported",
+            "list other linear layers, such as q_proj and o_proj",
+            "model-family",
+        )
+    on_gpu = any(group.accelerator is not None for group in spec.cluster.workers)
+    if spec.rollout.engine == "vllm" and not on_gpu and (reason := NOT_ON_VLLM_CPU.get(name)):
+        field = "spec.rollout.engine"
+        yield Finding(
+            field,
+            "vllm",
+            f"vLLM on CPUs does not run models of type {name}: {reason}",
+            "use transformers, or accelerators",
+            "model-family",
+            edits=use(field, "transformers"),
+        )

@@ -1,0 +1,26 @@
+"""Findings for the rules over the metrics that a running program reports as broken. Pure."""
+
+from __future__ import annotations
+
+from rlt_api.status import FailureFinding
+from rlt_api.training_config import ProgressReport
+from rlt_core.knowledge.entries import load_entries
+from rlt_operator.conditions import METRIC_CODES
+
+
+def find_broken_rules(report: ProgressReport | None) -> tuple[FailureFinding, ...]:
+    """One finding for each broken rule of the report, the one that damages the policy most first: the status keeps a
+    limited number. Rules of a newer program are ignored."""
+    broken = {each.rule[:1].upper() + each.rule[1:]: each.evidence for each in (report.broken_rules if report else ())}
+    entries = [entry for entry in load_entries() if entry.code in METRIC_CODES & broken.keys()]
+    return tuple(
+        FailureFinding(
+            code=entry.code,
+            severity=entry.severity,
+            message=entry.message,
+            evidence=broken[entry.code],
+            remedy=entry.remedy,
+            source=entry.source,
+        )
+        for entry in sorted(entries, key=lambda each: -each.priority)
+    )

@@ -1,0 +1,1 @@
+"""What is generated for monitoring: the list of metrics, alerts with their runbooks, and Grafana dashboards."""

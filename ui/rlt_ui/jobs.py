@@ -1,0 +1,151 @@
+"""The jobs of a namespace as the source of the page, with the rights of the user's kubeconfig."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Any
+
+from rlt.connection import Connection, convert_api_errors
+from rlt.errors import RltError
+from rlt.job_state import NOT_RECONCILED, get_phase
+from rlt.records import get_latest_history, get_rollouts
+from rlt.run_pages import RolloutQuery, select_page
+from rlt_core.job import Manifest
+from rlt_ui.source import Json, build_columns
+
+CACHE_S = 3.0
+"""Time for which the list of jobs serves all viewers."""
+NO_HISTORY = "The program serves no metrics: it does not run, or has no step yet. `rlt report` reads the volume."
+
+
+class JobList:
+    """The jobs of the namespace of a connection. It creates nothing in the cluster."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._jobs: list[Manifest] = []
+        self._read = float("-inf")
+
+    @property
+    def title(self) -> str:
+        """The namespace."""
+        return f"namespace {self._connection.namespace}"
+
+    async def list_runs(self) -> list[Json]:
+        """A row for each job."""
+        return [build_row(job) for job in await self._list()]
+
+    async def describe(self, run: str) -> Json:
+        """The job with its status, and its pods."""
+        async with self._requests():
+            job = await self._connection.get_job(run)
+            pods = await self._connection.list_pods(run)
+        return describe_job(job, pods)
+
+    async def read_metrics(self, run: str) -> Json:
+        """The latest metrics, from the driver of the job."""
+        async with self._requests():
+            steps = await get_latest_history(self._connection, await self._connection.get_job(run))
+        return build_columns(steps, [] if steps else [NO_HISTORY])
+
+    async def read_rollouts(self, run: str, step: int | None, query: RolloutQuery) -> Json:
+        """The rollouts of a step, from the driver of the job."""
+        async with self._requests():
+            job = await self._connection.get_job(run)
+            latest = job.get("status", {}).get("progress", {}).get("step", 0)
+            steps = list(range(1, latest + 1))
+            try:
+                rollouts = await get_rollouts(self._connection, run, step)
+            except RltError as error:
+                note = [error.message]
+                return {"step": step, "steps": steps, "rollouts": [], "matched": 0, "recorded": 0, "notes": note}
+        page = select_page(lambda _: rollouts, query)
+        shown = step if step is not None else latest
+        found = {"rollouts": page.rollouts, "matched": page.matched, "recorded": page.recorded}
+        return {"step": shown, "steps": steps, **found, "notes": list(page.notes)}
+
+    async def read_spans(self, run: str, step: int) -> Json:
+        """No spans: they are in the volume of the job."""
+        return {"step": step, "spans": [], "notes": ["The spans of a job are in its volume, in spans.jsonl."]}
+
+    async def get_version(self, run: str | None) -> str:
+        """The resource versions."""
+        jobs = await self._list()
+        return " ".join(
+            f"{job['metadata']['name']}:{job['metadata'].get('resourceVersion')}"
+            for job in jobs
+            if run in (None, job["metadata"]["name"])
+        )
+
+    async def _list(self) -> list[Manifest]:
+        if time.monotonic() - self._read > CACHE_S:
+            async with self._requests():
+                self._jobs = await self._connection.list_jobs()
+            self._read = time.monotonic()
+        return self._jobs
+
+    @asynccontextmanager
+    async def _requests(self) -> AsyncIterator[None]:
+        with convert_api_errors(self._connection.kube_context):
+            yield
+
+
+def build_row(job: Mapping[str, Any]) -> Json:
+    """The row of a job in the list."""
+    status = job.get("status", {})
+    progress = status.get("progress", {})
+    return {
+        "id": job["metadata"]["name"],
+        "name": job["metadata"]["name"],
+        "phase": get_phase(job),
+        "sentence": status.get("message") or NOT_RECONCILED,
+        "step": progress.get("step", 0),
+        "totalSteps": progress.get("totalSteps") or None,
+        "reward": progress.get("metrics", {}).get("reward"),
+        "rewards": [],
+        "model": status.get("model", ""),
+        "algorithm": status.get("algorithm", ""),
+        "gpus": status.get("gpus"),
+        "eta": progress.get("eta"),
+        "updated": _parse_time(progress.get("lastUpdated") or job["metadata"].get("creationTimestamp")),
+        "findings": len(status.get("findings", [])),
+    }
+
+
+def describe_job(job: Mapping[str, Any], pods: list[Manifest]) -> Json:
+    """Everything about a job but its metrics and rollouts. Secrets are masked already."""
+    status, name = job.get("status", {}), job["metadata"]["name"]
+    return {
+        **build_row(job),
+        "source": f"job {job['metadata'].get('namespace', '')}/{name}",
+        "config": status.get("resolvedSpec") or job.get("spec", {}),
+        **{key: status.get(key, []) for key in ("findings", "attempts", "preflight", "conditions")},
+        "network": status.get("network"),
+        "pods": [build_pod(pod) for pod in pods],
+        "details": {},
+        "notes": [],
+        "missing": [],
+        "commands": [f"rlt {command} {name}" for command in ("status", "logs", "report")],
+    }
+
+
+def build_pod(pod: Manifest) -> Json:
+    """A pod of the job."""
+    status = pod.get("status", {})
+    return {
+        "name": pod["metadata"]["name"],
+        "node": pod.get("spec", {}).get("nodeName"),
+        "phase": status.get("phase"),
+        "ready": any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions", [])),
+        "restarts": sum(each.get("restartCount", 0) for each in status.get("containerStatuses", [])),
+    }
+
+
+def _parse_time(text: str | None) -> float | None:
+    try:
+        return datetime.fromisoformat(text).timestamp() if text else None
+    except ValueError:
+        return None

@@ -1,0 +1,161 @@
+"""The server of the page: files of static/, and the records of runs as JSON. Read-only."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from urllib.parse import quote
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
+
+from rlt.errors import NotFoundError, RltError
+from rlt.run_pages import MAX_PAGE, ORDERS, RolloutQuery
+from rlt_ui.access import HOST, Gate
+from rlt_ui.source import Json, Source
+
+STATIC = Path(__file__).parent / "static"
+POLL_S = 1.0
+"""Interval between two versions of a run."""
+PING_POLLS = 5
+"""Number of polls without a change after which an event shows that the connection exists."""
+MAX_SEARCH_LENGTH = 200
+MAX_NUMBER = 2**53
+"""Maximum integer of JavaScript."""
+
+
+async def serve(source: Source, port: int, announce: Callable[[str], None], *, run: str | None = None) -> None:
+    """Serve the page until Ctrl-C. `announce` gets its URL, of a run if it is given. `port` 0 selects a free one.
+
+    Raises OSError if the port is in use.
+    """
+    token = secrets.token_urlsafe(32)
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((HOST, port))
+        app = build_app(source, token, lambda: server.should_exit)
+        config = uvicorn.Config(app, log_level="error", access_log=False, timeout_graceful_shutdown=5, ws="none")
+        server = uvicorn.Server(config)
+        fragment = f"#/run/{quote(run, safe='')}" if run else ""
+        announce(f"http://{HOST}:{listener.getsockname()[1]}/?token={token}{fragment}")
+        await server.serve(sockets=[listener])
+
+
+def build_app(source: Source, token: str, is_ending: Callable[[], bool] = lambda: False) -> ASGIApp:
+    """Build the application, which admits requests with the token. `is_ending()` ends the events."""
+
+    async def list_runs(_request: Request) -> Json:
+        return {"title": source.title, "runs": await source.list_runs()}
+
+    async def describe(request: Request) -> Json:
+        return await source.describe(get_run(request))
+
+    async def read_metrics(request: Request) -> Json:
+        return await source.read_metrics(get_run(request))
+
+    async def read_rollouts(request: Request) -> Json:
+        return await source.read_rollouts(get_run(request), get_number(request, "step"), build_query(request))
+
+    async def read_spans(request: Request) -> Json:
+        step = get_number(request, "step")
+        if step is None:
+            raise ValueError("step: pass a number.")
+        return await source.read_spans(get_run(request), step)
+
+    async def stream(request: Request) -> Response:
+        versions = stream_versions(source, request.query_params.get("run"), is_ending)
+        return StreamingResponse(versions, media_type="text/event-stream")
+
+    async def show_page(_request: Request) -> Response:
+        return FileResponse(STATIC / "index.html")
+
+    readers = {
+        "runs": list_runs,
+        "run": describe,
+        "metrics": read_metrics,
+        "rollouts": read_rollouts,
+        "spans": read_spans,
+    }
+    routes = [Route(f"/api/{name}", answer_json(reader)) for name, reader in readers.items()]
+    page = [Route("/", show_page), Route("/api/events", stream), Mount("/static", StaticFiles(directory=STATIC))]
+    return Gate(Starlette(routes=[*routes, *page]), token)
+
+
+def answer_json(read: Callable[[Request], Awaitable[Json]]) -> Callable[[Request], Awaitable[Response]]:
+    """A handler that returns JSON, or the reason why there is none with what to do next."""
+
+    async def handle(request: Request) -> Response:
+        try:
+            return JSONResponse(await read(request))
+        except ValueError as error:
+            return JSONResponse({"error": str(error), "next": ""}, status_code=400)
+        except NotFoundError as error:
+            return JSONResponse({"error": error.message, "next": error.next}, status_code=404)
+        except RltError as error:
+            return JSONResponse({"error": error.message, "next": error.next}, status_code=502)
+
+    return handle
+
+
+async def stream_versions(
+    source: Source, run: str | None, is_ending: Callable[[], bool] = lambda: False
+) -> AsyncIterator[str]:
+    """Server-sent events: `version` when the run or the list has changed, and `ping` when it has not for some time.
+
+    `failure` contains the reason why the version cannot be read.
+    """
+    last, unchanged = "", 0
+    while not is_ending():
+        try:
+            event, version = "version", await source.get_version(run)
+        except RltError as error:
+            event, version = "failure", error.message
+        unchanged += 1
+        if version != last:
+            yield f"event: {event}\ndata: {json.dumps(version)}\n\n"
+            last, unchanged = version, 0
+        elif unchanged % PING_POLLS == 0:
+            yield "event: ping\ndata: {}\n\n"
+        await asyncio.sleep(POLL_S)
+
+
+def get_run(request: Request) -> str:
+    """The ID of the run. Raises ValueError."""
+    run = request.query_params.get("run")
+    if not run:
+        raise ValueError("run: pass the ID of a run.")
+    return run
+
+
+def get_number(request: Request, name: str) -> int | None:
+    """A parameter that is a non-negative integer. None if it is missing. Raises ValueError."""
+    text = request.query_params.get(name, "")
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit()) or len(text) > 16 or int(text) > MAX_NUMBER:
+        raise ValueError(f"{name}: {text[:20]}: pass a number of 0 or more.")
+    return int(text)
+
+
+def build_query(request: Request) -> RolloutQuery:
+    """The rollouts that a request selects. Raises ValueError."""
+    wanted = request.query_params.get("order", ORDERS[0])
+    order = next((each for each in ORDERS if each == wanted), None)
+    if order is None:
+        raise ValueError(f"order: {wanted[:20]}: use {', '.join(ORDERS)}.")
+    return RolloutQuery(
+        order=order,
+        search=request.query_params.get("search", "")[:MAX_SEARCH_LENGTH],
+        group=get_number(request, "group"),
+        offset=get_number(request, "offset") or 0,
+        limit=min(get_number(request, "limit") or 20, MAX_PAGE),
+    )

@@ -1,0 +1,92 @@
+// The page: routes, theme, and the live connection. Views are functions of main and parameters that return `refresh`.
+
+import { follow } from "./api.js";
+import { redrawAll } from "./charts.js";
+import { showComparison } from "./compare.js";
+import { el } from "./dom.js";
+import { showRun } from "./run.js";
+import { showRuns } from "./runs.js";
+
+const main = document.getElementById("main");
+const live = document.getElementById("live");
+const themeButton = document.getElementById("theme");
+const THEMES = ["system", "light", "dark"];
+let endPrevious = () => {};
+
+function setState(state, text) {
+  if (live.dataset.state === state && live.textContent === text) return;
+  live.dataset.state = state;
+  live.textContent = text;
+}
+
+function setTheme(theme) {
+  document.documentElement.dataset.theme = theme;
+  themeButton.textContent = `Theme: ${theme}`;
+  try {
+    localStorage.setItem("theme", theme);
+  } catch {
+    // The browser keeps no data.
+  }
+  redrawAll();
+}
+
+function readTheme() {
+  try {
+    const theme = localStorage.getItem("theme");
+    return THEMES.includes(theme) ? theme : "system";
+  } catch {
+    return "system";
+  }
+}
+
+function showError(error) {
+  return el(
+    "div",
+    { class: "card error", role: "alert" },
+    el("h2", {}, "This cannot be shown"),
+    el("p", {}, error.message),
+    error.next ? el("p", {}, "Next: ", el("code", {}, error.next)) : null,
+  );
+}
+
+async function route() {
+  endPrevious();
+  const [, view = "", first = "", tab = ""] = location.hash.replace(/^#main$/, "#/").slice(1).split("/");
+  const names = first.split(",").map(decodeURIComponent).filter(Boolean);
+  const run = view === "run" ? names[0] : null;
+  let refreshing = false;
+  let current = true;
+  main.replaceChildren(el("p", { class: "loading" }, "Loading…"));
+
+  let refresh = null;
+  async function update() {
+    if (refreshing) return;
+    refreshing = true;
+    try {
+      if (refresh) await refresh();
+      else if (view === "run" && run) refresh = await showRun(main, run, tab || "overview", () => current);
+      else if (view === "compare") refresh = await showComparison(main, names, () => current);
+      else refresh = await showRuns(main, () => current);
+    } catch (error) {
+      if (current) main.replaceChildren(showError(error));
+      refresh = null;
+    }
+    refreshing = false;
+  }
+
+  const end = follow(run, update, setState);
+  endPrevious = () => {
+    current = false;
+    end();
+  };
+  await update();
+}
+
+if (new URLSearchParams(location.search).has("token")) history.replaceState(null, "", `${location.pathname}${location.hash}`);
+themeButton.addEventListener("click", () => {
+  setTheme(THEMES[(THEMES.indexOf(document.documentElement.dataset.theme) + 1) % THEMES.length]);
+});
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawAll);
+setTheme(readTheme());
+addEventListener("hashchange", route);
+route();

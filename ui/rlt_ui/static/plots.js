@@ -1,0 +1,50 @@
+// Which plots the page has, and the metrics in each, by verl's names. The first name that a run has counts.
+
+export const PLOTS = [
+  { title: "Reward", unit: "reward", lines: { mean: ["critic/rewards/mean", "critic/score/mean"] }, band: ["critic/rewards/min", "critic/rewards/max"] },
+  { title: "Rewards by name", unit: "reward", pattern: /^reward\/(.+)\/mean$/, least: 2 },
+  { title: "Validation", unit: "score", pattern: /^val-core\/(.+\/mean@\d+.*)$/, sparse: true },
+  { title: "KL to the reference model", unit: "nats", lines: { KL: ["actor/kl_loss", "actor/reward_kl_penalty", "critic/kl"] } },
+  { title: "KL of engine and trainer", unit: "nats", lines: { KL: ["rollout_corr/kl"] } },
+  { title: "Entropy", unit: "nats", lines: { entropy: ["actor/entropy", "actor/entropy_loss"] } },
+  { title: "Response length", unit: "tokens", lines: { mean: ["response_length/mean"] }, band: ["response_length/min", "response_length/max"] },
+  { title: "Truncated responses", unit: "share of responses", lines: { truncated: ["response_length/clip_ratio"] } },
+  { title: "Clipped tokens", unit: "share of tokens", lines: { clipped: ["actor/pg_clipfrac"], "dual clip": ["actor/pg_clipfrac_lower"] } },
+  { title: "Gradient norm", unit: "norm before clipping", lines: { norm: ["actor/grad_norm"] } },
+  { title: "Policy loss", unit: "loss", lines: { loss: ["actor/pg_loss"] } },
+  { title: "Advantage", unit: "advantage", lines: { mean: ["critic/advantages/mean"] }, band: ["critic/advantages/min", "critic/advantages/max"] },
+  { title: "Learning rate", unit: "rate", lines: { rate: ["actor/lr"] } },
+  { title: "Throughput of a device", unit: "tokens/s", lines: { tokens: ["perf/throughput"] } },
+];
+
+export const TILES = [
+  { title: "Reward", names: ["critic/rewards/mean", "critic/score/mean"], unit: "" },
+  { title: "KL", names: ["actor/kl_loss", "actor/reward_kl_penalty", "critic/kl"], unit: "nats" },
+  { title: "Entropy", names: ["actor/entropy", "actor/entropy_loss"], unit: "nats" },
+  { title: "Response length", names: ["response_length/mean"], unit: "tokens" },
+  { title: "Truncated", names: ["response_length/clip_ratio"], unit: "%", factor: 100 },
+  { title: "Step time", names: ["timing_s/step"], unit: "s" },
+  { title: "Tokens per second", names: ["perf/total_num_tokens"], per: "timing_s/step", unit: "tokens/s" },
+  { title: "MFU", names: ["perf/mfu/actor"], unit: "%", factor: 100 },
+];
+
+const find = (metrics, names) => names.find((name) => name in metrics);
+
+/** Label -> name of the metric for the lines of a plot that the run has. */
+export function findLines(plot, metrics) {
+  if (plot.pattern) {
+    const found = Object.keys(metrics).map((name) => [name.match(plot.pattern)?.[1], name]).filter(([label]) => label);
+    return found.length >= (plot.least ?? 1) ? Object.fromEntries(found.slice(0, 8)) : {};
+  }
+  const found = Object.entries(plot.lines).map(([label, names]) => [label, find(metrics, names)]);
+  return Object.fromEntries(found.filter(([, name]) => name));
+}
+
+/** The values of a tile. Null if the run does not have the metric. */
+export function findTile(tile, metrics) {
+  const name = find(metrics, tile.names);
+  if (!name) return null;
+  const divisor = tile.per && metrics[tile.per];
+  if (tile.per && !divisor) return null;
+  return metrics[name].map((value, i) => (Number.isFinite(value) ? (value * (tile.factor ?? 1)) / (divisor ? divisor[i] : 1) : null));
+}

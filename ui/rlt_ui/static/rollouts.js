@@ -1,0 +1,150 @@
+// The rollouts of a step: best, worst, search, and the responses to one prompt side by side.
+
+import { get } from "./api.js";
+import { el, empty, notes } from "./dom.js";
+import { number, plural } from "./text.js";
+
+const PAGE = 20;
+const PREVIEW = 160;
+const SEARCH_MS = 250;
+
+const preview = (text) => (text?.length > PREVIEW ? `${text.slice(0, PREVIEW)}…` : (text ?? ""));
+const sign = (value) => (Number.isFinite(value) ? (value > 0 ? "up" : value < 0 ? "down" : "") : "");
+const signed = (value) => (Number.isFinite(value) ? `${value > 0 ? "+" : value < 0 ? "−" : ""}${number(Math.abs(value))}` : "–");
+
+function content(rollout) {
+  const segments = rollout.segments;
+  if (!segments) return el("pre", { class: "text", tabindex: 0 }, rollout.response ?? "");
+  return el("pre", { class: "text", tabindex: 0 }, segments.map((each) => el("span", { class: each.learned ? "learned" : "given", title: each.learned ? "tokens of the policy" : "tokens of the environment" }, each.text)));
+}
+
+function terms(rollout) {
+  const rewards = Object.entries(rollout.rewards ?? {});
+  return rewards.length > 1 ? rewards.map(([name, value]) => el("span", { class: "term" }, `${name} ${number(value)}`)) : [];
+}
+
+function optional(rollout) {
+  return [["advantage", "advantage"], ["tokens", "tokens"], ["stop_reason", "stop reason"], ["kept", "kept as"]]
+    .filter(([key]) => rollout[key] !== undefined && rollout[key] !== null)
+    .map(([key, label]) => el("span", { class: "term" }, `${label} ${typeof rollout[key] === "number" ? number(rollout[key]) : rollout[key]}`));
+}
+
+export function rollouts(run) {
+  const query = { step: null, order: "best", search: "", offset: 0 };
+  let steps = [];
+  let request = 0;
+  let timer = null;
+  const slider = el("input", { type: "range", min: 0, step: 1, "aria-label": "Step", oninput: () => go({ step: steps[Number(slider.value)], offset: 0 }, 100) });
+  const shown = el("output", { class: "stepname" });
+  const latest = el("button", { type: "button", onclick: () => go({ step: null, offset: 0 }) }, "Latest");
+  const order = el("select", { onchange: (event) => go({ order: event.target.value, offset: 0 }) }, [
+    ["best", "best first"],
+    ["worst", "worst first"],
+    ["recorded", "as recorded"],
+  ].map(([value, label]) => el("option", { value, selected: value === query.order }, label)));
+  const search = el("input", { type: "search", placeholder: "in prompt, response, answer", oninput: (event) => go({ search: event.target.value, offset: 0 }, SEARCH_MS) });
+  const count = el("span", { class: "muted", role: "status" });
+  const body = el("div");
+  const pager = el("div", { class: "toolbar" });
+  const dialog = el("dialog", { class: "group", "aria-labelledby": "group-title" });
+
+  function go(changes, delay = 0) {
+    Object.assign(query, changes);
+    if (query.step !== null) shown.textContent = `step ${query.step}`;
+    clearTimeout(timer);
+    timer = setTimeout(load, delay);
+  }
+
+  async function load() {
+    const current = ++request;
+    try {
+      const page = await get("rollouts", { run, ...query, limit: PAGE });
+      if (current === request) draw(page);
+    } catch (error) {
+      if (current === request) body.replaceChildren(empty(error.message));
+    }
+  }
+
+  function draw(page) {
+    steps = page.steps;
+    slider.max = Math.max(0, steps.length - 1);
+    slider.value = steps.indexOf(page.step);
+    slider.disabled = steps.length < 2;
+    latest.disabled = query.step === null;
+    shown.textContent = page.step === null ? "" : `step ${page.step}`;
+    slider.setAttribute("aria-valuetext", shown.textContent);
+    count.textContent = query.search ? `${page.matched} of ${plural(page.recorded, "rollout")}` : plural(page.recorded, "rollout");
+    body.replaceChildren(
+      page.rollouts.length ? list(page) : empty(page.recorded ? "No rollout matches the search." : "There are no rollouts."),
+      notes(page.notes) ?? "",
+    );
+    const last = Math.min(page.matched, query.offset + PAGE);
+    pager.hidden = page.matched <= PAGE;
+    pager.replaceChildren(
+      el("button", { type: "button", disabled: query.offset === 0, onclick: () => go({ offset: Math.max(0, query.offset - PAGE) }) }, "Previous"),
+      el("span", {}, `${query.offset + 1}–${last} of ${page.matched}`),
+      el("button", { type: "button", disabled: last >= page.matched, onclick: () => go({ offset: query.offset + PAGE }) }, "Next"),
+    );
+  }
+
+  function list(page) {
+    return el(
+      "ol",
+      { class: "rollouts" },
+      page.rollouts.map((rollout) =>
+        el(
+          "li",
+          {},
+          el(
+            "div",
+            { class: "score" },
+            el("span", { class: "number" }, rollout.reward === null ? "NaN" : number(rollout.reward)),
+            el("span", { class: `difference ${sign(rollout.difference)}`, title: "reward minus the mean reward of the same prompt" }, signed(rollout.difference)),
+          ),
+          el(
+            "div",
+            { class: "texts" },
+            el("p", { class: "prompt" }, el("span", { class: "label" }, "Prompt"), preview(rollout.prompt)),
+            el("p", { class: "response" }, el("span", { class: "label" }, "Response"), preview(rollout.response)),
+            el("p", { class: "terms" }, rollout.ground_truth !== undefined && rollout.ground_truth !== null ? el("span", { class: "term" }, `answer ${preview(String(rollout.ground_truth))}`) : null, terms(rollout), optional(rollout)),
+          ),
+          el("button", { type: "button", onclick: () => open(rollout, page.step) }, "Compare group"),
+        ),
+      ),
+    );
+  }
+
+  async function open(rollout, step) {
+    let page;
+    try {
+      page = rollout.index === undefined ? { rollouts: [rollout], matched: 1, notes: [] } : await get("rollouts", { run, step, group: rollout.index, limit: 64 });
+    } catch (error) {
+      page = { rollouts: [rollout], matched: 1, notes: [error.message] };
+    }
+    dialog.replaceChildren(
+      el("div", { class: "toolbar" }, el("h2", { id: "group-title" }, `Step ${step}: ${plural(page.matched, "response")} to one prompt`), el("span", { class: "grow" }), el("button", { type: "button", autofocus: true, onclick: () => dialog.close() }, "Close")),
+      el("pre", { class: "text", tabindex: 0, "aria-label": "Prompt" }, rollout.prompt ?? ""),
+      el("div", { class: "siblings" }, page.rollouts.map((each) => el(
+        "article",
+        { class: each.row === rollout.row ? "chosen" : "" },
+        el("h3", {}, `Reward ${each.reward === null ? "NaN" : number(each.reward)} `, el("span", { class: `difference ${sign(each.difference)}` }, signed(each.difference))),
+        el("p", { class: "terms" }, terms(each), optional(each)),
+        content(each),
+      ))),
+      notes(page.notes) ?? "",
+    );
+    dialog.showModal();
+  }
+
+  return {
+    nodes: [
+      el("div", { class: "toolbar" }, el("label", {}, "Step ", slider), shown, latest, el("label", {}, "Order ", order), el("label", {}, "Search ", search), count),
+      body,
+      pager,
+      dialog,
+    ],
+    draw() {
+      if (query.step === null && !dialog.open) load();
+    },
+  };
+}

@@ -1,0 +1,168 @@
+// One run: header, tabs, and what each tab shows.
+
+import { get } from "./api.js";
+import { el, empty, notes, section, table } from "./dom.js";
+import { controls, learning, tiles } from "./learning.js";
+import { rollouts } from "./rollouts.js";
+import { bar, phaseBadge } from "./runs.js";
+import { age, duration, percent, plural } from "./text.js";
+import { timing } from "./timing.js";
+
+const TABS = { overview: "Overview", timing: "Time", rollouts: "Rollouts", state: "State", config: "Config" };
+
+export async function showRun(main, run, tab, isCurrent) {
+  let [info, data] = await Promise.all([get("run", { run }), get("metrics", { run })]);
+  if (!isCurrent()) return () => {};
+  document.title = `${info.name} – rlt`;
+  document.getElementById("where").textContent = info.source;
+  const head = el("div");
+  const extra = el("div");
+  const panel = { overview, timing: time, rollouts: browse, state: lifecycle, config }[tab] ?? overview;
+  const shown = panel();
+
+  function draw() {
+    head.replaceChildren(header(info, data));
+    extra.replaceChildren(...[notes([...new Set([...(info.notes ?? []), ...(data.notes ?? [])])])].filter(Boolean));
+    shown.draw();
+  }
+
+  function overview() {
+    const plots = learning();
+    const [top, findings] = [el("div"), el("div")];
+    return {
+      nodes: [findings, top, section("Learning", controls(() => plots.redraw()), el("div", { class: "charts" }, plots.nodes))],
+      draw() {
+        findings.replaceChildren(cards(info.findings ?? []));
+        top.replaceChildren(data.steps.length ? tiles(data) : "");
+        plots.draw(data);
+      },
+    };
+  }
+
+  function time() {
+    const shown = timing(run);
+    return { nodes: shown.nodes, draw: () => shown.draw(data) };
+  }
+
+  function browse() {
+    const shown = rollouts(run);
+    return { nodes: [section("Rollouts", ...shown.nodes)], draw: shown.draw };
+  }
+
+  function lifecycle() {
+    const place = el("div");
+    return { nodes: [place], draw: () => place.replaceChildren(...state(info)) };
+  }
+
+  function config() {
+    const search = el("input", { type: "search", oninput: () => draw() });
+    const place = el("div");
+    function draw() {
+      const rows = flatten(info.config ?? {}).filter(([path, value]) => `${path} ${value}`.toLowerCase().includes(search.value.toLowerCase()));
+      place.replaceChildren(rows.length ? table("Resolved configuration", [["Field", "path"], ["Value", "mono"]], rows) : empty(Object.keys(info.config ?? {}).length ? "No field matches." : "The configuration is not recorded."));
+    }
+    return { nodes: [section("Resolved configuration", el("div", { class: "toolbar" }, el("label", {}, "Search ", search)), place)], draw };
+  }
+
+  const links = Object.entries(TABS).map(([key, title]) =>
+    el("a", { href: `#/run/${encodeURIComponent(run)}/${key}`, "aria-current": key === tab ? "page" : null }, title),
+  );
+  main.replaceChildren(head, extra, el("nav", { class: "tabs", "aria-label": "Parts of the run" }, links), ...shown.nodes);
+  draw();
+
+  return async function refresh() {
+    [info, data] = await Promise.all([get("run", { run }), get("metrics", { run })]);
+    if (isCurrent()) draw();
+  };
+}
+
+function header(info, data) {
+  const seconds = data.seconds.at(-1) ?? 0;
+  const durations = (data.metrics["timing_s/step"] ?? []).slice(-10).filter(Number.isFinite);
+  const mean = durations.reduce((sum, each) => sum + each, 0) / (durations.length || 1);
+  const left = info.totalSteps ? (info.totalSteps - info.step) * mean : null;
+  const facts = [
+    ["Model", info.model],
+    ["Algorithm", info.algorithm],
+    ["Time of steps", seconds ? duration(seconds) : null],
+    ["Time left", info.eta ?? (left > 0 && durations.length ? `about ${duration(left)}` : null)],
+    ["GPUs", info.gpus],
+    ["Updated", info.updated ? age(info.updated) : null],
+    ...Object.entries(info.details ?? {}).map(([name, value]) => [name[0].toUpperCase() + name.slice(1), value]),
+  ].filter(([, value]) => value !== null && value !== undefined && value !== "");
+  return el(
+    "div",
+    { class: "head" },
+    el("div", { class: "toolbar" }, el("h1", {}, info.name), phaseBadge(info.phase), bar(info.step ?? 0, info.totalSteps), info.totalSteps ? el("span", { class: "muted" }, percent(Math.min(1, info.step / info.totalSteps))) : null),
+    el("p", { class: "sentence" }, info.sentence),
+    el("dl", { class: "facts" }, facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, String(value))))),
+  );
+}
+
+function cards(findings) {
+  if (!findings.length) return el("p", { class: "good" }, "No problems found.");
+  return el("div", { class: "findings" }, findings.map((each) => el(
+    "article",
+    { class: "card finding", "data-severity": each.severity ?? "" },
+    el("h3", {}, el("span", { class: "badge warning" }, each.severity ?? "finding"), " ", each.code ?? ""),
+    el("p", {}, each.message ?? ""),
+    each.evidence ? el("p", {}, "Evidence: ", el("span", { class: "mono" }, each.evidence)) : null,
+    each.remedy ? el("p", {}, "Remedy: ", each.remedy) : null,
+    /^https:\/\//.test(each.source ?? "") ? el("p", {}, el("a", { href: each.source, rel: "noreferrer noopener", target: "_blank" }, "Source")) : null,
+  )));
+}
+
+const time = (text) => (text ? new Date(text).toLocaleString() : "–");
+
+function state(info) {
+  const parts = [];
+  if (info.preflight?.length) {
+    parts.push(section("Preflight checks", table("Preflight checks", [["Check", ""], ["Result", ""], ["Value", "mono"], ["Limit", "mono"], ["Message", ""]], info.preflight.map((each) => [
+      each.name,
+      el("span", { class: `badge ${each.result}` }, { passed: "✓ passed", warned: "! warned", failed: "✗ failed" }[each.result] ?? each.result),
+      each.value ?? "",
+      each.threshold ?? "",
+      [each.message, each.remedy].filter(Boolean).join(" "),
+    ]))));
+  }
+  if (info.attempts?.length) {
+    parts.push(section("Attempts", table("Attempts", [["Attempt", "num"], ["Ended", ""], ["Reason", ""], ["Step", "num"], ["Message", ""]], info.attempts.map((each) => [
+      String(each.number),
+      each.completionTime ? time(each.completionTime) : each.logTime ? `last log line ${age(each.logTime)}` : "–",
+      each.reason ?? "not recorded",
+      each.step === undefined ? "–" : String(each.step),
+      each.message ?? "",
+    ]))));
+  }
+  if (info.conditions?.length) {
+    parts.push(section("Conditions", table("Conditions", [["Condition", ""], ["Status", ""], ["Reason", ""], ["Since", ""], ["Message", ""]], info.conditions.map((each) => [each.type, each.status, each.reason ?? "", time(each.lastTransitionTime), each.message ?? ""]))));
+  }
+  if (info.pods?.length) {
+    parts.push(section("Pods", table("Pods", [["Pod", ""], ["Node", ""], ["Phase", ""], ["Ready", ""], ["Restarts", "num"]], info.pods.map((each) => [each.name, each.node ?? "–", each.phase ?? "", each.ready ? "yes" : "no", String(each.restarts)]))));
+  }
+  if (info.network) parts.push(network(info.network));
+  if (info.missing?.length) parts.push(section("Not recorded here", el("p", {}, `A run directory has no ${info.missing.join(", no ")}: they are in the status of the job. Pass the name of the job to see them.`)));
+  if (info.commands?.length) parts.push(section("Commands", el("ul", { class: "commands" }, info.commands.map((each) => el("li", {}, el("code", {}, each))))));
+  return parts.length ? parts : [empty("Nothing is recorded.")];
+}
+
+function network(found) {
+  const facts = [["Profile", found.profile], ["Fabric", found.fabric], ["Vendor", found.vendor], ["Candidate nodes", found.candidates], ["Attachment", found.attach?.mode]].filter(([, value]) => value !== undefined);
+  return section(
+    "Network",
+    el("dl", { class: "facts" }, facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, String(value))))),
+    notes(found.warnings) ?? "",
+    found.evidence?.length ? el("ul", {}, found.evidence.map((each) => el("li", {}, each))) : "",
+    found.env?.length ? table(plural(found.env.length, "variable"), [["Variable", "mono"], ["Value", "mono"], ["Reason", ""]], found.env.map((each) => [each.name, String(each.value ?? ""), each.rule ?? ""])) : "",
+  );
+}
+
+/** Path and text of each value in nested JSON. */
+export function flatten(value, path = "") {
+  if (value === null || typeof value !== "object" || (Array.isArray(value) && value.every((each) => each === null || typeof each !== "object"))) {
+    return [[path, typeof value === "string" ? value : JSON.stringify(value)]];
+  }
+  const entries = Array.isArray(value) ? value.map((each, i) => [`${path}[${i}]`, each]) : Object.entries(value).map(([key, each]) => [path ? `${path}.${key}` : key, each]);
+  return entries.flatMap(([key, each]) => flatten(each, key));
+}
+

@@ -1,0 +1,161 @@
+"""The page in a real browser, over a run directory that the trainer's own writers have made.
+
+- each part shows the numbers of the run, in light and dark, at 360 and 1440 pixels, without an error on the console;
+- hostile text is text;
+- a new step appears, and a lost connection is shown and recovers;
+- axe-core finds no serious violation.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import uvicorn
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from browser import obtain_chromium
+from rlt_trainer.telemetry.run_directory import RunDirectory
+from rlt_trainer.telemetry.spans import Span
+from rlt_ui.directories import RunFolder
+from rlt_ui.server import build_app
+
+pytestmark = pytest.mark.slow
+TOKEN = "a-token-of-the-test"
+HOSTILE = "<img src=x onerror=\"document.title='hostile'\">"
+STEPS = 12
+RUN = "#/run/sum-1"
+
+
+@contextmanager
+def serve(folder: Path, port: int = 0) -> Iterator[str]:
+    """Serve the page. Yields the URL with the token."""
+    with socket.create_server(("127.0.0.1", port)) as listener:
+        app = build_app(RunFolder(folder), TOKEN, lambda: uvicorn_server.should_exit)
+        uvicorn_server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off"))
+        thread = threading.Thread(target=uvicorn_server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}/?token={TOKEN}"
+        finally:
+            uvicorn_server.should_exit = True
+            thread.join()
+
+
+def write_step(run: RunDirectory, step: int) -> None:
+    metrics = {
+        **{"critic/rewards/mean": step / 16, "critic/rewards/min": 0.0, "critic/rewards/max": 1.0},
+        **{"actor/entropy": 2.0 / step, "actor/kl_loss": 0.01 * step, "response_length/mean": 40.0 + step},
+        **{"timing_s/gen": 1.5, "timing_s/update_actor": 0.5, "timing_s/step": 2.0, "perf/total_num_tokens": 512.0},
+    }
+    run.append_metrics(step, metrics)
+    rollouts = [
+        {
+            "index": row // 2,
+            "prompt": f"{row}+{step}=",
+            "response": HOSTILE if row == 3 else str(row),
+            "reward": row / 4,
+        }
+        for row in range(4)
+    ]
+    run.write_rollouts(step, rollouts)
+    start = 2.0 * step
+    phases = [(-1, "step", 0.0, 2.0), (-1, "gen", 0.0, 1.5), (0, "update_actor", 1.5, 2.0)]
+    run.append_spans([Span(rank, phase, start + begin, start + end, step) for rank, phase, begin, end in phases])
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    """A run of STEPS steps in a folder of runs."""
+    run = RunDirectory(tmp_path / "runs" / "sum-1")
+    config = {"job": "sum", "version": 1, "training": {"totalSteps": 16, "learningRate": 0.0003}}
+    (run.path / "config.json").write_text(json.dumps(config))
+    for step in range(1, STEPS + 1):
+        write_step(run, step)
+    return run
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Debian's Chromium without a window."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=obtain_chromium(), args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()
+
+
+def open_page(browser: Browser, *, width: int = 1440, dark: bool = False) -> tuple[Page, list[str]]:
+    """A page, and the list that gets its errors."""
+    page = browser.new_context(
+        viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light"
+    ).new_page()
+    errors: list[str] = []
+    page.on("console", lambda message: errors.append(message.text) if message.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    return page, errors
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1440, False), (360, True)])
+def test_each_part_shows_the_run_and_is_accessible(browser: Browser, run: RunDirectory, width: int, dark: bool) -> None:
+    page, errors = open_page(browser, width=width, dark=dark)
+    with serve(run.path.parent) as url:
+        page.goto(url)
+        expect(page.get_by_role("link", name="sum", exact=True)).to_be_visible()
+        assert_accessible(page)
+        assert "token" not in page.url
+        page.get_by_role("link", name="sum", exact=True).click()
+        expect(page.get_by_role("heading", name="sum", exact=True)).to_be_visible()
+        expect(page.locator(".tile").filter(has_text="Reward")).to_contain_text("0.75")
+        expect(page.get_by_role("img", name="Entropy in nats by step")).to_be_visible()
+        assert_accessible(page)
+        page.get_by_role("link", name="Time").click()
+        expect(page.locator(".shares").first).to_contain_text("gen 75 %")
+        expect(page.locator(".gantt rect")).to_have_count(3)
+        assert_accessible(page)
+        page.get_by_role("link", name="Rollouts").click()
+        expect(page.locator(".rollouts li")).to_have_count(4)
+        expect(page.locator(".rollouts li").first).to_contain_text(HOSTILE)
+        page.get_by_role("button", name="Compare group").first.click()
+        expect(page.locator("dialog article")).to_have_count(2)
+        assert_accessible(page)
+        page.keyboard.press("Escape")
+        page.get_by_role("link", name="Config").click()
+        expect(page.get_by_role("cell", name="training.learningRate")).to_be_visible()
+        assert "hostile" not in page.title()
+        assert page.locator("main img").count() == 0
+        assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
+        page.goto("about:blank")  # ends the events before the server
+    assert errors == []
+    page.context.close()
+
+
+def test_a_new_step_appears_and_a_lost_connection_recovers(browser: Browser, run: RunDirectory) -> None:
+    page, _ = open_page(browser)
+    reward, live = page.locator(".tile").filter(has_text="Reward"), page.locator("#live")
+    with serve(run.path.parent) as url:
+        page.goto(url + RUN)
+        expect(live).to_have_text("Live")
+        expect(reward).to_contain_text("0.75")
+        write_step(run, STEPS + 1)
+        expect(reward).to_contain_text("0.8125")
+    expect(live).to_contain_text("Connection lost")
+    expect(reward).to_contain_text("0.8125")
+    write_step(run, STEPS + 2)
+    with serve(run.path.parent, int(url.split(":")[2].split("/")[0])):
+        expect(live).to_have_text("Live", timeout=20_000)
+        expect(reward).to_contain_text("0.875")
+        page.goto("about:blank")
+    page.context.close()
+
+
+def assert_accessible(page: Page) -> None:
+    """axe-core finds no violation of impact serious or critical."""
+    found = Axe().run(page).response["violations"]
+    serious = [each for each in found if each["impact"] in ("serious", "critical")]
+    assert [(each["id"], [node["html"] for node in each["nodes"]]) for each in serious] == []

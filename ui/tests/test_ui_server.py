@@ -1,0 +1,209 @@
+"""The server of the page over run directories.
+
+- a request needs the token, a host name of this machine and a page of this server, and cannot write;
+- an ID of a run is only compared: paths do not leave the folder;
+- hostile text, lines that are cut off and records of another version are data, and what is missing is named;
+- rollouts are sorted, searched and paged.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from rlt_ui import server
+from rlt_ui.access import HEADERS
+from rlt_ui.directories import RunFolder
+from rlt_ui.server import build_app, stream_versions
+
+TOKEN = "a-token-of-the-test"
+HOSTILE = "<script>alert(1)</script>"
+URL = "http://127.0.0.1:8000"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with one run."""
+    run = tmp_path / "runs" / "sum-1"
+    (run / "rollouts").mkdir(parents=True)
+    config = {"job": "sum", "version": 1, "training": {"totalSteps": 4}, "algorithm": {"advEstimator": "grpo"}}
+    (run / "config.json").write_text(json.dumps(config))
+    steps = [{"step": n, "critic/rewards/mean": n / 4, "timing_s/step": 2.0, "timing_s/gen": 1.5} for n in (1, 2)]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
+    rollouts = [
+        {
+            "index": row // 2,
+            "prompt": f"{row // 2}+1=",
+            "response": text,
+            "reward": reward,
+            "rewards": {"exact": reward},
+        }
+        for row, (text, reward) in enumerate([("1", 1.0), ("7", 0.0), (HOSTILE, None), ("2", 0.5)])
+    ]
+    (run / "rollouts" / "step-2.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rollouts))
+    return tmp_path / "runs"
+
+
+@pytest.fixture
+def client(folder: Path) -> Iterator[TestClient]:
+    """A browser that has opened the URL with the token."""
+    with TestClient(build_app(RunFolder(folder), TOKEN), base_url=URL) as client:
+        assert client.get("/", params={"token": TOKEN}).status_code == 200
+        yield client
+
+
+def get(client: TestClient, name: str, **parameters: object) -> Any:
+    response = client.get(f"/api/{name}", params={key: str(value) for key, value in parameters.items()})
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/?token=other", "/api/runs", "/api/runs?token=a-token-of-the-test", "/static/app.js"]
+)
+def test_a_request_without_the_token_is_rejected(folder: Path, path: str) -> None:
+    response = TestClient(build_app(RunFolder(folder), TOKEN), base_url=URL).get(path)
+    assert response.status_code == 403
+    assert "set-cookie" not in response.headers
+    assert "sum" not in response.text
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"host": "attacker.example:8000"},
+        {"host": "127.0.0.1.attacker.example"},
+        {"host": ""},
+        {"sec-fetch-site": "cross-site", "sec-fetch-mode": "cors"},
+        {"sec-fetch-site": "same-site", "sec-fetch-mode": "no-cors"},
+    ],
+)
+def test_other_hosts_and_sites_are_rejected_with_the_token(client: TestClient, headers: dict[str, str]) -> None:
+    assert client.get("/api/runs").status_code == 200
+    assert client.get("/api/runs", headers=headers).status_code == 403
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
+def test_the_page_is_read_only(client: TestClient, method: str) -> None:
+    assert client.request(method, "/api/runs").status_code == 403
+
+
+def test_every_response_has_the_headers_and_the_cookie_is_for_no_script_and_no_site(folder: Path) -> None:
+    client = TestClient(build_app(RunFolder(folder), TOKEN), base_url=URL)
+    opened = client.get("/", params={"token": TOKEN})
+    assert {"HttpOnly", "SameSite=Strict"} <= set(opened.headers["set-cookie"].split("; "))
+    for response in (opened, client.get("/api/runs"), client.get("/static/app.js"), client.get("/nothing")):
+        assert HEADERS.items() <= {key: response.headers.get(key) for key in HEADERS}.items()
+    assert "unsafe-inline" not in HEADERS["Content-Security-Policy"]
+
+
+@pytest.mark.parametrize("run", ["../sum-1", "sum-1/../../secret", "/etc", "sum-1/rollouts", "sum-2", "%2e%2e"])
+def test_a_run_outside_of_the_list_is_not_found(client: TestClient, folder: Path, run: str) -> None:
+    secret = folder.parent / "secret"
+    secret.mkdir()
+    (secret / "metrics.jsonl").write_text('{"step": 1}\n')
+    for name in ("run", "metrics", "rollouts", "spans"):
+        assert client.get(f"/api/{name}", params={"run": run, "step": "1"}).status_code == 404
+
+
+@pytest.mark.parametrize("path", ["/static/../server.py", "/static/%2e%2e/server.py", "/static/%2e%2e%2fserver.py"])
+def test_files_outside_of_static_are_not_served(client: TestClient, path: str) -> None:
+    assert client.get(path).status_code == 404
+
+
+def test_links_in_the_folder_are_not_followed(client: TestClient, folder: Path, tmp_path: Path) -> None:
+    (folder / "link").symlink_to(folder / "sum-1")
+    assert [run["id"] for run in get(client, "runs")["runs"]] == ["sum-1"]
+
+
+def test_the_list_and_the_run_have_the_recorded_values(client: TestClient) -> None:
+    (row,) = get(client, "runs")["runs"]
+    assert (row["name"], row["step"], row["totalSteps"], row["rewards"]) == ("sum", 2, 4, [0.25, 0.5])
+    run = get(client, "run", run="sum-1")
+    assert (run["phase"], run["algorithm"], run["rolloutSteps"]) == ("Incomplete", "grpo", [2])
+    metrics = get(client, "metrics", run="sum-1")
+    assert (metrics["steps"], metrics["seconds"]) == ([1, 2], [2.0, 4.0])
+    assert metrics["metrics"]["critic/rewards/mean"] == [0.25, 0.5]
+
+
+def test_a_changed_run_is_read_again(client: TestClient, folder: Path) -> None:
+    assert get(client, "metrics", run="sum-1")["steps"] == [1, 2]
+    with (folder / "sum-1" / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 3, "critic/rewards/mean": null}\n{"step": 4, "criti')
+    metrics = get(client, "metrics", run="sum-1")
+    assert (metrics["steps"], metrics["metrics"]["critic/rewards/mean"][-1]) == ([1, 2, 3], None)
+    assert "incomplete" in " ".join(get(client, "run", run="sum-1")["notes"])
+
+
+def test_rollouts_are_ordered_searched_and_paged(client: TestClient) -> None:
+    def rows(**parameters: object) -> list[int]:
+        return [each["row"] for each in get(client, "rollouts", run="sum-1", **parameters)["rollouts"]]
+
+    assert rows() == [0, 1, 2, 3]
+    assert rows(order="best") == [0, 3, 1, 2]
+    assert rows(order="worst") == [2, 1, 3, 0]
+    assert rows(order="best", offset=1, limit=2) == [3, 1]
+    assert rows(search="SCRIPT") == [2]
+    assert rows(group=1) == [2, 3]
+
+
+def test_hostile_text_is_returned_as_json_and_the_difference_is_that_to_the_group(client: TestClient) -> None:
+    response = client.get("/api/rollouts", params={"run": "sum-1"})
+    assert response.headers["content-type"] == "application/json"
+    first, second, third, _ = response.json()["rollouts"]
+    assert (first["difference"], second["difference"], third["difference"]) == (0.5, -0.5, None)
+    assert third["response"] == HOSTILE
+
+
+def test_the_spans_of_a_repeated_step_are_the_last_ones(client: TestClient, folder: Path) -> None:
+    lines = [
+        {"rank": 0, "phase": "gen", "start": float(n), "end": n + 1.0, "step": step} for n, step in enumerate([1, 2, 1])
+    ]
+    (folder / "sum-1" / "spans.jsonl").write_text(
+        "".join(json.dumps(each) + "\n" for each in lines) + '{"rank": 0, "ph'
+    )
+    found = get(client, "spans", run="sum-1", step=1)
+    assert [span["start"] for span in found["spans"]] == [2.0]
+    assert "incomplete" in found["notes"][0]
+
+
+@pytest.mark.parametrize("parameters", [{"step": "-1"}, {"step": "1e3"}, {"order": "random"}, {"offset": "٣"}])
+def test_an_invalid_parameter_is_named(client: TestClient, parameters: dict[str, str]) -> None:
+    response = client.get("/api/rollouts", params={"run": "sum-1", **parameters})
+    assert response.status_code == 400
+    assert response.json()["error"].startswith(next(iter(parameters)))
+
+
+async def test_a_change_is_an_event(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "POLL_S", 0)
+    events = stream_versions(RunFolder(folder), "sum-1")
+    assert (await anext(events)).startswith("event: version\n")
+    assert (await anext(events)).startswith("event: ping\n")
+    with (folder / "sum-1" / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 3}\n')
+    assert (await anext(events)).startswith("event: version\n")
+
+
+def test_the_page_inserts_no_markup_and_loads_nothing_from_elsewhere() -> None:
+    files = [file for file in server.STATIC.iterdir() if file.suffix in (".js", ".html", ".css")]
+    assert len(files) > 10
+    for file in files:
+        text = file.read_text()
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", text), (
+            file
+        )
+        assert set(re.findall(r"https?://[^\s\"'/]+", text)) <= {"http://www.w3.org"}, file
+
+
+def test_the_vendored_files_have_the_hashes_of_their_table() -> None:
+    vendor = server.STATIC / "vendor"
+    table = dict(re.findall(r"\| `([\w.]+)` \| `(\w{64})` \|", (vendor / "README.md").read_text()))
+    assert set(table) == {file.name for file in vendor.iterdir()} - {"README.md", "LICENSE"}
+    assert table == {name: hashlib.sha256((vendor / name).read_bytes()).hexdigest() for name in table}
