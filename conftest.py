@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import operator
+import sys
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +17,11 @@ from environment import ROOT
 # pytest replaces sys.modules["operator"] by the folder operator/ unless that module has a path, and then later imports
 # of Python's own module fail (_pytest/pathlib.py, _import_module_using_spec).
 operator.__path__ = [str(ROOT / "operator")]
+
+if sys.version_info < (3, 11, 8):
+    # To place its carets, a formatted traceback parses source lines. In a finalizer that the garbage collector runs
+    # within ast.parse, that makes ast.parse raise SystemError: https://github.com/python/cpython/issues/106905
+    traceback._extract_caret_anchors_from_line_segment = lambda segment: None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
