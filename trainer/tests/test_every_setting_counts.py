@@ -131,7 +131,7 @@ def change(files: str, algorithm: Json, training: Json) -> float:
     update = Update(files, algorithm, {"weightDecay": 0.0, **training})
     before = update.actor.model.get_output_embeddings().weight.full_tensor().clone()  # type: ignore[no-untyped-call]
     update.step()
-    return float((update.state()[0] - before).abs().max())
+    return float((update.state()[0] - before).detach().abs().max())
 
 
 def averages(files: str, algorithm: Json, training: Json) -> float:
