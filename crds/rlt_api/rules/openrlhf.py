@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from rlt_api.finding import Finding, printable
 from rlt_api.frameworks.openrlhf import ESTIMATORS, KL_ESTIMATORS, POLICY_LOSSES, SCHEDULERS
-from rlt_api.rules.unsupported import REMOVE, TYPE, Unsupported, build_findings
+from rlt_api.rules.unsupported import REMOVE, TYPE, Unsupported, build_findings, list_model
 from rlt_api.spec import RLTrainingJobSpec
 
 OVERRIDES = "spec.framework.overrides"
@@ -39,15 +39,9 @@ def validate_openrlhf_overrides(spec: RLTrainingJobSpec) -> Iterator[Finding]:
 
 def _list_sources(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
     model, data = spec.model, spec.data
+    yield from list_model(spec)
     if model:
-        yield "spec.model.fromSeed", model.from_seed is not None, "it loads existing weights", "use model.path"
-        reason, fix = "it loads the newest revision", "copy the revision to a volume, and use its path"
-        yield "spec.model.revision", model.revision is not None, reason, fix
         yield "spec.model.dtype", model.dtype != "bfloat16", "it trains in bfloat16", REMOVE
-        yield "spec.model.castLmHeadToFp32", model.cast_lm_head_to_fp32, "it has no option for it", REMOVE
-        lora, reason = model.lora, "its adapters are plain LoRA"
-        yield "spec.model.lora.useRslora", bool(lora and lora.use_rslora), reason, REMOVE
-        yield "spec.model.lora.useDora", bool(lora and lora.use_dora), reason, REMOVE
     if data:
         for source in ("preset", "inline"):
             reason = "it reads files and data sets of the Hugging Face hub"

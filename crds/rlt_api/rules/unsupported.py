@@ -24,3 +24,17 @@ def build_findings(spec: RLTrainingJobSpec, entries: Iterable[Unsupported]) -> I
                 remove(field) if fix == REMOVE else (),
             )
             yield Finding(field, "given", message, fix, f"framework-{framework}", (TYPE,), edits)
+
+
+def list_model(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
+    """The fields of spec.model that only the builtin trainer has."""
+    model = spec.model
+    if not model:
+        return
+    yield "spec.model.fromSeed", model.from_seed is not None, "it loads existing weights", "use model.path"
+    reason, fix = "it loads the newest revision", "copy the revision to a volume, and use its path"
+    yield "spec.model.revision", model.revision is not None, reason, fix
+    yield "spec.model.castLmHeadToFp32", model.cast_lm_head_to_fp32, "it has no option for it", REMOVE
+    lora, reason = model.lora, "its adapters are plain LoRA"
+    yield "spec.model.lora.useRslora", bool(lora and lora.use_rslora), reason, REMOVE
+    yield "spec.model.lora.useDora", bool(lora and lora.use_dora), reason, REMOVE

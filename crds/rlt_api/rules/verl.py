@@ -9,7 +9,7 @@ from rlt_api.finding import Finding, printable, use
 from rlt_api.frameworks.run import Run
 from rlt_api.frameworks.verl import is_old, list_settings
 from rlt_api.known_programs import parse_overrides
-from rlt_api.rules.unsupported import REMOVE, TYPE, Unsupported, build_findings
+from rlt_api.rules.unsupported import REMOVE, TYPE, Unsupported, build_findings, list_model
 from rlt_api.spec import RLTrainingJobSpec
 
 OVERRIDES = "spec.framework.overrides"
@@ -76,15 +76,8 @@ def validate_verl_overrides(spec: RLTrainingJobSpec) -> Iterator[Finding]:
 
 
 def _list_sources(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
-    model, data = spec.model, spec.data
-    if model:
-        yield "spec.model.fromSeed", model.from_seed is not None, "it loads existing weights", "use model.path"
-        reason, fix = "it loads the newest revision", "copy the revision to a volume, and use its path"
-        yield "spec.model.revision", model.revision is not None, reason, fix
-        yield "spec.model.castLmHeadToFp32", model.cast_lm_head_to_fp32, "it has no option for it", REMOVE
-        lora, reason = model.lora, "its adapters are plain LoRA"
-        yield "spec.model.lora.useRslora", bool(lora and lora.use_rslora), reason, REMOVE
-        yield "spec.model.lora.useDora", bool(lora and lora.use_dora), reason, REMOVE
+    yield from list_model(spec)
+    data = spec.data
     if data:
         reason, fix = "it reads Parquet files with the columns of verl's examples", "write them, and use data.files"
         for source in ("preset", "hub", "inline"):
