@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 HOST = "127.0.0.1"
 HOST_NAMES = (HOST, "localhost")
 METHODS = ("GET", "HEAD")
-PAGE = "/"
+COOKIE = "rlt-ui"
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -32,12 +32,14 @@ class Gate:
     """Rejects requests without the token, and adds HEADERS to each response.
 
     The URL of the page contains the token, and the response sets it as a cookie that scripts cannot read and that the
-    browser does not send for other sites.
+    browser does not send for other sites. Browsers send a cookie to every port of a host. `page`, the path of the page,
+    is random and limits the cookie: a server of another user of the machine does not get it.
     """
 
-    def __init__(self, app: ASGIApp, token: str) -> None:
+    def __init__(self, app: ASGIApp, token: str, page: str) -> None:
         self._app = app
         self._token = token
+        self._page = page
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request. Anything but HTTP, such as a WebSocket, has no handler."""
@@ -45,10 +47,11 @@ class Gate:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0] if scope["path"] == PAGE else ""
-        name = f"rlt-ui-{(scope.get('server') or ('', 0))[1]}"
+        opens = scope["path"] == self._page
+        given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0] if opens else ""
         rejection = find_rejection(scope.get("method", ""), headers)
-        has_token = is_token(given, self._token) or is_token(read_cookie(headers.get("cookie", ""), name), self._token)
+        kept = read_cookie(headers.get("cookie", ""), COOKIE)
+        has_token = is_token(given, self._token) or is_token(kept, self._token)
         if rejection is None and not has_token:
             rejection = "Open the URL that `rlt ui` has printed: it contains a token."
 
@@ -58,7 +61,7 @@ class Gate:
                 for key, value in HEADERS.items():
                     added[key] = value
                 if given and rejection is None:
-                    added.append("Set-Cookie", f"{name}={self._token}; Path=/; HttpOnly; SameSite=Strict")
+                    added.append("Set-Cookie", f"{COOKIE}={self._token}; Path={self._page}; HttpOnly; SameSite=Strict")
             await send(message)
 
         app = self._app if rejection is None else PlainTextResponse(rejection, status_code=403)

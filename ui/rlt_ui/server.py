@@ -14,7 +14,7 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
-from starlette.routing import Mount, Route
+from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
@@ -38,20 +38,25 @@ async def serve(source: Source, port: int, announce: Callable[[str], None], *, r
 
     Raises OSError if the port is in use.
     """
-    token = secrets.token_urlsafe(32)
+    token, page = secrets.token_urlsafe(32), f"/{secrets.token_urlsafe(16)}/"
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((HOST, port))
-        app = build_app(source, token, lambda: server.should_exit)
+        app = build_app(source, token, page, lambda: server.should_exit)
         config = uvicorn.Config(app, log_level="error", access_log=False, timeout_graceful_shutdown=5, ws="none")
         server = uvicorn.Server(config)
         fragment = f"#/run/{quote(run, safe='')}" if run else ""
-        announce(f"http://{HOST}:{listener.getsockname()[1]}/?token={token}{fragment}")
+        announce(f"http://{HOST}:{listener.getsockname()[1]}{page}?token={token}{fragment}")
         await server.serve(sockets=[listener])
 
 
-def build_app(source: Source, token: str, is_ending: Callable[[], bool] = lambda: False) -> ASGIApp:
-    """Build the application, which admits requests with the token. `is_ending()` ends the events."""
+def build_app(source: Source, token: str, page: str, is_ending: Callable[[], bool] = lambda: False) -> ASGIApp:
+    """Build the application at the path `page`, which admits requests with the token. `is_ending()` ends the events."""
+    return Gate(Starlette(routes=[Mount(page.rstrip("/"), routes=build_routes(source, is_ending))]), token, page)
+
+
+def build_routes(source: Source, is_ending: Callable[[], bool]) -> list[BaseRoute]:
+    """The page, its files, and the records of the source as JSON."""
 
     async def list_runs(_request: Request) -> Json:
         return {"title": source.title, "runs": await source.list_runs()}
@@ -87,7 +92,7 @@ def build_app(source: Source, token: str, is_ending: Callable[[], bool] = lambda
     }
     routes = [Route(f"/api/{name}", answer_json(reader)) for name, reader in readers.items()]
     page = [Route("/", show_page), Route("/api/events", stream), Mount("/static", StaticFiles(directory=STATIC))]
-    return Gate(Starlette(routes=[*routes, *page]), token)
+    return [*routes, *page]
 
 
 def answer_json(read: Callable[[Request], Awaitable[Json]]) -> Callable[[Request], Awaitable[Response]]:

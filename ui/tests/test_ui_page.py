@@ -28,6 +28,7 @@ from rlt_ui.server import build_app
 
 pytestmark = pytest.mark.slow
 TOKEN = "a-token-of-the-test"
+PAGE = "/a-path-of-the-test/"
 HOSTILE = "<img src=x onerror=\"document.title='hostile'\">"
 STEPS = 12
 RUN = "#/run/sum-1"
@@ -37,12 +38,12 @@ RUN = "#/run/sum-1"
 def serve(folder: Path, port: int = 0) -> Iterator[str]:
     """Serve the page. Yields the URL with the token."""
     with socket.create_server(("127.0.0.1", port)) as listener:
-        app = build_app(RunFolder(folder), TOKEN, lambda: uvicorn_server.should_exit)
+        app = build_app(RunFolder(folder), TOKEN, PAGE, lambda: uvicorn_server.should_exit)
         uvicorn_server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off"))
         thread = threading.Thread(target=uvicorn_server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}/?token={TOKEN}"
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}{PAGE}?token={TOKEN}"
         finally:
             uvicorn_server.should_exit = True
             thread.join()

@@ -1,6 +1,7 @@
 """The server of the page over run directories.
 
 - a request needs the token, a host name of this machine and a page of this server, and cannot write;
+- browsers send the cookie with the token to the random path of the page alone;
 - an ID of a run is only compared: paths do not leave the folder;
 - hostile text, lines that are cut off and records of another version are data, and what is missing is named;
 - rollouts are sorted, searched and paged.
@@ -14,6 +15,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from starlette.testclient import TestClient
@@ -24,6 +26,7 @@ from rlt_ui.directories import RunFolder
 from rlt_ui.server import build_app, stream_versions
 
 TOKEN = "a-token-of-the-test"
+PAGE = "/a-path-of-the-test/"
 HOSTILE = "<script>alert(1)</script>"
 URL = "http://127.0.0.1:8000"
 
@@ -54,22 +57,31 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def client(folder: Path) -> Iterator[TestClient]:
     """A browser that has opened the URL with the token."""
-    with TestClient(build_app(RunFolder(folder), TOKEN), base_url=URL) as client:
-        assert client.get("/", params={"token": TOKEN}).status_code == 200
+    with TestClient(build_app(RunFolder(folder), TOKEN, PAGE), base_url=URL) as client:
+        assert client.get(PAGE, params={"token": TOKEN}).status_code == 200
         yield client
 
 
 def get(client: TestClient, name: str, **parameters: object) -> Any:
-    response = client.get(f"/api/{name}", params={key: str(value) for key, value in parameters.items()})
+    response = client.get(f"{PAGE}api/{name}", params={key: str(value) for key, value in parameters.items()})
     assert response.status_code == 200, response.text
     return response.json()
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/?token=other", "/api/runs", "/api/runs?token=a-token-of-the-test", "/static/app.js"]
+    "path",
+    [
+        "/",
+        f"/?token={TOKEN}",
+        PAGE,
+        f"{PAGE}?token=other",
+        f"{PAGE}api/runs",
+        f"{PAGE}api/runs?token={TOKEN}",
+        f"{PAGE}static/app.js",
+    ],
 )
 def test_a_request_without_the_token_is_rejected(folder: Path, path: str) -> None:
-    response = TestClient(build_app(RunFolder(folder), TOKEN), base_url=URL).get(path)
+    response = TestClient(build_app(RunFolder(folder), TOKEN, PAGE), base_url=URL).get(path)
     assert response.status_code == 403
     assert "set-cookie" not in response.headers
     assert "sum" not in response.text
@@ -86,22 +98,44 @@ def test_a_request_without_the_token_is_rejected(folder: Path, path: str) -> Non
     ],
 )
 def test_other_hosts_and_sites_are_rejected_with_the_token(client: TestClient, headers: dict[str, str]) -> None:
-    assert client.get("/api/runs").status_code == 200
-    assert client.get("/api/runs", headers=headers).status_code == 403
+    assert client.get(f"{PAGE}api/runs").status_code == 200
+    assert client.get(f"{PAGE}api/runs", headers=headers).status_code == 403
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
 def test_the_page_is_read_only(client: TestClient, method: str) -> None:
-    assert client.request(method, "/api/runs").status_code == 403
+    assert client.request(method, f"{PAGE}api/runs").status_code == 403
 
 
 def test_every_response_has_the_headers_and_the_cookie_is_for_no_script_and_no_site(folder: Path) -> None:
-    client = TestClient(build_app(RunFolder(folder), TOKEN), base_url=URL)
-    opened = client.get("/", params={"token": TOKEN})
+    client = TestClient(build_app(RunFolder(folder), TOKEN, PAGE), base_url=URL)
+    opened = client.get(PAGE, params={"token": TOKEN})
     assert {"HttpOnly", "SameSite=Strict"} <= set(opened.headers["set-cookie"].split("; "))
-    for response in (opened, client.get("/api/runs"), client.get("/static/app.js"), client.get("/nothing")):
+    for response in (opened, client.get(f"{PAGE}api/runs"), client.get(f"{PAGE}static/app.js"), client.get("/nothing")):
         assert HEADERS.items() <= {key: response.headers.get(key) for key in HEADERS}.items()
     assert "unsafe-inline" not in HEADERS["Content-Security-Policy"]
+
+
+def test_the_cookie_is_limited_to_the_path_of_the_page_because_ports_do_not_limit_it(client: TestClient) -> None:
+    other_server = "http://127.0.0.1:9000"
+    assert TOKEN in client.build_request("GET", f"{other_server}{PAGE}").headers["cookie"]
+    for path in ("/", "/another-path/", PAGE.rstrip("/") + "-2/"):
+        assert "cookie" not in client.build_request("GET", f"{other_server}{path}").headers
+
+
+async def test_each_server_has_a_random_path(folder: Path) -> None:
+    urls: list[str] = []
+
+    def announce(url: str) -> None:
+        urls.append(url)
+        raise InterruptedError
+
+    for _ in range(2):
+        with pytest.raises(InterruptedError):
+            await server.serve(RunFolder(folder), 0, announce)
+    first, second = (urlsplit(url).path for url in urls)
+    assert first != second
+    assert re.fullmatch(r"/[\w-]{20,}/", first)
 
 
 @pytest.mark.parametrize("run", ["../sum-1", "sum-1/../../secret", "/etc", "sum-1/rollouts", "sum-2", "%2e%2e"])
@@ -110,12 +144,12 @@ def test_a_run_outside_of_the_list_is_not_found(client: TestClient, folder: Path
     secret.mkdir()
     (secret / "metrics.jsonl").write_text('{"step": 1}\n')
     for name in ("run", "metrics", "rollouts", "spans"):
-        assert client.get(f"/api/{name}", params={"run": run, "step": "1"}).status_code == 404
+        assert client.get(f"{PAGE}api/{name}", params={"run": run, "step": "1"}).status_code == 404
 
 
-@pytest.mark.parametrize("path", ["/static/../server.py", "/static/%2e%2e/server.py", "/static/%2e%2e%2fserver.py"])
+@pytest.mark.parametrize("path", ["static/../server.py", "static/%2e%2e/server.py", "static/%2e%2e%2fserver.py"])
 def test_files_outside_of_static_are_not_served(client: TestClient, path: str) -> None:
-    assert client.get(path).status_code == 404
+    assert client.get(f"{PAGE}{path}").status_code == 404
 
 
 def test_links_in_the_folder_are_not_followed(client: TestClient, folder: Path, tmp_path: Path) -> None:
@@ -155,7 +189,7 @@ def test_rollouts_are_ordered_searched_and_paged(client: TestClient) -> None:
 
 
 def test_hostile_text_is_returned_as_json_and_the_difference_is_that_to_the_group(client: TestClient) -> None:
-    response = client.get("/api/rollouts", params={"run": "sum-1"})
+    response = client.get(f"{PAGE}api/rollouts", params={"run": "sum-1"})
     assert response.headers["content-type"] == "application/json"
     first, second, third, _ = response.json()["rollouts"]
     assert (first["difference"], second["difference"], third["difference"]) == (0.5, -0.5, None)
@@ -176,7 +210,7 @@ def test_the_spans_of_a_repeated_step_are_the_last_ones(client: TestClient, fold
 
 @pytest.mark.parametrize("parameters", [{"step": "-1"}, {"step": "1e3"}, {"order": "random"}, {"offset": "٣"}])
 def test_an_invalid_parameter_is_named(client: TestClient, parameters: dict[str, str]) -> None:
-    response = client.get("/api/rollouts", params={"run": "sum-1", **parameters})
+    response = client.get(f"{PAGE}api/rollouts", params={"run": "sum-1", **parameters})
     assert response.status_code == 400
     assert response.json()["error"].startswith(next(iter(parameters)))
 
