@@ -20,7 +20,7 @@ MAX_PAGE = 100
 """Maximum number of rollouts in a page."""
 MAX_SEGMENTS = 200
 """Maximum number of segments of a rollout: the parts of a conversation."""
-Order = Literal["recorded", "best", "worst"]
+Order = Literal["recorded", "best", "worst", "highest-advantage", "lowest-advantage"]
 ORDERS: tuple[Order, ...] = get_args(Order)
 
 
@@ -62,19 +62,18 @@ def select_page(read: Callable[[list[str]], Iterable[Rollout]], query: RolloutQu
     notes: list[str] = []
     rewards: list[tuple[int, float | None, Any]] = []
     matches: list[tuple[int, float]] = []
+    rank = RANKS[query.order]
     for row, rollout in enumerate(read(notes)):
-        reward = _get_reward(rollout)
-        rewards.append((row, reward, _get_index(rollout)))
+        rewards.append((row, _get_number(rollout, "reward"), _get_index(rollout)))
         if _matches(rollout, query):
-            matches.append((row, -math.inf if reward is None else reward))
-    if query.order != "recorded":
-        matches.sort(key=lambda each: each[1], reverse=query.order == "best")
+            matches.append((row, rank(rollout)))
+    matches.sort(key=lambda each: each[1])
     means = _compute_means(rewards)
     chosen = [row for row, _ in matches[query.offset : query.offset + min(query.limit, MAX_PAGE)]]
     wanted, found = set(chosen), {}
     for row, rollout in enumerate(read([])):
         if row in wanted:
-            reward, index = _get_reward(rollout), _get_index(rollout)
+            reward, index = _get_number(rollout, "reward"), _get_index(rollout)
             mean = means.get(index)
             difference = None if reward is None or mean is None else reward - mean
             segments = _shorten_segments(rollout.get("segments"))
@@ -122,9 +121,29 @@ def _matches(rollout: Rollout, query: RolloutQuery) -> bool:
     )
 
 
-def _get_reward(rollout: Rollout) -> float | None:
-    reward = rollout.get("reward")
-    return float(reward) if isinstance(reward, int | float) and not isinstance(reward, bool) else None
+def _get_number(rollout: Rollout, key: str) -> float | None:
+    value = rollout.get(key)
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _rank_by(key: str, *, sign: int, absent: float) -> Callable[[Rollout], float]:
+    """The rank of a rollout by a number: ascending with `sign` 1, descending with -1, and `absent` without one."""
+
+    def rank(rollout: Rollout) -> float:
+        value = _get_number(rollout, key)
+        return absent if value is None else sign * value
+
+    return rank
+
+
+RANKS: Mapping[Order, Callable[[Rollout], float]] = {
+    "recorded": lambda _: 0.0,
+    "best": _rank_by("reward", sign=-1, absent=math.inf),
+    "worst": _rank_by("reward", sign=1, absent=-math.inf),
+    "highest-advantage": _rank_by("advantage", sign=-1, absent=math.inf),
+    "lowest-advantage": _rank_by("advantage", sign=1, absent=math.inf),
+}
+"""Order -> rank of a rollout. A failed reward is the worst one. Rollouts without an advantage are last."""
 
 
 def _get_index(rollout: Rollout) -> int | None:

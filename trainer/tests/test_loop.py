@@ -85,7 +85,11 @@ def test_a_response_whose_reward_fails_is_left_out(
     failed = step["reward/failed"]
     assert 0 < failed < 32
     lines = (tmp_path / "run/rollouts/step-1.jsonl").read_text().splitlines()
-    assert sum(json.loads(line)["reward"] is None for line in lines) == failed
+    rollouts = [json.loads(line) for line in lines]
+    assert sum(each["reward"] is None for each in rollouts) == failed
+    assert all((each["advantage"] is None) == (each["reward"] is None) for each in rollouts)
+    assert any(each["advantage"] for each in rollouts)
+    assert sum(each["tokens"] for each in rollouts) / 32 == pytest.approx(step["response_length/mean"])
 
 
 def test_dynamic_sampling_keeps_only_groups_that_differ(make_config: MakeConfig) -> None:

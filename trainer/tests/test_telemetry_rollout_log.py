@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from itertools import pairwise
 from math import nan
+from pathlib import Path
 from typing import Any
 
+from rlt_trainer.batches.response import Response
 from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.batches.trajectories import Trajectories
 from rlt_trainer.data.prompt import Prompt
@@ -17,6 +20,7 @@ from rlt_trainer.telemetry.rollout_log import (
     select_rollouts,
     split_segments,
 )
+from rlt_trainer.telemetry.run_directory import RunDirectory, get_rollouts_file
 
 
 def lines(count: int) -> list[dict[str, Any]]:
@@ -66,9 +70,33 @@ def test_a_line_has_rewards_by_name_and_segments() -> None:
         [prompt, prompt],
         ["ABC", "D"],
         [1.5, 0.0],
+        responses=[Response([65, 66, 67], [0.0] * 3), Response([68], [0.0])],
+        advantages=[0.75, -0.75],
         by_reward={"exact": [1.0, 0.0], "length": [0.5, 0.0]},
         segments=segments,
     )
     assert first["rewards"] == {"exact": 1.0, "length": 0.5}
     assert [(part["text"], part["learned"]) for part in first["segments"]] == [("A", True), ("B", False), ("C", True)]
     assert (second["index"], second["response"], second["reward"]) == (7, "D", 0.0)
+
+
+def test_a_recorded_line_has_advantage_tokens_and_finish_reason(tmp_path: Path) -> None:
+    prompt = Prompt(index=7, data_source="arithmetic", text="1+1=", token_ids=(1,), ground_truth="2", solution="2")
+    earlier = Response([65, 66], [0.0] * 2)
+    agent = Response([67], [0.0], finish_reason="length", earlier=(earlier,))
+    failed = Response([], [], finish_reason="abort")
+    lines = build_rollout_lines(
+        [prompt] * 3,
+        ["2", "C", ""],
+        [1.0, 0.0, nan],
+        responses=[Response([50], [0.0]), agent, failed],
+        advantages=[0.5, -0.5, nan],
+    )
+    run = RunDirectory(tmp_path)
+    run.write_rollouts(1, select_rollouts(lines))
+    written = [json.loads(line) for line in get_rollouts_file(tmp_path, 1).read_text().splitlines()]
+    assert [(line["advantage"], line["tokens"], line["finish_reason"]) for line in written] == [
+        (0.5, 1, "stop"),
+        (-0.5, 3, "length"),
+        (None, 0, "abort"),
+    ]

@@ -62,6 +62,7 @@ def write_step(run: RunDirectory, step: int) -> None:
             "prompt": f"{row}+{step}=",
             "response": HOSTILE if row == 3 else str(row),
             "reward": row / 4,
+            **({"advantage": 4.5 - row, "tokens": 7, "finish_reason": "length"} if row else {}),
         }
         for row in range(4)
     ]
@@ -122,6 +123,11 @@ def test_each_part_shows_the_run_and_is_accessible(browser: Browser, run: RunDir
         page.get_by_role("link", name="Rollouts").click()
         expect(page.locator(".rollouts li")).to_have_count(4)
         expect(page.locator(".rollouts li").first).to_contain_text(HOSTILE)
+        expect(page.locator(".rollouts li").first).to_contain_text("advantage +1.5")
+        expect(page.locator(".rollouts li").first).to_contain_text("finish reason length")
+        page.get_by_label("Order").select_option("highest advantage first")
+        expect(page.locator(".rollouts li").first).to_contain_text("advantage +3.5")
+        expect(page.locator(".rollouts li").last).to_contain_text("advantage \u2013")  # not recorded
         page.get_by_role("button", name="Compare group").first.click()
         expect(page.locator("dialog article")).to_have_count(2)
         assert_accessible(page)

@@ -50,6 +50,8 @@ def folder(tmp_path: Path) -> Path:
         }
         for row, (text, reward) in enumerate([("1", 1.0), ("7", 0.0), (HOSTILE, None), ("2", 0.5)])
     ]
+    for rollout, advantage in zip(rollouts, (-0.5, None, 0.25), strict=False):
+        rollout |= {"advantage": advantage, "tokens": 1, "finish_reason": "length"}
     (run / "rollouts" / "step-2.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rollouts))
     return tmp_path / "runs"
 
@@ -184,6 +186,8 @@ def test_rollouts_are_ordered_searched_and_paged(client: TestClient) -> None:
     assert rows(order="best") == [0, 3, 1, 2]
     assert rows(order="worst") == [2, 1, 3, 0]
     assert rows(order="best", offset=1, limit=2) == [3, 1]
+    assert rows(order="highest-advantage") == [2, 0, 1, 3]
+    assert rows(order="lowest-advantage") == [0, 2, 1, 3]  # the older line, without an advantage, is last
     assert rows(search="SCRIPT") == [2]
     assert rows(group=1) == [2, 3]
 
@@ -193,6 +197,7 @@ def test_hostile_text_is_returned_as_json_and_the_difference_is_that_to_the_grou
     assert response.headers["content-type"] == "application/json"
     first, second, third, _ = response.json()["rollouts"]
     assert (first["difference"], second["difference"], third["difference"]) == (0.5, -0.5, None)
+    assert (first["advantage"], first["tokens"], first["finish_reason"]) == (-0.5, 1, "length")
     assert third["response"] == HOSTILE
 
 

@@ -21,7 +21,7 @@ from rlt.rollouts import Rollout
 from rlt.runs import Run
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-ROLLOUT_FACTS = ("reward", "advantage", "ground_truth", "stop_reason", "data_source", "index", "kept")
+ROLLOUT_FACTS = ("reward", "advantage", "tokens", "finish_reason", "ground_truth", "data_source", "index", "kept")
 ATTEMPT_COLUMNS = {
     "number": "attempt",
     "reason": "reason",

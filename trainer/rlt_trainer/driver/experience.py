@@ -38,6 +38,8 @@ class TrainingBatch:
     """[S, T]: log-probabilities of the rollout engine."""
     rewards: Tensor
     """[B]: score plus penalty and KL term of each trajectory (see RolloutBatch). NaN if a reward failed."""
+    advantages: Tensor
+    """[B]: mean advantage of the tokens of each trajectory that the policy sampled. NaN if a reward failed."""
     metrics: dict[str, float]
 
 
@@ -155,7 +157,14 @@ def build_experience(
         **batch.scores.metrics(),
         **({} if batch.baselines is None else compute_baseline_metrics(batch.baselines, config.rollout.n)),
     }
-    return TrainingBatch(experience, rollout_log_probs, rewards, dict(metrics))
+    return TrainingBatch(
+        experience, rollout_log_probs, rewards, compute_mean_advantages(estimated.advantages, joined), dict(metrics)
+    )
+
+
+def compute_mean_advantages(advantages: Tensor, mask: Tensor) -> Tensor:
+    """Mean of the advantages [B, T] over the tokens of `mask` [B, T]: [B]. NaN without tokens."""
+    return torch.where(mask, advantages, 0.0).sum(-1) / mask.sum(-1)
 
 
 def check_engine_log_probs(invalid: Tensor, mask: Tensor) -> None:

@@ -225,6 +225,8 @@ class Trainer:
             rollout_batch.prompts,
             rollout_batch.texts,
             training_batch.rewards.tolist(),
+            responses=rollout_batch.responses,
+            advantages=training_batch.advantages.tolist(),
             by_reward={name: scores.tolist() for name, scores in rollout_batch.scores.by_reward.items()},
             segments=segments,
         )

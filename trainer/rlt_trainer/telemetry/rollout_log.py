@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+from rlt_trainer.batches.response import Response
 from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.batches.trajectories import Trajectories
 from rlt_trainer.data.prompt import Prompt
@@ -24,10 +25,16 @@ def build_rollout_lines(
     texts: Sequence[str],
     rewards: Sequence[float],
     *,
+    responses: Sequence[Response],
+    advantages: Sequence[float],
     by_reward: Mapping[str, Sequence[float]] | None = None,
     segments: Sequence[list[Line]] | None = None,
 ) -> list[Line]:
-    """Build a line for each response. A failed reward is NaN. `segments` come from split_segments."""
+    """Build a line for each response. A failed reward, and the advantage then, is NaN.
+
+    `advantages`: TrainingBatch.advantages. `segments` come from split_segments. "tokens" counts the tokens of all
+    sequences of the response, with those of an environment. "finish_reason" is that of the latest turn.
+    """
     return [
         {
             "index": prompt.index,
@@ -36,6 +43,9 @@ def build_rollout_lines(
             "response": text,
             "ground_truth": prompt.ground_truth,
             "reward": reward,
+            "advantage": advantages[row],
+            "tokens": sum(len(sequence.token_ids) for sequence in responses[row].sequences),
+            "finish_reason": responses[row].finish_reason,
             **({"rewards": {name: values[row] for name, values in by_reward.items()}} if by_reward else {}),
             **({"segments": segments[row]} if segments else {}),
         }

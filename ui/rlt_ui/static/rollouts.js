@@ -23,10 +23,14 @@ function terms(rollout) {
   return rewards.length > 1 ? rewards.map(([name, value]) => el("span", { class: "term" }, `${name} ${number(value)}`)) : [];
 }
 
-function optional(rollout) {
-  return [["advantage", "advantage"], ["tokens", "tokens"], ["stop_reason", "stop reason"], ["kept", "kept as"]]
-    .filter(([key]) => rollout[key] !== undefined && rollout[key] !== null)
-    .map(([key, label]) => el("span", { class: "term" }, `${label} ${typeof rollout[key] === "number" ? number(rollout[key]) : rollout[key]}`));
+/** What the step recorded about a response. "–" in runs of an earlier version. */
+function recorded(rollout) {
+  const facts = [
+    ["advantage", signed(rollout.advantage), "mean advantage of the sampled tokens"],
+    ["tokens", number(rollout.tokens), "length of the response"],
+    ["finish_reason", rollout.finish_reason ?? "–", "why the response ended"],
+  ].map(([key, text, title]) => el("span", { class: "term", title: rollout[key] === undefined ? `${title}: not recorded` : title }, `${key.replace("_", " ")} ${text}`));
+  return rollout.kept ? [...facts, el("span", { class: "term" }, `kept as ${rollout.kept}`)] : facts;
 }
 
 export function rollouts(run) {
@@ -40,6 +44,8 @@ export function rollouts(run) {
   const order = el("select", { onchange: (event) => go({ order: event.target.value, offset: 0 }) }, [
     ["best", "best first"],
     ["worst", "worst first"],
+    ["highest-advantage", "highest advantage first"],
+    ["lowest-advantage", "lowest advantage first"],
     ["recorded", "as recorded"],
   ].map(([value, label]) => el("option", { value, selected: value === query.order }, label)));
   const search = el("input", { type: "search", placeholder: "in prompt, response, answer", oninput: (event) => go({ search: event.target.value, offset: 0 }, SEARCH_MS) });
@@ -106,7 +112,7 @@ export function rollouts(run) {
             { class: "texts" },
             el("p", { class: "prompt" }, el("span", { class: "label" }, "Prompt"), preview(rollout.prompt)),
             el("p", { class: "response" }, el("span", { class: "label" }, "Response"), preview(rollout.response)),
-            el("p", { class: "terms" }, rollout.ground_truth !== undefined && rollout.ground_truth !== null ? el("span", { class: "term" }, `answer ${preview(String(rollout.ground_truth))}`) : null, terms(rollout), optional(rollout)),
+            el("p", { class: "terms" }, rollout.ground_truth !== undefined && rollout.ground_truth !== null ? el("span", { class: "term" }, `answer ${preview(String(rollout.ground_truth))}`) : null, terms(rollout), recorded(rollout)),
           ),
           el("button", { type: "button", onclick: () => open(rollout, page.step) }, "Compare group"),
         ),
@@ -128,7 +134,7 @@ export function rollouts(run) {
         "article",
         { class: each.row === rollout.row ? "chosen" : "" },
         el("h3", {}, `Reward ${each.reward === null ? "NaN" : number(each.reward)} `, el("span", { class: `difference ${sign(each.difference)}` }, signed(each.difference))),
-        el("p", { class: "terms" }, terms(each), optional(each)),
+        el("p", { class: "terms" }, terms(each), recorded(each)),
         content(each),
       ))),
       notes(page.notes) ?? "",
