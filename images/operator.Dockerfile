@@ -1,4 +1,5 @@
-# The operator's image: Python, pinned packages, rlt_api, rlt_core and rlt_operator. No torch, no compiler, no pip.
+# The image of the operator and of the page of the cluster (rlt_ui): Python and pinned packages. No torch, no compiler, no
+# pip.
 #
 #   docker build -f images/operator.Dockerfile -t rlt-operator:0.1.0 .
 #
@@ -20,7 +21,10 @@ RUN awk '/^[a-z]/ { keep = /^(hatchling|packaging|pathspec|pluggy|trove-classifi
 COPY crds crds
 COPY core core
 COPY operator operator
-RUN /pip/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir wheels ./crds ./core ./operator \
+COPY client client
+COPY ui ui
+RUN /pip/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir wheels \
+      ./crds ./core ./operator ./client ./ui \
  && /pip/bin/pip --python /opt/rlt/bin/python install --no-cache-dir --no-compile --no-deps --no-index wheels/*.whl
 # Compile all bytecode except that of the Kubernetes client's thousands of generated modules, which are mostly unused.
 RUN /opt/rlt/bin/python -m compileall -q -x '/kubernetes/(aio/)?client/(api|models)/' /opt/rlt/lib

@@ -25,7 +25,7 @@ OPTIONS = [
 SOURCES: dict[str, list[str]] = {
     "trainer-cpu.txt": ["trainer/pyproject.toml", "--extra", "cpu"],
     "trainer-cuda.txt": ["trainer/pyproject.toml", "--extra", "cuda"],
-    "operator.txt": ["operator/pyproject.toml", "--constraints", "trainer-cpu.txt"],
+    "operator.txt": ["operator/pyproject.toml", "ui/pyproject.toml", "--constraints", "trainer-cpu.txt"],
     "cli.txt": [
         "cli/pyproject.toml",
         "--extra",

@@ -1,4 +1,4 @@
-"""Who may read the page: the browser that has opened the printed URL, and no other site, user or machine. Pure ASGI."""
+"""Who may read the local page: the browser that has opened the printed URL, and no other site, user or machine."""
 
 from __future__ import annotations
 
@@ -75,10 +75,15 @@ def find_rejection(method: str, headers: Mapping[str, str]) -> str | None:
     host = headers.get("host", "")
     if urlsplit(f"//{host}").hostname not in HOST_NAMES:
         return f"The host {host} is not this machine: open http://{HOST}."
-    navigates = headers.get("sec-fetch-mode") == "navigate"
-    if headers.get("sec-fetch-site", "none") not in ("none", "same-origin") and not navigates:
+    if is_cross_site(headers):
         return "Pages of other sites cannot read this page."
     return None
+
+
+def is_cross_site(headers: Mapping[str, str]) -> bool:
+    """Whether a page of another site sends the request. The user can follow a link from there."""
+    navigates = headers.get("sec-fetch-mode") == "navigate"
+    return headers.get("sec-fetch-site", "none") not in ("none", "same-origin") and not navigates
 
 
 def is_token(given: str, token: str) -> bool:

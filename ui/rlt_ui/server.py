@@ -1,4 +1,4 @@
-"""The server of the page: files of static/, and the records of runs as JSON. Read-only."""
+"""The server of the page: files of static/, and the records of runs as JSON. Read-only. `serve` is for one user."""
 
 from __future__ import annotations
 
@@ -52,32 +52,37 @@ async def serve(source: Source, port: int, announce: Callable[[str], None], *, r
 
 def build_app(source: Source, token: str, page: str, is_ending: Callable[[], bool] = lambda: False) -> ASGIApp:
     """Build the application at the path `page`, which admits requests with the token. `is_ending()` ends the events."""
-    return Gate(Starlette(routes=[Mount(page.rstrip("/"), routes=build_routes(source, is_ending))]), token, page)
+    return Gate(
+        Starlette(routes=[Mount(page.rstrip("/"), routes=build_routes(lambda _: source, is_ending))]), token, page
+    )
 
 
-def build_routes(source: Source, is_ending: Callable[[], bool]) -> list[BaseRoute]:
-    """The page, its files, and the records of the source as JSON."""
+def build_routes(get_source: Callable[[Request], Source], is_ending: Callable[[], bool]) -> list[BaseRoute]:
+    """The page, its files, and the records of the source of a request as JSON."""
 
-    async def list_runs(_request: Request) -> Json:
+    async def list_runs(request: Request) -> Json:
+        source = get_source(request)
         return {"title": source.title, "runs": await source.list_runs()}
 
     async def describe(request: Request) -> Json:
-        return await source.describe(get_run(request))
+        return await get_source(request).describe(get_run(request))
 
     async def read_metrics(request: Request) -> Json:
-        return await source.read_metrics(get_run(request))
+        return await get_source(request).read_metrics(get_run(request))
 
     async def read_rollouts(request: Request) -> Json:
-        return await source.read_rollouts(get_run(request), get_number(request, "step"), build_query(request))
+        return await get_source(request).read_rollouts(
+            get_run(request), get_number(request, "step"), build_query(request)
+        )
 
     async def read_spans(request: Request) -> Json:
         step = get_number(request, "step")
         if step is None:
             raise ValueError("step: pass a number.")
-        return await source.read_spans(get_run(request), step)
+        return await get_source(request).read_spans(get_run(request), step)
 
     async def stream(request: Request) -> Response:
-        versions = stream_versions(source, request.query_params.get("run"), is_ending)
+        versions = stream_versions(get_source(request), request.query_params.get("run"), is_ending)
         return StreamingResponse(versions, media_type="text/event-stream")
 
     async def show_page(_request: Request) -> Response:

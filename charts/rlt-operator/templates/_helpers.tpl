@@ -22,6 +22,26 @@ app.kubernetes.io/part-of: rlt
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 
+{{/* The labels of the page differ from those of the operator, which Services and NetworkPolicies of jobs select. */}}
+{{- define "rlt-operator.uiSelectorLabels" -}}
+app.kubernetes.io/name: rlt-ui
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "rlt-operator.uiLabels" -}}
+{{ include "rlt-operator.uiSelectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/part-of: rlt
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end -}}
+
+{{- define "rlt-operator.uiRules" -}}
+- apiGroups: [rlt.dev]
+  resources: [rltrainingjobs]
+  verbs: [list]
+{{- end -}}
+
 {{- define "rlt-operator.image" -}}
 {{- if .Values.image.digest -}}
 {{ .Values.image.repository }}@{{ .Values.image.digest }}

@@ -285,11 +285,31 @@ async def connect(user_agent: str) -> KubernetesApi:
 
     The API server's audit log contains the user agent.
     """
+    return _open(await _load_configuration(), user_agent)
+
+
+async def connect_with_token(user_agent: str, token: str) -> KubernetesApi:
+    """Connect to the API server of `connect` with a bearer token alone, without the credential of this process."""
+    own, configuration = await _load_configuration(), client.Configuration()
+    for name in ("host", "verify_ssl", "ssl_ca_cert", "tls_server_name"):
+        setattr(configuration, name, getattr(own, name))
+    configuration.api_key = {"BearerToken": f"Bearer {token}"}
+    return _open(configuration, user_agent)
+
+
+async def _load_configuration() -> Any:
     configuration = client.Configuration()
     if in_cluster():
         config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
     else:
-        await config.load_kube_config(client_configuration=configuration, persist_config=False)  # type: ignore[no-untyped-call]
+        # The client reads its default for KUBECONFIG when it is imported.
+        await config.load_kube_config(  # type: ignore[no-untyped-call]
+            os.environ.get("KUBECONFIG"), client_configuration=configuration, persist_config=False
+        )
+    return configuration
+
+
+def _open(configuration: Any, user_agent: str) -> KubernetesApi:
     configuration.connection_pool_maxsize = 0  # no limit: each watch keeps a connection open
     configuration.client_session_kwargs = {"trust_env": False}  # else a thread reads ~/.netrc for each request
     connected = client.ApiClient(configuration)

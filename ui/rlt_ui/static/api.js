@@ -17,8 +17,9 @@ export async function get(name, parameters = {}) {
   try {
     response = await fetch(`api/${name}?${query}`, { credentials: "same-origin" });
   } catch {
-    throw new ApiError("The server does not respond.", "Start rlt ui again.");
+    throw new ApiError("The server does not respond.", "If rlt ui has ended, start it again.");
   }
+  if (response.status === 401) throw new ApiError(await response.text(), "Reload the page and log in again.");
   if (response.status === 403) throw new ApiError(await response.text(), "Open the URL of the terminal again.");
   const body = await response.json().catch(() => ({}));
   if (!response.ok) throw new ApiError(body.error ?? `HTTP ${response.status}`, body.next ?? "");

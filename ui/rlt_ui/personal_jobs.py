@@ -1,0 +1,173 @@
+"""The jobs that one person may read, as the source of the page of a cluster.
+
+The server reads the jobs with its own rights, and shows a person those that the API server permits. It has no right to
+read pods, Secrets or the driver of a job: it reads them with the token of the person.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from rlt.connection import Connection, convert_api_errors
+from rlt.errors import ClusterError, NotFoundError
+from rlt.kube_context import KubeContext
+from rlt.run_pages import RolloutQuery
+from rlt_core.job import Manifest
+from rlt_core.kubernetes.client import KubernetesApi
+from rlt_ui.jobs import CACHE_S, JobList, build_row, describe_job
+from rlt_ui.reviews import Person, Reviews
+from rlt_ui.source import Json, build_columns
+
+OWN_RIGHTS = "This page reads pods, metrics and rollouts with the rights of your token."
+NO_COMMANDS = (
+    "The spans of a job are in its volume. This page runs no command in pods, which reading them requires: run "
+    "`rlt report` with your kubeconfig."
+)
+
+
+@dataclass
+class ClusterJobs:
+    """The jobs that the server can list, for all persons."""
+
+    connections: Sequence[Connection]
+    """One for each namespace, or one for all namespaces."""
+    all_namespaces: bool
+    _jobs: dict[str, Manifest] = field(default_factory=dict)
+    _read: float = float("-inf")
+    _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def read(self) -> dict[str, Manifest]:
+        """NAMESPACE/NAME -> job, at most CACHE_S old. Raises ClusterError."""
+        async with self._reading:  # one reads for all viewers
+            if time.monotonic() - self._read > CACHE_S:
+                with convert_api_errors(KubeContext()):
+                    lists = [await each.list_jobs(all_namespaces=self.all_namespaces) for each in self.connections]
+                self._jobs = {build_id(job): job for jobs in lists for job in jobs}
+                self._read = time.monotonic()
+            return self._jobs
+
+
+@dataclass(frozen=True)
+class PersonalJobs:
+    """The jobs of a person. The token is checked again with each request, so that open pages of it end."""
+
+    jobs: ClusterJobs
+    reviews: Reviews
+    person: Person
+    token: str
+    connect: Callable[[str], Awaitable[KubernetesApi]]
+    """Connects to the API server with a token alone."""
+
+    @property
+    def title(self) -> str:
+        """Whose jobs the page lists."""
+        return f"jobs that {self.person.username} can list"
+
+    async def list_runs(self) -> list[Json]:
+        """A row for each job in the namespaces in which the person may list jobs."""
+        return [build_cluster_row(job) for job in await self._list()]
+
+    async def describe(self, run: str) -> Json:
+        """The job with its status, and its pods."""
+        job = await self._get(run)
+        pods, notes = [], []
+        try:
+            async with self._as_person(job) as connection:
+                pods = await connection.list_pods(job["metadata"]["name"])
+        except ClusterError as error:
+            notes = [explain(error)]
+        namespace, name = job["metadata"]["namespace"], job["metadata"]["name"]
+        commands = [f"rlt {command} {name} -n {namespace}" for command in ("status", "logs", "report")]
+        return {**describe_job(job, pods), **build_cluster_row(job), "notes": notes, "commands": commands}
+
+    async def read_metrics(self, run: str) -> Json:
+        """The latest metrics, from the driver of the job."""
+        job = await self._get(run)
+        try:
+            async with self._as_person(job) as connection:
+                return await JobList(connection).read_metrics(job["metadata"]["name"])
+        except ClusterError as error:
+            return build_columns([], [explain(error)])
+
+    async def read_rollouts(self, run: str, step: int | None, query: RolloutQuery) -> Json:
+        """The rollouts of a step, from the driver of the job."""
+        job = await self._get(run)
+        try:
+            async with self._as_person(job) as connection:
+                return await JobList(connection).read_rollouts(job["metadata"]["name"], step, query)
+        except ClusterError as error:
+            nothing = {"rollouts": [], "matched": 0, "recorded": 0}
+            return {"step": step, "steps": [], **nothing, "notes": [explain(error)]}
+
+    async def read_spans(self, run: str, step: int) -> Json:
+        """No spans: they are in the volume of the job."""
+        await self._get(run)
+        return {"step": step, "spans": [], "notes": [NO_COMMANDS]}
+
+    async def get_version(self, run: str | None) -> str:
+        """The resource versions of the job, or of all jobs of the list."""
+        jobs = await self._list() if run is None else [await self._get(run)]
+        return " ".join(f"{build_id(job)}:{job['metadata'].get('resourceVersion')}" for job in jobs)
+
+    async def _list(self) -> list[Manifest]:
+        person, jobs = await self._authenticate(), (await self.jobs.read()).values()
+        with convert_api_errors(KubeContext()):
+            namespaces = {job["metadata"]["namespace"] for job in jobs}
+            visible = {each for each in namespaces if await self.reviews.may_list(person, each)}
+        return [job for job in jobs if job["metadata"]["namespace"] in visible]
+
+    async def _get(self, run: str) -> Manifest:
+        """A job. Raises the same error whether it does not exist or the person may not read it."""
+        person = await self._authenticate()
+        namespace, _, name = run.partition("/")
+        with convert_api_errors(KubeContext()):
+            is_allowed = bool(namespace and name) and await self.reviews.may_get(person, namespace, name)
+        job = (await self.jobs.read()).get(run) if is_allowed else None
+        if job is None:
+            raise NotFoundError(
+                f"Job {run} does not exist, or you have no right to get it.",
+                next=f"kubectl auth can-i get rltrainingjobs -n {shlex.quote(namespace)}",
+            )
+        return job
+
+    async def _authenticate(self) -> Person:
+        with convert_api_errors(KubeContext()):
+            person = await self.reviews.authenticate(self.token)
+        if person is None:
+            message = "Your token is no longer valid."
+            raise ClusterError(message, next="Reload the page and log in again.", status=401)
+        return person
+
+    @asynccontextmanager
+    async def _as_person(self, job: Manifest) -> AsyncIterator[Connection]:
+        """A connection with the token of the person. Raises ClusterError."""
+        namespace = job["metadata"]["namespace"]
+        context = KubeContext(namespace=namespace)
+        with convert_api_errors(context):
+            api = await self.connect(self.token)
+            try:
+                yield Connection(api, namespace, context)
+            finally:
+                await api.close()
+
+
+def build_id(job: Manifest) -> str:
+    """NAMESPACE/NAME."""
+    return f"{job['metadata']['namespace']}/{job['metadata']['name']}"
+
+
+def build_cluster_row(job: Manifest) -> Json:
+    """The row of a job in the list of all namespaces."""
+    return {**build_row(job), "id": build_id(job), "name": build_id(job)}
+
+
+def explain(error: ClusterError) -> str:
+    """Why a part of the page is missing."""
+    if error.status == 401:
+        return f"{OWN_RIGHTS} The API server rejects it: a token for another audience cannot read them."
+    return f"{OWN_RIGHTS} {error.message}"

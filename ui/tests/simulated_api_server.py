@@ -1,0 +1,86 @@
+"""An API server over HTTP with tokens, rights, jobs and pods, which counts reviews and records credentials.
+
+The tests with the marker apiserver repeat the same against a real one.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+SERVER_TOKEN = "token-of-the-server"
+Json = dict[str, Any]
+
+
+@dataclass
+class SimulatedApiServer:
+    """What tokens exist, who may do what, and which requests were made."""
+
+    users: dict[str, str] = field(default_factory=dict)
+    """Token -> user name."""
+    rights: set[tuple[str, str, str, str]] = field(default_factory=set)
+    """User, verb, namespace, and the name of a job or an empty one for all."""
+    jobs: list[Json] = field(default_factory=list)
+    audiences: list[str] = field(default_factory=lambda: ["api"])
+    """The audiences in the status of a TokenReview."""
+    is_down: bool = False
+    reviews: Counter[str] = field(default_factory=Counter)
+    readers: list[tuple[str, str]] = field(default_factory=list)
+    """Path and token of each request for pods."""
+
+    def add_job(self, namespace: str, name: str) -> None:
+        metadata = {"namespace": namespace, "name": name, "uid": name, "resourceVersion": "1"}
+        self.jobs.append({"metadata": metadata, "spec": {}, "status": {"phase": "Running"}})
+
+    async def answer(self, request: Request) -> Response:
+        token = request.headers.get("authorization", "").removeprefix("Bearer ")
+        path = request.url.path
+        if self.is_down:
+            return Response("unavailable", status_code=503)
+        if path.endswith("/pods"):
+            self.readers.append((path, token))
+            return JSONResponse({"message": "pods is forbidden"}, status_code=403)
+        if token != SERVER_TOKEN:
+            return JSONResponse({"message": "forbidden"}, status_code=403)
+        if path.endswith("/rltrainingjobs"):
+            return JSONResponse({"items": self.jobs, "metadata": {"resourceVersion": "1"}})
+        spec = (await request.json())["spec"]
+        self.reviews[path.rpartition("/")[2]] += 1
+        if path.endswith("/tokenreviews"):
+            return JSONResponse({"status": self._review_token(spec)}, status_code=201)
+        wanted = spec["resourceAttributes"]
+        assert (wanted["group"], wanted["resource"]) == ("rlt.dev", "rltrainingjobs")
+        ways = {(spec["user"], wanted["verb"], wanted["namespace"], name) for name in ("", wanted.get("name", ""))}
+        return JSONResponse({"status": {"allowed": bool(ways & self.rights)}}, status_code=201)
+
+    def _review_token(self, spec: Json) -> Json:
+        user = self.users.get(spec["token"])
+        if user is None:
+            return {"user": {}, "error": "invalid bearer token"}
+        return {"authenticated": True, "user": {"username": user, "groups": ["g"]}, "audiences": self.audiences}
+
+
+@contextmanager
+def serve(simulated: SimulatedApiServer) -> Iterator[str]:
+    """Serve it on a free port. Yields its URL."""
+    app = Starlette(routes=[Route("/{path:path}", simulated.answer, methods=["GET", "POST"])])
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join()

@@ -1,0 +1,241 @@
+"""The page of a cluster: who is admitted, and what each person sees.
+
+- without a valid token every path answers 401, and nothing else;
+- a person sees the jobs that the API server permits, and a job without a right looks like a missing one;
+- a login limits its cookie to a random path;
+- a revoked token or right ends after the time of the cache;
+- the server reads pods with the token of the person, never with its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+from simulated_api_server import SERVER_TOKEN, SimulatedApiServer, serve
+
+from rlt_core.kubernetes.client import connect
+from rlt_ui import personal_jobs, reviews
+from rlt_ui.__main__ import build_app
+from rlt_ui.access import COOKIE, HEADERS
+
+ALICE, BOB, STRANGER = "alice.token-1", "bob.token-2", "stranger.token-3"
+URL = "http://127.0.0.1:8000"
+PATHS = ("/", "/api/runs", "/api/events", "/static/app.js", "/s/abc/", "/s/abc/api/runs", "/login", "/nothing")
+
+
+@pytest.fixture
+def api_server() -> SimulatedApiServer:
+    """Alice can list and get the jobs of a, and Bob can get b/second."""
+    simulated = SimulatedApiServer(users={ALICE: "alice", BOB: "bob", STRANGER: "stranger"})
+    simulated.rights = {("alice", "list", "a", ""), ("alice", "get", "a", ""), ("bob", "get", "b", "second")}
+    for namespace, name in (("a", "first"), ("b", "second"), ("b", "third")):
+        simulated.add_job(namespace, name)
+    return simulated
+
+
+@pytest.fixture
+async def client(
+    api_server: SimulatedApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of the page, without a token."""
+    with serve(api_server) as url:
+        config = {
+            "clusters": [{"name": "c", "cluster": {"server": url}}],
+            "users": [{"name": "u", "user": {"token": SERVER_TOKEN}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "current-context": "c",
+        }
+        (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
+        monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+        api = await connect("a test")
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(build_app(api, [], "")), base_url=URL) as client:
+            yield client
+        await api.close()
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {token}"}
+
+
+async def list_ids(client: httpx.AsyncClient, token: str) -> list[str]:
+    response = await client.get("/api/runs", headers=bearer(token))
+    assert response.status_code == 200, response.text
+    return [run["id"] for run in response.json()["runs"]]
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "DELETE", "OPTIONS"])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        bearer("invalid"),
+        bearer(""),
+        bearer("two words"),
+        {"authorization": f"Basic {ALICE}"},
+        {"authorization": f"Basic {ALICE}", "cookie": f"{COOKIE}={ALICE}"},
+        {"cookie": f"{COOKIE}=invalid"},
+        {"cookie": f"other={ALICE}"},
+        {"x-remote-user": "alice", "impersonate-user": "alice"},
+    ],
+)
+async def test_without_a_valid_token_every_path_answers_401_and_nothing_else(
+    client: httpx.AsyncClient, method: str, headers: dict[str, str]
+) -> None:
+    for path in PATHS:
+        response = await client.request(method, path, headers=headers)
+        assert response.status_code == 401, path
+        assert response.headers["www-authenticate"] == "Bearer"
+        assert "set-cookie" not in response.headers
+        assert response.text in ("", "A bearer token of the cluster is required: it is missing, invalid or expired.")
+
+
+async def test_a_text_that_is_no_token_does_not_reach_the_api_server(
+    client: httpx.AsyncClient, api_server: SimulatedApiServer
+) -> None:
+    for text in ("", "two words", "ü", "a" * 20_000):
+        headers = httpx.Headers([(b"authorization", f"Bearer {text}".encode())])
+        assert (await client.get("/api/runs", headers=headers)).status_code == 401
+    assert api_server.reviews["tokenreviews"] == 0
+
+
+async def test_a_browser_gets_the_form(client: httpx.AsyncClient) -> None:
+    response = await client.get("/s/abc/", headers={"accept": "text/html,*/*"})
+    assert response.status_code == 401
+    assert '<form method="post" action="/login">' in response.text
+    assert "form-action 'self'" in response.headers["content-security-policy"]
+    assert "script" not in response.text
+
+
+async def test_a_person_sees_the_jobs_of_the_namespaces_in_which_it_can_list_jobs(client: httpx.AsyncClient) -> None:
+    assert await list_ids(client, ALICE) == ["a/first"]
+    assert await list_ids(client, BOB) == []
+    assert await list_ids(client, STRANGER) == []
+
+
+@pytest.mark.parametrize("name", ["run", "metrics", "rollouts", "spans"])
+async def test_a_job_without_a_right_looks_like_a_missing_one(client: httpx.AsyncClient, name: str) -> None:
+    async def get(token: str, run: str) -> httpx.Response:
+        return await client.get(f"/api/{name}", params={"run": run, "step": "1"}, headers=bearer(token))
+
+    for token, run in ((ALICE, "a/first"), (BOB, "b/second")):
+        assert (await get(token, run)).status_code == 200
+    for token, run in ((ALICE, "b/second"), (BOB, "b/third"), (STRANGER, "a/first"), (ALICE, "a/missing")):
+        response = await get(token, run)
+        assert response.status_code == 404
+        assert response.json()["error"] == f"Job {run} does not exist, or you have no right to get it."
+    for run in ("first", "/first", "a/", "a/../b/second", "a/first/x"):
+        assert (await get(ALICE, run)).status_code == 404
+
+
+async def test_pods_and_metrics_are_read_with_the_token_of_the_person(
+    client: httpx.AsyncClient, api_server: SimulatedApiServer
+) -> None:
+    run: Any = (await client.get("/api/run", params={"run": "a/first"}, headers=bearer(ALICE))).json()
+    assert (run["id"], run["pods"]) == ("a/first", [])
+    assert run["notes"] == [f"{personal_jobs.OWN_RIGHTS} pods is forbidden"]
+    assert run["commands"][0] == "rlt status first -n a"
+    metrics: Any = (await client.get("/api/metrics", params={"run": "a/first"}, headers=bearer(ALICE))).json()
+    assert metrics["notes"] == [f"{personal_jobs.OWN_RIGHTS} forbidden"]
+    assert api_server.readers == [("/api/v1/namespaces/a/pods", ALICE)]
+
+
+async def test_a_login_limits_its_cookie_to_a_random_path(client: httpx.AsyncClient) -> None:
+    response = await client.post("/login", data={"token": ALICE}, headers={"origin": URL})
+    assert response.status_code == 303
+    page = response.headers["location"]
+    assert re.fullmatch(r"/s/[\w-]{20,}/", page)
+    attributes = response.headers["set-cookie"].split("; ")
+    assert {"HttpOnly", "SameSite=strict", f"Path={page}"} <= set(attributes)
+    assert "Secure" not in attributes
+    assert (await client.get(page)).status_code == 200
+    assert (await client.get(f"{page}static/app.js")).status_code == 200
+    assert [run["id"] for run in (await client.get(f"{page}api/runs")).json()["runs"]] == ["a/first"]
+    assert (await client.get("/api/runs")).status_code == 401
+    assert "cookie" not in client.build_request("GET", "http://127.0.0.1:9000/s/other/").headers
+    again = await client.post("/login", data={"token": ALICE}, headers={"origin": URL})
+    assert again.headers["location"] != page
+
+
+async def test_the_cookie_of_an_https_page_is_secure(client: httpx.AsyncClient) -> None:
+    headers = {"origin": "https://rlt.example.com", "host": "rlt.example.com"}
+    response = await client.post("/login", data={"token": ALICE}, headers=headers)
+    assert "Secure" in response.headers["set-cookie"].split("; ")
+
+
+@pytest.mark.parametrize(
+    ("token", "origin"),
+    [
+        (ALICE, "http://attacker.example"),
+        (ALICE, "null"),
+        (ALICE, ""),
+        ("invalid", URL),
+        ("", URL),
+        ("a" * 5000, URL),
+        ("a" * 70_000, URL),
+    ],
+)
+async def test_a_login_of_another_site_or_with_an_invalid_token_is_rejected(
+    client: httpx.AsyncClient, token: str, origin: str
+) -> None:
+    response = await client.post("/login", data={"token": token}, headers={"origin": origin})
+    assert response.status_code == 401
+    assert "set-cookie" not in response.headers
+
+
+async def test_the_page_is_read_only_and_not_for_other_sites(client: httpx.AsyncClient) -> None:
+    for method in ("POST", "PUT", "DELETE"):
+        assert (await client.request(method, "/api/runs", headers=bearer(ALICE))).status_code == 403
+    cross = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "cors"}
+    assert (await client.get("/api/runs", headers=bearer(ALICE) | cross)).status_code == 403
+
+
+async def test_every_response_has_the_headers(client: httpx.AsyncClient) -> None:
+    for path in ("/", "/api/runs", "/static/app.js", "/nothing"):
+        response = await client.get(path, headers=bearer(ALICE))
+        assert HEADERS.items() <= {key: response.headers.get(key) for key in HEADERS}.items()
+
+
+async def test_results_are_kept_for_a_time_and_revoked_ones_end_after_it(
+    client: httpx.AsyncClient, api_server: SimulatedApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert reviews.CACHE_S <= 10
+    for _ in range(3):
+        assert await list_ids(client, ALICE) == ["a/first"]
+    assert api_server.reviews == {"tokenreviews": 1, "subjectaccessreviews": 2}
+    api_server.rights.clear()
+    assert await list_ids(client, ALICE) == ["a/first"]
+    monkeypatch.setattr(reviews, "CACHE_S", 0.0)
+    assert await list_ids(client, ALICE) == []
+    del api_server.users[ALICE]
+    assert (await client.get("/api/runs", headers=bearer(ALICE))).status_code == 401
+
+
+async def test_nothing_is_shown_while_the_api_server_cannot_check(
+    client: httpx.AsyncClient, api_server: SimulatedApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await list_ids(client, ALICE) == ["a/first"]
+    monkeypatch.setattr(reviews, "CACHE_S", 0.0)
+    api_server.is_down = True
+    response = await client.get("/api/runs", headers=bearer(ALICE))
+    assert response.status_code == 503
+    assert "first" not in response.text
+
+
+@pytest.mark.parametrize(
+    ("audiences", "is_admitted"), [(["rlt-ui"], True), (["api"], False), ([], False), (None, False)]
+)
+def test_a_token_needs_the_audience_of_the_page(audiences: list[str] | None, is_admitted: bool) -> None:
+    status = {"authenticated": True, "user": {"username": "alice"}, "audiences": audiences}
+    assert (reviews.find_person(status, "rlt-ui") is not None) == is_admitted
+    assert reviews.find_person(status, "") == reviews.Person("alice")
+
+
+@pytest.mark.parametrize("status", [{}, {"authenticated": False, "user": {"username": "a"}}, {"authenticated": True}])
+def test_a_review_without_a_user_admits_nobody(status: dict[str, Any]) -> None:
+    assert reviews.find_person(status, "") is None
