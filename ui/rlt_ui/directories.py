@@ -15,6 +15,7 @@ from rlt.run_pages import SPANS, RolloutQuery, read_rollout_page, read_spans
 from rlt.runs import Run, read_run
 from rlt_api.masking import mask_text
 from rlt_api.plain_secrets import find_secrets
+from rlt_ui.defaults import list_changed
 from rlt_ui.source import Json, build_columns, get_text, sample
 
 MAX_DEPTH = 3
@@ -176,6 +177,7 @@ def describe_run(run_id: str, path: Path, run: Run) -> Json:
         **build_row(run_id, path, run),
         "source": run.source,
         "config": run.config,
+        "changed": list_changed(run.config),
         "findings": list(run.findings),
         "attempts": list_attempts(path),
         "rolloutSteps": steps,

@@ -14,6 +14,7 @@ from rlt.job_state import NOT_RECONCILED, get_phase
 from rlt.records import get_latest_history, get_rollouts
 from rlt.run_pages import RolloutQuery, select_page
 from rlt_core.job import Manifest
+from rlt_ui.defaults import list_changed
 from rlt_ui.source import Json, build_columns
 
 CACHE_S = 3.0
@@ -118,10 +119,12 @@ def build_row(job: Mapping[str, Any]) -> Json:
 def describe_job(job: Mapping[str, Any], pods: list[Manifest]) -> Json:
     """Everything about a job but its metrics and rollouts. Secrets are masked already."""
     status, name = job.get("status", {}), job["metadata"]["name"]
+    config = status.get("resolvedSpec") or job.get("spec", {})
     return {
         **build_row(job),
         "source": f"job {job['metadata'].get('namespace', '')}/{name}",
-        "config": status.get("resolvedSpec") or job.get("spec", {}),
+        "config": config,
+        "changed": list_changed(config),
         **{key: status.get(key, []) for key in ("findings", "attempts", "preflight", "conditions")},
         "network": status.get("network"),
         "pods": [build_pod(pod) for pod in pods],

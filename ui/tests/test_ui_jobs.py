@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from rlt_api.resolved_spec import build_resolved_spec
+from rlt_ui.defaults import list_changed
 from rlt_ui.jobs import build_row, describe_job
 
 
@@ -65,3 +67,27 @@ def test_the_state_has_checks_attempts_and_pods(job: dict[str, Any]) -> None:
     assert found["attempts"] == job["status"]["attempts"]
     assert found["preflight"] == job["status"]["preflight"]
     assert found["source"] == "job team-a/sum"
+
+
+def test_the_fields_that_differ_from_their_defaults_are_listed() -> None:
+    spec = {
+        "model": {"path": "Qwen/Qwen3-8B", "dtype": "bfloat16"},
+        "data": {"preset": "gsm8k", "maxPromptLength": None},
+        "rewards": [{"name": "exact", "weight": 1.0}, {"name": "length", "weight": 0.5}],
+        "training": {"totalSteps": 9, "warmup": {"steps": 3}},
+        "unknown": {"field": 1},
+    }
+    defaults = {"rewards[0].weight", "data.maxPromptLength", "unknown.field"}
+    assert not defaults & set(list_changed(spec))
+    differing = {"model.path", "data.preset", "rewards[0].name", "rewards[1].name", "rewards[1].weight"}
+    assert differing | {"training.totalSteps", "training.warmup.steps"} <= set(list_changed(spec))
+
+
+def test_of_a_resolved_spec_without_settings_no_setting_of_the_algorithm_differs() -> None:
+    model, data = {"path": "Qwen/Qwen3-8B"}, {"preset": "gsm8k"}
+    cluster = {"workers": [{"replicas": 1, "resources": {"cpu": "8", "memory": "64Gi"}}]}
+    training = {"totalSteps": 9, "trainBatchSize": 64}
+    resolved = build_resolved_spec({"model": model, "data": data, "cluster": cluster, "training": training}, None)
+    changed = list_changed(resolved)
+    assert not [path for path in changed if path.startswith(("algorithm", "rollout", "observability"))]
+    assert {"model.path", "data.preset", "training.totalSteps"} <= set(changed)

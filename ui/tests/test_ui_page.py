@@ -134,6 +134,11 @@ def test_each_part_shows_the_run_and_is_accessible(browser: Browser, run: RunDir
         page.keyboard.press("Escape")
         page.get_by_role("link", name="Config").click()
         expect(page.get_by_role("cell", name="training.learningRate")).to_be_visible()
+        expect(page.get_by_role("row", name="training.learningRate")).to_contain_text("not the default")
+        page.get_by_label("Only fields that differ").check()
+        expect(page.get_by_role("cell", name="training.totalSteps")).to_be_visible()
+        expect(page.get_by_role("cell", name="version")).to_have_count(0)
+        assert_accessible(page)
         assert "hostile" not in page.title()
         assert page.locator("main img").count() == 0
         assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0

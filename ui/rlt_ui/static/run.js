@@ -56,12 +56,17 @@ export async function showRun(main, run, tab, isCurrent) {
 
   function config() {
     const search = el("input", { type: "search", oninput: () => draw() });
+    const only = el("input", { type: "checkbox", onchange: () => draw() });
     const place = el("div");
     function draw() {
-      const rows = flatten(info.config ?? {}).filter(([path, value]) => `${path} ${value}`.toLowerCase().includes(search.value.toLowerCase()));
-      place.replaceChildren(rows.length ? table("Resolved configuration", [["Field", "path"], ["Value", "mono"]], rows) : empty(Object.keys(info.config ?? {}).length ? "No field matches." : "The configuration is not recorded."));
+      const changed = new Set(info.changed);
+      const rows = flatten(info.config ?? {})
+        .filter(([path, value]) => `${path} ${value}`.toLowerCase().includes(search.value.toLowerCase()))
+        .filter(([path]) => !only.checked || changed.has(path))
+        .map(([path, value]) => [path, value, changed.has(path) ? el("span", { class: "badge" }, "not the default") : ""]);
+      place.replaceChildren(rows.length ? table("Resolved configuration", [["Field", "path"], ["Value", "mono"], ["Default", ""]], rows) : empty(Object.keys(info.config ?? {}).length ? "No field matches." : "The configuration is not recorded."));
     }
-    return { nodes: [section("Resolved configuration", el("div", { class: "toolbar" }, el("label", {}, "Search ", search)), place)], draw };
+    return { nodes: [section("Resolved configuration", el("div", { class: "toolbar" }, el("label", {}, "Search ", search), el("label", {}, only, " Only fields that differ from their default")), place)], draw };
   }
 
   const links = Object.entries(TABS).map(([key, title]) =>
