@@ -123,7 +123,8 @@ async def stream_versions(
 
     `failure` contains the reason why the version cannot be read.
     """
-    last, unchanged = "", 0
+    last: str | None = None  # the version of a list without jobs is empty
+    unchanged = 0
     while not is_ending():
         try:
             event, version = "version", await source.get_version(run)

@@ -230,6 +230,24 @@ async def test_a_change_is_an_event(folder: Path, monkeypatch: pytest.MonkeyPatc
     assert (await anext(events)).startswith("event: version\n")
 
 
+async def test_an_empty_list_has_a_version_so_that_its_first_job_is_a_change(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    versions = iter(["", "sum:1"])
+
+    async def get_version(_run: str | None) -> str:
+        return next(versions)
+
+    source = RunFolder(folder)
+    monkeypatch.setattr(server, "POLL_S", 0)
+    monkeypatch.setattr(source, "get_version", get_version)
+    events = stream_versions(source, None)
+    assert [await anext(events), await anext(events)] == [
+        'event: version\ndata: ""\n\n',
+        'event: version\ndata: "sum:1"\n\n',
+    ]
+
+
 def test_the_page_inserts_no_markup_and_loads_nothing_from_elsewhere() -> None:
     files = [file for file in server.STATIC.iterdir() if file.suffix in (".js", ".html", ".css")]
     assert len(files) > 10
