@@ -63,6 +63,12 @@ class Connection:
         pods = await self.api.list(api_paths.pods(self.namespace), labelSelector=f"{JOB_LABEL}={name}")
         return sorted(map(prepare_output, pods), key=lambda pod: (not is_head(pod), pod["metadata"]["name"]))
 
+    async def list_events(self, name: str) -> list[Manifest]:
+        """The events of a job, the latest first."""
+        selector = f"involvedObject.kind={KIND},involvedObject.name={name}"
+        events = await self.api.list(api_paths.events(self.namespace), fieldSelector=selector)
+        return sorted(map(prepare_output, events), key=get_event_time, reverse=True)
+
     def with_namespace(self, manifest: Manifest) -> Manifest:
         """The manifest with the namespace of the connection if it is a job without one. Raises InvalidJobError if
         --namespace differs from its own."""
@@ -234,6 +240,11 @@ def _explain_api_error(error: ApiError, kube_context: KubeContext) -> ClusterErr
 def is_head(pod: Manifest) -> bool:
     """Whether the pod is the Ray head."""
     return bool(pod["metadata"].get("labels", {}).get("ray.io/node-type") == "head")
+
+
+def get_event_time(event: Manifest) -> str:
+    """When the event was last observed, in RFC 3339."""
+    return str(event.get("lastTimestamp") or event.get("eventTime") or event["metadata"]["creationTimestamp"])
 
 
 def prepare_output(manifest: Manifest) -> Manifest:

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any
 
-from rlt.connection import Connection, convert_api_errors
-from rlt.errors import RltError
+from rlt.connection import Connection, convert_api_errors, get_event_time
+from rlt.errors import ClusterError, RltError
 from rlt.job_state import NOT_RECONCILED, get_phase
 from rlt.records import get_latest_history, get_rollouts
 from rlt.run_pages import RolloutQuery, select_page
@@ -19,6 +19,8 @@ from rlt_ui.source import Json, build_columns
 
 CACHE_S = 3.0
 """Time for which the list of jobs serves all viewers."""
+MAX_EVENTS = 100
+"""Maximum number of events of a job on the page, the latest ones."""
 NO_HISTORY = "The program serves no metrics: it does not run, or has no step yet. `rlt report` reads the volume."
 
 
@@ -40,11 +42,11 @@ class JobList:
         return [build_row(job) for job in await self._list()]
 
     async def describe(self, run: str) -> Json:
-        """The job with its status, and its pods."""
+        """The job with its status, pods and events."""
         async with self._requests():
             job = await self._connection.get_job(run)
-            pods = await self._connection.list_pods(run)
-        return describe_job(job, pods)
+        pods, events, errors = await read_related(self._connection, run)
+        return {**describe_job(job, pods, events), "notes": [error.message for error in errors]}
 
     async def read_metrics(self, run: str) -> Json:
         """The latest metrics, from the driver of the job."""
@@ -116,7 +118,22 @@ def build_row(job: Mapping[str, Any]) -> Json:
     }
 
 
-def describe_job(job: Mapping[str, Any], pods: list[Manifest]) -> Json:
+async def read_related(connection: Connection, name: str) -> tuple[list[Manifest], list[Manifest], list[ClusterError]]:
+    """The pods and the events of a job, and why one of them cannot be read."""
+    found: list[list[Manifest]] = []
+    errors: list[ClusterError] = []
+    for read in (connection.list_pods, connection.list_events):
+        try:
+            with convert_api_errors(connection.kube_context):
+                found.append(await read(name))
+        except ClusterError as error:
+            found.append([])
+            errors.append(error)
+    pods, events = found
+    return pods, events, errors
+
+
+def describe_job(job: Mapping[str, Any], pods: list[Manifest], events: list[Manifest]) -> Json:
     """Everything about a job but its metrics and rollouts. Secrets are masked already."""
     status, name = job.get("status", {}), job["metadata"]["name"]
     config = status.get("resolvedSpec") or job.get("spec", {})
@@ -128,6 +145,7 @@ def describe_job(job: Mapping[str, Any], pods: list[Manifest]) -> Json:
         **{key: status.get(key, []) for key in ("findings", "attempts", "preflight", "conditions")},
         "network": status.get("network"),
         "pods": [build_pod(pod) for pod in pods],
+        "events": [build_event(event) for event in events[:MAX_EVENTS]],
         "details": {},
         "notes": [],
         "missing": [],
@@ -145,6 +163,13 @@ def build_pod(pod: Manifest) -> Json:
         "ready": any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions", [])),
         "restarts": sum(each.get("restartCount", 0) for each in status.get("containerStatuses", [])),
     }
+
+
+def build_event(event: Manifest) -> Json:
+    """An event of the job."""
+    count = (event.get("series") or {}).get("count") or event.get("count") or 1
+    texts = {key: event.get(key) or "" for key in ("type", "reason", "message")}
+    return {"time": get_event_time(event), "count": count, **texts}
 
 
 def _parse_time(text: str | None) -> float | None:

@@ -1,7 +1,7 @@
 """The jobs that one person may read, as the source of the page of a cluster.
 
 The server reads the jobs with its own rights, and shows a person those that the API server permits. It has no right to
-read pods, Secrets or the driver of a job: it reads them with the token of the person.
+read pods, events, Secrets or the driver of a job: it reads them with the token of the person.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from rlt.kube_context import KubeContext
 from rlt.run_pages import RolloutQuery
 from rlt_core.job import Manifest
 from rlt_core.kubernetes.client import KubernetesApi
-from rlt_ui.jobs import CACHE_S, JobList, build_row, describe_job
+from rlt_ui.jobs import CACHE_S, JobList, build_row, describe_job, read_related
 from rlt_ui.reviews import Person, Reviews
 from rlt_ui.source import Json, build_columns
 
-OWN_RIGHTS = "This page reads pods, metrics and rollouts with the rights of your token."
+OWN_RIGHTS = "This page reads pods, events, metrics and rollouts with the rights of your token."
 NO_COMMANDS = (
     "The spans of a job are in its volume. This page runs no command in pods, which reading them requires: run "
     "`rlt report` with your kubeconfig."
@@ -73,17 +73,17 @@ class PersonalJobs:
         return [build_cluster_row(job) for job in await self._list()]
 
     async def describe(self, run: str) -> Json:
-        """The job with its status, and its pods."""
+        """The job with its status, pods and events."""
         job = await self._get(run)
-        pods, notes = [], []
-        try:
-            async with self._as_person(job) as connection:
-                pods = await connection.list_pods(job["metadata"]["name"])
-        except ClusterError as error:
-            notes = [explain(error)]
         namespace, name = job["metadata"]["namespace"], job["metadata"]["name"]
-        commands = [f"rlt {command} {name} -n {namespace}" for command in ("status", "logs", "report")]
-        return {**describe_job(job, pods), **build_cluster_row(job), "notes": notes, "commands": commands}
+        async with self._as_person(job) as connection:
+            pods, events, errors = await read_related(connection, name)
+        return {
+            **describe_job(job, pods, events),
+            **build_cluster_row(job),
+            "notes": list(dict.fromkeys(map(explain, errors))),
+            "commands": [f"rlt {command} {name} -n {namespace}" for command in ("status", "logs", "report")],
+        }
 
     async def read_metrics(self, run: str) -> Json:
         """The latest metrics, from the driver of the job."""

@@ -1,4 +1,4 @@
-"""An API server over HTTP with tokens, rights, jobs and pods, which counts reviews and records credentials.
+"""An API server over HTTP with tokens, rights and jobs, which counts reviews and records credentials.
 
 The tests with the marker apiserver repeat the same against a real one.
 """
@@ -37,7 +37,7 @@ class SimulatedApiServer:
     is_down: bool = False
     reviews: Counter[str] = field(default_factory=Counter)
     readers: list[tuple[str, str]] = field(default_factory=list)
-    """Path and token of each request for pods."""
+    """Path and token of each request for pods or events."""
 
     def add_job(self, namespace: str, name: str) -> None:
         metadata = {"namespace": namespace, "name": name, "uid": name, "resourceVersion": "1"}
@@ -48,9 +48,9 @@ class SimulatedApiServer:
         path = request.url.path
         if self.is_down:
             return Response("unavailable", status_code=503)
-        if path.endswith("/pods"):
+        if path.endswith(("/pods", "/events")):
             self.readers.append((path, token))
-            return JSONResponse({"message": "pods is forbidden"}, status_code=403)
+            return JSONResponse({"message": f"{path.rpartition('/')[2]} is forbidden"}, status_code=403)
         if token != SERVER_TOKEN:
             return JSONResponse({"message": "forbidden"}, status_code=403)
         if path.endswith("/rltrainingjobs"):

@@ -8,7 +8,7 @@ import pytest
 
 from rlt_api.resolved_spec import build_resolved_spec
 from rlt_ui.defaults import list_changed
-from rlt_ui.jobs import build_row, describe_job
+from rlt_ui.jobs import MAX_EVENTS, build_row, describe_job
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_a_job_that_is_not_reconciled_has_a_row(job: dict[str, Any]) -> None:
     del job["status"]
     row = build_row(job)
     assert (row["phase"], row["step"], row["totalSteps"], row["updated"]) == ("Pending", 0, None, 1767225600.0)
-    assert describe_job(job, [])["config"] == job["spec"]
+    assert describe_job(job, [], [])["config"] == job["spec"]
 
 
 def test_the_state_has_checks_attempts_and_pods(job: dict[str, Any]) -> None:
@@ -62,11 +62,24 @@ def test_the_state_has_checks_attempts_and_pods(job: dict[str, Any]) -> None:
         "conditions": [{"type": "Ready", "status": "True"}],
         "containerStatuses": [{"restartCount": 2}],
     }
-    found = describe_job(job, [{"metadata": {"name": "sum-head"}, "spec": {"nodeName": "a"}, "status": status}])
+    pod = {"metadata": {"name": "sum-head"}, "spec": {"nodeName": "a"}, "status": status}
+    found = describe_job(job, [pod], [])
     assert found["pods"] == [{"name": "sum-head", "node": "a", "phase": "Running", "ready": True, "restarts": 2}]
     assert found["attempts"] == job["status"]["attempts"]
     assert found["preflight"] == job["status"]["preflight"]
     assert found["source"] == "job team-a/sum"
+
+
+def test_the_state_has_events(job: dict[str, Any]) -> None:
+    metadata = {"name": "sum.1", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    own = {"metadata": metadata, "type": "Warning", "reason": "Failed", "message": "No.", "count": 3}
+    own["lastTimestamp"] = "2026-01-01T00:02:00Z"
+    series = {"metadata": metadata, "type": "Normal", "reason": "Queued", "series": {"count": 2}, "lastTimestamp": None}
+    assert describe_job(job, [], [own, series])["events"] == [
+        {"time": "2026-01-01T00:02:00Z", "count": 3, "type": "Warning", "reason": "Failed", "message": "No."},
+        {"time": "2026-01-01T00:00:00Z", "count": 2, "type": "Normal", "reason": "Queued", "message": ""},
+    ]
+    assert len(describe_job(job, [], [own] * 200)["events"]) == MAX_EVENTS
 
 
 def test_the_fields_that_differ_from_their_defaults_are_listed() -> None:

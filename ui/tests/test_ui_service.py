@@ -138,11 +138,11 @@ async def test_pods_and_metrics_are_read_with_the_token_of_the_person(
 ) -> None:
     run: Any = (await client.get("/api/run", params={"run": "a/first"}, headers=bearer(ALICE))).json()
     assert (run["id"], run["pods"]) == ("a/first", [])
-    assert run["notes"] == [f"{personal_jobs.OWN_RIGHTS} pods is forbidden"]
+    assert run["notes"] == [f"{personal_jobs.OWN_RIGHTS} {each} is forbidden" for each in ("pods", "events")]
     assert run["commands"][0] == "rlt status first -n a"
     metrics: Any = (await client.get("/api/metrics", params={"run": "a/first"}, headers=bearer(ALICE))).json()
     assert metrics["notes"] == [f"{personal_jobs.OWN_RIGHTS} forbidden"]
-    assert api_server.readers == [("/api/v1/namespaces/a/pods", ALICE)]
+    assert api_server.readers == [(f"/api/v1/namespaces/a/{each}", ALICE) for each in ("pods", "events")]
 
 
 async def test_a_login_limits_its_cookie_to_a_random_path(client: httpx.AsyncClient) -> None:

@@ -145,6 +145,9 @@ function state(info) {
   if (info.pods?.length) {
     parts.push(section("Pods", table("Pods", [["Pod", ""], ["Node", ""], ["Phase", ""], ["Ready", ""], ["Restarts", "num"]], info.pods.map((each) => [each.name, each.node ?? "–", each.phase ?? "", each.ready ? "yes" : "no", String(each.restarts)]))));
   }
+  if (info.events?.length) {
+    parts.push(section("Events", table("Events", [["Last seen", ""], ["Type", ""], ["Reason", ""], ["Count", "num"], ["Message", ""]], info.events.map((each) => [time(each.time), each.type === "Warning" ? el("span", { class: "badge warning" }, each.type) : each.type, each.reason, String(each.count), each.message]))));
+  }
   if (info.network) parts.push(network(info.network));
   if (info.missing?.length) parts.push(section("Not recorded here", el("p", {}, `A run directory has no ${info.missing.join(", no ")}: they are in the status of the job. Pass the name of the job to see them.`)));
   if (info.commands?.length) parts.push(section("Commands", el("ul", { class: "commands" }, info.commands.map((each) => el("li", {}, el("code", {}, each))))));
