@@ -12,13 +12,12 @@ from typing import Any, TypeVar, cast
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
-from torch.distributed.tensor import DTensor
-from torch.nn.utils import clip_grad_norm_
 
 from rlt_api.blocks.training import Training
 from rlt_trainer.batches.sequences import Experience, Sequences
 from rlt_trainer.batches.update_result import UpdateResult
 from rlt_trainer.errors import NonFiniteGradientError
+from rlt_trainer.policy.gradient_norm import clip_gradients
 from rlt_trainer.policy.micro_batches import MicroBatchSize, split_micro_batches
 from rlt_trainer.policy.offload import Offload
 from rlt_trainer.policy.optimizers import build_optimizers
@@ -113,8 +112,7 @@ class TrainedModel:
             return self._optimizer_step(dict(totals))
 
     def _optimizer_step(self, shares: dict[str, float]) -> UpdateResult:
-        norm = clip_grad_norm_(self.model.parameters(), self._training.grad_clip)
-        grad_norm = float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
+        grad_norm = clip_gradients(self.model.parameters(), self._training.grad_clip)
         skipped = not math.isfinite(grad_norm)
         self._skipped_in_a_row = self._skipped_in_a_row + 1 if skipped else 0
         if self._skipped_in_a_row == MAX_SKIPPED:
