@@ -165,6 +165,25 @@ def test_the_family_of_a_model_on_this_machine_is_validated(
     assert expected.format(path=tmp_path) in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({"model_type": "qwen3_moe", "num_experts": 64}, ""),
+        ({"model_type": "qwen3_moe", "num_experts": 6}, "4: does not divide the 6 experts of a layer; use 2"),
+        ({"model_type": "mixtral"}, "4: the experts of models of type mixtral are not split, only those of qwen3_moe;"),
+    ],
+)
+def test_experts_are_split_for_families_and_numbers_that_fit(
+    config: dict[str, object], expected: str, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    job = JOB.replace("{fromSeed: {seed: 0}}", f"{{path: {tmp_path}}}")
+    job = job.replace("  training:\n", "  training:\n    expertParallelSize: 4\n")
+    done = rlt("-", input=job.replace("- resources", "- replicas: 4\n        resources"))
+    assert done.exit_code == (1 if expected else 0), done.output
+    assert not expected or f"spec.training.expertParallelSize: {expected}" in done.stdout
+
+
 def test_an_unknown_pool_of_the_runtime_is_invalid() -> None:
     job = SHORT_JOB + "  cluster: {workers: [{pool: gpus}]}\n"
     done = rlt("-", input=f"{job}---\n{RUNTIME}")

@@ -6,6 +6,7 @@ from rlt_api.mapping import load_mapping
 
 FIELDS = {
     "adv_estimator": "spec.algorithm.advEstimator",
+    "expert_model_parallel_size": "spec.training.expertParallelSize",
     "gpus": "spec.cluster.workers[].accelerator.count",
     "kl_coef": "spec.algorithm.klInReward.klCoef",
     "kl_loss_coef": "spec.algorithm.klLossCoef",

@@ -9,9 +9,10 @@ import json
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import resources
+from math import gcd
 from typing import Any
 
-from rlt_api.finding import Finding, use
+from rlt_api.finding import Finding, remove, use
 from rlt_api.spec import RLTrainingJobSpec
 
 PAGE = "docs/reference/model-families.md"
@@ -19,6 +20,9 @@ NOT_ON_VLLM_CPU: Mapping[str, str] = dict.fromkeys(
     ("deepseek_v32", "glm_moe_dsa"), "it has no sparse attention for CPUs (vllm/platforms/cpu.py, vLLM 0.32)"
 )
 """model_type -> why vLLM's CPU build does not run it."""
+
+EXPERT_PARALLEL: Mapping[str, int] = {"qwen3_moe": 128}
+"""model_type of the mixtures whose experts expertParallelSize splits -> transformers' default of num_experts."""
 
 
 @cache
@@ -64,6 +68,14 @@ def validate_model_config(spec: RLTrainingJobSpec, config: Mapping[str, Any]) ->
             "list other linear layers, such as q_proj and o_proj",
             "model-family",
         )
+    size, field = spec.training.expert_parallel_size, "spec.training.expertParallelSize"
+    experts = int(config.get("num_experts", EXPERT_PARALLEL.get(name, 0)))
+    if size > 1 and name not in EXPERT_PARALLEL:
+        message = f"the experts {of} are not split, only those of {' and '.join(EXPERT_PARALLEL)}"
+        yield Finding(field, str(size), message, "remove it", "model-family", edits=remove(field))
+    elif experts % size:
+        message, common = f"does not divide the {experts} experts of a layer", gcd(experts, size)
+        yield Finding(field, str(size), message, f"use {common}", "model-family", edits=use(field, common))
     on_gpu = any(group.accelerator is not None for group in spec.cluster.workers)
     if spec.rollout.engine == "vllm" and not on_gpu and (reason := NOT_ON_VLLM_CPU.get(name)):
         field = "spec.rollout.engine"

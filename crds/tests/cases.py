@@ -532,6 +532,47 @@ CASES = [
         {"rollout.engine": "transformers", "rollout.engineKwargs": {"block_size": 16}},
         "rollout.engine: vllm",
     ),
+    Case(
+        "expert-parallel-size",
+        "spec.training.expertParallelSize",
+        {"training.expertParallelSize": 3, **hub_model("mine/mixture"), **gpus()},
+        "use 2 or 4",
+    ),
+    Case(
+        "expert-parallel-size",
+        "spec.training.expertParallelSize",
+        {
+            "training.expertParallelSize": 6,
+            "training.trainBatchSize": 48,
+            **hub_model("Qwen/Qwen3-30B-A3B"),
+            **gpus(6, replicas=8, memory="141Gi", pod="1Ti"),
+        },
+        "use 4 or 8",
+    ),
+    Case(
+        "expert-parallel",
+        "spec.training.expertParallelSize",
+        {"training.expertParallelSize": 2, **gpus()},
+        "remove it",
+    ),
+    Case(
+        "expert-parallel",
+        "spec.training.expertParallelSize",
+        {"training.expertParallelSize": 4, "training.fsdp.fsdpSize": 4, **hub_model("mine/mixture"), **gpus()},
+        "remove one of them",
+    ),
+    Case(
+        "expert-parallel",
+        "spec.training.expertParallelSize",
+        {"training.expertParallelSize": 4, "training.useTorchCompile": True, **hub_model("mine/mixture"), **gpus()},
+        "remove one of them",
+    ),
+    Case(
+        "expert-parallel",
+        "spec.training.expertParallelSize",
+        {"training.expertParallelSize": 4, "model.lora.rank": 8, **hub_model("mine/mixture"), **gpus()},
+        "remove one of them",
+    ),
     Case("fsdp-size", "spec.training.fsdp.fsdpSize", {"training.fsdp.fsdpSize": 3, **gpus()}, "use 2 or 4"),
     Case(
         "reference-sharding",

@@ -65,6 +65,14 @@ def test_a_mixture_of_experts_is_in_memory_completely(memory: str, fits: bool) -
     assert all("+ 2.25 GiB gathered experts of a layer =" in finding.message for finding in found)
 
 
+@pytest.mark.parametrize(("size", "gathered"), [(1, "2.25 GiB"), (8, "0.281 GiB")])
+def test_expert_parallelism_divides_the_gathered_experts(size: int, gathered: str) -> None:
+    model = {"path": "Qwen/Qwen3-30B-A3B", "fromSeed": None}
+    changes = {"model": model, "rollout.tensorParallelSize": 4, "training.expertParallelSize": size}
+    (finding,) = find({**README_JOB, **changes, **gpus(8, memory="48Gi")})
+    assert f"+ {gathered} gathered experts of a layer =" in finding.message
+
+
 @pytest.mark.parametrize("offload", [{}, OFFLOAD])
 def test_offload_does_not_make_room_for_the_update(offload: dict[str, bool]) -> None:
     """Weights, gradients and moments of 7B need 99 GiB during the optimizer step."""

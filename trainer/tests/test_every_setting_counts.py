@@ -410,6 +410,7 @@ MEMORY_AND_SPEED = (
             *(
                 "ppoMaxTokenLenPerDevice",
                 "contextParallelSize",
+                "expertParallelSize",
                 "useTorchCompile",
                 "fsdp.fsdpSize",
                 "fsdp.paramOffload",
@@ -424,7 +425,8 @@ MEMORY_AND_SPEED = (
     }
     | {f"{DISTILLATION}.paramOffload"}
 )
-"""Fields that must not change a number (test_policy_ranks.py compares most of them)."""
+"""Fields that must not change a number (test_policy_ranks.py and test_policy_expert_parallel.py
+compare most of them)."""
 
 
 def leaves(block: type[ApiModel], path: str) -> Iterator[str]:

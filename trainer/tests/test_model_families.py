@@ -22,14 +22,19 @@ from model_families import (
 )
 from tiny_families import build_tiny_config
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from transformers import BertConfig, Gemma3TextConfig, Qwen3Config
+from transformers import BertConfig, Gemma3TextConfig, Qwen3Config, Qwen3MoeConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from rlt_api.blocks.model import Lora
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.driver.run import run
 from rlt_trainer.policy import families, sharded_model
-from rlt_trainer.policy.families import validate_adapters, validate_critic_family, validate_family
+from rlt_trainer.policy.families import (
+    validate_adapters,
+    validate_critic_family,
+    validate_expert_parallel,
+    validate_family,
+)
 
 SAMPLE = (
     *("qwen3", "llama", "gemma2", "gemma3", "gemma3n_text", "granite", "hyperclovax", "cohere2", "falcon_h1"),
@@ -91,6 +96,16 @@ def test_adapters_on_experts_are_rejected() -> None:
             validate_adapters(config, Lora(rank=4, target_modules=targets))
     validate_adapters(config, Lora(rank=4, target_modules=["q_proj", "o_proj"]))
     validate_adapters(build_tiny_config("gpt_oss"), Lora(rank=4))  # its experts are parameters, which peft leaves alone
+
+
+def test_experts_are_split_for_families_and_numbers_that_fit() -> None:
+    mixture, dense = Qwen3MoeConfig(num_experts=12), build_tiny_config("qwen3")
+    validate_expert_parallel(mixture, 4)
+    validate_expert_parallel(dense, 1)
+    with pytest.raises(ValueError, match=r"expertParallelSize: 8 does not divide the 12 experts of a layer\. Use 4\.$"):
+        validate_expert_parallel(mixture, 8)
+    with pytest.raises(ValueError, match=r"expertParallelSize: 2 is not supported for models of type qwen3, only for"):
+        validate_expert_parallel(dense, 2)
 
 
 def test_an_encoder_is_rejected() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,12 +46,14 @@ def write_mixture(folder: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("write", [write_model, write_mixture])
-def test_no_rank_reads_or_holds_the_full_model(write: Callable[[Path], None], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("write", "parts"), [(write_model, 1), (write_mixture, 1), (write_mixture, 2)], ids=("model", "mixture", "experts")
+)
+def test_no_rank_reads_or_holds_the_full_model(write: Callable[[Path], None], parts: int, tmp_path: Path) -> None:
     write(tmp_path)
     assert len(list(tmp_path.glob("*.safetensors"))) > 2
     port = free_port("127.0.0.1")
-    reports = run_ranks(one_rank, [(str(tmp_path), rank, RANKS, port) for rank in range(RANKS)])
+    reports = run_ranks(one_rank, [(str(tmp_path), parts, rank, RANKS, port) for rank in range(RANKS)])
     stored = sum(file.stat().st_size for file in tmp_path.glob("*.safetensors"))
     for report in reports:
         assert report["same"]
@@ -81,14 +84,16 @@ def test_files_without_safetensors_load_the_full_model_with_a_warning(
     assert model.generation_config.do_sample  # from the folder's generation_config.json
 
 
-def one_rank(folder: str, rank: int, ranks: int, port: int) -> dict[str, float]:
+def one_rank(folder: str, parts: int, rank: int, ranks: int, port: int) -> dict[str, float]:
     import torch.distributed as dist
     from peak_bytes import PeakBytes
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import DTensor
 
+    from rlt_api.blocks.training import Training
     from rlt_trainer.policy import sharded_weights
     from rlt_trainer.policy.log_probs import response_log_probs
+    from rlt_trainer.policy.mesh import create_expert_mesh
     from rlt_trainer.policy.model import gather_weights, load_model
     from rlt_trainer.policy.sharded_model import ModelOptions, load_sharded_model
     from rlt_trainer.policy.weight_files import to_file_format
@@ -102,7 +107,11 @@ def one_rank(folder: str, rank: int, ranks: int, port: int) -> dict[str, float]:
 
     sharded_weights.SafetensorsFiles = Counted  # type: ignore[misc]
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks)
-    options = ModelOptions(mesh=init_device_mesh("cpu", (ranks,)), dtype=torch.float32)
+    options = ModelOptions(
+        mesh=init_device_mesh("cpu", (ranks,)),
+        expert_mesh=create_expert_mesh("cpu", Training(expert_parallel_size=parts), ranks),
+        dtype=torch.float32,
+    )
     with PeakBytes() as counted:
         model = load_sharded_model("actor", folder, options, response_log_probs)
     read = opened[0].bytes_read
@@ -115,6 +124,11 @@ def one_rank(folder: str, rank: int, ranks: int, port: int) -> dict[str, float]:
     sent = dict(to_file_format(model, gather_weights(model)))
     stored = {name: opened[0].read(name, (slice(None),)).float() for name in opened[0].names()}
     same = same and sent.keys() == stored.keys() and all(torch.equal(sent[name], stored[name]) for name in stored)
+    frozen = load_sharded_model(
+        "actor", folder, replace(options, frozen=True, dtype=torch.bfloat16), response_log_probs
+    )
+    sent = dict(to_file_format(frozen, gather_weights(frozen)))
+    same = same and all(torch.equal(sent[name], stored[name].bfloat16()) for name in stored)
     dist.destroy_process_group()
     elements = sum(each.numel() for each in named.values())
     return {

@@ -17,6 +17,7 @@ from rlt_api.rules import (
     commands,
     engine_kwargs,
     environment,
+    experts,
     images,
     layout,
     learning,
@@ -44,6 +45,7 @@ Rule = Callable[[RLTrainingJobSpec], Iterator[Finding]]
 TRAINER_RULES: list[Rule] = [
     *batches.RULES,
     *layout.RULES,
+    *experts.RULES,
     *learning.RULES,
     *engine_kwargs.RULES,
     *lengths.RULES,

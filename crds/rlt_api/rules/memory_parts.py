@@ -5,7 +5,8 @@ critic, and in model.dtype the weights of the reference, with a KL term, and of 
 sharded over the train workers that share a copy (FSDP2, arXiv 1910.02054). With LoRA, the frozen weights are in
 model.dtype; adapters are not counted. Activations are counted on accelerators, for models whose dimensions are known
 (activations.py). All parameters of a mixture of experts are in memory, and a token's activations are those of its
-experts; FSDP2 gathers all experts of a layer. Buffers and the CUDA context are not counted.
+experts; FSDP2 gathers all experts of a layer, or with expertParallelSize a part of them. Exchanged tokens, buffers and
+the CUDA context are not counted.
 
 Offloaded weights and moments are on the device during the update, and the weights during the weight sync.
 """
@@ -134,7 +135,8 @@ def list_activations(spec: RLTrainingJobSpec, model: Model, *, all_longest: bool
     parts = [Part(f"activations of {tokens} tokens", saved), Part("logits and embeddings", output)]
     if shape.experts > 1:
         copies = 1 if model.lora else 2  # FSDP2 gathers the weights of a layer, and keeps its gradients until the end
-        parts.append(Part("gathered experts of a layer", copies * itemsize * shape.expert_parameters))
+        gathered = shape.expert_parameters / spec.training.expert_parallel_size
+        parts.append(Part("gathered experts of a layer", copies * itemsize * gathered))
     return parts
 
 

@@ -116,6 +116,8 @@ def _list_training(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
     training, schedule, fsdp = spec.training, spec.training.lr_schedule, spec.training.fsdp
     yield "spec.training.totalSteps", training.total_steps is not None, "it trains for epochs", "use totalEpochs"
     yield "spec.training.optimizer", training.optimizer != "adamw", "it trains with AdamW", REMOVE
+    reason, given = "it has no option for it", training.expert_parallel_size > 1
+    yield "spec.training.expertParallelSize", given, reason, REMOVE
     yield "spec.training.warmup", training.warmup is not None, "its SFT trainer is another program", REMOVE
     if schedule:
         yield "spec.training.lrSchedule.type", schedule.type not in SCHEDULERS, "it has no minRatio for it", REMOVE

@@ -144,6 +144,8 @@ def _list_training(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
     given, reason = training.total_epochs is not None, "it trains for a number of steps"
     yield "spec.training.totalEpochs", given, reason, "use totalSteps"
     yield "spec.training.optimizer", training.optimizer != "adamw", "it trains with AdamW", REMOVE
+    reason, given = "with FSDP2 it has no option for it", training.expert_parallel_size > 1
+    yield "spec.training.expertParallelSize", given, reason, REMOVE
     yield "spec.training.warmup", training.warmup is not None, "its SFT pipeline is another program", REMOVE
     reason = "with FSDP2 it has fixed micro-batches"
     yield "spec.training.useDynamicBsz", training.use_dynamic_bsz, reason, REMOVE

@@ -118,6 +118,8 @@ def _list_learning(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
         reason, fix = "it loads the newest revision", "copy the revision to a volume, and use its path"
         yield f"{field}.critic.modelRevision", critic.model_revision is not None, reason, fix
     yield "spec.training.optimizer", training.optimizer != "adamw", "it trains with AdamW", REMOVE
+    reason, given = "its FSDP backend has no option for it", training.expert_parallel_size > 1
+    yield "spec.training.expertParallelSize", given, reason, REMOVE
     yield "spec.training.warmup", training.warmup is not None, "its SFT trainer is another program", REMOVE
     if schedule:
         reason = "it has the schedules constant and cosine"

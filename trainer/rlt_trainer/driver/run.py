@@ -40,6 +40,7 @@ from rlt_trainer.policy.config import find_eos_tokens, load_config, resolve_crit
 from rlt_trainer.policy.families import (
     validate_adapters,
     validate_critic_family,
+    validate_expert_parallel,
     validate_family,
     validate_router_loss,
 )
@@ -92,6 +93,7 @@ def _run(config: TrainingConfig, server: ProgressServer, *, local: bool) -> None
         tokenizer = load_tokenizer(config.model)
         architecture = load_config(config.model)
         validate_family(architecture, packed=config.model.use_remove_padding)
+        validate_expert_parallel(architecture, config.training.expert_parallel_size)
         validate_router_loss(architecture, config.algorithm.router_aux_loss_coef)
         if config.model.lora is not None:
             validate_adapters(architecture, config.model.lora)

@@ -21,7 +21,7 @@ from rlt_trainer.batches.update_result import UpdateResult
 from rlt_trainer.policy.expert_load import ExpertLoad, find_trained_tokens
 from rlt_trainer.policy.log_probs import response_log_probs
 from rlt_trainer.policy.lora import disable_adapters
-from rlt_trainer.policy.mesh import create_context_group
+from rlt_trainer.policy.mesh import create_context_group, create_expert_mesh
 from rlt_trainer.policy.micro_batches import MicroBatchSize, evaluate
 from rlt_trainer.policy.model import gather_weights, iterate_buffers
 from rlt_trainer.policy.offload import Offload
@@ -73,6 +73,7 @@ class Actor:
             model,
             training,
             mesh=mesh,
+            expert_mesh=create_expert_mesh(mesh.device_type, training, mesh.size()),
             dtype=dtype,
             lora=model.lora,
             gradient_checkpointing=model.enable_gradient_checkpointing,

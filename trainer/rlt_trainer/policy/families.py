@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import gcd
 from typing import Any
 
 from transformers import AutoModelForCausalLM, AutoModelForTokenClassification, PreTrainedConfig
@@ -10,6 +11,7 @@ from transformers.core_model_loading import MergeModulelist, WeightConverter, We
 from transformers.modeling_layers import GenericForTokenClassification
 
 from rlt_api.blocks.model import Lora
+from rlt_api.model_families import EXPERT_PARALLEL
 
 ENCODER = "its attention is not causal"
 DECODER = "it counts positions from the start of the padded row, and not from the first token"
@@ -87,6 +89,22 @@ def validate_adapters(config: PreTrainedConfig, lora: Lora) -> None:
             f"model.lora.targetModules: {', '.join(lora.target_modules)} contains experts or routers of models of type "
             f"{config.model_type}, on which adapters are not supported. List other linear layers, such as q_proj and "
             "o_proj."
+        )
+
+
+def validate_expert_parallel(config: PreTrainedConfig, size: int) -> None:
+    """Raise ValueError if `size` ranks cannot split the experts of this model."""
+    if size == 1:
+        return
+    field, text = f"training.expertParallelSize: {size}", config.get_text_config()
+    if text.model_type not in EXPERT_PARALLEL:
+        raise ValueError(
+            f"{field} is not supported for models of type {config.model_type}, only for "
+            f"{', '.join(EXPERT_PARALLEL)}. Remove it."
+        )
+    if text.num_experts % size:
+        raise ValueError(
+            f"{field} does not divide the {text.num_experts} experts of a layer. Use {gcd(size, text.num_experts)}."
         )
 
 

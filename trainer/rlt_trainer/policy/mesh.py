@@ -9,6 +9,9 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from rlt_api.blocks.training import Training
 
+EXPERT_DIMENSION = "expert"
+"""The name of the dimension of a mesh over which experts are split."""
+
 
 def create_mesh(device_type: str, training: Training, ranks: int) -> DeviceMesh:
     """Create the mesh of all ranks: one dimension that shards the weights, and with fsdp.fsdpSize one of replicas.
@@ -42,6 +45,23 @@ def data_parallel_size(training: Training, ranks: int) -> int:
             f"{ranks}. Use a divisor."
         )
     return groups
+
+
+def create_expert_mesh(device_type: str, training: Training, ranks: int) -> DeviceMesh | None:
+    """Create the mesh of the experts' weights: ranks with the same experts, times the ranks that split the experts.
+
+    None without expertParallelSize. Raises ValueError if it does not divide the number of ranks. Collective.
+    """
+    size = training.expert_parallel_size
+    if size == 1:
+        return None
+    if ranks % size:
+        raise ValueError(
+            f"training.expertParallelSize: {size} does not divide the number of ranks, {ranks}. Use a divisor."
+        )
+    mesh = init_device_mesh(device_type, (ranks // size, size), mesh_dim_names=("shard", EXPERT_DIMENSION))
+    mesh._flatten()  # one all-reduce of a norm instead of two
+    return mesh
 
 
 def create_context_group(device_type: str, training: Training, ranks: int) -> ProcessGroup | None:

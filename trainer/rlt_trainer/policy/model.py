@@ -18,6 +18,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from rlt_api.blocks.model import Model
 from rlt_trainer.data.seeded_model import write_seeded_model
 from rlt_trainer.policy.config import build_model_error
+from rlt_trainer.policy.expert_parallel import is_split
 from rlt_trainer.policy.lora import base_name, is_adapter, merge_adapter
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -86,6 +87,10 @@ def gather_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
             if isinstance(layer, LoraLayer)
         }
         for name, parameter in module.named_parameters(prefix=prefix):
+            if is_split(parameter):
+                assert isinstance(parameter, DTensor)
+                yield name, parameter.full_tensor().detach()
+                continue
             if isinstance(parameter, DTensor) or is_adapter(name):  # weight of a nested layer, yielded later
                 continue
             weight = merge_adapter(adapted[name]) if name in adapted else parameter.clone()

@@ -26,8 +26,15 @@ from rlt_api.blocks.model import Lora, Model
 from rlt_api.blocks.training import Fsdp, Training
 from rlt_trainer.policy import packed_attention
 from rlt_trainer.policy.config import build_model_error, load_config_from
-from rlt_trainer.policy.families import validate_adapters, validate_critic_family, validate_family
+from rlt_trainer.policy.expert_parallel import find_experts, split_experts
+from rlt_trainer.policy.families import (
+    validate_adapters,
+    validate_critic_family,
+    validate_expert_parallel,
+    validate_family,
+)
 from rlt_trainer.policy.lora import add_adapters, base_name, initialize_magnitudes
+from rlt_trainer.policy.mesh import EXPERT_DIMENSION
 from rlt_trainer.policy.sharded_weights import initialize_weight, load_weights
 from rlt_trainer.policy.sharding import find_layers, shard
 from rlt_trainer.policy.weight_files import set_conversions
@@ -46,6 +53,8 @@ class ModelOptions:
 
     mesh: DeviceMesh
     """All ranks (mesh.py)."""
+    expert_mesh: DeviceMesh | None = None
+    """The ranks that split experts (mesh.py). None: every rank computes all experts."""
     dtype: torch.dtype
     """Of computation, gathered weights and frozen shards. Trained shards, gradients and optimizer state are float32."""
     frozen: bool = False
@@ -67,6 +76,7 @@ class ModelOptions:
         training: Training,
         *,
         mesh: DeviceMesh,
+        expert_mesh: DeviceMesh | None = None,
         dtype: torch.dtype,
         gradient_checkpointing: bool,
         packed: bool,
@@ -75,6 +85,7 @@ class ModelOptions:
         """Build the options of one model of a job. `model` and `training` give those that all its models share."""
         return cls(
             mesh=mesh,
+            expert_mesh=expert_mesh,
             dtype=dtype,
             lora=lora,
             gradient_checkpointing=gradient_checkpointing,
@@ -125,11 +136,20 @@ def load_sharded_model(kind: Kind, files: str, options: ModelOptions, forward: C
         if not parameter.requires_grad:
             # FSDP2 gathers weights in this dtype, so that float32 shards of frozen weights have the same results.
             parameter.data = parameter.data.to(options.dtype)
+    experts: list[nn.Module] = []
+    if options.expert_mesh is not None:
+        part = options.expert_mesh[EXPERT_DIMENSION]
+        validate_expert_parallel(config, part.size())
+        experts = find_experts(model)
+        for each in experts:
+            split_experts(each, part)
     shard(
         model,
         find_layers(model),
+        experts,
         forward,
         mesh=options.mesh,
+        expert_mesh=options.expert_mesh,
         dtype=options.dtype,
         gradient_checkpointing=options.gradient_checkpointing,
         compiled=options.compiled,

@@ -17,9 +17,11 @@ from torch.utils.checkpoint import checkpoint
 def shard(
     model: nn.Module,
     layers: list[nn.Module],
+    experts: list[nn.Module],
     forward: Callable[..., Any],
     *,
     mesh: DeviceMesh,
+    expert_mesh: DeviceMesh | None = None,
     dtype: torch.dtype,
     gradient_checkpointing: bool = False,
     compiled: bool = False,
@@ -27,11 +29,16 @@ def shard(
 ) -> None:
     """Apply FSDP2 to each of `layers` and to the rest of the model, in place.
 
+    experts: modules within the layers that are split over the second dimension of expert_mesh. FSDP2 shards each part
+    over the first one.
     forward(model, ...) replaces the model's forward: FSDP2 gathers the root weights only around that call.
     Shards, gradients and optimizer state keep the dtype of the parameters, float32; computation and gathered weights
     are in `dtype`. With bfloat16 only, rounding would lose small updates.
     """
     precision = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
+    for module in experts:
+        assert expert_mesh is not None
+        fully_shard(module, mesh=expert_mesh["shard"], mp_policy=precision, reshard_after_forward=reshard_after_forward)
     for layer in layers:
         # Inside fully_shard, so that the weights are gathered when a layer is recomputed.
         if compiled:
