@@ -45,7 +45,13 @@ async def serve(options: argparse.Namespace) -> None:
     try:
         app = build_app(api, options.namespace, options.audience, lambda: server.should_exit)
         config = uvicorn.Config(
-            app, host="", port=options.port, access_log=False, timeout_graceful_shutdown=5, ws="none"
+            app,
+            host="",
+            port=options.port,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=5,
+            ws="none",
         )
         server = uvicorn.Server(config)
         await server.serve()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,7 +29,10 @@ FORM_HEADERS = {
 MAX_FORM_BYTES = 2**16
 MAX_COOKIE_LENGTH = 3800
 """Browsers keep cookies of up to 4096 bytes with their attributes (RFC 6265, section 6.1)."""
+UNAVAILABLE = "The API server does not respond: the token cannot be checked. Try again later."
 NO_TOKEN = "A bearer token of the cluster is required: it is missing, invalid or expired."
+
+_log = logging.getLogger(__name__)
 
 
 class Login:
@@ -52,7 +56,8 @@ class Login:
         try:
             app = await self._log_in(request) if is_login(request) else await self._admit(request)
         except ApiError as error:
-            app = PlainTextResponse(f"The API server cannot check the token: {error}.", status_code=503)
+            _log.warning("could not check a token: %s", error)
+            app = PlainTextResponse(UNAVAILABLE, status_code=503)
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -16,13 +16,13 @@ from typing import Any
 
 import httpx
 import pytest
-import yaml
-from simulated_api_server import SERVER_TOKEN, SimulatedApiServer, serve
+from simulated_api_server import SimulatedApiServer, serve, write_kubeconfig
 
 from rlt_core.kubernetes.client import connect
 from rlt_ui import personal_jobs, reviews
 from rlt_ui.__main__ import build_app
 from rlt_ui.access import COOKIE, HEADERS
+from rlt_ui.login import UNAVAILABLE
 
 ALICE, BOB, STRANGER = "alice.token-1", "bob.token-2", "stranger.token-3"
 URL = "http://127.0.0.1:8000"
@@ -45,13 +45,7 @@ async def client(
 ) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the page, without a token."""
     with serve(api_server) as url:
-        config = {
-            "clusters": [{"name": "c", "cluster": {"server": url}}],
-            "users": [{"name": "u", "user": {"token": SERVER_TOKEN}}],
-            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-            "current-context": "c",
-        }
-        (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
+        write_kubeconfig(tmp_path / "kubeconfig", url)
         monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
         api = await connect("a test")
         async with httpx.AsyncClient(transport=httpx.ASGITransport(build_app(api, [], "")), base_url=URL) as client:
@@ -224,7 +218,7 @@ async def test_nothing_is_shown_while_the_api_server_cannot_check(
     api_server.is_down = True
     response = await client.get("/api/runs", headers=bearer(ALICE))
     assert response.status_code == 503
-    assert "first" not in response.text
+    assert response.text == UNAVAILABLE  # without the error of the connection
 
 
 @pytest.mark.parametrize(
