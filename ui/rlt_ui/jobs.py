@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any
@@ -15,7 +15,8 @@ from rlt.records import get_latest_history, get_rollouts
 from rlt.run_pages import RolloutQuery, select_page
 from rlt_core.job import Manifest
 from rlt_ui.defaults import list_changed
-from rlt_ui.source import Json, build_columns
+from rlt_ui.reward_history import RewardHistory
+from rlt_ui.source import Json, build_columns, sample
 
 CACHE_S = 3.0
 """Time for which the list of jobs serves all viewers."""
@@ -31,6 +32,7 @@ class JobList:
         self._connection = connection
         self._jobs: list[Manifest] = []
         self._read = float("-inf")
+        self._history = RewardHistory()
 
     @property
     def title(self) -> str:
@@ -39,7 +41,7 @@ class JobList:
 
     async def list_runs(self) -> list[Json]:
         """A row for each job."""
-        return [build_row(job) for job in await self._list()]
+        return [build_row(job, self._history.get(job)) for job in await self._list()]
 
     async def describe(self, run: str) -> Json:
         """The job with its status, pods and events."""
@@ -87,6 +89,7 @@ class JobList:
         if time.monotonic() - self._read > CACHE_S:
             async with self._requests():
                 self._jobs = await self._connection.list_jobs()
+            self._history.record(self._jobs)
             self._read = time.monotonic()
         return self._jobs
 
@@ -96,8 +99,8 @@ class JobList:
             yield
 
 
-def build_row(job: Mapping[str, Any]) -> Json:
-    """The row of a job in the list."""
+def build_row(job: Mapping[str, Any], rewards: Sequence[float] = ()) -> Json:
+    """The row of a job in the list. `rewards`: those of RewardHistory."""
     status = job.get("status", {})
     progress = status.get("progress", {})
     return {
@@ -108,7 +111,7 @@ def build_row(job: Mapping[str, Any]) -> Json:
         "step": progress.get("step", 0),
         "totalSteps": progress.get("totalSteps") or None,
         "reward": progress.get("metrics", {}).get("reward"),
-        "rewards": [],
+        "rewards": sample(rewards),
         "model": status.get("model", ""),
         "algorithm": status.get("algorithm", ""),
         "gpus": status.get("gpus"),

@@ -21,6 +21,7 @@ from rlt_core.job import Manifest
 from rlt_core.kubernetes.client import KubernetesApi
 from rlt_ui.jobs import CACHE_S, JobList, build_row, describe_job, read_related
 from rlt_ui.reviews import Person, Reviews
+from rlt_ui.reward_history import RewardHistory
 from rlt_ui.source import Json, build_columns
 
 OWN_RIGHTS = "This page reads pods, events, metrics and rollouts with the rights of your token."
@@ -37,6 +38,7 @@ class ClusterJobs:
     connections: Sequence[Connection]
     """One for each namespace, or one for all namespaces."""
     all_namespaces: bool
+    history: RewardHistory = field(default_factory=RewardHistory)
     _jobs: dict[str, Manifest] = field(default_factory=dict)
     _read: float = float("-inf")
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -48,6 +50,7 @@ class ClusterJobs:
                 with convert_api_errors(KubeContext()):
                     lists = [await each.list_jobs(all_namespaces=self.all_namespaces) for each in self.connections]
                 self._jobs = {build_id(job): job for jobs in lists for job in jobs}
+                self.history.record(self._jobs.values())
                 self._read = time.monotonic()
             return self._jobs
 
@@ -70,7 +73,7 @@ class PersonalJobs:
 
     async def list_runs(self) -> list[Json]:
         """A row for each job in the namespaces in which the person may list jobs."""
-        return [build_cluster_row(job) for job in await self._list()]
+        return [build_cluster_row(job, self.jobs.history.get(job)) for job in await self._list()]
 
     async def describe(self, run: str) -> Json:
         """The job with its status, pods and events."""
@@ -161,9 +164,9 @@ def build_id(job: Manifest) -> str:
     return f"{job['metadata']['namespace']}/{job['metadata']['name']}"
 
 
-def build_cluster_row(job: Manifest) -> Json:
+def build_cluster_row(job: Manifest, rewards: Sequence[float] = ()) -> Json:
     """The row of a job in the list of all namespaces."""
-    return {**build_row(job), "id": build_id(job), "name": build_id(job)}
+    return {**build_row(job, rewards), "id": build_id(job), "name": build_id(job)}
 
 
 def explain(error: ClusterError) -> str:

@@ -9,6 +9,7 @@ import pytest
 from rlt_api.resolved_spec import build_resolved_spec
 from rlt_ui.defaults import list_changed
 from rlt_ui.jobs import MAX_EVENTS, build_row, describe_job
+from rlt_ui.reward_history import RewardHistory
 
 
 @pytest.fixture
@@ -68,6 +69,20 @@ def test_the_state_has_checks_attempts_and_pods(job: dict[str, Any]) -> None:
     assert found["attempts"] == job["status"]["attempts"]
     assert found["preflight"] == job["status"]["preflight"]
     assert found["source"] == "job team-a/sum"
+
+
+def test_the_row_has_the_rewards_of_the_steps_that_were_seen(job: dict[str, Any]) -> None:
+    def read(step: int, reward: float | None, uid: str = "1") -> dict[str, Any]:
+        progress = {"step": step, "metrics": {} if reward is None else {"reward": reward}}
+        return {"metadata": {**job["metadata"], "uid": uid}, "status": {**job["status"], "progress": progress}}
+
+    history = RewardHistory()
+    for step, reward in ((0, None), (1, 0.1), (1, 0.1), (2, 0.2), (4, 0.4), (3, 0.3)):
+        history.record([read(step, reward)])
+    assert build_row(job, history.get(read(3, 0.3)))["rewards"] == [0.1, 0.2, 0.3]  # step 4 was before a restart
+    history.record([read(1, 0.7, uid="2")])  # another job of the same name
+    assert history.get(read(3, 0.3)) == []
+    assert history.get(read(1, 0.7, uid="2")) == [0.7]
 
 
 def test_the_state_has_events(job: dict[str, Any]) -> None:
