@@ -3,22 +3,28 @@
 - each part shows the numbers of the run, in light and dark, at 360 and 1440 pixels, without an error on the console;
 - hostile text is text;
 - a new step appears, and a lost connection is shown and recovers;
+- the form of a cluster admits a visitor with a token;
 - axe-core finds no serious violation.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import simulated_api_server
 import uvicorn
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect, sync_playwright
+from simulated_api_server import SimulatedApiServer, write_kubeconfig
 
 from browser import obtain_chromium
 from rlt_trainer.telemetry.run_directory import RunDirectory
@@ -163,6 +169,46 @@ def test_a_new_step_appears_and_a_lost_connection_recovers(browser: Browser, run
         expect(live).to_have_text("Live", timeout=20_000)
         expect(reward).to_contain_text("0.875")
         page.goto("about:blank")
+    page.context.close()
+
+
+@contextmanager
+def serve_cluster(simulated: SimulatedApiServer, folder: Path) -> Iterator[str]:
+    """Serve the page of a cluster as a process. Yields its URL."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    command = [sys.executable, "-m", "rlt_ui", "--port", str(port)]
+    with simulated_api_server.serve(simulated) as url:
+        write_kubeconfig(folder / "kubeconfig", url)
+        environment = {**os.environ, "KUBECONFIG": str(folder / "kubeconfig")}
+        with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as running:
+            assert running.stderr
+            assert any("Uvicorn running" in line for line in running.stderr)
+            yield f"http://127.0.0.1:{port}/"
+            running.terminate()
+
+
+def test_a_visitor_of_a_cluster_logs_in(browser: Browser, tmp_path: Path) -> None:
+    simulated = SimulatedApiServer(users={"alice.token": "alice"})
+    simulated.rights = {("alice", "list", "a", ""), ("alice", "get", "a", "")}
+    simulated.add_job("a", "sum")
+    page, errors = open_page(browser)
+    with serve_cluster(simulated, tmp_path) as url:
+        page.goto(url)
+        for token in ("wrong", "alice.token"):
+            assert_accessible(page)
+            errors.clear()  # the status 401 of the form
+            page.get_by_label("Token").fill(token)
+            page.get_by_role("button", name="Log in").click()
+        expect(page.get_by_role("link", name="a/sum", exact=True)).to_be_visible()
+        (cookie,) = page.context.cookies()
+        assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
+        assert page.url.startswith(f"{url.rstrip('/')}{cookie['path']}")
+        page.get_by_role("link", name="a/sum", exact=True).click()
+        expect(page.get_by_role("heading", name="a/sum", exact=True)).to_be_visible()
+        expect(page.locator(".notes")).to_contain_text("pods is forbidden")
+        page.goto("about:blank")
+    assert errors == []
     page.context.close()
 
 
