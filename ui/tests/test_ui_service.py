@@ -139,6 +139,16 @@ async def test_pods_and_metrics_are_read_with_the_token_of_the_person(
     assert api_server.readers == [(f"/api/v1/namespaces/a/{each}", ALICE) for each in ("pods", "events")]
 
 
+async def test_a_person_with_the_rights_sees_metrics(client: httpx.AsyncClient, api_server: SimulatedApiServer) -> None:
+    api_server.full_rights = {ALICE}
+    run: Any = (await client.get("/api/run", params={"run": "a/first"}, headers=bearer(ALICE))).json()
+    assert run["notes"] == []
+    metrics: Any = (await client.get("/api/metrics", params={"run": "a/first"}, headers=bearer(ALICE))).json()
+    assert metrics["metrics"] == {"critic/rewards/mean": [0.5]}
+    assert {token for _, token in api_server.readers} == {ALICE}
+    assert any(path.endswith("/proxy/history") for path, _ in api_server.readers)
+
+
 async def test_a_login_limits_its_cookie_to_a_random_path(client: httpx.AsyncClient) -> None:
     response = await client.post("/login", data={"token": ALICE}, headers={"origin": URL})
     assert response.status_code == 303
