@@ -45,7 +45,10 @@ def test_the_command_of_a_job() -> None:
         "trainer.default_local_dir=/mnt/rlt/runs/sum-1/checkpoints",
         "trainer.project_name=team",
         "trainer.logger=[console]",
-        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=8",  # 16 prompts x 8 responses / 16 devices
+        # 16 prompts x 8 responses / 16 devices
+        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=8",
+        "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=8",
+        "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=8",
     } <= set(arguments)
 
 

@@ -159,10 +159,12 @@ def _list_actor(spec: RLTrainingJobSpec, model: Model) -> Settings:
 def _list_reference(spec: RLTrainingJobSpec, model: Model) -> Settings:
     """The reference model. verl 0.5 shards it over all devices."""
     training, reference = spec.training, spec.training.reference
-    size = reference.log_prob_micro_batch_size_per_device if reference else None
+    limit = reference.log_prob_micro_batch_size_per_device if reference else None
     settings: Settings = {
         f"{REF}.strategy": training.strategy,
-        f"{REF}.log_prob_micro_batch_size_per_gpu": size or training.ppo_micro_batch_size_per_device,
+        f"{REF}.log_prob_micro_batch_size_per_gpu": compute_micro_batch_size(
+            spec, limit or training.ppo_micro_batch_size_per_device
+        ),
         f"{REF}.fsdp_config.param_offload": reference.param_offload if reference else False,
         f"{REF}.use_torch_compile": training.use_torch_compile,
     }
@@ -193,8 +195,9 @@ def _list_rollout(spec: RLTrainingJobSpec, data: Data, model: Model) -> Settings
         f"{ROLLOUT}.max_num_seqs": rollout.max_num_seqs,
         f"{ROLLOUT}.max_num_batched_tokens": rollout.max_num_batched_tokens or max(BATCHED_TOKENS, longest),
         f"{ROLLOUT}.enable_chunked_prefill": rollout.enable_chunked_prefill,
-        f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu": training.log_prob_micro_batch_size_per_device
-        or training.ppo_micro_batch_size_per_device,
+        f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu": compute_micro_batch_size(
+            spec, training.log_prob_micro_batch_size_per_device or training.ppo_micro_batch_size_per_device
+        ),
         f"{ROLLOUT}.val_kwargs.n": validation.n if validation else 1,
         f"{ROLLOUT}.val_kwargs.temperature": temperature,
         f"{ROLLOUT}.val_kwargs.do_sample": temperature > 0,
