@@ -20,7 +20,12 @@ AGENT_WORKERS, DEFAULT_AGENT_WORKERS = f"{ROLLOUT}.agent.num_workers", 8
 """verl's setting and its default (rollout.yaml): each worker generates an equal share of the responses."""
 DIVISORS = (f"{ACTOR}.ppo_micro_batch_size", "critic.ppo_micro_batch_size")
 """verl's settings that must divide the responses of a step. They have no default."""
-DIVISORS_PER_DEVICE = (f"{ACTOR}.ppo_micro_batch_size_per_gpu", "critic.ppo_micro_batch_size_per_gpu")
+DIVISORS_PER_DEVICE = (
+    f"{ACTOR}.ppo_micro_batch_size_per_gpu",
+    "critic.ppo_micro_batch_size_per_gpu",
+    f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu",
+    "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu",
+)
 """Those that must divide the responses of a device."""
 WITHOUT_SIDE_EFFECTS = {
     "trainer.rollout_data_dir": "null",

@@ -101,6 +101,8 @@ def test_the_second_start_of_verl_resumes_after_the_first_step() -> None:
         (["actor_rollout_ref.rollout.n=16"], 1),
         (["actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4", "actor_rollout_ref.rollout.n=8"], 2),
         (["critic.ppo_micro_batch_size_per_gpu=12", "actor_rollout_ref.rollout.n=8"], 6),
+        (["actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=12", "actor_rollout_ref.rollout.n=8"], 6),
+        (["actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=12", "actor_rollout_ref.rollout.n=8"], 6),
         (["actor_rollout_ref.rollout.n=3", "data.train_batch_size=4"], 4),
     ],
 )
