@@ -169,6 +169,7 @@ def build_training_step(
     shard(
         model,
         find_layers(model),
+        [],
         response_log_probs,
         mesh=mesh,
         dtype=dtype,
