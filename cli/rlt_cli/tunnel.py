@@ -71,6 +71,7 @@ async def _serve(command: Sequence[str], reader: asyncio.StreamReader, writer: a
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
         await process.wait()
+        process.stdin.close()
 
 
 async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:

@@ -196,5 +196,6 @@ async def test_a_process_that_was_stopped_writes_nothing_when_it_resumes(server:
     leader.stdin.write(b"write\n")
     os.kill(leader.pid, signal.SIGCONT)
     assert await leader.stdout.readline() == b"not written\n"
-    assert await leader.wait() == 0
+    await leader.communicate()  # also closes its input, which else fails after the event loop has ended
+    assert leader.returncode == 0
     assert server.received == ["GET"]

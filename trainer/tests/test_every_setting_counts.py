@@ -123,7 +123,7 @@ def decay(files: str, algorithm: Json, training: Json) -> float:
     update = Update(files, algorithm, training)
     before = update.actor.model.get_output_embeddings().weight.full_tensor().clone()  # type: ignore[no-untyped-call]
     update.step(torch.zeros_like(ADVANTAGES))
-    return float((1 - update.state()[0] / before).median()) / 1e-3
+    return float((1 - update.state()[0].detach() / before).median()) / 1e-3
 
 
 def change(files: str, algorithm: Json, training: Json) -> float:
