@@ -22,8 +22,10 @@ from omegaconf.errors import OmegaConfBaseException
 def compose_values(name: str, overrides: list[str]) -> dict[str, Any]:
     """Compose one list. Interpolations are resolved over the whole config, as main_ppo does at its start."""
     try:
-        config = compose(name, overrides=overrides)
-        resolved = OmegaConf.to_container(config, resolve=True)
+        config = compose(name, overrides=overrides, return_hydra_config=True)
+        hydra = OmegaConf.to_container(config.hydra)  # main_ppo does not get this part
+        own = OmegaConf.masked_copy(config, [key for key in config if key != "hydra"])
+        resolved = {**OmegaConf.to_container(own, resolve=True), "hydra": hydra}
         keys = [each.key_or_group for each in OverridesParser.create().parse_overrides(overrides)]
         return {key: _select(resolved, key) for key in keys}
     except (HydraException, OmegaConfBaseException) as error:

@@ -43,6 +43,7 @@ def test_the_command_of_a_job() -> None:
         "trainer.nnodes=2",
         "trainer.n_gpus_per_node=8",
         "trainer.default_local_dir=/mnt/rlt/runs/sum-1/checkpoints",
+        "hydra.run.dir=/mnt/rlt/runs/sum-1/hydra",
         "trainer.project_name=team",
         "trainer.logger=[console]",
         # 16 prompts x 8 responses / 16 devices

@@ -28,7 +28,7 @@ from rlt_api.training_config import FUNCTIONS_DIRECTORY
 Json = dict[str, Any]
 PLACES = frozenset({
     "trainer.nnodes", "trainer.n_gpus_per_node", "trainer.default_local_dir", "trainer.experiment_name",
-    "trainer.project_name", "trainer.logger", "trainer.default_hdfs_dir",
+    "trainer.project_name", "trainer.logger", "trainer.default_hdfs_dir", "hydra.run.dir",
 })  # fmt: skip
 """Settings that follow from the pods, the name and the loggers of the job."""
 OLD_KEYS = (

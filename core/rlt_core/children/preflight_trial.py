@@ -94,6 +94,7 @@ def _shorten_verl(program: Program, command: list[str], directory: str) -> tuple
         "trainer.val_before_train": "false",
         "trainer.logger": "[console]",
         "trainer.default_local_dir": f"{directory}/checkpoints",
+        **({"hydra.run.dir": f"{directory}/hydra"} if "hydra.run.dir" in program.given else {}),
         **({CRITIC_MINI_BATCH: batch} if CRITIC_MINI_BATCH in program.given else {}),
         **{key: value for key, value in WITHOUT_SIDE_EFFECTS.items() if key in program.given},
     }

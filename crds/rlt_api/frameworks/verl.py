@@ -322,6 +322,8 @@ def _list_trainer(spec: RLTrainingJobSpec, run: Run) -> Settings:
         "trainer.max_critic_ckpt_to_keep": checkpoint.max_to_keep,
         "trainer.default_local_dir": run.checkpoints,
         "trainer.experiment_name": run.name,
+        # Hydra's default is below the working directory, which the user of the pods may not be able to write.
+        "hydra.run.dir": f"{run.directory}/hydra",
     }
 
 
