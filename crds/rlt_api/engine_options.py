@@ -23,6 +23,5 @@ SET_BY = {
     "load_format": "always dummy: the first weight sync loads the weights",
     "logprobs_mode": "always processed_logprobs: the distribution that is sampled",
     "generation_config": "always vllm: the model's own top_k and similar must not change the distribution",
-    "disable_log_stats": "always true",
 }
 """vLLM's option -> the field that sets it, or its fixed value."""

@@ -1,4 +1,4 @@
-"""The metrics that operator and driver declare, and those of Ray and DCGM that alerts and dashboards query."""
+"""The metrics that operator and driver declare, and those of Ray, vLLM and DCGM that alerts and dashboards query."""
 
 from __future__ import annotations
 
@@ -23,8 +23,12 @@ EXTERNAL = {
     "ray_node_mem_used": "Ray",
     "ray_node_network_receive_speed": "Ray",
     "ray_node_network_send_speed": "Ray",
+    "vllm:kv_cache_usage_perc": "vLLM",
+    "vllm:num_preemptions_total": "vLLM",
 }
-"""Metrics of other exporters -> exporter. Those of Ray are METRICS_GAUGES of its reporter_agent.py, with a prefix (https://github.com/NVIDIA/dcgm-exporter/blob/main/etc/default-counters.csv)."""
+"""Metrics of other exporters -> exporter. Those of Ray are METRICS_GAUGES of its reporter_agent.py, with a prefix
+(https://github.com/NVIDIA/dcgm-exporter/blob/main/etc/default-counters.csv). Those of vLLM are in its
+v1/metrics/loggers.py."""
 
 
 @dataclass(frozen=True)

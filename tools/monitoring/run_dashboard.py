@@ -242,6 +242,22 @@ THROUGHPUT = Row(
             minimum=0,
             stacked=True,
         ),
+        Panel(
+            title="KV cache",
+            description="Used share of the KV cache of each engine.",
+            queries=(query_driver("vllm:kv_cache_usage_perc", "{{job}} {{engine}}"),),
+            unit="percentunit",
+            minimum=0,
+            maximum=1,
+            requires="the engine vllm",
+        ),
+        Panel(
+            title="Preemptions",
+            description="Requests per second whose KV cache an engine dropped, because it was full.",
+            queries=(Query(f"rate(vllm:num_preemptions_total{JOB}[$__rate_interval])", "{{job}} {{engine}}"),),
+            minimum=0,
+            requires="the engine vllm",
+        ),
     ),
 )
 GPUS = Row(

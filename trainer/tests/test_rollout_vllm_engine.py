@@ -109,6 +109,25 @@ def test_greedy_responses_are_the_most_probable(pair: Pair) -> None:
 
 
 @pytest.mark.slow
+def test_metrics_of_vllm_count_the_generated_tokens(pair: Pair) -> None:
+    def read() -> dict[str, float]:
+        (families,) = pair.engines.read_metrics().values()
+        samples = [sample for family in families for sample in family.samples]
+        assert not any({"model_name", "engine"} & sample.labels.keys() for sample in samples)
+        return {sample.name: sample.value for sample in samples}
+
+    pair.sync()
+    before = read()
+    responses = pair.generate([list(prompt.token_ids) for prompt in PROBES], [1, 2, 3, 4])
+    after = read()
+    tokens = sum(len(each.token_ids) for each in responses)
+    assert after["vllm:generation_tokens_total"] - before["vllm:generation_tokens_total"] == tokens
+    assert after["vllm:e2e_request_latency_seconds_count"] - before["vllm:e2e_request_latency_seconds_count"] == 4
+    assert after["vllm:num_requests_running"] == 0
+    assert not any(name.endswith("_bucket") for name in after)
+
+
+@pytest.mark.slow
 def test_a_sync_resets_the_prefix_cache(pair: Pair) -> None:
     pair.sync()
     prompt = [list(range(50, 98))]  # more than a block of the cache

@@ -7,12 +7,14 @@ import re
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from rlt_api import prometheus_names as names
 from rlt_api.training_config import ProgressReport
-from rlt_trainer.telemetry.exposition import Snapshot, build_families
+from rlt_trainer.rollout.vllm_metrics import reduce_families
+from rlt_trainer.telemetry.exposition import Snapshot, build_families, label_engines
 
 TARGET = {"job": "j", "namespace": "n"}
 REPORT = ProgressReport(
@@ -112,6 +114,26 @@ def test_timestamp_and_counters_are_served_before_the_first_report() -> None:
         ("rlt_trainer_tokens_total", frozenset()): 64.0,
         ("rlt_trainer_steps_total", frozenset()): 2.0,
     }
+
+
+def test_metrics_of_engines_have_the_number_of_the_engine() -> None:
+    def read(value: float) -> Metric:
+        """vLLM's histogram, as an engine reads it."""
+        histogram = HistogramMetricFamily("vllm:latency_seconds", "Latency", labels=["model_name", "engine"])
+        histogram.add_metric(["/tmp/model", "0"], [("1.0", 2), ("+Inf", 3)], sum_value=value)
+        (family,) = reduce_families([histogram, CounterMetricFamily("python_gc_collections", "Collections", 1)])
+        return family
+
+    snapshot = Snapshot("j", "n", last_step_timestamp=0)
+    (family,) = label_engines(snapshot, {0: [read(1.5)], 3: [read(2.5)]})
+    assert (family.name, family.documentation, family.type) == ("vllm:latency_seconds", "Latency", "summary")
+    assert {(s.name, s.labels["engine"], s.value) for s in family.samples} == {
+        ("vllm:latency_seconds_sum", "0", 1.5),
+        ("vllm:latency_seconds_count", "0", 3),
+        ("vllm:latency_seconds_sum", "3", 2.5),
+        ("vllm:latency_seconds_count", "3", 3),
+    }
+    assert all(sample.labels.keys() == {"job", "namespace", "engine"} for sample in family.samples)
 
 
 def test_values_that_are_not_finite_are_served_unchanged() -> None:

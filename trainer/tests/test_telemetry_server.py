@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 
 from rlt_api.driver_server import read_token
@@ -253,3 +254,9 @@ def test_requests_of_the_engines_are_counted_at_the_scrape(server: ProgressServe
     assert "rlt_trainer_engine_requests" not in get(server, "/metrics")[1]
     server.count_requests = lambda: {"running": 7, "waiting": 0}
     assert 'rlt_trainer_engine_requests{job="j",namespace="n",state="running"} 7.0' in get(server, "/metrics")[1]
+
+
+def test_metrics_of_the_engines_are_read_at_the_scrape(server: ProgressServer) -> None:
+    usage = GaugeMetricFamily("vllm:kv_cache_usage_perc", "Usage of the KV cache", 0.25)
+    server.read_engine_metrics = lambda: {1: [usage]}
+    assert 'vllm:kv_cache_usage_perc{engine="1",job="j",namespace="n"} 0.25' in get(server, "/metrics")[1]

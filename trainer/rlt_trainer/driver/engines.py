@@ -6,9 +6,11 @@ import asyncio
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, wait
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, InvalidStateError, wait
 from contextlib import suppress
 from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from prometheus_client.core import Metric
 
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.batches.response import Response
@@ -28,6 +30,8 @@ from rlt_trainer.workers.train_worker import TrainWorker
 
 _log = logging.getLogger(__name__)
 
+METRICS_TIMEOUT_S = 2.0
+"""Prometheus waits 10 s for a scrape."""
 MAX_LOSSES = 3
 """How often the process of an engine may end in one step. Then the run ends: the next one would end as well."""
 
@@ -102,6 +106,17 @@ class Engines:
         """As in Router; empty before `start`. Any thread can call it."""
         return self.router.count_requests() if self._engines else {}
 
+    def read_metrics(self) -> dict[int, list[Metric]]:
+        """Read the engines' own metrics, by the number of the engine. Any thread can call it.
+
+        Engines that do not answer within METRICS_TIMEOUT_S are omitted, such as one that starts.
+        """
+        if not self._engines:
+            return {}
+        with suppress(TimeoutError, CancelledError):  # the event loop ends
+            return self.loop.submit(self._read_metrics()).result(2 * METRICS_TIMEOUT_S)
+        return {}
+
     def end_step(self, step: int) -> list[WorkerReport]:
         """Return the reports of the engines on `step`."""
         self._losses = 0
@@ -110,7 +125,8 @@ class Engines:
     def close(self) -> None:
         """Stop the engines."""
         self.loop.submit(self.router.close()).result()
-        self._call(self._engines, RolloutWorker.close)
+        engines, self._engines = self._engines, []
+        self._call(engines, RolloutWorker.close)
         self.loop.close()
 
     def _sync(self, *, is_verified: bool) -> float | None:
@@ -206,6 +222,19 @@ class Engines:
                 for engine in self._engines
             )
         )
+
+    async def _read_metrics(self) -> dict[int, list[Metric]]:
+        async def read(engine: _Engine) -> list[Metric]:
+            async with asyncio.timeout(METRICS_TIMEOUT_S):
+                return await engine.process.call(RolloutWorker.read_metrics)
+
+        engines = [engine for engine in self._engines if engine.serves and engine.loss is None]
+        results = await asyncio.gather(*(read(engine) for engine in engines), return_exceptions=True)
+        return {
+            engine.number: metrics
+            for engine, metrics in zip(engines, results, strict=True)
+            if not isinstance(metrics, BaseException)
+        }
 
     async def _start_router(self) -> None:
         self.router = Router(on_loss=self._lose)

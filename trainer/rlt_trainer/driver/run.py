@@ -125,6 +125,7 @@ def _run(config: TrainingConfig, server: ProgressServer, *, local: bool) -> None
                 workers = WorkerGroup(TrainWorker, config, training_pods(config))
                 engines = Engines(config, workers, build_processes(config, workers))
                 server.count_requests = engines.count_requests
+                server.read_engine_metrics = engines.read_metrics
                 Trainer(
                     config,
                     workers=workers,

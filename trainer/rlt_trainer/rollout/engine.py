@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
+from prometheus_client.core import Metric
+
 from rlt_trainer.batches.response import Response
 from rlt_trainer.errors import TrainingError
 from rlt_trainer.rollout.weight_channel import ChannelAddress
@@ -112,6 +114,10 @@ class RolloutEngine(Protocol):
 
     async def log_probs(self, sequences: Sequence[Sequence[int]]) -> list[list[float]]:
         """Return the log-probability of each token but the first, at temperature 1. The engine must not be paused."""
+        ...
+
+    def read_metrics(self) -> list[Metric]:
+        """Read the engine's own metrics. Their names and labels are the engine's."""
         ...
 
     def close(self) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 import torch
+from prometheus_client.core import Metric
 from torch import Tensor
 from transformers import DynamicCache
 
@@ -117,6 +118,10 @@ class TransformersEngine:
     async def log_probs(self, sequences: Sequence[Sequence[int]]) -> list[list[float]]:
         """As in RolloutEngine."""
         return await asyncio.to_thread(self._compute_log_probs, sequences)
+
+    def read_metrics(self) -> list[Metric]:
+        """As in RolloutEngine. transformers has none."""
+        return []
 
     def close(self) -> None:
         """As in RolloutEngine."""

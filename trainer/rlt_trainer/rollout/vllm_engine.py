@@ -11,10 +11,12 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
+from prometheus_client.core import Metric
 
 from rlt_api.blocks.rollout import Rollout
 from rlt_trainer.batches.response import FinishReason, Response
 from rlt_trainer.rollout.engine import Done, EngineError, Part, Request
+from rlt_trainer.rollout.vllm_metrics import read_vllm_metrics
 from rlt_trainer.rollout.vllm_options import build_engine_options, check_engine_kwargs
 from rlt_trainer.rollout.vllm_worker import OWNER, WorkerExtension
 from rlt_trainer.rollout.weight_channel import ChannelAddress
@@ -159,6 +161,10 @@ class VllmEngine:
     async def log_probs(self, sequences: Sequence[Sequence[int]]) -> list[list[float]]:
         """As in RolloutEngine. vLLM does not read the prefix cache for prompt log-probabilities."""
         return await asyncio.gather(*[self._log_probs(sequence) for sequence in sequences])
+
+    def read_metrics(self) -> list[Metric]:
+        """As in RolloutEngine. Empty with rollout.engineKwargs.disable_log_stats."""
+        return read_vllm_metrics()
 
     def close(self) -> None:
         """As in RolloutEngine."""

@@ -46,7 +46,6 @@ def build_engine_options(
         "skip_tokenizer_init": True,
         "logprobs_mode": "processed_logprobs",
         "generation_config": "vllm",
-        "disable_log_stats": True,
         **rollout.engine_kwargs,
     }
     if float32_head:

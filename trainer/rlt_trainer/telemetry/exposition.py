@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -65,3 +65,18 @@ def build_families(snapshot: Snapshot) -> Iterator[Metric]:
         counter = CounterMetricFamily(name, names.HELP[name], labels=list(target))
         counter.add_metric(list(target.values()), total)
         yield counter
+
+
+def label_engines(snapshot: Snapshot, engines: Mapping[int, Iterable[Metric]]) -> Iterator[Metric]:
+    """Yield the engines' own metrics, one family for each name. Each series has the labels job, namespace and engine.
+
+    `engines`: number of the engine -> its families.
+    """
+    families: dict[str, Metric] = {}
+    for number, metrics in engines.items():
+        target = {"job": snapshot.job, "namespace": snapshot.namespace, "engine": str(number)}
+        for metric in metrics:
+            family = families.setdefault(metric.name, Metric(metric.name, metric.documentation, metric.type))
+            for sample in metric.samples:
+                family.add_sample(sample.name, target | sample.labels, sample.value)
+    yield from families.values()

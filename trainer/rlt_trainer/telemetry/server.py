@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 
 from rlt_api.driver_server import DriverServer
 from rlt_api.training_config import ProgressReport
-from rlt_trainer.telemetry.exposition import Snapshot, build_families
+from rlt_trainer.telemetry.exposition import Snapshot, build_families, label_engines
 from rlt_trainer.telemetry.run_history import find_latest_rollouts, read_metrics, read_rollouts
 
 HttpResponse = tuple[HTTPStatus, str, bytes]
@@ -45,6 +45,8 @@ class ProgressServer(Collector):
         self._snapshot = Snapshot(job=job, namespace=namespace, last_step_timestamp=now, checkpoint_timestamp=now)
         self.count_requests: Callable[[], Mapping[str, int]] = dict
         """Counts the requests to the rollout engines by state, at each scrape."""
+        self.read_engine_metrics: Callable[[], Mapping[int, Sequence[Metric]]] = dict
+        """Reads the rollout engines' own metrics by the number of the engine, at each scrape."""
         self._registry = CollectorRegistry()
         self._registry.register(self)
         try:
@@ -87,7 +89,9 @@ class ProgressServer(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the series of the latest snapshot to the registry."""
-        return build_families(replace(self._snapshot, engine_requests=self.count_requests()))
+        snapshot = replace(self._snapshot, engine_requests=self.count_requests())
+        yield from build_families(snapshot)
+        yield from label_engines(snapshot, self.read_engine_metrics())
 
     def respond(self, target: str, accept: str) -> HttpResponse:
         """Return the response to a GET request for `target`, a path with or without a query."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from prometheus_client.core import Metric
 from transformers.utils.logging import disable_progress_bar
 
 from rlt_api.training_config import TrainingConfig
@@ -138,6 +139,10 @@ class RolloutWorker:
     async def node_address(self) -> str:
         """Return the address of this engine's node."""
         return self._address
+
+    async def read_metrics(self) -> list[Metric]:
+        """Read the engine's own metrics, after `start`."""
+        return self.engine.read_metrics()
 
     async def end_step(self, step: int) -> WorkerReport:
         """Return the report of `step`. Later measurements belong to the next step."""
