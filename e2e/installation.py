@@ -29,6 +29,7 @@ def install_operator(cluster: Cluster) -> None:
             *("upgrade", "--install", RELEASE, ROOT / "charts/rlt-operator", "--namespace", SYSTEM_NAMESPACE),
             *("--create-namespace", "--skip-crds", "--wait", "--timeout", "3m"),
             *("--set", f"image.repository={OPERATOR_IMAGE}", "--set", "image.tag=dev"),
+            *("--set", "ui.enabled=true"),
             # The tag does not change between builds. The annotation replaces the pod when the image changes.
             *("--set-string", f"podAnnotations.rlt\\.dev/image-id={image_id}"),
         )

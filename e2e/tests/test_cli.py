@@ -2,6 +2,7 @@
 
 - the webhook rejects an invalid job with the message of `rlt validate`;
 - a job is submitted, watched, inspected, opened in the dashboard and deleted only with `rlt`;
+- the page of the cluster shows it;
 - the job keeps the runtime that it started with.
 """
 
@@ -12,6 +13,7 @@ import signal
 import subprocess
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -20,6 +22,7 @@ import yaml
 
 from cluster import Cluster
 from environment import ROOT, VENV
+from installation import RELEASE, SYSTEM_NAMESPACE
 from jobs import await_cleanup, await_job, get_step, load_example, read_job, read_metrics, run_rlt
 
 pytestmark = pytest.mark.cluster
@@ -66,6 +69,7 @@ def test_a_job_from_submission_to_deletion(cluster: Cluster, namespace: str, tmp
     nodes = run_rlt(cluster, "exec", "short", "--namespace", namespace, "--", "ray", "status").stdout
     assert {" 2 workers", " 1 headgroup"} <= set(nodes.splitlines())  # in any order
     assert_dashboard(cluster, namespace)
+    assert_page(cluster, namespace)
     history = json.loads(rlt("metrics", "short", "critic/rewards/mean", "-o", "json").stdout)
     assert [line["step"] for line in history] == list(range(1, len(history) + 1))
     (worst,) = json.loads(rlt("rollouts", "short", "--worst", "1", "-o", "json").stdout)
@@ -118,6 +122,36 @@ def assert_dashboard(cluster: Cluster, namespace: str) -> None:
         finally:
             server.send_signal(signal.SIGINT)
     assert server.returncode == 130
+
+
+def assert_page(cluster: Cluster, namespace: str) -> None:
+    """The page of the cluster shows the job to a visitor with the rights in docs/ui.md, and nothing without a token."""
+    resources = "rltrainingjobs.rlt.dev,pods,events,secrets,services/proxy"
+    cluster.kubectl("-n", namespace, "create", "serviceaccount", "visitor")
+    cluster.kubectl("-n", namespace, "create", "role", "visitor", "--verb=get,list", f"--resource={resources}")
+    account = f"--serviceaccount={namespace}:visitor"
+    cluster.kubectl("-n", namespace, "create", "rolebinding", "visitor", "--role=visitor", account)
+    token = cluster.kubectl("-n", namespace, "create", "token", "visitor").strip()
+    command = ["kubectl", "-n", SYSTEM_NAMESPACE, "port-forward", f"service/{RELEASE}-ui", "0:80"]
+    with subprocess.Popen(command, env=cluster.environment, stdout=subprocess.PIPE, text=True) as tunnel:
+        assert tunnel.stdout
+        try:
+            address = tunnel.stdout.readline().removeprefix("Forwarding from ").partition(" ")[0]
+
+            def read(path: str, **headers: str) -> Any:
+                return json.loads(fetch(Request(f"http://{address}/api/{path}", headers=headers)))
+
+            with pytest.raises(HTTPError) as rejected:
+                read("runs")
+            assert rejected.value.code == 401
+            bearer, job = {"Authorization": f"Bearer {token}"}, f"{namespace}/short"
+            assert [run["id"] for run in read("runs", **bearer)["runs"]] == [job]
+            run = read(f"run?run={job}", **bearer)
+            assert run["notes"] == []
+            assert len(run["pods"]) == 3
+            assert read(f"metrics?run={job}", **bearer)["steps"][:3] == [1, 2, 3]
+        finally:
+            tunnel.terminate()
 
 
 def fetch(request: str | Request) -> str:
