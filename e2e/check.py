@@ -186,11 +186,12 @@ PARTS = {
 
 PHASES = (
     (("lint", "verify"), ("unit",), ("programs",)),
-    (("cluster",), ("apiserver", "slow")),
+    (("cluster",), ("apiserver",), ("slow",)),
     (("hosts",),),
 )
 """Phases run one after another. The lanes of a phase run side by side: cluster tests wait, trainer tests compute. The
-hosts run alone: Ray ends a host whose processes do not start in time."""
+kernel divides the cores between the control groups of nodes and parts, so that no lane starves the nodes. The hosts run
+alone: Ray ends a host whose processes do not start in time."""
 NEEDS_PROGRAMS = {"apiserver", "cluster"}
 
 
