@@ -177,8 +177,8 @@ CONFIGS: dict[str, Callable[[Json], object]] = {
     "tools": lambda config: len(config["rollout"]["multiTurn"]["tools"]) == 2,
     "judge": lambda config: sum(each["weight"] * (10 if "judge" in each else 1) for each in config["rewards"]) == 1.2,
     "resume-from-another-job": lambda config: (
-        config["checkpoint"]["resumeFromPath"].endswith("/checkpoints/step-160")
-        and config["training"]["totalSteps"] > 160
+        config["checkpoint"]["resumeFromPath"].endswith("/checkpoints/step-100")
+        and config["training"]["totalSteps"] > 100
     ),
     "s3-data": lambda config: config["data"]["path"] == "/mnt/rlt/data/gsm8k",
 }

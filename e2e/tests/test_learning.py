@@ -63,7 +63,7 @@ def test_arithmetic_learns_while_the_operators_are_killed(cluster: Cluster, name
     metrics = read_metrics(cluster, namespace, done)
     rewards = [line["critic/rewards/mean"] for line in metrics]
     assert [line["training/global_step"] for line in metrics] == list(range(1, len(metrics) + 1))
-    # The curve is the same in every run on one kind of processor. Others round differently, and it ends elsewhere.
+    # The curve is the same in every run on one kind of processor. Others round differently.
     assert mean(rewards[-40:]) >= 1.4 * mean(rewards[:10]), rewards
     progress = done["status"]["progress"]
     assert (progress["step"], progress["display"]) == (progress["totalSteps"], "100%")
