@@ -52,6 +52,7 @@ SCRIPTS = (
     "e2e/demo.py",
     "e2e/fuzz_api.py",
     "e2e/hosts.py",
+    "e2e/panels.py",
     "e2e/slurm.py",
     "images/check_trainer.py",
     "tools/check_docs.py",

@@ -42,13 +42,20 @@ class Prometheus:
 
     def query(self, expression: str, *, at: float | None = None) -> list[Series]:
         """Run an instant query, now or at a Unix time. Raises ValueError with the message of Prometheus."""
-        parameters = {"query": expression} | ({} if at is None else {"time": f"{at:.3f}"})
-        url = f"{self.address}/api/v1/query?{urllib.parse.urlencode(parameters)}"
+        return self._read("query", {"query": expression} | ({} if at is None else {"time": f"{at:.3f}"}))
+
+    def query_range(self, expression: str, *, start: float, end: float, step: float) -> list[Series]:
+        """Run a query at each `step` seconds of a time in Unix time. Raises ValueError as `query`."""
+        times = {"start": f"{start:.3f}", "end": f"{end:.3f}", "step": f"{step:.3f}"}
+        return self._read("query_range", {"query": expression, **times})
+
+    def _read(self, path: str, parameters: Mapping[str, str]) -> list[Series]:
+        url = f"{self.address}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
         try:
             with urllib.request.urlopen(url, timeout=10) as answer:
                 result = json.load(answer)["data"]["result"]
         except urllib.error.HTTPError as error:
-            raise ValueError(f"{expression}: {json.load(error)['error']}") from None
+            raise ValueError(f"{parameters['query']}: {json.load(error)['error']}") from None
         return [_parse_series(each) for each in result]
 
     def await_value(self, expression: str, value: float, *, timeout_s: float) -> None:
