@@ -61,13 +61,17 @@ def _convert_error(problem: ErrorDetails, model: type[ApiModel], path: str) -> F
             return Finding(location, "none", "is required", "add it")
         case "literal_error" | "enum":
             choices = str(context["expected"]).replace("'", "").replace(" or ", ", ").split(", ")
+            if not isinstance(given, str) and _json(given) in choices:  # a version without quotes
+                fix, edits = f'write "{_json(given)}" in quotes', use(location, _json(given))
+                return Finding(location, value, f"must be {context['expected']}", fix, edits=edits)
             algorithm, others = foreign_names.ESTIMATORS.get(str(given).lower(), (None, ""))
             if algorithm in choices:
                 fix, edits = f"use {algorithm}{f', with {others}' if others else ''}", use(location, algorithm)
             else:
-                meant = find_nearest_name(str(given), choices)
+                is_number = str(given).replace(".", "").isdigit()  # a version, not a misspelled word
+                meant = None if is_number else find_nearest_name(str(given), choices)
                 fix = f"did you mean {meant}?" if meant else f"use one of {', '.join(choices)}"
-                edits = use(location, meant) if meant else ()
+                edits = use(location, meant) if meant else use(location, *choices) if is_number else ()
             return Finding(location, value, f"must be {context['expected']}", fix, edits=edits)
         case "greater_than_equal" | "less_than_equal":
             (bound,) = context.values()

@@ -21,7 +21,7 @@ from rlt_api.finding import Finding, child_path, printable, use
 from rlt_api.immutability import changed_blocks
 from rlt_api.model import ApiModel
 from rlt_api.normalize import find_non_json, normalize
-from rlt_api.rules.choices import TYPE
+from rlt_api.rules.choices import TYPE, report_unused_option
 from rlt_api.rules.limits import validate_within_limits
 from rlt_api.rules.metadata import GENERATED_SUFFIX_LENGTH, validate_labels_and_annotations, validate_object_name
 from rlt_api.rules.pod_templates import validate_pod_templates
@@ -67,9 +67,8 @@ def validate_job(
     If the named or default runtime is not available, only rules whose fields the job itself gives apply. `queue_label`
     is the value of the job's label for Kueue.
     """
-    found = list(validate_structure(spec, RLTrainingJobSpec, "spec"))
-    if found:
-        return Validated(tuple(found), None)
+    if found := list(validate_structure(spec, RLTrainingJobSpec, "spec")):
+        return Validated(tuple(_explain_unused_option(each, spec) for each in found), None)
     spec = normalize(spec, load_schema(RLTrainingJobSpec))
     merged = resolve(spec, runtime)
     if runtime is not None and (found := list(_validate_size(json.dumps(merged), "spec"))):
@@ -162,6 +161,15 @@ def validate_structure(value: Json, model: type[ApiModel], path: str) -> Iterato
         model.model_validate_json(text, strict=True, by_alias=True, by_name=False)
     except ValidationError as error:
         yield from convert_errors(error, model, path)
+
+
+def _explain_unused_option(finding: Finding, spec: Json) -> Finding:
+    """Replace a finding about the value of a field of spec.framework if its type does not use the field."""
+    parent, _, field = finding.field.rpartition(".")
+    framework = spec.get("framework")
+    if parent != "spec.framework" or not isinstance(framework, Mapping):
+        return finding
+    return report_unused_option(field, str(framework.get("type") or "builtin")) or finding
 
 
 def _validate_size(text: str, path: str) -> Iterator[Finding]:

@@ -189,6 +189,12 @@ CASES = [
     Case("framework", "spec.framework.totalSteps", {"framework.totalSteps": 3}, cel=True),
     Case("framework", "spec.model", {"model.fromSeed": {}}, base=COMMAND),
     Case("framework", "spec.framework.version", {"framework.version": "0.9"}, "type: verl", cel=True),
+    *(
+        Case("framework", "spec.framework.version", {"framework.version": "9"}, "type: verl", cel=True, base=base)
+        for base in (BUILTIN, OPENRLHF, ROLL, COMMAND)
+    ),
+    Case("schema", "spec.framework.version", {"framework.version": "0.8"}, "one of 0.5, 0.9", cel=True, base=VERL),
+    Case("schema", "spec.framework.version", {"framework.version": 0.9}, "in quotes", cel=True, base=VERL),
     Case("framework", "spec.framework.overrides", {"framework.overrides": ["a=1"]}, "type: verl", cel=True),
     Case("framework", "spec.framework.command", {"framework.command": ["x"]}, cel=True, base=VERL),
     Case("framework-verl", "spec.algorithm.convention", {"algorithm.convention": "trl"}, "builtin", base=VERL),

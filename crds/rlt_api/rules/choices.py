@@ -26,11 +26,9 @@ def validate_framework(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """Type command needs framework.command; the others need model, data and the number of steps or epochs. Fields of
     another type are not allowed."""
     framework, rule = spec.framework, "framework"
-    for field, types in OPTIONS.items():
-        if framework.type not in types and field in framework.model_dump(exclude_defaults=True, by_alias=True):
-            message, fix = f"is not used by type {framework.type}", f"remove it, or use type: {types[0]}"
-            path = f"spec.framework.{field}"
-            yield Finding(path, "given", message, fix, rule, edits=remove(path))
+    for field in framework.model_dump(exclude_defaults=True, by_alias=True):
+        if unused := report_unused_option(field, framework.type):
+            yield unused
     if framework.type == "command":
         if not framework.command:
             given = "none" if framework.command is None else "[]"
@@ -50,6 +48,15 @@ def validate_framework(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         message = f"is required by framework {framework.type}"
         fix, involved = "add the number of steps, or totalEpochs", ("spec.training.totalEpochs",)
         yield Finding("spec.training.totalSteps", "none", message, fix, rule, involved)
+
+
+def report_unused_option(field: str, framework: str) -> Finding | None:
+    """Build the finding for a field of spec.framework that this type does not use; None if the type uses it."""
+    types = OPTIONS.get(field, (framework,))
+    if framework in types:
+        return None
+    path, fix = f"spec.framework.{field}", f"remove it, or use type: {types[0]}"
+    return Finding(path, "given", f"is not used by type {framework}", fix, "framework", edits=remove(path))
 
 
 def validate_model_source(spec: RLTrainingJobSpec) -> Iterator[Finding]:
