@@ -26,6 +26,8 @@ from preflight.measured import (
     services_with,
 )
 
+from rlt_api.schema import load_schema
+from rlt_api.status import RLTrainingJobStatus
 from rlt_core.preflight import collective_checks, data_checks, network_checks, service_checks
 from rlt_core.preflight.all_reduce import Reduction, compute_bus_bandwidth
 from rlt_core.preflight.chat_template import TemplateProblem
@@ -43,6 +45,9 @@ CHECKS: dict[type[Any], Any] = {
     Services: service_checks.CHECKS,
     Data: data_checks.CHECKS,
 }
+
+FULL = {"engine", "training-step", "peak-memory", "peak-host-memory", "checkpoint"}
+"""The checks that level full adds."""
 
 
 def check_all(measured: Any, expected: Expected = EXPECTED) -> dict[str, Result]:
@@ -376,5 +381,10 @@ def test_every_check_is_documented() -> None:
     written = set(re.findall(r"^\| `([a-z-]+)` \|", document, re.MULTILINE))
     selected = network_with("b", NETWORK_GPUS, selections={"GLOO_SOCKET_IFNAME": ("eth0", (ETH1,))})
     checks = {name for measured in (selected, SERVICES_GPUS, DATA) for name in check_all(measured, EXPECTED_GPUS)}
-    full = {"engine", "training-step", "peak-memory", "peak-host-memory", "checkpoint"}
-    assert written == checks | full | {"pods", "time-limit"}
+    assert written == checks | FULL | {"pods", "time-limit"}
+
+
+def test_the_status_holds_all_checks_of_a_preflight() -> None:
+    """A check of the last stage is cut from the status otherwise, also one that failed."""
+    limit = load_schema(RLTrainingJobStatus)["properties"]["preflight"]["maxItems"]
+    assert sum(map(len, CHECKS.values())) + len(FULL) <= limit
