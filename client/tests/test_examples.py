@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 import yaml
-from fabric.node_sets import CASES, GPUS, HCA, IB, node, nvidia
+from fabric.node_builders import GPUS, HCA, IB, node, nvidia
+from fabric.node_sets import CASES
 
 from rlt import Job
 from rlt.manifest_files import parse_documents

@@ -9,7 +9,7 @@ from typing import Any
 
 import observed as o
 import pytest
-from fabric.node_sets import GPUS, HCA, IB, TYPE, node, nvidia, pair
+from fabric.node_builders import GPUS, HCA, IB, TYPE, node, nvidia, pair
 
 from rlt_api.conditions import ConditionType as C
 from rlt_api.conditions import Reason

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from fabric.node_sets import GPUS, HCA, IB, NVIDIA, node, nvidia, pair
+from fabric.node_builders import GPUS, HCA, IB, node, nvidia, pair
+from fabric.node_sets import NVIDIA
 
 from rlt_api.runtime import list_accelerators
 from rlt_api.validation import validate_job

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from fabric.node_sets import GPUS, node, nvidia
+from fabric.node_builders import GPUS, node, nvidia
 from fabric.test_demand import demanded
 
 from rlt_core.fabric.candidates import find_candidates

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fabric.node_sets import CASES, GPUS, HCA, IB, NVIDIA, TYPE, Case, Manifest, node, nvidia
+from fabric.node_builders import GPUS, HCA, IB, TYPE, Manifest, node, nvidia
+from fabric.node_sets import CASES, NVIDIA, Case
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -9,7 +9,7 @@ from typing import Any
 import observed as o
 import pytest
 from apiserver.in_cluster import Kubernetes, Operator, eventually
-from fabric.node_sets import GPUS, HCA, IB, Manifest, node, nvidia
+from fabric.node_builders import GPUS, HCA, IB, Manifest, node, nvidia
 
 pytestmark = pytest.mark.apiserver
 
