@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import yaml
-from cases import BUILTIN, merged
 from click.testing import CliRunner, Result
+from job_specs import BUILTIN, merged
 
 from rlt.connection import prepare_output
 from rlt_cli.main import cli

@@ -22,8 +22,8 @@ import observed as o
 import pytest
 import yaml
 from apiserver.in_cluster import eventually, free_port
-from cases import merged
 from gate import Gate
+from job_specs import merged
 from openrlhf_jobs import OPENRLHF
 from verl_jobs import VERL
 from verl_output import VERL_LINE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cases import merged
+from job_specs import merged
 from verl_jobs import VERL
 
 from rlt_api.accelerator_defaults import add_accelerator_defaults

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
 
-from cases import BUILTIN, CASES, COMMAND
+from cases import CASES
+from job_specs import BUILTIN, COMMAND
 
 from rlt_api.crd import GROUP, KIND, RUNTIME_KIND, VERSION
 from rlt_api.model import ApiModel

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from cases import COMMAND, gpus, merged
+from job_specs import COMMAND, gpus, merged
 
 from rlt_api.finding import Finding
 from rlt_api.known_programs import find_program, parse_value

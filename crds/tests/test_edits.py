@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
-from cases import BUILTIN, CASES, Case, merged
+from cases import CASES, Case
+from job_specs import BUILTIN, merged
 
 from rlt_api.finding import Edit, Finding
 from rlt_api.validation import validate_job

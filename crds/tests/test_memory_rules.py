@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from cases import BUILTIN, QWEN_7B, gpus, merged
+from job_specs import BUILTIN, QWEN_7B, gpus, merged
 
 from rlt_api.finding import Finding
 from rlt_api.spec import RLTrainingJobSpec

@@ -6,7 +6,7 @@ e2e/tests/test_openrlhf_options.py parses the options with OpenRLHF's own parser
 from __future__ import annotations
 
 import pytest
-from cases import merged
+from job_specs import merged
 from openrlhf_jobs import OPENRLHF, TABLE, resolve
 from verl_jobs import RUN
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from cases import BUILTIN, merged
+from job_specs import BUILTIN, merged
 from pod_templates import ATTACKS, HARMLESS, container, for_container, pod
 
 from rlt_api.finding import Finding

@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 import pytest
-from cases import merged
+from job_specs import merged
 from roll_jobs import ROLL, TABLE, resolve
 from verl_jobs import RUN
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from cases import BUILTIN, CASES, COMMAND, QWEN_7B, Case, Json, env, files, gpus, merged
+from cases import CASES, Case
+from job_specs import BUILTIN, COMMAND, QWEN_7B, Json, env, files, gpus, merged
 
 from rlt_api.rules import RULES, TRAINER_RULES
 from rlt_api.rules.environment import find_meant_name, known_names

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from cases import BUILTIN, merged
+from job_specs import BUILTIN, merged
 
 from rlt_api.runtime_policy import (
     DEFAULT_RUNTIME_LABEL,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from cases import BUILTIN, gpus, merged
+from job_specs import BUILTIN, gpus, merged
 
 from rlt_api.blocks.resources import Resources
 from rlt_api.rules.shared_memory import GiB, size_shared_memory

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from cases import BUILTIN, COMMAND, env, gpus, merged, workers
+from job_specs import BUILTIN, COMMAND, env, gpus, merged, workers
 from random_jobs import manifest as random_manifest
 
 from rlt_api.crd import GROUP, KIND, RUNTIME_KIND, VERSION

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from cases import merged
+from job_specs import merged
 from verl_jobs import ONLY_0_9, RUN, SEPARATE, TABLE, VERL, resolve
 
 from rlt_api.framework_warnings import warn_framework

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from apiserver.in_cluster import Kubernetes, Webhook
-from cases import BUILTIN, CASES, Case
+from cases import CASES, Case
+from job_specs import BUILTIN
 
 from fuzz_api import ApiResponse, ApiServer
 from rlt_api.crd import GROUP, KIND, VERSION

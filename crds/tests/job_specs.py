@@ -1,0 +1,130 @@
+"""Valid specs of each framework type, and changes to them, from which tests build jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+Json = Mapping[str, Any]
+
+BUILTIN: Json = {
+    "model": {"fromSeed": {}},
+    "data": {"preset": "arithmetic"},
+    "training": {"totalSteps": 10, "trainBatchSize": 32},
+    "cluster": {
+        "image": "registry.example/trainer:cpu",
+        "workers": [{"replicas": 2, "resources": {"cpu": "2", "memory": "4Gi"}}],
+    },
+}
+COMMAND: Json = {
+    "framework": {"type": "command", "command": ["python3", "-m", "verl.trainer.main_ppo"]},
+    "cluster": BUILTIN["cluster"],
+}
+
+VERL: Json = {
+    "framework": {"type": "verl"},
+    "model": {"path": "m"},
+    "data": {"files": ["/mnt/rlt/a.parquet"]},
+    "training": BUILTIN["training"],
+    "cluster": {
+        "image": "registry.example/verl:0.9.1",
+        "workers": [
+            {
+                **BUILTIN["cluster"]["workers"][0],
+                "accelerator": {"resourceName": "nvidia.com/gpu", "count": 4},
+            }
+        ],
+    },
+}
+
+ROLL: Json = {**VERL, "framework": {"type": "roll"}, "data": {"files": ["/mnt/rlt/a.jsonl"]}}
+
+OPENRLHF: Json = {
+    **VERL,
+    "framework": {"type": "openrlhf"},
+    "rewards": [{"function": {"name": "scoring:reward_func", "configMap": "rewards"}}],
+}
+
+
+def workers(**changes: Any) -> Json:
+    """Return a cluster with changes to its one worker group."""
+    return {"cluster": {"workers": [{**BUILTIN["cluster"]["workers"][0], **changes}]}}
+
+
+def groups(*names: str | None) -> Json:
+    """Return a cluster of equal worker groups with these names."""
+    (group,) = BUILTIN["cluster"]["workers"]
+    return {"cluster": {"workers": [{**group, **({"name": name} if name else {})} for name in names]}}
+
+
+def gpus(count: int = 8, replicas: int = 1, memory: str = "80Gi", pod: str = "512Gi") -> Json:
+    """Return a cluster with accelerators of a known memory."""
+    accelerator = {"resourceName": "nvidia.com/gpu", "count": count, "memory": memory}
+    return workers(replicas=replicas, resources={"cpu": "32", "memory": pod}, accelerator=accelerator)
+
+
+def step(**changes: Any) -> Json:
+    """Return the changes that add a step before the program."""
+    return {"framework.prepare": [{"name": "data", "command": ["python3", "get.py"], **changes}]}
+
+
+def env(*names: str) -> Json:
+    """Return a cluster with environment variables of these names."""
+    return {"cluster": {"env": [{"name": name, "value": "1"} for name in names]}}
+
+
+def stop_timeout(value: str) -> Json:
+    """Return a cluster with Ray's timeout for a stopped job."""
+    return {"cluster": {"env": [{"name": "RAY_JOB_STOP_WAIT_TIME_S", "value": value}]}}
+
+
+def judge(options: Json | None = None, **changes: Any) -> Json:
+    """Return a reward by a judge."""
+    block = {"baseUrl": "http://judge:8000/v1", "model": "judge", **changes}
+    return {"rewards": [{"judge": block, **({"options": options} if options else {})}]}
+
+
+def tools(*given: Json) -> Json:
+    """Return conversations with tools."""
+    return {"rollout.multiTurn": {"tools": list(given)}}
+
+
+def hub_model(path: str) -> Json:
+    """Return a model by its path. Its size is unknown."""
+    return {"model": {"path": path, "fromSeed": None}}
+
+
+def files(*paths: str) -> Json:
+    """Return data from files."""
+    return {"data": {"preset": None, "files": list(paths)}, "rewards": [{"name": "exact"}]}
+
+
+def accelerator(name: str) -> Json:
+    """Return a cluster with one accelerator of this resource name in each pod."""
+    return workers(resources={"cpu": "8", "memory": "64Gi"}, accelerator={"resourceName": name, "count": 1})
+
+
+def two_vendors() -> Json:
+    """Return a cluster with GPUs of two vendors."""
+    (one,), (other,) = (accelerator(f"{vendor}.com/gpu")["cluster"]["workers"] for vendor in ("nvidia", "amd"))
+    return {"cluster": {"workers": [one, {**other, "name": "other"}]}}
+
+
+TOKEN = {"name": "TOKEN", "secretKeyRef": {"name": "search", "key": "token"}}
+SCORING = {"function": {"name": "scoring:compute_score"}}
+QWEN_7B = {"path": "Qwen/Qwen2.5-7B-Instruct", "fromSeed": None, "dtype": "bfloat16"}
+
+
+def merged(below: Json, above: Json) -> dict[str, Any]:
+    """Merge `above` into `below`. A key may be a path such as training.totalSteps; null removes the key."""
+    result = {key: value for key, value in below.items() if above.get(key, 0) is not None}
+    for path, value in above.items():
+        key, _, rest = path.partition(".")
+        if rest:
+            result[key] = merged(result.get(key, {}), {rest: value})
+        elif isinstance(value, Mapping):
+            under = result.get(key, {})
+            result[key] = merged(under if isinstance(under, Mapping) else {}, value)
+        elif value is not None:
+            result[key] = value
+    return result
