@@ -199,6 +199,12 @@ Generation = Annotated[int, Within(0, 2**53 - 1)]
 Word = Annotated[str, CutTo(253)]
 """A name, a constant or a short text in a status."""
 
+Names = Annotated[list[Word], CutTo(32, counted=True)]
+"""Names of pods, nodes or other objects in a status."""
+
+FewNames = Annotated[list[Word], CutTo(8, counted=True)]
+"""Names in each of many objects of a status."""
+
 Sentence = Annotated[str, CutTo(1024)]
 """A text for people in a list of a status, or a path in the pods."""
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from rlt_api.conditions import ConditionType, Reason
+from rlt_api.network_status import NetworkStatus
 from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.status import Attempt, FailureFinding, NetworkStatus, Pause, Phase, PreparedStep, StackDump, StopRequest
+from rlt_api.status import Attempt, FailureFinding, Pause, Phase, PreparedStep, StackDump, StopRequest
 from rlt_api.training_config import ProgressReport
 from rlt_core import names
 from rlt_core.children.pod_template import GCS_PORT, TemplateDryRun
