@@ -1,22 +1,20 @@
-"""What one reconciliation observes of a job: frozen values, parsed from the API's JSON. No I/O."""
+"""What one reconciliation observes of a job, as frozen values. rlt_operator.manifests parses them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 
 from rlt_api.blocks.framework import PrepareStep
 from rlt_api.conditions import Reason
 from rlt_api.status import CurrentAttempt
 from rlt_api.training_config import ProgressReport
 from rlt_core import names
-from rlt_core.children.config_map import compute_hash, digest_data
 from rlt_core.children.network_policy import NetworkAccess
-from rlt_core.children.ray_token import find_ray_token_name
 from rlt_core.fabric.nodes import Node
-from rlt_core.job import Job, Manifest
+from rlt_core.job import Job
 from rlt_operator.kuberay import KubeRay
 
 MIN_PROGRESS_INTERVAL_S = 2.5
@@ -257,84 +255,6 @@ def choose_progress_interval(running_jobs: int) -> float:
     return min(MAX_PROGRESS_INTERVAL_S, max(MIN_PROGRESS_INTERVAL_S, PROGRESS_INTERVAL_PER_JOB_S * running_jobs))
 
 
-def parse_workload(manifest: Manifest) -> str | None:
-    """Why Kueue does not admit a Workload: the message on the quota, else on its admission checks. None if it does."""
-    for each in manifest.get("status", {}).get("conditions", []):
-        if each["type"] in ("QuotaReserved", "Admitted") and each["status"] == "False":
-            return str(each["message"])
-    return None
-
-
-def parse_ray_cluster(manifest: Manifest) -> RayCluster:
-    """A RayCluster (ray.io/v1)."""
-    status = manifest.get("status") or {}
-    owner = _controller(manifest)
-    conditions = status.get("conditions", [])
-    resumed = next((c for c in conditions if c["type"] == "RayClusterSuspended" and c["status"] == "False"), None)
-    return RayCluster(
-        uid=manifest["metadata"]["uid"],
-        owner_kind=owner.get("kind"),
-        owner_uid=owner.get("uid"),
-        created=datetime.fromisoformat(manifest["metadata"]["creationTimestamp"]),
-        deleting="deletionTimestamp" in manifest["metadata"],
-        has_status=bool(status),
-        conditions=tuple(
-            KubeRayCondition(condition["type"], condition.get("reason", ""), condition.get("message", ""))
-            for condition in conditions
-            if condition["status"] == "True"
-        ),
-        suspend=manifest.get("spec", {}).get("suspend"),
-        resumed=datetime.fromisoformat(resumed["lastTransitionTime"]) if resumed else None,
-    )
-
-
-def parse_pod(manifest: Manifest) -> Pod:
-    """A pod that KubeRay created."""
-    metadata, status = manifest["metadata"], manifest.get("status") or {}
-    conditions = {condition["type"]: condition for condition in status.get("conditions", [])}
-    scheduled, ready = conditions.get("PodScheduled", {}), conditions.get("Ready", {})
-    disruption = conditions.get("DisruptionTarget", {})
-    owner = _controller(manifest)
-    cluster = owner if owner.get("kind") == "RayCluster" else {}
-    init, main = status.get("initContainerStatuses", []), status.get("containerStatuses", [])
-    return Pod(
-        name=metadata["name"],
-        uid=metadata["uid"],
-        cluster_uid=cluster.get("uid"),
-        is_head=metadata.get("labels", {}).get("ray.io/node-type") == "head",
-        deleting="deletionTimestamp" in metadata,
-        phase=status.get("phase", "Pending"),
-        ready=ready.get("status") == "True",
-        unschedulable=scheduled.get("message", "no node was found") if scheduled.get("status") == "False" else None,
-        message=status.get("message"),
-        containers=(*(_container(each, is_init=True) for each in init), *(_container(each) for each in main)),
-        node=manifest.get("spec", {}).get("nodeName"),
-        ip=status.get("podIP"),
-        reason=status.get("reason"),
-        disruption=disruption.get("reason") if disruption.get("status") == "True" else None,
-        cluster_name=cluster.get("name"),
-        ray_token=find_ray_token_name(manifest),
-        images=tuple(sorted({each["imageID"].rpartition("@")[2] for each in main if each.get("imageID")})),
-        ready_since=_parse_time(ready.get("lastTransitionTime")) if ready.get("status") == "True" else None,
-    )
-
-
-def parse_warning(manifest: Manifest) -> WarningEvent:
-    """A core/v1 Event."""
-    return WarningEvent(
-        object_uid=manifest.get("involvedObject", {}).get("uid", ""),
-        reason=manifest.get("reason", ""),
-        message=manifest.get("message", ""),
-    )
-
-
-def parse_config(manifest: Manifest) -> Config:
-    """The ConfigMap of a job."""
-    digests = digest_data(manifest.get("data") or {})
-    written = manifest["metadata"].get("annotations", {}).get(names.HASH_ANNOTATION)
-    return Config(digests, is_unchanged=written in (None, compute_hash(digests)))
-
-
 def list_cluster_pods(observed: Observed) -> tuple[Pod, ...]:
     """The pods of the current RayCluster that are not terminating, its head first."""
     if observed.cluster is None:
@@ -431,30 +351,3 @@ def is_preflight_submitted(observed: Observed) -> bool:
     """Whether the status records that the head has accepted the preflight checks."""
     attempt = get_attempt(observed)
     return attempt is not None and attempt.preflight_accepted_time is not None
-
-
-def _controller(manifest: Manifest) -> dict[str, str]:
-    references = manifest["metadata"].get("ownerReferences", [])
-    return next((reference for reference in references if reference.get("controller")), {})
-
-
-def _container(status: Mapping[str, Any], *, is_init: bool = False) -> Container:
-    waiting = status.get("state", {}).get("waiting") or {}
-    running = status.get("state", {}).get("running")
-    ended = status.get("state", {}).get("terminated") or status.get("lastState", {}).get("terminated")
-    return Container(
-        name=status["name"],
-        waiting_reason=waiting.get("reason"),
-        waiting_message=waiting.get("message"),
-        termination=Termination(ended.get("reason", ""), ended["exitCode"], ended.get("message", ""))
-        if ended
-        else None,
-        restarts=status.get("restartCount", 0),
-        running=running is not None,
-        started=_parse_time((running or {}).get("startedAt")),
-        is_init=is_init,
-    )
-
-
-def _parse_time(text: str | None) -> datetime | None:
-    return datetime.fromisoformat(text) if text else None

@@ -19,7 +19,8 @@ from rlt_api.conditions import Reason
 from rlt_api.status import CurrentAttempt, Phase
 from rlt_core.children.environment import get_stop_timeout
 from rlt_operator.conditions import find_condition, is_true
-from rlt_operator.observation import Observed, Ray, parse_pod
+from rlt_operator.manifests import parse_pod
+from rlt_operator.observation import Observed, Ray
 from rlt_operator.reconcile.plan import Plan, plan
 
 SILENT = Ray(unreachable="connection refused")

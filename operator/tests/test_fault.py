@@ -11,7 +11,8 @@ import pytest
 from rlt_api.status import PreflightCheck
 from rlt_core.fabric.nodes import Node, Taint
 from rlt_operator.diagnosis.faulty_node import FaultyNode, find_faulty_node
-from rlt_operator.observation import Pod, parse_pod
+from rlt_operator.manifests import parse_pod
+from rlt_operator.observation import Pod
 
 WELL = {"Ready": "True"}
 PODS = tuple(replace(pod, node=f"node-{number}", ip=f"10.0.0.{number}") for number, pod in enumerate(o.pods()))

@@ -21,7 +21,8 @@ from rlt_core.names import HASH_ANNOTATION
 from rlt_operator.conditions import find_condition, is_true
 from rlt_operator.kuberay import KUBERAY_MINIMUM
 from rlt_operator.lifecycle.verdict import RUNNING_INTERVAL_S
-from rlt_operator.observation import Config, KubeRayCondition, Observed, Ray, Rejection, parse_config
+from rlt_operator.manifests import parse_config
+from rlt_operator.observation import Config, KubeRayCondition, Observed, Ray, Rejection
 from rlt_operator.reconcile.plan import Plan, is_irreversible, plan
 
 

@@ -13,7 +13,8 @@ from rlt_api.conditions import ConditionType as C
 from rlt_api.conditions import Reason
 from rlt_api.status import Condition, Phase
 from rlt_operator.conditions import find_condition
-from rlt_operator.observation import Observed, Ray, parse_ray_cluster, parse_workload
+from rlt_operator.manifests import parse_ray_cluster, parse_workload
+from rlt_operator.observation import Observed, Ray
 from rlt_operator.reconcile.plan import plan
 
 JOB = o.job({**o.SPEC, "scheduling": {"queueName": "team-a"}})

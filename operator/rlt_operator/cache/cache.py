@@ -21,17 +21,8 @@ from rlt_operator.cache.recent_reads import RecentReads
 from rlt_operator.cache.reflector import OnChange, Reflector
 from rlt_operator.cache.store import Name, Store, get_name
 from rlt_operator.kuberay import KubeRay
-from rlt_operator.observation import (
-    Config,
-    Pod,
-    RayCluster,
-    WarningEvent,
-    parse_config,
-    parse_pod,
-    parse_ray_cluster,
-    parse_warning,
-    parse_workload,
-)
+from rlt_operator.manifests import parse_config, parse_pod, parse_ray_cluster, parse_warning, parse_workload
+from rlt_operator.observation import Config, Pod, RayCluster, WarningEvent
 from rlt_operator.work_queue import Key
 
 MAX_WARNINGS = 5000

@@ -19,7 +19,8 @@ from rlt_operator.lifecycle.attempt import track_attempt
 from rlt_operator.lifecycle.deadlines import count_seconds_to_deadline
 from rlt_operator.lifecycle.steps import READY_STEPS, REPORT_UPDATES, STEPS
 from rlt_operator.lifecycle.verdict import Submission, Verdict, owned_cluster
-from rlt_operator.observation import Observed, parse_config
+from rlt_operator.manifests import parse_config
+from rlt_operator.observation import Observed
 from rlt_operator.reconcile.status import build_status, cut_status, keep_resolved_spec
 
 
