@@ -49,15 +49,15 @@ def warn_arguments(spec: RLTrainingJobSpec) -> Iterator[str]:
     yield from _warn_contradictions(program, spec)
 
 
-def _say(argument: Argument, message: str) -> str:
-    """Return the warning with the argument first. (The value may be a secret, which `printable` masks.)"""
+def _format_warning(argument: Argument, message: str) -> str:
+    """Return the warning with the argument first. `printable` masks a value that may be a secret."""
     return f"{COMMAND}[{argument.index}]: {printable(f'{argument.prefix}{argument.key}={argument.value}')}: {message}"
 
 
 def _warn_keys(program: Program) -> Iterator[str]:
     for argument in program.arguments:
         if not program.own_config and (problem := describe_key(argument)):
-            yield _say(argument, problem)
+            yield _format_warning(argument, problem)
 
 
 def describe_key(argument: Argument) -> str | None:
@@ -97,18 +97,18 @@ def _warn_sizes(program: Program) -> Iterator[str]:
     nodes, devices, batch, mini, responses = numbers.values()
     given = program.given
     if batch and mini and mini > batch and (MINI in given or BATCH in given):
-        yield _say(
+        yield _format_warning(
             given.get(MINI) or given[BATCH], f"verl needs ppo_mini_batch_size {mini} <= train_batch_size {batch}"
         )
     if MICRO in given and OLD_MICRO in given:
-        yield _say(given[OLD_MICRO], f"verl accepts only one of it and {MICRO}; remove it")
+        yield _format_warning(given[OLD_MICRO], f"verl accepts only one of it and {MICRO}; remove it")
     if not nodes or not devices:
         return
     total = nodes * devices
     if program.values.get(DYNAMIC) is True:
         return
     if batch and responses and BATCH in given and batch * responses % total:
-        yield _say(
+        yield _format_warning(
             given[BATCH],
             f"{batch} prompts x {responses} responses are not divisible by the {total} accelerators, as verl asserts",
         )
@@ -119,11 +119,11 @@ def _warn_sizes(program: Program) -> Iterator[str]:
             message = (
                 f"does not divide the {share} responses of a device in a mini-batch ({mini} x {responses} / {total})"
             )
-            yield _say(given[MICRO], message)
+            yield _format_warning(given[MICRO], message)
     for key in (SEQUENCE_PARALLEL, FSDP_SIZE):
         size = program.values.get(key)
         if isinstance(size, int) and size > 0 and total % size:
-            yield _say(given[key], f"does not divide the {total} accelerators of the training")
+            yield _format_warning(given[key], f"does not divide the {total} accelerators of the training")
 
 
 def _warn_unequal_shards(program: Program) -> Iterator[str]:
@@ -132,20 +132,22 @@ def _warn_unequal_shards(program: Program) -> Iterator[str]:
         actor, ref = f"actor_rollout_ref.actor.{name}", f"actor_rollout_ref.ref.{name}"
         if {actor, ref} <= program.values.keys() and program.values[actor] != program.values[ref]:
             value = program.values[actor]
-            yield _say(program.given[ref], f"{actor} is {value}, and the same workers have both models; use {value}")
+            yield _format_warning(
+                program.given[ref], f"{actor} is {value}, and the same workers have both models; use {value}"
+            )
 
 
 def _warn_engine(program: Program) -> Iterator[str]:
     """The share of the device and the length of a sequence."""
     share = program.values.get(UTILIZATION)
     if isinstance(share, int | float) and not 0 < share <= 1:
-        yield _say(program.given[UTILIZATION], "is a share of the device: it must be above 0 and at most 1")
+        yield _format_warning(program.given[UTILIZATION], "is a share of the device: it must be above 0 and at most 1")
     keys = [key if key in program.given else default for key, default in LENGTHS.items()]
     prompt, response = (read_verl_number(program, key) for key in keys)
     length = program.values.get(MAX_LENGTH)
     if isinstance(length, int) and prompt and response and length < prompt + response:
         message = f"is less than {keys[0]} {prompt} + {keys[1]} {response}; use {prompt + response} or more"
-        yield _say(program.given[MAX_LENGTH], message)
+        yield _format_warning(program.given[MAX_LENGTH], message)
 
 
 def _warn_separate_devices(program: Program, spec: RLTrainingJobSpec) -> Iterator[str]:
@@ -183,21 +185,29 @@ def _warn_contradictions(program: Program, spec: RLTrainingJobSpec) -> Iterator[
     for key in PATHS:
         path = values.get(key)
         if isinstance(path, str) and path.startswith("/") and (problem := describe_missing_volume(path, spec)):
-            yield _say(given[key], problem)
+            yield _format_warning(given[key], problem)
     logger = values.get("trainer.logger")
     if isinstance(logger, str) and "console" not in logger:
-        yield _say(given["trainer.logger"], "without console, the status of the job has no progress and no metrics")
+        yield _format_warning(
+            given["trainer.logger"], "without console, the status of the job has no progress and no metrics"
+        )
     folder, mount = values.get("trainer.default_local_dir"), spec.storage.mount_path
     if isinstance(folder, str) and spec.storage.outlives_pods and not f"{folder}/".startswith(f"{mount.rstrip('/')}/"):
-        yield _say(
+        yield _format_warning(
             given["trainer.default_local_dir"], f"is not below spec.storage.mountPath {mount}: checkpoints are lost"
         )
     if values.get("trainer.resume_mode") == "disable" and spec.failure_policy.max_restarts > 0:
         restarts = f"spec.failurePolicy.maxRestarts is {spec.failure_policy.max_restarts}"
-        yield _say(given["trainer.resume_mode"], f"{restarts}, and each attempt starts from step 0; use auto")
+        yield _format_warning(
+            given["trainer.resume_mode"], f"{restarts}, and each attempt starts from step 0; use auto"
+        )
     steps = values.get("trainer.total_training_steps")
     if isinstance(steps, int) and spec.framework.total_steps not in (None, steps):
-        yield _say(given["trainer.total_training_steps"], f"spec.framework.totalSteps is {spec.framework.total_steps}")
+        yield _format_warning(
+            given["trainer.total_training_steps"], f"spec.framework.totalSteps is {spec.framework.total_steps}"
+        )
     cpus = values.get("ray_kwargs.ray_init.num_cpus")
     if cpus is not None:
-        yield _say(given["ray_kwargs.ray_init.num_cpus"], "Ray already runs; use spec.cluster.workers[].numCpus")
+        yield _format_warning(
+            given["ray_kwargs.ray_init.num_cpus"], "Ray already runs; use spec.cluster.workers[].numCpus"
+        )

@@ -206,7 +206,7 @@ def _name_field(error: Any) -> str:
 def _list_differences(
     wanted: Mapping[str, Any], rendered: Mapping[str, Any], prefix: str = ""
 ) -> Iterator[tuple[str, Any]]:
-    """The settings of the source that the job has not, by key."""
+    """The settings of the source that differ from those of the job, by key."""
     for key, value in wanted.items():
         path, given = f"{prefix}{key}", rendered.get(key)
         if path.endswith("device_mapping") and parse_devices(value) == parse_devices(given):

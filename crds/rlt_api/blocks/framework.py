@@ -99,6 +99,6 @@ class Framework(ApiModel):
     runtime_env: RuntimeEnv | None = None
     """Files and packages for the command that the image does not contain. Environment variables are in cluster.env."""
     prepare: Annotated[list[PrepareStep], Field(max_length=16), KeyedBy("name")] = []
-    """Steps before the preflight checks and the program, for both types: for example a download of data. They run one
+    """Steps before the preflight checks and the program, for all types, such as a download of data. They run one
     after another. With storage.claimName, a step that has succeeded does not run again in later attempts; without it,
     each new head pod runs all steps."""

@@ -153,7 +153,7 @@ def validate_validation_data(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     else:
         return
     fix = f"add {missing}, or remove it" if missing else "remove it, or use files with valFiles"
-    message, involved = "needs validation data, which the job has not", (f"spec.data.{source}",)
+    message, involved = "requires validation data", (f"spec.data.{source}",)
     field = "spec.training.validation"
     yield Finding(field, "given", message, fix, "validation-data", involved, remove(field))
 
