@@ -118,8 +118,9 @@ def _warn_roll(spec: RLTrainingJobSpec) -> Iterator[str]:
             before = before.get(part) if isinstance(before, dict) else None
         owner = find(argument.key, load_mapping().roll)
         text = f"{OVERRIDES}[{argument.index}]: {printable(f'{argument.key}={argument.value}')}"
-        if argument.key in unknown:
-            yield f"{text}: {unknown[argument.key]}"
+        found = next((key for key in unknown if _contains(key, argument.key) or _contains(argument.key, key)), None)
+        if found:
+            yield f"{text}: {unknown[found] if found == argument.key else f'{found} {unknown[found]}'}"
         elif before not in (None, read_value(argument)) and owner and owner.fields and argument.key not in ROLL_PODS:
             yield f"{text}: replaces {owner.fields[0]}; use that field"
     total = count_devices(spec.cluster.workers)
@@ -133,6 +134,10 @@ def _warn_roll(spec: RLTrainingJobSpec) -> Iterator[str]:
             "spec.rollout.staleness: the engines share devices with the training, so that ROLL does not generate ahead "
             "of it; use rollout.mode: separate"
         )
+
+
+def _contains(block: str, key: str) -> bool:
+    return f"{key}.".startswith(f"{block}.")
 
 
 def _list_unused_by_roll(spec: RLTrainingJobSpec) -> Iterator[tuple[str, bool, str]]:

@@ -133,6 +133,11 @@ def test_overrides_that_contradict_the_pods_or_each_other_are_rejected(overrides
         ("rollout_batch_size=128", None),
         ("rolout_batch_size=128", "did you mean rollout_batch_size?"),
         ("actor_train.learning_rate=1e-6", "did you mean actor_train.training_args.learning_rate?"),
+        ("actor_trian.training_args.learning_rate=1e-6", "actor_trian is not a key of ROLL"),
+        (
+            'actor_train.model_args={"atn_implementation": "fa2"}',
+            "model_args.atn_implementation is not a key",
+        ),
         ("reward_clip=10", None),
         (f"{TRAIN}.training_args.warmup_step=5", f"did you mean {TRAIN}.training_args.warmup_steps?"),
     ],
