@@ -19,6 +19,7 @@ from rlt_api.driver_server import read_token
 from rlt_api.training_config import ProgressReport
 from rlt_trainer.telemetry.run_directory import RunDirectory
 from rlt_trainer.telemetry.server import ProgressServer
+from rlt_trainer.telemetry.spans import Span
 
 
 @pytest.fixture
@@ -63,7 +64,9 @@ def test_progress_is_the_latest_report(server: ProgressServer) -> None:
     assert ProgressReport.model_validate_json(body) == report(2)
 
 
-@pytest.mark.parametrize("path", ["/progress", "/history", "/rollouts?step=1", "//host/rollouts", "/Metrics", "/"])
+@pytest.mark.parametrize(
+    "path", ["/progress", "/history", "/rollouts?step=1", "/spans?step=1", "/logs", "//host/rollouts", "/Metrics", "/"]
+)
 def test_all_but_the_metrics_needs_the_token(tmp_path: Path, path: str) -> None:
     server = ProgressServer(0, run_directory=tmp_path, token="a-token")
     server.start()
@@ -231,7 +234,36 @@ def test_rollouts_of_a_step_and_the_latest(server: ProgressServer, tmp_path: Pat
     assert get_error(server, "/rollouts?step=11") == (404, "step 11 has no responses; the latest are of step 10\n")
 
 
-@pytest.mark.parametrize("path", ["/history?since=-1", "/rollouts?step=../../config", "/history?since=1e3"])
+def test_spans_of_a_step_are_those_of_its_last_time(server: ProgressServer, tmp_path: Path) -> None:
+    assert get(server, "/spans?step=1")[1] == ""
+    run = RunDirectory(tmp_path)
+    for time, step in enumerate([1, 2, 11, 1]):  # resumed from the start
+        run.append_spans([Span(rank, "gen", float(time), time + 1.0, step) for rank in (-1, 0)])
+    with (tmp_path / "spans.jsonl").open("a") as file:
+        file.write('{"rank": 1, "step": 1')
+    rows = [json.loads(line) for line in get(server, "/spans?step=1")[1].splitlines()]
+    assert [(row["rank"], row["start"]) for row in rows] == [(-1, 3.0), (0, 3.0)]
+    assert get_error(server, "/spans") == (400, "step is missing\n")
+
+
+def test_logs_are_those_of_all_attempts_and_no_other_files(server: ProgressServer, tmp_path: Path) -> None:
+    assert get(server, "/logs")[1] == ""
+    for number in (1, 2):
+        folder = tmp_path / "attempts" / str(number)
+        folder.mkdir(parents=True)
+        (folder / "program.log").write_text(f"of {number}\n")
+    (tmp_path / "secret").write_text("a secret")
+    (tmp_path / "attempts" / "1" / "link").symlink_to(tmp_path / "secret")
+    listed = [json.loads(line) for line in get(server, "/logs")[1].splitlines()]
+    assert [(each["path"], each["size"]) for each in listed] == [("1/program.log", 5), ("2/program.log", 5)]
+    assert get(server, "/logs?file=1/program.log") == ("text/plain", "of 1\n")
+    for path in ("1/link", "../secret", "1/../../secret", "/etc/passwd", "1"):
+        assert get_error(server, f"/logs?file={path}")[0] == 404
+
+
+@pytest.mark.parametrize(
+    "path", ["/history?since=-1", "/spans?step=x", "/rollouts?step=../../config", "/history?since=1e3"]
+)
 def test_an_invalid_step_is_rejected(server: ProgressServer, path: str) -> None:
     code, message = get_error(server, path)
     assert (code, "is not a step number" in message) == (400, True)

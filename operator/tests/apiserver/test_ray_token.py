@@ -76,7 +76,7 @@ def test_only_the_operator_and_rlt_reach_ray_and_the_driver(
         assert attack(f"{jobs}/{id}/stop", token, {}) in status
         assert attack(f"{jobs}/{id}/logs", token) in status
         assert attack(f"http://{ray.address}:{ray.port}/api/v0/logs/file?submission_id={id}", token) in status
-        for path in ("/progress", "/history", "/rollouts"):
+        for path in ("/progress", "/history", "/rollouts", "/spans", "/logs"):
             assert attack(driver + path, token) in status
     assert set(ray.jobs()) == {id}
     assert ray.jobs()[id] == "RUNNING"

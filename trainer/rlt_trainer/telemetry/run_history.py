@@ -1,4 +1,4 @@
-"""Reading of a run's metrics and responses from its directory (run_directory.py), as JSON lines."""
+"""Reading of a run's metrics, responses and spans from its directory (run_directory.py), as JSON lines."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from rlt_trainer.telemetry.run_directory import METRICS, ROLLOUTS, get_rollouts_file
+from rlt_trainer.telemetry.run_directory import METRICS, ROLLOUTS, SPANS, get_rollouts_file
 
+MAX_SPANS_BYTES = 16 * 2**20
+"""Size of the end of spans.jsonl that is searched: reading it must not delay the training."""
 _STEP = re.compile(rb'\{"step": (\d+)[,}]')
 _ROLLOUTS = re.compile(r"step-(\d+)\.jsonl")
 
@@ -42,6 +44,26 @@ def find_latest_rollouts(run: Path) -> int | None:
     """Return the latest step with responses. None if there is none."""
     names = (_ROLLOUTS.fullmatch(file.name) for file in (run / ROLLOUTS).glob("step-*.jsonl"))
     return max((int(name[1]) for name in names if name), default=None)
+
+
+def read_spans(run: Path, step: int) -> bytes:
+    """Read the spans of a step, one per line. A resumed run repeats steps: the last time counts."""
+    mark = re.compile(rb'"step": %d[,}]' % step)
+    spans: list[bytes] = []
+    is_previous = False
+    try:
+        with (run / SPANS).open("rb") as file:
+            file.seek(max(0, file.seek(0, 2) - MAX_SPANS_BYTES))
+            for line in file:
+                if not mark.search(line):
+                    is_previous = True
+                elif line.startswith(b"{") and line.endswith(b"}\n"):  # otherwise a part of a line
+                    if is_previous:
+                        spans, is_previous = [], False
+                    spans.append(line)
+    except FileNotFoundError:
+        return b""
+    return b"".join(spans)
 
 
 def _iterate_metrics(file: Path) -> Iterator[tuple[int, bytes]]:

@@ -1,6 +1,7 @@
 """The driver's HTTP server: /progress for the operator, /metrics for Prometheus, /healthz for the kubelet.
 
-/history and /rollouts are for `rlt metrics` and `rlt rollouts`: JSON lines from the run directory.
+/history, /rollouts, /spans and /logs are for `rlt metrics`, `rlt rollouts` and the run page: JSON lines, and the text
+of a log, from the run directory.
 """
 
 from __future__ import annotations
@@ -21,19 +22,22 @@ from prometheus_client.registry import Collector
 from rlt_api.driver_server import DriverServer
 from rlt_api.training_config import ProgressReport
 from rlt_trainer.telemetry.exposition import Snapshot, build_families, label_engines
-from rlt_trainer.telemetry.run_history import find_latest_rollouts, read_metrics, read_rollouts
+from rlt_trainer.telemetry.kept_logs import list_logs, read_log
+from rlt_trainer.telemetry.run_history import find_latest_rollouts, read_metrics, read_rollouts, read_spans
 
 HttpResponse = tuple[HTTPStatus, str, bytes]
 """Status, content type and body."""
 
 JSON_LINES = "application/x-ndjson"
+RECORDS = ("/history", "/rollouts", "/spans", "/logs")
+"""Paths that are read from the run directory."""
 
 
 class ProgressServer(Collector):
     """Serves the latest snapshot from separate threads.
 
     `publish` only replaces a reference: it does not wait for clients and cannot fail, and clients cannot affect the
-    training. Port 0 selects a free port. /history and /rollouts are read from `run_directory`. With a token, requests
+    training. Port 0 selects a free port. RECORDS are read from `run_directory`. With a token, requests
     for all but /metrics and /healthz need it. Raises ValueError if the port is not available.
     """
 
@@ -106,33 +110,50 @@ class ProgressServer(Collector):
             case "/metrics":
                 encode, content_type = choose_encoder(accept)
                 return HTTPStatus.OK, content_type, encode(self._registry)
-            case "/history" | "/rollouts":
-                return self._read_run_directory(url.path, parse_qs(url.query))
+            case path if path in RECORDS:
+                return self._read_record(path, {name: each[-1] for name, each in parse_qs(url.query).items()})
             case "/healthz":
                 return _text(HTTPStatus.OK, "ok")
             case _:
-                return _text(
-                    HTTPStatus.NOT_FOUND, "available paths: /progress, /metrics, /history, /rollouts, /healthz"
-                )
+                paths = ", ".join(("/progress", "/metrics", *RECORDS, "/healthz"))
+                return _text(HTTPStatus.NOT_FOUND, f"available paths: {paths}")
 
-    def _read_run_directory(self, path: str, query: Mapping[str, list[str]]) -> HttpResponse:
-        name = "since" if path == "/history" else "step"
-        given = query.get(name, [""])[-1]
-        if given and not re.fullmatch(r"[0-9]{1,18}", given):
-            return _text(HTTPStatus.BAD_REQUEST, f"{name}={given} is not a step number")
+    def _read_record(self, path: str, query: Mapping[str, str]) -> HttpResponse:
+        for name in ("since", "step"):
+            if name in query and not re.fullmatch(r"[0-9]{1,18}", query[name]):
+                return _text(HTTPStatus.BAD_REQUEST, f"{name}={query[name]} is not a step number")
+        step = int(query["step"]) if "step" in query else None
         try:
-            if path == "/history":
-                return HTTPStatus.OK, JSON_LINES, read_metrics(self._run, after=int(given or 0))
-            latest = find_latest_rollouts(self._run)
-            step = int(given) if given else latest
-            found = read_rollouts(self._run, step) if step is not None else None
+            match path:
+                case "/history":
+                    return HTTPStatus.OK, JSON_LINES, read_metrics(self._run, after=int(query.get("since", 0)))
+                case "/rollouts":
+                    return self._read_rollouts(step)
+                case "/logs":
+                    return self._read_log(query.get("file"))
+                case _ if step is not None:
+                    return HTTPStatus.OK, JSON_LINES, read_spans(self._run, step)
+                case _:
+                    return _text(HTTPStatus.BAD_REQUEST, "step is missing")
         except OSError as error:  # for example, the shared volume is not available
             return _text(HTTPStatus.SERVICE_UNAVAILABLE, f"{self._run} cannot be read: {error.strerror}")
-        if found is not None:
-            return HTTPStatus.OK, JSON_LINES, found
+
+    def _read_rollouts(self, step: int | None) -> HttpResponse:
+        latest = find_latest_rollouts(self._run)
         if latest is None:
             return _text(HTTPStatus.NOT_FOUND, "the run has no responses yet")
-        return _text(HTTPStatus.NOT_FOUND, f"step {step} has no responses; the latest are of step {latest}")
+        found = read_rollouts(self._run, latest if step is None else step)
+        if found is None:
+            return _text(HTTPStatus.NOT_FOUND, f"step {step} has no responses; the latest are of step {latest}")
+        return HTTPStatus.OK, JSON_LINES, found
+
+    def _read_log(self, file: str | None) -> HttpResponse:
+        if file is None:
+            return HTTPStatus.OK, JSON_LINES, list_logs(self._run)
+        found = read_log(self._run, file)
+        if found is None:
+            return _text(HTTPStatus.NOT_FOUND, f"the run has no log {file}")
+        return HTTPStatus.OK, "text/plain", found
 
 
 def _text(status: HTTPStatus, text: str) -> HttpResponse:
