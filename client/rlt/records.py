@@ -1,9 +1,10 @@
-"""What the driver of a running job recorded: the metrics of its steps, and its rollouts."""
+"""What the driver of a running job recorded: metrics, rollouts and spans of its steps, and the logs of its attempts."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
+from urllib.parse import quote
 
 from rlt.connection import Connection
 from rlt.errors import UnavailableError
@@ -35,6 +36,21 @@ async def get_rollouts(connection: Connection, name: str, step: int | None = Non
     """Prompts, responses and rewards of a step, by default of the latest. Raises UnavailableError as `get_history`."""
     query = f"?step={step}" if step is not None else ""
     return _parse(await connection.get_from_head(name, METRICS_PORT, f"/rollouts{query}"))
+
+
+async def get_spans(connection: Connection, name: str, step: int) -> list[dict[str, Any]]:
+    """The spans of a step: see `select_spans`. Raises UnavailableError as `get_history`."""
+    return _parse(await connection.get_from_head(name, METRICS_PORT, f"/spans?step={step}"))
+
+
+async def list_logs(connection: Connection, name: str) -> list[str]:
+    """The paths of the logs of all attempts, such as 1/program.log. Raises UnavailableError as `get_history`."""
+    return [each["path"] for each in _parse(await connection.get_from_head(name, METRICS_PORT, "/logs"))]
+
+
+async def get_log(connection: Connection, name: str, path: str) -> str:
+    """The end of a log of `list_logs`. Raises UnavailableError as `get_history`."""
+    return await connection.get_from_head(name, METRICS_PORT, f"/logs?file={quote(path, safe='')}")
 
 
 def _parse(text: str) -> list[Any]:

@@ -82,16 +82,22 @@ def select_page(read: Callable[[list[str]], Iterable[Rollout]], query: RolloutQu
 
 
 def read_spans(path: Path, step: int) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
-    """The spans of a step, and notes on what is missing. A resumed run repeats steps: the last time counts.
-
-    A span has rank (-1 is the driver), phase, thread, and start and end as Unix time.
-    """
+    """The spans of a step in a run directory, and notes on what is missing: see `select_spans`."""
     if not (path / SPANS).exists():
         return [], (f"{SPANS} does not exist: the program records no spans.",)
     notes: list[str] = []
+    spans = select_spans(iterate_json_lines(path / SPANS, MAX_SPANS_BYTES, notes), step, notes)
+    return spans, tuple(notes)
+
+
+def select_spans(lines: Iterable[Mapping[str, Any]], step: int, notes: list[str]) -> list[dict[str, Any]]:
+    """The spans of a step. A resumed run repeats steps: the last time counts. Notes get what is missing.
+
+    A span has rank (-1 is the driver), phase, thread, and start and end as Unix time.
+    """
     spans: list[dict[str, Any]] = []
     repeated = False
-    for line in iterate_json_lines(path / SPANS, MAX_SPANS_BYTES, notes):
+    for line in lines:
         if line.get("step") != step:
             repeated = bool(spans)
             continue
@@ -101,7 +107,7 @@ def read_spans(path: Path, step: int) -> tuple[list[dict[str, Any]], tuple[str, 
             spans.append({key: line[key] for key in ("rank", "phase", "thread", "start", "end") if key in line})
     if len(spans) == MAX_SPANS:
         notes.append(f"Step {step} has more spans: the first {MAX_SPANS} are shown.")
-    return spans, tuple(notes)
+    return spans
 
 
 def _compute_means(rewards: Iterable[tuple[int, float | None, Any]]) -> dict[Any, float]:

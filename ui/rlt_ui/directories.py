@@ -16,6 +16,7 @@ from rlt.runs import Run, read_run
 from rlt_api.masking import mask_text
 from rlt_api.plain_secrets import find_secrets
 from rlt_ui.defaults import list_changed
+from rlt_ui.logs import clean, list_files, read_file
 from rlt_ui.source import Json, build_columns, get_text, sample
 
 MAX_DEPTH = 3
@@ -70,6 +71,14 @@ class RunFolder:
         """The spans of spans.jsonl."""
         spans, notes = await asyncio.to_thread(lambda: read_spans(self._path(run), step))
         return {"step": step, "spans": spans, "notes": list(notes)}
+
+    async def list_logs(self, run: str) -> Json:
+        """The logs in attempts/."""
+        return {"logs": await asyncio.to_thread(lambda: list_files(self._path(run))), "notes": []}
+
+    async def read_log(self, run: str, log: str) -> Json:
+        """The end of a log in attempts/."""
+        return await asyncio.to_thread(lambda: clean(read_file(self._path(run), log), list_secrets(self._read(run))))
 
     async def get_version(self, run: str | None) -> str:
         """The sizes and times of the files."""
@@ -223,15 +232,19 @@ def read_page(path: Path, run: Run, step: int | None, query: RolloutQuery) -> Js
         missing = "No rollouts are recorded." if chosen is None else f"Step {chosen} has no recorded rollouts."
         return {"step": chosen, "steps": steps, "rollouts": [], "matched": 0, "recorded": 0, "notes": [missing]}
     page = read_rollout_page(path, chosen, query)
-    secrets = [each.value for each in find_secrets(dict(run.config), "spec")]
     return {
         "step": chosen,
         "steps": steps,
-        "rollouts": mask(page.rollouts, secrets),
+        "rollouts": mask(page.rollouts, list_secrets(run)),
         "matched": page.matched,
         "recorded": page.recorded,
         "notes": list(page.notes),
     }
+
+
+def list_secrets(run: Run) -> list[str]:
+    """The texts that the config has as secrets."""
+    return [each.value for each in find_secrets(dict(run.config), "spec")]
 
 
 def mask(value: Any, secrets: list[str]) -> Any:

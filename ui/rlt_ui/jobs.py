@@ -5,18 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime
 from typing import Any
 
 from rlt.connection import Connection, convert_api_errors, get_event_time
 from rlt.errors import ClusterError, RltError
 from rlt.job_state import NOT_RECONCILED, get_phase
-from rlt.records import get_latest_history, get_rollouts
-from rlt.run_pages import RolloutQuery, select_page
+from rlt.records import get_latest_history, get_rollouts, get_spans
+from rlt.run_pages import RolloutQuery, select_page, select_spans
+from rlt_api.plain_secrets import find_secrets
 from rlt_core.job import Manifest
 from rlt_ui.defaults import list_changed
+from rlt_ui.logs import clean, list_job_logs, read_job_log
 from rlt_ui.reward_history import RewardHistory
 from rlt_ui.source import Json, build_columns, sample
+from rlt_ui.timeline import build_timeline, parse_time
 
 CACHE_S = 3.0
 """Time for which the list of jobs serves all viewers."""
@@ -73,8 +75,26 @@ class JobList:
         return {"step": shown, "steps": steps, **found, "notes": list(page.notes)}
 
     async def read_spans(self, run: str, step: int) -> Json:
-        """No spans: they are in the volume of the job."""
-        return {"step": step, "spans": [], "notes": ["The spans of a job are in its volume, in spans.jsonl."]}
+        """The spans of a step, from the driver of the job."""
+        notes: list[str] = []
+        async with self._requests():
+            try:
+                spans = select_spans(await get_spans(self._connection, run, step), step, notes)
+            except RltError as error:
+                return {"step": step, "spans": [], "notes": [error.message]}
+        return {"step": step, "spans": spans, "notes": notes}
+
+    async def list_logs(self, run: str) -> Json:
+        """The logs of the pods, and of all attempts from the driver of the job."""
+        async with self._requests():
+            return await list_job_logs(self._connection, run)
+
+    async def read_log(self, run: str, log: str) -> Json:
+        """The end of a log, from the API server or the driver of the job."""
+        async with self._requests():
+            job = await self._connection.get_job(run)
+            text = await read_job_log(self._connection, run, log)
+        return clean(text, [each.value for each in find_secrets(job.get("spec", {}), "spec")])
 
     async def get_version(self, run: str | None) -> str:
         """The resource versions."""
@@ -116,7 +136,7 @@ def build_row(job: Mapping[str, Any], rewards: Sequence[float] = ()) -> Json:
         "algorithm": status.get("algorithm", ""),
         "gpus": status.get("gpus"),
         "eta": progress.get("eta"),
-        "updated": _parse_time(progress.get("lastUpdated") or job["metadata"].get("creationTimestamp")),
+        "updated": parse_time(progress.get("lastUpdated") or job["metadata"].get("creationTimestamp")),
         "findings": len(status.get("findings", [])),
     }
 
@@ -146,6 +166,7 @@ def describe_job(job: Mapping[str, Any], pods: list[Manifest], events: list[Mani
         "config": config,
         "changed": list_changed(config),
         **{key: status.get(key, []) for key in ("findings", "attempts", "preflight", "conditions")},
+        "timeline": build_timeline(status),
         "network": status.get("network"),
         "pods": [build_pod(pod) for pod in pods],
         "events": [build_event(event) for event in events[:MAX_EVENTS]],
@@ -173,10 +194,3 @@ def build_event(event: Manifest) -> Json:
     count = (event.get("series") or {}).get("count") or event.get("count") or 1
     texts = {key: event.get(key) or "" for key in ("type", "reason", "message")}
     return {"time": get_event_time(event), "count": count, **texts}
-
-
-def _parse_time(text: str | None) -> float | None:
-    try:
-        return datetime.fromisoformat(text).timestamp() if text else None
-    except ValueError:
-        return None

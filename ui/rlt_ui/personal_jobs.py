@@ -1,7 +1,7 @@
 """The jobs that one person may read, as the source of the page of a cluster.
 
 The server reads the jobs with its own rights, and shows a person those that the API server permits. It has no right to
-read pods, events, Secrets or the driver of a job: it reads them with the token of the person.
+read pods, logs, events, Secrets or the driver of a job: it reads them with the token of the person.
 """
 
 from __future__ import annotations
@@ -24,11 +24,7 @@ from rlt_ui.reviews import Person, Reviews
 from rlt_ui.reward_history import RewardHistory
 from rlt_ui.source import Json, build_columns
 
-OWN_RIGHTS = "This page reads pods, events, metrics and rollouts with the rights of your token."
-NO_COMMANDS = (
-    "The spans of a job are in its volume. This page runs no command in pods, which reading them requires: run "
-    "`rlt report` with your kubeconfig."
-)
+OWN_RIGHTS = "This page reads pods, logs, events, metrics, rollouts and spans with the rights of your token."
 
 
 @dataclass
@@ -108,9 +104,28 @@ class PersonalJobs:
             return {"step": step, "steps": [], **nothing, "notes": [explain(error)]}
 
     async def read_spans(self, run: str, step: int) -> Json:
-        """No spans: they are in the volume of the job."""
-        await self._get(run)
-        return {"step": step, "spans": [], "notes": [NO_COMMANDS]}
+        """The spans of a step, from the driver of the job."""
+        job = await self._get(run)
+        try:
+            async with self._as_person(job) as connection:
+                return await JobList(connection).read_spans(job["metadata"]["name"], step)
+        except ClusterError as error:
+            return {"step": step, "spans": [], "notes": [explain(error)]}
+
+    async def list_logs(self, run: str) -> Json:
+        """The logs of the pods, and of all attempts from the driver of the job."""
+        job = await self._get(run)
+        try:
+            async with self._as_person(job) as connection:
+                return await JobList(connection).list_logs(job["metadata"]["name"])
+        except ClusterError as error:
+            return {"logs": [], "notes": [explain(error)]}
+
+    async def read_log(self, run: str, log: str) -> Json:
+        """The end of a log, from the API server or the driver of the job."""
+        job = await self._get(run)
+        async with self._as_person(job) as connection:
+            return await JobList(connection).read_log(job["metadata"]["name"], log)
 
     async def get_version(self, run: str | None) -> str:
         """The resource versions of the job, or of all jobs of the list."""

@@ -26,6 +26,8 @@ from rlt_ui.source import Json, Source
 STATIC = Path(__file__).parent / "static"
 POLL_S = 1.0
 """Interval between two versions of a run."""
+LOG_POLL_S = 2.0
+"""The same for a log."""
 PING_POLLS = 5
 """Number of polls without a change after which an event shows that the connection exists."""
 MAX_SEARCH_LENGTH = 200
@@ -81,6 +83,14 @@ def build_routes(get_source: Callable[[Request], Source], is_ending: Callable[[]
             raise ValueError("step: pass a number.")
         return await get_source(request).read_spans(get_run(request), step)
 
+    async def list_logs(request: Request) -> Json:
+        return await get_source(request).list_logs(get_run(request))
+
+    async def stream_log(request: Request) -> Response:
+        source, run, log = get_source(request), request.query_params.get("run", ""), request.query_params.get("log", "")
+        events = stream_changes("log", lambda: source.read_log(run, log), LOG_POLL_S, is_ending)
+        return StreamingResponse(events, media_type="text/event-stream")
+
     async def stream(request: Request) -> Response:
         versions = stream_versions(get_source(request), request.query_params.get("run"), is_ending)
         return StreamingResponse(versions, media_type="text/event-stream")
@@ -94,10 +104,11 @@ def build_routes(get_source: Callable[[Request], Source], is_ending: Callable[[]
         "metrics": read_metrics,
         "rollouts": read_rollouts,
         "spans": read_spans,
+        "logs": list_logs,
     }
     routes = [Route(f"/api/{name}", answer_json(reader)) for name, reader in readers.items()]
-    page = [Route("/", show_page), Route("/api/events", stream), Mount("/static", StaticFiles(directory=STATIC))]
-    return [*routes, *page]
+    streams = [Route("/api/events", stream), Route("/api/log", stream_log)]
+    return [*routes, *streams, Route("/", show_page), Mount("/static", StaticFiles(directory=STATIC))]
 
 
 def answer_json(read: Callable[[Request], Awaitable[Json]]) -> Callable[[Request], Awaitable[Response]]:
@@ -116,27 +127,34 @@ def answer_json(read: Callable[[Request], Awaitable[Json]]) -> Callable[[Request
     return handle
 
 
-async def stream_versions(
+def stream_versions(
     source: Source, run: str | None, is_ending: Callable[[], bool] = lambda: False
 ) -> AsyncIterator[str]:
-    """Server-sent events: `version` when the run or the list has changed, and `ping` when it has not for some time.
+    """Server-sent events: `version` when the run or the list has changed. See `stream_changes`."""
+    return stream_changes("version", lambda: source.get_version(run), POLL_S, is_ending)
 
-    `failure` contains the reason why the version cannot be read.
+
+async def stream_changes(
+    name: str, read: Callable[[], Awaitable[str | Json]], interval: float, is_ending: Callable[[], bool]
+) -> AsyncIterator[str]:
+    """Server-sent events: `name` with a value when it has changed, and `ping` when it has not for some time.
+
+    `failure` contains the reason why the value cannot be read.
     """
-    last: str | None = None  # the version of a list without jobs is empty
+    last: tuple[str, str | Json] | None = None  # the version of a list without jobs is empty
     unchanged = 0
     while not is_ending():
         try:
-            event, version = "version", await source.get_version(run)
+            found: tuple[str, str | Json] = name, await read()
         except RltError as error:
-            event, version = "failure", error.message
+            found = "failure", error.message
         unchanged += 1
-        if version != last:
-            yield f"event: {event}\ndata: {json.dumps(version)}\n\n"
-            last, unchanged = version, 0
+        if found != last:
+            yield f"event: {found[0]}\ndata: {json.dumps(found[1])}\n\n"
+            last, unchanged = found, 0
         elif unchanged % PING_POLLS == 0:
             yield "event: ping\ndata: {}\n\n"
-        await asyncio.sleep(POLL_S)
+        await asyncio.sleep(interval)
 
 
 def get_run(request: Request) -> str:

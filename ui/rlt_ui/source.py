@@ -33,6 +33,12 @@ class Source(Protocol):
     async def read_spans(self, run: str, step: int) -> Json:
         """The spans of a step."""
 
+    async def list_logs(self, run: str) -> Json:
+        """`logs`, each with id and title, and `notes` on those that are missing."""
+
+    async def read_log(self, run: str, log: str) -> Json:
+        """The end of a log: see `clean`."""
+
     async def get_version(self, run: str | None) -> str:
         """A text that changes when the run, or the list, changes."""
 

@@ -22,6 +22,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 SERVER_TOKEN = "token-of-the-server"
+DRIVER = {
+    "/history": '{"step": 1, "critic/rewards/mean": 0.5}\n',
+    "/spans": '{"rank": -1, "phase": "gen", "start": 1.0, "end": 2.0, "step": 1}\n',
+    "/logs": '{"path": "1/program.log", "size": 1, "time": 1}\n',
+}
+"""What each driver serves."""
 Json = dict[str, Any]
 
 
@@ -41,7 +47,7 @@ class SimulatedApiServer:
     is_down: bool = False
     reviews: Counter[str] = field(default_factory=Counter)
     readers: list[tuple[str, str]] = field(default_factory=list)
-    """Path and token of each request for pods, events or the metrics of a driver."""
+    """Path and token of each request for pods, logs, events or a record of a driver."""
 
     def add_job(self, namespace: str, name: str) -> None:
         metadata = {"namespace": namespace, "name": name, "uid": name, "resourceVersion": "1"}
@@ -52,7 +58,7 @@ class SimulatedApiServer:
         path = request.url.path
         if self.is_down:
             return Response("unavailable", status_code=503)
-        if path.endswith(("/pods", "/events", "/history")):
+        if path.endswith(("/pods", "/events", "/log", *DRIVER)):
             self.readers.append((path, token))
         if token in self.full_rights:
             return self._read_as_person(path)
@@ -73,9 +79,16 @@ class SimulatedApiServer:
 
     def _read_as_person(self, path: str) -> Response:
         """What the API server and the driver answer a token with all rights."""
-        if path.endswith("/history"):
-            return Response('{"step": 1, "critic/rewards/mean": 0.5}\n')
-        if path.endswith(("/pods", "/events")):
+        for name, text in DRIVER.items():
+            if path.endswith(name):
+                return Response(text)
+        if path.endswith("/log"):
+            return Response("a line of the pod\n")
+        if path.endswith("/pods"):
+            containers = {"containers": [{"name": "ray-worker"}]}
+            pods = [{"metadata": {"name": f"{job['metadata']['name']}-pod"}, "spec": containers} for job in self.jobs]
+            return JSONResponse({"items": pods, "metadata": {"resourceVersion": "1"}})
+        if path.endswith("/events"):
             return JSONResponse({"items": [], "metadata": {"resourceVersion": "1"}})
         return JSONResponse(next(job for job in self.jobs if path.endswith(f"/{job['metadata']['name']}")))
 

@@ -10,6 +10,7 @@ from rlt_api.resolved_spec import build_resolved_spec
 from rlt_ui.defaults import list_changed
 from rlt_ui.jobs import MAX_EVENTS, build_row, describe_job
 from rlt_ui.reward_history import RewardHistory
+from rlt_ui.timeline import build_timeline
 
 
 @pytest.fixture
@@ -69,6 +70,28 @@ def test_the_state_has_checks_attempts_and_pods(job: dict[str, Any]) -> None:
     assert found["attempts"] == job["status"]["attempts"]
     assert found["preflight"] == job["status"]["preflight"]
     assert found["source"] == "job team-a/sum"
+
+
+def test_the_timeline_has_all_attempts_and_the_one_that_runs() -> None:
+    failed = {"number": 1, "startTime": at(0), "completionTime": at(5), "reason": "OutOfMemory", "step": 7}
+    disrupted = {"number": 2, "completionTime": at(9), "reason": "Disrupted", "disruption": "PodDeleted"}
+    status = {"startTime": at(0), "attempts": [failed, disrupted], "phase": "Running", "progress": {"step": 8}}
+    first, second, third = build_timeline({**status, "activeSince": at(11)})
+    assert (first["end"] - first["start"], first["outcome"], first["reason"]) == (300, "Failed", "OutOfMemory")
+    assert (second["start"], second["outcome"], second["reason"]) == (None, "Disrupted", "PodDeleted")
+    assert (third["number"], third["start"] - first["start"], third["end"], third["step"]) == (3, 660, None, 8)
+    assert len(build_timeline({**status, "phase": "Pending"})) == 2  # the next attempt waits for its cluster
+    assert len(build_timeline({**status, "phase": "Failed"})) == 2
+
+
+def test_the_timeline_of_a_job_without_restarts_has_its_only_attempt() -> None:
+    assert build_timeline({"phase": "Provisioning"}) == []
+    (only,) = build_timeline({"phase": "Succeeded", "startTime": at(0), "completionTime": at(1)})
+    assert (only["number"], only["end"] - only["start"], only["outcome"]) == (1, 60, "Succeeded")
+
+
+def at(minute: int) -> str:
+    return f"2026-01-01T00:{minute:02}:00Z"
 
 
 def test_the_row_has_the_rewards_of_the_steps_that_were_seen(job: dict[str, Any]) -> None:

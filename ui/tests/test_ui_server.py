@@ -20,10 +20,12 @@ from urllib.parse import urlsplit
 import pytest
 from starlette.testclient import TestClient
 
+from rlt.errors import NotFoundError
 from rlt_ui import server
 from rlt_ui.access import HEADERS
 from rlt_ui.directories import RunFolder
-from rlt_ui.server import build_app, stream_versions
+from rlt_ui.logs import MAX_LOG_BYTES, read_file
+from rlt_ui.server import build_app, stream_changes, stream_versions
 
 TOKEN = "a-token-of-the-test"
 PAGE = "/a-path-of-the-test/"
@@ -145,7 +147,7 @@ def test_a_run_outside_of_the_list_is_not_found(client: TestClient, folder: Path
     secret = folder.parent / "secret"
     secret.mkdir()
     (secret / "metrics.jsonl").write_text('{"step": 1}\n')
-    for name in ("run", "metrics", "rollouts", "spans"):
+    for name in ("run", "metrics", "rollouts", "spans", "logs"):
         assert client.get(f"{PAGE}api/{name}", params={"run": run, "step": "1"}).status_code == 404
 
 
@@ -211,6 +213,43 @@ def test_the_spans_of_a_repeated_step_are_the_last_ones(client: TestClient, fold
     found = get(client, "spans", run="sum-1", step=1)
     assert [span["start"] for span in found["spans"]] == [2.0]
     assert "incomplete" in found["notes"][0]
+
+
+async def test_a_log_is_listed_and_followed_without_escapes_and_secrets(
+    client: TestClient, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts = folder / "sum-1" / "attempts"
+    for path in ("1/program.log", "2/ray/head/raylet.log", "2/program.log"):
+        (attempts / path).parent.mkdir(parents=True, exist_ok=True)
+        (attempts / path).write_text("a\n")
+    (attempts / "2" / "link").symlink_to(folder / "sum-1" / "config.json")
+    assert [each["title"] for each in get(client, "logs", run="sum-1")["logs"]] == [
+        "Attempt 2: program.log",
+        "Attempt 2: ray/head/raylet.log",
+        "Attempt 1: program.log",
+    ]
+    monkeypatch.setattr(server, "PING_POLLS", 1)
+    source = RunFolder(folder)
+    log = attempts / "2" / "program.log"
+    log.write_text(f"{HOSTILE}\n 10%\r 20%\r\n\x1b[36mHF_TOKEN=hf_0123456789abcdefghij\x1b[0m\n")
+    events = stream_changes("log", lambda: source.read_log("sum-1", "file/2/program.log"), 0, lambda: False)
+    (_, data) = (await anext(events)).strip().split("\n")
+    assert json.loads(data.removeprefix("data: ")) == {"text": f"{HOSTILE}\n 20%\r\nHF_TOKEN=***\n", "isCut": False}
+    assert (await anext(events)).startswith("event: ping\n")
+    log.write_text("x\n" * MAX_LOG_BYTES)
+    changed = json.loads((await anext(events)).partition("data: ")[2])
+    assert (len(changed["text"]), changed["isCut"]) == (MAX_LOG_BYTES, True)
+
+
+@pytest.mark.parametrize(
+    "log", ["file/2/link", "file/../config.json", "file/1/../../config.json", "file//etc/passwd", ""]
+)
+def test_another_file_is_no_log(folder: Path, log: str) -> None:
+    attempt = folder / "sum-1" / "attempts" / "2"
+    attempt.mkdir(parents=True)
+    (attempt / "link").symlink_to(folder / "sum-1" / "config.json")
+    with pytest.raises(NotFoundError, match="has no log"):
+        read_file(folder / "sum-1", log)
 
 
 @pytest.mark.parametrize("parameters", [{"step": "-1"}, {"step": "1e3"}, {"order": "random"}, {"offset": "٣"}])

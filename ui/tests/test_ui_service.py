@@ -10,7 +10,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import pytest
 from simulated_api_server import SimulatedApiServer, serve, write_kubeconfig
 
 from rlt_core.kubernetes.client import connect
-from rlt_ui import personal_jobs, reviews
+from rlt_ui import personal_jobs, reviews, server
 from rlt_ui.__main__ import build_app
 from rlt_ui.access import COOKIE, HEADERS
 from rlt_ui.login import UNAVAILABLE
@@ -112,7 +113,7 @@ async def test_a_person_sees_the_jobs_of_the_namespaces_in_which_it_can_list_job
     assert await list_ids(client, STRANGER) == []
 
 
-@pytest.mark.parametrize("name", ["run", "metrics", "rollouts", "spans"])
+@pytest.mark.parametrize("name", ["run", "metrics", "rollouts", "spans", "logs"])
 async def test_a_job_without_a_right_looks_like_a_missing_one(client: httpx.AsyncClient, name: str) -> None:
     async def get(token: str, run: str) -> httpx.Response:
         return await client.get(f"/api/{name}", params={"run": run, "step": "1"}, headers=bearer(token))
@@ -145,8 +146,36 @@ async def test_a_person_with_the_rights_sees_metrics(client: httpx.AsyncClient, 
     assert run["notes"] == []
     metrics: Any = (await client.get("/api/metrics", params={"run": "a/first"}, headers=bearer(ALICE))).json()
     assert metrics["metrics"] == {"critic/rewards/mean": [0.5]}
+    spans: Any = (await client.get("/api/spans", params={"run": "a/first", "step": "1"}, headers=bearer(ALICE))).json()
+    assert (spans["spans"], spans["notes"]) == ([{"rank": -1, "phase": "gen", "start": 1.0, "end": 2.0}], [])
+    logs: Any = (await client.get("/api/logs", params={"run": "a/first"}, headers=bearer(ALICE))).json()
+    assert [each["id"] for each in logs["logs"]][:2] == ["file/1/program.log", "pod/first-pod"]
     assert {token for _, token in api_server.readers} == {ALICE}
     assert any(path.endswith("/proxy/history") for path, _ in api_server.readers)
+
+
+async def test_a_log_is_read_with_the_token_of_the_person_and_ends_with_its_right(
+    client: httpx.AsyncClient, api_server: SimulatedApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api_server.full_rights = {ALICE}
+    monkeypatch.setattr(server, "LOG_POLL_S", 0)
+    monkeypatch.setattr(reviews, "CACHE_S", 0.0)
+
+    async def read(token: str, run: str, log: str) -> str:
+        ends = iter([False, True])
+        monkeypatch.setattr(server, "stream_changes", partial(end_after, ends))
+        return (await client.get("/api/log", params={"run": run, "log": log}, headers=bearer(token))).text
+
+    stream_changes = server.stream_changes
+
+    def end_after(ends: Iterator[bool], name: str, read: Any, interval: float, _is_ending: object) -> Any:
+        return stream_changes(name, read, interval, lambda: next(ends))
+
+    assert '"a line of the pod\\n"' in await read(ALICE, "a/first", "pod/first-pod")
+    assert {token for _, token in api_server.readers} == {ALICE}
+    assert "has no pod other" in await read(ALICE, "a/first", "pod/other")
+    for token, run in ((ALICE, "b/second"), (STRANGER, "a/first")):
+        assert "does not exist, or you have no right" in await read(token, run, "pod/first-pod")
 
 
 async def test_a_login_limits_its_cookie_to_a_random_path(client: httpx.AsyncClient) -> None:

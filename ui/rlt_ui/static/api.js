@@ -75,3 +75,12 @@ export function follow(run, onChange, onState) {
     clearTimeout(retry);
   };
 }
+
+/** Follow a log. `onEvent` gets {text, isCut}, or {problem}. EventSource reconnects by itself. Returns a function that ends it. */
+export function followLog(run, log, onEvent) {
+  const source = new EventSource(`api/log?${new URLSearchParams({ run, log })}`);
+  source.addEventListener("log", (event) => onEvent(JSON.parse(event.data)));
+  source.addEventListener("failure", (event) => onEvent({ problem: JSON.parse(event.data) }));
+  source.onerror = () => onEvent({ problem: source.readyState === EventSource.CLOSED ? "The log cannot be read. Reload the page." : "Connection lost. Reconnecting…" });
+  return () => source.close();
+}

@@ -1,4 +1,4 @@
-// The page: routes, theme, and the live connection. Views are functions of main and parameters that return `refresh`.
+// The page: routes, theme, and the live connection. Views are functions of main and parameters that return `refresh`, and `refresh.end` if they follow more.
 
 import { follow } from "./api.js";
 import { redrawAll } from "./charts.js";
@@ -69,8 +69,10 @@ async function route() {
       else refresh = await showRuns(main, () => current);
     } catch (error) {
       if (current) main.replaceChildren(showError(error));
+      refresh?.end?.();
       refresh = null;
     }
+    if (!current) refresh?.end?.();
     refreshing = false;
   }
 
@@ -78,6 +80,7 @@ async function route() {
   endPrevious = () => {
     current = false;
     end();
+    refresh?.end?.();
   };
   await update();
 }

@@ -3,12 +3,14 @@
 import { get } from "./api.js";
 import { el, empty, notes, section, table } from "./dom.js";
 import { controls, learning, tiles } from "./learning.js";
+import { logs } from "./logs.js";
 import { rollouts } from "./rollouts.js";
 import { bar, phaseBadge } from "./runs.js";
 import { age, duration, percent, plural } from "./text.js";
+import { timeline } from "./timeline.js";
 import { timing } from "./timing.js";
 
-const TABS = { overview: "Overview", timing: "Time", rollouts: "Rollouts", state: "State", config: "Config" };
+const TABS = { overview: "Overview", timing: "Time", rollouts: "Rollouts", state: "State", logs: "Logs", config: "Config" };
 
 export async function showRun(main, run, tab, isCurrent) {
   let [info, data] = await Promise.all([get("run", { run }), get("metrics", { run })]);
@@ -17,7 +19,7 @@ export async function showRun(main, run, tab, isCurrent) {
   document.getElementById("where").textContent = info.source;
   const head = el("div");
   const extra = el("div");
-  const panel = { overview, timing: time, rollouts: browse, state: lifecycle, config }[tab] ?? overview;
+  const panel = { overview, timing: time, rollouts: browse, state: lifecycle, logs: output, config }[tab] ?? overview;
   const shown = panel();
 
   function draw() {
@@ -54,6 +56,11 @@ export async function showRun(main, run, tab, isCurrent) {
     return { nodes: [place], draw: () => place.replaceChildren(...state(info)) };
   }
 
+  function output() {
+    const shown = logs(run);
+    return { ...shown, nodes: [section("Logs", ...shown.nodes)] };
+  }
+
   function config() {
     const search = el("input", { type: "search", oninput: () => draw() });
     const only = el("input", { type: "checkbox", onchange: () => draw() });
@@ -75,10 +82,12 @@ export async function showRun(main, run, tab, isCurrent) {
   main.replaceChildren(head, extra, el("nav", { class: "tabs", "aria-label": "Parts of the run" }, links), ...shown.nodes);
   draw();
 
-  return async function refresh() {
+  async function refresh() {
     [info, data] = await Promise.all([get("run", { run }), get("metrics", { run })]);
     if (isCurrent()) draw();
-  };
+  }
+  refresh.end = shown.end;
+  return refresh;
 }
 
 function header(info, data) {
@@ -130,8 +139,9 @@ function state(info) {
       [each.message, each.remedy].filter(Boolean).join(" "),
     ]))));
   }
-  if (info.attempts?.length) {
-    parts.push(section("Attempts", table("Attempts", [["Attempt", "num"], ["Ended", ""], ["Reason", ""], ["Step", "num"], ["Message", ""]], info.attempts.map((each) => [
+  if (info.attempts?.length || info.timeline?.length) {
+    const times = timeline(info.timeline ?? []);
+    parts.push(section("Attempts", times ?? "", !info.attempts?.length ? "" : table("Attempts", [["Attempt", "num"], ["Ended", ""], ["Reason", ""], ["Step", "num"], ["Message", ""]], info.attempts.map((each) => [
       String(each.number),
       each.completionTime ? time(each.completionTime) : each.logTime ? `last log line ${age(each.logTime)}` : "–",
       each.reason ?? "not recorded",
