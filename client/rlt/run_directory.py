@@ -102,8 +102,8 @@ def list_rollout_steps(path: Path) -> list[int]:
 
 
 def shorten(rollout: Rollout) -> Rollout:
-    """The rollout with the ends of long texts left out, and without its segments."""
-    return {key: _shorten_text(value) for key, value in rollout.items() if key != "segments"}
+    """The rollout with the ends of long texts left out, and without its segments and tokens."""
+    return {key: _shorten_text(value) for key, value in rollout.items() if key not in ("segments", "by_token")}
 
 
 def iterate_json_lines(file: Path, size: int, notes: list[str]) -> Iterator[dict[str, Any]]:

@@ -20,6 +20,10 @@ MAX_PAGE = 100
 """Maximum number of rollouts in a page."""
 MAX_SEGMENTS = 200
 """Maximum number of segments of a rollout: the parts of a conversation."""
+MAX_TOKENS = 4000
+"""Maximum number of tokens of a rollout with their values."""
+TOKEN_VALUES = ("advantages", "mismatches")
+"""Values of each token in a rollout's `by_token`: numbers, or None."""
 Order = Literal["recorded", "best", "worst", "highest-advantage", "lowest-advantage"]
 ORDERS: tuple[Order, ...] = get_args(Order)
 
@@ -32,7 +36,7 @@ class RolloutQuery:
     search: str = ""
     """Only rollouts whose prompt, response or ground truth contains this text in any case."""
     group: int | None = None
-    """Only rollouts of the prompt with this index."""
+    """Only rollouts of the prompt with this index, with the values of their tokens."""
     offset: int = 0
     limit: int = 20
 
@@ -77,7 +81,8 @@ def select_page(read: Callable[[list[str]], Iterable[Rollout]], query: RolloutQu
             mean = means.get(index)
             difference = None if reward is None or mean is None else reward - mean
             segments = _shorten_segments(rollout.get("segments"))
-            found[row] = {**shorten(rollout), **segments, "row": row, "difference": difference}
+            tokens = _shorten_tokens(rollout.get("by_token")) if query.group is not None else {}
+            found[row] = {**shorten(rollout), **segments, **tokens, "row": row, "difference": difference}
     return RolloutPage([found[row] for row in chosen if row in found], len(matches), len(rewards), tuple(notes))
 
 
@@ -165,6 +170,19 @@ def _shorten_segments(segments: object) -> dict[str, Any]:
         {"text": str(each.get("text", "")), "learned": bool(each.get("learned"))} for each in kept
     ]
     return {"segments": [{**each, "text": each["text"][:MAX_TEXT_LENGTH]} for each in texts]}
+
+
+def _shorten_tokens(values: object) -> dict[str, Any]:
+    """`by_token` with the texts and values of the first MAX_TOKENS tokens. Empty if the texts are not recorded."""
+    if not isinstance(values, Mapping) or not isinstance(values.get("texts"), list):
+        return {}
+    texts = [str(each) for each in values["texts"][:MAX_TOKENS]]
+    columns = {name: values[name] for name in TOKEN_VALUES if isinstance(values.get(name), list)}
+    numbers = {
+        name: [each if isinstance(each, int | float) else None for each in column[: len(texts)]]
+        for name, column in columns.items()
+    }
+    return {"by_token": {"texts": texts, **numbers}}
 
 
 def _is_span(line: Mapping[str, Any]) -> bool:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from functools import partial
 from itertools import pairwise
 from math import nan
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from rlt_trainer.batches.response import Response
 from rlt_trainer.batches.sequences import Sequences
@@ -21,6 +24,7 @@ from rlt_trainer.telemetry.rollout_log import (
     split_segments,
 )
 from rlt_trainer.telemetry.run_directory import RunDirectory, get_rollouts_file
+from rlt_trainer.telemetry.token_values import MAX_TOKENS, add_token_values, decode_token, order_rows
 
 
 def lines(count: int) -> list[dict[str, Any]]:
@@ -100,3 +104,58 @@ def test_a_recorded_line_has_advantage_tokens_and_finish_reason(tmp_path: Path) 
         (-0.5, 3, "length"),
         (None, 0, "abort"),
     ]
+
+
+def test_a_line_has_the_advantage_and_the_mismatch_of_each_token() -> None:
+    agent = Response([67], [-2.0], earlier=(Response([65, 66], [-1.0, 0.0], chosen=[True, False]),))
+    responses = [agent, Response([68], [-1.0]), Response([69], [-1.0])]
+    advantages = torch.tensor([[0.5, 0.5], [0.25, 0.0], [-0.5, 0.0], [nan, 0.0]])
+    mask = torch.tensor([[True, False], [True, False], [False, False], [False, False]])
+    add = partial(
+        add_token_values,
+        [{"reward": 1.0}, {"reward": 0.0}, {"reward": nan}],
+        responses,
+        Trajectories.of([2, 1, 1]),
+        advantages=advantages,
+        mask=mask,
+        decode=chr,
+    )
+    best, rejected, failed = add(log_probs=torch.tensor([[-0.5, -9.0], [-2.0, 0.0], [-1.5, 0.0], [-1.0, 0.0]]))
+    assert best["by_token"] == {
+        "texts": ["A", "B", "C"],
+        "advantages": [0.5, None, 0.25],
+        "mismatches": [0.5, None, 0.0],
+    }
+    assert rejected["by_token"] == {"texts": ["D"], "advantages": [None], "mismatches": [-0.5]}
+    assert "by_token" not in failed
+    assert "mismatches" not in add(log_probs=None)[0]["by_token"]
+
+
+def test_the_values_of_tokens_have_a_maximum_and_are_those_of_responses_that_are_kept() -> None:
+    rewards = [float(row) for row in range(2000)]
+    rows = order_rows(rewards)
+    assert rows[:4] == [1999, 0, 1998, 1]
+    kept = {
+        line["reward"]
+        for line in select_rollouts([{"reward": reward} for reward in rewards])
+        if line["kept"] != "sample"
+    }
+    assert {rewards[row] for row in rows} == kept
+    size = MAX_TOKENS // 2 + 1
+    values = torch.zeros(3, size)
+    long = [Response([65] * size, [0.0] * size)] * 3
+    lines = add_token_values(
+        [{"reward": float(row)} for row in range(3)],
+        long,
+        Trajectories.of([1] * 3),
+        advantages=values,
+        mask=values.bool(),
+        log_probs=values,
+        decode=chr,
+    )
+    assert [len(line["by_token"]["texts"]) if "by_token" in line else 0 for line in lines] == [size - 2, 0, size]
+
+
+def test_a_token_is_decoded_with_the_space_that_its_decoder_drops_at_the_start() -> None:
+    assert decode_token(7, lambda tokens: " ".join("the" for _ in tokens)) == " the"
+    assert decode_token(66, decode) == "B"

@@ -235,7 +235,7 @@ def read_page(path: Path, run: Run, step: int | None, query: RolloutQuery) -> Js
     return {
         "step": chosen,
         "steps": steps,
-        "rollouts": mask(page.rollouts, list_secrets(run)),
+        "rollouts": mask_rollouts(page.rollouts, list_secrets(run)),
         "matched": page.matched,
         "recorded": page.recorded,
         "notes": list(page.notes),
@@ -245,6 +245,17 @@ def read_page(path: Path, run: Run, step: int | None, query: RolloutQuery) -> Js
 def list_secrets(run: Run) -> list[str]:
     """The texts that the config has as secrets."""
     return [each.value for each in find_secrets(dict(run.config), "spec")]
+
+
+def mask_rollouts(rollouts: list[Json], secrets: list[str]) -> list[Json]:
+    """Rollouts with the secrets in their texts masked. Of one with a secret in its tokens, the tokens are left out."""
+
+    def has_secret(rollout: Json) -> bool:
+        text = "".join(rollout.get("by_token", {}).get("texts", []))
+        return mask_text(text, secrets) != text
+
+    kept = [{key: each[key] for key in each if key != "by_token"} if has_secret(each) else each for each in rollouts]
+    return [mask(each, secrets) for each in kept]
 
 
 def mask(value: Any, secrets: list[str]) -> Any:

@@ -2,6 +2,8 @@
 
 - each part shows the numbers of the run, in light and dark, at 360 and 1440 pixels, without an error on the console;
 - hostile text is text;
+- the tokens of responses are colored, logs are followed, and runs are compared;
+- a run of 1,000 steps takes about the time of a short one;
 - a new step appears, and a lost connection is shown and recovers;
 - the form of a cluster admits a visitor with a token;
 - axe-core finds no serious violation.
@@ -11,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -37,6 +40,7 @@ TOKEN = "a-token-of-the-test"
 PAGE = "/a-path-of-the-test/"
 HOSTILE = "<img src=x onerror=\"document.title='hostile'\">"
 STEPS = 12
+LONG = 1000
 RUN = "#/run/sum-1"
 
 
@@ -68,6 +72,7 @@ def write_step(run: RunDirectory, step: int) -> None:
             "prompt": f"{row}+{step}=",
             "response": HOSTILE if row == 3 else str(row),
             "reward": row / 4,
+            "by_token": {"texts": [HOSTILE, "b"], "advantages": [-0.5, 1.0], "mismatches": [0.25, None]},
             **({"advantage": 4.5 - row, "tokens": 7, "finish_reason": "length"} if row else {}),
         }
         for row in range(4)
@@ -86,7 +91,20 @@ def run(tmp_path: Path) -> RunDirectory:
     (run.path / "config.json").write_text(json.dumps(config))
     for step in range(1, STEPS + 1):
         write_step(run, step)
+    log = run.path / "attempts" / "1" / "program.log"
+    log.parent.mkdir(parents=True)
+    log.write_text(f"{HOSTILE}\nstep 1\n")
     return run
+
+
+def write_long_run(run: RunDirectory) -> None:
+    """Write a run of 1,000 steps next to another: its metrics, in a cycle."""
+    lines = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
+    long = run.path.parent / "long"
+    long.mkdir()
+    (long / "config.json").write_text(json.dumps({"job": "long", "version": 1}))
+    steps = [{**lines[step % STEPS], "step": step} for step in range(1, LONG + 1)]
+    (long / "metrics.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
 
 
 @pytest.fixture(scope="module")
@@ -136,8 +154,19 @@ def test_each_part_shows_the_run_and_is_accessible(browser: Browser, run: RunDir
         expect(page.locator(".rollouts li").last).to_contain_text("advantage \u2013")  # not recorded
         page.get_by_role("button", name="Compare group").first.click()
         expect(page.locator("dialog article")).to_have_count(2)
+        page.get_by_label("Color tokens by").select_option("advantage")
+        expect(page.locator(".token")).to_have_count(4)
+        expect(page.locator(".token").first).to_have_text(HOSTILE)
+        colors = page.evaluate("[...document.querySelectorAll('.token')].map((each) => each.style.background)")
+        assert ["--series-2" in each for each in colors] == [True, False] * 2  # below and above 0
         assert_accessible(page)
         page.keyboard.press("Escape")
+        page.get_by_role("link", name="Logs").click()
+        expect(page.locator(".log")).to_contain_text(f"{HOSTILE}\nstep 1")
+        with (run.path / "attempts" / "1" / "program.log").open("a") as log:
+            log.write("step 2\n")
+        expect(page.locator(".log")).to_contain_text("step 2")
+        assert_accessible(page)
         page.get_by_role("link", name="Config").click()
         expect(page.get_by_role("cell", name="training.learningRate")).to_be_visible()
         expect(page.get_by_role("row", name="training.learningRate")).to_contain_text("not the default")
@@ -149,6 +178,44 @@ def test_each_part_shows_the_run_and_is_accessible(browser: Browser, run: RunDir
         assert page.locator("main img").count() == 0
         assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
         page.goto("about:blank")  # ends the events before the server
+    assert errors == []
+    page.context.close()
+
+
+OPEN = """async (run) => {
+  const start = performance.now();
+  async function wait(isDone) {
+    while (!isDone()) {
+      if (performance.now() - start > 30000) throw new Error(`${run}: ${document.querySelector("main").textContent}`);
+      await new Promise(requestAnimationFrame);
+    }
+    return performance.now() - start;
+  }
+  location.hash = `#/run/${run}`;
+  const duration = await wait(() => document.querySelectorAll(".chart canvas").length >= 4);
+  location.hash = "#/";
+  await wait(() => document.querySelector(".runs"));
+  return duration;
+}"""
+"""Opens a run and returns to the list. The result is the time until the plots are drawn, in milliseconds."""
+
+
+def test_long_runs_are_drawn_as_fast_as_short_ones_and_compared(browser: Browser, run: RunDirectory) -> None:
+    write_long_run(run)
+    page, errors = open_page(browser)
+    with serve(run.path.parent) as url:
+        page.goto(url)
+        expect(page.get_by_role("link", name="long", exact=True)).to_be_visible()
+        times = {name: min(page.evaluate(OPEN, name) for _ in range(3)) for name in ("sum-1", "long")}
+        print("milliseconds", times)
+        assert times["long"] < 5 * times["sum-1"]
+        for name in ("sum", "long"):
+            page.get_by_label(f"Compare {name}").check()
+        page.get_by_role("link", name="Compare 2 runs").click()
+        expect(page.get_by_role("row", name="training.learningRate")).to_contain_text("0.0003")
+        expect(page.locator(".u-legend").first).to_contain_text("long")
+        assert_accessible(page)
+        page.goto("about:blank")
     assert errors == []
     page.context.close()
 
@@ -184,14 +251,22 @@ def serve_cluster(simulated: SimulatedApiServer, folder: Path) -> Iterator[str]:
         with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as running:
             assert running.stderr
             assert any("Uvicorn running" in line for line in running.stderr)
-            yield f"http://127.0.0.1:{port}/"
-            running.terminate()
+            try:
+                yield f"http://127.0.0.1:{port}/"
+            finally:
+                running.terminate()
 
 
 def test_a_visitor_of_a_cluster_logs_in(browser: Browser, tmp_path: Path) -> None:
     simulated = SimulatedApiServer(users={"alice.token": "alice"})
     simulated.rights = {("alice", "list", "a", ""), ("alice", "get", "a", "")}
     simulated.add_job("a", "sum")
+    failed = {"number": 1, "startTime": "2026-01-01T00:00:00Z", "completionTime": "2026-01-01T00:01:00Z"}
+    simulated.jobs[0]["status"] |= {
+        "startTime": "2026-01-01T00:00:00Z",
+        "attempts": [{**failed, "reason": "OutOfMemory", "step": 7}],
+        "activeSince": "2026-01-01T00:02:00Z",
+    }
     page, errors = open_page(browser)
     with serve_cluster(simulated, tmp_path) as url:
         page.goto(url)
@@ -207,6 +282,17 @@ def test_a_visitor_of_a_cluster_logs_in(browser: Browser, tmp_path: Path) -> Non
         page.get_by_role("link", name="a/sum", exact=True).click()
         expect(page.get_by_role("heading", name="a/sum", exact=True)).to_be_visible()
         expect(page.locator(".notes")).to_contain_text("pods is forbidden")
+        simulated.full_rights = {"alice.token"}
+        page.get_by_role("link", name="Time").click()
+        expect(page.locator(".gantt rect")).to_have_count(1)
+        page.get_by_role("link", name="State").click()
+        expect(page.locator(".timeline li")).to_have_text(
+            ["Attempt 1OutOfMemory, step 7, 1 min 0 s", re.compile("Attempt 2Running, for ")]
+        )
+        assert_accessible(page)
+        page.get_by_role("link", name="Logs").click()
+        page.get_by_label("Log", exact=True).select_option("Pod sum-pod")
+        expect(page.locator(".log")).to_have_text("a line of the pod\n")
         page.goto("about:blank")
     assert errors == []
     page.context.close()

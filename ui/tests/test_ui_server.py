@@ -203,6 +203,18 @@ def test_hostile_text_is_returned_as_json_and_the_difference_is_that_to_the_grou
     assert third["response"] == HOSTILE
 
 
+def test_the_tokens_are_those_of_a_group_and_not_parts_of_a_secret(client: TestClient, folder: Path) -> None:
+    file = folder / "sum-1" / "rollouts" / "step-2.jsonl"
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    rows[0]["by_token"] = {"texts": [HOSTILE, "b"], "advantages": [0.5, None], "mismatches": "invalid"}
+    rows[1]["by_token"] = {"texts": ["hf_0123456789", "abcdefghij"], "advantages": [0.5, 0.5]}
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert not any("by_token" in each for each in get(client, "rollouts", run="sum-1")["rollouts"])
+    first, second = get(client, "rollouts", run="sum-1", group=0)["rollouts"]
+    assert first["by_token"] == {"texts": [HOSTILE, "b"], "advantages": [0.5, None]}
+    assert "by_token" not in second
+
+
 def test_the_spans_of_a_repeated_step_are_the_last_ones(client: TestClient, folder: Path) -> None:
     lines = [
         {"rank": 0, "phase": "gen", "start": float(n), "end": n + 1.0, "step": step} for n, step in enumerate([1, 2, 1])

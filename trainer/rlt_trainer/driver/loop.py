@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import cache
 
 from safetensors import SafetensorError
 from transformers import PreTrainedTokenizerBase
 
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.algorithms.kl_controller import KlController
+from rlt_trainer.algorithms.rollout_correction import is_bypassed
 from rlt_trainer.batches.recording import Recording
 from rlt_trainer.batches.rollout_batch import RolloutBatch
 from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences
@@ -34,6 +36,7 @@ from rlt_trainer.telemetry.rollout_log import build_rollout_lines, split_segment
 from rlt_trainer.telemetry.run_directory import RunDirectory
 from rlt_trainer.telemetry.speed import Work, compute_speed_metrics
 from rlt_trainer.telemetry.stopwatch import Stopwatch
+from rlt_trainer.telemetry.token_values import add_token_values, decode_token
 from rlt_trainer.workers.train_worker import TrainWorker
 
 _log = logging.getLogger(__name__)
@@ -84,6 +87,7 @@ class Trainer:
             stopwatch=self.stopwatch,
             termination=termination,
         )
+        self.decode_token = cache(lambda token: decode_token(token, self.decode))
         self.kl_controller: KlController | None = None
         if kl := config.algorithm.kl_in_reward:
             self.kl_controller = KlController(kl.type, kl.kl_coef, target=kl.target_kl, horizon=kl.horizon)
@@ -229,6 +233,16 @@ class Trainer:
             advantages=training_batch.advantages.tolist(),
             by_reward={name: scores.tolist() for name, scores in rollout_batch.scores.by_reward.items()},
             segments=segments,
+        )
+        experience = training_batch.experience
+        lines = add_token_values(
+            lines,
+            rollout_batch.responses,
+            rollout_batch.trajectories,
+            advantages=experience.advantages,
+            mask=sequences.response_mask,
+            log_probs=None if is_bypassed(self.config.algorithm) else experience.old_log_probs,
+            decode=self.decode_token,
         )
         self.reporter.step(step, metrics, lines)
         if step in self.config.observability.record_steps:

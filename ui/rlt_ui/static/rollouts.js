@@ -2,7 +2,8 @@
 
 import { get } from "./api.js";
 import { el, empty, notes } from "./dom.js";
-import { number, plural } from "./text.js";
+import { COLORINGS, findScale, heat, legend } from "./heat.js";
+import { number, plural, signed } from "./text.js";
 
 const PAGE = 20;
 const PREVIEW = 160;
@@ -10,7 +11,6 @@ const SEARCH_MS = 250;
 
 const preview = (text) => (text?.length > PREVIEW ? `${text.slice(0, PREVIEW)}…` : (text ?? ""));
 const sign = (value) => (Number.isFinite(value) ? (value > 0 ? "up" : value < 0 ? "down" : "") : "");
-const signed = (value) => (Number.isFinite(value) ? `${value > 0 ? "+" : value < 0 ? "−" : ""}${number(Math.abs(value))}` : "–");
 
 function content(rollout) {
   const segments = rollout.segments;
@@ -31,6 +31,16 @@ function recorded(rollout) {
     ["finish_reason", rollout.finish_reason ?? "–", "why the response ended"],
   ].map(([key, text, title]) => el("span", { class: "term", title: rollout[key] === undefined ? `${title}: not recorded` : title }, `${key.replace("_", " ")} ${text}`));
   return rollout.kept ? [...facts, el("span", { class: "term" }, `kept as ${rollout.kept}`)] : facts;
+}
+
+function sibling(rollout, isChosen, tokens) {
+  return el(
+    "article",
+    { class: isChosen ? "chosen" : "" },
+    el("h3", {}, `Reward ${rollout.reward === null ? "NaN" : number(rollout.reward)} `, el("span", { class: `difference ${sign(rollout.difference)}` }, signed(rollout.difference))),
+    el("p", { class: "terms" }, terms(rollout), recorded(rollout)),
+    tokens ?? content(rollout),
+  );
 }
 
 export function rollouts(run) {
@@ -127,18 +137,23 @@ export function rollouts(run) {
     } catch (error) {
       page = { rollouts: [rollout], matched: 1, notes: [error.message] };
     }
+    const siblings = el("div", { class: "siblings" });
+    const scale = el("span");
+    const show = (coloring) => {
+      const strongest = findScale(page.rollouts, coloring);
+      scale.replaceChildren(coloring ? legend(strongest) : "");
+      siblings.replaceChildren(...page.rollouts.map((each) => sibling(each, each.row === rollout.row, heat(each, coloring, strongest))));
+    };
+    const known = Object.keys(COLORINGS).filter((each) => page.rollouts.some((one) => one.by_token?.[each]));
+    const select = el("select", { onchange: () => show(select.value) }, el("option", { value: "" }, "nothing"), known.map((each) => el("option", { value: each }, COLORINGS[each])));
     dialog.replaceChildren(
       el("div", { class: "toolbar" }, el("h2", { id: "group-title" }, `Step ${step}: ${plural(page.matched, "response")} to one prompt`), el("span", { class: "grow" }), el("button", { type: "button", autofocus: true, onclick: () => dialog.close() }, "Close")),
       el("pre", { class: "text", tabindex: 0, "aria-label": "Prompt" }, rollout.prompt ?? ""),
-      el("div", { class: "siblings" }, page.rollouts.map((each) => el(
-        "article",
-        { class: each.row === rollout.row ? "chosen" : "" },
-        el("h3", {}, `Reward ${each.reward === null ? "NaN" : number(each.reward)} `, el("span", { class: `difference ${sign(each.difference)}` }, signed(each.difference))),
-        el("p", { class: "terms" }, terms(each), recorded(each)),
-        content(each),
-      ))),
+      known.length ? el("div", { class: "toolbar colors" }, el("label", {}, "Color tokens by ", select), scale) : "",
+      siblings,
       notes(page.notes) ?? "",
     );
+    show("");
     dialog.showModal();
   }
 

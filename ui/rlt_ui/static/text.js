@@ -10,6 +10,9 @@ export function number(value) {
   return String(Number(value.toPrecision(4)));
 }
 
+/** A number with its sign. */
+export const signed = (value) => (Number.isFinite(value) ? `${value > 0 ? "+" : value < 0 ? "−" : ""}${number(Math.abs(value))}` : "–");
+
 export function percent(value) {
   return value === null || value === undefined ? "–" : `${(100 * value).toFixed(1).replace(/\.0$/, "")} %`;
 }
