@@ -135,6 +135,7 @@ def test_the_values_of_tokens_have_a_maximum_and_are_those_of_responses_that_are
     rewards = [float(row) for row in range(2000)]
     rows = order_rows(rewards)
     assert rows[:4] == [1999, 0, 1998, 1]
+    assert sorted(order_rows(rewards[:MAX_ROLLOUTS])) == list(range(MAX_ROLLOUTS))  # all are kept
     kept = {
         line["reward"]
         for line in select_rollouts([{"reward": reward} for reward in rewards])

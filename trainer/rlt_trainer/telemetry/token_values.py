@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rlt_trainer.batches.response import Response
 from rlt_trainer.batches.trajectories import Trajectories
-from rlt_trainer.telemetry.rollout_log import NUM_EXTREMES, Line
+from rlt_trainer.telemetry.rollout_log import MAX_ROLLOUTS, NUM_EXTREMES, Line
 
 MAX_TOKENS = 16_384
 """Maximum number of tokens of a step whose values are recorded: about 500 kB."""
@@ -53,10 +53,11 @@ def add_token_values(
 
 
 def order_rows(rewards: Sequence[float]) -> list[int]:
-    """The rows of the best and the worst rewards in turn, NUM_EXTREMES of each: those that select_rollouts keeps."""
+    """The rows of the best and the worst rewards in turn, as far as select_rollouts keeps them for their rewards."""
+    size = len(rewards) if len(rewards) <= MAX_ROLLOUTS else NUM_EXTREMES
     scored = [row for row, reward in enumerate(rewards) if math.isfinite(reward)]
     ordered = sorted(scored, key=lambda row: rewards[row], reverse=True)
-    pairs = zip_longest(ordered[:NUM_EXTREMES], ordered[::-1][:NUM_EXTREMES])
+    pairs = zip_longest(ordered[:size], ordered[::-1][:size])
     return list(dict.fromkeys(row for row in chain.from_iterable(pairs) if row is not None))
 
 
