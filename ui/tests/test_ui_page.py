@@ -291,7 +291,7 @@ def test_a_visitor_of_a_cluster_logs_in(browser: Browser, tmp_path: Path) -> Non
         )
         assert_accessible(page)
         page.get_by_role("link", name="Logs").click()
-        page.get_by_label("Log", exact=True).select_option("Pod sum-pod")
+        page.get_by_role("combobox").select_option("Pod sum-pod")
         expect(page.locator(".log")).to_have_text("a line of the pod\n")
         page.goto("about:blank")
     assert errors == []

@@ -38,7 +38,7 @@ const tint = (part) => `color-mix(in srgb, var(${part > 0 ? "--series-1" : "--se
 
 export function legend(scale) {
   return el("span", { class: "legend" }, [-1, -0.5, 0, 0.5, 1].map((part) => {
-    const cell = el("span", {}, signed(part * scale));
+    const cell = el("span", {}, Number.isInteger(part) ? signed(part * scale) : "");
     cell.style.background = part ? tint(part) : "";
     return cell;
   }));

@@ -33,13 +33,15 @@ function recorded(rollout) {
   return rollout.kept ? [...facts, el("span", { class: "term" }, `kept as ${rollout.kept}`)] : facts;
 }
 
-function sibling(rollout, isChosen, tokens) {
+function sibling(rollout, isChosen, coloring, scale) {
+  const tokens = heat(rollout, coloring, scale);
   return el(
     "article",
     { class: isChosen ? "chosen" : "" },
     el("h3", {}, `Reward ${rollout.reward === null ? "NaN" : number(rollout.reward)} `, el("span", { class: `difference ${sign(rollout.difference)}` }, signed(rollout.difference))),
     el("p", { class: "terms" }, terms(rollout), recorded(rollout)),
     tokens ?? content(rollout),
+    coloring && !tokens ? el("p", { class: "muted" }, "The tokens of this response are not recorded.") : null,
   );
 }
 
@@ -142,7 +144,7 @@ export function rollouts(run) {
     const show = (coloring) => {
       const strongest = findScale(page.rollouts, coloring);
       scale.replaceChildren(coloring ? legend(strongest) : "");
-      siblings.replaceChildren(...page.rollouts.map((each) => sibling(each, each.row === rollout.row, heat(each, coloring, strongest))));
+      siblings.replaceChildren(...page.rollouts.map((each) => sibling(each, each.row === rollout.row, coloring, strongest)));
     };
     const known = Object.keys(COLORINGS).filter((each) => page.rollouts.some((one) => one.by_token?.[each]));
     const select = el("select", { onchange: () => show(select.value) }, el("option", { value: "" }, "nothing"), known.map((each) => el("option", { value: each }, COLORINGS[each])));

@@ -80,6 +80,7 @@ export async function showRun(main, run, tab, isCurrent) {
     el("a", { href: `#/run/${encodeURIComponent(run)}/${key}`, "aria-current": key === tab ? "page" : null }, title),
   );
   main.replaceChildren(head, extra, el("nav", { class: "tabs", "aria-label": "Parts of the run" }, links), ...shown.nodes);
+  links.find((each) => each.hasAttribute("aria-current"))?.scrollIntoView({ block: "nearest", inline: "nearest" });
   draw();
 
   async function refresh() {

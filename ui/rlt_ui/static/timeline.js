@@ -17,7 +17,7 @@ export function timeline(attempts) {
     "div",
     {},
     el("ol", { class: "timeline", "aria-label": "Timeline of attempts" }, bars.map((each) => row(each, first, length))),
-    el("div", { class: "axis" }, [0, 0.5, 1].map((part) => el("span", {}, part ? `+${duration(Math.round(length * part))}` : new Date(1000 * first).toLocaleString()))),
+    el("div", { class: "axis" }, [0, 0.5, 1].map((part) => el("span", {}, part ? `+${duration(Math.round(length * part))}` : new Date(1000 * first).toLocaleString([], { dateStyle: "short", timeStyle: "short" })))),
   );
 }
 
