@@ -65,6 +65,13 @@ def test_an_agent_learns_from_all_its_sequences(make_config: MakeConfig, monkeyp
     expected = [{"text": f"<|bos|><|user|>{each['prompt']}<|eos|><|assistant|>", "learned": False} for each in rollouts]
     assert [each["segments"][0] for each in rollouts] == expected
     assert {len(each["segments"]) for each in rollouts} == {2, 4}
+    for each in rollouts:
+        tokens, learned = each["by_token"], [part["text"] for part in each["segments"] if part["learned"]]
+        texts = ("".join(tokens["texts"]), "".join(learned))  # tokens are bytes: other characters have several
+        assert len({"".join(filter(str.isascii, text)) for text in texts}) == 1
+        assert len(tokens["texts"]) == each["tokens"]
+        assert max(map(abs, tokens["mismatches"])) < 1e-3
+        assert {round(advantage - each["advantage"], 3) for advantage in tokens["advantages"]} == {0}
 
 
 def test_tools_are_described_in_the_prompts_of_a_run(make_config: MakeConfig) -> None:
