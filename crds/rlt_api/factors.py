@@ -26,6 +26,6 @@ def nearest_divisors(value: int, number: int, *, multiple_of: int = 1) -> list[i
     return [*below, *[each for each in fitting if each > value][:1]]
 
 
-def join_or(values: Iterable[int]) -> str:
-    """Join numbers for a message: "96 or 128"."""
+def join_or(values: Iterable[object]) -> str:
+    """Join values for a message: "96 or 128"."""
     return " or ".join(map(str, values))

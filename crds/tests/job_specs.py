@@ -99,6 +99,17 @@ def files(*paths: str) -> Json:
     return {"data": {"preset": None, "files": list(paths)}, "rewards": [{"name": "exact"}]}
 
 
+def images(engine: str = "transformers") -> Json:
+    """Return a job whose prompts have images."""
+    data = {"preset": None, "files": ["/x.parquet"], "imageKey": "images"}
+    return {
+        **hub_model("Qwen/Qwen2.5-VL-3B-Instruct"),
+        "data": data,
+        "rewards": [{"name": "exact"}],
+        "rollout.engine": engine,
+    }
+
+
 def accelerator(name: str) -> Json:
     """Return a cluster with one accelerator of this resource name in each pod."""
     return workers(resources={"cpu": "8", "memory": "64Gi"}, accelerator={"resourceName": name, "count": 1})

@@ -94,6 +94,7 @@ TABLE: dict[str, dict[str, Any]] = {
     },
     "lengths": {"data.maxPromptLength": 2048, "data.maxResponseLength": 16384, "data.overlongPrompts": "left"},
     "files": {"data.files": ["/mnt/rlt/my data/a.parquet", "/mnt/rlt/b,c=d.parquet"], "data.promptKey": "messages"},
+    "images": {"data.imageKey": "pictures"},
     "chat-template": {"data.chatTemplate": "{% for m in messages %}'{{ m['content'] }}' \\ ${x}\n{% endfor %}\\"},
     "local-model": {"model.path": "/mnt/rlt/models/Qwen 7B", "model.trustRemoteCode": True},
     "lora": {"model.lora": {"rank": 32, "alpha": 64}},

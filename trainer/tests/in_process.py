@@ -24,7 +24,7 @@ from rlt_trainer.driver.reporter import Reporter
 from rlt_trainer.driver.run import load_critic_config
 from rlt_trainer.driver.termination import Termination
 from rlt_trainer.environments.toolbox import describe_tools
-from rlt_trainer.policy.config import load_config
+from rlt_trainer.policy.config import load_config, load_image_processor
 from rlt_trainer.rewards.scorer import Scorer
 from rlt_trainer.rollout.engine import RolloutEngine, Sampling
 from rlt_trainer.telemetry.flops import find_shape
@@ -45,15 +45,21 @@ def train(config: TrainingConfig) -> list[dict[str, Any]]:
     run, server = RunDirectory(config.run_directory), ProgressServer(0, run_directory=config.run_directory)
     tokenizer = load_tokenizer(config.model)
     critic = load_critic_config(config, tokenizer)
-    folder, seed, tools = Path(config.run_directory), config.training.seed, describe_tools(config.rollout.multi_turn)
+    folder = Path(config.run_directory)
+    sources: dict[str, Any] = {
+        "seed": config.training.seed,
+        "run_directory": folder,
+        "tools": describe_tools(config.rollout.multi_turn),
+        "processor": load_image_processor(config),
+    }
     try:
         with Scorer(config.rewards) as scorer, Termination() as termination:
             Trainer(
                 config,
                 workers=workers,
                 engines=Engines(config, workers, LocalProcesses(config)),
-                prompts=PromptDataset.load(config.data, tokenizer, seed=seed, run_directory=folder, tools=tools),
-                validation=ValidationSet.load(config.data, tokenizer, seed=seed, run_directory=folder, tools=tools),
+                prompts=PromptDataset.load(config.data, tokenizer, **sources),
+                validation=ValidationSet.load(config.data, tokenizer, **sources),
                 tokenizer=tokenizer,
                 scorer=scorer,
                 reporter=Reporter(server, run, total_steps=config.training.total_steps),

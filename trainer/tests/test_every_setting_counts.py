@@ -499,7 +499,9 @@ def test_weights_of_responses_are_bounded_by_exp_20() -> None:
     responses = [Response((7,) * 40, (-3.0,) * 40), Response((7,), (-2.0,))]
     original = RolloutBatch.pad
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RolloutBatch, "pad", lambda batch, pad: original(replace(batch, responses=responses), pad))
+        patch.setattr(
+            RolloutBatch, "pad", lambda batch, *a, **b: original(replace(batch, responses=responses), *a, **b)
+        )
         metrics = experience({"rolloutCorrection": correction}).metrics
     assert metrics["rollout_corr/rollout_is_max"] == pytest.approx(math.exp(20), rel=1e-5)
 

@@ -70,6 +70,7 @@ def _list_data(data: Data, spec: RLTrainingJobSpec) -> Settings:
         "data.train_files": files,
         "data.val_files": [*data.val_files] if data.val_files else files,  # verl always loads them
         "data.prompt_key": data.prompt_key,
+        "data.image_key": data.image_key,
         "data.max_prompt_length": data.max_prompt_length,
         "data.max_response_length": data.max_response_length,
         "data.filter_overlong_prompts": data.overlong_prompts == "filter",

@@ -34,6 +34,7 @@ from rlt_api.rules import (
     shared_memory,
     storage,
     verl,
+    vision,
 )
 from rlt_api.rules.limits import validate_limits
 from rlt_api.rules.metadata import validate_job_name
@@ -52,6 +53,7 @@ TRAINER_RULES: list[Rule] = [
     *locations.RULES,
     *memory.RULES,
     *rewards.RULES,
+    *vision.RULES,
 ]
 """Rules for the fields that a command does not use."""
 RULES: list[Rule] = [

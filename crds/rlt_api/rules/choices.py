@@ -123,7 +123,7 @@ def validate_data_source(spec: RLTrainingJobSpec) -> Iterator[Finding]:
 
 
 def validate_data_columns(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """promptKey, answerKey and filters are only for files and hub."""
+    """promptKey, answerKey, imageKey and filters are only for files and hub."""
     data = spec.data
     if data is None or data.files is not None or data.hub is not None:
         return
@@ -131,6 +131,7 @@ def validate_data_columns(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     for name, given in (
         ("promptKey", data.prompt_key != "prompt"),
         ("answerKey", data.answer_key != "answer"),
+        ("imageKey", data.image_key is not None),
         ("filters", bool(data.filters)),
     ):
         if given:

@@ -57,20 +57,24 @@ class RolloutBatch:
         """The sequences of each response."""
         return Trajectories.of([len(response.sequences) for response in self.responses])
 
-    def pad(self, pad_token_id: int) -> tuple[Sequences, Tensor]:
-        """Return the S sequences as tensors, and the engine's log-probabilities [S, T], 0 at padding."""
+    def pad(self, pad_token_id: int, *, has_images: bool = False) -> tuple[Sequences, Tensor]:
+        """Return the S sequences as tensors, and the engine's log-probabilities [S, T], 0 at padding.
+
+        has_images: prompts of the run can have images (data.imageKey).
+        """
         pairs = [
-            (prompt.token_ids if each.prompt is None else each.prompt, each)
+            (prompt, prompt.token_ids if each.prompt is None else each.prompt, each)
             for prompt, response in zip(self.prompts, self.responses, strict=True)
             for each in response.sequences
         ]
         sequences = Sequences.pad(
-            [prompt for prompt, _ in pairs],
-            [each.token_ids for _, each in pairs],
+            [token_ids for _, token_ids, _ in pairs],
+            [each.token_ids for *_, each in pairs],
             pad_token_id=pad_token_id,
-            chosen=[each.chosen for _, each in pairs],
+            chosen=[each.chosen for *_, each in pairs],
+            images=[prompt.images for prompt, *_ in pairs] if has_images else None,
         )
-        log_probs = [each.log_probs for _, each in pairs]
+        log_probs = [each.log_probs for *_, each in pairs]
         return sequences, pad_rows(log_probs, np.float32, width=sequences.responses.shape[1])
 
 

@@ -37,6 +37,27 @@ class Rows:
 
 
 @dataclass(frozen=True)
+class RowImages(Rows):
+    """The encoded images of each prompt. They are decoded where they are used: pixels are much larger."""
+
+    images: tuple[tuple[bytes, ...], ...]
+    """[B]"""
+
+    def rows(self, rows: slice | Tensor) -> Self:
+        """Select rows."""
+        numbers: list[int] = torch.arange(len(self.images))[rows].tolist()
+        return replace(self, images=tuple(self.images[number] for number in numbers))
+
+    def to(self, device: torch.device) -> Self:
+        """Return the images themselves."""
+        return self
+
+    def flatten(self) -> list[bytes]:
+        """Return the images of all rows, in order."""
+        return [image for row in self.images for image in row]
+
+
+@dataclass(frozen=True)
 class Sequences(Rows):
     """B prompts, padded on the left to P tokens, and their responses, padded on the right to T tokens."""
 
@@ -50,6 +71,8 @@ class Sequences(Rows):
     """[B, T], bool: False is padding"""
     response_mask: Tensor
     """[B, T], bool: the tokens that the policy sampled and trains on. False for an environment's observations."""
+    images: RowImages | None = None
+    """The images of the prompts. None: no prompt of the run has images (data.imageKey)."""
 
     @classmethod
     def pad(
@@ -59,8 +82,10 @@ class Sequences(Rows):
         *,
         pad_token_id: int,
         chosen: Sequence[Sequence[bool]] | None = None,
+        images: Sequence[tuple[bytes, ...]] | None = None,
     ) -> Self:
-        """Pad lists of tokens. `chosen`: whether the policy sampled each response token. Default: all True."""
+        """Pad lists of tokens. `chosen`: whether the policy sampled each response token. Default: all True.
+        `images`: those of each prompt."""
         prompt_lengths, lengths = [len(each) for each in prompts], [len(each) for each in responses]
         prompt_width, width = max(prompt_lengths), max(lengths)
         attention = build_mask(lengths, width=width)
@@ -70,6 +95,7 @@ class Sequences(Rows):
             pad_rows(responses, np.int32, fill=pad_token_id, width=width),
             attention,
             attention if chosen is None else pad_rows(chosen, np.bool_, width=width),
+            None if images is None else RowImages(tuple(images)),
         )
 
     def clear(self, rows: Tensor) -> Self:
@@ -92,7 +118,7 @@ class Sequences(Rows):
         prompt_lengths, lengths = count_rows(self.prompt_mask), self.response_lengths()
         prompts = prompt_lengths, self.prompts.shape[1], flatten_rows(self.prompts.int(), prompt_lengths, left=True)
         responses = lengths, self.responses.shape[1], flatten_rows(self.responses.int(), lengths)
-        return _build_sequences, (*prompts, *responses, flatten_rows(self.response_mask, lengths))
+        return _build_sequences, (*prompts, *responses, flatten_rows(self.response_mask, lengths), self.images)
 
 
 @dataclass(frozen=True)
@@ -204,6 +230,7 @@ def _build_sequences(
     width: int,
     responses: NDArray[np.int32],
     response_mask: NDArray[np.bool_],
+    images: RowImages | None,
 ) -> Sequences:
     return Sequences(
         pad_rows(split_rows(prompts, prompt_lengths), np.int32, width=prompt_width, left=True),
@@ -211,6 +238,7 @@ def _build_sequences(
         pad_rows(split_rows(responses, lengths), np.int32, width=width),
         build_mask(lengths, width=width),
         pad_rows(split_rows(response_mask, lengths), np.bool_, width=width),
+        images,
     )
 
 

@@ -28,7 +28,8 @@ MAX_SHARD_BYTES = 5 * 10**9
 """Maximum size of a file, unless a single tensor is larger: the default of transformers 4."""
 ADAPTER = "adapter"
 """Folder of the LoRA adapter, next to the merged weights."""
-GENERATION = "generation_config.json"
+COPIED = ("generation_config.json", "preprocessor_config.json", "processor_config.json")
+"""Files that the training does not change. transformers rejects on save some generation configs that it loads."""
 
 Weights = Iterable[tuple[str, Tensor]]
 
@@ -90,9 +91,10 @@ def write_model(
     config.dtype = dtype
     config.architectures = config.architectures or [type(model).__name__]
     config.save_pretrained(directory)
-    generation = Path(model.config.name_or_path or "") / GENERATION
-    if generation.is_file():  # copied: transformers rejects on save some configs that it loads
-        shutil.copyfile(generation, directory / GENERATION)
+    for name in COPIED:
+        file = Path(model.config.name_or_path or "") / name
+        if file.is_file():
+            shutil.copyfile(file, directory / name)
     tokenizer.save_pretrained(directory)
 
 

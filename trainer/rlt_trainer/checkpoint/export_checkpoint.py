@@ -16,7 +16,7 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load as dcp_load
 from torch.distributed.device_mesh import init_device_mesh
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import PreTrainedModel
 
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.checkpoint.contents import select_shapes
@@ -26,6 +26,7 @@ from rlt_trainer.checkpoint.parts import ModelState
 from rlt_trainer.checkpoint.resume import check_part, check_shapes, load_parts, open_checkpoint
 from rlt_trainer.data.tokenizer import load_tokenizer
 from rlt_trainer.policy.config import load_config_from
+from rlt_trainer.policy.families import find_auto_class
 from rlt_trainer.policy.model import DTYPES, prepare_model_files
 from rlt_trainer.policy.sharded_model import ModelOptions, load_sharded_model
 
@@ -99,9 +100,9 @@ def _export_with_adapter(
 def _build_architecture(config: TrainingConfig, files: str) -> PreTrainedModel:
     """Build the model on the meta device, without weights."""
     with torch.device("meta"):
-        model: PreTrainedModel = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
-            load_config_from(files, trust_remote_code=config.model.trust_remote_code),
-            trust_remote_code=config.model.trust_remote_code,
+        architecture = load_config_from(files, trust_remote_code=config.model.trust_remote_code)
+        model: PreTrainedModel = find_auto_class(architecture).from_config(
+            architecture, trust_remote_code=config.model.trust_remote_code
         )
     return model
 

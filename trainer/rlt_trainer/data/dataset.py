@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerBase
 
 from rlt_api.blocks.data import Data
 from rlt_trainer.data.encoding import limit_prompt_length, tokenize
+from rlt_trainer.data.image_processor import ImageProcessor
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.data.sources import read_examples
 
@@ -40,15 +41,16 @@ class PromptDataset:
         seed: int,
         run_directory: Path,
         tools: Sequence[Mapping[str, Any]] = (),
+        processor: ImageProcessor | None = None,
     ) -> Self:
         """Read or generate the data, tokenize it, and handle prompts over data.maxPromptLength tokens.
 
         Published data sets are first converted to parquet in run_directory/data. Raises ValueError with the problem and
         the fix if the data is missing or malformed, if every prompt is too long, or if a conversation has no chat
-        template. Conversations describe `tools`, in OpenAI's schema.
+        template. Conversations describe `tools`, in OpenAI's schema. processor: for prompts with images.
         """
         examples = read_examples(data, "train", seed=seed, run_directory=run_directory)
-        tokenized = tokenize(examples, tokenizer, chat_template=data.chat_template, tools=tools)
+        tokenized = tokenize(examples, tokenizer, chat_template=data.chat_template, tools=tools, processor=processor)
         prompts, overlong = limit_prompt_length(tokenized, data, tokenizer, name="training")
         return cls(prompts, seed=seed, shuffle=data.shuffle, overlong=overlong)
 
@@ -77,6 +79,8 @@ class PromptDataset:
         digest = sha256()
         for prompt in self._prompts:
             digest.update(f"{prompt.index}\0{prompt.text}\0{prompt.ground_truth}\0".encode(errors="surrogatepass"))
+            for image in prompt.images:
+                digest.update(sha256(image).digest())
         order = self._seed if self._shuffle else None
         return {"prompts": len(self), "order": order, "sha256": digest.hexdigest()}
 
@@ -122,6 +126,7 @@ class ValidationSet:
         seed: int,
         run_directory: Path,
         tools: Sequence[Mapping[str, Any]] = (),
+        processor: ImageProcessor | None = None,
     ) -> Self:
         """Read data.valFiles, data.hub.valSplit, or the preset's test split. Empty if the job has none of these.
 
@@ -130,7 +135,7 @@ class ValidationSet:
         examples = read_examples(data, "test", seed=seed, run_directory=run_directory)
         if not examples:
             return cls()
-        tokenized = tokenize(examples, tokenizer, chat_template=data.chat_template, tools=tools)
+        tokenized = tokenize(examples, tokenizer, chat_template=data.chat_template, tools=tools, processor=processor)
         return cls(*limit_prompt_length(tokenized, data, tokenizer, name="validation"))
 
     def metrics(self) -> dict[str, float]:

@@ -11,6 +11,8 @@ from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
 from rlt_api.blocks.data import Data
+from rlt_trainer.data.image_processor import ImageProcessor
+from rlt_trainer.data.image_prompts import expand_images, place_images
 from rlt_trainer.data.prompt import Example, Messages, Prompt
 
 _MARK = "rlt-tool-response"
@@ -25,21 +27,30 @@ def tokenize(
     *,
     chat_template: str | None = None,
     tools: Sequence[Mapping[str, Any]] = (),
+    processor: ImageProcessor | None = None,
 ) -> list[Prompt]:
     """Tokenize examples: conversations with the chat template and its generation prompt, plain text unchanged.
 
     The chat template describes `tools`, in OpenAI's schema, in each conversation. Plain text is a user message then.
+    A prompt with images is a conversation, too, and each image takes the place of a mark `<image>` in it.
     Raises ValueError if a conversation has no chat template, if the template rejects it or does not describe the tools,
-    or if a prompt has no tokens.
+    if the number of marks is not that of the images, or if a prompt has no tokens.
     """
     if tools:
         examples = [replace(each, prompt=as_messages(each.prompt)) for each in examples]
         validate_tool_template(tokenizer, chat_template, tools)
+    if processor is not None:
+        examples = [replace(each, prompt=as_messages(each.prompt)) for each in examples]
     texts = [
         example.prompt
         if isinstance(example.prompt, str)
-        else chat_text(example.prompt, tokenizer, chat_template, tools=tools)
-        for example in examples
+        else chat_text(
+            example.prompt if processor is None else place_images(example.prompt, len(example.images), row=row),
+            tokenizer,
+            chat_template,
+            tools=tools,
+        )
+        for row, example in enumerate(examples, start=1)
     ]
     # The chat template writes the special tokens, such as bos, that the tokenizer adds to plain text.
     plain = all(isinstance(example.prompt, str) for example in examples)
@@ -48,6 +59,11 @@ def tokenize(
         raise ValueError(
             f"Prompt {encoded.index([]) + 1} of {len(texts)} is empty. Remove it or exclude it with data.filters."
         )
+    if processor is not None:
+        encoded = [
+            expand_images(token_ids, example.images, processor)
+            for token_ids, example in zip(encoded, examples, strict=True)
+        ]
     return [
         Prompt(
             index=index,
@@ -58,13 +74,14 @@ def tokenize(
             data_source=example.data_source,
             messages=None if isinstance(example.prompt, str) else example.prompt,
             extra_info=example.extra_info,
+            images=example.images,
         )
         for index, (example, text, token_ids) in enumerate(zip(examples, texts, encoded, strict=True))
     ]
 
 
 def chat_text(
-    messages: Messages,
+    messages: Messages | list[dict[str, Any]],
     tokenizer: PreTrainedTokenizerBase,
     chat_template: str | None = None,
     *,
@@ -131,8 +148,11 @@ def limit_prompt_length(
         return prompts, 0
     problem = f"{len(overlong)} of {len(prompts)} {name} prompts are longer than data.maxPromptLength {limit}"
     if data.overlong_prompts == "error":
-        longest = max(len(prompt.token_ids) for prompt in overlong)
-        raise ValueError(f"{problem}: the longest has {longest} tokens. Raise it, or set data.overlongPrompts: filter.")
+        longest = max(overlong, key=lambda prompt: len(prompt.token_ids))
+        raise ValueError(
+            f"{problem}: the longest has {len(longest.token_ids)} tokens{_describe_images(longest)}. Raise it, or set "
+            "data.overlongPrompts: filter."
+        )
     if data.overlong_prompts == "filter":
         kept = [prompt for prompt in prompts if len(prompt.token_ids) <= limit]
         if not kept:
@@ -145,6 +165,12 @@ def limit_prompt_length(
         return kept, len(overlong)
     _log.warning("%s and are truncated (%s)", problem, data.overlong_prompts)
     return [_truncate(prompt, limit, data.overlong_prompts, tokenizer) for prompt in prompts], len(overlong)
+
+
+def _describe_images(prompt: Prompt) -> str:
+    if not prompt.images:
+        return ""
+    return f", {len(prompt.images)} images among them, whose size max_pixels in preprocessor_config.json limits"
 
 
 def _truncate(prompt: Prompt, limit: int, side: str, tokenizer: PreTrainedTokenizerBase) -> Prompt:

@@ -25,6 +25,8 @@ class Example:
     """verl's name of the data set."""
     extra_info: dict[str, Any] = field(default_factory=dict)
     """Further fields of verl's format, for reward functions."""
+    images: tuple[bytes, ...] = ()
+    """The encoded images, in the order of their marks in the prompt."""
 
 
 @dataclass(frozen=True)
@@ -47,3 +49,5 @@ class Prompt:
     """The conversation, if the prompt is one."""
     extra_info: dict[str, Any] = field(default_factory=dict)
     """Further fields of verl's format, for reward functions."""
+    images: tuple[bytes, ...] = ()
+    """The encoded images, in the order of their tokens."""

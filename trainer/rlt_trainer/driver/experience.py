@@ -66,7 +66,7 @@ def build_experience(
     Raises TrainingError if no token is left to train on, or if too many of the engine's log-probabilities are invalid.
     """
     algorithm = config.algorithm
-    sequences, rollout_log_probs = batch.pad(pad_token_id)
+    sequences, rollout_log_probs = batch.pad(pad_token_id, has_images=config.data.image_key is not None)
     trajectories = batch.trajectories
     scored = sequences.response_mask & ~batch.failed[trajectories.numbers, None]
     joined = trajectories.join(scored)

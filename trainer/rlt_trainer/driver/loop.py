@@ -313,4 +313,5 @@ class Trainer:
             [prompt.token_ids for prompt in prompts],
             [[*tokens, self.tokenizer.eos_token_id] for tokens in encoded],
             pad_token_id=self.tokenizer.pad_token_id,
+            images=None if self.config.data.image_key is None else [prompt.images for prompt in prompts],
         )

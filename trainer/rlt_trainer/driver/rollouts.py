@@ -21,8 +21,7 @@ from rlt_trainer.environments.conversations import Conversations, Converse
 from rlt_trainer.rewards.outcome import Failure, Outcome
 from rlt_trainer.rewards.scorer import ENVIRONMENT, BatchScoring, Scorer
 from rlt_trainer.rollout.engine import Sampling
-from rlt_trainer.rollout.router import Foreground
-from rlt_trainer.rollout.sampler import Sampler
+from rlt_trainer.rollout.router import Foreground, Router
 from rlt_trainer.telemetry.stopwatch import Stopwatch
 
 LANES = 8
@@ -119,7 +118,7 @@ class RolloutSampler:
 
     async def _run_group(
         self,
-        sampler: Sampler,
+        sampler: Router | Foreground,
         converse: Converse | None,
         scoring: BatchScoring,
         requests: Sequence[RolloutRequest],
@@ -139,7 +138,7 @@ class RolloutSampler:
             pending.fail(error)
 
     async def _run_one(
-        self, sampler: Sampler, converse: Converse | None, scoring: BatchScoring, request: RolloutRequest
+        self, sampler: Router | Foreground, converse: Converse | None, scoring: BatchScoring, request: RolloutRequest
     ) -> tuple[Rollout, Future[dict[str, Outcome]]]:
         """Generate a response, and start to score it. Return it with its environment's outcome, and the others."""
         prompt, environment = request.prompt, dict[str, Outcome]()
@@ -147,7 +146,9 @@ class RolloutSampler:
             episode = await converse(sampler, prompt, seed=request.seed, sampling=request.sampling)
             response, environment = episode.response, find_environment_outcome(episode)
         else:
-            response = await sampler.sample(prompt.token_ids, seed=request.seed, sampling=request.sampling)
+            response = await sampler.sample(
+                prompt.token_ids, seed=request.seed, sampling=request.sampling, images=prompt.images
+            )
         text = str(self._tokenizer.decode(list(response.token_ids), skip_special_tokens=True))
         return Rollout(prompt, response, text, environment), scoring.start(text, prompt)
 

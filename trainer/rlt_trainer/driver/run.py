@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
@@ -36,7 +37,7 @@ from rlt_trainer.driver.loop import Trainer
 from rlt_trainer.driver.reporter import Reporter
 from rlt_trainer.driver.termination import Termination
 from rlt_trainer.environments.toolbox import describe_tools
-from rlt_trainer.policy.config import find_eos_tokens, load_config, resolve_critic_model
+from rlt_trainer.policy.config import find_eos_tokens, load_config, load_image_processor, resolve_critic_model
 from rlt_trainer.policy.families import (
     validate_adapters,
     validate_critic_family,
@@ -105,12 +106,15 @@ def _run(config: TrainingConfig, server: ProgressServer, *, local: bool) -> None
         critic_architecture = load_critic_config(config, tokenizer)
         validate_lengths(config, architecture)
         folder = Path(config.run_directory)
-        tools, seed = describe_tools(config.rollout.multi_turn), config.training.seed
-        prompts = PromptDataset.load(config.data, tokenizer, seed=seed, run_directory=folder, tools=tools)
+        sources: dict[str, Any] = {
+            "seed": config.training.seed,
+            "run_directory": folder,
+            "tools": describe_tools(config.rollout.multi_turn),
+            "processor": load_image_processor(config),
+        }
+        prompts = PromptDataset.load(config.data, tokenizer, **sources)
         validation = (
-            ValidationSet.load(config.data, tokenizer, seed=seed, run_directory=folder, tools=tools)
-            if config.training.validation
-            else ValidationSet()
+            ValidationSet.load(config.data, tokenizer, **sources) if config.training.validation else ValidationSet()
         )
         validate_validation_set(config, len(validation.prompts))
         config = resolve_total_steps(config, len(prompts))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -18,6 +19,7 @@ from rlt_api.blocks.training import Fsdp, Reference, Training
 from rlt_trainer.algorithms.masking import masked_sum
 from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences
 from rlt_trainer.batches.update_result import UpdateResult
+from rlt_trainer.data.image_processor import ImageProcessor
 from rlt_trainer.policy.expert_load import ExpertLoad, find_trained_tokens
 from rlt_trainer.policy.log_probs import response_log_probs
 from rlt_trainer.policy.lora import disable_adapters
@@ -47,14 +49,17 @@ class Actor:
         training: Training,
         temperature: float,
         max_response_length: int,
+        processor: ImageProcessor | None = None,
     ) -> None:
         """Load the model in the folder `files`.
 
         temperature: the sampling temperature of the rollout, applied to all log-probabilities of an update.
         max_response_length: the divisor of seq-mean-token-sum-norm, in tokens.
+        processor: for prompts with images (data.imageKey).
         """
         fsdp, reference = training.fsdp or Fsdp(), training.reference or Reference()
         self._training = training
+        self._processor = processor
         self._temperature = temperature
         self._objective = PolicyObjective(algorithm, max_response_length=max_response_length)
         self._packed = model.use_remove_padding
@@ -213,6 +218,9 @@ class Actor:
         self, model: PreTrainedModel, sequences: Sequences, temperature: float
     ) -> tuple[Tensor, Tensor]:
         # load_sharded_model replaced the model's forward with response_log_probs
-        options = {"packed": self._packed, "group": self._group, "float32_head": self._float32_head}
+        options: dict[str, Any] = {"packed": self._packed, "group": self._group, "float32_head": self._float32_head}
+        if sequences.images is not None:
+            assert self._processor is not None
+            options["images"] = self._processor.process(sequences.images.flatten()).to(self._device)
         log_probs, entropy = model(sequences, temperature=temperature, **options)
         return log_probs, entropy

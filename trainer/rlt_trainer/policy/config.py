@@ -9,7 +9,9 @@ from transformers import AutoConfig, GenerationConfig, PreTrainedConfig
 from rlt_api.blocks.algorithm import Distillation
 from rlt_api.blocks.model import Model
 from rlt_api.training_config import TrainingConfig
+from rlt_trainer.data.image_processor import ImageProcessor
 from rlt_trainer.data.seeded_model import build_seeded_config
+from rlt_trainer.policy.families import VISION
 
 
 def load_config(model: Model) -> PreTrainedConfig:
@@ -53,6 +55,30 @@ def load_config_from(path: str, *, revision: str | None = None, trust_remote_cod
     except (OSError, ValueError) as error:
         raise build_model_error(path, error) from error
     return config
+
+
+def load_image_processor(config: TrainingConfig) -> ImageProcessor | None:
+    """Load the image processor of the policy. None: no prompt has images (data.imageKey).
+
+    Raises ValueError if the model has none, if it does not see, or if it sees and no prompt has images.
+    """
+    architecture = load_config(config.model)
+    sees = architecture.model_type in VISION
+    if config.data.image_key is None:
+        if sees:
+            raise ValueError(
+                f"model.path {config.model.path}: models of type {architecture.model_type} require prompts with "
+                "images. Set data.imageKey, or use a model of text alone."
+            )
+        return None
+    if not sees:
+        raise ValueError(
+            f"data.imageKey: {config.data.image_key} requires a model of type {', '.join(VISION)}, and "
+            f"{config.model.path or 'model.fromSeed'} is of type {architecture.model_type}. Change model.path, or "
+            "remove imageKey."
+        )
+    assert config.model.path
+    return ImageProcessor(config.model.path, architecture, revision=config.model.revision)
 
 
 def build_model_error(path: str, error: Exception) -> ValueError:

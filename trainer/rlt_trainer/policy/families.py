@@ -5,7 +5,12 @@ from __future__ import annotations
 from math import gcd
 from typing import Any
 
-from transformers import AutoModelForCausalLM, AutoModelForTokenClassification, PreTrainedConfig
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    AutoModelForTokenClassification,
+    PreTrainedConfig,
+)
 from transformers.conversion_mapping import get_checkpoint_conversion_mapping
 from transformers.core_model_loading import MergeModulelist, WeightConverter, WeightTransform
 from transformers.modeling_layers import GenericForTokenClassification
@@ -46,6 +51,8 @@ NOT_PACKABLE = {
     "doge": "it builds an attention mask of its own",
 }
 """model_type -> why useRemovePadding is not supported, where the attributes of its class do not show it."""
+VISION = ("qwen2_5_vl",)
+"""model_type of the models that see, whose prompts can have images (data.imageKey)."""
 ROUTERS = dict.fromkeys(("llama4", "llama4_text"), ("router",))
 """model_type -> linear layers of a router that return more than a tensor, so that peft cannot wrap them."""
 PACKABLE_LAYERS = {"full_attention", "sliding_attention"}
@@ -140,6 +147,8 @@ def has_value_head(config: PreTrainedConfig) -> bool:
 
 def find_packing_obstacle(config: PreTrainedConfig) -> str | None:
     """Return why sequences of this model cannot be packed, or None."""
+    if config.model_type in VISION:
+        return "positions in images have three dimensions"
     text = config.get_text_config()
     if reason := NOT_PACKABLE.get(config.model_type) or NOT_PACKABLE.get(text.model_type):
         return reason
@@ -153,6 +162,11 @@ def find_packing_obstacle(config: PreTrainedConfig) -> str | None:
     if model._is_stateful:
         return "its recurrent state would leak between packed sequences"
     return None if model._supports_attention_backend else "its attention cannot be replaced"
+
+
+def find_auto_class(config: PreTrainedConfig) -> Any:
+    """Return transformers' auto class of the policy."""
+    return AutoModelForImageTextToText if config.model_type in VISION else AutoModelForCausalLM
 
 
 def find_class(auto: Any, config: PreTrainedConfig) -> Any:

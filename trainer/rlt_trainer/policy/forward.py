@@ -4,34 +4,53 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from rlt_trainer.batches.sequences import Sequences
+from rlt_trainer.data.image_processor import ImageInputs
 from rlt_trainer.policy.context_parallel import gather_tokens
 from rlt_trainer.policy.model_inputs import ModelInputs, pack_inputs, pad_inputs
 from rlt_trainer.policy.packed_attention import Packing
+from rlt_trainer.policy.vision import embed_images
 
 Head = Callable[[Tensor, Tensor], tuple[Tensor, ...]]
 """Maps hidden states [M, H] and the tokens that follow them [M] to values [M] each."""
 
 
 def forward_responses(
-    model: PreTrainedModel, sequences: Sequences, head: Head, *, packed: bool, group: dist.ProcessGroup | None
+    model: PreTrainedModel,
+    sequences: Sequences,
+    head: Head,
+    *,
+    packed: bool,
+    group: dist.ProcessGroup | None,
+    images: ImageInputs | None = None,
 ) -> tuple[Tensor, ...]:
     """Apply `head` to the hidden state before each response token: [B, T] each, 0 at padding.
 
     group: the ranks that share each sequence. The sequences must then be packed and the same on all of these ranks.
+    images: those of all prompts, for a model that sees. The sequences are not packed then.
     """
     assert packed or group is None
+    assert images is None or not packed
     ranks, rank = (group.size(), group.rank()) if group is not None else (1, 0)
     inputs = pack_inputs(sequences, multiple=ranks) if packed else pad_inputs(sequences)
     size = inputs.tokens.shape[1] // ranks
     mine = slice(rank * size, (rank + 1) * size)
-    hidden = find_decoder(model)(
-        input_ids=inputs.tokens[:, mine],
-        position_ids=inputs.position_ids[:, mine],
+    decoder = find_decoder(model)
+    tokens, positions = {"input_ids": inputs.tokens[:, mine]}, inputs.position_ids[:, mine]
+    if images is not None:
+        mask = torch.cat([sequences.prompt_mask, sequences.response_attention], dim=-1)
+        is_prompt = torch.cat([sequences.prompt_mask, torch.zeros_like(sequences.response_attention)], dim=-1)
+        is_image = (inputs.tokens == images.token) & is_prompt
+        embeddings, positions = embed_images(decoder, inputs.tokens, mask, is_image, images)
+        tokens = {"inputs_embeds": embeddings}
+    hidden = decoder(
+        **tokens,
+        position_ids=positions,
         attention_mask=inputs.attention_mask,
         use_cache=False,
         **({"packing": Packing.of(inputs.lengths, group, inputs.tokens.device)} if packed else {}),

@@ -15,6 +15,7 @@ from torch.nn import functional
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from rlt_trainer.batches.sequences import Sequences
+from rlt_trainer.data.image_processor import ImageInputs
 from rlt_trainer.policy.forward import forward_responses
 
 CHUNK_ELEMENTS = 2**25
@@ -57,12 +58,14 @@ def response_log_probs(
     float32_head: bool = False,
     packed: bool = False,
     group: dist.ProcessGroup | None = None,
+    images: ImageInputs | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Log-probability of each response token and entropy of its distribution: [B, T] in float32, 0 at padding.
 
     Both have a gradient. temperature: the sampling temperature, so that the values compare with the engine's.
     float32_head: model.castLmHeadToFp32.
     packed: without padding, for a model with packed_attention. group: the ranks that share each sequence.
+    images: those of all prompts, for a model that sees.
     """
     output = model.get_output_embeddings()  # type: ignore[no-untyped-call]
     logits = LogitScale.of(model.config, temperature, float32=float32_head)
@@ -70,7 +73,7 @@ def response_log_probs(
     def head(hidden: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
         return token_log_probs(hidden, output.weight, getattr(output, "bias", None), targets, logits)
 
-    log_probs, entropy = forward_responses(model, sequences, head, packed=packed, group=group)
+    log_probs, entropy = forward_responses(model, sequences, head, packed=packed, group=group, images=images)
     return log_probs, entropy
 
 

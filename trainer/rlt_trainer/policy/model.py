@@ -13,12 +13,13 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from torch.nn import functional
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import PreTrainedModel
 
 from rlt_api.blocks.model import Model
 from rlt_trainer.data.seeded_model import write_seeded_model
-from rlt_trainer.policy.config import build_model_error
+from rlt_trainer.policy.config import build_model_error, load_config_from
 from rlt_trainer.policy.expert_parallel import is_split
+from rlt_trainer.policy.families import find_auto_class
 from rlt_trainer.policy.lora import base_name, is_adapter, merge_adapter
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -50,9 +51,8 @@ def load_model(files: str, dtype: torch.dtype, *, trust_remote_code: bool = Fals
     Raises ValueError naming `files` if they cannot be loaded.
     """
     try:
-        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
-            files, dtype=dtype, trust_remote_code=trust_remote_code
-        )
+        auto = find_auto_class(load_config_from(files, trust_remote_code=trust_remote_code))
+        model: PreTrainedModel = auto.from_pretrained(files, dtype=dtype, trust_remote_code=trust_remote_code)
     except (OSError, ValueError) as error:
         raise build_model_error(files, error) from error
     model.eval()  # type: ignore[no-untyped-call]

@@ -12,10 +12,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from transformers import (
-    AutoModelForCausalLM,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
     GenerationConfig,
+    PreTrainedConfig,
     PreTrainedModel,
 )
 from transformers.conversion_mapping import get_model_conversion_mapping
@@ -28,6 +28,7 @@ from rlt_trainer.policy import packed_attention
 from rlt_trainer.policy.config import build_model_error, load_config_from
 from rlt_trainer.policy.expert_parallel import find_experts, split_experts
 from rlt_trainer.policy.families import (
+    find_auto_class,
     validate_adapters,
     validate_critic_family,
     validate_expert_parallel,
@@ -40,8 +41,7 @@ from rlt_trainer.policy.sharding import find_layers, shard
 from rlt_trainer.policy.weight_files import set_conversions
 
 Kind = Literal["actor", "critic", "reward"]
-AUTO_CLASSES: dict[Kind, Any] = {
-    "actor": AutoModelForCausalLM,
+HEAD_CLASSES: dict[Kind, Any] = {
     "critic": AutoModelForTokenClassification,
     "reward": AutoModelForSequenceClassification,
 }
@@ -115,7 +115,7 @@ def load_sharded_model(kind: Kind, files: str, options: ModelOptions, forward: C
         validate_family(config, packed=options.packed)
     try:
         with torch.device("meta"):
-            model: PreTrainedModel = AUTO_CLASSES[kind].from_config(
+            model: PreTrainedModel = _find_class(kind, config).from_config(
                 config,
                 dtype=torch.float32,
                 attn_implementation=packed_attention.NAME if options.packed else None,
@@ -159,6 +159,10 @@ def load_sharded_model(kind: Kind, files: str, options: ModelOptions, forward: C
     return model
 
 
+def _find_class(kind: Kind, config: PreTrainedConfig) -> Any:
+    return find_auto_class(config) if kind == "actor" else HEAD_CLASSES[kind]
+
+
 def _load(kind: Kind, model: PreTrainedModel, files: str, options: ModelOptions) -> None:
     model.to_empty(device=options.mesh.device_type)
     model.tie_weights()
@@ -169,7 +173,7 @@ def _load(kind: Kind, model: PreTrainedModel, files: str, options: ModelOptions)
         return None if kind == "reward" else initialize_weight(name, shape, options.seed, initializer_range)
 
     def load_full_model() -> PreTrainedModel:
-        full, report = AUTO_CLASSES[kind].from_pretrained(
+        full, report = _find_class(kind, model.config).from_pretrained(
             files,
             config=model.config,
             dtype=torch.float32,

@@ -6,7 +6,7 @@ import torch
 from transformers import GenerationConfig
 
 from rlt_api.training_config import TrainingConfig
-from rlt_trainer.policy.config import load_config_from
+from rlt_trainer.policy.config import load_config_from, load_image_processor
 from rlt_trainer.policy.model import DTYPES
 from rlt_trainer.rollout.engine import RolloutEngine, Sampling
 
@@ -33,6 +33,7 @@ def build_engine(config: TrainingConfig, *, files: str, device: torch.device) ->
             device=device,
             float32_head=config.model.cast_lm_head_to_fp32,
             trust_remote_code=config.model.trust_remote_code,
+            processor=load_image_processor(config),
         )
     from rlt_trainer.rollout.vllm_engine import VllmEngine
 

@@ -48,6 +48,8 @@ class Request:
     seed: int
     sampling: Sampling
     max_tokens: int
+    images: tuple[bytes, ...] = ()
+    """The encoded images of the prompt, whose tokens stand for their parts."""
 
 
 Done = Callable[[int, Response | EngineError], None]

@@ -81,11 +81,15 @@ class Router:
         seed: int,
         sampling: Sampling,
         max_tokens: int | None = None,
+        images: tuple[bytes, ...] = (),
         is_background: bool = True,
     ) -> Response:
-        """As in Sampler. Requests that are not in the background go first. A cancelled request is aborted."""
+        """As in Sampler, to a prompt with `images`. Requests that are not in the background go first.
+
+        A cancelled request is aborted.
+        """
         limit = sampling.max_tokens if max_tokens is None else max_tokens
-        request = Request(next(self._numbers), prompt, seed, sampling, limit)
+        request = Request(next(self._numbers), prompt, seed, sampling, limit, images)
         result: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         self._results[request.number] = result
         heapq.heappush(self._waiting, _Waiting(is_background, request.number, request))
@@ -146,7 +150,7 @@ class Router:
         least = min(self._members, key=lambda member: len(member.requests), default=None)
         if least is None or len(least.requests) >= least.limit:
             return None
-        blocks = list(_hash_blocks(request.prompt))
+        blocks = list(_hash_blocks(request.prompt, request.images))
         known = next((self._prefixes[block] for block in reversed(blocks) if block in self._prefixes), least)
         has_room = len(known.requests) < min(known.limit, len(least.requests) + PREFIX_SLACK)
         chosen = known if has_room else least
@@ -211,17 +215,23 @@ class Foreground:
     router: Router
 
     async def sample(
-        self, prompt: Sequence[int], *, seed: int, sampling: Sampling, max_tokens: int | None = None
+        self,
+        prompt: Sequence[int],
+        *,
+        seed: int,
+        sampling: Sampling,
+        max_tokens: int | None = None,
+        images: tuple[bytes, ...] = (),
     ) -> Response:
         """As in Sampler."""
         return await self.router.sample(
-            prompt, seed=seed, sampling=sampling, max_tokens=max_tokens, is_background=False
+            prompt, seed=seed, sampling=sampling, max_tokens=max_tokens, images=images, is_background=False
         )
 
 
-def _hash_blocks(prompt: Sequence[int]) -> Iterator[int]:
-    """Yield a key for each block of the prompt, which depends on all tokens up to its end."""
-    tokens, key = np.asarray(prompt, dtype=np.int32), 0
+def _hash_blocks(prompt: Sequence[int], images: tuple[bytes, ...]) -> Iterator[int]:
+    """Yield a key for each block of the prompt, which depends on the images and on all tokens up to its end."""
+    tokens, key = np.asarray(prompt, dtype=np.int32), hash(images)
     for start in range(0, len(tokens), BLOCK):
         key = hash((key, tokens[start : start + BLOCK].tobytes()))
         yield key

@@ -17,8 +17,11 @@ from transformers import DynamicCache
 
 from rlt_trainer.batches.response import FinishReason, Response
 from rlt_trainer.batches.sequences import Sequences
+from rlt_trainer.data.image_processor import ImageProcessor
+from rlt_trainer.policy.forward import find_decoder
 from rlt_trainer.policy.model import cast_output_layer, iterate_buffers, load_model
 from rlt_trainer.policy.model_inputs import build_position_ids
+from rlt_trainer.policy.vision import embed_images
 from rlt_trainer.rollout.engine import Done, EngineError, Part, Request, Sampling
 from rlt_trainer.rollout.weight_channel import ChannelAddress, open_receiver, receive_weights
 from rlt_trainer.rollout.weight_sums import Sums, sum_weights
@@ -55,14 +58,16 @@ class TransformersEngine:
         device: torch.device,
         float32_head: bool = False,
         trust_remote_code: bool = False,
+        processor: ImageProcessor | None = None,
     ) -> None:
-        """float32_head: model.castLmHeadToFp32."""
+        """float32_head: model.castLmHeadToFp32. processor: for prompts with images (data.imageKey)."""
         model = load_model(files, dtype, trust_remote_code=trust_remote_code)
         if float32_head:
             cast_output_layer(model)
         self._model = model.to(device).requires_grad_(False)  # type: ignore[arg-type]
         self._weights = dict(chain(self._model.named_parameters(), iterate_buffers(self._model)))
         self._device = device
+        self._processor = processor
         self._rows: list[_Row] = []
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="engine")
         self._interrupt = threading.Event()
@@ -164,10 +169,10 @@ class TransformersEngine:
         running = dict(enumerate(rows))
         cache = DynamicCache(config=self._model.config)  # a family may have states besides keys and values
         tokens, mask = padded.prompts.long(), padded.prompt_mask
-        positions = build_position_ids(mask)
+        inputs, positions = self._embed(rows, tokens, mask)
         while running and not self._interrupt.is_set():
             logits = self._model(
-                input_ids=tokens,
+                **inputs,
                 attention_mask=mask.long(),
                 position_ids=positions,
                 past_key_values=cache,
@@ -185,9 +190,21 @@ class TransformersEngine:
                 if stopped or len(row.token_ids) == row.request.max_tokens:
                     del running[number]
                     loop.call_soon_threadsafe(self._end, row, "stop" if stopped else "length")
-            tokens = token[:, None]
-            mask = torch.cat([mask, torch.ones_like(tokens, dtype=torch.bool)], dim=-1)
-            positions = positions[:, -1:] + 1
+            inputs = {"input_ids": token[:, None]}
+            mask = torch.cat([mask, torch.ones_like(mask[:, :1])], dim=-1)
+            positions = positions[..., -1:] + 1
+
+    def _embed(self, rows: Sequence[_Row], tokens: Tensor, mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        """Return the model's input for `tokens` [B, L], and the positions [B, L]; with images [3, B, L]."""
+        if self._processor is None:
+            return {"input_ids": tokens}, build_position_ids(mask)
+        images = self._processor.process([image for row in rows for image in row.request.images])
+        # Tokens that were generated are on the right, and stand for no image.
+        generated = torch.tensor([len(row.token_ids) for row in rows], device=self._device)
+        is_prompt = torch.arange(tokens.shape[1], device=self._device) < tokens.shape[1] - generated[:, None]
+        is_image = (tokens == self._processor.token) & mask & is_prompt
+        embeddings, positions = embed_images(find_decoder(self._model), tokens, mask, is_image, images.to(self._device))
+        return {"inputs_embeds": embeddings}, positions
 
     @torch.no_grad()
     def _load_weights(self) -> None:

@@ -30,7 +30,7 @@ from rlt_trainer.cluster.stack_signal import write_stacks_on_signal
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.data.tokenizer import load_tokenizer
 from rlt_trainer.policy.actor import Actor
-from rlt_trainer.policy.config import resolve_critic_model, resolve_teacher_model
+from rlt_trainer.policy.config import load_image_processor, resolve_critic_model, resolve_teacher_model
 from rlt_trainer.policy.critic import Critic
 from rlt_trainer.policy.mesh import create_mesh, set_collective_timeout
 from rlt_trainer.policy.model import DTYPES, prepare_model_files
@@ -103,6 +103,7 @@ class TrainWorker:
             training=config.training,
             temperature=config.rollout.temperature,
             max_response_length=config.data.max_response_length,
+            processor=load_image_processor(config),
         )
         self._critic: Critic | None = None
         if config.algorithm.critic is not None:

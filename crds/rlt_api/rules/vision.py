@@ -1,0 +1,46 @@
+"""Prompts with images: what the trainer supports with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rlt_api.factors import join_or
+from rlt_api.finding import Finding, remove, use
+from rlt_api.spec import RLTrainingJobSpec
+
+IMAGE_KEY = "spec.data.imageKey"
+RULE, MESSAGE = "prompt-images", "cannot be combined with data.imageKey"
+
+
+def validate_prompt_images(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """The builtin trainer takes imageKey with rollout.engine transformers and a model in a folder or on the hub, and
+    with whole prompts. It does not take it with packing, adapters, compiled layers, a critic, a teacher, conversations
+    and recorded steps."""
+    data, model, training, algorithm = spec.data, spec.model, spec.training, spec.algorithm
+    if spec.framework.type != "builtin" or data is None or data.image_key is None or model is None:
+        return
+    for field, value, allowed in (
+        ("spec.rollout.engine", spec.rollout.engine, ("transformers",)),
+        ("spec.data.overlongPrompts", data.overlong_prompts, ("filter", "error")),
+    ):
+        if value not in allowed:
+            edits = (*use(field, *allowed), *remove(IMAGE_KEY))
+            yield Finding(
+                field, value, MESSAGE, f"use {join_or(allowed)}, or remove imageKey", RULE, (IMAGE_KEY,), edits
+            )
+    for field, is_set in {
+        "spec.model.fromSeed": model.from_seed is not None,
+        "spec.model.lora": model.lora is not None,
+        "spec.model.useRemovePadding": model.use_remove_padding,
+        "spec.training.useTorchCompile": training.use_torch_compile,
+        "spec.algorithm.critic": algorithm.critic is not None,
+        "spec.algorithm.distillation": algorithm.distillation is not None,
+        "spec.rollout.multiTurn": spec.rollout.multi_turn is not None,
+        "spec.observability.recordSteps": bool(spec.observability.record_steps),
+    }.items():
+        if is_set:
+            edits = remove(field, IMAGE_KEY)
+            yield Finding(field, "given", MESSAGE, "remove one of them", RULE, (IMAGE_KEY,), edits)
+
+
+RULES = (validate_prompt_images,)

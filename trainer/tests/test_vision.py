@@ -1,0 +1,164 @@
+"""Models that see: log-probabilities, ranks without images, and a run that learns to name the color of a square."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from in_process import train
+from ranks import run_ranks
+from safetensors import safe_open
+from torch.distributed.device_mesh import DeviceMesh
+from transformers import AutoConfig, Qwen2_5_VLForConditionalGeneration
+from vision_model import draw_square, write_vision_model
+
+from rlt_api.blocks.algorithm import Algorithm
+from rlt_api.blocks.model import Model
+from rlt_api.blocks.training import Training
+from rlt_api.training_config import TrainingConfig
+from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences
+from rlt_trainer.cluster.rendezvous import free_port
+from rlt_trainer.data.image_processor import ImageProcessor
+from rlt_trainer.policy.actor import Actor
+from rlt_trainer.policy.families import validate_family
+
+MakeConfig = Callable[..., TrainingConfig]
+COLORS = {"red": "r", "lime": "g", "blue": "b", "white": "w"}
+LAST = 5
+"""Number of steps in the mean."""
+START, END, IMAGE = 262, 263, 264
+"""Tokens of vision_model.py."""
+PROMPTS = [
+    [START, *[IMAGE] * 4, END, 63],
+    [65, 66],
+    [START, IMAGE, END, START, *[IMAGE] * 4, END],
+]
+IMAGES = [(draw_square("red"),), (), (draw_square("blue", size=8), draw_square("lime"))]
+RESPONSES = [[70, 71, 72], [80], [90, 91]]
+
+
+@pytest.fixture(scope="module")
+def vision_model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(write_vision_model(tmp_path_factory.mktemp("vision-model")))
+
+
+def build_actor(files: str, mesh: DeviceMesh) -> Actor:
+    return Actor(
+        files,
+        model=Model(),
+        dtype=torch.float32,
+        mesh=mesh,
+        algorithm=Algorithm(kl_loss_coef=0),
+        training=Training(total_steps=1, ppo_micro_batch_size_per_device=1),
+        temperature=1.0,
+        max_response_length=8,
+        processor=ImageProcessor(files, AutoConfig.from_pretrained(files)),
+    )
+
+
+def test_log_probabilities_are_those_of_transformers(vision_model: str, mesh: DeviceMesh) -> None:
+    """A sampled image token stands for no image, and has the embedding of the token."""
+    responses = [[*RESPONSES[0], IMAGE], *RESPONSES[1:]]
+    sequences = Sequences.pad(PROMPTS, responses, pad_token_id=0, images=IMAGES)
+    actor = build_actor(vision_model, mesh)
+    actual, _ = actor.log_probs(sequences)
+    plain = Qwen2_5_VLForConditionalGeneration.from_pretrained(vision_model).eval()
+    processor = ImageProcessor(vision_model, plain.config)
+    for row, (prompt, response, images) in enumerate(zip(PROMPTS, RESPONSES, IMAGES, strict=True)):
+        tokens, inputs = torch.tensor([[*prompt, *response]]), processor.process(images)
+        given = {"pixel_values": inputs.pixels, "image_grid_thw": inputs.grids} if images else {}
+        with torch.no_grad():
+            logits = plain(input_ids=tokens, mm_token_type_ids=(tokens == IMAGE).int(), **given).logits[0]
+        expected = logits.log_softmax(-1)[len(prompt) - 1 : -1].gather(-1, torch.tensor(response)[:, None])[:, 0]
+        torch.testing.assert_close(actual[row, : len(response)], expected, rtol=1e-4, atol=1e-5)
+    assert actual[0, 3] < 0
+
+
+def test_packing_is_rejected(vision_model: str) -> None:
+    with pytest.raises(ValueError, match="useRemovePadding does not work with models of type qwen2_5_vl"):
+        validate_family(AutoConfig.from_pretrained(vision_model), packed=True)
+
+
+def update(files: str, rank: int, ranks: int, port: int) -> float:
+    """Return the norm of the gradient of one step over a row with an image and a row without one."""
+    from torch import distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks)
+    actor = build_actor(files, init_device_mesh("cpu", (ranks,)))
+    sequences = Sequences.pad(PROMPTS[:2], RESPONSES[:2], pad_token_id=0, images=IMAGES[:2])
+    rows = slice(rank, None, ranks)
+    zeros = torch.zeros(sequences.responses.shape)
+    result = actor.update(MiniBatch(Experience(sequences, zeros - 5.5, zeros + 1).rows(rows), 4, 2))
+    dist.destroy_process_group()
+    return result.grad_norm
+
+
+@pytest.mark.slow
+def test_a_rank_without_images_takes_the_same_step(vision_model: str) -> None:
+    """It runs the vision tower, too: otherwise the other rank waits for its collectives."""
+    one, two = (
+        run_ranks(update, [(vision_model, rank, ranks, port) for rank in range(ranks)])
+        for ranks, port in ((1, free_port("127.0.0.1")), (2, free_port("127.0.0.1")))
+    )
+    assert two == pytest.approx([*one, *one], rel=1e-4)
+
+
+def write_squares(folder: Path) -> str:
+    """Write a file in verl's format: pictures of one color in two sizes, with the first letter of its name."""
+    rows = [
+        {
+            "prompt": [{"role": "user", "content": "<image>?"}],
+            "images": [{"bytes": draw_square(color, size=size), "path": None}],
+            "reward_model": {"style": "rule", "ground_truth": letter},
+        }
+        for color, letter in COLORS.items()
+        for size in (8, 16)
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), folder / "squares.parquet")
+    return str(folder / "squares.parquet")
+
+
+@pytest.mark.slow
+def test_a_run_learns_to_name_the_color_of_a_square(make_config: MakeConfig, tmp_path: Path, vision_model: str) -> None:
+    """The score is 0.3 above that of the best answer that does not depend on the picture. The export has all weights
+    and the image processor."""
+    file = write_squares(tmp_path)
+    config = make_config(
+        workers=1,
+        model={"fromSeed": None, "path": vision_model},
+        data={
+            "preset": None,
+            "files": [file],
+            "valFiles": [file],
+            "imageKey": "images",
+            "maxPromptLength": 16,
+            "maxResponseLength": 1,
+        },
+        training={
+            "totalSteps": 40,
+            "trainBatchSize": 4,
+            "ppoMiniBatchSize": 4,
+            "ppoMicroBatchSizePerDevice": 256,
+            "learningRate": 5e-3,
+            "validation": {"testFreq": 40},
+        },
+        algorithm={"klLossCoef": 0},
+        rollout={"n": 64},
+    )
+    steps = train(config)
+    bar = 1 / len(COLORS) + 0.3
+    assert sum(step["critic/score/mean"] for step in steps[-LAST:]) / LAST > bar
+    assert next(value for name, value in steps[-1].items() if name.startswith("val-core")) > bar
+    assert max(step["training/rollout_probs_diff_max"] for step in steps) < 1e-5
+    exported = Path(config.run_directory) / "export"
+    weights = [
+        set(safe_open(str(folder / "model.safetensors"), "pt").keys()) for folder in (exported, Path(vision_model))
+    ]
+    assert weights[0] == weights[1]
+    ImageProcessor(str(exported), AutoConfig.from_pretrained(exported))

@@ -1,0 +1,82 @@
+"""A small Qwen2.5-VL with random weights: images of 8 x 8 pixels are one token."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from pathlib import Path
+
+import torch
+from PIL import Image
+from transformers import GenerationConfig, Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer
+
+MARKS = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
+CHAT_TEMPLATE = (
+    "{% for message in messages %}{{ '<|' + message['role'] + '|>' }}"
+    "{% if message['content'] is string %}{{ message['content'] }}{% else %}"
+    "{% for part in message['content'] %}{% if part['type'] == 'image' %}"
+    "{{ '<|vision_start|><|image_pad|><|vision_end|>' }}{% else %}{{ part['text'] }}{% endif %}{% endfor %}{% endif %}"
+    "{{ eos_token }}{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
+)
+PATCH = 4
+"""Pixels of a patch in each direction. Four patches are one token."""
+
+
+def write_vision_model(folder: Path) -> Path:
+    """Write config, weights, tokenizer and image processor in the format of the hub. Return `folder`."""
+    tokenizer = build_byte_tokenizer()
+    tokenizer.add_special_tokens({"additional_special_tokens": list(MARKS)}, replace_extra_special_tokens=False)
+    tokenizer.chat_template = CHAT_TEMPLATE
+    start, end, image, video = tokenizer.convert_tokens_to_ids(list(MARKS))
+    config = Qwen2_5_VLConfig(
+        text_config={
+            "vocab_size": len(tokenizer),
+            "hidden_size": 64,
+            "intermediate_size": 128,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "num_key_value_heads": 1,
+            "max_position_embeddings": 4096,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [4, 6, 6]},
+            "bos_token_id": tokenizer.bos_token_id,
+            "eos_token_id": tokenizer.eos_token_id,
+            "pad_token_id": tokenizer.pad_token_id,
+            "tie_word_embeddings": False,
+        },
+        vision_config={
+            "depth": 2,
+            "hidden_size": 64,
+            "intermediate_size": 64,
+            "num_heads": 2,
+            "patch_size": PATCH,
+            "spatial_merge_size": 2,
+            "temporal_patch_size": 2,
+            "window_size": 16,
+            "fullatt_block_indexes": [1],
+            "out_hidden_size": 64,
+        },
+        image_token_id=image,
+        video_token_id=video,
+        vision_start_token_id=start,
+        vision_end_token_id=end,
+        tie_word_embeddings=False,
+        dtype="float32",
+    )
+    torch.manual_seed(0)
+    model = Qwen2_5_VLForConditionalGeneration(config)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    Qwen2VLImageProcessorPil(
+        patch_size=PATCH, merge_size=2, temporal_patch_size=2, min_pixels=(2 * PATCH) ** 2, max_pixels=64**2
+    ).save_pretrained(folder)
+    GenerationConfig(eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id).save_pretrained(folder)
+    return folder
+
+
+def draw_square(color: str, *, size: int = 16) -> bytes:
+    """Return a PNG of one color."""
+    buffer = BytesIO()
+    Image.new("RGB", (size, size), color).save(buffer, "PNG")
+    return buffer.getvalue()
