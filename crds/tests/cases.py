@@ -164,6 +164,7 @@ CASES = [
         "use filter or error",
     ),
     Case("prompt-images", "spec.model.lora", {**images(), "model.lora": {"rank": 8}}, "remove one of them"),
+    Case("prompt-images", "spec.model.freezeVisionTower", {"model.freezeVisionTower": True}, "remove it"),
     Case("data-path", "spec.data.path", {"data.preset": "gsm8k"}),
     Case("data-path", "spec.data.path", {"data.path": "/d"}, cel=True),
     Case("image", "spec.cluster.image", {"cluster.image": None}),

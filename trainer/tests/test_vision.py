@@ -12,7 +12,8 @@ import torch
 from in_process import train
 from ranks import run_ranks
 from safetensors import safe_open
-from torch.distributed.device_mesh import DeviceMesh
+from torch import distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from transformers import AutoConfig, Qwen2_5_VLForConditionalGeneration
 from vision_model import draw_square, write_vision_model
 
@@ -46,10 +47,10 @@ def vision_model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(write_vision_model(tmp_path_factory.mktemp("vision-model")))
 
 
-def build_actor(files: str, mesh: DeviceMesh) -> Actor:
+def build_actor(files: str, mesh: DeviceMesh, **model: bool) -> Actor:
     return Actor(
         files,
-        model=Model(),
+        model=Model.model_validate(model),
         dtype=torch.float32,
         mesh=mesh,
         algorithm=Algorithm(kl_loss_coef=0),
@@ -78,23 +79,36 @@ def test_log_probabilities_are_those_of_transformers(vision_model: str, mesh: De
     assert actual[0, 3] < 0
 
 
+@pytest.mark.parametrize("frozen", [True, False])
+def test_the_vision_tower_is_trained_or_frozen(vision_model: str, one_rank: None, frozen: bool) -> None:
+    """Also by a step whose last micro-batch has no image."""
+    actor = build_actor(vision_model, init_device_mesh("cpu", (1,)), freezeVisionTower=frozen)
+    before = {name: weight.clone() for name, weight in actor.gather_weights()}
+    actor.update(build_mini_batch(slice(None)))
+    changed = {name for name, weight in actor.gather_weights() if not torch.equal(weight, before[name])}
+    tower = {name for name in before if name.startswith("model.visual.")}
+    assert changed & tower == (set() if frozen else tower)
+    assert "model.language_model.layers.0.mlp.up_proj.weight" in changed
+
+
+def build_mini_batch(rows: slice) -> MiniBatch:
+    """Return rows of a mini-batch with a row with an image and a row without one."""
+    sequences = Sequences.pad(PROMPTS[:2], RESPONSES[:2], pad_token_id=0, images=IMAGES[:2])
+    zeros = torch.zeros(sequences.responses.shape)
+    return MiniBatch(Experience(sequences, zeros - 5.5, zeros + 1).rows(rows), 4, 2)
+
+
 def test_packing_is_rejected(vision_model: str) -> None:
     with pytest.raises(ValueError, match="useRemovePadding does not work with models of type qwen2_5_vl"):
         validate_family(AutoConfig.from_pretrained(vision_model), packed=True)
 
 
 def update(files: str, rank: int, ranks: int, port: int) -> float:
-    """Return the norm of the gradient of one step over a row with an image and a row without one."""
-    from torch import distributed as dist
-    from torch.distributed.device_mesh import init_device_mesh
-
+    """Return the norm of the gradient of one step."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks)
     actor = build_actor(files, init_device_mesh("cpu", (ranks,)))
-    sequences = Sequences.pad(PROMPTS[:2], RESPONSES[:2], pad_token_id=0, images=IMAGES[:2])
-    rows = slice(rank, None, ranks)
-    zeros = torch.zeros(sequences.responses.shape)
-    result = actor.update(MiniBatch(Experience(sequences, zeros - 5.5, zeros + 1).rows(rows), 4, 2))
+    result = actor.update(build_mini_batch(slice(rank, None, ranks)))
     dist.destroy_process_group()
     return result.grad_norm
 

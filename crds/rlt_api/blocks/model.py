@@ -85,5 +85,7 @@ class Model(ApiModel):
     """Train low-rank adapters instead of all weights. Default: all weights."""
     enable_gradient_checkpointing: bool = False
     """Whether activations are recomputed in the backward pass instead of stored. Default: false, on GPUs true."""
+    freeze_vision_tower: Annotated[bool, Since(2)] = False
+    """Whether the vision tower of a model that sees is not trained (data.imageKey): verl's freeze_vision_tower."""
     use_remove_padding: bool = False
     """Whether sequences are packed without padding. Default: false, on GPUs true."""

@@ -123,6 +123,7 @@ def _list_actor(spec: RLTrainingJobSpec, model: Model) -> Settings:
         f"{ACTOR}.grad_clip": training.grad_clip,
         f"{ACTOR}.ulysses_sequence_parallel_size": training.context_parallel_size,
         f"{ACTOR}.use_torch_compile": training.use_torch_compile,
+        f"{ACTOR}.freeze_vision_tower": model.freeze_vision_tower or None,  # version 0.5 has no such key
         f"{ACTOR}.clip_ratio": algorithm.clip_ratio,
         f"{ACTOR}.clip_ratio_low": algorithm.clip_ratio if low is None else low,
         f"{ACTOR}.clip_ratio_high": algorithm.clip_ratio if high is None else high,

@@ -41,6 +41,8 @@ def _list_sources(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
     model, data = spec.model, spec.data
     yield from list_model(spec)
     if model:
+        reason = "use its --actor.freeze_visual_encoder in framework.overrides"
+        yield "spec.model.freezeVisionTower", model.freeze_vision_tower, reason, REMOVE
         yield "spec.model.dtype", model.dtype != "bfloat16", "it trains in bfloat16", REMOVE
     if data:
         for source in ("preset", "inline"):

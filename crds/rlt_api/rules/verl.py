@@ -154,6 +154,8 @@ def _list_newer_than_0_5(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
     yield "spec.rollout.staleness", rollout.staleness is not None, reason, fix
     reason = "version 0.5 has no estimators with a +"
     yield "spec.algorithm.klLossType", algorithm.kl_loss_type.endswith("+"), reason, fix
+    reason, frozen = "version 0.5 trains the vision tower", bool(spec.model and spec.model.freeze_vision_tower)
+    yield "spec.model.freezeVisionTower", frozen, reason, fix
     reason = "version 0.5 computes in bfloat16"
     yield "spec.model.dtype", bool(spec.model and spec.model.dtype != "bfloat16"), reason, fix
     profiler = spec.observability.profiler

@@ -43,4 +43,12 @@ def validate_prompt_images(spec: RLTrainingJobSpec) -> Iterator[Finding]:
             yield Finding(field, "given", MESSAGE, "remove one of them", RULE, (IMAGE_KEY,), edits)
 
 
-RULES = (validate_prompt_images,)
+def validate_frozen_vision_tower(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """freezeVisionTower is only for prompts with images."""
+    field, data, model = "spec.model.freezeVisionTower", spec.data, spec.model
+    if model and model.freeze_vision_tower and data and data.image_key is None:
+        message = "has an effect only with data.imageKey"
+        yield Finding(field, "true", message, "remove it, or add imageKey", RULE, (IMAGE_KEY,), remove(field))
+
+
+RULES = (validate_prompt_images, validate_frozen_vision_tower)

@@ -53,6 +53,8 @@ NOT_PACKABLE = {
 """model_type -> why useRemovePadding is not supported, where the attributes of its class do not show it."""
 VISION = ("qwen2_5_vl",)
 """model_type of the models that see, whose prompts can have images (data.imageKey)."""
+VISION_TOWER = "visual"
+"""Name of the vision tower in these models."""
 ROUTERS = dict.fromkeys(("llama4", "llama4_text"), ("router",))
 """model_type -> linear layers of a router that return more than a tensor, so that peft cannot wrap them."""
 PACKABLE_LAYERS = {"full_attention", "sliding_attention"}

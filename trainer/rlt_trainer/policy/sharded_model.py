@@ -28,6 +28,7 @@ from rlt_trainer.policy import packed_attention
 from rlt_trainer.policy.config import build_model_error, load_config_from
 from rlt_trainer.policy.expert_parallel import find_experts, split_experts
 from rlt_trainer.policy.families import (
+    VISION_TOWER,
     find_auto_class,
     validate_adapters,
     validate_critic_family,
@@ -59,6 +60,8 @@ class ModelOptions:
     """Of computation, gathered weights and frozen shards. Trained shards, gradients and optimizer state are float32."""
     frozen: bool = False
     """Whether no weight is trained."""
+    freeze_vision_tower: bool = False
+    """Whether the vision tower of a model that sees is not trained."""
     lora: Lora | None = None
     gradient_checkpointing: bool = False
     packed: bool = False
@@ -87,6 +90,7 @@ class ModelOptions:
             mesh=mesh,
             expert_mesh=expert_mesh,
             dtype=dtype,
+            freeze_vision_tower=model.freeze_vision_tower,
             lora=lora,
             gradient_checkpointing=gradient_checkpointing,
             packed=packed,
@@ -132,6 +136,8 @@ def load_sharded_model(kind: Kind, files: str, options: ModelOptions, forward: C
         add_adapters(model, options.lora)
     if options.frozen:
         model.requires_grad_(False)
+    if options.freeze_vision_tower and kind == "actor":
+        model.base_model.get_submodule(VISION_TOWER).requires_grad_(False)
     for parameter in model.parameters():
         if not parameter.requires_grad:
             # FSDP2 gathers weights in this dtype, so that float32 shards of frozen weights have the same results.
