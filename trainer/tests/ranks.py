@@ -69,6 +69,8 @@ def _send_result(sender: Connection, program: Callable[..., R], arguments: tuple
     except BaseException:
         result, error = None, traceback.format_exc()
     sender.send((result, error))
+    for child in multiprocessing.active_children():  # such as vLLM's engine after an error: the exit would wait for it
+        child.kill()
 
 
 def _receive(receivers: Sequence[Connection]) -> list[Any]:

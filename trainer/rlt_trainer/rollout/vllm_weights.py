@@ -40,6 +40,19 @@ def pack_shared_weights(model: nn.Module) -> None:
             dispatch_cpu_unquantized_gemm(module, remove_weight=False)
 
 
+def pack_experts(model: nn.Module) -> None:
+    """Repack the experts of the layers for the CPU's kernels.
+
+    vLLM's reload_weights leaves them as in the files, because it sets up their kernel only at the first load
+    (UnquantizedFusedMoEMethod._setup_kernel).
+    """
+    for module in model.modules():
+        weight = getattr(module, "w13_weight", None)
+        if isinstance(weight, Tensor) and weight.device.type == "cpu":
+            method: Any = module.quant_method
+            method.moe_kernel.fused_experts.process_weights_after_loading(module)
+
+
 def _find_packed(model: nn.Module) -> list[Any]:
     return [module for module in model.modules() if hasattr(module, "cpu_linear")]
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from rlt_trainer.rollout.vllm_weights import iterate_weights, pack_shared_weights
+from rlt_trainer.rollout.vllm_weights import iterate_weights, pack_experts, pack_shared_weights
 from rlt_trainer.rollout.weight_channel import WeightReceiver, open_receiver, parse_address, receive_weights
 from rlt_trainer.rollout.weight_sums import sum_weights
 
@@ -56,6 +56,7 @@ class WorkerExtension:
             self._weight_channel.close()  # the sender would wait for this process
             raise
         pack_shared_weights(self.get_model())
+        pack_experts(self.get_model())
 
     def sum_policy_weights(self) -> list[tuple[str, int]]:
         """Return the items of the sums over this worker's part of the weights."""
