@@ -152,7 +152,12 @@ def test_an_unknown_profile_is_invalid() -> None:
         (
             {"model_type": "deepseek_v32"},
             "",
-            "spec.rollout.engine: vllm: vLLM on CPUs does not run models of type deepseek_v32: it has no sparse",
+            "spec.rollout.engine: vllm: does not work with models of type deepseek_v32: vLLM has no sparse attention",
+        ),
+        (
+            {"model_type": "gpt_oss"},
+            "",
+            "spec.rollout.engine: vllm: does not work with models of type gpt_oss: vLLM's reload of weights skips its",
         ),
     ],
 )

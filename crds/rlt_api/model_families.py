@@ -17,9 +17,13 @@ from rlt_api.spec import RLTrainingJobSpec
 
 PAGE = "docs/reference/model-families.md"
 NOT_ON_VLLM_CPU: Mapping[str, str] = dict.fromkeys(
-    ("deepseek_v32", "glm_moe_dsa"), "it has no sparse attention for CPUs (vllm/platforms/cpu.py, vLLM 0.32)"
+    ("deepseek_v32", "glm_moe_dsa"), "vLLM has no sparse attention for CPUs (vllm/platforms/cpu.py, vLLM 0.32)"
 )
 """model_type -> why vLLM's CPU build does not run it."""
+NOT_SYNCED_TO_VLLM: Mapping[str, str] = {
+    "gpt_oss": "vLLM's reload of weights skips its experts (vllm/model_executor/models/gpt_oss.py, vLLM 0.32)"
+}
+"""model_type -> why vLLM does not get the weights of the policy."""
 
 EXPERT_PARALLEL: Mapping[str, int] = {"qwen3_moe": 128}
 """model_type of the mixtures whose experts expertParallelSize splits -> transformers' default of num_experts."""
@@ -77,13 +81,12 @@ def validate_model_config(spec: RLTrainingJobSpec, config: Mapping[str, Any]) ->
         message, common = f"does not divide the {experts} experts of a layer", gcd(experts, size)
         yield Finding(field, str(size), message, f"use {common}", "model-family", edits=use(field, common))
     on_gpu = any(group.accelerator is not None for group in spec.cluster.workers)
-    if spec.rollout.engine == "vllm" and not on_gpu and (reason := NOT_ON_VLLM_CPU.get(name)):
+    if spec.rollout.engine == "vllm" and (reason := find_vllm_obstacle(name, on_gpu=on_gpu)):
+        message = f"does not work with models of type {name}: {reason}"
         field = "spec.rollout.engine"
-        yield Finding(
-            field,
-            "vllm",
-            f"vLLM on CPUs does not run models of type {name}: {reason}",
-            "use transformers, or accelerators",
-            "model-family",
-            edits=use(field, "transformers"),
-        )
+        yield Finding(field, "vllm", message, "use transformers", "model-family", edits=use(field, "transformers"))
+
+
+def find_vllm_obstacle(model_type: str, *, on_gpu: bool) -> str | None:
+    """Return why rollout.engine: vllm does not work with models of this type, or None."""
+    return NOT_SYNCED_TO_VLLM.get(model_type) or (None if on_gpu else NOT_ON_VLLM_CPU.get(model_type))

@@ -17,6 +17,7 @@ from rlt_api.blocks.model import Lora
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.cluster.rendezvous import free_port
 from rlt_trainer.data.prompt import Prompt
+from rlt_trainer.driver.input_validation import validate_lengths
 from rlt_trainer.errors import TrainingError
 from rlt_trainer.policy.families import find_packing_obstacle, validate_adapters, validate_family
 
@@ -35,6 +36,7 @@ def run_loop(name: str, folder: str, engine: str, lora: bool) -> None:
     torch.set_num_threads(1)
     root = Path(folder)
     validate_family(build_config(FAMILIES[name]), packed=False)
+    validate_lengths(build_job(name, root, engine=engine, lora=lora, steps=2), build_config(FAMILIES[name]))
     write_model(FAMILIES[name], root / "model")
     for total, used in ((1, "transformers"), (2, engine)):
         steps = train(build_job(name, root, engine=used, lora=lora, steps=total))

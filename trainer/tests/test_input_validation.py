@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from transformers import DeepseekV32Config
+from transformers import DeepseekV32Config, GptOssConfig
 
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.driver.input_validation import validate_lengths, validate_rollout
@@ -41,7 +41,12 @@ def test_supported_settings_are_accepted(make_config: MakeConfig, rollout: dict[
 
 def test_a_family_that_vllm_does_not_run_on_cpus_is_rejected(make_config: MakeConfig) -> None:
     architecture = DeepseekV32Config()
-    with pytest.raises(ValueError, match="vLLM on CPUs does not run models of type deepseek_v32"):
+    with pytest.raises(ValueError, match="vllm does not work with models of type deepseek_v32"):
         validate_lengths(make_config(rollout=VLLM), architecture)
     validate_lengths(make_config(), architecture)
     validate_lengths(make_config(devicesPerWorker=1, rollout=VLLM), architecture)
+
+
+def test_a_family_whose_weights_vllm_does_not_get_is_rejected(make_config: MakeConfig) -> None:
+    with pytest.raises(ValueError, match=r"does not work with models of type gpt_oss: .* Use transformers\."):
+        validate_lengths(make_config(devicesPerWorker=1, rollout=VLLM), GptOssConfig())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
-from rlt_api.model_families import NOT_ON_VLLM_CPU
+from rlt_api.model_families import find_vllm_obstacle
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.cluster.pods import count_train_workers
 from rlt_trainer.data.encoding import chat_text
@@ -115,10 +115,11 @@ def validate_lengths(config: TrainingConfig, architecture: PreTrainedConfig) -> 
             f"model: attention heads of {head_size} dimensions are not supported by vLLM on CPUs (minimum "
             f"{MIN_HEAD_SIZE}): use a model with wider heads, or rollout.engine: transformers."
         )
-    if config.rollout.engine == "vllm" and devices == 0 and (reason := NOT_ON_VLLM_CPU.get(architecture.model_type)):
+    obstacle = find_vllm_obstacle(architecture.model_type, on_gpu=devices > 0)
+    if config.rollout.engine == "vllm" and obstacle is not None:
         raise ValueError(
-            f"rollout.engine: vLLM on CPUs does not run models of type {architecture.model_type}: {reason}. Use "
-            "rollout.engine: transformers, or accelerators."
+            f"rollout.engine: vllm does not work with models of type {architecture.model_type}: {obstacle}. Use "
+            "transformers."
         )
     max_length = getattr(text, "max_position_embeddings", None)
     requested = config.data.max_prompt_length + config.data.max_response_length
