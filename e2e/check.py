@@ -99,11 +99,14 @@ def programs(run: Run) -> None:
     run.command([BIN / "python", "-m", "cluster", "build"], cwd=ROOT, on_line=lambda line: note_stage(run, line))
 
 
-def pytest_part(marker: str, *options: str) -> Callable[[Run], None]:
-    """A part that runs the tests that a marker expression selects. It stops at the first failure."""
+def pytest_part(marker: str, *options: str, folders: Sequence[str] | None = None) -> Callable[[Run], None]:
+    """A part that runs the tests that a marker expression selects, in `folders`. It stops at the first failure.
+
+    Default: all folders with tests of the marker.
+    """
 
     def start(run: Run) -> None:
-        run_pytest(run, ["--maxfail=1", "-m", marker, *options, *FOLDERS.get(marker, ())])
+        run_pytest(run, ["--maxfail=1", "-m", marker, *options, *(folders or FOLDERS.get(marker, ()))])
 
     return start
 
@@ -179,20 +182,29 @@ PARTS = {
         Part("unit", "unit tests", pytest_part(UNIT, *ON_TWO_WORKERS)),
         Part("programs", "Go programs", programs),
         Part("apiserver", "tests against a real API server", pytest_part("apiserver", *ONE_WORKER)),
-        Part("slow", "trainer tests with real engines and several processes", pytest_part("slow", *ONE_WORKER)),
+        Part(
+            "slow",
+            "trainer tests with real engines and several processes",
+            pytest_part("slow", *ONE_WORKER, folders=["trainer"]),
+        ),
         Part("cluster", "end-to-end tests on two embedded clusters", cluster_tests),
+        Part(
+            "tools",
+            "slow tests of the command line, the page and other frameworks",
+            pytest_part("slow", *ONE_WORKER, folders=[each for each in FOLDERS["slow"] if each != "trainer"]),
+        ),
         Part("hosts", "rendered jobs on Slurm and Ray of several hosts", pytest_part("hosts")),
     )
 }
 
 PHASES = (
     (("lint", "verify"), ("unit",), ("programs",)),
-    (("cluster",), ("apiserver",), ("slow",)),
+    (("cluster", "tools"), ("apiserver", "slow")),
     (("hosts",),),
 )
-"""Phases run one after another. The lanes of a phase run side by side: cluster tests wait, trainer tests compute. The
-kernel divides the cores between the control groups of nodes and parts, so that no lane starves the nodes. The hosts run
-alone: Ray ends a host whose processes do not start in time."""
+"""Phases run one after another. The lanes of a phase run side by side: cluster tests wait, trainer tests compute. Two
+lanes take about equally long, and a third one makes all tests slower on two cores. The hosts run alone: Ray ends a host
+whose processes do not start in time."""
 NEEDS_PROGRAMS = {"apiserver", "cluster"}
 
 

@@ -119,7 +119,7 @@ def test_only_selects_parts_in_their_order() -> None:
     phases = selected_phases("unit, lint", "")
     assert [[[each.name for each in lane] for lane in lanes] for lanes in phases] == [
         [["lint"], ["unit"], []],
-        [[], [], []],
+        [[], []],
         [[]],
     ]
 
