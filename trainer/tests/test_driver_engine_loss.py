@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import in_process
 import pytest
 
 from rlt_api.training_config import TrainingConfig
-from rlt_trainer.driver import engine_processes
+from rlt_trainer.driver import engine_processes, engines
+from rlt_trainer.driver.engine_processes import EngineLostError, EngineProcess
 from rlt_trainer.driver.run import run
 from rlt_trainer.errors import TrainingError
 from rlt_trainer.rollout.engine import Request
@@ -79,3 +81,34 @@ def test_a_run_whose_engine_dies_again_and_again_ends(
     with pytest.raises(TrainingError, match=r"The process of a Mortal .* died"):
         run(make_config(**REWARD), local=False)
     assert len(list((tmp_path / "deaths").iterdir())) == 4
+
+
+class EndingProcess(in_process.LocalProcess):
+    """The process of an engine that ends when `last` is called."""
+
+    def __init__(self, worker: RolloutWorker, last: Callable[..., Any] | None) -> None:
+        super().__init__(worker)
+        self._last = last
+
+    async def call(self, method: Callable[..., Awaitable[Any]], *arguments: Any, **options: Any) -> Any:
+        if method is self._last:
+            raise EngineLostError("the process ended")
+        return await super().call(method, *arguments, **options)
+
+
+@pytest.mark.slow
+def test_engines_that_end_before_their_first_weight_sync_are_started_again(
+    make_config: Callable[..., TrainingConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends = iter([RolloutWorker.ended, RolloutWorker.start, RolloutWorker.open_channel, RolloutWorker.sum_weights])
+
+    class EndingProcesses(in_process.LocalProcesses):
+        def start(self, number: int) -> EngineProcess:
+            super().start(number)
+            return EndingProcess(self.workers[-1], next(ends, None))
+
+    monkeypatch.setattr(in_process, "LocalProcesses", EndingProcesses)
+    monkeypatch.setattr(engines, "MAX_LOSSES", 4)
+    steps = in_process.train(make_config(**REWARD, training={"totalSteps": 2}))
+    assert [step["training/global_step"] for step in steps] == [1, 2]
+    assert next(ends, None) is None

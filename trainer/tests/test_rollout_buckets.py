@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import socket
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
 import pytest
 import torch
 from torch import Tensor
+from torch.distributed import DistError
 
+from rlt_trainer.rollout import group_channel
 from rlt_trainer.rollout.buckets import Bucket, pack_buckets
 from rlt_trainer.rollout.group_channel import GroupChannel
 from rlt_trainer.rollout.weight_channel import GroupAddress, receive_weights, send_weights
@@ -84,6 +87,20 @@ def test_every_receiver_gets_the_weights_of_each_transfer() -> None:
             received = [threads.submit(dict, receive_weights(receiver)) for receiver in receivers]
             send_weights(sent.items(), sender, limit=100)
             assert all(equal(each.result(), sent) for each in received)
+
+
+def test_members_do_not_wait_long_for_one_that_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver starts the engine of this member again, and opens a new channel."""
+    monkeypatch.setattr(group_channel, "JOIN_TIMEOUT", timedelta(seconds=1))
+    with socket.create_server((HOST, 0)) as server:
+        port = server.getsockname()[1]
+    with ThreadPoolExecutor(2) as threads:
+        ends = [
+            threads.submit(GroupChannel, GroupAddress(HOST, port, member, 3, [HOST] * 3), CPU) for member in range(2)
+        ]
+        for end in ends:
+            with pytest.raises(DistError):
+                end.result()
 
 
 def test_a_bucket_with_another_checksum_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, InvalidStateError, wait
 from contextlib import suppress
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -131,15 +131,8 @@ class Engines:
 
     def _sync(self, *, is_verified: bool) -> float | None:
         """Send the weights to all engines, and verify them. Raises EngineLostError if the process of an engine ends."""
-        receiving = self.loop.submit(self._gather(self._engines, RolloutWorker.receive_weights))
-        try:
-            sent = self._workers.all(TrainWorker.send_weights, add_up=is_verified)[0]
-        except Exception:
-            self._collect(receiving)  # the error of a receiver is the cause of the sender's
-            self._raise_loss()
-            raise
-        self._collect(receiving)
-        self._raise_loss()
+        receiving = self._gather(self._engines, RolloutWorker.receive_weights)
+        sent = self._beside(receiving, lambda: self._workers.all(TrainWorker.send_weights, add_up=is_verified))[0]
         difference = self._verify(sent) if is_verified else None
         if not is_verified:
             self._call(self._engines, RolloutWorker.resume)
@@ -196,10 +189,10 @@ class Engines:
     def _open_channels(self) -> None:
         """Connect the train workers with the devices of the engines: by pairs if colocated, else rank 0 with all."""
         workers, size = self._workers, self._config.rollout.tensor_parallel_size
-        addresses: list[ChannelAddress]
         if self._is_colocated:
             addresses = list(workers.all(TrainWorker.open_shared_channel))
-            opening = self.loop.submit(self._open(addresses, size))
+            self._collect(self.loop.submit(self._open(addresses, size)))
+            self._raise_loss()
         else:
             start = workers.first(TrainWorker.rendezvous)
             by_engine = self._call(self._engines, RolloutWorker.node_address)
@@ -208,20 +201,33 @@ class Engines:
             members = [
                 GroupAddress(start.address, start.port, member, len(nodes), nodes) for member in range(len(nodes))
             ]
-            addresses = list(members[1:])
-            opening = self.loop.submit(self._open(addresses, size))
-            workers.all(TrainWorker.open_group_channel, members[0])
-        opening.result()
+            self._beside(self._open(members[1:], size), lambda: workers.all(TrainWorker.open_group_channel, members[0]))
 
-    async def _open(self, addresses: Sequence[ChannelAddress], size: int) -> None:
-        await asyncio.gather(
-            *(
-                engine.process.call(
+    async def _open(self, addresses: Sequence[ChannelAddress], size: int) -> dict[_Engine, BaseException | None]:
+        return await _gather_results(
+            {
+                engine: engine.process.call(
                     RolloutWorker.open_channel, addresses[engine.number * size : (engine.number + 1) * size]
                 )
                 for engine in self._engines
-            )
+            }
         )
+
+    def _beside(self, receiving: Coroutine[Any, Any, dict[_Engine, Any | BaseException]], send: Callable[[], R]) -> R:
+        """Call the train workers with `send` while the engines run `receiving`. Return the result of the train workers.
+
+        Raises EngineLostError if the process of an engine ends, else the error of an engine, else of a train worker.
+        """
+        received = self.loop.submit(receiving)
+        try:
+            sent = send()
+        except Exception:
+            self._collect(received)  # the error of a receiver is the cause of the sender's
+            self._raise_loss()
+            raise
+        self._collect(received)
+        self._raise_loss()
+        return sent
 
     async def _read_metrics(self) -> dict[int, list[Metric]]:
         async def read(engine: _Engine) -> list[Metric]:
@@ -277,8 +283,7 @@ class Engines:
         **options: P.kwargs,
     ) -> dict[_Engine, R | BaseException]:
         alive = [engine for engine in engines if engine.loss is None]
-        calls = (engine.process.call(method, *arguments, **options) for engine in alive)
-        return dict(zip(alive, await asyncio.gather(*calls, return_exceptions=True), strict=True))
+        return await _gather_results({engine: engine.process.call(method, *arguments, **options) for engine in alive})
 
     def _collect(self, gathered: Future[dict[_Engine, R | BaseException]]) -> dict[_Engine, R]:
         """Return the results, and note the engines whose processes ended. Other errors are raised if none did."""
@@ -320,3 +325,8 @@ class _Engine:
 
     async def abort(self, numbers: Sequence[int]) -> None:
         await self.process.call(RolloutWorker.abort, numbers)
+
+
+async def _gather_results(calls: Mapping[_Engine, Awaitable[R]]) -> dict[_Engine, R | BaseException]:
+    """Return the result or the error of each engine's call."""
+    return dict(zip(calls, await asyncio.gather(*calls.values(), return_exceptions=True), strict=True))

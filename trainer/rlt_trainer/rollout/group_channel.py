@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import dataclass
+from datetime import timedelta
 
 import torch
 from torch import Tensor
@@ -13,6 +14,9 @@ from rlt_trainer.cluster.connections import watch_connections
 from rlt_trainer.rollout.buckets import Bucket, Layout
 from rlt_trainer.rollout.weight_channel import TRANSFER_TIMEOUT, GroupAddress
 from rlt_trainer.rollout.weight_sync import StaleWeightsError
+
+JOIN_TIMEOUT = timedelta(minutes=1)
+"""How long the members wait for the others. An engine can die before it joins; then the driver starts it again."""
 
 
 @dataclass(frozen=True)
@@ -31,13 +35,14 @@ class GroupChannel:
     """
 
     def __init__(self, address: GroupAddress, device: torch.device) -> None:
-        """Join the group. Returns when all members have joined."""
+        """Join the group. Returns when all members have joined. Raises DistError after JOIN_TIMEOUT."""
         member, size = address.member, address.size
-        store = TCPStore(address.host, address.port, size, is_master=member == 0, timeout=TRANSFER_TIMEOUT)
+        store = TCPStore(address.host, address.port, size, is_master=member == 0, timeout=JOIN_TIMEOUT)
         self._device = device
         self._damaged: list[str] = []
         self._group = ProcessGroup(store, member, size)
-        gloo = ProcessGroupGloo(PrefixStore("gloo", store), member, size, TRANSFER_TIMEOUT)
+        gloo = ProcessGroupGloo(PrefixStore("gloo", store), member, size, JOIN_TIMEOUT)
+        gloo._set_default_timeout(TRANSFER_TIMEOUT)
         self._group._register_backend(torch.device("cpu"), ProcessGroup.BackendType.GLOO, gloo)
         if device.type == "cuda":
             from torch._C._distributed_c10d import ProcessGroupNCCL
@@ -46,6 +51,7 @@ class GroupChannel:
             options._timeout = TRANSFER_TIMEOUT
             nccl = ProcessGroupNCCL(PrefixStore("nccl", store), member, size, options)
             self._group._register_backend(torch.device("cuda"), ProcessGroup.BackendType.NCCL, nccl)
+        store.set_timeout(TRANSFER_TIMEOUT)
         watch_connections(set(address.nodes) - {address.nodes[address.member]})
 
     def allocate(self, size: int) -> Tensor:
