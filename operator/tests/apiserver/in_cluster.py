@@ -193,9 +193,11 @@ class RayHead:
 
     def start(self) -> None:
         self.folder = tempfile.mkdtemp(prefix="ray")  # short, because Ray creates sockets there
-        own = ("--port", "--dashboard-agent-listen-port", "--dashboard-agent-grpc-port", "--runtime-env-agent-port")
+        self.agent_port = free_port()
+        own = ("--port", "--dashboard-agent-grpc-port", "--runtime-env-agent-port")
         options = [f"--dashboard-host={self.address}", f"--dashboard-port={self.port}", f"--temp-dir={self.folder}"]
-        options += [f"--num-cpus={self.cpus}", *(f"{option}={free_port()}" for option in own)]
+        options += [f"--num-cpus={self.cpus}", f"--dashboard-agent-listen-port={self.agent_port}"]
+        options += [f"{option}={free_port()}" for option in own]
         programs = Path(sys.executable).parent
         ray = [programs / "ray", "start", "--head", "--block", "--disable-usage-stats", *options]
         self.process = subprocess.Popen(
@@ -230,11 +232,23 @@ class RayHead:
             return {job["submission_id"]: job["status"] for job in json.load(response) if job["submission_id"]}
 
     def responds(self) -> bool:
+        """Whether the job API responds and the node is ready for jobs. (KubeRay's readiness probe asks for both.)"""
+        self.check_runs()
         try:
             self.jobs()
+            with urllib.request.urlopen(
+                f"http://{self.address}:{self.agent_port}/api/local_raylet_healthz", timeout=10
+            ):
+                return True
         except OSError:
             return False
-        return True
+
+    def check_runs(self) -> None:
+        """Fail with Ray's own error if Ray has ended. It does so if its agents do not start in time."""
+        assert self.process
+        if self.process.poll() is not None:
+            errors = Path(self.folder, "session_latest/logs/raylet.err").read_text()
+            raise AssertionError(f"Ray ended with status {self.process.returncode}: {errors[:2000]}")
 
 
 @dataclass

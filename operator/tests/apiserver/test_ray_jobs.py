@@ -21,6 +21,9 @@ from gate import Gate
 
 pytestmark = pytest.mark.apiserver
 
+FOLLOW_TIMEOUT = ("timeout", "300")
+"""`rlt logs --follow` of a job that does not start never ends."""
+
 
 @pytest.fixture(scope="module")
 def ray() -> Iterator[RayHead]:
@@ -49,6 +52,7 @@ def start_job(
     kubernetes: Kubernetes, namespace: str, ray: RayHead, spec: dict[str, Any], *, node: str | None = None
 ) -> None:
     """Start a job on a ready cluster."""
+    ray.check_runs()
     kubernetes.create_job(namespace, spec)
     cluster = kubernetes.ray_cluster(namespace)
     config = kubernetes.get(namespace, "configmap", "sum-training")
@@ -153,7 +157,7 @@ def test_logs_follow_prints_the_output_until_its_end(
 ) -> None:
     """`rlt logs -f` through the API server prints lines from before its start to the last one."""
     start(kubernetes, namespace, ray, f"print('early', flush=True)\n{gate.wait}print('late')")
-    command = [sys.executable, "-m", "rlt_cli.main", "logs", "sum", "--follow", "-n", namespace]
+    command = [*FOLLOW_TIMEOUT, sys.executable, "-m", "rlt_cli.main", "logs", "sum", "--follow", "-n", namespace]
     command += ["--kubeconfig", str(kubernetes.cluster.kubeconfig)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:
         assert following.stdout
@@ -302,7 +306,19 @@ def test_steps_run_once_and_before_the_program(
     assert kubernetes.condition(namespace, "Running")[:2] == ("False", "Preparing")
     operator.kill()
     operator.start()
-    command = [sys.executable, "-m", "rlt_cli.main", "logs", "sum", "--step", "data", "--follow", "-n", namespace]
+    command = [
+        *FOLLOW_TIMEOUT,
+        sys.executable,
+        "-m",
+        "rlt_cli.main",
+        "logs",
+        "sum",
+        "--step",
+        "data",
+        "--follow",
+        "-n",
+        namespace,
+    ]
     command += ["--kubeconfig", str(kubernetes.cluster.kubeconfig)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:
         assert following.stdout
