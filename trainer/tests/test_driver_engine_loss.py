@@ -51,9 +51,17 @@ def build_mortal(deaths: Path, limit: int) -> type[RolloutWorker]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_cluster")
-@pytest.mark.parametrize("mode", [{}, {"rollout": SEPARATE, "rolloutWorkers": 2}], ids=["colocated", "separate"])
-def test_a_run_whose_engine_is_killed_has_all_steps(
-    make_config: Callable[..., TrainingConfig], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mode: dict[str, Any]
+@pytest.mark.parametrize(
+    ("mode", "deaths"),
+    [({}, 1), ({"rollout": SEPARATE, "rolloutWorkers": 2}, 2)],  # 2: both engines
+    ids=["colocated", "separate"],
+)
+def test_a_run_whose_engines_are_killed_has_all_steps(
+    make_config: Callable[..., TrainingConfig],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    mode: dict[str, Any],
+    deaths: int,
 ) -> None:
     def train(name: str, deaths: int) -> list[dict[str, Any]]:
         folder = tmp_path / f"{name}-deaths"
@@ -64,7 +72,7 @@ def test_a_run_whose_engine_is_killed_has_all_steps(
         assert len(list(folder.iterdir())) == deaths
         return [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
 
-    killed, whole = train("killed", 1), train("whole", 0)
+    killed, whole = train("killed", deaths), train("whole", 0)
     assert [step["training/global_step"] for step in killed] == list(range(1, STEPS + 1))
     for ours, theirs in zip(killed, whole, strict=True):  # the same responses, from the same weights
         for name in ("critic/rewards/mean", "response_length/mean", "actor/grad_norm"):
