@@ -106,7 +106,7 @@ for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
 def test_a_rank_that_hangs_leaves_the_stacks_and_the_next_attempt_resumes(cluster: Cluster, namespace: str) -> None:
     job = build_learning_job("hangs", steps=2000, save_freq=2)
     job["spec"]["cluster"]["terminationGracePeriodSeconds"] = 30
-    job["spec"]["failurePolicy"] = {"maxRestarts": 1, "progressDeadlineSeconds": 60}
+    job["spec"]["failurePolicy"] = {"maxRestarts": 1, "progressDeadlineSeconds": 100}
     name = apply_job(cluster, namespace, job)
 
     def await_step(step: int) -> Job:
