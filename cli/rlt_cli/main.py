@@ -40,6 +40,7 @@ COMMANDS = {
     "rollouts": "Show prompts, responses and rewards of one step of a job",
     "compare": "Compare the configuration and the metrics of runs",
     "report": "Write everything about a run to one HTML file",
+    "export": "Export a checkpoint of a job as a model in Hugging Face format",
     "suspend": "Release the cluster of a job and keep its checkpoints",
     "resume": "Resume a suspended job from its latest checkpoint",
     "cancel": "Stop a job permanently and keep the job object",

@@ -149,6 +149,16 @@ class Client:
 
         return self._stream(job, lambda connection: follow_program_log(connection, _name(job), tail))
 
+    def export(self, job: Job | str, step: int | None = None, *, dry_run: bool = False) -> dict[str, Any]:
+        """Export the checkpoint of a step, by default the latest, as a model in Hugging Face format.
+
+        Returns the Job (batch/v1) that runs the export; `dry_run` creates none. Raises UnavailableError without a
+        checkpoint to export.
+        """
+        from rlt.exports import export_checkpoint
+
+        return self._call(job, lambda connection: export_checkpoint(connection, _name(job), step, dry_run=dry_run))
+
     def cancel(self, job: Job | str) -> Job:
         """Stop a job permanently; a running program may save a checkpoint. The job object and its files are kept."""
         from rlt.lifecycle import cancel_job

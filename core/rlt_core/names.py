@@ -20,6 +20,9 @@ WORKLOAD_LABEL = "kueue.x-k8s.io/job-uid"
 CANCEL_ANNOTATION = "rlt.dev/cancel"
 """On a job: the value `true` cancels it (condition Failed, reason Cancelled). Removing it does not undo that."""
 
+EXPORT_ANNOTATION = "rlt.dev/exported-path"
+"""On the Job that exports a checkpoint: the folder of the model in the pods."""
+
 HASH_ANNOTATION = "rlt.dev/data-hash"
 """On the ConfigMap of a job: the hash of its data when the operator wrote it."""
 
@@ -43,6 +46,11 @@ def config_map(job: str) -> str:
 def ray_token(job: str, *, attempt: int) -> str:
     """Name of the Secret with the token of Ray and the driver for one attempt."""
     return f"{job}-ray-token-{attempt}"
+
+
+def export_job(job: str, *, step: int) -> str:
+    """Name of the Job (batch/v1) that exports the checkpoint of `step`."""
+    return f"{job}-export-{step}"
 
 
 def network_policy(job: str) -> str:

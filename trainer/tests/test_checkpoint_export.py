@@ -10,12 +10,16 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from job_specs import BUILTIN
 from ranks import run_ranks
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel, Qwen3Config, Qwen3MoeConfig
 
 from rlt_api.blocks.checkpoint import Checkpoint
 from rlt_api.blocks.model import Lora
+from rlt_api.frameworks.export import build_checkpoint_export
+from rlt_api.frameworks.run import Run
+from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.__main__ import main
 from rlt_trainer.checkpoint.driver_state import DriverState
@@ -104,19 +108,22 @@ def test_an_export_of_a_checkpoint_equals_the_export_of_the_run(
     assert all(torch.equal(found[name], expected[name]) for name in expected)
     assert names(run / "export") == names(Path(files)), "transformers' names, such as those of single experts"
 
-    output = command(run / "checkpoints" / "step-3", make_config(model={"fromSeed": None, "path": files}), tmp_path)
+    output = command(run, make_config(model={"fromSeed": None, "path": files}))
     again = weights(output)
     assert all(torch.equal(found[name], again[name]) for name in found)
     for name in ("config.json", "generation_config.json", "tokenizer.json"):
         assert (output / name).read_text() == (run / "export" / name).read_text()
 
 
-def command(checkpoint: Path, config: TrainingConfig, tmp_path: Path) -> Path:
-    """Run `rlt-trainer export`, and return its output folder."""
-    (checkpoint.parent.parent / "config.json").write_text(config.model_dump_json(by_alias=True))
-    output = tmp_path / "exported"
-    assert main(["export", "--checkpoint", str(checkpoint), "--output", str(output)]) == 0
-    return output
+def command(run: Path, config: TrainingConfig) -> Path:
+    """Run the command of `rlt export --step 3`, and return its output folder."""
+    (run / "config.json").write_text(config.model_dump_json(by_alias=True))
+    spec = RLTrainingJobSpec.model_validate(BUILTIN, by_alias=True, by_name=False)
+    built = build_checkpoint_export(spec, Run("sum", "demo", str(run)), 3)
+    assert built
+    assert built.command[0] == "rlt-trainer"
+    assert main(built.command[1:]) == 0
+    return Path(built.directory)
 
 
 def test_an_adapter_is_merged_and_also_saved_separately(make_config: MakeConfig, tmp_path: Path) -> None:
@@ -141,9 +148,10 @@ def test_an_adapter_is_merged_and_also_saved_separately(make_config: MakeConfig,
     shards = (run / "checkpoints" / "step-3").glob("*.distcp")
     assert sum(path.stat().st_size for path in shards) < 100_000, "the base weights are saved"
     config = make_config(model={"fromSeed": None, "path": files, "lora": {"rank": 2}})
-    again = weights(command(run / "checkpoints" / "step-3", config, tmp_path))
+    output = command(run, config)
+    again = weights(output)
     assert all(torch.equal(merged[name], again[name]) for name in merged)
-    assert (tmp_path / "exported" / "adapter" / "adapter_model.safetensors").is_file()
+    assert (output / "adapter" / "adapter_model.safetensors").is_file()
 
 
 def test_files_are_limited_in_bytes_or_have_one_tensor() -> None:

@@ -51,10 +51,15 @@ def build_placement_overlay(job: Job, spec: RLTrainingJobSpec, group: WorkerGrou
     pod: Manifest = {"topologySpreadConstraints": [spread]}
     if affinity:
         pod["affinity"] = affinity
-    if group.accelerator:  # as the ExtendedResourceToleration admission plugin does
-        taint = group.accelerator.resource_name
-        pod["tolerations"] = [{"key": taint, "operator": "Exists", "effect": "NoSchedule"}]
-    return {"spec": pod}
+    return merge_overlay({"spec": pod}, build_accelerator_overlay(group))
+
+
+def build_accelerator_overlay(group: WorkerGroup) -> Manifest:
+    """Build the toleration of the taint of accelerators, as the ExtendedResourceToleration admission plugin does."""
+    if group.accelerator is None:
+        return {}
+    taint = group.accelerator.resource_name
+    return {"spec": {"tolerations": [{"key": taint, "operator": "Exists", "effect": "NoSchedule"}]}}
 
 
 def _build_affinity(job: Job, spec: RLTrainingJobSpec) -> Manifest:

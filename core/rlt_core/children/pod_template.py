@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.blocks.resources import Accelerator, Resources, Toleration
 from rlt_api.blocks.storage import Storage
 from rlt_api.driver_report import METRICS_PORT
+from rlt_api.network_status import NetworkAttachment, NetworkStatus
 from rlt_api.rules.shared_memory import size_shared_memory, size_worker_shared_memory
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.training_config import CONFIG_DIRECTORY
@@ -20,7 +21,7 @@ from rlt_core.children.environment import build_env
 from rlt_core.children.function_files import build_function_mounts, build_function_volumes
 from rlt_core.children.gang import build_gang_reference
 from rlt_core.children.overlay import merge_overlay
-from rlt_core.children.placement import build_placement_overlay, exclude_nodes
+from rlt_core.children.placement import build_accelerator_overlay, build_placement_overlay, exclude_nodes
 from rlt_core.children.ray_token import build_ray_token_mounts, build_ray_token_volumes
 from rlt_core.job import Job, Manifest, list_excluded_nodes
 
@@ -47,6 +48,16 @@ DISRUPTION_ANNOTATIONS = {
 }
 """The cluster autoscaler and Karpenter remove no node with a pod of a job: one pod ends the whole program.
 https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/FAQ.md, https://karpenter.sh/docs/concepts/disruption/"""
+
+NO_FABRIC = NetworkStatus(
+    profile="none",
+    fabric="none",
+    vendor="none",
+    agree=True,
+    candidates=0,
+    attach=NetworkAttachment(mode="podNetwork"),
+)
+"""The network of a pod that communicates with no other."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +101,27 @@ def build_worker_template(job: Job, spec: RLTrainingJobSpec, group: WorkerGroup)
         job, merge_overlay(template, build_attachment_overlay(job, spec, group)), group.pod_template
     )
     return exclude_nodes(get_network(job).avoided, template)
+
+
+def build_program_template(job: Job, spec: RLTrainingJobSpec, group: WorkerGroup | None) -> Manifest:
+    """Build the pod template of one program on a node like those of `group`, or like that of the head.
+
+    The pod has one accelerator of the group, and no devices, host network or variables of the fabric: variables that
+    name interfaces of the host are invalid in the network of a pod.
+    """
+    job = replace(job, status=job.status.model_copy(update={"network": NO_FABRIC}))
+    head, place = spec.cluster.head, group or spec.cluster.head
+    if group:
+        assert group.resources
+        accelerator = group.accelerator.model_copy(update={"count": 1}) if group.accelerator else None
+        container = _build_container(job, spec, "ray-worker", group.resources, accelerator)
+        shared, overlay = size_worker_shared_memory(spec, group).size, build_accelerator_overlay(group)
+    else:
+        container = _build_container(job, spec, "ray-head", head.resources)
+        shared, overlay = size_shared_memory(head.resources).size, Manifest()
+    pod = _build_pod(job, spec, container, shared, place.node_selector, place.tolerations)
+    template = merge_overlay({"metadata": {"annotations": dict(DISRUPTION_ANNOTATIONS)}, "spec": pod}, overlay)
+    return exclude_nodes(list_excluded_nodes(job), _merge_user_template(job, template, place.pod_template))
 
 
 def build_template_dry_runs(job: Job, spec: RLTrainingJobSpec) -> tuple[TemplateDryRun, ...]:

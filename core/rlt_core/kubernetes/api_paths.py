@@ -109,6 +109,11 @@ def pods(namespace: str | None) -> str:
     return _collection(CORE, namespace, "pods")
 
 
+def batch_jobs(namespace: str) -> str:
+    """Path of the Jobs of Kubernetes in a namespace."""
+    return f"/apis/batch/v1/namespaces/{namespace}/jobs"
+
+
 def pod_templates(namespace: str) -> str:
     """Path of the PodTemplates of a namespace."""
     return f"{CORE}/namespaces/{namespace}/podtemplates"

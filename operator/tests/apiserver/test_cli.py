@@ -126,6 +126,31 @@ def test_on_a_terminal_watch_updates_the_page_until_ctrl_c(
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 130
 
 
+def test_an_export_is_a_job_of_kubernetes_that_belongs_to_the_training_job(
+    kubernetes: Kubernetes, rlt: Rlt, namespace: str
+) -> None:
+    kubernetes.kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
+    kubernetes.create_job(namespace, {**o.SPEC, "storage": {"claimName": "runs"}})
+    assert "status.checkpoint.latestStep is absent" in rlt("export", "sum", expected=1).stderr
+    patch = json.dumps({"status": {"checkpoint": {"latestStep": 20}}})
+    by = ("-n", namespace, "--subresource=status", "--type=merge")
+    kubernetes.kubectl("patch", "rltrainingjob", "sum", *by, "-p", patch)
+    rlt("export", "sum", "--dry-run")
+    assert kubernetes.get(namespace, "job", "sum-export-20") is None
+
+    done = rlt("export", "sum")
+    assert done.stdout.startswith("sum-export-20 created: /mnt/rlt/runs/sum-")
+    created, owner = (kubernetes.get(namespace, *each) for each in (("job", "sum-export-20"), ("rltrainingjob", "sum")))
+    assert created
+    assert owner
+    (reference,) = created["metadata"]["ownerReferences"]
+    assert reference["uid"] == owner["metadata"]["uid"]
+    pod = {"apiVersion": "v1", "kind": "Pod", **created["spec"]["template"]}
+    pod["metadata"] = {"name": "export", "namespace": namespace}
+    kubernetes.kubectl("create", "--dry-run=server", "-f", "-", input=json.dumps(pod))
+    assert "Job sum-export-20 exists" in rlt("export", "sum", expected=1).stderr
+
+
 def wait_for(screen: IO[bytes], text: bytes) -> None:
     """Read until the text is on the screen. Raises OSError if the program exits before that."""
     seen = b""

@@ -1,0 +1,75 @@
+"""The export of a checkpoint to the Hugging Face format, in a Job (batch/v1) with the permissions of the user."""
+
+from __future__ import annotations
+
+from rlt.connection import Connection, prepare_output
+from rlt.errors import UnavailableError
+from rlt.job_state import is_true
+from rlt.kube_context import KubeContext
+from rlt_api.frameworks.export import build_checkpoint_export
+from rlt_core import names
+from rlt_core.children.export_job import build_export_job
+from rlt_core.children.program import build_run
+from rlt_core.job import Manifest, parse_job
+from rlt_core.kubernetes import api_paths
+from rlt_core.kubernetes.client import ApiError
+
+
+async def export_checkpoint(
+    connection: Connection, name: str, step: int | None = None, *, dry_run: bool = False
+) -> Manifest:
+    """Create the Job that exports the checkpoint of `step`, by default the latest one. Returns the Job.
+
+    `dry_run` creates nothing. Raises NotFoundError, and UnavailableError if the checkpoint cannot be exported.
+    """
+    manifest = await connection.api.get(api_paths.job(connection.namespace, name))
+    if manifest is None:
+        manifest = await connection.get_job(name)  # raises NotFoundError
+    export_job = build_export_manifest(manifest, step, connection.kube_context)
+    if dry_run:
+        return prepare_output(export_job)
+    if is_true(manifest, "Running"):
+        connection.notify(f"note: job {name} runs: it may delete the checkpoint during the export (spec.checkpoint).")
+    try:
+        return prepare_output(await connection.api.create(api_paths.batch_jobs(connection.namespace), export_job))
+    except ApiError as error:
+        if error.status != 409:
+            raise
+        existing = export_job["metadata"]["name"]
+        message = f"Job {existing} exists: the checkpoint is being exported, or was within the last day."
+        delete = f"kubectl delete job {existing} -n {connection.namespace}"
+        raise UnavailableError(message, next=delete) from error
+
+
+def build_export_manifest(manifest: Manifest, step: int | None, kube_context: KubeContext) -> Manifest:
+    """Build the Job for an RLTrainingJob. Raises UnavailableError if the checkpoint cannot be exported."""
+    job = parse_job(manifest)
+    name, spec, status = job.name, job.spec, kube_context.command_line(f"status {job.name}")
+    if spec is None:
+        raise UnavailableError(f"The spec of job {name} is invalid.", next=status)
+    if not spec.storage.outlives_pods:
+        message = f"The checkpoints of job {name} end with its pods: spec.storage has neither claimName nor "
+        raise UnavailableError(f"{message}storageClassName. Set one of them in a new job.", next=status)
+    latest = job.status.checkpoint.latest_step if job.status.checkpoint else None
+    if latest is None:
+        frequency = f"spec.checkpoint.saveFreq is {spec.checkpoint.save_freq}"
+        message = f"Job {name} has no complete checkpoint: status.checkpoint.latestStep is absent, and {frequency}."
+        raise UnavailableError(message, next=status)
+    step = latest if step is None else step
+    if not 1 <= step <= latest:
+        message = f"--step {step}: job {name} has checkpoints up to step {latest} (status.checkpoint.latestStep)."
+        raise UnavailableError(message, next=kube_context.command_line(f"export {name} --step {latest}"))
+    export = build_checkpoint_export(spec, build_run(job, spec), step)
+    if export is None:
+        message = f"spec.framework.type {spec.framework.type}: the format of the checkpoints of job {name} is unknown."
+        raise UnavailableError(f"{message} Run the export of its program in a pod.", next=status)
+    if not export.command:
+        message = f"spec.framework.type {spec.framework.type} writes models in Hugging Face format itself, and has no "
+        message += f"program that exports checkpoints: use {export.directory} in the volume of job {name}."
+        raise UnavailableError(message, next=status)
+    return build_export_job(job, spec, export, step)
+
+
+def get_export_path(export_job: Manifest) -> str:
+    """The folder of the model in the volume."""
+    return str(export_job["metadata"]["annotations"][names.EXPORT_ANNOTATION])

@@ -1,0 +1,85 @@
+"""The Job (batch/v1) that writes a checkpoint as a model in Hugging Face format. A user creates it, not the operator.
+
+Its pod has neither the label of the job, by which the operator selects the pods of an attempt, nor the volumes of an
+attempt: the Secret with Ray's token ends with the attempt.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlt_api.crd import GROUP, KIND, VERSION
+from rlt_api.frameworks.export import Export
+from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.worker_groups import training_group
+from rlt_core import names
+from rlt_core.children.function_files import build_function_volumes
+from rlt_core.children.placement import build_scheduling_labels
+from rlt_core.children.pod_template import build_program_template
+from rlt_core.children.program import find_working_directory
+from rlt_core.children.ray_token import VOLUME, build_ray_token_env
+from rlt_core.job import Job, Manifest
+
+MANAGED_BY = "rlt"
+"""Value of app.kubernetes.io/managed-by: the operator does not manage the Job."""
+DEADLINE_S = 6 * 3600
+"""Time for the pod to start and to write the model (activeDeadlineSeconds)."""
+TTL_S = 24 * 3600
+"""Time for which an ended Job and its log are kept (ttlSecondsAfterFinished)."""
+
+
+def build_export_job(job: Job, spec: RLTrainingJobSpec, export: Export, step: int) -> Manifest:
+    """Build the Job that runs the command of `export`.
+
+    The builtin trainer exports on a node like that of the head, without accelerators. The programs of verl and ROLL
+    need the memory of a training worker, and one accelerator for Megatron.
+    """
+    group = None if spec.framework.type == "builtin" else training_group(spec)
+    owner = {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "name": job.name, "uid": job.uid}
+    labels = {names.JOB_LABEL: job.name, "app.kubernetes.io/managed-by": MANAGED_BY}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": names.export_job(job.name, step=step),
+            "namespace": job.namespace,
+            "labels": labels | build_scheduling_labels(job, spec),
+            "annotations": {names.EXPORT_ANNOTATION: export.directory},
+            "ownerReferences": [owner],
+        },
+        "spec": {
+            "backoffLimit": 0,
+            "activeDeadlineSeconds": DEADLINE_S,
+            "ttlSecondsAfterFinished": TTL_S,
+            "template": _adapt(build_program_template(job, spec, group), job, spec, export),
+        },
+    }
+
+
+def _adapt(template: Manifest, job: Job, spec: RLTrainingJobSpec, export: Export) -> Manifest:
+    """Replace the program of the template, and remove what only pods of the Ray cluster have.
+
+    Further containers of the podTemplate are removed: the Job would not end before them.
+    """
+    functions = {volume["name"] for volume in build_function_volumes(spec)}
+    removed = {"training-config", VOLUME, *functions}
+    token = build_ray_token_env(spec)
+    pod: dict[str, Any] = {name: value for name, value in template["spec"].items() if name != "workloadRef"}
+    container = dict(next(each for each in pod["containers"] if each["name"] in ("ray-head", "ray-worker")))
+    container |= {
+        "name": "export",
+        "command": list(export.command),
+        "env": [each for each in container["env"] if each["name"] not in token],
+        "volumeMounts": [each for each in container["volumeMounts"] if each["name"] not in removed],
+    }
+    container.pop("args", None)
+    if directory := find_working_directory(spec):
+        container["workingDir"] = directory
+    pod |= {
+        "restartPolicy": "Never",
+        "containers": [container],
+        "volumes": [each for each in pod["volumes"] if each["name"] not in removed],
+    }
+    metadata = template["metadata"]
+    labels = {name: value for name, value in metadata["labels"].items() if name not in names.labels(job.name)}
+    return {"metadata": {**metadata, "labels": labels}, "spec": pod}
