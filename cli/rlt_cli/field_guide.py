@@ -118,7 +118,7 @@ def complete_path(start: str) -> list[str]:
 
 
 def find_field(path: str) -> Field:
-    """Find a field by its path, by a unique end of it, or by its name in verl or ROLL.
+    """Find a field by its path, by a unique end of it, or by its name in verl, ROLL or OpenRLHF.
 
     For example spec.rollout.topP, rollout.topP, topP or top_p; status.progress.step; rlruntime.spec.nodePools;
     actor_rollout_ref.rollout.top_p. Raises ValueError, with the nearest paths, if no field or several fields match.
@@ -147,7 +147,7 @@ def find_field(path: str) -> Field:
 
 
 def _find_by_other_name(name: str) -> Field | None:
-    """The field for a setting of verl or ROLL, for the end of its name, or for a block of settings.
+    """The field for a setting of verl, ROLL or OpenRLHF, for the end of its name, or for a block of settings.
 
     Raises ValueError if several fields match, or if the mapping gives a reason why no field does.
     """
@@ -167,7 +167,13 @@ def _find_by_other_name(name: str) -> Field | None:
 
 def _tables() -> dict[str, tuple[Setting, ...]]:
     mapped = mapping.load_mapping()
-    return {"verl": mapped.verl, "ROLL": mapped.roll, "environment": mapped.environment, "script": mapped.launch}
+    return {
+        "verl": mapped.verl,
+        "ROLL": mapped.roll,
+        "OpenRLHF": mapped.openrlhf,
+        "environment": mapped.environment,
+        "script": mapped.launch,
+    }
 
 
 def _suggest(wanted: str, known: Mapping[str, Field]) -> str:

@@ -1,4 +1,4 @@
-"""The mapping from settings of verl, ROLL and launch scripts to fields of a job: mapping.toml and its page."""
+"""The mapping from settings of other programs and launch scripts to fields of a job: mapping.toml and its page."""
 
 from __future__ import annotations
 
@@ -53,6 +53,8 @@ class Mapped:
 
     verl_version: str
     verl: tuple[Setting, ...]
+    openrlhf: tuple[Setting, ...]
+    """Every option that the operator writes for framework.type openrlhf, without its dashes."""
     roll: tuple[Setting, ...]
     environment: tuple[Setting, ...]
     launch: tuple[Setting, ...]
@@ -94,7 +96,7 @@ def build_mapping_page() -> str:
     return "\n".join(
         [
             "<!-- Generated from crds/rlt_api/mapping.toml by `make generate`. Do not edit. -->",
-            "# From verl and ROLL to rlt",
+            "# From verl, OpenRLHF and ROLL to rlt",
             "",
             INTRODUCTION.format(version=mapped.verl_version),
             "",
@@ -103,6 +105,12 @@ def build_mapping_page() -> str:
             "| verl | Default | rlt | Default | Remarks |",
             "|---|---|---|---|---|",
             *(_verl_row(setting, mapped.verl) for setting in mapped.verl),
+            "",
+            "## OpenRLHF",
+            "",
+            "The options of OpenRLHF 0.11 that the operator writes for [a job with it](../frameworks/openrlhf.md).",
+            "",
+            *_table("OpenRLHF", mapped.openrlhf),
             "",
             "## ROLL",
             "",
@@ -123,9 +131,9 @@ def build_mapping_page() -> str:
 
 
 INTRODUCTION = """\
-A verl or ROLL command runs unchanged as a [command job](../command-jobs.md) (`framework.type: command`). These tables
-map its settings to fields of a job that rlt's trainer or the operator reads. The same job also runs
-[with verl](../frameworks/verl.md).
+A command of verl, OpenRLHF or ROLL runs unchanged as a [command job](../command-jobs.md) (`framework.type: command`).
+These tables map its settings to fields of a job that rlt's trainer or the operator reads. The same job also runs
+[with verl](../frameworks/verl.md), [with OpenRLHF](../frameworks/openrlhf.md) and [with ROLL](../frameworks/roll.md).
 
 A `*` in a key matches anything. The tables contain every key of `ppo_trainer` in verl {version}, alone or in a group,
 with verl's default. A dash means that no field exists; the remark gives the reason."""

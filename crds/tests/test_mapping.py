@@ -1,4 +1,4 @@
-"""The mapping from settings of verl, ROLL and launch scripts to fields: complete, and consistent with the schema.
+"""The mapping from settings of other programs to fields: complete, and consistent with the schema.
 
 e2e/tests/test_verl_mapping.py compares it with verl's own config.
 """
@@ -9,16 +9,19 @@ import json
 import re
 from pathlib import Path
 
+import openrlhf_jobs
 import pytest
+from verl_jobs import RUN
 
 from rlt_api import foreign_names
+from rlt_api.frameworks.openrlhf import list_options
 from rlt_api.mapping import PATH, Setting, build_mapping_page, find, find_field, load_mapping
 from rlt_api.schema import walk_leaves
 from rlt_api.spec import RLTrainingJobSpec
 
 ROOT = Path(__file__).parents[2]
 MAPPED = load_mapping()
-ALL = [*MAPPED.verl, *MAPPED.roll, *MAPPED.environment, *MAPPED.launch]
+ALL = [*MAPPED.verl, *MAPPED.openrlhf, *MAPPED.roll, *MAPPED.environment, *MAPPED.launch]
 
 VERL_MULTI_NODE_GUIDE = """
 data.train_files data.val_files data.train_batch_size data.max_prompt_length data.max_response_length
@@ -86,6 +89,14 @@ def test_settings_of_verls_guides_are_mapped(key: str) -> None:
 @pytest.mark.parametrize("key", ROLL_FAQ.split())
 def test_settings_of_rolls_guide_are_mapped(key: str) -> None:
     assert find(key, MAPPED.roll)
+
+
+def test_openrlhfs_table_has_exactly_the_options_that_the_operator_writes() -> None:
+    jobs = [openrlhf_jobs.resolve(changes) for changes in openrlhf_jobs.TABLE.values()]
+    written = {name for spec in jobs for name in list_options(spec, RUN)}
+    found = {name: find(name, MAPPED.openrlhf) for name in written}
+    assert [name for name, setting in found.items() if setting is None] == []
+    assert {setting.key for setting in found.values() if setting} == {each.key for each in MAPPED.openrlhf}
 
 
 @pytest.mark.parametrize("name", VARIABLES.split())

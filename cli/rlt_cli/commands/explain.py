@@ -57,8 +57,8 @@ def command(
     The description contains type, default, bounds and rules.
 
     FIELD is a path such as spec.rollout.topP, status.progress or rlruntime.spec.limits, a unique end of a path in the
-    spec, or a name in verl or ROLL such as top_p or actor_rollout_ref.rollout.top_p. Without FIELD, the command lists
-    the blocks of a job.
+    spec, or a name in verl, OpenRLHF or ROLL such as top_p or actor_rollout_ref.rollout.top_p. Without FIELD, the
+    command lists the blocks of a job.
 
     `explain network JOB --nodes FILE` shows the network profile of the job on these nodes, and the reason for each
     variable. Exit code 1 if the operator would hold the job.
