@@ -22,8 +22,8 @@ def command(name: str, step: int | None, dry_run: bool, kube_context: KubeContex
     """Export a checkpoint of a job as a model in Hugging Face format.
 
     The checkpoint is read from the volume of the job, which may have ended, be suspended, or run. The model is written
-    to exports/step-N in the run directory. The command creates a Job (batch/v1) with the image, the volume and the
-    placement of the job, which is deleted with the job. Plain-text secrets are printed as ***.
+    to exports/step-N in the run directory. The command creates a Kubernetes Job (batch/v1) with the image, the
+    volume and the placement of the RLTrainingJob, and both are deleted together. Plain-text secrets are printed as ***.
     """
     export_job = run(_export(name, step, kube_context, dry_run=dry_run))
     if dry_run:
