@@ -82,15 +82,18 @@ def read_run(path: Path) -> Run:
     )
 
 
-async def load_run(connection: Connection, name: str) -> Run:
-    """The run of a job: from its program while it runs, then from its volume. Raises NotFoundError."""
+async def load_run(connection: Connection, name: str, *, reads_volume: bool = True) -> Run:
+    """The run of a job: from its program while it runs, then from its volume. Raises NotFoundError.
+
+    Reading the volume creates a pod. Without `reads_volume`, a note has the command that reads it.
+    """
     manifest = await connection.api.get(api_paths.job(connection.namespace, name))
     if manifest is None:
         manifest = await connection.get_job(name)  # raises NotFoundError
     job = prepare_output(manifest)
     specs = (manifest["spec"], manifest.get("status", {}).get("resolvedSpec", {}))
     known = [each.value for spec in specs for each in find_secrets(spec, "spec")]
-    records = await _load_records(connection, job)
+    records = await _load_records(connection, job, reads_volume)
     config = job.get("status", {}).get("resolvedSpec") or job["spec"]
     status = job.get("status", {})
     cluster = config.get("cluster", {})
@@ -145,13 +148,16 @@ def find_broken_rules(steps: Sequence[Step]) -> list[Mapping[str, Any]]:
     ]
 
 
-async def _load_records(connection: Connection, job: Manifest) -> RunRecords:
+async def _load_records(connection: Connection, job: Manifest, reads_volume: bool) -> RunRecords:
     name = job["metadata"]["name"]
     try:
         steps = await get_history(connection, name)
     except UnavailableError as error:
         if not has_kept_files(job):
             return RunRecords({}, [], [], None, (f"No metrics: {error.message}",))
+        if not reads_volume:
+            note = f"No metrics and no rollouts: {error.message} `rlt report {name}` reads the volume."
+            return RunRecords({}, [], [], None, (note,))
         return await _load_kept_records(connection, name)
     try:
         rollouts = await get_rollouts(connection, name)

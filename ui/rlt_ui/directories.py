@@ -80,6 +80,10 @@ class RunFolder:
         """The end of a log in attempts/."""
         return await asyncio.to_thread(lambda: clean(read_file(self._path(run), log), list_secrets(self._read(run))))
 
+    async def load_run(self, run: str) -> Run:
+        """The records of the directory."""
+        return await asyncio.to_thread(self._read, run)
+
     async def get_version(self, run: str | None) -> str:
         """The sizes and times of the files."""
         if run is not None:

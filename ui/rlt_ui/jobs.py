@@ -12,6 +12,7 @@ from rlt.errors import ClusterError, RltError
 from rlt.job_state import NOT_RECONCILED, get_phase
 from rlt.records import get_latest_history, get_rollouts, get_spans
 from rlt.run_pages import RolloutQuery, select_page, select_spans
+from rlt.runs import Run, load_run
 from rlt_api.plain_secrets import find_secrets
 from rlt_core.job import Manifest
 from rlt_ui.defaults import list_changed
@@ -95,6 +96,11 @@ class JobList:
             job = await self._connection.get_job(run)
             text = await read_job_log(self._connection, run, log)
         return clean(text, [each.value for each in find_secrets(job.get("spec", {}), "spec")])
+
+    async def load_run(self, run: str) -> Run:
+        """The job, with the records that its driver serves. The volume is not read: that requires a pod."""
+        async with self._requests():
+            return await load_run(self._connection, run, reads_volume=False)
 
     async def get_version(self, run: str | None) -> str:
         """The resource versions."""

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.metadata
 import json
 import secrets
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from rlt.errors import NotFoundError, RltError
+from rlt.report.page import build_page
+from rlt.report.summary import Origin
 from rlt.run_pages import MAX_PAGE, ORDERS, RolloutQuery
 from rlt_ui.access import HOST, Gate
 from rlt_ui.source import Json, Source
@@ -86,6 +90,13 @@ def build_routes(get_source: Callable[[Request], Source], is_ending: Callable[[]
     async def list_logs(request: Request) -> Json:
         return await get_source(request).list_logs(get_run(request))
 
+    async def write_report(request: Request) -> Response:
+        found = await get_source(request).load_run(get_run(request))
+        origin = Origin(importlib.metadata.version("rlt-ui"), f"{datetime.now(UTC):%FT%TZ}")
+        text = await asyncio.to_thread(build_page, found, origin)
+        name = quote(f"{found.name}-report.html", safe="")
+        return HTMLResponse(text, headers={"Content-Disposition": f"attachment; filename*=UTF-8''{name}"})
+
     async def stream_log(request: Request) -> Response:
         source, run, log = get_source(request), request.query_params.get("run", ""), request.query_params.get("log", "")
         events = stream_changes("log", lambda: source.read_log(run, log), LOG_POLL_S, is_ending)
@@ -107,16 +118,26 @@ def build_routes(get_source: Callable[[Request], Source], is_ending: Callable[[]
         "logs": list_logs,
     }
     routes = [Route(f"/api/{name}", answer_json(reader)) for name, reader in readers.items()]
+    routes.append(Route("/api/report", answer(write_report)))
     streams = [Route("/api/events", stream), Route("/api/log", stream_log)]
     return [*routes, *streams, Route("/", show_page), Mount("/static", StaticFiles(directory=STATIC))]
 
 
 def answer_json(read: Callable[[Request], Awaitable[Json]]) -> Callable[[Request], Awaitable[Response]]:
-    """A handler that returns JSON, or the reason why there is none with what to do next."""
+    """A handler that returns JSON. See `answer`."""
+
+    async def respond(request: Request) -> Response:
+        return JSONResponse(await read(request))
+
+    return answer(respond)
+
+
+def answer(respond: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+    """A handler that returns the response, or the reason why there is none with what to do next."""
 
     async def handle(request: Request) -> Response:
         try:
-            return JSONResponse(await read(request))
+            return await respond(request)
         except ValueError as error:
             return JSONResponse({"error": str(error), "next": ""}, status_code=400)
         except NotFoundError as error:

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from rlt.metric_text import Step
 from rlt.run_pages import RolloutQuery
+from rlt.runs import Run
 
 Json = dict[str, Any]
 
@@ -38,6 +39,9 @@ class Source(Protocol):
 
     async def read_log(self, run: str, log: str) -> Json:
         """The end of a log: see `clean`."""
+
+    async def load_run(self, run: str) -> Run:
+        """What a report has of the run."""
 
     async def get_version(self, run: str | None) -> str:
         """A text that changes when the run, or the list, changes."""

@@ -147,8 +147,16 @@ def test_a_run_outside_of_the_list_is_not_found(client: TestClient, folder: Path
     secret = folder.parent / "secret"
     secret.mkdir()
     (secret / "metrics.jsonl").write_text('{"step": 1}\n')
-    for name in ("run", "metrics", "rollouts", "spans", "logs"):
+    for name in ("run", "metrics", "rollouts", "spans", "logs", "report"):
         assert client.get(f"{PAGE}api/{name}", params={"run": run, "step": "1"}).status_code == 404
+
+
+def test_the_report_is_a_file_without_scripts(client: TestClient) -> None:
+    response = client.get(f"{PAGE}api/report", params={"run": "sum-1"})
+    assert response.status_code == 200
+    assert response.headers["content-disposition"] == "attachment; filename*=UTF-8''sum-report.html"
+    assert "<h2>Learning</h2>" in response.text
+    assert "<script" not in response.text
 
 
 @pytest.mark.parametrize("path", ["static/../server.py", "static/%2e%2e/server.py", "static/%2e%2e%2fserver.py"])

@@ -150,6 +150,10 @@ async def test_a_person_with_the_rights_sees_metrics(client: httpx.AsyncClient, 
     assert (spans["spans"], spans["notes"]) == ([{"rank": -1, "phase": "gen", "start": 1.0, "end": 2.0}], [])
     logs: Any = (await client.get("/api/logs", params={"run": "a/first"}, headers=bearer(ALICE))).json()
     assert [each["id"] for each in logs["logs"]][:2] == ["file/1/program.log", "pod/first-pod"]
+    report = await client.get("/api/report", params={"run": "a/first"}, headers=bearer(ALICE))
+    assert report.headers["content-disposition"].endswith("first-report.html")
+    missing = await client.get("/api/report", params={"run": "b/second"}, headers=bearer(ALICE))
+    assert missing.status_code == 404
     assert {token for _, token in api_server.readers} == {ALICE}
     assert any(path.endswith("/proxy/history") for path, _ in api_server.readers)
 

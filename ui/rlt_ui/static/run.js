@@ -23,7 +23,7 @@ export async function showRun(main, run, tab, isCurrent) {
   const shown = panel();
 
   function draw() {
-    head.replaceChildren(header(info, data));
+    head.replaceChildren(header(run, info, data));
     extra.replaceChildren(...[notes([...new Set([...(info.notes ?? []), ...(data.notes ?? [])])])].filter(Boolean));
     shown.draw();
   }
@@ -91,7 +91,7 @@ export async function showRun(main, run, tab, isCurrent) {
   return refresh;
 }
 
-function header(info, data) {
+function header(run, info, data) {
   const seconds = data.seconds.at(-1) ?? 0;
   const durations = (data.metrics["timing_s/step"] ?? []).slice(-10).filter(Number.isFinite);
   const mean = durations.reduce((sum, each) => sum + each, 0) / (durations.length || 1);
@@ -108,7 +108,7 @@ function header(info, data) {
   return el(
     "div",
     { class: "head" },
-    el("div", { class: "toolbar" }, el("h1", {}, info.name), phaseBadge(info.phase), bar(info.step ?? 0, info.totalSteps), info.totalSteps ? el("span", { class: "muted" }, percent(Math.min(1, info.step / info.totalSteps))) : null),
+    el("div", { class: "toolbar" }, el("h1", {}, info.name), phaseBadge(info.phase), bar(info.step ?? 0, info.totalSteps), info.totalSteps ? el("span", { class: "muted" }, percent(Math.min(1, info.step / info.totalSteps))) : null, el("a", { href: `api/report?run=${encodeURIComponent(run)}`, download: "" }, "Export as HTML")),
     el("p", { class: "sentence" }, info.sentence),
     el("dl", { class: "facts" }, facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, String(value))))),
   );
