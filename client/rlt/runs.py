@@ -210,6 +210,6 @@ def _mask(records: RunRecords, run: Run, known: Sequence[str]) -> Run:
         rollouts_step=records.rollouts_step,
         findings=mask(run.findings),
         attempts=mask(run.attempts),
-        notes=records.notes,
+        notes=mask(records.notes),
         details=mask(run.details),
     )

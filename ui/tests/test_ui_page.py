@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -97,8 +98,12 @@ def run(tmp_path: Path) -> RunDirectory:
     return run
 
 
-def write_long_run(run: RunDirectory) -> None:
-    """Write a run of 1,000 steps next to another: its metrics, in a cycle."""
+def write_runs(run: RunDirectory) -> None:
+    """Write eight runs next to another: one of 1,000 steps with its metrics in a cycle, and copies."""
+    for number in range(2, 9):
+        copy = run.path.parent / f"sum-{number}"
+        shutil.copytree(run.path, copy)
+        (copy / "config.json").write_text(json.dumps({"job": f"copy-{number}", "version": 1}))
     lines = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
     long = run.path.parent / "long"
     long.mkdir()
@@ -174,6 +179,12 @@ def test_each_part_shows_the_run_and_is_accessible(browser: Browser, run: RunDir
         expect(page.get_by_role("cell", name="training.totalSteps")).to_be_visible()
         expect(page.get_by_role("cell", name="version")).to_have_count(0)
         assert_accessible(page)
+        with page.expect_download() as download:
+            page.get_by_role("link", name="Export as HTML").click()
+        report = download.value.path().read_text()
+        assert "12 of 16 steps" in report
+        assert HOSTILE not in report
+        assert "&lt;img src=x" in report
         assert "hostile" not in page.title()
         assert page.locator("main img").count() == 0
         assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
@@ -201,7 +212,7 @@ OPEN = """async (run) => {
 
 
 def test_long_runs_are_drawn_as_fast_as_short_ones_and_compared(browser: Browser, run: RunDirectory) -> None:
-    write_long_run(run)
+    write_runs(run)
     page, errors = open_page(browser)
     with serve(run.path.parent) as url:
         page.goto(url)
@@ -209,11 +220,13 @@ def test_long_runs_are_drawn_as_fast_as_short_ones_and_compared(browser: Browser
         times = {name: min(page.evaluate(OPEN, name) for _ in range(3)) for name in ("sum-1", "long")}
         print("milliseconds", times)
         assert times["long"] < 5 * times["sum-1"]
-        for name in ("sum", "long"):
-            page.get_by_label(f"Compare {name}").check()
-        page.get_by_role("link", name="Compare 2 runs").click()
+        for name in ("sum", "long", *(f"copy-{number}" for number in range(2, 8))):
+            page.get_by_label(f"Compare {name}", exact=True).check()
+        expect(page.get_by_label("Compare copy-8")).to_be_disabled()
+        page.get_by_role("link", name="Compare 8 runs").click()
         expect(page.get_by_role("row", name="training.learningRate")).to_contain_text("0.0003")
-        expect(page.locator(".u-legend").first).to_contain_text("long")
+        for name in ("sum", "long", *(f"copy-{number}" for number in range(2, 8))):
+            expect(page.locator(".u-legend").first).to_contain_text(name)
         assert_accessible(page)
         page.goto("about:blank")
     assert errors == []
