@@ -10,6 +10,7 @@ from typing import Any
 from rlt.connection import Connection, convert_api_errors, get_event_time
 from rlt.errors import ClusterError, RltError
 from rlt.job_state import NOT_RECONCILED, get_phase
+from rlt.kept_files import has_kept_files
 from rlt.records import get_latest_history, get_rollouts, get_spans
 from rlt.run_pages import RolloutQuery, select_page, select_spans
 from rlt.runs import Run, load_run
@@ -25,7 +26,7 @@ CACHE_S = 3.0
 """Time for which the list of jobs serves all viewers."""
 MAX_EVENTS = 100
 """Maximum number of events of a job on the page, the latest ones."""
-NO_HISTORY = "The program serves no metrics: it does not run, or has no step yet. `rlt report` reads the volume."
+NO_HISTORY = "The program serves no metrics: it does not run, or has no step yet."
 
 
 class JobList:
@@ -56,8 +57,9 @@ class JobList:
     async def read_metrics(self, run: str) -> Json:
         """The latest metrics, from the driver of the job."""
         async with self._requests():
-            steps = await get_latest_history(self._connection, await self._connection.get_job(run))
-        return build_columns(steps, [] if steps else [NO_HISTORY])
+            job = await self._connection.get_job(run)
+            steps = await get_latest_history(self._connection, job)
+        return build_columns(steps, [] if steps else [add_command(NO_HISTORY, job)])
 
     async def read_rollouts(self, run: str, step: int | None, query: RolloutQuery) -> Json:
         """The rollouts of a step, from the driver of the job."""
@@ -68,8 +70,8 @@ class JobList:
             try:
                 rollouts = await get_rollouts(self._connection, run, step)
             except RltError as error:
-                note = [error.message]
-                return {"step": step, "steps": steps, "rollouts": [], "matched": 0, "recorded": 0, "notes": note}
+                notes = [add_command(error.message, job)]
+                return {"step": step, "steps": steps, "rollouts": [], "matched": 0, "recorded": 0, "notes": notes}
         page = select_page(lambda _: rollouts, query)
         shown = step if step is not None else latest
         found = {"rollouts": page.rollouts, "matched": page.matched, "recorded": page.recorded}
@@ -79,10 +81,11 @@ class JobList:
         """The spans of a step, from the driver of the job."""
         notes: list[str] = []
         async with self._requests():
+            job = await self._connection.get_job(run)
             try:
                 spans = select_spans(await get_spans(self._connection, run, step), step, notes)
             except RltError as error:
-                return {"step": step, "spans": [], "notes": [error.message]}
+                return {"step": step, "spans": [], "notes": [add_command(error.message, job)]}
         return {"step": step, "spans": spans, "notes": notes}
 
     async def list_logs(self, run: str) -> Json:
@@ -125,6 +128,12 @@ class JobList:
             yield
 
 
+def add_command(reason: str, job: Manifest) -> str:
+    """Why the page has no records of the job, and the command that reads them from its volume, if it has one."""
+    name = job["metadata"]["name"]
+    return f"{reason} `rlt report {name}` reads the volume." if has_kept_files(job) else reason
+
+
 def build_row(job: Mapping[str, Any], rewards: Sequence[float] = ()) -> Json:
     """The row of a job in the list. `rewards`: those of RewardHistory."""
     status = job.get("status", {})
@@ -147,23 +156,25 @@ def build_row(job: Mapping[str, Any], rewards: Sequence[float] = ()) -> Json:
     }
 
 
-async def read_related(connection: Connection, name: str) -> tuple[list[Manifest], list[Manifest], list[ClusterError]]:
-    """The pods and the events of a job, and why one of them cannot be read."""
-    found: list[list[Manifest]] = []
+async def read_related(
+    connection: Connection, name: str
+) -> tuple[list[Manifest] | None, list[Manifest] | None, list[ClusterError]]:
+    """The pods and the events of a job, or None, and why they cannot be read."""
+    found: list[list[Manifest] | None] = []
     errors: list[ClusterError] = []
     for read in (connection.list_pods, connection.list_events):
         try:
             with convert_api_errors(connection.kube_context):
                 found.append(await read(name))
         except ClusterError as error:
-            found.append([])
+            found.append(None)
             errors.append(error)
     pods, events = found
     return pods, events, errors
 
 
-def describe_job(job: Mapping[str, Any], pods: list[Manifest], events: list[Manifest]) -> Json:
-    """Everything about a job but its metrics and rollouts. Secrets are masked already."""
+def describe_job(job: Mapping[str, Any], pods: list[Manifest] | None, events: list[Manifest] | None) -> Json:
+    """Everything about a job but its metrics and rollouts. Secrets are masked already. None: not readable."""
     status, name = job.get("status", {}), job["metadata"]["name"]
     config = status.get("resolvedSpec") or job.get("spec", {})
     return {
@@ -174,8 +185,8 @@ def describe_job(job: Mapping[str, Any], pods: list[Manifest], events: list[Mani
         **{key: status.get(key, []) for key in ("findings", "attempts", "preflight", "conditions")},
         "timeline": build_timeline(status),
         "network": status.get("network"),
-        "pods": [build_pod(pod) for pod in pods],
-        "events": [build_event(event) for event in events[:MAX_EVENTS]],
+        "pods": None if pods is None else [build_pod(pod) for pod in pods],
+        "events": [build_event(event) for event in (events or [])[:MAX_EVENTS]],
         "details": {},
         "notes": [],
         "missing": [],

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from rlt_api.resolved_spec import build_resolved_spec
 from rlt_ui.defaults import list_changed
-from rlt_ui.jobs import MAX_EVENTS, build_row, describe_job
+from rlt_ui.jobs import MAX_EVENTS, add_command, build_row, describe_job
 from rlt_ui.reward_history import RewardHistory
 from rlt_ui.timeline import build_timeline
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.fixture
@@ -118,6 +122,20 @@ def test_the_state_has_events(job: dict[str, Any]) -> None:
         {"time": "2026-01-01T00:00:00Z", "count": 2, "type": "Normal", "reason": "Queued", "message": ""},
     ]
     assert len(describe_job(job, [], [own] * 200)["events"]) == MAX_EVENTS
+
+
+def test_a_note_has_the_command_that_reads_the_volume_of_a_job_that_has_ended(job: dict[str, Any]) -> None:
+    example: dict[str, Any] = yaml.safe_load((EXAMPLES / "01-arithmetic-grpo.yaml").read_text())
+    metadata = {**job["metadata"], "uid": "1", "generation": 1, "resourceVersion": "1"}
+    job = {**example, "metadata": metadata, "status": {}}
+    assert add_command("No metrics.", job) == "No metrics."  # it has not started
+    ended = {**job, "status": {"startTime": at(0), "phase": "Failed"}}
+    assert add_command("No metrics.", ended) == "No metrics. `rlt report sum` reads the volume."
+
+
+def test_pods_that_are_not_readable_are_not_shown_as_absent(job: dict[str, Any]) -> None:
+    assert describe_job(job, None, None)["pods"] is None
+    assert describe_job(job, [], [])["pods"] == []
 
 
 def test_the_fields_that_differ_from_their_defaults_are_listed() -> None:

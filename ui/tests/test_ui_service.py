@@ -132,7 +132,7 @@ async def test_pods_and_metrics_are_read_with_the_token_of_the_person(
     client: httpx.AsyncClient, api_server: SimulatedApiServer
 ) -> None:
     run: Any = (await client.get("/api/run", params={"run": "a/first"}, headers=bearer(ALICE))).json()
-    assert (run["id"], run["pods"]) == ("a/first", [])
+    assert (run["id"], run["pods"]) == ("a/first", None)
     assert run["notes"] == [f"{personal_jobs.OWN_RIGHTS} {each} is forbidden" for each in ("pods", "events")]
     assert run["commands"][0] == "rlt status first -n a"
     metrics: Any = (await client.get("/api/metrics", params={"run": "a/first"}, headers=bearer(ALICE))).json()

@@ -153,8 +153,8 @@ function state(info) {
   if (info.conditions?.length) {
     parts.push(section("Conditions", table("Conditions", [["Condition", ""], ["Status", ""], ["Reason", ""], ["Since", ""], ["Message", ""]], info.conditions.map((each) => [each.type, each.status, each.reason ?? "", time(each.lastTransitionTime), each.message ?? ""]))));
   }
-  if (info.pods?.length) {
-    parts.push(section("Pods", table("Pods", [["Pod", ""], ["Node", ""], ["Phase", ""], ["Ready", ""], ["Restarts", "num"]], info.pods.map((each) => [each.name, each.node ?? "–", each.phase ?? "", each.ready ? "yes" : "no", String(each.restarts)]))));
+  if (info.pods) {
+    parts.push(section("Pods", !info.pods.length ? el("p", { class: "muted" }, "The job has no pods.") : table("Pods", [["Pod", ""], ["Node", ""], ["Phase", ""], ["Ready", ""], ["Restarts", "num"]], info.pods.map((each) => [each.name, each.node ?? "–", each.phase ?? "", each.ready ? "yes" : "no", String(each.restarts)]))));
   }
   if (info.events?.length) {
     parts.push(section("Events", table("Events", [["Last seen", ""], ["Type", ""], ["Reason", ""], ["Count", "num"], ["Message", ""]], info.events.map((each) => [time(each.time), each.type === "Warning" ? el("span", { class: "badge warning" }, each.type) : each.type, each.reason, String(each.count), each.message]))));
