@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from cluster import Cluster, images
+from custom_objects import read_custom_object
 from environment import ROOT, VENV
 from installation import CLAIM
 
@@ -22,8 +23,10 @@ START_TIMEOUT_S = 600.0
 
 
 def read_job(cluster: Cluster, namespace: str, name: str) -> Job:
-    """Read the job from the API server. The status is empty if it is missing."""
-    job: Job = json.loads(cluster.kubectl("-n", namespace, "get", "rltrainingjob", name, "-o", "json"))
+    """Read the job from the API server. The status is empty if it is missing. Raises ValueError without the job."""
+    job = read_custom_object(cluster, namespace, "rltrainingjob", name)
+    if job is None:
+        raise ValueError(f"RLTrainingJob {namespace}/{name} does not exist")
     job.setdefault("status", {})
     return job
 

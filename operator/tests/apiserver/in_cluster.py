@@ -27,6 +27,7 @@ from typing import Any
 from cryptography import x509
 
 from cluster import Cluster
+from custom_objects import RESOURCES, read_custom_object
 from rlt_api.driver_report import METRICS_PORT
 from rlt_core.names import CANCEL_ANNOTATION, DASHBOARD_PORT
 
@@ -57,6 +58,8 @@ class Kubernetes:
         return self.cluster.kubectl(*arguments, input=input)
 
     def get(self, namespace: str, kind: str, name: str) -> dict[str, Any] | None:
+        if kind in RESOURCES:
+            return read_custom_object(self.cluster, namespace, kind, name)
         text = self.kubectl("get", kind, name, "-n", namespace, "-o", "json", "--ignore-not-found")
         found: dict[str, Any] | None = json.loads(text) if text else None
         return found
