@@ -250,8 +250,9 @@ class RayHead:
         """Fail with Ray's own error if Ray has ended. It does so if its agents do not start in time."""
         assert self.process
         if self.process.poll() is not None:
-            errors = Path(self.folder, "session_latest/logs/raylet.err").read_text()
-            raise AssertionError(f"Ray ended with status {self.process.returncode}: {errors[:2000]}")
+            logs = Path(self.folder).glob("session_latest/logs/raylet.err")
+            errors = "".join(log.read_text()[:2000] for log in logs)
+            raise AssertionError(f"Ray ended with status {self.process.returncode}: {errors}")
 
 
 @dataclass

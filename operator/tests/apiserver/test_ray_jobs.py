@@ -21,9 +21,6 @@ from gate import Gate
 
 pytestmark = pytest.mark.apiserver
 
-FOLLOW_TIMEOUT = ("timeout", "300")
-"""`rlt logs --follow` of a job that does not start never ends."""
-
 
 @pytest.fixture(scope="module")
 def ray() -> Iterator[RayHead]:
@@ -61,6 +58,13 @@ def start_job(
     ray.mount(next(volume["configMap"] for volume in volumes if volume["name"] == "training-config"), config["data"])
     kubernetes.make_service(namespace, ray)
     make_ready(kubernetes, namespace, ray, node=node)
+
+
+def follow_logs(kubernetes: Kubernetes, namespace: str, *options: str) -> subprocess.Popen[str]:
+    """Start `rlt logs --follow`. It would wait without end for a job that does not start, so it has a time limit."""
+    command = ["timeout", "300", sys.executable, "-m", "rlt_cli.main", "logs", "sum", "--follow", *options]
+    command += ["-n", namespace, "--kubeconfig", str(kubernetes.cluster.kubeconfig)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
 def make_ready(kubernetes: Kubernetes, namespace: str, ray: RayHead, *, node: str | None = None) -> None:
@@ -157,9 +161,7 @@ def test_logs_follow_prints_the_output_until_its_end(
 ) -> None:
     """`rlt logs -f` through the API server prints lines from before its start to the last one."""
     start(kubernetes, namespace, ray, f"print('early', flush=True)\n{gate.wait}print('late')")
-    command = [*FOLLOW_TIMEOUT, sys.executable, "-m", "rlt_cli.main", "logs", "sum", "--follow", "-n", namespace]
-    command += ["--kubeconfig", str(kubernetes.cluster.kubeconfig)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:
+    with follow_logs(kubernetes, namespace) as following:
         assert following.stdout
         assert any(line == "early\n" for line in following.stdout)
         gate.open()
@@ -306,21 +308,7 @@ def test_steps_run_once_and_before_the_program(
     assert kubernetes.condition(namespace, "Running")[:2] == ("False", "Preparing")
     operator.kill()
     operator.start()
-    command = [
-        *FOLLOW_TIMEOUT,
-        sys.executable,
-        "-m",
-        "rlt_cli.main",
-        "logs",
-        "sum",
-        "--step",
-        "data",
-        "--follow",
-        "-n",
-        namespace,
-    ]
-    command += ["--kubeconfig", str(kubernetes.cluster.kubeconfig)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:
+    with follow_logs(kubernetes, namespace, "--step", "data") as following:
         assert following.stdout
         assert any(line == "this is data\n" for line in following.stdout)
         gate.open()
