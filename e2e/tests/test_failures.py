@@ -145,8 +145,9 @@ def test_a_rank_that_hangs_leaves_the_stacks_and_the_next_attempt_resumes(cluste
     assert len(ranks) == 2
     (stopped,) = (path for path, text in ranks.items() if "state: T (stopped)" in text)
     assert worker in stopped
-    (waiting,) = ranks.keys() - {stopped}  # the stopped one can be between two methods
-    assert "rlt_trainer/workers/train_worker.py" in ranks[waiting]
+    assert all('"MainThread"' in text for text in ranks.values())
+    # The ranks can be between two methods when one is stopped. The driver waits for them in any case.
+    assert any("rlt_trainer/driver/" in text for text in texts.values())
     log = run_rlt(cluster, "logs", name, "--attempt", "1", "-n", namespace).stdout
     assert f"step:{attempt['step']} - " in log
     delete(cluster, namespace, name)
