@@ -20,6 +20,8 @@ Job = dict[str, Any]
 TERMINAL = ("Succeeded", "Failed")
 START_TIMEOUT_S = 600.0
 """Timeout for a Ray cluster, its engines and the first step on a busy machine."""
+EVENT_TIMEOUT_S = 300.0
+"""Timeout for a change that starts no program of the job, on a busy machine."""
 
 
 def read_job(cluster: Cluster, namespace: str, name: str) -> Job:
@@ -124,7 +126,7 @@ def run_on_volume(cluster: Cluster, namespace: str, command: list[str], image: s
     cluster.kubectl("apply", "-f", "-", input=json.dumps(pod))
     try:
         finished = "--for=jsonpath={.status.phase}=Succeeded"
-        cluster.kubectl("-n", namespace, "wait", finished, f"pod/{name}", "--timeout=120s")
+        cluster.kubectl("-n", namespace, "wait", finished, f"pod/{name}", "--timeout=300s")
         return cluster.kubectl("-n", namespace, "logs", name)
     finally:
         cluster.kubectl("-n", namespace, "delete", "pod", name, "--now", "--wait=false")
@@ -185,7 +187,9 @@ def list_objects(cluster: Cluster, namespace: str, name: str) -> list[str]:
     return sorted({*owned, *from_kuberay})
 
 
-def await_cleanup(cluster: Cluster, namespace: str, name: str, *, keep: str = "", timeout_s: float = 120) -> None:
+def await_cleanup(
+    cluster: Cluster, namespace: str, name: str, *, keep: str = "", timeout_s: float = EVENT_TIMEOUT_S
+) -> None:
     """Wait until the objects of the job are deleted, except of kind `keep`. Raises TimeoutError with their names."""
     deadline = time.monotonic() + timeout_s
     while left := [each for each in list_objects(cluster, namespace, name) if not each.startswith(f"{keep}/")]:

@@ -125,7 +125,7 @@ def test_a_command_runs_with_its_environment_and_ends_with_its_exit_code(process
         {"name": "SECRET", "secretKeyRef": {"name": "s", "key": "k"}},
     ]
     run = process(command_spec("sh", "-c", script, env=env))
-    out, messages = run.communicate(timeout=60)
+    out, messages = run.communicate(timeout=300)
     assert run.returncode == 1
     assert out.splitlines()[0] == f"step:1 - critic/score/mean:0.5 - {tmp_path}/out/x - "
     assert "note: SECRET is set from a Secret or ConfigMap: its value is taken from this shell" in messages
@@ -158,7 +158,7 @@ def test_an_interrupt_reaches_the_command_and_its_exit_code_is_kept(process: Sta
     assert run.stdout
     assert run.stdout.readline() == "up\n"
     os.killpg(run.pid, signal.SIGINT)
-    out, messages = run.communicate(timeout=60)
+    out, messages = run.communicate(timeout=300)
     assert "saved" in out
     assert run.returncode == 7
     assert "stopping" in messages
@@ -188,7 +188,7 @@ def test_an_interrupt_stops_the_training_without_a_traceback(process: Start) -> 
     assert run.stdout
     assert any(line.startswith("step:2 ") for line in run.stdout)
     os.killpg(run.pid, signal.SIGINT)
-    _, messages = run.communicate(timeout=60)
+    _, messages = run.communicate(timeout=300)
     assert run.returncode == 130
     assert messages.splitlines()[-1] == "rlt-trainer: interrupted"
     assert "Traceback" not in messages

@@ -145,13 +145,13 @@ def lose_node(target: Target) -> Injected:
     cluster.lose_node(pod.node)
 
     def taint() -> None:
-        cluster.kubectl("wait", "--for=condition=Ready=Unknown", f"node/{pod.node}", "--timeout=120s")
+        cluster.kubectl("wait", "--for=condition=Ready=Unknown", f"node/{pod.node}", "--timeout=300s")
         cluster.kubectl("taint", "--overwrite", "node", pod.node, f"{OUT_OF_SERVICE}=nodeshutdown:NoExecute")
 
     def restore() -> None:
         cluster.restore_node(pod.node)
         cluster.kubectl("taint", "node", pod.node, f"{OUT_OF_SERVICE}-")
-        cluster.kubectl("wait", "--for=condition=Ready", f"node/{pod.node}", "--timeout=120s")
+        cluster.kubectl("wait", "--for=condition=Ready", f"node/{pod.node}", "--timeout=300s")
 
     return Injected(f"{pod.node} with pod {pod.name}", (pod.name, pod.node), respond=taint, clean=restore)
 

@@ -47,7 +47,7 @@ def cert_manager(cluster: Cluster) -> Iterator[None]:
     try:
         with stage("start cert-manager", estimate_s=5):
             cluster.kubectl("apply", "--server-side", "--filename", built / "crds")
-            cluster.kubectl("wait", "--for=condition=Established", "--timeout=60s", "--filename", built / "crds")
+            cluster.kubectl("wait", "--for=condition=Established", "--timeout=300s", "--filename", built / "crds")
             processes.start(
                 NAME,
                 [built / NAME],
@@ -59,4 +59,4 @@ def cert_manager(cluster: Cluster) -> Iterator[None]:
         yield
     finally:
         processes.kill(each.pid for each in processes.list_running(layout.state) if each.name == NAME)
-        cluster.kubectl("delete", "--ignore-not-found", "--timeout=60s", "--filename", built / "crds")
+        cluster.kubectl("delete", "--ignore-not-found", "--timeout=300s", "--filename", built / "crds")

@@ -91,7 +91,7 @@ def fake_nodes(cluster: Cluster, nodes: Sequence[FakeNode]) -> Iterator[None]:
         with stage(f"start {len(nodes)} fake nodes", estimate_s=10):
             _start(cluster, built)
             cluster.apply(*(node.build_manifest() for node in nodes))
-            cluster.kubectl("wait", "node", "--selector", f"{LABEL}=fake", "--for=condition=Ready", "--timeout=60s")
+            cluster.kubectl("wait", "node", "--selector", f"{LABEL}=fake", "--for=condition=Ready", "--timeout=300s")
         yield
     finally:
         _remove(cluster)
@@ -115,5 +115,5 @@ def _start(cluster: Cluster, built: Path) -> None:
 def _remove(cluster: Cluster) -> None:
     """Remove the nodes, then KWOK: without KWOK the nodes would become NotReady before they are deleted."""
     assert cluster.layout
-    cluster.kubectl("delete", "nodes", "--selector", f"{LABEL}=fake", "--timeout=120s")
+    cluster.kubectl("delete", "nodes", "--selector", f"{LABEL}=fake", "--timeout=300s")
     processes.kill(each.pid for each in processes.list_running(cluster.layout.state) if each.name == "kwok")

@@ -103,11 +103,11 @@ def _install(cluster: Cluster, built: Path) -> None:
         )
         this.note("waiting for its certificates")
         issued = r"--for=jsonpath={.data.tls\.crt}"
-        cluster.kubectl("-n", NAMESPACE, "wait", issued, f"secret/{RELEASE}-webhook-server-cert", "--timeout=120s")
+        cluster.kubectl("-n", NAMESPACE, "wait", issued, f"secret/{RELEASE}-webhook-server-cert", "--timeout=300s")
         # The first pod issues them and polls for their mount with an increasing delay. A second pod starts with them.
         cluster.kubectl("-n", NAMESPACE, "delete", "pods", "--all", "--now")
         this.note("waiting for its webhooks")
-        cluster.kubectl("-n", NAMESPACE, "rollout", "status", f"deployment/{DEPLOYMENT}", "--timeout=120s")
+        cluster.kubectl("-n", NAMESPACE, "rollout", "status", f"deployment/{DEPLOYMENT}", "--timeout=300s")
 
 
 def _remove(cluster: Cluster) -> None:
@@ -116,6 +116,6 @@ def _remove(cluster: Cluster) -> None:
         crds = cluster.kubectl("get", "crds", "--output", "name")
         for kind in KUEUE_RESOURCES:
             if kind in crds:
-                cluster.kubectl("delete", kind, "--all", "--all-namespaces", "--timeout=60s")
+                cluster.kubectl("delete", kind, "--all", "--all-namespaces", "--timeout=300s")
         cluster.helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--ignore-not-found", "--wait", "--timeout", "2m")
-        cluster.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=120s")
+        cluster.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=300s")

@@ -218,7 +218,7 @@ def _install_addons(layout: Layout, record: Record, programs: Programs) -> None:
     with stage("install KubeRay" if layout.nodes else "install KubeRay's CRDs", estimate_s=15):
         addons.install(layout, programs, checked)
         if layout.nodes:
-            checked("rollout", "status", "deployment/kuberay-operator", "-n", "kuberay-system", "--timeout=120s")
+            checked("rollout", "status", "deployment/kuberay-operator", "-n", "kuberay-system", "--timeout=300s")
     record = read_record(layout.state) or record
     record.addons = addons.fingerprint()
     record.write(layout.state)

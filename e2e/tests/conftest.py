@@ -56,5 +56,5 @@ def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]
 
 def delete_namespace(cluster: Cluster, name: str) -> None:
     """Delete a namespace and its volume, which would stay bound to a deleted PVC."""
-    cluster.kubectl("delete", "namespace", name, "--ignore-not-found", "--wait", "--timeout=180s")
+    cluster.kubectl("delete", "namespace", name, "--ignore-not-found", "--wait", "--timeout=300s")
     cluster.kubectl("delete", "persistentvolume", f"{name}-{CLAIM}", "--ignore-not-found")

@@ -17,7 +17,7 @@ from jobs import START_TIMEOUT_S, Job, apply_job, await_condition, await_job, ge
 
 pytestmark = pytest.mark.cluster
 
-NAMED_TIMEOUT_S = 120.0
+NAMED_TIMEOUT_S = 300.0
 """`make chaos` measures the time. Here the machine may be busy."""
 FAULTS = (kill_rank, kill_worker_pod, kill_head_pod)
 

@@ -93,7 +93,7 @@ def test_a_job_from_submission_to_deletion(cluster: Cluster, namespace: str, tmp
     done = read_job(cluster, namespace, "short")
     assert done["status"]["resolvedSpec"]["cluster"]["image"] == runtime["spec"]["images"]["cpu"]
     assert len(read_metrics(cluster, namespace, done)) == STEPS
-    cluster.kubectl("-n", namespace, "wait", "--for=delete", "raycluster/short", "--timeout=120s")
+    cluster.kubectl("-n", namespace, "wait", "--for=delete", "raycluster/short", "--timeout=300s")
     report = tmp_path / "report.html"
     assert "note: " not in rlt("report", "short", "--file", report).stderr  # from the volume
     assert f"step {STEPS} of {STEPS}" in report.read_text()

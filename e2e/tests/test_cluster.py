@@ -57,7 +57,7 @@ def trainer_pod(name: str, command: list[str], node: str | None = None) -> dict[
 def run_pod(cluster: Cluster, namespace: str, pod: dict[str, object]) -> None:
     cluster.kubectl("-n", namespace, "apply", "-f", "-", input=json.dumps(pod))
     name = json.loads(json.dumps(pod))["metadata"]["name"]
-    cluster.kubectl("-n", namespace, "wait", "--for=condition=Ready", f"pod/{name}", "--timeout=60s")
+    cluster.kubectl("-n", namespace, "wait", "--for=condition=Ready", f"pod/{name}", "--timeout=300s")
 
 
 @embedded
@@ -108,10 +108,10 @@ def test_extended_resource_is_allocatable_until_it_is_removed(cluster: Cluster) 
 def test_lost_node_becomes_not_ready_and_recovers(cluster: Cluster) -> None:
     cluster.lose_node("node-2")
     try:
-        cluster.kubectl("wait", "--for=condition=Ready=Unknown", "node/node-2", "--timeout=120s")
+        cluster.kubectl("wait", "--for=condition=Ready=Unknown", "node/node-2", "--timeout=300s")
     finally:
         cluster.restore_node("node-2")
-    cluster.kubectl("wait", "--for=condition=Ready", "node/node-2", "--timeout=120s")
+    cluster.kubectl("wait", "--for=condition=Ready", "node/node-2", "--timeout=300s")
 
 
 @embedded

@@ -13,6 +13,7 @@ import pytest
 from cluster import Cluster
 from installation import CLAIM
 from jobs import (
+    EVENT_TIMEOUT_S,
     Job,
     apply_job,
     await_cleanup,
@@ -39,7 +40,7 @@ FOREVER = ("python3", "-c", "import threading; threading.Event().wait()")
 
 def delete(cluster: Cluster, namespace: str, name: str) -> None:
     """Delete the job and wait until its objects are deleted."""
-    cluster.kubectl("-n", namespace, "delete", "rltrainingjob", name, "--wait", "--timeout=60s")
+    cluster.kubectl("-n", namespace, "delete", "rltrainingjob", name, "--wait", "--timeout=300s")
     await_cleanup(cluster, namespace, name)
 
 
@@ -171,7 +172,7 @@ def test_deletion_while_provisioning(cluster: Cluster, namespace: str) -> None:
         name,
         lambda job: job["status"].get("phase") == "Provisioning",
         what="Provisioning",
-        timeout_s=60,
+        timeout_s=EVENT_TIMEOUT_S,
     )
     delete(cluster, namespace, name)
 
@@ -199,6 +200,6 @@ def test_job_created_suspended_has_no_pods_and_is_deleted(cluster: Cluster, name
     job = build_command_job("later", "true")
     job["spec"]["suspend"] = True
     name = apply_job(cluster, namespace, job)
-    await_condition(cluster, namespace, name, "Suspended", timeout_s=60)
+    await_condition(cluster, namespace, name, "Suspended", timeout_s=EVENT_TIMEOUT_S)
     assert [each for each in list_objects(cluster, namespace, name) if "raycluster" in each or "pod" in each] == []
     delete(cluster, namespace, name)

@@ -8,6 +8,7 @@ import pytest
 
 from cluster import Cluster
 from jobs import (
+    EVENT_TIMEOUT_S,
     START_TIMEOUT_S,
     Job,
     apply_job,
@@ -26,7 +27,7 @@ from jobs import (
 pytestmark = pytest.mark.cluster
 
 STEPS = 80
-RELEASE_TIMEOUT_S = 20.0
+RELEASE_TIMEOUT_S = 120.0
 """Timeout for the pods of a job that has ended. Their grace period is 300 s."""
 
 
@@ -35,8 +36,8 @@ def test_suspended_and_evicted_job_resumes_after_its_last_step(cluster: Cluster,
     name = apply_job(cluster, namespace, build_learning_job("interrupted", steps=STEPS, save_freq=10 * STEPS))
     first = await_step_after(cluster, namespace, name, 2)
     run_rlt(cluster, "suspend", name, "-n", namespace)
-    run_rlt(cluster, "wait", name, "--for", "Suspended", "--timeout", "2m", "-n", namespace)
-    cluster.kubectl("-n", namespace, "wait", "--for=delete", f"raycluster/{name}", "--timeout=120s")
+    run_rlt(cluster, "wait", name, "--for", "Suspended", "--timeout", "5m", "-n", namespace)
+    cluster.kubectl("-n", namespace, "wait", "--for=delete", f"raycluster/{name}", "--timeout=300s")
     suspended = read_job(cluster, namespace, name)
     saved = int(suspended["status"]["checkpoint"]["latestStep"])
     assert saved >= get_step(first)
@@ -55,7 +56,7 @@ def test_suspended_and_evicted_job_resumes_after_its_last_step(cluster: Cluster,
         name,
         lambda job: any(each["reason"] == "Disrupted" for each in job["status"].get("attempts", [])),
         what="an attempt",
-        timeout_s=120,
+        timeout_s=EVENT_TIMEOUT_S,
     )
     attempt = disrupted["status"]["attempts"][-1]
     assert attempt["disruption"] == "EvictionByEvictionAPI"

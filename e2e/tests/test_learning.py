@@ -11,6 +11,7 @@ from chaos.pods import Target
 from cluster import Cluster
 from installation import CLAIM, RELEASE, SYSTEM_NAMESPACE
 from jobs import (
+    EVENT_TIMEOUT_S,
     START_TIMEOUT_S,
     apply_job,
     await_cleanup,
@@ -46,7 +47,7 @@ def test_arithmetic_learns_while_the_operators_are_killed(cluster: Cluster, name
         cluster.kubectl("-n", SYSTEM_NAMESPACE, "delete", "pod", "-l", f"app.kubernetes.io/name={RELEASE}", "--now")
     killed_at = get_step(read_job(cluster, namespace, name))
     later = await_job(
-        cluster, namespace, name, lambda job: get_step(job) > killed_at + 5, what="new steps", timeout_s=120
+        cluster, namespace, name, lambda job: get_step(job) > killed_at + 5, what="new steps", timeout_s=EVENT_TIMEOUT_S
     )
     assert later["status"]["rayCluster"]["jobId"] == job["status"]["rayCluster"]["jobId"]
     assert list_pods(cluster, namespace, name) == pods, "no pod was replaced"
@@ -61,6 +62,6 @@ def test_arithmetic_learns_while_the_operators_are_killed(cluster: Cluster, name
     assert (progress["step"], progress["display"]) == (progress["totalSteps"], "100%")
     assert progress["metrics"]["reward"] == pytest.approx(rewards[-1], rel=1e-3)
 
-    cluster.kubectl("-n", namespace, "wait", "--for=delete", f"raycluster/{name}", "--timeout=120s")
+    cluster.kubectl("-n", namespace, "wait", "--for=delete", f"raycluster/{name}", "--timeout=300s")
     cluster.kubectl("-n", namespace, "delete", "rltrainingjob", name, "--wait")
     await_cleanup(cluster, namespace, name)

@@ -19,7 +19,7 @@ import pytest
 
 from cluster import Cluster
 from installation import CLAIM, RELEASE, SYSTEM_NAMESPACE, create_namespace
-from jobs import Job, apply_job, await_condition, await_job, get_step, load_example, read_metrics
+from jobs import EVENT_TIMEOUT_S, Job, apply_job, await_condition, await_job, get_step, load_example, read_metrics
 from monitoring.dashboards import DASHBOARDS
 from monitoring.grafana import Dashboard
 from monitoring.run_dashboard import RUN
@@ -93,7 +93,12 @@ def scraped(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
     end_job(cluster)
     apply_job(cluster, NAMESPACE, build_job())
     await_job(
-        cluster, NAMESPACE, NAME, lambda _: bool(find_targets(cluster, NAMESPACE)), what="a head pod", timeout_s=120
+        cluster,
+        NAMESPACE,
+        NAME,
+        lambda _: bool(find_targets(cluster, NAMESPACE)),
+        what="a head pod",
+        timeout_s=EVENT_TIMEOUT_S,
     )
     targets.write_text(json.dumps([*find_targets(cluster, NAMESPACE), *find_targets(cluster, SYSTEM_NAMESPACE)]))
     with prometheus(scrape_config(targets), folder) as server:
@@ -112,12 +117,12 @@ def end_job(cluster: Cluster) -> None:
     job["metadata"] = {"name": "cancelled", "annotations": {CANCEL_ANNOTATION: "true"}}
     job["spec"]["suspend"] = True
     apply_job(cluster, NAMESPACE, job)
-    await_condition(cluster, NAMESPACE, "cancelled", "Failed", timeout_s=60)
+    await_condition(cluster, NAMESPACE, "cancelled", "Failed", timeout_s=EVENT_TIMEOUT_S)
 
 
 def delete_namespace(cluster: Cluster) -> None:
     """Delete the namespace and its volume, which would stay bound to a deleted PVC."""
-    cluster.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--wait", "--timeout=180s")
+    cluster.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--wait", "--timeout=300s")
     cluster.kubectl("delete", "persistentvolume", f"{NAMESPACE}-{CLAIM}", "--ignore-not-found")
 
 
@@ -165,11 +170,11 @@ def test_phases_of_a_step_add_up_to_its_duration(scraped: Scraped) -> None:
 def test_promql_returns_the_values_of_the_operator(scraped: Scraped) -> None:
     labels = f'name="{NAME}", namespace="{NAMESPACE}"'
     progress = scraped.job["status"]["progress"]
-    scraped.server.await_value(f'rlt_job_phase{{{labels}, phase="Succeeded"}}', 1, timeout_s=30)
-    scraped.server.await_value(f'rlt_job_phase{{{labels}, phase="Running"}}', 0, timeout_s=30)
-    scraped.server.await_value(f"rlt_job_step{{{labels}}}", STEPS, timeout_s=30)
-    scraped.server.await_value(f"rlt_job_total_steps{{{labels}}}", STEPS, timeout_s=30)
-    scraped.server.await_value(f"rlt_job_reward{{{labels}}}", progress["metrics"]["reward"], timeout_s=30)
+    scraped.server.await_value(f'rlt_job_phase{{{labels}, phase="Succeeded"}}', 1, timeout_s=EVENT_TIMEOUT_S)
+    scraped.server.await_value(f'rlt_job_phase{{{labels}, phase="Running"}}', 0, timeout_s=EVENT_TIMEOUT_S)
+    scraped.server.await_value(f"rlt_job_step{{{labels}}}", STEPS, timeout_s=EVENT_TIMEOUT_S)
+    scraped.server.await_value(f"rlt_job_total_steps{{{labels}}}", STEPS, timeout_s=EVENT_TIMEOUT_S)
+    scraped.server.await_value(f"rlt_job_reward{{{labels}}}", progress["metrics"]["reward"], timeout_s=EVENT_TIMEOUT_S)
     (reconciliations,) = scraped.server.query(
         "sum by (pod) (rlt_operator_reconcile_duration_seconds_count) and on (pod) rlt_operator_leader == 1"
     )

@@ -100,7 +100,7 @@ run_phases([[[part]]], Path({str(tmp_path)!r}))
         assert suite.stdout
         child = next(int(line) for line in suite.stdout if line.strip().isdigit())
         suite.send_signal(signal.SIGINT)
-        suite.communicate(timeout=60)
+        suite.communicate(timeout=300)
     assert suite.returncode == 130
     with pytest.raises(ProcessLookupError):
         os.kill(child, 0)

@@ -13,7 +13,16 @@ from copy import deepcopy
 import pytest
 
 from cluster import Cluster
-from jobs import START_TIMEOUT_S, Job, apply_job, await_condition, await_job, build_command_job, get_condition
+from jobs import (
+    EVENT_TIMEOUT_S,
+    START_TIMEOUT_S,
+    Job,
+    apply_job,
+    await_condition,
+    await_job,
+    build_command_job,
+    get_condition,
+)
 
 pytestmark = pytest.mark.cluster
 
@@ -112,7 +121,7 @@ def test_a_cluster_that_does_not_start_is_explained(cluster: Cluster, namespace:
         name,
         lambda job: get_condition(job, "FabricVerified")["reason"] == "ResourceNotFound",
         what="a node with GPUs",
-        timeout_s=60,
+        timeout_s=EVENT_TIMEOUT_S,
     )
     assert f"None of 2 nodes has {GPU} in allocatable" in held["status"]["message"]
     one, other = cluster.nodes()

@@ -16,7 +16,7 @@ from jobs import Job, apply_job, await_condition, await_job, build_command_job, 
 pytestmark = pytest.mark.cluster
 
 RACKS, NODES, GPUS = 8, 8, 8
-SCHEDULING_TIMEOUT_S = 120.0
+SCHEDULING_TIMEOUT_S = 300.0
 """Timeout for KubeRay and the scheduler to place the pods of a large job on a busy machine."""
 INFINIBAND = {"feature.node.kubernetes.io/pci-0207_15b3.present": "true"}
 """NFD's label of nodes with an InfiniBand adapter of NVIDIA."""

@@ -14,7 +14,17 @@ import pytest
 from cluster import Cluster
 from cluster.kueue import kueue, manage_namespace
 from installation import CLAIM
-from jobs import Job, apply_job, await_condition, await_job, build_command_job, get_condition, is_true, read_job
+from jobs import (
+    EVENT_TIMEOUT_S,
+    Job,
+    apply_job,
+    await_condition,
+    await_job,
+    build_command_job,
+    get_condition,
+    is_true,
+    read_job,
+)
 
 pytestmark = pytest.mark.cluster
 
@@ -72,7 +82,7 @@ def test_second_job_runs_after_the_first(cluster: Cluster, namespace: str, queue
     first["spec"]["scheduling"] = {"queueName": queue}
     second["metadata"]["labels"] = {QUEUE_LABEL: queue}  # as Kueue's users write it
     apply_job(cluster, namespace, first)
-    await_condition(cluster, namespace, "first", "Admitted", timeout_s=60)
+    await_condition(cluster, namespace, "first", "Admitted", timeout_s=EVENT_TIMEOUT_S)
     apply_job(cluster, namespace, second)
 
     waiting = await_job(
@@ -81,7 +91,7 @@ def test_second_job_runs_after_the_first(cluster: Cluster, namespace: str, queue
         "second",
         lambda job: "insufficient unused quota for cpu" in get_condition(job, "Admitted")["message"],
         what="Kueue's message",
-        timeout_s=60,
+        timeout_s=EVENT_TIMEOUT_S,
     )
     assert (get_condition(waiting, "Admitted")["status"], waiting["status"]["phase"]) == ("False", "Pending")
     ray_cluster = json.loads(cluster.kubectl("-n", namespace, "get", "raycluster", "second", "-o", "json"))
@@ -111,7 +121,7 @@ def test_evicted_job_runs_again(cluster: Cluster, namespace: str, queue: str) ->
         "evicted",
         lambda job: get_condition(job, "Admitted")["status"] == "False" and job["status"]["phase"] == "Pending",
         what="the eviction",
-        timeout_s=60,
+        timeout_s=EVENT_TIMEOUT_S,
     )
     assert not is_true(evicted, "Failed")
     go.touch()

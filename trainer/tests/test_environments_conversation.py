@@ -188,8 +188,8 @@ def test_an_environment_that_fails_ends_only_its_conversation(processes: Process
 
 def test_an_environment_that_hangs_ends_only_its_conversation(processes: Processes) -> None:
     engine = Scripted(["where", "hang"], ["where", "where", "end"])
-    bad, good = talk(engine, processes(timeout_s=0.5), prompt("a"), prompt("b"))
-    assert bad.failure == "TimeoutError: it did not end within 0.5 s"
+    bad, good = talk(engine, processes(timeout_s=3), prompt("a"), prompt("b"))
+    assert bad.failure == "TimeoutError: it did not end within 3 s"
     assert bad.response.finish_reason == "abort"
     assert (good.failure, good.response.num_turns) == (None, 3)
     assert find_environment_outcome(bad) == {"environment": Failure("not_finite", bad.failure)}

@@ -228,7 +228,7 @@ def test_a_program_returns_what_it_prints(monkeypatch: pytest.MonkeyPatch) -> No
     [
         (
             "import time; print('begin', flush=True); time.sleep(3600)",
-            "begin\nerror: the program did not end within 1 s",
+            "begin\nerror: the program did not end within 3 s",
         ),
         ("while True: print('x' * 10_000)", "error: the output is too long"),
         ("import os; os.kill(os.getpid(), 9)", "error: the program was ended by SIGKILL"),
@@ -237,7 +237,7 @@ def test_a_program_returns_what_it_prints(monkeypatch: pytest.MonkeyPatch) -> No
     ],
 )
 def test_a_program_that_misbehaves_ends_alone(program: str, output: str) -> None:
-    timeout = 1.0 if "sleep" in program else 60.0
+    timeout = 3.0 if "sleep" in program else 60.0
     assert output in call(multi_turn({"name": "python"}, timeoutSeconds=timeout), "python", code=program)
 
 
@@ -261,7 +261,7 @@ def runs(pid: int) -> bool:
 
 
 def test_a_function_is_described_and_called() -> None:
-    given = multi_turn({"function": {"name": "tool_functions:look_up"}}, timeoutSeconds=1.0)
+    given = multi_turn({"function": {"name": "tool_functions:look_up"}}, timeoutSeconds=3.0)
     (schema,) = describe_tools(given)
     assert schema["function"]["name"] == "look_up"
     assert schema["function"]["parameters"]["properties"]["word"] == {"type": "string", "description": "The word."}
@@ -273,7 +273,7 @@ def test_a_function_is_described_and_called() -> None:
 
     good, *bad = use(given, run)
     assert good == '{"a": 3}'
-    for message, expected in zip(bad, ("KeyError: 'no such word'", "TypeError", "did not end within 1 s"), strict=True):
+    for message, expected in zip(bad, ("KeyError: 'no such word'", "TypeError", "did not end within 3 s"), strict=True):
         assert message.startswith("error: ")
         assert expected in message
 

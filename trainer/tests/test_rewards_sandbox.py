@@ -97,7 +97,7 @@ def test_each_failure_has_its_reason(
 @pytest.mark.parametrize("what", ["hang", "regex"])
 def test_a_call_that_hangs_is_killed_and_the_next_one_works(sandbox: MakeSandbox, what: str) -> None:
     start = time.monotonic()
-    hanging, good = call(sandbox(timeout_s=0.3), [{"what": what}, {"what": "return"}])
+    hanging, good = call(sandbox(timeout_s=3), [{"what": what}, {"what": "return"}])
     assert isinstance(hanging, Failure)
     assert (hanging.reason, good) == ("timed_out", 1.0)
     assert time.monotonic() - start < 60  # the function itself takes an hour

@@ -26,7 +26,7 @@ def kubernetes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubernetes]
     cluster = Cluster.up(nodes=0, state=tmp_path_factory.mktemp("kubernetes") / "state", first_port=free_ports(6))
     try:
         cluster.kubectl("apply", "--server-side", "-f", CRDS)
-        cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+        cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=300s")
         yield Kubernetes(cluster)
     finally:
         cluster.down()

@@ -224,7 +224,7 @@ class RayHead:
     def stop(self) -> None:
         assert self.process
         self.process.terminate()
-        self.process.wait(timeout=60)
+        self.process.wait(timeout=300)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def jobs(self) -> dict[str, str]:

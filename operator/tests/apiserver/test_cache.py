@@ -103,7 +103,7 @@ async def test_a_kind_that_is_installed_later_is_noticed(
 
     def install() -> None:
         kubernetes.kubectl("create", "-f", "-", input=json.dumps(crd))
-        kubernetes.kubectl("wait", "--for=condition=Established", "crd/laters.test.rlt.dev", "--timeout=60s")
+        kubernetes.kubectl("wait", "--for=condition=Established", "crd/laters.test.rlt.dev", "--timeout=300s")
         kubernetes.kubectl("create", "-n", namespace, "-f", "-", input=json.dumps(later))
 
     try:

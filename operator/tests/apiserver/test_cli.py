@@ -29,7 +29,7 @@ pytestmark = pytest.mark.apiserver
 
 def test_a_job_is_submitted_and_shown(rlt: Rlt, job_file: str, operator: Operator) -> None:
     assert rlt("submit", job_file).stdout == "sum\n"
-    rlt("wait", "sum", "--for", "Accepted", "--timeout", "60s")
+    rlt("wait", "sum", "--for", "Accepted", "--timeout", "300s")
     assert rlt("get").stdout.splitlines()[1].split()[:2] == ["sum", "Pending"]
     assert json.loads(rlt("get", "sum", "-o", "json").stdout)["spec"] == o.SPEC
     page = rlt("status", "sum").stdout
@@ -49,7 +49,7 @@ def test_an_invalid_job_is_not_submitted(rlt: Rlt, job_file: str, tmp_path: Path
 def test_suspend_wait_resume_and_delete(rlt: Rlt, job_file: str, operator: Operator, namespace: str) -> None:
     rlt("submit", job_file)
     assert json.loads(rlt("suspend", "sum", "-o", "json").stdout)["spec"]["suspend"] is True
-    done = rlt("wait", "sum", "--for", "Suspended", "--timeout", "60s", "-o", "json")
+    done = rlt("wait", "sum", "--for", "Suspended", "--timeout", "300s", "-o", "json")
     assert json.loads(done.stdout)["status"]["phase"] == "Suspended"
     rlt("resume", "sum")
     late = rlt("wait", "sum", "--for", "Succeeded", "--timeout", "1s", expected=2)
@@ -62,7 +62,7 @@ def test_suspend_wait_resume_and_delete(rlt: Rlt, job_file: str, operator: Opera
 def test_a_cancelled_job_fails_and_wait_ends(rlt: Rlt, job_file: str, operator: Operator) -> None:
     rlt("submit", job_file)
     rlt("cancel", "sum")
-    assert "sum: Failed: The job was cancelled" in rlt("wait", "sum", "--timeout", "60s", expected=1).stderr
+    assert "sum: Failed: The job was cancelled" in rlt("wait", "sum", "--timeout", "300s", expected=1).stderr
     assert "has already ended" in rlt("cancel", "sum", expected=1).stderr
     assert rlt("watch", "sum", expected=1).stdout.startswith("Failed: The job was cancelled")
     assert "! Cancelled: " in rlt("status", "sum").stdout
@@ -74,17 +74,17 @@ def test_a_cancelled_job_fails_and_wait_ends(rlt: Rlt, job_file: str, operator: 
 def test_a_suspended_job_can_be_cancelled(rlt: Rlt, job_file: str, operator: Operator) -> None:
     rlt("submit", job_file)
     rlt("suspend", "sum")
-    rlt("wait", "sum", "--for", "Suspended", "--timeout", "60s")
+    rlt("wait", "sum", "--for", "Suspended", "--timeout", "300s")
     job = json.loads(rlt("cancel", "sum", "-o", "json").stdout)
     assert job["metadata"]["annotations"]["rlt.dev/cancel"] == "true"
-    assert "The job was cancelled" in rlt("wait", "sum", "--timeout", "60s", expected=1).stderr
+    assert "The job was cancelled" in rlt("wait", "sum", "--timeout", "300s", expected=1).stderr
 
 
 def test_commands_that_require_a_running_job_fail_with_the_next_command(
     rlt: Rlt, job_file: str, operator: Operator
 ) -> None:
     rlt("submit", job_file)
-    rlt("wait", "sum", "--for", "Accepted", "--timeout", "60s")
+    rlt("wait", "sum", "--for", "Accepted", "--timeout", "300s")
     for command in ("logs", "metrics", "rollouts"):
         assert "next: rlt status sum" in rlt(command, "sum", expected=1).stderr
 
@@ -104,7 +104,7 @@ def test_wait_continues_after_the_api_server_was_unavailable(
             assert any(line.startswith("waiting for the API server: ") for line in waiting.stderr)
             rlt("suspend", "sum")
             forwarder.connect()
-            assert waiting.wait(timeout=60) == 0
+            assert waiting.wait(timeout=300) == 0
 
 
 def test_on_a_terminal_watch_updates_the_page_until_ctrl_c(

@@ -61,10 +61,10 @@ def test_wait_continues_with_the_next_credential(
         eventually("the first token is rejected", lambda: is_rejected(old), 60)
         forwarder.connect()
         rlt("suspend", "sum")
-        assert [each.wait(timeout=60) for each in waiting] == [0, 0]
+        assert [each.wait(timeout=300) for each in waiting] == [0, 0]
 
 
 def is_rejected(rlt: Rlt) -> bool:
     with rlt.start("get", "sum") as running:
-        _, messages = running.communicate(timeout=60)
+        _, messages = running.communicate(timeout=300)
     return "The API server rejected your credentials" in messages

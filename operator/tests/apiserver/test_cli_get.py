@@ -23,7 +23,7 @@ def test_the_table_equals_that_of_kubectl(
 ) -> None:
     rlt("submit", job_file)
     rlt("suspend", "sum")  # from here on nothing changes
-    rlt("wait", "sum", "--for", "Suspended", "--timeout", "60s")
+    rlt("wait", "sum", "--for", "Suspended", "--timeout", "300s")
     expected = kubernetes.kubectl("get", "rltrainingjobs", "-n", namespace, *options)
     assert own_row(rlt("get", *options).stdout, namespace) == own_row(expected, namespace)
 
@@ -63,4 +63,4 @@ def test_watch_prints_one_line_of_json_per_change(rlt: Rlt, job_file: str, opera
         rlt("cancel", "sum")
         *_, last = phases
         assert last == "Failed"
-        assert watching.wait(timeout=60) == 1
+        assert watching.wait(timeout=300) == 1

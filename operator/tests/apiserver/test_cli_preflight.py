@@ -22,7 +22,7 @@ CHECK = {"name": "dns", "result": "failed", "message": "b cannot resolve sum-hea
 def end_job(kubernetes: Kubernetes, namespace: str, condition: str) -> None:
     """Wait for the job, and write a final status."""
     job = ("rltrainingjob", NAME, "-n", namespace)
-    kubernetes.kubectl("wait", "--for=create", *job, "--timeout=60s")
+    kubernetes.kubectl("wait", "--for=create", *job, "--timeout=300s")
     final = {"type": condition, "status": "True", "observedGeneration": 1, "reason": "R", "message": "m"}
     status: dict[str, Any] = {
         "conditions": [{**final, "lastTransitionTime": "2026-01-01T00:00:00Z"}],
@@ -38,7 +38,7 @@ def test_the_checks_are_printed_and_the_job_is_deleted(
 ) -> None:
     running = rlt.start("preflight", job_file)
     end_job(kubernetes, namespace, condition)
-    output, errors = running.communicate(timeout=60)
+    output, errors = running.communicate(timeout=300)
     assert running.returncode == code, errors
     assert "✗ dns" in output
     assert kubernetes.kubectl("get", "rltrainingjobs", "-n", namespace, "-o", "name") == ""
@@ -46,7 +46,7 @@ def test_the_checks_are_printed_and_the_job_is_deleted(
 
 def test_a_deleted_job_is_a_failure(kubernetes: Kubernetes, rlt: Rlt, job_file: str, namespace: str) -> None:
     running = rlt.start("preflight", job_file, "-o", "json")
-    kubernetes.kubectl("wait", "--for=create", "rltrainingjob", NAME, "-n", namespace, "--timeout=60s")
+    kubernetes.kubectl("wait", "--for=create", "rltrainingjob", NAME, "-n", namespace, "--timeout=300s")
     kubernetes.kubectl("delete", "rltrainingjob", NAME, "-n", namespace)
-    output, errors = running.communicate(timeout=60)
+    output, errors = running.communicate(timeout=300)
     assert running.returncode == 1, (output, errors)

@@ -45,7 +45,7 @@ def test_a_job_from_submission_to_deletion(client: Client, job: Job, namespace: 
     assert client.list() == []
     stored = client.submit(job)
     assert (stored.name, stored.namespace, stored.has_ended) == ("sum", namespace, False)
-    assert client.wait("sum", "Accepted", timeout=60).is_true("Accepted")
+    assert client.wait("sum", "Accepted", timeout=300).is_true("Accepted")
     phases = []
     for observed in client.follow(stored):
         phases.append(observed.phase)
@@ -55,7 +55,7 @@ def test_a_job_from_submission_to_deletion(client: Client, job: Job, namespace: 
     assert [each.name for each in client.list()] == ["sum"]
     assert client.get("sum").status.conditions
     with pytest.raises(JobFailedError, match="sum: Failed: ") as failed:
-        client.wait("sum", timeout=60)
+        client.wait("sum", timeout=300)
     assert failed.value.next.startswith("rlt status sum")
     with pytest.raises(UnavailableError, match="Job sum has already ended: Failed"):
         client.cancel("sum")
@@ -75,7 +75,7 @@ async def test_follow_continues_after_the_api_server_was_unavailable(
         assert (await anext(jobs)).name == "sum"
         forwarder.disconnect()
         client.suspend("sum")
-        client.wait("sum", "Suspended", timeout=60)
+        client.wait("sum", "Suspended", timeout=300)
         forwarder.connect()
         async for observed in jobs:
             if observed.is_true("Suspended"):

@@ -34,7 +34,7 @@ def test_the_pod_is_restricted_and_deleted_on_ctrl_c(kubernetes: Kubernetes, nam
         (pod,) = eventually("a pod", lambda: list_pods(kubernetes, namespace))
         assert pod.startswith("pod/sum-logs-")
         reading.send_signal(signal.SIGINT)
-        assert reading.wait(timeout=60) == 130
+        assert reading.wait(timeout=300) == 130
     assert list_pods(kubernetes, namespace) == []
 
 

@@ -83,7 +83,7 @@ def test_a_job_succeeds_despite_a_crash_of_the_operator(
     operator.kill()
     operator.start()
     gate.open()
-    kubernetes.kubectl("wait", "--for=condition=Succeeded", "rltrainingjob/sum", "-n", namespace, "--timeout=60s")
+    kubernetes.kubectl("wait", "--for=condition=Succeeded", "rltrainingjob/sum", "-n", namespace, "--timeout=300s")
     eventually("no RayCluster", lambda: kubernetes.get(namespace, "raycluster", "sum") is None)
     kubernetes.end_pods(namespace)
     kubernetes.wait(namespace, "Reconciling", "False")
@@ -312,7 +312,7 @@ def test_steps_run_once_and_before_the_program(
         assert following.stdout
         assert any(line == "this is data\n" for line in following.stdout)
         gate.open()
-        assert following.wait(timeout=60) == 0
+        assert following.wait(timeout=300) == 0
     kubernetes.wait(namespace, "Running", "Restarting")
     eventually("no RayCluster", lambda: kubernetes.get(namespace, "raycluster", "sum") is None)
     kubernetes.end_pods(namespace)
