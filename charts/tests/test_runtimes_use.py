@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from apiserver.in_cluster import eventually
+from apiserver.waiting import eventually
 
 from cluster import Cluster
 

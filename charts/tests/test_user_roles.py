@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from apiserver.in_cluster import eventually
+from apiserver.waiting import eventually
 
 from cluster import Cluster
 

@@ -21,7 +21,8 @@ from typing import Any
 import observed as o
 import pytest
 import yaml
-from apiserver.in_cluster import eventually, free_port
+from apiserver.ports import free_port
+from apiserver.waiting import eventually
 from gate import Gate
 from job_specs import merged
 from openrlhf_jobs import OPENRLHF

@@ -8,7 +8,8 @@ import urllib.request
 from pathlib import Path
 
 import yaml
-from apiserver.in_cluster import Operator, eventually
+from apiserver.in_cluster import Operator
+from apiserver.waiting import eventually
 
 
 def write_kubeconfig(file: Path, port: int) -> Path:

@@ -255,7 +255,7 @@ def test_a_turn_of_32_conversations_with_a_slow_environment_is_not_32_turns(proc
         talk(Scripted(["1"] * 6 * conversations), slow, *[prompt()] * conversations, max_turns=6)
         return time.monotonic() - start
 
-    assert measure(32) < 4 * measure(1)
+    assert measure(32) < 10 * measure(1)
 
 
 def test_a_first_observation_precedes_the_first_turn(processes: Processes) -> None:

@@ -11,7 +11,8 @@ import observed as o
 import pytest
 import yaml
 from apiserver.command_line import Rlt
-from apiserver.in_cluster import Kubernetes, Operator, Webhook, free_port, free_ports
+from apiserver.in_cluster import Kubernetes, Operator, Webhook
+from apiserver.ports import free_port, free_ports
 
 from cluster import Cluster
 

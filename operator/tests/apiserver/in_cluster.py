@@ -1,29 +1,26 @@
-"""The API server, a simulation of KubeRay and the kubelets, a Ray head, and the operator's process."""
+"""The API server, a simulation of KubeRay and the kubelets, the operator's process and its webhook."""
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
-import random
 import re
-import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import sys
-import tempfile
-import time
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from apiserver.ports import free_port
+from apiserver.ray_head import RayHead
+from apiserver.waiting import eventually
 from cryptography import x509
 
 from cluster import Cluster
@@ -31,21 +28,8 @@ from custom_objects import RESOURCES, read_custom_object
 from rlt_api.driver_report import METRICS_PORT
 from rlt_core.names import CANCEL_ANNOTATION, DASHBOARD_PORT
 
-DEADLINE_S = 60.0
-"""The garbage collector of Kubernetes discovers new CRDs every 30 s."""
 OF_NO_JOB = (" ", "pods/proxy", "customresourcedefinitions", "rlruntimes", "leases")
 """Ends of keys whose requests do not belong to a job (" ": discovery), or reach Ray through the API server."""
-
-
-def eventually(
-    what: str, read: Callable[[], Any], deadline_s: float = DEADLINE_S, *, describe: Callable[[], object] = str
-) -> Any:
-    """Return the first true value of `read`. After the deadline, fail with the result of `describe`."""
-    end = time.monotonic() + deadline_s
-    while not (value := read()):
-        assert time.monotonic() < end, f"not within {deadline_s:.0f} s: {what}; {describe()}"
-        time.sleep(0.2)
-    return value
 
 
 @dataclass(frozen=True)
@@ -181,81 +165,6 @@ class Kubernetes:
 
 
 @dataclass
-class RayHead:
-    """A real Ray head on this machine. A directory is mounted as its /etc/rlt, as in a pod."""
-
-    address: str
-    """An address of this machine. The operator reaches the job API there, as at the IP of a pod."""
-    port: int = DASHBOARD_PORT
-    """The port of the dashboard and its job API."""
-    cpus: int = 0
-    """CPUs for actors, which the workers of a cluster would provide."""
-    token: str | None = None
-    """The token that clients need."""
-    process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        self.folder = tempfile.mkdtemp(prefix="ray")  # short, because Ray creates sockets there
-        self.agent_port = free_port()
-        own = ("--port", "--dashboard-agent-grpc-port", "--runtime-env-agent-port")
-        options = [f"--dashboard-host={self.address}", f"--dashboard-port={self.port}", f"--temp-dir={self.folder}"]
-        options += [f"--num-cpus={self.cpus}", f"--dashboard-agent-listen-port={self.agent_port}"]
-        options += [f"{option}={free_port()}" for option in own]
-        programs = Path(sys.executable).parent
-        ray = [programs / "ray", "start", "--head", "--block", "--disable-usage-stats", *options]
-        self.process = subprocess.Popen(
-            ["unshare", "--mount", "sh", "-ec", MOUNT_CONFIG, self.folder, *ray],
-            env={**os.environ, **self._authentication(), "PATH": f"{programs}:{os.environ['PATH']}"},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        eventually("Ray responds", self.responds, 120)
-
-    def _authentication(self) -> dict[str, str]:
-        return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self.token} if self.token else {"RAY_AUTH_MODE": "disabled"}
-
-    def mount(self, volume: dict[str, Any], data: dict[str, str]) -> None:
-        """Write the ConfigMap's data to files as the volume requires, as the kubelet does."""
-        for item in volume.get("items", [{"key": key, "path": key} for key in data]):
-            file = Path(self.folder, "rlt", item["path"])
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(data[item["key"]])
-
-    def stop(self) -> None:
-        assert self.process
-        self.process.terminate()
-        self.process.wait(timeout=300)
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def jobs(self) -> dict[str, str]:
-        """Submission id -> status."""
-        headers = {"X-Ray-Authorization": f"Bearer {self.token}"} if self.token else {}
-        request = urllib.request.Request(f"http://{self.address}:{self.port}/api/jobs/", headers=headers)
-        with urllib.request.urlopen(request, timeout=10) as response:
-            return {job["submission_id"]: job["status"] for job in json.load(response) if job["submission_id"]}
-
-    def responds(self) -> bool:
-        """Whether the job API responds and the node is ready for jobs. (KubeRay's readiness probe asks for both.)"""
-        self.check_runs()
-        try:
-            self.jobs()
-            with urllib.request.urlopen(
-                f"http://{self.address}:{self.agent_port}/api/local_raylet_healthz", timeout=10
-            ):
-                return True
-        except OSError:
-            return False
-
-    def check_runs(self) -> None:
-        """Fail with Ray's own error if Ray has ended. It does so if its agents do not start in time."""
-        assert self.process
-        if self.process.poll() is not None:
-            logs = Path(self.folder).glob("session_latest/logs/raylet.err")
-            errors = "".join(log.read_text()[:2000] for log in logs)
-            raise AssertionError(f"Ray ended with status {self.process.returncode}: {errors}")
-
-
-@dataclass
 class Operator:
     """The process `rlt-operator run` with KUBECONFIG."""
 
@@ -263,7 +172,7 @@ class Operator:
     log: Path
     options: tuple[str, ...] = ()
     """More command-line options."""
-    port: int = field(default_factory=lambda: free_port())
+    port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -374,37 +283,6 @@ class Webhook:
             return str(error)
         return ""
 
-
-def free_ports(count: int) -> int:
-    """The first of `count` consecutive free ports. Each pytest-xdist worker has its own range."""
-    first = 17440 + 500 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-
-    def is_used(port: int) -> bool:
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", port)) == 0
-
-    return next(start for start in itertools.count(first, 10) if not any(map(is_used, range(start, start + count))))
-
-
-def free_port() -> int:
-    """A free port below the kernel's range for outgoing connections, which begins at 32768."""
-    for port in random.sample(range(20000, 32768), 100):
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("0.0.0.0", port))
-            return port
-    raise AssertionError("100 ports in use")
-
-
-MOUNT_CONFIG = """
-mkdir "$0/etc" "$0/rlt"
-mount -t tmpfs etc "$0/etc"
-cp -a /etc/. "$0/etc"
-mkdir "$0/etc/rlt"
-mount --bind "$0/etc" /etc
-mount --bind "$0/rlt" /etc/rlt
-exec "$@"
-"""
-"""Runs a command in its own mount namespace, with a copy of this machine's /etc that also has a directory rlt."""
 
 READY = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
 PODS = ("sum-head-a", "sum-workers-worker-b", "sum-workers-worker-c")

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import observed as o
 import pytest
-from apiserver.in_cluster import Kubernetes, Operator, Webhook, eventually, free_port
+from apiserver.in_cluster import Kubernetes, Operator, Webhook
+from apiserver.ports import free_port
+from apiserver.waiting import eventually
 
 from cluster.cert_manager import cert_manager
 

@@ -10,7 +10,8 @@ import pytest
 import yaml
 from apiserver.command_line import Rlt
 from apiserver.forwarder import Forwarder
-from apiserver.in_cluster import Kubernetes, Operator, eventually
+from apiserver.in_cluster import Kubernetes, Operator
+from apiserver.waiting import eventually
 
 pytestmark = pytest.mark.apiserver
 

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from apiserver.in_cluster import Kubernetes, Operator, eventually
+from apiserver.in_cluster import Kubernetes, Operator
+from apiserver.waiting import eventually
 
 from rlt_api.validation import validate_job
 

@@ -6,7 +6,8 @@ import json
 
 import observed as o
 import pytest
-from apiserver.in_cluster import Kubernetes, Operator, eventually
+from apiserver.in_cluster import Kubernetes, Operator
+from apiserver.waiting import eventually
 
 pytestmark = pytest.mark.apiserver
 

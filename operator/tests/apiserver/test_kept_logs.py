@@ -11,7 +11,8 @@ from typing import Any
 import observed as o
 import pytest
 from apiserver.command_line import Rlt
-from apiserver.in_cluster import Kubernetes, eventually
+from apiserver.in_cluster import Kubernetes
+from apiserver.waiting import eventually
 
 pytestmark = pytest.mark.apiserver
 

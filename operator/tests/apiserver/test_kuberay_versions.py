@@ -12,7 +12,9 @@ from typing import Any
 import observed as o
 import pytest
 import yaml
-from apiserver.in_cluster import Kubernetes, Operator, eventually, free_ports
+from apiserver.in_cluster import Kubernetes, Operator
+from apiserver.ports import free_ports
+from apiserver.waiting import eventually
 
 from cluster import Cluster
 from cluster.kuberay_crds import VERSIONS, obtain_ray_cluster_crd

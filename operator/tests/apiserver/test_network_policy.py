@@ -7,7 +7,8 @@ from pathlib import Path
 
 import observed as o
 import pytest
-from apiserver.in_cluster import Kubernetes, Operator, eventually
+from apiserver.in_cluster import Kubernetes, Operator
+from apiserver.waiting import eventually
 
 pytestmark = pytest.mark.apiserver
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import observed as o
 import pytest
-from apiserver.in_cluster import PODS, Kubernetes, Operator, eventually
+from apiserver.in_cluster import PODS, Kubernetes, Operator
+from apiserver.waiting import eventually
 
 pytestmark = pytest.mark.apiserver
 

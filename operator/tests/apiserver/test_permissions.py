@@ -9,8 +9,9 @@ from pathlib import Path
 import observed as o
 import pytest
 import yaml
-from apiserver.in_cluster import Kubernetes, Operator, eventually
+from apiserver.in_cluster import Kubernetes, Operator
 from apiserver.test_refusals import refused
+from apiserver.waiting import eventually
 
 from rlt_api.conditions import ConditionType as C
 

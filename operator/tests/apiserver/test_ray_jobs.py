@@ -16,7 +16,9 @@ from typing import Any
 import observed as o
 import pytest
 from apiserver.command_line import Rlt
-from apiserver.in_cluster import PODS, READY, Kubernetes, Operator, RayHead, eventually
+from apiserver.in_cluster import PODS, READY, Kubernetes, Operator
+from apiserver.ray_head import RayHead
+from apiserver.waiting import eventually
 from gate import Gate
 
 pytestmark = pytest.mark.apiserver

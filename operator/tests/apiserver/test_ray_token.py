@@ -13,8 +13,10 @@ from typing import Any
 import observed as o
 import pytest
 from apiserver.command_line import Rlt
-from apiserver.in_cluster import Kubernetes, Operator, RayHead, eventually
+from apiserver.in_cluster import Kubernetes, Operator
+from apiserver.ray_head import RayHead
 from apiserver.test_ray_jobs import make_ready
+from apiserver.waiting import eventually
 from gate import Gate
 
 from rlt_api.driver_report import METRICS_PORT

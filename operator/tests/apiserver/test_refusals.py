@@ -8,7 +8,8 @@ from typing import Any
 
 import observed as o
 import pytest
-from apiserver.in_cluster import Kubernetes, Operator, eventually
+from apiserver.in_cluster import Kubernetes, Operator
+from apiserver.waiting import eventually
 
 from rlt_api.conditions import ConditionType as C
 

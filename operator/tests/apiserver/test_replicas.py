@@ -18,7 +18,9 @@ import observed as o
 import pytest
 from apiserver.conftest import webhook_configuration
 from apiserver.holding_proxy import HoldingProxy
-from apiserver.in_cluster import DEADLINE_S, PODS, Kubernetes, Operator, Webhook, eventually, free_port
+from apiserver.in_cluster import PODS, Kubernetes, Operator, Webhook
+from apiserver.ports import free_port
+from apiserver.waiting import DEADLINE_S, eventually
 
 from rlt_operator.leader_election import RETRY_PERIOD_S
 

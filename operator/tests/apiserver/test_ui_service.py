@@ -21,7 +21,9 @@ import httpx
 import observed as o
 import pytest
 import yaml
-from apiserver.in_cluster import Kubernetes, eventually, free_port
+from apiserver.in_cluster import Kubernetes
+from apiserver.ports import free_port
+from apiserver.waiting import eventually
 
 pytestmark = pytest.mark.apiserver
 

@@ -6,7 +6,8 @@ import json
 from typing import Any
 
 import pytest
-from apiserver.in_cluster import Kubernetes, Operator, eventually
+from apiserver.in_cluster import Kubernetes, Operator
+from apiserver.waiting import eventually
 
 from rlt_core.names import FIELD_OWNER
 

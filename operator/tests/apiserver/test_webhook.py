@@ -9,7 +9,8 @@ from typing import Any
 
 import observed as o
 import pytest
-from apiserver.in_cluster import Kubernetes, Webhook, eventually
+from apiserver.in_cluster import Kubernetes, Webhook
+from apiserver.waiting import eventually
 from cryptography import x509
 
 from rlt_operator.webhook.certificates import CertificateLocation, build_secret
