@@ -108,7 +108,7 @@ def test_a_running_job_that_changes_nothing_needs_no_request(
     polls = operator.polls()
     eventually("the status is written", lambda: operator.polls() >= polls + 1)
     before = operator.requests()
-    eventually("three more polls", lambda: operator.polls() >= polls + 4, 60)
+    eventually("three more polls", lambda: operator.polls() >= polls + 4)
     assert operator.requests() - before == {}
     gate.open()
     kubernetes.wait(namespace, "Succeeded")

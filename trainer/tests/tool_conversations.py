@@ -1,0 +1,81 @@
+"""Conversations with tools and with fixed turns, for tests."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from rlt_api.blocks.rollout import MultiTurn
+from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer
+from rlt_trainer.data.encoding import tokenize
+from rlt_trainer.data.prompt import Example, Prompt
+from rlt_trainer.environments.conversation import ConversationLimits, Episode, converse
+from rlt_trainer.environments.tool import Tool
+from rlt_trainer.environments.tool_session import ToolSession
+from rlt_trainer.environments.toolbox import open_tools
+from rlt_trainer.rollout.engine import Sampling
+
+TOKENIZER = build_byte_tokenizer()
+EOS = 257
+HERE = Path(__file__).parent
+SERVER = str(HERE / "mcp_server.py")
+SAMPLING = Sampling(temperature=1.0, top_p=1.0, max_tokens=500, stop_token_ids=(EOS,))
+STDIO = {"mcp": {"command": [sys.executable, SERVER, "stdio"]}}
+
+
+def multi_turn(*tools: dict[str, Any], **changes: Any) -> MultiTurn:
+    return MultiTurn.model_validate({"tools": list(tools), **changes})
+
+
+def use(given: MultiTurn, run: Callable[[dict[str, Tool]], Awaitable[Any]]) -> Any:
+    async def opened() -> Any:
+        async with open_tools(given) as tools:
+            return await run(tools)
+
+    return asyncio.run(opened())
+
+
+def call(given: MultiTurn, tool: str, /, **arguments: Any) -> Any:
+    """Return the response of one call of a tool."""
+    return use(given, lambda tools: tools[tool].call(arguments))
+
+
+def write_call(name: str, **arguments: Any) -> str:
+    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
+
+
+class Turns:
+    """A Sampler with fixed turns."""
+
+    def __init__(self, *turns: str) -> None:
+        self._turns = iter(turns)
+        self.contexts: list[list[int]] = []
+
+    async def sample(self, prompt: Any, *, seed: int, sampling: Sampling, max_tokens: int | None = None) -> Any:
+        from rlt_trainer.batches.response import Response
+
+        self.contexts.append(list(prompt))
+        tokens = [*next(self._turns).encode(), EOS]
+        return Response(tuple(tokens), tuple(-0.5 for _ in tokens))
+
+
+def talk(given: MultiTurn, *turns: str, prompt: Prompt | None = None) -> tuple[Episode, Turns]:
+    sampler = Turns(*turns)
+    (made,) = tokenize([Example("q", "", "", "test")], TOKENIZER, tools=[{"function": {"name": "t"}}])
+
+    async def run(tools: dict[str, Tool]) -> Episode:
+        return await converse(
+            sampler,
+            ToolSession(tools, given),
+            prompt or made,
+            seed=1,
+            sampling=SAMPLING,
+            tokenizer=TOKENIZER,
+            limits=ConversationLimits(max_turns=4, max_response_length=2000),
+        )
+
+    return use(given, run), sampler
