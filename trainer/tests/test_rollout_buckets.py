@@ -81,11 +81,12 @@ def open_channels(receivers: int) -> list[GroupChannel]:
 
 def test_every_receiver_gets_the_weights_of_each_transfer() -> None:
     sender, *receivers = open_channels(2)
+    sender.limit = 100
     for factor in (1, 2):
         sent = {name: tensor * factor for name, tensor in weights().items()}
         with ThreadPoolExecutor(2) as threads:
             received = [threads.submit(dict, receive_weights(receiver)) for receiver in receivers]
-            send_weights(sent.items(), sender, limit=100)
+            send_weights(sent.items(), sender)
             assert all(equal(each.result(), sent) for each in received)
 
 

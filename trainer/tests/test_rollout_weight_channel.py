@@ -6,10 +6,12 @@ This file is also the program of the receiver: `python test_rollout_weight_chann
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -58,10 +60,11 @@ def test_another_process_receives_the_weights_sent(kind: str, device: str) -> No
     command = [sys.executable, __file__, device, json.dumps(address)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as receiver:
         sender = shared or GroupChannel(GroupAddress(HOST, port, 0, 2, [HOST] * 2), torch.device(device))
+        sender.limit = 4096
         expected = []
         for factor in range(1, 1 + ROUNDS):
             sent = weights(device, factor)
-            send_weights(sent.items(), sender, limit=4096)
+            send_weights(sent.items(), sender)
             expected.append({str(layer): value for layer, value in sum_weights(sent.items()).items()})
         output, _ = receiver.communicate(timeout=300)
     sender.close()
@@ -71,14 +74,40 @@ def test_another_process_receives_the_weights_sent(kind: str, device: str) -> No
 
 def test_a_receiver_that_ends_during_a_transfer_is_an_error_of_the_sender() -> None:
     sender = SharedSender(torch.device("cpu"))
+    sender.limit = 100
     receiver = SharedReceiver(sender.address, torch.device("cpu"))
     with ThreadPoolExecutor(1) as threads:
-        sending = threads.submit(send_weights, weights("cpu", 1).items(), sender, limit=100)
+        sending = threads.submit(send_weights, weights("cpu", 1).items(), sender)
         assert receiver.get() is not None
         receiver.close()
         with pytest.raises(ConnectionError, match="the engine's process ended during a weight sync"):
             sending.result(60)
     sender.close()
+
+
+def test_shared_memory_is_used_again_once_no_tensor_holds_it() -> None:
+    sender = SharedSender(torch.device("cpu"))
+    sender.limit = 30_000
+    receiver = SharedReceiver(sender.address, torch.device("cpu"))
+    before, kept = count_blocks(), []
+    with ThreadPoolExecutor(1) as threads:
+        for factor in range(1, 6):
+            sent = {f"{number}.{name}": each for number in range(4) for name, each in weights("cpu", factor).items()}
+            sending = threads.submit(send_weights, sent.items(), sender)
+            for name, tensor in receive_weights(receiver):
+                assert torch.equal(tensor, sent[name])
+                if name == "2.norm":
+                    kept.append((tensor, sent[name]))
+            sending.result(60)
+            assert all(torch.equal(received, expected) for received, expected in kept)
+    assert len(kept) < count_blocks() - before <= len(kept) + 3, "of 40 buckets"
+    sender.close()
+
+
+def count_blocks() -> int:
+    """Count the shared memory of this process."""
+    files = [file for file in Path("/proc/self/fd").iterdir() if file.is_symlink()]
+    return len({file.stat().st_ino for file in files if "memfd:rlt-weights" in os.readlink(file)})
 
 
 def receive(device: str, fields: dict[str, Any]) -> list[tuple[str, dict[str, int]]]:

@@ -69,7 +69,7 @@ def align(size: int) -> int:
 
 
 def pack_buckets(
-    weights: Iterable[tuple[str, Tensor]], allocate: Callable[[int], Tensor], *, limit: int = BUCKET_BYTES
+    weights: Iterable[tuple[str, Tensor]], allocate: Callable[[int], Tensor], *, limit: int
 ) -> Iterator[Bucket]:
     """Pack `weights`, in order, into buckets of at most `limit` bytes, or of one larger tensor."""
     pending: list[tuple[str, Tensor]] = []

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch._C._distributed_c10d import PrefixStore, ProcessGroup, ProcessGroupGloo, TCPStore
 
 from rlt_trainer.cluster.connections import watch_connections
-from rlt_trainer.rollout.buckets import Bucket, Layout
+from rlt_trainer.rollout.buckets import BUCKET_BYTES, Bucket, Layout
 from rlt_trainer.rollout.weight_channel import TRANSFER_TIMEOUT, GroupAddress
 from rlt_trainer.rollout.weight_sync import StaleWeightsError
 
@@ -40,6 +40,7 @@ class GroupChannel:
         store = TCPStore(address.host, address.port, size, is_master=member == 0, timeout=JOIN_TIMEOUT)
         self._device = device
         self._damaged: list[str] = []
+        self.limit = BUCKET_BYTES
         self._group = ProcessGroup(store, member, size)
         gloo = ProcessGroupGloo(PrefixStore("gloo", store), member, size, JOIN_TIMEOUT)
         gloo._set_default_timeout(TRANSFER_TIMEOUT)

@@ -1,12 +1,10 @@
 """The weight channel within a pod: shared memory on CPUs, CUDA IPC handles on GPUs. No weight is copied on its way.
 
-Memory on CPUs is a memfd, whose file descriptor passes through a Unix socket: it has no name, so that no process can
-leave it behind. On GPUs both processes must use the same device.
+On GPUs both processes must use the same device.
 """
 
 from __future__ import annotations
 
-import mmap
 import os
 import pickle
 import secrets
@@ -16,11 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlt_trainer.rollout.buckets import Bucket, Layout
+from rlt_trainer.rollout.buckets import BUCKET_BYTES, Bucket
+from rlt_trainer.rollout.shared_blocks import BlockMappings, BlockPool, BlockState
 from rlt_trainer.rollout.weight_channel import TRANSFER_TIMEOUT, SharedAddress
 
-ACKNOWLEDGED = b"\x01"
 LENGTH_BYTES = 8
+CPU_BUCKET_BYTES = 32 * 2**20
+"""Maximum size of a bucket on a CPU: the sender keeps the shared memory of about three."""
 
 
 class SharedSender:
@@ -34,46 +34,46 @@ class SharedSender:
         self._server.listen(1)
         self._server.settimeout(TRANSFER_TIMEOUT.total_seconds())
         self._connection: socket.socket | None = None
-        self._file: int | None = None
+        self._blocks = None if device.type == "cuda" else BlockPool(CPU_BUCKET_BYTES)
         self._pending: list[Tensor] = []
+        self.limit = CPU_BUCKET_BYTES if self._blocks else BUCKET_BYTES
 
     def allocate(self, size: int) -> Tensor:
         """As in WeightSender."""
-        if self._device.type == "cuda":
-            return torch.empty(size, dtype=torch.uint8, device=self._device)
-        self._file = os.memfd_create("rlt-weights")
-        os.ftruncate(self._file, size)
-        return torch.frombuffer(mmap.mmap(self._file, size), dtype=torch.uint8)
+        if self._blocks:
+            return self._blocks.allocate(size)
+        return torch.empty(size, dtype=torch.uint8, device=self._device)
 
     def put(self, bucket: Bucket | None) -> None:
         """As in WeightSender. Returns when the receiver has loaded the bucket before."""
         if self._connection is None:
             self._connection, _ = self._server.accept()
             self._connection.settimeout(TRANSFER_TIMEOUT.total_seconds())
-        elif self._connection.recv(1) != ACKNOWLEDGED:
-            raise ConnectionError("the engine's process ended during a weight sync")
+        state, _ = _receive(self._connection, "engine's process")
         self._pending.clear()
         if bucket is None:
             _send(self._connection, None, [])
             self._connection.close()
             self._connection = None
-            return
-        self._pending.append(bucket.data)  # a CUDA IPC handle is valid as long as its sender holds the memory
-        _send(self._connection, (bucket.layouts, self._export(bucket.data)), [] if self._file is None else [self._file])
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
+        elif self._blocks:
+            self._blocks.update(state)
+            exported, files = self._blocks.export()
+            _send(self._connection, (bucket.layouts, exported), files)
+            self._blocks.end_use()
+        else:
+            self._pending.append(bucket.data)  # a CUDA IPC handle is valid as long as its sender holds the memory
+            _send(self._connection, (bucket.layouts, self._export(bucket.data)), [])
 
     def close(self) -> None:
         """As in WeightSender."""
         self._server.close()
         if self._connection is not None:
             self._connection.close()
+        if self._blocks:
+            self._blocks.close()
 
     def _export(self, data: Tensor) -> Any:
-        """Return the size of shared memory on a CPU, or the arguments of rebuild_cuda_tensor."""
-        if self._device.type != "cuda":
-            return len(data)
+        """Return the arguments of rebuild_cuda_tensor."""
         from torch.multiprocessing.reductions import reduce_tensor
 
         torch.cuda.synchronize(self._device)  # another process reads what this one's stream writes
@@ -87,6 +87,7 @@ class SharedReceiver:
         self._address = address
         self._device = device
         self._connection: socket.socket | None = None
+        self._blocks = None if device.type == "cuda" else BlockMappings()
 
     def get(self) -> Bucket | None:
         """As in WeightReceiver. The call after a bucket confirms that it is loaded."""
@@ -94,16 +95,16 @@ class SharedReceiver:
             self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             self._connection.settimeout(TRANSFER_TIMEOUT.total_seconds())
             self._connection.connect("\0" + self._address.socket)
-        else:
-            if self._device.type == "cuda":
-                torch.cuda.synchronize(self._device)
-            self._connection.sendall(ACKNOWLEDGED)
-        message, files = _receive(self._connection)
+        elif self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        _send(self._connection, self._blocks.state if self._blocks else BlockState(), [])
+        message, files = _receive(self._connection, "train worker")
         if message is None:
             self.close()
             return None
         layouts, exported = message
-        return Bucket(layouts, self._import(exported, files))
+        data = self._blocks.open(exported, files) if self._blocks else self._import(exported)
+        return Bucket(layouts, data)
 
     def close(self) -> None:
         """As in WeightReceiver."""
@@ -111,11 +112,7 @@ class SharedReceiver:
             self._connection.close()
             self._connection = None
 
-    def _import(self, exported: Any, files: list[int]) -> Tensor:
-        if self._device.type != "cuda":
-            data = torch.frombuffer(mmap.mmap(files[0], exported), dtype=torch.uint8)
-            os.close(files[0])
-            return data
+    def _import(self, exported: Any) -> Tensor:
         from torch.multiprocessing.reductions import rebuild_cuda_tensor
 
         arguments = list(exported)
@@ -125,13 +122,13 @@ class SharedReceiver:
         return data
 
 
-def _send(connection: socket.socket, message: tuple[tuple[Layout, ...], Any] | None, files: list[int]) -> None:
+def _send(connection: socket.socket, message: object, files: list[int]) -> None:
     text = pickle.dumps(message)
     socket.send_fds(connection, [len(text).to_bytes(LENGTH_BYTES, "big")], files)
     connection.sendall(text)
 
 
-def _receive(connection: socket.socket) -> tuple[Any, list[int]]:
+def _receive(connection: socket.socket, sender: str) -> tuple[Any, list[int]]:
     length, files, _, _ = socket.recv_fds(connection, LENGTH_BYTES, 1)
     text = bytearray()
     while len(text) < int.from_bytes(length, "big"):
@@ -140,5 +137,5 @@ def _receive(connection: socket.socket) -> tuple[Any, list[int]]:
             break
         text += part
     if not text:
-        raise ConnectionError("the train worker ended during a weight sync")
+        raise ConnectionError(f"the {sender} ended during a weight sync")
     return pickle.loads(bytes(text)), files

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from rlt_trainer.rollout.buckets import BUCKET_BYTES, Bucket, pack_buckets
+from rlt_trainer.rollout.buckets import Bucket, pack_buckets
 
 TRANSFER_TIMEOUT = timedelta(minutes=10)
 """Timeout of each operation (verl's nccl_timeout)."""
@@ -47,7 +47,10 @@ def parse_address(fields: Mapping[str, Any]) -> ChannelAddress:
 
 
 class WeightSender(Protocol):
-    """The sending end. It holds at most two buckets at a time."""
+    """The sending end. It holds at most two buckets at a time, and shared memory for the next ones."""
+
+    limit: int
+    """Maximum size of a bucket in bytes, unless a single tensor is larger."""
 
     def allocate(self, size: int) -> Tensor:
         """Allocate the memory of the next bucket to send: [size], uint8."""
@@ -74,14 +77,12 @@ class WeightReceiver(Protocol):
         ...
 
 
-def send_weights(
-    weights: Iterable[tuple[str, Tensor]], channel: WeightSender | None, *, limit: int = BUCKET_BYTES
-) -> None:
-    """Send `weights` in buckets of at most `limit` bytes. Without a channel, consume them: gathering is collective."""
+def send_weights(weights: Iterable[tuple[str, Tensor]], channel: WeightSender | None) -> None:
+    """Send `weights` in buckets. Without a channel, consume them: gathering is collective."""
     stream = iter(weights)
     try:
         if channel is not None:
-            for bucket in pack_buckets(stream, channel.allocate, limit=limit):
+            for bucket in pack_buckets(stream, channel.allocate, limit=channel.limit):
                 channel.put(bucket)
             channel.put(None)
     finally:
