@@ -138,7 +138,7 @@ def load_example(name: str) -> Job:
     return job
 
 
-def build_learning_job(name: str, *, steps: int, save_freq: int) -> Job:
+def build_learning_job(name: str, *, steps: int, save_freq: int, workers: int = 2) -> Job:
     """Build example 01 with cheaper steps: the transformers engine and half of the batch.
 
     Steps are deterministic, also after a resumption: the same job always ends with the same weights.
@@ -149,6 +149,7 @@ def build_learning_job(name: str, *, steps: int, save_freq: int) -> Job:
     spec["training"] |= {"totalSteps": steps, "trainBatchSize": 16, "ppoMiniBatchSize": 8}
     spec["training"]["warmup"] |= {"steps": 20}
     spec["rollout"]["engine"] = "transformers"
+    spec["cluster"]["workers"][0]["replicas"] = workers
     spec["checkpoint"] = {"saveFreq": save_freq}
     return job
 

@@ -10,16 +10,16 @@ FAULT_AFTER = 10
 """The fault happens after this step: the latest checkpoint is then two steps old."""
 
 
-def build_job(name: str, *, separate: bool = False) -> Job:
-    """Two train workers with an engine each.
+def build_job(name: str, *, workers: int = 2, separate: bool = False) -> Job:
+    """Train workers with an engine each.
 
     `separate`: one train worker, and one rollout worker in a pod of its own.
     """
-    job = build_learning_job(name, steps=STEPS, save_freq=SAVE_FREQ)
+    job = build_learning_job(name, steps=STEPS, save_freq=SAVE_FREQ, workers=workers)
     spec = job["spec"]
     spec["failurePolicy"] = {"maxRestarts": 2}
     if separate:
-        (workers,) = spec["cluster"]["workers"]
+        (group,) = spec["cluster"]["workers"]
         spec["rollout"] |= {"mode": "separate", "workerGroup": "rollout"}
-        spec["cluster"]["workers"] = [{**workers, "name": group, "replicas": 1} for group in ("train", "rollout")]
+        spec["cluster"]["workers"] = [{**group, "name": name, "replicas": 1} for name in ("train", "rollout")]
     return job

@@ -33,7 +33,9 @@ RELEASE_TIMEOUT_S = 120.0
 
 def test_suspended_and_evicted_job_resumes_after_its_last_step(cluster: Cluster, namespace: str) -> None:
     """The job saves no other checkpoint than those of its interruptions, and the metrics have each step once."""
-    name = apply_job(cluster, namespace, build_learning_job("interrupted", steps=STEPS, save_freq=10 * STEPS))
+    name = apply_job(
+        cluster, namespace, build_learning_job("interrupted", steps=STEPS, save_freq=10 * STEPS, workers=1)
+    )
     first = await_step_after(cluster, namespace, name, 2)
     run_rlt(cluster, "suspend", name, "-n", namespace)
     run_rlt(cluster, "wait", name, "--for", "Suspended", "--timeout", "5m", "-n", namespace)
