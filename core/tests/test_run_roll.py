@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
 
 from rlt_api.frameworks.roll import LAUNCHER, RESUME_VARIABLE
 from rlt_core.command.checkpoints import find_roll_checkpoint, read_latest_step
-from rlt_core.command.run_roll import VARIABLE, build_config_options, find_node
+from rlt_core.command.console import Progress, update
+from rlt_core.command.run_roll import (
+    VARIABLE,
+    build_config_options,
+    count_devices,
+    describe,
+    find_node,
+    list_problems,
+)
+from rlt_core.knowledge.diagnosis import diagnose_logs
 
 
 def save(directory: Path, attempt: str, step: int, *, complete: bool = True) -> Path:
@@ -48,8 +58,48 @@ def test_driver_runs_on_a_living_node_with_accelerators() -> None:
     ]
     assert find_node(nodes) == "a"
     assert find_node(nodes[:2]) is None
+    assert count_devices(nodes) == 16
 
 
 def test_names_are_those_of_the_config() -> None:
     assert VARIABLE == RESUME_VARIABLE
     assert LAUNCHER == "run_roll.py"
+
+
+CONFIG = {
+    "max_steps": 500,
+    "rollout_batch_size": 64,
+    "actor_train": {"device_mapping": "list(range(0,16))", "training_args": {"per_device_train_batch_size": 1}},
+    "actor_infer": {"device_mapping": "list(range(0,8))"},
+}
+
+
+@pytest.mark.parametrize(
+    ("devices", "script", "changes", "lines", "ends"),
+    [
+        (16, "start_rlvr_pipeline.py", {}, [], False),
+        (8, "start_agentic_pipeline.py", {}, ["actor_train.device_mapping: list(range(0,16)): names device 15"], True),
+        (16, "start_rlvr_pipeline.py", {"rollout_batch_size": 24}, ["rollout_batch_size: 24: gives 24 respo"], False),
+        (16, "start_agentic_pipeline.py", {"rollout_batch_size": 24}, [], False),
+    ],
+)
+def test_config_is_compared_with_the_devices_of_the_cluster(
+    devices: int, script: str, changes: dict[str, int], lines: list[str], ends: bool
+) -> None:
+    config = {**CONFIG, **changes}
+    problems = list(list_problems(config, devices, f"/workspace/ROLL/examples/{script}"))
+    *found, steps = describe(config, problems)
+    assert [line[: len(start)] for line, start in zip(found, lines, strict=True)] == lines
+    assert any(each.ends for each in problems) == ends
+    assert update(Progress(0.0), f"run_roll: {steps}", 1.0).total_steps == 500
+
+
+def test_missing_devices_are_a_known_failure_of_the_job() -> None:
+    output = "\n".join(f"run_roll: {line}" for line in describe(CONFIG, list(list_problems(CONFIG, 8, "a.py"))))
+    assert [each.code for each in diagnose_logs([io.BytesIO(output.encode())])] == ["RollDeviceMapping"]
+
+
+def test_config_that_cannot_be_read_is_reported() -> None:
+    error = "ModuleNotFoundError: No module named 'hydra'"
+    assert list(list_problems(error, 8, "start_rlvr_pipeline.py")) == []
+    assert list(describe(error, [])) == [f"the config is not compared with the devices of the pods: {error}"]

@@ -22,6 +22,8 @@ SEPARATE = ("fully_async_policy.fully_async_main", "one_step_off_policy.main_ppo
 """The modules of verl.experimental, earlier recipe, with configs of their own and separate devices for the engines."""
 SHELLS = ("bash", "sh", "dash", "zsh")
 OPERATORS = frozenset("();<>|&")
+ROLL_SCRIPT = re.compile(r"(?:.*/)?start_\w+_pipeline\.py")
+"""The programs of ROLL, in its folder examples."""
 CONFIG_OPTIONS = ("--config-name", "--config-path", "--config-dir", "-cn", "-cp", "-cd")
 """Hydra's options that select another config: its keys and defaults are unknown."""
 
@@ -88,6 +90,11 @@ def find_program(command: Sequence[str]) -> Program | None:
         separate, in_script = known in SEPARATE, len({index for index, _ in words}) < len(words)
         return replace(found, own_config=found.own_config or separate, separate=separate, in_script=in_script)
     return None
+
+
+def find_roll_script(command: Sequence[str]) -> tuple[int, str] | None:
+    """Find the script of ROLL in a command: the item of the command, and the script."""
+    return next(((index, word) for index, word in _read_words(command) if ROLL_SCRIPT.fullmatch(word)), None)
 
 
 def _read_words(command: Sequence[str]) -> list[tuple[int, str]]:

@@ -253,3 +253,30 @@ def test_valid_arguments_have_no_warning(arguments: list[str]) -> None:
 def test_a_warning_masks_secrets() -> None:
     (found,) = warnings(*NODES, "trainer.token=hf_abcdefghijklmnopqrstuvwxyz01234567")
     assert "trainer.token=***" in found
+
+
+ROLL = ["python3", "examples/start_agentic_pipeline.py", "--config_path", "agentic", "--config_name", "sokoban"]
+LAUNCHER = ["python3", "/etc/rlt/run_roll.py", "--config", "/mnt/rlt/config/rlvr.yaml", "--"]
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        (ROLL, "spec.framework.command[1]: examples/start_agentic_pipeline.py: ROLL's driver needs a machine with"),
+        (["bash", "-c", "cd /workspace/ROLL && python examples/start_sft_pipeline.py"], "spec.framework.command[2]: "),
+        ([*LAUNCHER, *ROLL[:2]], None),
+        (["bash", "-c", f"cd /workspace/ROLL && {' '.join([*LAUNCHER, *ROLL[:2]])}"], None),
+        (["python3", "start_pipeline.py"], None),
+    ],
+)
+def test_rolls_driver_does_not_run_on_the_head(command: list[str], expected: str | None) -> None:
+    spec = RLTrainingJobSpec.model_validate(job(command, **gpus(8, 2)))
+    found = [each for each in find_warnings(spec) if "ROLL" in each]
+    assert [each[: len(expected or "")] for each in found] == ([expected] if expected else [])
+
+
+def test_nodes_of_roll_have_the_same_number_of_devices() -> None:
+    workers = [{**gpus(count)["cluster"]["workers"][0], "name": f"of-{count}"} for count in (8, 4)]
+    spec = RLTrainingJobSpec.model_validate(job([*LAUNCHER, *ROLL[:2]], cluster={"workers": workers}))
+    (warning,) = [each for each in find_warnings(spec) if "ROLL" in each]
+    assert warning.startswith("spec.cluster.workers[1].accelerator.count: 4: all nodes of ROLL have the same number")

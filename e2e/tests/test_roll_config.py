@@ -12,7 +12,9 @@ import pytest
 from roll_jobs import TABLE, resolve
 from verl_jobs import RUN
 
+import rlt_api
 from rlt_api.frameworks.roll import CONFIG_FILE, RESUME_VARIABLE, build_config, dump_config
+from rlt_core.command import run_roll
 from rlt_core.command.run_roll import build_config_options
 from separate_environment import install
 
@@ -43,6 +45,43 @@ def test_hydra_reads_the_values_of_each_job(tmp_path: Path) -> None:
         if spec.checkpoint.resume == "auto":
             expected["resume_from_checkpoint"] = False
         assert found == expected
+
+
+READ = """
+import json, sys
+from rlt_core.command.run_roll import read_config
+print(json.dumps(read_config(sys.argv[1], {"DEVICES": "16"})))
+"""
+FILES = {
+    "config/envs.yaml": "system_envs: {NCCL_DEBUG: WARN}\n",
+    "examples/rlvr.yaml": """
+defaults: [../config/envs@_here_, _self_]
+hydra: {run: {dir: .}, output_subdir: null}
+max_steps: 500
+actor_train: {device_mapping: "list(range(0,${oc.env:DEVICES}))"}
+reference: {device_mapping: "${actor_train.device_mapping}"}
+""",
+    "examples/unknown.yaml": "response_length: ${sequence_length}\n",
+}
+
+
+def test_launcher_reads_defaults_and_references(tmp_path: Path) -> None:
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    found = {name: read_in_image(tmp_path / "examples" / name) for name in ("rlvr.yaml", "unknown.yaml", "none.yaml")}
+    mapping = {"device_mapping": "list(range(0,16))"}
+    settings = {"max_steps": 500, "actor_train": mapping, "reference": mapping}
+    assert found["rlvr.yaml"] == {"system_envs": {"NCCL_DEBUG": "WARN"}, **settings}
+    assert found["unknown.yaml"].startswith("InterpolationKeyError: Interpolation key 'sequence_length' not found")
+    assert found["none.yaml"].startswith("MissingConfigException: Cannot find primary config 'none'")
+
+
+def read_in_image(config: Path) -> Any:
+    """Read a config with the launcher's function, without pydantic."""
+    python = install("verl-config", "--no-deps")
+    env = {**os.environ, "PYTHONPATH": f"{Path(run_roll.__file__).parents[2]}:{Path(rlt_api.__file__).parents[1]}"}
+    return json.loads(subprocess.run([python, "-c", READ, config], env=env, check=True, capture_output=True).stdout)
 
 
 def test_the_checkpoint_of_the_launcher_is_a_path(tmp_path: Path) -> None:

@@ -99,7 +99,11 @@ PREFLIGHT_FILES = {
     },
 }
 """The same for a job with preflight checks."""
-ROLL_FILES = {roll.LAUNCHER: ("rlt_core", "command", "run_roll.py")}
+ROLL_FILES = {
+    roll.LAUNCHER: ("rlt_core", "command", "run_roll.py"),
+    "rlt_api/frameworks/__init__.py": ("rlt_api", "frameworks", "__init__.py"),
+    "rlt_api/frameworks/roll_layout.py": ("rlt_api", "frameworks", "roll_layout.py"),
+}
 """The same for frameworks roll and command."""
 
 

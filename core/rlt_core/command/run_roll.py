@@ -8,7 +8,11 @@ with devices. Its output, exit code and signals are those of this process. The s
 --config_name. With --checkpoints, the variable VARIABLE has the latest complete checkpoint in the directory, quoted for
 OmegaConf, if there is one.
 
-The file has no imports outside of the standard library, Ray and this package, because it runs in the image of the job.
+The config is compared with the devices of the cluster before the program starts. With a device_mapping that ROLL cannot
+place, the program is not started, and the exit code is 1. Other contradictions are printed.
+
+The file has no imports outside of the standard library, Ray and this package, and those of ROLL for its config, because
+it runs in the image of the job.
 """
 
 from __future__ import annotations
@@ -19,9 +23,11 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
+from rlt_api.frameworks.roll_layout import Contradiction, list_contradictions, list_device_contradictions
 from rlt_core.command.checkpoints import find_roll_checkpoint
 
 VARIABLE = "RLT_ROLL_CHECKPOINT"
@@ -80,7 +86,14 @@ def main(arguments: list[str]) -> int:
         print(f"run_roll: resume from {found[1]}", flush=True)
         variables[VARIABLE] = f"'{found[1]}'"
     affinity = import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy
-    actor = ray.remote(Driver).options(num_cpus=0, max_concurrency=2, scheduling_strategy=affinity(node, soft=False))
+    place = {"num_cpus": 0, "scheduling_strategy": affinity(node, soft=False)}
+    config = ray.get(ray.remote(read_config).options(**place).remote(os.path.abspath(options.config), variables))
+    problems = list(list_problems(config, count_devices(ray.nodes()), find_script(command)))
+    for line in describe(config, problems):
+        print(f"run_roll: {line}", file=sys.stderr, flush=True)
+    if any(each.ends for each in problems):
+        return 1
+    actor = ray.remote(Driver).options(max_concurrency=2, **place)
     driver = actor.remote([*command, *build_config_options(options.config, command)], os.getcwd(), variables)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda received, frame: driver.send.remote(received))
@@ -93,9 +106,51 @@ def main(arguments: list[str]) -> int:
 def build_config_options(config: str, command: list[str]) -> list[str]:
     """Build the options of the script for the config. Hydra's initialize() takes no absolute path, and reads the path
     from the real folder of the script (hydra/initialize.py and hydra/_internal/utils.py, Hydra 1.3)."""
-    script = next(word for word in command if word.endswith(".py"))
-    path = os.path.relpath(os.path.dirname(config), os.path.dirname(os.path.realpath(script)))
+    path = os.path.relpath(os.path.dirname(config), os.path.dirname(os.path.realpath(find_script(command))))
     return ["--config_path", path, "--config_name", os.path.splitext(os.path.basename(config))[0]]
+
+
+def find_script(command: list[str]) -> str:
+    """Find ROLL's script in the command."""
+    return next(word for word in command if word.endswith(".py"))
+
+
+def read_config(path: str, variables: dict[str, str]) -> Any:
+    """Read a config as ROLL does, with its list of defaults and its references (examples/start_rlvr_pipeline.py).
+    Return the error as text if it cannot be read: ROLL fails with it as well, or has another version of Hydra.
+    `path` is absolute. `variables`: those that references need. A Ray task, which may change its process."""
+    os.environ.update(variables)
+    try:
+        hydra, omegaconf = import_module("hydra"), import_module("omegaconf")
+        with hydra.initialize_config_dir(os.path.dirname(path), version_base=None):
+            config = hydra.compose(os.path.splitext(os.path.basename(path))[0])
+        return omegaconf.OmegaConf.to_container(config, resolve=True)
+    except Exception as error:  # of any module in the image
+        return f"{type(error).__name__}: {error}"
+
+
+def list_problems(config: Any, devices: int, script: str) -> Iterator[Contradiction]:
+    """List the contradictions of a config with the devices of the cluster. The batches are those of RLVR alone."""
+    if isinstance(config, Mapping):
+        is_rlvr = "rlvr" in os.path.basename(script)
+        yield from (list_contradictions if is_rlvr else list_device_contradictions)(config, devices)
+
+
+def describe(config: Any, problems: list[Contradiction]) -> Iterator[str]:
+    """Describe what is known of the config: its contradictions, and the number of steps, which ROLL does not print."""
+    if not isinstance(config, Mapping):
+        yield f"the config is not compared with the devices of the pods: {config}"
+        return
+    for each in problems:
+        yield f"{each.key}: {each.value}: {each.message}: {each.fix}"
+    steps = config.get("max_steps")
+    if isinstance(steps, int) and steps > 0:
+        yield f"Total training steps: {steps}"
+
+
+def count_devices(nodes: list[dict[str, Any]]) -> int:
+    """Count the accelerators of all living nodes."""
+    return sum(int(each["Resources"].get("GPU", 0)) for each in nodes if each["Alive"])
 
 
 def find_node(nodes: list[dict[str, Any]]) -> str | None:

@@ -2,6 +2,8 @@
 
 The rules are those that ROLL 0.3.0 asserts, or that its batches need: roll/configs/base_config.py,
 roll/configs/worker_config.py, roll/utils/config_utils.py, roll/distributed/scheduler/resource_manager.py.
+
+The pods mount the module, so that it has no imports outside of the standard library.
 """
 
 from __future__ import annotations
@@ -10,10 +12,13 @@ import ast
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from pydantic import JsonValue
+if TYPE_CHECKING:
+    from pydantic import JsonValue
 
-Config = Mapping[str, JsonValue]
+    Config = Mapping[str, JsonValue]
+
 ROLES = ("actor_train", "actor_infer", "reference", "critic")
 TRAINED = ("actor_train", "critic")
 MEGATRON = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
@@ -25,6 +30,7 @@ DEFAULTS: Mapping[str, int] = {
     "gradient_accumulation_steps": 1,
 }
 """roll/configs/base_config.py, rlvr_config.py and training_args.py."""
+MAX_DEVICES = 2**20
 
 
 @dataclass(frozen=True)
@@ -35,27 +41,34 @@ class Contradiction:
     value: str
     message: str
     fix: str
+    ends: bool = False
+    """Whether ROLL ends with an error before the first step."""
 
 
 def list_contradictions(config: Config, total: int) -> Iterator[Contradiction]:
     """List the contradictions of a config on `total` devices. Roles with interpolations (${…}) are not compared."""
+    yield from list_device_contradictions(config, total)
+    for name, role in list_roles(config).items():
+        devices = parse_devices(role.get("device_mapping"))
+        if devices and name in (*TRAINED, "reference"):
+            yield from _check_batches(config, name, role, len(devices))
+    yield from _check_lengths(config)
+
+
+def list_device_contradictions(config: Config, total: int) -> Iterator[Contradiction]:
+    """List the contradictions of the devices alone, which all pipelines have."""
     roles = {name: role for name, role in list_roles(config).items() if "device_mapping" in role}
     placed = {name: parse_devices(role["device_mapping"]) for name, role in roles.items()}
     for name, devices in placed.items():
         yield from _check_devices(name, roles[name], devices, total)
-    valid = {name: devices for name, devices in placed.items() if devices}
-    yield from _check_overlap(valid)
-    for name, devices in valid.items():
-        if name in (*TRAINED, "reference"):
-            yield from _check_batches(config, name, roles[name], len(devices))
-    yield from _check_lengths(config)
+    yield from _check_overlap({name: devices for name, devices in placed.items() if devices})
 
 
 def list_roles(config: Config) -> dict[str, Config]:
     """Find the roles: those of the policy, and each of rewards."""
     rewards = config.get("rewards")
     roles = {name: config.get(name) for name in (*ROLES, "reward_model")}
-    roles |= {f"rewards.{name}": each for name, each in rewards.items()} if isinstance(rewards, dict) else {}
+    roles.update({f"rewards.{name}": each for name, each in rewards.items()} if isinstance(rewards, dict) else {})
     return {name: role for name, role in roles.items() if isinstance(role, dict)}
 
 
@@ -108,17 +121,17 @@ def shares_devices_asynchronously(config: Config) -> bool:
 
 
 def _evaluate(node: ast.expr) -> list[int]:
-    match node:
-        case ast.List(elts=items) | ast.Tuple(elts=items):
-            return [_evaluate_integer(each) for each in items]
-        case ast.Call(func=ast.Name(id="list"), args=[inner], keywords=[]):
-            return _evaluate(inner)
-        case ast.Call(func=ast.Name(id="range"), args=[_, *_] as items, keywords=[]) if len(items) <= 3:
-            numbers = range(*map(_evaluate_integer, items))
-            if len(numbers) <= 2**20:
+    if isinstance(node, (ast.List, ast.Tuple)):
+        return [_evaluate_integer(each) for each in node.elts]
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return _evaluate(node.left) + _evaluate(node.right)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
+        if node.func.id == "list" and len(node.args) == 1:
+            return _evaluate(node.args[0])
+        if node.func.id == "range" and 1 <= len(node.args) <= 3:
+            numbers = range(*map(_evaluate_integer, node.args))
+            if len(numbers) <= MAX_DEVICES:
                 return list(numbers)
-        case ast.BinOp(left=left, op=ast.Add(), right=right):
-            return _evaluate(left) + _evaluate(right)
     raise ValueError("not a list of devices")
 
 
@@ -138,11 +151,11 @@ def _check_devices(name: str, role: Config, devices: list[int] | None, total: in
     if devices is None:
         if "${" not in text:
             fix = "write a list of Python, such as list(range(0,8))"
-            yield Contradiction(key, text, "is not a list of devices", fix)
+            yield Contradiction(key, text, "is not a list of devices", fix, ends=True)
         return
     if devices and (max(devices) >= total or min(devices) < 0):
         message = f"names device {max(devices)}, and the job has {total} (0 to {total - 1}): ROLL ends with an error"
-        yield Contradiction(key, text, message, f"use list(range(0,{total})), or more replicas")
+        yield Contradiction(key, text, message, f"use list(range(0,{total})), or more replicas", ends=True)
     elif len(set(devices)) < len(devices):
         yield Contradiction(key, text, "names a device twice", "name each device once")
     sizes = {part: size for part, size in read_parallel_sizes(role).items() if size > 1}
