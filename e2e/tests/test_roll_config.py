@@ -14,6 +14,7 @@ from verl_jobs import RUN
 
 import rlt_api
 from rlt_api.frameworks.roll import CONFIG_FILE, RESUME_VARIABLE, build_config, dump_config
+from rlt_core.children.preflight_roll import RESUME
 from rlt_core.command import run_roll
 from rlt_core.command.run_roll import build_config_options
 from separate_environment import install
@@ -62,6 +63,7 @@ actor_train: {device_mapping: "list(range(0,${oc.env:DEVICES}))"}
 reference: {device_mapping: "${actor_train.device_mapping}"}
 """,
     "examples/unknown.yaml": "response_length: ${sequence_length}\n",
+    "examples/resume.yaml": f"resume_from_checkpoint: {RESUME}\n",
 }
 
 
@@ -69,12 +71,14 @@ def test_launcher_reads_defaults_and_references(tmp_path: Path) -> None:
     for name, text in FILES.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    found = {name: read_in_image(tmp_path / "examples" / name) for name in ("rlvr.yaml", "unknown.yaml", "none.yaml")}
+    names = ("rlvr.yaml", "unknown.yaml", "none.yaml", "resume.yaml")
+    found = {name: read_in_image(tmp_path / "examples" / name) for name in names}
     mapping = {"device_mapping": "list(range(0,16))"}
     settings = {"max_steps": 500, "actor_train": mapping, "reference": mapping}
     assert found["rlvr.yaml"] == {"system_envs": {"NCCL_DEBUG": "WARN"}, **settings}
     assert found["unknown.yaml"].startswith("InterpolationKeyError: Interpolation key 'sequence_length' not found")
     assert found["none.yaml"].startswith("MissingConfigException: Cannot find primary config 'none'")
+    assert "Environment variable 'RLT_ROLL_CHECKPOINT' not found" in found["resume.yaml"]
 
 
 def read_in_image(config: Path) -> Any:

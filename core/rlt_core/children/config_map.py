@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from functools import cache
 from hashlib import sha256
 from importlib import resources
@@ -21,7 +22,8 @@ from rlt_api.training_config import (
 from rlt_api.worker_groups import rollout_group, training_group
 from rlt_core import names
 from rlt_core.children.ownership import build_metadata
-from rlt_core.children.preflight_file import build_expected, has_preflight
+from rlt_core.children.preflight_file import TRIAL_DIRECTORY, build_expected, get_level, has_preflight
+from rlt_core.children.preflight_roll import STARTS, dump_trial_configs
 from rlt_core.children.program import build_run
 from rlt_core.job import Job, Manifest
 from rlt_core.preflight.expected import EXPECTED_FILE, dump_expected
@@ -114,6 +116,9 @@ def build_config_map(job: Job, spec: RLTrainingJobSpec) -> Manifest:
         data[CONFIG_FILE] = dump_config(build_training_config(job, spec))
     elif spec.framework.type == "roll":
         data[roll.CONFIG_FILE] = roll.dump_config(spec, build_run(job, spec))
+    if _has_trial_configs(spec):
+        run = build_run(job, spec)
+        data |= dump_trial_configs(spec, replace(run, directory=f"{run.directory}/{TRIAL_DIRECTORY}"))
     if has_preflight(spec):
         data[EXPECTED_FILE] = dump_expected(build_expected(job, spec))
     metadata = build_metadata(job, names.config_map(job.name))
@@ -152,9 +157,14 @@ def build_config_volume(job: Job, spec: RLTrainingJobSpec) -> Manifest:
     paths = list(list_program_files(spec))
     paths += [CONFIG_FILE] if spec.framework.type == "builtin" else []
     paths += [roll.CONFIG_FILE] if spec.framework.type == "roll" else []
+    paths += STARTS if _has_trial_configs(spec) else []
     paths += [EXPECTED_FILE] if has_preflight(spec) else []
     items = [{"key": _config_map_key(path), "path": path} for path in paths]
     return {"name": names.config_map(job.name), "items": items}
+
+
+def _has_trial_configs(spec: RLTrainingJobSpec) -> bool:
+    return spec.framework.type == "roll" and get_level(spec) == "full"
 
 
 def _config_map_key(path: str) -> str:

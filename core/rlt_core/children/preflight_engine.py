@@ -1,10 +1,11 @@
-"""The engine for the preflight check `engine`: its arguments, from those of verl or OpenRLHF. Pure."""
+"""The engine for the preflight check `engine`: its arguments, from those of verl, OpenRLHF or ROLL. Pure."""
 
 from __future__ import annotations
 
 from rlt_api.known_programs import Program, find_program
 from rlt_api.rules.command_devices import TENSOR_PARALLEL, read_verl_number
 from rlt_api.spec import RLTrainingJobSpec
+from rlt_core.children.preflight_roll import build_roll_engine
 from rlt_core.preflight.expected import Engine, NotPossible
 
 ROLLOUT, MODEL = "actor_rollout_ref.rollout", "actor_rollout_ref.model"
@@ -25,11 +26,15 @@ VERL_SHARE, OPENRLHF_SHARE = 0.5, 0.95
 def build_engine(command: list[str], spec: RLTrainingJobSpec) -> Engine | NotPossible | None:
     """Build the engine of a command, or the reason why it is not known. None: preflight.command replaces the check."""
     program = find_program(command)
-    if program is None and spec.preflight.command:
+    if program is not None:
+        engine = _build_verl_engine(program) if program.name == "verl" else _build_openrlhf_engine(program)
+    elif spec.framework.type == "roll":
+        found = build_roll_engine(spec)
+        engine = _reject(found) if isinstance(found, str) else found
+    elif spec.preflight.command:
         return None
-    if program is None:
-        return _reject("The program is neither verl nor OpenRLHF.")
-    engine = _build_verl_engine(program) if program.name == "verl" else _build_openrlhf_engine(program)
+    else:
+        engine = _reject("The program is neither verl nor OpenRLHF.")
     if isinstance(engine, NotPossible):
         return engine
     largest = max((each.accelerator.count for each in spec.cluster.workers if each.accelerator), default=1)

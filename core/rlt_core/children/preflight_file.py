@@ -100,9 +100,10 @@ def list_model_folders(spec: RLTrainingJobSpec) -> list[str]:
 
 
 def uses_bfloat16(spec: RLTrainingJobSpec) -> bool:
-    """Whether the engine computes in bfloat16: verl's default. False for other programs, which may use any type."""
-    if spec.framework.type == "builtin":
-        return spec.model is not None and spec.model.dtype == "bfloat16"
+    """Whether the engine computes in bfloat16: of a command, verl's default. False for other programs, which may use
+    any type."""
+    if spec.model is not None:
+        return spec.model.dtype == "bfloat16"
     program = find_program(spec.framework.command or [])
     return program is not None and program.name == "verl" and program.values.get(VERL_DTYPE, "bfloat16") == "bfloat16"
 

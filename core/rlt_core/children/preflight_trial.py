@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from math import gcd, lcm
 
-from rlt_api.known_programs import Program, find_program
+from rlt_api.known_programs import Program, find_program, find_roll_script
 from rlt_api.rules.command_devices import DEVICES, NODES, read_verl_number
 from rlt_api.spec import RLTrainingJobSpec
+from rlt_core.children.preflight_roll import build_roll_trial
 from rlt_core.children.program import find_working_directory
 from rlt_core.preflight.expected import NotPossible, Trial
 
@@ -49,6 +50,10 @@ def build_trial(command: list[str], spec: RLTrainingJobSpec, directory: str) -> 
     working_directory = find_working_directory(spec)
     if spec.preflight.command:
         return Trial(spec.preflight.command, None, directory, working_directory, prints_steps=False)
+    if spec.framework.type == "roll":
+        return build_roll_trial(spec, directory)
+    if find_roll_script(command):
+        return _reject("ROLL's config is in the image or on a volume, so that its batch is unknown.")
     program = find_program(command)
     if program is None:
         return _reject("The program is neither verl nor OpenRLHF.")

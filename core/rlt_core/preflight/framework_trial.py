@@ -44,7 +44,8 @@ def _run_starts(trial: Trial, timeout_s: float) -> list[Result]:
     problem = _describe_problem(ended, step, 1 if trial.prints_steps else 0, timeout_s)
     if problem:
         return [failed("training-step", None, problem, REMEDY)]
-    done = "One step is done" if trial.prints_steps else "The program of preflight.command exited with 0"
+    made = "One step is done" if step == 1 else f"{step} steps are done"
+    done = made if trial.prints_steps else "The program of preflight.command exited with 0"
     results = [passed("training-step", f"{seconds:.0f} s", f"{done}, with the start of the program.")]
     saved = measure_folder(trial.directory)
     if trial.resume is None:

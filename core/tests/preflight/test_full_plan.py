@@ -1,15 +1,22 @@
-"""The engine and the step of verl, OpenRLHF and commands, for preflight.level full: what the operator writes."""
+"""The engine and the step of verl, OpenRLHF, ROLL and commands, for preflight.level full: what the operator writes."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+import job_specs
 import observed as o
 import openrlhf_jobs
 import pytest
+import roll_jobs
 import verl_jobs
 
+from rlt_api.frameworks.roll_keys import list_problems
+from rlt_api.frameworks.roll_layout import list_contradictions
 from rlt_api.known_programs import find_program
+from rlt_api.rules.command_devices import count_devices
+from rlt_core.children.config_map import build_config_map, build_config_volume
 from rlt_core.children.preflight_file import build_expected
 from rlt_core.children.preflight_trial import compute_batch
 from rlt_core.children.program import build_command
@@ -219,3 +226,57 @@ def test_sglang_has_its_own_names() -> None:
     assert engine.name == "sglang"
     assert engine.options["context_length"] == 64
     assert engine.options["mem_fraction_static"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("name", "batch"),
+    [
+        ("default", 128),  # 128 x 8 responses / 16 shares: one micro-batch
+        ("mini-batches", 8),  # 8 x 8 / 16: a micro-batch of 4
+        *(("megatron", 32), ("separate", 128), ("sglang", 128), ("validation", 128)),
+    ],
+)
+def test_a_roll_job_starts_its_engine_and_makes_steps_with_the_smallest_batch(name: str, batch: int) -> None:
+    spec = job_specs.merged(roll_jobs.ROLL, roll_jobs.TABLE[name])
+    expected = expect(spec)
+    assert expected.engine
+    assert expected.framework_trial
+    assert expected.not_possible == []
+    job = o.job({**spec, "preflight": {"level": "full"}})
+    assert job.spec
+    config_map, volume = build_config_map(job, job.spec), build_config_volume(job, job.spec)
+    paths = {item["key"]: f"/etc/rlt/{item['path']}" for item in volume["items"]}
+    assert paths.keys() == config_map["data"].keys()
+    files = {paths[key]: text for key, text in config_map["data"].items() if key.endswith(".yaml")}
+    before = json.loads(files["/etc/rlt/roll.yaml"])
+    trial = expected.framework_trial
+    first, second = (json.loads(files[command[3]]) for command in (trial.command, trial.resume or []))
+    devices = count_devices(job.spec.cluster.workers)
+    for config in (first, second):
+        assert [*list_problems(config), *list_contradictions(config, devices)] == []
+    assert (first["rollout_batch_size"], second["rollout_batch_size"]) == (batch, batch)
+    assert (first["max_steps"], second["max_steps"], first["save_steps"]) == (2, 3, 1)
+    assert not {"validation", "tracker_kwargs"} & first.keys()
+    assert trial.command[4:] == ["--", "python3", "examples/start_rlvr_pipeline.py"]
+    assert (trial.resume or [])[4:6] == ["--checkpoints", first["output_dir"]]
+    assert first["output_dir"] == second["output_dir"] == f"{trial.directory}/checkpoints"
+    micro = [each["actor_train"]["training_args"]["per_device_train_batch_size"] for each in (before, first)]
+    assert micro[0] == micro[1]
+
+
+def test_the_engine_of_roll_has_the_options_of_its_config() -> None:
+    options = {"dtype": "bfloat16", "trust_remote_code": True}
+    engine = expect(job_specs.merged(roll_jobs.ROLL, {"rollout.tensorParallelSize": 2})).engine
+    assert engine == Engine(
+        *("vllm", "Qwen/Qwen2.5-7B-Instruct", 2),
+        {"max_model_len": 1024, "gpu_memory_utilization": 0.5, "enforce_eager": False, **options},
+    )
+    sglang = expect(job_specs.merged(roll_jobs.ROLL, roll_jobs.TABLE["sglang"])).engine
+    assert sglang
+    assert sglang.options.keys() == {"context_length", "mem_fraction_static", *options}
+
+
+def test_the_batch_of_a_command_that_starts_roll_is_unknown() -> None:
+    launch = ["python3", "/etc/rlt/run_roll.py", "--config", "/mnt/rlt/rlvr.yaml", "--", "python3"]
+    _, step = expect_command(*launch, "examples/start_rlvr_pipeline.py").not_possible
+    assert step.reason == "ROLL's config is in the image or on a volume, so that its batch is unknown."

@@ -61,10 +61,16 @@ KL_PENALTIES = ("kl", "abs", "mse")
 
 
 def build_arguments(spec: RLTrainingJobSpec, run: Run) -> list[str]:
-    """Build the command line: ROLL's entry, started by LAUNCHER, which adds --config_path and --config_name."""
-    resume = ["--checkpoints", run.checkpoints] if spec.checkpoint.resume == "auto" else []
-    config = ["--config", f"{CONFIG_DIRECTORY}/{CONFIG_FILE}"]
-    return ["python3", f"{CONFIG_DIRECTORY}/{LAUNCHER}", *config, *resume, "--", "python3", ENTRY]
+    """Build the command line of a job."""
+    return build_launch(CONFIG_FILE, run.checkpoints if spec.checkpoint.resume == "auto" else None)
+
+
+def build_launch(config: str, checkpoints: str | None) -> list[str]:
+    """Build the command line for a config in CONFIG_DIRECTORY: ROLL's entry, started by LAUNCHER, which adds
+    --config_path and --config_name. `checkpoints`: the folder of the checkpoints to resume from."""
+    resume = ["--checkpoints", checkpoints] if checkpoints else []
+    launcher = ["python3", f"{CONFIG_DIRECTORY}/{LAUNCHER}", "--config", f"{CONFIG_DIRECTORY}/{config}"]
+    return [*launcher, *resume, "--", "python3", ENTRY]
 
 
 def get_directory(spec: RLTrainingJobSpec) -> str:
