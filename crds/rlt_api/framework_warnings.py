@@ -10,6 +10,7 @@ from rlt_api.argument_warnings import describe_key
 from rlt_api.blocks.training import Training
 from rlt_api.finding import printable
 from rlt_api.frameworks.hydra import format_value
+from rlt_api.frameworks.openrlhf import list_options
 from rlt_api.frameworks.roll import build_config
 from rlt_api.frameworks.roll import list_settings as list_roll_settings
 from rlt_api.frameworks.roll_keys import list_problems
@@ -17,9 +18,10 @@ from rlt_api.frameworks.roll_layout import list_roles, parse_devices, shares_dev
 from rlt_api.frameworks.roll_values import read_value
 from rlt_api.frameworks.run import Run
 from rlt_api.frameworks.verl import is_old, list_settings
-from rlt_api.known_programs import Argument, parse_overrides
-from rlt_api.mapping import find, load_mapping
+from rlt_api.known_programs import Argument, parse_overrides, parse_value
+from rlt_api.mapping import Setting, find, load_mapping
 from rlt_api.rules.command_devices import count_devices
+from rlt_api.rules.openrlhf import PLACEMENT, validate_openrlhf_fields
 from rlt_api.rules.roll import PODS as ROLL_PODS
 from rlt_api.rules.roll import validate_roll_fields
 from rlt_api.rules.verl import OVERRIDES, PODS
@@ -40,6 +42,8 @@ def warn_framework(spec: RLTrainingJobSpec) -> Iterator[str]:
     if not spec.model.trust_remote_code and not (spec.model.path or "").startswith("/"):
         name = {"openrlhf": "OpenRLHF", "roll": "ROLL"}[framework]
         yield f"spec.model.trustRemoteCode: false: {name} always runs code from the model's repository; use a folder"
+    if framework == "openrlhf" and not next(validate_openrlhf_fields(spec), None):
+        yield from _warn_openrlhf(spec)
     if framework == "roll" and not next(validate_roll_fields(spec), None):
         yield from _warn_roll(spec)
 
@@ -63,10 +67,30 @@ def _describe_override(argument: Argument, spec: RLTrainingJobSpec) -> str | Non
     if argument.key in settings:
         if argument.value == format_value(settings[argument.key]):
             return None
-        owner = find(argument.key, load_mapping().verl)
-        field = owner.fields[0] if owner and owner.fields else "the value of the operator"
-        return f"replaces {field}; use that field" if owner and owner.fields else f"replaces {field}"
+        return _describe_replacement(find(argument.key, load_mapping().verl))
     return None if is_old(spec.framework) else describe_key(argument)
+
+
+def _describe_replacement(owner: Setting | None) -> str:
+    return (
+        f"replaces {owner.fields[0]}; use that field"
+        if owner and owner.fields
+        else "replaces the value of the operator"
+    )
+
+
+def _warn_openrlhf(spec: RLTrainingJobSpec) -> Iterator[str]:
+    """Options that differ from the operator's. Those that it leaves out for lack of a value replace nothing."""
+    options = list_options(spec, Run("", "", ""))
+    for index, text in enumerate(spec.framework.overrides):
+        name, _, value = text.removeprefix("--").partition("=")
+        before = options.get(name)
+        if before is None or PLACEMENT.match(text):  # an error
+            continue
+        is_equal = before is True if text == f"--{name}" else parse_value(value) == parse_value(str(before))
+        if not is_equal:
+            problem = _describe_replacement(find(name, load_mapping().openrlhf))
+            yield f"{OVERRIDES}[{index}]: {printable(text)}: {problem}"
 
 
 def _list_unused(spec: RLTrainingJobSpec) -> Iterator[tuple[str, bool, str]]:

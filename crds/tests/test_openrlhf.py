@@ -10,6 +10,7 @@ from job_specs import merged
 from openrlhf_jobs import OPENRLHF, TABLE, resolve
 from verl_jobs import RUN
 
+from rlt_api.framework_warnings import warn_framework
 from rlt_api.frameworks.openrlhf import build_arguments
 from rlt_api.validation import validate_job
 
@@ -34,3 +35,24 @@ def test_the_command_of_a_job() -> None:
         "--ckpt.load_enable",
     } <= set(arguments)
     assert not {"--critic.num_nodes=2", "--ds.adam_offload"} & set(arguments)
+
+
+@pytest.mark.parametrize(
+    ("override", "warning"),
+    [
+        ("--rollout.batch_size=64", "replaces spec.training.trainBatchSize; use that field"),
+        ("--rollout.batch_size=128", None),
+        ("--actor.adam.lr=0.000001", None),
+        ("--actor.adam.lr=5e-6", "replaces spec.training.learningRate; use that field"),
+        ("--vllm.enforce_eager", "replaces spec.rollout.enforceEager; use that field"),
+        ("--ckpt.load_enable", None),
+        ("--data.apply_chat_template=0", "replaces the value of the operator"),
+        ("--ckpt.best_metric_key=eval_math_pass1", "replaces spec.checkpoint.keepBest; use that field"),
+        ("--eval.dataset=math", None),
+        ("--ds.zpg=8", None),
+    ],
+)
+def test_override_gets_a_warning(override: str, warning: str | None) -> None:
+    spec = resolve({"framework.overrides": [override]})
+    found = [each for each in warn_framework(spec) if each.startswith("spec.framework.overrides")]
+    assert found == ([f"spec.framework.overrides[0]: {override}: {warning}"] if warning else [])
