@@ -10,7 +10,7 @@ import observed as o
 import pytest
 from job_specs import merged
 from roll_jobs import MEGATRON, ROLL
-from verl_jobs import VERL
+from verl_jobs import TABLE, VERL
 
 from rlt_api.frameworks.export import build_checkpoint_export
 from rlt_api.frameworks.run import Run
@@ -116,6 +116,19 @@ def test_the_pod_of_another_framework_has_the_memory_of_a_worker_and_one_acceler
     assert container["resources"] == {"requests": amounts, "limits": amounts}
     assert pod["tolerations"] == worker["tolerations"]
     assert not {"affinity", "topologySpreadConstraints", "hostNetwork"} & set(pod), "the pod is alone"
+
+
+def test_the_pod_has_the_groups_of_amds_devices() -> None:
+    spec = merged(VERL, {**TABLE["amd"], "security": {"supplementalGroups": [109]}})
+    job = o.job(spec)
+    assert job.spec
+    worker = build_worker_template(job, job.spec, job.spec.cluster.workers[0])["spec"]
+    pod, container = read_pod(build(spec))
+    assert container["resources"]["limits"]["amd.com/gpu"] == "1"
+    assert pod["securityContext"] == worker["securityContext"]
+    assert pod["securityContext"]["supplementalGroups"] == [44, 109]
+    head = build(merged(BUILTIN, {"security": {"supplementalGroups": [109]}}))
+    assert read_pod(head)[0]["securityContext"]["supplementalGroups"] == [109]
 
 
 def test_a_pod_is_no_member_of_the_gang() -> None:

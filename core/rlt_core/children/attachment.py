@@ -60,10 +60,7 @@ def build_attachment_overlay(job: Job, spec: RLTrainingJobSpec, group: WorkerGro
         **_build_mounts(attach),
         **_build_ports(job, attach),
     }
-    groups = sorted({*spec.security.supplemental_groups, *attach.supplemental_groups})
-    pod: Manifest = {"containers": [container]}
-    if groups:
-        pod["securityContext"] = {"supplementalGroups": groups}
+    pod: Manifest = {"containers": [container], **build_group_overlay(spec, attach)}
     if attach.mounts:
         hosts = enumerate(attach.mounts)
         pod["volumes"] = [{"name": f"host-{index}", "hostPath": {"path": path}} for index, path in hosts]
@@ -72,6 +69,12 @@ def build_attachment_overlay(job: Job, spec: RLTrainingJobSpec, group: WorkerGro
     if attach.compute_domain:
         pod["resourceClaims"] = [{"name": CHANNEL, "resourceClaimTemplateName": names.compute_domain(job.name)}]
     return {"metadata": _build_interface_annotations(attach), "spec": pod}
+
+
+def build_group_overlay(spec: RLTrainingJobSpec, attach: NetworkAttachment) -> Manifest:
+    """Build the part of a pod with its supplementary groups: those of the user, and those that open AMD's devices."""
+    groups = sorted({*spec.security.supplemental_groups, *attach.supplemental_groups})
+    return {"securityContext": {"supplementalGroups": groups}} if groups else {}
 
 
 def choose_host_ports(job: Job, attach: NetworkAttachment) -> dict[str, int]:

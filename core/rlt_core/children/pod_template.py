@@ -15,7 +15,7 @@ from rlt_api.rules.shared_memory import size_shared_memory, size_worker_shared_m
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.training_config import CONFIG_DIRECTORY
 from rlt_core import names
-from rlt_core.children.attachment import build_attachment_overlay, get_attachment, get_network
+from rlt_core.children.attachment import build_attachment_overlay, build_group_overlay, get_attachment, get_network
 from rlt_core.children.config_map import POD_HOOKS, build_config_volume
 from rlt_core.children.environment import build_env
 from rlt_core.children.function_files import build_function_mounts, build_function_volumes
@@ -106,9 +106,10 @@ def build_worker_template(job: Job, spec: RLTrainingJobSpec, group: WorkerGroup)
 def build_program_template(job: Job, spec: RLTrainingJobSpec, group: WorkerGroup | None) -> Manifest:
     """Build the pod template of one program on a node like those of `group`, or like that of the head.
 
-    The pod has one accelerator of the group, and no devices, host network or variables of the fabric: variables that
-    name interfaces of the host are invalid in the network of a pod.
+    The pod has one accelerator of the group with the groups that may open it, and no devices, host network or variables
+    of the fabric: variables that name interfaces of the host are invalid in the network of a pod.
     """
+    groups = {"spec": build_group_overlay(spec, get_attachment(job, spec, group)) if group else {}}
     job = replace(job, status=job.status.model_copy(update={"network": NO_FABRIC}))
     head, place = spec.cluster.head, group or spec.cluster.head
     if group:
@@ -121,6 +122,7 @@ def build_program_template(job: Job, spec: RLTrainingJobSpec, group: WorkerGroup
         shared, overlay = size_shared_memory(head.resources).size, Manifest()
     pod = _build_pod(job, spec, container, shared, place.node_selector, place.tolerations)
     template = merge_overlay({"metadata": {"annotations": dict(DISRUPTION_ANNOTATIONS)}, "spec": pod}, overlay)
+    template = merge_overlay(template, groups)
     return exclude_nodes(list_excluded_nodes(job), _merge_user_template(job, template, place.pod_template))
 
 
