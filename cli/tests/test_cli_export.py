@@ -24,6 +24,7 @@ from rlt_core.kubernetes.client import ApiError
 
 KEPT = merged(o.SPEC, {"storage": {"claimName": "runs"}})
 RUN = "/mnt/rlt/runs/sum-11111111"
+ROTATED = merged(KEPT, {"checkpoint": {"saveFreq": 5, "maxToKeep": 2}})
 SAVED = {"checkpoint": {"latestStep": 20, "path": f"{RUN}/checkpoints"}}
 
 
@@ -37,17 +38,34 @@ def job(spec: Any = KEPT, status: Any = SAVED) -> Manifest:
         (job(o.SPEC), None, "spec.storage has neither claimName nor storageClassName", "rlt status sum"),
         (job(status={}), None, "status.checkpoint.latestStep is absent, and spec.checkpoint.saveFreq is -1", "status"),
         (job(), 30, "--step 30: job sum has checkpoints up to step 20", "rlt export sum --step 20"),
+        (job(ROTATED), 10, "maxToKeep is 2, and job sum has saved step 20: step 10 has been deleted", "--step 20"),
         (job(merged(OPENRLHF, {})), None, f"framework.type openrlhf writes .*: use {RUN}/model", "rlt status sum"),
         (job(merged(ROLL, {})), 20, rf"use {RUN}/checkpoints/\*/checkpoint-19 in the volume", "rlt status sum"),
         (job(merged(COMMAND, {"storage": KEPT["storage"]})), None, "framework.type command: .* is unknown", "status"),
         (job(merged(KEPT, {"training.totalSteps": 0})), None, "The spec of job sum is invalid", "rlt status sum"),
     ],
-    ids=["no-volume", "no-checkpoint", "later-step", "openrlhf", "roll-fsdp2", "command", "invalid"],
+    ids=["no-volume", "no-checkpoint", "later-step", "deleted", "openrlhf", "roll-fsdp2", "command", "invalid"],
 )
 def test_a_checkpoint_that_cannot_be_exported(manifest: Manifest, step: int | None, message: str, command: str) -> None:
     with pytest.raises(UnavailableError, match=message) as error:
         build_export_manifest(manifest, step, KubeContext())
     assert command in error.value.next
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "step"),
+    [
+        ({}, 15),
+        ({"saveFreq": 7}, 14),
+        ({"saveFreq": 7, "maxToKeep": 1}, 20),
+        ({"maxToKeep": None}, 5),
+        ({"keepBest": True}, 5),
+    ],
+    ids=["kept", "between", "last", "all", "best"],
+)
+def test_a_checkpoint_that_may_exist_is_exported(checkpoint: dict[str, Any], step: int) -> None:
+    spec = merged(ROTATED, {f"checkpoint.{name}": value for name, value in checkpoint.items()})
+    assert build_export_manifest(job(spec), step, KubeContext())["kind"] == "Job"
 
 
 class StubApi:

@@ -7,6 +7,7 @@ from rlt.errors import UnavailableError
 from rlt.job_state import is_true
 from rlt.kube_context import KubeContext
 from rlt_api.frameworks.export import build_checkpoint_export
+from rlt_api.spec import RLTrainingJobSpec
 from rlt_core import names
 from rlt_core.children.export_job import build_export_job
 from rlt_core.children.program import build_run
@@ -59,6 +60,10 @@ def build_export_manifest(manifest: Manifest, step: int | None, kube_context: Ku
     if not 1 <= step <= latest:
         message = f"--step {step}: job {name} has checkpoints up to step {latest} (status.checkpoint.latestStep)."
         raise UnavailableError(message, next=kube_context.command_line(f"export {name} --step {latest}"))
+    if _is_deleted(spec, step, latest):
+        kept = f"spec.checkpoint.maxToKeep is {spec.checkpoint.max_to_keep}"
+        message = f"--step {step}: {kept}, and job {name} has saved step {latest}: step {step} has been deleted."
+        raise UnavailableError(message, next=kube_context.command_line(f"export {name} --step {latest}"))
     export = build_checkpoint_export(spec, build_run(job, spec), step)
     if export is None:
         message = f"spec.framework.type {spec.framework.type}: the format of the checkpoints of job {name} is unknown."
@@ -68,6 +73,20 @@ def build_export_manifest(manifest: Manifest, step: int | None, kube_context: Ku
         message += f"program that exports checkpoints: use {export.directory} in the volume of job {name}."
         raise UnavailableError(message, next=status)
     return build_export_job(job, spec, export, step)
+
+
+def _is_deleted(spec: RLTrainingJobSpec, step: int, latest: int) -> bool:
+    """Whether the builtin trainer has deleted the checkpoint of `step` for the sake of later ones.
+
+    False where the spec does not tell: with keepBest an old checkpoint may be the best, and the first checkpoints of
+    other programs stay after a restart.
+    """
+    checkpoint = spec.checkpoint
+    if spec.framework.type != "builtin" or checkpoint.keep_best or checkpoint.save_freq < 1 or step == latest:
+        return False
+    # The multiples of saveFreq after `step`, and `latest` if it is none.
+    later = -(-latest // checkpoint.save_freq) - step // checkpoint.save_freq
+    return checkpoint.max_to_keep is not None and later >= checkpoint.max_to_keep
 
 
 def get_export_path(export_job: Manifest) -> str:

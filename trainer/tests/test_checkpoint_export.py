@@ -172,7 +172,12 @@ def test_a_checkpoint_of_another_model_is_not_exported(
     assert "step-3 is a checkpoint of another model: model.embed_tokens.weight is [" in capsys.readouterr().err
     (tmp_path / "checkpoints" / "step-3" / "complete").unlink()
     assert main(arguments) == 1
-    assert "not a complete checkpoint" in capsys.readouterr().err
+    assert "Its folder has no other one." in capsys.readouterr().err
+    (tmp_path / "checkpoints" / "step-3" / "complete").touch()
+    assert main([*arguments[:2], str(tmp_path / "checkpoints" / "step-2"), *arguments[3:]]) == 1
+    error = capsys.readouterr().err
+    assert "step-2: not a complete checkpoint, its file complete is missing: it was not saved" in error
+    assert "Use one of step-3 (`rlt export NAME --step N`)." in error
     assert not (tmp_path / "out").exists()
 
 

@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.checkpoint.contents import select_shapes
 from rlt_trainer.checkpoint.export import MAX_SHARD_BYTES, Weights, export, replace_directory, split_shards, write_model
-from rlt_trainer.checkpoint.marker import COMPLETE, DamagedCheckpointError
+from rlt_trainer.checkpoint.marker import COMPLETE, DamagedCheckpointError, list_marked
 from rlt_trainer.checkpoint.parts import ModelState
 from rlt_trainer.checkpoint.resume import check_part, check_shapes, load_parts, open_checkpoint
 from rlt_trainer.data.tokenizer import load_tokenizer
@@ -41,8 +41,11 @@ def export_checkpoint(
     cannot be written.
     """
     if not (checkpoint / COMPLETE).is_file():
+        complete = ", ".join(each.name for each in list_marked(checkpoint.parent))
         raise ValueError(
-            f"--checkpoint {checkpoint}: not a complete checkpoint, its file {COMPLETE} is missing. Use another one."
+            f"--checkpoint {checkpoint}: not a complete checkpoint, its file {COMPLETE} is missing: it was not saved, "
+            "or checkpoint.maxToKeep has deleted it. "
+            + (f"Use one of {complete} (`rlt export NAME --step N`)." if complete else "Its folder has no other one.")
         )
     write = _export_full if config.model.lora is None else _export_with_adapter
     try:
