@@ -30,7 +30,9 @@ from rlt_api.spec import RLTrainingJobSpec
 from rlt_core.entrypoint import build_command
 from rlt_core.fabric.nodes import parse_nodes
 from rlt_core.job import Job
+from rlt_core.targets.compose import build_compose_file
 from rlt_core.targets.docker import build_docker_script
+from rlt_core.targets.dstack import build_fleet, build_task
 from rlt_core.targets.launch import build_launch, decide_host_network
 from rlt_core.targets.ray import build_ray_script
 from rlt_core.targets.slurm import SlurmOptions, build_slurm_script
@@ -163,6 +165,26 @@ def test_other_scripts_convert_back_to_the_job(target: str, number: int) -> None
     assert find_uncovered(differences - ({"cluster.image"} if target == "ray" else set()), 1) == []
 
 
+def test_files_of_compose_and_dstack_convert_back_to_the_job() -> None:
+    targets = set()
+    for path in EXAMPLES:
+        job = build(path, on_hosts=True)
+        assert job.spec
+        launch = build_launch(job, storage=job.spec.storage.mount_path)
+        rendered = {"dstack": [build_fleet(launch), build_task(launch)]}
+        if launch.nodes == 1:
+            rendered["compose"] = [build_compose_file(launch)]
+        for target, documents in rendered.items():
+            converted = convert(yaml.dump_all(documents, Dumper=yaml.CSafeDumper), "source")
+            assert converted.manifest["metadata"]["name"] == job.name
+            differences = find_differences(path, converted)
+            if job.spec.framework.type in ("verl", "openrlhf", "roll"):
+                differences = without_training(differences, "framework")
+            assert (path.name, target, find_uncovered(differences, 1)) == (path.name, target, [])
+            targets.add((target, job.spec.framework.type))
+    assert {("compose", "builtin"), ("dstack", "builtin"), ("dstack", "command")} <= targets
+
+
 def test_incomplete_output_is_an_error() -> None:
     manifests = render_manifests(build(EXAMPLES[0]))
     (cluster,) = (each for each in manifests if each["kind"] == "RayCluster")
@@ -171,6 +193,12 @@ def test_incomplete_output_is_an_error() -> None:
     del cluster["spec"]["headGroupSpec"]
     with pytest.raises(ConvertError, match="not the complete output of rlt render: KeyError: 'headGroupSpec'"):
         convert(yaml.safe_dump_all(manifests), "source")
+    compose = build_compose_file(build_launch(build(ROOT / "examples/11-gsm8k-8-gpus.yaml", on_hosts=True)))
+    with pytest.raises(ConvertError, match="the files of 2 jobs: pass those of one"):
+        convert(yaml.safe_dump_all([compose, compose]), "source")
+    del compose["services"]["ray"]["image"]
+    with pytest.raises(ConvertError, match="not the complete output of rlt render: KeyError: 'image'"):
+        convert(yaml.safe_dump(compose), "source")
     script = "# a on 2 nodes, rendered by `rlt render --target ray`.\n# /mnt is a folder\nRLT_END_OF_FILE"
     with pytest.raises(ConvertError, match=r"not the complete output of rlt render: KeyError: 'program.sh'"):
         convert(script, "source")

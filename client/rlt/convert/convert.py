@@ -14,6 +14,7 @@ from rlt.convert.configs import convert_hydra
 from rlt.convert.draft import ConvertError, Draft, LeftOut
 from rlt.convert.manifests import CONVERTERS, convert_manifest
 from rlt.convert.rendered import convert_rendered, is_rendered
+from rlt.convert.rendered_places import convert_rendered_place, is_rendered_place
 from rlt.convert.rendered_scripts import convert_rendered_script, is_rendered_script
 from rlt.convert.roll import convert_roll
 from rlt.convert.script import convert_script
@@ -67,6 +68,8 @@ def _convert(text: str, file: str, to: Target) -> Draft:
         raise ConvertError(f"line 1: {file} is empty: pass a script, a config or a manifest.")
     if is_rendered(documents):
         return _convert_rendered(lambda: convert_rendered(documents), file)
+    if is_rendered_place(documents):
+        return _convert_rendered(lambda: convert_rendered_place(documents), file)
     manifests = [each for each in documents if each.get("kind") in CONVERTERS]
     if manifests:
         if to != "command":

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from rlt.convert.defaults import subtract_defaults
@@ -37,12 +38,32 @@ def is_rendered_script(text: str) -> bool:
     return FIRST_LINES.search(text[:1000]) is not None and END_OF_FILE in text
 
 
+@dataclass(frozen=True)
+class RenderedJob:
+    """What a file of `rlt render --target` has of its job."""
+
+    name: str
+    image: str | None
+    storage: str
+    """The folder of checkpoints and results."""
+    files: Mapping[str, str]
+    """Name -> content of the program, and of the files that it reads."""
+    is_amd: bool
+
+
 def convert_rendered_script(text: str) -> Draft:
     """Convert the script of one job."""
     name, storage = FIRST_LINES.search(text).groups()  # type: ignore[union-attr]
+    image = IMAGE.search(text)
     files = dict(HERE_DOCUMENT.findall(text))
-    draft = Draft(spec={"cluster": {"workers": [{}]}})
-    accelerator = "amd.com/gpu" if AMD.search(text) else "nvidia.com/gpu"
+    is_amd = AMD.search(text) is not None
+    return convert_rendered_job(RenderedJob(name, image and (image[1] or image[2]), storage, files, is_amd=is_amd))
+
+
+def convert_rendered_job(job: RenderedJob) -> Draft:
+    """Convert the program and its config. Raises KeyError if both are missing."""
+    files, draft = job.files, Draft(spec={"cluster": {"workers": [{}]}})
+    accelerator = "amd.com/gpu" if job.is_amd else "nvidia.com/gpu"
     if CONFIG_FILE in files:
         config = json.loads(files[CONFIG_FILE])
         add_training(draft, config)
@@ -59,10 +80,10 @@ def convert_rendered_script(text: str) -> Draft:
         draft.put("cluster.workers", [_build_group(worker.get("replicas"), devices, accelerator)])
     if steps := [{"name": step, "command": shlex.split(words)} for step, words in STEP.findall(files[PROGRAM])]:
         draft.put("framework.prepare", steps)
-    if image := IMAGE.search(text):
-        draft.put("cluster.image", image[1] or image[2])
-    draft.put("storage.mountPath", storage)
-    draft.spec, draft.name = subtract_defaults(draft.spec), name
+    if job.image:
+        draft.put("cluster.image", job.image)
+    draft.put("storage.mountPath", job.storage)
+    draft.spec, draft.name = subtract_defaults(draft.spec), job.name
     draft.leave_out("CPUs and memory", "those of the nodes are for workers and head: set the resources of both")
     draft.leave_out("variables", "those of the operator and of the job are not distinguished: set spec.cluster.env")
     draft.leave_out("the volume", "it is a folder: set spec.storage.claimName")
