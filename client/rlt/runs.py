@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rlt.connection import Connection, prepare_output
-from rlt.errors import RltError, UnavailableError
+from rlt.connection import Connection, convert_api_errors, prepare_output
+from rlt.errors import ClusterError, RltError, UnavailableError
 from rlt.job_state import get_phase, summarize
 from rlt.kept_files import has_kept_files, read_records
 from rlt.metric_text import Step
@@ -87,13 +87,21 @@ async def load_run(connection: Connection, name: str, *, reads_volume: bool = Tr
 
     Reading the volume creates a pod. Without `reads_volume`, a note has the command that reads it.
     """
+    job, secrets = await get_job_and_secrets(connection, name)
+    return build_run(job, await _load_records(connection, job, reads_volume), secrets)
+
+
+async def get_job_and_secrets(connection: Connection, name: str) -> tuple[Manifest, list[str]]:
+    """A job with its plain-text secrets masked, and these secrets. Raises NotFoundError."""
     manifest = await connection.api.get(api_paths.job(connection.namespace, name))
     if manifest is None:
-        manifest = await connection.get_job(name)  # raises NotFoundError
-    job = prepare_output(manifest)
+        return await connection.get_job(name), []  # raises NotFoundError
     specs = (manifest["spec"], manifest.get("status", {}).get("resolvedSpec", {}))
-    known = [each.value for spec in specs for each in find_secrets(spec, "spec")]
-    records = await _load_records(connection, job, reads_volume)
+    return prepare_output(manifest), [each.value for spec in specs for each in find_secrets(spec, "spec")]
+
+
+def build_run(job: Manifest, records: RunRecords, secrets: Sequence[str] = ()) -> Run:
+    """The run of a job with its records. `secrets`: texts to mask in the records."""
     config = job.get("status", {}).get("resolvedSpec") or job["spec"]
     status = job.get("status", {})
     cluster = config.get("cluster", {})
@@ -113,8 +121,8 @@ async def load_run(connection: Connection, name: str, *, reads_volume: bool = Tr
         "exported model": status.get("checkpoint", {}).get("exportedPath"),
     }
     run = Run(
-        name=name,
-        source=f"job {connection.namespace}/{name}",
+        name=job["metadata"]["name"],
+        source=f"job {job['metadata'].get('namespace', '')}/{job['metadata']['name']}",
         phase=get_phase(job),
         sentence=status.get("message") or summarize(job),
         config=config,
@@ -123,7 +131,7 @@ async def load_run(connection: Connection, name: str, *, reads_volume: bool = Tr
         attempts=status.get("attempts", ()),
         details={key: str(value) for key, value in details.items() if value is not None},
     )
-    return _mask(records, run, known)
+    return _mask(records, run, secrets)
 
 
 def find_broken_rules(steps: Sequence[Step]) -> list[Mapping[str, Any]]:
@@ -151,14 +159,13 @@ def find_broken_rules(steps: Sequence[Step]) -> list[Mapping[str, Any]]:
 async def _load_records(connection: Connection, job: Manifest, reads_volume: bool) -> RunRecords:
     name = job["metadata"]["name"]
     try:
-        steps = await get_history(connection, name)
-    except UnavailableError as error:
-        if not has_kept_files(job):
-            return RunRecords({}, [], [], None, (f"No metrics: {error.message}",))
-        if not reads_volume:
-            note = f"No metrics and no rollouts: {error.message} `rlt report {name}` reads the volume."
-            return RunRecords({}, [], [], None, (note,))
-        return await _load_kept_records(connection, name)
+        with convert_api_errors(connection.kube_context):  # a user may have no right to the driver
+            steps = await get_history(connection, name)
+    except (UnavailableError, ClusterError) as error:
+        if reads_volume and has_kept_files(job):
+            return await _load_kept_records(connection, name)
+        command = f" `rlt report {name}` reads the volume." if has_kept_files(job) else ""
+        return lack_records(f"{error.message}{command}")
     try:
         rollouts = await get_rollouts(connection, name)
     except RltError as error:
@@ -167,12 +174,17 @@ async def _load_records(connection: Connection, job: Manifest, reads_volume: boo
     return RunRecords({}, steps, select_extremes(map(shorten, rollouts), NUM_EXTREMES), step, ())
 
 
+def lack_records(reason: str) -> RunRecords:
+    """The records of a job that has none, or none that can be read."""
+    return RunRecords({}, [], [], None, (f"No metrics and no rollouts: {reason}",))
+
+
 async def _load_kept_records(connection: Connection, name: str) -> RunRecords:
     """The records in the volume of a job."""
     try:
         archive = base64.b64decode(await read_records(connection, name))
     except RltError as error:
-        return RunRecords({}, [], [], None, (f"No metrics: {error.message}",))
+        return lack_records(error.message)
     with tempfile.TemporaryDirectory() as directory:
         with tarfile.open(fileobj=io.BytesIO(archive)) as files:
             _extract(files, Path(directory))

@@ -6,17 +6,16 @@ import asyncio
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from rlt.errors import NotFoundError, RltError
 from rlt.metric_text import find_page_metrics
 from rlt.run_directory import CONFIGS, METRICS, ROLLOUTS, is_run_directory, list_rollout_steps
 from rlt.run_pages import SPANS, RolloutQuery, read_rollout_page, read_spans
 from rlt.runs import Run, read_run
-from rlt_api.masking import mask_text
 from rlt_api.plain_secrets import find_secrets
 from rlt_ui.defaults import list_changed
 from rlt_ui.logs import clean, list_files, read_file
+from rlt_ui.masks import mask_rollouts
 from rlt_ui.source import Json, build_columns, get_text, sample
 
 MAX_DEPTH = 3
@@ -249,23 +248,3 @@ def read_page(path: Path, run: Run, step: int | None, query: RolloutQuery) -> Js
 def list_secrets(run: Run) -> list[str]:
     """The texts that the config has as secrets."""
     return [each.value for each in find_secrets(dict(run.config), "spec")]
-
-
-def mask_rollouts(rollouts: list[Json], secrets: list[str]) -> list[Json]:
-    """Rollouts with the secrets in their texts masked. Of one with a secret in its tokens, the tokens are left out."""
-
-    def has_secret(rollout: Json) -> bool:
-        text = "".join(rollout.get("by_token", {}).get("texts", []))
-        return mask_text(text, secrets) != text
-
-    kept = [{key: each[key] for key in each if key != "by_token"} if has_secret(each) else each for each in rollouts]
-    return [mask(each, secrets) for each in kept]
-
-
-def mask(value: Any, secrets: list[str]) -> Any:
-    """JSON with the secrets in its texts masked."""
-    if isinstance(value, str):
-        return mask_text(value, secrets)
-    if isinstance(value, dict):
-        return {key: mask(each, secrets) for key, each in value.items()}
-    return [mask(each, secrets) for each in value] if isinstance(value, list) else value

@@ -13,11 +13,11 @@ from rlt.job_state import NOT_RECONCILED, get_phase
 from rlt.kept_files import has_kept_files
 from rlt.records import get_latest_history, get_rollouts, get_spans
 from rlt.run_pages import RolloutQuery, select_page, select_spans
-from rlt.runs import Run, load_run
-from rlt_api.plain_secrets import find_secrets
+from rlt.runs import Run, get_job_and_secrets, load_run
 from rlt_core.job import Manifest
 from rlt_ui.defaults import list_changed
 from rlt_ui.logs import clean, list_job_logs, read_job_log
+from rlt_ui.masks import mask_rollouts
 from rlt_ui.reward_history import RewardHistory
 from rlt_ui.source import Json, build_columns, sample
 from rlt_ui.timeline import build_timeline, parse_time
@@ -58,23 +58,29 @@ class JobList:
         """The latest metrics, from the driver of the job."""
         async with self._requests():
             job = await self._connection.get_job(run)
-            steps = await get_latest_history(self._connection, job)
+        try:
+            async with self._requests():  # a user may have no right to the driver
+                steps = await get_latest_history(self._connection, job)
+        except ClusterError as error:
+            return build_columns([], [add_command(error.message, job)])
         return build_columns(steps, [] if steps else [add_command(NO_HISTORY, job)])
 
     async def read_rollouts(self, run: str, step: int | None, query: RolloutQuery) -> Json:
         """The rollouts of a step, from the driver of the job."""
         async with self._requests():
-            job = await self._connection.get_job(run)
-            latest = job.get("status", {}).get("progress", {}).get("step", 0)
-            steps = list(range(1, latest + 1))
-            try:
+            job, secrets = await get_job_and_secrets(self._connection, run)
+        latest = job.get("status", {}).get("progress", {}).get("step", 0)
+        steps = list(range(1, latest + 1))
+        try:
+            async with self._requests():
                 rollouts = await get_rollouts(self._connection, run, step)
-            except RltError as error:
-                notes = [add_command(error.message, job)]
-                return {"step": step, "steps": steps, "rollouts": [], "matched": 0, "recorded": 0, "notes": notes}
+        except RltError as error:
+            notes = [add_command(error.message, job)]
+            return {"step": step, "steps": steps, "rollouts": [], "matched": 0, "recorded": 0, "notes": notes}
         page = select_page(lambda _: rollouts, query)
         shown = step if step is not None else latest
-        found = {"rollouts": page.rollouts, "matched": page.matched, "recorded": page.recorded}
+        masked = mask_rollouts(page.rollouts, secrets)
+        found = {"rollouts": masked, "matched": page.matched, "recorded": page.recorded}
         return {"step": shown, "steps": steps, **found, "notes": list(page.notes)}
 
     async def read_spans(self, run: str, step: int) -> Json:
@@ -82,10 +88,11 @@ class JobList:
         notes: list[str] = []
         async with self._requests():
             job = await self._connection.get_job(run)
-            try:
+        try:
+            async with self._requests():
                 spans = select_spans(await get_spans(self._connection, run, step), step, notes)
-            except RltError as error:
-                return {"step": step, "spans": [], "notes": [add_command(error.message, job)]}
+        except RltError as error:
+            return {"step": step, "spans": [], "notes": [add_command(error.message, job)]}
         return {"step": step, "spans": spans, "notes": notes}
 
     async def list_logs(self, run: str) -> Json:
@@ -96,9 +103,9 @@ class JobList:
     async def read_log(self, run: str, log: str) -> Json:
         """The end of a log, from the API server or the driver of the job."""
         async with self._requests():
-            job = await self._connection.get_job(run)
+            _, secrets = await get_job_and_secrets(self._connection, run)
             text = await read_job_log(self._connection, run, log)
-        return clean(text, [each.value for each in find_secrets(job.get("spec", {}), "spec")])
+        return clean(text, secrets)
 
     async def load_run(self, run: str) -> Run:
         """The job, with the records that its driver serves. The volume is not read: that requires a pod."""

@@ -17,7 +17,7 @@ from rlt.connection import Connection, convert_api_errors
 from rlt.errors import ClusterError, NotFoundError
 from rlt.kube_context import KubeContext
 from rlt.run_pages import RolloutQuery
-from rlt.runs import Run
+from rlt.runs import Run, build_run, lack_records
 from rlt_core.job import Manifest
 from rlt_core.kubernetes.client import KubernetesApi
 from rlt_ui.jobs import CACHE_S, JobList, build_row, describe_job, read_related
@@ -129,10 +129,13 @@ class PersonalJobs:
             return await JobList(connection).read_log(job["metadata"]["name"], log)
 
     async def load_run(self, run: str) -> Run:
-        """The job, with the records that its driver serves, with the token of the visitor."""
+        """The job, with the records of its driver if the token of the visitor can read them."""
         job = await self._get(run)
-        async with self._as_person(job) as connection:
-            return await JobList(connection).load_run(job["metadata"]["name"])
+        try:
+            async with self._as_person(job) as connection:
+                return await JobList(connection).load_run(job["metadata"]["name"])
+        except ClusterError as error:
+            return build_run(job, lack_records(explain(error)))
 
     async def get_version(self, run: str | None) -> str:
         """The resource versions of the job, or of all jobs of the list."""

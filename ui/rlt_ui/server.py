@@ -24,6 +24,7 @@ from rlt.errors import NotFoundError, RltError
 from rlt.report.page import build_page
 from rlt.report.summary import Origin
 from rlt.run_pages import MAX_PAGE, ORDERS, RolloutQuery
+from rlt.runs import Run
 from rlt_ui.access import HOST, Gate
 from rlt_ui.source import Json, Source
 
@@ -91,10 +92,11 @@ def build_routes(get_source: Callable[[Request], Source], is_ending: Callable[[]
         return await get_source(request).list_logs(get_run(request))
 
     async def write_report(request: Request) -> Response:
-        found = await get_source(request).load_run(get_run(request))
+        run = get_run(request)
+        found = await get_source(request).load_run(run)
         origin = Origin(importlib.metadata.version("rlt-ui"), f"{datetime.now(UTC):%FT%TZ}")
         text = await asyncio.to_thread(build_page, found, origin)
-        name = quote(f"{found.name}-report.html", safe="")
+        name = quote(f"{build_file_name(found, run)}-report.html", safe="")
         return HTMLResponse(text, headers={"Content-Disposition": f"attachment; filename*=UTF-8''{name}"})
 
     async def stream_log(request: Request) -> Response:
@@ -184,6 +186,12 @@ def get_run(request: Request) -> str:
     if not run:
         raise ValueError("run: pass the ID of a run.")
     return run
+
+
+def build_file_name(found: Run, run: str) -> str:
+    """NAMESPACE.NAME of a job, and the ID of a run directory: two runs of one job have different names."""
+    namespace = found.details.get("namespace")
+    return f"{namespace}.{found.name}" if namespace else run.replace("/", ".")
 
 
 def get_number(request: Request, name: str) -> int | None:

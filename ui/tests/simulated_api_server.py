@@ -40,7 +40,9 @@ class SimulatedApiServer:
     rights: set[tuple[str, str, str, str]] = field(default_factory=set)
     """User, verb, namespace, and the name of a job or an empty one for all."""
     full_rights: set[str] = field(default_factory=set)
-    """Tokens of persons that can read pods, events and drivers."""
+    """Tokens of persons that can read jobs, pods, events and drivers."""
+    job_rights: set[str] = field(default_factory=set)
+    """Tokens of persons that can read jobs alone."""
     jobs: list[Json] = field(default_factory=list)
     audiences: list[str] = field(default_factory=lambda: ["api"])
     """The audiences in the status of a TokenReview."""
@@ -50,7 +52,7 @@ class SimulatedApiServer:
     """Path and token of each request for pods, logs, events or a record of a driver."""
 
     def add_job(self, namespace: str, name: str) -> None:
-        metadata = {"namespace": namespace, "name": name, "uid": name, "resourceVersion": "1"}
+        metadata = {"namespace": namespace, "name": name, "uid": name, "resourceVersion": "1", "generation": 1}
         self.jobs.append({"metadata": metadata, "spec": {}, "status": {"phase": "Running"}})
 
     async def answer(self, request: Request) -> Response:
@@ -60,7 +62,7 @@ class SimulatedApiServer:
             return Response("unavailable", status_code=503)
         if path.endswith(("/pods", "/events", "/log", *DRIVER)):
             self.readers.append((path, token))
-        if token in self.full_rights:
+        if token in self.full_rights or (token in self.job_rights and "/rltrainingjobs/" in path):
             return self._read_as_person(path)
         if path.endswith(("/pods", "/events")):
             return JSONResponse({"message": f"{path.rpartition('/')[2]} is forbidden"}, status_code=403)

@@ -154,7 +154,7 @@ def test_a_run_outside_of_the_list_is_not_found(client: TestClient, folder: Path
 def test_the_report_is_a_file_without_scripts(client: TestClient) -> None:
     response = client.get(f"{PAGE}api/report", params={"run": "sum-1"})
     assert response.status_code == 200
-    assert response.headers["content-disposition"] == "attachment; filename*=UTF-8''sum-report.html"
+    assert response.headers["content-disposition"] == "attachment; filename*=UTF-8''sum-1-report.html"
     assert "<h2>Learning</h2>" in response.text
     assert "<script" not in response.text
 

@@ -113,7 +113,7 @@ async def test_a_person_sees_the_jobs_of_the_namespaces_in_which_it_can_list_job
     assert await list_ids(client, STRANGER) == []
 
 
-@pytest.mark.parametrize("name", ["run", "metrics", "rollouts", "spans", "logs"])
+@pytest.mark.parametrize("name", ["run", "metrics", "rollouts", "spans", "logs", "report"])
 async def test_a_job_without_a_right_looks_like_a_missing_one(client: httpx.AsyncClient, name: str) -> None:
     async def get(token: str, run: str) -> httpx.Response:
         return await client.get(f"/api/{name}", params={"run": run, "step": "1"}, headers=bearer(token))
@@ -140,6 +140,23 @@ async def test_pods_and_metrics_are_read_with_the_token_of_the_person(
     assert api_server.readers == [(f"/api/v1/namespaces/a/{each}", ALICE) for each in ("pods", "events")]
 
 
+@pytest.mark.parametrize(
+    ("reads_jobs", "reason"), [(True, "pods is forbidden"), (False, f"{personal_jobs.OWN_RIGHTS} forbidden")]
+)
+async def test_a_report_has_what_the_person_may_read_and_names_the_rest(
+    client: httpx.AsyncClient, api_server: SimulatedApiServer, reads_jobs: bool, reason: str
+) -> None:
+    if reads_jobs:  # otherwise the token is valid for the page alone
+        api_server.job_rights = {ALICE}
+    for name in ("metrics", "rollouts", "spans"):
+        found: Any = await client.get(f"/api/{name}", params={"run": "a/first", "step": "1"}, headers=bearer(ALICE))
+        assert found.json()["notes"] == [reason]
+    report = await client.get("/api/report", params={"run": "a/first"}, headers=bearer(ALICE))
+    assert report.status_code == 200
+    assert f"<li>No metrics and no rollouts: {reason}</li>" in report.text
+    assert "<dd>job a/first</dd>" in report.text
+
+
 async def test_a_person_with_the_rights_sees_metrics(client: httpx.AsyncClient, api_server: SimulatedApiServer) -> None:
     api_server.full_rights = {ALICE}
     run: Any = (await client.get("/api/run", params={"run": "a/first"}, headers=bearer(ALICE))).json()
@@ -151,7 +168,7 @@ async def test_a_person_with_the_rights_sees_metrics(client: httpx.AsyncClient, 
     logs: Any = (await client.get("/api/logs", params={"run": "a/first"}, headers=bearer(ALICE))).json()
     assert [each["id"] for each in logs["logs"]][:2] == ["file/1/program.log", "pod/first-pod"]
     report = await client.get("/api/report", params={"run": "a/first"}, headers=bearer(ALICE))
-    assert report.headers["content-disposition"].endswith("first-report.html")
+    assert report.headers["content-disposition"].endswith("''a.first-report.html")
     missing = await client.get("/api/report", params={"run": "b/second"}, headers=bearer(ALICE))
     assert missing.status_code == 404
     assert {token for _, token in api_server.readers} == {ALICE}

@@ -68,7 +68,7 @@ def test_a_cancelled_job_fails_and_wait_ends(rlt: Rlt, job_file: str, operator: 
     assert "! Cancelled: " in rlt("status", "sum").stdout
     report = rlt("report", "sum", "--markdown")
     assert report.stdout.startswith("## sum\n\n**Failed**: The job was cancelled")
-    assert "note: sum: No metrics: " in report.stderr
+    assert "note: sum: No metrics and no rollouts: " in report.stderr
 
 
 def test_a_suspended_job_can_be_cancelled(rlt: Rlt, job_file: str, operator: Operator) -> None:

@@ -142,7 +142,7 @@ def test_an_account_sees_the_jobs_of_its_namespace_alone(
     visitor.may_read_jobs_of(namespace)
     token = visitor.create_token()
     eventually("the job is in the list", lambda: list_ids(page, token) == [f"{namespace}/sum"])
-    for name in ("run", "metrics", "rollouts", "spans"):
+    for name in ("run", "metrics", "rollouts", "spans", "report"):
         for run, expected in ((f"{namespace}/sum", 200), (f"{other}/sum", 404), (f"{other}/missing", 404)):
             response = page.get(f"/api/{name}", params={"run": run, "step": "1"}, headers=bearer(token))
             assert response.status_code == expected, response.text
