@@ -279,6 +279,8 @@ def test_a_visitor_of_a_cluster_logs_in(browser: Browser, tmp_path: Path) -> Non
         "startTime": "2026-01-01T00:00:00Z",
         "attempts": [{**failed, "reason": "OutOfMemory", "step": 7}],
         "activeSince": "2026-01-01T00:02:00Z",
+        "gpus": 16,
+        "progress": {"step": 3, "totalSteps": 9, "eta": "5m"},
     }
     page, errors = open_page(browser)
     with serve_cluster(simulated, tmp_path) as url:
@@ -288,7 +290,8 @@ def test_a_visitor_of_a_cluster_logs_in(browser: Browser, tmp_path: Path) -> Non
             errors.clear()  # the status 401 of the form
             page.get_by_label("Token").fill(token)
             page.get_by_role("button", name="Log in").click()
-        expect(page.get_by_role("link", name="a/sum", exact=True)).to_be_visible()
+        expect(page.get_by_role("row", name="a/sum")).to_contain_text("3 / 9 5m left")
+        expect(page.get_by_role("row", name="a/sum").get_by_role("cell", name="16", exact=True)).to_be_visible()
         (cookie,) = page.context.cookies()
         assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
         assert page.url.startswith(f"{url.rstrip('/')}{cookie['path']}")
@@ -300,7 +303,7 @@ def test_a_visitor_of_a_cluster_logs_in(browser: Browser, tmp_path: Path) -> Non
         expect(page.locator(".gantt rect")).to_have_count(1)
         page.get_by_role("link", name="State").click()
         expect(page.locator(".timeline li")).to_have_text(
-            ["Attempt 1OutOfMemory, step 7, 1 min 0 s", re.compile("Attempt 2Running, for ")]
+            ["Attempt 1OutOfMemory, step 7, 1 min 0 s", re.compile("Attempt 2Running, step 3, for ")]
         )
         assert_accessible(page)
         page.get_by_role("link", name="Logs").click()

@@ -11,12 +11,13 @@ const COLUMNS = [
   ["Phase", (run) => run.phase],
   ["Progress", (run) => (run.totalSteps ? run.step / run.totalSteps : run.step)],
   ["Reward", (run) => run.reward ?? -Infinity],
+  ["GPUs", (run) => run.gpus ?? -1],
   ["Model", (run) => run.model ?? ""],
   ["Algorithm", (run) => run.algorithm ?? ""],
   ["Findings", (run) => run.findings ?? 0],
   ["Updated", (run) => run.updated ?? 0],
 ];
-const state = { search: "", phase: "", sort: 7, descending: true, chosen: new Set() };
+const state = { search: "", phase: "", sort: 8, descending: true, chosen: new Set() };
 
 export function bar(step, total) {
   if (!total) return el("span", {}, `step ${number(step)}`);
@@ -100,8 +101,9 @@ export async function showRuns(main, isCurrent) {
     const cells = [
       el("a", { href: `#/run/${encodeURIComponent(run.id)}`, title: run.id }, run.name),
       phaseBadge(run.phase),
-      bar(run.step ?? 0, run.totalSteps),
+      [bar(run.step ?? 0, run.totalSteps), run.eta ? el("span", { class: "muted" }, ` ${run.eta} left`) : null],
       el("span", { class: "reward" }, number(run.reward), sparkline(run.rewards ?? [], `Reward of ${run.name}`)),
+      run.gpus === undefined || run.gpus === null ? "–" : number(run.gpus),
       run.model || "–",
       run.algorithm || "–",
       run.findings ? el("span", { class: "badge warning" }, plural(run.findings, "finding")) : el("span", { class: "muted" }, "none"),
