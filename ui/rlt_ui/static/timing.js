@@ -131,7 +131,7 @@ export function timing(run) {
         input.value = data.steps.at(-1);
         input.max = data.steps.at(-1);
         load();
-      } else if (!data.steps.length) spans.replaceChildren(empty("No step is complete yet."));
+      } else if (!data.steps.length) spans.replaceChildren(empty("There are no steps with spans."));
     },
     redraw: () => chart.draw(),
   };
