@@ -156,7 +156,6 @@ CASES = [
     Case("data-source", "spec.data.valFiles", {"data.valFiles": ["/x.parquet"]}),
     Case("data-source", "spec.data.promptKey", {"data.promptKey": "question"}),
     Case("data-source", "spec.data.imageKey", {"data.imageKey": "images"}),
-    Case("prompt-images", "spec.rollout.engine", images(engine="vllm"), "use transformers"),
     Case(
         "prompt-images",
         "spec.data.overlongPrompts",

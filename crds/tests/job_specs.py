@@ -99,15 +99,10 @@ def files(*paths: str) -> Json:
     return {"data": {"preset": None, "files": list(paths)}, "rewards": [{"name": "exact"}]}
 
 
-def images(engine: str = "transformers") -> Json:
+def images() -> Json:
     """Return a job whose prompts have images."""
     data = {"preset": None, "files": ["/x.parquet"], "imageKey": "images"}
-    return {
-        **hub_model("Qwen/Qwen2.5-VL-3B-Instruct"),
-        "data": data,
-        "rewards": [{"name": "exact"}],
-        "rollout.engine": engine,
-    }
+    return {**hub_model("Qwen/Qwen2.5-VL-3B-Instruct"), "data": data, "rewards": [{"name": "exact"}]}
 
 
 def accelerator(name: str) -> Json:

@@ -144,22 +144,38 @@ class Pair:
         return difference
 
     def generate(
-        self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], sampling: Sampling | None = None
+        self,
+        prompts: Sequence[Sequence[int]],
+        seeds: Sequence[int],
+        sampling: Sampling | None = None,
+        *,
+        images: Sequence[tuple[bytes, ...]] | None = None,
     ) -> list[Response]:
         """Generate a response to each prompt."""
-        return self.start(prompts, seeds, sampling).result(120)
+        return self.start(prompts, seeds, sampling, images=images).result(120)
 
     def start(
-        self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], sampling: Sampling | None = None
+        self,
+        prompts: Sequence[Sequence[int]],
+        seeds: Sequence[int],
+        sampling: Sampling | None = None,
+        *,
+        images: Sequence[tuple[bytes, ...]] | None = None,
     ) -> Future[list[Response]]:
         """Start to generate a response to each prompt."""
-        return self.engines.loop.submit(self._generate(prompts, seeds, sampling or self.engines.sampling))
+        given = images or [()] * len(prompts)
+        return self.engines.loop.submit(self._generate(prompts, seeds, sampling or self.engines.sampling, given))
 
     async def _generate(
-        self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], sampling: Sampling
+        self,
+        prompts: Sequence[Sequence[int]],
+        seeds: Sequence[int],
+        sampling: Sampling,
+        images: Sequence[tuple[bytes, ...]],
     ) -> list[Response]:
-        router, pairs = self.engines.router, zip(prompts, seeds, strict=True)
-        return list(await asyncio.gather(*(router.sample(p, seed=seed, sampling=sampling) for p, seed in pairs)))
+        sample = self.engines.router.sample
+        rows = zip(prompts, seeds, images, strict=True)
+        return list(await asyncio.gather(*(sample(p, seed=s, sampling=sampling, images=each) for p, s, each in rows)))
 
     def close(self) -> None:
         """Stop both."""

@@ -48,6 +48,15 @@ def test_engine_kwargs_are_passed_to_vllm() -> None:
     assert options({"engineKwargs": {"swap_space": 8}})["swap_space"] == 8
 
 
+def test_images_get_the_tokenizer_and_are_normalized_by_the_trainer() -> None:
+    common: Any = {"dtype": "bfloat16", "max_model_len": 96, "seed": 7, "trust_remote_code": False, "on_gpu": False}
+    given = build_engine_options("/model", rollout=Rollout(), has_images=True, **common)
+    assert given["skip_tokenizer_init"] is False
+    assert given["mm_device_do_normalize"] is False
+    assert "mm_device_do_normalize" not in options({})
+    assert options({})["skip_tokenizer_init"] is True
+
+
 def test_a_float32_head_is_added_to_the_overrides_of_the_config() -> None:
     rollout = Rollout.model_validate({"engineKwargs": {"hf_overrides": {"rope_theta": 1e6}}})
     common: Any = {"dtype": "bfloat16", "max_model_len": 96, "seed": 7, "trust_remote_code": False, "on_gpu": False}

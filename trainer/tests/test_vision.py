@@ -14,7 +14,7 @@ from ranks import run_ranks
 from safetensors import safe_open
 from torch import distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from transformers import AutoConfig, Qwen2_5_VLForConditionalGeneration
+from transformers import AutoConfig, AutoModelForImageTextToText
 from vision_model import draw_square, write_vision_model
 
 from rlt_api.blocks.algorithm import Algorithm
@@ -42,9 +42,9 @@ IMAGES = [(draw_square("red"),), (), (draw_square("blue", size=8), draw_square("
 RESPONSES = [[70, 71, 72], [80], [90, 91]]
 
 
-@pytest.fixture(scope="module")
-def vision_model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(write_vision_model(tmp_path_factory.mktemp("vision-model")))
+@pytest.fixture(scope="module", params=["qwen2_5_vl", "qwen3_vl"])
+def vision_model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(write_vision_model(tmp_path_factory.mktemp("vision-model"), request.param))
 
 
 def build_actor(files: str, mesh: DeviceMesh, **model: bool) -> Actor:
@@ -67,7 +67,7 @@ def test_log_probabilities_are_those_of_transformers(vision_model: str, mesh: De
     sequences = Sequences.pad(PROMPTS, responses, pad_token_id=0, images=IMAGES)
     actor = build_actor(vision_model, mesh)
     actual, _ = actor.log_probs(sequences)
-    plain = Qwen2_5_VLForConditionalGeneration.from_pretrained(vision_model).eval()
+    plain = AutoModelForImageTextToText.from_pretrained(vision_model).eval()
     processor = ImageProcessor(vision_model, plain.config)
     for row, (prompt, response, images) in enumerate(zip(PROMPTS, RESPONSES, IMAGES, strict=True)):
         tokens, inputs = torch.tensor([[*prompt, *response]]), processor.process(images)
@@ -99,7 +99,7 @@ def build_mini_batch(rows: slice) -> MiniBatch:
 
 
 def test_packing_is_rejected(vision_model: str) -> None:
-    with pytest.raises(ValueError, match="useRemovePadding does not work with models of type qwen2_5_vl"):
+    with pytest.raises(ValueError, match=r"useRemovePadding does not work with models of type qwen\d(_5)?_vl"):
         validate_family(AutoConfig.from_pretrained(vision_model), packed=True)
 
 
@@ -114,6 +114,7 @@ def update(files: str, rank: int, ranks: int, port: int) -> float:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("vision_model", ["qwen3_vl"], indirect=True)
 def test_a_rank_without_images_takes_the_same_step(vision_model: str) -> None:
     """It runs the vision tower, too: otherwise the other rank waits for its collectives."""
     one, two = (
@@ -139,6 +140,7 @@ def write_squares(folder: Path) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("vision_model", ["qwen2_5_vl"], indirect=True)
 def test_a_run_learns_to_name_the_color_of_a_square(make_config: MakeConfig, tmp_path: Path, vision_model: str) -> None:
     """The score is 0.3 above that of the best answer that does not depend on the picture. The export has all weights
     and the image processor."""

@@ -81,7 +81,8 @@ class Data(ApiModel):
     has precedence."""
     image_key: Annotated[Column | None, Since(2)] = None
     """The column of files and hub with images: a list of bytes, paths or file:// URLs in the pods, or of verl's bytes
-    and path. Each replaces a mark <image> in the prompt. For models of type qwen2_5_vl. Default: no images."""
+    and path. Each replaces a mark <image> in the prompt. For models of type qwen2_5_vl and qwen3_vl. Default: no
+    images."""
     chat_template: Annotated[str, StringConstraints(min_length=1, max_length=65536)] | None = None
     """A chat template in Jinja. Default: the tokenizer's."""
     max_prompt_length: Positive = 512

@@ -10,24 +10,20 @@ from rlt_api.spec import RLTrainingJobSpec
 
 IMAGE_KEY = "spec.data.imageKey"
 RULE, MESSAGE = "prompt-images", "cannot be combined with data.imageKey"
+WHOLE = ("filter", "error")
+"""The values of overlongPrompts that do not truncate."""
 
 
 def validate_prompt_images(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """The builtin trainer takes imageKey with rollout.engine transformers and a model in a folder or on the hub, and
-    with whole prompts. It does not take it with packing, adapters, compiled layers, a critic, a teacher, conversations
-    and recorded steps."""
+    """The builtin trainer takes imageKey with a model in a folder or on the hub, and with whole prompts. It does not
+    take it with packing, adapters, compiled layers, a critic, a teacher, conversations and recorded steps."""
     data, model, training, algorithm = spec.data, spec.model, spec.training, spec.algorithm
     if spec.framework.type != "builtin" or data is None or data.image_key is None or model is None:
         return
-    for field, value, allowed in (
-        ("spec.rollout.engine", spec.rollout.engine, ("transformers",)),
-        ("spec.data.overlongPrompts", data.overlong_prompts, ("filter", "error")),
-    ):
-        if value not in allowed:
-            edits = (*use(field, *allowed), *remove(IMAGE_KEY))
-            yield Finding(
-                field, value, MESSAGE, f"use {join_or(allowed)}, or remove imageKey", RULE, (IMAGE_KEY,), edits
-            )
+    field, value = "spec.data.overlongPrompts", data.overlong_prompts
+    if value not in WHOLE:
+        edits = (*use(field, *WHOLE), *remove(IMAGE_KEY))
+        yield Finding(field, value, MESSAGE, f"use {join_or(WHOLE)}, or remove imageKey", RULE, (IMAGE_KEY,), edits)
     for field, is_set in {
         "spec.model.fromSeed": model.from_seed is not None,
         "spec.model.lora": model.lora is not None,

@@ -31,7 +31,7 @@ class ImageInputs:
 
 
 class ImageProcessor:
-    """Processes images as the model's own image processor does, in its version on PIL, which needs no torchvision."""
+    """Processes images as the model's own image processor does, in its version on PIL."""
 
     def __init__(self, path: str, config: PreTrainedConfig, *, revision: str | None = None) -> None:
         """Load the processor of the model at `path`, a folder or a name on the hub.
@@ -50,12 +50,14 @@ class ImageProcessor:
             ) from error
         self.token: int = config.image_token_id
         """The token that stands for a part of an image in a prompt."""
+        self.patches: int = int(self._processor.merge_size) ** 2
+        """The patches of one token."""
 
     def count_tokens(self, image: bytes) -> int:
         """Return the number of tokens of an image in a prompt."""
         size = decode_image(image).size
         patches: int = self._processor.get_number_of_image_patches(size[1], size[0])
-        return patches // int(self._processor.merge_size) ** 2
+        return patches // self.patches
 
     def process(self, images: Sequence[bytes]) -> ImageInputs:
         """Build the input of the vision tower for `images`. Without images, for a small blank one.

@@ -51,7 +51,7 @@ NOT_PACKABLE = {
     "doge": "it builds an attention mask of its own",
 }
 """model_type -> why useRemovePadding is not supported, where the attributes of its class do not show it."""
-VISION = ("qwen2_5_vl",)
+VISION = ("qwen2_5_vl", "qwen3_vl")
 """model_type of the models that see, whose prompts can have images (data.imageKey)."""
 VISION_TOWER = "visual"
 """Name of the vision tower in these models."""

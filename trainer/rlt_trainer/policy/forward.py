@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -14,7 +15,7 @@ from rlt_trainer.data.image_processor import ImageInputs
 from rlt_trainer.policy.context_parallel import gather_tokens
 from rlt_trainer.policy.model_inputs import ModelInputs, pack_inputs, pad_inputs
 from rlt_trainer.policy.packed_attention import Packing
-from rlt_trainer.policy.vision import embed_images
+from rlt_trainer.policy.vision import embed_images, find_text_decoder
 
 Head = Callable[[Tensor, Tensor], tuple[Tensor, ...]]
 """Maps hidden states [M, H] and the tokens that follow them [M] to values [M] each."""
@@ -41,13 +42,14 @@ def forward_responses(
     size = inputs.tokens.shape[1] // ranks
     mine = slice(rank * size, (rank + 1) * size)
     decoder = find_decoder(model)
-    tokens, positions = {"input_ids": inputs.tokens[:, mine]}, inputs.position_ids[:, mine]
+    tokens: dict[str, Any] = {"input_ids": inputs.tokens[:, mine]}
+    positions = inputs.position_ids[:, mine]
     if images is not None:
         mask = torch.cat([sequences.prompt_mask, sequences.response_attention], dim=-1)
         is_prompt = torch.cat([sequences.prompt_mask, torch.zeros_like(sequences.response_attention)], dim=-1)
         is_image = (inputs.tokens == images.token) & is_prompt
-        embeddings, positions = embed_images(decoder, inputs.tokens, mask, is_image, images)
-        tokens = {"inputs_embeds": embeddings}
+        tokens, positions = embed_images(decoder, inputs.tokens, mask, is_image, images)
+        decoder = find_text_decoder(decoder)
     hidden = decoder(
         **tokens,
         position_ids=positions,

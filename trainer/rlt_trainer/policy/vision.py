@@ -5,15 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rlt_trainer.data.image_processor import ImageInputs
+
+TEXT_DECODER = "language_model"
+"""Name of the text decoder in these models."""
+
+
+def find_text_decoder(decoder: nn.Module) -> nn.Module:
+    """Return the part of a model that sees which takes the result of embed_images."""
+    return decoder.get_submodule(TEXT_DECODER)
 
 
 def embed_images(
     decoder: Any, tokens: Tensor, mask: Tensor, is_image: Tensor, images: ImageInputs
-) -> tuple[Tensor, Tensor]:
-    """Return the embeddings [B, L, H] and the positions [3, B, L] of `tokens` [B, L], int64.
+) -> tuple[dict[str, Any], Tensor]:
+    """Return the input of the text decoder, with embeddings [B, L, H], and the positions [3, B, L] of `tokens` [B, L],
+    int64.
 
     mask: [B, L], False at padding. is_image: [B, L], bool: the tokens that stand for the parts of `images`, in order.
     An image token that the policy sampled is not one of them, and keeps its own embedding.
@@ -21,13 +30,17 @@ def embed_images(
     which gathers its weights and reduces its gradients.
     """
     embeddings = decoder.get_input_embeddings()(tokens)
-    features = decoder.get_image_features(images.pixels, images.grids, return_dict=True).pooler_output
-    parts: Tensor = torch.cat(features).to(embeddings.dtype)
+    features = decoder.get_image_features(images.pixels, images.grids, return_dict=True)
+    parts: Tensor = torch.cat(features.pooler_output).to(embeddings.dtype)
+    # Qwen3-VL adds features of inner layers of the tower to the hidden states of the first layers of the decoder.
+    inner: list[Tensor] = [torch.cat(each) for each in getattr(features, "deepstack_features", None) or ()]
     if is_image.any():
-        embeddings = embeddings.masked_scatter(is_image[..., None], parts)
+        inputs: dict[str, Any] = {"inputs_embeds": embeddings.masked_scatter(is_image[..., None], parts)}
+        if inner:
+            inputs |= {"visual_pos_masks": is_image, "deepstack_visual_embeds": inner}
     else:
-        embeddings = embeddings + 0 * parts.sum()
+        inputs = {"inputs_embeds": embeddings + 0 * sum(each.sum() for each in (parts, *inner))}
     positions, _ = decoder.get_rope_index(
         tokens, mm_token_type_ids=is_image.int(), image_grid_thw=images.grids, attention_mask=mask.long()
     )
-    return embeddings, positions
+    return inputs, positions

@@ -45,6 +45,7 @@ def build_engine(config: TrainingConfig, *, files: str, device: torch.device) ->
         seed=config.training.seed,
         float32_head=config.model.cast_lm_head_to_fp32,
         trust_remote_code=config.model.trust_remote_code,
+        processor=load_image_processor(config),
     )
 
 

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import Any
 
 import torch
 from prometheus_client.core import Metric
@@ -21,7 +22,7 @@ from rlt_trainer.data.image_processor import ImageProcessor
 from rlt_trainer.policy.forward import find_decoder
 from rlt_trainer.policy.model import cast_output_layer, iterate_buffers, load_model
 from rlt_trainer.policy.model_inputs import build_position_ids
-from rlt_trainer.policy.vision import embed_images
+from rlt_trainer.policy.vision import embed_images, find_text_decoder
 from rlt_trainer.rollout.engine import Done, EngineError, Part, Request, Sampling
 from rlt_trainer.rollout.weight_channel import ChannelAddress, open_receiver, receive_weights
 from rlt_trainer.rollout.weight_sums import Sums, sum_weights
@@ -171,14 +172,9 @@ class TransformersEngine:
         tokens, mask = padded.prompts.long(), padded.prompt_mask
         inputs, positions = self._embed(rows, tokens, mask)
         while running and not self._interrupt.is_set():
-            logits = self._model(
-                **inputs,
-                attention_mask=mask.long(),
-                position_ids=positions,
-                past_key_values=cache,
-                use_cache=True,
-                logits_to_keep=1,
-            ).logits[:, -1]
+            logits = self._compute_logits(
+                **inputs, attention_mask=mask.long(), position_ids=positions, past_key_values=cache, use_cache=True
+            )
             token, log_prob = sample_rows(logits, [row.request.sampling for row in rows], generators)
             for number, (token_id, value) in enumerate(zip(token.tolist(), log_prob.tolist(), strict=True)):
                 row = running.get(number)  # ended rows stay in the batch
@@ -194,7 +190,15 @@ class TransformersEngine:
             mask = torch.cat([mask, torch.ones_like(mask[:, :1])], dim=-1)
             positions = positions[..., -1:] + 1
 
-    def _embed(self, rows: Sequence[_Row], tokens: Tensor, mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+    def _compute_logits(self, **inputs: Any) -> Tensor:
+        """Return the logits [B, V] after the last token."""
+        if self._processor is None:
+            logits: Tensor = self._model(**inputs, logits_to_keep=1).logits[:, -1]
+            return logits
+        hidden = find_text_decoder(find_decoder(self._model))(**inputs).last_hidden_state[:, -1]
+        return self._model.get_output_embeddings()(hidden)  # type: ignore[no-any-return]
+
+    def _embed(self, rows: Sequence[_Row], tokens: Tensor, mask: Tensor) -> tuple[dict[str, Any], Tensor]:
         """Return the model's input for `tokens` [B, L], and the positions [B, L]; with images [3, B, L]."""
         if self._processor is None:
             return {"input_ids": tokens}, build_position_ids(mask)
@@ -203,8 +207,7 @@ class TransformersEngine:
         generated = torch.tensor([len(row.token_ids) for row in rows], device=self._device)
         is_prompt = torch.arange(tokens.shape[1], device=self._device) < tokens.shape[1] - generated[:, None]
         is_image = (tokens == self._processor.token) & mask & is_prompt
-        embeddings, positions = embed_images(find_decoder(self._model), tokens, mask, is_image, images.to(self._device))
-        return {"inputs_embeds": embeddings}, positions
+        return embed_images(find_decoder(self._model), tokens, mask, is_image, images.to(self._device))
 
     @torch.no_grad()
     def _load_weights(self) -> None:

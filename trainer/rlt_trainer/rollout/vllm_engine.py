@@ -15,7 +15,10 @@ from prometheus_client.core import Metric
 
 from rlt_api.blocks.rollout import Rollout
 from rlt_trainer.batches.response import FinishReason, Response
+from rlt_trainer.data.image_processor import ImageProcessor
+from rlt_trainer.policy.model import DTYPES
 from rlt_trainer.rollout.engine import Done, EngineError, Part, Request
+from rlt_trainer.rollout.vllm_images import ImagePrompts
 from rlt_trainer.rollout.vllm_metrics import read_vllm_metrics
 from rlt_trainer.rollout.vllm_options import build_engine_options, check_engine_kwargs
 from rlt_trainer.rollout.vllm_worker import OWNER, WorkerExtension
@@ -24,6 +27,7 @@ from rlt_trainer.rollout.weight_sums import Sums
 
 if TYPE_CHECKING:
     from vllm import SamplingParams
+    from vllm.inputs import EngineInput
     from vllm.outputs import RequestOutput
     from vllm.v1.engine.output_processor import RequestOutputCollector
 
@@ -46,8 +50,12 @@ class VllmEngine:
         seed: int,
         float32_head: bool = False,
         trust_remote_code: bool = False,
+        processor: ImageProcessor | None = None,
     ) -> None:
-        """float32_head: model.castLmHeadToFp32. Raises ValueError for options that vLLM does not have."""
+        """float32_head: model.castLmHeadToFp32. processor: for prompts with images (data.imageKey).
+
+        Raises ValueError for options that vLLM does not have.
+        """
         check_engine_kwargs(rollout)
         self._on_gpu = torch.cuda.is_available()
         self._options = build_engine_options(
@@ -58,8 +66,10 @@ class VllmEngine:
             seed=seed,
             float32_head=float32_head,
             trust_remote_code=trust_remote_code,
+            has_images=processor is not None,
             on_gpu=self._on_gpu,
         )
+        self._images = None if processor is None else ImagePrompts(processor, DTYPES[dtype])
         os.environ |= {
             "VLLM_CPU_KVCACHE_SPACE": str(rollout.kv_cache_space),
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # a CPU quota is not a set of cores
@@ -83,6 +93,7 @@ class VllmEngine:
         self._asleep: set[Part] = set()
         self._is_paused = False
         self._running: dict[int, asyncio.Task[None]] = {}
+        self._submitting = asyncio.Lock()
 
     async def start(self) -> int:
         """As in RolloutEngine."""
@@ -106,13 +117,15 @@ class VllmEngine:
 
     async def submit(self, requests: Sequence[Request], done: Done) -> None:
         """As in RolloutEngine. The scheduler is paused meanwhile if it is idle."""
-        hold = not self._is_paused and not self._running
-        if hold:
-            await self._llm.engine_core.pause_scheduler_async(mode="keep", clear_cache=False)
-        for request in requests:
-            await self._add(request, done)
-        if hold:
-            await self._llm.resume_generation()
+        async with self._submitting:
+            prompts = await self._build_prompts(requests)
+            hold = not self._is_paused and not self._running
+            if hold:
+                await self._llm.engine_core.pause_scheduler_async(mode="keep", clear_cache=False)
+            for request, prompt in zip(requests, prompts, strict=True):
+                await self._add(request, prompt, done)
+            if hold:
+                await self._llm.resume_generation()
 
     async def abort(self, numbers: Sequence[int]) -> None:
         """As in RolloutEngine."""
@@ -171,12 +184,23 @@ class VllmEngine:
         self._llm.shutdown()
         del self._llm  # its destructor fails while Python exits
 
-    async def _add(self, request: Request, done: Done) -> None:
+    async def _build_prompts(self, requests: Sequence[Request]) -> list[EngineInput]:
         from vllm.inputs.engine import tokens_input
 
-        number, prompt = str(request.number), tokens_input(list(request.prompt))
+        with_images = [request for request in requests if request.images]
+        inputs: dict[int, EngineInput] = {}
+        if with_images:
+            assert self._images is not None
+            built = await asyncio.to_thread(self._images.build, with_images)
+            inputs = {request.number: prompt for request, prompt in zip(with_images, built, strict=True)}
+        return [inputs.get(request.number) or tokens_input(list(request.prompt)) for request in requests]
+
+    async def _add(self, request: Request, prompt: EngineInput, done: Done) -> None:
+        if prompt["type"] == "multimodal":  # the pixels of an image are sent to vLLM's process once
+            items: Any = prompt["mm_kwargs"]
+            self._llm.input_processor.inject_into_mm_cache(dict(prompt["mm_hashes"]), items)
         try:
-            output = await self._llm.add_request(number, prompt, _parameters(request))
+            output = await self._llm.add_request(str(request.number), prompt, _parameters(request))
         except Exception as error:
             done(request.number, _describe(error))
             return
@@ -212,6 +236,8 @@ class VllmEngine:
     async def _reset_caches(self) -> None:
         if not await self._llm.reset_prefix_cache(reset_running_requests=True):
             raise RuntimeError("vLLM did not reset its prefix cache, which contains values of earlier weights")
+        if self._images is not None:
+            await self._llm.reset_encoder_cache()
 
 
 def _parameters(request: Request) -> SamplingParams:

@@ -24,9 +24,14 @@ def build_engine_options(
     seed: int,
     float32_head: bool = False,
     trust_remote_code: bool,
+    has_images: bool = False,
     on_gpu: bool,
 ) -> dict[str, Any]:
-    """Build the arguments of vLLM's AsyncEngineArgs for the model in the folder `files`."""
+    """Build the arguments of vLLM's AsyncEngineArgs for the model in the folder `files`.
+
+    has_images: prompts can have images. vLLM then loads the tokenizer for its own processor, which counts the tokens
+    of the largest image at the start.
+    """
     options: dict[str, Any] = {
         "model": files,
         "load_format": "dummy",
@@ -43,7 +48,9 @@ def build_engine_options(
         "enable_sleep_mode": True if rollout.free_cache_engine and on_gpu else None,
         "distributed_executor_backend": "uni" if rollout.tensor_parallel_size == 1 else "mp",
         "worker_extension_cls": "rlt_trainer.rollout.vllm_worker.WorkerExtension",
-        "skip_tokenizer_init": True,
+        "skip_tokenizer_init": not has_images,
+        "limit_mm_per_prompt": {"video": 0} if has_images else None,
+        "mm_device_do_normalize": False if has_images else None,
         "logprobs_mode": "processed_logprobs",
         "generation_config": "vllm",
         **rollout.engine_kwargs,

@@ -1,0 +1,74 @@
+"""Engines and a policy that sees: weight syncs, and responses to prompts with images."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from in_process import Pair
+from vision_model import draw_square, write_vision_model
+
+from rlt_api.training_config import TrainingConfig
+from rlt_trainer.batches.response import Response
+from rlt_trainer.batches.sequences import Sequences
+from rlt_trainer.data.prompt import Prompt
+
+START, END, IMAGE = 262, 263, 264
+"""Tokens of vision_model.py."""
+PROMPTS = [
+    [START, *[IMAGE] * 4, END, 63],
+    [65, 66],
+    [START, IMAGE, END, START, *[IMAGE] * 4, END],
+    [START, *[IMAGE] * 4, END, 63],
+]
+IMAGES = [
+    (draw_square("red"),),
+    (),
+    (draw_square("blue", size=8), draw_square("lime")),
+    (draw_square("red"),),
+]
+PROBES = [Prompt(number, tuple(range(50, 58)), "", "", "", "") for number in range(4)]
+
+
+@pytest.mark.parametrize("model_type", ["qwen2_5_vl", "qwen3_vl"])
+@pytest.mark.parametrize("engine", ["transformers", pytest.param("vllm", marks=pytest.mark.slow)])
+def test_responses_to_images_have_the_log_probs_of_the_policy(tmp_path: Path, engine: str, model_type: str) -> None:
+    """Also after a step that changes the vision tower, whose features vLLM keeps for images that it has seen."""
+    config = TrainingConfig.model_validate(
+        {
+            "job": "tiny",
+            "namespace": "default",
+            "runDirectory": str(tmp_path / "run"),
+            "workers": 1,
+            "devicesPerWorker": 0,
+            "cpusPerWorker": 1,
+            "model": {"path": str(write_vision_model(tmp_path / "model", model_type))},
+            "data": {"files": ["x.parquet"], "imageKey": "images", "maxPromptLength": 64, "maxResponseLength": 5},
+            "rewards": [{"name": "exact"}],
+            "algorithm": {"klLossCoef": 0},
+            "training": {"totalSteps": 1, "ppoMiniBatchSize": 4, "learningRate": 1e-2},
+            "rollout": {"engine": engine, "maxNumSeqs": 8},
+            "checkpoint": {},
+        }
+    )
+    pair = Pair(config, PROBES)
+    try:
+        assert pair.sync() < 1e-4
+        before = generate(pair)
+        pair.rank.supervised_step(Sequences.pad(PROMPTS, [[70]] * 4, pad_token_id=0, images=IMAGES), 4)
+        assert pair.sync() < 1e-4
+        assert generate(pair)[0].log_probs != before[0].log_probs
+    finally:
+        pair.close()
+
+
+def generate(pair: Pair) -> list[Response]:
+    """Generate a response to each prompt, and compare its log-probabilities with those of the policy."""
+    responses = pair.generate(PROMPTS, [1, 2, 3, 4], images=IMAGES)
+    tokens = [each.token_ids for each in responses]
+    log_probs, _ = pair.rank.log_probs(Sequences.pad(PROMPTS, tokens, pad_token_id=0, images=IMAGES))
+    expected = torch.from_numpy(log_probs).split([len(each) for each in tokens])
+    for row, response in zip(expected, responses, strict=True):
+        assert row.tolist() == pytest.approx(list(response.log_probs), abs=1e-4)
+    return responses
