@@ -16,7 +16,7 @@ from vision_model import draw_square, write_vision_model
 from rlt_api.blocks.data import Data
 from rlt_trainer.data.dataset import PromptDataset
 from rlt_trainer.data.image_processor import ImageProcessor
-from rlt_trainer.data.images import decode_image, read_images
+from rlt_trainer.data.images import decode_image, name_images, read_images
 from rlt_trainer.policy.config import load_image_processor
 
 RED = draw_square("red")
@@ -44,6 +44,10 @@ def test_images_are_bytes_files_urls_and_pictures_of_the_hub(tmp_path: Path) -> 
     images = read_images(values, "row 1")
     assert len(images) == len(values)
     assert {decode_image(image).tobytes() for image in images} == {decode_image(RED).tobytes()}
+    own = name_images(RED, [RED])[0]
+    assert name_images(values, images)[:5] == (own, str(file), file.as_uri(), own, str(file))
+    assert own.startswith("images/")
+    assert own.endswith(".png")
     assert read_images(RED, "row 1") == (RED,)
     assert read_images(None, "row 1") == read_images([], "row 1") == ()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from rlt_trainer.cluster.rendezvous import free_port
 from rlt_trainer.data.image_processor import ImageProcessor
 from rlt_trainer.policy.actor import Actor
 from rlt_trainer.policy.families import validate_family
+from rlt_trainer.telemetry.run_directory import get_rollouts_file
 
 MakeConfig = Callable[..., TrainingConfig]
 COLORS = {"red": "r", "lime": "g", "blue": "b", "white": "w"}
@@ -172,6 +174,10 @@ def test_a_run_learns_to_name_the_color_of_a_square(make_config: MakeConfig, tmp
     assert sum(step["critic/score/mean"] for step in steps[-LAST:]) / LAST > bar
     assert next(value for name, value in steps[-1].items() if name.startswith("val-core")) > bar
     assert max(step["training/rollout_probs_diff_max"] for step in steps) < 1e-5
+    rollouts = get_rollouts_file(Path(config.run_directory), 25).read_text().splitlines()
+    names = {name for line in rollouts for name in json.loads(line)["images"]}
+    written = {(Path(config.run_directory) / name).read_bytes() for name in names}
+    assert written == {draw_square(color, size=size) for color in COLORS for size in (8, 16)}
     exported = Path(config.run_directory) / "export"
     weights = [
         set(safe_open(str(folder / "model.safetensors"), "pt").keys()) for folder in (exported, Path(vision_model))

@@ -75,6 +75,7 @@ def write_step(run: RunDirectory, step: int) -> None:
             "reward": row / 4,
             "by_token": {"texts": [HOSTILE, "b"], "advantages": [-0.5, 1.0], "mismatches": [0.25, None]},
             **({"advantage": 4.5 - row, "tokens": 7, "finish_reason": "length"} if row else {}),
+            **({"images": ["images/1f.png"]} if row == 3 else {}),
         }
         for row in range(4)
     ]
@@ -154,6 +155,7 @@ def test_each_part_shows_the_run_and_is_accessible(browser: Browser, run: RunDir
         expect(page.locator(".rollouts li").first).to_contain_text(HOSTILE)
         expect(page.locator(".rollouts li").first).to_contain_text("advantage +1.5")
         expect(page.locator(".rollouts li").first).to_contain_text("finish reason length")
+        expect(page.locator(".rollouts li").first).to_contain_text("image images/1f.png")
         page.get_by_label("Order").select_option("highest advantage first")
         expect(page.locator(".rollouts li").first).to_contain_text("advantage +3.5")
         expect(page.locator(".rollouts li").last).to_contain_text("advantage \u2013")  # not recorded

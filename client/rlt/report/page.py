@@ -21,7 +21,9 @@ from rlt.rollouts import Rollout
 from rlt.runs import Run
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-ROLLOUT_FACTS = ("reward", "advantage", "tokens", "finish_reason", "ground_truth", "data_source", "index", "kept")
+ROLLOUT_FACTS = (
+    *("reward", "advantage", "tokens", "finish_reason", "ground_truth", "images", "data_source", "index", "kept"),
+)
 ATTEMPT_COLUMNS = {
     "number": "attempt",
     "reason": "reason",
@@ -195,4 +197,6 @@ def _get_total(config: Mapping[str, Any]) -> int:
 def _to_text(value: Any) -> str:
     if isinstance(value, float):
         return format_number(value)
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
     return "NaN" if value is None else str(value)

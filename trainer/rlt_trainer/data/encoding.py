@@ -75,6 +75,7 @@ def tokenize(
             messages=None if isinstance(example.prompt, str) else example.prompt,
             extra_info=example.extra_info,
             images=example.images,
+            image_names=example.image_names,
         )
         for index, (example, text, token_ids) in enumerate(zip(examples, texts, encoded, strict=True))
     ]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from PIL import Image
+
+FOLDER = "images"
+"""The folder of the run directory with images whose bytes are in the data."""
 
 
 def read_images(value: object, location: str) -> tuple[bytes, ...]:
@@ -17,15 +21,43 @@ def read_images(value: object, location: str) -> tuple[bytes, ...]:
     An image is its bytes, the path or file:// URL of a file, an image of the Hugging Face hub, or verl's {bytes, path}.
     Raises ValueError with `location` if an image is missing or does not decode.
     """
-    if value is None:
-        return ()
-    each = value if isinstance(value, list) else [value]
-    return tuple(_read_image(image, f"{location}, image {number}") for number, image in enumerate(each, start=1))
+    return tuple(
+        _read_image(image, f"{location}, image {number}") for number, image in enumerate(_list_images(value), start=1)
+    )
+
+
+def name_images(value: object, images: Sequence[bytes]) -> tuple[str, ...]:
+    """Return a reference to each of the `images` of a row: its file or URL in the data, or else a name in FOLDER, which
+    is that of its contents."""
+    return tuple(
+        _find_source(source) or f"{FOLDER}/{_name_contents(image)}"
+        for source, image in zip(_list_images(value), images, strict=True)
+    )
 
 
 def decode_image(image: bytes) -> Image.Image:
     """Decode an image to RGB."""
     return Image.open(BytesIO(image)).convert("RGB")
+
+
+def _list_images(value: object) -> list[Any]:
+    if value is None:
+        return []
+    return value if isinstance(value, list) else [value]
+
+
+def _find_source(value: Any) -> str | None:
+    """Return the absolute path or the URL that an image is read from. None: the row has its bytes."""
+    if isinstance(value, Mapping) and value.get("bytes") is None:
+        value = value.get("path")
+    if not isinstance(value, str):
+        return None
+    return value if urlsplit(value).scheme else str(Path(value).absolute())
+
+
+def _name_contents(image: bytes) -> str:
+    form = Image.open(BytesIO(image)).format or "image"
+    return f"{hashlib.blake2b(image, digest_size=12).hexdigest()}.{form.lower()}"
 
 
 def _read_image(value: Any, location: str) -> bytes:

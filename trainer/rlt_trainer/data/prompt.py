@@ -27,6 +27,8 @@ class Example:
     """Further fields of verl's format, for reward functions."""
     images: tuple[bytes, ...] = ()
     """The encoded images, in the order of their marks in the prompt."""
+    image_names: tuple[str, ...] = ()
+    """A reference to each image (data.images.name_images)."""
 
 
 @dataclass(frozen=True)
@@ -51,3 +53,5 @@ class Prompt:
     """Further fields of verl's format, for reward functions."""
     images: tuple[bytes, ...] = ()
     """The encoded images, in the order of their tokens."""
+    image_names: tuple[str, ...] = ()
+    """A reference to each image (data.images.name_images)."""

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from rlt_api.blocks.data import Data, DataFilter, HubDataset
-from rlt_trainer.data.images import read_images
+from rlt_trainer.data.images import name_images, read_images
 from rlt_trainer.data.prompt import Example, Split
 
 Row = dict[str, Any]
@@ -81,13 +81,15 @@ def _build_example(row: Row, data: Data, location: str, data_source: str) -> Exa
     extra = given if isinstance(given, dict) else {}
     solution = str(extra.get("answer") or ground_truth)
     images: tuple[bytes, ...] = ()
+    names: tuple[str, ...] = ()
     if data.image_key is not None:
         if data.image_key not in row:
             raise ValueError(
                 f"{location} has no column {data.image_key}; it has {', '.join(row)}. Change data.imageKey or the file."
             )
         images = read_images(row[data.image_key], f"{location}, column {data.image_key}")
-    return Example(prompt, ground_truth, solution, str(row.get("data_source") or data_source), extra, images)
+        names = name_images(row[data.image_key], images)
+    return Example(prompt, ground_truth, solution, str(row.get("data_source") or data_source), extra, images, names)
 
 
 def _is_conversation(value: object) -> bool:

@@ -32,7 +32,7 @@ from rlt_trainer.driver.validation_metrics import compute_validation_metrics
 from rlt_trainer.errors import NonFiniteGradientError, Terminated, add_checkpoint
 from rlt_trainer.rewards.scorer import Scorer
 from rlt_trainer.telemetry.flops import Shape
-from rlt_trainer.telemetry.rollout_log import build_rollout_lines, split_segments
+from rlt_trainer.telemetry.rollout_log import build_rollout_lines, collect_images, split_segments
 from rlt_trainer.telemetry.run_directory import RunDirectory
 from rlt_trainer.telemetry.speed import Work, compute_speed_metrics
 from rlt_trainer.telemetry.stopwatch import Stopwatch
@@ -244,7 +244,7 @@ class Trainer:
             log_probs=None if is_bypassed(self.config.algorithm) else experience.old_log_probs,
             decode=self.decode_token,
         )
-        self.reporter.step(step, metrics, lines)
+        self.reporter.step(step, metrics, lines, collect_images(rollout_batch.prompts))
         if step in self.config.observability.record_steps:
             self.record(step, rollout_batch, training_batch, metrics)
         self.checkpoints.report_finished_saves()

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from rlt_api.driver_report import LATEST_STEPS, METRICS, PROGRESS_PREFIX
@@ -67,10 +68,19 @@ class Reporter:
         self._history = _read_history(self._run.path, step, self._limits)
         self._publish(step=step, latest_checkpoint_step=step)
 
-    def step(self, step: int, metrics: dict[str, float], rollouts: Sequence[dict[str, Any]]) -> None:
-        """Report a step. telemetry.rollout_log selects the rollouts that are stored."""
+    def step(
+        self,
+        step: int,
+        metrics: dict[str, float],
+        rollouts: Sequence[dict[str, Any]],
+        images: Mapping[str, bytes] = MappingProxyType({}),
+    ) -> None:
+        """Report a step. telemetry.rollout_log selects the rollouts that are stored, and collects their `images`."""
         self._record(step, metrics)
-        self._run.write_rollouts(step, select_rollouts(rollouts))
+        kept = select_rollouts(rollouts)
+        names = {name for line in kept for name in line.get("images", ())}
+        self._run.write_images({name: image for name, image in images.items() if name in names})
+        self._run.write_rollouts(step, kept)
         seconds = metrics["timing_s/step"]
         self._durations.append(seconds)
         self._metrics = metrics

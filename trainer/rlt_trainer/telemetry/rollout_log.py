@@ -10,6 +10,7 @@ from typing import Any
 from rlt_trainer.batches.response import Response
 from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.batches.trajectories import Trajectories
+from rlt_trainer.data.images import FOLDER
 from rlt_trainer.data.prompt import Prompt
 
 MAX_ROLLOUTS = 256
@@ -33,7 +34,8 @@ def build_rollout_lines(
     """Build a line for each response. A failed reward, and the advantage then, is NaN.
 
     `advantages`: TrainingBatch.advantages. `segments` come from split_segments. "tokens" counts the tokens of all
-    sequences of the response, with those of an environment. "finish_reason" is that of the latest turn.
+    sequences of the response, with those of an environment. "finish_reason" is that of the latest turn. "images" refers
+    to the images of the prompt: data.images.name_images.
     """
     return [
         {
@@ -41,6 +43,7 @@ def build_rollout_lines(
             "data_source": prompt.data_source,
             "prompt": prompt.text,
             "response": text,
+            **({"images": list(prompt.image_names)} if prompt.image_names else {}),
             "ground_truth": prompt.ground_truth,
             "reward": reward,
             "advantage": advantages[row],
@@ -51,6 +54,12 @@ def build_rollout_lines(
         }
         for row, (prompt, text, reward) in enumerate(zip(prompts, texts, rewards, strict=True))
     ]
+
+
+def collect_images(prompts: Sequence[Prompt]) -> dict[str, bytes]:
+    """Return the images whose bytes are in the data, by the names in their lines."""
+    pairs = (pair for prompt in prompts for pair in zip(prompt.image_names, prompt.images, strict=True))
+    return {name: image for name, image in pairs if name.startswith(f"{FOLDER}/")}
 
 
 def split_segments(

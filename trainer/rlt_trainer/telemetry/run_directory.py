@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rlt_api.training_config import TrainingConfig, dump_config
+from rlt_trainer.data.images import FOLDER as IMAGES
 from rlt_trainer.telemetry.spans import Span
 
 METRICS = "metrics.jsonl"
@@ -28,7 +30,7 @@ def get_rollouts_file(run: Path, step: int) -> Path:
 
 class RunDirectory:
     """Contains config.json, metrics.jsonl, spans.jsonl, rollouts/step-N.jsonl, checkpoints/ and export/. If the job
-    enables them, also recordings/, profiles/, tensorboard/ and wandb/.
+    enables them, also images/, recordings/, profiles/, tensorboard/ and wandb/.
 
     A directory that cannot be written fails the run at the start (ValueError). Later failures, such as a full disk,
     never stop the training: the first failure of each file is logged, and each write is tried again. A resumed run
@@ -88,6 +90,12 @@ class RunDirectory:
         file = get_rollouts_file(self.path, step)
         self._try_write(ROLLOUTS, lambda: _replace(file, b"".join(map(_to_json_line, rollouts))))
 
+    def write_images(self, images: Mapping[str, bytes]) -> None:
+        """Write images that are missing, by their names in the rollouts."""
+        for name, image in images.items():
+            if not (self.path / name).exists():
+                self._try_write(IMAGES, partial(_write_image, self.path / name, image))
+
     def _try_write(self, name: str, write: Callable[[], None]) -> None:
         try:
             write()
@@ -106,6 +114,11 @@ def _replace(path: Path, content: bytes) -> None:
     partial = path.with_suffix(".partial")
     partial.write_bytes(content)
     partial.replace(path)
+
+
+def _write_image(path: Path, image: bytes) -> None:
+    path.parent.mkdir(exist_ok=True)
+    _replace(path, image)
 
 
 def _end_partial_line(file: Any) -> None:

@@ -30,6 +30,7 @@ function recorded(rollout) {
     ["tokens", number(rollout.tokens), "length of the response"],
     ["finish_reason", rollout.finish_reason ?? "–", "why the response ended"],
   ].map(([key, text, title]) => el("span", { class: "term", title: rollout[key] === undefined ? `${title}: not recorded` : title }, `${key.replace("_", " ")} ${text}`));
+  facts.push(...(rollout.images ?? []).map((name) => el("span", { class: "term", title: "an image of the prompt: a file in the pods, or below the run directory" }, `image ${name}`)));
   return rollout.kept ? [...facts, el("span", { class: "term" }, `kept as ${rollout.kept}`)] : facts;
 }
 
