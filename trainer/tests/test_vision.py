@@ -26,7 +26,7 @@ from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences
 from rlt_trainer.cluster.rendezvous import free_port
 from rlt_trainer.data.image_processor import ImageProcessor
 from rlt_trainer.policy.actor import Actor
-from rlt_trainer.policy.families import validate_family
+from rlt_trainer.rollout.weight_sync import pad_probe
 from rlt_trainer.telemetry.run_directory import get_rollouts_file
 
 MakeConfig = Callable[..., TrainingConfig]
@@ -63,11 +63,12 @@ def build_actor(files: str, mesh: DeviceMesh, **model: bool) -> Actor:
     )
 
 
-def test_log_probabilities_are_those_of_transformers(vision_model: str, mesh: DeviceMesh) -> None:
+@pytest.mark.parametrize("packed", [False, True])
+def test_log_probabilities_are_those_of_transformers(vision_model: str, mesh: DeviceMesh, packed: bool) -> None:
     """A sampled image token stands for no image, and has the embedding of the token."""
     responses = [[*RESPONSES[0], IMAGE], *RESPONSES[1:]]
     sequences = Sequences.pad(PROMPTS, responses, pad_token_id=0, images=IMAGES)
-    actor = build_actor(vision_model, mesh)
+    actor = build_actor(vision_model, mesh, useRemovePadding=packed)
     actual, _ = actor.log_probs(sequences)
     plain = AutoModelForImageTextToText.from_pretrained(vision_model).eval()
     processor = ImageProcessor(vision_model, plain.config)
@@ -100,9 +101,14 @@ def build_mini_batch(rows: slice) -> MiniBatch:
     return MiniBatch(Experience(sequences, zeros - 5.5, zeros + 1).rows(rows), 4, 2)
 
 
-def test_packing_is_rejected(vision_model: str) -> None:
-    with pytest.raises(ValueError, match=r"useRemovePadding does not work with models of type qwen\d(_5)?_vl"):
-        validate_family(AutoConfig.from_pretrained(vision_model), packed=True)
+def test_a_step_on_packed_sequences_is_the_same(vision_model: str, one_rank: None) -> None:
+    """Also the probes of a weight sync, which have no images."""
+    mesh, results = init_device_mesh("cpu", (1,)), []
+    for packed in (False, True):
+        actor = build_actor(vision_model, mesh, useRemovePadding=packed)
+        probes = actor.probe_log_probs(pad_probe([[50, 51, 52], [60, 61]]))
+        results.append([actor.update(build_mini_batch(slice(None))).grad_norm, *probes.flatten().tolist()])
+    assert results[1] == pytest.approx(results[0], rel=1e-4)
 
 
 def update(files: str, rank: int, ranks: int, port: int) -> float:

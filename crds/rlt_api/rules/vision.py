@@ -16,7 +16,8 @@ WHOLE = ("filter", "error")
 
 def validate_prompt_images(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """The builtin trainer takes imageKey with a model in a folder or on the hub, and with whole prompts. It does not
-    take it with packing, adapters, compiled layers, a critic, a teacher, conversations and recorded steps."""
+    take it with context parallelism, adapters, compiled layers, a critic, a teacher, conversations and recorded
+    steps."""
     data, model, training, algorithm = spec.data, spec.model, spec.training, spec.algorithm
     if spec.framework.type != "builtin" or data is None or data.image_key is None or model is None:
         return
@@ -27,7 +28,7 @@ def validate_prompt_images(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     for field, is_set in {
         "spec.model.fromSeed": model.from_seed is not None,
         "spec.model.lora": model.lora is not None,
-        "spec.model.useRemovePadding": model.use_remove_padding,
+        "spec.training.contextParallelSize": training.context_parallel_size > 1,
         "spec.training.useTorchCompile": training.use_torch_compile,
         "spec.algorithm.critic": algorithm.critic is not None,
         "spec.algorithm.distillation": algorithm.distillation is not None,

@@ -149,8 +149,6 @@ def has_value_head(config: PreTrainedConfig) -> bool:
 
 def find_packing_obstacle(config: PreTrainedConfig) -> str | None:
     """Return why sequences of this model cannot be packed, or None."""
-    if config.model_type in VISION:
-        return "positions in images have three dimensions"
     text = config.get_text_config()
     if reason := NOT_PACKABLE.get(config.model_type) or NOT_PACKABLE.get(text.model_type):
         return reason
@@ -158,7 +156,7 @@ def find_packing_obstacle(config: PreTrainedConfig) -> str | None:
         return f"state or attention of {', '.join(sorted(others))} layers would leak between packed sequences"
     if getattr(text, "attn_logit_softcapping", None) is not None:
         return "its attention has soft caps"
-    model = find_class(AutoModelForCausalLM, config)
+    model = find_class(find_auto_class(config), config)
     if model is None:  # custom code: packed_attention raises an error if it does not get the lengths
         return None
     if model._is_stateful:

@@ -15,7 +15,7 @@ from rlt_trainer.data.image_processor import ImageInputs
 from rlt_trainer.policy.context_parallel import gather_tokens
 from rlt_trainer.policy.model_inputs import ModelInputs, pack_inputs, pad_inputs
 from rlt_trainer.policy.packed_attention import Packing
-from rlt_trainer.policy.vision import embed_images, find_text_decoder
+from rlt_trainer.policy.vision import TOKEN_INPUTS, embed_images, find_text_decoder
 
 Head = Callable[[Tensor, Tensor], tuple[Tensor, ...]]
 """Maps hidden states [M, H] and the tokens that follow them [M] to values [M] each."""
@@ -33,10 +33,10 @@ def forward_responses(
     """Apply `head` to the hidden state before each response token: [B, T] each, 0 at padding.
 
     group: the ranks that share each sequence. The sequences must then be packed and the same on all of these ranks.
-    images: those of all prompts, for a model that sees. The sequences are not packed then.
+    images: those of all prompts, for a model that sees. Ranks do not share the sequences then.
     """
     assert packed or group is None
-    assert images is None or not packed
+    assert images is None or group is None
     ranks, rank = (group.size(), group.rank()) if group is not None else (1, 0)
     inputs = pack_inputs(sequences, multiple=ranks) if packed else pad_inputs(sequences)
     size = inputs.tokens.shape[1] // ranks
@@ -45,10 +45,7 @@ def forward_responses(
     tokens: dict[str, Any] = {"input_ids": inputs.tokens[:, mine]}
     positions = inputs.position_ids[:, mine]
     if images is not None:
-        mask = torch.cat([sequences.prompt_mask, sequences.response_attention], dim=-1)
-        is_prompt = torch.cat([sequences.prompt_mask, torch.zeros_like(sequences.response_attention)], dim=-1)
-        is_image = (inputs.tokens == images.token) & is_prompt
-        tokens, positions = embed_images(decoder, inputs.tokens, mask, is_image, images)
+        tokens, positions = _embed_images(decoder, sequences, images, packed=packed)
         decoder = find_text_decoder(decoder)
     hidden = decoder(
         **tokens,
@@ -63,6 +60,21 @@ def forward_responses(
         values = _apply_head_over_ranks(hidden, inputs, head, mine, group)
     mask = sequences.response_attention
     return tuple(each.new_zeros(mask.shape).masked_scatter(mask, each) for each in values)
+
+
+def _embed_images(
+    decoder: nn.Module, sequences: Sequences, images: ImageInputs, *, packed: bool
+) -> tuple[dict[str, Any], Tensor]:
+    """As embed_images, for all tokens of the sequences; packed: [1, N, H] and [3, 1, N]."""
+    tokens = torch.cat([sequences.prompts, sequences.responses], dim=-1).long()
+    mask = torch.cat([sequences.prompt_mask, sequences.response_attention], dim=-1)
+    is_prompt = torch.cat([sequences.prompt_mask, torch.zeros_like(sequences.response_attention)], dim=-1)
+    is_image = (tokens == images.token) & is_prompt
+    inputs, positions = embed_images(decoder, tokens, mask, is_image, images)
+    if packed:
+        inputs |= {name: inputs[name][mask][None] for name in TOKEN_INPUTS & inputs.keys()}
+        positions = positions[:, mask][:, None]
+    return inputs, positions
 
 
 def find_decoder(model: PreTrainedModel) -> nn.Module:

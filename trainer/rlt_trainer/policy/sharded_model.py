@@ -28,6 +28,7 @@ from rlt_trainer.policy import packed_attention
 from rlt_trainer.policy.config import build_model_error, load_config_from
 from rlt_trainer.policy.expert_parallel import find_experts, split_experts
 from rlt_trainer.policy.families import (
+    VISION,
     VISION_TOWER,
     find_auto_class,
     validate_adapters,
@@ -122,7 +123,7 @@ def load_sharded_model(kind: Kind, files: str, options: ModelOptions, forward: C
             model: PreTrainedModel = _find_class(kind, config).from_config(
                 config,
                 dtype=torch.float32,
-                attn_implementation=packed_attention.NAME if options.packed else None,
+                attn_implementation=_find_attention(config) if options.packed else None,
                 trust_remote_code=options.trust_remote_code,
             )
     except (OSError, ValueError) as error:
@@ -163,6 +164,11 @@ def load_sharded_model(kind: Kind, files: str, options: ModelOptions, forward: C
     )
     _load(kind, model, files, options)
     return model
+
+
+def _find_attention(config: PreTrainedConfig) -> str | dict[str, str]:
+    """Return transformers' option for packed attention. A vision tower keeps its own."""
+    return {"text_config": packed_attention.NAME} if config.model_type in VISION else packed_attention.NAME
 
 
 def _find_class(kind: Kind, config: PreTrainedConfig) -> Any:

@@ -11,6 +11,8 @@ from rlt_trainer.data.image_processor import ImageInputs
 
 TEXT_DECODER = "language_model"
 """Name of the text decoder in these models."""
+TOKEN_INPUTS = {"inputs_embeds", "visual_pos_masks"}
+"""The inputs of the text decoder with a value for each token: [B, L, ...]."""
 
 
 def find_text_decoder(decoder: nn.Module) -> nn.Module:
