@@ -145,6 +145,7 @@ def test_hostile_text_is_text(text: str) -> None:
         "prompt": text,
         "response": text,
         "ground_truth": text,
+        "images": [text, "images/1f.png"],
         "reward": text,
         "rewards": {text: 1.0, "b": text},
     }
@@ -171,6 +172,7 @@ def test_hostile_text_is_text(text: str) -> None:
     assert not [name for name, _ in page.attributes if name.startswith("on")]
     assert not [value for name, value in page.attributes if name == "href"]
     assert page.texts.count(text) >= 15
+    assert f"{text}, images/1f.png" in page.texts
 
 
 def test_characters_that_html_excludes_are_replaced() -> None:
