@@ -20,7 +20,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class BlockReference:
-    """What a message says of the block that holds its bucket."""
+    """The block of a bucket, as a message names it."""
 
     number: int | None
     """None: the block is used once."""
