@@ -98,12 +98,11 @@ class EngineCalls:
         sums: Sums = {}
         receiving = self._loop.submit(self._receive())
         held = list(weights) if len(self._senders) > 1 else weights
-        sending = [
-            self._loop.submit(
-                asyncio.to_thread(send_weights, add_sums(held, sums if number == 0 else {}), sender, limit=limit)
-            )
-            for number, sender in enumerate(self._senders)
-        ]
+        sending = []
+        for number, sender in enumerate(self._senders):
+            sender.limit = limit
+            added_up = add_sums(held, sums if number == 0 else {})
+            sending.append(self._loop.submit(asyncio.to_thread(send_weights, added_up, sender)))
         for each in [receiving, *sending]:
             each.result(120)
         self.call(self.engine.resume())
