@@ -65,7 +65,9 @@ def test_responses_to_images_have_the_log_probs_of_the_policy(tmp_path: Path, en
         is_new = compare(pair, running.result(120), 8)
         if engine == "vllm":
             assert any(row.any() and not row.all() for row in is_new)  # responses in progress: from one token on
-        assert all(row[int(row.int().argmax()) :].all() for row in is_new if row.any())
+        for row in is_new:
+            pairs = row[:-1] & row[1:]  # a token of the old weights can have the same log-probability, but hardly two
+            assert not pairs.any() or row[int(pairs.int().argmax()) :].all(), row
         assert generate(pair)[0].log_probs != before[0].log_probs
     finally:
         pair.close()
