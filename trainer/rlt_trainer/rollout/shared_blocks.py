@@ -50,7 +50,7 @@ class BlockPool:
         self._blocks: dict[int, tuple[int, Tensor]] = {}
         self._free: set[int] = set()
         self._mapped: frozenset[int] = frozenset()
-        self._current: tuple[int | None, int, int, int] | None = None
+        self._current: tuple[BlockReference, int] | None = None
 
     def allocate(self, size: int) -> Tensor:
         """Return memory for the next bucket: [size], uint8. It is valid until the receiver holds no tensor of it."""
@@ -63,26 +63,26 @@ class BlockPool:
         else:
             number = next(self._numbers)
             file, memory = self._blocks[number] = _create(self._capacity)
-        self._current = number, file, len(memory), size
+        self._current = BlockReference(number, len(memory), size), file
         return memory[:size]
 
     def update(self, state: BlockState) -> None:
         """Use again what the receiver no longer holds. A new receiver has nothing of the blocks of an earlier one."""
         assert self._current is not None  # the bucket that is sent next
         self._mapped = state.mapped
-        self._free = self._blocks.keys() - state.held - {self._current[0]}
+        self._free = self._blocks.keys() - state.held - {self._current[0].number}
 
     def export(self) -> tuple[BlockReference, list[int]]:
         """Return what to send of the memory that was allocated last: the reference, and its file if it is needed."""
         assert self._current is not None
-        number, file, capacity, size = self._current
-        return BlockReference(number, capacity, size), [] if number in self._mapped else [file]
+        reference, file = self._current
+        return reference, [] if reference.number in self._mapped else [file]
 
     def end_use(self) -> None:
         """Close the file of a block that is used once, after it was sent."""
         assert self._current is not None
-        number, file, *_ = self._current
-        if number is None:
+        reference, file = self._current
+        if reference.number is None:
             os.close(file)
 
     def close(self) -> None:
