@@ -22,7 +22,15 @@ from rlt.runs import Run
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 ROLLOUT_FACTS = (
-    *("reward", "advantage", "tokens", "finish_reason", "ground_truth", "images", "data_source", "index", "kept"),
+    "reward",
+    "advantage",
+    "tokens",
+    "finish_reason",
+    "ground_truth",
+    "images",
+    "data_source",
+    "index",
+    "kept",
 )
 ATTEMPT_COLUMNS = {
     "number": "attempt",
