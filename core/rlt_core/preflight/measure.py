@@ -24,6 +24,13 @@ if TYPE_CHECKING:
     from rlt_core.preflight.service_facts import Device, ServiceFacts
     from rlt_core.preflight.shared_folder import Folder
 
+JOIN_TIMEOUTS = 3
+"""Wait for this multiple of a process group's own timeout, because its error is more precise.
+
+If rank 0 does not answer, the other ranks raise that error after more than twice the timeout (torch 2.13: the client of
+TCPStore tries to connect until the timeout, waits, and tries a second time).
+"""
+
 
 @dataclass(frozen=True)
 class Timeouts:
@@ -234,8 +241,7 @@ def _reduce_group(group: Sequence[Member], backend: str, timeouts: Timeouts) -> 
         return [Reduction(group[0].pod, error=rendezvous.reason)]
     address, port = rendezvous
     arguments = [(Rendezvous(address, port, len(group), backend, timeouts.answer), rank) for rank in range(len(group))]
-    # The process group has a timeout of its own, whose error is more precise: wait for it.
-    answers = call_each(group, 2 * timeouts.answer, Process.all_reduce, arguments)
+    answers = call_each(group, JOIN_TIMEOUTS * timeouts.answer, Process.all_reduce, arguments)
     return [
         Reduction(group[rank].pod, error=answer.reason, is_unresponsive=answer.is_unresponsive)
         if isinstance(answer, NoAnswer)
@@ -257,7 +263,7 @@ def _reduce_pairs(leaders: Sequence[Member], timeouts: Timeouts) -> list[Pair]:
         for port in ports:
             address, number = ("", 0) if isinstance(port, NoAnswer) else port
             arguments += [(Rendezvous(address, number, 2, backend, timeouts.answer), rank) for rank in (0, 1)]
-        answers = call_each(group, 2 * timeouts.answer, Process.all_reduce, arguments)
+        answers = call_each(group, JOIN_TIMEOUTS * timeouts.answer, Process.all_reduce, arguments)
         for index, pair in enumerate(pairs):
             both = [each for each in answers[2 * index : 2 * index + 2] if not isinstance(each, NoAnswer)]
             slowest = max((each.seconds for each in both), default=0.0)

@@ -27,22 +27,25 @@ while not ended:
 
 
 class Process(RealProcess):
-    """The first process that starts plays the part that the folder names."""
+    """The first process that starts plays the part that the folder names. Rank 0 is the one that does not answer."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._part = ""
-        for part in ("slow", "dead", "hanging"):
-            file = Path(os.environ[FOLDER], part)
-            if file.exists():
-                file.rename(file.with_suffix(f".{self.pod}"))
-                self._part = part
+        self._part = next((part for part in ("slow", "dead") if self._take(part)), "")
+
+    def _take(self, part: str) -> bool:
+        """Take the part if the folder names it and no other process has it."""
+        file = Path(os.environ[FOLDER], part)
+        if not file.exists():
+            return False
+        file.rename(file.with_suffix(f".{self.pod}"))
+        return True
 
     def measure_network(self) -> Any:
         return os._exit(137) if self._part == "dead" else super().measure_network()
 
     def all_reduce(self, rendezvous: Rendezvous, rank: int) -> Reduction:
-        if self._part == "hanging":
+        if rank == 0 and self._take("hanging"):
             threading.Event().wait()
         if self._part != "slow":
             return super().all_reduce(rendezvous, rank)
