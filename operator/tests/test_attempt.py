@@ -13,15 +13,16 @@ from typing import Any
 
 import observed as o
 import pytest
+from planned import reason_of
 
 from rlt_api.conditions import ConditionType as C
 from rlt_api.conditions import Reason
 from rlt_api.status import CurrentAttempt, Phase
 from rlt_core.children.environment import get_stop_timeout
-from rlt_operator.conditions import find_condition, is_true
+from rlt_operator.conditions import is_true
 from rlt_operator.manifests import parse_pod
 from rlt_operator.observation import Observed, Ray
-from rlt_operator.reconcile.plan import Plan, plan
+from rlt_operator.reconcile.plan import plan
 
 SILENT = Ray(unreachable="connection refused")
 
@@ -34,13 +35,6 @@ def attempt_of(observed: Observed) -> CurrentAttempt:
     attempt = observed.job.status.current_attempt
     assert attempt
     return attempt
-
-
-def reason_of(plan: Plan, type: C) -> str:
-    assert plan.status
-    found = find_condition(plan.status, type)
-    assert found
-    return found.reason
 
 
 def without_conditions(observed: Observed) -> Observed:

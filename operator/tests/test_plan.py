@@ -12,6 +12,7 @@ from datetime import timedelta
 
 import observed as o
 import pytest
+from planned import reason_of, status_of
 
 from rlt_api.conditions import ConditionType as C
 from rlt_api.conditions import Reason
@@ -19,22 +20,10 @@ from rlt_api.status import Phase, RLTrainingJobStatus
 from rlt_core.children.config_map import compute_hash, digest_data
 from rlt_core.names import HASH_ANNOTATION
 from rlt_operator.conditions import find_condition, is_true
-from rlt_operator.kuberay import KUBERAY_MINIMUM
 from rlt_operator.lifecycle.verdict import RUNNING_INTERVAL_S
 from rlt_operator.manifests import parse_config
-from rlt_operator.observation import Config, KubeRayCondition, Observed, Ray, Rejection
+from rlt_operator.observation import Config, Observed, Ray
 from rlt_operator.reconcile.plan import Plan, is_irreversible, plan
-
-
-def status_of(plan: Plan) -> RLTrainingJobStatus:
-    assert plan.status
-    return plan.status
-
-
-def reason_of(plan: Plan, type: C) -> str:
-    found = find_condition(status_of(plan), type)
-    assert found
-    return found.reason
 
 
 def test_a_new_job_gets_its_config_and_its_cluster() -> None:
@@ -243,179 +232,6 @@ def test_an_unreachable_ray_is_not_a_failure() -> None:
     assert not is_true(status_of(unreachable), C.FAILED)
 
 
-def test_suspension_stops_the_job_and_releases_the_cluster() -> None:
-    first = plan(o.suspend(o.STARTED), o.NOW)
-    assert (first.stop, first.delete_cluster, first.requeue_after) == (None, None, 0)
-    assert reason_of(first, C.SUSPENDED) == Reason.STOPPING
-    second = plan(o.after(o.suspend(o.STARTED)), o.NOW)
-    assert (second.stop, second.delete_cluster) == ("sum-99999999", None)
-    then = plan(replace(o.after(o.suspend(o.STARTED)), ray=o.ended("STOPPED")), o.NOW)
-    assert (then.stop, then.delete_cluster) == (None, o.CLUSTER_UID)
-    assert reason_of(then, C.SUSPENDED) == Reason.RELEASING
-
-
-def test_a_resumption_waits_until_the_suspension_completes() -> None:
-    stopping = o.suspend(o.after(o.suspend(o.STARTED)), False)
-    assert plan(stopping, o.NOW).stop == "sum-99999999"
-    stopped = o.after(replace(stopping, ray=o.ended("STOPPED")))
-    assert not is_true(stopped.job.status, C.FAILED)
-    again = o.after(replace(stopped, cluster=None, pods=(), ray=None))
-    assert [manifest["kind"] for manifest in plan(again, o.NOW).apply] == [
-        "ConfigMap",
-        "PodDisruptionBudget",
-        "Secret",
-        "RayCluster",
-    ]
-
-
-def test_a_released_job_is_suspended_and_keeps_its_progress() -> None:
-    gone = replace(o.after(o.suspend(o.STARTED)), cluster=None, pods=(), ray=None)
-    status = status_of(plan(gone, o.NOW))
-    assert status.phase == Phase.SUSPENDED
-    assert is_true(status, C.SUSPENDED)
-    assert not is_true(status, C.RUNNING)
-    assert status.progress
-    assert status.progress.step == 90
-
-
-def test_a_job_stopped_by_suspension_has_not_failed() -> None:
-    stopped = o.suspend(replace(o.STARTED, ray=o.ended("STOPPED")))
-    assert not is_true(status_of(plan(stopped, o.NOW)), C.FAILED)
-
-
-def test_a_job_that_ended_before_its_suspension_succeeds() -> None:
-    done = o.suspend(replace(o.STARTED, ray=o.ended("SUCCEEDED", o.final_log())))
-    assert status_of(plan(done, o.NOW)).phase == Phase.SUCCEEDED
-
-
-def test_a_job_created_suspended_creates_nothing() -> None:
-    first = plan(o.suspend(o.FRESH), o.NOW)
-    assert first.apply == ()
-    assert status_of(first).phase == Phase.SUSPENDED
-
-
-def test_a_resumed_job_gets_a_new_cluster() -> None:
-    gone = o.after(replace(o.after(o.suspend(o.STARTED)), cluster=None, pods=(), ray=None))
-    resumed = o.suspend(gone, False)
-    assert ("Normal", "Resumed") in [(event.type, event.reason) for event in plan(resumed, o.NOW).events]
-    assert [manifest["kind"] for manifest in plan(o.after(resumed), o.NOW).apply] == [
-        "ConfigMap",
-        "PodDisruptionBudget",
-        "Secret",
-        "RayCluster",
-    ]
-
-
-def test_a_new_cluster_waits_for_the_old_pods() -> None:
-    waiting = plan(replace(o.FRESH, pods=o.pods()), o.NOW)
-    assert waiting.apply == ()
-    assert reason_of(waiting, C.CLUSTER_READY) == Reason.EARLIER_CLUSTER
-
-
-FOREIGN = tuple(replace(pod, cluster_uid=uid, cluster_name=name) for pod, uid, name in zip(
-    o.pods(), (None, "other", "theirs"), (None, "other", "sum"), strict=True
-))  # fmt: skip
-"""Pods with the job's label: of no RayCluster, of another one, and of one with the job's name and another owner."""
-
-
-def test_foreign_pods_with_the_label_do_not_delay_the_start() -> None:
-    assert [manifest["kind"] for manifest in plan(replace(o.FRESH, pods=FOREIGN[:2]), o.NOW).apply] == [
-        "ConfigMap",
-        "PodDisruptionBudget",
-        "Secret",
-        "RayCluster",
-    ]
-
-
-def test_foreign_pods_with_the_label_do_not_delay_the_release() -> None:
-    done = o.after(replace(o.STARTED, ray=o.ended("SUCCEEDED", o.final_log())))
-    theirs = o.cluster(uid="theirs", owner_uid=None, owner_kind=None)
-    gone = replace(done, cluster=theirs, pods=FOREIGN, ray=None)
-    released = o.after(gone)
-    assert not is_true(released.job.status, C.RECONCILING)
-    assert plan(o.changed(released, ttl_seconds_after_finished=0), o.NOW) == Plan(delete_job=True)
-    suspended = o.after(o.suspend(replace(o.STARTED, cluster=theirs, pods=FOREIGN, ray=None)))
-    assert suspended.job.status.phase == Phase.SUSPENDED
-
-
-def test_a_foreign_cluster_is_not_changed() -> None:
-    foreign = replace(o.FRESH, cluster=o.cluster(owner_kind=None, owner_uid=None))
-    for observed in (foreign, o.suspend(foreign)):
-        decided = plan(observed, o.NOW)
-        assert (decided.apply, decided.delete_cluster) == ((), None)
-    assert reason_of(plan(foreign, o.NOW), C.CLUSTER_READY) == Reason.NAME_TAKEN
-
-
-def test_a_job_waits_for_the_cluster_of_a_previous_job() -> None:
-    earlier = plan(replace(o.FRESH, cluster=o.cluster(owner_uid="earlier")), o.NOW)
-    assert reason_of(earlier, C.CLUSTER_READY) == Reason.EARLIER_CLUSTER
-    assert earlier.delete_cluster is None
-
-
-def test_without_kuberay_the_job_waits() -> None:
-    waiting = plan(replace(o.FRESH, kuberay_installed=False), o.NOW)
-    assert f"Install KubeRay {KUBERAY_MINIMUM}" in (status_of(waiting).message or "")
-    assert waiting.apply == ()
-    assert waiting.requeue_after
-
-
-def test_a_new_cluster_is_recorded_when_kuberay_has_reconciled_it() -> None:
-    """Until then it adds nothing that a user or a later step reads, and would cost a status write."""
-    created = replace(o.after(o.FRESH), cluster=o.cluster(has_status=False))
-    assert plan(created, o.NOW).status is None
-    recorded = status_of(plan(replace(created, cluster=o.cluster()), o.NOW))
-    assert recorded.current_attempt
-    assert recorded.current_attempt.ray_cluster_uid == o.CLUSTER_UID
-    assert recorded.ray_cluster
-
-
-def test_a_kuberay_that_does_not_reconcile_is_reported() -> None:
-    ignored = replace(o.FRESH, cluster=o.cluster(has_status=False))
-    assert reason_of(plan(ignored, o.NOW), C.CLUSTER_READY) == Reason.CREATING
-    later = o.NOW + timedelta(minutes=1)
-    assert reason_of(plan(ignored, later), C.CLUSTER_READY) == Reason.KUBERAY_SILENT
-    busy = replace(ignored, kuberay_active=True)
-    assert reason_of(plan(busy, later), C.CLUSTER_READY) == Reason.CREATING
-    assert reason_of(plan(busy, o.NOW + timedelta(minutes=5)), C.CLUSTER_READY) == Reason.KUBERAY_SILENT
-
-
-def test_a_rejected_cluster_reports_the_cause() -> None:
-    rejected = plan(replace(o.FRESH, rejection=Rejection("admission webhook denied the request")), o.NOW)
-    assert status_of(rejected).message == "admission webhook denied the request"
-    assert is_true(status_of(rejected), C.STALLED)
-
-
-def test_a_rejected_submission_reports_the_cause() -> None:
-    rejection = Rejection("No available agent", Reason.SUBMISSION_REFUSED)
-    rejected = plan(replace(o.READY, rejection=rejection), o.NOW)
-    assert status_of(rejected).message == "Ray rejected the job: No available agent"
-    assert rejected.submit
-
-
-def test_a_rejection_by_the_api_server_is_not_reported_as_one_by_ray() -> None:
-    rejection = Rejection("ConfigMap sum-training exists and does not belong to this job.", Reason.NAME_TAKEN)
-    rejected = plan(replace(o.READY, rejection=rejection), o.NOW)
-    assert status_of(rejected).message == rejection.message
-    assert reason_of(rejected, C.STALLED) == Reason.NAME_TAKEN
-
-
-def test_an_invalid_spec_fails_before_children_are_created() -> None:
-    spec = {**o.SPEC, "training": {"totalSteps": 1, "trainBatchSize": 5}}
-    rejected = plan(Observed(o.job(spec)), o.NOW)
-    assert rejected.apply == ()
-    assert status_of(rejected).phase == Phase.FAILED
-    assert reason_of(rejected, C.ACCEPTED) == Reason.INVALID_SPEC
-    assert "spec.training.trainBatchSize: 5" in (status_of(rejected).message or "")
-    assert [event.reason for event in rejected.events] == ["InvalidSpec"]
-
-
-def test_an_accepted_spec_stays_accepted() -> None:
-    spec = {**o.SPEC, "training": {"totalSteps": 1, "trainBatchSize": 5}}
-    job = replace(o.job(spec), status=o.STARTED.job.status)
-    assert plan(replace(o.STARTED, job=job), o.NOW).status is None
-    assert is_true(job.status, C.RUNNING)
-
-
 def test_a_job_that_is_being_deleted_is_ignored() -> None:
     assert plan(replace(o.RUNNING, job=replace(o.job(), deleting=True)), o.NOW) == Plan()
 
@@ -426,27 +242,11 @@ def test_a_job_of_another_controller_is_ignored() -> None:
     assert plan(Observed(o.job({**o.SPEC, "managedBy": "rlt.dev/operator"})), o.NOW).apply
 
 
-def test_pod_templates_are_validated_before_the_cluster_is_created() -> None:
-    head = {"podTemplate": {"spec": {"hostNetwork": True}}}
-    job = o.job({**o.SPEC, "cluster": {**o.SPEC["cluster"], "head": head}})
-    (check,) = plan(Observed(job), o.NOW).dry_run
-    assert check.field == "spec.cluster.head.podTemplate"
-    assert plan(replace(o.RUNNING, job=job), o.NOW).dry_run == ()
-
-
 def test_columns_come_from_the_complete_spec() -> None:
     status = status_of(plan(o.FRESH, o.NOW))
     assert (status.model, status.algorithm, status.gpus) == ("fromSeed", "grpo", 0)
     status = status_of(plan(Observed(o.job(o.COMMAND_SPEC)), o.NOW))
     assert (status.model, status.algorithm) == (None, "python")
-
-
-def test_an_exceeded_quota_is_quoted() -> None:
-    message = 'pods "sum-head-x" is forbidden: exceeded quota: small'
-    failing = o.cluster(conditions=(KubeRayCondition("ReplicaFailure", "FailedCreateHeadPod", message),))
-    pending = plan(replace(o.FRESH, cluster=failing), o.NOW)
-    assert message in (status_of(pending).message or "")
-    assert status_of(pending).phase == Phase.PENDING
 
 
 def test_last_transition_time_is_kept_with_the_status() -> None:

@@ -7,76 +7,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
-from typing import Any
 
 import observed as o
 import pytest
+from checked import BAD, CHECKING, FAILED, GOOD, ID, PASSED, PODS, READY, SPEC, checks
+from planned import condition_of
 
 from rlt_api.conditions import ConditionType as C
 from rlt_api.conditions import Reason
 from rlt_api.driver_report import PREFLIGHT_PREFIX
 from rlt_api.status import Phase, RLTrainingJobStatus
-from rlt_core import preflight
-from rlt_core.children.config_map import build_config_map
-from rlt_core.children.preflight_file import (
-    count_checkpoints,
-    get_level,
-    list_data_files,
-    list_model_folders,
-    uses_bfloat16,
-)
-from rlt_core.preflight.expected import Expected, Group, parse_expected
 from rlt_operator.conditions import find_condition, is_true
 from rlt_operator.lifecycle.preflight_results import parse_preflight
-from rlt_operator.observation import Config, Observed, Ray, RayJob, RayPreflight, Rejection
+from rlt_operator.observation import Config, Ray, RayJob, RayPreflight, Rejection
 from rlt_operator.reconcile.plan import Plan, plan
-
-SPEC = {**o.SPEC, "preflight": {"level": "basic"}}
-ID = "sum-99999999-preflight"
-PASSED = {"name": "all-reduce", "result": "passed", "value": "0.52 GB/s", "message": "All sums are right."}
-WARNED = {"name": "clocks", "result": "warned", "value": "31.5 s", "message": "A clock is wrong.", "remedy": "Use NTP."}
-FAILED = {
-    "name": "shared-memory",
-    "result": "failed",
-    "value": "0.1Gi",
-    "pods": ["sum-workers-worker-b"],
-    "message": "/dev/shm has 0.1Gi.",
-    "remedy": "Make it larger.",
-}
-
-PODS = tuple(replace(pod, node=f"node-{pod.name[-1]}") for pod in o.pods())
-READY = o.recorded(replace(o.READY, job=o.job(SPEC), pods=PODS))
-
-
-def checks(status: Any, found: Sequence[object] = ()) -> Ray:
-    """The preflight checks, as Ray reports them."""
-    log = f"[preflight] joining Ray\n{PREFLIGHT_PREFIX}{json.dumps(list(found))}\n"
-    return o.checks(status, log)
-
-
-CHECKING = replace(READY, ray=checks("RUNNING"))
-GOOD = replace(READY, ray=checks("SUCCEEDED", [PASSED, WARNED]))
-BAD = replace(READY, ray=checks("FAILED", [PASSED, FAILED]))
-
-
-def condition_of(plan: Plan, type: C = C.PREFLIGHT_PASSED) -> tuple[str, str, str]:
-    assert plan.status
-    found = find_condition(plan.status, type)
-    assert found
-    return found.status, found.reason, found.message
-
-
-def test_level_full_has_the_packages_of_the_program() -> None:
-    framework = {**o.COMMAND_SPEC["framework"], "runtimeEnv": {"pip": ["math-verify==0.8.0"]}}
-    for level, runtime_env in (("basic", {}), ("full", {"pip": ["math-verify==0.8.0"]})):
-        job = o.job({**o.COMMAND_SPEC, "framework": framework, "preflight": {"level": level}})
-        submitted = plan(o.recorded(replace(o.READY, job=job, pods=PODS)), o.NOW).submit
-        assert submitted
-        assert submitted.runtime_env == runtime_env
 
 
 def test_the_checks_are_submitted_before_the_training() -> None:
@@ -84,7 +30,7 @@ def test_the_checks_are_submitted_before_the_training() -> None:
     assert decided.submit
     assert decided.submit.id == ID
     assert decided.submit.entrypoint == "exec python3 /etc/rlt/preflight.py"
-    assert condition_of(decided)[0] == "False"
+    assert condition_of(decided, C.PREFLIGHT_PASSED)[0] == "False"
 
 
 def test_nothing_is_submitted_while_a_pod_is_missing() -> None:
@@ -97,7 +43,7 @@ def test_the_training_waits_for_the_checks(state: str) -> None:
     assert decided.submit is None
     assert decided.status
     assert decided.status.phase == Phase.PROVISIONING
-    assert condition_of(decided)[:2] == ("Unknown", Reason.CHECKING)
+    assert condition_of(decided, C.PREFLIGHT_PASSED)[:2] == ("Unknown", Reason.CHECKING)
     assert decided.status.ray_cluster
     assert (decided.status.ray_cluster.preflight_job_id, decided.status.ray_cluster.job_id) == (ID, None)
 
@@ -105,8 +51,8 @@ def test_the_training_waits_for_the_checks(state: str) -> None:
 def test_results_are_written_before_the_training_is_submitted() -> None:
     first = plan(replace(o.after(CHECKING), ray=GOOD.ray), o.NOW)
     assert (first.submit, first.requeue_after) == (None, 0)
-    assert condition_of(first)[:2] == ("True", Reason.CHECKED)
-    assert condition_of(first)[2] == "1 of 2 checks passed; clocks: A clock is wrong. Use NTP."
+    assert condition_of(first, C.PREFLIGHT_PASSED)[:2] == ("True", Reason.CHECKED)
+    assert condition_of(first, C.PREFLIGHT_PASSED)[2] == "1 of 2 checks passed; clocks: A clock is wrong. Use NTP."
     assert first.status
     assert [check.name for check in first.status.preflight] == ["all-reduce", "clocks"]
     assert ("Normal", "PreflightPassed") in [(event.type, event.reason) for event in first.events]
@@ -119,7 +65,7 @@ def test_a_failed_check_fails_the_job_with_check_node_and_remedy() -> None:
     decided = plan(BAD, o.NOW)
     message = "shared-memory (node node-b): /dev/shm has 0.1Gi. Make it larger."
     assert condition_of(decided, C.FAILED) == ("True", Reason.PREFLIGHT_FAILED, message)
-    assert condition_of(decided) == ("False", Reason.PREFLIGHT_FAILED, message)
+    assert condition_of(decided, C.PREFLIGHT_PASSED) == ("False", Reason.PREFLIGHT_FAILED, message)
     assert (decided.submit, decided.delete_cluster) == (None, None)
     assert [(event.type, event.reason) for event in decided.events if event.reason != "Accepted"] == [
         ("Warning", "PreflightFailed"),
@@ -159,7 +105,7 @@ def test_an_unreachable_ray_keeps_the_condition() -> None:
         assert unreachable.submit is None
         before = find_condition(o.after(seen).job.status, C.PREFLIGHT_PASSED)
         assert before
-        assert condition_of(unreachable)[0] == before.status
+        assert condition_of(unreachable, C.PREFLIGHT_PASSED)[0] == before.status
 
 
 def test_a_head_replaced_during_the_checks_is_lost() -> None:
@@ -174,7 +120,7 @@ def test_a_new_cluster_is_checked_again() -> None:
     moved = tuple(replace(pod, cluster_uid=other) for pod in PODS)
     recreated = replace(started, cluster=o.cluster(uid=other), pods=moved, ray=Ray())
     assert plan(recreated, o.NOW).submit is None
-    assert condition_of(plan(recreated, o.NOW))[:2] == ("False", Reason.WAITING_FOR_CLUSTER)
+    assert condition_of(plan(recreated, o.NOW), C.PREFLIGHT_PASSED)[:2] == ("False", Reason.WAITING_FOR_CLUSTER)
     submission = plan(replace(o.after(recreated), ray=Ray()), o.NOW).submit
     assert submission
     assert submission.id == "sum-00000000-preflight"
@@ -188,7 +134,7 @@ def test_an_evicted_cluster_is_checked_again() -> None:
         assert submission
         assert submission.id == ID
     taken = plan(replace(o.after(CHECKING), cluster=o.cluster(suspend=True), ray=BAD.ray), o.NOW)
-    assert condition_of(taken)[:2] == ("False", Reason.WAITING_FOR_CLUSTER)
+    assert condition_of(taken, C.PREFLIGHT_PASSED)[:2] == ("False", Reason.WAITING_FOR_CLUSTER)
     assert condition_of(taken, C.FAILED)[0] == "False"
 
 
@@ -253,157 +199,3 @@ def test_a_cluster_of_an_earlier_operator_runs_the_checks_of_its_image() -> None
     submission = plan(replace(READY, config=config), o.NOW).submit
     assert submission
     assert submission.entrypoint == "exec rlt-trainer preflight --config /etc/rlt/training.json"
-
-
-def test_the_deprecated_field_is_level_basic() -> None:
-    for fields, level in (({"enabled": True}, "basic"), ({}, "off"), ({"enabled": True, "level": "off"}, "off")):
-        spec = o.job({**o.SPEC, "preflight": fields}).spec
-        assert spec
-        assert get_level(spec) == level
-
-
-def expected_of(spec: dict[str, Any]) -> Expected:
-    job = o.job(spec)
-    assert job.spec
-    return parse_expected(build_config_map(job, job.spec)["data"]["preflight.json"])
-
-
-def test_the_file_has_the_expected_resources() -> None:
-    spec = {**SPEC, "storage": {"claimName": "runs"}, "network": {"require": "rdma"}}
-    expected = expected_of({**spec, "preflight": {"level": "full", "minBusBandwidth": 12.5}})
-    assert expected.workers == [Group("workers", 2, 1, 0, 2**30)], "a quarter of 4Gi"
-    assert (expected.shared_storage, expected.require_rdma, expected.min_bus_bandwidth) == (True, True, 12.5e9)
-    assert expected.head_service == "sum-head-svc"
-    assert expected.trial == ["rlt-trainer", "trial", "--config", "/etc/rlt/training.json"]
-    assert expected_of(SPEC).trial is None
-
-
-def test_a_command_has_the_checks_and_no_step_of_training() -> None:
-    expected = expected_of({**o.COMMAND_SPEC, "preflight": {"level": "full"}})
-    assert (expected.models, expected.checkpoint_bytes, expected.trial) == ([], None, None)
-    job = o.job({**o.COMMAND_SPEC, "preflight": {"level": "basic"}})
-    submission = plan(o.recorded(replace(READY, job=job)), o.NOW).submit
-    assert submission
-    assert submission.entrypoint == "exec python3 /etc/rlt/preflight.py"
-
-
-CHECKPOINTS = [
-    ({}, 0),
-    ({"saveFreq": 50}, 4),
-    ({"saveFreq": 60}, 4),
-    ({"saveFreq": 10, "maxToKeep": 2}, 3),
-    ({"saveFreq": 10, "maxToKeep": 2, "keepBest": True}, 4),
-    ({"saveFreq": 200, "maxToKeep": 5}, 1),
-]
-
-
-@pytest.mark.parametrize(("checkpoint", "count"), CHECKPOINTS)
-def test_the_space_for_checkpoints_is_computed(checkpoint: dict[str, Any], count: int) -> None:
-    """The job has 200 steps. With maxToKeep, the next one is written before the oldest is deleted."""
-    spec = o.job({**SPEC, "checkpoint": checkpoint}).spec
-    assert spec
-    assert count_checkpoints(spec) == count
-
-
-VERL = ["python3", "-m", "verl.trainer.main_ppo", "actor_rollout_ref.model.path=/mnt/rlt/qwen"]
-VERL += ["critic.model.path=Qwen/Qwen2.5-7B", "data.train_files=['/mnt/rlt/a.parquet', /mnt/rlt/b.parquet]"]
-OPENRLHF = ["python3", "-m", "openrlhf.cli.train_ppo_ray", "--pretrain", "/mnt/rlt/qwen", "--prompt_data", "a/b,/c"]
-PATHS = [
-    (VERL, ["/mnt/rlt/qwen"], ["/mnt/rlt/a.parquet", "/mnt/rlt/b.parquet"]),
-    (OPENRLHF, ["/mnt/rlt/qwen"], ["/c"]),
-    (["bash", "-c", f"python3 download.py && {' '.join(VERL)}"], [], []),
-    (["python3", "train.py", "actor_rollout_ref.model.path=/mnt/rlt/qwen"], [], []),
-]
-
-
-@pytest.mark.parametrize(("command", "models", "prompts"), PATHS)
-def test_the_paths_in_the_arguments_of_a_known_program_are_checked(
-    command: list[str], models: list[str], prompts: list[str]
-) -> None:
-    """A script may create them first. Names on the hub are no paths."""
-    framework = {"framework": {"type": "command", "command": command}}
-    spec = o.job({"cluster": o.SPEC["cluster"], **framework}).spec
-    assert spec
-    assert (list_model_folders(spec), list_data_files(spec)) == (models, prompts)
-
-
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({"model": {"path": "/m", "dtype": "bfloat16"}}, True),
-        ({"model": {"path": "/m", "dtype": "float32"}}, False),
-        ({"framework": {"type": "command", "command": VERL}}, True),
-        ({"framework": {"type": "command", "command": [*VERL, "actor_rollout_ref.rollout.dtype=float16"]}}, False),
-        ({"framework": {"type": "command", "command": ["python3", "train.py"]}}, False),
-    ],
-)
-def test_the_data_type_of_the_engine_is_known(changes: dict[str, Any], expected: bool) -> None:
-    spec = o.job({**o.SPEC, **changes} if "model" in changes else {"cluster": o.SPEC["cluster"], **changes}).spec
-    assert spec
-    assert uses_bfloat16(spec) == expected
-
-
-def test_jobs_without_preflight_mount_no_checks() -> None:
-    plain, checked = o.job(), o.job(SPEC)
-    assert plain.spec
-    assert checked.spec
-    added = build_config_map(checked, checked.spec)["data"].keys() - build_config_map(plain, plain.spec)["data"].keys()
-    package = Path(preflight.__file__).parent
-    modules = {f"rlt_core.preflight.{file.name}" for file in package.glob("*.py")} - {"rlt_core.preflight.run.py"}
-    assert added == {"preflight.py", "preflight.json", *modules}
-
-
-def on_nodes(seen: Observed, *nodes: str, image: str = "sha256:aa") -> Observed:
-    pods = tuple(replace(pod, node=node, images=(image,)) for pod, node in zip(seen.pods, nodes, strict=True))
-    return replace(seen, pods=pods)
-
-
-def retry(seen: Observed, *nodes: str, image: str = "sha256:aa") -> Observed:
-    """The next attempt on these nodes, from the status after `seen`."""
-    other = "00000000-0000-0000-0000-000000000000"
-    started = o.after(replace(o.after(o.after(seen)), ray=o.running()))
-    moved = tuple(replace(pod, cluster_uid=other) for pod in PODS)
-    recreated = replace(started, cluster=o.cluster(uid=other), pods=moved, ray=Ray())
-    return replace(o.after(on_nodes(recreated, *nodes, image=image)), ray=Ray())
-
-
-def test_a_retry_on_the_same_nodes_is_not_checked_again() -> None:
-    again = retry(on_nodes(GOOD, "n1", "n1", "n2"), "n1", "n2", "n1")
-    decided = plan(again, o.NOW)
-    assert decided.submit
-    assert decided.submit.id == "sum-00000000"
-    assert condition_of(decided)[:2] == ("True", Reason.CHECKED)
-    assert "in an earlier attempt" in condition_of(decided)[2]
-    assert decided.status
-    assert [check.name for check in decided.status.preflight] == ["all-reduce", "clocks"]
-
-
-@pytest.mark.parametrize(("nodes", "image"), [(("n1", "n1", "n3"), "sha256:aa"), (("n1", "n1", "n2"), "sha256:bb")])
-def test_a_retry_on_another_node_or_with_another_image_is_checked(nodes: tuple[str, ...], image: str) -> None:
-    submission = plan(retry(on_nodes(GOOD, "n1", "n1", "n2"), *nodes, image=image), o.NOW).submit
-    assert submission
-    assert submission.id == "sum-00000000-preflight"
-
-
-def test_a_failed_preflight_is_not_remembered() -> None:
-    passed = o.after(on_nodes(GOOD, "n1", "n1", "n2")).job.status
-    assert passed.preflight_passed
-    assert (passed.preflight_passed.nodes, passed.preflight_passed.images) == (["n1", "n2"], ["sha256:aa"])
-    failed = o.after(replace(on_nodes(BAD, "n1", "n1", "n2"), job=replace(BAD.job, status=passed)))
-    assert failed.job.status.preflight_passed is None
-
-
-def test_nodes_without_a_known_image_are_not_remembered() -> None:
-    assert o.after(GOOD).job.status.preflight_passed is None
-
-
-def test_a_job_of_checks_alone_succeeds_without_its_program() -> None:
-    spec = {**o.SPEC, "preflight": {"only": True}}
-    seen = replace(on_nodes(GOOD, "n1", "n1", "n2"), job=replace(o.job(spec), status=READY.job.status))
-    decided = plan(o.after(seen), o.NOW)
-    assert decided.submit is None
-    assert condition_of(decided, C.SUCCEEDED)[:2] == ("True", Reason.CHECKED)
-    assert decided.status
-    assert decided.status.phase == Phase.SUCCEEDED
-    ended = plan(o.after(o.after(seen)), o.NOW)
-    assert ended.delete_cluster == o.CLUSTER_UID

@@ -9,12 +9,12 @@ from typing import Any
 
 import observed as o
 import pytest
+from planned import condition_of
 
 from rlt_api.conditions import ConditionType as C
 from rlt_api.conditions import Reason
 from rlt_api.status import Phase, RLTrainingJobStatus
 from rlt_core.children.preflight_file import list_data_files
-from rlt_operator.conditions import find_condition
 from rlt_operator.observation import Observed, Ray, RayJob, RayStep, Rejection
 from rlt_operator.reconcile.observe import choose_target
 from rlt_operator.reconcile.plan import Plan, plan
@@ -41,13 +41,6 @@ def done(seen: Observed, *steps: str) -> Observed:
 def submitted(decided: Plan) -> str:
     assert decided.submit
     return decided.submit.id
-
-
-def condition_of(decided: Plan, type: C = C.RUNNING) -> tuple[str, str, str]:
-    assert decided.status
-    found = find_condition(decided.status, type)
-    assert found
-    return found.status, found.reason, found.message
 
 
 def test_the_steps_are_submitted_in_order_before_the_program() -> None:
@@ -108,7 +101,7 @@ def test_the_program_waits_for_the_step(state: str) -> None:
     assert decided.submit is None
     assert decided.status
     assert (decided.status.phase, decided.status.prepared) == (Phase.PROVISIONING, [])
-    assert condition_of(decided)[:2] == ("False", Reason.PREPARING)
+    assert condition_of(decided, C.RUNNING)[:2] == ("False", Reason.PREPARING)
     assert decided.status.message == "Step data of spec.framework.prepare is running."
     assert decided.status.current_attempt
     assert decided.status.current_attempt.prepare_step == "data"
@@ -218,7 +211,7 @@ def test_an_unreachable_ray_changes_nothing() -> None:
 def test_a_rejected_step_reports_the_cause() -> None:
     rejected = plan(replace(READY, rejection=Rejection("No available agent", Reason.SUBMISSION_REFUSED)), o.NOW)
     message = "Ray rejected step data of spec.framework.prepare: No available agent"
-    assert condition_of(rejected)[1:] == (Reason.SUBMISSION_REFUSED, message)
+    assert condition_of(rejected, C.RUNNING)[1:] == (Reason.SUBMISSION_REFUSED, message)
 
 
 def test_a_suspension_releases_the_cluster_and_the_step_runs_again() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import observed as o
 import pytest
+from planned import status_of
 
 from rlt_api.conditions import ConditionType as C
 from rlt_api.conditions import Reason
@@ -35,11 +36,6 @@ EDITED = RUNTIME.model_copy(update={"generation": 4, "spec": {"images": {"cpu": 
 def stored(status: RLTrainingJobStatus, runtime: RuntimeSnapshot | None, spec: dict[str, Any] = SPEC) -> Job:
     """The job in the next reconciliation, with the current runtime."""
     return parse_job({**o.manifest(spec), "status": status.to_json()}, runtime)
-
-
-def status_of(plan: Plan) -> RLTrainingJobStatus:
-    assert plan.status
-    return plan.status
 
 
 def image(plan: Plan) -> str:

@@ -1,0 +1,130 @@
+"""The file with what the preflight program expects: resources, models, data files, checkpoints."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import observed as o
+import pytest
+from checked import PODS, READY, SPEC
+
+from rlt_core import preflight
+from rlt_core.children.config_map import build_config_map
+from rlt_core.children.preflight_file import (
+    count_checkpoints,
+    get_level,
+    list_data_files,
+    list_model_folders,
+    uses_bfloat16,
+)
+from rlt_core.preflight.expected import Expected, Group, parse_expected
+from rlt_operator.reconcile.plan import plan
+
+
+def test_level_full_has_the_packages_of_the_program() -> None:
+    framework = {**o.COMMAND_SPEC["framework"], "runtimeEnv": {"pip": ["math-verify==0.8.0"]}}
+    for level, runtime_env in (("basic", {}), ("full", {"pip": ["math-verify==0.8.0"]})):
+        job = o.job({**o.COMMAND_SPEC, "framework": framework, "preflight": {"level": level}})
+        submitted = plan(o.recorded(replace(o.READY, job=job, pods=PODS)), o.NOW).submit
+        assert submitted
+        assert submitted.runtime_env == runtime_env
+
+
+def test_the_deprecated_field_is_level_basic() -> None:
+    for fields, level in (({"enabled": True}, "basic"), ({}, "off"), ({"enabled": True, "level": "off"}, "off")):
+        spec = o.job({**o.SPEC, "preflight": fields}).spec
+        assert spec
+        assert get_level(spec) == level
+
+
+def expected_of(spec: dict[str, Any]) -> Expected:
+    job = o.job(spec)
+    assert job.spec
+    return parse_expected(build_config_map(job, job.spec)["data"]["preflight.json"])
+
+
+def test_the_file_has_the_expected_resources() -> None:
+    spec = {**SPEC, "storage": {"claimName": "runs"}, "network": {"require": "rdma"}}
+    expected = expected_of({**spec, "preflight": {"level": "full", "minBusBandwidth": 12.5}})
+    assert expected.workers == [Group("workers", 2, 1, 0, 2**30)], "a quarter of 4Gi"
+    assert (expected.shared_storage, expected.require_rdma, expected.min_bus_bandwidth) == (True, True, 12.5e9)
+    assert expected.head_service == "sum-head-svc"
+    assert expected.trial == ["rlt-trainer", "trial", "--config", "/etc/rlt/training.json"]
+    assert expected_of(SPEC).trial is None
+
+
+def test_a_command_has_the_checks_and_no_step_of_training() -> None:
+    expected = expected_of({**o.COMMAND_SPEC, "preflight": {"level": "full"}})
+    assert (expected.models, expected.checkpoint_bytes, expected.trial) == ([], None, None)
+    job = o.job({**o.COMMAND_SPEC, "preflight": {"level": "basic"}})
+    submission = plan(o.recorded(replace(READY, job=job)), o.NOW).submit
+    assert submission
+    assert submission.entrypoint == "exec python3 /etc/rlt/preflight.py"
+
+
+CHECKPOINTS = [
+    ({}, 0),
+    ({"saveFreq": 50}, 4),
+    ({"saveFreq": 60}, 4),
+    ({"saveFreq": 10, "maxToKeep": 2}, 3),
+    ({"saveFreq": 10, "maxToKeep": 2, "keepBest": True}, 4),
+    ({"saveFreq": 200, "maxToKeep": 5}, 1),
+]
+
+
+@pytest.mark.parametrize(("checkpoint", "count"), CHECKPOINTS)
+def test_the_space_for_checkpoints_is_computed(checkpoint: dict[str, Any], count: int) -> None:
+    """The job has 200 steps. With maxToKeep, the next one is written before the oldest is deleted."""
+    spec = o.job({**SPEC, "checkpoint": checkpoint}).spec
+    assert spec
+    assert count_checkpoints(spec) == count
+
+
+VERL = ["python3", "-m", "verl.trainer.main_ppo", "actor_rollout_ref.model.path=/mnt/rlt/qwen"]
+VERL += ["critic.model.path=Qwen/Qwen2.5-7B", "data.train_files=['/mnt/rlt/a.parquet', /mnt/rlt/b.parquet]"]
+OPENRLHF = ["python3", "-m", "openrlhf.cli.train_ppo_ray", "--pretrain", "/mnt/rlt/qwen", "--prompt_data", "a/b,/c"]
+PATHS = [
+    (VERL, ["/mnt/rlt/qwen"], ["/mnt/rlt/a.parquet", "/mnt/rlt/b.parquet"]),
+    (OPENRLHF, ["/mnt/rlt/qwen"], ["/c"]),
+    (["bash", "-c", f"python3 download.py && {' '.join(VERL)}"], [], []),
+    (["python3", "train.py", "actor_rollout_ref.model.path=/mnt/rlt/qwen"], [], []),
+]
+
+
+@pytest.mark.parametrize(("command", "models", "prompts"), PATHS)
+def test_the_paths_in_the_arguments_of_a_known_program_are_checked(
+    command: list[str], models: list[str], prompts: list[str]
+) -> None:
+    """A script may create them first. Names on the hub are no paths."""
+    framework = {"framework": {"type": "command", "command": command}}
+    spec = o.job({"cluster": o.SPEC["cluster"], **framework}).spec
+    assert spec
+    assert (list_model_folders(spec), list_data_files(spec)) == (models, prompts)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"model": {"path": "/m", "dtype": "bfloat16"}}, True),
+        ({"model": {"path": "/m", "dtype": "float32"}}, False),
+        ({"framework": {"type": "command", "command": VERL}}, True),
+        ({"framework": {"type": "command", "command": [*VERL, "actor_rollout_ref.rollout.dtype=float16"]}}, False),
+        ({"framework": {"type": "command", "command": ["python3", "train.py"]}}, False),
+    ],
+)
+def test_the_data_type_of_the_engine_is_known(changes: dict[str, Any], expected: bool) -> None:
+    spec = o.job({**o.SPEC, **changes} if "model" in changes else {"cluster": o.SPEC["cluster"], **changes}).spec
+    assert spec
+    assert uses_bfloat16(spec) == expected
+
+
+def test_jobs_without_preflight_mount_no_checks() -> None:
+    plain, checked = o.job(), o.job(SPEC)
+    assert plain.spec
+    assert checked.spec
+    added = build_config_map(checked, checked.spec)["data"].keys() - build_config_map(plain, plain.spec)["data"].keys()
+    package = Path(preflight.__file__).parent
+    modules = {f"rlt_core.preflight.{file.name}" for file in package.glob("*.py")} - {"rlt_core.preflight.run.py"}
+    assert added == {"preflight.py", "preflight.json", *modules}
