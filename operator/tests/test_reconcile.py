@@ -4,155 +4,35 @@ from __future__ import annotations
 
 import copy
 import json
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any
 
 import observed as o
 import pytest
+from reconcile_loop import (
+    CONFIG_MAP,
+    DISRUPTION_BUDGET,
+    EVENTS,
+    HEAD_SERVICE,
+    KEY,
+    PATH,
+    PODS,
+    RAY_CLUSTER,
+    RAY_CLUSTERS,
+    RAY_TOKEN,
+    STATUS,
+    FakeApi,
+    Loop,
+)
 
 from rlt_api.conditions import ConditionType as C
 from rlt_api.conditions import Reason
-from rlt_api.status import RLTrainingJobStatus
 from rlt_core.job import Manifest
-from rlt_core.kubernetes import api_paths
-from rlt_core.kubernetes.client import ApiError, KubernetesApi
-from rlt_core.ray_http import Head, Request
-from rlt_operator.cache.cache import Cache
+from rlt_core.kubernetes.client import ApiError
 from rlt_operator.cache.reflector import Reflector
 from rlt_operator.conditions import find_condition
 from rlt_operator.lifecycle.verdict import WAITING_INTERVAL_S
-from rlt_operator.ray.poller import RayPoller
 from rlt_operator.reconcile import backoff
-from rlt_operator.reconcile.events import EventWriter
-from rlt_operator.reconcile.failures import Failures
-from rlt_operator.reconcile.observe import Sources
-from rlt_operator.reconcile.reconcile import reconcile
 from rlt_operator.work_queue import Result
-
-KEY = ("demo", "sum")
-JOB = {**o.manifest(), "status": o.job().status.to_json()}
-PATH = api_paths.job(*KEY)
-STATUS = f"{PATH}/status"
-PODS = api_paths.pods("demo")
-RAY_CLUSTERS, RAY_CLUSTER = api_paths.ray_cluster("demo", "").rstrip("/"), api_paths.ray_cluster(*KEY)
-DISRUPTION_BUDGET = api_paths.disruption_budget("demo", "sum-pods")
-RAY_TOKEN = api_paths.secret("demo", "sum-ray-token-1")
-CONFIG_MAP = api_paths.config_map("demo", "sum-training")
-HEAD_SERVICE = api_paths.service("demo", "sum-head-svc")
-EVENTS = api_paths.events("demo")
-
-
-@dataclass
-class FakeApi:
-    """An API server with some objects, whose requests can fail."""
-
-    objects: dict[str, Manifest] = field(default_factory=lambda: {PATH: copy.deepcopy(JOB)})
-    errors: dict[str, ApiError] = field(default_factory=dict)
-    """Error by path."""
-    writes: list[str] = field(default_factory=list)
-    reads: list[str] = field(default_factory=list)
-
-    async def get(self, path: str) -> Manifest | None:
-        self.reads.append(path)
-        return copy.deepcopy(self.objects.get(path))
-
-    async def get_large(self, path: str) -> Manifest | None:
-        return None
-
-    async def list_with_version(self, path: str, **query: str) -> tuple[list[Manifest], str]:
-        self.reads.append(path)
-        return [each for name, each in self.objects.items() if name.startswith(f"{path}/")], "99"
-
-    async def apply(self, path: str, manifest: Manifest) -> Manifest:
-        self.fail(path)
-        path = path.removesuffix("/status")
-        self.writes.append(path)
-        known = self.objects.setdefault(path, {"metadata": {"uid": "new", "resourceVersion": "0"}})
-        if manifest["metadata"].get("uid") not in (None, known["metadata"]["uid"]):
-            raise ApiError(409, "uid mismatch")
-        version = str(int(known["metadata"]["resourceVersion"]) + 1)
-        self.objects[path] = {
-            **known,
-            **manifest,
-            "metadata": {**known["metadata"], **manifest["metadata"], "resourceVersion": version},
-        }
-        return self.objects[path]
-
-    async def create(self, path: str, manifest: Manifest) -> Manifest:
-        self.fail(path)
-        path = f"{path}/{manifest['metadata']['name']}"
-        if path in self.objects:
-            raise ApiError(409, "already exists")
-        self.writes.append(path)
-        stored = {"uid": "new", "resourceVersion": "1", "creationTimestamp": datetime.now(UTC).isoformat()}
-        self.objects[path] = {**manifest, "metadata": {**manifest["metadata"], **stored}}
-        return self.objects[path]
-
-    async def merge(self, path: str, patch: Manifest) -> None:
-        self.objects[path] = {**self.objects[path], **patch}
-
-    def fail(self, path: str) -> None:
-        if path in self.errors:
-            raise self.errors[path]
-
-    @property
-    def status(self) -> RLTrainingJobStatus:
-        return RLTrainingJobStatus.model_validate(self.objects[PATH]["status"])
-
-    @property
-    def events(self) -> dict[str, int]:
-        """Reason -> count."""
-        return {each["reason"]: each["count"] for path, each in self.objects.items() if path.startswith(EVENTS)}
-
-
-async def send(head: Head, request: Request) -> tuple[int, str]:
-    raise AssertionError("no head exists")
-
-
-async def describe_crds() -> str | None:
-    return None
-
-
-@dataclass
-class Loop:
-    """The operator's process, whose clock the test moves."""
-
-    api: FakeApi
-    seconds: float = 0
-
-    def __post_init__(self) -> None:
-        self.restart()
-
-    def restart(self) -> None:
-        api = cast(KubernetesApi, self.api)
-        self.cache = Cache(lambda key: None)
-        self.sources = Sources(api, self.cache, RayPoller(send, lambda key: None))
-        self.events = EventWriter(api)
-        self.failures = Failures(api, self.cache, self.events, describe_crds)
-
-    def deliver(self) -> None:
-        """Bring the cache to the state of the API server, as the watches do."""
-        for path, store in ((PATH, self.cache.jobs), (RAY_CLUSTER, self.cache.ray_clusters)):
-            found = self.api.objects.get(path)
-            if found:
-                store.put(found)
-            else:
-                store.forget(KEY, store.version_of(KEY))
-
-    async def run(self) -> Result:
-        self.deliver()
-        return await self.reconcile()
-
-    async def reconcile(self) -> Result:
-        """Reconcile before the watches deliver anything."""
-        result = await reconcile(self.sources, send, self.events, self.failures, KEY)
-        await self.events.flush()
-        return result
-
-    async def run_after(self, seconds: float) -> Result:
-        self.seconds += seconds
-        return await self.run()
 
 
 @pytest.fixture
