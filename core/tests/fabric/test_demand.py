@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from fabric.node_builders import GPUS, HCA, IB, node, nvidia, pair
-from fabric.node_sets import NVIDIA
+from fabric.node_set import NVIDIA
 
 from rlt_api.runtime import list_accelerators
 from rlt_api.validation import validate_job

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 from fabric.node_builders import GPUS, HCA, IB, TYPE, Manifest, node, nvidia
-from fabric.node_sets import CASES, NVIDIA, Case
+from fabric.node_set import NVIDIA, Case
+from fabric.node_sets import CASES
 from hypothesis import given
 from hypothesis import strategies as st
 
