@@ -7,7 +7,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conversions import CONVERSIONS, UNREADABLE, Conversion
+from conversion import Conversion
+from conversions import CONVERSIONS, UNREADABLE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
