@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import time
 import urllib.error
@@ -16,6 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from apiserver.ports import free_port
 
 from cluster.locks import exclusive_lock
 from cluster.stages import StageError, cache_folder, stage
@@ -99,8 +100,7 @@ def prometheus(config: Mapping[str, Any], folder: Path) -> Iterator[Prometheus]:
     file = folder / "prometheus.yml"
     file.write_text(json.dumps(config, indent=1))  # JSON is YAML
     promtool("check", "config", str(file))
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        listen = f"127.0.0.1:{free.getsockname()[1]}"
+    listen = f"127.0.0.1:{free_port()}"
     options = [f"--config.file={file}", f"--storage.tsdb.path={folder / 'data'}", f"--web.listen-address={listen}"]
     log = folder / "prometheus.log"
     with log.open("w") as out:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import multiprocessing
 import os
 import statistics
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 
 import torch
 from bench_report import Row
 from torch import Tensor
 
-from rlt_trainer.cluster.rendezvous import free_port
+from rlt_trainer.cluster.rendezvous import listen_for_ranks
 from rlt_trainer.rollout.group_channel import GroupChannel
 from rlt_trainer.rollout.shared_channel import SharedSender
 from rlt_trainer.rollout.weight_channel import (
@@ -35,15 +36,18 @@ LOOPBACK = "127.0.0.1"
 def measure() -> Row:
     """Shared memory, as for colocated engines."""
     sender = SharedSender(CPU)
-    return describe("weight sync within a pod, per GB, against a copy of the same bytes", sync(sender, sender.address))
+    return describe(
+        "weight sync within a pod, per GB, against a copy of the same bytes", sync(lambda: sender, sender.address)
+    )
 
 
 def measure_group() -> Row:
     """Gloo over TCP, as for engines in other pods. The other end of the connection is on this machine."""
-    port = free_port(LOOPBACK)
+    store = listen_for_ranks(LOOPBACK)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    members = [GroupAddress(LOOPBACK, port, member, 2, [LOOPBACK] * 2) for member in range(2)]
-    return describe("weight sync between pods, per GB, against a copy of the same bytes", sync(members[0], members[1]))
+    sender, receiver = (GroupAddress(LOOPBACK, store.port, member, 2, [LOOPBACK] * 2) for member in range(2))
+    times = sync(lambda: GroupChannel(sender, CPU, store), receiver)
+    return describe("weight sync between pods, per GB, against a copy of the same bytes", times)
 
 
 def describe(what: str, times: tuple[Times, Times]) -> Row:
@@ -58,8 +62,10 @@ def describe(what: str, times: tuple[Times, Times]) -> Row:
     )
 
 
-def sync(sender: WeightSender | GroupAddress, address: ChannelAddress) -> tuple[Times, Times]:
+def sync(open_sender: Callable[[], WeightSender], address: ChannelAddress) -> tuple[Times, Times]:
     """Sync weights to a process with an engine's tensors, and copy them in this process, in turns.
+
+    `open_sender` returns once the receiver has joined.
 
     Returns the comparisons with copies into memory in use, and into new memory, such as that of each bucket.
     """
@@ -68,7 +74,7 @@ def sync(sender: WeightSender | GroupAddress, address: ChannelAddress) -> tuple[
     connection, other_end = context.Pipe()
     process = context.Process(target=receive, args=(other_end, address), daemon=True)
     process.start()
-    channel = GroupChannel(sender, CPU) if isinstance(sender, GroupAddress) else sender
+    channel = open_sender()
     weights, copies = build_weights(), build_weights()
     assert connection.recv() == "ready"
 

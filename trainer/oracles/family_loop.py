@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 import torch
 from in_process import LOOPBACK, train
-from ranks import run_ranks
+from ranks import join, run_ranks
 from trained_families import FAMILIES, build_config, write_model
 from transformers import AutoModelForCausalLM
 
 from rlt_api.blocks.model import Lora
 from rlt_api.training_config import TrainingConfig
-from rlt_trainer.cluster.rendezvous import free_port
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.driver.input_validation import validate_lengths
 from rlt_trainer.errors import TrainingError
@@ -105,7 +104,7 @@ def read_export(folder: Path) -> list[float]:
     return result
 
 
-def run_context_parallel(name: str, folder: str, rank: int, port: int) -> float:
+def run_context_parallel(name: str, folder: str, rank: int) -> float:
     """Return the difference of log-probabilities of two ranks that share each sequence from transformers'."""
     import torch.distributed as dist
     from family_check import TEMPERATURE, compute_one_by_one, sample_tokens
@@ -118,7 +117,7 @@ def run_context_parallel(name: str, folder: str, rank: int, port: int) -> float:
     from rlt_trainer.policy.sharded_model import ModelOptions, load_sharded_model
 
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"tcp://{LOOPBACK}:{port}", rank=rank, world_size=2)
+    join(rank, 2)
     options = ModelOptions(mesh=init_device_mesh("cpu", (2,)), dtype=torch.float32, packed=True)
     group = create_context_group("cpu", Training(total_steps=1, context_parallel_size=2), 2)
     model = load_sharded_model("actor", folder, options, response_log_probs)
@@ -164,8 +163,7 @@ def measure_context_parallel(name: str, folder: Path) -> str:
     except ValueError as error:
         return describe(error)
     write_model(FAMILIES[name], folder)
-    port = free_port(LOOPBACK)
-    differences = run_ranks(run_context_parallel, [(name, str(folder), rank, port) for rank in range(2)])
+    differences = run_ranks(run_context_parallel, [(name, str(folder), rank) for rank in range(2)])
     assert max(differences) <= TOLERANCE, f"{name}: two ranks differ from transformers by {max(differences):.1e}"
     return "yes"
 

@@ -7,6 +7,7 @@ for each pytest worker. It runs no tensor operation, so a forked process starts 
 from __future__ import annotations
 
 import multiprocessing
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -15,6 +16,8 @@ from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
 
 R = TypeVar("R")
+_meeting = ""
+"""The file at which the ranks of one `run_ranks` meet. A file cannot be taken by another process, as a port can."""
 
 IMPORTS = ["rlt_trainer.workers.train_worker", "transformers.models.qwen3.modeling_qwen3"]
 TIMEOUT_S = 300
@@ -40,19 +43,30 @@ def run_ranks(program: Callable[..., R], arguments: Sequence[tuple[Any, ...]]) -
     the other processes are killed.
     """
     pipes = [multiprocessing.Pipe(duplex=False) for _ in arguments]
-    processes = [_start(_send_result, pipe[1], program, each) for pipe, each in zip(pipes, arguments, strict=True)]
-    for _, sender in pipes:
-        sender.close()  # the pipe of a process that dies is then at its end
-    try:
-        results = _receive([receiver for receiver, _ in pipes])
-        for process in processes:
-            process.join(TIMEOUT_S)
-        assert [process.exitcode for process in processes] == [0] * len(processes)
-    finally:
-        for process in processes:
-            process.kill()
-            process.join()
+    with tempfile.TemporaryDirectory(prefix="rlt-ranks-") as folder:
+        processes = [
+            _start(_send_result, sender, f"{folder}/meeting", program, each)
+            for (_, sender), each in zip(pipes, arguments, strict=True)
+        ]
+        for _, sender in pipes:
+            sender.close()  # the pipe of a process that dies is then at its end
+        try:
+            results = _receive([receiver for receiver, _ in pipes])
+            for process in processes:
+                process.join(TIMEOUT_S)
+            assert [process.exitcode for process in processes] == [0] * len(processes)
+        finally:
+            for process in processes:
+                process.kill()
+                process.join()
     return results
+
+
+def join(rank: int, ranks: int) -> None:
+    """Join the process group of the ranks that one `run_ranks` started."""
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo", init_method=f"file://{_meeting}", rank=rank, world_size=ranks)
 
 
 def _start(program: Callable[..., Any], *arguments: Any) -> BaseProcess:
@@ -63,7 +77,9 @@ def _start(program: Callable[..., Any], *arguments: Any) -> BaseProcess:
     return process
 
 
-def _send_result(sender: Connection, program: Callable[..., R], arguments: tuple[Any, ...]) -> None:
+def _send_result(sender: Connection, meeting: str, program: Callable[..., R], arguments: tuple[Any, ...]) -> None:
+    global _meeting
+    _meeting = meeting
     try:
         result, error = program(*arguments), None
     except BaseException:

@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from job_specs import BUILTIN
-from ranks import run_ranks
+from ranks import join, run_ranks
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel, Qwen3Config, Qwen3MoeConfig
 
@@ -27,7 +27,6 @@ from rlt_trainer.checkpoint.export import export, split_shards
 from rlt_trainer.checkpoint.export_checkpoint import single_rank_group
 from rlt_trainer.checkpoint.parts import ModelState
 from rlt_trainer.checkpoint.saver import Saver
-from rlt_trainer.cluster.rendezvous import free_port
 from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer
 from rlt_trainer.policy.weight_files import SafetensorsFiles
 
@@ -184,13 +183,12 @@ def test_a_checkpoint_of_another_model_is_not_exported(
 @pytest.mark.slow
 def test_no_rank_waits_in_a_collective_for_the_disk(tiny_model: str, tmp_path: Path) -> None:
     """Flushing a large model may take longer than the timeout of a collective."""
-    port = free_port("127.0.0.1")
-    run_ranks(one_rank, [(tiny_model, tmp_path, rank, port) for rank in range(2)])
+    run_ranks(one_rank, [(tiny_model, tmp_path, rank) for rank in range(2)])
     exported, start = weights(tmp_path / "export"), weights(Path(tiny_model))
     assert all(torch.equal(exported[name], start[name] + 0.5) for name in start)
 
 
-def one_rank(files: str, directory: Path, rank: int, port: int) -> None:
+def one_rank(files: str, directory: Path, rank: int) -> None:
     """Export with a disk on rank 0 that is slow until rank 1 is done."""
     from rlt_trainer.checkpoint import export as module
 
@@ -203,7 +201,7 @@ def one_rank(files: str, directory: Path, rank: int, port: int) -> None:
         flush(path)
 
     module.fsync = slow
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    join(rank, 2)
     export(trained(files), build_byte_tokenizer(), directory / "export", torch.float32)
     if rank == 1:
         done.touch()

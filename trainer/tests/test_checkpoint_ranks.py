@@ -8,15 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ranks import run_ranks
-
-from rlt_trainer.cluster.rendezvous import free_port
+from ranks import join, run_ranks
 
 
 def train(model: str, checkpoints: Path, *, ranks: int, steps: range, asynchronous: bool = False) -> dict[str, Any]:
     """Take the steps in separate processes, resumed from the previous checkpoint. Return the results of rank 0."""
-    port = free_port("127.0.0.1")
-    common = (model, checkpoints, port, steps, asynchronous)
+    common = (model, checkpoints, steps, asynchronous)
     return run_ranks(one_rank, [(*common, rank, ranks) for rank in range(ranks)])[0]
 
 
@@ -31,9 +28,7 @@ def test_a_run_resumes_with_another_number_of_ranks(tiny_model: str, tmp_path: P
     assert one["states"][1] == pytest.approx(two["states"][4], rel=1e-4)
 
 
-def one_rank(
-    model: str, checkpoints: Path, port: int, steps: range, asynchronous: bool, rank: int, ranks: int
-) -> dict[str, Any]:
+def one_rank(model: str, checkpoints: Path, steps: range, asynchronous: bool, rank: int, ranks: int) -> dict[str, Any]:
     import torch
     import torch.distributed as dist
     from torch import Tensor
@@ -52,7 +47,7 @@ def one_rank(
     from rlt_trainer.policy.actor import Actor
 
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks)
+    join(rank, ranks)
     actor = Actor(
         model,
         model=Model(),

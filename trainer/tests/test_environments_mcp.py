@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from apiserver.ports import free_port
 from tool_conversations import (
     SAMPLING,
     SERVER,
@@ -50,9 +51,7 @@ class start_server:
 
     def __enter__(self, port: int = 0) -> tuple[str, subprocess.Popen[bytes]]:
         if not port:
-            with socket.socket() as free:
-                free.bind(("127.0.0.1", 0))
-                port = free.getsockname()[1]
+            port = free_port()
         self._process = subprocess.Popen([sys.executable, SERVER, "http", str(port), self._token])
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:

@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 import torch
 from numpy.testing import assert_allclose
-from ranks import run_ranks
+from ranks import join, run_ranks
 from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
-
-from rlt_trainer.cluster.rendezvous import free_port
 
 STEPS = 3
 SIZES: dict[str, Any] = {
@@ -89,8 +87,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def train(files: str, checkpoints: Path, ranks: int) -> dict[str, Run]:
     """Run all variants of a number of ranks in separate processes. Return the results of rank 0."""
-    port = free_port("127.0.0.1")
-    return run_ranks(one_rank, [(files, checkpoints, rank, ranks, port) for rank in range(ranks)])[0]
+    return run_ranks(one_rank, [(files, checkpoints, rank, ranks) for rank in range(ranks)])[0]
 
 
 @pytest.fixture(scope="module")
@@ -129,11 +126,11 @@ def assert_same(weights: dict[str, Any], expected: dict[str, Any]) -> None:
         assert_allclose(weight, expected[name], rtol=TOLERANCE, atol=TOLERANCE, err_msg=name)
 
 
-def one_rank(files: str, checkpoints: Path, rank: int, ranks: int, port: int) -> dict[str, Run]:
+def one_rank(files: str, checkpoints: Path, rank: int, ranks: int) -> dict[str, Run]:
     import torch.distributed as dist
 
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks)
+    join(rank, ranks)
     results = {}
     for name, settings in VARIANTS[ranks].items():
         saves, resumes = name == SAVED, name in RESUMED
@@ -214,19 +211,18 @@ def update(
 @pytest.mark.slow
 def test_a_rank_without_tokens_has_gradients_of_zero() -> None:
     """Otherwise FSDP2 would leave out its experts, and the ranks with the same experts would wait for it."""
-    port = free_port("127.0.0.1")
-    first, second = run_ranks(send_all_to_the_first_expert, [(rank, port) for rank in range(2)])
+    first, second = run_ranks(send_all_to_the_first_expert, [(0,), (1,)])
     assert first == [12.0, 2 * (1 + 2 + 3) * 2]
     assert second == [12.0, 0.0]
 
 
-def send_all_to_the_first_expert(rank: int, port: int) -> list[float]:
+def send_all_to_the_first_expert(rank: int) -> list[float]:
     """Return the sum of the outputs, and the gradient of this rank's expert, which multiplies by a weight of 1."""
     import torch.distributed as dist
 
     from rlt_trainer.policy.expert_parallel import exchange_tokens
 
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    join(rank, 2)
     weight = torch.ones(1, requires_grad=True)
     hidden = torch.tensor([[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]], requires_grad=True)
     chosen, shares = torch.zeros(3, 1, dtype=torch.long), torch.ones(3, 1)

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import pytest
-from ranks import run_ranks
-
-from rlt_trainer.cluster.rendezvous import free_port
+from ranks import join, run_ranks
 
 
 @pytest.mark.slow
 def test_a_collective_ends_at_its_timeout() -> None:
     """Also one of a group of its own, as of a mesh, whose default is half an hour."""
-    port = free_port("127.0.0.1")
-    errors, _ = run_ranks(wait_for_a_late_rank, [(rank, port) for rank in range(2)])
+    errors, _ = run_ranks(wait_for_a_late_rank, [(0,), (1,)])
     assert ["Timed out waiting 1000ms" in error for error in errors] == [True, True], errors
 
 
-def wait_for_a_late_rank(rank: int, port: int) -> list[str]:
+def wait_for_a_late_rank(rank: int) -> list[str]:
     """The errors of the collectives of rank 0, which rank 1 does not join."""
     import torch
     import torch.distributed as dist
 
     from rlt_trainer.policy.mesh import set_collective_timeout
 
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    join(rank, 2)
     groups = [dist.group.WORLD, dist.new_group([0, 1])]
     store = dist.distributed_c10d._get_default_store()
     if rank:

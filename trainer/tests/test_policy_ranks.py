@@ -7,9 +7,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from ranks import run_ranks
-
-from rlt_trainer.cluster.rendezvous import free_port
+from ranks import join, run_ranks
 
 STEPS = 10
 TOLERANCE = {"rel": 1e-3, "abs": 1e-6}
@@ -59,8 +57,7 @@ Steps = dict[str, list[float]]
 
 def train(model: str, ranks: int) -> dict[str, Steps]:
     """Run all variants of a number of ranks in separate processes. Return the results of rank 0."""
-    port = free_port("127.0.0.1")
-    return run_ranks(one_rank, [(model, rank, ranks, port) for rank in range(ranks)])[0]
+    return run_ranks(one_rank, [(model, rank, ranks) for rank in range(ranks)])[0]
 
 
 @pytest.fixture(scope="module")
@@ -78,12 +75,12 @@ def test_ten_steps_are_the_same(runs: dict[str, Steps], variant: str) -> None:
         assert steps == pytest.approx(expected[name], **TOLERANCE), name
 
 
-def one_rank(files: str, rank: int, ranks: int, port: int) -> dict[str, Steps]:
+def one_rank(files: str, rank: int, ranks: int) -> dict[str, Steps]:
     import torch
     import torch.distributed as dist
 
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks)
+    join(rank, ranks)
     variants = VARIANTS[ranks]
     results = {
         name: run_plain(files) if name == "plain" else run_sharded(files, rank, **variants[name]) for name in variants

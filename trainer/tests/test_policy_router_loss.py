@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import run_ranks
+from ranks import join, run_ranks
 from torch.distributed.device_mesh import init_device_mesh
 from transformers import AutoModelForCausalLM, DeepseekV3Config, Qwen3MoeConfig, Qwen3MoeForCausalLM
 from transformers.models.qwen3_moe.modeling_qwen3_moe import load_balancing_loss_func
@@ -17,7 +17,6 @@ from rlt_api.blocks.model import Model
 from rlt_api.blocks.training import Training
 from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences
 from rlt_trainer.batches.update_result import UpdateResult
-from rlt_trainer.cluster.rendezvous import free_port
 from rlt_trainer.policy.actor import Actor
 from rlt_trainer.policy.families import validate_router_loss
 
@@ -110,16 +109,15 @@ def test_the_coefficient_scales_the_gradient(files: str, process_group: None) ->
 @pytest.mark.slow
 def test_two_ranks_have_the_numbers_of_one(files: str, process_group: None) -> None:
     alone = update(files, 1.0)
-    port = free_port("127.0.0.1")
-    both = run_ranks(one_rank, [(files, rank, port) for rank in range(2)])
+    both = run_ranks(one_rank, [(files, rank) for rank in range(2)])
     for name in ("actor/router_aux_loss", "actor/expert_load_max", "actor/expert_load_entropy"):
         assert sum(shares[name] for shares, _ in both) == pytest.approx(alone.shares[name], rel=1e-5), name
     assert [norm for _, norm in both] == pytest.approx([alone.grad_norm] * 2, rel=1e-5)
 
 
-def one_rank(files: str, rank: int, port: int) -> tuple[dict[str, float], float]:
+def one_rank(files: str, rank: int) -> tuple[dict[str, float], float]:
     """Take the step with one of the trained sequences on each rank."""
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    join(rank, 2)
     result = update(files, 1.0, rows=slice(rank, rank + 1))
     dist.destroy_process_group()
     return result.shares, result.grad_norm

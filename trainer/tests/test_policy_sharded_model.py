@@ -9,10 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from ranks import run_ranks
+from ranks import join, run_ranks
 from transformers import Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
-
-from rlt_trainer.cluster.rendezvous import free_port
 
 RANKS = 2
 SIZES: dict[str, int] = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2}
@@ -52,8 +50,7 @@ def write_mixture(folder: Path) -> None:
 def test_no_rank_reads_or_holds_the_full_model(write: Callable[[Path], None], parts: int, tmp_path: Path) -> None:
     write(tmp_path)
     assert len(list(tmp_path.glob("*.safetensors"))) > 2
-    port = free_port("127.0.0.1")
-    reports = run_ranks(one_rank, [(str(tmp_path), parts, rank, RANKS, port) for rank in range(RANKS)])
+    reports = run_ranks(one_rank, [(str(tmp_path), parts, rank, RANKS) for rank in range(RANKS)])
     stored = sum(file.stat().st_size for file in tmp_path.glob("*.safetensors"))
     for report in reports:
         assert report["same"]
@@ -84,7 +81,7 @@ def test_files_without_safetensors_load_the_full_model_with_a_warning(
     assert model.generation_config.do_sample  # from the folder's generation_config.json
 
 
-def one_rank(folder: str, parts: int, rank: int, ranks: int, port: int) -> dict[str, float]:
+def one_rank(folder: str, parts: int, rank: int, ranks: int) -> dict[str, float]:
     import torch.distributed as dist
     from peak_bytes import PeakBytes
     from torch.distributed.device_mesh import init_device_mesh
@@ -106,7 +103,7 @@ def one_rank(folder: str, parts: int, rank: int, ranks: int, port: int) -> dict[
             opened.append(self)
 
     sharded_weights.SafetensorsFiles = Counted  # type: ignore[misc]
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks)
+    join(rank, ranks)
     options = ModelOptions(
         mesh=init_device_mesh("cpu", (ranks,)),
         expert_mesh=create_expert_mesh("cpu", Training(expert_parallel_size=parts), ranks),

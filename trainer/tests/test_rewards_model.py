@@ -11,14 +11,13 @@ import pytest
 import torch
 import torch.distributed as dist
 from in_process import train
-from ranks import run_ranks
+from ranks import join, run_ranks
 from torch.distributed.device_mesh import init_device_mesh
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, Qwen3Config, Qwen3ForSequenceClassification
 
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.batches.response import Response
 from rlt_trainer.checkpoint.export_checkpoint import single_rank_group
-from rlt_trainer.cluster.rendezvous import free_port
 from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.driver.generation import RolloutGenerator
@@ -76,9 +75,9 @@ def test_scores_are_the_classifiers_logits_and_independent_of_the_batch(tmp_path
     assert abs(expected[0] - expected[1]) > 1e-3
 
 
-def score_on_rank(path: str, texts: Sequence[str], rank: int, ranks: int, port: int) -> tuple[list[float], float]:
+def score_on_rank(path: str, texts: Sequence[str], rank: int, ranks: int) -> tuple[list[float], float]:
     """Score this rank's share of the texts. Return the scores, and the share of the weights on this rank."""
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks)
+    join(rank, ranks)
     try:
         judge = load(path)
         held = sum(shard.numel() for shard in local_shards(judge._model))
@@ -93,8 +92,7 @@ def score_on_rank(path: str, texts: Sequence[str], rank: int, ranks: int, port: 
 def test_two_ranks_hold_half_of_the_weights_and_give_the_scores_of_one(tmp_path: Path) -> None:
     path = write_model(tmp_path, pads=False)  # each sequence is a pass of its own
     shares: list[list[str]] = [[], ["1+1=2", "3+4=7, or 8", "5"]]  # a rank without responses takes part
-    port = free_port("127.0.0.1")
-    both = run_ranks(score_on_rank, [(path, share, rank, 2, port) for rank, share in enumerate(shares)])
+    both = run_ranks(score_on_rank, [(path, share, rank, 2) for rank, share in enumerate(shares)])
     for share, (scores, held) in zip(shares, both, strict=True):
         expected = [load(path).score(part, ["x"] * len(part)) for part in (share, share[:1])]
         torch.testing.assert_close(torch.tensor(scores), torch.cat(expected))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import socket
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.distributed import DistError
 
+from rlt_trainer.cluster.rendezvous import listen_for_ranks
 from rlt_trainer.rollout import group_channel
 from rlt_trainer.rollout.buckets import Bucket, pack_buckets
 from rlt_trainer.rollout.group_channel import GroupChannel
@@ -69,14 +70,15 @@ def test_one_changed_bit_changes_the_checksum() -> None:
 
 def open_channels(receivers: int) -> list[GroupChannel]:
     """Open the sender's and the receivers' ends, in threads of this process."""
-    with socket.create_server((HOST, 0)) as server:
-        port = server.getsockname()[1]
     with ThreadPoolExecutor(receivers + 1) as threads:
-        ends = [
-            threads.submit(GroupChannel, GroupAddress(HOST, port, member, receivers + 1, [HOST] * (receivers + 1)), CPU)
-            for member in range(receivers + 1)
-        ]
-        return [end.result() for end in ends]
+        return [end.result() for end in start_members(threads, range(receivers + 1), receivers + 1)]
+
+
+def start_members(threads: ThreadPoolExecutor, members: Iterable[int], size: int) -> list[Future[GroupChannel]]:
+    """Let `members` of a group of `size` members join it."""
+    store = listen_for_ranks(HOST)
+    addresses = [GroupAddress(HOST, store.port, member, size, [HOST] * size) for member in members]
+    return [threads.submit(GroupChannel, address, CPU, store if address.member == 0 else None) for address in addresses]
 
 
 def test_every_receiver_gets_the_weights_of_each_transfer() -> None:
@@ -93,13 +95,8 @@ def test_every_receiver_gets_the_weights_of_each_transfer() -> None:
 def test_members_do_not_wait_long_for_one_that_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver starts the engine of this member again, and opens a new channel."""
     monkeypatch.setattr(group_channel, "JOIN_TIMEOUT", timedelta(seconds=1))
-    with socket.create_server((HOST, 0)) as server:
-        port = server.getsockname()[1]
     with ThreadPoolExecutor(2) as threads:
-        ends = [
-            threads.submit(GroupChannel, GroupAddress(HOST, port, member, 3, [HOST] * 3), CPU) for member in range(2)
-        ]
-        for end in ends:
+        for end in start_members(threads, range(2), 3):
             with pytest.raises(DistError):
                 end.result()
 

@@ -18,7 +18,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlt_trainer.cluster.rendezvous import free_port
+from rlt_trainer.cluster.rendezvous import listen_for_ranks
 from rlt_trainer.rollout.group_channel import GroupChannel
 from rlt_trainer.rollout.shared_channel import SharedReceiver, SharedSender
 from rlt_trainer.rollout.weight_channel import (
@@ -55,11 +55,11 @@ def weights(device: str, factor: float) -> dict[str, Tensor]:
 )
 def test_another_process_receives_the_weights_sent(kind: str, device: str) -> None:
     shared = SharedSender(torch.device(device)) if kind == "shared" else None
-    port = free_port(HOST)
-    address = asdict(shared.address if shared else GroupAddress(HOST, port, 1, 2, [HOST] * 2))
+    store = listen_for_ranks(HOST)
+    address = asdict(shared.address if shared else GroupAddress(HOST, store.port, 1, 2, [HOST] * 2))
     command = [sys.executable, __file__, device, json.dumps(address)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as receiver:
-        sender = shared or GroupChannel(GroupAddress(HOST, port, 0, 2, [HOST] * 2), torch.device(device))
+        sender = shared or GroupChannel(GroupAddress(HOST, store.port, 0, 2, [HOST] * 2), torch.device(device), store)
         sender.limit = 4096
         expected = []
         for factor in range(1, 1 + ROUNDS):

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from in_process import train
-from ranks import run_ranks
+from ranks import join, run_ranks
 from safetensors import safe_open
 from torch import distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -23,7 +23,6 @@ from rlt_api.blocks.model import Model
 from rlt_api.blocks.training import Training
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences
-from rlt_trainer.cluster.rendezvous import free_port
 from rlt_trainer.data.image_processor import ImageProcessor
 from rlt_trainer.policy.actor import Actor
 from rlt_trainer.rollout.weight_sync import pad_probe
@@ -111,10 +110,10 @@ def test_a_step_on_packed_sequences_is_the_same(vision_model: str, one_rank: Non
     assert results[1] == pytest.approx(results[0], rel=1e-4)
 
 
-def update(files: str, rank: int, ranks: int, port: int) -> float:
+def update(files: str, rank: int, ranks: int) -> float:
     """Return the norm of the gradient of one step."""
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks)
+    join(rank, ranks)
     actor = build_actor(files, init_device_mesh("cpu", (ranks,)))
     result = actor.update(build_mini_batch(slice(rank, None, ranks)))
     dist.destroy_process_group()
@@ -125,10 +124,7 @@ def update(files: str, rank: int, ranks: int, port: int) -> float:
 @pytest.mark.parametrize("vision_model", ["qwen3_vl"], indirect=True)
 def test_a_rank_without_images_takes_the_same_step(vision_model: str) -> None:
     """It runs the vision tower, too: otherwise the other rank waits for its collectives."""
-    one, two = (
-        run_ranks(update, [(vision_model, rank, ranks, port) for rank in range(ranks)])
-        for ranks, port in ((1, free_port("127.0.0.1")), (2, free_port("127.0.0.1")))
-    )
+    one, two = (run_ranks(update, [(vision_model, rank, ranks) for rank in range(ranks)]) for ranks in (1, 2))
     assert two == pytest.approx([*one, *one], rel=1e-4)
 
 

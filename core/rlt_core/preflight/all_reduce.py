@@ -27,7 +27,7 @@ class Rendezvous:
 
     address: str
     port: int
-    """A free port of rank 0."""
+    """The port of the store of rank 0."""
     ranks: int
     backend: str
     timeout_s: float
@@ -68,9 +68,21 @@ def compute_bus_bandwidth(bytes: int, seconds: float, ranks: int) -> float:
     return 2 * (ranks - 1) / ranks * bytes / seconds
 
 
-def all_reduce(rendezvous: Rendezvous, *, pod: str, address: str, rank: int) -> Reduction:
+def listen_for_ranks(address: str) -> Any:
+    """Start the TCPStore at which the ranks meet. It keeps its port: no other process can take it before they connect.
+
+    It needs torch.
+    """
+    dist: Any = import_module("torch.distributed")
+    return dist.TCPStore(address, 0, is_master=True, wait_for_workers=False)
+
+
+def all_reduce(rendezvous: Rendezvous, *, pod: str, address: str, rank: int, store: Any = None) -> Reduction:
     """Join the process group and reduce. Raises the errors of torch.distributed: after the timeout if ranks do not
-    join."""
+    join.
+
+    `store`: of rank 0, from `listen_for_ranks`. The other ranks connect to it.
+    """
     dist: Any = import_module("torch.distributed")
     torch: Any = import_module("torch")
     backend, sizes = rendezvous.backend, SIZES[rendezvous.backend]
@@ -80,14 +92,10 @@ def all_reduce(rendezvous: Rendezvous, *, pod: str, address: str, rank: int) -> 
             os.environ.update(NCCL_DEBUG="INFO", NCCL_DEBUG_SUBSYS="INIT,NET", NCCL_DEBUG_FILE=str(log))
         else:
             use_interface_of(address)
-        host = f"[{rendezvous.address}]" if ":" in rendezvous.address else rendezvous.address
-        dist.init_process_group(
-            backend,
-            init_method=f"tcp://{host}:{rendezvous.port}",
-            rank=rank,
-            world_size=rendezvous.ranks,
-            timeout=timedelta(seconds=rendezvous.timeout_s),
-        )
+        timeout = timedelta(seconds=rendezvous.timeout_s)
+        store = store or dist.TCPStore(rendezvous.address, rendezvous.port, is_master=False, timeout=timeout)
+        store.set_timeout(timeout)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=rendezvous.ranks, timeout=timeout)
         try:
             device = torch.device("cuda" if backend == "nccl" else "cpu")
             wrong = tuple(size for size in sizes if not _is_sum_correct(size, rank, rendezvous.ranks, device))

@@ -40,12 +40,6 @@ def listen(address: str) -> socket.socket:
     return socket.create_server((address, 0), family=family, backlog=4096)
 
 
-def free_port(address: str) -> int:
-    """Return a port of this node's `address` on which no process listens."""
-    with listen(address) as server:
-        return int(server.getsockname()[1])
-
-
 def find_broken_links(pod: str, peers: Sequence[Listener], *, timeout_s: float = CONNECT_TIMEOUT_S) -> list[BrokenLink]:
     """Connect from this pod to its peers. Return the connections that failed."""
 

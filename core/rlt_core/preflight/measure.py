@@ -236,7 +236,7 @@ def _reduce(members: Sequence[Member], timeouts: Timeouts) -> tuple[str, list[Re
 
 
 def _reduce_group(group: Sequence[Member], backend: str, timeouts: Timeouts) -> list[Reduction]:
-    (rendezvous,) = call(group[:1], timeouts.answer, Process.find_free_port)
+    (rendezvous,) = call(group[:1], timeouts.answer, Process.listen_for_ranks)
     if isinstance(rendezvous, NoAnswer):
         return [Reduction(group[0].pod, error=rendezvous.reason)]
     address, port = rendezvous
@@ -258,7 +258,7 @@ def _reduce_pairs(leaders: Sequence[Member], timeouts: Timeouts) -> list[Pair]:
     for pairs in choose_rounds(list(by_pod)):
         group = [by_pod[pod] for pair in pairs for pod in pair]
         firsts = [by_pod[first] for first, _ in pairs]
-        ports = call(firsts, timeouts.answer, Process.find_free_port)
+        ports = call(firsts, timeouts.answer, Process.listen_for_ranks)
         arguments: list[tuple[Any, ...]] = []
         for port in ports:
             address, number = ("", 0) if isinstance(port, NoAnswer) else port

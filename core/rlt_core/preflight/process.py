@@ -5,11 +5,11 @@ from __future__ import annotations
 import socket
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rlt_core.preflight import shared_folder
-from rlt_core.preflight.all_reduce import Reduction, Rendezvous, all_reduce, import_torch
-from rlt_core.preflight.connections import BrokenLink, Listener, find_broken_links, free_port, listen
+from rlt_core.preflight.all_reduce import Reduction, Rendezvous, all_reduce, import_torch, listen_for_ranks
+from rlt_core.preflight.connections import BrokenLink, Listener, find_broken_links, listen
 from rlt_core.preflight.data_facts import DataFacts, measure_data
 from rlt_core.preflight.engine import Answer, ask_engine
 from rlt_core.preflight.memory import MemoryWatch, Peak
@@ -31,6 +31,7 @@ class Process:
         self._is_head = is_head
         self.pod = pod
         self._listening: socket.socket | None = None
+        self._store: Any = None
         self._watch: MemoryWatch | None = None
 
     def import_torch(self) -> bool:
@@ -54,13 +55,15 @@ class Process:
         """Connect to the peers. Return the connections that failed."""
         return find_broken_links(self.pod, peers)
 
-    def find_free_port(self) -> tuple[str, int]:
-        """Return the address and a free port of this pod, for rank 0."""
-        return self._address, free_port(self._address)
+    def listen_for_ranks(self) -> tuple[str, int]:
+        """Start the store of an all-reduce, for rank 0. Return its address and port."""
+        self._store = listen_for_ranks(self._address)
+        return self._address, self._store.port
 
     def all_reduce(self, rendezvous: Rendezvous, rank: int) -> Reduction:
         """Reduce with all other ranks."""
-        return all_reduce(rendezvous, pod=self.pod, address=self._address, rank=rank)
+        store, self._store = self._store, None
+        return all_reduce(rendezvous, pod=self.pod, address=self._address, rank=rank, store=store)
 
     def measure_services(self) -> ServiceFacts:
         """Measure limits, programs and devices of the pod."""

@@ -5,21 +5,28 @@ from __future__ import annotations
 import os
 import socket
 from dataclasses import dataclass
+from datetime import timedelta
 
 import psutil  # type: ignore[import-untyped]
+from torch._C._distributed_c10d import TCPStore
 
 
 @dataclass(frozen=True)
 class Rendezvous:
-    """The address and port at which a process group is initialized."""
+    """The address and port of the store at which the ranks of a process group meet."""
 
     address: str
     port: int
 
-    @property
-    def host(self) -> str:
-        """The address in the form of a URL."""
-        return f"[{self.address}]" if ":" in self.address else self.address
+    def connect(self, timeout: timedelta) -> TCPStore:
+        """Connect to the store. Raises DistError after the timeout."""
+        return TCPStore(self.address, self.port, is_master=False, timeout=timeout)
+
+
+def listen_for_ranks(address: str) -> TCPStore:
+    """Start the store of a process group on this node. It keeps its port: no other process can take it before the ranks
+    connect."""
+    return TCPStore(address, 0, is_master=True, wait_for_workers=False)
 
 
 def node_address() -> str:
@@ -27,13 +34,6 @@ def node_address() -> str:
     import ray  # not at the top: `rlt-trainer replay` runs without Ray
 
     return str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
-
-
-def free_port(address: str) -> int:
-    """Return a port of this node's `address` on which no process listens."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.create_server((address, 0), family=family) as server:
-        return int(server.getsockname()[1])
 
 
 def use_interface_of(address: str) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,8 @@ from rlt_trainer.policy.mesh import data_parallel_size
 from rlt_trainer.telemetry.run_directory import RECORDINGS
 
 if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
     from rlt_trainer.workers.train_worker import TrainWorker
 
 LOOPBACK = "127.0.0.1"
@@ -31,13 +32,14 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class TorchrunEnvironment:
-    """The rank of this process, and the address of the rendezvous."""
+    """The rank of this process, and the address of rank 0."""
 
     rank: int
     world_size: int
     local_rank: int
     address: str
-    port: int
+    store: Store
+    """The store at which the ranks meet."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -70,7 +72,6 @@ def replay(
     import torch  # this import and the following ones take seconds
     import torch.distributed as dist
 
-    from rlt_trainer.cluster.rendezvous import Rendezvous
     from rlt_trainer.driver.data_parallel import DataParallel
     from rlt_trainer.driver.metrics import compute_update_metrics
     from rlt_trainer.workers.train_worker import TrainWorker
@@ -89,7 +90,7 @@ def replay(
         }
     )
     worker = TrainWorker(config, environment.rank, environment.world_size, address=environment.address)
-    worker.connect(Rendezvous(environment.address, environment.port))
+    worker.join(environment.store)
     worker.load_models()
     worker.resume(Path(scratch))
     workers = TorchrunWorkers(worker, environment)
@@ -148,14 +149,14 @@ def validate(recording: Recording, config: TrainingConfig, ranks: int) -> None:
 
 
 def read_torchrun_environment() -> TorchrunEnvironment:
-    """Read the environment variables of torchrun. Without them, this process is the only rank."""
-    if "RANK" in os.environ:
-        rank, world_size, local_rank, port = (
-            int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT")
-        )
-        return TorchrunEnvironment(rank, world_size, local_rank, os.environ["MASTER_ADDR"], port)
-    with socket.create_server((LOOPBACK, 0)) as server:
-        return TorchrunEnvironment(0, 1, 0, LOOPBACK, server.getsockname()[1])
+    """Connect to the store of torchrun. Without torchrun, this process is the only rank."""
+    from torch._C._distributed_c10d import HashStore  # the import of torch takes seconds
+    from torch.distributed.rendezvous import rendezvous
+
+    if "RANK" not in os.environ:
+        return TorchrunEnvironment(0, 1, 0, LOOPBACK, HashStore())
+    store, rank, world_size = next(rendezvous("env://"))
+    return TorchrunEnvironment(rank, world_size, int(os.environ["LOCAL_RANK"]), os.environ["MASTER_ADDR"], store)
 
 
 def format_table(recording: Recording, replayed: Mapping[str, float]) -> str:

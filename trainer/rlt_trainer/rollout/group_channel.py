@@ -11,6 +11,7 @@ from torch import Tensor
 from torch._C._distributed_c10d import PrefixStore, ProcessGroup, ProcessGroupGloo, TCPStore
 
 from rlt_trainer.cluster.connections import watch_connections
+from rlt_trainer.cluster.rendezvous import Rendezvous
 from rlt_trainer.rollout.buckets import BUCKET_BYTES, Bucket, Layout
 from rlt_trainer.rollout.weight_channel import TRANSFER_TIMEOUT, GroupAddress
 from rlt_trainer.rollout.weight_sync import StaleWeightsError
@@ -34,10 +35,14 @@ class GroupChannel:
     The group is separate from that of the training.
     """
 
-    def __init__(self, address: GroupAddress, device: torch.device) -> None:
-        """Join the group. Returns when all members have joined. Raises DistError after JOIN_TIMEOUT."""
+    def __init__(self, address: GroupAddress, device: torch.device, store: TCPStore | None = None) -> None:
+        """Join the group. Returns when all members have joined. Raises DistError after JOIN_TIMEOUT.
+
+        `store`: of member 0, which listens at the address. The other members connect to it.
+        """
         member, size = address.member, address.size
-        store = TCPStore(address.host, address.port, size, is_master=member == 0, timeout=JOIN_TIMEOUT)
+        store = store or Rendezvous(address.host, address.port).connect(JOIN_TIMEOUT)
+        store.set_timeout(JOIN_TIMEOUT)
         self._device = device
         self._damaged: list[str] = []
         self.limit = BUCKET_BYTES

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._C._distributed_c10d import Store, TCPStore
 from torch.distributed.checkpoint.stateful import Stateful
 from transformers.utils.logging import disable_progress_bar
 
@@ -25,7 +26,7 @@ from rlt_trainer.checkpoint.parts import ModelState, OptimizerState, Parts
 from rlt_trainer.checkpoint.resume import Resumed, load_reference, resume
 from rlt_trainer.checkpoint.saver import SaveOutcome, Saver
 from rlt_trainer.cluster.connections import watch_connections
-from rlt_trainer.cluster.rendezvous import Rendezvous, free_port, node_address, use_interface_of
+from rlt_trainer.cluster.rendezvous import Rendezvous, listen_for_ranks, node_address, use_interface_of
 from rlt_trainer.cluster.stack_signal import write_stacks_on_signal
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.data.tokenizer import load_tokenizer
@@ -66,23 +67,31 @@ class TrainWorker:
         self._on_gpu = config.devices_per_worker > 0
         self._device = torch.device("cuda" if self._on_gpu else "cpu")
         self._dtype = DTYPES[config.model.dtype]
+        self._timeout = timedelta(seconds=config.training.collective_timeout_seconds)
+        self._store: TCPStore | None = None
         self._channel: WeightSender | None = None
 
     def rendezvous(self) -> Rendezvous:
-        """Return the address of this node with a free port, for rank 0."""
-        return Rendezvous(self._address, free_port(self._address))
+        """Start the store of a process group that rank 0 is a member of. Return where the other members connect."""
+        self._store = listen_for_ranks(self._address)
+        return Rendezvous(self._address, self._store.port)
 
     def connect(self, rendezvous: Rendezvous) -> None:
-        """Join the process group: gloo on CPUs, NCCL on GPUs."""
+        """Join the process group of the train workers at the store of rank 0."""
+        self.join(self._store or rendezvous.connect(self._timeout))
+
+    def join(self, store: Store) -> None:
+        """Join the process group of the train workers: gloo on CPUs, NCCL on GPUs."""
         if not self._on_gpu:
             use_interface_of(self._address)
             torch.set_num_threads(self._config.cpus_per_worker)
+        store.set_timeout(self._timeout)
         dist.init_process_group(
             "nccl" if self._on_gpu else "gloo",
-            init_method=f"tcp://{rendezvous.host}:{rendezvous.port}",
+            store=store,
             rank=self._rank,
             world_size=self._world_size,
-            timeout=timedelta(seconds=self._config.training.collective_timeout_seconds),
+            timeout=self._timeout,
         )
         torch.manual_seed(self._config.training.seed)  # for a user-defined loss: rlt itself draws nothing from it
 
@@ -178,7 +187,7 @@ class TrainWorker:
     def open_group_channel(self, address: GroupAddress) -> None:
         """Open the channel of weights to engines in other pods: rank 0 sends."""
         if self._rank == 0:
-            self._channel = GroupChannel(address, self._device)
+            self._channel = GroupChannel(address, self._device, self._store)
 
     def send_weights(self, *, add_up: bool) -> Sums:
         """Send the policy's weights to the engines. With `add_up`, rank 0 returns the sums over them."""
