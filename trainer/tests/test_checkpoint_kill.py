@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
+from rlt_api.step_history import METRICS_FILE, read_history
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.__main__ import TERMINATED, main
 from rlt_trainer.checkpoint.marker import find_latest_step
-from rlt_trainer.telemetry.run_history import read_metrics
 
 MakeConfig = Callable[..., TrainingConfig]
 STEPS = 6
@@ -58,7 +58,7 @@ def read_until_step(process: subprocess.Popen[str], step: int) -> list[str]:
 def metrics(run: Path) -> list[dict[str, Any]]:
     """Return the run's metrics without timings."""
     measured = ("timing_s/", "timing_per_token_ms/", "perf/", "overlap_s/")
-    lines = read_metrics(run, after=0).splitlines()
+    lines = read_history(run / METRICS_FILE, after=0).splitlines()
     return [{key: value for key, value in json.loads(line).items() if not key.startswith(measured)} for line in lines]
 
 

@@ -15,6 +15,7 @@ import pytest
 from in_process import train
 
 from rlt_api.blocks.model import Model, SeededModel
+from rlt_api.step_history import METRICS_FILE, read_history
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.algorithms import user_functions
 from rlt_trainer.batches.scores import Scores
@@ -30,7 +31,6 @@ from rlt_trainer.rollout.transformers_engine import TransformersEngine
 from rlt_trainer.rollout.weight_channel import receive_weights
 from rlt_trainer.rollout.weight_sync import StaleWeightsError
 from rlt_trainer.telemetry.flops import find_shape
-from rlt_trainer.telemetry.run_history import read_metrics
 from rlt_trainer.telemetry.speed import Work, compute_speed_metrics
 from rlt_trainer.workers.train_worker import TrainWorker
 
@@ -177,7 +177,7 @@ def test_stale_engine_weights_stop_the_run(make_config: MakeConfig, monkeypatch:
     config = make_config(**ONE_RANK, **REWARD)
     with pytest.raises(StaleWeightsError, match="Stale weights in the rollout engine"):
         train(config)  # the sync before the first step sends the engine's own weights, the next one does not
-    assert read_metrics(Path(config.run_directory), after=0) == b""
+    assert read_history(Path(config.run_directory) / METRICS_FILE, after=0) == b""
 
 
 def test_the_validation_set_is_scored_when_due(make_config: MakeConfig) -> None:

@@ -13,11 +13,12 @@ from typing import Any
 from rlt_api.driver_report import LATEST_STEPS, METRICS, PROGRESS_PREFIX
 from rlt_api.metric_rules import DEFAULTS, Limit, MetricHistory, forget_streaks, list_broken, record
 from rlt_api.status import ProgressMetrics
+from rlt_api.step_history import METRICS_FILE, read_history
 from rlt_api.step_line import step_line
 from rlt_api.training_config import BrokenMetricRule, ProgressReport
 from rlt_trainer.telemetry.rollout_log import select_rollouts
 from rlt_trainer.telemetry.run_directory import RunDirectory
-from rlt_trainer.telemetry.run_history import has_metrics, read_metrics
+from rlt_trainer.telemetry.run_history import has_metrics
 from rlt_trainer.telemetry.server import ProgressServer
 from rlt_trainer.telemetry.sinks import Sinks
 from rlt_trainer.telemetry.spans import Span
@@ -151,7 +152,7 @@ class Reporter:
 def _read_history(run: Path, last: int, limits: Mapping[str, Limit]) -> MetricHistory:
     """The history of a run that resumes after the step `last`."""
     history = MetricHistory()
-    for line in read_metrics(run, after=-1).splitlines():
+    for line in read_history(run / METRICS_FILE, after=-1).splitlines():
         metrics = json.loads(line)
         step = metrics.pop("step")
         if step <= last:

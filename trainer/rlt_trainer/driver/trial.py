@@ -10,9 +10,10 @@ from typing import Any
 from uuid import uuid4
 
 from rlt_api.blocks.operations import Observability
+from rlt_api.step_history import METRICS_FILE
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.driver.run import run
-from rlt_trainer.telemetry.run_directory import METRICS, RunDirectory, get_rollouts_file
+from rlt_trainer.telemetry.run_directory import RunDirectory, get_rollouts_file
 
 GIB = 2**30
 MEMORY = "perf/max_memory_reserved_gb"
@@ -67,6 +68,6 @@ def build_trial_config(config: TrainingConfig, folder: Path) -> TrainingConfig:
 
 def _read_step(folder: Path) -> dict[str, Any]:
     """Read the only line of the metrics."""
-    lines = (folder / METRICS).read_text(encoding="utf-8").splitlines()
+    lines = (folder / METRICS_FILE).read_text(encoding="utf-8").splitlines()
     metrics: dict[str, Any] = json.loads(lines[-1])
     return metrics

@@ -11,11 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rlt_api.step_history import METRICS_FILE
 from rlt_api.training_config import TrainingConfig, dump_config
 from rlt_trainer.data.images import FOLDER as IMAGES
 from rlt_trainer.telemetry.spans import Span
 
-METRICS = "metrics.jsonl"
 SPANS = "spans.jsonl"
 ROLLOUTS = "rollouts"
 RECORDINGS = "recordings"
@@ -43,7 +43,7 @@ class RunDirectory:
         try:
             for folder in (self.path / ROLLOUTS, self.checkpoints):
                 folder.mkdir(parents=True, exist_ok=True)
-            for name in (METRICS, SPANS):
+            for name in (METRICS_FILE, SPANS):
                 with (self.path / name).open("a+b") as file:
                     _end_partial_line(file)
         except OSError as error:
@@ -78,7 +78,9 @@ class RunDirectory:
 
     def append_metrics(self, step: int, metrics: dict[str, float]) -> None:
         """Append one line {"step": N, key: value ...}. NaN and infinities, which JSON does not support, become null."""
-        self._try_write(METRICS, lambda: _append(self.path / METRICS, _to_json_line({"step": step, **metrics})))
+        self._try_write(
+            METRICS_FILE, lambda: _append(self.path / METRICS_FILE, _to_json_line({"step": step, **metrics}))
+        )
 
     def append_spans(self, spans: Sequence[Span]) -> None:
         """Append a line for each span. Steps that a resumed run repeats have spans of both times."""

@@ -20,10 +20,11 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from rlt_api.driver_server import DriverServer
+from rlt_api.step_history import METRICS_FILE, read_history
 from rlt_api.training_config import ProgressReport
 from rlt_trainer.telemetry.exposition import Snapshot, build_families, label_engines
 from rlt_trainer.telemetry.kept_logs import list_logs, read_log
-from rlt_trainer.telemetry.run_history import find_latest_rollouts, read_metrics, read_rollouts, read_spans
+from rlt_trainer.telemetry.run_history import find_latest_rollouts, read_rollouts, read_spans
 
 HttpResponse = tuple[HTTPStatus, str, bytes]
 """Status, content type and body."""
@@ -126,7 +127,8 @@ class ProgressServer(Collector):
         try:
             match path:
                 case "/history":
-                    return HTTPStatus.OK, JSON_LINES, read_metrics(self._run, after=int(query.get("since", 0)))
+                    after = int(query.get("since", 0))
+                    return HTTPStatus.OK, JSON_LINES, read_history(self._run / METRICS_FILE, after=after)
                 case "/rollouts":
                     return self._read_rollouts(step)
                 case "/logs":
