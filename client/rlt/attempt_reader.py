@@ -53,7 +53,7 @@ def find_records(run: Path) -> list[Path]:
     """Config, metrics and the latest rollouts of a run."""
     numbered = [(file.stem[len("step-") :], file) for file in (run / "rollouts").glob("step-*.jsonl")]
     rollouts = sorted((int(number), file) for number, file in numbered if number.isdigit())
-    files = [run / "config.json", run / "metrics.jsonl", *(file for _, file in rollouts[-1:])]
+    files = [run / "config.json", run / "metrics.jsonl", run / "metrics.jsonl.1", *(file for _, file in rollouts[-1:])]
     return [file for file in files if file.is_file() and not file.is_symlink()]
 
 

@@ -223,7 +223,7 @@ class Job:
             end = "".join(lines[-5:]).rstrip()
             message = f"{self.name}: the program exited with code {code}. Its last lines:\n{end}"
             raise JobFailedError(message, job=None, next="rlt diagnose FILE, with the output of the program")
-        return LocalResult(run.config_file.parent if run.config_file else None, "".join(lines))
+        return LocalResult(run.run_directory, "".join(lines))
 
     def _check_with_runtime(self) -> ValidatedFiles:
         validated = self.check()
@@ -248,8 +248,8 @@ class Job:
 class LocalResult:
     """A job that has run on this machine."""
 
-    run_directory: Path | None
-    """The directory with checkpoints, metrics and rollouts. None for framework.type command."""
+    run_directory: Path
+    """The directory with the metrics, and those of the builtin trainer also with checkpoints and rollouts."""
     output: str
     """What the program printed."""
 
@@ -261,9 +261,10 @@ class LocalResult:
         """The metrics of each step. Raises UnavailableError if the program records none, and MissingExtraError."""
         from rlt.errors import UnavailableError
         from rlt.frames import build_frame
-        from rlt.run_directory import METRICS, read_steps
+        from rlt.run_directory import read_steps
+        from rlt_api.step_history import METRICS_FILE
 
-        if self.run_directory is None or not (self.run_directory / METRICS).exists():
+        if not (self.run_directory / METRICS_FILE).exists():
             raise UnavailableError("The program has recorded no metrics.", next="print(result.output)")
         return build_frame(read_steps(self.run_directory, []), library)
 

@@ -24,6 +24,8 @@ class LocalRun:
     command: tuple[str, ...]
     environment: Mapping[str, str]
     """Additions to the environment of this process."""
+    run_directory: Path
+    """The directory with the records of the run."""
     config: TrainingConfig | None = None
     """The trainer's config. None for other frameworks."""
     config_file: Path | None = None
@@ -47,6 +49,7 @@ def build_local_run(job: Job, spec: RLTrainingJobSpec, directory: Path) -> Local
             return str(directory) + value[len(mount) :]
         return value
 
+    run_directory = Path(localize(names.run_directory(job.name, uid=job.uid, spec=spec)))
     environment = {each.name: localize(each.value) for each in spec.cluster.env if each.value is not None}
     secret_variables = tuple(each.name for each in spec.cluster.env if each.value is None)
     notes = tuple(
@@ -57,12 +60,12 @@ def build_local_run(job: Job, spec: RLTrainingJobSpec, directory: Path) -> Local
         notes += ("framework.runtimeEnv is not applied: the command has the Python environment of this shell",)
     if spec.framework.type == "builtin":
         config = TrainingConfig.model_validate(localize(build_training_config(job, spec).to_json()))
-        file = Path(config.run_directory) / CONFIG_FILE
+        file = run_directory / CONFIG_FILE
         trainer = (sys.executable, "-m", "rlt_trainer", "run", "--config", str(file), "--local")
-        return LocalRun(trainer, environment, config, file, secret_variables, notes)
+        return LocalRun(trainer, environment, run_directory, config, file, secret_variables, notes)
     # A path in an argument may follow its name, or be in a list: data.train_files=[/mnt/rlt/a.parquet]
     path = re.compile(rf"(^|[=\[,\"]){re.escape(mount)}(?=[/,\]\"]|$)")
     words = build_run_command_arguments(job, spec, on_a_worker=False)
     arguments = ("--port", "0", *(path.sub(lambda found: found[1] + str(directory), word) for word in words))
     program = (sys.executable, "-m", "rlt_core.command.run_command", *arguments)
-    return LocalRun(program, environment, secret_variables=secret_variables, notes=notes)
+    return LocalRun(program, environment, run_directory, secret_variables=secret_variables, notes=notes)

@@ -10,16 +10,17 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from rlt.errors import UnavailableError
 from rlt.rollouts import Rollout, select_extremes
+from rlt_api.step_history import CONTINUED, METRICS_FILE
 from rlt_api.training_config import CONFIG_VERSION
 
 CONFIGS = ("config.json", "training.json")
 """The resolved config: of the trainer, and of `rlt run --local` before the trainer has started."""
-METRICS = "metrics.jsonl"
 ROLLOUTS = "rollouts"
 MAX_CONFIG_BYTES = 2**20
 """Maximum size of a ConfigMap."""
@@ -53,13 +54,13 @@ class RunRecords:
 
 def is_run_directory(path: Path) -> bool:
     """Whether the directory has records of a run."""
-    return any((path / name).exists() for name in (*CONFIGS, METRICS, ROLLOUTS))
+    return any((path / name).exists() for name in (*CONFIGS, METRICS_FILE, ROLLOUTS))
 
 
 def read_run_directory(path: Path) -> RunRecords:
     """Read the records of a run. Raises UnavailableError if the directory has none."""
     if not is_run_directory(path):
-        message = f"{path} is not a run directory: it has no {CONFIGS[0]}, {METRICS} or {ROLLOUTS}."
+        message = f"{path} is not a run directory: it has no {CONFIGS[0]}, {METRICS_FILE} or {ROLLOUTS}."
         raise UnavailableError(message, next=f"ls {path}")
     notes: list[str] = []
     config = _read_config(path, notes)
@@ -76,11 +77,12 @@ def read_steps(path: Path, notes: list[str]) -> list[Step]:
 
     A resumed run starts again at its checkpoint: a line replaces all earlier lines of the same and later steps.
     """
-    if not (path / METRICS).exists():
-        notes.append(f"{METRICS} does not exist: no step is complete, or the program does not record metrics.")
+    parts = [file for file in (path / f"{METRICS_FILE}{CONTINUED}", path / METRICS_FILE) if file.exists()]
+    if not parts:
+        notes.append(f"{METRICS_FILE} does not exist: no step is complete, or the program does not record metrics.")
         return []
     steps: list[Step] = []
-    for line in iterate_json_lines(path / METRICS, MAX_METRICS_BYTES, notes):
+    for line in chain.from_iterable(iterate_json_lines(file, MAX_METRICS_BYTES, notes) for file in parts):
         number = line.get("step")
         if not isinstance(number, int):
             continue

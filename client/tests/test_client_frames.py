@@ -49,7 +49,7 @@ def test_a_local_run_reads_the_metrics_of_its_directory(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text("".join(f"{json.dumps(step)}\n" for step in STEPS))
     assert LocalResult(tmp_path, "").metrics().equals(build_frame(STEPS, "pandas"))
     with pytest.raises(UnavailableError, match="recorded no metrics"):
-        LocalResult(None, "").metrics()
+        LocalResult(tmp_path / "empty", "").metrics()
 
 
 def test_an_unknown_library_is_rejected() -> None:

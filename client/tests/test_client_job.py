@@ -132,6 +132,7 @@ def test_a_local_run_returns_the_output(tmp_path: Path, capsys: pytest.CaptureFi
     result = run_command(tmp_path, "print('step:1 - critic/score/mean:0.5')").local_run(tmp_path)
     assert "step:1 - critic/score/mean:0.5\n" in result.output
     assert capsys.readouterr().out == result.output
+    assert result.metrics()["critic/score/mean"].tolist() == [0.5]
 
 
 def test_a_local_run_that_fails_raises_with_its_last_lines(tmp_path: Path) -> None:

@@ -136,7 +136,10 @@ def test_of_a_large_file_the_end_is_read(tmp_path: Path) -> None:
 
 
 def test_the_records_of_a_volume_are_packed(tmp_path: Path) -> None:
-    source = write_run(tmp_path / "run", step(1), step(2), rollouts='{"reward": 1}\n')
+    """A file of bounded size has its earlier lines in metrics.jsonl.1."""
+    source = write_run(tmp_path / "run", step(2), step(3), rollouts='{"reward": 1}\n')
+    (source / "metrics.jsonl.1").write_text(step(1))
+    assert [each["step"] for each in read_run_directory(source).steps] == [1, 2, 3]
     command = [sys.executable, attempt_reader.__file__, "records", str(source), "1000000"]
     printed = subprocess.run(command, capture_output=True, check=True).stdout
     with tarfile.open(fileobj=io.BytesIO(base64.b64decode(printed))) as archive:

@@ -11,6 +11,7 @@ from rlt_api.frameworks.export import build_export
 from rlt_api.known_programs import find_program
 from rlt_api.metric_rules import DEFAULTS
 from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.step_history import METRICS_FILE
 from rlt_api.training_config import CONFIG_DIRECTORY, CONFIG_FILE
 from rlt_core import names
 from rlt_core.children.attempt_directory import PROGRAM_LOG, build_attempt_directory, step_log
@@ -19,16 +20,17 @@ from rlt_core.children.program import BUILDERS, build_command, build_run, find_w
 from rlt_core.job import Job, get_attempt_number
 
 
-def build_entrypoint(job: Job, spec: RLTrainingJobSpec, *, keep_log: bool = True) -> str:
+def build_entrypoint(job: Job, spec: RLTrainingJobSpec, *, keep_log: bool = True, keep_history: bool = True) -> str:
     """Build the entrypoint of the training: a shell command that runs one program.
 
-    `keep_log`: whether the pods have mounted a version of RUN_COMMAND that keeps the output in a file.
+    `keep_log`: whether the pods have mounted a version of RUN_COMMAND that keeps the output in a file. `keep_history`:
+    the same for the metrics of each step.
     """
     log = build_attempt_directory(job, spec) if keep_log else None
     options = ["--log", f"{log}/{PROGRAM_LOG}"] if log else []
     program = ["exec", "python3", f"{CONFIG_DIRECTORY}/{RUN_COMMAND}", *options]
     if spec.framework.type != "builtin":
-        return shlex.join([*program, *build_run_command_arguments(job, spec)])
+        return shlex.join([*program, *build_run_command_arguments(job, spec, keep_history=keep_history)])
     trainer = build_command(job, spec)
     return shlex.join([*program, "--no-progress", "--", *trainer] if log else ["exec", *trainer])
 
@@ -71,7 +73,9 @@ def build_stacks_directory(job: Job, spec: RLTrainingJobSpec) -> str:
     return f"{names.attempt_directory(run_directory, attempt=get_attempt_number(job.status))}/stacks"
 
 
-def build_run_command_arguments(job: Job, spec: RLTrainingJobSpec, *, on_a_worker: bool = True) -> list[str]:
+def build_run_command_arguments(
+    job: Job, spec: RLTrainingJobSpec, *, on_a_worker: bool = True, keep_history: bool = True
+) -> list[str]:
     """Build the arguments of run_command.py. The command comes last. `on_a_worker`: where the model is exported.
 
     Limits are omitted if they are the defaults: the program of an earlier version, which has no rules, runs as well.
@@ -84,6 +88,8 @@ def build_run_command_arguments(job: Job, spec: RLTrainingJobSpec, *, on_a_worke
         options += ["--total-steps", str(total)]
     if directory := find_working_directory(spec):
         options += ["--working-directory", directory]
+    if keep_history:
+        options += ["--history", f"{names.run_directory(job.name, uid=job.uid, spec=spec)}/{METRICS_FILE}"]
     if limits != DEFAULTS:
         options += ["--metric-rules", json.dumps(limits)]
     if directory := find_checkpoint_directory(job, spec):

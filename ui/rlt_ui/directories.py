@@ -9,10 +9,11 @@ from pathlib import Path
 
 from rlt.errors import NotFoundError, RltError
 from rlt.metric_text import find_page_metrics
-from rlt.run_directory import CONFIGS, METRICS, ROLLOUTS, is_run_directory, list_rollout_steps
+from rlt.run_directory import CONFIGS, ROLLOUTS, is_run_directory, list_rollout_steps
 from rlt.run_pages import SPANS, RolloutQuery, read_rollout_page, read_spans
 from rlt.runs import Run, read_run
 from rlt_api.plain_secrets import find_secrets
+from rlt_api.step_history import METRICS_FILE
 from rlt_ui.defaults import list_changed
 from rlt_ui.logs import clean, list_files, read_file
 from rlt_ui.masks import mask_rollouts
@@ -153,7 +154,7 @@ def _iterate(folder: Path, depth: int) -> Iterator[Path]:
 def read_version(path: Path) -> str:
     """The size and the time of each file that the page reads."""
     stats = []
-    for name in (*CONFIGS, METRICS, SPANS, ROLLOUTS, "attempts"):
+    for name in (*CONFIGS, METRICS_FILE, SPANS, ROLLOUTS, "attempts"):
         try:
             found = (path / name).stat()
             stats.append(f"{name}:{found.st_size}:{found.st_mtime_ns}")
@@ -209,7 +210,7 @@ def find_total_steps(run: Run) -> int | None:
 
 def find_update(path: Path) -> float | None:
     """Unix time of the latest change of the metrics, or of the config before there are metrics."""
-    for name in (METRICS, *CONFIGS):
+    for name in (METRICS_FILE, *CONFIGS):
         try:
             return (path / name).stat().st_mtime
         except OSError:

@@ -26,10 +26,7 @@ CACHE_S = 3.0
 """Time for which the list of jobs serves all viewers."""
 MAX_EVENTS = 100
 """Maximum number of events of a job on the page, the latest ones."""
-NO_HISTORY = (
-    "No metrics by step: the program does not run, has no step yet, or is not rlt's trainer. Other programs serve "
-    "those of the latest step, to Prometheus."
-)
+NO_HISTORY = "No metrics by step: the program does not run, or its output has no step yet."
 
 
 class JobList:

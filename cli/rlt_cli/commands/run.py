@@ -57,8 +57,7 @@ def command(
         print_message(f"note: {name} is set from a Secret or ConfigMap: its value is taken from this shell")
     for note in run.notes:
         print_message(f"note: {note}")
-    if run.config_file:
-        print_message(f"run directory: {run.config_file.parent}")
+    print_message(f"run directory: {run.run_directory}")
     lines = None if output == TABLE else LogLines(PROGRAM, output)
     code = run_process(run, lines.write if lines else None, print_message)
     if lines:

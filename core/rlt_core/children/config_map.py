@@ -51,6 +51,7 @@ PROGRAM_FILES = {
             ("rlt_core", "command", "console.py"),
             ("rlt_core", "command", "exposition.py"),
             ("rlt_core", "command", "foreign_lines.py"),
+            ("rlt_core", "command", "history.py"),
             ("rlt_core", "command", "log_file.py"),
             ("rlt_core", "command", "nccl_warnings.py"),
             ("rlt_core", "command", "server.py"),
@@ -59,6 +60,7 @@ PROGRAM_FILES = {
             ("rlt_api", "driver_server.py"),
             ("rlt_api", "metric_rules.py"),
             ("rlt_api", "prometheus_names.py"),
+            ("rlt_api", "step_history.py"),
             ("rlt_api", "step_line.py"),
         )
     },
@@ -140,6 +142,11 @@ def has_preflight_program(keys: Collection[str]) -> bool:
 def keeps_program_log(keys: Collection[str]) -> bool:
     """Whether the ConfigMap with these keys has a RUN_COMMAND that keeps the output. Earlier versions had none."""
     return _config_map_key("rlt_core/command/log_file.py") in keys
+
+
+def keeps_history(keys: Collection[str]) -> bool:
+    """Whether the ConfigMap with these keys has a RUN_COMMAND that keeps the metrics of each step."""
+    return _config_map_key("rlt_core/command/history.py") in keys
 
 
 def digest_data(data: Mapping[str, str]) -> dict[str, str]:

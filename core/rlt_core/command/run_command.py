@@ -26,6 +26,7 @@ from rlt_api.metric_rules import DEFAULTS, Limit
 from rlt_core.command import console, server
 from rlt_core.command.checkpoints import is_model, read_latest_step
 from rlt_core.command.console import Progress
+from rlt_core.command.history import History
 from rlt_core.command.log_file import LogFile
 from rlt_core.command.nccl_warnings import VARIABLE, read_nccl_warnings
 
@@ -63,8 +64,9 @@ class Output:
 class ProgressReader:
     """Copies the output and reads the progress from it. The server threads read `progress`, a frozen value."""
 
-    def __init__(self, progress: Progress, output: Output) -> None:
+    def __init__(self, progress: Progress, output: Output, history: History | None) -> None:
         self.progress = progress
+        self.history = history
         self._output = output
         self._line = b""
 
@@ -89,6 +91,8 @@ class ProgressReader:
     def end(self, exit_code: int, export_directory: str | None) -> None:
         """Print the report as the last line, after the end of the output."""
         self._parse(self._line)
+        if self.history:
+            self.history.close()
         self.progress = replace(self.progress, checkpoint_step=self._read_latest_step())
         if exit_code == 0:
             exported = export_directory if export_directory and is_model(export_directory) else None
@@ -108,6 +112,8 @@ class ProgressReader:
         if after.checkpoint_directory and after.updated != before.updated:  # verl prints a step after its checkpoint
             after = replace(after, checkpoint_step=read_latest_step(after.checkpoint_directory))
         self.progress = after
+        if self.history:
+            self.history.record(before, after)
 
 
 def main(arguments: list[str]) -> int:
@@ -122,7 +128,8 @@ def main(arguments: list[str]) -> int:
         checkpoint_directory=options.checkpoints,
         limits={rule: Limit(*limit) for rule, limit in options.metric_rules.items()},
     )
-    reader = ProgressReader(progress, output) if options.progress else None
+    history = History(options.history) if options.history else None
+    reader = ProgressReader(progress, output, history) if options.progress else None
     feed, signal_fd = reader.feed if reader else output.write, _wake_on_signals()
     _forward_signals()
     if reader:
@@ -159,7 +166,9 @@ def _run(command: list[str], directory: str | None, signal_fd: int, feed: Callab
 
 def _serve(reader: ProgressReader, options: argparse.Namespace) -> None:
     try:
-        server.serve(options.port, lambda: reader.progress, job=options.job, namespace=options.namespace)
+        server.serve(
+            options.port, lambda: reader.progress, reader.history, job=options.job, namespace=options.namespace
+        )
     except OSError as error:
         _log(f"no /progress and no /metrics, because port {options.port} is not available: {error.strerror}")
 
@@ -168,7 +177,7 @@ def _parse(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--job", default="", help="label of the metrics: the RLTrainingJob")
     parser.add_argument("--namespace", default="", help="label of the metrics: its namespace")
-    parser.add_argument("--port", type=int, default=METRICS_PORT, help="port of /progress, /metrics and /healthz")
+    parser.add_argument("--port", type=int, default=METRICS_PORT, help="port of the server (server.py)")
     parser.add_argument("--total-steps", type=int, help="total number of steps (default: from the output)")
     parser.add_argument("--working-directory", help="working directory of the command")
     parser.add_argument(
@@ -188,6 +197,7 @@ def _parse(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
     )
     parser.add_argument("--export-directory", help="folder of the model in Hugging Face format, to report it")
     parser.add_argument("--log", help="file for the output, in addition to standard output")
+    parser.add_argument("--history", help="file for the metrics of each step, which /history serves")
     parser.add_argument(
         "--no-progress", dest="progress", action="store_false", help="the program reports its progress by itself"
     )

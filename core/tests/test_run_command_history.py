@@ -1,0 +1,83 @@
+"""The metrics of each step that run_command.py reads from the output of a program: in a file, and at /history."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import observed as o
+import pytest
+from apiserver.ports import free_port
+from apiserver.waiting import eventually
+from command_wrapper import Start, end, fetch
+from gate import Gate
+from verl_output import VERL_LINE
+
+from rlt.run_directory import read_steps
+from rlt_core.children.config_map import PROGRAM_FILES, keeps_history
+from rlt_core.command import log_file
+from rlt_core.command.console import Progress, update
+from rlt_core.command.history import History
+from rlt_core.entrypoint import build_entrypoint
+
+
+def parse(text: str | bytes) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_the_history_has_each_step_of_all_attempts_once(start: Start, gate: Gate, tmp_path: Path) -> None:
+    """The second attempt resumes at step 2, and the first one ended after step 3."""
+    file, port = tmp_path / "run/metrics.jsonl", free_port()
+    options = ("--history", str(file))
+    assert end(start("for n in (1, 2, 3): print(f'step:{n} - a:{n}')", "--port", "0", *options))[0] == 0
+    process = start(f"print('step:2 - a:20 - b:nan')\nprint({VERL_LINE!r})\n{gate.wait}", "--port", str(port), *options)
+    served = parse(eventually("step 34", lambda: (text := fetch(port, "/history")) and '"step": 34' in text and text))
+    assert [(each["step"], each.get("a")) for each in served] == [(1, 1.0), (2, 20.0), (34, None)]
+    assert served[1]["b"] is None
+    assert served[2]["critic/rewards/mean"] == -0.0182796623557806
+    assert [each["step"] for each in parse(str(fetch(port, "/history?since=2")))] == [34]
+    assert fetch(port, "/history?since=x") is None
+    gate.open()
+    assert end(process)[0] == 0
+    notes: list[str] = []
+    assert (read_steps(tmp_path / "run", notes), notes) == (served, [])
+
+
+def test_without_a_file_there_is_no_history(start: Start, gate: Gate) -> None:
+    port = free_port()
+    process = start(f"print('step:1 - a:1')\n{gate.wait}", "--port", str(port))
+    eventually("an answer", lambda: fetch(port, "/progress"))
+    assert fetch(port, "/history") is None
+    gate.open()
+    assert end(process)[0] == 0
+
+
+def test_the_size_of_the_file_is_bounded_and_both_parts_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_file, "MAX_FILE_BYTES", 60)
+    progress = Progress(0.0)
+    for number in range(1, 8):
+        history = History(str(tmp_path / "metrics.jsonl"))
+        after = update(progress, f"step:{number} - critic/rewards/mean:0.5", 1.0)
+        history.record(progress, after)
+        history.record(after, update(after, "another line", 2.0))
+        history.close()  # each line is a write of its own
+        progress = after
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 3 * 60
+    kept = parse(history.read(0))
+    assert [each["step"] for each in kept] == [5, 6, 7]
+    assert read_steps(tmp_path, []) == kept
+
+
+def test_a_program_of_an_earlier_version_does_not_get_the_option() -> None:
+    job = o.job(o.COMMAND_SPEC)
+    assert job.spec
+    words = shlex.split(build_entrypoint(job, job.spec))
+    assert words[words.index("--history") + 1].endswith(f"/runs/{job.name}-{job.uid[:8]}/metrics.jsonl")
+    assert "--history" not in shlex.split(build_entrypoint(job, job.spec, keep_history=False))
+    keys = [path.replace("/", ".") for path in PROGRAM_FILES]
+    assert keeps_history(keys)
+    assert not keeps_history([key for key in keys if "history" not in key])
