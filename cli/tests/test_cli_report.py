@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -24,10 +25,13 @@ def rlt(*arguments: str) -> Result:
     return CliRunner().invoke(cli, ["report", *arguments])
 
 
-def test_the_file_is_named_after_the_run(run: str) -> None:
+def test_the_file_is_named_after_the_directory(run: str) -> None:
+    """Two run directories of one job have different files."""
+    shutil.copytree(run, "other")
+    assert rlt("other").stdout == "other-report.html\n"
     done = rlt(run)
-    assert (done.exit_code, done.stdout) == (0, "sum-report.html\n")
-    assert Path("sum-report.html").read_text().startswith("<!DOCTYPE html>\n<html")
+    assert (done.exit_code, done.stdout) == (0, "out-report.html\n")
+    assert Path("out-report.html").read_text().startswith("<!DOCTYPE html>\n<html")
     assert "note: sum: The last line of metrics.jsonl is incomplete" in done.stderr
 
 
@@ -40,7 +44,7 @@ def test_json_names_the_file_and_what_is_missing(run: str) -> None:
 def test_markdown_goes_to_standard_output(run: str) -> None:
     done = rlt(run, "--markdown")
     assert done.stdout.startswith("## sum\n\n**Incomplete**: 1 of 2 steps are recorded.\n")
-    assert not Path("sum-report.html").exists()
+    assert [file.name for file in Path().iterdir()] == ["out"]
 
 
 def test_a_file_that_cannot_be_written_is_an_error(run: str) -> None:

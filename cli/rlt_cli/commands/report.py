@@ -22,7 +22,10 @@ from rlt_cli.run_arguments import load_runs
 @click.argument("run")
 @click.option("--markdown", is_flag=True, help="Print a summary as Markdown, for a pull request, and write no file.")
 @click.option(
-    "--file", type=click.Path(path_type=Path), metavar="FILE", help="HTML file to write.  [default: RUN-report.html]"
+    "--file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="HTML file to write.  [default: NAME-report.html, or DIRECTORY-report.html]",
 )
 @kube_context_options
 @output_option()
@@ -39,7 +42,9 @@ def command(run: str, markdown: bool, file: Path | None, kube_context: KubeConte
         summary = build_summary(found, origin)
         emit_result(summary.rstrip("\n"), {"markdown": summary}, output)
         return
-    path = file or Path(f"{found.name}-report.html")
+    # Two runs of one job have different directories.
+    name = Path(run).absolute().name if Path(run).is_dir() else found.name
+    path = file or Path(f"{name}-report.html")
     try:
         path.write_text(build_page(found, origin), encoding="utf-8")
     except OSError as error:
