@@ -1,4 +1,4 @@
-"""The page of a cluster: `python -m rlt_ui`, in the Deployment of the chart (values `ui`)."""
+"""The page of a cluster: `rlt-ui`, in the Deployment of the chart (values `ui`)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def build_parser() -> argparse.ArgumentParser:
     """The options."""
-    parser = argparse.ArgumentParser(prog="python -m rlt_ui", description="Serve the page of the jobs of a cluster.")
+    parser = argparse.ArgumentParser(prog="rlt-ui", description="Serve the page of the jobs of a cluster.")
     parser.add_argument("--port", type=int, required=True, help="the port, on all addresses")
     parser.add_argument("--namespace", action="append", default=[], help="a namespace with jobs; default: all")
     parser.add_argument("--audience", default="", help="the audience of tokens; default: that of the API server")
