@@ -12,23 +12,20 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import simulated_api_server
 import uvicorn
 from axe_playwright_python.sync_playwright import Axe
+from cluster_page import serve_cluster
 from playwright.sync_api import Browser, Page, expect, sync_playwright
-from simulated_api_server import SimulatedApiServer, write_kubeconfig
+from simulated_api_server import SimulatedApiServer
 
 from browser import obtain_chromium
 from rlt_trainer.telemetry.run_directory import RunDirectory
@@ -254,24 +251,6 @@ def test_a_new_step_appears_and_a_lost_connection_recovers(browser: Browser, run
     page.context.close()
 
 
-@contextmanager
-def serve_cluster(simulated: SimulatedApiServer, folder: Path) -> Iterator[str]:
-    """Serve the page of a cluster as a process. Yields its URL."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    command = [sys.executable, "-m", "rlt_ui", "--port", str(port)]
-    with simulated_api_server.serve(simulated) as url:
-        write_kubeconfig(folder / "kubeconfig", url)
-        environment = {**os.environ, "KUBECONFIG": str(folder / "kubeconfig")}
-        with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as running:
-            assert running.stderr
-            assert any("Uvicorn running" in line for line in running.stderr)
-            try:
-                yield f"http://127.0.0.1:{port}/"
-            finally:
-                running.terminate()
-
-
 def test_a_visitor_of_a_cluster_logs_in(browser: Browser, tmp_path: Path) -> None:
     simulated = SimulatedApiServer(users={"alice.token": "alice"})
     simulated.rights = {("alice", "list", "a", ""), ("alice", "get", "a", "")}
@@ -285,7 +264,7 @@ def test_a_visitor_of_a_cluster_logs_in(browser: Browser, tmp_path: Path) -> Non
         "progress": {"step": 3, "totalSteps": 9, "eta": "5m"},
     }
     page, errors = open_page(browser)
-    with serve_cluster(simulated, tmp_path) as url:
+    with serve_cluster(simulated, tmp_path) as (url, _):
         page.goto(url)
         for token in ("wrong", "alice.token"):
             assert_accessible(page)
