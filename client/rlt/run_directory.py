@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from rlt.errors import UnavailableError
 from rlt.rollouts import Rollout, select_extremes
@@ -117,14 +117,15 @@ def iterate_json_lines(file: Path, size: int, notes: list[str]) -> Iterator[dict
             opened.seek(max(0, total - size))
             if total > size:
                 notes.append(f"{file.name} has {total >> 20} MiB: only its last {size >> 20} MiB are read.")
-                opened.readline()
+                _skip_line(opened)
             while line := opened.readline(MAX_LINE_BYTES):
                 complete = line.endswith(b"\n")
                 if not complete and len(line) < MAX_LINE_BYTES:
                     notes.append(f"The last line of {file.name} is incomplete: it is being written, or the run ended.")
                     break
-                while not complete and (rest := opened.readline(MAX_LINE_BYTES)):  # the line is too long
-                    complete, line = rest.endswith(b"\n"), b""
+                if not complete:  # the line is too long
+                    _skip_line(opened)
+                    line = b""
                 parsed = _parse_object(line)
                 if parsed is None:
                     invalid += 1
@@ -134,6 +135,12 @@ def iterate_json_lines(file: Path, size: int, notes: list[str]) -> Iterator[dict
         notes.append(f"{file.name} cannot be read: {error.strerror}.")
     if invalid:
         notes.append(f"{file.name} has {invalid} {'lines' if invalid > 1 else 'line'} that cannot be parsed.")
+
+
+def _skip_line(file: BinaryIO) -> None:
+    """Read to the end of a line of any size."""
+    while (part := file.readline(MAX_LINE_BYTES)) and not part.endswith(b"\n"):
+        pass
 
 
 def _read_config(path: Path, notes: list[str]) -> Mapping[str, Any]:
