@@ -11,7 +11,6 @@ from rlt_api.frameworks.export import build_export
 from rlt_api.known_programs import find_program
 from rlt_api.metric_rules import DEFAULTS
 from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.step_history import METRICS_FILE
 from rlt_api.training_config import CONFIG_DIRECTORY, CONFIG_FILE
 from rlt_core import names
 from rlt_core.children.attempt_directory import PROGRAM_LOG, build_attempt_directory, step_log
@@ -20,17 +19,17 @@ from rlt_core.children.program import BUILDERS, build_command, build_run, find_w
 from rlt_core.job import Job, get_attempt_number
 
 
-def build_entrypoint(job: Job, spec: RLTrainingJobSpec, *, keep_log: bool = True, keep_history: bool = True) -> str:
+def build_entrypoint(job: Job, spec: RLTrainingJobSpec, *, keep_log: bool = True, serve_records: bool = True) -> str:
     """Build the entrypoint of the training: a shell command that runs one program.
 
-    `keep_log`: whether the pods have mounted a version of RUN_COMMAND that keeps the output in a file. `keep_history`:
-    the same for the metrics of each step.
+    `keep_log`: whether the pods have mounted a version of RUN_COMMAND that keeps the output in a file. `serve_records`:
+    whether it keeps the metrics of each step and serves the records of the run directory.
     """
     log = build_attempt_directory(job, spec) if keep_log else None
     options = ["--log", f"{log}/{PROGRAM_LOG}"] if log else []
     program = ["exec", "python3", f"{CONFIG_DIRECTORY}/{RUN_COMMAND}", *options]
     if spec.framework.type != "builtin":
-        return shlex.join([*program, *build_run_command_arguments(job, spec, keep_history=keep_history)])
+        return shlex.join([*program, *build_run_command_arguments(job, spec, serve_records=serve_records)])
     trainer = build_command(job, spec)
     return shlex.join([*program, "--no-progress", "--", *trainer] if log else ["exec", *trainer])
 
@@ -74,7 +73,7 @@ def build_stacks_directory(job: Job, spec: RLTrainingJobSpec) -> str:
 
 
 def build_run_command_arguments(
-    job: Job, spec: RLTrainingJobSpec, *, on_a_worker: bool = True, keep_history: bool = True
+    job: Job, spec: RLTrainingJobSpec, *, on_a_worker: bool = True, serve_records: bool = True
 ) -> list[str]:
     """Build the arguments of run_command.py. The command comes last. `on_a_worker`: where the model is exported.
 
@@ -88,8 +87,8 @@ def build_run_command_arguments(
         options += ["--total-steps", str(total)]
     if directory := find_working_directory(spec):
         options += ["--working-directory", directory]
-    if keep_history:
-        options += ["--history", f"{names.run_directory(job.name, uid=job.uid, spec=spec)}/{METRICS_FILE}"]
+    if serve_records:
+        options += ["--run-directory", names.run_directory(job.name, uid=job.uid, spec=spec)]
     if limits != DEFAULTS:
         options += ["--metric-rules", json.dumps(limits)]
     if directory := find_checkpoint_directory(job, spec):

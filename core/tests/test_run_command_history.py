@@ -1,4 +1,4 @@
-"""The metrics of each step that run_command.py reads from the output of a program: in a file, and at /history."""
+"""The records of a program that run_command.py serves: the metrics of each step in its output, and its logs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from gate import Gate
 from verl_output import VERL_LINE
 
 from rlt.run_directory import read_steps
-from rlt_core.children.config_map import PROGRAM_FILES, keeps_history
+from rlt_api.step_history import read_history
+from rlt_core.children.config_map import PROGRAM_FILES, serves_records
 from rlt_core.command import log_file
 from rlt_core.command.console import Progress, update
 from rlt_core.command.history import History
@@ -29,8 +30,7 @@ def parse(text: str | bytes) -> list[dict[str, Any]]:
 
 def test_the_history_has_each_step_of_all_attempts_once(start: Start, gate: Gate, tmp_path: Path) -> None:
     """The second attempt resumes at step 2, and the first one ended after step 3."""
-    file, port = tmp_path / "run/metrics.jsonl", free_port()
-    options = ("--history", str(file))
+    port, options = free_port(), ("--run-directory", str(tmp_path / "run"))
     assert end(start("for n in (1, 2, 3): print(f'step:{n} - a:{n}')", "--port", "0", *options))[0] == 0
     process = start(f"print('step:2 - a:20 - b:nan')\nprint({VERL_LINE!r})\n{gate.wait}", "--port", str(port), *options)
     served = parse(eventually("step 34", lambda: (text := fetch(port, "/history")) and '"step": 34' in text and text))
@@ -45,11 +45,25 @@ def test_the_history_has_each_step_of_all_attempts_once(start: Start, gate: Gate
     assert (read_steps(tmp_path / "run", notes), notes) == (served, [])
 
 
-def test_without_a_file_there_is_no_history(start: Start, gate: Gate) -> None:
+def test_the_logs_of_all_attempts_are_served(start: Start, gate: Gate, tmp_path: Path) -> None:
+    port, run = free_port(), tmp_path / "run"
+    (run / "attempts/1").mkdir(parents=True)
+    (run / "attempts/1/program.log").write_text("the first attempt\n")
+    log = str(run / "attempts/2/program.log")
+    process = start(f"print('early')\n{gate.wait}", "--port", str(port), "--run-directory", str(run), "--log", log)
+    eventually("the log", lambda: fetch(port, "/logs?file=2/program.log") == "early\n")
+    assert [each["path"] for each in parse(str(fetch(port, "/logs")))] == ["1/program.log", "2/program.log"]
+    assert fetch(port, "/logs?file=1/program.log") == "the first attempt\n"
+    assert fetch(port, "/logs?file=../metrics.jsonl") is None
+    gate.open()
+    assert end(process)[0] == 0
+
+
+def test_without_a_run_directory_there_are_no_records(start: Start, gate: Gate) -> None:
     port = free_port()
     process = start(f"print('step:1 - a:1')\n{gate.wait}", "--port", str(port))
     eventually("an answer", lambda: fetch(port, "/progress"))
-    assert fetch(port, "/history") is None
+    assert (fetch(port, "/history"), fetch(port, "/logs")) == (None, None)
     gate.open()
     assert end(process)[0] == 0
 
@@ -60,14 +74,14 @@ def test_the_size_of_the_file_is_bounded_and_both_parts_are_read(
     monkeypatch.setattr(log_file, "MAX_FILE_BYTES", 60)
     progress = Progress(0.0)
     for number in range(1, 8):
-        history = History(str(tmp_path / "metrics.jsonl"))
+        history = History(str(tmp_path))
         after = update(progress, f"step:{number} - critic/rewards/mean:0.5", 1.0)
         history.record(progress, after)
         history.record(after, update(after, "another line", 2.0))
         history.close()  # each line is a write of its own
         progress = after
     assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 3 * 60
-    kept = parse(history.read(0))
+    kept = parse(read_history(tmp_path / "metrics.jsonl", after=0))
     assert [each["step"] for each in kept] == [5, 6, 7]
     assert read_steps(tmp_path, []) == kept
 
@@ -76,8 +90,8 @@ def test_a_program_of_an_earlier_version_does_not_get_the_option() -> None:
     job = o.job(o.COMMAND_SPEC)
     assert job.spec
     words = shlex.split(build_entrypoint(job, job.spec))
-    assert words[words.index("--history") + 1].endswith(f"/runs/{job.name}-{job.uid[:8]}/metrics.jsonl")
-    assert "--history" not in shlex.split(build_entrypoint(job, job.spec, keep_history=False))
+    assert words[words.index("--run-directory") + 1].endswith(f"/runs/{job.name}-{job.uid[:8]}")
+    assert "--run-directory" not in shlex.split(build_entrypoint(job, job.spec, serve_records=False))
     keys = [path.replace("/", ".") for path in PROGRAM_FILES]
-    assert keeps_history(keys)
-    assert not keeps_history([key for key in keys if "history" not in key])
+    assert serves_records(keys)
+    assert not serves_records([key for key in keys if "history" not in key])

@@ -94,16 +94,16 @@ def test_the_output_of_the_trainer_is_kept_in_its_volume() -> None:
 
 
 def test_a_command_is_quoted_for_the_shell() -> None:
-    """A cluster of an earlier version of the operator does not mount the program that keeps the metrics."""
+    """A cluster of an earlier version of the operator does not mount the program that keeps the records."""
     ready = o.recorded(replace(o.READY, job=o.job(o.COMMAND_SPEC)))
     submission = plan(ready, o.NOW).submit
     assert submission
-    history = "--history /mnt/rlt/runs/sum-11111111/metrics.jsonl"
-    run = f"exec python3 /etc/rlt/run_command.py --job sum --namespace demo {history} --"
+    run_directory = "--run-directory /mnt/rlt/runs/sum-11111111"
+    run = f"exec python3 /etc/rlt/run_command.py --job sum --namespace demo {run_directory} --"
     assert submission.entrypoint == f"""{run} python -c 'print('"'"'a b'"'"')'"""
     earlier = plan(replace(ready, config=Config({"run_command.py": "digest"})), o.NOW).submit
     assert earlier
-    assert earlier.entrypoint == submission.entrypoint.replace(f" {history}", "")
+    assert earlier.entrypoint == submission.entrypoint.replace(f" {run_directory}", "")
 
 
 def test_the_settings_of_a_command_are_passed_on() -> None:
@@ -111,7 +111,7 @@ def test_the_settings_of_a_command_are_passed_on() -> None:
     command = replace(o.READY, job=o.job({**o.COMMAND_SPEC, "framework": framework}))
     submission = plan(o.recorded(command), o.NOW).submit
     assert submission
-    assert " --total-steps 9 --working-directory '/work dir' --history " in submission.entrypoint
+    assert " --total-steps 9 --working-directory '/work dir' --run-directory " in submission.entrypoint
 
 
 @pytest.mark.parametrize("missing", [0, 1, 2])

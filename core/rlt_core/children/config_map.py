@@ -58,6 +58,7 @@ PROGRAM_FILES = {
             ("rlt_api", "__init__.py"),
             ("rlt_api", "driver_report.py"),
             ("rlt_api", "driver_server.py"),
+            ("rlt_api", "kept_logs.py"),
             ("rlt_api", "metric_rules.py"),
             ("rlt_api", "prometheus_names.py"),
             ("rlt_api", "step_history.py"),
@@ -144,8 +145,8 @@ def keeps_program_log(keys: Collection[str]) -> bool:
     return _config_map_key("rlt_core/command/log_file.py") in keys
 
 
-def keeps_history(keys: Collection[str]) -> bool:
-    """Whether the ConfigMap with these keys has a RUN_COMMAND that keeps the metrics of each step."""
+def serves_records(keys: Collection[str]) -> bool:
+    """Whether the ConfigMap with these keys has a RUN_COMMAND that keeps the metrics and serves the run directory."""
     return _config_map_key("rlt_core/command/history.py") in keys
 
 

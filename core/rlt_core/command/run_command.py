@@ -128,7 +128,7 @@ def main(arguments: list[str]) -> int:
         checkpoint_directory=options.checkpoints,
         limits={rule: Limit(*limit) for rule, limit in options.metric_rules.items()},
     )
-    history = History(options.history) if options.history else None
+    history = History(options.run_directory) if options.run_directory else None
     reader = ProgressReader(progress, output, history) if options.progress else None
     feed, signal_fd = reader.feed if reader else output.write, _wake_on_signals()
     _forward_signals()
@@ -167,7 +167,7 @@ def _run(command: list[str], directory: str | None, signal_fd: int, feed: Callab
 def _serve(reader: ProgressReader, options: argparse.Namespace) -> None:
     try:
         server.serve(
-            options.port, lambda: reader.progress, reader.history, job=options.job, namespace=options.namespace
+            options.port, lambda: reader.progress, options.run_directory, job=options.job, namespace=options.namespace
         )
     except OSError as error:
         _log(f"no /progress and no /metrics, because port {options.port} is not available: {error.strerror}")
@@ -197,7 +197,7 @@ def _parse(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
     )
     parser.add_argument("--export-directory", help="folder of the model in Hugging Face format, to report it")
     parser.add_argument("--log", help="file for the output, in addition to standard output")
-    parser.add_argument("--history", help="file for the metrics of each step, which /history serves")
+    parser.add_argument("--run-directory", help="folder for the metrics of each step, whose records are served")
     parser.add_argument(
         "--no-progress", dest="progress", action="store_false", help="the program reports its progress by itself"
     )

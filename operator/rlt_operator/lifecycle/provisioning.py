@@ -8,7 +8,7 @@ from datetime import datetime
 from rlt_api.conditions import ConditionType, Reason
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.status import Phase
-from rlt_core.children.config_map import keeps_history, keeps_program_log
+from rlt_core.children.config_map import keeps_program_log, serves_records
 from rlt_core.entrypoint import build_entrypoint, build_runtime_env
 from rlt_operator.conditions import ConditionUpdate
 from rlt_operator.diagnosis.pods import diagnose
@@ -42,8 +42,8 @@ def program_not_submitted(observed: Observed, spec: RLTrainingJobSpec, now: date
         return Verdict(message, Phase.PROVISIONING, {C.CLUSTER_READY: cluster, C.RUNNING: waiting})
     metadata = {"rlt.dev/job": job.name, "rlt.dev/uid": job.uid}
     keep_log = observed.config is None or keeps_program_log(observed.config.digests)
-    keep_history = observed.config is None or keeps_history(observed.config.digests)
-    entrypoint = build_entrypoint(job, spec, keep_log=keep_log, keep_history=keep_history)
+    serve_records = observed.config is None or serves_records(observed.config.digests)
+    entrypoint = build_entrypoint(job, spec, keep_log=keep_log, serve_records=serve_records)
     submission = Submission("the job", id, entrypoint, metadata, build_runtime_env(spec.framework))
     submitted = ConditionUpdate("False", Reason.SUBMITTED, "The Ray job is submitted.")
     return submit(observed, submission, cluster, submitted)

@@ -1,4 +1,7 @@
-"""The logs of all attempts of a run, which its directory has in attempts/N/."""
+"""The logs of all attempts of a run, which its directory has in attempts/N/, as a driver serves them.
+
+It needs only Python 3.8 and its standard library, because it is mounted into images that rlt does not build.
+"""
 
 from __future__ import annotations
 
