@@ -28,7 +28,7 @@ GAUGES = {
     "step": "Steps completed.",
     "total_steps": "Steps in total.",
     "reward": "Mean reward of the latest step.",
-    "kl": "Mean KL divergence to the reference model.",
+    "kl": "Mean KL divergence to the reference model in nats.",
     "entropy": "Mean entropy of the policy in nats.",
     "tokens_per_second": "Tokens of the latest step per second.",
     "gpus": "Accelerators that the job requests.",
