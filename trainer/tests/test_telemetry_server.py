@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import struct
 import urllib.error
@@ -232,6 +233,15 @@ def test_rollouts_of_a_step_and_the_latest(server: ProgressServer, tmp_path: Pat
     assert json.loads(get(server, "/rollouts?step=9")[1]) == {"response": "of 9"}
     assert json.loads(get(server, "/rollouts")[1]) == {"response": "of 10"}
     assert get_error(server, "/rollouts?step=11") == (404, "step 11 has no responses; the latest are of step 10\n")
+
+
+def test_rollouts_that_are_too_large_are_not_read(server: ProgressServer, tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    run.write_rollouts(1, [{}])
+    os.truncate(tmp_path / "rollouts/step-1.jsonl", 2 * 2**30)  # the file is sparse
+    code, reason = get_error(server, "/rollouts")
+    assert code == 413
+    assert reason.endswith("step-1.jsonl has 2048 MiB, more than the 64 MiB that are served: read the file\n")
 
 
 def test_spans_of_a_step_are_those_of_its_last_time(server: ProgressServer, tmp_path: Path) -> None:

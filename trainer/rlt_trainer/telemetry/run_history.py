@@ -8,6 +8,8 @@ from pathlib import Path
 from rlt_api.step_history import METRICS_FILE, iterate_steps
 from rlt_trainer.telemetry.run_directory import ROLLOUTS, SPANS, get_rollouts_file
 
+MAX_ROLLOUTS_BYTES = 64 * 2**20
+"""Maximum size of the responses of a step that are served: they are in memory at once. The run page reads as many."""
 MAX_SPANS_BYTES = 16 * 2**20
 """Size of the end of spans.jsonl that is searched: reading it must not delay the training."""
 _ROLLOUTS = re.compile(r"step-(\d+)\.jsonl")
@@ -19,9 +21,14 @@ def has_metrics(run: Path, step: int) -> bool:
 
 
 def read_rollouts(run: Path, step: int) -> bytes | None:
-    """Read the responses of a step, one per line. None if the step has none."""
+    """Read the responses of a step, one per line. None if it has none. Raises ValueError if there are too many."""
+    file = get_rollouts_file(run, step)
     try:
-        return get_rollouts_file(run, step).read_bytes()
+        size = file.stat().st_size
+        if size > MAX_ROLLOUTS_BYTES:
+            limit = f"more than the {MAX_ROLLOUTS_BYTES >> 20} MiB that are served"
+            raise ValueError(f"{file} has {size >> 20} MiB, {limit}: read the file")
+        return file.read_bytes()
     except FileNotFoundError:
         return None
 

@@ -144,7 +144,10 @@ class ProgressServer(Collector):
         latest = find_latest_rollouts(self._run)
         if latest is None:
             return _text(HTTPStatus.NOT_FOUND, "the run has no responses yet")
-        found = read_rollouts(self._run, latest if step is None else step)
+        try:
+            found = read_rollouts(self._run, latest if step is None else step)
+        except ValueError as error:
+            return _text(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, str(error))
         if found is None:
             return _text(HTTPStatus.NOT_FOUND, f"step {step} has no responses; the latest are of step {latest}")
         return HTTPStatus.OK, JSON_LINES, found
