@@ -14,7 +14,8 @@ STOPPED = re.compile(
     r"""^(?:
         \s*Terminated\b | \s*\^C | \s*KeyboardInterrupt\b
       | .*\*\*\*\ SIG(?:TERM|INT)\b | .*\bSIG(?:TERM|INT)\ received\b
-      | (?:slurmstepd|srun|scancel|run_command): | rlt-progress\b
+      | (?:slurmstepd|scancel|run_command): | rlt-progress\b
+      | srun:\ (?:error|Job\ step\ aborted|Force|forcing|interrupt|got|sending)\b
     )""",
     re.VERBOSE,
 )

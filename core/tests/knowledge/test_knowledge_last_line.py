@@ -48,6 +48,7 @@ def test_the_lines_of_several_ranks_and_of_nccl_count_as_the_end() -> None:
         "[2026-01-30 09:00:00,001 E 9 9] logging.cc:497: *** SIGTERM received at time=1769763600 on cpu 0 ***\nPC: @",
         'Traceback (most recent call last):\n  File "a.py", line 1\n    wait()\nKeyboardInterrupt',
         "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-30T09:00:00 DUE TO TIME LIMIT ***",
+        "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.",
         'rlt-progress {"step": 0}',
     ],
 )
@@ -61,6 +62,12 @@ def test_it_is_found_with_its_line_after_any_number_of_chunks() -> None:
         before = (b"x" * 99 + b"\n") * (size // 100)
         (finding,) = diagnose(before + LINE.encode() + b"\n")
         assert finding.line == before.count(b"\n") + 1
+
+
+def test_a_step_of_slurm_that_starts_late_is_not_the_end() -> None:
+    waits = SIGNATURES["SlurmStepWaits"]["variant"]
+    assert list_codes(f"{LINE}\n{waits}\n") == ["SlurmStepWaits"]
+    assert list_codes(f"{LINE}\n{waits}\nsrun: Step created for job 205912\nstep:1 - actor/kl_loss:0.1\n") == []
 
 
 def test_an_error_precedes_it() -> None:

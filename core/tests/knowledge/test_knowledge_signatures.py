@@ -40,6 +40,28 @@ def test_colors_prefixes_and_wrapped_lines_do_not_hide_the_line(code: str) -> No
     assert code in list_codes("\n".join(ray + each for each in wrapped))
 
 
+@pytest.mark.parametrize(
+    ("code", "line"),
+    [
+        ("ModelConfigMissing", "OSError: Can't load the configuration of 'Qwen/Qwen2.5-7B'. If you"),
+        ("ModelConfigMissing", "OSError: Can't load feature extractor for '/models/a'. If you"),
+        ("NameResolutionFailed", "fatal: unable to access 'https://github.com/a/': Could not resolve host: github.com"),
+        ("StoreTimeout", "The client socket has failed to connect to any network address of (head-0, 29500)."),
+        ("SharedMemoryExhausted", "ERROR: bus error. This might be caused by insufficient shared memory (shm)."),
+        ("SegmentationFault", "!!!!!!! Segfault encountered !!!!!!!"),
+        ("SegmentationFault", "ERROR: Unexpected segmentation fault encountered in worker."),
+        ("IllegalMemoryAccess", "torch.AcceleratorError: CUDA error: unspecified launch failure"),
+        ("HostOutOfMemory", "slurmstepd: error: StepId=7.13. Some of the step tasks have been OOM Killed."),
+        ("ProcessKilled", "RuntimeError: DataLoader worker (pid 2121) is killed by signal: Killed."),
+        ("KvCacheNoMemory", "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static."),
+        ("DriverTooOld", "RuntimeError: Triton Error [CUDA]: device kernel image is invalid"),
+        ("DriverTooOld", "Error 803: system has unsupported display driver / cuda driver combination"),
+    ],
+)  # fmt: skip
+def test_other_texts_of_a_failure_are_found(code: str, line: str) -> None:
+    assert list_codes(f"start\n{line}\nend")[0] == code
+
+
 def test_two_wrapped_messages_of_two_processes_are_found() -> None:
     texts = [SIGNATURES[code]["positive"] for code in ("KvCacheNoMemory", "NcclNoInterface")]
     texts = [f"{'x' * 50} {text} and then some other text that makes the line longer" for text in texts]
