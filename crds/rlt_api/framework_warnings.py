@@ -11,6 +11,7 @@ from rlt_api.blocks.training import Training
 from rlt_api.finding import printable
 from rlt_api.frameworks.hydra import format_value
 from rlt_api.frameworks.openrlhf import list_options
+from rlt_api.frameworks.openrlhf_options import describe_option
 from rlt_api.frameworks.roll import build_config
 from rlt_api.frameworks.roll import list_settings as list_roll_settings
 from rlt_api.frameworks.roll_keys import list_problems
@@ -80,11 +81,14 @@ def _describe_replacement(owner: Setting | None) -> str:
 
 
 def _warn_openrlhf(spec: RLTrainingJobSpec) -> Iterator[str]:
-    """Options that differ from the operator's. Those that it leaves out for lack of a value replace nothing."""
+    """Options that OpenRLHF does not have, or that differ from the operator's. Those that it leaves out for lack of a
+    value replace nothing."""
     options = list_options(spec, Run("", "", ""))
     for index, text in enumerate(spec.framework.overrides):
         name, _, value = text.removeprefix("--").partition("=")
         before = options.get(name)
+        if problem := describe_option(name):
+            yield f"{OVERRIDES}[{index}]: {printable(text)}: {problem}"
         if before is None or PLACEMENT.match(text):  # an error
             continue
         is_equal = before is True if text == f"--{name}" else parse_value(value) == parse_value(str(before))

@@ -38,6 +38,8 @@ class Argument:
     """The item of framework.command."""
     prefix: str = ""
     """Hydra's + (adds a key), ++ (adds or replaces it) or ~ (removes it)."""
+    option: str = ""
+    """OpenRLHF's option as it is written, without dashes before it: actor.num_nodes for the key actor_num_nodes."""
 
     @property
     def is_known(self) -> bool:
@@ -147,7 +149,7 @@ def _parse_hydra(words: Iterable[tuple[int, str]]) -> Program:
 
 
 def _parse_flags(words: Sequence[tuple[int, str]]) -> Iterator[Argument]:
-    """Options as --name value, --name=value or --name. Dots and dashes in names count as underscores."""
+    """Options as --name value, --name=value or --name."""
     for position, (index, word) in enumerate(words):
         if not word.startswith("--"):
             continue
@@ -155,4 +157,9 @@ def _parse_flags(words: Sequence[tuple[int, str]]) -> Iterator[Argument]:
         following = words[position + 1][1] if position + 1 < len(words) else "--"
         if not equals:
             value = "true" if following.startswith("--") else following
-        yield Argument(name.replace(".", "_").replace("-", "_"), value, index)
+        yield Argument(build_option_key(name), value, index, option=name)
+
+
+def build_option_key(option: str) -> str:
+    """Build the key of an option of OpenRLHF: dots and dashes count as underscores."""
+    return option.replace(".", "_").replace("-", "_")

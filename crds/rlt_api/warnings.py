@@ -9,6 +9,7 @@ from rlt_api.blocks.algorithm import Algorithm
 from rlt_api.environment_warnings import warn_environment, warn_old_debugger
 from rlt_api.framework_warnings import warn_framework
 from rlt_api.model import ApiModel
+from rlt_api.openrlhf_warnings import warn_openrlhf_command
 from rlt_api.roll_warnings import warn_roll_command
 from rlt_api.rules.memory import explain_long_micro_batch, explain_missing_memory_check
 from rlt_api.spec import RLTrainingJobSpec
@@ -46,6 +47,7 @@ def find_warnings(spec: RLTrainingJobSpec) -> Iterator[str]:
     yield from _warn_memory(spec)
     yield from warn_few_cpus(spec)
     yield from warn_arguments(spec)
+    yield from warn_openrlhf_command(spec)
     yield from warn_roll_command(spec)
     yield from warn_environment(spec)
     yield from warn_old_debugger(spec)

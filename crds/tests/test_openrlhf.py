@@ -50,6 +50,7 @@ def test_the_command_of_a_job() -> None:
         ("--ckpt.best_metric_key=eval_math_pass1", "replaces spec.checkpoint.keepBest; use that field"),
         ("--eval.dataset=math", None),
         ("--ds.zpg=8", None),
+        ("--ds.zgp=8", "is not an option of OpenRLHF 0.11.2; did you mean --ds.zpg?"),
     ],
 )
 def test_override_gets_a_warning(override: str, warning: str | None) -> None:

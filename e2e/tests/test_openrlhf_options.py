@@ -16,6 +16,7 @@ from rlt_api.frameworks.openrlhf import PROGRAM, build_arguments, list_options
 from separate_environment import install
 
 SCRIPT = Path(__file__).parents[2] / "tools/parse_openrlhf.py"
+TABLE_FILE = Path(__file__).parents[2] / "crds/rlt_api/frameworks/openrlhf_options.toml"
 
 pytestmark = [
     pytest.mark.slow,
@@ -37,6 +38,12 @@ def test_openrlhf_parses_the_options_of_each_job() -> None:
     for spec, values in zip(specs, parsed, strict=True):
         options = {name: value for name, value in list_options(spec, RUN).items() if value is not None}
         assert {name: values.get(name, values.get("error")) for name in options} == options
+
+
+def test_the_table_has_the_options_of_the_parser() -> None:
+    python = install("openrlhf-options", "--no-deps")
+    table = subprocess.run([python, SCRIPT, "--table"], check=True, capture_output=True, text=True).stdout
+    assert TABLE_FILE.read_text() == table
 
 
 def test_invalid_options_are_errors() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from math import gcd, lcm
 
+from rlt_api.frameworks.openrlhf_options import has_known_options, read_integer
 from rlt_api.known_programs import Program, find_program, find_roll_script
 from rlt_api.rules.command_devices import DEVICES, NODES, read_verl_number
 from rlt_api.spec import RLTrainingJobSpec
@@ -41,6 +42,11 @@ WITHOUT_SIDE_EFFECTS = {
     "algorithm.filter_groups.enable": "false",
 }
 """verl's settings that write elsewhere, or make more or less than one step, with a value that does neither."""
+OPENRLHF_SIZES = (
+    *("actor.num_nodes", "actor.num_gpus_per_node", "rollout.n_samples_per_prompt", "rollout.batch_size"),
+    *("train.micro_batch_size", "rollout.micro_batch_size"),
+)
+"""OpenRLHF's options that the batch depends on."""
 CHECK = "training-step"
 REMEDY = "Set preflight.command to a program that trains for one step."
 
@@ -115,23 +121,12 @@ def _shorten_openrlhf(
     program: Program, command: list[str], directory: str
 ) -> tuple[list[str], list[str]] | NotPossible:
     """Options for the first step, and for a second start that resumes after it (OpenRLHF 0.11)."""
-    if not any(word.startswith("--") and "." in word.partition("=")[0] for word in command):
+    if not has_known_options(program):
         return _reject("The options are those of an OpenRLHF before 0.11.")
-    values = program.values
-    numbers = [
-        values.get(name, default)
-        for name, default in (
-            ("actor_num_nodes", 1),
-            ("actor_num_gpus_per_node", 8),
-            ("rollout_n_samples_per_prompt", 1),
-            ("rollout_batch_size", 1024),
-            ("train_micro_batch_size", 4),
-            ("rollout_micro_batch_size", 8),
-        )
-    ]
-    if not all(isinstance(each, int) and each > 0 for each in numbers):
+    numbers = [number for name in OPENRLHF_SIZES if (number := read_integer(program, name)) is not None]
+    if len(numbers) < len(OPENRLHF_SIZES):
         return _reject("The batch or the number of accelerators is a variable.")
-    nodes, devices, responses, prompts, *micro = (int(str(each)) for each in numbers)
+    nodes, devices, responses, prompts, *micro = numbers
     batch = compute_batch(prompts, responses, lcm(*(nodes * devices * size for size in micro)))
     settings = {
         "rollout.batch_size": batch,

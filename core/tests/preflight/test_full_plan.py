@@ -194,6 +194,7 @@ def test_preflight_command_replaces_the_derived_step() -> None:
             ["engine"],
             "larger than the 2 accelerators of a pod",
         ),
+        ([*OPENRLHF, "--rollout.batch_size=$BATCH"], ["training-step"], "is a variable"),
         ([*OPENRLHF[:3], "--pretrain=/models/q", "--rollout_batch_size=8"], ["training-step"], "OpenRLHF before 0.11"),
     ],
 )

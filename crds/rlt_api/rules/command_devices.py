@@ -6,13 +6,16 @@ from collections.abc import Iterator, Sequence
 
 from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.finding import Edit, Finding, printable, use
-from rlt_api.known_programs import Argument, Program, find_program
+from rlt_api.frameworks.openrlhf_options import read_integer
+from rlt_api.known_programs import Argument, Program, build_option_key, find_program
 from rlt_api.mapping import load_mapping
 from rlt_api.spec import RLTrainingJobSpec
 
 COMMAND, RULE = "spec.framework.command", "command-devices"
 NODES, DEVICES = "trainer.nnodes", "trainer.n_gpus_per_node"
 TENSOR_PARALLEL = "actor_rollout_ref.rollout.tensor_model_parallel_size"
+ACTOR = ("actor.num_nodes", "actor.num_gpus_per_node")
+"""OpenRLHF's options with the devices of the actor."""
 
 
 def validate_command_devices(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -100,13 +103,13 @@ def _validate_openrlhf(program: Program, spec: RLTrainingJobSpec) -> Iterator[Fi
     """The actor's nodes, and the engines if they have devices of their own."""
     values, groups = program.values, spec.cluster.workers
     total, most = count_devices(groups), max((each.accelerator.count for each in groups if each.accelerator), default=0)
-    per_node, nodes = values.get("actor_num_gpus_per_node"), values.get("actor_num_nodes")
-    if not (most and isinstance(per_node, int) and isinstance(nodes, int)):
+    nodes, per_node = (read_integer(program, name) for name in ACTOR)
+    if not (most and per_node and nodes):
         return
     involved, given = _involved(groups), describe_groups(groups)
     if per_node > most:
         message, fix = f"is more than the accelerators of a pod ({given}): Ray waits for them", f"use {most}"
-        yield build_argument_finding(program.given["actor_num_gpus_per_node"], message, fix, RULE, involved)
+        yield _build_option_finding(program, ACTOR[1], per_node, message, fix, involved)
         return
     engines, size = values.get("vllm_num_engines", 0), values.get("vllm_tensor_parallel_size", 1)
     own = engines * size if isinstance(engines, int) and isinstance(size, int) else 0
@@ -119,7 +122,16 @@ def _validate_openrlhf(program: Program, spec: RLTrainingJobSpec) -> Iterator[Fi
             f"needs {nodes * per_node}{engine_part} accelerators, and the job has {total} ({given}): Ray waits for them"
         )
         fix = "use fewer, or more replicas" + (", or --train.colocate_all" if own else "")
-        yield build_argument_finding(program.given["actor_num_nodes"], message, fix, RULE, involved)
+        yield _build_option_finding(program, ACTOR[0], nodes, message, fix, involved)
+
+
+def _build_option_finding(
+    program: Program, name: str, value: int, message: str, fix: str, involved: tuple[str, ...]
+) -> Finding:
+    """Build the finding of an option of OpenRLHF, or of its default."""
+    if argument := program.given.get(build_option_key(name)):
+        return build_argument_finding(argument, message, fix, RULE, involved)
+    return Finding(COMMAND, f"--{name}={value}, OpenRLHF's default", message, fix, RULE, involved)
 
 
 def _involved(groups: Sequence[WorkerGroup]) -> tuple[str, ...]:
