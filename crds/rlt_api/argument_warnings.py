@@ -1,13 +1,14 @@
 """Warnings about verl's arguments in framework.command: unknown keys, sizes, and contradictions with the spec.
 
-The sizes are those that verl 0.9.1 asserts at its start (verl/utils/config.py, verl/workers/config). Other versions may
-differ, so that they are warnings.
+The sizes are those that verl 0.9.1 asserts at its start (verl/utils/config.py, verl/workers/config) or in its first
+update (train_mini_batch in verl/workers/engine_workers.py). Other versions may differ, so that they are warnings.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rlt_api.factors import join_or, nearest_divisors
 from rlt_api.finding import printable
 from rlt_api.known_programs import Argument, Program, find_program
 from rlt_api.mapping import Mapped, find, load_mapping
@@ -100,11 +101,20 @@ def _warn_sizes(program: Program) -> Iterator[str]:
         yield _format_warning(
             given.get(MINI) or given[BATCH], f"verl needs ppo_mini_batch_size {mini} <= train_batch_size {batch}"
         )
+    elif batch and mini and batch % mini and (MINI in given or BATCH in given):
+        nearest = join_or(nearest_divisors(mini, batch))
+        message = f"verl needs ppo_mini_batch_size {mini} to divide train_batch_size {batch}; use {MINI}={nearest}"
+        yield _format_warning(given.get(MINI) or given[BATCH], message)
     if MICRO in given and OLD_MICRO in given:
         yield _format_warning(given[OLD_MICRO], f"verl accepts only one of it and {MICRO}; remove it")
     if not nodes or not devices:
         return
     total = nodes * devices
+    parallel = read_verl_number(program, SEQUENCE_PARALLEL) or 1
+    actors = total // parallel
+    if mini and responses and MINI in given and total % parallel == 0 and mini * responses % actors:
+        product = f"{mini} prompts x {responses} responses of a mini-batch"
+        yield _format_warning(given[MINI], f"{product} are not divisible by the {actors} actors, as verl asserts")
     if program.values.get(DYNAMIC) is True:
         return
     if batch and responses and BATCH in given and batch * responses % total:
@@ -112,9 +122,9 @@ def _warn_sizes(program: Program) -> Iterator[str]:
             given[BATCH],
             f"{batch} prompts x {responses} responses are not divisible by the {total} accelerators, as verl asserts",
         )
-    micro, parallel = program.values.get(MICRO), read_verl_number(program, SEQUENCE_PARALLEL) or 1
+    micro = program.values.get(MICRO)
     if isinstance(micro, int) and micro > 0 and mini and responses and total % parallel == 0:
-        share = mini * responses // (total // parallel)
+        share = mini * responses // actors
         if share and share % micro and share > micro:
             message = (
                 f"does not divide the {share} responses of a device in a mini-batch ({mini} x {responses} / {total})"

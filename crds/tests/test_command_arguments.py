@@ -159,6 +159,8 @@ NODES = ("trainer.nnodes=2", "trainer.n_gpus_per_node=8")
         ("+data.train_batch_size=512", "remove the +"),
         ("trainer.nnode=2", "verl 0.9.1 has trainer.nnodes instead"),
         ("data.train_batch_size=100", "ppo_mini_batch_size 256 <= train_batch_size 100"),
+        ("actor_rollout_ref.actor.ppo_mini_batch_size=77", "77 to divide train_batch_size 1024; use "),
+        ("actor_rollout_ref.actor.ppo_mini_batch_size=8", "8 prompts x 1 responses of a mini-batch are not"),
         ("actor_rollout_ref.actor.fsdp_config.fsdp_size=3", "fsdp_size=3: does not divide the 16 accelerators"),
         ("actor_rollout_ref.actor.ulysses_sequence_parallel_size=3", "does not divide the 16 accelerators"),
         ("trainer.logger=['wandb']", "without console, the status of the job has no progress"),
@@ -242,7 +244,11 @@ def test_engines_of_verl_experimental_have_devices_of_their_own(
         ["--config-path=/x", "foo.bar=1"],
         ["data.train_batch_size=1024", "actor_rollout_ref.rollout.n=8", "trainer.logger=[console,wandb]"],
         ["data.train_batch_size=100", "actor_rollout_ref.actor.ppo_mini_batch_size=$MINI"],
-        ["actor_rollout_ref.actor.use_dynamic_bsz=True", "data.train_batch_size=257"],
+        [
+            "actor_rollout_ref.actor.use_dynamic_bsz=True",
+            "actor_rollout_ref.actor.ppo_mini_batch_size=$MINI",
+            "data.train_batch_size=257",
+        ],
     ],
 )
 def test_valid_arguments_have_no_warning(arguments: list[str]) -> None:
