@@ -81,7 +81,8 @@ def cel(*rules: tuple[str, str]) -> ConfigDict:
     return ConfigDict(json_schema_extra={"x-kubernetes-validations": validations})
 
 
-Quantity = Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?$", max_length=20)]
+QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?$"
+Quantity = Annotated[str, StringConstraints(pattern=QUANTITY, max_length=20)]
 """A Kubernetes quantity such as 500m, 2 or 8Gi (apimachinery's pkg/api/resource, without exponents)."""
 
 DnsLabel = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)]

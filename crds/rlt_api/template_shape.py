@@ -1,11 +1,17 @@
-"""The form of podTemplates: fields that a pod template has, and names of containers. KubeRay drops others."""
+"""The form of podTemplates: fields that a pod template has, names of containers, and amounts of resources.
+
+KubeRay drops other fields.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from rlt_api.blocks.resources import Accelerator, Resources
 from rlt_api.finding import Edit, Finding, child_path, printable, use
+from rlt_api.model import QUANTITY, quantity_value
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.structure import report_unknown_field
 
@@ -36,10 +42,55 @@ NAMES = {"head": "ray-head", "worker": "ray-worker"}
 
 
 def find_template_mistakes(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """Yield what is not a field of a pod template, or has another type, and containers of other pods."""
-    yield from _validate_template(spec.cluster.head.pod_template, "spec.cluster.head.podTemplate", "head")
+    """Yield what is not a field of a pod template, or has another type, containers of other pods, and amounts of
+    resources that differ from the fields."""
+    head = spec.cluster.head
+    yield from _validate_template(head.pod_template, "spec.cluster.head.podTemplate", "head")
+    yield from _compare_amounts(head.pod_template, "spec.cluster.head", "head", _list_amounts(head.resources))
     for index, group in enumerate(spec.cluster.workers):
-        yield from _validate_template(group.pod_template, f"spec.cluster.workers[{index}].podTemplate", "worker")
+        path = f"spec.cluster.workers[{index}]"
+        yield from _validate_template(group.pod_template, f"{path}.podTemplate", "worker")
+        yield from _compare_amounts(
+            group.pod_template, path, "worker", _list_amounts(group.resources, group.accelerator)
+        )
+
+
+def _list_amounts(resources: Resources | None, accelerator: Accelerator | None = None) -> dict[str, tuple[str, str]]:
+    """Resource -> its amount in the operator's container, and the field with it."""
+    amounts = {}
+    if resources:
+        amounts = {"cpu": (resources.cpu, "resources.cpu"), "memory": (resources.memory, "resources.memory")}
+    if accelerator:
+        amounts[accelerator.resource_name] = (str(accelerator.count), "accelerator.count")
+    return amounts
+
+
+def _compare_amounts(
+    template: Mapping[str, Any], path: str, kind: str, amounts: Mapping[str, tuple[str, str]]
+) -> Iterator[Finding]:
+    """Requests and limits of the operator's container that differ from the fields, which Ray's resources, /dev/shm and
+    the validation of the memory follow."""
+    pod = template.get("spec")
+    containers = pod.get("containers") if isinstance(pod, Mapping) else None
+    for index, container in enumerate(containers if isinstance(containers, list) else []):
+        resources = container.get("resources") if isinstance(container, Mapping) else None
+        if not isinstance(resources, Mapping) or container.get("name") != NAMES[kind]:
+            continue
+        for part in ("limits", "requests"):
+            given = resources.get(part)
+            for name, value in given.items() if isinstance(given, Mapping) else ():
+                amount, field = amounts.get(name, ("", ""))
+                if not amount or _is_equal(value, amount):
+                    continue
+                at = child_path(f"{path}.podTemplate.spec.containers[{index}].resources.{part}", str(name))
+                message = f"differs from {path}.{field} {amount}, which Ray and the validation use"
+                yield Finding(at, printable(str(value)), message, f"remove it, and set {path}.{field}", RULE)
+
+
+def _is_equal(value: object, amount: str) -> bool:
+    """Whether a value of a pod template is the amount. A null, which removes it, and what is no quantity are not."""
+    text = str(value)
+    return re.fullmatch(QUANTITY, text) is not None and quantity_value(text) == quantity_value(amount)
 
 
 def _validate_template(template: Mapping[str, Any], path: str, kind: str) -> Iterator[Finding]:

@@ -94,6 +94,26 @@ def test_what_is_no_pod_template_is_warned_about(template: dict[str, Any], expec
     assert not expected or expected in found[0]
 
 
+@pytest.mark.parametrize(
+    ("resources", "expected"),
+    [
+        ({"limits": {"cpu": "4"}}, "limits.cpu: 4: differs from spec.cluster.workers[0].resources.cpu 8, which Ray"),
+        ({"requests": {"memory": "32Gi"}}, "remove it, and set spec.cluster.workers[0].resources.memory"),
+        ({"limits": {"nvidia.com/gpu": 4}}, "limits[nvidia.com/gpu]: 4: differs from spec.cluster.workers[0].accel"),
+        ({"limits": {"cpu": None}}, "limits.cpu: None: differs from"),
+        ({"limits": {"cpu": "8000m", "memory": "65536Mi", "nvidia.com/gpu": "8", "rdma/hca": "1"}}, None),
+        ({"requests": None}, None),
+    ],
+)
+def test_resources_of_a_pod_template_that_differ_are_warned_about(resources: Any, expected: str | None) -> None:
+    template = {"spec": {"containers": [{"name": "ray-worker", "resources": resources}, {"name": "other"}]}}
+    group = {**GPUS, "resources": {"cpu": "8", "memory": "64Gi"}, "podTemplate": template}
+    spec = RLTrainingJobSpec.model_validate({"cluster": {"workers": [group]}})
+    found = [each for each in find_warnings(spec) if "podTemplate" in each]
+    assert len(found) == (expected is not None)
+    assert not expected or expected in found[0]
+
+
 HUB = {"data": {"hub": {"name": "openai/gsm8k"}}, "rewards": [{"name": "gsm8k"}]}
 MODEL = {"path": "Qwen/Qwen3-0.6B"}
 GPUS = {"resources": {"cpu": "500m", "memory": "64Gi"}, "accelerator": {"resourceName": "nvidia.com/gpu", "count": 8}}
