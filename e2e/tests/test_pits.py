@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from copy import deepcopy
 
 import pytest
 
@@ -98,21 +97,20 @@ def test_a_cluster_that_does_not_start_is_explained(cluster: Cluster, namespace:
         "replicas": 2,
         "accelerator": {"resourceName": GPU, "count": 1},
     }
-    taken = build_job("taken")
-    listener = {"name": "cache", "image": taken["spec"]["cluster"]["image"], "command": ["python3", "-c", LISTEN]}
-    taken["spec"]["cluster"]["head"]["podTemplate"] = {"spec": {"containers": [listener]}}
-    missing = deepcopy(taken)
-    missing["metadata"]["name"] = "image"
-    missing["spec"]["cluster"]["image"] = "localhost/rlt-nothing:1"
-    for job in (missing, demand, accelerated):
+    twice = build_job("twice")  # without the image, nobody sees that its port is taken
+    image = twice["spec"]["cluster"]["image"]
+    listener = {"name": "cache", "image": image, "command": ["python3", "-c", LISTEN]}
+    twice["spec"]["cluster"]["head"]["podTemplate"] = {"spec": {"containers": [listener]}}
+    twice["spec"]["cluster"]["image"] = "localhost/rlt-nothing:1"
+    for job in (twice, demand, accelerated):
         apply_job(cluster, namespace, job)
 
-    found = await_finding(cluster, namespace, missing, "ImageNotFound")
+    found = await_finding(cluster, namespace, twice, "ImageNotFound")
     assert "localhost/rlt-nothing:1" in found["status"]["findings"][0]["evidence"]
     assert "localhost/rlt-nothing:1" in get_condition(found, "ClusterReady")["message"]
     assert "spec.cluster.image" in found["status"]["findings"][0]["remedy"]
-    cluster.kubectl("-n", namespace, "delete", "rltrainingjob", "image", "--wait=false")
-    apply_job(cluster, namespace, taken)
+    twice["spec"]["cluster"]["image"] = image
+    apply_remedy(cluster, namespace, twice)
 
     name = accelerated["metadata"]["name"]
     held = await_job(
@@ -131,10 +129,10 @@ def test_a_cluster_that_does_not_start_is_explained(cluster: Cluster, namespace:
     assert f"Insufficient {GPU}" in found["status"]["message"]
     gpus.set(other, "1")
 
-    found = await_finding(cluster, namespace, taken, "RayPortInUse")
+    found = await_finding(cluster, namespace, twice, "RayPortInUse")
     assert "spec.cluster.head.podTemplate" in found["status"]["findings"][0]["remedy"]
-    del taken["spec"]["cluster"]["head"]["podTemplate"]
-    apply_remedy(cluster, namespace, taken)
+    del twice["spec"]["cluster"]["head"]["podTemplate"]
+    apply_remedy(cluster, namespace, twice)
 
     await_success(cluster, namespace, accelerated)  # two cores start only a few Ray nodes in the 30 s that Ray waits
     apply_job(cluster, namespace, far)
@@ -156,5 +154,5 @@ def test_a_cluster_that_does_not_start_is_explained(cluster: Cluster, namespace:
     demand["spec"]["cluster"]["workers"][0]["replicas"] = 2
     apply_remedy(cluster, namespace, demand)
 
-    for job in (accelerated, taken, far, demand):
+    for job in (accelerated, twice, far, demand):
         assert await_success(cluster, namespace, job)["status"].get("findings", []) == []
