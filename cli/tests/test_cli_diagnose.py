@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import tarfile
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner, Result
 
 from rlt_cli.main import cli
@@ -34,6 +37,25 @@ def test_a_card_names_file_line_and_rank(tmp_path: Path) -> None:
     done = run("--log", str(tmp_path))
     assert f"where     {tmp_path}/worker.log:2, rank 3\n" in done.stdout
     assert done.stdout.startswith("GpuOutOfMemory (error)\n")
+
+
+def test_the_logs_in_an_archive_are_read(tmp_path: Path) -> None:
+    (tmp_path / "worker.log").write_text("started\n" + OUT_OF_MEMORY)
+    with tarfile.open(tmp_path / "a-bundle.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "worker.log", "a-bundle/logs/worker.log")
+    done = run("--log", str(tmp_path / "a-bundle.tar.gz"))
+    assert f"where     {tmp_path}/a-bundle.tar.gz:a-bundle/logs/worker.log:2, rank 3\n" in done.stdout
+    compressed = tmp_path / "worker.log.gz"
+    compressed.write_bytes(gzip.compress((tmp_path / "worker.log").read_bytes()))
+    assert json.loads(run(str(compressed), "-o", "json").stdout)[0]["code"] == "GpuOutOfMemory"
+
+
+@pytest.mark.parametrize("name", ["a.tar.gz", "a.log.gz", "a.tar"])
+def test_a_damaged_archive_is_an_error(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(gzip.compress(OUT_OF_MEMORY.encode())[:20])
+    done = run(str(tmp_path / name))
+    assert done.exit_code == 1
+    assert f"{name}: not a complete archive" in done.stderr
 
 
 def test_standard_input_is_read() -> None:
