@@ -19,7 +19,7 @@ from rlt_core.children.preflight_file import (
     list_model_folders,
     uses_bfloat16,
 )
-from rlt_core.preflight.expected import Expected, Group, parse_expected
+from rlt_core.preflight.expected import Expected, Group, Repository, parse_expected
 from rlt_operator.reconcile.plan import plan
 
 
@@ -88,6 +88,11 @@ OPENRLHF = ["python3", "-m", "openrlhf.cli.train_ppo_ray", "--pretrain", "/mnt/r
 PATHS = [
     (VERL, ["/mnt/rlt/qwen"], ["/mnt/rlt/a.parquet", "/mnt/rlt/b.parquet"]),
     (OPENRLHF, ["/mnt/rlt/qwen"], ["/c"]),
+    (
+        [*OPENRLHF[:3], "--actor.model_name_or_path=/mnt/rlt/qwen", "--data.prompt_dataset", "/c"],
+        ["/mnt/rlt/qwen"],
+        ["/c"],
+    ),
     (["bash", "-c", f"python3 download.py && {' '.join(VERL)}"], [], []),
     (["python3", "train.py", "actor_rollout_ref.model.path=/mnt/rlt/qwen"], [], []),
 ]
@@ -102,6 +107,24 @@ def test_the_paths_in_the_arguments_of_a_known_program_are_checked(
     spec = o.job({"cluster": o.SPEC["cluster"], **framework}).spec
     assert spec
     assert (list_model_folders(spec), list_data_files(spec)) == (models, prompts)
+
+
+HUB = {"model": {"path": "org/a", "revision": "v1"}, "data": {"hub": {"name": "org/rows"}, "promptKey": "q"}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        (HUB, [Repository("org/a", "model", "v1"), Repository("org/rows", "dataset", None)]),
+        ({"model": {"path": "/m"}}, []),
+        ({"framework": {"type": "command", "command": VERL}}, [Repository("Qwen/Qwen2.5-7B", "model", None)]),
+        ({"framework": {"type": "command", "command": [*OPENRLHF, "--critic_pretrain=org/a", "--use_ms"]}}, []),
+        ({"framework": {"type": "command", "command": ["python3", "train.py", "model=org/a"]}}, []),
+    ],
+)
+def test_the_repositories_on_the_hub_are_checked(changes: dict[str, Any], expected: list[Repository]) -> None:
+    spec = {**(o.SPEC if "model" in changes else {"cluster": o.SPEC["cluster"]}), **changes}
+    assert expected_of({**spec, "preflight": {"level": "basic"}}).repositories == expected
 
 
 @pytest.mark.parametrize(

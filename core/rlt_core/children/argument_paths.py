@@ -1,4 +1,4 @@
-"""The files that the arguments of a known program name: folders of models, and files with prompts."""
+"""What the arguments of a known program name: folders of models, files with prompts, and models on the hub."""
 
 from __future__ import annotations
 
@@ -9,12 +9,25 @@ from rlt_api.known_programs import find_program
 from rlt_api.spec import RLTrainingJobSpec
 
 MODELS = {
-    "verl": ("actor_rollout_ref.model.path", "critic.model.path", "reward_model.model.path"),
-    "openrlhf": ("pretrain", "critic_pretrain", "reward_pretrain"),
+    "verl": (
+        *("actor_rollout_ref.model.path", "critic.model.path"),
+        *("reward.reward_model.model_path", "reward_model.model.path"),
+    ),
+    "openrlhf": (
+        *("actor_model_name_or_path", "critic_model_name_or_path", "reward_model_name_or_path"),
+        *("pretrain", "critic_pretrain", "reward_pretrain"),
+    ),
 }
-"""Program -> the arguments with a model: a folder, or a name on the hub."""
-PROMPTS = {"verl": ("data.train_files", "data.val_files"), "openrlhf": ("prompt_data",)}
+"""Program -> the arguments with a model: a folder, or a name on the hub. The last are those of earlier versions."""
+PROMPTS = {
+    "verl": ("data.train_files", "data.val_files"),
+    "openrlhf": ("data_prompt_dataset", "eval_dataset", "prompt_data"),
+}
 """Program -> the arguments with prompts: a file, or a list of files in brackets or between commas."""
+OTHER_HUBS = ("use_ms",)
+"""OpenRLHF's options that select another hub."""
+NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.ASCII)
+"""The name of a model on the hub, with its owner."""
 
 
 def list_argument_models(spec: RLTrainingJobSpec) -> list[str]:
@@ -25,6 +38,15 @@ def list_argument_models(spec: RLTrainingJobSpec) -> list[str]:
 def list_argument_prompts(spec: RLTrainingJobSpec) -> list[str]:
     """Return the files with prompts."""
     return list(_list_paths(spec, PROMPTS))
+
+
+def list_argument_names(spec: RLTrainingJobSpec) -> list[str]:
+    """Return the names of models on the Hugging Face hub."""
+    program = find_program(spec.framework.command or []) if spec.framework.type == "command" else None
+    if program is None or any(program.values.get(name) is True for name in OTHER_HUBS):
+        return []
+    values = [program.values.get(key) for key in MODELS[program.name]]
+    return [value for value in values if isinstance(value, str) and NAME.fullmatch(value)]
 
 
 def _list_paths(spec: RLTrainingJobSpec, keys: Mapping[str, Sequence[str]]) -> Iterator[str]:

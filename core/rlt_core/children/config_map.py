@@ -85,6 +85,7 @@ PREFLIGHT_FILES = {
             "framework_trial.py",
             "full.py",
             "generate_line.py",
+            "hub.py",
             "interfaces.py",
             "measure.py",
             "members.py",

@@ -13,17 +13,19 @@ from rlt_api.rules.shared_memory import size_shared_memory, size_worker_shared_m
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.training_config import CONFIG_DIRECTORY, CONFIG_FILE
 from rlt_core import names
-from rlt_core.children.argument_paths import list_argument_models, list_argument_prompts
+from rlt_core.children.argument_paths import list_argument_models, list_argument_names, list_argument_prompts
 from rlt_core.children.preflight_engine import build_engine
 from rlt_core.children.preflight_trial import build_trial
 from rlt_core.children.program import build_command
 from rlt_core.job import Job
-from rlt_core.preflight.expected import Engine, Expected, Group, NotPossible, Trial
+from rlt_core.preflight.expected import Engine, Expected, Group, NotPossible, Repository, Trial
 
 VERL_DTYPE = "actor_rollout_ref.rollout.dtype"
 VERL_TEMPLATE = "actor_rollout_ref.model.custom_chat_template"
 POLICIES = {"verl": "actor_rollout_ref.model.path", "openrlhf": "actor_model_name_or_path"}
 """Program -> the argument with the policy, a folder or a name on the hub."""
+OTHER_HUBS = ("VERL_USE_MODELSCOPE", "VLLM_USE_MODELSCOPE")
+"""Variables that select ModelScope (verl/utils/import_utils.py, vllm/envs.py)."""
 CHECKPOINT_BYTES = 12
 """Bytes of a parameter in a checkpoint: float32, with Adam's two moments."""
 TRIAL_DIRECTORY = ".preflight-trial"
@@ -62,6 +64,7 @@ def build_expected(job: Job, spec: RLTrainingJobSpec) -> Expected:
         require_rdma=spec.network.require == "rdma",
         models=list_model_folders(spec),
         data_files=list_data_files(spec),
+        repositories=list_repositories(spec),
         chat_template_of=_find_template_folder(spec),
         chat_template=_find_template(spec),
         checkpoint_bytes=int(copies * CHECKPOINT_BYTES * size.parameters) if size else None,
@@ -97,6 +100,27 @@ def list_model_folders(spec: RLTrainingJobSpec) -> list[str]:
     paths = [spec.model.path if spec.model else None, critic.model_path if critic else None]
     paths += [*(reward.model for reward in spec.rewards), *list_argument_models(spec)]
     return sorted({path for path in paths if path and path.startswith("/")})
+
+
+def list_repositories(spec: RLTrainingJobSpec) -> list[Repository]:
+    """Return the models and data sets on the Hugging Face hub.
+
+    With preflight.only, the steps that may download them do not run.
+    """
+    if spec.preflight.only and spec.framework.prepare:
+        return []
+    if any(variable.name in OTHER_HUBS for variable in spec.cluster.env):
+        return []
+    critic, model, data = spec.algorithm.critic, spec.model, spec.data
+    named = {
+        **dict.fromkeys(list_argument_names(spec)),
+        **dict.fromkeys(reward.model for reward in spec.rewards if reward.model),
+        **({critic.model_path: critic.model_revision} if critic and critic.model_path else {}),
+        **({model.path: model.revision} if model and model.path else {}),
+    }
+    models = [Repository(name, "model", revision) for name, revision in named.items() if not name.startswith("/")]
+    sets = [Repository(data.hub.name, "dataset", data.hub.revision)] if data and data.hub else []
+    return [*models, *sets]
 
 
 def uses_bfloat16(spec: RLTrainingJobSpec) -> bool:

@@ -112,6 +112,24 @@ def files_can_be_read(expected: Expected, measured: Data) -> Result | None:
     return passed("files", value, "Every pod can read them.")
 
 
+def repositories_can_be_read(expected: Expected, measured: Data) -> Result | None:
+    """The head can read the models and data sets on the hub, or they are in its cache."""
+    if not expected.repositories:
+        return None
+    value = f"{len(expected.repositories)} repositories" if len(expected.repositories) > 1 else "1 repository"
+    problems = measured.hub_problems
+    if not problems:
+        names = ", ".join(each.name for each in expected.repositories)
+        return passed("hub", value, f"The hub, or its cache on the volume, has {names}.")
+    certain = [each for each in problems if each.is_certain]
+    message = "; ".join(f"{each.repository}: {each.reason}" for each in certain or problems)
+    remedy = (
+        "Correct the name, put a token of an account with access into HF_TOKEN (cluster.env with secretKeyRef), permit "
+        "egress to the hub, or download it before (storage.modelCache, framework.prepare)."
+    )
+    return fail_if(bool(certain), "hub", value, f"{message}.", remedy)
+
+
 def chat_template_works(expected: Expected, measured: Data) -> Result | None:
     """Conversations require a template. It is not known before the files are read whether prompts are conversations."""
     if measured.has_chat_template is None:
@@ -154,6 +172,7 @@ CHECKS = (
     (space_is_sufficient, "run directory"),
     (caches_can_be_written, "files"),
     (files_can_be_read, "files"),
+    (repositories_can_be_read, "hub"),
     (chat_template_works, "files"),
 )
 """Each check, and the measurement that it is based on."""

@@ -54,6 +54,17 @@ class Trial:
 
 
 @dataclass(frozen=True)
+class Repository:
+    """A repository of the Hugging Face hub that the program reads."""
+
+    name: str
+    kind: str
+    """model or dataset."""
+    revision: str | None
+    """Branch, tag or commit. None: main."""
+
+
+@dataclass(frozen=True)
 class NotPossible:
     """A check of level full that is not possible for a job."""
 
@@ -82,6 +93,8 @@ class Expected:
     """Folders of models, which every pod reads."""
     data_files: list[str]
     """Files and folders with prompts, which the head reads."""
+    repositories: list[Repository] = field(default_factory=list)
+    """Models and data sets on the hub."""
     chat_template_of: str | None = None
     """The model folder whose chat template is used. None: unknown, or the job has its own."""
     chat_template: str | None = None
@@ -120,6 +133,7 @@ def parse_expected(text: str) -> Expected:
         "workers": [Group(**each) for each in fields["workers"]],
         "engine": Engine(**engine) if engine else None,
         "framework_trial": Trial(**trial) if trial else None,
+        "repositories": [Repository(**each) for each in fields.get("repositories", ())],
         "not_possible": [NotPossible(**each) for each in fields.get("not_possible", ())],
     }
     return Expected(**{**fields, **parts})

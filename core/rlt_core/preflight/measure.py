@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -10,6 +11,7 @@ from uuid import uuid4
 
 from rlt_core.preflight.all_reduce import Reduction, Rendezvous, compute_bus_bandwidth
 from rlt_core.preflight.chat_template import TemplateProblem, find_problem, import_jinja, read_template
+from rlt_core.preflight.hub import HubProblem, find_hub_problems
 from rlt_core.preflight.members import Member, NoAnswer, RayNode, call, call_each
 from rlt_core.preflight.pairs import Pair, choose_rounds
 from rlt_core.preflight.process import Process
@@ -97,6 +99,8 @@ class Data:
     """None: the template works, or cannot be read or tested."""
     unanswered: dict[str, str] = field(default_factory=dict)
     """Pod -> the reason why its process did not answer, such as a volume that hangs."""
+    hub_problems: tuple[HubProblem, ...] = ()
+    """Repositories of the hub that the head cannot read."""
 
 
 @dataclass
@@ -180,6 +184,8 @@ def measure_data(
         answers = call(leaders, timeouts.answer, Process.measure_data)
     with stopwatch.measure("run directory"):
         folders = _measure_folders(own, leaders, timeouts.answer)
+    with stopwatch.measure("hub"):
+        hub_problems = find_hub_problems(expected.repositories, os.environ)
     template_of = expected.chat_template_of
     jinja2 = import_jinja()
     template = expected.chat_template or (read_template(template_of) if template_of else None)
@@ -189,6 +195,7 @@ def measure_data(
         has_chat_template=template is not None if template_of or template else None,
         template_problem=find_problem(template, jinja2) if template and jinja2 else None,
         unanswered=_find_unanswered(leaders, answers),
+        hub_problems=tuple(hub_problems),
     )
 
 

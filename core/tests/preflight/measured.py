@@ -7,7 +7,7 @@ from typing import Any
 
 from rlt_core.preflight.all_reduce import Reduction
 from rlt_core.preflight.data_facts import DataFacts
-from rlt_core.preflight.expected import Expected, Group
+from rlt_core.preflight.expected import Expected, Group, Repository
 from rlt_core.preflight.interfaces import Interface
 from rlt_core.preflight.measure import Data, Network, Services
 from rlt_core.preflight.members import RayNode
@@ -33,6 +33,7 @@ EXPECTED = Expected(
     require_rdma=False,
     models=["/models/q"],
     data_files=["/data/x.parquet"],
+    repositories=[Repository("org/a", "model", None)],
     chat_template_of="/models/q",
     checkpoint_bytes=6 * GiB,
     export_bytes=2 * GiB,

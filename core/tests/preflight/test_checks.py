@@ -33,6 +33,7 @@ from rlt_core.preflight.all_reduce import Reduction, compute_bus_bandwidth
 from rlt_core.preflight.chat_template import TemplateProblem
 from rlt_core.preflight.connections import BrokenLink
 from rlt_core.preflight.expected import Expected
+from rlt_core.preflight.hub import HubProblem
 from rlt_core.preflight.interfaces import Interface
 from rlt_core.preflight.measure import Data, Network, Services
 from rlt_core.preflight.pairs import Pair
@@ -269,6 +270,14 @@ PROBLEMS: dict[str, tuple[Any, str, str, str, tuple[str, ...]]] = {
     "prompts that a worker does not have": (
         data_with("b", unreadable={"/data/x.parquet": "No such file or directory"}),
         *("files", "warned", "b cannot read /data/x.parquet", ("b",)),
+    ),
+    "a model that the hub does not give": (
+        replace(DATA, hub_problems=(HubProblem("org/a", "it does not exist", True), HubProblem("b", "timeout", False))),
+        *("hub", "failed", "org/a: it does not exist.", ()),
+    ),
+    "a hub that does not respond": (
+        replace(DATA, hub_problems=(HubProblem("org/a", "the hub cannot be reached: timed out", False),)),
+        *("hub", "warned", "org/a: the hub cannot be reached: timed out.", ()),
     ),
     "a tokenizer without chat template": (
         replace(DATA, has_chat_template=False),
