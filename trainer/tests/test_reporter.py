@@ -65,6 +65,17 @@ def test_a_resumed_run_records_the_step_that_the_ended_run_saved_but_did_not_rec
     assert sink.steps == [(2, {"critic/rewards/mean": 0.75})]
 
 
+def test_the_checkpoint_of_another_run_is_not_the_latest_one_of_this_run(tmp_path: Path) -> None:
+    server = ProgressServer(0, run_directory=tmp_path)
+    published = []
+    server.publish = lambda report, _: published.append(report)  # type: ignore[method-assign]
+    reporter = Reporter(server, RunDirectory(tmp_path), total_steps=30)
+    reporter.resumed(20, None)
+    reporter.checkpoint(25)
+    server.close()
+    assert [(report.step, report.latest_checkpoint_step) for report in published[1:]] == [(20, None), (20, 25)]
+
+
 def test_the_report_has_the_error_of_a_save_until_a_checkpoint_is_complete(tmp_path: Path) -> None:
     server = ProgressServer(0, run_directory=tmp_path)
     published = []

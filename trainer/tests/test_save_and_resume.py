@@ -66,7 +66,7 @@ class Run:
     def all(self, method: Callable[..., Any], *arguments: Any, **options: Any) -> list[Any]:
         return [self._resumed] if method is TrainWorker.resume else [[]]
 
-    def resumed(self, step: int, metrics: dict[str, float]) -> None:
+    def resumed(self, step: int, metrics: dict[str, float] | None) -> None:
         self.resumed_metrics = metrics
 
     def pack_ahead(self, step: int) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def test_a_checkpoint_has_the_metrics_of_its_step(make_config: MakeConfig) -> No
         Resumed(5, Path("/other/step-5"), DriverState(run.saved[0][1]), ()),
     )
     assert other.under_test.resume() == 5
-    assert other.resumed_metrics == {}, "another run recorded that step"
+    assert other.resumed_metrics is None, "another run recorded that step"
 
 
 def test_a_save_that_failed_is_reported_and_does_not_replace_the_latest_checkpoint(make_config: MakeConfig) -> None:

@@ -76,7 +76,7 @@ class Checkpoints:
         self.latest, self._saved_step = resumed.directory, resumed.step
         metrics = self._state.pop("metrics", {})
         own = resumed.directory.parent == self._run.checkpoints
-        self._reporter.resumed(resumed.step, metrics if own else {})
+        self._reporter.resumed(resumed.step, metrics if own else None)
         return resumed.step
 
     def complete_step(self, consumed: int) -> None:

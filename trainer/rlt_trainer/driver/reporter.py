@@ -58,16 +58,17 @@ class Reporter:
         """Set the number of steps."""
         self._publish(total_steps=total_steps)
 
-    def resumed(self, step: int, metrics: dict[str, float]) -> None:
+    def resumed(self, step: int, metrics: dict[str, float] | None) -> None:
         """Report that the run resumes after `step`.
 
         `metrics`: those of the step from its checkpoint. They are recorded if the run ended before it recorded them.
+        None: the checkpoint is that of another run.
         """
         if metrics and not has_metrics(self._run.path, step):
             self._run.append_metrics(step, metrics)
             self._sinks.step(step, metrics)
         self._history = _read_history(self._run.path, step, self._limits)
-        self._publish(step=step, latest_checkpoint_step=step)
+        self._publish(step=step, **({} if metrics is None else {"latest_checkpoint_step": step}))
 
     def step(
         self,
