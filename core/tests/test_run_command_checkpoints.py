@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,12 @@ import pytest
 from command_wrapper import Start, end
 from job_specs import merged
 from openrlhf_jobs import OPENRLHF
+from roll_jobs import ROLL
 from verl_jobs import VERL
 from verl_output import VERL_LINE
 
 from rlt_api.status import CheckpointStatus
+from rlt_core.children.program import build_command
 from rlt_core.command.checkpoints import read_latest_step
 from rlt_core.entrypoint import build_entrypoint, find_checkpoint_directory
 from rlt_operator.diagnosis.progress import build_checkpoint, parse_last_report
@@ -97,6 +100,29 @@ def test_verl_writes_its_checkpoints_where_they_are_read() -> None:
     folder = words[words.index("--checkpoints") + 1]
     assert f"trainer.default_local_dir={folder}" in words
     assert words[words.index("--") + 1 :][:3] == ["python3", "-m", "verl.trainer.main_ppo"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "start", "later"),
+    [
+        (VERL, "trainer.resume_mode=resume_path", "trainer.resume_mode=auto"),
+        (ROLL, "--", "--checkpoints"),
+    ],
+    ids=["verl", "roll"],
+)
+def test_a_job_that_started_from_a_path_resumes_from_its_own_checkpoint(
+    spec: dict[str, Any], start: str, later: str
+) -> None:
+    """verl and ROLL read the path again at each start."""
+    name = "checkpoint-5" if spec is ROLL else "global_step_5"
+    job = o.job(merged(spec, {"checkpoint": {"resume": "path", "resumeFromPath": f"/mnt/rlt/runs/x/{name}"}}))
+    assert job.spec
+    first = build_command(job, job.spec)
+    own = CheckpointStatus(latest_step=8, path="/mnt/rlt/runs/sum/checkpoints")
+    job = replace(job, status=job.status.model_copy(update={"checkpoint": own}))
+    second = build_command(job, job.spec)
+    assert (start in first, later in first, later in second) == (True, False, True)
+    assert not any("global_step_5" in word for word in second)
 
 
 def list_export_words(spec: dict[str, Any]) -> list[str]:

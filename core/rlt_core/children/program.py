@@ -23,7 +23,10 @@ def build_command(job: Job, spec: RLTrainingJobSpec) -> list[str]:
 
 def build_run(job: Job, spec: RLTrainingJobSpec) -> Run:
     """Build what the settings of a framework need besides the spec."""
-    return Run(job.name, job.namespace, names.run_directory(job.name, uid=job.uid, spec=spec))
+    saved = job.status.checkpoint
+    has_checkpoint = saved is not None and saved.latest_step is not None
+    directory = names.run_directory(job.name, uid=job.uid, spec=spec)
+    return Run(job.name, job.namespace, directory, has_checkpoint)
 
 
 def find_working_directory(spec: RLTrainingJobSpec) -> str | None:

@@ -24,7 +24,7 @@ from rlt_api.frameworks.roll_roles import (
     place_roles,
 )
 from rlt_api.frameworks.roll_values import Settings, escape, get_block, merge, read_overrides
-from rlt_api.frameworks.run import Run
+from rlt_api.frameworks.run import Run, choose_resume
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.training_config import CONFIG_DIRECTORY, FUNCTIONS_DIRECTORY
 
@@ -62,7 +62,7 @@ KL_PENALTIES = ("kl", "abs", "mse")
 
 def build_arguments(spec: RLTrainingJobSpec, run: Run) -> list[str]:
     """Build the command line of a job."""
-    return build_launch(CONFIG_FILE, run.checkpoints if spec.checkpoint.resume == "auto" else None)
+    return build_launch(CONFIG_FILE, run.checkpoints if choose_resume(spec.checkpoint, run) == "auto" else None)
 
 
 def build_launch(config: str, checkpoints: str | None) -> list[str]:
@@ -145,7 +145,7 @@ def _list_run(spec: RLTrainingJobSpec, run: Run) -> Settings:
         "output_dir": run.checkpoints,
         "logging_dir": f"{run.directory}/roll-logs",
         "max_ckpt_to_keep": checkpoint.max_to_keep or 0,
-        "resume_from_checkpoint": modes[checkpoint.resume],
+        "resume_from_checkpoint": modes[choose_resume(checkpoint, run)],
         "checkpoint_config": {"type": "file_system", "output_dir": run.checkpoints, "async_upload": False},
         "model_download_type": "HUGGINGFACE_HUB",
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rlt_api.blocks.checkpoint import Checkpoint
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.worker_groups import training_group
 
@@ -18,6 +19,8 @@ class Run:
     """Its namespace, the default of observability.wandb.project."""
     directory: str
     """The run directory in the pods."""
+    has_checkpoint: bool = False
+    """Whether the job has saved a checkpoint of its own."""
 
     @property
     def checkpoints(self) -> str:
@@ -28,6 +31,12 @@ class Run:
     def model(self) -> str:
         """The folder of the model that the framework itself writes at the end."""
         return f"{self.directory}/model"
+
+
+def choose_resume(checkpoint: Checkpoint, run: Run) -> str:
+    """Choose the mode of checkpoint.resume for the next attempt. A job that started from resumeFromPath resumes from
+    its own checkpoints, as with rlt's trainer: verl and ROLL read the path again at each start."""
+    return "auto" if checkpoint.resume == "path" and run.has_checkpoint else checkpoint.resume
 
 
 def count_devices(spec: RLTrainingJobSpec) -> int:

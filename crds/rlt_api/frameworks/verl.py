@@ -14,15 +14,15 @@ from rlt_api.blocks.data import Data
 from rlt_api.blocks.framework import Framework
 from rlt_api.blocks.model import Model
 from rlt_api.frameworks.hydra import format_override
-from rlt_api.frameworks.run import Run, compute_micro_batch_size
+from rlt_api.frameworks.run import Run, choose_resume, compute_micro_batch_size
 from rlt_api.frameworks.verl_placement import list_placement
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.training_config import FUNCTIONS_DIRECTORY
 
 PROGRAM = ("python3", "-m", "verl.trainer.main_ppo")
 DEFAULT_VERSION = "0.9"
-RESUME_MODES = {"auto": "auto", "never": "disable", "path": "resume_path"}
-"""checkpoint.resume -> verl's trainer.resume_mode."""
+RESUME_MODES = {"auto": "auto", "never": "disable", "path": "resume_path", "job": "resume_path"}
+"""checkpoint.resume -> verl's trainer.resume_mode. The operator replaces job by path when it accepts the job."""
 BATCHED_TOKENS = 8192
 """verl's default of rollout.max_num_batched_tokens, which must not be less than a sequence."""
 OVERLONG_PROMPTS = {"filter": "error"}
@@ -310,6 +310,7 @@ def _list_reward(spec: RLTrainingJobSpec, data: Data) -> Settings:
 
 def _list_trainer(spec: RLTrainingJobSpec, run: Run) -> Settings:
     training, checkpoint, validation = spec.training, spec.checkpoint, spec.training.validation
+    resume = choose_resume(checkpoint, run)
     return {
         **list_placement(spec),
         # verl ends at the first of both; an epoch has at least one step.
@@ -318,8 +319,8 @@ def _list_trainer(spec: RLTrainingJobSpec, run: Run) -> Settings:
         "trainer.val_before_train": validation.before_train if validation else False,
         "trainer.test_freq": validation.test_freq if validation else -1,
         "trainer.save_freq": checkpoint.save_freq,
-        "trainer.resume_mode": RESUME_MODES[checkpoint.resume],
-        "trainer.resume_from_path": checkpoint.resume_from_path,
+        "trainer.resume_mode": RESUME_MODES[resume],
+        "trainer.resume_from_path": checkpoint.resume_from_path if resume == "path" else None,
         "trainer.max_actor_ckpt_to_keep": checkpoint.max_to_keep,
         "trainer.max_critic_ckpt_to_keep": checkpoint.max_to_keep,
         "trainer.default_local_dir": run.checkpoints,
