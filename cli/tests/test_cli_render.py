@@ -11,7 +11,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from rlt.offline_job import DEFAULT_ACCESS, PLACEHOLDER_UID, build_offline_job, detect_network
+from rlt.offline_job import DEFAULT_ACCESS, PLACEHOLDER_UID, build_offline_job, detect_network, place_earlier_checkpoint
 from rlt.validation import validate_files
 from rlt_api.training_config import TrainingConfig
 from rlt_cli.main import cli
@@ -30,7 +30,7 @@ def rlt(*arguments: str, input: str | None = None) -> Result:
 def test_render_prints_what_the_operator_creates(path: Path) -> None:
     validated = validate_files([str(path), RUNTIME])
     (manifest,) = validated.jobs()
-    job = detect_network(build_offline_job(manifest, validated), ())
+    job = place_earlier_checkpoint(detect_network(build_offline_job(manifest, validated), ()))
     assert job.spec
     verdict = cluster_missing(Observed(job, access=DEFAULT_ACCESS), job.spec, datetime.now(UTC))
     assert verdict
@@ -50,6 +50,14 @@ def test_the_trainer_config_is_a_yaml_block() -> None:
 def test_the_steps_before_the_program_are_notes() -> None:
     done = rlt(str(EXAMPLES / "09-verl-command.yaml"))
     assert "note: verl-gsm8k: step gsm8k runs before: python3 /opt/verl/examples/data_preprocess" in done.stderr
+
+
+def test_the_path_of_another_jobs_checkpoint_is_a_placeholder() -> None:
+    path = EXAMPLES / "26-resume-from-another-job.yaml"
+    done = rlt(str(path))
+    config = TrainingConfig.model_validate_json(next(yaml.safe_load_all(done.stdout))["data"]["training.json"])
+    assert config.checkpoint.resume_from_path == "/mnt/rlt/runs/arithmetic-grpo-00000000/checkpoints/step-0"
+    assert "the path of the checkpoint of arithmetic-grpo is a placeholder" in done.stderr
 
 
 def test_json_output_is_a_list_for_kubectl() -> None:

@@ -14,6 +14,7 @@ from rlt_cli.render_target import TARGETS
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ARITHMETIC = str(EXAMPLES / "01-arithmetic-grpo.yaml")
+RESUME = "26-resume-from-another-job.yaml"
 RENDER = ("--runtime", str(EXAMPLES / "runtimes/cpu.yaml"), "--storage", "/shared")
 
 
@@ -23,13 +24,21 @@ def rlt(*arguments: str, input: str | None = None) -> Result:
 
 @pytest.mark.parametrize("target", sorted(set(TARGETS) - {"compose"}))
 def test_every_example_is_rendered(target: str, tmp_path: Path) -> None:
-    for path in sorted(EXAMPLES.glob("*.yaml")):
+    for path in sorted({*EXAMPLES.glob("*.yaml")} - {EXAMPLES / RESUME}):
         nodes = tmp_path / "machines.yaml"
         nodes.write_text(yaml.safe_dump(list_machines(yaml.safe_load(path.read_text())["spec"]["cluster"]["workers"])))
         done = rlt(*RENDER, str(path), "--target", target, "--nodes", str(nodes))
         assert done.exit_code == 0, f"{path.name}: {done.stderr}"
         assert "--num-cpus=" in done.stdout
         assert "/mnt/rlt" not in done.stdout, path.name
+
+
+@pytest.mark.parametrize("target", sorted(TARGETS))
+def test_a_job_that_only_the_operator_finds_is_rejected(target: str) -> None:
+    done = rlt(*RENDER, str(EXAMPLES / RESUME), "--target", target)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "spec.checkpoint.resumeFromJob: arithmetic-grpo is found on Kubernetes alone" in done.stderr
+    assert "resumeFromPath" in done.stderr
 
 
 def list_machines(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:

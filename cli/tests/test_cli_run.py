@@ -118,6 +118,14 @@ def test_without_the_trainer_the_error_has_the_next_command(monkeypatch: pytest.
     assert done.stderr.splitlines()[-1] == "next: pip install rlt-trainer"
 
 
+def test_a_job_that_only_the_operator_finds_is_rejected(tmp_path: Path) -> None:
+    spec = {**TINY, "storage": {"claimName": "runs"}, "checkpoint": {"resume": "job", "resumeFromJob": "stage-1"}}
+    done = rlt("--local", "-", "--directory", str(tmp_path), input=manifest(spec))
+    assert done.exit_code == 1
+    assert "spec.checkpoint.resumeFromJob: stage-1 is found on Kubernetes alone" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_command_runs_with_its_environment_and_ends_with_its_exit_code(process: Start, tmp_path: Path) -> None:
     script = 'echo "step:1 - critic/score/mean:0.5 - $WHERE - $SECRET"; exit 1'
     env = [

@@ -17,15 +17,20 @@ from rlt.local_run import LocalRun, build_local_run
 from rlt.offline_job import build_offline_job, compute_content_id
 from rlt.validation import ValidatedFiles
 from rlt_api.training_config import dump_config
+from rlt_core.earlier_job import reject_earlier_job
 
 
 def prepare_local_run(manifest: Mapping[str, Any], files: ValidatedFiles, directory: Path) -> LocalRun:
     """Build the process of a valid job, and write the trainer's config. `files` contains the job and its runtime.
 
-    Raises UnavailableError if the trainer is not installed.
+    Raises UnavailableError if the trainer is not installed, and for checkpoint.resumeFromJob.
     """
     job = build_offline_job(manifest, files, uid=compute_content_id(manifest, files))
     assert job.spec
+    try:
+        reject_earlier_job(job.spec)
+    except ValueError as error:
+        raise UnavailableError(f"{error}.", next="ls DIRECTORY/runs/*/checkpoints") from error
     run = build_local_run(job, job.spec, directory.absolute())
     if run.config and run.config_file:
         if importlib.util.find_spec("rlt_trainer") is None:

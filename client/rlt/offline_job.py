@@ -12,8 +12,10 @@ from rlt.validation import ValidatedFiles, get_name
 from rlt_api.masking import mask_json
 from rlt_api.runtime import resolve
 from rlt_api.status import RuntimeSnapshot
+from rlt_core import names
 from rlt_core.children.build import build_children
 from rlt_core.children.network_policy import NetworkAccess
+from rlt_core.earlier_job import build_step_folder, resume_from, waits_for_earlier_job
 from rlt_core.fabric.nodes import Node
 from rlt_core.job import Job, Manifest, parse_job
 from rlt_core.network_status import build_network_status
@@ -41,9 +43,23 @@ def detect_network(job: Job, nodes: Sequence[Node]) -> Job:
 
 
 def render_children(job: Job) -> list[Manifest]:
-    """The manifests that the operator creates for a valid job, with plain-text secrets masked."""
+    """The manifests that the operator creates for a valid job, with plain-text secrets masked.
+
+    The path of the checkpoint of checkpoint.resumeFromJob is a placeholder.
+    """
+    job = place_earlier_checkpoint(job)
     assert job.spec
     return [mask_json(manifest) for manifest in build_children(job, job.spec, DEFAULT_ACCESS)]
+
+
+def place_earlier_checkpoint(job: Job) -> Job:
+    """The job with a placeholder for the path of the checkpoint of checkpoint.resumeFromJob."""
+    assert job.spec
+    if not waits_for_earlier_job(job.spec):
+        return job
+    other = job.spec.checkpoint.resume_from_job or ""
+    checkpoints = f"{names.run_directory(other, uid=PLACEHOLDER_UID, spec=job.spec)}/checkpoints"
+    return resume_from(job, build_step_folder(job.spec.framework.type, checkpoints, step=0))
 
 
 def compute_content_id(manifest: Mapping[str, Any], files: ValidatedFiles) -> str:

@@ -178,7 +178,7 @@ CONFIGS: dict[str, Callable[[Json], object]] = {
     "tools": lambda config: len(config["rollout"]["multiTurn"]["tools"]) == 2,
     "judge": lambda config: sum(each["weight"] * (10 if "judge" in each else 1) for each in config["rewards"]) == 1.2,
     "resume-from-another-job": lambda config: (
-        config["checkpoint"]["resumeFromPath"].endswith("/checkpoints/step-100")
+        config["checkpoint"]["resumeFromPath"].startswith("/mnt/rlt/runs/arithmetic-grpo-")
         and config["training"]["totalSteps"] > 100
     ),
     "s3-data": lambda config: config["data"]["path"] == "/mnt/rlt/data/gsm8k",

@@ -46,8 +46,12 @@ Json = dict[str, Any]
 
 
 def load(path: Path) -> tuple[Json, ValidatedFiles]:
-    """The manifest of an example with its runtime."""
+    """The manifest of an example with its runtime. As at its acceptance, resumeFromJob is a path."""
     manifest: Json = yaml.safe_load(path.read_text())
+    checkpoint = manifest["spec"].get("checkpoint", {})
+    if "resumeFromJob" in checkpoint:
+        del checkpoint["resumeFromJob"]
+        checkpoint |= {"resume": "path", "resumeFromPath": "/mnt/rlt/runs/a-1/checkpoints/step-100"}
     documents = [Document(path.name, 1, each, {}) for each in (manifest, RUNTIME)]
     return manifest, validate_documents(documents)
 

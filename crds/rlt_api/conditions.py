@@ -47,6 +47,12 @@ class Reason(StrEnum):
     RUNTIME_NOT_FOUND = "RuntimeNotFound"
     """Accepted: the RLRuntime in spec.runtimeRef does not exist; the job waits for it."""
 
+    WAITING_FOR_JOB = "WaitingForJob"
+    """Accepted: the job in spec.checkpoint.resumeFromJob does not exist or has not ended; the job waits for it."""
+    CHECKPOINT_NOT_FOUND = "CheckpointNotFound"
+    """Accepted, Failed: the job in spec.checkpoint.resumeFromJob has ended, and this job cannot resume from it; the
+    message contains the reason."""
+
     WAITING_FOR_QUEUE = "WaitingForQueue"
     """Admitted, ClusterReady: the queue has not admitted the job yet, or has evicted it."""
     QUOTA_RESERVED = "QuotaReserved"

@@ -219,6 +219,13 @@ CASES = [
     Case("name", "metadata.name", {}, cel=True, name="a" * 41),
     Case("name", "metadata.name", {}, "use job-1st", name="1st"),
     Case("name", "metadata.name", {}, "use a-b", name="a.b"),
+    Case(
+        "resume-from-job",
+        "spec.checkpoint.resumeFromJob",
+        {"checkpoint": {"resume": "job", "resumeFromJob": "again"}, "storage.claimName": "runs"},
+        "remove it and use resume: auto",
+        name="again",
+    ),
     # batches
     Case("batch-divisibility", MINI, {"training.ppoMiniBatchSize": 12}, "use 8 or 16", cel=True),
     Case(
@@ -635,6 +642,22 @@ CASES = [
         "resume",
         "spec.checkpoint.resumeFromPath",
         {"checkpoint.resume": "auto", "checkpoint.resumeFromPath": "/c/step-1"},
+        cel=True,
+    ),
+    Case(
+        "resume-from-job",
+        "spec.checkpoint.resumeFromJob",
+        {"checkpoint.resume": "job", "storage.claimName": "runs"},
+    ),
+    Case(
+        "resume-from-job",
+        "spec.storage.claimName",
+        {"checkpoint": {"resume": "job", "resumeFromJob": "stage-1"}},
+    ),
+    Case(
+        "resume-from-job",
+        "spec.checkpoint.resumeFromJob",
+        {"checkpoint.resume": "path", "checkpoint.resumeFromPath": "/c/step-1", "checkpoint.resumeFromJob": "stage-1"},
         cel=True,
     ),
     Case("keep-best", "spec.checkpoint.keepBest", {"checkpoint.keepBest": True}),

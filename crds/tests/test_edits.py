@@ -50,6 +50,7 @@ NEEDS_A_DECISION = {
     "spec.storage.mountPath": "the path",
     "spec.storage.modelCache.mountPath": "the path",
     "spec.checkpoint.resumeFromPath": "the checkpoint",
+    "spec.checkpoint.resumeFromJob": "the job",
     "spec": "what to leave out",
 }
 """Fields of findings without edits -> what only the user can decide."""

@@ -28,6 +28,8 @@ REFERENCES = ("apiKey", "secretKeyRef", "configMapKeyRef")
 AS_JSON = ("crds/rlt_api/runtime.py", "core/rlt_core/job.py")
 BY_RULES = ("spec.rollout.workerGroup", "spec.training.reference.fsdpSize")
 """rules/layout.py reads the first one; the second one must equal training.fsdp.fsdpSize and has no other effect."""
+REPLACED = "spec.checkpoint.resumeFromJob"
+"""The operator replaces it by resumeFromPath, which the trainer reads."""
 METRIC_RULES = "spec.observability.metricRules."
 """blocks/metric_rules.py reads these by name: test_metric_rules.py changes each."""
 
@@ -55,7 +57,7 @@ def test_field_is_read(path: str, schema: Schema) -> None:
     elif path.startswith(METRIC_RULES):
         assert (Observability, "metric_rules") in OPERATOR & TRAINER
     elif block in TRAINING_BLOCKS:
-        assert field in (OPERATOR if path.rpartition(".")[0].endswith(REFERENCES) else TRAINER)
+        assert field in (OPERATOR if path == REPLACED or path.rpartition(".")[0].endswith(REFERENCES) else TRAINER)
     elif block == "observability":  # the operator reads some fields, the trainer the others
         assert field in OPERATOR | TRAINER
     else:

@@ -40,6 +40,7 @@ NO_COUNTERPART = {
     "spec.rollout.workerGroup": "only for mode separate",
     "spec.algorithm.rolloutCorrection.rejectionThreshold": "only with rejection",
     "spec.checkpoint.resumeFromPath": "tested with resume: path",
+    "spec.checkpoint.resumeFromJob": "the operator replaces it by resumeFromPath",
 }
 REJECTED: Mapping[str, Any] = {
     "spec.model.fromSeed": {},

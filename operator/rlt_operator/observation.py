@@ -13,6 +13,7 @@ from rlt_api.status import CurrentAttempt
 from rlt_api.training_config import ProgressReport
 from rlt_core import names
 from rlt_core.children.network_policy import NetworkAccess
+from rlt_core.earlier_job import Missing
 from rlt_core.fabric.nodes import Node
 from rlt_core.job import Job
 from rlt_operator.kuberay import KubeRay
@@ -223,6 +224,8 @@ class Observed:
     """Everything observed, in one value. What was not read has its default."""
 
     job: Job
+    missing_checkpoint: Missing | None = None
+    """Why the job cannot resume from spec.checkpoint.resumeFromJob, until it is accepted."""
     kuberay_installed: bool = True
     kuberay: KubeRay | None = None
     """The fields of its RayCluster CRD. Read while no RayCluster exists."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from rlt.offline_job import build_offline_job, detect_network, render_children
+from rlt.offline_job import build_offline_job, detect_network, place_earlier_checkpoint, render_children
 from rlt.yaml_text import to_yaml
 from rlt_api.frameworks import roll
 from rlt_api.masking import mask_json, mask_text
@@ -19,6 +19,7 @@ from rlt_cli.output import YAML, emit_manifests, output_option, print_message
 from rlt_cli.render_target import TARGETS, emit_files, render_target, write_files
 from rlt_cli.runtime_options import runtime_options
 from rlt_core.children.program import build_command, build_run
+from rlt_core.earlier_job import waits_for_earlier_job
 from rlt_core.fabric.nodes import parse_nodes
 from rlt_core.job import Job, Manifest
 from rlt_core.network_status import blocks_start
@@ -113,6 +114,9 @@ def command(
             print_message(f"{job.name}: the operator holds this job: {refused.code}: {refused.message}")
             held = True
             continue
+        if waits_for_earlier_job(job.spec):
+            other = job.spec.checkpoint.resume_from_job
+            print_message(f"note: {job.name}: the path of the checkpoint of {other} is a placeholder")
         for step in mask_json(job.spec.framework.to_json()).get("prepare", []):
             print_message(f"note: {job.name}: step {step['name']} runs before: {shlex.join(step['command'])}")
         manifests += render_children(job)
@@ -122,6 +126,7 @@ def command(
 
 def _format_command(job: Job) -> str:
     """The command for a shell, each setting in a line of its own, and the config that it reads."""
+    job = place_earlier_checkpoint(job)
     assert job.spec
     words = [shlex.quote(mask_text(word)) for word in build_command(job, job.spec)]
     line = "".join(f" \\\n  {word}" if "=" in word or word.startswith("--") else f" {word}" for word in words).lstrip()

@@ -21,6 +21,7 @@ from rlt_core.children.nccl_files import NCCL_FILE_VARIABLES
 from rlt_core.children.program import build_command, find_working_directory
 from rlt_core.children.ray_token import build_ray_token_env, has_ray_token
 from rlt_core.children.raycluster import build_ray_cluster
+from rlt_core.earlier_job import reject_earlier_job
 from rlt_core.fabric.nodes import Node
 from rlt_core.job import Job
 from rlt_core.keep_logs import ATTEMPT_DIRECTORY
@@ -132,9 +133,10 @@ def build_launch(job: Job, *, storage: str | None = None, any_port: bool = False
     """Build the launch of a valid job that has status.network.
 
     `storage`: the folder that replaces storage.mountPath. Default: the same path. `any_port`: the program's metrics
-    have a free port, because jobs share machines.
+    have a free port, because jobs share machines. Raises ValueError for checkpoint.resumeFromJob.
     """
     assert job.spec
+    reject_earlier_job(job.spec)
     spec = _drop_preflight(job.spec)
     network, ray_cluster = get_network(job), build_ray_cluster(job, spec)["spec"]
     starts = [group["rayStartParams"] for group in ray_cluster["workerGroupSpecs"]]

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rlt_api.model import AbsolutePath, ApiModel, Positive, cel
+from rlt_api.model import AbsolutePath, ApiModel, ObjectName, Positive, Since, cel
 
 
 class Checkpoint(ApiModel):
@@ -17,15 +17,23 @@ class Checkpoint(ApiModel):
             "!has(self.resumeFromPath) || !has(self.resume) || self.resume == 'path'",
             "resumeFromPath is only for resume path",
         ),
+        (
+            "!has(self.resumeFromJob) || !has(self.resume) || self.resume == 'job'",
+            "resumeFromJob is only for resume job",
+        ),
     )
 
     save_freq: Annotated[int, Field(ge=-1, le=2**31 - 1)] = -1
     """Number of steps between checkpoints. The last step is also saved. -1 saves only the model, at the end."""
-    resume: Literal["auto", "never", "path"] = "auto"
+    resume: Literal["auto", "never", "path", "job"] = "auto"
     """auto resumes from the latest complete checkpoint of the job, such as after a suspension. path resumes from
-    resumeFromPath. never starts from step 0. verl's resume_mode."""
+    resumeFromPath, job from the latest checkpoint of resumeFromJob. never starts from step 0. verl's resume_mode."""
     resume_from_path: AbsolutePath | None = None
     """The folder of one checkpoint for resume path. Its name is step-N, of verl global_step_N."""
+    resume_from_job: Annotated[ObjectName | None, Since(2)] = None
+    """Name of an RLTrainingJob in the same namespace for resume job. Both jobs have the same framework and the same
+    storage.claimName. This job is accepted when that one has ended, with the path of its latest checkpoint in
+    status.resolvedSpec."""
     max_to_keep: Positive | None = None
     """Maximum number of checkpoints; older ones are deleted: verl's max_actor_ckpt_to_keep. Default: none is
     deleted."""

@@ -78,7 +78,7 @@ RULES: list[Rule] = [
 
 def validate_job_spec(name: str, spec: RLTrainingJobSpec) -> list[Finding]:
     """Validate the name and the spec of a job."""
-    return [*validate_job_name(name), *validate_spec(spec)]
+    return [*validate_job_name(name), *storage.validate_resume_from_other_job(name, spec), *validate_spec(spec)]
 
 
 def validate_spec(spec: RLTrainingJobSpec) -> Iterator[Finding]:

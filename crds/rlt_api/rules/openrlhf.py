@@ -152,7 +152,7 @@ def _list_rollout(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
     yield "spec.rollout.engineKwargs", bool(rollout.engine_kwargs), "it has no option for it", REMOVE
     yield "spec.checkpoint.asynchronous", checkpoint.asynchronous, "it has no option for it", REMOVE
     reason = "it resumes from the checkpoints of the job alone"
-    yield "spec.checkpoint.resume", checkpoint.resume == "path", reason, "use resume: auto, or never"
+    yield "spec.checkpoint.resume", checkpoint.resume in ("path", "job"), reason, "use resume: auto, or never"
     yield "spec.observability.recordSteps", bool(observability.record_steps), "it records no steps", REMOVE
     yield "spec.observability.profiler", observability.profiler is not None, "it has no profiler", REMOVE
     file = observability.timeline.file if observability.timeline else None

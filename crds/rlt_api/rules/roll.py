@@ -170,6 +170,9 @@ def _list_running(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
     yield "spec.checkpoint.keepBest", checkpoint.keep_best, "it keeps the latest checkpoints", REMOVE
     reason = "a checkpoint counts once all of its parts are written"
     yield "spec.checkpoint.asynchronous", checkpoint.asynchronous, reason, REMOVE
+    reason = "the status has no path of one of its checkpoints, whose folder is named after a time"
+    fix = "use resume: path, with the folder in resumeFromPath"
+    yield "spec.checkpoint.resume", checkpoint.resume == "job", reason, fix
     yield "spec.observability.recordSteps", bool(observability.record_steps), "it records no steps", REMOVE
     both = bool(observability.wandb and observability.tensorboard)
     yield "spec.observability.tensorboard", both, "it has one tracker", "remove it, or wandb"

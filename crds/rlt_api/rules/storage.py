@@ -99,6 +99,31 @@ def validate_resume(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         yield Finding(field, path, message, fix, "resume", involved, edits)
 
 
+def validate_resume_from_job(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """resume job needs resumeFromJob, and storage.claimName, the volume with the checkpoints of that job. No other mode
+    uses resumeFromJob."""
+    checkpoint, field, mode = spec.checkpoint, "spec.checkpoint.resumeFromJob", "spec.checkpoint.resume"
+    name, rule = checkpoint.resume_from_job, "resume-from-job"
+    if name is not None and checkpoint.resume != "job":
+        message, fix = f"is not used by resume {checkpoint.resume}", "remove it, or use resume: job"
+        edits = (*remove(field), *use(mode, "job"))
+        yield Finding(field, name, message, fix, rule, (mode,), edits)
+    if checkpoint.resume == "job" and name is None:
+        yield Finding(field, "none", "is required by resume job", "add the name of a job", rule, (mode,))
+    if checkpoint.resume == "job" and spec.storage.claim_name is None:
+        message, fix = "is required by resume job", "use the PVC with the checkpoints of that job"
+        yield Finding(CLAIM, "none", message, fix, rule, (mode,))
+
+
+def validate_resume_from_other_job(name: str, spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """Validate that resumeFromJob is not the name of the job itself."""
+    if spec.checkpoint.resume_from_job == name:
+        field, mode = "spec.checkpoint.resumeFromJob", "spec.checkpoint.resume"
+        message, fix = "is the name of this job", "remove it and use resume: auto, or use the name of another job"
+        edits = ({field: None, mode: "auto"},)
+        yield Finding(field, name, message, fix, "resume-from-job", ("metadata.name", mode), edits)
+
+
 def validate_keep_best(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """keepBest needs training.validation.testFreq: it keeps the checkpoint with the highest validation score."""
     validation = spec.training.validation
@@ -140,6 +165,7 @@ RULES = (
     validate_checkpoint_volume,
     validate_mount_paths,
     validate_resume,
+    validate_resume_from_job,
     validate_keep_best,
     validate_keep_best_steps,
 )

@@ -15,11 +15,13 @@ from rlt_core.network_status import blocks_start, build_network_status, needs_de
 from rlt_operator.conditions import ConditionUpdate, is_true, keep_conditions
 from rlt_operator.diagnosis.pods import truncate
 from rlt_operator.kuberay import KUBERAY_MINIMUM, describe_lost_fields
-from rlt_operator.lifecycle.verdict import Verdict, owned_cluster, wait_for_cluster
+from rlt_operator.lifecycle.verdict import SETTLED, Verdict, fail_job, owned_cluster, wait_for_cluster
 from rlt_operator.observation import Observed, list_job_pods
 
 RUNTIME_INTERVAL_S = 10.0
 """Requeue interval of a job whose RLRuntime does not exist. A new RLRuntime also wakes the job."""
+JOB_INTERVAL_S = 10.0
+"""Requeue interval of a job that waits for the end of another job, which the cache of the operator has."""
 NODES_INTERVAL_S = 10.0
 """Requeue interval of a job that waits for suitable nodes."""
 QUEUE_INTERVAL_S = 10.0
@@ -39,6 +41,23 @@ def runtime_not_found(observed: Observed, spec: RLTrainingJobSpec, now: datetime
         C.STALLED: verdict.conditions[C.STALLED],
     }
     return replace(verdict, conditions=conditions, requeue_after=RUNTIME_INTERVAL_S)
+
+
+def checkpoint_missing(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Verdict | None:
+    """The job that this one resumes from has no checkpoint for it: wait until it has ended, or fail.
+
+    When the checkpoint is found, the resolved spec has its path. No child is created before the status holds it.
+    """
+    missing = observed.missing_checkpoint
+    if missing is None:
+        return None
+    reason = Reason.CHECKPOINT_NOT_FOUND if missing.is_final else Reason.WAITING_FOR_JOB
+    if missing.is_final:
+        verdict = fail_job(reason, missing.message, {C.RECONCILING: SETTLED}, None)
+    else:
+        verdict = wait_for_cluster(reason, missing.message, stalled=missing.is_stalled)
+    conditions = {**verdict.conditions, C.ACCEPTED: ConditionUpdate("False", reason, missing.message)}
+    return replace(verdict, conditions=conditions, requeue_after=None if missing.is_final else JOB_INTERVAL_S)
 
 
 def cluster_name_taken(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Verdict | None:

@@ -10,6 +10,7 @@ from datetime import datetime
 
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_operator.lifecycle.admission import (
+    checkpoint_missing,
     cluster_missing,
     cluster_name_taken,
     fabric_not_decided,
@@ -54,6 +55,7 @@ STEPS: list[Step] = [
 READY_STEPS: list[ReadyStep] = [
     pending_deadline_exceeded,
     runtime_not_found,
+    checkpoint_missing,
     attempt_failed,
     program_ended,
     job_is_suspended,

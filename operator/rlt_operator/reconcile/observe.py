@@ -16,6 +16,7 @@ from rlt_api.status import RuntimeSnapshot
 from rlt_core import names
 from rlt_core.children.network_policy import NetworkAccess
 from rlt_core.children.preflight_file import has_preflight
+from rlt_core.earlier_job import Missing, find_checkpoint, resume_from, waits_for_earlier_job
 from rlt_core.fabric.nodes import Node
 from rlt_core.job import Job, Manifest, parse_job, parse_runtime
 from rlt_core.kubernetes import api_paths
@@ -73,9 +74,11 @@ async def observe(sources: Sources, key: Key) -> Observed | None:
     if job.deleting or job.managed_by != OPERATOR:
         poller.poll(key, None)
         return Observed(job)
+    job, missing_checkpoint = _find_earlier_checkpoint(cache, job)
     cluster = cache.ray_clusters.get((job.namespace, names.ray_cluster(job.name)))
     observed = Observed(
         job,
+        missing_checkpoint=missing_checkpoint,
         kuberay_installed=cache.ray_clusters.served,
         kuberay=await read_kuberay(sources) if cache.ray_clusters.served and _may_start(job, cluster) else None,
         kuberay_active=cache.is_kuberay_active(),
@@ -168,6 +171,15 @@ async def _get_runtime(api: KubernetesApi, manifest: Manifest, policy: RuntimePo
     except UnknownResourceError:
         return None
     return parse_runtime(runtime) if runtime else None
+
+
+def _find_earlier_checkpoint(cache: Cache, job: Job) -> tuple[Job, Missing | None]:
+    """The job with the checkpoint of spec.checkpoint.resumeFromJob, or why there is none."""
+    if job.spec is None or not waits_for_earlier_job(job.spec):
+        return job, None
+    other = cache.get_job((job.namespace, job.spec.checkpoint.resume_from_job or ""))
+    found = find_checkpoint(job.spec, parse_job(other) if other else None)
+    return (job, found) if isinstance(found, Missing) else (resume_from(job, found), None)
 
 
 def _needs_nodes(observed: Observed) -> bool:

@@ -164,6 +164,30 @@ def test_a_job_of_another_controller_is_not_changed(kubernetes: Kubernetes, oper
     assert kubernetes.get(namespace, "raycluster", "sum") is None
 
 
+def test_a_job_starts_from_the_checkpoint_of_another_one(
+    kubernetes: Kubernetes, operator: Operator, namespace: str
+) -> None:
+    """Another controller writes the status of the other job."""
+    checkpoints = {"storage": {"claimName": "runs"}, "checkpoint": {"resume": "job", "resumeFromJob": "stage-1"}}
+    kubernetes.create_job(namespace, {**o.SPEC, **checkpoints})
+    eventually("WaitingForJob", lambda: kubernetes.condition(namespace, "Accepted")[1] == "WaitingForJob")
+    storage = {"storage": checkpoints["storage"], "managedBy": "kueue.x-k8s.io/multikueue"}
+    kubernetes.create_job(namespace, {**o.SPEC, **storage}, "stage-1")
+    condition = {"type": "Succeeded", "status": "True", "reason": "Completed", "message": "", "observedGeneration": 1}
+    status = {
+        "conditions": [{**condition, "lastTransitionTime": "2026-01-02T03:04:05Z"}],
+        "checkpoint": {"latestStep": 40, "path": "/mnt/rlt/runs/stage-1-22222222/checkpoints"},
+    }
+    options = ("--subresource=status", "--type=merge", "-p", json.dumps({"status": status}))
+    kubernetes.kubectl("patch", "rltrainingjob", "stage-1", "-n", namespace, *options)
+    kubernetes.ray_cluster(namespace)
+    config = kubernetes.get(namespace, "configmap", "sum-training")
+    assert config
+    path = json.loads(config["data"]["training.json"])["checkpoint"]["resumeFromPath"]
+    assert path == "/mnt/rlt/runs/stage-1-22222222/checkpoints/step-40"
+    assert kubernetes.status(namespace)["resolvedSpec"]["checkpoint"]["resumeFromPath"] == path
+
+
 @pytest.mark.parametrize(
     ("template", "message"),
     [
