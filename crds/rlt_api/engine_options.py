@@ -21,8 +21,13 @@ SET_BY = {
     "worker_extension_cls": "always the trainer's, which receives the weights",
     "skip_tokenizer_init": "true without data.imageKey: requests and responses are tokens",
     "mm_device_do_normalize": "false with data.imageKey: the trainer normalizes the pixels",
-    "load_format": "always dummy: the first weight sync loads the weights",
+    "load_format": "dummy, because the first weight sync loads the weights, or auto with model.lora.syncAdapters",
+    "enable_lora": "model.lora.syncAdapters",
+    "max_lora_rank": "model.lora.rank",
+    "lora_target_modules": "model.lora.targetModules",
     "logprobs_mode": "always processed_logprobs: the distribution that is sampled",
     "generation_config": "always vllm: the model's own top_k and similar must not change the distribution",
 }
 """vLLM's option -> the field that sets it, or its fixed value."""
+MAX_LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""The values of max_lora_rank (MaxLoRARanks in vllm/config/lora.py, vLLM 0.32). A smaller rank is padded with zeros."""

@@ -497,6 +497,19 @@ CASES = [
         {"training.expertParallelSize": 4, "model.lora.rank": 8, **hub_model("mine/mixture"), **gpus()},
         "remove one of them",
     ),
+    Case(
+        "synced-adapters",
+        "spec.model.lora.syncAdapters",
+        {"model.lora": {"rank": 8, "syncAdapters": True}, "rollout.engine": "transformers"},
+        "use vllm",
+    ),
+    Case(
+        "synced-adapters",
+        "spec.model.lora.syncAdapters",
+        {"model.lora": {"rank": 8, "syncAdapters": True, "useDora": True}},
+        "remove one of them",
+    ),
+    Case("synced-adapters", "spec.model.lora.rank", {"model.lora": {"rank": 600, "syncAdapters": True}}, "use 512"),
     Case("fsdp-size", "spec.training.fsdp.fsdpSize", {"training.fsdp.fsdpSize": 3, **gpus()}, "use 2 or 4"),
     Case(
         "reference-sharding",

@@ -9,6 +9,7 @@ import pytest
 import torch
 from peft import PeftModel
 from peft.tuners.lora import LoraLayer
+from safetensors.torch import load_file
 from torch.distributed.device_mesh import init_device_mesh
 from torch.testing import assert_close
 
@@ -87,6 +88,22 @@ def test_gathered_weights_are_merged_under_the_names_of_the_model(
     learn(actor)
     plain.load_state_dict(dict(actor.gather_weights()), strict=True)
     assert_close(response_log_probs(plain, SEQUENCES, temperature=1.0)[0].detach(), actor.log_probs(SEQUENCES)[0])
+
+
+@pytest.mark.parametrize("kind", ["rslora", "targets"])
+def test_gathered_adapters_and_the_weights_below_them_add_up_to_the_merged_weights(
+    make_actor: MakeActor, tiny_model: str, kind: str
+) -> None:
+    actor = make_actor(KINDS[kind])
+    learn(actor)
+    adapters, merged = dict(actor.gather_adapters()), dict(actor.gather_weights())
+    for name, weight in actor.gather_weights(merged=False):
+        assert torch.equal(weight, load_file(f"{tiny_model}/model.safetensors")[name])
+        layer = f"base_model.model.{name.removesuffix('.weight')}"
+        if f"{layer}.lora_A.weight" in adapters:
+            weight = weight + adapters.pop(f"{layer}.lora_B.weight") @ adapters.pop(f"{layer}.lora_A.weight")
+        assert_close(weight, merged[name])
+    assert not adapters
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from rlt_api.blocks.rollout import Rollout
+from rlt_trainer.rollout.vllm_adapters import Adapters
 from rlt_trainer.rollout.vllm_options import SET_BY, build_engine_options, check_engine_kwargs
 
 
@@ -69,6 +70,16 @@ def test_a_float32_head_is_added_to_the_overrides_of_the_config() -> None:
 def test_engine_kwargs_that_the_trainer_sets_are_rejected_by_name(name: str) -> None:
     with pytest.raises(ValueError, match=rf"rollout.engineKwargs.{name}: the trainer sets this option"):
         check_engine_kwargs(Rollout(engine_kwargs={name: 1}))
+
+
+def test_adapters_are_applied_to_their_layers_and_the_weights_below_come_from_the_files() -> None:
+    common: Any = {"dtype": "bfloat16", "max_model_len": 96, "seed": 7, "trust_remote_code": False, "on_gpu": False}
+    given = build_engine_options("/model", rollout=Rollout(), adapters=Adapters(9, ("q_proj",)), **common)
+    assert given["load_format"] == "auto"
+    assert given["max_lora_rank"] == 16
+    assert given["lora_target_modules"] == ["q_proj"]
+    assert set(given) <= set(SET_BY)
+    assert options({})["load_format"] == "dummy"
 
 
 @pytest.mark.parametrize("on_gpu", [True, False])

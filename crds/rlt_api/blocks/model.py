@@ -53,6 +53,9 @@ class Lora(ApiModel):
     """Whether the scale is alpha / sqrt(rank), so that it does not shrink with the rank (rsLoRA, arXiv 2312.03732)."""
     use_dora: Annotated[bool, Since(2)] = False
     """Whether the norm of each output's weights is trained apart from their direction (DoRA, arXiv 2402.09353)."""
+    sync_adapters: Annotated[bool, Since(2)] = False
+    """Whether vLLM applies the adapters itself, so that a weight sync sends only them. Default: false, vLLM has merged
+    weights."""
     target_modules: Annotated[list[Annotated[str, StringConstraints(max_length=253)]], Field(max_length=64)] = [
         "all-linear"
     ]

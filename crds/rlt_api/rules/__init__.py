@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from rlt_api.finding import Finding
 from rlt_api.rules import (
     accelerators,
+    adapters,
     batches,
     choices,
     command_devices,
@@ -46,6 +47,7 @@ Rule = Callable[[RLTrainingJobSpec], Iterator[Finding]]
 TRAINER_RULES: list[Rule] = [
     *batches.RULES,
     *layout.RULES,
+    *adapters.RULES,
     *experts.RULES,
     *learning.RULES,
     *engine_kwargs.RULES,

@@ -38,3 +38,5 @@ def list_model(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
     lora, reason = model.lora, "its adapters are plain LoRA"
     yield "spec.model.lora.useRslora", bool(lora and lora.use_rslora), reason, REMOVE
     yield "spec.model.lora.useDora", bool(lora and lora.use_dora), reason, REMOVE
+    reason = "it chooses what a weight sync sends"
+    yield "spec.model.lora.syncAdapters", bool(lora and lora.sync_adapters), reason, REMOVE

@@ -22,7 +22,7 @@ from rlt_trainer.batches.update_result import UpdateResult
 from rlt_trainer.data.image_processor import ImageProcessor
 from rlt_trainer.policy.expert_load import ExpertLoad, find_trained_tokens
 from rlt_trainer.policy.log_probs import response_log_probs
-from rlt_trainer.policy.lora import disable_adapters
+from rlt_trainer.policy.lora import disable_adapters, gather_adapters
 from rlt_trainer.policy.mesh import create_context_group, create_expert_mesh
 from rlt_trainer.policy.micro_batches import MicroBatchSize, evaluate
 from rlt_trainer.policy.model import gather_weights, iterate_buffers
@@ -62,6 +62,7 @@ class Actor:
         self._processor = processor
         self._temperature = temperature
         self._objective = PolicyObjective(algorithm, max_response_length=max_response_length)
+        self._dtype = dtype
         self._packed = model.use_remove_padding
         self._float32_head = model.cast_lm_head_to_fp32
         self._group = create_context_group(mesh.device_type, training, mesh.size())
@@ -191,11 +192,19 @@ class Actor:
         shares = {name: value / dist.get_world_size() for name, value in balance.items()}  # the same on all ranks
         return replace(result, shares=result.shares | shares)
 
-    def gather_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Yield names and full weights, one layer at a time, and the buffers in the model's files."""
+    def gather_weights(self, *, merged: bool = True) -> Iterator[tuple[str, Tensor]]:
+        """Yield names and full weights, one layer at a time, and the buffers in the model's files.
+
+        Not `merged`: without the adapters.
+        """
         with self.weights_on_device():
-            yield from gather_weights(self.model)
+            yield from gather_weights(self.model, merged=merged)
             yield from iterate_buffers(self.model)
+
+    def gather_adapters(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield names and full weights of the adapters, as an engine applies them."""
+        with self.weights_on_device():
+            yield from gather_adapters(self.model, self._dtype)
 
     def _evaluate(
         self, model: PreTrainedModel, offload: Offload, sequences: Sequences, size: MicroBatchSize, temperature: float

@@ -84,6 +84,10 @@ def _local(tensor: Tensor) -> Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
+def _gather(tensor: Tensor) -> Tensor:
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
 def is_adapter(name: str) -> bool:
     """Whether `name` is the name of an adapter's parameter."""
     return ".lora_" in name
@@ -121,13 +125,21 @@ def merge_adapter(module: LoraLayer) -> Tensor:
     return merged.to(base.dtype)
 
 
+def gather_adapters(model: nn.Module, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
+    """Yield the full adapters under peft's names, in `dtype`, with the scale in lora_B. Collective."""
+    for prefix, layer in model.named_modules():
+        if isinstance(layer, LoraLayer):
+            for part, scale in (("lora_A", 1.0), ("lora_B", layer.scaling[ADAPTER])):
+                weight = _gather(cast("Tensor", getattr(layer, part)[ADAPTER].weight))
+                yield f"{PEFT_PREFIX}{prefix}.{part}.weight", (scale * weight.detach()).to(dtype)
+
+
 def save_adapter(model: PreTrainedModel, directory: Path) -> None:
     """Write the adapter in the format of peft's PeftModel.from_pretrained. Collective; rank 0 writes."""
     weights = {}
     for name, parameter in model.named_parameters():
         if is_adapter(name):
-            whole = parameter.full_tensor() if isinstance(parameter, DTensor) else parameter
-            weights[PEFT_PREFIX + name.replace(f".{ADAPTER}", "")] = whole.detach().cpu().contiguous()
+            weights[PEFT_PREFIX + name.replace(f".{ADAPTER}", "")] = _gather(parameter).detach().cpu().contiguous()
     if dist.get_rank() == 0:
         directory.mkdir(parents=True, exist_ok=True)
         save_file(weights, directory / "adapter_model.safetensors", metadata={"format": "pt"})

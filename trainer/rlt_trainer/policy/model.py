@@ -70,10 +70,10 @@ def cast_output_layer(model: PreTrainedModel) -> None:
     output.forward = forward
 
 
-def gather_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+def gather_weights(model: nn.Module, *, merged: bool = True) -> Iterator[tuple[str, Tensor]]:
     """Yield names and full weights of a sharded model, one layer at a time. Collective: all ranks must consume it.
 
-    Adapters are merged into their base weights, under the names of the base weights.
+    Adapters are merged into their base weights, under the names of the base weights. Not `merged`: they are left out.
     The tensors are copies: the engine may hold them for longer than the layer stays gathered.
     """
     for prefix, module in model.named_modules():
@@ -93,7 +93,7 @@ def gather_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
                 continue
             if isinstance(parameter, DTensor) or is_adapter(name):  # weight of a nested layer, yielded later
                 continue
-            weight = merge_adapter(adapted[name]) if name in adapted else parameter.clone()
+            weight = merge_adapter(adapted[name]) if merged and name in adapted else parameter.clone()
             yield base_name(name), weight.detach()
         module.reshard()
 

@@ -35,17 +35,22 @@ def build_engine(config: TrainingConfig, *, files: str, device: torch.device) ->
             trust_remote_code=config.model.trust_remote_code,
             processor=load_image_processor(config),
         )
+    from rlt_trainer.rollout.vllm_adapters import Adapters
     from rlt_trainer.rollout.vllm_engine import VllmEngine
 
+    model, adapters = config.model, None
+    if model.lora and model.lora.sync_adapters:
+        adapters = Adapters.of(files, model.lora, trust_remote_code=model.trust_remote_code)
     return VllmEngine(
         files,
-        dtype=config.model.dtype,
+        dtype=model.dtype,
         rollout=config.rollout,
         max_model_len=config.data.max_prompt_length + config.data.max_response_length,
         seed=config.training.seed,
-        float32_head=config.model.cast_lm_head_to_fp32,
-        trust_remote_code=config.model.trust_remote_code,
+        float32_head=model.cast_lm_head_to_fp32,
+        trust_remote_code=model.trust_remote_code,
         processor=load_image_processor(config),
+        adapters=adapters,
     )
 
 

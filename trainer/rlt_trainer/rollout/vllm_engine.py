@@ -18,6 +18,7 @@ from rlt_trainer.batches.response import FinishReason, Response
 from rlt_trainer.data.image_processor import ImageProcessor
 from rlt_trainer.policy.model import DTYPES
 from rlt_trainer.rollout.engine import Done, EngineError, Part, Request
+from rlt_trainer.rollout.vllm_adapters import Adapters, build_lora_request
 from rlt_trainer.rollout.vllm_images import ImagePrompts
 from rlt_trainer.rollout.vllm_metrics import read_vllm_metrics
 from rlt_trainer.rollout.vllm_options import build_engine_options, check_engine_kwargs
@@ -37,7 +38,8 @@ FINISHED: dict[str | None, FinishReason] = {"stop": "stop", "length": "length", 
 class VllmEngine:
     """A RolloutEngine on vLLM's AsyncLLM.
 
-    It starts with dummy weights. The first weight sync loads all weights, and verifies them.
+    It starts with dummy weights. The first weight sync loads all weights, and verifies them. If vLLM applies adapters
+    itself, it starts with the weights of the files, and a sync loads the adapters.
     """
 
     def __init__(
@@ -51,8 +53,11 @@ class VllmEngine:
         float32_head: bool = False,
         trust_remote_code: bool = False,
         processor: ImageProcessor | None = None,
+        adapters: Adapters | None = None,
     ) -> None:
         """float32_head: model.castLmHeadToFp32. processor: for prompts with images (data.imageKey).
+
+        adapters: those that vLLM applies itself (model.lora.syncAdapters).
 
         Raises ValueError for options that vLLM does not have.
         """
@@ -67,8 +72,10 @@ class VllmEngine:
             float32_head=float32_head,
             trust_remote_code=trust_remote_code,
             has_images=processor is not None,
+            adapters=adapters,
             on_gpu=self._on_gpu,
         )
+        self._adapters = adapters
         self._images = None if processor is None else ImagePrompts(processor, DTYPES[dtype])
         os.environ |= {
             "VLLM_CPU_KVCACHE_SPACE": str(rollout.kv_cache_space),
@@ -89,6 +96,7 @@ class VllmEngine:
             raise ValueError(f"rollout.engineKwargs: vLLM has no option {', '.join(unknown)}. Use vLLM's names.")
         if rollout.free_cache_engine and not self._on_gpu:
             warnings.warn("rollout.freeCacheEngine has no effect: vLLM supports sleep mode only on GPUs.", stacklevel=2)
+        self._lora = build_lora_request() if adapters else None
         self._can_sleep = rollout.free_cache_engine and self._on_gpu
         self._asleep: set[Part] = set()
         self._is_paused = False
@@ -142,10 +150,10 @@ class VllmEngine:
         await self._llm.resume_generation()
 
     async def sleep(self) -> None:
-        """As in RolloutEngine. Level 2 discards the weights, which the next sync restores."""
+        """As in RolloutEngine. Level 2 discards weights, which a sync restores. Level 1 keeps them on the host."""
         if self._can_sleep and not self._asleep:
             await self._reset_caches()
-            await self._llm.sleep(level=2, mode="keep")
+            await self._llm.sleep(level=1 if self._adapters else 2, mode="keep")
             self._asleep = {"weights", "kv_cache"}
 
     async def wake(self, part: Part) -> None:
@@ -160,7 +168,10 @@ class VllmEngine:
 
     async def receive_weights(self) -> None:
         """As in RolloutEngine. Requests in progress are preempted: vLLM computes their caches again."""
-        await self._call(WorkerExtension.load_policy_weights)
+        if self._adapters:
+            await self._call(WorkerExtension.load_policy_adapters, asdict(self._adapters))
+        else:
+            await self._call(WorkerExtension.load_policy_weights)
         await self._reset_caches()
 
     async def sum_weights(self) -> Sums:
@@ -200,7 +211,9 @@ class VllmEngine:
             items: Any = prompt["mm_kwargs"]
             self._llm.input_processor.inject_into_mm_cache(dict(prompt["mm_hashes"]), items)
         try:
-            output = await self._llm.add_request(str(request.number), prompt, _parameters(request))
+            output = await self._llm.add_request(
+                str(request.number), prompt, _parameters(request), lora_request=self._lora
+            )
         except Exception as error:
             done(request.number, _describe(error))
             return
@@ -221,7 +234,8 @@ class VllmEngine:
 
         parameters = SamplingParams(max_tokens=1, prompt_logprobs=0, detokenize=False)
         name = f"log-probs-{os.urandom(8).hex()}"
-        async for output in self._llm.generate(tokens_input(list(sequence)), parameters, name):
+        prompt = tokens_input(list(sequence))
+        async for output in self._llm.generate(prompt, parameters, name, lora_request=self._lora):
             if output.finished:
                 assert output.prompt_logprobs is not None
                 steps = zip(sequence[1:], output.prompt_logprobs[1:], strict=True)

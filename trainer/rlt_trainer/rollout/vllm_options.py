@@ -6,6 +6,7 @@ from typing import Any
 
 from rlt_api.blocks.rollout import Rollout
 from rlt_api.engine_options import SET_BY
+from rlt_trainer.rollout.vllm_adapters import Adapters
 
 
 def check_engine_kwargs(rollout: Rollout) -> None:
@@ -25,16 +26,18 @@ def build_engine_options(
     float32_head: bool = False,
     trust_remote_code: bool,
     has_images: bool = False,
+    adapters: Adapters | None = None,
     on_gpu: bool,
 ) -> dict[str, Any]:
     """Build the arguments of vLLM's AsyncEngineArgs for the model in the folder `files`.
 
     has_images: prompts can have images. vLLM then loads the tokenizer for its own processor, which counts the tokens
     of the largest image at the start.
+    adapters: those that vLLM applies itself (model.lora.syncAdapters). The weights below them come from the files.
     """
     options: dict[str, Any] = {
         "model": files,
-        "load_format": "dummy",
+        "load_format": "auto" if adapters else "dummy",
         "dtype": dtype,
         "trust_remote_code": trust_remote_code,
         "seed": seed,
@@ -51,6 +54,7 @@ def build_engine_options(
         "skip_tokenizer_init": not has_images,
         "limit_mm_per_prompt": {"video": 0} if has_images else None,
         "mm_device_do_normalize": False if has_images else None,
+        **(adapters.options() if adapters else {}),
         "logprobs_mode": "processed_logprobs",
         "generation_config": "vllm",
         **rollout.engine_kwargs,

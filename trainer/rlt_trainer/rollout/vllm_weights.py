@@ -18,6 +18,7 @@ def iterate_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     On CPUs the weights of a linear layer are packed inside a kernel (`cpu_linear`) and cannot be read. Applied to the
     identity matrix, the kernel returns them exactly: the sum of one weight and zeros is not rounded. The cost is a
     forward pass with as many tokens as the layer has inputs.
+    The adapters that vLLM applies itself come last (model.lora.syncAdapters).
     """
     kernels = {id(module.weight): module for module in _find_packed(model)}
     for name, weight in model.named_parameters():  # shared weights once
@@ -26,6 +27,10 @@ def iterate_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
                 yield name, part
         else:
             yield name, weight
+    for name, module in model.named_modules():
+        for factor in ("lora_a_stacked", "lora_b_stacked"):
+            for part in module.__dict__.get(factor, ()):  # padded with zeros to max_lora_rank
+                yield f"{name}.{factor}", part
 
 
 def pack_shared_weights(model: nn.Module) -> None:

@@ -12,11 +12,13 @@ import signal
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
+from rlt_trainer.rollout.vllm_adapters import Adapters, build_lora_request
 from rlt_trainer.rollout.vllm_weights import iterate_weights, pack_experts, pack_shared_weights
 from rlt_trainer.rollout.weight_channel import WeightReceiver, open_receiver, parse_address, receive_weights
 from rlt_trainer.rollout.weight_sums import sum_weights
@@ -30,11 +32,14 @@ class WorkerExtension:
     """Methods for AsyncLLM.collective_rpc. Each runs in all workers of the engine, one for each device."""
 
     if TYPE_CHECKING:  # vLLM's worker
+        from vllm.lora.request import LoRARequest
+
         device: torch.device
         rank: int
 
         def get_model(self) -> nn.Module: ...
         def reload_weights(self, **options: Any) -> None: ...
+        def add_lora(self, request: LoRARequest) -> bool: ...
 
     _weight_channel: WeightReceiver
 
@@ -57,6 +62,19 @@ class WorkerExtension:
             raise
         pack_shared_weights(self.get_model())
         pack_experts(self.get_model())
+
+    def load_policy_adapters(self, adapters: Mapping[str, Any]) -> None:
+        """Load adapters from the channel, in place of the earlier ones. `adapters`: the fields of Adapters.
+
+        vLLM reads them from files.
+        """
+        try:
+            with TemporaryDirectory(prefix="rlt-adapters-") as folder:
+                Adapters(**adapters).write(dict(receive_weights(self._weight_channel)), Path(folder))
+                self.add_lora(build_lora_request(folder))
+        except Exception:
+            self._weight_channel.close()
+            raise
 
     def sum_policy_weights(self) -> list[tuple[str, int]]:
         """Return the items of the sums over this worker's part of the weights."""

@@ -42,7 +42,7 @@ from rlt_trainer.policy.weight_files import to_file_format
 from rlt_trainer.rollout.group_channel import GroupChannel
 from rlt_trainer.rollout.shared_channel import SharedSender
 from rlt_trainer.rollout.weight_channel import GroupAddress, SharedAddress, WeightSender, send_weights
-from rlt_trainer.rollout.weight_sums import Sums, add_sums
+from rlt_trainer.rollout.weight_sums import Sums, add_sums, sum_weights
 from rlt_trainer.rollout.weight_sync import build_probe, pad_probe
 from rlt_trainer.telemetry.worker_telemetry import WorkerReport, WorkerTelemetry
 
@@ -70,6 +70,7 @@ class TrainWorker:
         self._timeout = timedelta(seconds=config.training.collective_timeout_seconds)
         self._store: TCPStore | None = None
         self._channel: WeightSender | None = None
+        self._frozen_sums: Sums | None = None
 
     def rendezvous(self) -> Rendezvous:
         """Start the store of a process group that rank 0 is a member of. Return where the other members connect."""
@@ -191,13 +192,24 @@ class TrainWorker:
 
     def send_weights(self, *, add_up: bool) -> Sums:
         """Send the policy's weights to the engines. With `add_up`, rank 0 returns the sums over them."""
-        sums: Sums = {}
+        add_up_here = add_up and self._rank == 0
         with self.telemetry.measure("update_weights"):
-            weights = self._actor.gather_weights()
-            if self._config.rollout.engine == "vllm":
-                weights = to_file_format(self._actor.model, weights)
-            send_weights(add_sums(weights, sums) if add_up and self._rank == 0 else weights, self._channel)
-        return sums
+            lora = self._config.model.lora
+            if lora is not None and lora.sync_adapters:
+                weights, sums = self._actor.gather_adapters(), self._sum_frozen_weights() if add_up else {}
+            else:
+                weights, sums = self._actor.gather_weights(), {}
+                if self._config.rollout.engine == "vllm":
+                    weights = to_file_format(self._actor.model, weights)
+            send_weights(add_sums(weights, sums) if add_up_here else weights, self._channel)
+        return sums if add_up_here else {}
+
+    def _sum_frozen_weights(self) -> Sums:
+        """Return the sums over the weights below the adapters, which do not change. The first call is collective."""
+        if self._frozen_sums is None:
+            weights = to_file_format(self._actor.model, self._actor.gather_weights(merged=False))
+            self._frozen_sums = sum_weights(weights)
+        return dict(self._frozen_sums)
 
     def probe_log_probs(self, prompts: Sequence[Prompt]) -> list[float]:
         """Compute the policy's log-probabilities of all tokens of the probes on `prompts`."""
