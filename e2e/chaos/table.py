@@ -31,15 +31,16 @@ def describe_outcome(outcome: Outcome) -> str:
     )
 
 
-def render(outcomes: dict[str, Outcome]) -> str:
-    """Return the table, in the order of FAULTS."""
+def render(outcomes: dict[str, Outcome], page: str = "") -> str:
+    """Return the table, in the order of FAULTS. A fault without an outcome keeps its row of `page`."""
+    earlier = {line.split(" | ")[0]: line for line in page.splitlines()}
     lines = [
         "| fault | end of the attempt | named after s | within 15 s | recovered after s | steps lost | final result |",
         "|---|---|---:|---|---:|---:|---|",
     ]
     for fault in FAULTS:
         if fault.name not in outcomes:
-            lines.append(f"| {fault.title} | not run | | | | | |")
+            lines.append(earlier.get(f"| {fault.title}", f"| {fault.title} | not run | | | | | |"))
             continue
         each = outcomes[fault.name]
         name = "" if not each.expected else "not named" if each.named_s is None else f"{each.named_s:.0f}"
@@ -55,7 +56,7 @@ def write_page(results: Path = RESULTS, page: Path = PAGE) -> None:
     """Replace the table of the page."""
     head, mark, tail = page.read_text().partition(MARK)
     assert mark, f"{page} has lost the line {MARK!r}"
-    _, end, rest = tail.partition(f"{MARK}")
+    table, end, rest = tail.partition(MARK)
     assert end, f"{page} has lost the second line {MARK!r}"
     outcomes = {name: Outcome(**values) for name, values in json.loads(results.read_text()).items()}
-    page.write_text(f"{head}{mark}\n{render(outcomes)}\n{end}{rest}")
+    page.write_text(f"{head}{mark}\n{render(outcomes, table)}\n{end}{rest}")

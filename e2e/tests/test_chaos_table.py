@@ -58,16 +58,18 @@ def test_a_row_has_the_verdicts_of_the_fault(outcome: Outcome, cells: list[str],
     assert outcome.is_survived == survived
 
 
-def test_the_page_keeps_its_text_and_lists_every_fault(tmp_path: Path) -> None:
+def test_the_page_keeps_its_text_and_rows_and_lists_every_fault(tmp_path: Path) -> None:
     page, results = tmp_path / "page.md", tmp_path / "chaos.json"
-    page.write_text(f"before\n{MARK}old\n{MARK}after\n")
+    kept = f"| {FAULTS[1].title} | no end |  | nothing to name | 13 | 0 | the same |"
+    page.write_text(f"before\n{MARK}old\n{kept}\n{MARK}after\n")
     results.write_text(json.dumps({"rank": asdict(RANK)}))
     write_page(results, page)
     text = page.read_text()
     assert text.startswith(f"before\n{MARK}\n| fault |")
     assert text.endswith(f"\n{MARK}after\n")
     assert "old" not in text
-    assert text.count("| not run |") == len(FAULTS) - 1
+    assert kept in text
+    assert text.count("| not run |") == len(FAULTS) - 2
 
 
 def test_an_unknown_fault_is_rejected_with_the_known_ones() -> None:
