@@ -160,7 +160,7 @@ def test_the_stage_that_fails_is_the_last_one_and_all_of_its_checks_run(mounted:
     assert {check.stage for check in found.values()} == {"network", "services"}
 
 
-def test_a_throttled_process_is_named_by_the_search_in_pairs(mounted: Path, address: str, parts: Path) -> None:
+def test_a_slow_process_is_named_by_the_search_in_pairs(mounted: Path, address: str, parts: Path) -> None:
     """No machine reaches the minimum, so that the pairs are measured."""
     (parts / "slow").touch()
     code, found, _ = run(mounted, address, expect(mounted, min_bus_bandwidth=1e15), answer=60.0)

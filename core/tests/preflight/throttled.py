@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import threading
+import time
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +14,8 @@ from rlt_core.preflight.process import Process as RealProcess
 
 FOLDER = "PREFLIGHT_TEST_FOLDER"
 """Variable with the folder in which the first process takes its part."""
-THROTTLE = """
-import os, select, signal, sys
-ended = False
-while not ended:
-    os.kill(int(sys.argv[1]), signal.SIGSTOP)
-    ended = bool(select.select([sys.stdin], [], [], 0.09)[0])
-    os.kill(int(sys.argv[1]), signal.SIGCONT)
-    ended = ended or bool(select.select([sys.stdin], [], [], 0.01)[0])
-"""
-"""Lets a process run a tenth of the time, as if it shared its CPU with nine others, until standard input ends."""
+SLOWDOWN = 20
+"""A slow process waits for this multiple of the time of each all-reduce, however busy the machine is."""
 
 
 class Process(RealProcess):
@@ -49,10 +41,16 @@ class Process(RealProcess):
             threading.Event().wait()
         if self._part != "slow":
             return super().all_reduce(rendezvous, rank)
-        throttle = subprocess.Popen([sys.executable, "-c", THROTTLE, str(os.getpid())], stdin=subprocess.PIPE)
+        dist = import_module("torch.distributed")
+        reduce = dist.all_reduce
+
+        def reduce_slowly(*arguments: Any, **options: Any) -> None:
+            start = time.perf_counter()
+            reduce(*arguments, **options)
+            time.sleep(SLOWDOWN * (time.perf_counter() - start))
+
+        dist.all_reduce = reduce_slowly
         try:
             return super().all_reduce(rendezvous, rank)
         finally:
-            assert throttle.stdin
-            throttle.stdin.close()
-            throttle.wait()
+            dist.all_reduce = reduce
