@@ -57,7 +57,7 @@ def read_cpu_time(root: Path) -> float | None:
 
 
 def read_cpu_limit(root: Path) -> float | None:
-    """The CPU limit in cores. None: none."""
+    """The CPU limit in cores. None: there is no limit."""
     try:
         quota, period = (root / "cpu.max").read_text().split()
         return None if quota == "max" else int(quota) / int(period)
@@ -79,7 +79,7 @@ def read_memory(root: Path) -> int | None:
 
 
 def read_memory_limit(root: Path) -> int | None:
-    """The memory limit. None: none."""
+    """The memory limit. None: there is no limit."""
     limit = read_number(root / "memory.max")
     if limit is None:
         limit = read_number(root / "memory/memory.limit_in_bytes")

@@ -76,15 +76,15 @@ def build_export_manifest(manifest: Manifest, step: int | None, kube_context: Ku
 
 
 def _is_deleted(spec: RLTrainingJobSpec, step: int, latest: int) -> bool:
-    """Whether the builtin trainer has deleted the checkpoint of `step` for the sake of later ones.
+    """Whether the builtin trainer has deleted the checkpoint of `step` because of `maxToKeep`.
 
-    False where the spec does not tell: with keepBest an old checkpoint may be the best, and the first checkpoints of
-    other programs stay after a restart.
+    False where the spec does not determine it: with keepBest an old checkpoint may be the best, and the first
+    checkpoints of other programs stay after a restart.
     """
     checkpoint = spec.checkpoint
     if spec.framework.type != "builtin" or checkpoint.keep_best or checkpoint.save_freq < 1 or step == latest:
         return False
-    # The multiples of saveFreq after `step`, and `latest` if it is none.
+    # The multiples of saveFreq after `step`, and `latest` if it is not one of them.
     later = -(-latest // checkpoint.save_freq) - step // checkpoint.save_freq
     return checkpoint.max_to_keep is not None and later >= checkpoint.max_to_keep
 

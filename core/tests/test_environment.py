@@ -52,7 +52,7 @@ def test_hf_home(storage: dict[str, Any], home: str) -> None:
 
 
 def test_caches_are_on_the_volume_of_the_job() -> None:
-    """An image that nobody built for this user has no home, no account and no writable cache."""
+    """An image that was not built for this user has no home, no account and no writable cache."""
     named = variables(storage={"claimName": "runs", "mountPath": "/runs/"})
     caches = {name: named[f"{name}_CACHE_DIR"]["value"] for name in ("TRITON", "TORCHINDUCTOR")}
     assert caches == {"TRITON": "/runs/cache/triton", "TORCHINDUCTOR": "/runs/cache/inductor"}

@@ -1,1 +1,1 @@
-"""The API of rlt as pydantic types: spec and status of an RLTrainingJob, and how operator and trainer talk."""
+"""The API of rlt as pydantic types: an RLTrainingJob, and the formats that operator and trainer exchange."""

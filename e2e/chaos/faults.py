@@ -1,4 +1,4 @@
-"""The faults: each changes the cluster of a running job. The victims are the first in the order of names."""
+"""The faults: each changes the cluster of a running job. The targets are the first in the order of names."""
 
 from __future__ import annotations
 

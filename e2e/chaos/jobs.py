@@ -1,4 +1,4 @@
-"""The learning jobs that the faults meet. Without a fault, one takes about a minute."""
+"""The learning jobs into which faults are injected. Without a fault, one takes about a minute."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class Pod:
 
 @dataclass(frozen=True)
 class Target:
-    """The job that a fault meets."""
+    """The job into whose cluster a fault is injected."""
 
     cluster: Cluster
     namespace: str

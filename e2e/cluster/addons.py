@@ -72,7 +72,7 @@ def install(layout: Layout, programs: Programs, kubectl: Kubectl) -> None:
 
 
 def kuberay_overlay() -> dict[str, object]:
-    """KubeRay as shipped, with our image, without its limit of a tenth of a core, and ready as soon as it is."""
+    """KubeRay as shipped, with a local image, without its CPU limit and the delays of its probe."""
     name, tag = images.KUBERAY.rsplit(":", 1)
     container = "/spec/template/spec/containers/0"
     changes = [

@@ -240,7 +240,7 @@ def _build_rule_event(finding: FailureFinding) -> Event:
 def list_current_events(status: RLTrainingJobStatus, now: datetime) -> tuple[Event, ...]:
     """The events that lead to the conditions of a status, as far as they are recent, or are problems that last.
 
-    Recent is what changed in the last RECENT_S: an operator that dies between the status write and the event is
+    Recent is what changed in the last RECENT_S: an operator that ends between the status write and the event is
     replaced within that time.
     """
     events = [_build_rule_event(finding) for finding in status.findings if finding.code in METRIC_CODES]

@@ -352,7 +352,7 @@ def test_the_attempt_ends_without_stacks(ray: Ray) -> None:
         (log(missing=["sum-worker-b"]), "attempts/1/stacks. Pods without an answer: sum-worker-b."),
         (log(error="/mnt/rlt: No space left on device"), "Their stacks cannot be written: /mnt/rlt: No space left"),
         (log(processes=0, missing=["sum-head-a"]), "No pod has written its stacks within its time. Pods without an"),
-        (log(processes=0), "None of the processes permits to read its stack"),
+        (log(processes=0), "The stacks of the processes cannot be read: ptrace"),
         ("python3: can't open file '/etc/rlt/dump_stacks.py'", "can't open file '/etc/rlt/dump_stacks.py'"),
         ("", "the stack dump printed nothing"),
         (f"{PREFIX}[]", "Their stacks are not known"),

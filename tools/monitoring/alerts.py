@@ -194,7 +194,7 @@ ALERTS = (
         lasting="10m",
         summary="{{ $labels.namespace }}/{{ $labels.job }}: KL divergence is {{ $value | humanize }} nats and grows",
         meaning="The KL divergence to the reference model is above 0.5 nats per token, and four times that of half an "
-        "hour ago. The policy leaves the reference, often towards text that only the reward prefers.",
+        "hour ago. The policy moves away from the reference, often towards text with a high reward and a low quality.",
         inspect=(
             "`rlt rollouts NAME`: responses with a high reward that are not better.",
             "`rlt metrics NAME actor/kl_loss actor/grad_norm --plot`.",

@@ -88,7 +88,7 @@ LEARNING = Row(
         ),
         Panel(
             title="KL to the reference",
-            description="Mean KL divergence to the reference model. A fast increase: the policy leaves the reference.",
+            description="Mean KL divergence to the reference model. A fast increase: the policy diverges from it.",
             queries=(Query(f"rlt_trainer_kl{JOB} or rlt_trainer_reward_kl{JOB}"),),
             requires="a reference model",
             unit="none",

@@ -1,4 +1,4 @@
-"""Engines and a policy that sees: weight syncs, and responses to prompts with images."""
+"""Engines and a vision-language policy: weight syncs, and responses to prompts with images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models that see: log-probabilities, ranks without images, and a run that learns to name the color of a square."""
+"""Vision-language models: log-probabilities, ranks without images, and a run that learns the color of a square."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small models that see, with random weights: images of 8 x 8 pixels are one token."""
+"""Small vision-language models with random weights: images of 8 x 8 pixels are one token."""
 
 from __future__ import annotations
 

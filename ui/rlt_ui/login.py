@@ -1,4 +1,4 @@
-"""Who may read the page of a cluster: whoever sends a token that the API server accepts. Pure ASGI."""
+"""Access to the page of a cluster: a client needs a token that the API server accepts. Pure ASGI."""
 
 from __future__ import annotations
 

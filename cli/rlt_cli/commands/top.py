@@ -40,7 +40,7 @@ def command(name: str, watch: bool, kube_context: KubeContext, output: str) -> N
 
     CPU in cores and memory come from the control group of the Ray container, with its limits. Memory is the working
     set, and contains /dev/shm. GPUs come from nvidia-smi or rocm-smi in the image: a GPU with used memory and no
-    utilization waits. A pod that does not answer has a reason. The command calls kubectl exec for each pod.
+    utilization is idle. A pod that does not answer has a reason. The command calls kubectl exec for each pod.
     """
     require_kubectl("rlt top")
     run(_show(name, watch, kube_context, output), detached="stopped; the job continues")

@@ -155,7 +155,7 @@ def _list_files(data: Mapping[str, Any]) -> list[str]:
 
 
 def _count_mini_batch(config: dict[str, Any]) -> int | None:
-    """The prompts of a mini-batch. None if they are no whole number, or the shares are unknown."""
+    """The prompts of a mini-batch. None if they are not an integer, or the shares are unknown."""
     role, group = config.get("actor_train") or {}, config.get("num_return_sequences_in_group", 1)
     arguments = role.get("training_args") or {}
     shares = count_shares(role, len(parse_devices(role.get("device_mapping")) or []))

@@ -1,4 +1,4 @@
-"""Two or more runs side by side: configuration, metrics, the way to a reward, and throughput."""
+"""Two or more runs side by side: configuration, metrics, time to a reward, and throughput."""
 
 from __future__ import annotations
 

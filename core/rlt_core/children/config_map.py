@@ -157,7 +157,7 @@ def digest_data(data: Mapping[str, str]) -> dict[str, str]:
 
 
 def compute_hash(digests: Mapping[str, str]) -> str:
-    """Compute the value of HASH_ANNOTATION, which shows whether somebody has changed the data since."""
+    """Compute the value of HASH_ANNOTATION, which shows whether the data has changed since."""
     return sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -44,5 +44,5 @@ def find_roll_checkpoint(directory: str) -> tuple[int, str] | None:
 
 
 def is_model(directory: str) -> bool:
-    """Return whether the folder has a model in Hugging Face format. An adapter alone is none."""
+    """Return whether the folder has a model in Hugging Face format. A folder with only an adapter has none."""
     return os.path.isfile(os.path.join(directory, "config.json"))

@@ -47,7 +47,7 @@ class Entry:
     at_end: bool = False
     """Whether a line counts only if the log ends with it."""
     observation: str = ""
-    """What a person sees if no text shows the failure."""
+    """The symptom, if no text shows the failure."""
 
 
 @cache

@@ -19,7 +19,7 @@ STOPPED = re.compile(
     )""",
     re.VERBOSE,
 )
-"""What is printed when somebody ends a program: by shells, Python, Abseil, Slurm and rlt."""
+"""Lines that report the end of a program on request: of shells, Python, Abseil, Slurm and rlt."""
 TRACEBACK = "Traceback (most recent call last):"
 STOPPED_TRACEBACK = "KeyboardInterrupt"
 QUIET = "NCCL INFO"
@@ -46,7 +46,7 @@ def find_last_line(tail: str, entries: Sequence[Entry]) -> tuple[Entry, str, int
 
 
 def _cut_end(lines: Sequence[str]) -> int:
-    """The index of the last line before somebody ended the program."""
+    """The index of the last line before the program was ended."""
     end = next((index for index, line in enumerate(lines) if STOPPED.match(parse_line(line).text)), len(lines))
     if end < len(lines) and STOPPED_TRACEBACK in lines[end]:
         traceback = [index for index in range(end) if TRACEBACK in lines[index]]

@@ -201,7 +201,7 @@ PROBLEMS: dict[str, tuple[Any, str, str, str, tuple[str, ...]]] = {
         replace(SERVICES, facts=(*SERVICES.facts, service_facts("c", versions={"torch": "2.12.0"}))),
         *("versions", "failed", "torch is 2.12.0 in c and 2.13.0 in a, b, head.", ("c",)),
     ),
-    "an accelerator that torch does not see": (
+    "an accelerator that torch does not detect": (
         replace(SERVICES_GPUS, devices=(SERVICES_GPUS.devices[0], Device("b", 0))),
         *("accelerators", "failed", "torch sees 0 accelerators in a process of b, not 1.", ("b",)),
     ),

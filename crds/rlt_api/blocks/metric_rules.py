@@ -32,7 +32,7 @@ class NoLearningSignal(MetricRule):
 
 
 class EntropyCollapse(MetricRule):
-    """The policy hardly varies its responses any more."""
+    """The responses of the policy are almost equal."""
 
     threshold: Annotated[float, Field(gt=0, le=20)] = DEFAULTS["entropyCollapse"].threshold
     """Minimum mean entropy of the next-token distribution, in nats (actor/entropy). In arXiv:2505.22617, performance
@@ -42,7 +42,7 @@ class EntropyCollapse(MetricRule):
 
 
 class KlRunaway(MetricRule):
-    """The policy leaves the reference model."""
+    """The policy moves far from the reference model."""
 
     threshold: Annotated[float, Field(gt=0, le=1000)] = DEFAULTS["klRunaway"].threshold
     """Maximum KL divergence to the reference model per token, in nats (actor/kl_loss, or actor/reward_kl_penalty). The

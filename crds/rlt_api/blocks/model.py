@@ -89,6 +89,6 @@ class Model(ApiModel):
     enable_gradient_checkpointing: bool = False
     """Whether activations are recomputed in the backward pass instead of stored. Default: false, on GPUs true."""
     freeze_vision_tower: Annotated[bool, Since(2)] = False
-    """Whether the vision tower of a model that sees is not trained (data.imageKey): verl's freeze_vision_tower."""
+    """Whether the vision tower of a vision-language model is frozen (data.imageKey): verl's freeze_vision_tower."""
     use_remove_padding: bool = False
     """Whether sequences are packed without padding. Default: false, on GPUs true."""

@@ -161,7 +161,8 @@ class Training(ApiModel):
     expert_model_parallel_size. They exchange tokens, and gather a part of the experts instead of all."""
     collective_timeout_seconds: Annotated[int, Since(2), Field(ge=1, le=86400)] = 600
     """Maximum time of a collective of the train workers, in seconds, until the attempt fails. The default is that of
-    PyTorch for NCCL, and of verl's nccl_timeout. A rank may be late by it, such as one that compiles kernels."""
+    PyTorch for NCCL, and of verl's nccl_timeout. A rank can be late by up to this time, such as
+    one that compiles kernels."""
     use_torch_compile: bool = False
     """Whether torch.compile compiles the layers of the models. (verl: true.)"""
     validation: Validation | None = None

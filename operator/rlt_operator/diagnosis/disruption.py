@@ -53,7 +53,7 @@ class FoundDisruption:
 
 
 def find_disruption(pods: Sequence[Pod], nodes: Sequence[Node] = ()) -> FoundDisruption | None:
-    """The first disruption among the pods of a RayCluster that nobody has deleted or suspended.
+    """The first disruption among the pods of a RayCluster that is neither deleted nor suspended.
 
     `nodes` lists all nodes of the Kubernetes cluster, or is empty if they were not read. A node alone is evidence only
     after the program has ended: a cordoned node may run its pods to their end.

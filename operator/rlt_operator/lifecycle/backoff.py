@@ -21,7 +21,8 @@ def get_next_start(attempts: Sequence[Attempt]) -> datetime:
 def count_delay(attempts: Sequence[Attempt]) -> int:
     """Seconds from the end of the last attempt to the next one: 10 s, doubled by each earlier one, at most 300 s.
 
-    A first disruption has no delay. Repeated ones do: a node that ends each pod at once is not a reason to hurry.
+    A first disruption has no delay. Repeated ones do: otherwise a node that ends each pod at once
+    would cause restarts without a delay.
     """
     series = 0
     for attempt in reversed(attempts):

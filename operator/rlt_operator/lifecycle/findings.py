@@ -62,7 +62,8 @@ def set_findings(observed: Observed, verdict: Verdict, now: datetime) -> Verdict
 
 def _find_causes_of_waiting(observed: Observed, verdict: Verdict) -> Verdict:
     """Find the failures again only with another reason of ClusterReady, which changes the status in any case: the
-    messages of the kubelet alternate while it retries. Those of the scheduler do not, and another resource may lack."""
+    messages of the kubelet alternate while it retries. Those of the scheduler do not, and
+    another resource may be missing."""
     status = observed.job.status
     update, old = verdict.conditions.get(C.CLUSTER_READY), find_condition(status, C.CLUSTER_READY)
     is_same = old is not None and update is not None and old.reason == update.reason
@@ -76,7 +77,7 @@ def _find_causes_of_waiting(observed: Observed, verdict: Verdict) -> Verdict:
 
 
 def _quote(ready: ConditionUpdate | Condition | None) -> str:
-    """The message of ClusterReady if no program prints what it states."""
+    """The message of ClusterReady, if it is evidence that no log or event contains."""
     return ready.message if ready and ready.reason == Reason.HEAD_UNREACHABLE else ""
 
 

@@ -112,7 +112,7 @@ def describe_stacks(log: str, *, kept: bool) -> str:
     if processes == 0 and missing:
         return f"No pod has written its stacks within its time.{silent}"
     if processes == 0:
-        return f"None of the processes permits to read its stack (py-spy, ptrace).{silent}"
+        return f"The stacks of the processes cannot be read: ptrace, which py-spy uses, is not permitted.{silent}"
     summary = f" {str(report['summary'])[:600]}" if report.get("summary") else ""
     where = "" if kept else " of the head pod, until it is deleted (spec.storage has no PVC)"
     stacks = f"{processes} stack{'s' * (processes != 1)} of {pods} pod{'s' * (pods != 1)}"

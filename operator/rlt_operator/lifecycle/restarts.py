@@ -144,7 +144,7 @@ def find_unreleased_attempt(observed: Observed) -> Attempt | None:
 
 
 def needs_faulty_node(observed: Observed) -> bool:
-    """Whether the nodes are needed: to find the one at fault, and to tell a disruption from a failure."""
+    """Whether the nodes are needed: to find the one at fault, and to distinguish a disruption from a failure."""
     if observed.job.spec is None:
         return False
     if attempt := find_unreleased_attempt(observed):

@@ -2,7 +2,7 @@
 
 The name of an Event derives from the job's uid, the reason and the message without its numbers. A transition that
 repeats therefore increments the count of the existing Event, as client-go's EventCorrelator does, and a bucket of
-tokens for each job limits how often. An operator that dies between the status write and the Event creates it at its
+tokens for each job limits how often. An operator that ends between the status write and the Event creates it at its
 first reconciliation of the job: the API server rejects the second creation of the same name.
 """
 

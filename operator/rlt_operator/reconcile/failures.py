@@ -62,7 +62,7 @@ class Failures:
     def add(self, key: Key, rejection: Rejection, now: datetime) -> Rejection | None:
         """Count an action that failed. Returns it with the time of the retry; None if it is not reported yet.
 
-        The first failure that a retry may fix is not reported: a single timeout is no news.
+        The first failure that a retry may fix, such as a single timeout, is not reported.
         """
         failure = self._backoff.fail(key)
         metrics.REQUEST_FAILURES.labels(reason=rejection.reason.value).inc()

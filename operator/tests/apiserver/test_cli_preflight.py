@@ -1,7 +1,7 @@
 """`rlt preflight` against the API server. The test ends the job as the operator would.
 
 - it prints the checks, and deletes the job, also a failed one;
-- a job that somebody deletes meanwhile is a failure.
+- a job that is deleted meanwhile is a failure.
 """
 
 from __future__ import annotations

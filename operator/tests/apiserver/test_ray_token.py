@@ -1,4 +1,4 @@
-"""A Ray head that needs the token of its job: the operator and `rlt` have it, and nobody else gets in."""
+"""A Ray head that needs the token of its job: the operator and `rlt` have it, and other clients are rejected."""
 
 from __future__ import annotations
 

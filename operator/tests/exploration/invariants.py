@@ -103,7 +103,7 @@ def program_ends_before_its_cluster(step: Transition) -> None:
 
 
 def own_stop_is_no_failure(step: Transition) -> None:
-    """No job fails because its program was stopped: nobody but the operator stops programs."""
+    """No job fails because its program was stopped: only the operator stops programs."""
     status = _get_status(step.after.job)
     reasons = [each["reason"] for each in status.get("attempts", [])]
     reasons += [each["reason"] for each in status.get("conditions", []) if each["type"] == "Failed"]

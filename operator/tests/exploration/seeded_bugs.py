@@ -157,7 +157,7 @@ def a_job_ends_again() -> Iterator[None]:
 
 @contextmanager
 def a_finalizer_stays() -> Iterator[None]:
-    """A finalizer that nobody removes: the job waits for an operator that ignores it."""
+    """A finalizer that is not removed: the job waits for an operator that ignores it."""
     real = ApiServer.delete_in_foreground
 
     def delete_in_foreground(self: ApiServer, path: str) -> None:

@@ -22,7 +22,7 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class InvalidCall:
-    """Text in the place of a call that is not one."""
+    """A text in the form of a call that cannot be parsed."""
 
     message: str
     """What is invalid, for the policy."""

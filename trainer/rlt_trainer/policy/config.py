@@ -60,7 +60,8 @@ def load_config_from(path: str, *, revision: str | None = None, trust_remote_cod
 def load_image_processor(config: TrainingConfig) -> ImageProcessor | None:
     """Load the image processor of the policy. None: no prompt has images (data.imageKey).
 
-    Raises ValueError if the model has none, if it does not see, or if it sees and no prompt has images.
+    Raises ValueError if the model has none, if it is not a vision-language model, or if it is one and no prompt has
+    images.
     """
     architecture = load_config(config.model)
     sees = architecture.model_type in VISION

@@ -52,7 +52,7 @@ NOT_PACKABLE = {
 }
 """model_type -> why useRemovePadding is not supported, where the attributes of its class do not show it."""
 VISION = ("qwen2_5_vl", "qwen3_vl")
-"""model_type of the models that see, whose prompts can have images (data.imageKey)."""
+"""model_type of the vision-language models, whose prompts can have images (data.imageKey)."""
 VISION_TOWER = "visual"
 """Name of the vision tower in these models."""
 ROUTERS = dict.fromkeys(("llama4", "llama4_text"), ("router",))

@@ -65,7 +65,7 @@ def response_log_probs(
     Both have a gradient. temperature: the sampling temperature, so that the values compare with the engine's.
     float32_head: model.castLmHeadToFp32.
     packed: without padding, for a model with packed_attention. group: the ranks that share each sequence.
-    images: those of all prompts, for a model that sees.
+    images: those of all prompts, for a vision-language model.
     """
     output = model.get_output_embeddings()  # type: ignore[no-untyped-call]
     logits = LogitScale.of(model.config, temperature, float32=float32_head)

@@ -62,7 +62,7 @@ class ModelOptions:
     frozen: bool = False
     """Whether no weight is trained."""
     freeze_vision_tower: bool = False
-    """Whether the vision tower of a model that sees is not trained."""
+    """Whether the vision tower of a vision-language model is frozen."""
     lora: Lora | None = None
     gradient_checkpointing: bool = False
     packed: bool = False

@@ -1,4 +1,4 @@
-"""Models that see: the embeddings and positions of prompts with images."""
+"""Vision-language models: the embeddings and positions of prompts with images."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TOKEN_INPUTS = {"inputs_embeds", "visual_pos_masks"}
 
 
 def find_text_decoder(decoder: nn.Module) -> nn.Module:
-    """Return the part of a model that sees which takes the result of embed_images."""
+    """Return the part of a vision-language model that takes the result of embed_images."""
     return decoder.get_submodule(TEXT_DECODER)
 
 

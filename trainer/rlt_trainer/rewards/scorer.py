@@ -153,8 +153,8 @@ def to_score(outcome: Outcome, *, timeout_score: float) -> float:
 def get_timeout_score(is_rule: bool, outcomes: Sequence[Outcome]) -> float:
     """Return the score of a response at which the reward timed out: 0 for a rule that scored another of the batch.
 
-    A rule computes on this machine from the response alone: the response caused the timeout, and must not escape a
-    negative advantage. verl scores 0. A function, a judge or a tool may wait for something else: NaN.
+    A rule computes on this machine from the response alone: the response caused the timeout, and without a score it
+    would have no negative advantage. verl scores 0. A function, a judge or a tool may wait for something else: NaN.
     """
     works = any(not isinstance(each, Failure) for each in outcomes)
     return 0.0 if is_rule and works else torch.nan

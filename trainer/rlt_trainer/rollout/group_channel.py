@@ -17,7 +17,7 @@ from rlt_trainer.rollout.weight_channel import TRANSFER_TIMEOUT, GroupAddress
 from rlt_trainer.rollout.weight_sync import StaleWeightsError
 
 JOIN_TIMEOUT = timedelta(minutes=1)
-"""How long the members wait for the others. An engine can die before it joins; then the driver starts it again."""
+"""How long the members wait for the others. An engine's process may end before it joins, and is then started again."""
 
 
 @dataclass(frozen=True)
