@@ -53,7 +53,7 @@ SHUTDOWN = "Pod was terminated in response to imminent node shutdown."
     ({"disruption": "PreemptionByScheduler"}, None),  # Kubernetes resets the condition, or deletes the pod next
     ({"deleting": True, "containers": (CRASHED,)}, None),  # KubeRay replaces the pod
     ({"deleting": True, "phase": "Failed"}, None),
-    ({"phase": "Failed", "reason": "Terminated", "message": "by its own will"}, None),
+    ({"phase": "Failed", "reason": "Terminated", "message": "exited"}, None),
     ({"phase": "Failed", "reason": "Evicted", "message": EMPTY_DIR}, None),
     ({"phase": "Failed", "disruption": "TerminationByKubelet", "reason": "Evicted",
       "message": 'Container ray-worker exceeded its local ephemeral storage limit "1Gi". '}, None),
@@ -237,7 +237,7 @@ def test_the_cause_of_a_stopped_program_is_awaited() -> None:
     ],
 )
 def test_the_loss_of_a_node_is_awaited_that_the_program_reports_first(message: str) -> None:
-    """Ray and the ranks notice a dead machine before Kubernetes does."""
+    """Ray and the ranks detect a lost machine earlier than Kubernetes."""
     pods = tuple(replace(each, node="node-1") for each in o.pods())
     lost = o.ended("FAILED", message)
     waiting = o.after(replace(job(), pods=pods, nodes=(node(),), ray=lost), now=o.NOW + timedelta(seconds=40))

@@ -68,7 +68,7 @@ def log(**changes: Any) -> str:
     return f"--- sum-head-a 7\nThread 7\n{PREFIX}{json.dumps({**report, **changes})}\n"
 
 
-def test_a_report_without_news_passes_the_deadline() -> None:
+def test_a_report_without_progress_passes_the_deadline() -> None:
     job = start()
     assert (progress(job).time, progress(job).step, progress(job).deadline_seconds) == ("2026-01-02T03:04:05Z", 90, 60)
     assert not is_overdue(job, 59)

@@ -62,7 +62,7 @@ def test_many_heads_are_asked_as_often_as_their_progress_is_written(heads: int, 
     assert Pace().choose_interval(progress(3, 1.0), 0.0, heads=heads) == pytest.approx(seconds)
 
 
-def test_a_silent_head_is_asked_less_and_less() -> None:
+def test_a_head_that_does_not_answer_is_asked_less_often() -> None:
     pace = Pace()
     intervals = [pace.choose_interval(SILENT, 0.0, heads=0) or 0.0 for _ in range(8)]
     assert intervals == sorted(intervals)

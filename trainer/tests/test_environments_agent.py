@@ -198,7 +198,7 @@ def test_log_probabilities_are_those_of_the_engine(run: Run) -> None:
 
 
 def test_an_agent_that_never_ends_has_the_reward_0_at_the_maximum_of_requests(run: Run) -> None:
-    """The policy is the cause: it must not escape a low reward."""
+    """The policy is the cause, so that its response has the reward 0."""
     (episode,) = run("never_end", Turns("1", "2", "3", "4"), make_prompt(), **SMALL)
     assert (episode.reward, episode.failure) == (None, None)
     assert (episode.response.num_turns, episode.response.finish_reason) == (3, "length")

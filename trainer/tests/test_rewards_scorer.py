@@ -174,7 +174,7 @@ def test_a_batch_without_any_score_is_an_error(function: dict[str, Any]) -> None
 def test_a_pattern_that_backtracks_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "RULE_TIMEOUT_S", 0.5)
     scores = score([{"name": "regex", "options": {"pattern": "(a+)+b"}}], ["aab", "a" * 64], [prompt("")] * 2)
-    assert scores.by_reward["regex"].tolist() == [1.0, 0.0]  # a response does not escape by a hanging rule
+    assert scores.by_reward["regex"].tolist() == [1.0, 0.0]  # the response that made the rule hang scores 0
     assert scores.reasons == {"regex/timed_out": 1}
     with pytest.raises(TrainingError, match=r"No response .* failed for 1 of 1 responses"):  # the rule may be broken
         score([{"name": "regex", "options": {"pattern": "(a+)+b"}}], ["a" * 64], [prompt("")])

@@ -82,7 +82,7 @@ def test_all_but_the_metrics_needs_the_token(tmp_path: Path, path: str) -> None:
         server.close()
 
 
-def test_an_empty_token_admits_nobody(tmp_path: Path) -> None:
+def test_an_empty_token_is_rejected(tmp_path: Path) -> None:
     server = ProgressServer(0, run_directory=tmp_path, token="")
     server.start()
     try:

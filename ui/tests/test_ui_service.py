@@ -291,5 +291,5 @@ def test_a_token_needs_the_audience_of_the_page(audiences: list[str] | None, is_
 
 
 @pytest.mark.parametrize("status", [{}, {"authenticated": False, "user": {"username": "a"}}, {"authenticated": True}])
-def test_a_review_without_a_user_admits_nobody(status: dict[str, Any]) -> None:
+def test_a_review_without_a_user_is_rejected(status: dict[str, Any]) -> None:
     assert reviews.find_person(status, "") is None

@@ -155,7 +155,7 @@ def check(step: Transition) -> None:
 
 
 def is_settled(world: World) -> str | None:
-    """None if a world in which nothing happens any more is in order, else what is not."""
+    """The problem of a world without further transitions; None if there is none."""
     job = world.job
     owned = [path for path in world.server.objects if path != JOB and not is_foreign(parse(world.server.objects[path]))]
     if job is None or "deletionTimestamp" in job["metadata"]:
