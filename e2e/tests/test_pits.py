@@ -97,7 +97,7 @@ def test_a_cluster_that_does_not_start_is_explained(cluster: Cluster, namespace:
         "replicas": 2,
         "accelerator": {"resourceName": GPU, "count": 1},
     }
-    twice = build_job("twice")  # without the image, nobody sees that its port is taken
+    twice = build_job("twice")  # the missing image hides that its port is taken
     image = twice["spec"]["cluster"]["image"]
     listener = {"name": "cache", "image": image, "command": ["python3", "-c", LISTEN]}
     twice["spec"]["cluster"]["head"]["podTemplate"] = {"spec": {"containers": [listener]}}
