@@ -1,4 +1,4 @@
-"""The page of a cluster with 200 jobs and 20 persons who look at the list: memory and CPU time of the server."""
+"""The page of a cluster with 200 jobs and 20 users with an open list: memory and CPU time of the server."""
 
 from __future__ import annotations
 
