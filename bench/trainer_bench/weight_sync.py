@@ -14,12 +14,12 @@ from torch import Tensor
 
 from rlt_trainer.cluster.rendezvous import listen_for_ranks
 from rlt_trainer.rollout.group_channel import GroupChannel
+from rlt_trainer.rollout.open_receiver import open_receiver
 from rlt_trainer.rollout.shared_channel import SharedSender
 from rlt_trainer.rollout.weight_channel import (
     ChannelAddress,
     GroupAddress,
     WeightSender,
-    open_receiver,
     receive_weights,
     send_weights,
 )

@@ -24,7 +24,8 @@ from rlt_trainer.policy.model import cast_output_layer, iterate_buffers, load_mo
 from rlt_trainer.policy.model_inputs import build_position_ids
 from rlt_trainer.policy.vision import embed_images, find_text_decoder
 from rlt_trainer.rollout.engine import Done, EngineError, Part, Request, Sampling
-from rlt_trainer.rollout.weight_channel import ChannelAddress, open_receiver, receive_weights
+from rlt_trainer.rollout.open_receiver import open_receiver
+from rlt_trainer.rollout.weight_channel import ChannelAddress, receive_weights
 from rlt_trainer.rollout.weight_sums import Sums, sum_weights
 
 MAX_REQUESTS = 1024

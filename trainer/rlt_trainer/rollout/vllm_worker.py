@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from rlt_trainer.rollout.open_receiver import open_receiver
 from rlt_trainer.rollout.vllm_adapters import Adapters, build_lora_request
 from rlt_trainer.rollout.vllm_weights import iterate_weights, pack_experts, pack_shared_weights
-from rlt_trainer.rollout.weight_channel import WeightReceiver, open_receiver, parse_address, receive_weights
+from rlt_trainer.rollout.weight_channel import WeightReceiver, parse_address, receive_weights
 from rlt_trainer.rollout.weight_sums import sum_weights
 
 OWNER = "RLT_ENGINE_PROCESS"

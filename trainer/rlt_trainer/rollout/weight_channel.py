@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor
 
 from rlt_trainer.rollout.buckets import Bucket, pack_buckets
@@ -94,14 +93,3 @@ def receive_weights(channel: WeightReceiver) -> Iterator[tuple[str, Tensor]]:
     """Yield names and tensors as they arrive. Raises StaleWeightsError for damaged buckets, after the last one."""
     while (bucket := channel.get()) is not None:
         yield from bucket.unpack()
-
-
-def open_receiver(address: ChannelAddress, device: torch.device) -> WeightReceiver:
-    """Open the receiving end of the channel at `address`, for weights on `device`."""
-    if isinstance(address, SharedAddress):
-        from rlt_trainer.rollout.shared_channel import SharedReceiver
-
-        return SharedReceiver(address, device)
-    from rlt_trainer.rollout.group_channel import GroupChannel
-
-    return GroupChannel(address, device)

@@ -1,0 +1,16 @@
+"""Selection of the receiving end of the weight channel, by its address."""
+
+from __future__ import annotations
+
+import torch
+
+from rlt_trainer.rollout.group_channel import GroupChannel
+from rlt_trainer.rollout.shared_channel import SharedReceiver
+from rlt_trainer.rollout.weight_channel import ChannelAddress, SharedAddress, WeightReceiver
+
+
+def open_receiver(address: ChannelAddress, device: torch.device) -> WeightReceiver:
+    """Open the receiving end of the channel at `address`, for weights on `device`."""
+    if isinstance(address, SharedAddress):
+        return SharedReceiver(address, device)
+    return GroupChannel(address, device)
