@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import observed as o
@@ -9,6 +12,10 @@ import pytest
 
 from rlt_core.children.environment import build_env
 from rlt_core.children.raycluster import build_ray_cluster
+
+PYTHON = "/usr/bin/python3"
+"""A Python that every user may run."""
+UNKNOWN_USER = 54321
 
 
 def variables(**blocks: Any) -> dict[str, dict[str, Any]]:
@@ -49,6 +56,20 @@ def test_a_reference_is_kept(kind: str) -> None:
 )
 def test_hf_home(storage: dict[str, Any], home: str) -> None:
     assert variables(storage=storage)["HF_HOME"]["value"] == home
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the user")
+@pytest.mark.skipif(not Path(PYTHON).exists(), reason=f"{PYTHON} is not installed")
+def test_a_user_without_an_account_has_a_name() -> None:
+    """torch and Triton ask for it. The image of the job need not have an account for security.runAsUser."""
+    program = [PYTHON, "-c", "import getpass; print(getpass.getuser())"]
+    named = {name: variable["value"] for name, variable in variables().items() if "value" in variable}
+    done, plain = (
+        subprocess.run(program, env=env, user=UNKNOWN_USER, cwd="/", capture_output=True, text=True, check=False)
+        for env in (named, {"HOME": "/tmp"})
+    )
+    assert (done.returncode, done.stdout) == (0, "rlt\n")
+    assert plain.returncode == 1, "the name of a user ID without an account is unknown"
 
 
 def test_caches_are_on_the_volume_of_the_job() -> None:
