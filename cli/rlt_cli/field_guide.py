@@ -179,7 +179,8 @@ def _tables() -> dict[str, tuple[Setting, ...]]:
 def _suggest(wanted: str, known: Mapping[str, Field]) -> str:
     close = difflib.get_close_matches(wanted, known, n=2, cutoff=0.7)
     if not close:  # compare the last parts of the paths
-        last = {key.rpartition(".")[2]: key for key in known}
+        longest_first = sorted(known, key=len, reverse=True)  # of several fields with a name, the shortest path counts
+        last = {key.rpartition(".")[2]: key for key in longest_first}
         close = [last[name] for name in difflib.get_close_matches(wanted.rpartition(".")[2], last, n=2, cutoff=0.7)]
     return f"; did you mean {' or '.join(known[key].path for key in close)}?" if close else "."
 
