@@ -7,8 +7,9 @@ update (train_mini_batch in verl/workers/engine_workers.py). Other versions may 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import gcd
 
-from rlt_api.factors import join_or, nearest_divisors
+from rlt_api.factors import join_or, nearest_divisors, nearest_multiples
 from rlt_api.finding import printable
 from rlt_api.known_programs import Argument, Program, find_program
 from rlt_api.mapping import Mapped, find, load_mapping
@@ -97,43 +98,54 @@ def _warn_sizes(program: Program) -> Iterator[str]:
     numbers = {key: read_verl_number(program, key) for key in (NODES, DEVICES, BATCH, MINI, RESPONSES)}
     nodes, devices, batch, mini, responses = numbers.values()
     given = program.given
-    if batch and mini and mini > batch and (MINI in given or BATCH in given):
-        yield _format_warning(
-            given.get(MINI) or given[BATCH], f"verl needs ppo_mini_batch_size {mini} <= train_batch_size {batch}"
-        )
-    elif batch and mini and batch % mini and (MINI in given or BATCH in given):
-        nearest = join_or(nearest_divisors(mini, batch))
-        message = f"verl needs ppo_mini_batch_size {mini} to divide train_batch_size {batch}; use {MINI}={nearest}"
-        yield _format_warning(given.get(MINI) or given[BATCH], message)
+    total = nodes * devices if nodes and devices else 0
+    parallel = read_verl_number(program, SEQUENCE_PARALLEL) or 1
+    actors = total // parallel if total % parallel == 0 else 0
+    if batch and mini and (MINI in given or BATCH in given):
+        yield from _warn_mini_batch(given.get(MINI) or given[BATCH], batch, mini, responses or 1, actors or 1)
     if MICRO in given and OLD_MICRO in given:
         yield _format_warning(given[OLD_MICRO], f"verl accepts only one of it and {MICRO}; remove it")
-    if not nodes or not devices:
+    if not total:
         return
-    total = nodes * devices
-    parallel = read_verl_number(program, SEQUENCE_PARALLEL) or 1
-    actors = total // parallel
-    if mini and responses and MINI in given and total % parallel == 0 and mini * responses % actors:
-        product = f"{mini} prompts x {responses} responses of a mini-batch"
-        yield _format_warning(given[MINI], f"{product} are not divisible by the {actors} actors, as verl asserts")
     if program.values.get(DYNAMIC) is True:
         return
     if batch and responses and BATCH in given and batch * responses % total:
         yield _format_warning(
             given[BATCH],
-            f"{batch} prompts x {responses} responses are not divisible by the {total} accelerators, as verl asserts",
+            f"{batch} prompts x {responses} responses are not divisible by the {total} accelerators, as verl asserts; "
+            f"use {join_or(nearest_multiples(batch, total // gcd(total, responses)))}",
         )
     micro = program.values.get(MICRO)
-    if isinstance(micro, int) and micro > 0 and mini and responses and total % parallel == 0:
+    if isinstance(micro, int) and micro > 0 and mini and responses and actors:
         share = mini * responses // actors
         if share and share % micro and share > micro:
             message = (
-                f"does not divide the {share} responses of a device in a mini-batch ({mini} x {responses} / {total})"
+                f"does not divide the {share} responses of a device in a mini-batch ({mini} x {responses} / {total}); "
+                f"use {join_or(nearest_divisors(micro, share))}"
             )
             yield _format_warning(given[MICRO], message)
     for key in (SEQUENCE_PARALLEL, FSDP_SIZE):
         size = program.values.get(key)
         if isinstance(size, int) and size > 0 and total % size:
-            yield _format_warning(given[key], f"does not divide the {total} accelerators of the training")
+            nearest = join_or(nearest_divisors(size, total))
+            yield _format_warning(
+                given[key], f"does not divide the {total} accelerators of the training; use {nearest}"
+            )
+
+
+def _warn_mini_batch(argument: Argument, batch: int, mini: int, responses: int, actors: int) -> Iterator[str]:
+    """The mini-batches divide the batch, and the actors divide the responses of a mini-batch."""
+    fitting = nearest_divisors(mini, batch, multiple_of=actors // gcd(actors, responses))
+    fix = f"; use {MINI}={join_or(fitting)}" if fitting else ""
+    if mini > batch:
+        yield _format_warning(argument, f"verl needs ppo_mini_batch_size {mini} <= train_batch_size {batch}{fix}")
+    elif batch % mini:
+        yield _format_warning(
+            argument, f"verl needs ppo_mini_batch_size {mini} to divide train_batch_size {batch}{fix}"
+        )
+    elif mini * responses % actors:
+        product = f"{mini} prompts x {responses} responses of a mini-batch"
+        yield _format_warning(argument, f"{product} are not divisible by the {actors} actors, as verl asserts{fix}")
 
 
 def _warn_unequal_shards(program: Program) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -150,36 +151,63 @@ def test_without_the_runtime_the_devices_are_unknown() -> None:
 NODES = ("trainer.nnodes=2", "trainer.n_gpus_per_node=8")
 
 
-@pytest.mark.parametrize(
-    ("argument", "expected"),
-    [
-        ("data.train_batchsize=64", "is not a key of verl 0.9.1; did you mean data.train_batch_size?"),
-        ("actor_rollout_ref.actor.ppo_minibatch_size=64", "did you mean actor_rollout_ref.actor.ppo_mini_batch_size?"),
-        ("foo.bar=1", "put a + before it"),
-        ("+data.train_batch_size=512", "remove the +"),
-        ("trainer.nnode=2", "verl 0.9.1 has trainer.nnodes instead"),
-        ("data.train_batch_size=100", "ppo_mini_batch_size 256 <= train_batch_size 100"),
-        ("actor_rollout_ref.actor.ppo_mini_batch_size=77", "77 to divide train_batch_size 1024; use "),
-        ("actor_rollout_ref.actor.ppo_mini_batch_size=8", "8 prompts x 1 responses of a mini-batch are not"),
-        ("actor_rollout_ref.actor.fsdp_config.fsdp_size=3", "fsdp_size=3: does not divide the 16 accelerators"),
-        ("actor_rollout_ref.actor.ulysses_sequence_parallel_size=3", "does not divide the 16 accelerators"),
-        ("trainer.logger=['wandb']", "without console, the status of the job has no progress"),
-        ("trainer.total_training_steps=7", "spec.framework.totalSteps is 5"),
-        ("trainer.default_local_dir=/data/out", "is not below spec.storage.mountPath /mnt/rlt: checkpoints are lost"),
-        ("data.train_files=/data/a.parquet", "/data/a.parquet: is on no volume of the job (/mnt/rlt); it must be in"),
-        ("ray_kwargs.ray_init.num_cpus=8", "Ray already runs; use spec.cluster.workers[].numCpus"),
-        ("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=7", "does not divide the 16 responses of a device"),
-        ("actor_rollout_ref.rollout.gpu_memory_utilization=1.9", "it must be above 0 and at most 1"),
-        (
-            "actor_rollout_ref.rollout.max_model_len=1000",
-            "is less than data.max_prompt_length 512 + data.max_response_length 512; use 1024 or more",
-        ),
-    ],
-)
+WARNED = [
+    ("data.train_batchsize=512", "is not a key of verl 0.9.1; did you mean data.train_batch_size?"),
+    ("actor_rollout_ref.actor.ppo_minibatch_size=64", "did you mean actor_rollout_ref.actor.ppo_mini_batch_size?"),
+    ("foo.bar=1", "put a + before it"),
+    ("+data.train_batch_size=512", "remove the +"),
+    ("trainer.nnode=2", "verl 0.9.1 has trainer.nnodes instead"),
+    ("data.train_batch_size=100", "ppo_mini_batch_size 256 <= train_batch_size 100"),
+    ("actor_rollout_ref.actor.ppo_mini_batch_size=77", "77 to divide train_batch_size 1024; use "),
+    ("actor_rollout_ref.actor.ppo_mini_batch_size=8", "8 prompts x 1 responses of a mini-batch are not"),
+    ("actor_rollout_ref.actor.fsdp_config.fsdp_size=3", "fsdp_size=3: does not divide the 16 accelerators"),
+    ("actor_rollout_ref.actor.ulysses_sequence_parallel_size=3", "does not divide the 16 accelerators"),
+    ("trainer.logger=['wandb']", "without console, the status of the job has no progress"),
+    ("trainer.total_training_steps=7", "spec.framework.totalSteps is 5"),
+    ("trainer.default_local_dir=/data/out", "is not below spec.storage.mountPath /mnt/rlt: checkpoints are lost"),
+    ("data.train_files=/data/a.parquet", "/data/a.parquet: is on no volume of the job (/mnt/rlt); it must be in"),
+    ("ray_kwargs.ray_init.num_cpus=8", "Ray already runs; use spec.cluster.workers[].numCpus"),
+    ("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=7", "does not divide the 16 responses of a device"),
+    ("actor_rollout_ref.rollout.gpu_memory_utilization=1.9", "it must be above 0 and at most 1"),
+    (
+        "actor_rollout_ref.rollout.max_model_len=1000",
+        "is less than data.max_prompt_length 512 + data.max_response_length 512; use 1024 or more",
+    ),
+]
+"""An argument, and a part of its warning."""
+
+
+def warn(*arguments: str) -> list[str]:
+    return warnings(*NODES, *arguments, **{"framework.totalSteps": 5, "storage.claimName": "c"})
+
+
+@pytest.mark.parametrize(("argument", "expected"), WARNED)
 def test_an_argument_is_warned_about(argument: str, expected: str) -> None:
-    found = warnings(*NODES, argument, **{"framework.totalSteps": 5, "storage.claimName": "c"})
+    found = warn(argument)
     assert found
     assert expected in found[0]
+
+
+def apply_fix(argument: str, warning: str) -> str | None:
+    """The argument with the fix of the warning; None if the fix needs a decision."""
+    key, _, value = argument.partition("=")
+    if name := re.search(r"did you mean ([\w.]+)\?|has ([\w.]+) instead", warning):
+        return f"{name[1] or name[2]}={value}"
+    if number := re.search(r"; use (?:[\w.]+=)?(\d+)", warning):
+        return f"{key}={number[1]}"
+    if "remove the +" in warning:
+        return argument.removeprefix("+")
+    if "put a + before it" in warning:
+        return f"+{argument}"
+    return None
+
+
+FIXED = [(argument, fixed) for argument, _ in WARNED if (fixed := apply_fix(argument, warn(argument)[0]))]
+
+
+@pytest.mark.parametrize(("argument", "fixed"), FIXED)
+def test_the_fix_of_a_warning_resolves_it(argument: str, fixed: str) -> None:
+    assert warn(fixed) == warn(), "the other warnings are those without the argument"
 
 
 def test_idle_accelerators_are_warned_about() -> None:

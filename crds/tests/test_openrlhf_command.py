@@ -73,6 +73,22 @@ def test_sizes_are_compared_with_the_devices(options: str, expected: str | None)
     assert not expected or expected in found[0]
 
 
+@pytest.mark.parametrize(
+    ("options", "fixed"),
+    [
+        ("--rolout.batch_size=64", "--rollout.batch_size=64"),
+        ("--actor.zero_stage=3", "--ds.zero_stage=3"),
+        ("--train.batch_size=120", "--train.batch_size=112"),
+        ("--train.batch_size=120", "--train.batch_size=128"),
+        ("--algo.advantage.estimator=rloo", "--algo.advantage.estimator=rloo --rollout.n_samples_per_prompt=2"),
+    ],
+)
+def test_the_fix_of_a_warning_resolves_it(options: str, fixed: str) -> None:
+    (found,) = list_warnings([*PROGRAM, *DEVICES.split(), *options.split()])
+    assert fixed.partition("=")[0] in found or fixed.rpartition("=")[2] in found
+    assert list_warnings([*PROGRAM, *DEVICES.split(), *fixed.split()]) == []
+
+
 def test_a_script_is_read_as_well() -> None:
     (found,) = list_warnings(["bash", "-c", f"{' '.join(PROGRAM)} {DEVICES} --rolout.batch_size=64 2>&1 | tee log"])
     assert found.startswith("spec.framework.command[2]: --rolout.batch_size=64: ")
