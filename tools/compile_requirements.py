@@ -50,6 +50,7 @@ SOURCES: dict[str, list[str]] = {
     "verl-cpu.txt": ["--group", "verl-cpu", "--no-deps"],
     "openrlhf-options.txt": ["--group", "openrlhf-options", "--no-deps"],
     "agents.txt": ["--group", "agents"],
+    "notebook.txt": ["--group", "notebook", "--constraints", "dev.txt"],
     "targets.txt": ["--group", "targets"],
 }
 """File -> arguments of `uv pip compile`. Constraint files come before the files that use them."""

@@ -23,8 +23,8 @@ def install(name: str, *options: str, on_top: bool = False) -> Path:
             this.run([VENV / "bin/uv", "venv", "--clear", "--python", sys.executable, folder], log=log)
             install: list[str | Path] = [VENV / "bin/uv", "pip", "install", "--python", python, *options]
             this.run([*install, "--require-hashes", "--requirement", requirements], log=log)
-        if on_top:
-            packages = Path("lib", f"python{sys.version_info.major}.{sys.version_info.minor}", "site-packages")
-            (folder / packages / "project.pth").write_text(f"{VENV / packages}\n")
         stamp.touch()
+    if on_top:  # another clone may have installed it
+        packages = Path("lib", f"python{sys.version_info.major}.{sys.version_info.minor}", "site-packages")
+        (folder / packages / "project.pth").write_text(f"{VENV / packages}\n")
     return python

@@ -107,6 +107,19 @@ class Client:
 
         return self._stream(job, observe)
 
+    def show(self, job: Job | str) -> Job:
+        """Follow a job until it has ended: in a notebook with a progress bar and charts of its metrics, which are
+        updated in place, elsewhere with a line for each change. Returns the job."""
+        from rlt.live_view import LiveView, Steps, keep_steps
+
+        view, steps, last = LiveView(), dict[int, Any](), None
+        for last in self.follow(job):
+            progress = last.status.progress
+            kept: Steps = keep_steps(steps, progress.step if progress else 0)
+            steps = {**kept, **self._read_steps(job, since=max(kept, default=0))}
+            view.update(last, [steps[number] for number in sorted(steps)])
+        return last or self.get(job)
+
     def wait(self, job: Job | str, condition: str = "Succeeded", *, timeout: float | None = None) -> Job:
         """Wait until a condition is True, at most `timeout` seconds. Returns the job.
 
@@ -178,6 +191,17 @@ class Client:
         from rlt.lifecycle import delete_jobs
 
         self._call(job, lambda connection: delete_jobs(connection, _name(job)))
+
+    def _read_steps(self, job: Job | str, since: int) -> dict[int, dict[str, float | None]]:
+        """The metrics of the steps after `since`. Empty without a running program that serves them."""
+        from rlt.errors import UnavailableError
+        from rlt.records import get_history
+
+        try:
+            found = self._call(job, lambda connection: get_history(connection, _name(job), since))
+        except UnavailableError:
+            return {}
+        return {int(step["step"] or 0): step for step in found}
 
     def _set_suspend(self, job: Job | str, suspend: bool) -> Job:
         from rlt.lifecycle import set_suspend

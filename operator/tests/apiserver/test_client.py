@@ -40,7 +40,9 @@ def with_spec(job: Job, **changes: Any) -> Job:
     return Job.from_manifest({**job.manifest, "spec": {**job.manifest["spec"], **changes}})
 
 
-def test_a_job_from_submission_to_deletion(client: Client, job: Job, namespace: str, operator: Operator) -> None:
+def test_a_job_from_submission_to_deletion(
+    client: Client, job: Job, namespace: str, operator: Operator, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert client.submit(job, dry_run=True).namespace == namespace
     assert client.list() == []
     stored = client.submit(job)
@@ -52,6 +54,8 @@ def test_a_job_from_submission_to_deletion(client: Client, job: Job, namespace: 
         if len(phases) == 1:
             client.cancel(stored)
     assert (phases[0] in ("Pending", "Provisioning"), phases[-1]) == (True, "Failed")
+    ended = client.show(stored)
+    assert (ended.phase, capsys.readouterr().out.strip()) == ("Failed", ended.summary)
     assert [each.name for each in client.list()] == ["sum"]
     assert client.get("sum").status.conditions
     with pytest.raises(JobFailedError, match="sum: Failed: ") as failed:
