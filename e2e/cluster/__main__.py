@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from cluster import cert_manager, fake_nodes, kueue, lifecycle, processes, programs
+from cluster import cert_manager, fake_nodes, kueue, lifecycle, processes, programs, s3_server
 from cluster.handle import Cluster
 from cluster.layout import FIRST_PORT, SUBNET, Layout, default_state
 from cluster.stages import StageError, exit_with_message
@@ -24,7 +24,13 @@ def main() -> None:
             case "check":
                 lifecycle.check(Layout(state, arguments.nodes, arguments.first_port, arguments.subnet))
             case "build":
-                for build in (programs.obtain_built, cert_manager.build, kueue.build, fake_nodes.build):
+                for build in (
+                    programs.obtain_built,
+                    cert_manager.build,
+                    kueue.build,
+                    fake_nodes.build,
+                    s3_server.build,
+                ):
                     build()
             case "down" if arguments.below:
                 below = arguments.below.absolute()

@@ -1,4 +1,5 @@
-"""Build programs from Go modules. go/go.mod pins the modules of all programs except KWOK, which has its own go.mod."""
+"""Build programs from Go modules. go/go.mod pins the modules of all programs except KWOK and the S3 server,
+which have their own go.mod."""
 
 import hashlib
 import os

@@ -9,6 +9,7 @@ from cluster.cert_manager import CERT_MANAGER
 from cluster.fake_nodes import KWOK
 from cluster.kueue import KUEUE
 from cluster.layout import Layout
+from cluster.s3_server import S3
 
 
 def test_addresses_of_nodes_and_pods_are_in_the_network_of_the_cluster() -> None:
@@ -47,7 +48,7 @@ def test_every_pinned_program_has_a_version() -> None:
     assert pins["github.com/ray-project/kuberay/ray-operator"].startswith("v1.")
 
 
-@pytest.mark.parametrize("family", [programs.CLUSTER, CERT_MANAGER, KUEUE, KWOK], ids=lambda family: family.name)
+@pytest.mark.parametrize("family", [programs.CLUSTER, CERT_MANAGER, KUEUE, KWOK, S3], ids=lambda family: family.name)
 def test_modules_with_copied_files_are_pinned(family: go_programs.Family) -> None:
     pins = go_programs.parse_versions((family.module / "go.mod").read_text())
     assert {module for module, _, _ in family.copies} <= set(pins)
