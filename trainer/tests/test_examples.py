@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from in_process import train
@@ -13,6 +14,28 @@ from rlt_api.training_config import CONFIG_FILE, TrainingConfig
 from rlt_trainer.rewards import sources
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def shorten(name: str, folder: Path, **training: int) -> TrainingConfig:
+    """The trainer's config of an example, with fewer steps and without vLLM. Its run directory is `folder`."""
+    (config,) = (each["data"] for each in Job.from_file(EXAMPLES / name).render() if each["kind"] == "ConfigMap")
+    parsed: dict[str, Any] = json.loads(config[CONFIG_FILE])
+    parsed |= {"runDirectory": str(folder), "cpusPerWorker": 1, "workers": 1}
+    parsed["training"] |= {"trainBatchSize": 4, "ppoMiniBatchSize": 4, "warmup": None, **training}
+    parsed["rollout"] |= {"engine": "transformers", "responsesPerPrompt": 2}
+    return TrainingConfig.model_validate(parsed)
+
+
+@pytest.mark.slow
+def test_the_second_stage_continues_after_the_last_step_of_the_first(tmp_path: Path) -> None:
+    first = shorten("01-arithmetic-grpo.yaml", tmp_path / "first", totalSteps=2)
+    assert [step["step"] for step in train(first)] == [1, 2]
+    second = shorten("26-resume-from-another-job.yaml", tmp_path / "second", totalSteps=3)
+    assert second.training.learning_rate != first.training.learning_rate
+    # The operator puts the last checkpoint of the first job in the place of the rendered one.
+    path = {"resume_from_path": str(tmp_path / "first/checkpoints/step-2")}
+    resumed = second.model_copy(update={"checkpoint": second.checkpoint.model_copy(update=path)})
+    assert [step["step"] for step in train(resumed)] == [3]
 
 
 @pytest.mark.slow
