@@ -37,6 +37,8 @@ TARGETS: Mapping[str, Callable[[Launch, SlurmOptions], Mapping[str, str]]] = {
     "slurm": lambda launch, options: {f"{launch.name}.sbatch": build_slurm_script(launch, options)},
 }
 """Target -> name and text of each file."""
+IMAGE_FILES = ("apptainer", "enroot")
+"""Container runtimes that start a file."""
 SHARED_MACHINES = ("ray", "slurm")
 """Targets whose machines run several jobs at the same time."""
 
@@ -71,6 +73,14 @@ def reject_unknown_storage(storage: str | None) -> None:
     """Raise a usage error for a path that is not absolute: the machines have other working directories."""
     if storage is not None and not os.path.isabs(storage):
         raise click.UsageError(f"--storage {storage}: use an absolute path, which all machines share")
+
+
+def reject_unknown_image(image_file: str | None, runtime: str | None) -> None:
+    """Raise a usage error for a path that is not absolute, or that the container runtime does not read."""
+    if image_file is not None and runtime not in IMAGE_FILES:
+        raise click.UsageError(f"--image-file requires --container-runtime {' or '.join(IMAGE_FILES)}")
+    if image_file is not None and not os.path.isabs(image_file):
+        raise click.UsageError(f"--image-file {image_file}: use an absolute path, which is the same on all nodes")
 
 
 def reject_held_job(job: Job, file: str) -> None:

@@ -66,6 +66,29 @@ def test_the_example_for_slurm_has_nodes_devices_time_and_fabric(tmp_path: Path)
     assert 1440 <= minutes < 1500
 
 
+@pytest.mark.parametrize("runtime", ["apptainer", "enroot"])
+def test_an_image_file_of_the_nodes_replaces_the_image(runtime: str) -> None:
+    options = ("--target", "slurm", "--container-runtime", runtime, "--image-file", "/shared/verl.sif")
+    script = rlt(*RENDER, ARITHMETIC, *options).stdout
+    assert "/shared/verl.sif" in script
+    assert "localhost/rlt-trainer" not in script
+    assert "apptainer pull" not in script
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--image-file", "/a.sif"), "--image-file requires --container-runtime apptainer or enroot"),
+        (("--container-runtime", "docker", "--image-file", "/a"), "requires --container-runtime apptainer or enroot"),
+        (("--container-runtime", "apptainer", "--image-file", "a.sif"), "--image-file a.sif: use an absolute path"),
+    ],
+)
+def test_an_image_file_that_no_node_finds_is_rejected(options: tuple[str, ...], message: str) -> None:
+    done = rlt(*RENDER, ARITHMETIC, "--target", "slurm", *options)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert message in done.stderr
+
+
 def test_files_are_written_into_a_new_directory(tmp_path: Path) -> None:
     directory = tmp_path / "new/dstack"
     done = rlt(ARITHMETIC, "--target", "dstack", "--directory", str(directory))

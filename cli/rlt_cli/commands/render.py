@@ -16,7 +16,7 @@ from rlt_cli.file_arguments import FILE, file_argument
 from rlt_cli.file_validation import load_valid_jobs
 from rlt_cli.network_page import read_nodes
 from rlt_cli.output import YAML, emit_manifests, output_option, print_message
-from rlt_cli.render_target import TARGETS, emit_files, render_target, write_files
+from rlt_cli.render_target import TARGETS, emit_files, reject_unknown_image, render_target, write_files
 from rlt_cli.runtime_options import runtime_options
 from rlt_core.children.program import build_command, build_run
 from rlt_core.earlier_job import waits_for_earlier_job
@@ -55,6 +55,12 @@ from rlt_core.targets.slurm_containers import RUNTIMES, ContainerRuntime
     help="With --target slurm: what runs cluster.image on the nodes. none runs the processes of the nodes.  "
     "[default: none]",
 )
+@click.option(
+    "--image-file",
+    metavar="PATH",
+    help="With --container-runtime apptainer or enroot: an image on the nodes, such as /shared/verl.sif, instead of "
+    "cluster.image.",
+)
 @click.option("--partition", help="With --target slurm: the partition.")
 @click.option("--account", help="With --target slurm: the account.")
 @output_option(default=YAML)
@@ -69,6 +75,7 @@ def command(
     storage: str | None,
     directory: Path | None,
     container_runtime: ContainerRuntime | None,
+    image_file: str | None,
     partition: str | None,
     account: str | None,
     output: str,
@@ -88,6 +95,7 @@ def command(
         raise click.UsageError("--storage and --directory require --target")
     if target != "slurm" and (container_runtime or partition or account):
         raise click.UsageError("--container-runtime, --partition and --account require --target slurm")
+    reject_unknown_image(image_file, container_runtime)
     validated = load_valid_jobs(file, runtimes, default_runtime)
     if command_only:
         jobs = [build_offline_job(manifest, validated, namespace=namespace) for manifest in validated.jobs()]
@@ -95,7 +103,7 @@ def command(
         return
     parsed_nodes = parse_nodes(read_nodes(nodes)) if nodes else ()
     if target:
-        slurm = SlurmOptions(container_runtime or "none", partition, account)
+        slurm = SlurmOptions(container_runtime or "none", partition, account, image_file)
         files = render_target(target, file, validated, parsed_nodes, storage=storage, slurm=slurm)
         if directory:
             write_files(files, directory)

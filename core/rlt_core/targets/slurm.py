@@ -6,7 +6,7 @@ https://slurm.schedmd.com/sbatch.html, https://docs.ray.io/en/latest/cluster/vms
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from rlt_core.targets.launch import POD_USER, Launch
@@ -34,10 +34,13 @@ class SlurmOptions:
     runtime: ContainerRuntime = "none"
     partition: str | None = None
     account: str | None = None
+    image_file: str | None = None
+    """Absolute path of an image on the nodes, for Apptainer and Enroot, instead of cluster.image."""
 
 
 def build_slurm_script(launch: Launch, options: SlurmOptions) -> str:
     """Build the script for sbatch."""
+    launch = replace(launch, image=options.image_file or launch.image)
     wrapping = wrap_steps(launch, options.runtime)
     files = {
         **launch.files,
