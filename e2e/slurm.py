@@ -6,6 +6,7 @@ the packages are extracted, and the daemons get the paths in their configuration
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import socket
@@ -22,6 +23,7 @@ from environment import ROOT
 from hosts import MACHINE, Host, await_true, compute_address, end_process, start_hosts
 
 PACKAGES = (
+    "bubblewrap",
     "libhwloc15",
     "liblua5.1-0",
     "libmunge2",
@@ -31,7 +33,7 @@ PACKAGES = (
     "slurmctld",
     "slurmd",
 )
-"""Slurm 22.05 of Debian 12 with the libraries that its base system lacks."""
+"""Slurm 22.05 of Debian 12 with the libraries that its base system lacks, and a program for isolated processes."""
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
 NODE_TIMEOUT_S = 10
 """SlurmdTimeout: a node that does not respond for this time is down."""
@@ -100,7 +102,8 @@ class Slurm:
 
 def obtain_slurm() -> Path:
     """Return the folder with the extracted packages. The first call downloads them with apt-get."""
-    folder = cache_folder() / "slurm"
+    key = hashlib.sha256(" ".join(PACKAGES).encode()).hexdigest()[:12]
+    folder = cache_folder() / f"slurm-{key}"
     with exclusive_lock(cache_folder() / "slurm.lock"):
         if not folder.exists():
             log, partial = ROOT / "out/logs/slurm.log", folder.with_suffix(".partial")

@@ -1,13 +1,14 @@
-"""`rlt render --target slurm` on a real Slurm of two nodes, with processes instead of containers."""
+"""`rlt render --target slurm` on a real Slurm of two nodes: with processes, and in isolation as by Apptainer."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +16,32 @@ import pytest
 import yaml
 
 from hosts import await_true
-from slurm import Slurm, start_slurm
+from slurm import Slurm, find_program, start_slurm
 
 pytestmark = pytest.mark.hosts
 
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "NODE_FAIL")
 TIMEOUT_S = 300
 RLT = [sys.executable, "-m", "rlt_cli.main"]
-TINY: dict[str, Any] = {
+BANDIT: dict[str, Any] = {
     "model": {"fromSeed": {"seed": 1, "hiddenSize": 64, "intermediateSize": 128, "numHiddenLayers": 2}},
-    "data": {"preset": "arithmetic", "maxPromptLength": 8, "maxResponseLength": 5},
-    "rewards": [{"name": "exact"}],
-    "training": {"totalSteps": 2, "trainBatchSize": 4, "ppoMiniBatchSize": 4},
-    "rollout": {"engine": "transformers", "responsesPerPrompt": 2},
+    "data": {"preset": "bandit", "maxPromptLength": 8, "maxResponseLength": 1},
+    "algorithm": {"klLossCoef": 0},
+    "training": {"totalSteps": 25, "trainBatchSize": 8, "ppoMiniBatchSize": 8, "learningRate": 1e-2},
+    "rollout": {"engine": "transformers", "responsesPerPrompt": 32},
 }
+"""In each of four states, one token of 262 has a reward."""
+APPTAINER = """#!/bin/bash
+# `apptainer exec [--bind=FOLDER]... IMAGE COMMAND...` with the files of the machine as the image: as with Apptainer,
+# only /tmp, /dev, /proc and the given folders can be written.
+set -eu
+[ "$1" = exec ]; shift
+options=(--ro-bind / / --dev-bind /dev /dev --dev-bind /proc /proc --bind /tmp /tmp)
+while [[ $1 == --bind=* ]]; do options+=(--bind "${1#--bind=}" "${1#--bind=}"); shift; done
+[ -s "$1" ]; shift
+echo "$SLURMD_NODENAME" >> "$ISOLATED"
+exec BUBBLEWRAP "${options[@]}" -- "$@"
+"""
 PROGRAM = """
 import os, signal, sys, time
 print("the program runs on", os.environ["NAME"], flush=True)
@@ -52,15 +65,30 @@ def slurm() -> Iterator[Slurm]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def submit(slurm: Slurm, name: str, spec: dict[str, Any], *options: str) -> str:
-    """Render a job and submit it to Slurm. Returns the job's ID."""
+@pytest.fixture
+def storage() -> Iterator[Path]:
+    """A folder that isolated processes cannot write unless it is given to them."""
+    folder = Path(tempfile.mkdtemp(prefix="rlt-slurm-", dir="/var/tmp"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+def submit(
+    slurm: Slurm,
+    name: str,
+    spec: dict[str, Any],
+    *options: str,
+    storage: Path | None = None,
+    render: Sequence[str] = (),
+) -> str:
+    """Render a job with options of `rlt render`, and submit it to Slurm. Returns the job's ID."""
     workers = [{"replicas": 2, "resources": {"cpu": "1", "memory": "1Gi"}}]
     cluster = {"image": "localhost/rlt-trainer:cpu", "workers": workers}
     manifest = {"apiVersion": "rlt.dev/v1alpha1", "kind": "RLTrainingJob", "metadata": {"name": name}}
     file = slurm.folder / f"{name}.yaml"
     file.write_text(yaml.safe_dump({**manifest, "spec": {"cluster": cluster, **spec}}))
     rendered = subprocess.run(
-        [*RLT, "render", file, "--target", "slurm", "--storage", slurm.folder / "shared"],
+        [*RLT, "render", file, "--target", "slurm", "--storage", storage or slurm.folder / "shared", *render],
         check=True,
         capture_output=True,
         text=True,
@@ -92,12 +120,23 @@ def await_end(slurm: Slurm, job: str) -> str:
     return slurm.read_state(job)
 
 
-def test_a_job_trains_on_two_nodes(slurm: Slurm) -> None:
-    assert await_end(slurm, submit(slurm, "tiny", TINY)) == "COMPLETED", read_log(slurm, "tiny")
-    log = read_log(slurm, "tiny")
-    assert "rlt: Ray has 2 nodes: node-1 node-2" in log
-    assert "step:2 - " in log
-    assert list((slurm.folder / "shared/runs").glob("tiny-*/export/config.json"))
+def test_a_job_learns_on_two_nodes_in_isolation(slurm: Slurm, storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program, log = slurm.folder / "bin/apptainer", slurm.folder / "isolated"
+    program.parent.mkdir()
+    program.write_text(APPTAINER.replace("BUBBLEWRAP", find_program("bwrap")))
+    program.chmod(0o755)
+    (slurm.folder / "image.sif").write_text("the files of the machine")
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("ISOLATED", str(log))
+    render = ("--container-runtime", "apptainer", "--image-file", str(slurm.folder / "image.sif"))
+    job = submit(slurm, "bandit", BANDIT, storage=storage, render=render)
+    assert await_end(slurm, job) == "COMPLETED", read_log(slurm, "bandit")
+    assert "rlt: Ray has 2 nodes: node-1 node-2" in read_log(slurm, "bandit")
+    assert {"node-1", "node-2"} <= set(log.read_text().split())
+    (run,) = (storage / "runs").glob("bandit-*")
+    rewards = [json.loads(line)["critic/rewards/mean"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert (len(rewards), rewards[0] < 0.05, rewards[-1] > 0.5) == (25, True, True), rewards
+    assert (run / "export/config.json").exists()
 
 
 def test_jobs_on_the_same_nodes_end_without_leaving_processes(slurm: Slurm) -> None:
