@@ -162,7 +162,7 @@ async def stream_changes(
 ) -> AsyncIterator[str]:
     """Server-sent events: `name` with a value when it has changed, and `ping` when it has not for some time.
 
-    `failure` contains the reason why the value cannot be read.
+    `failure` contains the reason why the value cannot be read, and is repeated instead of `ping`.
     """
     last: tuple[str, str | Json] | None = None  # the version of a list without jobs is empty
     unchanged = 0
@@ -172,10 +172,11 @@ async def stream_changes(
         except RltError as error:
             found = "failure", error.message
         unchanged += 1
-        if found != last:
+        is_due = unchanged % PING_POLLS == 0
+        if found != last or (is_due and found[0] == "failure"):
             yield f"event: {found[0]}\ndata: {json.dumps(found[1])}\n\n"
             last, unchanged = found, 0
-        elif unchanged % PING_POLLS == 0:
+        elif is_due:
             yield "event: ping\ndata: {}\n\n"
         await asyncio.sleep(interval)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -223,6 +224,24 @@ def test_the_tokens_are_those_of_a_group_and_not_parts_of_a_secret(client: TestC
     assert "by_token" not in second
 
 
+def test_two_gibibytes_of_rollouts_take_little_memory(client: TestClient, folder: Path) -> None:
+    file = folder / "sum-1" / "rollouts" / "step-2.jsonl"
+    lines = file.read_bytes()
+    with file.open("wb") as opened:
+        opened.seek(2 * 2**30)  # the file is sparse
+        opened.write(b"\n" + lines)
+    tracemalloc.start()
+    page = get(client, "rollouts", run="sum-1", order="best")
+    report = client.get(f"{PAGE}api/report", params={"run": "sum-1"})
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert [each["row"] for each in page["rollouts"]] == [0, 3, 1, 2]
+    note = "step-2.jsonl has 2048 MiB: only its last 64 MiB are read."
+    assert page["notes"] == [note]
+    assert note in report.text
+    assert peak < 32 * 2**20
+
+
 def test_the_spans_of_a_repeated_step_are_the_last_ones(client: TestClient, folder: Path) -> None:
     lines = [
         {"rank": 0, "phase": "gen", "start": float(n), "end": n + 1.0, "step": step} for n, step in enumerate([1, 2, 1])
@@ -287,6 +306,17 @@ async def test_a_change_is_an_event(folder: Path, monkeypatch: pytest.MonkeyPatc
     with (folder / "sum-1" / "metrics.jsonl").open("a") as file:
         file.write('{"step": 3}\n')
     assert (await anext(events)).startswith("event: version\n")
+
+
+async def test_a_failure_is_repeated_until_the_run_is_readable(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "POLL_S", 0)
+    monkeypatch.setattr("rlt_ui.directories.CACHE_S", -1)
+    events = stream_versions(RunFolder(folder), "later")
+    for _ in range(3):
+        assert "has no run later" in (await anext(events)).removeprefix("event: failure\ndata: ")
+    (folder / "sum-1").rename(folder / "later")
+    assert (await anext(events)).startswith("event: version\n")
+    assert (await anext(events)).startswith("event: ping\n")
 
 
 async def test_an_empty_list_has_a_version_so_that_its_first_job_is_a_change(

@@ -37,10 +37,10 @@ export function follow(run, onChange, onState) {
   let lost = false;
   let ended = false;
 
-  function heard() {
+  function heard(state, text) {
     clearTimeout(silence);
     silence = setTimeout(reconnect, SILENCE_MS);
-    onState("live", "Live");
+    onState(state, text);
   }
 
   function reconnect() {
@@ -57,12 +57,15 @@ export function follow(run, onChange, onState) {
     source = new EventSource(`api/events${run ? `?run=${encodeURIComponent(run)}` : ""}`);
     let first = !lost; // the page has just read the first version
     source.addEventListener("version", () => {
-      heard();
+      heard("live", "Live");
       if (!first) onChange();
       first = false;
     });
-    source.addEventListener("ping", heard);
-    source.addEventListener("failure", (event) => onState("failed", JSON.parse(event.data)));
+    source.addEventListener("ping", () => heard("live", "Live"));
+    source.addEventListener("failure", (event) => {
+      first = false; // the page could not read it either
+      heard("failed", JSON.parse(event.data));
+    });
     source.onerror = reconnect;
     silence = setTimeout(reconnect, SILENCE_MS);
   }
