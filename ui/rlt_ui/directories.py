@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from rlt.errors import NotFoundError, RltError
@@ -178,7 +178,8 @@ def build_row(run_id: str, path: Path, run: Run) -> Json:
         "rewards": sample(rewards),
         "model": get_text(run.config, "model", "path"),
         "algorithm": get_text(run.config, "algorithm", "advEstimator"),
-        "updated": find_update(path),
+        "created": find_time(path, CONFIGS),
+        "updated": find_time(path, (METRICS_FILE, *CONFIGS)),
         "findings": len(run.findings),
     }
 
@@ -208,9 +209,9 @@ def find_total_steps(run: Run) -> int | None:
     return total if isinstance(total, int) else None
 
 
-def find_update(path: Path) -> float | None:
-    """Unix time of the latest change of the metrics, or of the config before there are metrics."""
-    for name in (METRICS_FILE, *CONFIGS):
+def find_time(path: Path, names: Iterable[str]) -> float | None:
+    """Unix time of the latest change of the first of the files that exists. The config is written at each start."""
+    for name in names:
         try:
             return (path / name).stat().st_mtime
         except OSError:

@@ -158,6 +158,7 @@ def build_row(job: Mapping[str, Any], rewards: Sequence[float] = ()) -> Json:
         "algorithm": status.get("algorithm", ""),
         "gpus": status.get("gpus"),
         "eta": progress.get("eta"),
+        "created": parse_time(job["metadata"].get("creationTimestamp")),
         "updated": parse_time(progress.get("lastUpdated") or job["metadata"].get("creationTimestamp")),
         "findings": len(status.get("findings", [])),
     }

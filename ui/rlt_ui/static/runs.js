@@ -15,9 +15,10 @@ const COLUMNS = [
   ["Model", (run) => run.model ?? ""],
   ["Algorithm", (run) => run.algorithm ?? ""],
   ["Findings", (run) => run.findings ?? 0],
+  ["Created", (run) => run.created ?? 0],
   ["Updated", (run) => run.updated ?? 0],
 ];
-const state = { search: "", phase: "", sort: 8, descending: true, chosen: new Set() };
+const state = { search: "", phase: "", sort: 9, descending: true, chosen: new Set() };
 
 export function bar(step, total) {
   if (!total) return el("span", {}, `step ${number(step)}`);
@@ -107,6 +108,7 @@ export async function showRuns(main, isCurrent) {
       run.model || "–",
       run.algorithm || "–",
       run.findings ? el("span", { class: "badge warning" }, plural(run.findings, "finding")) : el("span", { class: "muted" }, "none"),
+      el("span", { class: "muted" }, age(run.created)),
       el("span", { class: "muted" }, age(run.updated)),
     ];
     return el("tr", {}, el("td", {}, box), cells.map((cell) => el("td", {}, cell)));
