@@ -17,6 +17,7 @@ import observed as o
 import pytest
 import yaml
 from click.testing import CliRunner, Result
+from recorded_page import assert_page_shows
 from verl_jobs import VERL
 
 from rlt.local_run import build_local_run
@@ -173,7 +174,7 @@ def test_an_interrupt_reaches_the_command_and_its_exit_code_is_kept(process: Sta
 
 
 @pytest.mark.slow
-def test_a_second_run_of_the_same_job_resumes(process: Start, tmp_path: Path) -> None:
+def test_the_page_shows_a_run_and_a_second_one_of_the_same_job_resumes(process: Start, tmp_path: Path) -> None:
     spec = {**TINY, "checkpoint": {"saveFreq": 1}}
     first = process(spec)
     out, messages = first.communicate(timeout=600)
@@ -183,6 +184,7 @@ def test_a_second_run_of_the_same_job_resumes(process: Start, tmp_path: Path) ->
     lines = (Path(directory) / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [1, 2]
     assert Path(directory).parent == tmp_path / "out/runs"
+    assert_page_shows(Path(directory))
 
     again = process(spec)
     out, _ = again.communicate(timeout=600)
