@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import shutil
@@ -21,6 +22,7 @@ from rlt_api.blocks.model import Model, SeededModel
 from rlt_api.frameworks.export import build_export
 from rlt_api.frameworks.run import Run
 from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.step_history import METRICS_FILE, read_history
 from rlt_api.step_line import parse_step_line
 from rlt_core.entrypoint import build_run_command_arguments
 from rlt_core.job import parse_job
@@ -188,6 +190,9 @@ def test_a_job_trains_two_steps_and_resumes_for_a_third(python: Path, model: Pat
     assert trained.keys() == start.keys()
     assert not all(trained[name].equal(start[name].bfloat16()) for name in start)
     assert list(read_steps(train(python, build_manifest(model, folder, 3), folder))) == [3]
+    history = read_history(folder / "runs/tiny-11111111" / METRICS_FILE, after=0).splitlines()
+    assert [json.loads(line)["step"] for line in history] == [1, 2, 3]
+    assert json.loads(history[1])["critic/rewards/mean"] == report.metrics.reward
 
 
 def test_the_merged_model_has_the_weights_of_the_shards(python: Path, model: Path, tmp_path: Path) -> None:
