@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Sequence
 
 from rlt_api.blocks.framework import Framework, PrepareStep
 from rlt_api.blocks.metric_rules import build_limits
@@ -79,7 +80,7 @@ def build_run_command_arguments(
 
     Limits are omitted if they are the defaults: the program of an earlier version, which has no rules, runs as well.
     """
-    framework, limits = spec.framework, build_limits(spec.observability.metric_rules)
+    framework, limits, command = spec.framework, build_limits(spec.observability.metric_rules), build_command(job, spec)
     options = ["--job", job.name, "--namespace", job.namespace]
     # ROLL does not print the number of steps.
     total = spec.training.total_steps if framework.type == "roll" else framework.total_steps
@@ -89,6 +90,8 @@ def build_run_command_arguments(
         options += ["--working-directory", directory]
     if serve_records:
         options += ["--run-directory", names.run_directory(job.name, uid=job.uid, spec=spec)]
+        if rollouts := find_folder(command, "trainer.rollout_data_dir"):
+            options += ["--verl-rollouts", rollouts]
     if limits != DEFAULTS:
         options += ["--metric-rules", json.dumps(limits)]
     if directory := find_checkpoint_directory(job, spec):
@@ -96,14 +99,18 @@ def build_run_command_arguments(
     if export := build_export(spec, build_run(job, spec), on_a_worker=on_a_worker):
         options += ["--export-directory", export.directory]
         options += ["--export", json.dumps(export.command)] if export.command else []
-    return [*options, "--", *build_command(job, spec)]
+    return [*options, "--", *command]
 
 
 def find_checkpoint_directory(job: Job, spec: RLTrainingJobSpec) -> str | None:
     """Find the folder of the checkpoints of verl, OpenRLHF or ROLL. None if it is unknown, as in most commands."""
     if spec.framework.type in BUILDERS:
         return build_run(job, spec).checkpoints
-    program = find_program(spec.framework.command or [])
-    values = program.values if program else {}
-    found = values.get("trainer.default_local_dir") or values.get("ckpt_path")
+    return find_folder(spec.framework.command or [], "trainer.default_local_dir", "ckpt_path")
+
+
+def find_folder(command: Sequence[str], *keys: str) -> str | None:
+    """Find an absolute path in the arguments of a known program: the value of the first key that is given."""
+    program = find_program(command)
+    found = next((program.values[key] for key in keys if program.values.get(key)), None) if program else None
     return found if isinstance(found, str) and found.startswith("/") else None

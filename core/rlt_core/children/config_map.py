@@ -54,7 +54,9 @@ PROGRAM_FILES = {
             ("rlt_core", "command", "history.py"),
             ("rlt_core", "command", "log_file.py"),
             ("rlt_core", "command", "nccl_warnings.py"),
+            ("rlt_core", "command", "records.py"),
             ("rlt_core", "command", "server.py"),
+            ("rlt_core", "command", "verl_rollouts.py"),
             ("rlt_api", "__init__.py"),
             ("rlt_api", "driver_report.py"),
             ("rlt_api", "driver_server.py"),
@@ -148,7 +150,7 @@ def keeps_program_log(keys: Collection[str]) -> bool:
 
 def serves_records(keys: Collection[str]) -> bool:
     """Whether the ConfigMap with these keys has a RUN_COMMAND that keeps the metrics and serves the run directory."""
-    return _config_map_key("rlt_core/command/history.py") in keys
+    return _config_map_key("rlt_core/command/records.py") in keys
 
 
 def digest_data(data: Mapping[str, str]) -> dict[str, str]:

@@ -29,6 +29,7 @@ from rlt_core.command.console import Progress
 from rlt_core.command.history import History
 from rlt_core.command.log_file import LogFile
 from rlt_core.command.nccl_warnings import VARIABLE, read_nccl_warnings
+from rlt_core.command.records import Records
 
 READ_BYTES = 65536
 """Bytes per read: the capacity of a pipe (pipe(7)), so that one read empties it."""
@@ -165,10 +166,9 @@ def _run(command: list[str], directory: str | None, signal_fd: int, feed: Callab
 
 
 def _serve(reader: ProgressReader, options: argparse.Namespace) -> None:
+    records = Records(options.run_directory, options.verl_rollouts) if options.run_directory else None
     try:
-        server.serve(
-            options.port, lambda: reader.progress, options.run_directory, job=options.job, namespace=options.namespace
-        )
+        server.serve(options.port, lambda: reader.progress, records, job=options.job, namespace=options.namespace)
     except OSError as error:
         _log(f"no /progress and no /metrics, because port {options.port} is not available: {error.strerror}")
 
@@ -198,6 +198,7 @@ def _parse(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--export-directory", help="folder of the model in Hugging Face format, to report it")
     parser.add_argument("--log", help="file for the output, in addition to standard output")
     parser.add_argument("--run-directory", help="folder for the metrics of each step, whose records are served")
+    parser.add_argument("--verl-rollouts", help="folder of verl's responses (trainer.rollout_data_dir), to serve them")
     parser.add_argument(
         "--no-progress", dest="progress", action="store_false", help="the program reports its progress by itself"
     )

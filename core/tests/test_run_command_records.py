@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import urllib.error
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ from apiserver.ports import free_port
 from apiserver.waiting import eventually
 from command_wrapper import Start, end, fetch
 from gate import Gate
+from verl_jobs import VERL
 from verl_output import VERL_LINE
 
 from rlt.run_directory import read_steps
@@ -21,11 +25,17 @@ from rlt_core.children.config_map import PROGRAM_FILES, serves_records
 from rlt_core.command import log_file
 from rlt_core.command.console import Progress, update
 from rlt_core.command.history import History
-from rlt_core.entrypoint import build_entrypoint
+from rlt_core.entrypoint import build_entrypoint, build_run_command_arguments
 
 
 def parse(text: str | bytes) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
+
+
+def fetch_error(port: int, path: str) -> tuple[int, str]:
+    with pytest.raises(urllib.error.HTTPError) as raised:
+        urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10)
+    return raised.value.code, raised.value.read().decode()
 
 
 def test_the_history_has_each_step_of_all_attempts_once(start: Start, gate: Gate, tmp_path: Path) -> None:
@@ -57,6 +67,57 @@ def test_the_logs_of_all_attempts_are_served(start: Start, gate: Gate, tmp_path:
     assert fetch(port, "/logs?file=../metrics.jsonl") is None
     gate.open()
     assert end(process)[0] == 0
+
+
+def test_the_responses_of_verl_are_served_as_rollouts(start: Start, gate: Gate, tmp_path: Path) -> None:
+    """The lines are those of verl 0.9.1 with a reward function that returns more numbers."""
+    port, folder = free_port(), tmp_path / "rollouts"
+    options = ("--run-directory", str(tmp_path), "--verl-rollouts", str(folder))
+    process = start(gate.wait, "--port", str(port), *options)
+    eventually("an answer", lambda: fetch(port, "/healthz"))
+    assert fetch_error(port, "/rollouts") == (404, "the run has no responses yet\n")
+    folder.mkdir()
+    rows = [("1+1=", "2", 1.0), ("1+1=", "3", 0.0), ("2+2=", "4", float("nan"))]
+    lines = [
+        {"input": prompt, "output": response, "gts": "2", "score": score, "step": 9, "acc": score, "request_id": "a"}
+        for prompt, response, score in rows
+    ]
+    (folder / "9.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines) + '[1]\n{"input": "2+')
+    (folder / "10.jsonl").write_text("")
+    found = parse(str(fetch(port, "/rollouts?step=9")))
+    first = {"index": 0, "prompt": "1+1=", "response": "2", "ground_truth": "2", "reward": 1.0, "rewards": {"acc": 1.0}}
+    assert found[0] == first
+    assert [(each["index"], each["reward"]) for each in found] == [(0, 1.0), (0, 0.0), (1, None)]
+    assert fetch(port, "/rollouts") == ""  # of step 10
+    assert fetch_error(port, "/rollouts?step=3") == (404, "step 3 has no responses; the latest are of step 10\n")
+    os.truncate(folder / "9.jsonl", 2 * 2**30)  # the file is sparse
+    assert fetch_error(port, "/rollouts?step=9")[0] == 413
+    gate.open()
+    assert end(process)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("framework", "folder"),
+    [
+        ({"command": ["python3", "-m", "verl.trainer.main_ppo", "trainer.rollout_data_dir=/data/r"]}, "/data/r"),
+        ({"command": ["python3", "-m", "verl.trainer.main_ppo", "trainer.rollout_data_dir=r"]}, None),
+        ({"command": ["python3", "-m", "verl.trainer.main_ppo"]}, None),
+        ({"command": ["python3", "train.py", "trainer.rollout_data_dir=/data/r"]}, None),
+    ],
+)
+def test_the_folder_of_verls_responses_is_found(framework: dict[str, Any], folder: str | None) -> None:
+    job = o.job({**o.COMMAND_SPEC, "framework": {"type": "command", **framework}})
+    assert job.spec
+    words = build_run_command_arguments(job, job.spec)
+    assert (words[words.index("--verl-rollouts") + 1] if "--verl-rollouts" in words else None) == folder
+
+
+def test_the_folder_of_responses_is_found_in_the_overrides_of_verl() -> None:
+    framework = {**VERL["framework"], "overrides": ["trainer.rollout_data_dir=/mnt/rlt/responses"]}
+    job = o.job({**VERL, "framework": framework})
+    assert job.spec, job.findings
+    words = build_run_command_arguments(job, job.spec)
+    assert words[words.index("--verl-rollouts") + 1] == "/mnt/rlt/responses"
 
 
 def test_without_a_run_directory_there_are_no_records(start: Start, gate: Gate) -> None:
@@ -94,4 +155,4 @@ def test_a_program_of_an_earlier_version_does_not_get_the_option() -> None:
     assert "--run-directory" not in shlex.split(build_entrypoint(job, job.spec, serve_records=False))
     keys = [path.replace("/", ".") for path in PROGRAM_FILES]
     assert serves_records(keys)
-    assert not serves_records([key for key in keys if "history" not in key])
+    assert not serves_records([key for key in keys if "records" not in key])
