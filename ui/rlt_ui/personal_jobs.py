@@ -6,12 +6,10 @@ read pods, logs, events, Secrets or the driver of a job: it reads them with the 
 
 from __future__ import annotations
 
-import asyncio
 import shlex
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from rlt.connection import Connection, convert_api_errors
 from rlt.errors import ClusterError, NotFoundError
@@ -20,36 +18,12 @@ from rlt.run_pages import RolloutQuery
 from rlt.runs import Run, build_run, lack_records
 from rlt_core.job import Manifest
 from rlt_core.kubernetes.client import KubernetesApi
-from rlt_ui.jobs import CACHE_S, JobList, build_row, describe_job, read_related
+from rlt_ui.cluster_jobs import ClusterJobs, build_cluster_row, build_version
+from rlt_ui.jobs import JobList, describe_job, read_related
 from rlt_ui.reviews import Person, Reviews
-from rlt_ui.reward_history import RewardHistory
 from rlt_ui.source import Json, build_columns
 
 OWN_RIGHTS = "This page reads pods, logs, events, metrics, rollouts and spans with the rights of your token."
-
-
-@dataclass
-class ClusterJobs:
-    """The jobs that the server can list, for all persons."""
-
-    connections: Sequence[Connection]
-    """One for each namespace, or one for all namespaces."""
-    all_namespaces: bool
-    history: RewardHistory = field(default_factory=RewardHistory)
-    _jobs: dict[str, Manifest] = field(default_factory=dict)
-    _read: float = float("-inf")
-    _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-    async def read(self) -> dict[str, Manifest]:
-        """NAMESPACE/NAME -> job, at most CACHE_S old. Raises ClusterError."""
-        async with self._reading:  # one reads for all viewers
-            if time.monotonic() - self._read > CACHE_S:
-                with convert_api_errors(KubeContext()):
-                    lists = [await each.list_jobs(all_namespaces=self.all_namespaces) for each in self.connections]
-                self._jobs = {build_id(job): job for jobs in lists for job in jobs}
-                self.history.record(self._jobs.values())
-                self._read = time.monotonic()
-            return self._jobs
 
 
 @dataclass(frozen=True)
@@ -140,7 +114,7 @@ class PersonalJobs:
     async def get_version(self, run: str | None) -> str:
         """The resource versions of the job, or of all jobs of the list."""
         jobs = await self._list() if run is None else [await self._get(run)]
-        return " ".join(f"{build_id(job)}:{job['metadata'].get('resourceVersion')}" for job in jobs)
+        return build_version(jobs)
 
     async def _list(self) -> list[Manifest]:
         person, jobs = await self._authenticate(), (await self.jobs.read()).values()
@@ -182,16 +156,6 @@ class PersonalJobs:
                 yield Connection(api, namespace, context)
             finally:
                 await api.close()
-
-
-def build_id(job: Manifest) -> str:
-    """NAMESPACE/NAME."""
-    return f"{job['metadata']['namespace']}/{job['metadata']['name']}"
-
-
-def build_cluster_row(job: Manifest, rewards: Sequence[float] = ()) -> Json:
-    """The row of a job in the list of all namespaces."""
-    return {**build_row(job, rewards), "id": build_id(job), "name": build_id(job)}
 
 
 def explain(error: ClusterError) -> str:

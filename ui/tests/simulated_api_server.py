@@ -92,6 +92,8 @@ class SimulatedApiServer:
             return JSONResponse({"items": pods, "metadata": {"resourceVersion": "1"}})
         if path.endswith("/events"):
             return JSONResponse({"items": [], "metadata": {"resourceVersion": "1"}})
+        if path.endswith("/rltrainingjobs"):
+            return JSONResponse({"items": self.jobs, "metadata": {"resourceVersion": "1"}})
         return JSONResponse(next(job for job in self.jobs if path.endswith(f"/{job['metadata']['name']}")))
 
     def _review_token(self, spec: Json) -> Json:

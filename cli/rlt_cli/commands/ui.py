@@ -22,16 +22,19 @@ from rlt_cli.kube_context import kube_context_options
     default=0,
     help="The port on this machine.  [default: a free one]",
 )
+@click.option("-A", "--all-namespaces", is_flag=True, help="List the jobs of all namespaces.")
 @kube_context_options
-def command(source: str | None, port: int, kube_context: KubeContext) -> None:
+def command(source: str | None, port: int, all_namespaces: bool, kube_context: KubeContext) -> None:
     """Show runs on a page in the browser: metrics, rollouts, times and state.
 
     DIRECTORY is a run directory or a folder of run directories. NAME is a job. Without an argument, the page lists the
-    jobs of the namespace. The command serves the page on the loopback interface until Ctrl-C, read-only, to browsers
-    with the token in its URL. It requires the extra ui: pip install 'rlt-cli[ui]'.
+    jobs of the namespace, or with -A of all namespaces. The command serves the page on the loopback interface until
+    Ctrl-C, read-only, to browsers with the token in its URL. It requires the extra ui: pip install 'rlt-cli[ui]'.
     """
+    if source is not None and all_namespaces:
+        raise click.UsageError("DIRECTORY or NAME selects runs: omit --all-namespaces")
     try:
-        run(_serve(source, port, kube_context), detached="stopped; runs and jobs continue")
+        run(_serve(source, port, all_namespaces, kube_context), detached="stopped; runs and jobs continue")
     except OSError as error:
         message = f"--port {port}: {error.strerror or error}."
         raise Failure(message, next=f"{program_name()} ui {source or ''}".strip()) from error
@@ -42,7 +45,8 @@ def command(source: str | None, port: int, kube_context: KubeContext) -> None:
         raise MissingExtraError(message, next="pip install 'rlt-cli[ui]'") from error
 
 
-async def _serve(source: str | None, port: int, kube_context: KubeContext) -> None:
+async def _serve(source: str | None, port: int, all_namespaces: bool, kube_context: KubeContext) -> None:
+    from rlt_ui.all_jobs import AllJobs
     from rlt_ui.directories import RunFolder
     from rlt_ui.jobs import JobList
     from rlt_ui.server import serve
@@ -54,7 +58,8 @@ async def _serve(source: str | None, port: int, kube_context: KubeContext) -> No
     async with connect(kube_context) as connection:
         if source is not None:
             await connection.get_job(source)
-        await serve(JobList(connection), port, _announce, run=source)
+        jobs = AllJobs(connection) if all_namespaces else JobList(connection)
+        await serve(jobs, port, _announce, run=source)
 
 
 def _announce(url: str) -> None:
