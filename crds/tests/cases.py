@@ -510,6 +510,12 @@ CASES = [
         "remove one of them",
     ),
     Case("synced-adapters", "spec.model.lora.rank", {"model.lora": {"rank": 600, "syncAdapters": True}}, "use 512"),
+    Case(
+        "8bit-moments",
+        "spec.training.optimizer",
+        {"training.optimizer": "adamw_8bit", "training.fsdp.optimizerOffload": True},
+        "use adamw, or remove optimizerOffload",
+    ),
     Case("fsdp-size", "spec.training.fsdp.fsdpSize", {"training.fsdp.fsdpSize": 3, **gpus()}, "use 2 or 4"),
     Case(
         "reference-sharding",

@@ -96,6 +96,13 @@ def test_muon_has_one_moment_of_the_matrices_of_the_layers() -> None:
     assert "25.2 GiB float32 moments of Muon and AdamW" in muon.message
 
 
+def test_moments_of_8_bits_need_a_quarter_and_their_scales() -> None:
+    """At least 6.65 B parameters: 2 * (1 + 4 / 128) * 6.65 = 13.7 GB."""
+    job = {"model": QWEN_7B, "algorithm.klLossCoef": 0, "rollout.freeCacheEngine": False, **gpus(1)}
+    (finding,) = find({**job, "training.optimizer": "adamw_8bit"})
+    assert "12.8 GiB AdamW's 8-bit moments" in finding.message
+
+
 def test_a_kl_term_in_the_reward_needs_a_reference_too() -> None:
     job = {"model": QWEN_7B, "algorithm.klLossCoef": 0, **gpus(1)}
     (without,), (with_term,) = find(job), find({**job, "algorithm.klInReward": {}})

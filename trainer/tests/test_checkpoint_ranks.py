@@ -11,29 +11,44 @@ import pytest
 from ranks import join, run_ranks
 
 
-def train(model: str, checkpoints: Path, *, ranks: int, steps: range, asynchronous: bool = False) -> dict[str, Any]:
+def train(
+    model: str, checkpoints: Path, *, optimizer: str, ranks: int, steps: range, asynchronous: bool = False
+) -> dict[str, Any]:
     """Take the steps in separate processes, resumed from the previous checkpoint. Return the results of rank 0."""
+<<<<<<< HEAD
     common = (model, checkpoints, steps, asynchronous)
+=======
+    port = free_port("127.0.0.1")
+    common = (model, checkpoints, port, optimizer, steps, asynchronous)
+>>>>>>> 9e58a96 (trainer: add AdamW with moments of 8 bits)
     return run_ranks(one_rank, [(*common, rank, ranks) for rank in range(ranks)])[0]
 
 
 @pytest.mark.slow
-def test_a_run_resumes_with_another_number_of_ranks(tiny_model: str, tmp_path: Path) -> None:
-    two = train(tiny_model, tmp_path, ranks=2, steps=range(1, 5), asynchronous=True)
+@pytest.mark.parametrize("optimizer", ["adamw", "adamw_8bit"])
+def test_a_run_resumes_with_another_number_of_ranks(tiny_model: str, tmp_path: Path, optimizer: str) -> None:
+    two = train(tiny_model, tmp_path, optimizer=optimizer, ranks=2, steps=range(1, 5), asynchronous=True)
     assert two["outcomes"] == [[step, None] for step in range(1, 5)]
     shutil.rmtree(tmp_path / "step-4")
-    one = train(tiny_model, tmp_path, ranks=1, steps=range(4, 5))
+    one = train(tiny_model, tmp_path, optimizer=optimizer, ranks=1, steps=range(4, 5))
     assert one["states"][0] == two["states"][3], "bit for bit what was saved"
     assert one["losses"][-1] == pytest.approx(two["losses"][-1], rel=1e-5)
     assert one["states"][1] == pytest.approx(two["states"][4], rel=1e-4)
 
 
+<<<<<<< HEAD
 def one_rank(model: str, checkpoints: Path, steps: range, asynchronous: bool, rank: int, ranks: int) -> dict[str, Any]:
+=======
+def one_rank(
+    model: str, checkpoints: Path, port: int, optimizer: str, steps: range, asynchronous: bool, rank: int, ranks: int
+) -> dict[str, Any]:
+>>>>>>> 9e58a96 (trainer: add AdamW with moments of 8 bits)
     import torch
     import torch.distributed as dist
     from torch import Tensor
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import DTensor
+    from torchao.optim.subclass_8bit import OptimState8bit
 
     from rlt_api.blocks.algorithm import Algorithm
     from rlt_api.blocks.checkpoint import Checkpoint
@@ -54,7 +69,9 @@ def one_rank(model: str, checkpoints: Path, steps: range, asynchronous: bool, ra
         dtype=torch.float32,
         mesh=init_device_mesh("cpu", (ranks,)),
         algorithm=Algorithm(),
-        training=Training(total_steps=9, ppo_micro_batch_size_per_device=4, learning_rate=1e-3),
+        training=Training.model_validate(
+            {"totalSteps": 9, "ppoMicroBatchSizePerDevice": 4, "learningRate": 1e-3, "optimizer": optimizer}
+        ),
         temperature=1.0,
         max_response_length=8,
     )
@@ -65,6 +82,7 @@ def one_rank(model: str, checkpoints: Path, steps: range, asynchronous: bool, ra
     @torch.no_grad()
     def checksum(values: Iterable[Tensor]) -> float:
         whole = [value.full_tensor() if isinstance(value, DTensor) else value for value in values]
+        whole = [value.dequantize() if isinstance(value, OptimState8bit) else value for value in whole]
         return float(sum(value.double().square().sum() for value in whole))
 
     def state() -> list[float]:

@@ -27,6 +27,7 @@ ALONE: dict[str, dict[str, Any]] = {
     "adapters": {"model": {"lora": {"rank": 4}}},
     "dora": {"model": {"lora": {"rank": 4, "use_dora": True}}},
     "muon": {"training": {"optimizer": "muon"}},
+    "8 bits": {"training": {"optimizer": "adamw_8bit"}},
 }
 TWO: dict[str, dict[str, Any]] = {
     "two ranks": {},
@@ -38,6 +39,8 @@ TWO: dict[str, dict[str, Any]] = {
     "two ranks, adapters": {"model": {"lora": {"rank": 4}}},
     "two ranks, dora": {"model": {"lora": {"rank": 4, "use_dora": True}}},
     "two ranks, muon": {"training": {"optimizer": "muon"}},
+    "two ranks, 8 bits": {"training": {"optimizer": "adamw_8bit"}},
+    "two replicas, 8 bits": {"training": {"optimizer": "adamw_8bit", "fsdp": {"fsdp_size": 1}}},
     "two replicas, muon": {"training": {"optimizer": "muon", "fsdp": {"fsdp_size": 1}}},
 }
 FOUR: dict[str, dict[str, Any]] = {
@@ -68,7 +71,7 @@ def runs(tiny_model: str) -> dict[str, Steps]:
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", [*ALONE, *TWO, *FOUR])
 def test_ten_steps_are_the_same(runs: dict[str, Steps], variant: str) -> None:
-    expected = runs[next((name for name in ("adapters", "dora", "muon") if name in variant), "reference")]
+    expected = runs[next((name for name in ("adapters", "dora", "muon", "8 bits") if name in variant), "reference")]
     assert expected["grad_norm"][0] > 1e-3
     assert abs(expected["critic/vf_loss"][0] - expected["critic/vf_loss"][-1]) > 1e-2
     for name, steps in runs[variant].items():

@@ -129,9 +129,10 @@ class Training(ApiModel):
     """Maximum number of tokens in a micro-batch of one device, including prompts, for useDynamicBsz."""
     ppo_epochs: Positive = 1
     """Number of passes over the batch of a step."""
-    optimizer: Annotated[Literal["adamw", "muon"], Since(2)] = "adamw"
-    """The optimizer of policy and critic. muon updates the matrices of the layers, with the learning rate and weight
-    decay of AdamW (arXiv 2502.16982), and AdamW the other weights."""
+    optimizer: Annotated[Literal["adamw", "adamw_8bit", "muon"], Since(2)] = "adamw"
+    """The optimizer of policy and critic. adamw_8bit is AdamW with moments of 8 bits (arXiv 2110.02861). muon updates
+    the matrices of the layers, with the learning rate and weight decay of AdamW (arXiv 2502.16982), and AdamW the other
+    weights."""
     learning_rate: LearningRate = 1e-6
     """Learning rate of the optimizer."""
     lr_schedule: LearningRateSchedule | None = None

@@ -1,10 +1,10 @@
 """What one train worker keeps on its device and in CPU memory, and what an update needs in addition.
 
-Bytes per parameter: float32 weights (4), gradients (4) and AdamW's two moments (8; 4 for Muon's) of the policy and of a
-critic, and in model.dtype the weights of the reference, with a KL term, and of a teacher whose name has its size, all
-sharded over the train workers that share a copy (FSDP2, arXiv 1910.02054). With LoRA, the frozen weights are in
-model.dtype; adapters are not counted. Activations are counted on accelerators, for models whose dimensions are known
-(activations.py). All parameters of a mixture of experts are in memory, and a token's activations are those of its
+Bytes per parameter: float32 weights (4), gradients (4) and AdamW's two moments (8; 2 with 8 bits; 4 for Muon's) of the
+policy and of a critic, and in model.dtype the weights of the reference, with a KL term, and of a teacher whose name has
+its size, all sharded over the train workers that share a copy (FSDP2, arXiv 1910.02054). With LoRA, the frozen weights
+are in model.dtype; adapters are not counted. Activations are counted on accelerators, for models whose dimensions are
+known (activations.py). All parameters of a mixture of experts are in memory, and a token's activations are those of its
 experts; FSDP2 gathers all experts of a layer, or with expertParallelSize a part of them. Exchanged tokens, buffers and
 the CUDA context are not counted.
 
@@ -25,6 +25,8 @@ from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.worker_groups import training_group
 
 GIB = 2**30
+MOMENTS_OF_A_SCALE = 128
+"""Number of 8-bit moments with one float32 scale (BLOCK in rlt_trainer/policy/eight_bit.py)."""
 
 Phase = Literal["update", "sync"]
 """The update of policy or critic, and the sync of the policy's weights to the engine."""
@@ -81,10 +83,13 @@ def list_states(spec: RLTrainingJobSpec, model: Model, size: Size) -> list[State
 
 
 def _list_moments(spec: RLTrainingJobSpec, model: Model, size: Size) -> Part:
-    """AdamW has two moments of each parameter. Muon has one of the matrices of the layers, of all if the shape is
-    unknown."""
+    """AdamW has two moments of each parameter, in float32, or of one byte and a share of a float32 scale. Muon has one
+    of the matrices of the layers, of all if the shape is unknown."""
     if spec.training.optimizer == "adamw":
         return Part("AdamW's float32 moments", 8 * size.parameters / _shards(spec))
+    if spec.training.optimizer == "adamw_8bit":
+        bytes_of_two = 2 * (1 + 4 / MOMENTS_OF_A_SCALE)
+        return Part("AdamW's 8-bit moments", bytes_of_two * size.parameters / _shards(spec))
     shape = model_shape(model)
     in_layers = min(shape.layers * shape.layer_parameters, size.parameters) if shape else size.parameters
     return Part("float32 moments of Muon and AdamW", (8 * size.parameters - 4 * in_layers) / _shards(spec))

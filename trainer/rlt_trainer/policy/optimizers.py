@@ -20,11 +20,16 @@ if TYPE_CHECKING:
 def build_optimizers(model: nn.Module, training: Training, learning_rate: float) -> tuple[Optimizer, ...]:
     """Build the optimizers of the trained parameters of a sharded model.
 
-    adamw: AdamW for all. muon: Muon for the matrices of the layers, and AdamW for the others.
+    adamw: AdamW for all. adamw_8bit: AdamW for all, whose moments are quantized. muon: Muon for the matrices of the
+    layers, and AdamW for the others.
     """
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     first, second = training.betas
     decay = training.weight_decay
+    if training.optimizer == "adamw_8bit":
+        from rlt_trainer.policy.eight_bit import AdamW8bit
+
+        return (AdamW8bit(trained, learning_rate, (first, second), decay),)
     matrices: list[nn.Parameter] = []
     if training.optimizer == "muon":
         layers = [module for module in model.modules() if isinstance(module, FSDPModule) and module is not model]
