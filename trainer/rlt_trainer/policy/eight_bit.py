@@ -52,7 +52,7 @@ class AdamW8bit(torchao.optim.AdamW8bit):  # type: ignore[misc]
             super().step()
 
 
-@OptimState8bit.implements(torch.ops.aten.new_empty.default)
+@OptimState8bit.implements(torch.ops.aten.new_empty.default)  # type: ignore[untyped-decorator]
 def _build_empty(_: Any, types: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> OptimState8bit:
     """Build the copy of an asynchronous save, whose parts torch then fills (_state_dict_stager.py, torch 2.13)."""
     source, size = arguments[:2]
