@@ -15,12 +15,7 @@ def train(
     model: str, checkpoints: Path, *, optimizer: str, ranks: int, steps: range, asynchronous: bool = False
 ) -> dict[str, Any]:
     """Take the steps in separate processes, resumed from the previous checkpoint. Return the results of rank 0."""
-<<<<<<< HEAD
-    common = (model, checkpoints, steps, asynchronous)
-=======
-    port = free_port("127.0.0.1")
-    common = (model, checkpoints, port, optimizer, steps, asynchronous)
->>>>>>> 9e58a96 (trainer: add AdamW with moments of 8 bits)
+    common = (model, checkpoints, optimizer, steps, asynchronous)
     return run_ranks(one_rank, [(*common, rank, ranks) for rank in range(ranks)])[0]
 
 
@@ -36,13 +31,9 @@ def test_a_run_resumes_with_another_number_of_ranks(tiny_model: str, tmp_path: P
     assert one["states"][1] == pytest.approx(two["states"][4], rel=1e-4)
 
 
-<<<<<<< HEAD
-def one_rank(model: str, checkpoints: Path, steps: range, asynchronous: bool, rank: int, ranks: int) -> dict[str, Any]:
-=======
 def one_rank(
-    model: str, checkpoints: Path, port: int, optimizer: str, steps: range, asynchronous: bool, rank: int, ranks: int
+    model: str, checkpoints: Path, optimizer: str, steps: range, asynchronous: bool, rank: int, ranks: int
 ) -> dict[str, Any]:
->>>>>>> 9e58a96 (trainer: add AdamW with moments of 8 bits)
     import torch
     import torch.distributed as dist
     from torch import Tensor
