@@ -179,6 +179,8 @@ class Ray:
     """None if Ray does not have the job, or did not answer."""
     log: str | None = None
     """The program's output, when it has ended."""
+    ray_logs: tuple[str, ...] = ()
+    """The ends of Ray's own logs on the head, when the program has failed."""
     progress: ProgressReport | None = None
     """The trainer's report."""
     step: RayStep | None = None

@@ -51,6 +51,13 @@ def test_a_finding_has_pod_node_rank_evidence_and_remedy() -> None:
     assert finding.source.startswith("https://")
 
 
+def test_the_logs_of_ray_explain_a_failure_that_the_output_does_not() -> None:
+    log = "gcs_health_check_manager.cc:115: Node 5f3a is marked dead because the health check failed due to a timeout"
+    ray = replace(o.ended("FAILED", "the program ended"), ray_logs=("gcs_server.cc:1: started", log))
+    (finding,) = end(started(), ray).findings
+    assert (finding.code, finding.pod, finding.evidence) == ("RayNodeDead", "sum-head-a", log)
+
+
 def test_the_first_finding_is_part_of_the_message_and_the_event() -> None:
     decided = plan(replace(started(), ray=o.ended("FAILED", OUT_OF_MEMORY)), o.NOW)
     assert decided.status

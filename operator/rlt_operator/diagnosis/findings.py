@@ -60,7 +60,7 @@ def _list_node_evidence(observed: Observed) -> Iterator[Evidence]:
 
 
 def _list_evidence(observed: Observed) -> Iterator[Evidence]:
-    """The program's output, and the states and events of each pod."""
+    """The program's output, the states and events of each pod, and Ray's own logs."""
     pods = list_cluster_pods(observed)
     head = next((pod for pod in pods if pod.is_head), None)
     if observed.ray and observed.ray.job:
@@ -79,6 +79,8 @@ def _list_evidence(observed: Observed) -> Iterator[Evidence]:
             if end := container.termination:
                 lines += [f"{end.reason}, exit code {end.exit_code}", end.message]
         yield Evidence("\n".join(filter(None, lines)), pod)
+    for text in observed.ray.ray_logs if observed.ray else ():
+        yield Evidence(text, head)
 
 
 def _applies(event: WarningEvent, pod: Pod) -> bool:

@@ -9,13 +9,17 @@ from urllib.parse import urlencode
 from rlt_api.driver_report import METRICS_PORT
 from rlt_api.training_config import ProgressReport
 from rlt_core import names
-from rlt_core.ray_http import MAX_LOG_BYTES, Head, Request, Send, UnreachableError
+from rlt_core.ray_http import MAX_LOG_BYTES, MAX_RESPONSE_BYTES, Head, Request, Send, UnreachableError
 from rlt_operator.diagnosis.progress import parse_report
 from rlt_operator.lifecycle.verdict import Submission
 from rlt_operator.observation import Ray, RayJob, RayPreflight, RayStacks, RayStep
 
 MAX_LOG_LINES = 2000
 """Lines at the end of a program's output that are requested."""
+RAY_LOGS = ("gcs_server.out", "raylet.out")
+"""Ray's logs on the node of the driver: which nodes and workers of the cluster ended, and why."""
+MAX_RAY_LOG_LINES = 500
+"""Lines at the end of each of them that are requested."""
 FINISHED_STAGE = "finished"
 """The stage of a trainer that is about to exit."""
 
@@ -35,6 +39,8 @@ async def observe_ray(
     before: Ray | None = None,
 ) -> Ray:
     """The Ray job's state, the trainer's report while it runs, and the end of its output when it has ended.
+
+    If it failed, also the ends of Ray's own logs.
 
     Without that job on the head: the state and output of the Ray job `step_id`, else of the preflight checks, if
     `preflight_id` is set. While it runs: those of the Ray job that writes the stacks, if `stacks_id` is set. `before`
@@ -57,7 +63,9 @@ async def observe_ray(
             stacks = await _get_with_log(send, head, stacks_id) if stacks_id else None
             progress = await _get_progress(send, head) or last
             return Ray(job=ray_job, progress=progress, stacks=RayStacks(*stacks) if stacks else None)
-        return Ray(job=ray_job, log=await _get_log(send, head, submission_id, ray_job), progress=last)
+        log = await _get_log(send, head, submission_id, ray_job)
+        ray_logs = await _get_ray_logs(send, head, ray_job) if ray_job.status == "FAILED" else ()
+        return Ray(job=ray_job, log=log, ray_logs=ray_logs, progress=last)
     except UnreachableError as error:
         return Ray(unreachable=str(error))
 
@@ -95,18 +103,28 @@ async def _get_with_log(send: Send, head: Head, id: str) -> tuple[RayJob, str | 
 
 
 async def _get_log(send: Send, head: Head, submission_id: str, ray_job: RayJob) -> str | None:
-    """The end of the output of a Ray job that has ended; None if it cannot be read. The result does not depend on it.
+    """The end of the output of a Ray job that has ended. None if it cannot be read: no result depends on it."""
+    if ray_job.status in ("PENDING", "RUNNING"):
+        return None
+    return await _get_file(send, head, ray_job, f"job-driver-{submission_id}.log", MAX_LOG_LINES, MAX_LOG_BYTES)
+
+
+async def _get_ray_logs(send: Send, head: Head, ray_job: RayJob) -> tuple[str, ...]:
+    """The ends of the RAY_LOGS that can be read."""
+    texts = [await _get_file(send, head, ray_job, name, MAX_RAY_LOG_LINES, MAX_RESPONSE_BYTES) for name in RAY_LOGS]
+    return tuple(text for text in texts if text)
+
+
+async def _get_file(send: Send, head: Head, ray_job: RayJob, name: str, lines: int, max_bytes: int) -> str | None:
+    """The end of a log file on the node of the driver; None if it cannot be read.
 
     Ray's job API has no limit for an output, Ray's state API has (ray/dashboard/modules/state/state_head.py).
     """
-    if ray_job.status in ("PENDING", "RUNNING"):
+    if ray_job.node_id is None:  # the job ended before its driver started
         return None
-    if ray_job.node_id is None:  # it ended before its driver started
-        return None
-    file = {"node_id": ray_job.node_id, "filename": f"job-driver-{submission_id}.log", "lines": str(MAX_LOG_LINES)}
-    path = f"/api/v0/logs/file?{urlencode(file)}"
+    path = f"/api/v0/logs/file?{urlencode({'node_id': ray_job.node_id, 'filename': name, 'lines': str(lines)})}"
     try:
-        status, text = await send(head, Request("GET", names.DASHBOARD_PORT, path, max_bytes=MAX_LOG_BYTES, tail=True))
+        status, text = await send(head, Request("GET", names.DASHBOARD_PORT, path, max_bytes=max_bytes, tail=True))
     except UnreachableError:
         return None
     return text if status == 200 else None

@@ -5,6 +5,7 @@ The test creates pods and service; the service forwards to a head on this machin
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import observed as o
 import pytest
 from apiserver.command_line import Rlt
@@ -20,6 +22,11 @@ from apiserver.in_cluster import PODS, READY, Kubernetes, Operator
 from apiserver.ray_head import RayHead
 from apiserver.waiting import eventually
 from gate import Gate
+
+from rlt_core.kubernetes.client import KubernetesApi
+from rlt_core.ray_http import Head, RayTokens, to_pod_ip
+from rlt_operator.observation import Ray
+from rlt_operator.ray.jobs import observe_ray
 
 pytestmark = pytest.mark.apiserver
 
@@ -177,7 +184,20 @@ def test_a_failed_command_is_reported_with_its_message(
     start(kubernetes, namespace, ray, "raise SystemExit('there is no reward called fame')")
     kubernetes.wait(namespace, "Failed")
     assert kubernetes.condition(namespace, "Failed")[1:] == ("ProgramFailed", "there is no reward called fame")
+    answer = asyncio.run(ask(ray, kubernetes.status(namespace)["rayCluster"]["jobId"]))
+    assert answer.log
+    assert "there is no reward called fame" in answer.log
+    assert [program in log for program, log in zip(("gcs_server", "raylet"), answer.ray_logs, strict=True)] == [
+        True
+    ] * 2
     eventually("no RayCluster", lambda: kubernetes.get(namespace, "raycluster", "sum") is None)
+
+
+async def ask(ray: RayHead, id: str) -> Ray:
+    """What the operator reads of a Ray job."""
+    async with aiohttp.ClientSession() as session:
+        send = to_pod_ip(session, RayTokens(KubernetesApi(None)))
+        return await observe_ray(send, Head("demo", "head", ray.address), id)
 
 
 def test_a_restart_excludes_the_faulty_node(
