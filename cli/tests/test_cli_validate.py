@@ -148,6 +148,12 @@ def test_an_unknown_profile_is_invalid() -> None:
             "spec.model.lora.targetModules: all-linear: contains experts or routers of models of type qwen3_moe",
         ),
         ({"model_type": "qwen3_moe"}, ", useRemovePadding: true, lora: {{rank: 4, targetModules: [q_proj]}}", ""),
+        (
+            {"model_type": "qwen3_moe"},
+            ", lora: {{rank: 4, targetModules: [q_proj], syncAdapters: true}}",
+            "spec.model.lora.syncAdapters: true: does not work with models of type qwen3_moe on CPUs: beside adapters,",
+        ),
+        ({"model_type": "qwen3"}, ", lora: {{rank: 4, syncAdapters: true}}", ""),
         ({"model_type": "bert", "auto_map": {}}, "", ""),  # custom code
         (
             {"model_type": "deepseek_v32"},

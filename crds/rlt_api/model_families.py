@@ -25,6 +25,11 @@ NOT_SYNCED_TO_VLLM: Mapping[str, str] = {
 }
 """model_type -> why vLLM does not get the weights of the policy."""
 
+NO_ADAPTERS_ON_CPU = (
+    "beside adapters, vLLM computes experts with Triton alone, which its CPU build does not have "
+    "(vllm/model_executor/layers/fused_moe/oracle/unquantized.py, vLLM 0.32)"
+)
+"""Why vLLM's CPU build does not apply adapters to a mixture of experts."""
 EXPERT_PARALLEL: Mapping[str, int] = {"qwen3_moe": 128}
 """model_type of the mixtures whose experts expertParallelSize splits -> transformers' default of num_experts."""
 
@@ -72,6 +77,11 @@ def validate_model_config(spec: RLTrainingJobSpec, config: Mapping[str, Any]) ->
             "list other linear layers, such as q_proj and o_proj",
             "model-family",
         )
+    on_gpu = any(group.accelerator is not None for group in spec.cluster.workers)
+    if model.lora and model.lora.sync_adapters and (reason := find_adapter_obstacle(name, on_gpu=on_gpu)):
+        message = f"does not work with models of type {name} on CPUs: {reason}"
+        field = "spec.model.lora.syncAdapters"
+        yield Finding(field, "true", message, "remove it", "model-family", edits=remove(field))
     size, field = spec.training.expert_parallel_size, "spec.training.expertParallelSize"
     experts = int(config.get("num_experts", EXPERT_PARALLEL.get(name, 0)))
     if size > 1 and name not in EXPERT_PARALLEL:
@@ -80,7 +90,6 @@ def validate_model_config(spec: RLTrainingJobSpec, config: Mapping[str, Any]) ->
     elif experts % size:
         message, common = f"does not divide the {experts} experts of a layer", gcd(experts, size)
         yield Finding(field, str(size), message, f"use {common}", "model-family", edits=use(field, common))
-    on_gpu = any(group.accelerator is not None for group in spec.cluster.workers)
     if spec.rollout.engine == "vllm" and (reason := find_vllm_obstacle(name, on_gpu=on_gpu)):
         message = f"does not work with models of type {name}: {reason}"
         field = "spec.rollout.engine"
@@ -90,3 +99,9 @@ def validate_model_config(spec: RLTrainingJobSpec, config: Mapping[str, Any]) ->
 def find_vllm_obstacle(model_type: str, *, on_gpu: bool) -> str | None:
     """Return why rollout.engine: vllm does not work with models of this type, or None."""
     return NOT_SYNCED_TO_VLLM.get(model_type) or (None if on_gpu else NOT_ON_VLLM_CPU.get(model_type))
+
+
+def find_adapter_obstacle(model_type: str, *, on_gpu: bool) -> str | None:
+    """Return why model.lora.syncAdapters does not work with models of this type, or None."""
+    is_mixture = "withoutAdapters" in load_families().get(model_type, {})
+    return NO_ADAPTERS_ON_CPU if is_mixture and not on_gpu else None

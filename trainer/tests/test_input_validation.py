@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from transformers import DeepseekV32Config, GptOssConfig
+from transformers import DeepseekV32Config, GptOssConfig, Qwen3Config, Qwen3MoeConfig
 
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.driver.input_validation import validate_lengths, validate_rollout
@@ -45,6 +45,14 @@ def test_a_family_that_vllm_does_not_run_on_cpus_is_rejected(make_config: MakeCo
         validate_lengths(make_config(rollout=VLLM), architecture)
     validate_lengths(make_config(), architecture)
     validate_lengths(make_config(devicesPerWorker=1, rollout=VLLM), architecture)
+
+
+def test_adapters_beside_experts_are_rejected_on_cpus(make_config: MakeConfig) -> None:
+    model = {"lora": {"rank": 4, "targetModules": ["q_proj"], "syncAdapters": True}}
+    with pytest.raises(ValueError, match=r"syncAdapters does not work with .* qwen3_moe on CPUs: .* Remove it\."):
+        validate_lengths(make_config(model=model, rollout=VLLM), Qwen3MoeConfig())
+    validate_lengths(make_config(model=model, devicesPerWorker=1, rollout=VLLM), Qwen3MoeConfig())
+    validate_lengths(make_config(model=model, rollout=VLLM), Qwen3Config())
 
 
 def test_a_family_whose_weights_vllm_does_not_get_is_rejected(make_config: MakeConfig) -> None:

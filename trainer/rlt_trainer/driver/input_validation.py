@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
-from rlt_api.model_families import find_vllm_obstacle
+from rlt_api.model_families import find_adapter_obstacle, find_vllm_obstacle
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.cluster.pods import count_train_workers
 from rlt_trainer.data.encoding import chat_text
@@ -120,6 +120,12 @@ def validate_lengths(config: TrainingConfig, architecture: PreTrainedConfig) -> 
         raise ValueError(
             f"rollout.engine: vllm does not work with models of type {architecture.model_type}: {obstacle}. Use "
             "transformers."
+        )
+    lora, obstacle = config.model.lora, find_adapter_obstacle(text.model_type, on_gpu=devices > 0)
+    if lora is not None and lora.sync_adapters and obstacle is not None:
+        raise ValueError(
+            f"model.lora.syncAdapters does not work with models of type {text.model_type} on CPUs: {obstacle}. Remove "
+            "it."
         )
     max_length = getattr(text, "max_position_embeddings", None)
     requested = config.data.max_prompt_length + config.data.max_response_length
