@@ -18,6 +18,8 @@ PACKAGES = {"crds": "rlt_api", "core": "rlt_core", "client": "rlt", "ui": "rlt_u
 """Directory -> package of each distribution that `pip install rlt-cli[ui]` installs from this repository."""
 DISTRIBUTIONS = {"rlt": "rlt-client", "yaml": "pyyaml", "pydantic_core": "pydantic"}
 """Module -> distribution, where the names differ in more than an underscore."""
+PRESENT_WHERE_USED = {"IPython"}
+"""Modules that a package imports only in a process that has them: the kernel of a notebook."""
 FORBIDDEN = ("rlt_operator", "rlt_trainer", "kopf", "prometheus_client", "torch", "ray", "vllm", "transformers")
 
 
@@ -25,7 +27,7 @@ FORBIDDEN = ("rlt_operator", "rlt_trainer", "kopf", "prometheus_client", "torch"
 def test_the_declared_dependencies_cover_the_imports(directory: str) -> None:
     package = PACKAGES[directory]
     modules = {module for path in (ROOT / directory / package).rglob("*.py") for module in imported_modules(path)}
-    modules -= {*sys.stdlib_module_names, package}
+    modules -= {*sys.stdlib_module_names, *PRESENT_WHERE_USED, package}
     project = tomllib.loads((ROOT / directory / "pyproject.toml").read_text())["project"]
     optional = project.get("optional-dependencies", {}).values()
     requirements = [*project["dependencies"], *(each for extra in optional for each in extra)]

@@ -1,0 +1,5 @@
+import os
+
+# torchao registers Enums, which torch 2.13 calls deprecated. transformers and vLLM import torchao in every process, and
+# each would print two warnings that a user can do nothing about. TORCH_LOGS: torch/_logging/_registrations.py.
+os.environ.setdefault("TORCH_LOGS", "-torch.utils._pytree")
