@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,14 +15,30 @@ from rlt.yaml_text import to_yaml
 from rlt_cli.table import format_table
 
 TABLE, JSON, YAML = FORMATS = ("table", "json", "yaml")
+KUBECTL_TEMPLATES = ("jsonpath", "jsonpath-as-json", "go-template", "custom-columns")
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
+class Format(click.Choice[str]):
+    """One of the output formats. For a template of kubectl, the error names the kubectl command."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the format. Raises BadParameter."""
+        if str(value).partition("=")[0] in KUBECTL_TEMPLATES:
+            self.fail(
+                f"rlt has no templates: use `kubectl get rltrainingjobs -o {shlex.quote(value)}`, or -o json and jq.",
+                param,
+                ctx,
+            )
+        return super().convert(value, param, ctx)
+
+
 def output_option(*more: str, default: str = TABLE) -> Callable[[Command], Command]:
     """Add -o/--output to a command, which receives one of FORMATS or of `more` as `output`."""
-    choice = click.Choice([*FORMATS, *more])
-    return click.option("-o", "--output", type=choice, default=default, show_default=True, help="Output format.")
+    return click.option(
+        "-o", "--output", type=Format([*FORMATS, *more]), default=default, show_default=True, help="Output format."
+    )
 
 
 def print_message(text: str) -> None:

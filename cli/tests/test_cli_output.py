@@ -114,3 +114,9 @@ def test_color_codes_are_removed_from_data(capsys: pytest.CaptureFixture[str]) -
 def test_last_lines(count: int | None, kept: str) -> None:
     assert take_last_lines("a\nb\nc\n", count) == kept
     assert take_last_lines("a\nb\nc", count) == kept.removesuffix("\n")
+
+
+def test_a_template_of_kubectl_is_rejected_with_the_kubectl_command() -> None:
+    result = rlt("get", "-o", "jsonpath={.items[*].status.phase}")
+    assert result.exit_code == 2
+    assert "kubectl get rltrainingjobs -o 'jsonpath={.items[*].status.phase}'" in " ".join(result.output.split())
