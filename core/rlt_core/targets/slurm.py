@@ -211,7 +211,8 @@ await_step "$!"
 submission={submission}
 on_head ray job submit --address="$dashboard" --submission-id="$submission" -- bash {program} &
 program=$!
-# `ray job stop` sends SIGTERM to the program, and waits until it has saved its state.
-trap 'on_head ray job stop --address="$dashboard" "$submission" || true; exit 143' TERM
+# `ray job stop` sends SIGTERM to the program, and waits until it has saved its state. Ray ends after the step of the
+# program, which prints the last lines of the output.
+trap '{{ on_head ray job stop --address="$dashboard" "$submission" && wait "$program"; }} || true; exit 143' TERM
 await_step "$program"
 """
