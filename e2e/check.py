@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import re
+import signal
 import sys
 import tempfile
 import time
@@ -213,6 +214,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help=f"parts, separated by commas: {', '.join(PARTS)}")
     parser.add_argument("--files", default="", help="test files, separated by spaces")
     options = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it in background jobs, and tests send it
     started = time.monotonic()
     finished = run_phases(selected_phases(options.only, options.files), LOGS)
     print_table(finished, time.monotonic() - started)
