@@ -19,47 +19,25 @@ from rlt_api.blocks.rollout import MultiTurn
 from rlt_trainer.batches.response import Response
 from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer
 from rlt_trainer.data.encoding import tokenize
-from rlt_trainer.data.prompt import Example, Prompt
+from rlt_trainer.data.prompt import Example
 from rlt_trainer.environments.conversations import Conversations
 from rlt_trainer.rollout.engine import Sampling
+from trainer_bench.waiting import TOOL_S
 
 CONVERSATIONS, TURNS = 32, 4
-TOOL_S = 0.1
 MAX_S = 0.4
 EOS = 257
 CALL = f"<tool_call>{json.dumps({'name': 'wait', 'arguments': {'text': 'x'}})}</tool_call>"
 
 
-class Waiting:
-    """An Environment that waits."""
-
-    def reset(self, prompt: Prompt) -> None:
-        """As in Environment."""
-
-    def step(self, response: str) -> tuple[str, float | None, bool]:
-        """As in Environment."""
-        time.sleep(TOOL_S)
-        return "x", None, False
-
-
-def wait(text: str) -> str:
-    """Wait.
-
-    Args:
-        text: Any text.
-    """
-    time.sleep(TOOL_S)
-    return text
-
-
 def measure() -> Row:
     """Measure an environment, which has a process for each conversation."""
-    return describe("an environment", {"environment": "trainer_bench.conversations:Waiting"})
+    return describe("an environment", {"environment": "trainer_bench.waiting:Waiting"})
 
 
 def measure_tool() -> Row:
     """Measure a function, which has a few processes for all conversations."""
-    return describe("a function", {"tools": [{"function": {"name": "trainer_bench.conversations:wait"}}]})
+    return describe("a function", {"tools": [{"function": {"name": "trainer_bench.waiting:wait"}}]})
 
 
 def describe(kind: str, multi_turn: dict[str, Any]) -> Row:
