@@ -120,6 +120,24 @@ class LocalProcess:
         return await method(self._worker, *arguments, **options)
 
 
+def build_pair_config(run: Path, **blocks: Any) -> TrainingConfig:
+    """Build the config of a Pair with one train worker without an accelerator. `blocks` are model, data and others."""
+    return TrainingConfig.model_validate(
+        {
+            "job": "tiny",
+            "namespace": "default",
+            "runDirectory": str(run),
+            "workers": 1,
+            "devicesPerWorker": 0,
+            "cpusPerWorker": 1,
+            "rewards": [{"name": "exact"}],
+            "algorithm": {"klLossCoef": 0},
+            "checkpoint": {},
+            **blocks,
+        }
+    )
+
+
 class Pair:
     """A train worker and its engines, before the first weight sync."""
 

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from in_process import Pair
+from in_process import Pair, build_pair_config
 from vision_model import draw_square, write_vision_model
 
-from rlt_api.training_config import TrainingConfig
 from rlt_trainer.batches.response import Response
 from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.data.prompt import Prompt
@@ -37,22 +36,12 @@ PROBES = [Prompt(number, tuple(range(50, 58)), "", "", "", "") for number in ran
 @pytest.mark.parametrize("engine", ["transformers", pytest.param("vllm", marks=pytest.mark.slow)])
 def test_responses_to_images_have_the_log_probs_of_the_policy(tmp_path: Path, engine: str, model_type: str) -> None:
     """Also after a step that changes the vision tower, whose features vLLM keeps for images that it has seen."""
-    config = TrainingConfig.model_validate(
-        {
-            "job": "tiny",
-            "namespace": "default",
-            "runDirectory": str(tmp_path / "run"),
-            "workers": 1,
-            "devicesPerWorker": 0,
-            "cpusPerWorker": 1,
-            "model": {"path": str(write_vision_model(tmp_path / "model", model_type))},
-            "data": {"files": ["x.parquet"], "imageKey": "images", "maxPromptLength": 64, "maxResponseLength": 5},
-            "rewards": [{"name": "exact"}],
-            "algorithm": {"klLossCoef": 0},
-            "training": {"totalSteps": 1, "ppoMiniBatchSize": 4, "learningRate": 1e-2},
-            "rollout": {"engine": engine, "maxNumSeqs": 8},
-            "checkpoint": {},
-        }
+    config = build_pair_config(
+        tmp_path / "run",
+        model={"path": str(write_vision_model(tmp_path / "model", model_type))},
+        data={"files": ["x.parquet"], "imageKey": "images", "maxPromptLength": 64, "maxResponseLength": 5},
+        training={"totalSteps": 1, "ppoMiniBatchSize": 4, "learningRate": 1e-2},
+        rollout={"engine": engine, "maxNumSeqs": 8},
     )
     pair = Pair(config, PROBES)
     try:

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 import torch
-from in_process import Pair
+from in_process import Pair, build_pair_config
 from torch import Tensor
 
 from rlt_api.blocks.model import Lora
-from rlt_api.training_config import TrainingConfig
 from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.policy.lora import is_adapter
@@ -30,22 +29,12 @@ Weights = Iterable[tuple[str, Tensor]]
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """A policy in bfloat16 and a vLLM engine after the first weight sync."""
-    config = TrainingConfig.model_validate(
-        {
-            "job": "tiny",
-            "namespace": "default",
-            "runDirectory": str(tmp_path_factory.mktemp("run")),
-            "workers": 1,
-            "devicesPerWorker": 0,
-            "cpusPerWorker": 1,
-            "model": {"fromSeed": TINY, "dtype": "bfloat16", "castLmHeadToFp32": True, "lora": LORA},
-            "data": {"preset": "arithmetic", "maxPromptLength": 16, "maxResponseLength": 5},
-            "rewards": [{"name": "exact"}],
-            "algorithm": {"klLossCoef": 0},
-            "training": {"totalSteps": 1, "ppoMiniBatchSize": 128, "learningRate": 1e-2},
-            "rollout": {"engine": "vllm", "maxNumSeqs": 8},
-            "checkpoint": {},
-        }
+    config = build_pair_config(
+        tmp_path_factory.mktemp("run"),
+        model={"fromSeed": TINY, "dtype": "bfloat16", "castLmHeadToFp32": True, "lora": LORA},
+        data={"preset": "arithmetic", "maxPromptLength": 16, "maxResponseLength": 5},
+        training={"totalSteps": 1, "ppoMiniBatchSize": 128, "learningRate": 1e-2},
+        rollout={"engine": "vllm", "maxNumSeqs": 8},
     )
     pair = Pair(config, PROBES)
     pair.sync()

@@ -7,12 +7,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from in_process import Pair
+from in_process import Pair, build_pair_config
 from torch.distributed.device_mesh import init_device_mesh
 
 from rlt_api.blocks.model import Lora
 from rlt_api.blocks.rollout import Rollout
-from rlt_api.training_config import TrainingConfig
 from rlt_trainer.batches.response import Response
 from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.data.prompt import Prompt
@@ -31,22 +30,12 @@ EXAMPLES = Sequences.pad([[50, 51]] * 4, [[60, 61, 62]] * 4, pad_token_id=0)
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """A policy and a vLLM engine, before the first weight sync."""
     tiny = {"seed": 1, "hiddenSize": 64, "intermediateSize": 128, "numHiddenLayers": 2, "numAttentionHeads": 2}
-    config = TrainingConfig.model_validate(
-        {
-            "job": "tiny",
-            "namespace": "default",
-            "runDirectory": str(tmp_path_factory.mktemp("run")),
-            "workers": 1,
-            "devicesPerWorker": 0,
-            "cpusPerWorker": 1,
-            "model": {"fromSeed": tiny},
-            "data": {"preset": "arithmetic", "maxPromptLength": 64, "maxResponseLength": 5},
-            "rewards": [{"name": "exact"}],
-            "algorithm": {"klLossCoef": 0},
-            "training": {"totalSteps": 1, "ppoMiniBatchSize": 128, "learningRate": 1e-3},
-            "rollout": {"engine": "vllm", "maxNumSeqs": 8, "engineKwargs": {"block_size": 32}, "freeCacheEngine": True},
-            "checkpoint": {},
-        }
+    config = build_pair_config(
+        tmp_path_factory.mktemp("run"),
+        model={"fromSeed": tiny},
+        data={"preset": "arithmetic", "maxPromptLength": 64, "maxResponseLength": 5},
+        training={"totalSteps": 1, "ppoMiniBatchSize": 128, "learningRate": 1e-3},
+        rollout={"engine": "vllm", "maxNumSeqs": 8, "engineKwargs": {"block_size": 32}, "freeCacheEngine": True},
     )
     with pytest.warns(UserWarning, match=r"rollout\.freeCacheEngine has no effect: vLLM supports sleep mode"):
         pair = Pair(config, PROBES)
