@@ -36,6 +36,14 @@ function shares(parts) {
   );
 }
 
+/** Three to six times from 0 to at most `length`, at a distance of 1, 2 or 5 times a power of ten. */
+function roundTicks(length) {
+  if (!(length > 0)) return [0];
+  const unit = 10 ** Math.floor(Math.log10(length / 5));
+  const distance = unit * [1, 2, 5, 10].find((each) => each * unit >= length / 5);
+  return Array.from({ length: Math.floor(length / distance) + 1 }, (_, i) => i * distance);
+}
+
 function gantt(spans, step, colored) {
   const lanes = [...new Set(spans.map((span) => `${span.rank}/${span.thread ?? 0}`))].sort((a, b) => {
     const [[r, t], [s, u]] = [a.split("/").map(Number), b.split("/").map(Number)];
@@ -55,7 +63,7 @@ function gantt(spans, step, colored) {
     const [rank, thread] = lane.split("/");
     return `${rank === "-1" ? "driver" : `rank ${rank}`}${thread === "0" ? "" : `, thread ${thread}`}`;
   };
-  const ticks = Array.from({ length: 6 }, (_, i) => start + ((end - start) * i) / 5);
+  const ticks = roundTicks(end - start).map((seconds) => start + seconds);
   const ordered = [...spans].sort((a, b) => b.end - b.start - (a.end - a.start));
   return el(
     "div",
