@@ -23,11 +23,13 @@ class ConditionType(StrEnum):
     """No preflight check on the nodes of this Ray cluster has failed. Unknown while the checks run; False before them
     or if one failed."""
     RUNNING = "Running"
-    """The Ray job is running. Unknown while Ray does not respond."""
+    """The Ray job is running. Unknown while Ray does not respond. Its reason in a job that has failed is how the last
+    attempt ended."""
     SUCCEEDED = "Succeeded"
     """The training is complete. True is final."""
     FAILED = "Failed"
-    """The job has failed and does not restart. True is final."""
+    """The job has failed and does not restart. True is final. Its reason is the code of the first entry of
+    status.findings, if that is an error; otherwise one of Reason."""
     SUSPENDED = "Suspended"
     """The Ray cluster is deleted because spec.suspend is true, or because a rule over the metrics paused the job."""
     RECONCILING = "Reconciling"

@@ -145,7 +145,8 @@ def test_a_cluster_that_does_not_start_is_explained(cluster: Cluster, namespace:
 
     found = await_finding(cluster, namespace, demand, "RayResourcesMissing")
     failed = get_condition(found, "Failed")
-    assert failed["reason"] == "NoProgress"
+    assert failed["reason"] == "RayResourcesMissing"
+    assert get_condition(found, "Running")["reason"] == "NoProgress"
     assert (
         "Ray waits for resources: a placement group of 2 x {'CPU': 1.0}. Its nodes have {'CPU': 1.0}."
         in failed["message"]

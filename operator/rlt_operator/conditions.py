@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from typing import Literal
 
 from rlt_api.conditions import ConditionType, Reason
 from rlt_api.metric_rules import DEFAULTS as METRIC_RULES
 from rlt_api.status import Condition, FailureFinding, RLTrainingJobStatus
+from rlt_core.knowledge.entries import load_entries
 
 
 @dataclass(frozen=True)
@@ -18,7 +20,7 @@ class ConditionUpdate:
 
     status: Literal["True", "False", "Unknown"]
     reason: str
-    """A value of Reason, or any string if a newer operator wrote it."""
+    """A value of Reason, the code of a finding, or any string if a newer operator wrote it."""
     message: str = ""
 
 
@@ -117,7 +119,7 @@ FINAL = {
     Reason.DEADLINE_EXCEEDED,
     Reason.PENDING_DEADLINE_EXCEEDED,
 }
-"""Reasons of Failed. Other conditions repeat them."""
+"""Reasons of Failed, besides the codes of findings. Other conditions repeat them."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +168,13 @@ def get_reason(status: RLTrainingJobStatus) -> str:
 
 def bound_reason(reason: str) -> str:
     """The reason, or Other for one of another version of the operator: label values are bounded."""
-    return reason if reason in set(Reason) else "Other"
+    return reason if reason in _list_reasons() else "Other"
+
+
+@cache
+def _list_reasons() -> frozenset[str]:
+    """All reasons that this version writes."""
+    return frozenset(Reason) | {entry.code for entry in load_entries()}
 
 
 def keep_conditions(status: RLTrainingJobStatus, *types: ConditionType) -> dict[ConditionType, ConditionUpdate]:
@@ -254,7 +262,8 @@ def list_current_events(status: RLTrainingJobStatus, now: datetime) -> tuple[Eve
 
 def _build_event(condition: Condition) -> Event | None:
     """The event for a condition that has changed to this; None if it has none."""
-    problem = condition.reason in PROBLEMS
+    failed = condition.type == ConditionType.FAILED and condition.status == "True"
+    problem = failed or condition.reason in PROBLEMS  # the reason of Failed may be the code of a finding
     repeats = condition.type in (ConditionType.RECONCILING, ConditionType.STALLED)
     if repeats and condition.reason != Reason.REQUEST_FAILED:  # they repeat other conditions
         return None

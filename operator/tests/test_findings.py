@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import observed as o
@@ -41,6 +42,12 @@ def message_of(status: RLTrainingJobStatus, type: C) -> str:
     return condition.message
 
 
+def reason_of(status: RLTrainingJobStatus, type: C) -> str:
+    condition = find_condition(status, type)
+    assert condition
+    return condition.reason
+
+
 def test_a_finding_has_pod_node_rank_evidence_and_remedy() -> None:
     status = end(started(), o.ended("FAILED", OUT_OF_MEMORY))
     (finding,) = status.findings
@@ -64,7 +71,32 @@ def test_the_first_finding_is_part_of_the_message_and_the_event() -> None:
     message = message_of(decided.status, C.FAILED)
     assert f" GpuOutOfMemory: {decided.status.findings[0].remedy}" in message
     assert message == message_of(decided.status, C.STALLED) == decided.status.message
-    assert [event.message for event in decided.events if event.reason == "ProgramFailed"] == [message]
+    events = [(event.type, event.reason) for event in decided.events if event.message == message]
+    assert events == [("Warning", "GpuOutOfMemory")]
+
+
+def test_the_first_finding_is_the_reason_of_failed_and_running_keeps_how_the_attempt_ended() -> None:
+    observed = started()
+    failed = o.after(replace(observed, ray=o.ended("FAILED", OUT_OF_MEMORY)))
+    released = o.after(replace(failed, cluster=None, pods=(), ray=None))
+    for status in (failed.job.status, released.job.status):
+        reasons = [reason_of(status, type) for type in (C.FAILED, C.STALLED, C.RUNNING)]
+        assert reasons == ["GpuOutOfMemory", "GpuOutOfMemory", "ProgramFailed"]
+
+
+def test_a_restart_keeps_its_reason() -> None:
+    status = end(started(maxRestarts=1), o.ended("FAILED", OUT_OF_MEMORY))
+    assert (reason_of(status, C.RUNNING), reason_of(status, C.FAILED)) == ("Restarting", "NotFinished")
+
+
+def test_the_cause_of_a_pending_deadline_is_the_reason() -> None:
+    head, worker, other = o.pods(ready=False)
+    unschedulable = replace(worker, unschedulable="0/2 nodes are available: 2 Insufficient nvidia.com/gpu.")
+    job = o.job({**o.SPEC, "pendingDeadlineSeconds": 60})
+    waiting = o.after(o.recorded(replace(o.PROVISIONING, job=job, pods=(head, unschedulable, other))))
+    status = plan(waiting, o.NOW + timedelta(hours=1)).status
+    assert status
+    assert reason_of(status, C.FAILED) == "GpusUnschedulable"
 
 
 def test_a_wrapper_is_found_only_alone_and_is_not_part_of_the_message() -> None:
@@ -72,6 +104,7 @@ def test_a_wrapper_is_found_only_alone_and_is_not_part_of_the_message() -> None:
     status = end(started(), o.ended("FAILED", log))
     assert [each.code for each in status.findings] == ["ActorDied"]
     assert "ActorDied: " not in message_of(status, C.FAILED)
+    assert reason_of(status, C.FAILED) == "ProgramFailed"
 
 
 def test_a_killed_container_and_an_event_are_evidence() -> None:

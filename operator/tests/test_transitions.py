@@ -69,10 +69,14 @@ def test_a_change_is_counted_once(update: Mapping[str, Any], changes: Mapping[st
     assert count(new, new) == {}
 
 
-def test_the_end_of_a_job_is_counted_with_its_reason() -> None:
-    failed = condition(ConditionType.FAILED, "True", Reason.NO_PROGRESS)
+@pytest.mark.parametrize(
+    ("reason", "label"),
+    [(Reason.NO_PROGRESS, "NoProgress"), ("GpuOutOfMemory", "GpuOutOfMemory"), ("FromANewerOperator", "Other")],
+)
+def test_the_end_of_a_job_is_counted_with_its_reason(reason: str, label: str) -> None:
+    failed = condition(ConditionType.FAILED, "True", reason)
     ended = STARTED.model_copy(update={"phase": Phase.FAILED, "completion_time": CREATED, "conditions": [failed]})
-    assert count(STARTED, ended) == {"rlt_operator_jobs_ended_totalFailedNoProgress": 1.0}
+    assert count(STARTED, ended) == {f"rlt_operator_jobs_ended_totalFailed{label}": 1.0}
     assert count(ended, ended) == {}
 
 

@@ -1,7 +1,7 @@
 """status.findings: the known failures of the latest attempt that ended early, or of a first cluster that is not ready,
 and, while the program runs, problems of its nodes and broken rules over the metrics.
 
-The first one of an attempt is part of the message.
+The first one of an attempt is part of the message, and its code is the reason of Failed.
 """
 
 from __future__ import annotations
@@ -87,13 +87,17 @@ def _reports_end(type: ConditionType, update: ConditionUpdate) -> bool:
 
 
 def _add_best(verdict: Verdict, findings: Sequence[FailureFinding]) -> Verdict:
-    """Add the first finding, if it is an error, to the messages about the end of the attempt."""
+    """Add the first finding, if it is an error, to the messages about the end of the attempt. Its code is the reason of
+    a job that has failed. Running keeps how the last attempt ended."""
     if not findings or findings[0].severity != "error":
         return verdict
     conditions = dict(verdict.conditions)
     for type, update in verdict.conditions.items():
         if _reports_end(type, update) or (type == C.STALLED and update.status == "True"):
             conditions[type] = replace(update, message=_add(update.message, findings[0]))
+    failed = verdict.conditions.get(C.FAILED)
+    if failed is not None and failed.reason in EXPLAINED:
+        conditions |= {type: replace(conditions[type], reason=findings[0].code) for type in (C.FAILED, C.STALLED)}
     return replace(verdict, message=_add(verdict.message, findings[0]), conditions=conditions)
 
 

@@ -47,7 +47,7 @@ def job_is_finished(observed: Observed, now: datetime) -> Verdict | None:
         return None
     conditions = {
         C(final.type): ConditionUpdate("True", final.reason, final.message),
-        C.RUNNING: ConditionUpdate("False", final.reason, "The job has ended."),
+        **keep_conditions(status, C.RUNNING),  # it has another reason if the evidence explains the failure
     }
     if (accepted := find_condition(status, C.ACCEPTED)) and accepted.status == "False":
         conditions |= keep_conditions(status, C.ACCEPTED)
