@@ -16,6 +16,7 @@ MAX_SPANS_BYTES = 32 * 2**20
 """About 7,000 steps of four ranks."""
 MAX_SPANS = 5000
 """Maximum number of spans of a step."""
+SPAN_KEYS = ("rank", "engine", "phase", "thread", "start", "end")
 MAX_PAGE = 100
 """Maximum number of rollouts in a page."""
 MAX_SEGMENTS = 200
@@ -98,7 +99,7 @@ def read_spans(path: Path, step: int) -> tuple[list[dict[str, Any]], tuple[str, 
 def select_spans(lines: Iterable[Mapping[str, Any]], step: int, notes: list[str]) -> list[dict[str, Any]]:
     """The spans of a step. A resumed run repeats steps: the last time counts. Notes get what is missing.
 
-    A span has rank (-1 is the driver), phase, thread, and start and end as Unix time.
+    A span has rank (-1 is the driver), engine for that of an engine, phase, thread, and start and end as Unix time.
     """
     spans: list[dict[str, Any]] = []
     repeated = False
@@ -109,7 +110,7 @@ def select_spans(lines: Iterable[Mapping[str, Any]], step: int, notes: list[str]
         if repeated:
             spans, repeated = [], False
         if len(spans) < MAX_SPANS and _is_span(line):
-            spans.append({key: line[key] for key in ("rank", "phase", "thread", "start", "end") if key in line})
+            spans.append({key: line[key] for key in SPAN_KEYS if key in line})
     if len(spans) == MAX_SPANS:
         notes.append(f"Step {step} has more spans: the first {MAX_SPANS} are shown.")
     return spans

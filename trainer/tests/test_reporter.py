@@ -91,16 +91,19 @@ def test_the_report_has_the_error_of_a_save_until_a_checkpoint_is_complete(tmp_p
 
 def test_spans_become_a_trace_for_perfetto(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = RunDirectory(tmp_path)
-    driver, rank = Stopwatch(step=1), Stopwatch(0, step=1)
+    driver, rank, engine = Stopwatch(step=1), Stopwatch(0, step=1), Stopwatch(1, engine=0, step=1)
     with driver.measure("step"), rank.measure("gen"):
         pass
-    run.append_spans([*driver.take(), *rank.take()])
+    with engine.measure("gen"):
+        pass
+    run.append_spans([*driver.take(), *rank.take(), *engine.take()])
     with (tmp_path / "spans.jsonl").open("a") as file:
         file.write('{"rank": 0, "pha')  # the process was killed while writing
     assert chrome_trace.main([str(tmp_path)]) == 0
     events = json.loads(capsys.readouterr().out)["traceEvents"]
-    assert [(e["pid"], e["args"]["name"]) for e in events if e["ph"] == "M"] == [(-1, "driver"), (0, "rank 0")]
-    step, gen = (event for event in events if event["ph"] == "X")
+    names = [(event["pid"], event["args"]["name"]) for event in events if event["ph"] == "M"]
+    assert names == [(-1, "driver"), (0, "rank 0"), (1, "engine 0")]
+    step, gen, _ = (event for event in events if event["ph"] == "X")
     assert (step["name"], gen["name"], gen["args"]) == ("step", "gen", {"step": 1})
     assert step["ts"] <= gen["ts"]
     assert gen["ts"] + gen["dur"] <= step["ts"] + step["dur"] + 1

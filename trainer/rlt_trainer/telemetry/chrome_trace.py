@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rlt_trainer.telemetry.run_directory import SPANS
-from rlt_trainer.telemetry.spans import DRIVER, Span
+from rlt_trainer.telemetry.spans import Span
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,7 +36,7 @@ def read_spans(file: Path) -> Iterator[Span]:
 def build_trace(spans: Iterable[Span]) -> dict[str, Any]:
     """Build a trace with a process for each rank. Times are in microseconds (Chrome's Trace Event Format, phase X)."""
     spans = list(spans)
-    ranks = {span.rank: "driver" if span.rank == DRIVER else f"rank {span.rank}" for span in spans}
+    ranks = {span.rank: span.process for span in spans}
     names = [{"ph": "M", "name": "process_name", "pid": rank, "args": {"name": ranks[rank]}} for rank in sorted(ranks)]
     events = [
         {

@@ -27,6 +27,15 @@ class Span:
     step: int
     thread: int = 0
     """0 is the thread that created the stopwatch."""
+    engine: int | None = None
+    """Number of the engine, whose rank follows those of the train workers. None for other processes."""
+
+    @property
+    def process(self) -> str:
+        """Name of the process for people."""
+        if self.engine is not None:
+            return f"engine {self.engine}"
+        return "driver" if self.rank == DRIVER else f"rank {self.rank}"
 
 
 def compute_exclusive_seconds(spans: Iterable[Span]) -> dict[str, float]:

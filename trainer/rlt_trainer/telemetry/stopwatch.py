@@ -13,10 +13,11 @@ from rlt_trainer.telemetry.spans import DRIVER, Span
 class Stopwatch:
     """Records the spans of all threads of one process. Phases can be nested, and phases of threads can overlap."""
 
-    def __init__(self, rank: int = DRIVER, *, step: int = 0) -> None:
+    def __init__(self, rank: int = DRIVER, *, engine: int | None = None, step: int = 0) -> None:
         self.step = step
         """The step of new spans."""
         self._rank = rank
+        self._engine = engine
         self._spans: list[Span] = []
         self._threads = {threading.get_ident(): 0}
         self._epoch = time.time() - time.perf_counter()  # Unix time, but monotonic within this process
@@ -31,7 +32,8 @@ class Stopwatch:
             yield
         finally:
             end = time.perf_counter()
-            self._spans.append(Span(self._rank, phase, self._epoch + start, self._epoch + end, step, thread))
+            times = self._epoch + start, self._epoch + end
+            self._spans.append(Span(self._rank, phase, *times, step, thread, self._engine))
 
     def take(self) -> list[Span]:
         """Return and remove the completed spans."""

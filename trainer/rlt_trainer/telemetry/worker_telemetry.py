@@ -48,6 +48,7 @@ class WorkerTelemetry:
         self,
         rank: int,
         *,
+        engine: int | None = None,
         device: torch.device,
         dtype: torch.dtype,
         profiles: Path,
@@ -55,7 +56,7 @@ class WorkerTelemetry:
     ) -> None:
         self._rank = rank
         self._device = device
-        self._watch = Stopwatch(rank)
+        self._watch = Stopwatch(rank, engine=engine)
         self._profiles = Path(profiler.directory) if profiler and profiler.directory else profiles
         self._profiled = frozenset(profiler.steps if profiler else ())
         self._profile: profile | None = None

@@ -74,6 +74,7 @@ class RolloutWorker:
         self._gen = ExitStack()
         self.telemetry = WorkerTelemetry(
             count_train_workers(config) + number,  # after the train workers
+            engine=number,
             device=torch.device("cpu"),
             dtype=DTYPES[config.model.dtype],
             profiles=Path(config.run_directory) / "profiles",

@@ -59,9 +59,11 @@ function gantt(spans, step, colored) {
   const height = lanes.length * row + 34;
   const place = (time) => left + ((time - start) / (end - start || 1)) * width;
   const paint = (phase) => `series-${Math.min(palette.indexOf(phase), 7) + 1}`;
+  const engines = new Map(spans.map((span) => [String(span.rank), span.engine]));
   const name = (lane) => {
     const [rank, thread] = lane.split("/");
-    return `${rank === "-1" ? "driver" : `rank ${rank}`}${thread === "0" ? "" : `, thread ${thread}`}`;
+    const process = engines.get(rank) != null ? `engine ${engines.get(rank)}` : rank === "-1" ? "driver" : `rank ${rank}`;
+    return `${process}${thread === "0" ? "" : `, thread ${thread}`}`;
   };
   const ticks = roundTicks(end - start).map((seconds) => start + seconds);
   const ordered = [...spans].sort((a, b) => b.end - b.start - (a.end - a.start));
