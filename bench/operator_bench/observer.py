@@ -35,6 +35,7 @@ class Observer:
         items, version = await api.list_with_version(path)
         for item in items:
             self._see(item)
+        self._changed.set()
         while True:
             async for change, item in api.watch(path, resourceVersion=version, allowWatchBookmarks="true"):
                 version = item["metadata"]["resourceVersion"]
