@@ -267,17 +267,19 @@ def _parameters(request: Request) -> SamplingParams:
         stop_token_ids=list(sampling.stop_token_ids),
         seed=request.seed,
         logprobs=0,  # of the sampled token only
+        flat_logprobs=True,  # lists of numbers instead of two objects for each token
         detokenize=False,
         output_kind=RequestOutputKind.FINAL_ONLY,
     )
 
 
 def _read_response(output: RequestOutput) -> Response:
+    from vllm.logprobs import FlatLogprobs
+
     completion = output.outputs[0]
-    tokens, steps = completion.token_ids, completion.logprobs
-    assert steps is not None
-    log_probs = [step[token].logprob for token, step in zip(tokens, steps, strict=True) if step is not None]
-    return Response(tokens, log_probs, finish_reason=FINISHED[completion.finish_reason])
+    tokens, sampled = completion.token_ids, completion.logprobs
+    assert isinstance(sampled, FlatLogprobs) and len(sampled.logprobs) == len(tokens)
+    return Response(tokens, sampled.logprobs, finish_reason=FINISHED[completion.finish_reason])
 
 
 def _describe(error: Exception) -> EngineError:
