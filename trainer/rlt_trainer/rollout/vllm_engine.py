@@ -278,7 +278,8 @@ def _read_response(output: RequestOutput) -> Response:
 
     completion = output.outputs[0]
     tokens, sampled = completion.token_ids, completion.logprobs
-    assert isinstance(sampled, FlatLogprobs) and len(sampled.logprobs) == len(tokens)
+    assert isinstance(sampled, FlatLogprobs)
+    assert len(sampled.logprobs) == len(tokens)
     return Response(tokens, sampled.logprobs, finish_reason=FINISHED[completion.finish_reason])
 
 
