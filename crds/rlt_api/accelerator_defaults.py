@@ -26,9 +26,11 @@ def add_accelerator_defaults(spec: Mapping[str, Any]) -> dict[str, Any]:
     filled = {name: {**fields, **spec.get(name, {})} for name, fields in GPU_DEFAULTS.items()}
     if "model" not in spec:
         del filled["model"]
-    # Separate engines share their memory with nothing.
-    filled["rollout"].setdefault("freeCacheEngine", filled["rollout"].get("mode", "colocated") == "colocated")
     algorithm = spec.get("algorithm", {})
+    if "dpo" in algorithm:  # no engines
+        del filled["rollout"]
+    else:  # separate engines share their memory with nothing
+        filled["rollout"].setdefault("freeCacheEngine", filled["rollout"].get("mode", "colocated") == "colocated")
     if "critic" in algorithm:
         filled["algorithm"] = {**algorithm, "critic": {**GPU_CRITIC_DEFAULTS, **algorithm["critic"]}}
     return {**spec, **filled}

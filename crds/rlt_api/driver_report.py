@@ -16,15 +16,15 @@ TRAINER_ERROR = "rlt-trainer: error:"
 LATEST_STEPS = 10
 """Number of steps in the mean duration that the ETA is based on."""
 METRICS = {
-    "reward": ("critic/rewards/mean", "critic/score/mean"),
+    "reward": ("critic/rewards/mean", "critic/score/mean", "rewards/margins"),
     "kl": ("actor/kl_loss", "actor/reward_kl_penalty", "critic/kl"),
     "entropy": ("actor/entropy", "actor/entropy_loss"),
     "responseLength": ("response_length/mean",),
-    "loss": ("actor/pg_loss",),
+    "loss": ("actor/pg_loss", "loss"),
     "gradNorm": ("actor/grad_norm",),
     "clipFraction": ("actor/pg_clipfrac",),
 }
-"""Field of ProgressMetrics -> verl's names for it; the first one that is present counts.
+"""Field of ProgressMetrics -> verl's names for it, or TRL's for preferences; the first one that is present counts.
 
 The KL divergence to the reference model is kl_loss if it is part of the loss, and reward_kl_penalty (critic/kl until
 verl 0.2) if it is part of the reward. actor/ppo_kl is a different metric: the divergence from the policy that sampled.

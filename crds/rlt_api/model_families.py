@@ -14,6 +14,7 @@ from typing import Any
 
 from rlt_api.finding import Finding, remove, use
 from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.worker_groups import has_engines
 
 PAGE = "docs/reference/model-families.md"
 NOT_ON_VLLM_CPU: Mapping[str, str] = dict.fromkeys(
@@ -90,7 +91,7 @@ def validate_model_config(spec: RLTrainingJobSpec, config: Mapping[str, Any]) ->
     elif experts % size:
         message, common = f"does not divide the {experts} experts of a layer", gcd(experts, size)
         yield Finding(field, str(size), message, f"use {common}", "model-family", edits=use(field, common))
-    if spec.rollout.engine == "vllm" and (reason := find_vllm_obstacle(name, on_gpu=on_gpu)):
+    if has_engines(spec) and spec.rollout.engine == "vllm" and (reason := find_vllm_obstacle(name, on_gpu=on_gpu)):
         message = f"does not work with models of type {name}: {reason}"
         field = "spec.rollout.engine"
         yield Finding(field, "vllm", message, "use transformers", "model-family", edits=use(field, "transformers"))

@@ -89,6 +89,8 @@ class RLRuntimeSpec(ApiModel):
 
 TRAINING_BLOCKS = ("model", "data", "rewards", "algorithm", "training", "rollout", "checkpoint")
 """Blocks that a command does not use."""
+GENERATION_BLOCKS = ("rewards", "algorithm", "rollout")
+"""Blocks whose defaults a job with algorithm.dpo does not use."""
 
 Kind = Literal["cpu", "nvidia", "amd"]
 
@@ -104,6 +106,9 @@ def resolve(job: Mapping[str, Any], runtime: Mapping[str, Any] | None) -> dict[s
     defaults = dict(runtime.get("defaults", {}))
     if job.get("framework", {}).get("type", "builtin") == "command":
         for block in TRAINING_BLOCKS:
+            defaults.pop(block, None)
+    if "dpo" in job.get("algorithm", {}):
+        for block in GENERATION_BLOCKS:
             defaults.pop(block, None)
     pools = runtime.get("nodePools", [])
     spec = _merge(defaults, job)

@@ -6,6 +6,16 @@ from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.spec import RLTrainingJobSpec
 
 
+def has_engines(spec: RLTrainingJobSpec) -> bool:
+    """Whether rollout engines generate responses: not with algorithm.dpo, whose responses are in the data."""
+    return spec.algorithm.dpo is None
+
+
+def count_responses(spec: RLTrainingJobSpec) -> int:
+    """Return the number of responses to each prompt of a batch: two in a pair."""
+    return spec.rollout.n if has_engines(spec) else 2
+
+
 def rollout_group(spec: RLTrainingJobSpec) -> WorkerGroup | None:
     """Return the group that only generates; None unless rollout.mode is separate."""
     if spec.rollout.mode != "separate":

@@ -105,6 +105,11 @@ def images() -> Json:
     return {**hub_model("Qwen/Qwen2.5-VL-3B-Instruct"), "data": data, "rewards": [{"name": "exact"}]}
 
 
+def pairs(**data: Any) -> Json:
+    """Return a job that trains on pairs."""
+    return {"data": {"preset": None, "files": ["/mnt/rlt/pairs.jsonl"], **data}, "algorithm": {"dpo": {}}}
+
+
 def accelerator(name: str) -> Json:
     """Return a cluster with one accelerator of this resource name in each pod."""
     return workers(resources={"cpu": "8", "memory": "64Gi"}, accelerator={"resourceName": name, "count": 1})

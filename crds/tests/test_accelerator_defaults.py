@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rlt_api.blocks.rollout import Rollout
 from rlt_api.resolved_spec import build_resolved_spec, read_resolved_spec
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.validation import validate_job
@@ -102,3 +103,20 @@ def test_a_kept_spec_of_an_earlier_version_does_not_change() -> None:
     assert spec.model is not None
     assert spec.model.dtype == "float32"
     assert not spec.rollout.free_cache_engine
+
+
+def test_a_job_that_trains_on_pairs_gets_no_defaults_for_its_engines() -> None:
+    """Neither those of GPUs nor those of a runtime, which the job could not remove."""
+    data = {"files": ["/mnt/rlt/pairs.jsonl"]}
+    job = make_job(GPU, data=data, algorithm={"dpo": {}})
+    defaults = {
+        "rollout": {"gpuMemoryUtilization": 0.7},
+        "algorithm": {"klLossCoef": 0.01},
+        "rewards": [{"name": "exact"}],
+        "training": {"learningRate": 3e-6},
+    }
+    found = validate_job("job", job, {"defaults": defaults})
+    assert found.findings == ()
+    assert found.spec is not None
+    assert found.spec.training.learning_rate == 3e-6
+    assert (found.spec.rollout, found.spec.rewards) == (Rollout(), [])

@@ -52,6 +52,7 @@ REJECTED: Mapping[str, Any] = {
     "spec.algorithm.advantageFunction": {"name": "a:b"},
     "spec.algorithm.policyLossFunction": {"name": "a:b"},
     "spec.algorithm.distillation": {"modelPath": "/models/teacher"},
+    "spec.algorithm.dpo": {},
     "spec.training.warmup": {"steps": 1},
     "spec.rollout.multiTurn": {"environment": "calculator"},
 }

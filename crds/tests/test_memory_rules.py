@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from job_specs import BUILTIN, QWEN_7B, gpus, merged
+from job_specs import BUILTIN, QWEN_7B, gpus, merged, pairs
 
 from rlt_api.finding import Finding
 from rlt_api.spec import RLTrainingJobSpec
@@ -108,6 +108,24 @@ def test_a_kl_term_in_the_reward_needs_a_reference_too() -> None:
     (without,), (with_term,) = find(job), find({**job, "algorithm.klInReward": {}})
     assert "reference" not in without.message
     assert "bfloat16 reference weights" in with_term.message
+
+
+def test_pairs_need_a_reference_and_no_engine() -> None:
+    """7B on one device: 4 + 8 + 4 bytes of each weight, and 2 of the reference. The engine's 40 GiB are not counted."""
+    (finding,) = find({**pairs(), "model": QWEN_7B, **gpus(1)})
+    assert finding.rule == "accelerator-memory"
+    assert "GiB bfloat16 reference weights" in finding.message
+    assert "vLLM" not in finding.message
+    assert find({**pairs(), "model": QWEN_7B, **gpus(2)}) == ()
+
+
+def test_a_micro_batch_has_whole_pairs() -> None:
+    job = {**pairs(), "model": QWEN_7B, "training.ppoMicroBatchSizePerDevice": 1, **gpus(1)}
+    (finding,) = find(job)
+    assert "activations of 2048 tokens" in finding.message
+    tokens = {"training.useDynamicBsz": True, "training.ppoMaxTokenLenPerDevice": 2047}
+    found = [each for each in find({**job, **tokens, **gpus(2)}) if each.rule == "dynamic-batch"]
+    assert [each.fix for each in found] == ["use 2048 or more"]
 
 
 def test_a_teacher_is_sharded_over_the_train_workers() -> None:

@@ -1,8 +1,8 @@
 """Results of TRL. Run in an environment with trl 1.16.0: `python trl_oracle.py OUT.json`.
 
 TRL's formulas are inside the methods of its trainers, so this script calls those methods of real trainers with a tiny
-random model: for advantages with a reward function that returns REWARDS, for losses with the log-probabilities of
-oracle_inputs.py instead of the model's.
+random model: for advantages with a reward function that returns REWARDS, for losses and preferences with the
+log-probabilities of oracle_inputs.py instead of the model's.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import sys
 import tempfile
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from datasets import Dataset
 from oracle_inputs import ROWS, random_inputs, write
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
-from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
+from trl import DPOConfig, DPOTrainer, GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 from trl.experimental.gkd import GKDTrainer
 
 INPUTS = random_inputs()
@@ -31,7 +32,8 @@ LENGTH = 12
 BETA = 0.0625
 
 
-def make_trainer(kind: type[Any], config: type[Any], **options: Any) -> Any:
+def make_trainer(kind: type[Any], config: type[Any], *, data: dict[str, Any] | None = None, **options: Any) -> Any:
+    """data: the columns of pairs. None: a trainer that generates, with prompts and rewards."""
     vocabulary = {"[PAD]": 0, "[EOS]": 1, "[UNK]": 2, "0": 3, "1": 4, "2": 5, "3": 6}
     core = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     core.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -39,21 +41,24 @@ def make_trainer(kind: type[Any], config: type[Any], **options: Any) -> Any:
     tokenizer.chat_template = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
     shape = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
     model = LlamaForCausalLM(LlamaConfig(vocab_size=len(vocabulary), **shape))
+    if data is None:
+        generating = {"reward_funcs": lambda completions, **_: REWARDS}
+        options |= {"num_generations": GROUP, "max_completion_length": LENGTH}
+    else:
+        generating = {"ref_model": LlamaForCausalLM(model.config)}
     with tempfile.TemporaryDirectory() as folder:
         return kind(
             model=model,
-            reward_funcs=lambda completions, **_: REWARDS,
+            **generating,
             args=config(
                 output_dir=folder,
                 per_device_train_batch_size=len(REWARDS),
-                num_generations=GROUP,
-                max_completion_length=LENGTH,
                 use_cpu=True,
                 bf16=False,
                 report_to="none",
                 **options,
             ),
-            train_dataset=Dataset.from_dict({"prompt": PROMPTS}),
+            train_dataset=Dataset.from_dict(data or {"prompt": PROMPTS}),
             processing_class=tokenizer,
         )
 
@@ -105,6 +110,24 @@ def distillation() -> dict[str, Any]:
     value.backward()
     logits = {"student": student.detach()[0], "teacher": teacher[0]}
     return {**logits, "temperature": 0.8, "value": value.item(), "gradient": student.grad[0]}
+
+
+def preferences() -> dict[str, Any]:
+    """DPO's loss and metrics with the log-probabilities of oracle_inputs.py: five chosen, then five rejected rows."""
+    log_probs = INPUTS["log_probs"].clone().requires_grad_()
+    trainer = make_trainer(DPOTrainer, DPOConfig, data={"prompt": ["0"], "chosen": ["1"], "rejected": ["2"]})
+    trainer.ref_model = lambda **_: SimpleNamespace(log_probs=INPUTS["ref_log_probs"] * INPUTS["mask"])
+    trainer.model.train()
+    zeros = torch.zeros_like(log_probs)
+    outputs = SimpleNamespace(
+        log_probs=log_probs * INPUTS["mask"], entropy=zeros, mean_logits=zeros, is_top1=zeros.bool()
+    )
+    mask = torch.cat([torch.zeros(ROWS, 1), INPUTS["mask"]], dim=1).long()
+    batch = {"input_ids": torch.ones_like(mask), "attention_mask": torch.ones_like(mask), "completion_mask": mask}
+    value = trainer._compute_loss(lambda **_: outputs, batch, return_outputs=False)
+    value.backward()
+    metrics = {name: values[0] for name, values in trainer._metrics["train"].items() if name.startswith("rewards/")}
+    return {"beta": trainer.beta, "value": value.item(), "gradient": log_probs.grad, "metrics": metrics}
 
 
 def losses() -> list[dict[str, Any]]:
@@ -173,5 +196,6 @@ if __name__ == "__main__":
             "kl_in_reward": kl_in_reward(),
             "losses": losses(),
             "distillation": distillation(),
+            "preferences": preferences(),
         },
     )

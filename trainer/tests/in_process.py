@@ -15,11 +15,13 @@ from rlt_api.training_config import TrainingConfig
 from rlt_trainer.batches.response import Response
 from rlt_trainer.cluster.worker_group import WorkerGroup
 from rlt_trainer.data.dataset import PromptDataset, ValidationSet
+from rlt_trainer.data.pairs import PairSet
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.data.tokenizer import load_tokenizer
 from rlt_trainer.driver.engine_processes import EngineProcess
 from rlt_trainer.driver.engines import Engines
 from rlt_trainer.driver.loop import Trainer
+from rlt_trainer.driver.preferences import PreferenceTrainer
 from rlt_trainer.driver.reporter import Reporter
 from rlt_trainer.driver.run import load_critic_config
 from rlt_trainer.driver.termination import Termination
@@ -72,6 +74,29 @@ def train(config: TrainingConfig) -> list[dict[str, Any]]:
         if dist.is_initialized():  # after an error
             dist.destroy_process_group()
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def train_on_pairs(config: TrainingConfig) -> list[dict[str, Any]]:
+    """The same for algorithm.dpo. Return the metrics of each step."""
+    tokenizer = load_tokenizer(config.model)
+    run, server = RunDirectory(config.run_directory), ProgressServer(0, run_directory=config.run_directory)
+    try:
+        with Termination() as termination:
+            PreferenceTrainer(
+                config,
+                workers=cast(WorkerGroup[TrainWorker], OneWorker(config)),
+                training=PairSet.load(config.data, tokenizer, "train"),
+                validation=PairSet.load(config.data, tokenizer, "test"),
+                tokenizer=tokenizer,
+                reporter=Reporter(server, run, total_steps=config.training.total_steps),
+                run=run,
+                shape=find_shape(load_config(config.model)),
+                termination=termination,
+            ).run()
+    finally:
+        if dist.is_initialized():  # after an error
+            dist.destroy_process_group()
+    return [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
 
 
 class OneWorker:

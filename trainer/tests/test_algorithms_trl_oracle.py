@@ -12,11 +12,14 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
+from rlt_api.blocks.algorithm import Dpo
 from rlt_trainer.algorithms.advantages import ESTIMATORS, AdvantageInputs, place_at_last_token
 from rlt_trainer.algorithms.aggregation import AggregationMode, aggregate
 from rlt_trainer.algorithms.conventions import ConventionName
 from rlt_trainer.algorithms.kl_controller import apply_kl_penalty
 from rlt_trainer.algorithms.losses import POLICY_LOSSES, LossInputs, distillation_advantages, kl_loss
+from rlt_trainer.algorithms.masking import row_sums
+from rlt_trainer.algorithms.preferences import dpo_loss
 
 FOLDER = Path(__file__).parent / "oracles"
 ORACLE: dict[str, Any] = json.loads((FOLDER / "trl.json").read_text())
@@ -136,6 +139,20 @@ def test_the_expected_gradient_of_the_distillation_loss_is_that_of_gkds_reverse_
     (probabilities * losses).sum().backward()
     assert logits.grad is not None
     close(logits.grad, case["gradient"])
+
+
+def test_the_loss_and_metrics_of_preferences_are_those_of_dpo() -> None:
+    case = ORACLE["preferences"]
+    assert Dpo().beta == case["beta"]
+    log_probs = INPUTS["log_probs"].clone().requires_grad_()
+    policy, reference = (row_sums(each, MASK).chunk(2) for each in (log_probs, INPUTS["ref_log_probs"]))
+    preferences = dpo_loss(*policy, *reference, beta=case["beta"])
+    preferences.loss.mean().backward()  # type: ignore[no-untyped-call]
+    close(preferences.loss.mean().detach(), case["value"])
+    assert log_probs.grad is not None
+    close(log_probs.grad, case["gradient"])
+    metrics = {name: float(each.mean()) for name, each in preferences.metrics().items()}
+    assert metrics == pytest.approx({"loss": case["value"], **case["metrics"]}, rel=1e-5)
 
 
 def differing(**wanted: Any) -> tuple[Tensor, dict[str, Any]]:

@@ -27,6 +27,7 @@ from rlt_api.model import ApiModel
 from rlt_api.training_config import TrainingConfig
 from rlt_api.warnings import LOSSES_THAT_READ
 from rlt_trainer.algorithms.kl_controller import KlController
+from rlt_trainer.batches.pairs import Pairs
 from rlt_trainer.batches.response import Response
 from rlt_trainer.batches.rollout_batch import RolloutBatch
 from rlt_trainer.batches.scores import Scores
@@ -116,6 +117,14 @@ def teacher_gradient(files: str, algorithm: Json, training: Json) -> float:
     unit = {"distillation": {"modelPath": "/teacher", "lossCoef": 0.1}}
     alone = Update(files, unit).step(torch.zeros_like(ADVANTAGES))
     return Update(files, algorithm, training).step().grad_norm / alone.grad_norm
+
+
+def chosen_reward(files: str, algorithm: Json, training: Json) -> float:
+    """The implicit reward of the first response, whose log-probability is 0.35 above that of the reference."""
+    update = Update(files, algorithm, training)
+    mask = SEQUENCES.response_mask
+    reference = ((update.log_probs - DIVERGENCE) * mask).sum(-1)
+    return update.actor.preference_step(Pairs.split(SEQUENCES, reference), 1).shares["rewards/chosen"]
 
 
 def decay(files: str, algorithm: Json, training: Json) -> float:
@@ -354,6 +363,7 @@ ROWS = (
     Row(f"{DISTILLATION}.lossMaxClamp", 0.2, teacher_distance, (0.2 + 0.2 + 0.1 + 0.2) / 4, TEACHER),
     Row(f"{DISTILLATION}.lossCoef", 0.3, teacher_gradient, 3.0, TEACHER | {f"{DISTILLATION}.useTaskRewards": False}),
     Row(f"{DISTILLATION}.useTaskRewards", False, teacher_gradient, 10.0, TEACHER),
+    Row(f"{A}.dpo.beta", 0.5, chosen_reward, 0.5 * (0.5 - 0.25 + 0.1), {f"{A}.dpo": {}}),
     Row(f"{A}.critic.learningRate", 1e-3, value_rate, 1e-3),
     Row(f"{A}.critic.cliprangeValue", 0.25, value_loss, (1 - 0.25) ** 2 / 2),
     Row(f"{T}.learningRate", 1e-2, change, 1e-2),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
-from in_process import train
+from in_process import train, train_on_pairs
 
 from rlt import Job
 from rlt_api.training_config import CONFIG_FILE, TrainingConfig
@@ -36,6 +37,26 @@ def test_the_second_stage_continues_after_the_last_step_of_the_first(tmp_path: P
     path = {"resume_from_path": str(tmp_path / "first/checkpoints/step-2")}
     resumed = second.model_copy(update={"checkpoint": second.checkpoint.model_copy(update=path)})
     assert [step["step"] for step in train(resumed)] == [3]
+
+
+@pytest.mark.slow
+def test_the_example_of_dpo_prefers_the_chosen_responses(tmp_path: Path) -> None:
+    """A shorter word is preferred. The accuracy on other words increases from 0 to 1."""
+    words = ["".join(letters) for letters in product("abcdefgh", repeat=2)]
+    rows = [{"prompt": f"{word}: ", "chosen": word[0], "rejected": word * 2} for word in words]
+    (config,) = (
+        each["data"] for each in Job.from_file(EXAMPLES / "31-dpo.yaml").render() if each["kind"] == "ConfigMap"
+    )
+    parsed: dict[str, Any] = json.loads(config[CONFIG_FILE])
+    parsed |= {"runDirectory": str(tmp_path / "run"), "cpusPerWorker": 1, "workers": 1}
+    for key, part in (("files", rows[::2]), ("valFiles", rows[1::2])):
+        path = tmp_path / f"{key}.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in part))
+        parsed["data"][key] = [str(path)]
+    parsed["training"] |= {"totalSteps": 20, "validation": {"testFreq": 20, "beforeTrain": True}}
+    first, *_, last = train_on_pairs(TrainingConfig.model_validate(parsed))
+    assert first["val/rewards/accuracies"] == 0.0
+    assert last["val/rewards/accuracies"] > 0.9
 
 
 @pytest.mark.slow

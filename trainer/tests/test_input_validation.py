@@ -9,7 +9,7 @@ import pytest
 from transformers import DeepseekV32Config, GptOssConfig, Qwen3Config, Qwen3MoeConfig
 
 from rlt_api.training_config import TrainingConfig
-from rlt_trainer.driver.input_validation import validate_lengths, validate_rollout
+from rlt_trainer.driver.input_validation import validate_engine, validate_rollout
 
 MakeConfig = Callable[..., TrainingConfig]
 VLLM: dict[str, Any] = {"engine": "vllm"}
@@ -42,19 +42,19 @@ def test_supported_settings_are_accepted(make_config: MakeConfig, rollout: dict[
 def test_a_family_that_vllm_does_not_run_on_cpus_is_rejected(make_config: MakeConfig) -> None:
     architecture = DeepseekV32Config()
     with pytest.raises(ValueError, match="vllm does not work with models of type deepseek_v32"):
-        validate_lengths(make_config(rollout=VLLM), architecture)
-    validate_lengths(make_config(), architecture)
-    validate_lengths(make_config(devicesPerWorker=1, rollout=VLLM), architecture)
+        validate_engine(make_config(rollout=VLLM), architecture)
+    validate_engine(make_config(), architecture)
+    validate_engine(make_config(devicesPerWorker=1, rollout=VLLM), architecture)
 
 
 def test_adapters_beside_experts_are_rejected_on_cpus(make_config: MakeConfig) -> None:
     model = {"lora": {"rank": 4, "targetModules": ["q_proj"], "syncAdapters": True}}
     with pytest.raises(ValueError, match=r"syncAdapters does not work with .* qwen3_moe on CPUs: .* Remove it\."):
-        validate_lengths(make_config(model=model, rollout=VLLM), Qwen3MoeConfig())
-    validate_lengths(make_config(model=model, devicesPerWorker=1, rollout=VLLM), Qwen3MoeConfig())
-    validate_lengths(make_config(model=model, rollout=VLLM), Qwen3Config())
+        validate_engine(make_config(model=model, rollout=VLLM), Qwen3MoeConfig())
+    validate_engine(make_config(model=model, devicesPerWorker=1, rollout=VLLM), Qwen3MoeConfig())
+    validate_engine(make_config(model=model, rollout=VLLM), Qwen3Config())
 
 
 def test_a_family_whose_weights_vllm_does_not_get_is_rejected(make_config: MakeConfig) -> None:
     with pytest.raises(ValueError, match=r"does not work with models of type gpt_oss: .* Use transformers\."):
-        validate_lengths(make_config(devicesPerWorker=1, rollout=VLLM), GptOssConfig())
+        validate_engine(make_config(devicesPerWorker=1, rollout=VLLM), GptOssConfig())

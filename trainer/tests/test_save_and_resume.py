@@ -47,7 +47,7 @@ class Run:
                     stage=lambda *_: None,
                 ),
             ),
-            generator=cast(Any, self),
+            source=cast(Any, self),
             kl_controller=self.controller,
             termination=cast(Any, self),
             data=DATA,

@@ -75,12 +75,12 @@ def test_a_mini_batch_of_masked_responses_is_skipped() -> None:
 
 def test_shares_have_equally_many_rows_and_similar_tokens() -> None:
     uneven = Sequences.pad([[1]] * 4, [[2] * 9, [2] * 8, [2], [2, 2]], pad_token_id=0)
-    assert [share.tolist() for share in balance_shares(uneven, 2)] == [[0, 2], [1, 3]]
+    assert [share.tolist() for share in balance_shares(uneven.token_counts(), 2)] == [[0, 2], [1, 3]]
 
 
 def test_rows_that_are_not_divisible_fail() -> None:
     with pytest.raises(AssertionError, match="7 rows"):
-        balance_shares(sequences(7), 2)
+        balance_shares(sequences(7).token_counts(), 2)
 
 
 def test_other_processes_get_the_same_values_without_the_padding() -> None:

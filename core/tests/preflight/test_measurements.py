@@ -197,6 +197,11 @@ def test_variables_are_compared_without_their_values() -> None:
 REPORT = {"seconds": 3.14, "resumeSeconds": 8.0, "checkpointBytes": 2**30, "text": "Hi", "peakMemory": 60 * 2**30}
 
 
+def test_a_trial_without_responses_is_checked() -> None:
+    step, _ = check_report({name: value for name, value in REPORT.items() if name not in ("text", "peakMemory")}, None)
+    assert step.message == "One step is done."
+
+
 def test_the_report_of_the_trial_is_checked() -> None:
     step, memory, checkpoint = check_report(REPORT, 80 * 2**30)
     assert (step.value, step.message) == ("3.1 s", "One step is done. The first response is 'Hi'.")

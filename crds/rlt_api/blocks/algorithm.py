@@ -145,6 +145,15 @@ class Distillation(ApiModel):
     """Whether the teacher's weights are in CPU memory while they are not used."""
 
 
+class Dpo(ApiModel):
+    """Direct preference optimization (arXiv 2305.18290): the policy learns from pairs of a chosen and a rejected
+    response in the data. No engine generates: rollout, rewards and the other fields of algorithm have no meaning."""
+
+    beta: Annotated[float, Field(gt=0, le=100)] = 0.1
+    """Factor of the difference of the log-probabilities of policy and reference. A higher value keeps the policy nearer
+    to the reference: TRL's beta, with its default (DPOConfig in TRL 1.16)."""
+
+
 class Algorithm(ApiModel):
     """Advantage estimation and policy loss."""
 
@@ -217,3 +226,5 @@ class Algorithm(ApiModel):
     """The value model for advEstimator gae. Default: none."""
     distillation: Annotated[Distillation | None, Since(2)] = None
     """A teacher to learn from, instead of the rewards or in addition. Default: none."""
+    dpo: Annotated[Dpo | None, Since(2)] = None
+    """Direct preference optimization on pairs instead of reinforcement learning. Default: none."""

@@ -29,6 +29,7 @@ from rlt_api.rules import (
     operations,
     optimizers,
     pods,
+    preferences,
     queues,
     rewards,
     roll,
@@ -56,6 +57,7 @@ TRAINER_RULES: list[Rule] = [
     *lengths.RULES,
     *locations.RULES,
     *memory.RULES,
+    *preferences.RULES,
     *rewards.RULES,
     *vision.RULES,
 ]

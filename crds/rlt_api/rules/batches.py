@@ -8,6 +8,7 @@ from rlt_api.factors import join_or, nearest_divisors, nearest_multiples
 from rlt_api.finding import Edit, Finding, remove, use
 from rlt_api.rules.layout import CONTEXT_PARALLEL, TRAIN_WORKER_FIELDS, data_parallel_size, describe_train_workers
 from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.worker_groups import count_responses, has_engines
 
 TRAIN, MINI, MICRO = (
     f"spec.training.{name}" for name in ("trainBatchSize", "ppoMiniBatchSize", "ppoMicroBatchSizePerDevice")
@@ -78,7 +79,7 @@ def validate_micro_batch_size(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     if "ppo_micro_batch_size_per_device" not in training.model_fields_set or training.use_dynamic_bsz:
         return
     prompts = training.ppo_mini_batch_size or training.train_batch_size
-    responses = prompts * spec.rollout.n // shares
+    responses = prompts * count_responses(spec) // shares
     if prompts % shares or responses <= micro or responses % micro == 0:
         return
     sizes = nearest_divisors(micro, responses)
@@ -86,7 +87,7 @@ def validate_micro_batch_size(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         field,
         str(micro),
         f"does not divide the {responses} responses of a device in an optimizer step "
-        f"({prompts} prompts x {spec.rollout.n} responses / {shares} shares)",
+        f"({prompts} prompts x {count_responses(spec)} responses / {shares} shares)",
         f"use {join_or(sizes)}",
         "micro-batch",
         (TRAIN, MINI, RESPONSES, *TRAIN_WORKER_FIELDS, CONTEXT_PARALLEL),
@@ -133,15 +134,15 @@ def validate_dynamic_batch_size(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     if spec.data is None:
         return
     longest = spec.data.max_prompt_length + spec.data.max_response_length
+    longest *= 1 if has_engines(spec) else 2  # a pair is in one micro-batch
     minimum = -(-longest // training.context_parallel_size)
     lengths = ("spec.data.maxPromptLength", "spec.data.maxResponseLength", CONTEXT_PARALLEL, flag)
     if tokens is None:
         message, edits = "is required by useDynamicBsz", use(field, 2 * longest)
         yield Finding(field, "none", message, f"use {2 * longest} or more", "dynamic-batch", (flag,), edits)
     elif tokens < minimum:
-        message = (
-            f"is less than one prompt with its response: {longest} tokens on {training.context_parallel_size} devices"
-        )
+        unit = "prompt with its response" if has_engines(spec) else "pair"
+        message = f"is less than one {unit}: {longest} tokens on {training.context_parallel_size} devices"
         edits = use(field, minimum)
         yield Finding(field, str(tokens), message, f"use {minimum} or more", "dynamic-batch", lengths, edits)
 

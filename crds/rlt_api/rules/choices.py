@@ -8,6 +8,7 @@ from rlt_api.factors import join_or, nearest_divisors, nearest_multiples
 from rlt_api.finding import Finding, keep_one, remove, use
 from rlt_api.runtime import TRAINING_BLOCKS
 from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.worker_groups import has_engines
 
 TYPE = "spec.framework.type"
 OPTIONS = {
@@ -161,12 +162,13 @@ def validate_validation_data(spec: RLTrainingJobSpec) -> Iterator[Finding]:
 
 def validate_rewards_given(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """Data without a preset needs rewards, or a user-defined environment or agent that gives them: only presets have a
-    default rule. verl has one for each data set."""
+    default rule. verl has one for each data set. algorithm.dpo needs none."""
     if spec.framework.type in ("verl", "openrlhf", "roll"):
         return
     data, multi_turn = spec.data, spec.rollout.multi_turn
     gives_rewards = multi_turn is not None and (multi_turn.agent is not None or ":" in (multi_turn.environment or ""))
-    if data is not None and data.preset is None and not spec.rewards and not gives_rewards:
+    needs_rewards = has_engines(spec) and not gives_rewards
+    if data is not None and data.preset is None and not spec.rewards and needs_rewards:
         message, fix = "is required for data without a preset", "add one, such as {name: exact}"
         given = tuple(f"spec.data.{name}" for name in SOURCES if getattr(data, name) is not None)
         yield Finding("spec.rewards", "none", message, fix, "rewards", given, use("spec.rewards", [{"name": "exact"}]))

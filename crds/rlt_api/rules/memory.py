@@ -17,7 +17,7 @@ from rlt_api.rules.lengths import LENGTHS, MODEL_LEN, max_sequence_length
 from rlt_api.rules.memory_parts import GIB, Part, Phase, State, list_activations, list_gradients, list_states
 from rlt_api.rules.model_size import BYTES, Size, kv_bytes_per_token, model_size
 from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.worker_groups import training_group
+from rlt_api.worker_groups import has_engines, training_group
 
 UTILIZATION = "spec.rollout.gpuMemoryUtilization"
 ACCELERATOR_MEMORY = f"{WORKERS}.accelerator.memory"
@@ -27,7 +27,7 @@ OFFLOAD = tuple(f"spec.training.fsdp.{name}" for name in ("paramOffload", "optim
 REFERENCE = tuple(
     f"spec.{name}"
     for name in (
-        *("algorithm.klLossCoef", "algorithm.klInReward", "training.reference.paramOffload"),
+        *("algorithm.klLossCoef", "algorithm.klInReward", "algorithm.dpo", "training.reference.paramOffload"),
         *("algorithm.distillation.modelPath", "algorithm.distillation.paramOffload"),
     )
 )
@@ -49,7 +49,7 @@ def validate_accelerator_memory(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         return
     model, size = trained
     device = quantity_value(group.accelerator.memory)
-    colocated = spec.rollout.mode == "colocated" and spec.rollout.engine == "vllm"
+    colocated = has_engines(spec) and spec.rollout.mode == "colocated" and spec.rollout.engine == "vllm"
     share = spec.rollout.gpu_memory_utilization * device if colocated else 0.0
     if colocated:
         weights = BYTES[model.dtype] * size.parameters / spec.rollout.tensor_parallel_size
@@ -72,9 +72,10 @@ def validate_accelerator_memory(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     states = list_states(spec, model, size)
     passes = [*list_gradients(spec, model, size), *list_activations(spec, model)]
     during_update = 0.0 if spec.rollout.free_cache_engine else share
+    sync: list[tuple[Phase, list[Part], float]] = [("sync", _on_device(states, "sync"), share)]
     phases: list[tuple[Phase, list[Part], float]] = [
         ("update", [*_on_device(states, "update"), *passes], during_update),
-        ("sync", _on_device(states, "sync"), share),
+        *(sync if has_engines(spec) else []),
     ]
     for phase, parts, engine in phases:
         trainer = sum(part.bytes for part in parts)
@@ -121,9 +122,10 @@ def validate_cpu_memory(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     parts = [
         *(state.part for state in list_states(spec, model, size)),
         *list_gradients(spec, model, size),
-        Part(f"{model.dtype} weights of the engine", BYTES[model.dtype] * size.parameters),
     ]
-    if spec.rollout.engine == "vllm":
+    if has_engines(spec):
+        parts.append(Part(f"{model.dtype} weights of the engine", BYTES[model.dtype] * size.parameters))
+    if has_engines(spec) and spec.rollout.engine == "vllm":
         parts.append(Part("rollout.kvCacheSpace", spec.rollout.kv_cache_space * GIB))
     yield from _validate_pod_memory(
         spec, group, parts, size, ("spec.rollout.engine", "spec.rollout.kvCacheSpace", "spec.model.dtype", *STATE)
@@ -202,7 +204,8 @@ def validate_kv_cache(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """kvCacheSpace must hold one sequence of maximum length. Otherwise vLLM does not start."""
     group = training_group(spec)
     per_token = kv_bytes_per_token(spec.model) if spec.model else None
-    if per_token is None or spec.data is None or group.accelerator is not None or spec.rollout.engine != "vllm":
+    on_cpu = group.accelerator is None and spec.rollout.engine == "vllm" and has_engines(spec)
+    if per_token is None or spec.data is None or not on_cpu:
         return
     longest = max_sequence_length(spec)
     needed = per_token * longest

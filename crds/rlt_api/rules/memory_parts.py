@@ -22,7 +22,7 @@ from rlt_api.rules.layout import count_train_workers, data_parallel_size
 from rlt_api.rules.model_shape import model_shape
 from rlt_api.rules.model_size import BYTES, Size, model_size
 from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.worker_groups import training_group
+from rlt_api.worker_groups import count_responses, has_engines, training_group
 
 GIB = 2**30
 MOMENTS_OF_A_SCALE = 128
@@ -96,8 +96,9 @@ def _list_moments(spec: RLTrainingJobSpec, model: Model, size: Size) -> Part:
 
 
 def has_reference(spec: RLTrainingJobSpec) -> bool:
-    """Whether a copy of the weights is kept for a KL term. Without adapters, a LoRA policy is its own reference."""
-    has_term = spec.algorithm.kl_loss_coef > 0 or spec.algorithm.kl_in_reward is not None
+    """Whether a copy of the weights is kept for a KL term or DPO. Without its adapters, a policy is its own."""
+    algorithm = spec.algorithm
+    has_term = algorithm.kl_loss_coef > 0 or algorithm.kl_in_reward is not None or algorithm.dpo is not None
     return has_term and (spec.training.warmup is not None or not (spec.model and spec.model.lora))
 
 
@@ -113,13 +114,14 @@ def count_micro_batch_tokens(spec: RLTrainingJobSpec, *, all_longest: bool = Fal
         return None
     longest = spec.data.max_prompt_length + spec.data.max_response_length
     prompts = (training.ppo_mini_batch_size or training.train_batch_size) // data_parallel_size(spec)
-    responses = max(1, prompts * spec.rollout.n)
+    responses = max(1, prompts * count_responses(spec))
     if training.use_dynamic_bsz and training.ppo_max_token_len_per_device:
         limit = max(longest // training.context_parallel_size, training.ppo_max_token_len_per_device)
         return min(limit, responses * longest // training.context_parallel_size)
-    rows = min(training.ppo_micro_batch_size_per_device, responses)
+    unit = 1 if has_engines(spec) else 2  # a pair is in one micro-batch
+    rows = max(unit, min(training.ppo_micro_batch_size_per_device, responses))
     if spec.model.use_remove_padding and not all_longest:
-        rows = 1
+        rows = unit
     return rows * longest // training.context_parallel_size
 
 

@@ -109,6 +109,24 @@ class Sequences(Rows):
         """Count the tokens of each response, with observations."""
         return count_rows(self.response_attention)
 
+    def token_counts(self, *, padded: bool = False) -> list[int]:
+        """Count the tokens of each prompt with its response, and of its padding if `padded`."""
+        if padded:
+            return [self.prompts.shape[1] + self.responses.shape[1]] * len(self)
+        counts = zip(count_rows(self.prompt_mask), self.response_lengths(), strict=True)
+        return [prompt + response for prompt, response in counts]
+
+    def append(self, other: Self) -> Self:
+        """Return the rows of both, which have the same widths and no images."""
+        return replace(
+            self,
+            prompts=torch.cat([self.prompts, other.prompts]),
+            prompt_mask=torch.cat([self.prompt_mask, other.prompt_mask]),
+            responses=torch.cat([self.responses, other.responses]),
+            response_attention=torch.cat([self.response_attention, other.response_attention]),
+            response_mask=torch.cat([self.response_mask, other.response_mask]),
+        )
+
     def flatten(self, values: Tensor) -> TokenValues:
         """Return the values of the responses' tokens without padding: from [B, T] to [N]."""
         return flatten_rows(values, self.response_lengths())
@@ -149,6 +167,10 @@ class Experience(Rows):
     def clear(self, rows: Tensor) -> Self:
         """Leave the rows [B], bool, without tokens to train on."""
         return replace(self, sequences=self.sequences.clear(rows))
+
+    def token_counts(self, *, padded: bool = False) -> list[int]:
+        """Count the tokens of each row, and of its padding if `padded`."""
+        return self.sequences.token_counts(padded=padded)
 
     @property
     def num_trajectories(self) -> int:
@@ -195,10 +217,11 @@ def fill_rows(rows: Part, shares: int) -> Part:
     return rows.rows(numbers.masked_fill(is_copy, 0)).clear(is_copy)
 
 
-def balance_shares(sequences: Sequences, shares: int) -> list[Tensor]:
-    """Return the row numbers of each share, ascending: equally many rows, and about equally many tokens."""
-    prompts = count_rows(sequences.prompt_mask)
-    lengths = [sum(pair) for pair in zip(prompts, sequences.response_lengths(), strict=True)]
+def balance_shares(lengths: Sequence[int], shares: int) -> list[Tensor]:
+    """Return the row numbers of each share, ascending: equally many rows, and about equally many tokens.
+
+    lengths: the tokens of each row.
+    """
     return [torch.tensor(rows) for rows in balance_parts(lengths, shares, equal=True)]
 
 
@@ -218,7 +241,7 @@ def split_mini_batches(experience: Experience, *, rows: int, shares: int) -> Ite
         if tokens == 0:
             continue
         batch = fill_rows(batch, shares)
-        parts = balance_shares(batch.sequences, shares)
+        parts = balance_shares(batch.token_counts(), shares)
         yield [MiniBatch(batch.rows(part), tokens, sequences) for part in parts]
 
 

@@ -8,27 +8,21 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from rlt_api.blocks.data import Data
 from rlt_trainer.data.encoding import limit_prompt_length, tokenize
+from rlt_trainer.data.epochs import Epochs
 from rlt_trainer.data.image_processor import ImageProcessor
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.data.sources import read_examples
 
 
-class PromptDataset:
-    """An endless sequence of training prompts, epoch after epoch, in an order that depends only on the seed.
-
-    Any range of the sequence can be read at any time: to resume, only the number of consumed prompts is necessary.
-    """
+class PromptDataset(Epochs[Prompt]):
+    """An endless sequence of training prompts."""
 
     def __init__(self, prompts: list[Prompt], *, seed: int, shuffle: bool, overlong: int = 0) -> None:
-        assert prompts, "read_examples rejects an empty data set"
-        self._prompts = prompts
-        self._seed = seed
-        self._shuffle = shuffle
+        super().__init__(prompts, seed=seed, shuffle=shuffle)
         self.overlong = overlong
         """Number of prompts longer than data.maxPromptLength, which were left out or truncated."""
 
@@ -54,48 +48,23 @@ class PromptDataset:
         prompts, overlong = limit_prompt_length(tokenized, data, tokenizer, name="training")
         return cls(prompts, seed=seed, shuffle=data.shuffle, overlong=overlong)
 
-    def __len__(self) -> int:
-        return len(self._prompts)
-
-    def batch(self, step: int, size: int) -> list[Prompt]:
-        """Return the `size` prompts of a step, counted from 0, if every step takes `size` prompts."""
-        return self.take(step * size, size)
-
-    def take(self, start: int, count: int) -> list[Prompt]:
-        """Return the `count` prompts after the first `start`. The range may span several epochs."""
-        taken: list[Prompt] = []
-        while len(taken) < count:
-            epoch, place = divmod(start + len(taken), len(self))
-            taken += [self._prompts[i] for i in self._order(epoch)[place : place + count - len(taken)]]
-        return taken
-
     def by_index(self, indices: Sequence[int]) -> list[Prompt]:
         """Return the prompts with these indices."""
-        prompts = {prompt.index: prompt for prompt in self._prompts}
+        prompts = {prompt.index: prompt for prompt in self._rows}
         return [prompts[index] for index in indices]
 
     def fingerprint(self) -> dict[str, Any]:
         """Return the identity of the data and its order, which checkpoints store."""
         digest = sha256()
-        for prompt in self._prompts:
+        for prompt in self._rows:
             digest.update(f"{prompt.index}\0{prompt.text}\0{prompt.ground_truth}\0".encode(errors="surrogatepass"))
             for image in prompt.images:
                 digest.update(sha256(image).digest())
-        order = self._seed if self._shuffle else None
-        return {"prompts": len(self), "order": order, "sha256": digest.hexdigest()}
-
-    def epoch(self, taken: int) -> int:
-        """Return the number of complete epochs after `taken` prompts."""
-        return taken // len(self)
+        return {"prompts": len(self), "order": self.order, "sha256": digest.hexdigest()}
 
     def metrics(self) -> dict[str, float]:
         """Return the size of the data set and the number of overlong prompts."""
         return {"data/prompts": float(len(self)), "data/overlong_prompts": float(self.overlong)}
-
-    def _order(self, epoch: int) -> list[int]:
-        if not self._shuffle:
-            return list(range(len(self)))
-        return [int(i) for i in np.random.default_rng([self._seed, epoch]).permutation(len(self))]
 
 
 def compare_fingerprints(saved: Mapping[str, Any], current: Mapping[str, Any]) -> str | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,36 @@ Row = dict[str, Any]
 JSON_LINES_SUFFIXES = (".jsonl", ".json")
 
 
+@dataclass(frozen=True)
+class SourceRow:
+    """A row of files or hub."""
+
+    columns: Row
+    location: str
+    """Field, file and number of the row, for messages."""
+    source: str
+    """Name of the file without its suffix, or of the data set."""
+
+
+def read_rows(data: Data, split: Split) -> list[SourceRow]:
+    """Read the rows of files or hub that match data.filters, in order. Raises ValueError with file, row and the fix."""
+    return _read_hub_split(data, data.hub, split) if data.hub is not None else _read_file_rows(data, split)
+
+
 def read_files(data: Data, split: Split) -> list[Example]:
     """Read data.files or data.valFiles, in order. Raises ValueError with file, row, column and the fix."""
+    return [_build_example(row, data) for row in _read_file_rows(data, split)]
+
+
+def read_hub(data: Data, split: Split) -> list[Example]:
+    """Read the training or validation split of data.hub. Raises ValueError with row, column and the fix."""
+    assert data.hub is not None
+    return [_build_example(row, data) for row in _read_hub_split(data, data.hub, split)]
+
+
+def _read_file_rows(data: Data, split: Split) -> list[SourceRow]:
     files, field = (data.files, "data.files") if split == "train" else (data.val_files, "data.valFiles")
-    examples: list[Example] = []
+    found: list[SourceRow] = []
     for name in files or []:
         path = Path(name)
         if not path.is_file():
@@ -32,18 +59,15 @@ def read_files(data: Data, split: Split) -> list[Example]:
                 f"{field} {name}: no such file in the pod. Put it on a volume: spec.storage mounts one in all pods."
             )
         rows = _read_json_lines(path, field) if path.suffix in JSON_LINES_SUFFIXES else _read_parquet(path, field)
-        examples += _build_examples(rows, data, f"{field} {name}", path.stem)
-    return examples
+        found += _select_rows(rows, data, f"{field} {name}", path.stem)
+    return found
 
 
-def read_hub(data: Data, split: Split) -> list[Example]:
-    """Read the training or validation split of data.hub. Raises ValueError with row, column and the fix."""
-    assert data.hub is not None
-    name = data.hub.split if split == "train" else data.hub.val_split
+def _read_hub_split(data: Data, hub: HubDataset, split: Split) -> list[SourceRow]:
+    name = hub.split if split == "train" else hub.val_split
     if name is None:
         return []
-    rows = read_hub_rows(data.hub, name)
-    return _build_examples(rows, data, f"data.hub {data.hub.name}, split {name}", data.hub.name)
+    return _select_rows(read_hub_rows(hub, name), data, f"data.hub {hub.name}, split {name}", hub.name)
 
 
 def read_inline(data: Data) -> list[Example]:
@@ -51,23 +75,24 @@ def read_inline(data: Data) -> list[Example]:
     return [Example(each.prompt, each.answer, each.answer, "inline") for each in data.inline or []]
 
 
-def _build_examples(rows: Iterable[tuple[int, Row]], data: Data, location: str, data_source: str) -> list[Example]:
-    numbered = list(rows)
+def _select_rows(rows: Iterable[tuple[int, Row]], data: Data, location: str, source: str) -> list[SourceRow]:
+    numbered = [SourceRow(row, f"{location}, row {n}", source) for n, row in rows]
     if not numbered:
         raise ValueError(f"{location} is empty. Add rows or remove it from the job.")
-    kept = [(n, row) for n, row in numbered if _matches_filters(row, data.filters, f"{location}, row {n}")]
+    kept = [row for row in numbered if _matches_filters(row, data.filters)]
     if not kept:
         raise ValueError(f"{location}: no row of {len(numbered)} matches data.filters. Change the filters or the data.")
-    return [_build_example(row, data, f"{location}, row {n}", data_source) for n, row in kept]
+    return kept
 
 
-def _matches_filters(row: Row, filters: Sequence[DataFilter], location: str) -> bool:
-    return all(str(_require_column(row, each.column, location, "data.filters")) in each.values for each in filters)
+def _matches_filters(row: SourceRow, filters: Sequence[DataFilter]) -> bool:
+    return all(str(require_column(row, each.column, "data.filters")) in each.values for each in filters)
 
 
-def _build_example(row: Row, data: Data, location: str, data_source: str) -> Example:
-    prompt = _require_column(row, data.prompt_key, location, "data.promptKey")
-    if not isinstance(prompt, str) and not _is_conversation(prompt):
+def _build_example(source: SourceRow, data: Data) -> Example:
+    row, location = source.columns, source.location
+    prompt = require_column(source, data.prompt_key, "data.promptKey")
+    if not isinstance(prompt, str) and not is_conversation(prompt):
         raise ValueError(
             f"{location}: column {data.prompt_key} is neither text nor a list of messages with role and content. "
             "Change data.promptKey or the data."
@@ -76,7 +101,7 @@ def _build_example(row: Row, data: Data, location: str, data_source: str) -> Exa
     if isinstance(reward_model, dict) and reward_model.get("ground_truth") is not None:
         ground_truth = str(reward_model["ground_truth"])
     else:
-        ground_truth = str(_require_column(row, data.answer_key, location, "data.answerKey"))
+        ground_truth = str(require_column(source, data.answer_key, "data.answerKey"))
     given = row.get("extra_info")
     extra = given if isinstance(given, dict) else {}
     solution = str(extra.get("answer") or ground_truth)
@@ -89,10 +114,11 @@ def _build_example(row: Row, data: Data, location: str, data_source: str) -> Exa
             )
         images = read_images(row[data.image_key], f"{location}, column {data.image_key}")
         names = name_images(row[data.image_key], images)
-    return Example(prompt, ground_truth, solution, str(row.get("data_source") or data_source), extra, images, names)
+    return Example(prompt, ground_truth, solution, str(row.get("data_source") or source.source), extra, images, names)
 
 
-def _is_conversation(value: object) -> bool:
+def is_conversation(value: object) -> bool:
+    """Whether the value is a list of messages with role and content."""
     return (
         isinstance(value, list)
         and len(value) > 0
@@ -100,12 +126,14 @@ def _is_conversation(value: object) -> bool:
     )
 
 
-def _require_column(row: Row, name: str, location: str, field: str) -> Any:
-    if name not in row:
-        raise ValueError(f"{location} has no column {name}; it has {', '.join(row)}. Change {field} or the file.")
-    if row[name] is None:
+def require_column(row: SourceRow, name: str, field: str) -> Any:
+    """Return the value of a column that `field` needs. Raises ValueError if it is missing or null."""
+    columns, location = row.columns, row.location
+    if name not in columns:
+        raise ValueError(f"{location} has no column {name}; it has {', '.join(columns)}. Change {field} or the file.")
+    if columns[name] is None:
         raise ValueError(f"{location}: column {name} ({field}) is null. Set a value or remove the row.")
-    return row[name]
+    return columns[name]
 
 
 def _read_parquet(path: Path, field: str) -> Iterator[tuple[int, Row]]:

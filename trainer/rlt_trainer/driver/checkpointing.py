@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+
+from torch import Tensor
 
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.algorithms.kl_controller import KlController
@@ -14,7 +16,6 @@ from rlt_trainer.checkpoint.resume import Resumed
 from rlt_trainer.checkpoint.saver import SaveOutcome
 from rlt_trainer.cluster.worker_group import WorkerGroup
 from rlt_trainer.data.dataset import compare_fingerprints
-from rlt_trainer.driver.generation import RolloutGenerator
 from rlt_trainer.driver.reporter import Reporter
 from rlt_trainer.driver.termination import Termination
 from rlt_trainer.errors import Terminated
@@ -22,6 +23,21 @@ from rlt_trainer.telemetry.run_directory import RunDirectory
 from rlt_trainer.workers.train_worker import TrainWorker
 
 _log = logging.getLogger(__name__)
+
+SCORES = ("val/reward/mean", "val/rewards/accuracies")
+"""The validation score, which selects the best checkpoint. The first one that is present counts."""
+
+
+class BatchSource(Protocol):
+    """Where the rows of each step come from. Its state is a part of the driver state."""
+
+    def restore(self, consumed: int, ahead: Mapping[str, Tensor]) -> None:
+        """Restore the state of a checkpoint. `consumed`: number of rows taken from the data that are not in `ahead`."""
+        ...
+
+    def pack_ahead(self, step: int) -> dict[str, Tensor]:
+        """Return what is ready for steps after `step`."""
+        ...
 
 
 class Checkpoints:
@@ -34,8 +50,8 @@ class Checkpoints:
         workers: WorkerGroup[TrainWorker],
         run: RunDirectory,
         reporter: Reporter,
-        generator: RolloutGenerator,
-        kl_controller: KlController | None,
+        source: BatchSource,
+        kl_controller: KlController | None = None,
         termination: Termination,
         data: Mapping[str, Any],
     ) -> None:
@@ -44,7 +60,7 @@ class Checkpoints:
         self._workers = workers
         self._run = run
         self._reporter = reporter
-        self._generator = generator
+        self._source = source
         self._kl_controller = kl_controller
         self._termination = termination
         self._data = data
@@ -68,7 +84,7 @@ class Checkpoints:
         self._reporter.stage("preparing", f"resuming from {resumed.directory}")
         self._state = dict(resumed.driver.values)
         if self._has_same_data(resumed.directory):
-            self._generator.restore(self._state["consumed"], resumed.driver.tensors)
+            self._source.restore(self._state["consumed"], resumed.driver.tensors)
         else:
             self._state |= {"consumed": 0, "data": self._data}
         if self._kl_controller is not None and "kl_controller" in self._state:
@@ -99,8 +115,8 @@ class Checkpoints:
         """
         self._saved_step = step
         values = self._state | ({"metrics": dict(metrics)} if metrics else {})
-        state = DriverState(values, self._generator.pack_ahead(step))
-        score = metrics.get("val/reward/mean") if metrics else None
+        state = DriverState(values, self._source.pack_ahead(step))
+        score = next((metrics[name] for name in SCORES if name in metrics), None) if metrics else None
         ranks = len(self._workers)
         states = [state, *[DriverState()] * (ranks - 1)]  # rank 0 writes it, and it can be large
         self._report(self._workers.each(TrainWorker.save, [step] * ranks, states, [score] * ranks)[0])

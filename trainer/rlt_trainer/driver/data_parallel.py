@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rlt_trainer.batches.pairs import Pairs
 from rlt_trainer.batches.ragged import pad_rows, split_rows
 from rlt_trainer.batches.sequences import (
     Experience,
@@ -24,6 +25,7 @@ from rlt_trainer.batches.update_result import UpdateResult
 if TYPE_CHECKING:
     from rlt_trainer.workers.train_worker import TrainWorker
 
+Part = TypeVar("Part", Sequences, Pairs)
 R = TypeVar("R")
 T = TypeVar("T")
 
@@ -54,7 +56,7 @@ class DataParallel:
     ) -> tuple[Tensor, ...]:
         """Call a method that returns values of the response tokens. Return them as [B, T], 0 at padding."""
         filled = fill_rows(sequences, self._groups)
-        shares = balance_shares(filled, self._groups)
+        shares = balance_shares(filled.token_counts(), self._groups)
         by_rank = self._workers.each(method, self._repeat([filled.rows(rows) for rows in shares]))
         by_group = by_rank[:: self._group_size]
         order = torch.cat(shares)  # the row of each result, one group after the other
@@ -84,13 +86,12 @@ class DataParallel:
         by_rank = self._workers.each(method, self._repeat(by_group))  # [rank][optimizer step]
         return list(zip(*by_rank, strict=True))  # [optimizer step][rank]
 
-    def supervised_step(
-        self, method: Callable[[TrainWorker, Sequences, int], UpdateResult], targets: Sequences
+    def optimizer_step(
+        self, method: Callable[[TrainWorker, Part, int], UpdateResult], rows: Part, *, total: int
     ) -> list[UpdateResult]:
-        """Run one step of the warmup. Return the results by rank."""
-        tokens = int(targets.response_mask.sum())
-        parts = [targets.rows(rows) for rows in balance_shares(targets, self._groups)]
-        return self._workers.each(method, self._repeat(parts), [tokens] * len(self._workers))
+        """Run one optimizer step on all rows. Return the results by rank. `total`: the divisor of the loss."""
+        parts = [rows.rows(numbers) for numbers in balance_shares(rows.token_counts(), self._groups)]
+        return self._workers.each(method, self._repeat(parts), [total] * len(self._workers))
 
     def _repeat(self, by_group: Sequence[T]) -> list[T]:
         """Give each rank the element of its group."""

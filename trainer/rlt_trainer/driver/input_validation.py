@@ -105,8 +105,8 @@ def validate_batches(config: TrainingConfig) -> None:
         )
 
 
-def validate_lengths(config: TrainingConfig, architecture: PreTrainedConfig) -> None:
-    """Raises ValueError if the model does not support the rollout engine or the sequence length."""
+def validate_engine(config: TrainingConfig, architecture: PreTrainedConfig) -> None:
+    """Raises ValueError if the rollout engine does not support the model."""
     text = architecture.get_text_config()
     head_size = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
     devices = config.rollout_devices_per_worker if config.rollout_workers else config.devices_per_worker
@@ -127,6 +127,11 @@ def validate_lengths(config: TrainingConfig, architecture: PreTrainedConfig) -> 
             f"model.lora.syncAdapters does not work with models of type {text.model_type} on CPUs: {obstacle}. Remove "
             "it."
         )
+
+
+def validate_lengths(config: TrainingConfig, architecture: PreTrainedConfig) -> None:
+    """Raises ValueError if the model does not support the sequence length."""
+    text = architecture.get_text_config()
     max_length = getattr(text, "max_position_embeddings", None)
     requested = config.data.max_prompt_length + config.data.max_response_length
     if max_length is not None and requested > max_length:

@@ -27,6 +27,7 @@ from rlt_trainer.driver.experience import TrainingBatch, build_experience
 from rlt_trainer.driver.generation import RolloutGenerator
 from rlt_trainer.driver.metrics import compute_update_metrics
 from rlt_trainer.driver.reporter import Reporter
+from rlt_trainer.driver.start import is_validation_due, start_workers
 from rlt_trainer.driver.termination import Termination
 from rlt_trainer.driver.validation_metrics import compute_validation_metrics
 from rlt_trainer.errors import NonFiniteGradientError, Terminated, add_checkpoint
@@ -96,7 +97,7 @@ class Trainer:
             workers=workers,
             run=run,
             reporter=reporter,
-            generator=self.generator,
+            source=self.generator,
             kl_controller=self.kl_controller,
             termination=termination,
             data=prompts.fingerprint(),
@@ -104,11 +105,7 @@ class Trainer:
 
     def run(self) -> None:
         """Train from the start or the latest checkpoint, and export the model."""
-        self.workers.all(TrainWorker.connect, self.workers.first(TrainWorker.rendezvous))
-        addresses = self.workers.all(TrainWorker.node_address)
-        self.reporter.stage("preparing", f"loading the policy on {len(self.workers)} ranks at {', '.join(addresses)}")
-        self.workers.all(TrainWorker.load_models)
-        self.workers.all(TrainWorker.watch_connections, addresses)
+        start_workers(self.workers, self.reporter)
         self.reporter.stage("preparing", f"starting {self.config.rollout.engine}")
         self.engines.start(self.prompts.batch(0, NUM_PROBES))
         self.engines.pause()  # until the first weight sync: the warmup may need their memory
@@ -178,7 +175,7 @@ class Trainer:
             difference = self.engines.sync_weights()
         if difference is not None:
             metrics["training/weight_sync_difference"] = difference
-        if self.is_validation_due(step):
+        if is_validation_due(config.training, step):
             self.generator.send_ahead(step + 1)  # the engines generate its responses beside the validation
             with stopwatch.measure("testing"):
                 metrics |= self.validate()
@@ -269,12 +266,6 @@ class Trainer:
         batch = self.generator.validate(self.validation.prompts, validation)
         return compute_validation_metrics(batch, validation.n) | self.validation.metrics()
 
-    def is_validation_due(self, step: int) -> bool:
-        """Whether a validation is due after `step`."""
-        validation = self.config.training.validation
-        every = validation.test_freq if validation else -1
-        return every > 0 and (step % every == 0 or step == self.config.training.total_steps)
-
     def warm_up(self) -> None:
         """Run supervised steps on the solutions in the data, if configured. Then start the RL stage."""
         training = self.config.training
@@ -284,7 +275,8 @@ class Trainer:
             self.workers.all(TrainWorker.start_stage, warmup.learning_rate)
             for step in range(1, warmup.steps + 1):
                 targets = self.encode_solutions(self.prompts.batch(step - 1, warmup.batch_size))
-                results = self.data_parallel.supervised_step(TrainWorker.supervised_step, targets)
+                tokens = int(targets.response_mask.sum())
+                results = self.data_parallel.optimizer_step(TrainWorker.supervised_step, targets, total=tokens)
                 self.reporter.warmup_step(step, warmup.steps, sum(result.shares["warmup/loss"] for result in results))
         self.workers.all(TrainWorker.start_stage, training.learning_rate)
         if training.warmup is not None and self.config.checkpoint.save_freq > 0:

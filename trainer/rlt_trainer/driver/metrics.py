@@ -24,15 +24,20 @@ def compute_rollout_metrics(
         **_spread("critic/score", scores[scores.isfinite()]),
         **_spread("critic/rewards", rewards[rewards.isfinite()]),
         **_spread("critic/advantages", *select(sequences.response_mask, advantages)),
-        **_spread("response_length", responses),
+        **compute_length_metrics(sequences),
         "response_length/clip_ratio": _mean(responses >= max_response_length),
-        **_spread("prompt_length", sequences.prompt_mask.sum(-1)),
         **(_spread("num_turns", turns) if bool((turns > 1).any()) else {}),
         **_compute_staleness(batch),
         "data/responses": float(len(batch.responses)),
         "data/prompts_consumed": float(batch.consumed),
         "train/num_gen_batches": float(batch.num_gen_batches),
     }
+
+
+def compute_length_metrics(sequences: Sequences) -> dict[str, float]:
+    """Metrics of the lengths of prompts and responses, in tokens."""
+    responses = torch.tensor(sequences.response_lengths())
+    return {**_spread("response_length", responses), **_spread("prompt_length", sequences.prompt_mask.sum(-1))}
 
 
 def _compute_staleness(batch: RolloutBatch) -> dict[str, float]:

@@ -74,7 +74,7 @@ class Reporter:
         self,
         step: int,
         metrics: dict[str, float],
-        rollouts: Sequence[dict[str, Any]],
+        rollouts: Sequence[dict[str, Any]] = (),
         images: Mapping[str, bytes] = MappingProxyType({}),
     ) -> None:
         """Report a step. telemetry.rollout_log selects the rollouts that are stored, and collects their `images`."""
@@ -82,7 +82,8 @@ class Reporter:
         kept = select_rollouts(rollouts)
         names = {name for line in kept for name in line.get("images", ())}
         self._run.write_images({name: image for name, image in images.items() if name in names})
-        self._run.write_rollouts(step, kept)
+        if kept:
+            self._run.write_rollouts(step, kept)
         seconds = metrics["timing_s/step"]
         self._durations.append(seconds)
         self._metrics = metrics

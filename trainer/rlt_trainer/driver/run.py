@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from rlt_trainer.cluster.session import join_ray, leave_ray
 from rlt_trainer.cluster.stack_signal import write_stacks_on_signal
 from rlt_trainer.cluster.worker_group import WorkerGroup
 from rlt_trainer.data.dataset import PromptDataset, ValidationSet
+from rlt_trainer.data.pairs import PairSet
 from rlt_trainer.data.tokenizer import (
     load_tokenizer,
     validate_critic_tokenizer,
@@ -27,6 +29,7 @@ from rlt_trainer.driver.engines import Engines
 from rlt_trainer.driver.input_validation import (
     validate_batches,
     validate_chat_template,
+    validate_engine,
     validate_functions,
     validate_lengths,
     validate_rollout,
@@ -34,6 +37,7 @@ from rlt_trainer.driver.input_validation import (
     validate_validation_set,
 )
 from rlt_trainer.driver.loop import Trainer
+from rlt_trainer.driver.preferences import PreferenceTrainer
 from rlt_trainer.driver.reporter import Reporter
 from rlt_trainer.driver.termination import Termination
 from rlt_trainer.environments.toolbox import describe_tools
@@ -89,64 +93,112 @@ def _run(config: TrainingConfig, server: ProgressServer, *, local: bool) -> None
     try:
         reporter.stage("preparing", "checking model, data and rewards")
         validate_batches(config)
-        validate_rollout(config)
-        validate_functions(config)
         tokenizer = load_tokenizer(config.model)
         architecture = load_config(config.model)
         validate_family(architecture, packed=config.model.use_remove_padding)
         validate_expert_parallel(architecture, config.training.expert_parallel_size)
-        validate_router_loss(architecture, config.algorithm.router_aux_loss_coef)
         if config.model.lora is not None:
             validate_adapters(architecture, config.model.lora)
         path = config.model.path or "fromSeed"
         validate_tokenizer(tokenizer, architecture.get_text_config().vocab_size, path=path)
-        validate_chat_template(config, tokenizer)
-        validate_teacher(config, tokenizer)
         warn_about_end_of_text(tokenizer, find_eos_tokens(config.model, architecture), path=path)
-        critic_architecture = load_critic_config(config, tokenizer)
         validate_lengths(config, architecture)
-        folder = Path(config.run_directory)
-        sources: dict[str, Any] = {
-            "seed": config.training.seed,
-            "run_directory": folder,
-            "tools": describe_tools(config.rollout.multi_turn),
-            "processor": load_image_processor(config),
-        }
-        prompts = PromptDataset.load(config.data, tokenizer, **sources)
-        validation = (
-            ValidationSet.load(config.data, tokenizer, **sources) if config.training.validation else ValidationSet()
-        )
-        validate_validation_set(config, len(validation.prompts))
-        config = resolve_total_steps(config, len(prompts))
-        reporter.set_total_steps(config.training.total_steps)
-        run_directory.write_config(config)
-
-        with Scorer(config.rewards) as scorer:
-            scorer.validate_judges(prompts.take(0, 1)[0])
-            reporter.stage("preparing", "joining Ray")
-            join_ray(config, local=local)
-            with Termination() as termination:
-                workers = WorkerGroup(TrainWorker, config, training_pods(config))
-                engines = Engines(config, workers, build_processes(config, workers))
-                server.count_requests = engines.count_requests
-                server.read_engine_metrics = engines.read_metrics
-                Trainer(
-                    config,
-                    workers=workers,
-                    engines=engines,
-                    prompts=prompts,
-                    validation=validation,
-                    tokenizer=tokenizer,
-                    scorer=scorer,
-                    reporter=reporter,
-                    run=run_directory,
-                    shape=find_shape(architecture),
-                    critic_shape=find_shape(critic_architecture) if critic_architecture else None,
-                    termination=termination,
-                ).run()
+        run_loop = _run_reinforcement if config.algorithm.dpo is None else _run_preferences
+        run_loop(_Run(config, server, reporter, run_directory, tokenizer, architecture, local=local))
     finally:
         leave_ray(config)  # no worker's output comes after the last report
         reporter.print_last()
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What every run has: a validated policy and where it reports."""
+
+    config: TrainingConfig
+    server: ProgressServer
+    reporter: Reporter
+    directory: RunDirectory
+    tokenizer: PreTrainedTokenizerBase
+    architecture: PreTrainedConfig
+    local: bool
+
+    def resolve_config(self, rows: int) -> TrainingConfig:
+        """Resolve the number of steps with that of the prompts or pairs, and write the config."""
+        config = resolve_total_steps(self.config, rows)
+        self.reporter.set_total_steps(config.training.total_steps)
+        self.directory.write_config(config)
+        return config
+
+    def join_ray(self) -> None:
+        """Join the Ray cluster."""
+        self.reporter.stage("preparing", "joining Ray")
+        join_ray(self.config, local=self.local)
+
+
+def _run_preferences(run: _Run) -> None:
+    load_image_processor(run.config)  # rejects a model that needs images
+    training = PairSet.load(run.config.data, run.tokenizer, "train")
+    validation = PairSet.load(run.config.data, run.tokenizer, "test") if run.config.training.validation else PairSet()
+    validate_validation_set(run.config, len(validation.pairs))
+    config = run.resolve_config(len(training.pairs))
+    run.join_ray()
+    with Termination() as termination:
+        PreferenceTrainer(
+            config,
+            workers=WorkerGroup(TrainWorker, config, training_pods(config)),
+            training=training,
+            validation=validation,
+            tokenizer=run.tokenizer,
+            reporter=run.reporter,
+            run=run.directory,
+            shape=find_shape(run.architecture),
+            termination=termination,
+        ).run()
+
+
+def _run_reinforcement(run: _Run) -> None:
+    config, tokenizer, architecture = run.config, run.tokenizer, run.architecture
+    validate_rollout(config)
+    validate_engine(config, architecture)
+    validate_functions(config)
+    validate_router_loss(architecture, config.algorithm.router_aux_loss_coef)
+    validate_chat_template(config, tokenizer)
+    validate_teacher(config, tokenizer)
+    critic_architecture = load_critic_config(config, tokenizer)
+    sources: dict[str, Any] = {
+        "seed": config.training.seed,
+        "run_directory": Path(config.run_directory),
+        "tools": describe_tools(config.rollout.multi_turn),
+        "processor": load_image_processor(config),
+    }
+    prompts = PromptDataset.load(config.data, tokenizer, **sources)
+    validation = (
+        ValidationSet.load(config.data, tokenizer, **sources) if config.training.validation else ValidationSet()
+    )
+    validate_validation_set(config, len(validation.prompts))
+    config = run.resolve_config(len(prompts))
+    with Scorer(config.rewards) as scorer:
+        scorer.validate_judges(prompts.take(0, 1)[0])
+        run.join_ray()
+        with Termination() as termination:
+            workers = WorkerGroup(TrainWorker, config, training_pods(config))
+            engines = Engines(config, workers, build_processes(config, workers))
+            run.server.count_requests = engines.count_requests
+            run.server.read_engine_metrics = engines.read_metrics
+            Trainer(
+                config,
+                workers=workers,
+                engines=engines,
+                prompts=prompts,
+                validation=validation,
+                tokenizer=tokenizer,
+                scorer=scorer,
+                reporter=run.reporter,
+                run=run.directory,
+                shape=find_shape(architecture),
+                critic_shape=find_shape(critic_architecture) if critic_architecture else None,
+                termination=termination,
+            ).run()
 
 
 def load_critic_config(config: TrainingConfig, tokenizer: PreTrainedTokenizerBase) -> PreTrainedConfig | None:

@@ -39,13 +39,11 @@ def run_trial(config: TrainingConfig, *, local: bool = False) -> dict[str, Any]:
         run(trial, local=local, port=0)
         if _read_step(folder) != metrics:
             raise ValueError(f"The checkpoint {directory} was not loaded: the step was repeated.")
-        with get_rollouts_file(folder, 1).open(encoding="utf-8") as file:
-            text = json.loads(next(file))["response"]
         return {
             "seconds": metrics["timing_s/step"],
             "resumeSeconds": time.time() - started,
             "checkpointBytes": saved,
-            "text": text,
+            **_read_response(get_rollouts_file(folder, 1)),
             **({"peakMemory": int(metrics[MEMORY] * GIB)} if MEMORY in metrics else {}),
         }
     finally:
@@ -64,6 +62,14 @@ def build_trial_config(config: TrainingConfig, folder: Path) -> TrainingConfig:
             "observability": Observability(),
         }
     )
+
+
+def _read_response(rollouts: Path) -> dict[str, str]:
+    """Read the first response. Empty if the job generates none (algorithm.dpo)."""
+    if not rollouts.exists():
+        return {}
+    with rollouts.open(encoding="utf-8") as file:
+        return {"text": json.loads(next(file))["response"]}
 
 
 def _read_step(folder: Path) -> dict[str, Any]:

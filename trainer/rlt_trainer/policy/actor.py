@@ -16,7 +16,9 @@ from transformers import PreTrainedModel
 from rlt_api.blocks.algorithm import Algorithm
 from rlt_api.blocks.model import Model
 from rlt_api.blocks.training import Fsdp, Reference, Training
-from rlt_trainer.algorithms.masking import masked_sum
+from rlt_trainer.algorithms.masking import masked_sum, row_sums
+from rlt_trainer.algorithms.preferences import dpo_loss
+from rlt_trainer.batches.pairs import Pairs
 from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences
 from rlt_trainer.batches.update_result import UpdateResult
 from rlt_trainer.data.image_processor import ImageProcessor
@@ -36,7 +38,7 @@ from rlt_trainer.policy.trained_model import TrainedModel
 
 
 class Actor:
-    """The policy with its optimizer and, if there is a KL term, the frozen reference. All methods are collective."""
+    """The policy with its optimizer and, for a KL term or DPO, the frozen reference. All methods are collective."""
 
     def __init__(
         self,
@@ -61,6 +63,7 @@ class Actor:
         self._training = training
         self._processor = processor
         self._temperature = temperature
+        self._dpo = algorithm.dpo
         self._objective = PolicyObjective(algorithm, max_response_length=max_response_length)
         self._dtype = dtype
         self._packed = model.use_remove_padding
@@ -98,9 +101,10 @@ class Actor:
         self._router_coef = algorithm.router_aux_loss_coef
         self._router_loss = RouterLoss(self._trained.model) if self._router_coef > 0 else None
         self._load = None if training.use_torch_compile else ExpertLoad(self._trained.model)
-        self.has_reference = algorithm.kl_loss_coef > 0 or algorithm.kl_in_reward is not None
+        has_kl_term = algorithm.kl_loss_coef > 0 or algorithm.kl_in_reward is not None
+        self.has_reference = has_kl_term or algorithm.dpo is not None
         self.reference: PreTrainedModel | None = None
-        """The frozen reference. None without a KL term, and if the reference is the policy without its adapters."""
+        """The frozen reference. None if there is none, and if it is the policy without its adapters."""
         self._ref_offload = Offload(self._device, weights=reference.param_offload)
         if self.has_reference and (model.lora is None or training.warmup is not None):
             frozen = replace(options, frozen=True)
@@ -145,7 +149,7 @@ class Actor:
 
     def ref_log_probs(self, sequences: Sequences) -> Tensor:
         """Log-probabilities of this rank's responses under the reference: [B, T] on the CPU."""
-        assert self.has_reference, "the reference needs klLossCoef > 0 or klInReward"
+        assert self.has_reference, "the reference needs klLossCoef > 0, klInReward or dpo"
         if self.reference is not None:
             return self._evaluate(self.reference, self._ref_offload, sequences, self._ref_size, self._temperature)[0]
         with disable_adapters(self.model):
@@ -164,6 +168,23 @@ class Actor:
             return loss, {"warmup/loss": loss.detach()}
 
         return self._trained.train_step(sequences, self._update_size, compute_share)
+
+    def preference_step(self, pairs: Pairs, total_pairs: int) -> UpdateResult:
+        """Take one optimizer step on the mean DPO loss over the `total_pairs` of all ranks."""
+        assert self._dpo is not None
+        beta = self._dpo.beta
+
+        def compute_share(part: Pairs) -> tuple[Tensor, dict[str, Tensor]]:
+            sequences = part.sequences()
+            log_probs, _ = self._response_log_probs(self.model, sequences, self._temperature)
+            chosen, rejected = row_sums(log_probs, sequences.response_mask).chunk(2)
+            preferences = dpo_loss(chosen, rejected, part.ref_chosen, part.ref_rejected, beta=beta)
+            mask = part.chosen.response_mask.any(-1)  # False for a copy that fills a micro-batch
+            shares = {name: masked_sum(each, mask) / total_pairs for name, each in preferences.metrics().items()}
+            return masked_sum(preferences.loss, mask) / total_pairs, shares
+
+        rows = max(1, self._update_size.rows // 2)  # a pair is two responses
+        return self._trained.train_step(pairs, replace(self._update_size, rows=rows), compute_share)
 
     def on_device(self) -> AbstractContextManager[None]:
         """Hold weights and optimizer state on the device: around the updates of all mini-batches."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -13,7 +13,10 @@ from torch.distributed.fsdp import FSDPModule
 
 from rlt_api.blocks.training import Training
 from rlt_trainer.batches.balance import extend_micro_batches, group_micro_batches
-from rlt_trainer.batches.sequences import Experience, Part, Sequences
+from rlt_trainer.batches.pairs import Pairs
+from rlt_trainer.batches.sequences import Experience, Sequences
+
+Part = TypeVar("Part", Sequences, Experience, Pairs)
 
 
 @dataclass(frozen=True)
@@ -21,7 +24,7 @@ class MicroBatchSize:
     """The size of one forward pass. It changes memory and speed, never the result."""
 
     rows: int
-    """Responses."""
+    """Responses, or pairs."""
     tokens: int | None = None
     """Tokens instead of responses: training.useDynamicBsz."""
     packed: bool = False
@@ -67,19 +70,12 @@ def evaluate(
     return tuple(torch.cat(values)[order] for values in zip(*parts, strict=True))
 
 
-def _split_row_numbers(rows: Sequences | Experience, size: MicroBatchSize, device: torch.device) -> list[list[int]]:
+def _split_row_numbers(rows: Part, size: MicroBatchSize, device: torch.device) -> list[list[int]]:
     if size.tokens is None:
         numbers = range(len(rows))
         return [list(numbers[start : start + size.rows]) for start in numbers[:: size.rows]]
-    lengths = _lengths(rows.sequences if isinstance(rows, Experience) else rows, packed=size.packed)
+    lengths = rows.token_counts(padded=not size.packed)
     mine = group_micro_batches(lengths, size.tokens)
     count = torch.tensor(len(mine), device=device)
     dist.all_reduce(count, op=dist.ReduceOp.MAX)
     return extend_micro_batches(mine, lengths, int(count))
-
-
-def _lengths(sequences: Sequences, *, packed: bool) -> list[int]:
-    if packed:
-        lengths: list[int] = (sequences.prompt_mask.sum(-1) + sequences.response_attention.sum(-1)).tolist()
-        return lengths
-    return [sequences.prompts.shape[1] + sequences.responses.shape[1]] * len(sequences)

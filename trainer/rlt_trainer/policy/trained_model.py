@@ -14,16 +14,14 @@ from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 
 from rlt_api.blocks.training import Training
-from rlt_trainer.batches.sequences import Experience, Sequences
 from rlt_trainer.batches.update_result import UpdateResult
 from rlt_trainer.errors import NonFiniteGradientError
 from rlt_trainer.policy.gradient_norm import clip_gradients
-from rlt_trainer.policy.micro_batches import MicroBatchSize, split_micro_batches
+from rlt_trainer.policy.micro_batches import MicroBatchSize, Part, split_micro_batches
 from rlt_trainer.policy.offload import Offload
 from rlt_trainer.policy.optimizers import build_optimizers
 from rlt_trainer.policy.sharded_model import Kind, ModelOptions, load_sharded_model
 
-Part = TypeVar("Part", Sequences, Experience)
 T = TypeVar("T")
 
 MAX_SKIPPED = 3

@@ -18,6 +18,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from rlt_api.blocks.checkpoint import Checkpoint
 from rlt_api.training_config import TrainingConfig
+from rlt_trainer.batches.pairs import Pairs
 from rlt_trainer.batches.sequences import MiniBatch, Sequences, TokenValues
 from rlt_trainer.batches.update_result import UpdateResult
 from rlt_trainer.checkpoint.driver_state import DriverState
@@ -255,6 +256,11 @@ class TrainWorker:
     def supervised_step(self, sequences: Sequences, total_tokens: int) -> UpdateResult:
         """Run one optimizer step of the supervised warmup."""
         return self._actor.supervised_step(sequences, total_tokens)
+
+    def preference_step(self, pairs: Pairs, total_pairs: int) -> UpdateResult:
+        """Run one optimizer step of the policy on this rank's pairs."""
+        with self.telemetry.measure("update_actor"):
+            return self._actor.preference_step(pairs, total_pairs)
 
     def update_actor(self, batches: Sequence[MiniBatch]) -> list[UpdateResult]:
         """Run one optimizer step of the policy for each mini-batch."""

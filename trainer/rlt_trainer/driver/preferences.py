@@ -1,0 +1,192 @@
+"""The loop of algorithm.dpo: reference, update, validate, save. The responses are those of the data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from rlt_api.training_config import TrainingConfig
+from rlt_trainer.algorithms.masking import row_sums
+from rlt_trainer.algorithms.preferences import dpo_loss
+from rlt_trainer.batches.pairs import Pairs
+from rlt_trainer.batches.sequences import Sequences
+from rlt_trainer.batches.update_result import UpdateResult
+from rlt_trainer.cluster.pods import count_devices
+from rlt_trainer.cluster.worker_group import WorkerGroup
+from rlt_trainer.data.pairs import Pair, PairDataset, PairSet
+from rlt_trainer.driver.checkpointing import Checkpoints
+from rlt_trainer.driver.data_parallel import DataParallel
+from rlt_trainer.driver.metrics import compute_length_metrics, compute_update_metrics
+from rlt_trainer.driver.reporter import Reporter
+from rlt_trainer.driver.start import is_validation_due, start_workers
+from rlt_trainer.driver.termination import Termination
+from rlt_trainer.errors import NonFiniteGradientError, add_checkpoint
+from rlt_trainer.telemetry.flops import Shape
+from rlt_trainer.telemetry.run_directory import RunDirectory
+from rlt_trainer.telemetry.speed import Work, compute_speed_metrics
+from rlt_trainer.telemetry.stopwatch import Stopwatch
+from rlt_trainer.workers.train_worker import TrainWorker
+
+
+class PairReader:
+    """The next pairs to train on: a BatchSource."""
+
+    def __init__(self, pairs: PairDataset) -> None:
+        self._pairs = pairs
+        self.taken = 0
+
+    def take(self, count: int) -> list[Pair]:
+        """Return the next `count` pairs."""
+        self.taken += count
+        return self._pairs.take(self.taken - count, count)
+
+    def restore(self, consumed: int, ahead: Mapping[str, Tensor]) -> None:
+        """As in BatchSource."""
+        self.taken = consumed
+
+    def pack_ahead(self, step: int) -> dict[str, Tensor]:
+        """As in BatchSource: nothing is prepared for later steps."""
+        return {}
+
+
+class PreferenceTrainer:
+    """Trains on pairs, on the train workers. A step is one optimizer step on trainBatchSize pairs."""
+
+    def __init__(
+        self,
+        config: TrainingConfig,
+        *,
+        workers: WorkerGroup[TrainWorker],
+        training: PairSet,
+        validation: PairSet,
+        tokenizer: PreTrainedTokenizerBase,
+        reporter: Reporter,
+        run: RunDirectory,
+        shape: Shape | None,
+        termination: Termination,
+    ) -> None:
+        assert config.algorithm.dpo is not None
+        self.config = config
+        self.beta = config.algorithm.dpo.beta
+        self.workers = workers
+        self.training = training
+        self.validation = validation
+        self.tokenizer = tokenizer
+        self.reporter = reporter
+        self.run_directory = run
+        self.shape = shape
+        self.termination = termination
+        self.data_parallel = DataParallel(workers, context_parallel_size=config.training.context_parallel_size)
+        self.stopwatch = Stopwatch()
+        self.pairs = PairDataset(list(training.pairs), seed=config.training.seed, shuffle=config.data.shuffle)
+        self.reader = PairReader(self.pairs)
+        self.checkpoints = Checkpoints(
+            config,
+            workers=workers,
+            run=run,
+            reporter=reporter,
+            source=self.reader,
+            termination=termination,
+            data=self.pairs.fingerprint(),
+        )
+
+    def run(self) -> None:
+        """Train from the start or the latest checkpoint, and export the model."""
+        start_workers(self.workers, self.reporter)
+        done = self.checkpoints.resume() or 0
+        validation = self.config.training.validation
+        if done == 0 and validation is not None and validation.before_train:
+            self.reporter.validation(self.validate())
+        total = self.config.training.total_steps
+        self.reporter.stage("training", f"steps {done + 1} to {total}")
+        self.termination.defer()
+        for step in range(done + 1, total + 1):
+            self.stopwatch.step = step
+            self.workers.all(TrainWorker.begin_step, step)
+            with self.stopwatch.measure("step"):
+                sequences, metrics = self.step(step)
+            self.report(step, sequences, metrics)
+            self.checkpoints.stop_if_requested(step)
+        self.finish()
+
+    def step(self, step: int) -> tuple[Sequences, dict[str, float]]:
+        """Update the policy on the next pairs, and validate and save if due. Return their responses and the metrics."""
+        stopwatch = self.stopwatch
+        sequences = self.pad(self.reader.take(self.config.training.train_batch_size))
+        with stopwatch.measure("ref"):
+            reference = self.sum_reference(sequences)
+        with stopwatch.measure("update_actor"):
+            results = self.update(Pairs.split(sequences, reference))
+        metrics = {
+            "training/global_step": float(step),
+            "training/epoch": float(self.pairs.epoch(self.reader.taken)),
+            "data/pairs": float(len(self.pairs)),
+            "data/overlong_pairs": float(self.training.overlong),
+            **compute_length_metrics(sequences),
+            **compute_update_metrics([results]),
+        }
+        if is_validation_due(self.config.training, step):
+            with stopwatch.measure("testing"):
+                metrics |= self.validate()
+        self.checkpoints.complete_step(self.reader.taken)
+        if self.checkpoints.is_due(step):
+            with stopwatch.measure("save_checkpoint"):
+                self.checkpoints.save(step, metrics)
+        return sequences, metrics
+
+    def update(self, pairs: Pairs) -> list[UpdateResult]:
+        """Take one optimizer step. Return the results by rank.
+
+        Raises NonFiniteGradientError with the latest checkpoint if the training diverges.
+        """
+        try:
+            return self.data_parallel.optimizer_step(TrainWorker.preference_step, pairs, total=len(pairs))
+        except NonFiniteGradientError as error:
+            raise add_checkpoint(error, self.checkpoints.latest) from None
+
+    def validate(self) -> dict[str, float]:
+        """Return the metrics of the validation set: TRL's names below val/."""
+        sequences, reference = self.pad(self.validation.pairs), self.validation_reference
+        log_probs, _ = self.data_parallel.compute(TrainWorker.log_probs, sequences)
+        policy = row_sums(log_probs, sequences.response_mask)
+        preferences = dpo_loss(*policy.chunk(2), *reference.chunk(2), beta=self.beta)
+        return {f"val/{name}": float(each.mean()) for name, each in preferences.metrics().items()} | {
+            "val/overlong_pairs": float(self.validation.overlong)
+        }
+
+    @cached_property
+    def validation_reference(self) -> Tensor:
+        """Sums of the reference's log-probabilities over the responses of the validation set: [2B]."""
+        return self.sum_reference(self.pad(self.validation.pairs))
+
+    def sum_reference(self, sequences: Sequences) -> Tensor:
+        """Sums of the reference's log-probabilities over each response: [2B]."""
+        (log_probs,) = self.data_parallel.compute(TrainWorker.ref_log_probs, sequences)
+        return row_sums(log_probs, sequences.response_mask)
+
+    def pad(self, pairs: Sequence[Pair]) -> Sequences:
+        """Return all chosen and then all rejected responses: 2B rows."""
+        responses = [*(pair.chosen for pair in pairs), *(pair.rejected for pair in pairs)]
+        return Sequences.pad([pair.prompt for pair in pairs] * 2, responses, pad_token_id=self.tokenizer.pad_token_id)
+
+    def report(self, step: int, sequences: Sequences, metrics: dict[str, float]) -> None:
+        """Publish the step's metrics and spans."""
+        reports, spans = self.workers.all(TrainWorker.end_step), self.stopwatch.take()
+        work = Work.of(sequences, self.shape, lora=self.config.model.lora is not None)
+        metrics |= compute_speed_metrics(spans, reports, work, devices=count_devices(self.config))
+        self.reporter.spans([*spans, *(span for report in reports for span in report.spans)])
+        self.reporter.step(step, metrics)
+        self.checkpoints.report_finished_saves()
+
+    def finish(self) -> None:
+        """Export the model, and stop the workers."""
+        export = self.run_directory.export
+        self.checkpoints.report_finished_saves(wait=True)
+        self.reporter.stage("exporting", f"writing the model to {export}")
+        self.workers.all(TrainWorker.export, export)
+        self.reporter.exported(export)
+        self.workers.all(TrainWorker.close)
+        self.reporter.stage("finished", f"{self.config.training.total_steps} steps done")
