@@ -177,12 +177,6 @@ def test_deletion_while_provisioning(cluster: Cluster, namespace: str) -> None:
     delete(cluster, namespace, name)
 
 
-def test_deletion_while_running(cluster: Cluster, namespace: str) -> None:
-    name = apply_job(cluster, namespace, build_command_job("runs", *FOREVER))
-    await_condition(cluster, namespace, name, "Running", timeout_s=START_TIMEOUT_S)
-    delete(cluster, namespace, name)
-
-
 def test_command_reports_its_printed_steps_and_is_deleted_after_success(cluster: Cluster, namespace: str) -> None:
     program = (
         "print('Total training steps: 4')\n"
