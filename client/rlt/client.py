@@ -117,7 +117,7 @@ class Client:
             progress = last.status.progress
             kept: Steps = keep_steps(steps, progress.step if progress else 0)
             steps = {**kept, **self._read_steps(job, since=max(kept, default=0))}
-            view.update(last, [steps[number] for number in sorted(steps)])
+            view.update(last.manifest, [steps[number] for number in sorted(steps)])
         return last or self.get(job)
 
     def wait(self, job: Job | str, condition: str = "Succeeded", *, timeout: float | None = None) -> Job:

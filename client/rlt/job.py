@@ -204,21 +204,31 @@ class Job:
     def local_run(self, directory: str | Path = "out", *, echo: bool = True) -> LocalResult:
         """Run the job on this machine without Kubernetes, as `rlt run --local`, until it ends.
 
-        Paths below storage.mountPath become paths below `directory`. `echo` prints the output. Raises InvalidJobError,
-        UnavailableError without the trainer, and JobFailedError if the program fails.
+        Paths below storage.mountPath become paths below `directory`. `echo` prints the output. A notebook also shows a
+        progress bar and charts of the metrics, as `client.show` does. Raises InvalidJobError, UnavailableError without
+        the trainer, and JobFailedError if the program fails.
         """
         from rlt.errors import JobFailedError
+        from rlt.live_view import is_notebook
         from rlt.local_process import prepare_local_run, run_process
+        from rlt.local_view import LocalView
+        from rlt.run_directory import read_steps
 
         run = prepare_local_run(self._manifest, self._check_with_runtime(), Path(directory))
+        earlier = read_steps(run.run_directory, [])
+        view = LocalView(self._manifest, run.total_steps, earlier) if is_notebook() else None
         lines: list[str] = []
 
         def write(line: str) -> None:
             lines.append(line)
+            if view:
+                view.write(line)
             if echo:
                 print(line, end="")
 
         code = run_process(run, write, print)
+        if view:
+            view.end(code)
         if code:
             end = "".join(lines[-5:]).rstrip()
             message = f"{self.name}: the program exited with code {code}. Its last lines:\n{end}"

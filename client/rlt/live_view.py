@@ -11,7 +11,7 @@ from importlib import resources
 from typing import Any
 from xml.etree.ElementTree import Element, tostring
 
-from rlt.job import Job
+from rlt.job_state import Job, get_phase, summarize
 from rlt.metric_text import Step
 from rlt.report.charts import draw_learning
 from rlt.report.markup import element
@@ -30,11 +30,12 @@ class LiveView:
     def update(self, job: Job, steps: Sequence[Step]) -> None:
         """Replace what is shown."""
         if not is_notebook():
-            if job.summary != self._printed:
-                print(job.summary, flush=True)
-            self._printed = job.summary
+            if (summary := summarize(job)) != self._printed:
+                print(summary, flush=True)
+            self._printed = summary
             return
-        data = {"text/html": build_view(job, steps), "text/plain": f"{job.name}: {job.summary}"}
+        text = f"{job['metadata']['name']}: {summarize(job)}"
+        data = {"text/html": build_view(job, steps), "text/plain": text}
         if self._handle is None:
             from IPython.display import display  # a kernel has it
 
@@ -52,13 +53,13 @@ def is_notebook() -> bool:
 
 def build_view(job: Job, steps: Sequence[Step]) -> str:
     """Build the HTML of a job: phase, progress and a chart of each metric."""
-    progress = job.status.progress
-    bar = {"value": progress.step, "max": progress.total_steps} if progress and progress.total_steps else None
+    progress, phase = job.get("status", {}).get("progress"), get_phase(job)
+    bar = {"value": progress["step"], "max": progress["totalSteps"]} if progress and progress["totalSteps"] else None
     charts = [_build_card(title, chart) for title, chart in draw_learning(steps)] if steps else []
     root = element(
         "div",
-        element("h3", job.name, element("span", job.phase, class_=f"phase {job.phase}")),
-        element("p", job.summary, class_="muted"),
+        element("h3", job["metadata"]["name"], element("span", phase, class_=f"phase {phase}")),
+        element("p", summarize(job), class_="muted"),
         element("progress", **bar) if bar else None,
         element("div", *charts, class_="grid-of-cards") if charts else None,
         class_="rlt-view",

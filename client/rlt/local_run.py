@@ -26,6 +26,8 @@ class LocalRun:
     """Additions to the environment of this process."""
     run_directory: Path
     """The directory with the records of the run."""
+    total_steps: int | None = None
+    """Number of steps. None if the spec does not have it."""
     config: TrainingConfig | None = None
     """The trainer's config. None for other frameworks."""
     config_file: Path | None = None
@@ -58,14 +60,15 @@ def build_local_run(job: Job, spec: RLTrainingJobSpec, directory: Path) -> Local
     )
     if spec.framework.runtime_env:
         notes += ("framework.runtimeEnv is not applied: the command has the Python environment of this shell",)
+    total = spec.training.total_steps or spec.framework.total_steps
     if spec.framework.type == "builtin":
         config = TrainingConfig.model_validate(localize(build_training_config(job, spec).to_json()))
         file = run_directory / CONFIG_FILE
         trainer = (sys.executable, "-m", "rlt_trainer", "run", "--config", str(file), "--local")
-        return LocalRun(trainer, environment, run_directory, config, file, secret_variables, notes)
+        return LocalRun(trainer, environment, run_directory, total, config, file, secret_variables, notes)
     # A path in an argument may follow its name, or be in a list: data.train_files=[/mnt/rlt/a.parquet]
     path = re.compile(rf"(^|[=\[,\"]){re.escape(mount)}(?=[/,\]\"]|$)")
     words = build_run_command_arguments(job, spec, on_a_worker=False)
     arguments = ("--port", "0", *(path.sub(lambda found: found[1] + str(directory), word) for word in words))
     program = (sys.executable, "-m", "rlt_core.command.run_command", *arguments)
-    return LocalRun(program, environment, run_directory, secret_variables=secret_variables, notes=notes)
+    return LocalRun(program, environment, run_directory, total, secret_variables=secret_variables, notes=notes)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
-from rlt import Job
+from rlt.job_state import summarize
 from rlt.live_view import LiveView, build_view, keep_steps
+from rlt.local_view import build_progress
+from rlt_core.command.console import Progress, update
 
 STEPS = [{"step": float(step), "critic/rewards/mean": step / 10} for step in range(1, 6)]
 
 
-def build_job(step: int, phase: str = "Running") -> Job:
+def build_job(step: int, phase: str = "Running") -> dict[str, Any]:
     progress = {
         "step": step,
         "totalSteps": 5,
@@ -22,7 +25,7 @@ def build_job(step: int, phase: str = "Running") -> Job:
         "metrics": {"reward": step / 10},
     }
     status = {"phase": phase, "message": "5 of 5 steps are done.", "progress": progress}
-    return Job.from_manifest({"metadata": {"name": "<sum>"}, "spec": {}, "status": status})
+    return {"metadata": {"name": "<sum>"}, "spec": {}, "status": status}
 
 
 def follow(*states: list[dict[str, float]]) -> str:
@@ -32,7 +35,7 @@ def follow(*states: list[dict[str, float]]) -> str:
         job = build_job(len(steps), "Succeeded" if len(steps) == 5 else "Running")
         view.update(job, steps)
         view.update(job, steps)
-    return job.summary
+    return summarize(job)
 
 
 def test_without_a_notebook_each_change_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -55,11 +58,26 @@ def test_the_view_has_the_state_the_progress_and_a_chart_of_each_metric() -> Non
 
 
 def test_before_the_first_step_the_view_has_no_chart() -> None:
-    pending = Job.from_manifest({"metadata": {"name": "sum"}, "spec": {}})
-    html = build_view(pending, [])
+    html = build_view({"metadata": {"name": "sum"}, "spec": {}}, [])
     assert "<svg" not in html
     assert "<progress" not in html
     assert "The operator has not reconciled the job yet." in html
+
+
+def test_the_progress_of_a_local_run_is_that_of_its_lines() -> None:
+    progress = Progress(0.0, total_steps=4, total_is_given=True)
+    assert build_progress(progress) == {
+        "step": 0,
+        "totalSteps": 4,
+        "percent": 0,
+        "display": "0%",
+        "metrics": {},
+        "lastUpdated": "1970-01-01T00:00:00.000Z",
+    }
+    after = build_progress(update(progress, "step:1 - critic/score/mean:0.123456", 1.0))
+    assert after
+    assert (after["step"], after["percent"], after["metrics"]) == (1, 25, {"reward": 0.1235})
+    assert build_progress(Progress(0.0)) is None
 
 
 def test_a_restart_repeats_the_steps_after_its_checkpoint() -> None:
