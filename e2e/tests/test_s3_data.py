@@ -9,12 +9,16 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from in_process import train
 from pyarrow import fs
 
 from cluster.s3_server import s3_server
+from rlt import Job
+from rlt_api.training_config import CONFIG_FILE, TrainingConfig
 from rlt_core.knowledge.diagnosis import diagnose_logs
 from rlt_trainer.data.gsm8k import read_gsm8k_rows
 
@@ -52,12 +56,26 @@ def copy_data(storage: Path, variables: Mapping[str, str]) -> subprocess.Complet
     return subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True)
 
 
+def build_config(storage: Path) -> TrainingConfig:
+    """The trainer's config of the example with a small model and small batches, without vLLM."""
+    (config,) = (each["data"] for each in Job.from_file(EXAMPLE).render() if each["kind"] == "ConfigMap")
+    parsed: dict[str, Any] = json.loads(config[CONFIG_FILE].replace("/mnt/rlt", str(storage)))
+    parsed |= {"cpusPerWorker": 1, "workers": 1}
+    parsed["data"] |= {"maxPromptLength": 256, "maxResponseLength": 4}
+    parsed["training"] |= {"totalSteps": 2, "totalEpochs": None, "trainBatchSize": 2, "ppoMiniBatchSize": 2}
+    parsed["rollout"] |= {"engine": "transformers", "responsesPerPrompt": 2}
+    return TrainingConfig.model_validate(parsed)
+
+
 def test_the_step_copies_the_objects_that_the_trainer_reads(server: dict[str, str], tmp_path: Path) -> None:
     done = copy_data(tmp_path, server)
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.split()) == ["test.jsonl", "train.jsonl"]
     folder = tmp_path / "data/gsm8k"
     assert [len(read_gsm8k_rows(folder, split)) for split in ("train", "test")] == [3, 1]
+    config = build_config(tmp_path)
+    assert config.data.path == str(folder)
+    assert [step["step"] for step in train(config)] == [1, 2]
 
 
 def test_a_wrong_key_fails_the_step_with_a_known_failure(server: dict[str, str], tmp_path: Path) -> None:
