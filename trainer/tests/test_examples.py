@@ -28,6 +28,16 @@ def shorten(name: str, folder: Path, **training: int) -> TrainingConfig:
 
 
 @pytest.mark.slow
+def test_the_critic_learns_the_values_of_ppo(tmp_path: Path) -> None:
+    validation, first, second = train(shorten("04-ppo-critic.yaml", tmp_path, totalSteps=2))
+    assert "val/reward/mean" in validation
+    for step in (first, second):
+        assert step["critic/vf_loss"] > 0
+        assert step["critic/grad_norm"] > 0
+    assert second["critic/values/mean"] != first["critic/values/mean"]
+
+
+@pytest.mark.slow
 def test_the_second_stage_continues_after_the_last_step_of_the_first(tmp_path: Path) -> None:
     first = shorten("01-arithmetic-grpo.yaml", tmp_path / "first", totalSteps=2)
     assert [step["step"] for step in train(first)] == [1, 2]
