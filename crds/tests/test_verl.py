@@ -69,6 +69,13 @@ def test_each_group_has_its_pods(group: str, pods: tuple[int, int]) -> None:
     assert (settings["trainer.nnodes"], settings["actor_rollout_ref.rollout.nnodes"]) == pods
 
 
+@pytest.mark.parametrize(("version", "resource"), [("0.9", "CPU"), ("0.5", None)])
+def test_the_head_gets_no_storage_of_samples(version: str, resource: str | None) -> None:
+    """The head has no CPUs, and TransferQueue's actors need one."""
+    settings = list_settings(resolve({}, version), RUN)
+    assert settings.get("++transfer_queue.backend.SimpleStorage.required_node_resource") == resource
+
+
 def test_generation_ahead_is_bounded() -> None:
     """The engines start max_steps batches early, and one step has an update and a weight sync for each mini-batch."""
     settings = list_settings(resolve(ONLY_0_9["asynchronous"]), RUN)

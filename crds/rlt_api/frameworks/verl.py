@@ -341,6 +341,8 @@ def _list_observability(spec: RLTrainingJobSpec, run: Run) -> Settings:
         "trainer.project_name": (wandb.project if wandb else None) or run.namespace,
         "++trainer.wandb_proxy": wandb.proxy if wandb else None,
         f"{'ray_init' if old else 'ray_kwargs'}.timeline_json_file": timeline.file if timeline else None,
+        # TransferQueue 0.1.11 assigns actors to all Ray nodes in turn, also to the head, which has no CPUs.
+        "++transfer_queue.backend.SimpleStorage.required_node_resource": None if old else "CPU",
     }
     if profiler:
         settings |= {
