@@ -154,6 +154,12 @@ def test_an_unknown_profile_is_invalid() -> None:
             "spec.model.lora.syncAdapters: true: does not work with models of type qwen3_moe on CPUs: beside adapters,",
         ),
         ({"model_type": "qwen3"}, ", lora: {{rank: 4, syncAdapters: true}}", ""),
+        (
+            {"model_type": "glm4"},
+            ", lora: {{rank: 4, syncAdapters: true}}",
+            "spec.model.lora.syncAdapters: true: does not work with models of type glm4: vLLM takes gate_up_proj",
+        ),
+        ({"model_type": "glm4"}, ", lora: {{rank: 4, targetModules: [q_proj], syncAdapters: true}}", ""),
         ({"model_type": "bert", "auto_map": {}}, "", ""),  # custom code
         (
             {"model_type": "deepseek_v32"},

@@ -6,7 +6,7 @@ The trainer's policy/families.py decides; generated/model_families.json has its 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import resources
 from math import gcd
@@ -31,6 +31,13 @@ NO_ADAPTERS_ON_CPU = (
     "(vllm/model_executor/layers/fused_moe/oracle/unquantized.py, vLLM 0.32)"
 )
 """Why vLLM's CPU build does not apply adapters to a mixture of experts."""
+NOT_ADAPTED = "gate_up_proj"
+NO_ADAPTERS_ON_IT = (
+    f"vLLM takes {NOT_ADAPTED} for two layers, and rejects an adapter on it (vllm/model_executor/models/glm4.py, vLLM "
+    "0.32); model.lora.targetModules without it, such as q_proj and o_proj, works"
+)
+"""Why vLLM does not apply an adapter to NOT_ADAPTED of the models of SPLIT_IN_VLLM."""
+SPLIT_IN_VLLM = ("glm", "glm4")
 EXPERT_PARALLEL: Mapping[str, int] = {"qwen3_moe": 128}
 """model_type of the mixtures whose experts expertParallelSize splits -> transformers' default of num_experts."""
 
@@ -79,10 +86,11 @@ def validate_model_config(spec: RLTrainingJobSpec, config: Mapping[str, Any]) ->
             "model-family",
         )
     on_gpu = any(group.accelerator is not None for group in spec.cluster.workers)
-    if model.lora and model.lora.sync_adapters and (reason := find_adapter_obstacle(name, on_gpu=on_gpu)):
-        message = f"does not work with models of type {name} on CPUs: {reason}"
-        field = "spec.model.lora.syncAdapters"
-        yield Finding(field, "true", message, "remove it", "model-family", edits=remove(field))
+    if model.lora and model.lora.sync_adapters:
+        targets, field = model.lora.target_modules, "spec.model.lora.syncAdapters"
+        if reason := find_adapter_obstacle(name, targets, on_gpu=on_gpu):
+            message = f"does not work with models of type {name}{reason}"
+            yield Finding(field, "true", message, "remove it", "model-family", edits=remove(field))
     size, field = spec.training.expert_parallel_size, "spec.training.expertParallelSize"
     experts = int(config.get("num_experts", EXPERT_PARALLEL.get(name, 0)))
     if size > 1 and name not in EXPERT_PARALLEL:
@@ -102,7 +110,9 @@ def find_vllm_obstacle(model_type: str, *, on_gpu: bool) -> str | None:
     return NOT_SYNCED_TO_VLLM.get(model_type) or (None if on_gpu else NOT_ON_VLLM_CPU.get(model_type))
 
 
-def find_adapter_obstacle(model_type: str, *, on_gpu: bool) -> str | None:
-    """Return why model.lora.syncAdapters does not work with models of this type, or None."""
-    is_mixture = "withoutAdapters" in load_families().get(model_type, {})
-    return NO_ADAPTERS_ON_CPU if is_mixture and not on_gpu else None
+def find_adapter_obstacle(model_type: str, targets: Sequence[str], *, on_gpu: bool) -> str | None:
+    """Return why model.lora.syncAdapters does not work with targetModules `targets` on models of this type, or None."""
+    if "withoutAdapters" in load_families().get(model_type, {}) and not on_gpu:
+        return f" on CPUs: {NO_ADAPTERS_ON_CPU}"
+    names = {each.rpartition(".")[2] for each in targets}
+    return f": {NO_ADAPTERS_ON_IT}" if model_type in SPLIT_IN_VLLM and names & {"all-linear", NOT_ADAPTED} else None

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from transformers import DeepseekV32Config, GptOssConfig, Qwen3Config, Qwen3MoeConfig
+from transformers import DeepseekV32Config, Glm4Config, GptOssConfig, Qwen3Config, Qwen3MoeConfig
 
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.driver.input_validation import validate_engine, validate_rollout
@@ -53,6 +53,16 @@ def test_adapters_beside_experts_are_rejected_on_cpus(make_config: MakeConfig) -
         validate_engine(make_config(model=model, rollout=VLLM), Qwen3MoeConfig())
     validate_engine(make_config(model=model, devicesPerWorker=1, rollout=VLLM), Qwen3MoeConfig())
     validate_engine(make_config(model=model, rollout=VLLM), Qwen3Config())
+
+
+def test_adapters_on_a_layer_that_vllm_splits_are_rejected(make_config: MakeConfig) -> None:
+    lora = {"rank": 4, "syncAdapters": True}
+    with pytest.raises(
+        ValueError, match=r"syncAdapters does not work with models of type glm4: vLLM takes gate_up_proj"
+    ):
+        validate_engine(make_config(model={"lora": lora}, devicesPerWorker=1, rollout=VLLM), Glm4Config())
+    attention = {"lora": {**lora, "targetModules": ["q_proj", "o_proj"]}}
+    validate_engine(make_config(model=attention, devicesPerWorker=1, rollout=VLLM), Glm4Config())
 
 
 def test_a_family_whose_weights_vllm_does_not_get_is_rejected(make_config: MakeConfig) -> None:

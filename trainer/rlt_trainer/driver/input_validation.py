@@ -121,12 +121,13 @@ def validate_engine(config: TrainingConfig, architecture: PreTrainedConfig) -> N
             f"rollout.engine: vllm does not work with models of type {architecture.model_type}: {obstacle}. Use "
             "transformers."
         )
-    lora, obstacle = config.model.lora, find_adapter_obstacle(text.model_type, on_gpu=devices > 0)
-    if lora is not None and lora.sync_adapters and obstacle is not None:
-        raise ValueError(
-            f"model.lora.syncAdapters does not work with models of type {text.model_type} on CPUs: {obstacle}. Remove "
-            "it."
-        )
+    lora = config.model.lora
+    if lora is not None and lora.sync_adapters:
+        obstacle = find_adapter_obstacle(text.model_type, lora.target_modules, on_gpu=devices > 0)
+        if obstacle is not None:
+            raise ValueError(
+                f"model.lora.syncAdapters does not work with models of type {text.model_type}{obstacle}. Remove it."
+            )
 
 
 def validate_lengths(config: TrainingConfig, architecture: PreTrainedConfig) -> None:
