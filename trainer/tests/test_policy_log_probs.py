@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from peak_bytes import PeakBytes
 from torch.testing import assert_close
 
 from rlt_trainer.policy import log_probs as module
@@ -77,7 +78,17 @@ def test_a_float32_head_does_not_round_the_logits_of_bfloat16() -> None:
     assert error(LogitScale(float32=True)) < 1e-5 < 1e-3 < error(LogitScale())
     token_log_probs(hidden, weight, None, targets, LogitScale(float32=True))[0].sum().backward()  # type: ignore[no-untyped-call]
     assert hidden.grad is not None
-    expected = torch.autograd.grad((hidden @ weight.T).float().log_softmax(-1)[torch.arange(7), targets].sum(), hidden)[
-        0
-    ]
-    assert_close(hidden.grad, expected, atol=0.1, rtol=0.05)
+    assert weight.grad is not None
+    expected = (hidden @ weight.T).float().log_softmax(-1)[torch.arange(7), targets].sum()
+    for found, gradient in zip(
+        (hidden.grad, weight.grad), torch.autograd.grad(expected, (hidden, weight)), strict=True
+    ):
+        assert_close(found, gradient, atol=0.1, rtol=0.05)
+
+
+def test_the_gradient_of_the_weights_is_added_up_in_place() -> None:
+    hidden, weight = torch.randn(6, 128, requires_grad=True), torch.randn(1000, 128, requires_grad=True)
+    counted = PeakBytes()
+    with counted:
+        token_log_probs(hidden, weight, None, torch.zeros(6, dtype=torch.int64), LogitScale())[0].sum().backward()  # type: ignore[no-untyped-call]
+    assert counted.peak < 2.5 * weight.nbytes  # the weights, their gradient, and chunks of one token

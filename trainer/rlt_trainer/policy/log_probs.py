@@ -129,7 +129,7 @@ class _TokenLogProbs(torch.autograd.Function):
             if grad_hidden is not None:
                 grad_hidden[part] = gradient @ weight
             if grad_weight is not None:
-                grad_weight += gradient.T @ hidden[part]
+                _add_product(grad_weight, gradient.T, hidden[part])
             if grad_bias is not None:
                 grad_bias += gradient.sum(0)
             del gradient  # free it before the next chunk
@@ -147,10 +147,12 @@ def _chunk(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return log-probabilities, entropies, and the logarithms of the softmax denominators: [n] each."""
     scores, _ = _scores(hidden, weight, bias, logits)
-    normalizer = scores.logsumexp(-1)
+    maximum = scores.amax(-1)
+    weights = (scores - maximum[:, None]).exp_()  # of the softmax, before their sum divides them
+    total = weights.sum(-1)
+    normalizer = maximum + total.log()
     log_probs = scores.gather(-1, targets[:, None]).squeeze(-1) - normalizer
-    mean_score = (scores - normalizer[:, None]).exp_().mul_(scores).sum(-1)
-    return log_probs, normalizer - mean_score, normalizer
+    return log_probs, normalizer - weights.mul_(scores).sum(-1) / total, normalizer
 
 
 def _chunk_gradient(
@@ -186,6 +188,14 @@ def _scores(hidden: Tensor, weight: Tensor, bias: Tensor | None, logits: LogitSc
         return scores.mul_(logits.scale), None
     capped = torch.tanh(scores / logits.softcap)
     return capped * (logits.softcap * logits.scale), 1 - capped**2
+
+
+def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """Add `left @ right` to `total`, which has at least their precision."""
+    if total.dtype == left.dtype:
+        total.addmm_(left, right)  # without memory for the product
+    else:
+        total += left @ right
 
 
 def _project_precisely(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
