@@ -313,6 +313,8 @@ def _list_trainer(spec: RLTrainingJobSpec, run: Run) -> Settings:
     resume = choose_resume(checkpoint, run)
     return {
         **list_placement(spec),
+        # TransferQueue 0.1.11 assigns actors to all Ray nodes in turn, also to the head, which has no CPUs.
+        "++transfer_queue.backend.SimpleStorage.required_node_resource": None if is_old(spec.framework) else "CPU",
         # verl ends at the first of both; an epoch has at least one step.
         "trainer.total_epochs": training.total_epochs or training.total_steps,
         "trainer.total_training_steps": training.total_steps,
@@ -341,8 +343,6 @@ def _list_observability(spec: RLTrainingJobSpec, run: Run) -> Settings:
         "trainer.project_name": (wandb.project if wandb else None) or run.namespace,
         "++trainer.wandb_proxy": wandb.proxy if wandb else None,
         f"{'ray_init' if old else 'ray_kwargs'}.timeline_json_file": timeline.file if timeline else None,
-        # TransferQueue 0.1.11 assigns actors to all Ray nodes in turn, also to the head, which has no CPUs.
-        "++transfer_queue.backend.SimpleStorage.required_node_resource": None if old else "CPU",
     }
     if profiler:
         settings |= {
