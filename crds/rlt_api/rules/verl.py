@@ -109,8 +109,8 @@ def _list_learning(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
     yield f"{field}.policyLossFunction", algorithm.policy_loss_function is not None, function, REMOVE
     reason = "responses of the maximum length always count"
     yield f"{field}.maskTruncatedCompletions", algorithm.mask_truncated_completions, reason, REMOVE
-    reason = "its teachers have GPUs of their own: set its distillation keys in framework.overrides"
     yield f"{field}.dpo", algorithm.dpo is not None, "it trains with reinforcement learning", REMOVE
+    reason = "its teachers have GPUs of their own: set its distillation keys in framework.overrides"
     yield f"{field}.distillation", algorithm.distillation is not None, reason, REMOVE
     reason = "its FSDP backend has no option for it"
     yield f"{field}.routerAuxLossCoef", algorithm.router_aux_loss_coef > 0, reason, REMOVE
