@@ -151,7 +151,7 @@ def test_an_unknown_profile_is_invalid() -> None:
         (
             {"model_type": "qwen3_moe"},
             ", lora: {{rank: 4, targetModules: [q_proj], syncAdapters: true}}",
-            "spec.model.lora.syncAdapters: true: does not work with models of type qwen3_moe on CPUs: beside adapters,",
+            "spec.model.lora.syncAdapters: true: does not work with models of type qwen3_moe: beside adapters, vLLM",
         ),
         ({"model_type": "qwen3"}, ", lora: {{rank: 4, syncAdapters: true}}", ""),
         (

@@ -89,7 +89,7 @@ def validate_model_config(spec: RLTrainingJobSpec, config: Mapping[str, Any]) ->
     if model.lora and model.lora.sync_adapters:
         targets, field = model.lora.target_modules, "spec.model.lora.syncAdapters"
         if reason := find_adapter_obstacle(name, targets, on_gpu=on_gpu):
-            message = f"does not work with models of type {name}{reason}"
+            message = f"does not work with models of type {name}: {reason}"
             yield Finding(field, "true", message, "remove it", "model-family", edits=remove(field))
     size, field = spec.training.expert_parallel_size, "spec.training.expertParallelSize"
     experts = int(config.get("num_experts", EXPERT_PARALLEL.get(name, 0)))
@@ -113,6 +113,6 @@ def find_vllm_obstacle(model_type: str, *, on_gpu: bool) -> str | None:
 def find_adapter_obstacle(model_type: str, targets: Sequence[str], *, on_gpu: bool) -> str | None:
     """Return why model.lora.syncAdapters does not work with targetModules `targets` on models of this type, or None."""
     if "withoutAdapters" in load_families().get(model_type, {}) and not on_gpu:
-        return f" on CPUs: {NO_ADAPTERS_ON_CPU}"
+        return NO_ADAPTERS_ON_CPU
     names = {each.rpartition(".")[2] for each in targets}
-    return f": {NO_ADAPTERS_ON_IT}" if model_type in SPLIT_IN_VLLM and names & {"all-linear", NOT_ADAPTED} else None
+    return NO_ADAPTERS_ON_IT if model_type in SPLIT_IN_VLLM and names & {"all-linear", NOT_ADAPTED} else None

@@ -126,7 +126,7 @@ def validate_engine(config: TrainingConfig, architecture: PreTrainedConfig) -> N
         obstacle = find_adapter_obstacle(text.model_type, lora.target_modules, on_gpu=devices > 0)
         if obstacle is not None:
             raise ValueError(
-                f"model.lora.syncAdapters does not work with models of type {text.model_type}{obstacle}. Remove it."
+                f"model.lora.syncAdapters does not work with models of type {text.model_type}: {obstacle}. Remove it."
             )
 
 
