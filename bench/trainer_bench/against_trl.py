@@ -21,8 +21,8 @@ from rlt_trainer.policy.model import prepare_model_files
 from trainer_bench.configs import MODEL, build_config
 from trainer_bench.local_run import run_local
 
-PROMPTS, N, RESPONSE_TOKENS = 16, 8, 128
-STEPS, FIRST = 12, 3
+PROMPTS, N, RESPONSE_TOKENS = 16, 8, 512
+STEPS, FIRST = 8, 2
 """Steps of a run, and the first one that counts."""
 LEARNING_RATE = 1e-6
 MIN_RATIO = 1.5
@@ -55,6 +55,7 @@ def measure_ours() -> float:
         config = build_config(
             folder,
             cpusPerWorker=CORES,
+            model={"useRemovePadding": True},
             data={
                 "preset": None,
                 "inline": [{"prompt": text, "answer": ""} for text in TEXTS],
