@@ -1,7 +1,7 @@
 """One-step-off against on-policy, with an engine and a train worker on a core each: two whole runs with Ray.
 
-The shapes make generation and training take about the same time. With a model of 128 dimensions a step of an engine takes
-2 ms, and its processes wait longer than that for a core.
+The shapes make generation and training take about the same time. With a model of 128 dimensions a step of an engine
+takes 2 ms, and its processes wait longer than that for a core.
 """
 
 from __future__ import annotations
