@@ -29,6 +29,7 @@ from job_specs import (
     judge,
     merged,
     pairs,
+    separate_engines,
     step,
     stop_timeout,
     tools,
@@ -552,6 +553,12 @@ CASES = [
         "spec.rollout.tensorParallelSize",
         {"rollout.tensorParallelSize": 16, **gpus()},
         "use 8",
+    ),
+    Case(
+        "rollout-tensor-parallel",
+        "spec.rollout.tensorParallelSize",
+        separate_engines(tensor_parallel_size=16, replicas=3),
+        "use 8, or set replicas to 2 or 4",
     ),
     Case(
         "rollout-worker-group",

@@ -63,6 +63,17 @@ def gpus(count: int = 8, replicas: int = 1, memory: str = "80Gi", pod: str = "51
     return workers(replicas=replicas, resources={"cpu": "32", "memory": pod}, accelerator=accelerator)
 
 
+def separate_engines(tensor_parallel_size: int, replicas: int) -> Json:
+    """Return a cluster with a second worker group of 8 accelerators for each pod, which generates."""
+    (group,) = gpus(replicas=replicas)["cluster"]["workers"]
+    return {
+        "rollout.mode": "separate",
+        "rollout.workerGroup": "rollout",
+        "rollout.tensorParallelSize": tensor_parallel_size,
+        "cluster.workers": [{**group, "replicas": 1}, {**group, "name": "rollout"}],
+    }
+
+
 def step(**changes: Any) -> Json:
     """Return the changes that add a step before the program."""
     return {"framework.prepare": [{"name": "data", "command": ["python3", "get.py"], **changes}]}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from cases import CASES, Case
-from job_specs import BUILTIN, COMMAND, QWEN_7B, Json, env, files, gpus, merged
+from job_specs import BUILTIN, COMMAND, QWEN_7B, Json, env, files, gpus, merged, separate_engines
 
 from rlt_api.rules import RULES, TRAINER_RULES
 from rlt_api.rules.environment import find_meant_name, known_names
@@ -34,6 +34,7 @@ VALID: list[Json] = [
     {"storage": {"claimName": "c", "mountPath": "/data"}, "checkpoint": {"saveFreq": 5}},
     {"training": {"trainBatchSize": 96, "ppoMiniBatchSize": 32, "ppoMicroBatchSizePerDevice": 1000}, **gpus(8, 4)},
     {"training": {"trainBatchSize": 128}, "model": QWEN_7B, **gpus(8, 2)},
+    separate_engines(tensor_parallel_size=16, replicas=4),
     {"model": {"path": "mistralai/Mixtral-8x7B-v0.1", "fromSeed": None}, **gpus(1)},
     {"model": {"path": "/mnt/models/mine", "fromSeed": None}, **gpus(1)},
     env("NCCL_DEBUG", "NCCL_A_FUTURE_VARIABLE", "MY_NCCL_DEBUG", "TORCH_NCCL_TRACE_BUFFER_SIZE", "HF_TOKEN", "NCL"),

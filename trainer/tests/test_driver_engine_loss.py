@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import in_process
+import psutil
 import pytest
 
 from rlt_api.training_config import TrainingConfig
@@ -89,6 +90,55 @@ def test_a_run_whose_engine_dies_again_and_again_ends(
     with pytest.raises(TrainingError, match=r"The process of a Mortal .* died"):
         run(make_config(**REWARD), local=False)
     assert len(list((tmp_path / "deaths").iterdir())) == 4
+
+
+def build_killer() -> type[RolloutWorker]:
+    """Build a RolloutWorker that kills vLLM's worker in its second pod, once, after the requests of its second step."""
+
+    class Killer(RolloutWorker):
+        calls = 0
+
+        async def submit(self, requests: Sequence[Request]) -> None:
+            await super().submit(requests)
+            self.calls += 1
+            flag = Path(self._config.run_directory, "killed")
+            if self.calls == 2 and not flag.exists():
+                flag.touch()
+                raylet = psutil.Process().parent()
+                assert raylet is not None
+                workers = [each for each in raylet.children(recursive=True) if "VLLM::Worker_TP1" in each.name()]
+                assert len(workers) == 1
+                workers[0].kill()
+
+    return Killer
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_cluster")
+def test_an_engine_in_two_pods_is_started_again_when_a_process_of_the_second_ends(
+    make_config: Callable[..., TrainingConfig], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The results are those of an engine in one pod."""
+
+    def train(name: str, size: int) -> list[dict[str, Any]]:
+        changes: dict[str, Any] = {
+            **REWARD,
+            "rolloutWorkers": size,
+            "rollout": {**SEPARATE, "engine": "vllm", "tensorParallelSize": size},
+            "training": {"totalSteps": 2},
+        }
+        run(make_config(**changes, runDirectory=str(tmp_path / name)), local=False)
+        return [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
+
+    whole = train("one-pod", 1)
+    monkeypatch.setattr(engine_processes, "RolloutWorker", build_killer())
+    killed = train("two-pods", 2)
+    assert (tmp_path / "two-pods/killed").exists()
+    assert [step["training/global_step"] for step in killed] == [1, 2]
+    for ours, theirs in zip(killed, whole, strict=True):
+        for name in ("critic/rewards/mean", "response_length/mean", "actor/grad_norm"):
+            assert ours[name] == pytest.approx(theirs[name], rel=1e-4), name
+        assert ours["training/weight_sync_difference"] < 1e-4
 
 
 class EndingProcess(in_process.LocalProcess):

@@ -21,7 +21,7 @@ VLLM: dict[str, Any] = {"engine": "vllm"}
         ({"tensorParallelSize": 2}, "tensorParallelSize: 2 requires rollout.engine: vllm"),
         ({"engineKwargs": {"swap_space": 1}}, "rollout.engineKwargs: vLLM options require"),
         ({**VLLM, "engineKwargs": {"dtype": "half"}}, r"engineKwargs.dtype: .* \(model.dtype\). Remove it"),
-        ({**VLLM, "tensorParallelSize": 4}, "4 does not divide the 2 devices of a pod.* Use a divisor of 2"),
+        ({**VLLM, "tensorParallelSize": 4}, "4 does not divide the 2 devices of a pod.* 2, or rollout.mode: separate"),
         ({**VLLM, "maxModelLen": 20}, "maxResponseLength = 21. Use at least 21"),
     ],
 )
@@ -37,6 +37,19 @@ def test_an_unsupported_setting_is_rejected_with_a_fix(
 )
 def test_supported_settings_are_accepted(make_config: MakeConfig, rollout: dict[str, Any]) -> None:
     validate_rollout(make_config(devicesPerWorker=2, rollout=rollout))
+
+
+@pytest.mark.parametrize(("workers", "size", "accepted"), [(4, 4, True), (4, 8, True), (3, 4, False), (4, 3, False)])
+def test_a_separate_engine_can_span_whole_pods(
+    make_config: MakeConfig, workers: int, size: int, accepted: bool
+) -> None:
+    rollout = {**VLLM, "mode": "separate", "workerGroup": "rollout", "tensorParallelSize": size}
+    config = make_config(devicesPerWorker=2, rolloutWorkers=workers, rolloutDevicesPerWorker=2, rollout=rollout)
+    if accepted:
+        validate_rollout(config)
+    else:
+        with pytest.raises(ValueError, match=f"{size} does not divide .* a multiple that divides {2 * workers}"):
+            validate_rollout(config)
 
 
 def test_a_family_that_vllm_does_not_run_on_cpus_is_rejected(make_config: MakeConfig) -> None:

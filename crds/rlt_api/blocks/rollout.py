@@ -129,7 +129,8 @@ class Rollout(ApiModel):
     top_k: Annotated[int, Field(ge=-1, le=2**31 - 1)] = -1
     """Number of most probable tokens that are sampled from. -1 means all."""
     tensor_parallel_size: Positive = 1
-    """Number of devices of one engine: verl's tensor_model_parallel_size."""
+    """Number of devices of one engine: verl's tensor_model_parallel_size. With mode separate, an engine can have the
+    devices of several pods."""
     gpu_memory_utilization: Probability = 0.5
     """Share of a GPU's memory for vLLM. A CPU uses kvCacheSpace instead."""
     kv_cache_space: Annotated[int, Field(ge=1, le=4096)] = 1

@@ -88,19 +88,34 @@ def validate_reference_sharding(spec: RLTrainingJobSpec) -> Iterator[Finding]:
 
 
 def validate_rollout_tensor_parallel_size(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """tensorParallelSize must divide the accelerators of one worker pod: an engine does not span pods."""
-    size, group = spec.rollout.tensor_parallel_size, rollout_group(spec) or training_group(spec)
+    """tensorParallelSize must divide the accelerators of one worker pod. A separate engine can also span whole pods."""
+    size, separate = spec.rollout.tensor_parallel_size, rollout_group(spec)
+    group = separate or training_group(spec)
     devices = group.accelerator.count if group.accelerator else 1
-    if devices % size:
-        below = max(candidate for candidate in range(1, min(size, devices) + 1) if devices % candidate == 0)
-        field, counts = "spec.rollout.tensorParallelSize", nearest_multiples(devices, size)
+    below = max(candidate for candidate in range(1, min(size, devices) + 1) if devices % candidate == 0)
+    field, involved = "spec.rollout.tensorParallelSize", (TRAIN_WORKER_FIELDS[1],)
+    if separate and size > devices and size % devices == 0:
+        pods = size // devices
+        if separate.replicas % pods:
+            yield Finding(
+                field,
+                str(size),
+                f"is {pods} worker pods for each engine, which do not divide the {separate.replicas} replicas of the "
+                f"worker group {separate.name}",
+                f"use {below}, or set replicas to {join_or(nearest_multiples(separate.replicas, pods))}",
+                "rollout-tensor-parallel",
+                involved,
+                use(field, below),
+            )
+    elif devices % size:
+        counts = nearest_multiples(devices, size)
         yield Finding(
             field,
             str(size),
             f"does not divide the {devices} accelerators of one worker pod",
             f"use {below}, or set accelerator.count to {join_or(counts)}",
             "rollout-tensor-parallel",
-            (TRAIN_WORKER_FIELDS[1],),
+            involved,
             use(field, below),
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from ray.exceptions import RayActorError
@@ -13,6 +13,7 @@ from rlt_trainer.cluster.pods import rollout_pods
 from rlt_trainer.cluster.worker_death import describe_death
 from rlt_trainer.cluster.worker_group import WorkerGroup, list_pods, reserve_pods, start_actor, submit
 from rlt_trainer.errors import TrainingError
+from rlt_trainer.workers.engine_part import EnginePart
 from rlt_trainer.workers.rollout_worker import RolloutWorker
 from rlt_trainer.workers.train_worker import TrainWorker
 
@@ -95,7 +96,7 @@ class ColocatedProcesses:
 
 
 class SeparateProcesses:
-    """Engines in pods that only generate."""
+    """Engines in pods that only generate: several in one pod, or one in several."""
 
     def __init__(self, config: TrainingConfig) -> None:
         self._config = config
@@ -109,16 +110,17 @@ class SeparateProcesses:
     def start(self, number: int) -> EngineProcess:
         """As in EngineProcesses."""
         pods = self._pods
-        actor = start_actor(
-            RolloutWorker,
-            (self._config, number),
+        first, count = number * self._size // pods.processes, max(1, self._size // pods.processes)
+        processes = min(self._size, pods.processes)
+        start = partial(
+            start_actor,
             placement_group=self._placement_group,
-            pod=number * self._size // pods.processes,
-            cpus=pods.threads * self._size,
-            devices=self._size if pods.devices else 0,
+            cpus=pods.threads * processes,
+            devices=processes if pods.devices else 0,
             threads=pods.threads,
         )
-        return ActorProcess(actor)
+        parts = [partial(start, EnginePart, (self._config,), pod=first + index) for index in range(1, count)]
+        return ActorProcess(start(RolloutWorker, (self._config, number, None, parts), pod=first))
 
 
 def build_processes(config: TrainingConfig, workers: WorkerGroup[TrainWorker]) -> EngineProcesses:

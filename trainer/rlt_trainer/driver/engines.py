@@ -195,9 +195,9 @@ class Engines:
             self._raise_loss()
         else:
             start = workers.first(TrainWorker.rendezvous)
-            by_engine = self._call(self._engines, RolloutWorker.node_address)
+            by_engine = self._call(self._engines, RolloutWorker.node_addresses)
             self._raise_loss()
-            nodes = [start.address, *(by_engine[engine] for engine in self._engines for _ in range(size))]
+            nodes = [start.address, *(node for engine in self._engines for node in by_engine[engine])]
             members = [
                 GroupAddress(start.address, start.port, member, len(nodes), nodes) for member in range(len(nodes))
             ]

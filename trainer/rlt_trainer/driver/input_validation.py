@@ -35,10 +35,13 @@ def validate_rollout(config: TrainingConfig) -> None:
                 "rollout.engineKwargs: vLLM options require rollout.engine: vllm. Remove them, or use vllm."
             )
     check_engine_kwargs(rollout)
-    if devices % size:
+    total = config.rollout_workers * devices
+    spans_pods = total > 0 and size % devices == 0 and total % size == 0
+    if devices % size and not spans_pods:
+        other = f"a multiple that divides {total}" if total else "rollout.mode: separate for an engine in several pods"
         raise ValueError(
-            f"rollout.tensorParallelSize: {size} does not divide the {devices} devices of a pod, and an engine does "
-            f"not span pods. Use a divisor of {devices}."
+            f"rollout.tensorParallelSize: {size} does not divide the {devices} devices of a pod. "
+            f"Use a divisor of {devices}, or {other}."
         )
     requested = config.data.max_prompt_length + config.data.max_response_length
     if rollout.max_model_len is not None and rollout.max_model_len < requested:

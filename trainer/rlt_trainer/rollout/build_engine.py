@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from transformers import GenerationConfig
 
@@ -9,6 +11,10 @@ from rlt_api.training_config import TrainingConfig
 from rlt_trainer.policy.config import load_config_from, load_image_processor
 from rlt_trainer.policy.model import DTYPES
 from rlt_trainer.rollout.engine import RolloutEngine, Sampling
+
+if TYPE_CHECKING:
+    from rlt_trainer.rollout.vllm_engine import VllmEngine
+    from rlt_trainer.rollout.vllm_pods import EnginePod
 
 
 def build_sampling(config: TrainingConfig, stop_token_ids: tuple[int, ...]) -> Sampling:
@@ -22,8 +28,13 @@ def build_sampling(config: TrainingConfig, stop_token_ids: tuple[int, ...]) -> S
     )
 
 
-def build_engine(config: TrainingConfig, *, files: str, device: torch.device) -> RolloutEngine:
-    """Build the engine of this process with the model in the folder `files`. Raises ValueError."""
+def build_engine(
+    config: TrainingConfig, *, files: str, device: torch.device, pod: EnginePod | None = None
+) -> RolloutEngine:
+    """Build the engine of this process with the model in the folder `files`. Raises ValueError.
+
+    `pod`: the first one of an engine in several pods.
+    """
     if config.rollout.engine == "transformers":
         from rlt_trainer.rollout.transformers_engine import TransformersEngine
 
@@ -35,6 +46,11 @@ def build_engine(config: TrainingConfig, *, files: str, device: torch.device) ->
             trust_remote_code=config.model.trust_remote_code,
             processor=load_image_processor(config),
         )
+    return build_vllm(config, files=files, pod=pod)
+
+
+def build_vllm(config: TrainingConfig, *, files: str, pod: EnginePod | None = None) -> VllmEngine:
+    """Build vLLM, or its part in one `pod`, with the model in the folder `files`. Raises ValueError."""
     from rlt_trainer.rollout.vllm_adapters import Adapters
     from rlt_trainer.rollout.vllm_engine import VllmEngine
 
@@ -51,6 +67,7 @@ def build_engine(config: TrainingConfig, *, files: str, device: torch.device) ->
         trust_remote_code=model.trust_remote_code,
         processor=load_image_processor(config),
         adapters=adapters,
+        pod=pod,
     )
 
 

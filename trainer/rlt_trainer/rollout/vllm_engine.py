@@ -22,6 +22,7 @@ from rlt_trainer.rollout.vllm_adapters import Adapters, build_lora_request
 from rlt_trainer.rollout.vllm_images import ImagePrompts
 from rlt_trainer.rollout.vllm_metrics import read_vllm_metrics
 from rlt_trainer.rollout.vllm_options import build_engine_options, check_engine_kwargs
+from rlt_trainer.rollout.vllm_pods import EnginePod, run_workers
 from rlt_trainer.rollout.vllm_worker import OWNER, WorkerExtension
 from rlt_trainer.rollout.weight_channel import ChannelAddress
 from rlt_trainer.rollout.weight_sums import Sums
@@ -54,10 +55,11 @@ class VllmEngine:
         trust_remote_code: bool = False,
         processor: ImageProcessor | None = None,
         adapters: Adapters | None = None,
+        pod: EnginePod | None = None,
     ) -> None:
         """float32_head: model.castLmHeadToFp32. processor: for prompts with images (data.imageKey).
 
-        adapters: those that vLLM applies itself (model.lora.syncAdapters).
+        adapters: those that vLLM applies itself (model.lora.syncAdapters). pod: of an engine in several pods.
 
         Raises ValueError for options that vLLM does not have.
         """
@@ -85,6 +87,9 @@ class VllmEngine:
             "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # this process has threads
             OWNER: str(os.getpid()),
         }
+        if pod is not None:
+            self._options |= pod.options()
+            os.environ |= pod.variables()
         # vLLM compiles functions of its sampler even if the model is not compiled, on CPUs with GCC: 6 s of CPU time.
         is_eager = rollout.enforce_eager and not self._on_gpu
         self._start_variables = {"TORCHDYNAMO_DISABLE": "1"} if is_eager else {}
@@ -122,6 +127,11 @@ class VllmEngine:
                 "log above, or use rollout.engine: transformers."
             ) from error
         return int(self._llm.vllm_config.scheduler_config.max_num_seqs)
+
+    def run_workers(self) -> None:
+        """Run the workers of this pod alone, instead of `start`. Returns when one of them has ended."""
+        with _set_variables(self._start_variables):
+            run_workers(self._options)
 
     async def submit(self, requests: Sequence[Request], done: Done) -> None:
         """As in RolloutEngine. The scheduler is paused meanwhile if it is idle."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from prometheus_client.core import Metric
@@ -26,6 +27,7 @@ from rlt_trainer.rollout.engine import EngineError, Request
 from rlt_trainer.rollout.weight_channel import ChannelAddress
 from rlt_trainer.rollout.weight_sums import Sums
 from rlt_trainer.telemetry.worker_telemetry import WorkerReport, WorkerTelemetry
+from rlt_trainer.workers.engine_part import EngineParts
 
 Ended = tuple[int, Response | EngineError]
 """The number of a request, and its result."""
@@ -52,11 +54,13 @@ class RolloutWorker:
         config: TrainingConfig,
         number: int,
         devices: Mapping[str, str] | None = None,
+        parts: Sequence[Callable[[], Any]] = (),
         *,
         address: str | None = None,
     ) -> None:
         """`number`: of this engine. `devices`: environment variables that select its devices, default: Ray's.
 
+        `parts`: start the actors of its further pods (EnginePart).
         `address`: of this node. Default: its address in the Ray cluster.
         """
         os.environ |= devices or {}
@@ -65,6 +69,7 @@ class RolloutWorker:
         on_gpu = (config.rollout_devices_per_worker if config.rollout_workers else config.devices_per_worker) > 0
         self._device = torch.device("cuda" if on_gpu else "cpu")
         self._address = address or node_address()
+        self._parts = EngineParts(parts) if parts else None
         self._scratch = tempfile.TemporaryDirectory(prefix="rlt-model-")
         if not on_gpu:
             use_interface_of(self._address)
@@ -87,7 +92,8 @@ class RolloutWorker:
         files = prepare_model_files(model, Path(self._scratch.name))
         eos = load_tokenizer(model).eos_token_id
         stops = load_stop_token_ids(files, eos, trust_remote_code=model.trust_remote_code)
-        self.engine = build_engine(self._config, files=files, device=self._device)
+        pod = await self._parts.start(self._address) if self._parts else None
+        self.engine = build_engine(self._config, files=files, device=self._device, pod=pod)
         return EngineInfo(await self.engine.start(), stops)
 
     async def submit(self, requests: Sequence[Request]) -> None:
@@ -137,9 +143,10 @@ class RolloutWorker:
         """Return the log-probabilities of all tokens but the first of each sequence."""
         return [value for row in await self.engine.log_probs(sequences) for value in row]
 
-    async def node_address(self) -> str:
-        """Return the address of this engine's node."""
-        return self._address
+    async def node_addresses(self) -> list[str]:
+        """Return the address of the node of each device, after `start`."""
+        pods = self._parts.addresses if self._parts else [self._address]
+        return [address for address in pods for _ in range(self._config.rollout.tensor_parallel_size // len(pods))]
 
     async def read_metrics(self) -> list[Metric]:
         """Read the engine's own metrics, after `start`."""
@@ -154,6 +161,8 @@ class RolloutWorker:
     async def close(self) -> None:
         """Release all resources."""
         self.engine.close()
+        if self._parts:
+            self._parts.close()
         self._scratch.cleanup()
 
     def _end(self, number: int, result: Response | EngineError) -> None:
