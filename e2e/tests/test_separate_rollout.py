@@ -1,4 +1,4 @@
-"""Example 05 on a cluster: rollout engines in separate pods, and generation one step ahead of training."""
+"""Example 05 on a cluster: an engine of two separate pods, and generation one step ahead of training."""
 
 from __future__ import annotations
 
@@ -25,14 +25,16 @@ pytestmark = pytest.mark.cluster
 
 STEPS = 12
 TRAIN, ROLLOUT = 0, 1
-"""Ranks in spans: the one train worker, and the process in the pod of the other group. Ray starts that process only in
-a pod with the resource of the group rollout."""
+"""Ranks in spans: the one train worker, and the engine. Ray starts its processes only in pods with the resource of the
+group rollout."""
 
 
 @pytest.fixture
 def asynchronous() -> Job:
-    """Example 05 with fewer steps."""
+    """Example 05 with fewer steps, and with vLLM, whose two workers are in pods of their own."""
     job = load_example("05-asynchronous.yaml")
+    job["spec"]["rollout"] |= {"engine": "vllm", "tensorParallelSize": 2}
+    job["spec"]["cluster"]["workers"][1]["replicas"] = 2
     job["spec"]["training"]["totalSteps"] = STEPS
     return job
 
@@ -56,19 +58,19 @@ def assert_preflight_passed(job: Job) -> None:
     assert get_condition(job, "PreflightPassed")["reason"] == "Checked"
     checks = {check["name"]: check for check in job["status"]["preflight"]}
     assert [name for name, check in checks.items() if check["result"] == "failed"] == []
-    assert checks["ranks"]["value"] == "2 processes"
+    assert checks["ranks"]["value"] == "3 processes"
     assert checks["run-directory"]["message"] == (
         "All pods can write, rename and sync files in it, and see each other's files."
     )
-    assert checks["connections"]["value"] == "2 of 2"
-    assert "gloo, 2 ranks" in checks["all-reduce"]["message"]
+    assert checks["connections"]["value"] == "6 of 6"
+    assert "gloo, 3 ranks" in checks["all-reduce"]["message"]
     assert float(checks["all-reduce"]["value"].removesuffix(" GB/s")) > 0
 
 
 def test_one_group_generates_while_the_other_trains(cluster: Cluster, namespace: str, asynchronous: Job) -> None:
     name = apply_job(cluster, namespace, asynchronous)
     job = await_condition(cluster, namespace, name, "Running", timeout_s=START_TIMEOUT_S)
-    assert worker_groups(cluster, namespace, name) == ["rollout", "train"]
+    assert worker_groups(cluster, namespace, name) == ["rollout", "rollout", "train"]
     assert_preflight_passed(job)
     done = await_condition(cluster, namespace, name, "Succeeded", timeout_s=START_TIMEOUT_S)
 
