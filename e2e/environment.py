@@ -22,12 +22,15 @@ DISTRIBUTIONS = [ROOT / name for name in ("crds", "core", "operator", "client", 
 DEBIAN = ("g++", "libgomp1", "libnuma1", "python3-dev", "python3-venv")
 """Debian packages that the environment needs: vLLM on a CPU uses torch.compile."""
 FREE_GB = 10
+UNUSED = ("ray/serve", *(f"ray/dashboard/modules/{name}" for name in ("data", "serve", "train")))
+"""Folders of site-packages that are removed. Each start of the command `ray` imports ray.serve if it exists, with
+pandas and FastAPI. Each dashboard starts a process for each of its modules. Trainer images keep them."""
 
 
 def ensure_environment() -> None:
-    """Create .venv, or recreate it after a requirement has changed. Returns immediately if it is up to date."""
+    """Create .venv, or recreate it after a requirement or this file has changed. Returns at once otherwise."""
     stamp = VENV / "rlt-installed"
-    wanted = fingerprint([*REQUIREMENTS, *(folder / "pyproject.toml" for folder in DISTRIBUTIONS)])
+    wanted = fingerprint([Path(__file__), *REQUIREMENTS, *(folder / "pyproject.toml" for folder in DISTRIBUTIONS)])
     if stamp.exists() and stamp.read_text() == wanted:
         return
     if sys.version_info[:2] != (3, 11):
@@ -57,6 +60,9 @@ def ensure_environment() -> None:
         files: list[str | Path] = [word for path in REQUIREMENTS for word in ("--requirement", path)]
         # The environment is read-only in pods, which therefore cannot write bytecode.
         this.run([*install, "--compile-bytecode", "--require-hashes", *files], log=log)
+        (site_packages,) = VENV.glob("lib/python3*/site-packages")
+        for folder in UNUSED:
+            shutil.rmtree(site_packages / folder)
         this.note("the packages of this repository")
         editable: list[str | Path] = [word for folder in DISTRIBUTIONS for word in ("--editable", folder)]
         this.run([*install, "--no-deps", "--no-build-isolation", *editable], log=log)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import subprocess
+import sysconfig
 from pathlib import Path
 
 import pytest
 
 from curve import render_curve, rolling_mean, write_png
 from demo import summarize
-from environment import REQUIREMENTS, ROOT, find_pin, fingerprint
+from environment import REQUIREMENTS, ROOT, UNUSED, find_pin, fingerprint
 
 
 def test_rolling_mean_starts_with_fewer_values() -> None:
@@ -32,6 +33,12 @@ def test_pin_of_uv_is_one_package_with_its_hashes() -> None:
     assert first.startswith("uv==")
     assert hashes
     assert all("--hash=sha256:" in line for line in hashes)
+
+
+def test_the_environment_has_no_parts_of_ray_that_are_not_used() -> None:
+    packages = Path(sysconfig.get_path("purelib"))
+    assert (packages / "ray").is_dir()
+    assert [folder for folder in UNUSED if (packages / folder).exists()] == []
 
 
 def test_fingerprint_changes_with_any_file(tmp_path: Path) -> None:
