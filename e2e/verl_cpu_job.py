@@ -9,7 +9,7 @@ from rlt_api.blocks.model import Model, SeededModel
 from rlt_trainer.data.byte_tokenizer import EOS
 from rlt_trainer.data.gsm8k import build_gsm8k_rows
 from rlt_trainer.data.preset_files import write_parquet
-from rlt_trainer.policy.model import prepare_model_files
+from rlt_trainer.policy.model_files import prepare_model_files
 
 TINY = {"seed": 1, "hiddenSize": 64, "intermediateSize": 128, "numHiddenLayers": 2, "numAttentionHeads": 2}
 SCORING = """

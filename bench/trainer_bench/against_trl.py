@@ -17,7 +17,7 @@ from bench_report import ROOT, Row
 from make_fixtures import create_environment
 
 from rlt_api.blocks.model import Model
-from rlt_trainer.policy.model import prepare_model_files
+from rlt_trainer.policy.model_files import prepare_model_files
 from trainer_bench.configs import MODEL, build_config
 from trainer_bench.local_run import run_local
 

@@ -16,7 +16,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from rlt_api.blocks.model import Model
 from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.policy.log_probs import response_log_probs
-from rlt_trainer.policy.model import prepare_model_files
+from rlt_trainer.policy.model_files import prepare_model_files
 from rlt_trainer.policy.sharded_model import ModelOptions, load_sharded_model
 
 BATCHES = 50

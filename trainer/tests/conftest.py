@@ -52,7 +52,7 @@ def mesh(device: str, tmp_path: Path) -> Iterator[DeviceMesh]:
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The path of a Qwen3 model with two layers and random weights."""
-    from rlt_trainer.policy.model import prepare_model_files
+    from rlt_trainer.policy.model_files import prepare_model_files
 
     return prepare_model_files(Model(from_seed=SeededModel.model_validate(TINY)), tmp_path_factory.mktemp("tiny-model"))
 

@@ -19,7 +19,12 @@ R = TypeVar("R")
 _meeting = ""
 """The file at which the ranks of one `run_ranks` meet. A file cannot be taken by another process, as a port can."""
 
-IMPORTS = ["rlt_trainer.workers.train_worker", "transformers.models.qwen3.modeling_qwen3"]
+IMPORTS = [
+    "rlt_trainer.workers.train_worker",
+    "rlt_trainer.policy.actor",
+    "rlt_trainer.checkpoint.export",
+    "transformers.models.qwen3.modeling_qwen3",
+]
 TIMEOUT_S = 300
 
 

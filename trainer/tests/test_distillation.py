@@ -23,7 +23,8 @@ from rlt_trainer.driver.input_validation import validate_teacher
 from rlt_trainer.policy.actor import Actor
 from rlt_trainer.policy.config import resolve_teacher_model
 from rlt_trainer.policy.log_probs import response_log_probs
-from rlt_trainer.policy.model import load_model, prepare_model_files
+from rlt_trainer.policy.model import load_model
+from rlt_trainer.policy.model_files import prepare_model_files
 from rlt_trainer.policy.teacher import Teacher
 
 MakeConfig = Callable[..., TrainingConfig]

@@ -24,7 +24,7 @@ from rlt_trainer.driver import loop
 from rlt_trainer.driver.rollouts import RolloutSampler
 from rlt_trainer.errors import Terminated, TrainingError
 from rlt_trainer.policy.config import load_config
-from rlt_trainer.policy.model import prepare_model_files
+from rlt_trainer.policy.model_files import prepare_model_files
 from rlt_trainer.rewards import sources
 from rlt_trainer.rewards.scorer import Scorer
 from rlt_trainer.rollout.transformers_engine import TransformersEngine

@@ -68,7 +68,7 @@ def measure_shape(
     from rlt_api.spec import RLTrainingJobSpec
     from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences
     from rlt_trainer.policy.actor import Actor
-    from rlt_trainer.policy.model import DTYPES, prepare_model_files
+    from rlt_trainer.policy.model_files import DTYPES, prepare_model_files
 
     length = tokens if packed else tokens // 4  # the rule counts one packed sequence, and all padded rows
     rows = tokens // length

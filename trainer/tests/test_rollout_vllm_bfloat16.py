@@ -15,7 +15,7 @@ from rlt_api.blocks.model import Model, SeededModel
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.data.prompt import Prompt
-from rlt_trainer.policy.model import prepare_model_files
+from rlt_trainer.policy.model_files import prepare_model_files
 from rlt_trainer.rollout.weight_channel import WeightSender, send_weights
 from rlt_trainer.rollout.weight_sums import sum_weights
 from rlt_trainer.rollout.weight_sync import MAX_DIFFERENCE, StaleWeightsError, build_probe, compare_log_probs

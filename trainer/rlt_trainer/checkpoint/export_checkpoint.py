@@ -27,7 +27,7 @@ from rlt_trainer.checkpoint.resume import check_part, check_shapes, load_parts, 
 from rlt_trainer.data.tokenizer import load_tokenizer
 from rlt_trainer.policy.config import load_config_from
 from rlt_trainer.policy.families import find_auto_class
-from rlt_trainer.policy.model import DTYPES, prepare_model_files
+from rlt_trainer.policy.model_files import DTYPES, prepare_model_files
 from rlt_trainer.policy.sharded_model import ModelOptions, load_sharded_model
 
 

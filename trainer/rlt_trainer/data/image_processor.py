@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AutoImageProcessor, PreTrainedConfig
+from transformers import PreTrainedConfig
 
 from rlt_trainer.data.images import decode_image
 
@@ -38,6 +38,8 @@ class ImageProcessor:
 
         Raises ValueError naming model.path if it has none.
         """
+        from transformers import AutoImageProcessor  # slow import that only prompts with images need
+
         try:
             self._processor: Any = AutoImageProcessor.from_pretrained(  # type: ignore[no-untyped-call]
                 path, revision=revision or "main", backend="pil"

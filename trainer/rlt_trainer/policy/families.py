@@ -5,15 +5,7 @@ from __future__ import annotations
 from math import gcd
 from typing import Any
 
-from transformers import (
-    AutoModelForCausalLM,
-    AutoModelForImageTextToText,
-    AutoModelForTokenClassification,
-    PreTrainedConfig,
-)
-from transformers.conversion_mapping import get_checkpoint_conversion_mapping
-from transformers.core_model_loading import MergeModulelist, WeightConverter, WeightTransform
-from transformers.modeling_layers import GenericForTokenClassification
+from transformers import PreTrainedConfig
 
 from rlt_api.blocks.model import Lora
 from rlt_api.model_families import EXPERT_PARALLEL
@@ -128,6 +120,10 @@ def validate_router_loss(config: PreTrainedConfig, coefficient: float) -> None:
 
 def find_layers_without_adapters(model_type: str) -> list[str]:
     """Return the names of layers that adapters do not support: single experts that transformers stacks, and routers."""
+    # Slow imports that the driver needs only for adapters.
+    from transformers.conversion_mapping import get_checkpoint_conversion_mapping
+    from transformers.core_model_loading import MergeModulelist, WeightConverter, WeightTransform
+
     conversions: list[WeightTransform] = get_checkpoint_conversion_mapping(model_type) or []  # type: ignore[no-untyped-call]
     patterns = [
         pattern
@@ -141,6 +137,10 @@ def find_layers_without_adapters(model_type: str) -> list[str]:
 
 def has_value_head(config: PreTrainedConfig) -> bool:
     """Whether transformers' token classification model for this config has a linear head named `score`."""
+    # Slow imports that the driver needs only for a critic.
+    from transformers import AutoModelForTokenClassification
+    from transformers.modeling_layers import GenericForTokenClassification
+
     if "AutoModelForTokenClassification" in (getattr(config, "auto_map", None) or {}):
         return True  # custom code: known only when the model is loaded
     model = find_class(AutoModelForTokenClassification, config)
@@ -166,6 +166,9 @@ def find_packing_obstacle(config: PreTrainedConfig) -> str | None:
 
 def find_auto_class(config: PreTrainedConfig) -> Any:
     """Return transformers' auto class of the policy."""
+    # Slow imports, which the driver needs only to validate packing.
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
+
     return AutoModelForImageTextToText if config.model_type in VISION else AutoModelForCausalLM
 
 

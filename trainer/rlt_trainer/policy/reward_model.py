@@ -14,7 +14,7 @@ from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from rlt_api.blocks.model import Model
 from rlt_trainer.data.encoding import chat_text
 from rlt_trainer.data.prompt import Messages
-from rlt_trainer.policy.model import prepare_model_files
+from rlt_trainer.policy.model_files import prepare_model_files
 from rlt_trainer.policy.sharded_model import ModelOptions, load_sharded_model
 
 MAX_TOKENS = 16384

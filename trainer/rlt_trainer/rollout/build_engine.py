@@ -9,7 +9,7 @@ from transformers import GenerationConfig
 
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.policy.config import load_config_from, load_image_processor
-from rlt_trainer.policy.model import DTYPES
+from rlt_trainer.policy.model_files import DTYPES
 from rlt_trainer.rollout.engine import RolloutEngine, Sampling
 
 if TYPE_CHECKING:

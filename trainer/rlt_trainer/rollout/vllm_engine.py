@@ -16,7 +16,7 @@ from prometheus_client.core import Metric
 from rlt_api.blocks.rollout import Rollout
 from rlt_trainer.batches.response import FinishReason, Response
 from rlt_trainer.data.image_processor import ImageProcessor
-from rlt_trainer.policy.model import DTYPES
+from rlt_trainer.policy.model_files import DTYPES
 from rlt_trainer.rollout.engine import Done, EngineError, Part, Request
 from rlt_trainer.rollout.vllm_adapters import Adapters, build_lora_request
 from rlt_trainer.rollout.vllm_images import ImagePrompts

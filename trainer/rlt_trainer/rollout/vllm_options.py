@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlt_api.blocks.rollout import Rollout
 from rlt_api.engine_options import SET_BY
-from rlt_trainer.rollout.vllm_adapters import Adapters
+
+if TYPE_CHECKING:
+    from rlt_trainer.rollout.vllm_adapters import Adapters
 
 
 def check_engine_kwargs(rollout: Rollout) -> None:

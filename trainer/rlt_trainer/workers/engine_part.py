@@ -17,7 +17,7 @@ from rlt_api.training_config import TrainingConfig
 from rlt_trainer.cluster.rendezvous import Rendezvous, listen_for_ranks, node_address, use_interface_of
 from rlt_trainer.cluster.stack_signal import write_stacks_on_signal
 from rlt_trainer.cluster.worker_group import submit
-from rlt_trainer.policy.model import prepare_model_files
+from rlt_trainer.policy.model_files import prepare_model_files
 from rlt_trainer.rollout.build_engine import build_vllm
 from rlt_trainer.rollout.vllm_pods import EnginePod
 

@@ -21,7 +21,7 @@ from rlt_trainer.cluster.pods import count_train_workers
 from rlt_trainer.cluster.rendezvous import node_address, use_interface_of
 from rlt_trainer.cluster.stack_signal import write_stacks_on_signal
 from rlt_trainer.data.tokenizer import load_tokenizer
-from rlt_trainer.policy.model import DTYPES, prepare_model_files
+from rlt_trainer.policy.model_files import DTYPES, prepare_model_files
 from rlt_trainer.rollout.build_engine import build_engine, load_stop_token_ids
 from rlt_trainer.rollout.engine import EngineError, Request
 from rlt_trainer.rollout.weight_channel import ChannelAddress

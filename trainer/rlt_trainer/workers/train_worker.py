@@ -22,7 +22,6 @@ from rlt_trainer.batches.pairs import Pairs
 from rlt_trainer.batches.sequences import MiniBatch, Sequences, TokenValues
 from rlt_trainer.batches.update_result import UpdateResult
 from rlt_trainer.checkpoint.driver_state import DriverState
-from rlt_trainer.checkpoint.export import export
 from rlt_trainer.checkpoint.parts import ModelState, OptimizerState, Parts
 from rlt_trainer.checkpoint.resume import Resumed, load_reference, resume
 from rlt_trainer.checkpoint.saver import SaveOutcome, Saver
@@ -31,15 +30,9 @@ from rlt_trainer.cluster.rendezvous import Rendezvous, listen_for_ranks, node_ad
 from rlt_trainer.cluster.stack_signal import write_stacks_on_signal
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.data.tokenizer import load_tokenizer
-from rlt_trainer.policy.actor import Actor
 from rlt_trainer.policy.config import load_image_processor, resolve_critic_model, resolve_teacher_model
-from rlt_trainer.policy.critic import Critic
 from rlt_trainer.policy.mesh import create_mesh, set_collective_timeout
-from rlt_trainer.policy.model import DTYPES, prepare_model_files
-from rlt_trainer.policy.reward_model import RewardModel
-from rlt_trainer.policy.sharded_model import ModelOptions
-from rlt_trainer.policy.teacher import Teacher
-from rlt_trainer.policy.weight_files import to_file_format
+from rlt_trainer.policy.model_files import DTYPES, prepare_model_files
 from rlt_trainer.rollout.group_channel import GroupChannel
 from rlt_trainer.rollout.shared_channel import SharedSender
 from rlt_trainer.rollout.weight_channel import GroupAddress, SharedAddress, WeightSender, send_weights
@@ -99,6 +92,13 @@ class TrainWorker:
 
     def load_models(self) -> None:
         """Load this rank's shards of the policy, the critic and the reward models."""
+        # Slow imports that the driver does not need.
+        from rlt_trainer.policy.actor import Actor
+        from rlt_trainer.policy.critic import Critic
+        from rlt_trainer.policy.reward_model import RewardModel
+        from rlt_trainer.policy.sharded_model import ModelOptions
+        from rlt_trainer.policy.teacher import Teacher
+
         config = self._config
         disable_progress_bar()  # type: ignore[no-untyped-call] # a log is not a terminal
         mesh = create_mesh(self._device.type, config.training, self._world_size)
@@ -201,6 +201,8 @@ class TrainWorker:
             else:
                 weights, sums = self._actor.gather_weights(), {}
                 if self._config.rollout.engine == "vllm":
+                    from rlt_trainer.policy.weight_files import to_file_format  # as in load_models
+
                     weights = to_file_format(self._actor.model, weights)
             send_weights(add_sums(weights, sums) if add_up_here else weights, self._channel)
         return sums if add_up_here else {}
@@ -208,6 +210,8 @@ class TrainWorker:
     def _sum_frozen_weights(self) -> Sums:
         """Return the sums over the weights below the adapters, which do not change. The first call is collective."""
         if self._frozen_sums is None:
+            from rlt_trainer.policy.weight_files import to_file_format  # as in load_models
+
             weights = to_file_format(self._actor.model, self._actor.gather_weights(merged=False))
             self._frozen_sums = sum_weights(weights)
         return dict(self._frozen_sums)
@@ -302,6 +306,8 @@ class TrainWorker:
 
     def export(self, directory: Path) -> None:
         """Write the model in Hugging Face format."""
+        from rlt_trainer.checkpoint.export import export  # as in load_models
+
         with self._actor.weights_on_device():
             export(self._actor.model, self._tokenizer, directory, self._dtype)
 
