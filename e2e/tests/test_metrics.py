@@ -127,7 +127,10 @@ def delete_namespace(cluster: Cluster) -> None:
 
 
 def build_job() -> Job:
-    """Build example 01 with fewer steps, the engine transformers, and steps long enough for a scrape of each."""
+    """Build example 01 with fewer steps, the engine transformers, and steps long enough for a scrape of each.
+
+    One worker starts sooner than two.
+    """
     job = load_example("01-arithmetic-grpo.yaml")
     spec = job["spec"]
     spec["training"] |= {"totalSteps": STEPS, "trainBatchSize": 64}
@@ -135,6 +138,7 @@ def build_job() -> Job:
     spec["rollout"] = {"engine": "transformers", "responsesPerPrompt": 8}
     spec["algorithm"] = {"klLossCoef": 0.001}
     spec["checkpoint"] = {"saveFreq": STEPS}
+    spec["cluster"]["workers"][0]["replicas"] = 1
     return {**job, "metadata": {"name": NAME}, "spec": spec}
 
 
