@@ -30,6 +30,7 @@ from jobs import (
     read_job,
     run_rlt,
 )
+from rlt_api.driver_report import PROGRESS_PREFIX
 
 pytestmark = pytest.mark.cluster
 
@@ -56,9 +57,15 @@ def test_failed_command_reports_its_message_and_is_not_restarted(cluster: Cluste
 
 
 def test_the_logs_of_all_attempts_outlive_their_pods(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
-    """The second attempt finds the file that the first has written. status.attempts reports the first."""
+    """The second attempt finds the file that the first has written, and prints steps, which the status reports.
+
+    status.attempts reports the first.
+    """
     file = f"/mnt/rlt/{uuid4()}"
-    script = f"test -e {file} && echo the disk has space && exit; touch {file}; echo the disk is full >&2; exit 3"
+    printed = "Total training steps: 4\n" + "".join(
+        f"step:{step} - critic/rewards/mean:{step / 8} - actor/kl_loss:0.01\n" for step in range(1, 5)
+    )
+    script = f"test -e {file} && printf %s '{printed}' && exit; touch {file}; echo the disk is full >&2; exit 3"
     job = build_command_job("again", "sh", "-c", script)
     job["spec"] |= {"storage": {"claimName": CLAIM}, "failurePolicy": {"maxRestarts": 1}}
     name = apply_job(cluster, namespace, job)
@@ -70,12 +77,17 @@ def test_the_logs_of_all_attempts_outlive_their_pods(cluster: Cluster, namespace
     events = cluster.kubectl("-n", namespace, "get", "events", "-o", "jsonpath={.items[*].reason}").split()
     assert events.count("Restarting") == 1
     assert done["status"]["restarts"] == 1
+    progress = done["status"]["progress"]
+    assert (progress["step"], progress["totalSteps"], progress["display"]) == (4, 4, "100%")
+    assert (progress["metrics"]["reward"], progress["metrics"]["kl"]) == (0.5, 0.01)
     await_cleanup(cluster, namespace, name, keep="configmap")
 
     def rlt(*arguments: str | Path) -> str:
         return run_rlt(cluster, *arguments, "-n", namespace).stdout
 
-    assert rlt("logs", name) == "the disk has space\n"
+    *lines, report = rlt("logs", name).splitlines()
+    assert lines == printed.splitlines()
+    assert report.startswith(PROGRESS_PREFIX)
     assert rlt("logs", name, "--attempt", "1") == "the disk is full\n"
     files = {each["path"] for each in json.loads(rlt("logs", name, "--list", "-o", "json"))}
     pods = {path.split("/")[2] for path in files if path.startswith("1/ray/") and path.endswith("/raylet.out")}
@@ -174,19 +186,6 @@ def test_deletion_while_provisioning(cluster: Cluster, namespace: str) -> None:
         what="Provisioning",
         timeout_s=EVENT_TIMEOUT_S,
     )
-    delete(cluster, namespace, name)
-
-
-def test_command_reports_its_printed_steps_and_is_deleted_after_success(cluster: Cluster, namespace: str) -> None:
-    program = (
-        "print('Total training steps: 4')\n"
-        "for step in range(1, 5): print(f'step:{step} - critic/rewards/mean:{step / 8} - actor/kl_loss:0.01')"
-    )
-    name = apply_job(cluster, namespace, build_command_job("prints", "python3", "-c", program))
-    done = await_condition(cluster, namespace, name, "Succeeded", timeout_s=START_TIMEOUT_S)
-    progress = done["status"]["progress"]
-    assert (progress["step"], progress["totalSteps"], progress["display"]) == (4, 4, "100%")
-    assert (progress["metrics"]["reward"], progress["metrics"]["kl"]) == (0.5, 0.01)
     delete(cluster, namespace, name)
 
 
