@@ -12,9 +12,7 @@ from cluster import Cluster
 from cluster.layout import Layout
 from installation import CLAIM, create_namespace, install_operator
 
-LONG_FILES = tuple(
-    f"test_{name}.py" for name in ("learning", "failures", "chaos", "interruptions", "pits", "queue", "cli")
-)
+LONG_FILES = tuple(f"test_{name}.py" for name in ("cli", "failures", "chaos", "interruptions", "pits", "queue"))
 """These files start first, so that no worker runs a long file at the end."""
 
 

@@ -1,6 +1,6 @@
 """Three faults of `make chaos` that end an attempt, in one job: each is named, and the result is the same.
 
-test_learning.py has the two shortest faults that end none. One worker starts sooner than the two of `make chaos`.
+test_cli.py has the two shortest faults that end none. One worker starts sooner than the two of `make chaos`.
 """
 
 from __future__ import annotations
