@@ -1,12 +1,16 @@
-"""A job without restarts survives a suspension and the eviction of a worker: each time it saves a checkpoint first."""
+"""A job without restarts survives a suspension, and the eviction or preemption of a worker.
+
+Each time it saves a checkpoint first.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 import pytest
 
-from cluster import Cluster
+from cluster import Cluster, images
 from jobs import (
     EVENT_TIMEOUT_S,
     START_TIMEOUT_S,
@@ -16,6 +20,7 @@ from jobs import (
     await_condition,
     await_job,
     build_learning_job,
+    get_condition,
     get_step,
     is_true,
     list_pods,
@@ -27,6 +32,9 @@ from jobs import (
 pytestmark = pytest.mark.cluster
 
 STEPS = 80
+STEPS_OF_PREEMPTED = 40
+SEAT = "example.com/seat"
+"""A resource of which one node has one."""
 RELEASE_TIMEOUT_S = 120.0
 """Timeout for the pods of a job that has ended. Their grace period is 300 s."""
 
@@ -47,7 +55,7 @@ def test_suspended_and_evicted_job_resumes_after_its_last_step(cluster: Cluster,
     run_rlt(cluster, "resume", name, "-n", namespace)
     second = await_step_after(cluster, namespace, name, saved)
     assert first["status"]["rayCluster"]["jobId"] != second["status"]["rayCluster"]["jobId"]
-    worker = next(pod for pod in sorted(list_pods(cluster, namespace, name)) if "-head-" not in pod)
+    worker = find_worker(cluster, namespace, name)
     with pytest.raises(ValueError, match="violate the pod's disruption budget"):
         evict(cluster, namespace, worker)
     cluster.kubectl("-n", namespace, "delete", "poddisruptionbudget", f"{name}-pods")
@@ -73,6 +81,66 @@ def test_suspended_and_evicted_job_resumes_after_its_last_step(cluster: Cluster,
     await_cleanup(cluster, namespace, name)
 
 
+@pytest.fixture
+def priority(cluster: Cluster, namespace: str) -> Iterator[str]:
+    """A PriorityClass above that of the pods of jobs, and a node with a seat."""
+    if not cluster.layout:
+        pytest.skip("the resource needs the embedded cluster")
+    node = cluster.nodes()[0]
+    cluster.set_extended_resource(node, SEAT, 1)
+    cluster.apply(
+        {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {"name": namespace},
+            "value": 1000,
+        }
+    )
+    yield namespace
+    cluster.kubectl("delete", "priorityclass", namespace)
+    cluster.set_extended_resource(node, SEAT, 0)
+
+
+def test_preempted_job_waits_for_its_place_and_resumes_after_its_last_step(
+    cluster: Cluster, namespace: str, priority: str
+) -> None:
+    """kube-scheduler ends the worker for a pod that needs its seat. It does not respect the disruption budget."""
+    job = build_learning_job("preempted", steps=STEPS_OF_PREEMPTED, save_freq=10 * STEPS_OF_PREEMPTED, workers=1)
+    seat = {"limits": {SEAT: "1"}}
+    template = {"spec": {"containers": [{"name": "ray-worker", "resources": seat}]}}
+    job["spec"]["cluster"]["workers"][0]["podTemplate"] = template
+    name = apply_job(cluster, namespace, job)
+    before = await_step_after(cluster, namespace, name, 2)
+    worker = find_worker(cluster, namespace, name)
+    pod = {
+        "priorityClassName": priority,
+        "containers": [{"name": "pause", "image": images.PAUSE, "resources": seat}],
+    }
+    metadata = {"name": "preemptor", "namespace": namespace}
+    cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod})
+
+    waiting = await_job(
+        cluster,
+        namespace,
+        name,
+        lambda job: f"Insufficient {SEAT}" in get_condition(job, "ClusterReady")["message"],
+        what="the scheduler's message",
+        timeout_s=EVENT_TIMEOUT_S,
+    )
+    (attempt,) = waiting["status"]["attempts"]
+    assert (attempt["reason"], attempt["disruption"]) == ("Disrupted", "PreemptionByScheduler")
+    assert worker in attempt["message"]
+    saved = waiting["status"]["checkpoint"]["latestStep"]
+    assert get_step(before) <= saved == attempt["step"] < STEPS_OF_PREEMPTED
+    cluster.kubectl("-n", namespace, "wait", "--for=condition=Ready", "pod/preemptor", f"--timeout={EVENT_TIMEOUT_S}s")
+
+    cluster.kubectl("-n", namespace, "delete", "pod", "preemptor", "--now")
+    done = await_condition(cluster, namespace, name, "Succeeded", timeout_s=START_TIMEOUT_S)
+    assert (done["status"]["restarts"], done["status"]["disruptions"]) == (0, 1)
+    steps = [line["step"] for line in read_metrics(cluster, namespace, done)]
+    assert steps == [*range(1, STEPS_OF_PREEMPTED + 1)], "it resumed after its last step"
+
+
 def await_step_after(cluster: Cluster, namespace: str, name: str, step: int) -> Job:
     """Wait until the job runs and has finished a later step."""
 
@@ -80,6 +148,12 @@ def await_step_after(cluster: Cluster, namespace: str, name: str, step: int) -> 
         return is_true(job, "Running") and get_step(job) > step
 
     return await_job(cluster, namespace, name, wanted, what=f"a step after {step}", timeout_s=START_TIMEOUT_S)
+
+
+def find_worker(cluster: Cluster, namespace: str, name: str) -> str:
+    """Return the name of the job's only worker pod."""
+    (worker,) = (pod for pod in list_pods(cluster, namespace, name) if "-head-" not in pod)
+    return worker
 
 
 def evict(cluster: Cluster, namespace: str, pod: str) -> None:
