@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from rlt_api.blocks.checkpoint import Checkpoint
 from rlt_trainer.checkpoint.driver_state import TENSORS, VALUES, DriverState
 from rlt_trainer.checkpoint.marker import COMPLETE, find_latest_step
 from rlt_trainer.checkpoint.parts import ModelState, OptimizerState, Parts
-from rlt_trainer.checkpoint.resume import list_candidates, load_reference, resume
+from rlt_trainer.checkpoint.resume import describe_other_reference, list_candidates, load_reference, resume
 from rlt_trainer.checkpoint.saver import Saver
 
 pytestmark = pytest.mark.usefixtures("one_rank")
@@ -234,6 +235,9 @@ def test_the_reference_is_found_through_earlier_runs(tmp_path: Path) -> None:
     reference.model.requires_grad_(False)
     load_reference(folder / "step-2", reference.model)
     assert reference.weights() == start
+    assert f"as in {tmp_path}/first/step-0" in (describe_other_reference(folder / "step-2") or "")
+    shutil.rmtree(tmp_path / "second/step-1")
+    assert describe_other_reference(folder / "step-2") is None
 
 
 def test_the_best_checkpoint_is_retained(tmp_path: Path) -> None:

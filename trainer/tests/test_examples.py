@@ -15,14 +15,20 @@ from rlt_api.training_config import CONFIG_FILE, TrainingConfig
 from rlt_trainer.rewards import sources
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+WARMUP_WARNING = "training.warmup is not set"
 
 
-def shorten(name: str, folder: Path, **training: int) -> TrainingConfig:
-    """The trainer's config of an example, with fewer steps and without vLLM. Its run directory is `folder`."""
+def shorten(name: str, folder: Path, *, warmup_steps: int = 0, **training: int) -> TrainingConfig:
+    """The trainer's config of an example, with fewer steps and without vLLM. Its run directory is `folder`.
+
+    Without `warmup_steps`, its warm-up is left out.
+    """
     (config,) = (each["data"] for each in Job.from_file(EXAMPLES / name).render() if each["kind"] == "ConfigMap")
     parsed: dict[str, Any] = json.loads(config[CONFIG_FILE])
     parsed |= {"runDirectory": str(folder), "cpusPerWorker": 1, "workers": 1}
-    parsed["training"] |= {"trainBatchSize": 4, "ppoMiniBatchSize": 4, "warmup": None, **training}
+    parsed["training"] |= {"trainBatchSize": 4, "ppoMiniBatchSize": 4, **training}
+    warmup = parsed["training"].get("warmup")
+    parsed["training"]["warmup"] = {**warmup, "steps": warmup_steps} if warmup and warmup_steps else None
     parsed["rollout"] |= {"engine": "transformers", "responsesPerPrompt": 2}
     return TrainingConfig.model_validate(parsed)
 
@@ -38,15 +44,25 @@ def test_the_critic_learns_the_values_of_ppo(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_second_stage_continues_after_the_last_step_of_the_first(tmp_path: Path) -> None:
-    first = shorten("01-arithmetic-grpo.yaml", tmp_path / "first", totalSteps=2)
+def test_the_second_stage_continues_after_the_last_step_of_the_first(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its reference is also that of the first. Without the warm-up in its config, it warns."""
+    first = shorten("01-arithmetic-grpo.yaml", tmp_path / "first", totalSteps=2, warmup_steps=5)
     assert [step["step"] for step in train(first)] == [1, 2]
-    second = shorten("26-resume-from-another-job.yaml", tmp_path / "second", totalSteps=3)
+    second = shorten("26-resume-from-another-job.yaml", tmp_path / "second", totalSteps=3, warmup_steps=5)
     assert second.training.learning_rate != first.training.learning_rate
     # The operator puts the last checkpoint of the first job in the place of the rendered one.
     path = {"resume_from_path": str(tmp_path / "first/checkpoints/step-2")}
     resumed = second.model_copy(update={"checkpoint": second.checkpoint.model_copy(update=path)})
-    assert [step["step"] for step in train(resumed)] == [3]
+    (step,) = train(resumed)
+    assert (step["step"], step["actor/kl_loss"] < 1e-3) == (3, True)
+    assert WARMUP_WARNING not in caplog.text
+
+    without = resumed.training.model_copy(update={"warmup": None})
+    (step,) = train(resumed.model_copy(update={"run_directory": str(tmp_path / "other"), "training": without}))
+    assert (step["step"], step["actor/kl_loss"] > 0.1) == (3, True)
+    assert f"{WARMUP_WARNING}: the reference of the KL term is the model before the warm-up" in caplog.text
 
 
 @pytest.mark.slow

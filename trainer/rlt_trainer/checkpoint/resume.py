@@ -33,7 +33,8 @@ class Resumed:
     driver: DriverState
     """Only on rank 0; empty on the other ranks."""
     warnings: tuple[str, ...]
-    """One for each newer checkpoint that was skipped. It names the skipped and the loaded checkpoint."""
+    """One for each newer checkpoint that was skipped, with the skipped and the loaded one, and one for a reference that
+    differs from that of the run before."""
 
 
 def resume(checkpoints: Path, config: Checkpoint, parts: Parts) -> Resumed | None:
@@ -121,6 +122,20 @@ def load_reference(directory: Path, model: nn.Module) -> None:
             f"Cannot resume from {directory}: the reference of the KL term, the policy after the warm-up in {start}, "
             f"is damaged: {error}. Restore it, or set checkpoint.resume: never."
         ) from error
+
+
+def describe_other_reference(directory: Path) -> str | None:
+    """Return a warning if a run without a warm-up resumes from a checkpoint of a run that had one, and still exists."""
+    try:
+        start = find_warmup_checkpoint(directory)
+    except (DamagedCheckpointError, ValueError):
+        return None
+    if not start.exists():
+        return None
+    return (
+        "training.warmup is not set: the reference of the KL term is the model before the warm-up. For the policy "
+        f"after it, as in {start}, set training.warmup as in that run."
+    )
 
 
 def find_warmup_checkpoint(directory: Path) -> Path:

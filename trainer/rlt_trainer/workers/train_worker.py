@@ -6,6 +6,7 @@ import logging
 import os
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from rlt_trainer.batches.sequences import MiniBatch, Sequences, TokenValues
 from rlt_trainer.batches.update_result import UpdateResult
 from rlt_trainer.checkpoint.driver_state import DriverState
 from rlt_trainer.checkpoint.parts import ModelState, OptimizerState, Parts
-from rlt_trainer.checkpoint.resume import Resumed, load_reference, resume
+from rlt_trainer.checkpoint.resume import Resumed, describe_other_reference, load_reference, resume
 from rlt_trainer.checkpoint.saver import SaveOutcome, Saver
 from rlt_trainer.cluster.connections import watch_connections
 from rlt_trainer.cluster.rendezvous import Rendezvous, listen_for_ranks, node_address, use_interface_of
@@ -300,8 +301,12 @@ class TrainWorker:
     def resume(self, checkpoints: Path) -> Resumed | None:
         """Load the checkpoint to resume from. If the run has a warmup, load the reference from step 0."""
         resumed = resume(checkpoints, self._config.checkpoint, self._parts())
-        if resumed and self._actor.reference is not None and self._config.training.warmup is not None:
+        if resumed is None or self._actor.reference is None:
+            return resumed
+        if self._config.training.warmup is not None:
             load_reference(resumed.directory, self._actor.reference)
+        elif warning := describe_other_reference(resumed.directory):
+            return replace(resumed, warnings=(*resumed.warnings, warning))
         return resumed
 
     def export(self, directory: Path) -> None:
