@@ -7,6 +7,8 @@ SET_BY = {
     "revision": "model.revision",
     "tokenizer_revision": "model.revision",
     "dtype": "model.dtype",
+    "quantization": "rollout.quantization",
+    "quantization_config": "rollout.quantization",
     "trust_remote_code": "model.trustRemoteCode",
     "seed": "training.seed",
     "max_model_len": "rollout.maxModelLen",

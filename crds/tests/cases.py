@@ -529,6 +529,19 @@ CASES = [
     ),
     Case("synced-adapters", "spec.model.lora.rank", {"model.lora": {"rank": 600, "syncAdapters": True}}, "use 512"),
     Case(
+        "quantization",
+        "spec.rollout.quantization",
+        {"rollout.quantization": "fp8", "rollout.engine": "transformers", "model.dtype": "bfloat16"},
+        "use vllm, or remove quantization",
+    ),
+    Case("quantization", "spec.rollout.quantization", {"rollout.quantization": "fp8"}, "use bfloat16"),
+    Case(
+        "quantization",
+        "spec.rollout.quantization",
+        {"rollout.quantization": "fp8", "model.lora": {"rank": 8, "syncAdapters": True}, "model.dtype": "bfloat16"},
+        "remove syncAdapters",
+    ),
+    Case(
         "8bit-moments",
         "spec.training.optimizer",
         {"training.optimizer": "adamw_8bit", "training.fsdp.optimizerOffload": True},

@@ -73,6 +73,17 @@ def test_expert_parallelism_divides_the_gathered_experts(size: int, gathered: st
     assert f"+ {gathered} gathered experts of a layer =" in finding.message
 
 
+@pytest.mark.parametrize(("changes", "fits"), [({}, False), ({"rollout.quantization": "fp8"}, True)])
+def test_quantized_weights_have_one_byte(changes: dict[str, Any], fits: bool) -> None:
+    """Of at least 6.65e9 parameters, the 6.53e9 of the linear layers have one byte: 12.4 GiB become 6.31 GiB."""
+    job = {"model": QWEN_7B, "rollout.gpuMemoryUtilization": 0.15, "training.fsdp": OFFLOAD, **gpus(8), **changes}
+    found = [each for each in find(job) if each.rule == "engine-memory"]
+    assert (found == []) is fits
+    assert all("the engine's bfloat16 weights need" in each.message for each in found)
+    (small,) = find({**job, "rollout.quantization": "fp8", "rollout.gpuMemoryUtilization": 0.05})
+    assert "the engine's fp8 and bfloat16 weights need 6.31 GiB" in small.message
+
+
 @pytest.mark.parametrize("offload", [{}, OFFLOAD])
 def test_offload_does_not_make_room_for_the_update(offload: dict[str, bool]) -> None:
     """Weights, gradients and moments of 7B need 99 GiB during the optimizer step."""

@@ -82,10 +82,29 @@ def test_adapters_are_applied_to_their_layers_and_the_weights_below_come_from_th
     assert options({})["load_format"] == "dummy"
 
 
+def test_the_linear_layers_are_quantized_with_a_scale_for_each_output() -> None:
+    """vllm/config/quantization.py, vLLM 0.32."""
+    from vllm.config.quantization import resolve_quantization_config
+    from vllm.model_executor.layers.quantization.utils.quant_utils import kFp8StaticChannelSym
+
+    given = options({"quantization": "fp8"})
+    resolved = resolve_quantization_config(given["quantization"], given["quantization_config"])
+    assert resolved is not None
+    assert resolved.linear is not None
+    assert resolved.linear.weight == kFp8StaticChannelSym
+    assert resolved.moe is None
+    assert not {"quantization", "quantization_config"} & set(options({}))
+
+
 @pytest.mark.parametrize("on_gpu", [True, False])
 def test_every_option_of_the_trainer_is_rejected_in_engine_kwargs(on_gpu: bool) -> None:
-    everything = {"maxNumSeqs": 1, "maxNumBatchedTokens": 1, "enableChunkedPrefill": True, "freeCacheEngine": True}
-    everything["tensorParallelSize"] = 2
+    everything: dict[str, Any] = {
+        "maxNumSeqs": 1,
+        "maxNumBatchedTokens": 1,
+        "enableChunkedPrefill": True,
+        "freeCacheEngine": True,
+    }
+    everything |= {"tensorParallelSize": 2, "quantization": "fp8"}
     assert set(options(everything, on_gpu=on_gpu)) <= set(SET_BY)
 
 

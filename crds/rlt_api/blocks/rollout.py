@@ -131,6 +131,9 @@ class Rollout(ApiModel):
     tensor_parallel_size: Positive = 1
     """Number of devices of one engine: verl's tensor_model_parallel_size. With mode separate, an engine can have the
     devices of several pods."""
+    quantization: Annotated[Literal["fp8"] | None, Since(2)] = None
+    """fp8: vLLM quantizes the linear layers in each weight sync, and their inputs in each step: verl's quantization. It
+    requires model.dtype: bfloat16. Default: vLLM computes in model.dtype."""
     gpu_memory_utilization: Probability = 0.5
     """Share of a GPU's memory for vLLM. A CPU uses kvCacheSpace instead."""
     kv_cache_space: Annotated[int, Field(ge=1, le=4096)] = 1

@@ -155,7 +155,7 @@ def build_engine(
             "max_num_batched_tokens": rollout.max_num_batched_tokens or max(8192, longest),
             "enable_chunked_prefill": rollout.enable_chunked_prefill,
         }
-    options |= rollout.engine_kwargs
+    options |= {"quantization": rollout.quantization, **rollout.engine_kwargs}
     role: Settings = {
         "model_args": {"dtype": DTYPES[model.dtype], "disable_gradient_checkpointing": True, **_build_lora(model)},
         "generating_args": {

@@ -189,6 +189,7 @@ def _list_rollout(spec: RLTrainingJobSpec, data: Data, model: Model) -> Settings
         f"{ROLLOUT}.top_p": rollout.top_p,
         f"{ROLLOUT}.top_k": rollout.top_k,
         f"{ROLLOUT}.dtype": model.dtype,
+        f"{ROLLOUT}.quantization": rollout.quantization,
         f"{ROLLOUT}.tensor_model_parallel_size": rollout.tensor_parallel_size,
         f"{ROLLOUT}.gpu_memory_utilization": rollout.gpu_memory_utilization,
         f"{ROLLOUT}.enforce_eager": rollout.enforce_eager,

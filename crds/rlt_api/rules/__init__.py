@@ -30,6 +30,7 @@ from rlt_api.rules import (
     optimizers,
     pods,
     preferences,
+    quantization,
     queues,
     rewards,
     roll,
@@ -58,6 +59,7 @@ TRAINER_RULES: list[Rule] = [
     *locations.RULES,
     *memory.RULES,
     *preferences.RULES,
+    *quantization.RULES,
     *rewards.RULES,
     *vision.RULES,
 ]

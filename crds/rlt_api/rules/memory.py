@@ -1,7 +1,7 @@
 """Lower bounds of the memory of accelerators and pods. Only a job that cannot fit is rejected; the message has the sum.
 
-The trainer's part is in memory_parts.py. The engine keeps its own weights in model.dtype on each device, divided by its
-tensor parallel size, and gpuMemoryUtilization of the device; with freeCacheEngine not during the update.
+The trainer's part is in memory_parts.py. The engine keeps its own weights in model.dtype, or quantized, on each device,
+divided by its tensor parallel size, and gpuMemoryUtilization of the device; with freeCacheEngine not during the update.
 """
 
 from __future__ import annotations
@@ -14,12 +14,23 @@ from rlt_api.finding import Finding, use
 from rlt_api.model import quantity_value
 from rlt_api.rules.layout import TRAIN_WORKER_FIELDS, WORKERS, count_train_workers
 from rlt_api.rules.lengths import LENGTHS, MODEL_LEN, max_sequence_length
-from rlt_api.rules.memory_parts import GIB, Part, Phase, State, list_activations, list_gradients, list_states
-from rlt_api.rules.model_size import BYTES, Size, kv_bytes_per_token, model_size
+from rlt_api.rules.memory_parts import (
+    GIB,
+    Part,
+    Phase,
+    State,
+    engine_dtype,
+    engine_weight_bytes,
+    list_activations,
+    list_gradients,
+    list_states,
+)
+from rlt_api.rules.model_size import Size, kv_bytes_per_token, model_size
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.worker_groups import has_engines, training_group
 
 UTILIZATION = "spec.rollout.gpuMemoryUtilization"
+QUANTIZATION = "spec.rollout.quantization"
 ACCELERATOR_MEMORY = f"{WORKERS}.accelerator.memory"
 STATE = ("spec.training.fsdp.fsdpSize", "spec.training.optimizer")
 """The fields that determine the size of a train worker's state."""
@@ -52,19 +63,20 @@ def validate_accelerator_memory(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     colocated = has_engines(spec) and spec.rollout.mode == "colocated" and spec.rollout.engine == "vllm"
     share = spec.rollout.gpu_memory_utilization * device if colocated else 0.0
     if colocated:
-        weights = BYTES[model.dtype] * size.parameters / spec.rollout.tensor_parallel_size
+        weights = engine_weight_bytes(spec, model, size) / spec.rollout.tensor_parallel_size
         if weights >= share:
             minimum = int(weights / device * 20 + 1) / 20
             yield Finding(
                 UTILIZATION,
                 str(spec.rollout.gpu_memory_utilization),
-                f"of {group.accelerator.memory} is {share / GIB:.3g} GiB, and the engine's {model.dtype} weights "
-                f"need {weights / GIB:.3g} GiB ({size.source}), which leaves no memory for the KV cache",
+                f"of {group.accelerator.memory} is {share / GIB:.3g} GiB, and the engine's "
+                f"{engine_dtype(spec, model)} weights need {weights / GIB:.3g} GiB ({size.source}), which leaves "
+                "no memory for the KV cache",
                 f"use {minimum:g} or more"
                 if minimum < 1
                 else "use a larger rollout.tensorParallelSize, or accelerators with more memory",
                 "engine-memory",
-                (size.field, "spec.model.dtype", ACCELERATOR_MEMORY, *ENGINE[:3]),
+                (size.field, "spec.model.dtype", ACCELERATOR_MEMORY, QUANTIZATION, *ENGINE[:3]),
                 use(UTILIZATION, minimum) if minimum < 1 else (),
             )
             return
@@ -124,11 +136,16 @@ def validate_cpu_memory(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         *list_gradients(spec, model, size),
     ]
     if has_engines(spec):
-        parts.append(Part(f"{model.dtype} weights of the engine", BYTES[model.dtype] * size.parameters))
+        weights = engine_weight_bytes(spec, model, size)
+        parts.append(Part(f"{engine_dtype(spec, model)} weights of the engine", weights))
     if has_engines(spec) and spec.rollout.engine == "vllm":
         parts.append(Part("rollout.kvCacheSpace", spec.rollout.kv_cache_space * GIB))
     yield from _validate_pod_memory(
-        spec, group, parts, size, ("spec.rollout.engine", "spec.rollout.kvCacheSpace", "spec.model.dtype", *STATE)
+        spec,
+        group,
+        parts,
+        size,
+        ("spec.rollout.engine", "spec.rollout.kvCacheSpace", "spec.model.dtype", QUANTIZATION, *STATE),
     )
 
 

@@ -125,6 +125,24 @@ def count_micro_batch_tokens(spec: RLTrainingJobSpec, *, all_longest: bool = Fal
     return rows * longest // training.context_parallel_size
 
 
+def engine_weight_bytes(spec: RLTrainingJobSpec, model: Model, size: Size) -> float:
+    """Return the size of the engine's weights in model.dtype, or with rollout.quantization one byte for each weight of
+    the linear layers. Experts, embeddings and output layer stay in model.dtype; all weights are counted as quantized if
+    the shape is unknown. Scales are not counted."""
+    if spec.rollout.quantization is None:
+        return BYTES[model.dtype] * size.parameters
+    shape, linear = model_shape(model), size.parameters
+    if shape:
+        experts = shape.expert_parameters if shape.experts > 1 else 0
+        linear = min(linear, shape.layers * (shape.layer_parameters - experts))
+    return linear + BYTES[model.dtype] * (size.parameters - linear)
+
+
+def engine_dtype(spec: RLTrainingJobSpec, model: Model) -> str:
+    """Return the data type of the engine's weights, for messages."""
+    return f"{spec.rollout.quantization} and {model.dtype}" if spec.rollout.quantization else model.dtype
+
+
 def list_gradients(spec: RLTrainingJobSpec, model: Model, size: Size) -> list[Part]:
     """List the gradients of one train worker during an update."""
     return [] if model.lora else [Part("float32 gradients", 4 * size.parameters / _shards(spec))]

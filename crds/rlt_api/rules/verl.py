@@ -153,6 +153,7 @@ def _list_newer_than_0_5(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
     rollout, reason = spec.rollout, "version 0.5 has no asynchronous trainer in main_ppo"
     yield "spec.rollout.mode", rollout.mode != "colocated", reason, fix
     yield "spec.rollout.staleness", rollout.staleness is not None, reason, fix
+    yield "spec.rollout.quantization", rollout.quantization is not None, "version 0.5 has no key for it", fix
     reason = "version 0.5 has no estimators with a +"
     yield "spec.algorithm.klLossType", algorithm.kl_loss_type.endswith("+"), reason, fix
     reason, frozen = "version 0.5 trains the vision tower", bool(spec.model and spec.model.freeze_vision_tower)

@@ -167,7 +167,7 @@ class Engines:
         if new:
             self._open_channels()
         for engine, held in self._call(new, RolloutWorker.sum_weights).items():
-            engine.verification = Verification(held, self._config.model.dtype)
+            engine.verification = Verification(held, self._config.rollout.quantization or self._config.model.dtype)
         self._raise_loss()
 
     def _restart_lost(self) -> None:

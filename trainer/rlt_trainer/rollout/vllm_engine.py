@@ -25,7 +25,8 @@ from rlt_trainer.rollout.vllm_options import build_engine_options, check_engine_
 from rlt_trainer.rollout.vllm_pods import EnginePod, run_workers
 from rlt_trainer.rollout.vllm_worker import OWNER, WorkerExtension
 from rlt_trainer.rollout.weight_channel import ChannelAddress
-from rlt_trainer.rollout.weight_sums import Sums
+from rlt_trainer.rollout.weight_sums import Sums, add_up
+from rlt_trainer.rollout.weight_sync import StaleWeightsError, describe_wrong_layers
 
 if TYPE_CHECKING:
     from vllm import SamplingParams
@@ -78,6 +79,7 @@ class VllmEngine:
             on_gpu=self._on_gpu,
         )
         self._adapters = adapters
+        self._is_quantized = rollout.quantization is not None
         self._images = None if processor is None else ImagePrompts(processor, DTYPES[dtype])
         os.environ |= {
             "VLLM_CPU_KVCACHE_SPACE": str(rollout.kv_cache_space),
@@ -185,12 +187,15 @@ class VllmEngine:
         await self._reset_caches()
 
     async def sum_weights(self) -> Sums:
-        """As in RolloutEngine. Replicated weights count once for each device."""
-        sums: Sums = {}
-        for items in await self._call(WorkerExtension.sum_policy_weights):
-            for part, value in items:
-                sums[part] = (sums.get(part, 0) + value) % 2**64
-        return sums
+        """As in RolloutEngine. Replicated weights count once for each device.
+
+        A quantized layer counts with the weights that it was loaded with, after a comparison. Raises StaleWeightsError.
+        """
+        if self._is_quantized:
+            wrong = [each for layers in await self._call(WorkerExtension.list_wrong_layers) for each in layers]
+            if wrong:
+                raise StaleWeightsError(describe_wrong_layers(wrong))
+        return add_up(dict(items) for items in await self._call(WorkerExtension.sum_policy_weights))
 
     async def log_probs(self, sequences: Sequence[Sequence[int]]) -> list[list[float]]:
         """As in RolloutEngine. vLLM does not read the prefix cache for prompt log-probabilities."""

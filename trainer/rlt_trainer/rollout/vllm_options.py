@@ -10,6 +10,13 @@ from rlt_api.engine_options import SET_BY
 if TYPE_CHECKING:
     from rlt_trainer.rollout.vllm_adapters import Adapters
 
+QUANTIZATIONS = {"fp8": {"linear": "fp8_per_channel"}}
+"""rollout.quantization -> what vLLM quantizes of a model in bfloat16 (vllm/config/quantization.py, vLLM 0.32).
+
+Each output has a scale: a fused or sharded layer has the values of its parts, and vLLM computes them with torch alone.
+Experts stay in bfloat16: kernels store quantized experts in formats of their own, which a sync could not verify.
+"""
+
 
 def check_engine_kwargs(rollout: Rollout) -> None:
     """Raise ValueError if rollout.engineKwargs contains an option that the trainer sets."""
@@ -41,6 +48,8 @@ def build_engine_options(
         "model": files,
         "load_format": "auto" if adapters else "dummy",
         "dtype": dtype,
+        "quantization": "online" if rollout.quantization else None,
+        "quantization_config": QUANTIZATIONS[rollout.quantization] if rollout.quantization else None,
         "trust_remote_code": trust_remote_code,
         "seed": seed,
         "max_model_len": rollout.max_model_len or max_model_len,

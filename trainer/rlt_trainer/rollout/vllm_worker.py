@@ -20,9 +20,10 @@ from torch import nn
 
 from rlt_trainer.rollout.open_receiver import open_receiver
 from rlt_trainer.rollout.vllm_adapters import Adapters, build_lora_request
+from rlt_trainer.rollout.vllm_fp8 import QuantizedLayers, find_quantized_layers
 from rlt_trainer.rollout.vllm_weights import iterate_weights, pack_experts, pack_shared_weights
 from rlt_trainer.rollout.weight_channel import WeightReceiver, parse_address, receive_weights
-from rlt_trainer.rollout.weight_sums import sum_weights
+from rlt_trainer.rollout.weight_sums import add_up, sum_weights
 
 OWNER = "RLT_ENGINE_PROCESS"
 """Environment variable with the pid of the process that started vLLM."""
@@ -43,6 +44,8 @@ class WorkerExtension:
         def add_lora(self, request: LoRARequest) -> bool: ...
 
     _weight_channel: WeightReceiver
+    _quantized: QuantizedLayers | None = None
+    """The layers that were quantized in the last weight sync. None before the first one."""
 
     def open_weight_channel(self, addresses: Sequence[Mapping[str, Any]]) -> None:
         """Open the channel at the address of this worker's device, given by the fields of its class."""
@@ -53,6 +56,8 @@ class WorkerExtension:
 
         vLLM loads layer by layer, so that only one layer is in memory twice, and repacks it for the CPU's kernels.
         """
+        if self._quantized is None:
+            self._quantized = QuantizedLayers(find_quantized_layers(self.get_model()))
         stream = receive_weights(self._weight_channel)
         try:
             self.reload_weights(weights_iterator=stream)
@@ -78,8 +83,17 @@ class WorkerExtension:
             raise
 
     def sum_policy_weights(self) -> list[tuple[str, int]]:
-        """Return the items of the sums over this worker's part of the weights."""
-        return list(sum_weights(iterate_weights(self.get_model())).items())
+        """Return the items of the sums over this worker's part of the weights.
+
+        A quantized layer counts with the weights that it was loaded with: `list_wrong_layers` compares the two.
+        """
+        hidden = self._quantized.hidden_parameters() if self._quantized else set()
+        sums = sum_weights(each for each in iterate_weights(self.get_model()) if each[0] not in hidden)
+        return list(add_up([sums, self._quantized.sums() if self._quantized else {}]).items())
+
+    def list_wrong_layers(self) -> list[str]:
+        """Describe the quantized layers that differ from the weights of the last sync. Empty before the first one."""
+        return self._quantized.list_wrong() if self._quantized else []
 
 
 def end_with_owner(owner: int) -> None:

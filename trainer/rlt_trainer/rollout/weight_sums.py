@@ -39,6 +39,15 @@ def add_sums(weights: Iterable[tuple[str, Tensor]], sums: Sums) -> Iterator[tupl
         yield name, tensor
 
 
+def add_up(parts: Iterable[Sums]) -> Sums:
+    """Add up the sums over parts of the weights, such as those of one device."""
+    total: Sums = {}
+    for sums in parts:
+        for part, value in sums.items():
+            total[part] = (total.get(part, 0) + value) % 2**64
+    return total
+
+
 def split_parts(name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
     """Yield the parts of the model that a weight belongs to, with its values.
 

@@ -1,0 +1,109 @@
+"""The layers that vLLM quantizes to FP8 (rollout.quantization), verified while they are loaded.
+
+vLLM loads a layer in model.dtype, with q, k and v fused and sharded, quantizes it, and copies the result to the place
+that its kernels and CUDA graphs read (vllm/model_executor/model_loader/reload/layerwise.py, vLLM 0.32). A layer has the
+weights that were sent if the sums over the loaded weights equal those sent, the result is the loaded weights rounded to
+FP8, and the place that the kernels read has this result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rlt_trainer.rollout.fp8_weights import count_wrong_elements
+from rlt_trainer.rollout.weight_sums import Sums, add_up, sum_elements, sum_weights
+
+PARAMETERS = ("weight", "weight_scale")
+"""What a quantized layer has in place of the weight that was sent."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A layer at the end of its last load."""
+
+    sums: Sums
+    """Over the weight that was loaded, before it was quantized."""
+    wrong: int
+    """Number of elements that were not rounded to the nearest value."""
+    elements: int
+    result: tuple[int, int]
+    """The sums over values and scales in FP8."""
+
+
+class QuantizedLayers:
+    """The quantized layers of a model. It follows each load from its creation."""
+
+    def __init__(self, layers: Mapping[str, Any]) -> None:
+        """layers: name -> layer, as `find_quantized_layers` returns them."""
+        self._layers = layers
+        self._loaded: dict[str, Loaded] = {}
+        for name, layer in layers.items():
+            self._follow(name, layer.quant_method)
+
+    def hidden_parameters(self) -> set[str]:
+        """Return the names of the parameters that `sums` stands for."""
+        return {f"{name}.{each}" for name in self._loaded for each in PARAMETERS}
+
+    def sums(self) -> Sums:
+        """Return the sums over the weights that the layers were loaded with."""
+        return add_up(loaded.sums for loaded in self._loaded.values())
+
+    def list_wrong(self) -> list[str]:
+        """Describe each layer that differs from the weight that it was loaded with. Call it after a load."""
+        return list(self._list_wrong())
+
+    def _list_wrong(self) -> Iterator[str]:
+        if not self._layers:
+            yield "vLLM has quantized no layer"
+        for name, layer in self._layers.items():
+            loaded = self._loaded.get(name)
+            if loaded is None:
+                yield f"{name}: not loaded"
+            elif loaded.wrong:
+                yield f"{name}: {loaded.wrong} of {loaded.elements} elements are not the nearest values"
+            elif _sum_result(layer) != loaded.result:
+                yield f"{name}: it has other values than those computed in the sync"
+
+    def _follow(self, name: str, method: Any) -> None:
+        process = method.process_weights_after_loading
+
+        def process_and_verify(layer: Any) -> None:
+            weight: Tensor = layer.weight.detach()  # vLLM replaces it
+            process(layer)
+            self._loaded[name] = Loaded(
+                sum_weights([(f"{name}.weight", weight)]),
+                count_wrong_elements(weight, *read_quantized(layer, weight.shape)),
+                weight.numel(),
+                _sum_result(layer),
+            )
+
+        method.process_weights_after_loading = process_and_verify
+
+
+def find_quantized_layers(model: nn.Module) -> dict[str, Any]:
+    """Find the linear layers that vLLM quantizes while it loads them, with a scale for each output."""
+    from vllm.model_executor.layers.quantization.online.fp8 import Fp8PtpcOnlineLinearMethod
+
+    return {
+        name: module
+        for name, module in model.named_modules()
+        if isinstance(getattr(module, "quant_method", None), Fp8PtpcOnlineLinearMethod)
+    }
+
+
+def read_quantized(layer: Any, shape: torch.Size) -> tuple[Tensor, Tensor]:
+    """Return values [outputs, inputs] and scales [outputs, 1] of a layer.
+
+    vLLM stores the values transposed. Its kernel of CUTLASS pads both to multiples of 16 with zeros, which are cut off.
+    """
+    outputs, inputs = shape
+    return layer.weight.detach().t()[:outputs, :inputs], layer.weight_scale.detach()[:outputs]
+
+
+def _sum_result(layer: Any) -> tuple[int, int]:
+    return sum_elements(layer.weight), sum_elements(layer.weight_scale)
