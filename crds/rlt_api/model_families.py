@@ -38,6 +38,11 @@ NO_ADAPTERS_ON_IT = (
 )
 """Why vLLM does not apply an adapter to NOT_ADAPTED of the models of SPLIT_IN_VLLM."""
 SPLIT_IN_VLLM = ("glm", "glm4")
+LIGER_FAMILIES = (
+    *("exaone4", "gemma", "gemma2", "gemma3_text", "glm4", "granite", "llama", "ministral"),
+    *("mistral", "olmo2", "olmo3", "phi3", "qwen2", "qwen3", "smollm3"),
+)
+"""model_type of the dense decoders of text with model.useLiger (MODEL_TYPE_TO_APPLY_LIGER_FN of liger-kernel 0.8)."""
 EXPERT_PARALLEL: Mapping[str, int] = {"qwen3_moe": 128}
 """model_type of the mixtures whose experts expertParallelSize splits -> transformers' default of num_experts."""
 
@@ -91,6 +96,9 @@ def validate_model_config(spec: RLTrainingJobSpec, config: Mapping[str, Any]) ->
         if reason := find_adapter_obstacle(name, targets, on_gpu=on_gpu):
             message = f"does not work with models of type {name}: {reason}"
             yield Finding(field, "true", message, "remove it", "model-family", edits=remove(field))
+    if model.use_liger and name not in LIGER_FAMILIES:
+        message, field = f"is not supported for models of type {name}", "spec.model.useLiger"
+        yield Finding(field, "true", message, "use false", "model-family", edits=use(field, False))
     size, field = spec.training.expert_parallel_size, "spec.training.expertParallelSize"
     experts = int(config.get("num_experts", EXPERT_PARALLEL.get(name, 0)))
     if size > 1 and name not in EXPERT_PARALLEL:

@@ -541,6 +541,14 @@ CASES = [
         {"rollout.quantization": "fp8", "model.lora": {"rank": 8, "syncAdapters": True}, "model.dtype": "bfloat16"},
         "remove syncAdapters",
     ),
+    Case("liger", "spec.model.useLiger", {"model.useLiger": True}, "use false"),
+    Case("liger", "spec.model.useLiger", {"model.useLiger": True, **accelerator("amd.com/gpu")}, "use false"),
+    Case(
+        "liger",
+        "spec.model.useLiger",
+        {"model.useLiger": True, "training.useTorchCompile": True, **gpus()},
+        "use one of them",
+    ),
     Case(
         "8bit-moments",
         "spec.training.optimizer",

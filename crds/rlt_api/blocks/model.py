@@ -90,5 +90,8 @@ class Model(ApiModel):
     """Whether activations are recomputed in the backward pass instead of stored. Default: false, on GPUs true."""
     freeze_vision_tower: Annotated[bool, Since(2)] = False
     """Whether the vision tower of a vision-language model is frozen (data.imageKey): verl's freeze_vision_tower."""
+    use_liger: Annotated[bool, Since(2)] = False
+    """Whether policy and reference use Liger's kernels for norms, rotary embeddings and feed-forward layers, on NVIDIA
+    GPUs: verl's use_liger."""
     use_remove_padding: bool = False
     """Whether sequences are packed without padding. Default: false, on GPUs true."""

@@ -120,6 +120,7 @@ def _list_model(model: Model, spec: RLTrainingJobSpec) -> Options:
         "ds.zero_stage": 3 if fsdp is None or fsdp.reshard_after_forward else 2,
         "ds.adam_offload": fsdp.optimizer_offload if fsdp else False,
         "ds.ring_attn_size": spec.training.context_parallel_size,
+        "ds.use_liger_kernel": bool(spec.model and spec.model.use_liger),
         "ds.deepcompile": spec.training.use_torch_compile,
         "ref.offload": reference.param_offload if reference else False,
         "ds.lora.rank": lora.rank if lora else None,

@@ -89,6 +89,7 @@ def _list_model(model: Model, data: Data) -> Settings:
         f"{MODEL}.custom_chat_template": data.chat_template,
         f"{MODEL}.enable_gradient_checkpointing": model.enable_gradient_checkpointing,
         f"{MODEL}.use_remove_padding": model.use_remove_padding,
+        f"{MODEL}.use_liger": model.use_liger,
     }
     if model.lora:
         modules = model.lora.target_modules

@@ -15,25 +15,28 @@ CHUNK_COPIES = 3
 """Float32 tensors of the size of a chunk in its backward pass: scores, probabilities and the product of both."""
 
 
-def layer_bytes(shape: Shape, itemsize: int, *, packed: bool) -> int:
+def layer_bytes(shape: Shape, itemsize: int, *, packed: bool, liger: bool = False) -> int:
     """Return the bytes that one layer saves for each token. itemsize: bytes of model.dtype.
 
     The norms save their input in float32, the feed-forward layer four tensors, attention its query, key, value and
-    output (packed: in two layouts). Normalized queries and keys are saved in float32 too.
+    output (packed: in two layouts). Normalized queries and keys are saved in float32 too. liger: a lower bound, because
+    Liger's norms save their input in model.dtype, and its feed-forward layer three tensors.
     """
-    norm = 4 + itemsize if shape.normed else 0
-    hidden = (8 + 4 * itemsize) * shape.hidden
-    feed_forward = 4 * itemsize * shape.intermediate
+    norm = 4 + itemsize if shape.normed and not liger else 0
+    hidden = ((0 if liger else 8) + 4 * itemsize) * shape.hidden
+    feed_forward = (3 if liger else 4) * itemsize * shape.intermediate
     queries = ((3 if packed else 2) * itemsize + norm) * shape.queries
     return hidden + feed_forward + queries + (2 * itemsize + norm) * shape.keys
 
 
-def activation_bytes(shape: Shape, tokens: int, itemsize: int, *, packed: bool, checkpointing: bool) -> int:
+def activation_bytes(
+    shape: Shape, tokens: int, itemsize: int, *, packed: bool, checkpointing: bool, liger: bool = False
+) -> int:
     """Return the bytes that the layers save for `tokens` tokens.
 
     With checkpointing: the input of each layer, and everything of the one that is computed again.
     """
-    layer = layer_bytes(shape, itemsize, packed=packed)
+    layer = layer_bytes(shape, itemsize, packed=packed, liger=liger)
     if checkpointing:
         return tokens * (shape.layers * itemsize * shape.hidden + layer)
     return tokens * shape.layers * layer

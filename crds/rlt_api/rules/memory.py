@@ -45,7 +45,7 @@ REFERENCE = tuple(
 """The fields that determine whether the weights of reference and teacher exist, and where."""
 MICRO_BATCH = (
     *LENGTHS,
-    *(f"spec.model.{name}" for name in ("enableGradientCheckpointing", "useRemovePadding")),
+    *(f"spec.model.{name}" for name in ("enableGradientCheckpointing", "useRemovePadding", "useLiger")),
     *(f"spec.training.{name}" for name in ("ppoMicroBatchSizePerDevice", "useDynamicBsz", "ppoMaxTokenLenPerDevice")),
 )
 """The fields that determine the activations of a micro-batch."""

@@ -155,7 +155,7 @@ def list_activations(spec: RLTrainingJobSpec, model: Model, *, all_longest: bool
         return []
     itemsize, packed = BYTES[model.dtype], model.use_remove_padding
     checkpointing = model.enable_gradient_checkpointing
-    saved = activation_bytes(shape, tokens, itemsize, packed=packed, checkpointing=checkpointing)
+    saved = activation_bytes(shape, tokens, itemsize, packed=packed, checkpointing=checkpointing, liger=model.use_liger)
     output = output_bytes(shape, tokens, itemsize, on_gpu=True)
     parts = [Part(f"activations of {tokens} tokens", saved), Part("logits and embeddings", output)]
     if shape.experts > 1:

@@ -78,6 +78,8 @@ def _show(config: Mapping[str, JsonValue], key: str) -> str:
 def _list_sources(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
     yield from list_model(spec)
     data, frozen = spec.data, bool(spec.model and spec.model.freeze_vision_tower)
+    liger = bool(spec.model and spec.model.use_liger)
+    yield "spec.model.useLiger", liger, "its trainer with FSDP2 has no option for it", REMOVE
     yield "spec.model.freezeVisionTower", frozen, "its pipeline for images is another program", REMOVE
     if data:
         reason = "it reads files with the columns messages, ground_truth, tag and id"

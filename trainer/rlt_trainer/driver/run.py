@@ -49,6 +49,7 @@ from rlt_trainer.policy.families import (
     validate_family,
     validate_router_loss,
 )
+from rlt_trainer.policy.liger import validate_liger
 from rlt_trainer.rewards.scorer import Scorer
 from rlt_trainer.telemetry.flops import find_shape
 from rlt_trainer.telemetry.run_directory import RunDirectory
@@ -97,6 +98,8 @@ def _run(config: TrainingConfig, server: ProgressServer, *, local: bool) -> None
         architecture = load_config(config.model)
         validate_family(architecture, packed=config.model.use_remove_padding)
         validate_expert_parallel(architecture, config.training.expert_parallel_size)
+        if config.model.use_liger:
+            validate_liger(architecture)
         if config.model.lora is not None:
             validate_adapters(architecture, config.model.lora)
         path = config.model.path or "fromSeed"

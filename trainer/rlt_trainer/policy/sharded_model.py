@@ -36,6 +36,7 @@ from rlt_trainer.policy.families import (
     validate_expert_parallel,
     validate_family,
 )
+from rlt_trainer.policy.liger import apply_liger
 from rlt_trainer.policy.lora import add_adapters, base_name, initialize_magnitudes
 from rlt_trainer.policy.mesh import EXPERT_DIMENSION
 from rlt_trainer.policy.sharded_weights import initialize_weight, load_weights
@@ -68,6 +69,8 @@ class ModelOptions:
     packed: bool = False
     """Whether sequences are packed without padding."""
     compiled: bool = False
+    liger: bool = False
+    """Whether an actor has Liger's kernels."""
     reshard_after_forward: bool = True
     trust_remote_code: bool = False
     seed: int = 0
@@ -96,6 +99,7 @@ class ModelOptions:
             gradient_checkpointing=gradient_checkpointing,
             packed=packed,
             compiled=training.use_torch_compile,
+            liger=model.use_liger,
             reshard_after_forward=(training.fsdp or Fsdp()).reshard_after_forward,
             trust_remote_code=model.trust_remote_code,
             seed=training.seed,
@@ -132,6 +136,8 @@ def load_sharded_model(kind: Kind, files: str, options: ModelOptions, forward: C
     set_conversions(model, get_model_conversion_mapping(model))
     if kind == "actor" and (Path(files) / GENERATION_CONFIG_NAME).is_file():
         model.generation_config = GenerationConfig.from_pretrained(files)
+    if options.liger and kind == "actor":
+        apply_liger(model)
     if options.lora is not None:
         validate_adapters(config, options.lora)
         add_adapters(model, options.lora)

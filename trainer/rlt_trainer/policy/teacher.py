@@ -50,7 +50,8 @@ class Teacher:
         options = ModelOptions.of(
             model, training, mesh=mesh, dtype=dtype, gradient_checkpointing=False, packed=model.use_remove_padding
         )
-        self.model = load_sharded_model("actor", files, replace(options, frozen=True), response_log_probs)
+        options = replace(options, frozen=True, liger=False)  # it may be of another family
+        self.model = load_sharded_model("actor", files, options, response_log_probs)
         self._offload.offload(self.model)
 
     def log_probs(self, sequences: Sequences) -> Tensor:
