@@ -201,6 +201,23 @@ def test_experts_are_split_for_families_and_numbers_that_fit(
     assert not expected or f"spec.training.expertParallelSize: {expected}" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("model_type", "expected"),
+    [
+        ("glm4_moe", ""),
+        ("qwen3_moe", "0.001: the routers of models of type qwen3_moe have no correction bias,"),
+    ],
+)
+def test_the_bias_of_a_router_is_updated_for_families_that_have_one(
+    model_type: str, expected: str, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
+    job = JOB.replace("{fromSeed: {seed: 0}}", f"{{path: {tmp_path}}}")
+    done = rlt("-", input=job.replace("  training:\n", "  algorithm: {routerBiasUpdateRate: 0.001}\n  training:\n"))
+    assert done.exit_code == (1 if expected else 0), done.output
+    assert not expected or f"spec.algorithm.routerBiasUpdateRate: {expected}" in done.stdout
+
+
 def test_an_unknown_pool_of_the_runtime_is_invalid() -> None:
     job = SHORT_JOB + "  cluster: {workers: [{pool: gpus}]}\n"
     done = rlt("-", input=f"{job}---\n{RUNTIME}")

@@ -43,6 +43,12 @@ LIGER_FAMILIES = (
     *("mistral", "olmo2", "olmo3", "phi3", "qwen2", "qwen3", "smollm3"),
 )
 """model_type of the dense decoders of text with model.useLiger (MODEL_TYPE_TO_APPLY_LIGER_FN of liger-kernel 0.8)."""
+ROUTER_BIAS = (
+    *("axk1", "deepseek_v3", "deepseek_v32", "dots1", "exaone_moe", "glm4_moe", "glm4_moe_lite", "glm_moe_dsa"),
+    *("mimo_v2_flash", "solar_open"),
+)
+"""model_type of the mixtures whose routers have the buffer e_score_correction_bias, which routerBiasUpdateRate changes.
+transformers loads it in float32."""
 EXPERT_PARALLEL: Mapping[str, int] = {"qwen3_moe": 128}
 """model_type of the mixtures whose experts expertParallelSize splits -> transformers' default of num_experts."""
 
@@ -107,6 +113,10 @@ def validate_model_config(spec: RLTrainingJobSpec, config: Mapping[str, Any]) ->
     elif experts % size:
         message, common = f"does not divide the {experts} experts of a layer", gcd(experts, size)
         yield Finding(field, str(size), message, f"use {common}", "model-family", edits=use(field, common))
+    rate, field = spec.algorithm.router_bias_update_rate, "spec.algorithm.routerBiasUpdateRate"
+    if rate > 0 and name not in ROUTER_BIAS:
+        message = f"the routers {of} have no correction bias, e_score_correction_bias"
+        yield Finding(field, str(rate), message, "remove it", "model-family", edits=remove(field))
     if has_engines(spec) and spec.rollout.engine == "vllm" and (reason := find_vllm_obstacle(name, on_gpu=on_gpu)):
         message = f"does not work with models of type {name}: {reason}"
         field = "spec.rollout.engine"

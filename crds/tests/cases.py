@@ -389,6 +389,18 @@ CASES = [
         {"algorithm.routerAuxLossCoef": 0.01, "training.useTorchCompile": True},
         "remove one of them",
     ),
+    Case(
+        "router-bias",
+        "spec.algorithm.routerBiasUpdateRate",
+        {"algorithm.routerBiasUpdateRate": 0.001, "training.useTorchCompile": True},
+        "remove one of them",
+    ),
+    Case(
+        "router-bias",
+        "spec.algorithm.routerBiasUpdateRate",
+        {"algorithm.routerBiasUpdateRate": 0.001, "model.lora": {}},
+        "remove one of them",
+    ),
     Case("reward-choice", "spec.rewards[0].env", {"rewards": [{"name": "exact", "env": [TOKEN]}]}, cel=True),
     Case("reward-choice", "spec.rewards[0].concurrency", {"rewards": [{"model": "m", "concurrency": 2}]}, cel=True),
     Case("env-value", "spec.rewards[0].env[0]", {"rewards": [{**SCORING, "env": [{"name": "TOKEN"}]}]}, cel=True),

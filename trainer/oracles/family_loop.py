@@ -14,6 +14,7 @@ from trained_families import FAMILIES, build_config, write_model
 from transformers import AutoModelForCausalLM
 
 from rlt_api.blocks.model import Lora
+from rlt_api.model_families import ROUTER_BIAS
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.driver.input_validation import validate_lengths
@@ -51,8 +52,9 @@ def run_loop(name: str, folder: str, engine: str, lora: bool) -> None:
 
 
 def build_job(name: str, root: Path, *, engine: str, lora: bool, steps: int) -> TrainingConfig:
-    """Build the config of a run. It packs sequences if the family supports it."""
+    """Build the config of a run. It packs sequences and changes the biases of routers if the family supports it."""
     packed = find_packing_obstacle(build_config(FAMILIES[name])) is None
+    has_bias = FAMILIES[name].model_type in ROUTER_BIAS
     return TrainingConfig.model_validate(
         {
             "job": "tiny",
@@ -68,7 +70,7 @@ def build_job(name: str, root: Path, *, engine: str, lora: bool, steps: int) -> 
             },
             "data": {"preset": "arithmetic", "maxPromptLength": 16, "maxResponseLength": 5},
             "rewards": [{"name": "regex", "options": {"pattern": "[a-z0-9]"}}],
-            "algorithm": {},
+            "algorithm": {"routerBiasUpdateRate": 0.01} if has_bias and not lora else {},
             "training": {"totalSteps": steps, "trainBatchSize": 4, "ppoMiniBatchSize": 4, "learningRate": 1e-2},
             "rollout": {"engine": engine, "n": 4, "kvCacheSpace": 1, "maxNumSeqs": 16},
             "checkpoint": {"saveFreq": 1},

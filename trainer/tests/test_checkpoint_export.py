@@ -13,7 +13,14 @@ import torch.distributed as dist
 from job_specs import BUILTIN
 from ranks import join, run_ranks
 from torch import Tensor
-from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel, Qwen3Config, Qwen3MoeConfig
+from transformers import (
+    AutoModelForCausalLM,
+    DeepseekV3Config,
+    PreTrainedConfig,
+    PreTrainedModel,
+    Qwen3Config,
+    Qwen3MoeConfig,
+)
 
 from rlt_api.blocks.checkpoint import Checkpoint
 from rlt_api.blocks.model import Lora
@@ -151,6 +158,25 @@ def test_an_adapter_is_merged_and_also_saved_separately(make_config: MakeConfig,
     again = weights(output)
     assert all(torch.equal(merged[name], again[name]) for name in merged)
     assert (output / "adapter" / "adapter_model.safetensors").is_file()
+
+
+def test_the_correction_biases_of_routers_keep_float32(make_config: MakeConfig, tmp_path: Path) -> None:
+    """A change of 0.001 is less than bfloat16's precision of 1/256 at 0.5."""
+    sizes: dict[str, Any] = {"num_key_value_heads": 2, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1}
+    latent = {"q_lora_rank": 8, "kv_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8}
+    experts = {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+    files = on_disk(random_model(DeepseekV3Config(**{**SMALL, **sizes, **latent, **experts})), tmp_path / "base")
+    run, bias = tmp_path / "run", torch.tensor([0.501, 0.499, 0.5, -0.001])
+    with single_rank_group():
+        policy = trained(files)
+        policy.get_buffer("model.layers.1.mlp.gate.e_score_correction_bias").copy_(bias)
+        export(policy, build_byte_tokenizer(), run / "export", torch.bfloat16)
+        Saver(run / "checkpoints", Checkpoint()).save(3, {"model": ModelState(policy)}, DriverState())
+    output = command(run, make_config(model={"fromSeed": None, "path": files, "dtype": "bfloat16"}))
+    for directory in (run / "export", output):
+        model = AutoModelForCausalLM.from_pretrained(directory)
+        assert model.dtype == torch.bfloat16
+        assert torch.equal(model.get_buffer("model.layers.1.mlp.gate.e_score_correction_bias"), bias)
 
 
 def test_files_are_limited_in_bytes_or_have_one_tensor() -> None:

@@ -207,6 +207,11 @@ class Algorithm(ApiModel):
     """Coefficient of the load-balancing loss of a mixture of experts (arXiv 2101.03961), the mean over sequences and
     layers. Only for families with router_aux_loss_coef in config.json, whose value is for pretraining and has no effect
     here."""
+    router_bias_update_rate: Annotated[float, Since(2), Field(ge=0, le=1)] = 0.0
+    """Change of the correction bias of a router in an optimizer step, up for experts with fewer tokens than the mean of
+    their layer and down for those with more (arXiv 2412.19437, section 2.1.2): Megatron's moe_router_bias_update_rate.
+    DeepSeek-V3 was pretrained with 0.001. Only for families with e_score_correction_bias, such as DeepSeek-V3 and
+    GLM-4.5. 0: the biases stay as they are."""
     loss_agg_mode: Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"] = (
         "token-mean"
     )

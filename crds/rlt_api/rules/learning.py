@@ -53,6 +53,23 @@ def validate_router_loss(spec: RLTrainingJobSpec) -> Iterator[Finding]:
             yield Finding(field, value, message, "remove one of them", "router-loss", (other,), remove(field, other))
 
 
+def validate_router_bias(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """routerBiasUpdateRate needs layers that are not compiled, and a policy without adapters, whose reference has the
+    same routers."""
+    field, rate = "spec.algorithm.routerBiasUpdateRate", spec.algorithm.router_bias_update_rate
+    if spec.framework.type != "builtin" or rate == 0:
+        return
+    for other, is_set in {
+        "spec.training.useTorchCompile": spec.training.use_torch_compile,
+        "spec.model.lora": bool(spec.model and spec.model.lora),
+    }.items():
+        if is_set:
+            message = f"cannot be combined with {other.removeprefix('spec.')}"
+            yield Finding(
+                field, str(rate), message, "remove one of them", "router-bias", (other,), remove(field, other)
+            )
+
+
 def validate_training_end(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """Only one of totalSteps and totalEpochs can be given."""
     training = spec.training
@@ -191,6 +208,7 @@ def validate_rollout_correction(spec: RLTrainingJobSpec) -> Iterator[Finding]:
 RULES = (
     validate_lr_decay,
     validate_router_loss,
+    validate_router_bias,
     validate_training_end,
     validate_clip_ratio,
     validate_trl_cispo_clip_ratio,

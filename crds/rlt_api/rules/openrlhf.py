@@ -100,6 +100,8 @@ def _list_algorithm(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
     yield f"{field}.distillation", algorithm.distillation is not None, "it has no option for it", REMOVE
     reason = "its loss takes the tokens of a micro-batch together: use its option in framework.overrides"
     yield f"{field}.routerAuxLossCoef", algorithm.router_aux_loss_coef > 0, reason, REMOVE
+    reason = "it has no option for it"
+    yield f"{field}.routerBiasUpdateRate", algorithm.router_bias_update_rate > 0, reason, REMOVE
     if control := algorithm.kl_in_reward:
         both = algorithm.kl_loss_coef > 0
         yield f"{field}.klInReward", both, "it has one KL term", "remove it, or set klLossCoef: 0"

@@ -114,6 +114,7 @@ def _list_learning(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
     yield f"{field}.distillation", algorithm.distillation is not None, reason, REMOVE
     reason = "its FSDP backend has no option for it"
     yield f"{field}.routerAuxLossCoef", algorithm.router_aux_loss_coef > 0, reason, REMOVE
+    yield f"{field}.routerBiasUpdateRate", algorithm.router_bias_update_rate > 0, reason, REMOVE
     critic, schedule = algorithm.critic, training.lr_schedule
     if critic:
         reason, fix = "it loads the newest revision", "copy the revision to a volume, and use its path"

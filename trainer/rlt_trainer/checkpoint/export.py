@@ -23,6 +23,7 @@ from rlt_trainer.checkpoint.saver import describe_free_space
 from rlt_trainer.errors import TrainingError
 from rlt_trainer.policy.lora import is_adapter, save_adapter
 from rlt_trainer.policy.model import gather_weights, iterate_buffers
+from rlt_trainer.policy.router_bias import BIAS
 
 MAX_SHARD_BYTES = 5 * 10**9
 """Maximum size of a file, unless a single tensor is larger: the default of transformers 4."""
@@ -78,9 +79,14 @@ def write_model(
 ) -> None:
     """Write `weights` in `dtype`, and the configs of `model`. The weights of `model` are not used.
 
+    The correction biases of routers are written in float32, as transformers and vLLM load them.
+
     The name_or_path of the model's config must be the folder that it was loaded from.
     """
-    converted = ((name, tensor.detach().to("cpu", dtype)) for name, tensor in weights)
+    converted = (
+        (name, tensor.detach().to("cpu", torch.float32 if name.rpartition(".")[2] == BIAS else dtype))
+        for name, tensor in weights
+    )
     write_shards(
         converted,
         directory,

@@ -47,6 +47,7 @@ from rlt_trainer.policy.families import (
     validate_critic_family,
     validate_expert_parallel,
     validate_family,
+    validate_router_bias,
     validate_router_loss,
 )
 from rlt_trainer.policy.liger import validate_liger
@@ -165,6 +166,7 @@ def _run_reinforcement(run: _Run) -> None:
     validate_engine(config, architecture)
     validate_functions(config)
     validate_router_loss(architecture, config.algorithm.router_aux_loss_coef)
+    validate_router_bias(architecture, config.algorithm.router_bias_update_rate)
     validate_chat_template(config, tokenizer)
     validate_teacher(config, tokenizer)
     critic_architecture = load_critic_config(config, tokenizer)

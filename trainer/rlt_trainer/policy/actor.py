@@ -22,7 +22,7 @@ from rlt_trainer.batches.pairs import Pairs
 from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences
 from rlt_trainer.batches.update_result import UpdateResult
 from rlt_trainer.data.image_processor import ImageProcessor
-from rlt_trainer.policy.expert_load import ExpertLoad, find_trained_tokens
+from rlt_trainer.policy.expert_load import ExpertLoad, describe_balance, find_trained_tokens
 from rlt_trainer.policy.log_probs import response_log_probs
 from rlt_trainer.policy.lora import disable_adapters, gather_adapters
 from rlt_trainer.policy.mesh import create_context_group, create_expert_mesh
@@ -30,6 +30,7 @@ from rlt_trainer.policy.micro_batches import MicroBatchSize, evaluate
 from rlt_trainer.policy.model import gather_weights, iterate_buffers
 from rlt_trainer.policy.offload import Offload
 from rlt_trainer.policy.policy_objective import PolicyObjective
+from rlt_trainer.policy.router_bias import RouterBias
 from rlt_trainer.policy.router_loss import RouterLoss
 from rlt_trainer.policy.schedule import learning_rate_factor
 from rlt_trainer.policy.sharded_model import ModelOptions, load_sharded_model
@@ -101,6 +102,8 @@ class Actor:
         self._router_coef = algorithm.router_aux_loss_coef
         self._router_loss = RouterLoss(self._trained.model) if self._router_coef > 0 else None
         self._load = None if training.use_torch_compile else ExpertLoad(self._trained.model)
+        rate = algorithm.router_bias_update_rate
+        self._router_bias = RouterBias(self._trained.model, rate) if rate > 0 else None
         has_kl_term = algorithm.kl_loss_coef > 0 or algorithm.kl_in_reward is not None
         self.has_reference = has_kl_term or algorithm.dpo is not None
         self.reference: PreTrainedModel | None = None
@@ -195,7 +198,7 @@ class Actor:
         return self._offload.on_device(self.model)
 
     def update(self, batch: MiniBatch) -> UpdateResult:
-        """Take one optimizer step on the policy loss of a mini-batch."""
+        """Take one optimizer step on the policy loss of a mini-batch, and then move the biases of the routers."""
 
         def compute_share(part: Experience) -> tuple[Tensor, dict[str, Tensor]]:
             with self._count_experts(part.sequences), self._record_routers():
@@ -209,7 +212,12 @@ class Actor:
             return loss, shares
 
         result = self._trained.train_step(batch.experience, self._update_size, compute_share)
-        balance = self._load.summarize() if self._load is not None else {}
+        counts = self._load.reduce() if self._load is not None else {}
+        if not counts:
+            return result
+        if self._router_bias is not None and not result.skipped:
+            self._router_bias.update(counts)
+        balance = describe_balance(torch.stack(list(counts.values())))
         shares = {name: value / dist.get_world_size() for name, value in balance.items()}  # the same on all ranks
         return replace(result, shares=result.shares | shares)
 

@@ -40,14 +40,16 @@ class ExpertLoad:
         finally:
             self._tokens = None  # a layer that is computed again in the backward pass does not count again
 
-    def summarize(self) -> dict[str, float]:
-        """Return the metrics of the passes since the last call, over all ranks. Collective. Empty without them."""
-        if not self._counts:
+    def reduce(self) -> dict[str, Tensor]:
+        """Return the number of tokens of each expert [E] in the passes since the last call, over all ranks, by the name
+        of the experts' module. Collective. Empty without passes."""
+        names = list(self._counts)
+        if not names:
             return {}
         counts = torch.stack(list(self._counts.values()))
         self._counts.clear()
         dist.all_reduce(counts)
-        return describe_balance(counts)
+        return dict(zip(names, counts, strict=True))
 
     def _count(self, name: str, module: nn.Module, arguments: tuple[Any, ...]) -> None:
         if self._tokens is None or len(arguments) < 2:  # Llama 4 passes no numbers

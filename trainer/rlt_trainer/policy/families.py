@@ -8,7 +8,7 @@ from typing import Any
 from transformers import PreTrainedConfig
 
 from rlt_api.blocks.model import Lora
-from rlt_api.model_families import EXPERT_PARALLEL
+from rlt_api.model_families import EXPERT_PARALLEL, ROUTER_BIAS
 
 ENCODER = "its attention is not causal"
 DECODER = "it counts positions from the start of the padded row, and not from the first token"
@@ -115,6 +115,15 @@ def validate_router_loss(config: PreTrainedConfig, coefficient: float) -> None:
         raise ValueError(
             f"algorithm.routerAuxLossCoef: {coefficient:g}: models of type {config.model_type} have no auxiliary loss, "
             "router_aux_loss_coef in config.json. Remove it."
+        )
+
+
+def validate_router_bias(config: PreTrainedConfig, rate: float) -> None:
+    """Raise ValueError if the routers of this model have no bias to update."""
+    if rate > 0 and config.get_text_config().model_type not in ROUTER_BIAS:
+        raise ValueError(
+            f"algorithm.routerBiasUpdateRate: {rate:g}: the routers of models of type {config.model_type} have no "
+            "correction bias, e_score_correction_bias. Remove it."
         )
 
 
