@@ -187,7 +187,16 @@ def test_the_family_of_a_model_on_this_machine_is_validated(
     [
         ({"model_type": "qwen3_moe", "num_experts": 64}, ""),
         ({"model_type": "qwen3_moe", "num_experts": 6}, "4: does not divide the 6 experts of a layer; use 2"),
-        ({"model_type": "mixtral"}, "4: the experts of models of type mixtral are not split, only those of qwen3_moe;"),
+        ({"model_type": "glm4_moe", "n_routed_experts": 6}, "4: does not divide the 6 experts of a layer; use 2"),
+        ({"model_type": "deepseek_v3"}, ""),
+        (
+            {"model_type": "qwen3_5_moe", "text_config": {"model_type": "qwen3_5_moe_text", "num_experts": 6}},
+            "4: does not divide the 6 experts of a layer; use 2",
+        ),
+        (
+            {"model_type": "mixtral"},
+            "4: the experts of models of type mixtral are not split, only those of deepseek_v3",
+        ),
     ],
 )
 def test_experts_are_split_for_families_and_numbers_that_fit(

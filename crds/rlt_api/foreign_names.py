@@ -16,6 +16,7 @@ FIELDS = {
     "lr_warmup_steps": "spec.training.lrSchedule.warmupSteps",
     "model_name_or_path": "spec.model.path",
     "model_path": "spec.model.path",
+    "moe_router_bias_update_rate": "spec.algorithm.routerBiasUpdateRate",
     "n": "spec.rollout.responsesPerPrompt",
     "n_gpus_per_node": "spec.cluster.workers[].accelerator.count",
     "nnodes": "spec.cluster.workers[].replicas",

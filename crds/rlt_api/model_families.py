@@ -49,8 +49,16 @@ ROUTER_BIAS = (
 )
 """model_type of the mixtures whose routers have the buffer e_score_correction_bias, which routerBiasUpdateRate changes.
 transformers loads it in float32."""
-EXPERT_PARALLEL: Mapping[str, int] = {"qwen3_moe": 128}
-"""model_type of the mixtures whose experts expertParallelSize splits -> transformers' default of num_experts."""
+EXPERT_PARALLEL: Mapping[str, int] = {
+    "deepseek_v3": 256,
+    "glm4_moe": 128,
+    "qwen3_5_moe_text": 256,
+    "qwen3_moe": 128,
+    "qwen3_next": 512,
+}
+"""model_type of the decoders whose experts expertParallelSize splits -> transformers' default number of experts."""
+NUMBER_OF_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
+"""The names of the number of experts of a layer in config.json. A family has one of them."""
 
 
 @cache
@@ -106,15 +114,17 @@ def validate_model_config(spec: RLTrainingJobSpec, config: Mapping[str, Any]) ->
         message, field = f"is not supported for models of type {name}", "spec.model.useLiger"
         yield Finding(field, "true", message, "use false", "model-family", edits=use(field, False))
     size, field = spec.training.expert_parallel_size, "spec.training.expertParallelSize"
-    experts = int(config.get("num_experts", EXPERT_PARALLEL.get(name, 0)))
-    if size > 1 and name not in EXPERT_PARALLEL:
-        message = f"the experts {of} are not split, only those of {' and '.join(EXPERT_PARALLEL)}"
+    text: Mapping[str, Any] = config.get("text_config") or config
+    decoder = str(text.get("model_type", name))
+    experts = int(next((text[each] for each in NUMBER_OF_EXPERTS if each in text), EXPERT_PARALLEL.get(decoder, 0)))
+    if size > 1 and decoder not in EXPERT_PARALLEL:
+        message = f"the experts {of} are not split, only those of {', '.join(EXPERT_PARALLEL)}"
         yield Finding(field, str(size), message, "remove it", "model-family", edits=remove(field))
     elif experts % size:
         message, common = f"does not divide the {experts} experts of a layer", gcd(experts, size)
         yield Finding(field, str(size), message, f"use {common}", "model-family", edits=use(field, common))
     rate, field = spec.algorithm.router_bias_update_rate, "spec.algorithm.routerBiasUpdateRate"
-    if rate > 0 and name not in ROUTER_BIAS:
+    if rate > 0 and decoder not in ROUTER_BIAS:
         message = f"the routers {of} have no correction bias, e_score_correction_bias"
         yield Finding(field, str(rate), message, "remove it", "model-family", edits=remove(field))
     if has_engines(spec) and spec.rollout.engine == "vllm" and (reason := find_vllm_obstacle(name, on_gpu=on_gpu)):

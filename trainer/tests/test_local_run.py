@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from in_process import train
+from trained_families import FAMILIES, write_model
 
 from rlt_api.driver_report import PROGRESS_PREFIX
 from rlt_api.training_config import ProgressReport, TrainingConfig
@@ -69,6 +70,36 @@ def test_a_run_of_two_ranks_resumes_on_one(make_config: MakeConfig, tmp_path: Pa
         for name in ("critic/score/mean", "response_length/mean", "actor/entropy", "actor/grad_norm"):
             assert ours[name] == pytest.approx(theirs[name], rel=1e-3), (ours["step"], name)
         assert ours["actor/grad_norm"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_cluster")
+def test_a_mixture_of_two_ranks_has_the_steps_of_one(make_config: MakeConfig, tmp_path: Path) -> None:
+    """The ranks split its experts, and all of them change the biases of its routers. Each sync is verified."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    write_model(FAMILIES["GLM-4 MoE"], tmp_path / "model")
+
+    def config(name: str, *, workers: int) -> TrainingConfig:
+        return make_config(
+            workers=workers,
+            rewards=[{"name": "regex", "options": {"pattern": "[a-z0-9]"}}],
+            model={"fromSeed": None, "path": str(tmp_path / "model")},
+            algorithm={"routerBiasUpdateRate": 0.01},
+            training={"expertParallelSize": workers},
+            runDirectory=str(tmp_path / name),
+        )
+
+    run(config("parts", workers=2), local=False)
+    parts, whole = metrics(config("parts", workers=2)), train(config("whole", workers=1))
+    for ours, theirs in zip(parts, whole, strict=True):
+        assert ours["training/weight_sync_difference"] < 1e-4
+        for name in ("critic/score/mean", "actor/grad_norm", "actor/expert_load_max", "actor/expert_load_entropy"):
+            assert ours[name] == pytest.approx(theirs[name], rel=1e-3), (ours["step"], name)
+    exported = [AutoModelForCausalLM.from_pretrained(tmp_path / name / "export") for name in ("parts", "whole")]
+    for (name, ours), theirs in zip(exported[0].state_dict().items(), exported[1].state_dict().values(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4, msg=name)
 
 
 @pytest.mark.slow

@@ -22,7 +22,14 @@ from model_families import (
 )
 from tiny_families import build_tiny_config
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from transformers import BertConfig, Gemma3TextConfig, Qwen3Config, Qwen3MoeConfig
+from transformers import (
+    BertConfig,
+    DeepseekV3Config,
+    Gemma3TextConfig,
+    Qwen3_5MoeConfig,
+    Qwen3Config,
+    Qwen3MoeConfig,
+)
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from rlt_api.blocks.model import Lora
@@ -102,8 +109,11 @@ def test_experts_are_split_for_families_and_numbers_that_fit() -> None:
     mixture, dense = Qwen3MoeConfig(num_experts=12), build_tiny_config("qwen3")
     validate_expert_parallel(mixture, 4)
     validate_expert_parallel(dense, 1)
-    with pytest.raises(ValueError, match=r"expertParallelSize: 8 does not divide the 12 experts of a layer\. Use 4\.$"):
-        validate_expert_parallel(mixture, 8)
+    for config in (mixture, DeepseekV3Config(n_routed_experts=12), Qwen3_5MoeConfig(text_config={"num_experts": 12})):
+        with pytest.raises(
+            ValueError, match=r"expertParallelSize: 8 does not divide the 12 experts of a layer\. Use 4"
+        ):
+            validate_expert_parallel(config, 8)
     with pytest.raises(ValueError, match=r"expertParallelSize: 2 is not supported for models of type qwen3, only for"):
         validate_expert_parallel(dense, 2)
 

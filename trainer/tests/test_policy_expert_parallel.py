@@ -147,9 +147,12 @@ def update(
     *,
     model: dict[str, Any],
     training: dict[str, Any],
-    saves: bool,
-    resumes: bool,
+    saves: bool = False,
+    resumes: bool = False,
+    rate: float = 0.0,
+    exported: Path | None = None,
 ) -> Run:
+    """Take STEPS updates. rate: algorithm.routerBiasUpdateRate. exported: the folder to export to."""
     import torch.distributed as dist
     from test_policy_ranks import make_experience
 
@@ -159,9 +162,11 @@ def update(
     from rlt_api.blocks.training import Training
     from rlt_trainer.batches.sequences import MiniBatch
     from rlt_trainer.checkpoint.driver_state import DriverState
+    from rlt_trainer.checkpoint.export import export
     from rlt_trainer.checkpoint.parts import ModelState, OptimizerState, Parts
     from rlt_trainer.checkpoint.resume import resume
     from rlt_trainer.checkpoint.saver import Saver
+    from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer
     from rlt_trainer.policy.actor import Actor
     from rlt_trainer.policy.mesh import create_mesh, data_parallel_size
     from rlt_trainer.policy.weight_files import to_file_format
@@ -173,7 +178,9 @@ def update(
         model=Model.model_validate(model),
         dtype=torch.float32,
         mesh=create_mesh("cpu", block, ranks),
-        algorithm=Algorithm(kl_loss_coef=0.1, entropy_coeff=0.01, loss_agg_mode="seq-mean-token-mean"),
+        algorithm=Algorithm(
+            kl_loss_coef=0.1, entropy_coeff=0.01, loss_agg_mode="seq-mean-token-mean", router_bias_update_rate=rate
+        ),
         training=block,
         temperature=0.9,
         max_response_length=6,
@@ -201,6 +208,8 @@ def update(
     shares[:, -1] *= parts / ranks
     dist.all_reduce(shares)
     steps = dict(zip([*names, "reference"], shares.T.tolist(), strict=True))
+    if exported is not None:
+        export(actor.model, build_byte_tokenizer(), exported, torch.float32)
     return Run(
         {**steps, "grad_norm": [each.grad_norm for each in results]},
         {name: weight.numpy() for name, weight in actor.gather_weights()},

@@ -158,8 +158,9 @@ class Training(ApiModel):
     """Number of train workers that share each sequence: verl's ulysses_sequence_parallel_size. It requires
     model.useRemovePadding."""
     expert_parallel_size: Annotated[Positive, Since(2)] = 1
-    """Number of train workers that split the experts of the policy, a mixture of type qwen3_moe: Megatron's
-    expert_model_parallel_size. They exchange tokens, and gather a part of the experts instead of all."""
+    """Number of train workers that split the experts of the policy: Megatron's expert_model_parallel_size. They
+    exchange tokens, and gather a part of the experts instead of all. For Qwen3-MoE, Qwen3-Next, Qwen3.5-MoE,
+    DeepSeek-V3 and GLM-4.5."""
     collective_timeout_seconds: Annotated[int, Since(2), Field(ge=1, le=86400)] = 600
     """Maximum time of a collective of the train workers, in seconds, until the attempt fails. The default is that of
     PyTorch for NCCL, and of verl's nccl_timeout. A rank can be late by up to this time, such as

@@ -8,7 +8,7 @@ from typing import Any
 from transformers import PreTrainedConfig
 
 from rlt_api.blocks.model import Lora
-from rlt_api.model_families import EXPERT_PARALLEL, ROUTER_BIAS
+from rlt_api.model_families import EXPERT_PARALLEL, NUMBER_OF_EXPERTS, ROUTER_BIAS
 
 ENCODER = "its attention is not causal"
 DECODER = "it counts positions from the start of the padded row, and not from the first token"
@@ -103,10 +103,9 @@ def validate_expert_parallel(config: PreTrainedConfig, size: int) -> None:
             f"{field} is not supported for models of type {config.model_type}, only for "
             f"{', '.join(EXPERT_PARALLEL)}. Remove it."
         )
-    if text.num_experts % size:
-        raise ValueError(
-            f"{field} does not divide the {text.num_experts} experts of a layer. Use {gcd(size, text.num_experts)}."
-        )
+    experts = next(int(getattr(text, name)) for name in NUMBER_OF_EXPERTS if hasattr(text, name))
+    if experts % size:
+        raise ValueError(f"{field} does not divide the {experts} experts of a layer. Use {gcd(size, experts)}.")
 
 
 def validate_router_loss(config: PreTrainedConfig, coefficient: float) -> None:
