@@ -13,7 +13,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from family_loop import TOLERANCE, measure_context_parallel, measure_loop, measure_lora, measure_packing
+from family_loop import (
+    TOLERANCE,
+    measure_context_parallel,
+    measure_loop,
+    measure_lora,
+    measure_packing,
+    measure_synced_adapters,
+)
 from trained_families import FAMILIES
 
 DATA = Path(__file__).with_suffix(".json")
@@ -26,6 +33,7 @@ COLUMNS: dict[str, Measure] = {
     "packing": measure_packing,
     "contextParallel": measure_context_parallel,
     "lora": measure_lora,
+    "syncAdapters": measure_synced_adapters,
 }
 """Column -> its measurement: yes, or no with the reason."""
 TITLES = {
@@ -34,6 +42,7 @@ TITLES = {
     "packing": "packing",
     "contextParallel": "context parallel",
     "lora": "LoRA",
+    "syncAdapters": "adapters in vLLM",
     "export": "export",
 }
 
@@ -75,9 +84,9 @@ def read_versions(column: str) -> dict[str, str]:
     import transformers
 
     versions = {"transformers": transformers.__version__, "torch": torch.__version__}
-    if column == "lora":
+    if column in ("lora", "syncAdapters"):
         versions["peft"] = peft.__version__
-    if column == "vllm":
+    if column in ("vllm", "syncAdapters"):
         import vllm
 
         versions["vllm"] = vllm.__version__
@@ -112,6 +121,7 @@ def build_page(data: dict[str, Any]) -> str:
             "- **packing**: the loop with `model.useRemovePadding`. A family with *no* runs padded.",
             "- **context parallel**: two ranks that share each sequence have transformers' log-probabilities.",
             "- **LoRA**: the loop with `model.lora` and the transformers engine. The export contains merged weights.",
+            "- **adapters in vLLM**: the same adapters with `model.lora.syncAdapters` and vLLM in its second step.",
             "- **export**: the loop's export, with either engine.",
             "",
             "What has *no* is rejected with the reason: by `rlt validate` if `model.path` is a folder that it can",

@@ -17,7 +17,7 @@ from rlt_api.blocks.model import Lora
 from rlt_api.model_families import ROUTER_BIAS
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.data.prompt import Prompt
-from rlt_trainer.driver.input_validation import validate_lengths
+from rlt_trainer.driver.input_validation import validate_engine, validate_lengths
 from rlt_trainer.errors import TrainingError
 from rlt_trainer.policy.families import find_packing_obstacle, validate_adapters, validate_family
 
@@ -35,8 +35,10 @@ def run_loop(name: str, folder: str, engine: str, lora: bool) -> None:
     """
     torch.set_num_threads(1)
     root = Path(folder)
-    validate_family(build_config(FAMILIES[name]), packed=False)
-    validate_lengths(build_job(name, root, engine=engine, lora=lora, steps=2), build_config(FAMILIES[name]))
+    architecture, job = build_config(FAMILIES[name]), build_job(name, root, engine=engine, lora=lora, steps=2)
+    validate_family(architecture, packed=False)
+    validate_lengths(job, architecture)
+    validate_engine(job, architecture)
     write_model(FAMILIES[name], root / "model")
     for total, used in ((1, "transformers"), (2, engine)):
         steps = train(build_job(name, root, engine=used, lora=lora, steps=total))
@@ -66,7 +68,7 @@ def build_job(name: str, root: Path, *, engine: str, lora: bool, steps: int) -> 
             "model": {
                 "path": str(root / "model"),
                 "useRemovePadding": packed,
-                **({"lora": {"rank": 4, "targetModules": list(FAMILIES[name].lora_targets)}} if lora else {}),
+                **({"lora": build_lora(name, engine)} if lora else {}),
             },
             "data": {"preset": "arithmetic", "maxPromptLength": 16, "maxResponseLength": 5},
             "rewards": [{"name": "regex", "options": {"pattern": "[a-z0-9]"}}],
@@ -77,6 +79,11 @@ def build_job(name: str, root: Path, *, engine: str, lora: bool, steps: int) -> 
             "observability": {},
         }
     )
+
+
+def build_lora(name: str, engine: str) -> dict[str, Any]:
+    """Build the adapters of a run. vLLM applies them itself."""
+    return {"rank": 4, "targetModules": list(FAMILIES[name].lora_targets), "syncAdapters": engine == "vllm"}
 
 
 def read_checkpoint(config: TrainingConfig) -> list[float]:
@@ -146,6 +153,11 @@ def measure_lora(name: str, folder: Path) -> str:
             validate_adapters(build_config(family), Lora(rank=4))
         return f"yes: With targetModules {', '.join(family.lora_targets)}. all-linear contains experts or routers."
     return found
+
+
+def measure_synced_adapters(name: str, folder: Path) -> str:
+    """Run the loop with the same adapters, which vLLM applies itself in the second step."""
+    return run_ranks(_answer, [(run_loop, (name, str(folder), "vllm", True))])[0]
 
 
 def measure_packing(name: str, folder: Path) -> str:
