@@ -123,8 +123,11 @@ def test_preempted_job_waits_for_its_place_and_resumes_after_its_last_step(
         cluster,
         namespace,
         name,
-        lambda job: f"Insufficient {SEAT}" in get_condition(job, "ClusterReady")["message"],
-        what="the scheduler's message",
+        lambda job: (
+            bool(job["status"].get("attempts"))  # KubeRay may replace the worker before the program has ended
+            and f"Insufficient {SEAT}" in get_condition(job, "ClusterReady")["message"]
+        ),
+        what="an attempt, and the scheduler's message",
         timeout_s=EVENT_TIMEOUT_S,
     )
     (attempt,) = waiting["status"]["attempts"]
