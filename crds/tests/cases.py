@@ -398,7 +398,7 @@ CASES = [
     Case(
         "router-bias",
         "spec.algorithm.routerBiasUpdateRate",
-        {"algorithm.routerBiasUpdateRate": 0.001, "model.lora": {}},
+        {"algorithm.routerBiasUpdateRate": 0.001, "model.lora": {"rank": 8}},
         "remove one of them",
     ),
     Case("reward-choice", "spec.rewards[0].env", {"rewards": [{"name": "exact", "env": [TOKEN]}]}, cel=True),

@@ -1,15 +1,12 @@
-"""The correction biases of routers balance the experts on any number of ranks, and reach engine and checkpoint."""
+"""The correction biases of routers balance the experts, on any number of ranks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
-from in_process import train
 from model_families import FAMILIES as ALL_FAMILIES
 from ranks import join, run_ranks
 from tiny_families import build_tiny_config
@@ -21,21 +18,15 @@ from rlt_api.blocks.algorithm import Algorithm
 from rlt_api.blocks.model import Model
 from rlt_api.blocks.training import Training
 from rlt_api.model_families import ROUTER_BIAS
-from rlt_api.training_config import TrainingConfig
 from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences
 from rlt_trainer.policy.actor import Actor
 from rlt_trainer.policy.families import find_auto_class, validate_router_bias
 from rlt_trainer.policy.model import iterate_buffers
 from rlt_trainer.policy.router_bias import BIAS, compute_change, find_routers
-from rlt_trainer.rollout.transformers_engine import TransformersEngine
-from rlt_trainer.rollout.weight_channel import receive_weights
-from rlt_trainer.rollout.weight_sync import StaleWeightsError
 
 PROMPTS, RESPONSES = [[51, 52, 53], [54, 55], [56, 57]], [[58, 59], [60, 61, 62], [63]]
 RATE = 0.01
 EXPERTS, SELECTED = 8, 2
-
-MakeConfig = Callable[..., TrainingConfig]
 
 
 def test_the_change_follows_from_the_counts() -> None:
@@ -162,47 +153,6 @@ def one_rank(files: str, rank: int, settings: dict[str, Any]) -> list[list[float
     biases: list[list[float]] = read_biases(actor).tolist()
     dist.destroy_process_group()
     return biases
-
-
-def build_job(make_config: MakeConfig, files: str, run: Path, steps: int) -> TrainingConfig:
-    return make_config(
-        workers=1,
-        runDirectory=str(run),
-        model={"fromSeed": None, "path": files},
-        rewards=[{"name": "regex", "options": {"pattern": "[a-z0-9]"}}],
-        algorithm={"routerBiasUpdateRate": RATE},
-        training={"totalSteps": steps},
-        checkpoint={"saveFreq": 1},
-    )
-
-
-def test_a_resumed_run_has_the_biases_of_an_uninterrupted_one(
-    make_config: MakeConfig, files: str, tmp_path: Path
-) -> None:
-    train(build_job(make_config, files, tmp_path / "parts", 1))
-    parts, whole = (train(build_job(make_config, files, tmp_path / name, 3)) for name in ("parts", "whole"))
-    for name in ("actor/pg_loss", "actor/grad_norm", "actor/expert_load_max", "actor/expert_load_entropy"):
-        assert [step[name] for step in parts] == [step[name] for step in whole], name
-    exported = [AutoModelForCausalLM.from_pretrained(tmp_path / name / "export") for name in ("parts", "whole")]
-    assert all(torch.equal(*each) for each in zip(*(model.state_dict().values() for model in exported), strict=True))
-    start = AutoModelForCausalLM.from_pretrained(files).state_dict()
-    changes = [value - start[name] for name, value in exported[0].state_dict().items() if name.endswith(BIAS)]
-    assert max(float(change.abs().max()) for change in changes) > 2 * RATE, "in several mini-batches"
-
-
-def test_an_engine_without_the_new_biases_is_detected(
-    make_config: MakeConfig, files: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def load_others(engine: TransformersEngine) -> None:
-        for name, tensor in receive_weights(engine._channel):
-            if not name.endswith(BIAS):
-                engine._weights[name].data.copy_(tensor)
-
-    monkeypatch.setattr(TransformersEngine, "_load_weights", load_others)
-    # A difference of log-probabilities is only a warning in bfloat16.
-    monkeypatch.setattr("rlt_trainer.rollout.weight_sync.compare_log_probs", lambda *_: 0.0)
-    with pytest.raises(StaleWeightsError, match=r"weights differ from those that were sent \(layer 1; layer 2\)"):
-        train(build_job(make_config, files, tmp_path / "run", 2))
 
 
 @pytest.mark.parametrize("model_type", ROUTER_BIAS)

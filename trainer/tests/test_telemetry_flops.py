@@ -52,7 +52,7 @@ MIXTURES: dict[str, dict[str, Any]] = {
     "qwen3_5_moe_text": {**SHARED, **LINEAR},
     "gpt_oss": {"num_local_experts": 8, "num_experts_per_tok": 2, "sliding_window": 3},
     "llama4_text": {"num_local_experts": 8, "intermediate_size_mlp": 72, "interleave_moe_layer_step": 2},
-    "deepseek_v3": {**ROUTED, **LATENT, **GROUPS, "q_lora_rank": 24},
+    "deepseek_v3": {**ROUTED, **LATENT, **GROUPS, "q_lora_rank": 24, "head_dim": 8},
     "glm4_moe": {**ROUTED, **GROUPS},
 }
 """model_type -> sizes with dense layers and shared experts, where the family has them."""
