@@ -123,7 +123,7 @@ def test_sigterm_during_preparation_ends_the_run(
     assert any(line.startswith("[preparing] loading the policy") for line in process.stdout)
     process.terminate()
     rest = process.communicate(timeout=120)[0]
-    assert process.returncode == TERMINATED
+    assert process.returncode == TERMINATED, rest
     assert "[training]" not in rest
 
 

@@ -110,6 +110,21 @@ def submit(actor: Any, method: Callable[..., R], *arguments: Any, **options: Any
     return reference
 
 
+def wait(references: Any, timeout: float | None = None) -> tuple[Any, Any]:
+    """Wait for one of the references. Return the lists of those that are done and of the others.
+
+    Ray raises the exception of a signal handler, such as Terminated or KeyboardInterrupt, as the cause of a SystemError
+    ("CoreWorker.wait returned a result with an exception set"; ray/_raylet.pyx, Ray 2.60). It is raised here itself.
+    """
+    try:
+        done, pending = ray.wait(references, timeout=timeout)
+    except SystemError as error:
+        if error.__cause__ is None:
+            raise
+        raise error.__cause__ from None
+    return done, pending
+
+
 def results(references: Sequence[ObjectRef[R]]) -> list[R]:
     """Return the results of calls in order. Raise the first error when it happens: other calls may then never return.
 
@@ -118,7 +133,7 @@ def results(references: Sequence[ObjectRef[R]]) -> list[R]:
     pending: Any = list(references)
     try:
         while pending:
-            done, pending = ray.wait(pending)
+            done, pending = wait(pending)
             ray.get(done)
         return list(ray.get(list(references)))
     except RayActorError as error:
@@ -138,7 +153,7 @@ def _find_death(pending: Any) -> RayActorError | None:
     """Find a call whose worker process died. The other ranks lose their connections to it, and may fail earlier."""
     deadline = time.monotonic() + DEATH_TIMEOUT_S
     while pending and (left := deadline - time.monotonic()) > 0:
-        done, pending = ray.wait(pending, timeout=left)
+        done, pending = wait(pending, timeout=left)
         try:
             ray.get(done)
         except RayActorError as error:
@@ -159,7 +174,7 @@ def reserve_pods(pods: Pods) -> PlacementGroup:
     bundle = pods.bundle()
     group: PlacementGroup = placement_group([bundle] * pods.count, strategy="SPREAD")
     deadline = time.monotonic() + RESOURCES_TIMEOUT_S
-    while not ray.wait([group.ready()], timeout=10)[0]:
+    while not wait([group.ready()], timeout=10)[0]:
         resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
         available = {name: amount for name, amount in resources.items() if name in bundle}
         if time.monotonic() > deadline:
