@@ -22,7 +22,7 @@ from rlt_trainer.rollout.vllm_adapters import Adapters, build_lora_request
 from rlt_trainer.rollout.vllm_images import ImagePrompts
 from rlt_trainer.rollout.vllm_metrics import read_vllm_metrics
 from rlt_trainer.rollout.vllm_options import build_engine_options, check_engine_kwargs
-from rlt_trainer.rollout.vllm_pods import EnginePod, run_workers
+from rlt_trainer.rollout.vllm_pods import EnginePod, end_process, run_workers
 from rlt_trainer.rollout.vllm_worker import OWNER, WorkerExtension
 from rlt_trainer.rollout.weight_channel import ChannelAddress
 from rlt_trainer.rollout.weight_sums import Sums, add_up
@@ -89,6 +89,7 @@ class VllmEngine:
             "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # this process has threads
             OWNER: str(os.getpid()),
         }
+        self._is_in_pods = pod is not None
         if pod is not None:
             self._options |= pod.options()
             os.environ |= pod.variables()
@@ -239,6 +240,7 @@ class VllmEngine:
             result: Any = await output.get()
             done(number, _read_response(result))
         except Exception as error:
+            self._end_if_dead(error)
             done(number, _describe(error))
         finally:
             del self._running[number]
@@ -259,8 +261,17 @@ class VllmEngine:
 
     async def _call(self, method: Any, *arguments: Any) -> list[Any]:
         """Call a method of WorkerExtension in all workers."""
-        results: list[Any] = await self._llm.collective_rpc(method.__name__, args=arguments)
+        try:
+            results: list[Any] = await self._llm.collective_rpc(method.__name__, args=arguments)
+        except Exception as error:
+            self._end_if_dead(error)
+            raise
         return results
+
+    def _end_if_dead(self, error: Exception) -> None:
+        """End this process if vLLM has ended with a process in another pod."""
+        if self._is_in_pods and self._llm.errored:
+            end_process(_first_line(error))
 
     async def _reset_caches(self) -> None:
         if not await self._llm.reset_prefix_cache(reset_running_requests=True):

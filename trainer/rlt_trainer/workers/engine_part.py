@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import os
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
@@ -19,9 +17,7 @@ from rlt_trainer.cluster.stack_signal import write_stacks_on_signal
 from rlt_trainer.cluster.worker_group import submit
 from rlt_trainer.policy.model_files import prepare_model_files
 from rlt_trainer.rollout.build_engine import build_vllm
-from rlt_trainer.rollout.vllm_pods import EnginePod
-
-_log = logging.getLogger(__name__)
+from rlt_trainer.rollout.vllm_pods import EnginePod, end_process
 
 
 class EnginePart:
@@ -83,6 +79,4 @@ class EngineParts:
             reason = "a process of vLLM has ended"
         except Exception as error:
             reason = str(error)
-        _log.error("the part of the engine at %s has ended: %s", self.addresses[1 + running.index(ended)], reason)
-        logging.shutdown()
-        os._exit(1)
+        end_process(f"its part at {self.addresses[1 + running.index(ended)]} has ended: {reason}")
