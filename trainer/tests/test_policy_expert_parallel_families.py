@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from ranks import join, run_ranks
-from test_policy_expert_parallel import TOLERANCE, Run, assert_same, on, update
+from test_policy_expert_parallel import TOLERANCE, Run, on, update
 from trained_families import FAMILIES, Family, write_model
 from transformers import AutoModelForCausalLM
 
@@ -18,6 +19,8 @@ from rlt_trainer.policy.weight_files import SafetensorsFiles
 
 EXPERTS = 8
 RATE = 0.01
+MAX_DIFFERENCE = 1e-3
+"""The learning rate, about the largest change of an element in one update."""
 PACKED = {"model": {"use_remove_padding": True}}
 LINEAR = ("qwen3_next", "qwen3_5_moe_text")
 """Families with linear attention, which are not packed."""
@@ -86,7 +89,7 @@ def test_losses_and_weights_are_the_same_with_and_without_parts(results: Results
         assert run.steps.keys() == expected.steps.keys()
         for metric, steps in run.steps.items():
             assert steps == pytest.approx(expected.steps[metric], rel=TOLERANCE, abs=TOLERANCE), (name, metric)
-        assert_same(run.weights, expected.weights)
+        assert_nearly_same(run.weights, expected.weights)
     initial = AutoModelForCausalLM.from_pretrained(results.files).state_dict()
     moved = [torch.from_numpy(weight) - initial[name] for name, weight in expected.weights.items() if "experts" in name]
     assert min(float(each.abs().max()) for each in moved) > 100 * TOLERANCE, "the updates are large enough to differ"
@@ -98,7 +101,17 @@ def test_the_engine_gets_the_names_of_the_files(results: Results) -> None:
     assert sum(name.endswith(f"experts.{EXPERTS - 1}.down_proj.weight") for name in names) > 0
     for variant in [each for each in SPLIT if each in results.runs]:
         assert results.runs[variant].sent.keys() == names
-        assert_same(results.runs[variant].sent, results.runs["one rank"].sent)
+        assert_nearly_same(results.runs[variant].sent, results.runs["one rank"].sent)
+
+
+def assert_nearly_same(weights: dict[str, Any], expected: dict[str, Any]) -> None:
+    """Compare weights after updates: AdamW divides a gradient by its size, so that its rounding near 0 moves single
+    elements by a part of the learning rate."""
+    assert weights.keys() == expected.keys()
+    for name, weight in weights.items():
+        difference = np.abs(weight - expected[name])
+        assert (difference > TOLERANCE * (1 + np.abs(expected[name]))).sum() <= 2 + weight.size // 1000, name
+        assert difference.max() < MAX_DIFFERENCE, name
 
 
 @pytest.mark.slow
