@@ -89,8 +89,10 @@ def ray_cluster(ray_address: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     """The shared Ray cluster. The trainer joins it with `local=False`, as in a pod."""
     import ray
 
+    from rlt_trainer.driver.run import run
+
     monkeypatch.setenv("RAY_ADDRESS", ray_address)
-    monkeypatch.setattr("rlt_trainer.driver.run.METRICS_PORT", 0)
+    monkeypatch.setitem(run.__kwdefaults__, "port", 0)  # other tests use the port of the metrics
     yield
     ray.shutdown()  # after a test that failed
 
