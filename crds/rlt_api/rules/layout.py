@@ -92,32 +92,24 @@ def validate_rollout_tensor_parallel_size(spec: RLTrainingJobSpec) -> Iterator[F
     size, separate = spec.rollout.tensor_parallel_size, rollout_group(spec)
     group = separate or training_group(spec)
     devices = group.accelerator.count if group.accelerator else 1
-    below = max(candidate for candidate in range(1, min(size, devices) + 1) if devices % candidate == 0)
-    field, involved = "spec.rollout.tensorParallelSize", (TRAIN_WORKER_FIELDS[1],)
     if separate and size > devices and size % devices == 0:
         pods = size // devices
-        if separate.replicas % pods:
-            yield Finding(
-                field,
-                str(size),
-                f"is {pods} worker pods for each engine, which do not divide the {separate.replicas} replicas of the "
-                f"worker group {separate.name}",
-                f"use {below}, or set replicas to {join_or(nearest_multiples(separate.replicas, pods))}",
-                "rollout-tensor-parallel",
-                involved,
-                use(field, below),
-            )
-    elif devices % size:
-        counts = nearest_multiples(devices, size)
-        yield Finding(
-            field,
-            str(size),
-            f"does not divide the {devices} accelerators of one worker pod",
-            f"use {below}, or set accelerator.count to {join_or(counts)}",
-            "rollout-tensor-parallel",
-            involved,
-            use(field, below),
+        fits, counts = separate.replicas % pods == 0, join_or(nearest_multiples(separate.replicas, pods))
+        message = (
+            f"is {pods} worker pods for each engine, which do not divide the {separate.replicas} of the worker group"
         )
+        other = f"replicas to {counts}"
+    else:
+        fits, counts = devices % size == 0, join_or(nearest_multiples(devices, size))
+        message, other = (
+            f"does not divide the {devices} accelerators of one worker pod",
+            f"accelerator.count to {counts}",
+        )
+    if not fits:
+        below = max(candidate for candidate in range(1, min(size, devices) + 1) if devices % candidate == 0)
+        field = "spec.rollout.tensorParallelSize"
+        fix, edits = f"use {below}, or set {other}", use(field, below)
+        yield Finding(field, str(size), message, fix, "rollout-tensor-parallel", TRAIN_WORKER_FIELDS, edits)
 
 
 def validate_rollout_worker_group(spec: RLTrainingJobSpec) -> Iterator[Finding]:
