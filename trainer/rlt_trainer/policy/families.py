@@ -8,7 +8,8 @@ from typing import Any
 from transformers import PreTrainedConfig
 
 from rlt_api.blocks.model import Lora
-from rlt_api.model_families import EXPERT_PARALLEL, NUMBER_OF_EXPERTS, ROUTER_BIAS
+from rlt_api.model_families import EXPERT_PARALLEL, ROUTER_BIAS
+from rlt_trainer.telemetry.flops import count_experts
 
 ENCODER = "its attention is not causal"
 DECODER = "it counts positions from the start of the padded row, and not from the first token"
@@ -103,7 +104,7 @@ def validate_expert_parallel(config: PreTrainedConfig, size: int) -> None:
             f"{field} is not supported for models of type {config.model_type}, only for "
             f"{', '.join(EXPERT_PARALLEL)}. Remove it."
         )
-    experts = next(int(getattr(text, name)) for name in NUMBER_OF_EXPERTS if hasattr(text, name))
+    experts = count_experts(text)
     if experts % size:
         raise ValueError(f"{field} does not divide the {experts} experts of a layer. Use {gcd(size, experts)}.")
 
