@@ -92,8 +92,9 @@ def test_a_run_whose_engine_dies_again_and_again_ends(
     assert len(list((tmp_path / "deaths").iterdir())) == 4
 
 
-def build_killer() -> type[RolloutWorker]:
-    """Build a RolloutWorker that kills vLLM's worker in its second pod, once, after the requests of its second step."""
+def build_killer(process: str) -> type[RolloutWorker]:
+    """Build a RolloutWorker that kills one of vLLM's processes by its name, once, after the requests of its second
+    step."""
 
     class Killer(RolloutWorker):
         calls = 0
@@ -106,19 +107,19 @@ def build_killer() -> type[RolloutWorker]:
                 flag.touch()
                 raylet = psutil.Process().parent()
                 assert raylet is not None
-                workers = [each for each in raylet.children(recursive=True) if "VLLM::Worker_TP1" in each.name()]
-                assert len(workers) == 1
-                workers[0].kill()
+                found = [each for each in raylet.children(recursive=True) if process in each.name()]
+                assert len(found) == 1
+                found[0].kill()
 
     return Killer
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_cluster")
-def test_an_engine_in_two_pods_is_started_again_when_a_process_of_the_second_ends(
+def test_a_run_whose_vllm_loses_a_process_has_all_steps(
     make_config: Callable[..., TrainingConfig], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The results are those of an engine in one pod."""
+    """The scheduler of an engine in one pod, and a worker in the second pod of an engine in two."""
 
     def train(name: str, size: int) -> list[dict[str, Any]]:
         changes: dict[str, Any] = {
@@ -130,15 +131,16 @@ def test_an_engine_in_two_pods_is_started_again_when_a_process_of_the_second_end
         run(make_config(**changes, runDirectory=str(tmp_path / name)), local=False)
         return [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
 
-    whole = train("one-pod", 1)
-    monkeypatch.setattr(engine_processes, "RolloutWorker", build_killer())
-    killed = train("two-pods", 2)
-    assert (tmp_path / "two-pods/killed").exists()
-    assert [step["training/global_step"] for step in killed] == [1, 2]
-    for ours, theirs in zip(killed, whole, strict=True):
-        for name in ("critic/rewards/mean", "response_length/mean", "actor/grad_norm"):
-            assert ours[name] == pytest.approx(theirs[name], rel=1e-4), name
-        assert ours["training/weight_sync_difference"] < 1e-4
+    whole = train("whole", 1)
+    for process, size in (("VLLM::EngineCore", 1), ("VLLM::Worker_TP1", 2)):
+        monkeypatch.setattr(engine_processes, "RolloutWorker", build_killer(process))
+        killed = train(process, size)
+        assert (tmp_path / process / "killed").exists()
+        assert [step["training/global_step"] for step in killed] == [1, 2]
+        for ours, theirs in zip(killed, whole, strict=True):
+            for name in ("critic/rewards/mean", "response_length/mean", "actor/grad_norm"):
+                assert ours[name] == pytest.approx(theirs[name], rel=1e-4), (process, name)
+            assert ours["training/weight_sync_difference"] < 1e-4
 
 
 class EndingProcess(in_process.LocalProcess):

@@ -19,6 +19,10 @@ class EngineError(TrainingError):
     """The rollout engine failed. The message contains a fix."""
 
 
+class EngineDiedError(EngineError):
+    """The engine has ended, for example because the kernel killed one of its processes. It must be started again."""
+
+
 @dataclass(frozen=True)
 class Sampling:
     """Sampling parameters."""
@@ -54,7 +58,7 @@ class Request:
 
 Done = Callable[[int, Response | EngineError], None]
 """Takes the number of a request and its response, which has the finish reason "abort" if it was aborted. A request that
-the engine rejects has an error."""
+the engine rejects has an error, EngineDiedError if the engine has ended."""
 Part = Literal["weights", "kv_cache"]
 """The parts of an engine's memory, by vLLM's names."""
 

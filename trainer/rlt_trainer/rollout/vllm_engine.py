@@ -17,12 +17,12 @@ from rlt_api.blocks.rollout import Rollout
 from rlt_trainer.batches.response import FinishReason, Response
 from rlt_trainer.data.image_processor import ImageProcessor
 from rlt_trainer.policy.model_files import DTYPES
-from rlt_trainer.rollout.engine import Done, EngineError, Part, Request
+from rlt_trainer.rollout.engine import Done, EngineDiedError, EngineError, Part, Request
 from rlt_trainer.rollout.vllm_adapters import Adapters, build_lora_request
 from rlt_trainer.rollout.vllm_images import ImagePrompts
 from rlt_trainer.rollout.vllm_metrics import read_vllm_metrics
 from rlt_trainer.rollout.vllm_options import build_engine_options, check_engine_kwargs
-from rlt_trainer.rollout.vllm_pods import EnginePod, end_process, run_workers
+from rlt_trainer.rollout.vllm_pods import EnginePod, run_workers
 from rlt_trainer.rollout.vllm_worker import OWNER, WorkerExtension
 from rlt_trainer.rollout.weight_channel import ChannelAddress
 from rlt_trainer.rollout.weight_sums import Sums, add_up
@@ -89,7 +89,6 @@ class VllmEngine:
             "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # this process has threads
             OWNER: str(os.getpid()),
         }
-        self._is_in_pods = pod is not None
         if pod is not None:
             self._options |= pod.options()
             os.environ |= pod.variables()
@@ -231,7 +230,7 @@ class VllmEngine:
                 str(request.number), prompt, _parameters(request), lora_request=self._lora
             )
         except Exception as error:
-            done(request.number, _describe(error))
+            done(request.number, self._describe(error))
             return
         self._running[request.number] = asyncio.create_task(self._wait(request.number, output, done))
 
@@ -240,8 +239,7 @@ class VllmEngine:
             result: Any = await output.get()
             done(number, _read_response(result))
         except Exception as error:
-            self._end_if_dead(error)
-            done(number, _describe(error))
+            done(number, self._describe(error))
         finally:
             del self._running[number]
 
@@ -260,18 +258,23 @@ class VllmEngine:
         raise AssertionError("vLLM's stream ends with a finished output")
 
     async def _call(self, method: Any, *arguments: Any) -> list[Any]:
-        """Call a method of WorkerExtension in all workers."""
+        """Call a method of WorkerExtension in all workers. Raises EngineDiedError."""
         try:
             results: list[Any] = await self._llm.collective_rpc(method.__name__, args=arguments)
         except Exception as error:
-            self._end_if_dead(error)
+            if self._llm.errored:
+                raise self._describe(error) from error
             raise
         return results
 
-    def _end_if_dead(self, error: Exception) -> None:
-        """End this process if vLLM has ended with a process in another pod."""
-        if self._is_in_pods and self._llm.errored:
-            end_process(_first_line(error))
+    def _describe(self, error: Exception) -> EngineError:
+        """Describe a failure. vLLM's scheduler ends with any of its workers, and then all requests fail."""
+        kind = EngineDiedError if self._llm.errored else EngineError
+        return kind(
+            f"vLLM failed: {_first_line(error)}. If memory is short, lower rollout.maxNumSeqs or "
+            "rollout.gpuMemoryUtilization; a prompt with its response must fit in rollout.maxModelLen. The run can be "
+            "resumed from its latest checkpoint."
+        )
 
     async def _reset_caches(self) -> None:
         if not await self._llm.reset_prefix_cache(reset_running_requests=True):
@@ -307,14 +310,6 @@ def _read_response(output: RequestOutput) -> Response:
     assert isinstance(sampled, FlatLogprobs)
     assert len(sampled.logprobs) == len(tokens)
     return Response(tokens, sampled.logprobs, finish_reason=FINISHED[completion.finish_reason])
-
-
-def _describe(error: Exception) -> EngineError:
-    return EngineError(
-        f"vLLM failed during generation: {_first_line(error)}. If memory is short, lower rollout.maxNumSeqs or "
-        "rollout.gpuMemoryUtilization; a prompt with its response must fit in rollout.maxModelLen. The run can be "
-        "resumed from its latest checkpoint."
-    )
 
 
 def _first_line(error: Exception) -> str:

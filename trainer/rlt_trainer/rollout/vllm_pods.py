@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import logging
-import os
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 from rlt_trainer.cluster.rendezvous import Rendezvous
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -38,16 +34,6 @@ class EnginePod:
         (torch/distributed/rendezvous.py). VLLM_HOST_IP: where the first pod listens for the replies of the others.
         """
         return {"TORCHELASTIC_USE_AGENT_STORE": "True", "VLLM_HOST_IP": self.address}
-
-
-def end_process(reason: str) -> NoReturn:
-    """End this process, which has the scheduler of an engine in several pods. The driver then starts all pods again.
-
-    If a worker ends, the others lose their connection to it. Which process notices it first is not determined.
-    """
-    _log.error("the engine ends: %s", reason)
-    logging.shutdown()
-    os._exit(1)
 
 
 def run_workers(options: dict[str, Any]) -> None:

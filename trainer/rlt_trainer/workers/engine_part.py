@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
@@ -14,10 +16,12 @@ import ray
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.cluster.rendezvous import Rendezvous, listen_for_ranks, node_address, use_interface_of
 from rlt_trainer.cluster.stack_signal import write_stacks_on_signal
-from rlt_trainer.cluster.worker_group import submit
+from rlt_trainer.cluster.worker_group import submit, wait
 from rlt_trainer.policy.model_files import prepare_model_files
 from rlt_trainer.rollout.build_engine import build_vllm
-from rlt_trainer.rollout.vllm_pods import EnginePod, end_process
+from rlt_trainer.rollout.vllm_pods import EnginePod
+
+_log = logging.getLogger(__name__)
 
 
 class EnginePart:
@@ -71,7 +75,7 @@ class EngineParts:
             ray.kill(actor)
 
     def _end_with(self, running: list[Any]) -> None:
-        (ended, *_), _ = ray.wait(running, num_returns=1)
+        (ended, *_), _ = wait(running)
         if self._is_closed:
             return
         try:
@@ -79,4 +83,6 @@ class EngineParts:
             reason = "a process of vLLM has ended"
         except Exception as error:
             reason = str(error)
-        end_process(f"its part at {self.addresses[1 + running.index(ended)]} has ended: {reason}")
+        _log.error("the part of the engine at %s has ended: %s", self.addresses[1 + running.index(ended)], reason)
+        logging.shutdown()
+        os._exit(1)

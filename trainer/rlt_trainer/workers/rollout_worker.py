@@ -23,7 +23,7 @@ from rlt_trainer.cluster.stack_signal import write_stacks_on_signal
 from rlt_trainer.data.tokenizer import load_tokenizer
 from rlt_trainer.policy.model_files import DTYPES, prepare_model_files
 from rlt_trainer.rollout.build_engine import build_engine, load_stop_token_ids
-from rlt_trainer.rollout.engine import EngineError, Request
+from rlt_trainer.rollout.engine import EngineDiedError, EngineError, Request
 from rlt_trainer.rollout.weight_channel import ChannelAddress
 from rlt_trainer.rollout.weight_sums import Sums
 from rlt_trainer.telemetry.worker_telemetry import WorkerReport, WorkerTelemetry
@@ -74,6 +74,7 @@ class RolloutWorker:
         if not on_gpu:
             use_interface_of(self._address)
         self._ended: list[Ended] = []
+        self._death: EngineDiedError | None = None
         self._has_ended = asyncio.Event()
         self._running = 0
         self._gen = ExitStack()
@@ -104,8 +105,10 @@ class RolloutWorker:
         await self.engine.submit(requests, self._end)
 
     async def ended(self) -> list[Ended]:
-        """Return the requests that ended since the last call. Waits for at least one."""
+        """Return the requests that ended since the last call. Waits for at least one. Raises EngineDiedError."""
         await self._has_ended.wait()
+        if self._death is not None:
+            raise self._death
         self._has_ended.clear()
         ended, self._ended = self._ended, []
         return ended
@@ -169,5 +172,8 @@ class RolloutWorker:
         self._running -= 1
         if self._running == 0:
             self._gen.close()
-        self._ended.append((number, result))
+        if isinstance(result, EngineDiedError):
+            self._death = result
+        else:
+            self._ended.append((number, result))
         self._has_ended.set()
