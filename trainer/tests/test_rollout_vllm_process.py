@@ -17,24 +17,27 @@ from rlt_api.blocks.rollout import Rollout
 PROMPTS = [[50, 51], [60]]
 
 
-def shared_memory() -> set[str]:
-    return {file.name for file in Path("/dev/shm").iterdir()}
+def shared_memory(processes: Sequence[psutil.Process]) -> set[Path]:
+    """Return the files of the shared memory of these processes. Those of other tests are not included."""
+    mapped = {Path(each.path) for process in processes for each in process.memory_maps(grouped=True)}
+    return {file for file in mapped if file.is_relative_to("/dev/shm") and file.exists()}
 
 
 @pytest.mark.slow
 def test_two_processes_share_an_engine_with_the_weights_of_the_policy_and_end_with_it(tiny_model: str) -> None:
     """The engine runs in a process that is killed, as by the kernel's out-of-memory killer."""
-    before = shared_memory()
     command = [sys.executable, __file__, tiny_model]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as engine:
         assert engine.stdout is not None
         assert next((line for line in engine.stdout if line.startswith("tokens")), None) == "tokens [5, 5]\n"
         children = psutil.Process(engine.pid).children(recursive=True)
         assert len([child for child in children if "VLLM" in child.name()]) == 3  # the scheduler and two workers
+        files = shared_memory(children)
+        assert files
         os.kill(engine.pid, signal.SIGKILL)
         _, alive = psutil.wait_procs(children, timeout=60)
     assert alive == []
-    assert shared_memory() <= before
+    assert [file for file in files if file.exists()] == []
 
 
 def main(files: str) -> None:
