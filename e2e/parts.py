@@ -53,6 +53,8 @@ class Run:
     note: str = ""
     """What the progress line shows."""
     child: subprocess.Popen[str] | None = None
+    starting: threading.Lock = field(default_factory=threading.Lock)
+    """Held from the check of `stopping` until `child` is set, so that `interrupt` misses no command that starts."""
 
     def command(
         self,
@@ -68,22 +70,23 @@ class Run:
 
         Raises PartFailedError if it exits with another status than 0, StoppedError if the run is being stopped.
         """
-        if self.stopping.is_set() and not even_if_stopping:
-            raise StoppedError
         words = [str(word) for word in arguments]
         with self.log.open("a") as log:
-            print("$", *words, file=log, flush=True)
-            self.child = subprocess.Popen(
-                words,
-                cwd=cwd,
-                env={**os.environ, "PYTHONUNBUFFERED": "1", **(env or {})},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
-                start_new_session=True,
-            )
+            with self.starting:
+                if self.stopping.is_set() and not even_if_stopping:
+                    raise StoppedError
+                print("$", *words, file=log, flush=True)
+                self.child = subprocess.Popen(
+                    words,
+                    cwd=cwd,
+                    env={**os.environ, "PYTHONUNBUFFERED": "1", **(env or {})},
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                    errors="replace",
+                    start_new_session=True,
+                )
             assert self.child.stdout
             for line in self.child.stdout:
                 log.write(line)
@@ -97,8 +100,9 @@ class Run:
             raise PartFailedError(f"{Path(words[0]).name} exited with status {status}", advice)
 
     def interrupt(self) -> None:
-        """Send SIGINT to the command that runs, and SIGKILL if it does not end in time."""
-        child = self.child
+        """Send SIGINT to the command that runs, and SIGKILL if it does not end in time. Set `stopping` before."""
+        with self.starting:
+            child = self.child
         if child is None or child.poll() is not None:
             return
         with suppress(ProcessLookupError):

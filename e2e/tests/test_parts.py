@@ -11,7 +11,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,12 +79,34 @@ def test_the_clean_up_of_a_stopped_part_runs(tmp_path: Path) -> None:
 
 
 def test_a_stopped_part_starts_no_further_command(tmp_path: Path) -> None:
-    import threading
-
     stopping = threading.Event()
     stopping.set()
     with pytest.raises(StoppedError):
         Run("a", tmp_path / "a.log", stopping).command([PYTHON, "-c", ""])
+
+
+def test_a_command_that_starts_during_the_stop_is_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopping = threading.Event()
+    run = Run("a", tmp_path / "a.log", stopping)
+    start = subprocess.Popen
+
+    def stop() -> None:
+        stopping.set()
+        run.interrupt()
+
+    stops = threading.Thread(target=stop)
+
+    def start_slowly(*arguments: Any, **options: Any) -> subprocess.Popen[str]:
+        stops.start()
+        stops.join(0.5)  # `interrupt` ends here only if it does not wait for the start
+        return start(*arguments, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", start_slowly)
+    with pytest.raises(StoppedError):
+        run.command([PYTHON, "-c", "import threading; threading.Event().wait(60)"])
+    stops.join()
+    assert run.child
+    assert run.child.returncode == -signal.SIGINT
 
 
 def test_ctrl_c_stops_all_parts_and_exits_with_130(tmp_path: Path) -> None:
@@ -107,8 +131,6 @@ run_phases([[[part]]], Path({str(tmp_path)!r}))
 
 
 def test_a_command_names_its_repair(tmp_path: Path) -> None:
-    import threading
-
     run = Run("a", tmp_path / "a.log", threading.Event())
     with pytest.raises(PartFailedError, match="exited with status 1") as failed:
         run.command(["false"], advice="make generate")
