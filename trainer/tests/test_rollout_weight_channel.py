@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -106,8 +107,12 @@ def test_shared_memory_is_used_again_once_no_tensor_holds_it() -> None:
 
 def find_blocks() -> set[int]:
     """Return the inodes of this process's shared memory. Earlier tests may have left some."""
-    files = [file for file in Path("/proc/self/fd").iterdir() if file.is_symlink()]
-    return {file.stat().st_ino for file in files if "memfd:rlt-weights" in os.readlink(file)}
+    found = set()
+    for file in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # another thread has closed it
+            if "memfd:rlt-weights" in os.readlink(file):
+                found.add(file.stat().st_ino)
+    return found
 
 
 def receive(device: str, fields: dict[str, Any]) -> list[tuple[str, dict[str, int]]]:
