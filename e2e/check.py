@@ -169,11 +169,12 @@ FOLDERS = {
 }
 """Marker -> the folders with its tests, so that a part does not import the others. conftest.py checks it."""
 UNIT = "not apiserver and not cluster and not slow and not hosts"
-ON_TWO_WORKERS = ("-n", "2", "--dist", "worksteal")
+ON_TWO_WORKERS = ("-n", "2", "--dist", "load", "--maxschedchunk", "32")
+"""Each worker has few tests at a time: it still runs those after another worker's first failure."""
 FILES_ON_TWO_WORKERS = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 """Tests of a file share a model, an API server or a cluster."""
 ONE_WORKER = ("-n", "1", "--dist", "loadfile")
-"""For the parts beside the cluster tests: more processes than cores only wait for each other."""
+"""For tests that compute, beside the cluster tests: more processes than cores only wait for each other."""
 
 PARTS = {
     part.name: part
@@ -182,7 +183,7 @@ PARTS = {
         Part("verify", "verify: generated files and pinned requirements", verify),
         Part("unit", "unit tests", pytest_part(UNIT, *ON_TWO_WORKERS)),
         Part("programs", "Go programs", programs),
-        Part("apiserver", "tests against a real API server", pytest_part("apiserver", *ONE_WORKER)),
+        Part("apiserver", "tests against a real API server", pytest_part("apiserver", *FILES_ON_TWO_WORKERS)),
         Part(
             "slow",
             "trainer tests with real engines and several processes",
