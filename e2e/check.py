@@ -174,7 +174,8 @@ ON_TWO_WORKERS = ("-n", "2", "--dist", "load", "--maxschedchunk", "32")
 FILES_ON_TWO_WORKERS = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 """Tests of a file share a model, an API server or a cluster."""
 ONE_WORKER = ("-n", "1", "--dist", "loadfile")
-"""For tests that compute, beside the cluster tests: more processes than cores only wait for each other."""
+"""For the parts beside the cluster tests: more processes than cores only wait for each other. The Ray heads of the
+API-server tests also share an address."""
 
 PARTS = {
     part.name: part
@@ -183,7 +184,7 @@ PARTS = {
         Part("verify", "verify: generated files and pinned requirements", verify),
         Part("unit", "unit tests", pytest_part(UNIT, *ON_TWO_WORKERS)),
         Part("programs", "Go programs", programs),
-        Part("apiserver", "tests against a real API server", pytest_part("apiserver", *FILES_ON_TWO_WORKERS)),
+        Part("apiserver", "tests against a real API server", pytest_part("apiserver", *ONE_WORKER)),
         Part(
             "slow",
             "trainer tests with real engines and several processes",
