@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from engine_calls import EngineCalls
+from process_end import await_end
 
 from rlt_api.blocks.rollout import MultiTurn
 from rlt_trainer.algorithms import user_functions
@@ -196,7 +197,7 @@ def test_an_environment_that_hangs_ends_only_its_conversation(processes: Process
     assert find_environment_outcome(good) == {"environment": good.reward}
     (hung, *_), (where, again) = (re.findall("[0-9]+", text_of(episode)) for episode in (bad, good))
     assert where == again != hung
-    assert not Path(f"/proc/{hung}").exists() or wait_until_gone(int(hung))
+    await_end(int(hung))
 
 
 def test_an_environment_whose_process_exits_ends_only_its_conversation(processes: Processes) -> None:
@@ -214,7 +215,7 @@ def test_a_batch_of_which_all_conversations_failed_ends_the_run_with_the_cause(p
 def test_child_processes_of_an_environment_end_with_its_conversation(processes: Processes) -> None:
     (episode,) = talk(Scripted(["spawn", "end"]), processes(), prompt())
     (child,) = re.findall("[0-9]+", text_of(episode))
-    wait_until_gone(int(child))
+    await_end(int(child))
 
 
 def test_a_server_of_environments_that_died_is_started_again(processes: Processes) -> None:
@@ -225,18 +226,6 @@ def test_a_server_of_environments_that_died_is_started_again(processes: Processe
     ours._process.wait()
     (episode,) = talk(Scripted(["end"]), ours, prompt())
     assert episode.failure is None
-
-
-def wait_until_gone(pid: int) -> bool:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        try:
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-                return True
-        except (FileNotFoundError, ProcessLookupError):
-            return True
-        time.sleep(0.01)
-    raise AssertionError(f"process {pid} still runs")
 
 
 def test_an_environment_gets_the_whole_prompt(processes: Processes) -> None:

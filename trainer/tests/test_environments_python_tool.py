@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
-from pathlib import Path
 
 import pytest
+from process_end import await_end
 from tool_conversations import (
     HERE,
     call,
@@ -59,17 +58,7 @@ def test_a_program_that_misbehaves_ends_alone(program: str, output: str) -> None
 def test_child_processes_of_a_program_are_killed() -> None:
     program = "import subprocess; print(subprocess.Popen(['sleep', '3600'], stdout=subprocess.DEVNULL).pid)"
     output = call(multi_turn({"name": "python"}, timeoutSeconds=60), "python", code=program)
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and runs(int(output)):
-        time.sleep(0.01)
-    assert not runs(int(output))
-
-
-def runs(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+    await_end(int(output))
 
 
 def test_a_function_is_described_and_called() -> None:

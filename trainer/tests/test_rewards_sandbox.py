@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from process_end import await_end
 
 from rlt_trainer.rewards.outcome import Failure, Outcome
 from rlt_trainer.rewards.sandbox import Sandbox
@@ -133,18 +134,7 @@ def test_child_processes_of_a_function_are_killed_with_it(sandbox: MakeSandbox) 
     (child,) = call(one, [{"what": "spawn"}])
     assert isinstance(child, float)
     one.close()
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline and _runs(int(child)):
-        time.sleep(0.01)
-    assert not _runs(int(child))
-
-
-def _runs(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
+    await_end(int(child))
 
 
 def test_numpy_numbers_are_scores(sandbox: MakeSandbox) -> None:

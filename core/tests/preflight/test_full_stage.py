@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import select
 import sys
 from pathlib import Path
 
 import pytest
+from process_end import await_end
 
 from rlt_core.preflight.child import run_child
 from rlt_core.preflight.engine import Answer, ask_engine, check_answer, find_error
@@ -88,12 +87,7 @@ def test_processes_that_a_child_leaves_are_ended_with_it() -> None:
     ended = run_child(["bash", "-c", "sleep 600 & echo $!"], 60.0, lines=3, own_session=True)
     (pid,) = ended.last_lines
     assert ended.code == 0, "the process that it leaves does not delay its end"
-    try:
-        left = os.pidfd_open(int(pid))
-    except ProcessLookupError:
-        return
-    with os.fdopen(left):
-        assert select.select([left], [], [], 60.0)[0], "it was killed"
+    await_end(int(pid))
 
 
 @pytest.mark.parametrize(
