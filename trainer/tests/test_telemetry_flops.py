@@ -10,8 +10,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from rlt_api.model_families import NUMBER_OF_EXPERTS
 from rlt_trainer.telemetry.flops import (
     DENSE_MODEL_TYPES,
+    EXPERT_COUNTS,
     MOE_MODEL_TYPES,
     Attention,
     count_experts,
@@ -206,3 +208,7 @@ def test_other_architectures_have_no_shape() -> None:
 )
 def test_only_known_devices_have_a_peak(name: str, tera: float | None) -> None:
     assert find_peak_flops(name) == (tera and tera * 1e12)
+
+
+def test_the_api_has_the_same_names_for_the_number_of_experts() -> None:
+    assert EXPERT_COUNTS == NUMBER_OF_EXPERTS

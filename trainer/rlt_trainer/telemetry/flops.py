@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlt_api.model_families import NUMBER_OF_EXPERTS
-
+EXPERT_COUNTS = ("num_experts", "num_local_experts", "n_routed_experts")
+"""As rlt_api.model_families.NUMBER_OF_EXPERTS, which is not in the standard library."""
 DENSE_MODEL_TYPES = frozenset({"llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text"})
 """model_type of the supported dense decoders: attention, and a gated MLP of three matrices."""
 MOE_MODEL_TYPES = frozenset(
@@ -125,7 +125,7 @@ def _count_mlp_weights(config: Any, layer: int) -> int:
 
 def count_experts(config: Any) -> int:
     """Return the number of experts of a layer, of which a token is routed to some."""
-    return int(next(getattr(config, name) for name in NUMBER_OF_EXPERTS if hasattr(config, name)))
+    return int(next(getattr(config, name) for name in EXPERT_COUNTS if hasattr(config, name)))
 
 
 def _has_experts(config: Any, layer: int) -> bool:
