@@ -13,7 +13,8 @@ from rlt_core.job import Manifest
 from rlt_core.kubernetes import client
 from rlt_core.kubernetes.client import KubernetesApi
 
-DEADLINE_S = 900.0
+DEADLINE_S = 2400.0
+"""For 3,000 jobs on two cores."""
 
 
 class Observer:

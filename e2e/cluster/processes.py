@@ -18,8 +18,9 @@ from cluster.stages import StageError
 
 CLUSTER_VARIABLE = "RLT_CLUSTER"
 PROCESS_VARIABLE = "RLT_CLUSTER_PROCESS"
-GARBAGE_COLLECTION = {"GOGC": "200"}
-"""Go's default of 100 costs kube-apiserver a third more CPU time, and saves 0.6 GiB at its peak."""
+GARBAGE_COLLECTION = {"GOGC": "200", "GOMEMLIMIT": "10GiB"}
+"""Go's default of 100 costs kube-apiserver a third more CPU time, and saves 0.6 GiB at its peak. The limit keeps the
+memory of a machine for the other programs when a bench creates thousands of objects."""
 
 
 @dataclass(frozen=True)
