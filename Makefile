@@ -22,7 +22,7 @@ environment: ## make .venv with everything pinned in requirements/
 	@$(SYSTEM_PYTHON) e2e/environment.py
 
 unit: environment ## the unit tests alone
-	@$(PYTHON) -m pytest -q -n 2 --dist load --maxschedchunk 32 -m "not apiserver and not cluster and not slow and not hosts"
+	@$(PYTHON) e2e/check.py --only unit
 
 explore: environment ## explore the reconciliation of a job further than the unit tests do
 	@RLT_EXPLORE=deep $(PYTHON) -m pytest -q -rP -n 2 operator/tests/exploration
