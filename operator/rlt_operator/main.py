@@ -115,8 +115,7 @@ async def run(
             watches = sources.cache.start(api, namespaces)
             for watching in watches:
                 stack.callback(watching.cancel)
-            _start(crds.run(), stack)
-            await _wait_for_first([*watches, _start(lead(), stack)])
+            await _wait_for_first([*watches, _start(crds.run(), stack), _start(lead(), stack)])
 
         async def lead() -> None:
             await sources.cache.wait()
