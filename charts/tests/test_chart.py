@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,6 @@ from rlt_operator.__main__ import build_parser
 pytestmark = pytest.mark.apiserver
 
 CHART = Path(__file__).parents[1] / "rlt-operator"
-FIRST_PORT = 16520
-"""First port of the control plane of this file. Other tests use other ports."""
 
 Manifest = dict[str, Any]
 Render = Callable[..., list[Manifest]]
@@ -83,14 +81,6 @@ EVERYTHING = (
 )
 
 
-@pytest.fixture(scope="module")
-def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A real API server."""
-    cluster = Cluster.up(nodes=0, state=tmp_path_factory.mktemp("control-plane"), first_port=FIRST_PORT)
-    yield cluster
-    cluster.down()
-
-
 def of_kind(manifests: list[Manifest], *kinds: str) -> list[Manifest]:
     return [manifest for manifest in manifests if manifest["kind"] in kinds]
 
@@ -126,35 +116,35 @@ def test_helm_lint_strict_passes(helm: Callable[..., subprocess.CompletedProcess
 
 @pytest.mark.parametrize("values", [(), EVERYTHING], ids=["defaults", "everything"])
 def test_the_api_server_accepts_all_manifests_with_restricted_pods(
-    control_plane: Cluster, render: Render, values: tuple[str, ...]
+    installed: Cluster, render: Render, values: tuple[str, ...]
 ) -> None:
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     for name in ("rlt-system", "team-a", "team-b"):
-        control_plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
+        installed.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
     manifests = render(*values)
     template = only(manifests, "Deployment")["spec"]["template"]
     template["spec"].pop("priorityClassName", None)  # no such class on this API server
     metadata = {"name": "as-a-pod", "namespace": "rlt-system"}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": template["metadata"] | metadata, "spec": template["spec"]}
     foreign = ("monitoring.coreos.com/", "cert-manager.io/")  # the API server has no CRDs of other operators
-    installed = [manifest for manifest in manifests if not manifest["apiVersion"].startswith(foreign)]
-    accounts = of_kind(installed, "ServiceAccount")
+    served = [manifest for manifest in manifests if not manifest["apiVersion"].startswith(foreign)]
+    accounts = of_kind(served, "ServiceAccount")
     accounts.append({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata | {"name": "default"}})
-    control_plane.apply(*accounts)  # the API server rejects a pod without its account
-    items = json.dumps({"apiVersion": "v1", "kind": "List", "items": [*installed, pod]})
-    dry_run = ("apply", "--server-side", "--dry-run=server", "--validate=strict", "--output=name", "-f", "-")
-    assert len(control_plane.kubectl(*dry_run, input=items).split()) == len(installed) + 1
+    installed.apply(*accounts)  # the API server rejects a pod without its account
+    items = json.dumps({"apiVersion": "v1", "kind": "List", "items": [*served, pod]})
+    dry_run = ("apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict")
+    assert len(installed.kubectl(*dry_run, "-o", "name", "-f", "-", input=items).split()) == len(served) + 1
 
 
-def test_the_api_server_rejects_a_privileged_pod(control_plane: Cluster) -> None:
+def test_the_api_server_rejects_a_privileged_pod(installed: Cluster) -> None:
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
-    control_plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "strict", "labels": labels}})
+    installed.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "strict", "labels": labels}})
     spec = {"containers": [{"name": "root", "image": "example.com/root"}]}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "root", "namespace": "strict"}, "spec": spec}
     account = {"name": "default", "namespace": "strict"}
-    control_plane.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account})
+    installed.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account})
     with pytest.raises(ValueError, match='violates PodSecurity "restricted'):
-        control_plane.apply(pod)
+        installed.apply(pod)
 
 
 def test_containers_have_a_read_only_root_and_limits(render: Render) -> None:
