@@ -11,9 +11,10 @@ from typing import Any
 
 import yaml
 
+from api_objects import read_object, read_objects
 from cluster import Cluster, images
-from custom_objects import read_custom_object
-from environment import ROOT, VENV
+from environment import ROOT
+from forked_programs import run_rlt_forked
 from installation import CLAIM
 
 Job = dict[str, Any]
@@ -26,7 +27,7 @@ EVENT_TIMEOUT_S = 300.0
 
 def read_job(cluster: Cluster, namespace: str, name: str) -> Job:
     """Read the job from the API server. The status is empty if it is missing. Raises ValueError without the job."""
-    job = read_custom_object(cluster, namespace, "rltrainingjob", name)
+    job = read_object(cluster, namespace, "rltrainingjob", name)
     if job is None:
         raise ValueError(f"RLTrainingJob {namespace}/{name} does not exist")
     job.setdefault("status", {})
@@ -60,13 +61,13 @@ def get_step(job: Job) -> int:
 
 def list_pods(cluster: Cluster, namespace: str, name: str) -> dict[str, tuple[str, str]]:
     """Return name -> (uid, node) of the pods of the job."""
-    pods = json.loads(cluster.kubectl("-n", namespace, "get", "pods", "-l", f"ray.io/cluster={name}", "-o", "json"))
-    return {pod["metadata"]["name"]: (pod["metadata"]["uid"], pod["spec"]["nodeName"]) for pod in pods["items"]}
+    pods = read_objects(cluster, namespace, "pod", labelSelector=f"ray.io/cluster={name}")
+    return {pod["metadata"]["name"]: (pod["metadata"]["uid"], pod["spec"]["nodeName"]) for pod in pods}
 
 
 def run_rlt(cluster: Cluster, *arguments: str | Path, expected: int = 0) -> subprocess.CompletedProcess[str]:
     """Run `rlt` and check its exit code."""
-    done = subprocess.run([VENV / "bin/rlt", *arguments], env=cluster.environment, capture_output=True, text=True)
+    done = run_rlt_forked(arguments, cluster.environment)
     assert done.returncode == expected, (arguments, done.stdout, done.stderr)
     return done
 
@@ -182,10 +183,14 @@ def apply_job(cluster: Cluster, namespace: str, job: Job) -> str:
 
 def list_objects(cluster: Cluster, namespace: str, name: str) -> list[str]:
     """List the RayClusters, pods, services and config maps of the job as kind/name."""
-    kinds = "rayclusters,pods,services,configmaps"
-    owned = cluster.kubectl("-n", namespace, "get", kinds, "-l", f"rlt.dev/job={name}", "-o", "name").split()
-    from_kuberay = cluster.kubectl("-n", namespace, "get", kinds, "-l", f"ray.io/cluster={name}", "-o", "name").split()
-    return sorted({*owned, *from_kuberay})
+    return sorted(
+        {
+            f"{kind}/{found['metadata']['name']}"
+            for kind in ("raycluster", "pod", "service", "configmap")
+            for label in ("rlt.dev/job", "ray.io/cluster")
+            for found in read_objects(cluster, namespace, kind, labelSelector=f"{label}={name}")
+        }
+    )
 
 
 def await_cleanup(

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from api_objects import read_object
 from cluster import Cluster
-from custom_objects import read_custom_object
 
 
 def test_an_api_server_that_does_not_answer_is_an_error_with_the_object(tmp_path: Path) -> None:
@@ -23,5 +23,5 @@ def test_an_api_server_that_does_not_answer_is_an_error_with_the_object(tmp_path
         "current-context": "test",
     }
     (tmp_path / "kubeconfig").write_text(json.dumps(config))
-    with pytest.raises(ValueError, match="rltrainingjobs team/sum: "):
-        read_custom_object(Cluster(tmp_path / "kubeconfig", None), "team", "rltrainingjob", "sum")
+    with pytest.raises(ValueError, match="namespaces/team/rltrainingjobs/sum: "):
+        read_object(Cluster(tmp_path / "kubeconfig", None), "team", "rltrainingjob", "sum")

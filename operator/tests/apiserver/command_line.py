@@ -8,6 +8,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from forked_programs import run_rlt_forked
+
 RLT = (sys.executable, "-m", "rlt_cli.main")
 
 
@@ -20,24 +22,19 @@ class Rlt:
 
     def __call__(self, *arguments: str, expected: int = 0) -> subprocess.CompletedProcess[str]:
         """Run the command until it exits, and assert its exit code."""
-        done = subprocess.run(
-            self._command(arguments), env=self._environment, capture_output=True, text=True, timeout=120
-        )
+        done = run_rlt_forked([*arguments, "--namespace", self.namespace], self._environment)
         assert done.returncode == expected, (done.args, done.stdout, done.stderr)
         return done
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start the command in the background."""
         return subprocess.Popen(
-            self._command(arguments),
+            [*RLT, *arguments, "--namespace", self.namespace],
             env=self._environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
-
-    def _command(self, arguments: tuple[str, ...]) -> list[str]:
-        return [*RLT, *arguments, "--namespace", self.namespace]
 
     @property
     def _environment(self) -> dict[str, str]:

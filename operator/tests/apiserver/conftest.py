@@ -14,6 +14,7 @@ from apiserver.command_line import Rlt
 from apiserver.in_cluster import Kubernetes, Operator, Webhook
 from apiserver.ports import free_port, free_ports
 
+from api_objects import delete_object
 from cluster import Cluster
 
 NUMBERS = itertools.count(1)
@@ -38,9 +39,9 @@ def namespace(kubernetes: Kubernetes, request: pytest.FixtureRequest) -> Iterato
     """A namespace for one test."""
     prefix = re.sub("[^a-z0-9]+", "-", request.node.name.lower()).removeprefix("test-")
     name = f"{prefix[:50].strip('-')}-{next(NUMBERS)}"
-    kubernetes.kubectl("create", "namespace", name)
+    kubernetes.create_namespace(name)
     yield name
-    kubernetes.kubectl("delete", "namespace", name, "--wait=false")
+    delete_object(kubernetes.cluster, "", "namespace", name)
 
 
 @pytest.fixture
@@ -72,7 +73,7 @@ def operator(kubernetes: Kubernetes, operator_process: Operator) -> Iterator[Ope
     if not operator_process.is_running():  # a failed test ended it
         operator_process.start()
     yield operator_process
-    kubernetes.kubectl("delete", "rltrainingjobs", "--all", "--all-namespaces")
+    kubernetes.delete_jobs()
 
 
 @pytest.fixture(scope="module")

@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import ssl
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +21,12 @@ from apiserver.ray_head import RayHead
 from apiserver.waiting import eventually
 from cryptography import x509
 
+from api_objects import build_path, create_object, delete_object, patch_object, read_object, read_objects, request
 from cluster import Cluster
-from custom_objects import RESOURCES, read_custom_object
+from forked_programs import start_forked
 from rlt_api.driver_report import METRICS_PORT
 from rlt_core.names import CANCEL_ANNOTATION, DASHBOARD_PORT
+from rlt_operator.__main__ import main
 
 OF_NO_JOB = (" ", "pods/proxy", "customresourcedefinitions", "rlruntimes", "leases")
 """Ends of keys whose requests do not belong to a job (" ": discovery), or reach Ray through the API server."""
@@ -42,15 +42,52 @@ class Kubernetes:
         return self.cluster.kubectl(*arguments, input=input)
 
     def get(self, namespace: str, kind: str, name: str) -> dict[str, Any] | None:
-        if kind in RESOURCES:
-            return read_custom_object(self.cluster, namespace, kind, name)
-        text = self.kubectl("get", kind, name, "-n", namespace, "-o", "json", "--ignore-not-found")
-        found: dict[str, Any] | None = json.loads(text) if text else None
-        return found
+        return read_object(self.cluster, namespace, kind, name)
+
+    def create(self, namespace: str, manifest: dict[str, Any], **query: str) -> dict[str, Any]:
+        """Create an object. `namespace` is ignored if its kind has none."""
+        return create_object(self.cluster, namespace, manifest, **query)
+
+    def dry_run(self, namespace: str, manifest: dict[str, Any]) -> dict[str, Any]:
+        """Return the object that the API server would store."""
+        return self.create(namespace, manifest, dryRun="All")
+
+    def delete(self, namespace: str, kind: str, name: str) -> None:
+        """Delete an object and wait until it is gone, also if another one has its name then."""
+        found = self.get(namespace, kind, name)
+        assert found
+        delete_object(self.cluster, namespace, kind, name)
+
+        def is_gone() -> bool:
+            now = self.get(namespace, kind, name)
+            return now is None or now["metadata"]["uid"] != found["metadata"]["uid"]
+
+        eventually(f"the deletion of {kind} {name}", is_gone)
+
+    def patch(self, namespace: str, kind: str, name: str, patch: dict[str, Any], *, status: bool = False) -> None:
+        """Merge a patch into an object, or into its status alone."""
+        patch_object(self.cluster, namespace, kind, name, patch, status=status)
+
+    def create_namespace(self, name: str) -> None:
+        self.create("", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+
+    def label_namespace(self, name: str, labels: dict[str, str | None]) -> None:
+        """Set labels of a namespace. None removes one."""
+        self.patch("", "namespace", name, {"metadata": {"labels": labels}})
 
     def create_job(self, namespace: str, spec: dict[str, Any], name: str = "sum") -> None:
         manifest = {"apiVersion": "rlt.dev/v1alpha1", "kind": "RLTrainingJob", "metadata": {"name": name}, "spec": spec}
-        self.kubectl("create", "-n", namespace, "-f", "-", input=json.dumps(manifest))
+        self.create(namespace, manifest)
+
+    def list(self, namespace: str, kind: str, **query: str) -> list[dict[str, Any]]:
+        """List objects. An empty namespace stands for all namespaces."""
+        return read_objects(self.cluster, namespace, kind, **query)
+
+    def delete_jobs(self) -> None:
+        """Delete all jobs and wait until they are gone."""
+        for job in self.list("", "rltrainingjob"):
+            delete_object(self.cluster, job["metadata"]["namespace"], "rltrainingjob", job["metadata"]["name"])
+        eventually("no jobs", lambda: not self.list("", "rltrainingjob"))
 
     def ray_cluster(self, namespace: str, name: str = "sum") -> dict[str, Any]:
         """Wait for the job's RayCluster."""
@@ -77,8 +114,8 @@ class Kubernetes:
 
     def events(self, namespace: str) -> list[str]:
         """Reasons of the events on jobs. The controller of PodDisruptionBudgets creates events too."""
-        jobs = "--field-selector=involvedObject.kind=RLTrainingJob"
-        return self.kubectl("get", "events", "-n", namespace, jobs, "-o", "jsonpath={.items[*].reason}").split()
+        found = self.list(namespace, "event", fieldSelector="involvedObject.kind=RLTrainingJob")
+        return [event["reason"] for event in found]
 
     def play_kuberay(
         self, namespace: str, statuses: dict[str, dict[str, Any]], name: str = "sum", *, node: str | None = None
@@ -102,16 +139,14 @@ class Kubernetes:
                 },
                 "spec": {**template["spec"], "nodeName": node},
             }
-            self.kubectl("create", "-n", namespace, "-f", "-", input=json.dumps(manifest))
-            patch = json.dumps({"status": status})
-            self.kubectl("patch", "pod", pod, "-n", namespace, "--subresource=status", "--type=merge", "-p", patch)
+            self.create(namespace, manifest)
+            self.patch(namespace, "pod", pod, {"status": status}, status=True)
 
     def suspend(self, namespace: str, suspend: bool, name: str = "sum") -> None:
-        patch = json.dumps({"spec": {"suspend": suspend}})
-        self.kubectl("patch", "rltrainingjob", name, "-n", namespace, "--type=merge", "-p", patch)
+        self.patch(namespace, "rltrainingjob", name, {"spec": {"suspend": suspend}})
 
     def cancel(self, namespace: str, name: str = "sum") -> None:
-        self.kubectl("annotate", "rltrainingjob", name, "-n", namespace, f"{CANCEL_ANNOTATION}=true")
+        self.patch(namespace, "rltrainingjob", name, {"metadata": {"annotations": {CANCEL_ANNOTATION: "true"}}})
 
     @contextmanager
     def deny_status_writes(self, namespace: str) -> Iterator[None]:
@@ -125,27 +160,26 @@ class Kubernetes:
         binding = {"policyName": name, "validationActions": ["Deny"], "matchResources": {"namespaceSelector": selector}}
         for each, spec in ((kind, policy), (f"{kind}Binding", binding)):
             manifest = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": each, "metadata": {"name": name}}
-            self.kubectl("create", "-f", "-", input=json.dumps({**manifest, "spec": spec}))
+            self.create(namespace, {**manifest, "spec": spec})
         try:
             eventually("status writes are denied", lambda: not self._may_write_status(namespace))
             yield
         finally:
             for each in (f"{kind}Binding", kind):
-                self.kubectl("delete", each, name)
+                delete_object(self.cluster, "", each, name)
         eventually("status writes are allowed", lambda: self._may_write_status(namespace))
 
     def _may_write_status(self, namespace: str) -> bool:
-        patch = json.dumps({"status": {"message": "dry run"}})
-        options = ("--subresource=status", "--type=merge", "--dry-run=server", "-p", patch)
+        patch = {"status": {"message": "dry run"}}
         try:
-            self.kubectl("patch", "rltrainingjob", "sum", "-n", namespace, *options)
+            patch_object(self.cluster, namespace, "rltrainingjob", "sum", patch, status=True, dryRun="All")
         except ValueError:
             return False
         return True
 
     def end_pods(self, namespace: str) -> None:
         """Delete the pods at once. There is no kubelet that would terminate them."""
-        self.kubectl("delete", "pods", "--all", "-n", namespace, "--grace-period=0", "--force")
+        request(self.cluster, "DELETE", build_path(namespace, "pod"), {"gracePeriodSeconds": 0})
 
     def make_service(self, namespace: str, ray: RayHead, name: str = "sum") -> None:
         """Create the head's service, as KubeRay does, with a Ray head on this machine as its endpoint."""
@@ -161,7 +195,7 @@ class Kubernetes:
             {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"ports": [port, progress]}},
             {"apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": service}, "subsets": [endpoint]},
         ):
-            self.kubectl("create", "-n", namespace, "-f", "-", input=json.dumps(item))
+            self.create(namespace, item)
 
 
 @dataclass
@@ -173,7 +207,7 @@ class Operator:
     options: tuple[str, ...] = ()
     """More command-line options."""
     port: int = field(default_factory=free_port)
-    process: subprocess.Popen[bytes] | None = None
+    process: BaseProcess | None = None
 
     def start(self) -> None:
         """Start the process and wait until it is ready."""
@@ -182,29 +216,36 @@ class Operator:
 
     def launch(self) -> None:
         """Start the process."""
-        command = [sys.executable, "-m", "rlt_operator", "run", "--metrics-port", str(self.port), *self.options]
-        with self.log.open("ab") as log:
-            environment = {**os.environ, "KUBECONFIG": str(self.kubeconfig)}
-            self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=self.log.parent)
+        command = ["rlt-operator", "run", "--metrics-port", str(self.port), *self.options]
+        environment = {**os.environ, "KUBECONFIG": str(self.kubeconfig)}
+        self.process = start_forked(main, command, environment, self.log, self.log, self.log.parent)
 
     def alive(self) -> bool:
         assert self.process
-        assert self.process.poll() is None, self.log.read_text()
+        assert self.process.exitcode is None, self.log.read_text()
         return True
 
     def is_running(self) -> bool:
-        return self.process is not None and self.process.poll() is None
+        return self.process is not None and self.process.is_alive()
 
     def kill(self) -> None:
         """Send SIGKILL, as in a crash."""
         assert self.process
         self.process.kill()
-        self.process.wait()
+        self.process.join()
+
+    def send_signal(self, number: int) -> None:
+        assert self.process
+        assert self.process.pid
+        os.kill(self.process.pid, number)
 
     def stop(self) -> int:
+        """Send SIGTERM, and return the exit code."""
         assert self.process
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout=30)
+        self.process.terminate()
+        self.process.join(30)
+        assert self.process.exitcode is not None, f"still running 30 s after SIGTERM: {self.log.read_text()}"
+        return self.process.exitcode
 
     def reconciliations(self) -> float:
         """Number of reconciliations since the start."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import observed as o
 import pytest
 from apiserver.in_cluster import Kubernetes, Operator
@@ -18,8 +16,7 @@ def test_the_pods_reference_the_workload_of_the_job(kubernetes: Kubernetes, oper
     kubernetes.create_job(namespace, GANG)
     cluster = eventually("a RayCluster", lambda: kubernetes.get(namespace, "raycluster", "sum"))
     reference = cluster["spec"]["headGroupSpec"]["template"]["spec"]["workloadRef"]
-    kind = "workloads.v1alpha1.scheduling.k8s.io"
-    workload = kubernetes.get(namespace, kind, reference["name"])
+    workload = kubernetes.get(namespace, "workload", reference["name"])
     assert workload
     (group,) = workload["spec"]["podGroups"]
     assert (group["name"], group["policy"]["gang"]["minCount"]) == (reference["podGroup"], 3)
@@ -28,7 +25,4 @@ def test_the_pods_reference_the_workload_of_the_job(kubernetes: Kubernetes, oper
 def test_the_api_server_keeps_the_workload_reference_of_a_pod(kubernetes: Kubernetes, namespace: str) -> None:
     spec = {"containers": [{"name": "a", "image": "i"}], "workloadRef": {"name": "sum-3-pods", "podGroup": "ray"}}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": namespace}, "spec": spec}
-    created = kubernetes.kubectl(
-        "create", "--dry-run=server", "--validate=strict", "-o", "json", "-f", "-", input=json.dumps(pod)
-    )
-    assert json.loads(created)["spec"]["workloadRef"] == spec["workloadRef"]
+    assert kubernetes.dry_run(namespace, pod)["spec"]["workloadRef"] == spec["workloadRef"]

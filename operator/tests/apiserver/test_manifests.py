@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -24,20 +23,20 @@ HIGH = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata
 def test_every_golden_manifest_is_valid(kubernetes: Kubernetes, golden: Path) -> None:
     for manifest in yaml.safe_load_all(golden.read_text()):
         manifest["metadata"]["namespace"] = "default"
-        kubernetes.kubectl("create", "--dry-run=server", "--validate=strict", "-f", "-", input=json.dumps(manifest))
+        kubernetes.dry_run("default", manifest)
 
 
 @pytest.mark.parametrize("golden", GOLDEN, ids=lambda path: path.stem)
 def test_every_golden_pod_is_restricted(kubernetes: Kubernetes, golden: Path) -> None:
     """The pod security level `restricted` admits the pod templates."""
     kubernetes.cluster.apply(HIGH)
-    restrict = "pod-security.kubernetes.io/enforce=restricted"
-    kubernetes.kubectl("label", "--overwrite", "namespace", "default", restrict)
+    level = "pod-security.kubernetes.io/enforce"
+    kubernetes.label_namespace("default", {level: "restricted"})
     (cluster,) = (m for m in yaml.safe_load_all(golden.read_text()) if m["kind"] == "RayCluster")
     for group in (cluster["spec"]["headGroupSpec"], *cluster["spec"]["workerGroupSpecs"]):
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": group["template"]["spec"]}
-        kubernetes.kubectl("create", "-n", "default", "--dry-run=server", "-f", "-", input=json.dumps(pod))
-    kubernetes.kubectl("label", "namespace", "default", "pod-security.kubernetes.io/enforce-")
+        kubernetes.dry_run("default", pod)
+    kubernetes.label_namespace("default", {level: None})
 
 
 def test_every_example_is_valid(kubernetes: Kubernetes) -> None:

@@ -31,5 +31,5 @@ def test_a_job_gets_its_policy_before_its_cluster(kubernetes: Kubernetes, operat
     assert policy
     assert policy["metadata"]["creationTimestamp"] <= cluster["metadata"]["creationTimestamp"]
     assert [sorted(rule) for rule in policy["spec"]["ingress"]] == [["from"], ["from", "ports"], ["from", "ports"]]
-    kubernetes.kubectl("delete", "rltrainingjob", "sum", "-n", namespace)
+    kubernetes.delete(namespace, "rltrainingjob", "sum")
     eventually("no policy", lambda: kubernetes.get(namespace, "networkpolicy", "sum-pods") is None)

@@ -35,7 +35,7 @@ def test_deleting_a_job_deletes_its_children_and_metrics(
 ) -> None:
     kubernetes.create_job(namespace, o.SPEC)
     kubernetes.ray_cluster(namespace)
-    kubernetes.kubectl("delete", "rltrainingjob", "sum", "-n", namespace)
+    kubernetes.delete(namespace, "rltrainingjob", "sum")
     for kind, name in (("raycluster", "sum"), ("configmap", "sum-training")):
         eventually(f"no {kind}", lambda kind=kind, name=name: kubernetes.get(namespace, kind, name) is None)
     eventually("no metrics", lambda: f'namespace="{namespace}"' not in operator.fetch("/metrics"))
@@ -46,7 +46,7 @@ def test_a_pvc_is_created_and_kept_after_the_job(kubernetes: Kubernetes, operato
     cluster = kubernetes.ray_cluster(namespace)
     (volume,) = (v for v in cluster["spec"]["headGroupSpec"]["template"]["spec"]["volumes"] if v["name"] == "storage")
     assert volume["persistentVolumeClaim"] == {"claimName": "sum-storage"}
-    kubernetes.kubectl("delete", "rltrainingjob", "sum", "-n", namespace)
+    kubernetes.delete(namespace, "rltrainingjob", "sum")
     eventually("no cluster", lambda: kubernetes.get(namespace, "raycluster", "sum") is None)
     pvc = kubernetes.get(namespace, "persistentvolumeclaim", "sum-storage")
     assert pvc
@@ -62,7 +62,7 @@ def test_an_existing_pvc_of_another_class_is_rejected(
     spec = {**o.SPEC, "storage": {"storageClassName": "nfs", "size": "10Gi"}}
     kubernetes.create_job(namespace, spec)
     kubernetes.ray_cluster(namespace)
-    kubernetes.kubectl("delete", "rltrainingjob", "sum", "-n", namespace)
+    kubernetes.delete(namespace, "rltrainingjob", "sum")
     kubernetes.create_job(namespace, {**spec, "storage": {**spec["storage"], "storageClassName": "ceph"}})
     eventually("ClusterRefused", lambda: kubernetes.condition(namespace, "ClusterReady")[1] == "ClusterRefused")
     assert "spec is immutable after creation" in kubernetes.status(namespace)["message"]
@@ -134,10 +134,10 @@ def test_a_raycluster_of_another_owner_is_not_changed(
     head = {"rayStartParams": {}, "template": {"spec": {"containers": [container]}}}
     foreign = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "sum"}}
     foreign["spec"] = {"headGroupSpec": head}
-    kubernetes.kubectl("create", "-n", namespace, "-f", "-", input=json.dumps(foreign))
+    kubernetes.create(namespace, foreign)
     kubernetes.create_job(namespace, o.SPEC)
     eventually("NameTaken", lambda: kubernetes.condition(namespace, "ClusterReady")[1] == "NameTaken")
-    kubernetes.kubectl("delete", "rltrainingjob", "sum", "-n", namespace)
+    kubernetes.delete(namespace, "rltrainingjob", "sum")
     remaining = kubernetes.get(namespace, "raycluster", "sum")
     assert remaining
     assert "ownerReferences" not in remaining["metadata"]

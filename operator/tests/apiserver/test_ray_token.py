@@ -101,7 +101,7 @@ def test_a_secret_of_the_name_is_not_taken_over(kubernetes: Kubernetes, operator
     kubernetes.wait(namespace, "Stalled", "NameTaken")
     assert "Secret sum-ray-token-1 exists" in kubernetes.status(namespace)["message"]
     assert kubernetes.get(namespace, "raycluster", "sum") is None
-    kubernetes.kubectl("delete", "secret", "sum-ray-token-1", "-n", namespace)
+    kubernetes.delete(namespace, "secret", "sum-ray-token-1")
     kubernetes.ray_cluster(namespace)
     assert read_token(kubernetes, namespace) != "known"
 

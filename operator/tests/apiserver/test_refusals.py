@@ -66,7 +66,7 @@ def test_an_object_of_a_user_is_not_taken(
     assert message.startswith(f"{kind} {name} exists and does not belong to this job")
     assert fix in message
     assert kubernetes.get(namespace, "raycluster", "sum") is None
-    kubernetes.kubectl("delete", "rltrainingjob", "sum", "-n", namespace)
+    kubernetes.delete(namespace, "rltrainingjob", "sum")
     found = kubernetes.get(namespace, kind, name)
     assert found
     assert found["metadata"]["uid"] == stored["metadata"]["uid"]
@@ -78,7 +78,7 @@ def test_the_job_starts_when_the_name_is_free(kubernetes: Kubernetes, operator: 
     create(kubernetes, namespace, CONFIG_MAP)
     kubernetes.create_job(namespace, o.SPEC)
     eventually("NameTaken", lambda: kubernetes.condition(namespace, C.CLUSTER_READY)[1] == "NameTaken")
-    kubernetes.kubectl("delete", "configmap", "sum-training", "-n", namespace)
+    kubernetes.delete(namespace, "configmap", "sum-training")
     kubernetes.ray_cluster(namespace)
     eventually("not stalled", lambda: kubernetes.condition(namespace, C.STALLED)[0] == "False")
     assert kubernetes.events(namespace).count("NameTaken") == 1, "retries create no events"
@@ -89,12 +89,12 @@ def test_a_new_job_uses_the_volume_of_the_previous_one(
 ) -> None:
     kubernetes.create_job(namespace, STORAGE)
     kubernetes.ray_cluster(namespace)
-    claim = kubernetes.get(namespace, "pvc", "sum-storage")
-    kubernetes.kubectl("delete", "rltrainingjob", "sum", "-n", namespace)
+    claim = kubernetes.get(namespace, "persistentvolumeclaim", "sum-storage")
+    kubernetes.delete(namespace, "rltrainingjob", "sum")
     eventually("no RayCluster", lambda: kubernetes.get(namespace, "raycluster", "sum") is None)
     kubernetes.create_job(namespace, STORAGE)
     kubernetes.ray_cluster(namespace)
-    again = kubernetes.get(namespace, "pvc", "sum-storage")
+    again = kubernetes.get(namespace, "persistentvolumeclaim", "sum-storage")
     assert claim
     assert again
     assert again["metadata"]["uid"] == claim["metadata"]["uid"]

@@ -6,7 +6,6 @@ The API server's audit log shows who wrote: the user agent of a replica contains
 from __future__ import annotations
 
 import json
-import os
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -79,8 +78,8 @@ def replicas(kubernetes: Kubernetes, namespace: str, tmp_path: Path) -> Iterator
             yield Replicas(kubernetes, namespace, first, second, proxy)
         finally:
             for each in (first, second):
-                if each.process and each.process.poll() is None:
-                    each.process.send_signal(signal.SIGCONT)
+                if each.is_running():
+                    each.send_signal(signal.SIGCONT)
                     each.kill()
 
 
@@ -135,14 +134,15 @@ def test_a_frozen_leader_writes_nothing_after_it_resumes(replicas: Replicas) -> 
     assert replicas.proxy.held.wait(DEADLINE_S)
     process, before = replicas.leader.process, replicas.lease()
     assert process
-    os.kill(process.pid, signal.SIGSTOP)
+    replicas.leader.send_signal(signal.SIGSTOP)
     after = replicas.await_takeover(before)
     kubernetes.ray_cluster(namespace)
     kubernetes.suspend(namespace, True)
     kubernetes.wait(namespace, "Suspended")
     replicas.proxy.release()
-    os.kill(process.pid, signal.SIGCONT)
-    assert process.wait(timeout=DEADLINE_S) == 1
+    replicas.leader.send_signal(signal.SIGCONT)
+    process.join(DEADLINE_S)
+    assert process.exitcode == 1
     assert "was not renewed" in replicas.leader.log.read_text()
 
     acquired = parse_time(after["acquireTime"])
@@ -173,7 +173,7 @@ def test_both_replicas_serve_the_certificate_that_the_leader_writes(
         first = replicas[0].serial()
         assert replicas[1].serial() == first
         replicas[0].wait()
-        kubernetes.kubectl("delete", "secret", "webhook", "-n", namespace)
+        kubernetes.delete(namespace, "secret", "webhook")
         eventually("another certificate", lambda: first not in [each.serial() for each in replicas], 60)
         assert replicas[0].serial() == replicas[1].serial()
         replicas[0].wait()

@@ -117,7 +117,7 @@ def test_a_job_that_the_webhook_did_not_validate_is_not_accepted(
     platform.create_job(namespace, o.SPEC)
     eventually("InvalidSpec", lambda: platform.condition(namespace, "Accepted")[:2] == ("False", "InvalidSpec"))
     assert platform.status(namespace)["message"].startswith("spec.runtimeRef: none: is required")
-    platform.kubectl("delete", "rltrainingjob", "sum", "-n", namespace)
+    platform.delete(namespace, "rltrainingjob", "sum")
     put_runtime(platform, "registry.example/trainer:1")
     container = {"name": "ray-head", "securityContext": {"privileged": True}}
     head = {"podTemplate": {"spec": {"containers": [container]}}}

@@ -64,7 +64,7 @@ def test_a_valid_job_can_be_created_and_suspended(webhook: Webhook, namespace: s
     job = webhook.kubernetes.get(namespace, "rltrainingjob", "sum")
     assert job
     assert job["spec"]["suspend"] is True
-    webhook.kubernetes.kubectl("delete", "rltrainingjob", "sum", "-n", namespace)
+    webhook.kubernetes.delete(namespace, "rltrainingjob", "sum")
 
 
 def test_an_immutable_field_cannot_be_changed(webhook: Webhook, namespace: str) -> None:
@@ -102,7 +102,7 @@ def test_a_namespace_can_require_a_runtime(webhook: Webhook, namespace: str) -> 
     assert "spec.runtimeRef: none: is required" in apply(webhook, namespace, o.SPEC)
     label(webhook.kubernetes, namespace, "rlt.dev/require-runtime=false")
     assert "created" in apply(webhook, namespace, o.SPEC)
-    webhook.kubernetes.kubectl("delete", "rltrainingjob", "sum", "-n", namespace)
+    webhook.kubernetes.delete(namespace, "rltrainingjob", "sum")
 
 
 def test_the_default_runtime_of_a_namespace_completes_and_limits_a_job(webhook: Webhook, namespace: str) -> None:
@@ -119,7 +119,7 @@ def test_the_default_runtime_of_a_namespace_completes_and_limits_a_job(webhook: 
     head = {"head": {"podTemplate": {"spec": {"hostNetwork": True}}}}
     assert "(podTemplate: restricted)" in apply(webhook, namespace, {**short, "cluster": head})
     assert "created" in apply(webhook, namespace, short)
-    webhook.kubernetes.kubectl("delete", "rltrainingjob", "sum", "-n", namespace)
+    webhook.kubernetes.delete(namespace, "rltrainingjob", "sum")
 
 
 def test_a_certificate_is_renewed_without_interruption(webhook: Webhook, namespace: str) -> None:
@@ -150,7 +150,7 @@ def test_a_removed_ca_bundle_is_restored(webhook: Webhook) -> None:
 
 def test_a_deleted_secret_is_recreated(webhook: Webhook) -> None:
     serial = webhook.serial()
-    webhook.kubernetes.kubectl("delete", "secret", "webhook", "-n", "default")
+    webhook.kubernetes.delete("default", "secret", "webhook")
     eventually("another certificate", lambda: webhook.serial() != serial, 60)
     webhook.wait()
 
