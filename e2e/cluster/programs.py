@@ -50,7 +50,6 @@ CLUSTER = go_programs.Family(
     name="cluster",
     title="Kubernetes, etcd, CoreDNS, KubeRay and Helm",
     packages=(
-        "github.com/coredns/coredns",
         "github.com/ray-project/kuberay/ray-operator",
         "go.etcd.io/etcd/server/v3",
         "helm.sh/helm/v3/cmd/helm",
@@ -60,8 +59,9 @@ CLUSTER = go_programs.Family(
         "k8s.io/kubernetes/cmd/kube-scheduler",
         "k8s.io/kubernetes/cmd/kubectl",
         "k8s.io/kubernetes/cmd/kubelet",
+        "rlt.dev/cluster-programs/coredns",
     ),
-    estimate_s=430,
+    estimate_s=400,
     stamps=_stamps,
     renames={"server": "etcd"},
     copies=tuple((KUBERAY, f"config/{part}", f"kuberay/{part}") for part in ("crd", "rbac", "manager")),
