@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-
-from transformers import PreTrainedConfig, PreTrainedModel
+from typing import TYPE_CHECKING
 
 from rlt_api.model_families import LIGER_FAMILIES
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig, PreTrainedModel  # takes half a second, and the driver needs no model
 
 PACKAGE = "liger_kernel"
 
