@@ -36,7 +36,10 @@ class CrdCheck:
     async def run(self) -> None:
         """Check now and every INTERVAL_S, until cancelled."""
         while True:
-            await self.check()
+            try:
+                await self.check()
+            except Exception:  # the next check may succeed
+                log.warning("cannot check the CRDs", exc_info=True)
             await asyncio.sleep(INTERVAL_S)
 
     async def check(self) -> None:

@@ -115,7 +115,8 @@ async def run(
             watches = sources.cache.start(api, namespaces)
             for watching in watches:
                 stack.callback(watching.cancel)
-            await _wait_for_first([*watches, _start(crds.run(), stack), _start(lead(), stack)])
+            _start(crds.run(), stack)
+            await _wait_for_first([*watches, _start(lead(), stack)])
 
         async def lead() -> None:
             await sources.cache.wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import logging
 from typing import Any, cast
@@ -11,7 +12,7 @@ import pytest
 from rlt_api.crd import build_job_crd, build_runtime_crd
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError, KubernetesApi
-from rlt_operator import metrics
+from rlt_operator import crd_check, metrics
 from rlt_operator.crd_check import CrdCheck, describe_missing_fields
 from rlt_operator.crd_fields import list_fields, list_missing_fields
 
@@ -93,3 +94,31 @@ async def test_without_permission_the_check_logs_a_warning(caplog: pytest.LogCap
     await checked.check()
     assert checked.describe() is None
     assert "cannot read CustomResourceDefinition rlruntimes.rlt.dev: forbidden" in caplog.text
+
+
+class FailingOnce(FakeApi):
+    """Its first response has no versions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failed, self.repeated = False, asyncio.Event()
+
+    async def get_large(self, path: str) -> Any:
+        if not self.failed:
+            self.failed = True
+            return {"spec": {}}
+        self.repeated.set()
+        return await super().get_large(path)
+
+
+async def test_a_check_that_fails_unexpectedly_is_logged_and_repeated(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crd_check, "INTERVAL_S", 0.01)
+    api = FailingOnce()
+    checking = asyncio.create_task(CrdCheck(cast(KubernetesApi, api)).run())
+    async with asyncio.timeout(60):
+        await api.repeated.wait()
+    checking.cancel()
+    assert "cannot check the CRDs" in caplog.text
+    assert "KeyError" in caplog.text
