@@ -109,14 +109,22 @@ def request(
             auth_settings=["BearerToken"],
         )
         response = client.call_api(method, url, headers, content, _request_timeout=TIMEOUT_S)
-        answer: dict[str, Any] = json.loads(response.read())
+        text = response.read().decode()
     except HTTPError as error:
         raise ValueError(f"{path}: {error}") from error
     if response.status == 404 and may_be_missing:
         return None
     if response.status >= 300:
-        raise ValueError(f"{path}: {answer['message']}")
+        raise ValueError(f"{path}: {_read_message(text)}")
+    answer: dict[str, Any] = json.loads(text)
     return answer
+
+
+def _read_message(text: str) -> str:
+    try:
+        return str(json.loads(text)["message"])
+    except ValueError:  # such as "404 page not found" of an API that is not served yet
+        return text.strip()
 
 
 @cache

@@ -79,15 +79,15 @@ class Kubernetes:
         manifest = {"apiVersion": "rlt.dev/v1alpha1", "kind": "RLTrainingJob", "metadata": {"name": name}, "spec": spec}
         self.create(namespace, manifest)
 
-    def list(self, namespace: str, kind: str, **query: str) -> list[dict[str, Any]]:
+    def list_objects(self, namespace: str, kind: str, **query: str) -> list[dict[str, Any]]:
         """List objects. An empty namespace stands for all namespaces."""
         return read_objects(self.cluster, namespace, kind, **query)
 
     def delete_jobs(self) -> None:
         """Delete all jobs and wait until they are gone."""
-        for job in self.list("", "rltrainingjob"):
+        for job in self.list_objects("", "rltrainingjob"):
             delete_object(self.cluster, job["metadata"]["namespace"], "rltrainingjob", job["metadata"]["name"])
-        eventually("no jobs", lambda: not self.list("", "rltrainingjob"))
+        eventually("no jobs", lambda: not self.list_objects("", "rltrainingjob"))
 
     def ray_cluster(self, namespace: str, name: str = "sum") -> dict[str, Any]:
         """Wait for the job's RayCluster."""
@@ -114,7 +114,7 @@ class Kubernetes:
 
     def events(self, namespace: str) -> list[str]:
         """Reasons of the events on jobs. The controller of PodDisruptionBudgets creates events too."""
-        found = self.list(namespace, "event", fieldSelector="involvedObject.kind=RLTrainingJob")
+        found = self.list_objects(namespace, "event", fieldSelector="involvedObject.kind=RLTrainingJob")
         return [event["reason"] for event in found]
 
     def play_kuberay(
