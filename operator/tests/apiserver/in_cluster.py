@@ -108,7 +108,6 @@ class Kubernetes:
         eventually(
             f"{type}: {expected}",
             lambda: expected in self.condition(namespace, type)[:2],
-            60,
             describe=lambda: self.status(namespace).get("message"),
         )
 

@@ -59,7 +59,7 @@ class RayHead:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        eventually("Ray responds", self.responds, 120)
+        eventually("Ray responds", self.responds)
 
     def _authentication(self) -> dict[str, str]:
         return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self.token} if self.token else {"RAY_AUTH_MODE": "disabled"}

@@ -54,7 +54,7 @@ def mount(kubernetes: Kubernetes, tmp_path_factory: pytest.TempPathFactory) -> I
             "install", "rlt-operator", CHART, "-n", NAMESPACE, "--create-namespace", "--skip-crds", *values
         )
         try:
-            eventually("a certificate", mount.update, 60)
+            eventually("a certificate", mount.update)
             yield mount
         finally:
             kubernetes.cluster.helm("uninstall", "rlt-operator", "-n", NAMESPACE)
@@ -126,7 +126,7 @@ def test_a_renewed_certificate_is_served_without_a_restart(webhook: Webhook, mou
         assert "is invalid" in webhook.rejection(INVALID)  # at any time
         return webhook.serial() != serial
 
-    eventually("a new certificate", renewed, 60)
+    eventually("a new certificate", renewed)
     assert authorities(webhook.kubernetes) == trusted
     assert webhook.operator.process is process
     assert webhook.operator.alive()

@@ -59,7 +59,7 @@ def test_wait_continues_with_the_next_credential(
         forwarder.disconnect()
         current.write_text(token(kubernetes, namespace))
         old = Rlt(kubeconfig(tmp_path / "old", kubernetes.cluster.kubeconfig, {"token": first}), namespace)
-        eventually("the first token is rejected", lambda: is_rejected(old), 60)
+        eventually("the first token is rejected", lambda: is_rejected(old))
         forwarder.connect()
         rlt("suspend", "sum")
         assert [each.wait(timeout=300) for each in waiting] == [0, 0]

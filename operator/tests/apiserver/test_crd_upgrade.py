@@ -114,8 +114,9 @@ def test_an_operator_names_the_fields_that_an_old_crd_lacks(
         assert "is older than the operator" in operator.log.read_text()
     finally:
         apply_crd(kubernetes, CURRENT, has_defaults=False)
-    eventually("ready", lambda: operator.fetch("/readyz") == "ok\n", 60)
-    eventually("a RayCluster", lambda: kubernetes.get(namespace, "raycluster", NAME), 60)
+    ready = "ok\n"
+    eventually("ready", lambda: operator.fetch("/readyz") == ready, describe=lambda: operator.log.read_text()[-3000:])
+    eventually("a RayCluster", lambda: kubernetes.get(namespace, "raycluster", NAME))
     eventually("no failure", lambda: kubernetes.condition(namespace, "Reconciling", NAME)[1] == "Progressing")
 
 

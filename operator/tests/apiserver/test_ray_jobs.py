@@ -130,7 +130,7 @@ def test_the_output_of_a_command_is_in_kubectl_get(
     printing = f"print('Total training steps: 8')\nfor line in {steps}: print(f'(TaskRunner pid=7) {{line}}')"
     script = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {printing!r}])\n"
     start(kubernetes, namespace, ray, script + gate.wait)
-    eventually("step 2", lambda: (kubernetes.status(namespace).get("progress") or {}).get("step") == 2, 60)
+    eventually("step 2", lambda: (kubernetes.status(namespace).get("progress") or {}).get("step") == 2)
     progress = kubernetes.status(namespace)["progress"]
     assert (progress["totalSteps"], progress["display"], progress["eta"]) == (8, "25%", "3m0s")
     assert (progress["metrics"]["reward"], progress["metrics"]["kl"]) == (0.25, 0.02)
@@ -149,7 +149,7 @@ def test_a_broken_rule_is_a_finding_and_pauses_the_job(
     rules = {"klRunaway": {"threshold": 1, "steps": 2, "action": "pause"}}
     storage = {"claimName": "runs", "mountPath": str(tmp_path)}
     start(kubernetes, namespace, ray, script, storage=storage, observability={"metricRules": rules})
-    eventually("no RayCluster", lambda: kubernetes.get(namespace, "raycluster", "sum") is None, 60)
+    eventually("no RayCluster", lambda: kubernetes.get(namespace, "raycluster", "sum") is None)
     kubernetes.end_pods(namespace)
     kubernetes.wait(namespace, "Suspended", "PausedByRule")
     status = kubernetes.status(namespace)

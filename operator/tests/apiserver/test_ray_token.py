@@ -68,7 +68,7 @@ def test_only_the_operator_and_rlt_reach_ray_and_the_driver(
     make_ready(kubernetes, namespace, ray)
     kubernetes.wait(namespace, "Running")
     id = kubernetes.status(namespace)["rayCluster"]["jobId"]
-    eventually("the progress", lambda: (kubernetes.status(namespace).get("progress") or {}).get("step") == 1, 60)
+    eventually("the progress", lambda: (kubernetes.status(namespace).get("progress") or {}).get("step") == 1)
 
     jobs, driver = f"http://{ray.address}:{ray.port}/api/jobs", f"http://{ray.address}:{METRICS_PORT}"
     submission = {"entrypoint": "echo stolen", "submission_id": "mine"}

@@ -135,7 +135,7 @@ def test_a_certificate_is_renewed_without_interruption(webhook: Webhook, namespa
         assert "is invalid" in apply(webhook, namespace, INVALID)  # at any time
         return webhook.serial() != serial
 
-    eventually("a new certificate", renewed, 60)
+    eventually("a new certificate", renewed)
     authorities = x509.load_pem_x509_certificates(secret(kubernetes)["ca.crt"].encode())
     assert [each.not_valid_after_utc > datetime.now(UTC) for each in authorities] == [True, True]
     assert authorities[1] == x509.load_pem_x509_certificates(before.trusted.encode())[0]
@@ -151,7 +151,7 @@ def test_a_removed_ca_bundle_is_restored(webhook: Webhook) -> None:
 def test_a_deleted_secret_is_recreated(webhook: Webhook) -> None:
     serial = webhook.serial()
     webhook.kubernetes.delete("default", "secret", "webhook")
-    eventually("another certificate", lambda: webhook.serial() != serial, 60)
+    eventually("another certificate", lambda: webhook.serial() != serial)
     webhook.wait()
 
 
