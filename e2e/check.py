@@ -193,15 +193,8 @@ PARTS = {
         Part("cluster", "end-to-end tests on two embedded clusters", cluster_tests),
         Part(
             "tools",
-            "slow tests of the command line, the page and the preflight",
-            pytest_part(
-                "slow", *ONE_WORKER, folders=[each for each in FOLDERS["slow"] if each not in ("trainer", "e2e")]
-            ),
-        ),
-        Part(
-            "frameworks",
-            "slow tests of other frameworks, data sources and notebooks",
-            pytest_part("slow", *ONE_WORKER, folders=["e2e"]),
+            "slow tests of the command line, the page and other frameworks",
+            pytest_part("slow", *ONE_WORKER, folders=[each for each in FOLDERS["slow"] if each != "trainer"]),
         ),
         Part("hosts", "rendered jobs on Slurm and Ray of several hosts", pytest_part("hosts")),
     )
@@ -209,7 +202,7 @@ PARTS = {
 
 PHASES = (
     (("lint", "verify"), ("unit",), ("programs",)),
-    (("cluster", "frameworks"), ("apiserver", "slow", "tools")),
+    (("cluster", "tools"), ("apiserver", "slow")),
     (("hosts",),),
 )
 """Phases run one after another. The lanes of a phase run side by side: cluster tests wait, trainer tests compute. Two
