@@ -50,7 +50,7 @@ NAME = "short"
 STEPS = 80
 """Enough to inspect the job while it runs."""
 RESPONSES_PER_PROMPT = 4
-"""Half of those of example 01: the steps take half the time, and the reward increases as fast."""
+"""Half of those of example 01, for cheaper steps. The reward still doubles."""
 
 
 def test_the_webhook_rejects_an_invalid_job_like_rlt_validate(cluster: Cluster, namespace: str) -> None:

@@ -149,7 +149,7 @@ def test_a_rank_that_hangs_leaves_the_stacks_and_the_next_attempt_resumes(cluste
     assert re.search(late, attempt["message"])
     resumed = await_step(attempt["step"] + 1)
     assert resumed["status"]["restarts"] == 1
-    run_rlt(cluster, "cancel", name, "-n", namespace)  # its training would slow the following down
+    run_rlt(cluster, "cancel", name, "-n", namespace)  # the training would use the cores meanwhile
 
     listed = run_rlt(cluster, "logs", name, "--list", "-o", "json", "-n", namespace).stdout
     stacks = [each["path"] for each in json.loads(listed) if each["path"].startswith("1/stacks/")]
