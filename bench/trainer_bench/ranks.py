@@ -12,7 +12,7 @@ from typing import Any
 import ray
 from bench_report import Row
 
-from rlt_trainer.cluster.worker_group import results, submit
+from rlt_trainer.cluster.actors import results, submit
 from trainer_bench.driver_step import GROUP, MINI_BATCHES, measure_driver
 
 RANKS = (8, 64, 256, 1024)

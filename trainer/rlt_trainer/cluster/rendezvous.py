@@ -31,7 +31,7 @@ def listen_for_ranks(address: str) -> TCPStore:
 
 def node_address() -> str:
     """Return the address of this node in the Ray cluster."""
-    import ray  # not at the top: `rlt-trainer replay` runs without Ray
+    import ray
 
     return str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
 

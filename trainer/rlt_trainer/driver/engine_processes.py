@@ -6,13 +6,11 @@ from collections.abc import Awaitable, Callable
 from functools import cached_property, partial
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-import ray
-from ray.exceptions import RayActorError
-
 from rlt_api.training_config import TrainingConfig
+from rlt_trainer.cluster.actors import WorkerDiedError, call, kill, start_actor
+from rlt_trainer.cluster.placement import reserve_pods
 from rlt_trainer.cluster.pods import rollout_pods
-from rlt_trainer.cluster.worker_death import describe_death
-from rlt_trainer.cluster.worker_group import WorkerGroup, list_pods, reserve_pods, start_actor, submit
+from rlt_trainer.cluster.worker_group import WorkerGroup
 from rlt_trainer.errors import TrainingError, root_cause
 from rlt_trainer.rollout.engine import EngineDiedError
 from rlt_trainer.workers.engine_part import EnginePart
@@ -58,13 +56,12 @@ class ActorProcess:
     ) -> R:
         """As in EngineProcess."""
         try:
-            result: Any = await submit(self._actor, method, *arguments, **options)
-        except RayActorError as error:
-            raise EngineLostError(describe_death(str(error), list_pods())) from error
+            return await call(self._actor, method, *arguments, **options)
+        except WorkerDiedError as error:
+            raise EngineLostError(str(error)) from error
         except EngineDiedError as error:  # Ray raises a RayTaskError that is also of the class of its cause
-            ray.kill(self._actor)
+            kill(self._actor)
             raise EngineLostError(str(root_cause(error))) from error
-        return result  # type: ignore[no-any-return]
 
 
 class ColocatedProcesses:

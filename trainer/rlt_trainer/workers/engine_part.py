@@ -11,12 +11,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import ray
-
 from rlt_api.training_config import TrainingConfig
+from rlt_trainer.cluster.actors import kill, results, submit, wait
 from rlt_trainer.cluster.rendezvous import Rendezvous, listen_for_ranks, node_address, use_interface_of
 from rlt_trainer.cluster.stack_signal import write_stacks_on_signal
-from rlt_trainer.cluster.worker_group import submit, wait
 from rlt_trainer.policy.model_files import prepare_model_files
 from rlt_trainer.rollout.build_engine import build_vllm
 from rlt_trainer.rollout.vllm_pods import EnginePod
@@ -72,14 +70,14 @@ class EngineParts:
         """End the actors. Their workers end with them."""
         self._is_closed = True
         for actor in self._actors:
-            ray.kill(actor)
+            kill(actor)
 
     def _end_with(self, running: list[Any]) -> None:
         (ended, *_), _ = wait(running)
         if self._is_closed:
             return
         try:
-            ray.get(ended)
+            results([ended])
             reason = "a process of vLLM has ended"
         except Exception as error:
             reason = str(error)
