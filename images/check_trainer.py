@@ -1,6 +1,7 @@
 """Check the Python environment of a trainer image during its build, without an accelerator.
 
-Every requirement of rlt-trainer is installed in a version that it accepts, and every module of it can be imported.
+Every requirement of rlt-trainer and of its extras is installed in a version that it accepts, and every module of it can
+be imported. The extras with a build of vLLM are left out.
 """
 
 from __future__ import annotations
@@ -8,18 +9,22 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import sys
+from collections.abc import Iterable
 from importlib import metadata
 
 from packaging.requirements import Requirement
 
 DISTRIBUTION, PACKAGE = "rlt-trainer", "rlt_trainer"
+BUILDS = {"cpu", "cuda"}
+"""The extras that have a build of vLLM. An image has one of them, or another build. It has all other extras."""
 
 
-def find_unmet(requirements: list[str]) -> list[str]:
-    """Return a sentence for each requirement that is not met. Those of extras are skipped: vLLM has several builds."""
+def find_unmet(requirements: list[str], extras: Iterable[str] = ()) -> list[str]:
+    """Return a sentence for each requirement that is not met, of those without an extra and of `extras`."""
     unmet = []
     for requirement in map(Requirement, requirements):
-        if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
+        marker = requirement.marker
+        if marker and not any(marker.evaluate({"extra": extra}) for extra in ("", *extras)):
             continue
         try:
             version = metadata.version(requirement.name)
@@ -45,5 +50,7 @@ def find_failing_imports(package: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    if problems := [*find_unmet(metadata.requires(DISTRIBUTION) or []), *find_failing_imports(PACKAGE)]:
+    extras = set(metadata.metadata(DISTRIBUTION).get_all("Provides-Extra", [])) - BUILDS
+    unmet = find_unmet(metadata.requires(DISTRIBUTION) or [], extras)
+    if problems := [*unmet, *find_failing_imports(PACKAGE)]:
         sys.exit("\n".join(problems))

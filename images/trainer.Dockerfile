@@ -86,7 +86,7 @@ RUN python3 -m pip list --format=freeze | grep -v '^ray==' > requirements/given.
 COPY --from=wheels /wheels /wheels
 COPY images/check_trainer.py ./
 RUN python3 -m pip install --no-cache-dir --constraint requirements/given.txt --constraint requirements/added.txt \
-      /wheels/*.whl \
+      /wheels/rlt_api-*.whl "$(echo /wheels/rlt_trainer-*.whl)[all]" \
  && python3 check_trainer.py
 ENV PYTHONUNBUFFERED=1
 # KubeRay sets the command.

@@ -23,8 +23,8 @@ OPTIONS = [
 ]
 
 SOURCES: dict[str, list[str]] = {
-    "trainer-cpu.txt": ["trainer/pyproject.toml", "--extra", "cpu"],
-    "trainer-cuda.txt": ["trainer/pyproject.toml", "--extra", "cuda"],
+    "trainer-cpu.txt": ["trainer/pyproject.toml", "--extra", "cpu", "--extra", "all"],
+    "trainer-cuda.txt": ["trainer/pyproject.toml", "--extra", "cuda", "--extra", "all"],
     "operator.txt": ["operator/pyproject.toml", "ui/pyproject.toml", "--constraints", "trainer-cpu.txt"],
     "cli.txt": [
         "cli/pyproject.toml",

@@ -24,11 +24,12 @@ def test_this_environment_passes() -> None:
         ("no-such-distribution>=1", "no-such-distribution>=1 is not installed"),
         ("torch>=2", None),
         ('no-such-distribution>=1; extra == "cuda"', None),
+        ('no-such-distribution>=1; extra == "mcp"', 'no-such-distribution>=1; extra == "mcp" is not installed'),
         ('no-such-distribution>=1; sys_platform == "win32"', None),
     ],
 )
 def test_unmet_requirements_are_named(requirement: str, problem: str | None) -> None:
-    found = find_unmet([requirement])
+    found = find_unmet([requirement], ["mcp"])
     assert [each[: len(problem or "")] for each in found] == ([problem] if problem else [])
 
 

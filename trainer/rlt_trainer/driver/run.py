@@ -41,6 +41,7 @@ from rlt_trainer.driver.preferences import PreferenceTrainer
 from rlt_trainer.driver.reporter import Reporter
 from rlt_trainer.driver.termination import Termination
 from rlt_trainer.environments.toolbox import describe_tools
+from rlt_trainer.extras import validate_extras
 from rlt_trainer.policy.config import find_eos_tokens, load_config, load_image_processor, resolve_critic_model
 from rlt_trainer.policy.families import (
     validate_adapters,
@@ -94,6 +95,7 @@ def _run(config: TrainingConfig, server: ProgressServer, *, local: bool) -> None
     )
     try:
         reporter.stage("preparing", "checking model, data and rewards")
+        validate_extras(config)
         validate_batches(config)
         tokenizer = load_tokenizer(config.model)
         architecture = load_config(config.model)

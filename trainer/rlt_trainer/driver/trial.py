@@ -13,6 +13,7 @@ from rlt_api.blocks.operations import Observability
 from rlt_api.step_history import METRICS_FILE
 from rlt_api.training_config import TrainingConfig
 from rlt_trainer.driver.run import run
+from rlt_trainer.extras import validate_extras
 from rlt_trainer.telemetry.run_directory import RunDirectory, get_rollouts_file
 
 GIB = 2**30
@@ -26,6 +27,7 @@ def run_trial(config: TrainingConfig, *, local: bool = False) -> dict[str, Any]:
     Return the report that rlt_core/preflight/trial.py checks. Raises the errors of `run`, and ValueError if the second
     start did not find the checkpoint.
     """
+    validate_extras(config)
     folder = Path(config.run_directory) / f".preflight-{uuid4().hex[:8]}"
     trial = build_trial_config(config, folder)
     try:

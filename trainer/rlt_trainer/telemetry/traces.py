@@ -8,16 +8,18 @@ https://opentelemetry.io/docs/specs/otel/protocol/exporter/
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from opentelemetry import trace
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
-
+from rlt_trainer.extras import explain_missing
 from rlt_trainer.telemetry.spans import DRIVER, STEP, Span
+
+if TYPE_CHECKING:
+    from opentelemetry import trace
+
+_log = logging.getLogger(__name__)
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 """Variables with the URL of the collector. One of them enables the traces."""
@@ -30,6 +32,11 @@ class Traces:
 
     def __init__(self, *, job: str, namespace: str) -> None:
         """`job` and `namespace` are attributes of the resource, as in the semantic conventions for Kubernetes."""
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
         attributes = {"service.name": "rlt-trainer", "k8s.namespace.name": namespace, "rlt.job": job}
         self._provider = TracerProvider(resource=Resource.create(attributes))
         self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(), max_queue_size=QUEUED_SPANS))
@@ -37,6 +44,8 @@ class Traces:
 
     def export(self, spans: Sequence[Span]) -> None:
         """Send the spans of one step."""
+        from opentelemetry import trace
+
         opened: dict[int, trace.Span] = {}
         for span, parent in find_parents(spans):
             context = trace.set_span_in_context(opened[id(parent)]) if parent else None
@@ -53,8 +62,17 @@ class Traces:
 
 
 def open_traces(*, job: str, namespace: str, environ: Mapping[str, str] = os.environ) -> Traces | None:
-    """Return the traces of the run; None if no endpoint is configured."""
-    return Traces(job=job, namespace=namespace) if any(environ.get(name) for name in ENDPOINTS) else None
+    """Return the traces of the run. None: no endpoint is configured, or OpenTelemetry is not installed.
+
+    The latter is a warning: a platform may set the variable for all pods.
+    """
+    endpoint = next((name for name in ENDPOINTS if environ.get(name)), None)
+    if endpoint is None:
+        return None
+    if missing := explain_missing("traces", endpoint):
+        _log.warning("no traces are sent: %s", missing)
+        return None
+    return Traces(job=job, namespace=namespace)
 
 
 def find_parents(spans: Sequence[Span]) -> Iterator[tuple[Span, Span | None]]:
