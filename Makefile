@@ -2,9 +2,12 @@
 PYTHON := .venv/bin/python
 SYSTEM_PYTHON := /usr/bin/python3
 MAKEFLAGS += --no-print-directory
+GPU_PYTHON ?= python3
+GPU_CHECK_PATH := bench:trainer:crds:trainer/tests:trainer/oracles
+BUDGET ?= 480
 
 .PHONY: help demo test machine environment unit lint generate verify timings requirements cluster-up clean-cluster \
-	image-operator image-trainer-cpu fuzz-api explore bench-operator bench-trainer test-models chaos
+	image-operator image-trainer-cpu fuzz-api explore bench-operator bench-trainer test-models chaos gpu-check gpu-bundle
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -35,6 +38,16 @@ bench-operator: machine environment ## measure the operator under load, and writ
 
 bench-trainer: environment ## measure the trainer's speed, all rows or ROWS=..., and write the table of docs/performance.md
 	@PYTHONPATH=bench:trainer/oracles $(PYTHON) -m trainer_bench --rows "$(ROWS)"
+
+gpu-check: environment-of-gpu-check ## check the trainer on one GPU: CHECKS=..., BUDGET=480, GPU_PYTHON=python3; REHEARSE=1 on CPUs
+	@$(if $(REHEARSE),PYTHONPATH=bench $(PYTHON) -m gpu_bundle.rehearse,PYTHONPATH=$(GPU_CHECK_PATH) $(GPU_PYTHON) -m gpu_check \
+		--commit "$$(git describe --always --dirty)") --checks "$(CHECKS)" --budget $(BUDGET)
+
+.PHONY: environment-of-gpu-check
+environment-of-gpu-check: $(if $(REHEARSE),environment) # a machine with a GPU needs its own Python alone
+
+gpu-bundle: environment ## write gpu-check and what it needs to out/gpu-bundle, for a machine without a package registry
+	@PYTHONPATH=bench $(PYTHON) -m gpu_bundle
 
 test-models: environment ## run the families that people train, all or FAMILIES=... and COLUMNS=..., and write their page
 	@PYTHONPATH=trainer/tests:trainer/oracles $(PYTHON) trainer/oracles/families_that_train.py \

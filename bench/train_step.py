@@ -15,7 +15,7 @@ import resource
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "trainer"))  # if the trainer is not installed
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "crds"))  # for --lora
 
 from rlt_trainer.algorithms.aggregation import aggregate
 from rlt_trainer.algorithms.losses import POLICY_LOSSES, LossInputs
@@ -36,21 +37,18 @@ from rlt_trainer.policy.sharding import find_layers, shard
 from rlt_trainer.telemetry.flops import count_training_flops, find_shape
 from rlt_trainer.telemetry.peak_flops import find_peak_flops
 
+QWEN3 = {"vocab_size": 151_936, "num_key_value_heads": 8, "head_dim": 128, "tie_word_embeddings": True}
+
+
+def _qwen3(hidden: int, intermediate: int, layers: int, heads: int) -> dict[str, Any]:
+    sizes = {"hidden_size": hidden, "intermediate_size": intermediate, "num_hidden_layers": layers}
+    return {**QWEN3, **sizes, "num_attention_heads": heads}
+
+
 CONFIGS: dict[str, tuple[dict[str, Any], int, int]] = {
-    "qwen3-0.6b": (
-        {
-            "vocab_size": 151_936,
-            "hidden_size": 1024,
-            "intermediate_size": 3072,
-            "num_hidden_layers": 28,
-            "num_attention_heads": 16,
-            "num_key_value_heads": 8,
-            "head_dim": 128,
-            "tie_word_embeddings": True,
-        },
-        16_384,
-        1024,
-    ),
+    "qwen3-0.6b": (_qwen3(1024, 3072, 28, 16), 16_384, 1024),
+    "qwen3-1.7b": (_qwen3(2048, 6144, 28, 16), 16_384, 1024),
+    "qwen3-4b": (_qwen3(2560, 9728, 36, 32), 16_384, 1024),
     "tiny": (
         {
             "vocab_size": 512,
@@ -65,7 +63,7 @@ CONFIGS: dict[str, tuple[dict[str, Any], int, int]] = {
         64,
     ),
 }
-"""Shape, tokens per step and device, tokens per sequence. The first shape is from Qwen/Qwen3-0.6B's config.json."""
+"""Shape, tokens per step and device, tokens per sequence. Shapes of Qwen3 are from config.json of Qwen/Qwen3-*."""
 
 
 def main() -> None:
@@ -85,8 +83,8 @@ def main() -> None:
     dist.destroy_process_group()
 
 
-def parse_arguments() -> argparse.Namespace:
-    """Parse the command line."""
+def parse_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
+    """Parse the command line, or `words`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--config", choices=CONFIGS, default="qwen3-0.6b")
     parser.add_argument("--tokens", type=int, help="tokens per step and device")
@@ -101,7 +99,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--device", choices=("cuda", "cpu"))
     parser.add_argument("--gradient-checkpointing", action="store_true")
     parser.add_argument("--compile", action="store_true")
-    return parser.parse_args()
+    parser.add_argument("--lora", type=int, metavar="RANK", help="train adapters alone. Requires peft and rlt_api")
+    return parser.parse_args(words)
 
 
 def measure(arguments: argparse.Namespace, device_type: str, ranks: int) -> dict[str, Any]:
@@ -127,7 +126,7 @@ def measure(arguments: argparse.Namespace, device_type: str, ranks: int) -> dict
     median = statistics.median(seconds)
     shape, lengths = find_shape(config), [length] * rows * arguments.micro_batches
     assert shape is not None, "the FLOPs of Qwen3 are known"
-    flops = count_training_flops(shape, lengths, logits=sum(lengths) * 3 // 4)
+    flops = count_training_flops(shape, lengths, logits=sum(lengths) * 3 // 4, lora=arguments.lora is not None)
     name = torch.cuda.get_device_name() if device_type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
     peak = find_peak_flops(name)
     return {
@@ -145,8 +144,10 @@ def measure(arguments: argparse.Namespace, device_type: str, ranks: int) -> dict
         "tflops_per_second": float(f"{flops / median / 1e12:.3g}"),
         "mfu": None if peak is None else round(flops / median / peak, 4),
         "peak_memory_gib": round(peak_memory(device_type) / 2**30, 3),
+        "reserved_memory_gib": round(torch.cuda.max_memory_reserved() / 2**30, 3) if device_type == "cuda" else None,
         "gradient_checkpointing": arguments.gradient_checkpointing,
         "compiled": arguments.compile,
+        "lora": arguments.lora,
     }
 
 
@@ -165,6 +166,8 @@ def build_training_step(
     config._attn_implementation = packed_attention.NAME
     with torch.device(device_type):
         model = Qwen3ForCausalLM(config).eval()  # type: ignore[no-untyped-call]
+        if arguments.lora is not None:
+            add_adapters(model, arguments.lora, dtype)
     mesh = init_device_mesh(device_type, (ranks,))
     shard(
         model,
@@ -176,7 +179,8 @@ def build_training_step(
         gradient_checkpointing=arguments.gradient_checkpointing,
         compiled=arguments.compile,
     )
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6, fused=True)
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=1e-6, fused=True)
     prompt = length // 4
     ids = torch.randint(config.vocab_size, (rows, length)).tolist()
     sequences = Sequences.pad([row[:prompt] for row in ids], [row[prompt:] for row in ids], pad_token_id=0)
@@ -191,11 +195,22 @@ def build_training_step(
             loss = POLICY_LOSSES["vanilla"](inputs).loss
             share = aggregate(loss, inputs.mask, "token-mean", total_tokens=total, total_sequences=rows)
             share.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        torch.nn.utils.clip_grad_norm_(trained, 1.0)
         optimizer.step()
         optimizer.zero_grad()
 
     return step
+
+
+def add_adapters(model: Qwen3ForCausalLM, rank: int, dtype: torch.dtype) -> None:
+    """Add adapters to all linear layers. The frozen weights below them are in `dtype`, as the policy's."""
+    from rlt_api.blocks.model import Lora
+    from rlt_trainer.policy import lora  # imports peft
+
+    lora.add_adapters(model, Lora(rank=rank))
+    for parameter in model.parameters():
+        if not parameter.requires_grad:
+            parameter.data = parameter.data.to(dtype)
 
 
 def peak_memory(device_type: str) -> int:

@@ -41,6 +41,8 @@ PACKAGES = (
     "chaos",
     "operator_bench",
     "trainer_bench",
+    "gpu_bundle",
+    "gpu_check",
 )
 SCRIPTS = (
     "bench/bench_report.py",

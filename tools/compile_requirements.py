@@ -18,7 +18,7 @@ HERE = ROOT / "requirements"
 DISTRIBUTIONS = ("rlt-api", "rlt-core", "rlt-operator", "rlt-client", "rlt-ui", "rlt-cli", "rlt-trainer")
 
 OPTIONS = [
-    *("--universal", "--generate-hashes", "--python-version", "3.11", "--no-header", "--no-annotate", "--quiet"),
+    *("--universal", "--generate-hashes", "--no-header", "--no-annotate", "--quiet"),
     *(argument for name in DISTRIBUTIONS for argument in ("--no-emit-package", name)),
 ]
 
@@ -52,15 +52,20 @@ SOURCES: dict[str, list[str]] = {
     "agents.txt": ["--group", "agents"],
     "notebook.txt": ["--group", "notebook", "--constraints", "dev.txt"],
     "targets.txt": ["--group", "targets"],
+    "gpu-machine.txt": ["--group", "gpu-machine", "--no-config"],  # not the torch of the workspace
 }
 """File -> arguments of `uv pip compile`. Constraint files come before the files that use them."""
+PYTHON = {"gpu-machine.txt": "3.12"}
+"""File -> the Python that its packages are for. Default: 3.11, the project's."""
 
 
 def compile_into(folder: Path) -> None:
     """Write all requirement files to a folder, with the pins of existing ones."""
     for name, source in SOURCES.items():
         arguments = [str(folder / argument) if argument in SOURCES else argument for argument in source]
-        command = ["uv", "pip", "compile", *arguments, *OPTIONS, "--output-file", str(folder / name)]
+        python = PYTHON.get(name, "3.11")
+        command = ["uv", "pip", "compile", *arguments, *OPTIONS, "--python-version", python]
+        command += ["--output-file", str(folder / name)]
         subprocess.run([Path(sys.executable).parent / command[0], *command[1:]], check=True, cwd=ROOT)
 
 

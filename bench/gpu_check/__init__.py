@@ -1,0 +1,1 @@
+"""`make gpu-check`: what the trainer does on one GPU, with a verdict and figures for each check."""

@@ -1,0 +1,1 @@
+"""The checks, one module each. `run` yields the figures as they are measured."""

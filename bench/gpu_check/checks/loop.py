@@ -1,0 +1,61 @@
+"""The whole training loop with vLLM on the same device: five steps, then steps on responses of earlier weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from in_process import train
+
+from gpu_check.figures import Figure
+from gpu_check.models import build_config as build_model
+from gpu_check.models import write_model
+from gpu_check.runs import build_config
+from gpu_check.settings import Settings
+from rlt_trainer.rollout.weight_sync import MAX_DIFFERENCE
+
+DIFFERENCE = "training/weight_sync_difference"
+KEPT = ("timing_s/", "perf/", DIFFERENCE, "training/rollout_probs_diff_mean")
+"""Beginnings of the names of the metrics that become figures, of the last step."""
+
+
+def run(settings: Settings) -> Iterator[Figure]:
+    """Run both, with Qwen3-0.6B's shape on a GPU."""
+    model = write_model(build_model(settings.choose("0.6B", "tiny")), settings.folder / "model", settings.device)
+    yield from run_steps(settings, model, "on-policy", 5, {})
+    yield from run_steps(settings, model, "staleness 1", 3, {"staleness": {"maxSteps": 1}})
+
+
+def run_steps(settings: Settings, model: str, title: str, steps: int, rollout: dict[str, Any]) -> Iterator[Figure]:
+    """Run `steps` steps, and yield the metrics of the last one."""
+    prompts, length = settings.choose((32, 1024), (4, 8))
+    on_gpu = {"freeCacheEngine": True, "gpuMemoryUtilization": 0.4, "enforceEager": False}
+    config = build_config(
+        settings.device,
+        settings.folder / title.replace(" ", "-"),
+        model,
+        data={"maxResponseLength": length},
+        training={
+            "totalSteps": steps,
+            "trainBatchSize": prompts,
+            "ppoMiniBatchSize": prompts,
+            "useDynamicBsz": True,
+            "ppoMaxTokenLenPerDevice": settings.choose(16_384, 64),
+        },
+        rollout={"engine": "vllm", "n": 8, **settings.choose(on_gpu, {"kvCacheSpace": 1}), **rollout},
+    )
+    metrics = train(config)
+    yield Figure(f"{title}: steps", len(metrics), passed=len(metrics) == steps)
+    last = metrics[-1]
+    for name in sorted(last):
+        if name.startswith(KEPT) and isinstance(last[name], float | int):
+            yield Figure(f"{title}: {name}", last[name])
+    differences = [step[DIFFERENCE] for step in metrics if DIFFERENCE in step]
+    bound = MAX_DIFFERENCE["bfloat16"]
+    yield Figure(
+        f"{title}: largest difference after a weight sync",
+        max(differences),
+        "nats",
+        passed=max(differences) < bound,
+        note=f"at most {bound}",
+    )

@@ -1,0 +1,91 @@
+"""`make gpu-check`: verdicts, files and arguments; and a rehearsal of the checks on CPUs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from gpu_check.figures import Figure, append_figures, read_figures
+from gpu_check.machine import find_problems
+from gpu_check.plan import CHECKS, explain_skip, select_checks
+from gpu_check.results import Result, judge, render_report, write_results
+
+ROOT = Path(__file__).parents[2]
+PATHS = ("bench", "trainer", "crds", "trainer/tests", "trainer/oracles")
+
+
+def run_check(*words: str) -> subprocess.CompletedProcess[str]:
+    variables = os.environ | {"PYTHONPATH": os.pathsep.join(str(ROOT / path) for path in PATHS)}
+    command = [sys.executable, "-m", "gpu_check", *words]
+    return subprocess.run(command, capture_output=True, text=True, env=variables, check=False)
+
+
+def test_no_check_passes_without_having_run() -> None:
+    assert judge([], 0) == ("failed", "it measured nothing")
+    assert judge([Figure("speed", 1.0)], None)[0] == "cut off"
+    assert judge([Figure("speed", 1.0)], -9) == ("failed", "it ended with exit code -9")
+    assert judge([Figure("sums", "False", passed=False), Figure("speed", 1.0)], 0) == ("failed", "sums")
+    assert judge([Figure("sums", "True", passed=True)], 0) == ("passed", "")
+
+
+def test_figures_before_the_end_of_a_process_are_kept(tmp_path: Path) -> None:
+    file = tmp_path / "figures"
+    append_figures([Figure("a", 1.5, "s", passed=True, note="at most 2 s"), Figure("b", 2)], file)
+    file.write_text(file.read_text() + '{"name": "c", "val')
+    assert read_figures(file) == [Figure("a", 1.5, "s", passed=True, note="at most 2 s"), Figure("b", 2)]
+    assert read_figures(tmp_path / "none") == []
+
+
+def test_the_results_are_complete_after_each_check(tmp_path: Path) -> None:
+    results = [Result("speed", "cut off", "its time budget is used up", 9.0, (Figure("a | b", 2.5, "s"),), "log")]
+    write_results(tmp_path, {"gpu": "H100"}, results)
+    document = json.loads((tmp_path / "results.json").read_text())
+    assert document["machine"] == {"gpu": "H100"}
+    assert document["checks"][0]["figures"][0]["value"] == 2.5
+    report = render_report({"gpu": "H100"}, results)
+    assert "| **speed** | cut off: its time budget is used up | | 9 s | | |" in report
+    assert "a \\| b" in report
+
+
+def test_every_check_has_a_module_and_a_time_budget() -> None:
+    for check in CHECKS:
+        assert (ROOT / f"bench/gpu_check/checks/{check.name}.py").is_file()
+        assert check.seconds > 0
+    assert sum(check.seconds for check in CHECKS[:6]) <= 550, "what is worth the most fits into a quarter of an hour"
+
+
+def test_checks_are_selected_by_name() -> None:
+    assert [check.name for check in select_checks(["speed", "versions"])] == ["versions", "speed"]
+    with pytest.raises(ValueError, match="CHECKS: sped is not a check"):
+        select_checks(["sped"])
+
+
+def test_a_check_beyond_the_budget_is_not_run() -> None:
+    assert explain_skip(CHECKS[0], rehearse=True, seconds_left=5) == "the budget is used up"
+    assert explain_skip(CHECKS[0], rehearse=True, seconds_left=60) is None
+
+
+def test_a_machine_without_a_gpu_is_named_before_anything_is_written(tmp_path: Path) -> None:
+    if not list(find_problems(rehearse=False)):
+        pytest.skip("there is a GPU")
+    done = run_check("--output", str(tmp_path / "results"))
+    assert done.returncode == 2
+    assert "can use no GPU" in done.stderr or "is built for CPUs" in done.stderr
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.slow
+def test_a_rehearsal_runs_the_checks_on_cpus(tmp_path: Path) -> None:
+    """vLLM is that for CPUs. The checks of speed, memory and single tests are left out: they take the longest."""
+    names = ("versions", "engine", "loop", "experts", "options", "saving")
+    done = run_check(
+        *("--rehearse", "--checks", ",".join(names), "--budget", "1500", "--output", str(tmp_path / "results"))
+    )
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr
+    document = json.loads((tmp_path / "results/results.json").read_text())
+    assert {check["check"]: check["verdict"] for check in document["checks"]} == dict.fromkeys(names, "passed")
+    assert document["machine"]["rehearsal"].startswith("yes")
