@@ -6,7 +6,7 @@ The functions import Ray themselves: the training loop runs without it if no pro
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rlt_trainer.cluster.connections import describe_lost_connection
@@ -37,16 +37,22 @@ def start_actor(
     cpus: int,
     devices: int,
     threads: int,
+    variables: Mapping[str, str] | None = None,
 ) -> Any:
-    """Start an actor of the class in a pod of the placement group, with Ray's resources and OpenMP's threads."""
+    """Start an actor of the class in a pod of the placement group, with Ray's resources and OpenMP's threads.
+
+    `variables`: environment variables of its process, before any import. With `devices`, Ray sets those that select
+    devices itself; without, it keeps them (set_visible_accelerator_ids in ray/_private/utils.py, Ray 2.60).
+    """
     import ray
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+    env_vars = {"OMP_NUM_THREADS": str(threads), "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", **(variables or {})}
     actor: Any = ray.remote(worker)
     return actor.options(
         num_cpus=cpus,
         num_gpus=devices,
-        runtime_env={"env_vars": {"OMP_NUM_THREADS": str(threads)}},
+        runtime_env={"env_vars": env_vars},
         scheduling_strategy=PlacementGroupSchedulingStrategy(
             placement_group=placement_group, placement_group_bundle_index=pod
         ),

@@ -80,15 +80,16 @@ class ColocatedProcesses:
         workers, pods = self._workers, self._workers.pods
         first = number * self._size
         visible = self._visible_devices[first : first + self._size]
-        devices = {name: ",".join(each[name] for each in visible) for name in visible[0]}
+        variables = {name: ",".join(each[name] for each in visible) for name in visible[0]}
         actor = start_actor(
             RolloutWorker,
-            (self._config, number, devices),
+            (self._config, number),
             placement_group=workers.placement_group,
             pod=first // pods.processes,
             cpus=0,
             devices=0,
             threads=pods.threads,
+            variables=variables,
         )
         return ActorProcess(actor)
 
@@ -122,7 +123,7 @@ class SeparateProcesses:
             threads=pods.threads,
         )
         parts = [partial(start, EnginePart, (self._config,), pod=first + index) for index in range(1, count)]
-        return ActorProcess(start(RolloutWorker, (self._config, number, None, parts), pod=first))
+        return ActorProcess(start(RolloutWorker, (self._config, number, parts), pod=first))
 
 
 def build_processes(config: TrainingConfig, workers: WorkerGroup[TrainWorker]) -> EngineProcesses:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,17 +52,14 @@ class RolloutWorker:
         self,
         config: TrainingConfig,
         number: int,
-        devices: Mapping[str, str] | None = None,
         parts: Sequence[Callable[[], Any]] = (),
         *,
         address: str | None = None,
     ) -> None:
-        """`number`: of this engine. `devices`: environment variables that select its devices, default: Ray's.
+        """`number`: of this engine. `parts`: start the actors of its further pods (EnginePart).
 
-        `parts`: start the actors of its further pods (EnginePart).
         `address`: of this node. Default: its address in the Ray cluster.
         """
-        os.environ |= devices or {}
         write_stacks_on_signal()
         self._config = config
         on_gpu = (config.rollout_devices_per_worker if config.rollout_workers else config.devices_per_worker) > 0
