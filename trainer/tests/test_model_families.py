@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 from family_check import assert_equal, write_tiny_model
 from model_families import (
     DATA,
@@ -20,6 +21,7 @@ from model_families import (
     measure_all,
     one_thread,
 )
+from packaging.version import Version
 from tiny_families import build_tiny_config
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from transformers import (
@@ -68,6 +70,7 @@ def test_the_page_is_up_to_date(cpu_mesh: DeviceMesh) -> None:
     assert DATA.read_text() == build_data(supports), "run .venv/bin/python trainer/oracles/model_families.py"
 
 
+@pytest.mark.skipif(Version(transformers.__version__) < Version("5.19"), reason="the page is that of transformers 5.19")
 def test_the_page_lists_every_causal_language_model() -> None:
     lines = PAGE.read_text().splitlines()
     introduction = build_introduction()

@@ -12,6 +12,7 @@ import torch
 from torch._dynamo.utils import counters
 from torch.distributed.device_mesh import DeviceMesh
 from torch.fx import GraphModule
+from torch.torch_version import TorchVersion
 
 from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.policy.log_probs import response_log_probs
@@ -43,6 +44,8 @@ def test_layers_are_compiled_once_for_all_counts_and_have_the_same_results(
     mesh: DeviceMesh, device: str, tiny_model: str, gradient_checkpointing: bool
 ) -> None:
     """In float32 on CPUs. On GPUs in bfloat16, where packed sequences use FlashAttention."""
+    if device == "cpu" and TorchVersion(torch.__version__) < "2.13":
+        pytest.skip("torch 2.11 compiles _sequence_by_sequence's callers for each number of sequences; 2.12 is unknown")
     dtype, tolerance = (torch.bfloat16, 5e-2) if device == "cuda" else (torch.float32, 1e-5)
     options = ModelOptions(mesh=mesh, dtype=dtype, packed=True, gradient_checkpointing=gradient_checkpointing)
     plain, compiled = (

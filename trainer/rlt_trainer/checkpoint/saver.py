@@ -18,6 +18,7 @@ from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 from torch.distributed.checkpoint.state_dict_saver import async_save
 from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
 from torch.distributed.checkpoint.storage import WriteResult
+from torch.torch_version import TorchVersion
 
 from rlt_api.blocks.checkpoint import Checkpoint
 from rlt_trainer.checkpoint import marker, retention
@@ -25,6 +26,9 @@ from rlt_trainer.checkpoint.driver_state import DriverState
 from rlt_trainer.checkpoint.parts import Parts
 
 Written = torch.futures.Future[list[WriteResult]]
+KEEPS_STAGER = TorchVersion(torch.__version__) >= "2.13"
+"""Whether torch's stager can copy several times, into the same memory. That of torch 2.11 is closed by its first copy
+(DefaultStager._stage in torch/distributed/checkpoint/staging.py)."""
 
 
 @dataclass(frozen=True)
@@ -45,15 +49,7 @@ class Saver:
         # A separate group, because saves in a background thread run concurrently with the collectives of training.
         self._group = dist.new_group(backend="gloo")
         self._pending: tuple[int, Future[Metadata]] | None = None
-        on_gpu = torch.cuda.is_available()
-        self._stager = DefaultStager(
-            StagingOptions(
-                use_pinned_memory=on_gpu,
-                use_shared_memory=False,
-                use_async_staging=False,  # the copy must be complete before the next optimizer step
-                use_non_blocking_copy=on_gpu,
-            )
-        )
+        self._stager = _open_stager()
 
     def save(self, step: int, parts: Parts, driver: DriverState, *, score: float | None = None) -> list[SaveOutcome]:
         """Save the checkpoint of `step`. Collective. Returns the outcomes of saves since the last call.
@@ -64,6 +60,8 @@ class Saver:
         outcomes = self.collect_outcomes(wait=True)
         writer = _Writer(self._checkpoints, step, driver, score=score, config=self._config)
         if self._config.asynchronous:
+            if not KEEPS_STAGER:
+                self._stager = _open_stager()
             pending = async_save(
                 dict(parts), storage_writer=writer, process_group=self._group, async_stager=self._stager
             )
@@ -102,6 +100,18 @@ class Saver:
             f"{describe_free_space(self._checkpoints)}). The training continues; "
             + ("there is no checkpoint yet." if latest is None else f"the latest checkpoint is step-{latest}."),
         )
+
+
+def _open_stager() -> DefaultStager:
+    on_gpu = torch.cuda.is_available()
+    return DefaultStager(
+        StagingOptions(
+            use_pinned_memory=on_gpu,
+            use_shared_memory=False,
+            use_async_staging=False,  # the copy must be complete before the next optimizer step
+            use_non_blocking_copy=on_gpu,
+        )
+    )
 
 
 class _Writer(FileSystemWriter):

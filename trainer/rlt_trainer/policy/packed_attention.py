@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Self
@@ -16,6 +17,8 @@ from transformers import AttentionInterface
 from rlt_trainer.policy.context_parallel import heads_to_tokens, tokens_to_heads
 from rlt_trainer.policy.model_inputs import segments
 
+CHECKS_HEADS = "enable_gqa" in inspect.signature(varlen_attn).parameters
+"""Whether torch's operator requires a flag for keys with fewer heads than queries. That of torch 2.11 has no flag."""
 NAME = "rlt_packed"
 """The name in transformers (attn_implementation). transformers builds no mask for names that it does not know."""
 
@@ -83,6 +86,7 @@ def _flash(
     query: Tensor, key: Tensor, value: Tensor, packing: Packing, scaling: float | None, window: int | None
 ) -> Tensor:
     """FlashAttention for variable lengths in torch. CUDA and 16-bit dtypes only."""
+    options: dict[str, Any] = {"enable_gqa": query.shape[1] != key.shape[1]} if CHECKS_HEADS else {}
     tokens_first = [part[0].transpose(0, 1).contiguous() for part in (query, key, value)]
     result = varlen_attn(
         tokens_first[0],
@@ -94,7 +98,7 @@ def _flash(
         packing.max_length,
         scale=scaling,
         window_size=(-1 if window is None else window - 1, 0),
-        enable_gqa=query.shape[1] != key.shape[1],
+        **options,
     )
     assert isinstance(result, Tensor)
     return result.transpose(0, 1)[None]
