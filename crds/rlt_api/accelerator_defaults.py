@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rlt_api.blocks.data import Data
+
 GPU_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "model": {"dtype": "bfloat16", "enableGradientCheckpointing": True, "useRemovePadding": True},
     "rollout": {"enforceEager": False},
@@ -13,6 +15,10 @@ GPU_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 (verl/trainer/config). On CPUs, runs are small: float32 is exact, and the others save nothing."""
 GPU_CRITIC_DEFAULTS: Mapping[str, Any] = {"enableGradientCheckpointing": True, "useRemovePadding": True}
 """The same for spec.algorithm.critic, if there is one."""
+MIN_MICRO_BATCH_TOKENS = 16_384
+"""Lower bound of the default of training.ppoMaxTokenLenPerDevice: verl's default of ppo_max_token_len_per_gpu."""
+ROWS = "MicroBatchSizePerDevice"
+"""The end of the names of fields that count the responses of a micro-batch."""
 GPU_VENDORS = frozenset({"nvidia.com", "amd.com"})
 
 
@@ -27,6 +33,8 @@ def add_accelerator_defaults(spec: Mapping[str, Any]) -> dict[str, Any]:
     if "model" not in spec:
         del filled["model"]
     algorithm = spec.get("algorithm", {})
+    if spec.get("framework", {}).get("type", "builtin") == "builtin":
+        filled["training"] = _add_micro_batch_tokens(spec)
     if "dpo" in algorithm:  # no engines
         del filled["rollout"]
     else:  # separate engines share their memory with nothing
@@ -34,6 +42,31 @@ def add_accelerator_defaults(spec: Mapping[str, Any]) -> dict[str, Any]:
     if "critic" in algorithm:
         filled["algorithm"] = {**algorithm, "critic": {**GPU_CRITIC_DEFAULTS, **algorithm["critic"]}}
     return {**spec, **filled}
+
+
+def _add_micro_batch_tokens(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return spec.training with micro-batches that are filled by tokens, unless it asks for responses.
+
+    The default limit holds the longest prompt with its response, or both responses of a pair.
+    """
+    training, algorithm, data = spec.get("training", {}), spec.get("algorithm", {}), spec.get("data", {})
+    if not training.get("useDynamicBsz", not (_gives_rows(training) or _gives_rows(algorithm))):
+        return dict(training)
+    prompt = data.get("maxPromptLength", Data.model_fields["max_prompt_length"].default)
+    response = data.get("maxResponseLength", Data.model_fields["max_response_length"].default)
+    devices = training.get("contextParallelSize", 1)
+    if not all(isinstance(each, int) and each > 0 for each in (prompt, response, devices)):
+        return dict(training)  # of an invalid runtime, which is reported later
+    longest = (prompt + response) * (2 if "dpo" in algorithm else 1)
+    limit = max(-(-longest // devices), MIN_MICRO_BATCH_TOKENS)
+    return {"useDynamicBsz": True, "ppoMaxTokenLenPerDevice": limit, **training}
+
+
+def _gives_rows(block: Mapping[str, Any]) -> bool:
+    """Whether a block, or a block in it, has a number of responses in a micro-batch."""
+    return any(
+        name.endswith(ROWS) or (isinstance(value, Mapping) and _gives_rows(value)) for name, value in block.items()
+    )
 
 
 def has_gpus(spec: Mapping[str, Any]) -> bool:

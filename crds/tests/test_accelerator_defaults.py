@@ -51,6 +51,77 @@ def test_gpus_have_defaults_of_their_own(resource: str) -> None:
         assert (on_cpu[block][field], on_gpu[block][field]) == expected, f"{block}.{field}"
 
 
+def micro_batches(*accelerators: dict[str, Any] | None, **blocks: Any) -> tuple[bool, int | None]:
+    training = resolve(make_job(*accelerators, **blocks))["training"]
+    return training["useDynamicBsz"], training["ppoMaxTokenLenPerDevice"]
+
+
+@pytest.mark.parametrize(
+    ("training", "expected"),
+    [
+        ({}, (True, 16_384)),
+        ({"ppoMaxTokenLenPerDevice": 9216}, (True, 9216)),
+        ({"useDynamicBsz": True, "ppoMicroBatchSizePerDevice": 8}, (True, 16_384)),
+        ({"useDynamicBsz": False}, (False, None)),
+        ({"ppoMicroBatchSizePerDevice": 8}, (False, None)),
+        ({"logProbMicroBatchSizePerDevice": 8}, (False, None)),
+        ({"reference": {"logProbMicroBatchSizePerDevice": 8}}, (False, None)),
+    ],
+)
+def test_micro_batches_have_tokens_on_gpus_unless_a_number_of_responses_is_given(
+    training: dict[str, Any], expected: tuple[bool, int | None]
+) -> None:
+    assert micro_batches(GPU, training={"totalSteps": 1, "trainBatchSize": 64, **training}) == expected
+
+
+@pytest.mark.parametrize(
+    ("data", "training", "algorithm", "tokens"),
+    [
+        ({}, {}, {}, 16_384),
+        ({"maxResponseLength": 32_768}, {}, {}, 33_280),
+        ({"maxResponseLength": 32_768}, {"contextParallelSize": 2}, {}, 16_640),
+        ({"maxPromptLength": 1, "maxResponseLength": 50_000}, {"contextParallelSize": 2}, {}, 25_001),
+        ({"maxResponseLength": 32_768}, {"contextParallelSize": 4}, {}, 16_384),
+        ({"maxResponseLength": 16_384}, {}, {"dpo": {}}, 33_792),
+    ],
+)
+def test_the_limit_of_tokens_holds_the_longest_sequence(
+    data: dict[str, Any], training: dict[str, Any], algorithm: dict[str, Any], tokens: int
+) -> None:
+    """A limit of one device is multiplied by the devices that share a sequence. A pair is in one micro-batch."""
+    given = {"files": ["/mnt/rlt/pairs.jsonl"]} if algorithm else {"preset": "gsm8k", "path": "/data"}
+    job = make_job(
+        GPU,
+        data={**given, "maxPromptLength": 512, **data},
+        training={"totalSteps": 1, "trainBatchSize": 64, **training},
+        algorithm=algorithm,
+    )
+    assert validate_job("job", job).findings == ()
+    assert micro_batches(GPU, **{name: job[name] for name in ("data", "training", "algorithm")}) == (True, tokens)
+
+
+def test_a_number_of_responses_in_the_critic_or_the_runtime_counts_too() -> None:
+    critic = {"advEstimator": "gae", "critic": {"ppoMicroBatchSizePerDevice": 4}}
+    assert micro_batches(GPU, algorithm=critic) == (False, None)
+    runtime = {"defaults": {"training": {"ppoMicroBatchSizePerDevice": 4}}}
+    assert not resolve(make_job(GPU), runtime)["training"]["useDynamicBsz"]
+
+
+@pytest.mark.parametrize("framework", ["verl", "openrlhf", "roll"])
+def test_other_frameworks_keep_their_micro_batches(framework: str) -> None:
+    assert micro_batches(GPU, framework={"type": framework}) == (False, None)
+
+
+def test_micro_batches_have_responses_on_cpus() -> None:
+    assert micro_batches(None) == (False, None)
+
+
+def test_a_wrong_type_in_a_runtime_is_reported() -> None:
+    runtime = {"defaults": {"data": {"maxResponseLength": "long"}}}
+    job = make_job(GPU, data={"preset": "gsm8k", "path": "/data"})
+    assert [each.field for each in validate_job("job", job, runtime).findings] == ["spec.data.maxResponseLength"]
+
+
 @pytest.mark.parametrize("accelerators", [(GPU, None), ({"resourceName": "habana.ai/gaudi", "count": 8},)])
 def test_a_group_without_a_supported_gpu_has_the_defaults_of_cpus(
     accelerators: tuple[dict[str, Any] | None, ...],

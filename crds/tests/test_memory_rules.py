@@ -37,6 +37,7 @@ def test_it_does_not_fit_with_the_defaults_of_cpus() -> None:
         "model.enableGradientCheckpointing": False,
         "model.useRemovePadding": False,
         "rollout.freeCacheEngine": False,
+        "training.useDynamicBsz": False,
     }
     (finding,) = find({**README_JOB, **cpu})
     assert finding.rule == "accelerator-memory"
@@ -182,9 +183,9 @@ LONG = {"data": {"preset": "gsm8k", "path": "/mnt/rlt/gsm8k", "maxPromptLength":
 @pytest.mark.parametrize(
     ("settings", "warned"),
     [
-        ({}, True),
+        ({}, False),
+        ({"training.useDynamicBsz": False}, True),
         ({"training.ppoMicroBatchSizePerDevice": 4}, False),
-        ({"training.useDynamicBsz": True, "training.ppoMaxTokenLenPerDevice": 16384}, False),
     ],
 )
 def test_packed_micro_batches_of_long_responses_have_a_warning(settings: dict[str, Any], warned: bool) -> None:
@@ -193,7 +194,7 @@ def test_packed_micro_batches_of_long_responses_have_a_warning(settings: dict[st
     assert find(job) == ()
     warnings = list(find_warnings(_resolve(job)))
     assert [each.partition(":")[0] for each in warnings] == ["spec.training.ppoMicroBatchSizePerDevice"] * warned
-    padded = find({**job, "model.useRemovePadding": False, "training.useDynamicBsz": False})
+    padded = find({"training.useDynamicBsz": False, **job, "model.useRemovePadding": False})
     assert bool(padded) == ("training.ppoMicroBatchSizePerDevice" not in settings)
 
 

@@ -89,7 +89,7 @@ def test_memory_finding_shows_the_sum() -> None:
         "24.8 GiB float32 weights",
         "49.5 GiB AdamW's",
         "12.4 GiB bfloat16 reference weights",
-        "GiB activations of 1024 tokens",
+        "GiB activations of 16384 tokens",
         "during the update",
         "more than its 80 GiB",
         "6.65B",

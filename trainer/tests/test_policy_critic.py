@@ -20,14 +20,14 @@ pytestmark = pytest.mark.usefixtures("process_group")
 SEQUENCES = Sequences.pad([[50, 51], [60]], [[70, 71, 72], [80]], pad_token_id=0)
 
 
-def make(files: str, **block: Any) -> Critic:
+def make(files: str, training: dict[str, Any] | None = None, **block: Any) -> Critic:
     return Critic(
         files,
         model=Model(),
         dtype=torch.float32,
         mesh=init_device_mesh("cpu", (1,)),
         algorithm=Algorithm(critic=CriticBlock(learning_rate=1e-3, **block)),
-        training=Training(total_steps=9, lr_schedule=LearningRateSchedule(type="linear")),
+        training=Training(total_steps=9, lr_schedule=LearningRateSchedule(type="linear"), **(training or {})),
         max_response_length=8,
     )
 
@@ -64,3 +64,13 @@ def test_the_initial_value_head_is_deterministic(tiny_model: str) -> None:
 
 def test_packed_values_equal_padded_values(tiny_model: str) -> None:
     assert_close(make(tiny_model, use_remove_padding=True).values(SEQUENCES), make(tiny_model).values(SEQUENCES))
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_micro_batches_of_tokens_are_the_same_values_and_updates(tiny_model: str, packed: bool) -> None:
+    whole = make(tiny_model)
+    split = make(tiny_model, {"use_dynamic_bsz": True, "ppo_max_token_len_per_device": 5}, use_remove_padding=packed)
+    assert_close(split.values(SEQUENCES), whole.values(SEQUENCES))
+    expected, found = (critic.update(batch(critic, 1.0)) for critic in (whole, split))
+    assert found.shares == pytest.approx(expected.shares, rel=1e-5)
+    assert found.grad_norm == pytest.approx(expected.grad_norm, rel=1e-5)

@@ -48,14 +48,20 @@ def vision_model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
     return str(write_vision_model(tmp_path_factory.mktemp("vision-model"), request.param))
 
 
-def build_actor(files: str, mesh: DeviceMesh, **model: bool) -> Actor:
+def build_actor(files: str, mesh: DeviceMesh, *, tokens: int | None = None, **model: bool) -> Actor:
+    """tokens: of a micro-batch, instead of one response."""
     return Actor(
         files,
         model=Model.model_validate(model),
         dtype=torch.float32,
         mesh=mesh,
         algorithm=Algorithm(kl_loss_coef=0),
-        training=Training(total_steps=1, ppo_micro_batch_size_per_device=1),
+        training=Training(
+            total_steps=1,
+            ppo_micro_batch_size_per_device=1,
+            use_dynamic_bsz=tokens is not None,
+            ppo_max_token_len_per_device=tokens,
+        ),
         temperature=1.0,
         max_response_length=8,
         processor=ImageProcessor(files, AutoConfig.from_pretrained(files)),
@@ -101,20 +107,21 @@ def build_mini_batch(rows: slice) -> MiniBatch:
 
 
 def test_a_step_on_packed_sequences_is_the_same(vision_model: str, one_rank: None) -> None:
-    """Also the probes of a weight sync, which have no images."""
+    """Also with both rows in one micro-batch, and the probes of a weight sync, which have no images."""
     mesh, results = init_device_mesh("cpu", (1,)), []
-    for packed in (False, True):
-        actor = build_actor(vision_model, mesh, useRemovePadding=packed)
+    for packed, tokens in ((False, None), (True, None), (True, 100)):
+        actor = build_actor(vision_model, mesh, tokens=tokens, useRemovePadding=packed)
         probes = actor.probe_log_probs(pad_probe([[50, 51, 52], [60, 61]]))
         results.append([actor.update(build_mini_batch(slice(None))).grad_norm, *probes.flatten().tolist()])
     assert results[1] == pytest.approx(results[0], rel=1e-4)
+    assert results[2] == pytest.approx(results[0], rel=1e-4)
 
 
-def update(files: str, rank: int, ranks: int) -> float:
+def update(files: str, tokens: int | None, rank: int, ranks: int) -> float:
     """Return the norm of the gradient of one step."""
     torch.set_num_threads(1)
     join(rank, ranks)
-    actor = build_actor(files, init_device_mesh("cpu", (ranks,)))
+    actor = build_actor(files, init_device_mesh("cpu", (ranks,)), tokens=tokens)
     result = actor.update(build_mini_batch(slice(rank, None, ranks)))
     dist.destroy_process_group()
     return result.grad_norm
@@ -124,8 +131,12 @@ def update(files: str, rank: int, ranks: int) -> float:
 @pytest.mark.parametrize("vision_model", ["qwen3_vl"], indirect=True)
 def test_a_rank_without_images_takes_the_same_step(vision_model: str) -> None:
     """It runs the vision tower, too: otherwise the other rank waits for its collectives."""
-    one, two = (run_ranks(update, [(vision_model, rank, ranks) for rank in range(ranks)]) for ranks in (1, 2))
+    one, two, tokens = (
+        run_ranks(update, [(vision_model, tokens, rank, ranks) for rank in range(ranks)])
+        for ranks, tokens in ((1, None), (2, None), (2, 6))
+    )
     assert two == pytest.approx([*one, *one], rel=1e-4)
+    assert tokens == pytest.approx(two, rel=1e-4)
 
 
 def write_squares(folder: Path) -> str:

@@ -124,9 +124,12 @@ class Training(ApiModel):
     log_prob_micro_batch_size_per_device: Positive | None = None
     """Number of responses in one forward pass for log-probabilities. Default: ppoMicroBatchSizePerDevice."""
     use_dynamic_bsz: bool = False
-    """Whether micro-batches are filled by tokens (ppoMaxTokenLenPerDevice) instead of responses."""
+    """Whether micro-batches are filled by tokens (ppoMaxTokenLenPerDevice) instead of responses. Default: false; with
+    framework.type builtin on GPUs true, unless a field that ends with MicroBatchSizePerDevice is given."""
     ppo_max_token_len_per_device: Positive | None = None
-    """Maximum number of tokens in a micro-batch of one device, including prompts, for useDynamicBsz."""
+    """Maximum number of tokens in a micro-batch of one device, including prompts, for useDynamicBsz. Default: none;
+    with framework.type builtin on GPUs 16384, or the maximum length of a prompt with its response, or of a pair,
+    divided by contextParallelSize, if that is more."""
     ppo_epochs: Positive = 1
     """Number of passes over the batch of a step."""
     optimizer: Annotated[Literal["adamw", "adamw_8bit", "muon"], Since(2)] = "adamw"
