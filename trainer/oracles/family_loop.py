@@ -96,7 +96,7 @@ def read_checkpoint(config: TrainingConfig) -> list[float]:
     resumed = worker.resume(Path(config.run_directory) / "checkpoints")
     assert resumed is not None
     assert resumed.step == config.training.total_steps
-    log_probs = worker.probe_log_probs(PROBES)
+    log_probs = worker.probe_log_probs([probe.token_ids for probe in PROBES])
     worker.close()
     return log_probs
 

@@ -16,7 +16,7 @@ from rlt_trainer.event_loop import EventLoopThread
 from rlt_trainer.rollout.engine import EngineError, Request, RolloutEngine, Sampling
 from rlt_trainer.rollout.shared_channel import SharedSender
 from rlt_trainer.rollout.weight_channel import send_weights
-from rlt_trainer.rollout.weight_sums import Sums, add_sums
+from rlt_trainer.rollout.weight_sums import Summation, Sums
 
 R = TypeVar("R")
 
@@ -95,18 +95,18 @@ class EngineCalls:
     def update_weights(self, weights: Iterable[tuple[str, Tensor]], *, limit: int = 2**20) -> Sums:
         """Send weights in buckets of `limit` bytes while the engine is paused. Return their sums."""
         self.call(self.engine.pause())
-        sums: Sums = {}
+        summation = Summation()
         receiving = self._loop.submit(self._receive())
         held = list(weights) if len(self._senders) > 1 else weights
         sending = []
         for number, sender in enumerate(self._senders):
             sender.limit = limit
-            added_up = add_sums(held, sums if number == 0 else {})
-            sending.append(self._loop.submit(asyncio.to_thread(send_weights, added_up, sender)))
+            followed = summation.follow(held) if number == 0 else held
+            sending.append(self._loop.submit(asyncio.to_thread(send_weights, followed, sender)))
         for each in [receiving, *sending]:
             each.result(120)
         self.call(self.engine.resume())
-        return sums
+        return summation.read()
 
     async def _receive(self) -> None:
         await self.engine.wake("weights")

@@ -19,7 +19,7 @@ from rlt_trainer.policy.actor import Actor
 from rlt_trainer.rollout.engine import EngineError
 from rlt_trainer.rollout.vllm_engine import VllmEngine
 from rlt_trainer.rollout.weight_channel import WeightSender, send_weights
-from rlt_trainer.rollout.weight_sync import StaleWeightsError
+from rlt_trainer.rollout.weight_sync import StaleWeightsError, build_probe
 from rlt_trainer.workers import train_worker
 
 PROBES = [Prompt(i, (50 + i, 51, 52, 53), "", "", "", "") for i in range(4)]
@@ -140,11 +140,11 @@ def test_a_sync_merges_adapters(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> 
         max_response_length=5,
     )
     monkeypatch.setattr(pair.rank, "_actor", adapted)
-    before = torch.tensor(pair.rank.probe_log_probs(PROBES))
+    before = torch.tensor(pair.rank.probe_log_probs(build_probe(PROBES, 20)))
     for _ in range(3):
         pair.rank.supervised_step(EXAMPLES, 12)
         assert pair.sync() < 1e-4
-    assert not torch.allclose(torch.tensor(pair.rank.probe_log_probs(PROBES)), before, atol=1e-2)
+    assert not torch.allclose(torch.tensor(pair.rank.probe_log_probs(build_probe(PROBES, 20))), before, atol=1e-2)
 
 
 @pytest.mark.slow

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
+from torch import Tensor
 
 from rlt_api.blocks.rollout import Rollout
 
@@ -40,14 +42,25 @@ def test_two_processes_share_an_engine_with_the_weights_of_the_policy_and_end_wi
     assert [file for file in files if file.exists()] == []
 
 
+def is_sharded(name: str) -> bool:
+    """Whether the weight is a matrix of which each process has a part."""
+    return name.endswith("_proj.weight")
+
+
+def exchange_halves(name: str, weight: Tensor) -> Tensor:
+    """Exchange the halves of the rows or columns that the two processes have."""
+    dim = 1 if name.endswith(("o_proj.weight", "down_proj.weight")) else 0
+    return torch.cat(weight.chunk(2, dim)[::-1], dim) if is_sharded(name) else weight
+
+
 def main(files: str) -> None:
     """Generate with the weights of the model in the folder `files`, and wait."""
-    import torch
     from engine_calls import EngineCalls
 
     from rlt_trainer.policy.model import load_model
     from rlt_trainer.rollout.engine import Sampling
     from rlt_trainer.rollout.vllm_engine import VllmEngine
+    from rlt_trainer.rollout.weight_sync import find_moved_weights
 
     rollout = Rollout(tensor_parallel_size=2, max_num_seqs=8)
     sampling = Sampling(temperature=1.0, top_p=1.0, max_tokens=5, stop_token_ids=())
@@ -55,7 +68,12 @@ def main(files: str) -> None:
         VllmEngine(files, dtype="float32", rollout=rollout, max_model_len=21, seed=0), sampling, devices=2
     )
     model = load_model(files, torch.float32)
-    engine.update_weights(model.named_parameters(), limit=10_000)
+    sent, held = engine.update_weights(model.named_parameters(), limit=10_000), engine.sum_weights()
+    assert find_moved_weights(sent, held) == []
+    assert all(elements for _, elements in held.weights.values()), "the place of each weight in both shards is known"
+    engine.update_weights((name, exchange_halves(name, weight)) for name, weight in model.named_parameters())
+    assert set(find_moved_weights(sent, engine.sum_weights())) == {name for name in sent.weights if is_sharded(name)}
+    engine.update_weights(model.named_parameters())
     lengths: Sequence[int] = [len(each.token_ids) for each in engine.generate(PROMPTS, [1, 2])]
     sequence = [50, 51, 52, 53]
     logits = model(input_ids=torch.tensor([sequence])).logits[0, :-1].log_softmax(-1)

@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from engine_calls import EngineCalls
+from torch import Tensor
 
+from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.policy.log_probs import response_log_probs
 from rlt_trainer.policy.model import load_model
 from rlt_trainer.rollout.engine import Sampling
 from rlt_trainer.rollout.transformers_engine import TransformersEngine
-from rlt_trainer.rollout.weight_sums import OTHERS, Sums, sum_elements, sum_weights
+from rlt_trainer.rollout.weight_sums import (
+    OTHERS,
+    Layout,
+    Piece,
+    Summation,
+    Sums,
+    add_up_sums,
+    sum_elements,
+    sum_weights,
+)
 from rlt_trainer.rollout.weight_sync import (
+    PROBE_LENGTH,
+    PROBE_TOKENS,
     StaleWeightsError,
     Verification,
+    build_probe,
     compare_log_probs,
+    find_moved_weights,
     find_stale_parts,
     pad_probe,
 )
@@ -39,6 +56,36 @@ def test_a_large_difference_in_bfloat16_is_a_warning(caplog: pytest.LogCaptureFi
         compare_log_probs([-1.0], [float("nan")], "bfloat16")
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "fp8"])
+def test_garbage_fails_with_every_dtype(dtype: str) -> None:
+    expected, garbage = [-1.0, -2.0], [-1.4, -2.9]
+    with pytest.raises(StaleWeightsError, match=rf"differ from the policy's by 0.65 .* \(maximum for {dtype}: 0.5\)"):
+        compare_log_probs(expected, garbage, dtype)
+    with pytest.raises(StaleWeightsError, match=rf"maximum for {dtype}: 0.6"):
+        compare_log_probs(expected, garbage, dtype, earlier=[0.06, 0.001, 0.4])
+    assert compare_log_probs(expected, garbage, dtype, earlier=[0.07, 0.001, 0.4]) == pytest.approx(0.65)
+
+
+def test_garbage_in_an_engine_of_unknown_layout_fails() -> None:
+    """Its sums do not change if gate and up are exchanged."""
+    sums = Sums({"layer 0": 5})
+    verification = Verification(Sums({"layer 0": 1}), "bfloat16")
+    for _ in range(3):
+        verification.verify(sums, sums, expected=[-1.0], actual=[-1.01])
+    with pytest.raises(StaleWeightsError, match="differ from the policy's by 10"):
+        verification.verify(sums, sums, expected=[-1.0], actual=[-11.0])
+
+
+@pytest.mark.parametrize(("lengths", "limit"), [([3, 1], 20), ([400, 7], 10_000), ([5] * 64, 2)])
+def test_a_probe_has_enough_tokens_in_sequences_of_a_limited_length(lengths: list[int], limit: int) -> None:
+    prompts = [Prompt(i, tuple(range(length)), "", "", "", "") for i, length in enumerate(lengths)]
+    probe = build_probe(prompts, limit)
+    assert {len(each) for each in probe} == {min(limit, PROBE_LENGTH)}
+    assert PROBE_TOKENS <= sum(len(each) - 1 for each in probe) < PROBE_TOKENS + PROBE_LENGTH
+    tokens = [token for prompt in prompts for token in prompt.token_ids]
+    assert [token for each in probe for token in each][: len(tokens)] == tokens[: sum(len(each) for each in probe)]
+
+
 def test_one_changed_bit_of_one_layer_is_detected(tiny_model: str) -> None:
     """In bfloat16 the log-probabilities do not change."""
     sampling = Sampling(temperature=1.0, top_p=1.0, max_tokens=2, stop_token_ids=())
@@ -58,7 +105,7 @@ def test_one_changed_bit_of_one_layer_is_detected(tiny_model: str) -> None:
     assert ".layers.1." in name
     weight.data.view(torch.int16).view(-1)[0] ^= 1
     sampler.update_weights((each, tensor) for each, tensor in policy.named_parameters() if each != name)
-    with pytest.raises(StaleWeightsError, match=r"weights differ from those that were sent \(layer 1\)"):
+    with pytest.raises(StaleWeightsError, match=rf"weights differ from those that were sent \({name}\)"):
         verify(sum_weights(policy.named_parameters()))
     assert verify(sampler.update_weights(policy.named_parameters())) < 5e-2
 
@@ -77,6 +124,58 @@ def test_changes_with_sum_0_change_the_hash_sum() -> None:
     assert sum_elements(changed) != sum_elements(weight)
 
 
+EXCHANGES: list[Callable[[Tensor], Tensor]] = [
+    lambda weight: weight.T,
+    lambda weight: weight.flip(0),
+    lambda weight: weight.flip(1),
+    lambda weight: weight[:, [1, 0, *range(2, 64)]],
+    lambda weight: torch.cat([weight[32:], weight[:32]]),
+    lambda weight: weight.reshape(-1)[torch.randperm(64 * 64)].view(64, 64),
+]
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES)
+def test_exchanged_elements_change_the_sum_of_a_weight_and_not_of_a_layer(exchange: Callable[[Tensor], Tensor]) -> None:
+    weight = torch.randn(64, 64).bfloat16()
+    before, after = (sum_weights([("layers.0.w", each)]) for each in (weight, exchange(weight)))
+    assert before.parts == after.parts
+    assert find_moved_weights(before, after) == ["layers.0.w"]
+
+
+def test_the_sum_of_a_weight_adds_up_over_its_shards() -> None:
+    """Two devices have rows of q and k in one tensor, and columns of o. Both have k whole."""
+    q, k, o = torch.randn(8, 6), torch.randn(2, 6), torch.randn(4, 8)
+    devices = []
+    for device in range(2):
+        summation = Summation()
+        fused = torch.cat([q[4 * device : 4 * device + 4], k, torch.zeros(1, 6)])
+        pieces = (Piece("0.q", 0, 4, 4 * device), Piece("0.k", 4, 6, 0))
+        summation.add("0.qk", fused, Layout(pieces, shape=fused.shape))
+        part = o[:, 4 * device : 4 * device + 4]
+        summation.add("0.o", part, Layout((Piece("0.o", 0, 4, 0),), 4 * device, part.shape))
+        devices.append(summation.read())
+    sent, held = sum_weights([("0.q", q), ("0.k", k), ("0.o", o)]), add_up_sums(devices)
+    assert held.weights["0.k"] == (2 * sent.weights["0.k"][0] % 2**64, 2 * k.numel())
+    assert find_moved_weights(sent, held) == []
+
+
+@pytest.mark.parametrize(
+    ("held", "moved"),
+    [
+        ({"q": (5, 10), "k": (7, 4)}, []),
+        ({"q": (10, 20), "k": (7, 4)}, []),  # two replicas
+        ({"q": (5, 10), "k": (8, 4)}, ["k"]),
+        ({"q": (5, 10)}, ["k"]),  # k has not arrived
+        ({"q": (5, 10), "k": (7, 4), "head": (1, 4)}, ["head"]),  # it was not sent
+        ({"q": (5, 10), "k": (0, 0)}, []),  # at an unknown place
+        ({"q": (5, 10), "k": (1, 2)}, []),  # half of it is at a known place
+        ({}, []),  # an engine that knows no place
+    ],
+)
+def test_moved_weights_are_found(held: dict[str, tuple[int, int]], moved: list[str]) -> None:
+    assert find_moved_weights(Sums({}, {"q": (5, 10), "k": (7, 4)}), Sums({}, held)) == moved
+
+
 def test_sums_are_by_layer_and_expert() -> None:
     one, stack = torch.ones(1), torch.randn(3, 4, 5)
     sums = sum_weights(
@@ -87,7 +186,7 @@ def test_sums_are_by_layer_and_expert() -> None:
             ("language.layers.2.experts.7.w", one),
             ("lm_head.weight", one),
         ]
-    )
+    ).parts
     assert list(sums) == ["layer 1", *(f"layer 1, expert {i}" for i in range(3)), "layer 2, expert 7", OTHERS]
     assert sums["layer 1"] == 2 * sum_elements(one) % 2**64
     assert sums["layer 1, expert 2"] == sum_elements(stack[2])
@@ -108,15 +207,16 @@ def test_experts_are_verified_one_by_one_under_fused_and_single_names() -> None:
     def held() -> Sums:
         return sum_weights((f"{prefix}{name}", stack) for name, stack in fused.items())
 
-    assert held() == sent
+    assert held().parts == sent.parts
     before = (sent, held())
     fused["w2_weight"] = down[[1, 0, 2]]  # the sum over the layer is the same
     assert find_stale_parts((sent, held()), before) == ["layer 0, expert 0", "layer 0, expert 1"]
 
 
-FIRST: tuple[Sums, Sums] = ({}, {"0": 1, "1": 2})
+Parts = dict[str, int]
+FIRST: tuple[Parts, Parts] = ({}, {"0": 1, "1": 2})
 """An engine before its first sync."""
-SECOND: tuple[Sums, Sums] = ({"0": 5, "1": 6}, {"0": 5, "1": 60})
+SECOND: tuple[Parts, Parts] = ({"0": 5, "1": 6}, {"0": 5, "1": 60})
 """An engine that stores layer 1 in another format."""
 
 
@@ -133,5 +233,6 @@ SECOND: tuple[Sums, Sums] = ({"0": 5, "1": 6}, {"0": 5, "1": 60})
         (({"0": 7, "1": 6, "9": 1}, {"0": 7, "1": 60}), SECOND, []),  # an engine without layer 9
     ],
 )
-def test_stale_parts_are_found(now: tuple[Sums, Sums], before: tuple[Sums, Sums], stale: list[str]) -> None:
-    assert find_stale_parts(now, before) == stale
+def test_stale_parts_are_found(now: tuple[Parts, Parts], before: tuple[Parts, Parts], stale: list[str]) -> None:
+    sums = [(Sums(sent), Sums(held)) for sent, held in (now, before)]
+    assert find_stale_parts(sums[0], sums[1]) == stale

@@ -152,8 +152,8 @@ class Rollout(ApiModel):
     """Whether vLLM releases its memory during training, on GPUs in mode colocated. Default: false, on GPUs in mode
     colocated true."""
     verify_weights_freq: Annotated[int, Since(2), Field(ge=0, le=2**31 - 1)] = 1
-    """Verify every N-th weight sync: the sums over all weights and the log-probabilities of four prompts are compared.
-    0: none."""
+    """Verify every N-th weight sync: the sums over all weights and the log-probabilities of at least 256 tokens are
+    compared. 0: none."""
     engine_kwargs: JsonObject = {}
     """Additional options of the engine, by their names in vLLM: verl's rollout.engine_kwargs."""
     staleness: Staleness | None = None

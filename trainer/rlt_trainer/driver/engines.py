@@ -65,8 +65,10 @@ class Engines:
         self.loop = EventLoopThread("engines")
 
     def start(self, probes: Sequence[Prompt]) -> None:
-        """Start the engines. Each weight sync is verified on `probes`."""
-        self._probes = probes
+        """Start the engines. Each weight sync is verified on the tokens of `probes`."""
+        # vLLM generates one token after those whose log-probabilities it returns.
+        longest = self._config.data.max_prompt_length + self._config.data.max_response_length - 1
+        self._probe = build_probe(probes, max(2, longest))
         self.loop.submit(self._start_router()).result()
         self._engines = [self._start_process(number) for number in range(len(self._processes))]
         self._prepare_engines()
@@ -143,8 +145,8 @@ class Engines:
     def _verify(self, sent: Sums) -> float:
         held = self._call(self._engines, RolloutWorker.sum_weights)
         self._call(self._engines, RolloutWorker.resume)
-        expected = self._workers.all(TrainWorker.probe_log_probs, self._probes)[0]
-        actual = self._call(self._engines, RolloutWorker.log_probs, build_probe(self._probes))
+        expected = self._workers.all(TrainWorker.probe_log_probs, self._probe)[0]
+        actual = self._call(self._engines, RolloutWorker.log_probs, self._probe)
         self._raise_loss()
         differences = []
         for engine in self._engines:

@@ -42,8 +42,8 @@ from rlt_trainer.workers.train_worker import TrainWorker
 
 _log = logging.getLogger(__name__)
 
-NUM_PROBES = 4
-"""Number of prompts on which each weight sync is verified."""
+NUM_PROBES = 64
+"""Number of prompts whose first tokens verify each weight sync (build_probe)."""
 
 
 class Trainer:

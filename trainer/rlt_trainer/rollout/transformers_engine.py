@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from prometheus_client.core import Metric
 from torch import Tensor
-from transformers import DynamicCache
+from transformers import DynamicCache, PreTrainedModel
 
 from rlt_trainer.batches.response import FinishReason, Response
 from rlt_trainer.batches.sequences import Sequences
@@ -67,7 +67,7 @@ class TransformersEngine:
         if float32_head:
             cast_output_layer(model)
         self._model = model.to(device).requires_grad_(False)  # type: ignore[arg-type]
-        self._weights = dict(chain(self._model.named_parameters(), iterate_buffers(self._model)))
+        self._weights = dict(iterate_weights(self._model))
         self._device = device
         self._processor = processor
         self._rows: list[_Row] = []
@@ -120,7 +120,7 @@ class TransformersEngine:
 
     async def sum_weights(self) -> Sums:
         """As in RolloutEngine."""
-        return await asyncio.to_thread(sum_weights, self._weights.items())
+        return await asyncio.to_thread(sum_weights, iterate_weights(self._model))
 
     async def log_probs(self, sequences: Sequence[Sequence[int]]) -> list[list[float]]:
         """As in RolloutEngine."""
@@ -223,6 +223,11 @@ class TransformersEngine:
             distribution = torch.log_softmax(self._model(input_ids=tokens, use_cache=False).logits[0].float(), -1)
             result.append(distribution[:-1].gather(-1, tokens[0, 1:, None]).squeeze(-1).tolist())
         return result
+
+
+def iterate_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
+    """Yield what a weight sync sends: parameters, tied ones once, and persistent buffers."""
+    return chain(model.named_parameters(), iterate_buffers(model))
 
 
 def sample_rows(

@@ -23,9 +23,9 @@ from rlt_trainer.rollout.vllm_images import ImagePrompts
 from rlt_trainer.rollout.vllm_metrics import read_vllm_metrics
 from rlt_trainer.rollout.vllm_options import build_engine_options, check_engine_kwargs
 from rlt_trainer.rollout.vllm_pods import EnginePod, run_workers
-from rlt_trainer.rollout.vllm_worker import OWNER, WorkerExtension
+from rlt_trainer.rollout.vllm_worker import OWNER, WorkerExtension, unpack_sums
 from rlt_trainer.rollout.weight_channel import ChannelAddress
-from rlt_trainer.rollout.weight_sums import Sums, add_up
+from rlt_trainer.rollout.weight_sums import Sums, add_up_sums
 from rlt_trainer.rollout.weight_sync import StaleWeightsError, describe_wrong_layers
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ class VllmEngine:
         await self._reset_caches()
 
     async def sum_weights(self) -> Sums:
-        """As in RolloutEngine. Replicated weights count once for each device.
+        """As in RolloutEngine. Replicas count each time.
 
         A quantized layer counts with the weights that it was loaded with, after a comparison. Raises StaleWeightsError.
         """
@@ -195,7 +195,7 @@ class VllmEngine:
             wrong = [each for layers in await self._call(WorkerExtension.list_wrong_layers) for each in layers]
             if wrong:
                 raise StaleWeightsError(describe_wrong_layers(wrong))
-        return add_up(dict(items) for items in await self._call(WorkerExtension.sum_policy_weights))
+        return add_up_sums(unpack_sums(items) for items in await self._call(WorkerExtension.sum_policy_weights))
 
     async def log_probs(self, sequences: Sequence[Sequence[int]]) -> list[list[float]]:
         """As in RolloutEngine. vLLM does not read the prefix cache for prompt log-probabilities."""

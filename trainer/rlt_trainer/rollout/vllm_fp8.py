@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from rlt_trainer.rollout.fp8_weights import count_wrong_elements
-from rlt_trainer.rollout.weight_sums import Sums, add_up, sum_elements, sum_weights
+from rlt_trainer.rollout.vllm_layouts import Layouts
+from rlt_trainer.rollout.weight_sums import Summation, Sums, add_up_sums, sum_elements
 
 PARAMETERS = ("weight", "weight_scale")
 """What a quantized layer has in place of the weight that was sent."""
@@ -26,8 +27,8 @@ PARAMETERS = ("weight", "weight_scale")
 class Loaded:
     """A layer at the end of its last load."""
 
-    sums: Sums
-    """Over the weight that was loaded, before it was quantized."""
+    summation: Summation
+    """Of the weight that was loaded, before it was quantized."""
     wrong: int
     """Number of elements that were not rounded to the nearest value."""
     elements: int
@@ -38,9 +39,10 @@ class Loaded:
 class QuantizedLayers:
     """The quantized layers of a model. It follows each load from its creation."""
 
-    def __init__(self, layers: Mapping[str, Any]) -> None:
+    def __init__(self, layers: Mapping[str, Any], layouts: Layouts) -> None:
         """layers: name -> layer, as `find_quantized_layers` returns them."""
         self._layers = layers
+        self._layouts = layouts
         self._loaded: dict[str, Loaded] = {}
         for name, layer in layers.items():
             self._follow(name, layer.quant_method)
@@ -51,7 +53,7 @@ class QuantizedLayers:
 
     def sums(self) -> Sums:
         """Return the sums over the weights that the layers were loaded with."""
-        return add_up(loaded.sums for loaded in self._loaded.values())
+        return add_up_sums(loaded.summation.read() for loaded in self._loaded.values())
 
     def list_wrong(self) -> list[str]:
         """Describe each layer that differs from the weight that it was loaded with. Call it after a load."""
@@ -75,8 +77,10 @@ class QuantizedLayers:
         def process_and_verify(layer: Any) -> None:
             weight: Tensor = layer.weight.detach()  # vLLM replaces it
             process(layer)
+            summation = Summation()
+            summation.add(f"{name}.weight", weight, self._layouts.find(name, "weight"))
             self._loaded[name] = Loaded(
-                sum_weights([(f"{name}.weight", weight)]),
+                summation,
                 count_wrong_elements(weight, *read_quantized(layer, weight.shape)),
                 weight.numel(),
                 _sum_result(layer),

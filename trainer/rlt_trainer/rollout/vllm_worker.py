@@ -21,13 +21,24 @@ from torch import nn
 from rlt_trainer.rollout.open_receiver import open_receiver
 from rlt_trainer.rollout.vllm_adapters import Adapters, build_lora_request
 from rlt_trainer.rollout.vllm_fp8 import QuantizedLayers, find_quantized_layers
+from rlt_trainer.rollout.vllm_layouts import Layouts
 from rlt_trainer.rollout.vllm_weights import iterate_weights, pack_experts, pack_shared_weights
 from rlt_trainer.rollout.weight_channel import WeightReceiver, parse_address, receive_weights
-from rlt_trainer.rollout.weight_sums import add_up, sum_weights
+from rlt_trainer.rollout.weight_sums import UNKNOWN, Summation, Sums, add_up_sums
 
 OWNER = "RLT_ENGINE_PROCESS"
 """Environment variable with the pid of the process that started vLLM."""
 SHARED_MEMORY = Path("/dev/shm")  # the folder of POSIX shared memory
+
+
+PackedSums = tuple[list[tuple[str, int]], list[tuple[str, int, int]]]
+"""Sums as plain values."""
+
+
+def unpack_sums(packed: PackedSums) -> Sums:
+    """Return the sums of a worker."""
+    parts, weights = packed
+    return Sums(dict(parts), {name: (value, count) for name, value, count in weights})
 
 
 class WorkerExtension:
@@ -44,6 +55,8 @@ class WorkerExtension:
         def add_lora(self, request: LoRARequest) -> bool: ...
 
     _weight_channel: WeightReceiver
+    _layouts: Layouts | None = None
+    """Where the weights of the last sync are. None before the first one, and if vLLM applies adapters itself."""
     _quantized: QuantizedLayers | None = None
     """The layers that were quantized in the last weight sync. None before the first one."""
 
@@ -56,9 +69,10 @@ class WorkerExtension:
 
         vLLM loads layer by layer, so that only one layer is in memory twice, and repacks it for the CPU's kernels.
         """
-        if self._quantized is None:
-            self._quantized = QuantizedLayers(find_quantized_layers(self.get_model()))
-        stream = receive_weights(self._weight_channel)
+        if self._layouts is None or self._quantized is None:
+            self._layouts = Layouts(self.get_model())
+            self._quantized = QuantizedLayers(find_quantized_layers(self.get_model()), self._layouts)
+        stream = self._layouts.follow(receive_weights(self._weight_channel))
         try:
             self.reload_weights(weights_iterator=stream)
             for _ in stream:  # weights that the model does not load
@@ -82,14 +96,26 @@ class WorkerExtension:
             self._weight_channel.close()
             raise
 
-    def sum_policy_weights(self) -> list[tuple[str, int]]:
-        """Return the items of the sums over this worker's part of the weights.
+    def sum_policy_weights(self) -> PackedSums:
+        """Return the sums over this worker's part of the weights.
 
         A quantized layer counts with the weights that it was loaded with: `list_wrong_layers` compares the two.
         """
+        summation = Summation()
+        placed = self._layouts.by_tensor() if self._layouts else {}
         hidden = self._quantized.hidden_parameters() if self._quantized else set()
-        sums = sum_weights(each for each in iterate_weights(self.get_model()) if each[0] not in hidden)
-        return list(add_up([sums, self._quantized.sums() if self._quantized else {}]).items())
+        for held in iterate_weights(self.get_model()):
+            _, layout = placed.get(id(held.parameter), (None, UNKNOWN))
+            if held.name not in hidden:
+                layout = layout if held.is_ordered else UNKNOWN
+                summation.add(held.name, held.values, layout, is_replica=held.is_replica)
+        for tensor, layout in placed.values():
+            if not isinstance(tensor, nn.Parameter):
+                summation.add("", tensor, layout, is_replica=True)
+        if self._layouts:
+            summation.expect(self._layouts.received)
+        sums = add_up_sums([summation.read(), self._quantized.sums() if self._quantized else Sums()])
+        return list(sums.parts.items()), [(name, *each) for name, each in sums.weights.items()]
 
     def list_wrong_layers(self) -> list[str]:
         """Describe the quantized layers that differ from the weights of the last sync. Empty before the first one."""

@@ -37,8 +37,8 @@ from rlt_trainer.policy.model_files import DTYPES, prepare_model_files
 from rlt_trainer.rollout.group_channel import GroupChannel
 from rlt_trainer.rollout.shared_channel import SharedSender
 from rlt_trainer.rollout.weight_channel import GroupAddress, SharedAddress, WeightSender, send_weights
-from rlt_trainer.rollout.weight_sums import Sums, add_sums, sum_weights
-from rlt_trainer.rollout.weight_sync import build_probe, pad_probe
+from rlt_trainer.rollout.weight_sums import Summation, Sums, add_up_sums, sum_weights
+from rlt_trainer.rollout.weight_sync import pad_probe
 from rlt_trainer.telemetry.worker_telemetry import WorkerReport, WorkerTelemetry
 
 _log = logging.getLogger(__name__)
@@ -194,32 +194,37 @@ class TrainWorker:
 
     def send_weights(self, *, add_up: bool) -> Sums:
         """Send the policy's weights to the engines. With `add_up`, rank 0 returns the sums over them."""
-        add_up_here = add_up and self._rank == 0
+        summation = Summation() if add_up and self._rank == 0 else None
+        frozen = Sums()
         with self.telemetry.measure("update_weights"):
             lora = self._config.model.lora
             if lora is not None and lora.sync_adapters:
-                weights, sums = self._actor.gather_adapters(), self._sum_frozen_weights() if add_up else {}
+                weights = self._actor.gather_adapters()
+                frozen = self._sum_frozen_weights() if add_up else frozen
             else:
-                weights, sums = self._actor.gather_weights(), {}
+                weights = self._actor.gather_weights()
                 if self._config.rollout.engine == "vllm":
                     from rlt_trainer.policy.weight_files import to_file_format  # as in load_models
 
                     weights = to_file_format(self._actor.model, weights)
-            send_weights(add_sums(weights, sums) if add_up_here else weights, self._channel)
-        return sums if add_up_here else {}
+            send_weights(summation.follow(weights) if summation else weights, self._channel)
+            return add_up_sums([frozen, summation.read()]) if summation else Sums()
 
     def _sum_frozen_weights(self) -> Sums:
-        """Return the sums over the weights below the adapters, which do not change. The first call is collective."""
+        """Return the sums over the weights below the adapters, which do not change. The first call is collective.
+
+        An engine does not receive these weights, so only the sums of parts include them.
+        """
         if self._frozen_sums is None:
             from rlt_trainer.policy.weight_files import to_file_format  # as in load_models
 
             weights = to_file_format(self._actor.model, self._actor.gather_weights(merged=False))
-            self._frozen_sums = sum_weights(weights)
-        return dict(self._frozen_sums)
+            self._frozen_sums = Sums(sum_weights(weights).parts)
+        return self._frozen_sums
 
-    def probe_log_probs(self, prompts: Sequence[Prompt]) -> list[float]:
-        """Compute the policy's log-probabilities of all tokens of the probes on `prompts`."""
-        probe = pad_probe(build_probe(prompts))
+    def probe_log_probs(self, sequences: Sequence[Sequence[int]]) -> list[float]:
+        """Compute the policy's log-probabilities of all tokens but the first of each probe sequence."""
+        probe = pad_probe(sequences)
         log_probs: list[float] = self._actor.probe_log_probs(probe)[probe.response_mask].tolist()
         return log_probs
 
