@@ -17,7 +17,7 @@ from rlt_cli.main import cli
 ROOT = Path(__file__).parent.parent
 PROGRAMS = {
     *("cat", "cd", "curl", "echo", "export", "git", "go", "grep", "head", "jq", "ls", "printf", "sed", "sort", "tail"),
-    *("bash", "buildah", "cmctl", "docker", "dstack", "helm", "kind", "kubectl", "make", "openssl"),
+    *("bash", "sh", "buildah", "cmctl", "docker", "dstack", "helm", "kind", "kubectl", "make", "openssl"),
     *("sbatch", "scancel"),
     *("pip", "pytest", "python", "python3", "rlt", "rlt-operator", "rlt-trainer", "torchrun"),
 }
