@@ -384,6 +384,24 @@ CASES = [
         "remove one of them",
     ),
     Case(
+        "truncated-sampling",
+        "spec.rollout.topP",
+        {"rollout.topP": 0.9, "algorithm.rolloutCorrection": {"bypassMode": True}},
+        "remove one of them",
+    ),
+    Case(
+        "truncated-sampling",
+        "spec.rollout.topP",
+        {"rollout.topP": 0.9, "algorithm.rolloutCorrection": {"level": "sequence"}},
+        "remove one of them",
+    ),
+    Case(
+        "truncated-sampling",
+        "spec.rollout.topK",
+        {"rollout.topP": 0.9, "rollout.topK": 5, "algorithm.rolloutCorrection": {}},
+        "remove one of them",
+    ),
+    Case(
         "router-loss",
         "spec.algorithm.routerAuxLossCoef",
         {"algorithm.routerAuxLossCoef": 0.01, "training.useTorchCompile": True},

@@ -117,6 +117,7 @@ def test_resources_of_a_pod_template_that_differ_are_warned_about(resources: Any
 HUB = {"data": {"hub": {"name": "openai/gsm8k"}}, "rewards": [{"name": "gsm8k"}]}
 MODEL = {"path": "Qwen/Qwen3-0.6B"}
 GPUS = {"resources": {"cpu": "500m", "memory": "64Gi"}, "accelerator": {"resourceName": "nvidia.com/gpu", "count": 8}}
+CORRECTED = {"algorithm": {"rolloutCorrection": {}}}
 FILES = {"data": {"files": ["/data/a.parquet"]}}
 MOUNT = {"spec": {"containers": [{"name": "ray-worker", "volumeMounts": [{"name": "d", "mountPath": "/data"}]}]}}
 
@@ -127,6 +128,12 @@ MOUNT = {"spec": {"containers": [{"name": "ray-worker", "volumeMounts": [{"name"
         ({"model": MODEL, "training": {"learningRate": 1.0}}, "spec.training.learningRate: 1: is much higher"),
         ({"model": MODEL, "training": {"learningRate": 1e-5}}, None),
         ({"model": {"fromSeed": {}}, "training": {"learningRate": 0.01}}, None),
+        (
+            {"rollout": {"topP": 0.95}, **CORRECTED},
+            "topP: 0.95: the weights of algorithm.rolloutCorrection are",
+        ),
+        ({"rollout": {"topP": 0.95}}, None),
+        (CORRECTED, None),
         ({"cluster": {"workers": [GPUS]}}, "workers[0].resources.cpu: 500m: is less than one CPU for each of the 8"),
         (FILES, "spec.data.files[0]: /data/a.parquet: is on no volume of the job (/mnt/rlt)"),
         ({**FILES, "storage": {"mountPath": "/data"}}, None),

@@ -38,6 +38,7 @@ from rlt_api.rules import (
     security,
     shared_memory,
     storage,
+    truncated_sampling,
     verl,
     vision,
 )
@@ -63,6 +64,7 @@ TRAINER_RULES: list[Rule] = [
     *preferences.RULES,
     *quantization.RULES,
     *rewards.RULES,
+    *truncated_sampling.RULES,
     *vision.RULES,
 ]
 """Rules for the fields that a command does not use."""
