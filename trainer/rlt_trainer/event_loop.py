@@ -23,9 +23,9 @@ class EventLoopThread:
         """Start a coroutine. `asyncio.wrap_future` awaits the result in another event loop."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
-    def close(self) -> None:
-        """Cancel the coroutines in progress, and end the thread."""
-        self.submit(_cancel_others()).result()
+    def close(self, timeout_s: float | None = None) -> None:
+        """Cancel the coroutines in progress, and end the thread. Raises TimeoutError if one of them does not end."""
+        self.submit(_cancel_others()).result(timeout_s)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()

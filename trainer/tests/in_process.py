@@ -55,11 +55,15 @@ def train(config: TrainingConfig) -> list[dict[str, Any]]:
         "processor": load_image_processor(config),
     }
     try:
-        with Scorer(config.rewards) as scorer, Termination() as termination:
+        with (
+            Scorer(config.rewards) as scorer,
+            Termination() as termination,
+            Engines(config, workers, LocalProcesses(config)) as engines,
+        ):
             Trainer(
                 config,
                 workers=workers,
-                engines=Engines(config, workers, LocalProcesses(config)),
+                engines=engines,
                 prompts=PromptDataset.load(config.data, tokenizer, **sources),
                 validation=ValidationSet.load(config.data, tokenizer, **sources),
                 tokenizer=tokenizer,

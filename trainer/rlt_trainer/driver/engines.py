@@ -8,7 +8,8 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, InvalidStateError, wait
 from contextlib import suppress
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from prometheus_client.core import Metric
 
@@ -32,6 +33,8 @@ _log = logging.getLogger(__name__)
 
 METRICS_TIMEOUT_S = 2.0
 """Prometheus waits 10 s for a scrape."""
+CLOSE_TIMEOUT_S = 10.0
+"""Time that engines have to stop after an error of the run. Later, Ray ends their processes."""
 MAX_LOSSES = 3
 """How often the process of an engine may end in one step. Then the run ends: the next one would end as well."""
 
@@ -61,6 +64,7 @@ class Engines:
         self._has_lost: Future[None] = Future()
         self._losses = 0
         self._syncs = 0
+        self._is_closed = False
         self._thread = threading.get_ident()
         self.loop = EventLoopThread("engines")
 
@@ -124,12 +128,27 @@ class Engines:
         self._losses = 0
         return list(self._call(self._engines, RolloutWorker.end_step, step).values())
 
-    def close(self) -> None:
-        """Stop the engines."""
-        self.loop.submit(self.router.close()).result()
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Stop the engines after an error, which is raised even if they do not answer, or have ended."""
+        if error is not None and not self._is_closed:
+            with suppress(Exception):
+                self.close(CLOSE_TIMEOUT_S)
+
+    def close(self, timeout_s: float | None = None) -> None:
+        """Stop the engines and the event loop. Raises TimeoutError if they do not stop in time."""
+        self._is_closed = True
         engines, self._engines = self._engines, []
-        self._call(engines, RolloutWorker.close)
-        self.loop.close()
+        try:
+            if engines:
+                self.loop.submit(self.router.close()).result(timeout_s)
+                self._collect(self.loop.submit(self._gather(engines, RolloutWorker.close)), timeout_s)
+        finally:
+            self.loop.close(timeout_s)
 
     def _sync(self, *, is_verified: bool) -> float | None:
         """Send the weights to all engines, and verify them. Raises EngineLostError if the process of an engine ends."""
@@ -287,11 +306,13 @@ class Engines:
         alive = [engine for engine in engines if engine.loss is None]
         return await _gather_results({engine: engine.process.call(method, *arguments, **options) for engine in alive})
 
-    def _collect(self, gathered: Future[dict[_Engine, R | BaseException]]) -> dict[_Engine, R]:
+    def _collect(
+        self, gathered: Future[dict[_Engine, R | BaseException]], timeout_s: float | None = None
+    ) -> dict[_Engine, R]:
         """Return the results, and note the engines whose processes ended. Other errors are raised if none did."""
         results: dict[_Engine, R] = {}
         errors: list[BaseException] = []
-        for engine, result in gathered.result().items():
+        for engine, result in gathered.result(timeout_s).items():
             if isinstance(result, EngineLostError):
                 engine.loss = result
             elif isinstance(result, BaseException):

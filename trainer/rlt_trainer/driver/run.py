@@ -189,23 +189,23 @@ def _run_reinforcement(run: _Run) -> None:
         run.join_ray()
         with Termination() as termination:
             workers = WorkerGroup(TrainWorker, config, training_pods(config))
-            engines = Engines(config, workers, build_processes(config, workers))
-            run.server.count_requests = engines.count_requests
-            run.server.read_engine_metrics = engines.read_metrics
-            Trainer(
-                config,
-                workers=workers,
-                engines=engines,
-                prompts=prompts,
-                validation=validation,
-                tokenizer=tokenizer,
-                scorer=scorer,
-                reporter=run.reporter,
-                run=run.directory,
-                shape=find_shape(architecture),
-                critic_shape=find_shape(critic_architecture) if critic_architecture else None,
-                termination=termination,
-            ).run()
+            with Engines(config, workers, build_processes(config, workers)) as engines:
+                run.server.count_requests = engines.count_requests
+                run.server.read_engine_metrics = engines.read_metrics
+                Trainer(
+                    config,
+                    workers=workers,
+                    engines=engines,
+                    prompts=prompts,
+                    validation=validation,
+                    tokenizer=tokenizer,
+                    scorer=scorer,
+                    reporter=run.reporter,
+                    run=run.directory,
+                    shape=find_shape(architecture),
+                    critic_shape=find_shape(critic_architecture) if critic_architecture else None,
+                    termination=termination,
+                ).run()
 
 
 def load_critic_config(config: TrainingConfig, tokenizer: PreTrainedTokenizerBase) -> PreTrainedConfig | None:

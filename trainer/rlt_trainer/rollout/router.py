@@ -115,7 +115,8 @@ class Router:
         return {"running": sum(self.load()), "waiting": len(self._waiting)}
 
     async def close(self) -> None:
-        """Stop collecting responses."""
+        """Stop collecting responses. Engines get no further calls."""
+        self._members.clear()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
