@@ -20,8 +20,9 @@ MASK_BYTES = 1
 """Of a response token in Sequences: whether the policy is trained on it."""
 VALUE_BYTES = 4
 """Of a float32 value of a response token."""
-TRAIN_CALLS = 8
-"""begin_step, log_probs, ref_log_probs, update_actor, send_weights, probe_log_probs, end_step, finished_saves"""
+TRAIN_CALLS = 10
+"""begin_step, log_probs, ref_log_probs, update_actor, probe_log_probs, release_memory, send_weights, release_memory,
+end_step, finished_saves"""
 ENGINE_CALLS = 6
 """pause, receive_weights, sum_weights, resume, log_probs, end_step; without submit and ended"""
 DRIVER_S_PER_TOKEN, DRIVER_S_PER_RANK = 0.18e-6, 1.9e-3

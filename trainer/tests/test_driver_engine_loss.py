@@ -20,7 +20,8 @@ from rlt_trainer.driver.engine_processes import EngineLostError, EngineProcess
 from rlt_trainer.driver.run import run
 from rlt_trainer.errors import TrainingError
 from rlt_trainer.rollout.engine import Request
-from rlt_trainer.workers.rollout_worker import RolloutWorker
+from rlt_trainer.workers.rollout_worker import EngineInfo, RolloutWorker
+from rlt_trainer.workers.train_worker import TrainWorker
 
 REWARD: dict[str, Any] = {"rewards": [{"name": "regex", "options": {"pattern": "[a-z0-9]"}}], "workers": 1}
 SEPARATE = {"mode": "separate", "workerGroup": "rollout"}
@@ -90,6 +91,36 @@ def test_a_run_whose_engine_dies_again_and_again_ends(
     with pytest.raises(TrainingError, match=r"The process of a Mortal .* died"):
         run(make_config(**REWARD), local=False)
     assert len(list((tmp_path / "deaths").iterdir())) == 4
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_cluster")
+def test_train_workers_release_memory_before_each_start_of_a_colocated_engine(
+    make_config: Callable[..., TrainingConfig], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """At the start of the run, and in the second step, when a train worker has its moments."""
+    events, deaths = tmp_path / "events", tmp_path / "deaths"
+    deaths.mkdir()
+
+    def add(event: str) -> None:
+        with events.open("a") as file:
+            file.write(f"{event}\n")
+
+    class Starting(build_mortal(deaths, 1)):  # type: ignore[misc] # a base that a function returns
+        async def start(self) -> EngineInfo:
+            add("start")
+            return await super().start()  # type: ignore[no-any-return]
+
+    class Releasing(TrainWorker):
+        def release_memory(self, before: str) -> None:
+            add(f"release before {before}")
+            super().release_memory(before)
+
+    monkeypatch.setattr(engine_processes, "RolloutWorker", Starting)
+    monkeypatch.setattr("rlt_trainer.driver.run.TrainWorker", Releasing)
+    run(make_config(**REWARD, training={"totalSteps": 2}), local=False)
+    start, sync = ["release before start", "start"], ["release before weights", "release before kv_cache"]
+    assert events.read_text().splitlines() == [*start, *sync, *sync, *start, *sync, *sync]
 
 
 def build_killer(process: str) -> type[RolloutWorker]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,7 +14,7 @@ from ranks import run_ranks
 from torch.distributed.device_mesh import init_device_mesh
 from torch.testing import assert_close
 from trained_families import FAMILIES, write_model
-from transformers import LlamaConfig, Qwen3MoeConfig
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen3MoeConfig
 
 from rlt_api.blocks.algorithm import Algorithm
 from rlt_api.blocks.model import Model
@@ -21,7 +22,7 @@ from rlt_api.blocks.training import Training
 from rlt_api.model_families import LIGER_FAMILIES
 from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences
 from rlt_trainer.policy.actor import Actor
-from rlt_trainer.policy.liger import PACKAGE, validate_liger
+from rlt_trainer.policy.liger import PACKAGE, VERSIONS, apply_liger, validate_liger
 
 SEQUENCES = Sequences.pad([[50, 51], [60], [70]], [[70, 71, 72], [80], [90, 91]], pad_token_id=0)
 
@@ -36,6 +37,42 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, PACKAGE, raising=False)
     with pytest.raises(ValueError, match=r"model\.useLiger: true requires the package liger-kernel"):
         validate_liger(LlamaConfig())
+
+
+def install(folder: Path, version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Install a liger-kernel without functions in `folder`."""
+    package, metadata = folder / PACKAGE / "transformers", folder / f"{PACKAGE}-{version}.dist-info"
+    for each in (package, metadata):
+        each.mkdir(parents=True)
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: liger-kernel\nVersion: {version}\n")
+    for file in ("__init__.py", "transformers/__init__.py", "transformers/monkey_patch.py"):
+        (folder / PACKAGE / file).touch()
+    for module in ("", ".transformers", ".transformers.monkey_patch"):
+        monkeypatch.setitem(sys.modules, PACKAGE + module, None)  # restored after the test
+        monkeypatch.delitem(sys.modules, PACKAGE + module)
+    monkeypatch.syspath_prepend(folder)
+
+
+@pytest.mark.parametrize("version", ["0.8.4", "0.9.0"])
+def test_another_version_is_named_with_those_that_work(
+    version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, version, monkeypatch)
+    with pytest.raises(ValueError, match=rf"model\.useLiger: true .* liger-kernel 0\.8\.5, .* image has {version}"):
+        validate_liger(LlamaConfig())
+
+
+def test_a_missing_function_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, VERSIONS[-1], monkeypatch)
+    with torch.device("meta"):
+        model = LlamaForCausalLM(LlamaConfig(num_hidden_layers=1))  # type: ignore[no-untyped-call]
+    with pytest.raises(ValueError, match=r"model\.useLiger: true: liger-kernel 0\.8\.5 .* _apply_liger_kernel_to_inst"):
+        apply_liger(model)
+
+
+def test_the_image_has_a_version_that_works() -> None:
+    pins = (Path(__file__).parents[2] / "requirements" / "trainer-cuda.txt").read_text()
+    assert re.findall(r"^liger-kernel==(\S+)", pins, re.MULTILINE) == [VERSIONS[-1]]
 
 
 @pytest.mark.skipif(find_spec(PACKAGE) is None, reason="requires liger-kernel, which only the image for CUDA has")

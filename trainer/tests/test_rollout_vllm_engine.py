@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
@@ -16,7 +17,7 @@ from rlt_trainer.batches.response import Response
 from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.policy.actor import Actor
-from rlt_trainer.rollout.engine import EngineError
+from rlt_trainer.rollout.engine import EngineError, Request
 from rlt_trainer.rollout.vllm_engine import VllmEngine
 from rlt_trainer.rollout.weight_channel import WeightSender, send_weights
 from rlt_trainer.rollout.weight_sync import StaleWeightsError, build_probe
@@ -165,6 +166,26 @@ def test_responses_in_progress_continue_with_new_weights(pair: Pair) -> None:
     assert any(row.all() for row in is_new)  # responses that started after the sync
     assert any(row.any() and not row.all() for row in is_new)  # responses in progress: from one token on
     assert all(row[int(row.int().argmax()) :].all() for row in is_new if row.any())
+
+
+@pytest.mark.slow
+def test_requests_that_arrive_while_an_idle_engine_pauses_do_not_resume_it(pair: Pair) -> None:
+    pair.sync()
+    engine = pair.engine
+    assert isinstance(engine, VllmEngine)
+    request = Request(10**6, [50, 51], 1, replace(pair.engines.sampling, stop_token_ids=()), 4)
+    ended = asyncio.Event()
+
+    async def submit_beside_pause() -> bool:
+        await asyncio.gather(engine.submit([request], lambda number, result: ended.set()), engine.pause())
+        return await engine._llm.is_paused()
+
+    async def resume() -> None:
+        await engine.resume()
+        await ended.wait()
+
+    assert pair.engines.loop.submit(submit_beside_pause()).result(120)
+    pair.engines.loop.submit(resume()).result(120)
 
 
 @pytest.mark.slow

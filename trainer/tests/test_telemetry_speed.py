@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,11 @@ import torch
 
 from rlt_api.blocks.operations import Profiler
 from rlt_trainer.batches.sequences import Sequences
+from rlt_trainer.telemetry.device_memory import Release
 from rlt_trainer.telemetry.flops import Shape
 from rlt_trainer.telemetry.spans import DRIVER, Span
 from rlt_trainer.telemetry.speed import Work, compute_speed_metrics
-from rlt_trainer.telemetry.worker_telemetry import Memory, WorkerReport, WorkerTelemetry
+from rlt_trainer.telemetry.worker_telemetry import GIB, Memory, WorkerReport, WorkerTelemetry
 
 DRIVEN = [Span(DRIVER, "step", 0, 10, 1), Span(DRIVER, "gen", 0, 4, 1), Span(DRIVER, "update_actor", 4, 9, 1)]
 WORK = Work([3, 2], [4, 1], Shape(weights=100, head_weights=10, attention=()), epochs=2)
@@ -64,6 +66,15 @@ def test_memory_is_the_maximum_over_the_ranks() -> None:
     names = ("max_memory_allocated_gb", "max_memory_reserved_gb", "cpu_memory_used_gb")
     assert [metrics[f"perf/{name}"] for name in names] == [1.5, 2.0, 5.0]
     assert "perf/max_memory_allocated_gb" not in compute_speed_metrics(DRIVEN, [report()], WORK, devices=1)
+
+
+def test_releases_are_the_maximum_over_the_ranks() -> None:
+    figures = [Release(cached=2 * GIB, allocated=3 * GIB, reserved=4 * GIB), Release(GIB, 4 * GIB, 4 * GIB)]
+    reports = [replace(report(), releases={"kv_cache": each}) for each in figures]
+    metrics = compute_speed_metrics(DRIVEN, reports, WORK, devices=2)
+    names = ("cached", "allocated", "reserved", "unused")
+    assert [metrics[f"perf/release_{name}_gb/kv_cache"] for name in names] == [2, 4, 4, 1]
+    assert not [name for name in compute_speed_metrics(DRIVEN, [report()], WORK, devices=1) if "release" in name]
 
 
 def test_lengths_count_tokens_with_attention() -> None:

@@ -110,7 +110,7 @@ def take_released_memory() -> Iterator[Figure]:
     """Take about half of the device in another process, before and after the trainer releases its cache."""
     import torch
     import torch.distributed as dist
-    from rlt_trainer.policy.device_memory import release_memory
+    from rlt_trainer.telemetry.device_memory import release_memory
     from torch.distributed import HashStore  # type: ignore[attr-defined]
     from train_step import build_training_step, parse_arguments
 

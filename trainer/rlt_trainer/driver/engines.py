@@ -152,19 +152,19 @@ class Engines:
 
     def _sync(self, *, is_verified: bool) -> float | None:
         """Send the weights to all engines, and verify them. Raises EngineLostError if the process of an engine ends."""
+        expected = self._workers.all(TrainWorker.probe_log_probs, self._probe)[0] if is_verified else []
+        self._release_memory("weights")
         receiving = self._gather(self._engines, RolloutWorker.receive_weights)
         sent = self._beside(receiving, lambda: self._workers.all(TrainWorker.send_weights, add_up=is_verified))[0]
-        difference = self._verify(sent) if is_verified else None
-        if not is_verified:
-            self._call(self._engines, RolloutWorker.resume)
+        self._release_memory("kv_cache")  # after the receivers ended: memory that they have opened cannot be released
+        held = self._call(self._engines, RolloutWorker.sum_weights) if is_verified else {}
+        self._call(self._engines, RolloutWorker.resume)
+        difference = self._verify(sent, held, expected) if is_verified else None
         self._raise_loss()
         self.loop.submit(self._serve()).result()
         return difference
 
-    def _verify(self, sent: Sums) -> float:
-        held = self._call(self._engines, RolloutWorker.sum_weights)
-        self._call(self._engines, RolloutWorker.resume)
-        expected = self._workers.all(TrainWorker.probe_log_probs, self._probe)[0]
+    def _verify(self, sent: Sums, held: Mapping[_Engine, Sums], expected: Sequence[float]) -> float:
         actual = self._call(self._engines, RolloutWorker.log_probs, self._probe)
         self._raise_loss()
         differences = []
@@ -174,12 +174,21 @@ class Engines:
             differences.append(found)
         return max(differences)
 
+    def _release_memory(self, before: str) -> None:
+        """Release the memory that the train workers do not use, `before` colocated engines allocate it."""
+        if self._is_colocated:
+            self._workers.all(TrainWorker.release_memory, before)
+
     def _start_process(self, number: int) -> _Engine:
         return _Engine(number, self._processes.start(number))
 
     def _prepare_engines(self) -> None:
         """Start the engines of new processes. They serve after the next weight sync. Raises EngineLostError."""
         stopped = [engine for engine in self._engines if engine.info is None]
+        if stopped:
+            # vLLM starts only if gpuMemoryUtilization of the device is free (vllm/v1/worker/utils.py: request_memory).
+            # It is, also beside moments: the sync needs the same memory (rlt_api/rules/memory.py).
+            self._release_memory("start")
         for engine, info in self._call(stopped, RolloutWorker.start).items():
             engine.info = info
             self.sampling = build_sampling(self._config, info.stop_token_ids)

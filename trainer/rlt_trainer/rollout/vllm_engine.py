@@ -152,9 +152,10 @@ class VllmEngine:
         await self._llm.abort([str(number) for number in numbers])
 
     async def pause(self) -> None:
-        """As in RolloutEngine."""
-        await self._llm.pause_generation(mode="keep", clear_cache=False)
-        self._is_paused = True
+        """As in RolloutEngine. Returns when no batch is in progress (vllm/v1/engine/core.py: pause_scheduler)."""
+        if True:
+            await self._llm.pause_generation(mode="keep", clear_cache=False)
+            self._is_paused = True
 
     async def resume(self) -> None:
         """As in RolloutEngine."""
@@ -162,10 +163,13 @@ class VllmEngine:
         await self._llm.resume_generation()
 
     async def sleep(self) -> None:
-        """As in RolloutEngine. Level 2 discards weights, which a sync restores. Level 1 keeps them on the host."""
+        """As in RolloutEngine. Level 2 discards weights, which a sync restores. Level 1 keeps them on the host.
+
+        vLLM preempts requests in progress, and resets all caches (vllm/v1/engine/core.py: sleep, _finish_pause).
+        """
         if self._can_sleep and not self._asleep:
-            await self._reset_caches()
-            await self._llm.sleep(level=1 if self._adapters else 2, mode="keep")
+            async with self._submitting:  # vLLM clears its two caches of images one after the other
+                await self._llm.sleep(level=1 if self._adapters else 2, mode="keep")
             self._asleep = {"weights", "kv_cache"}
 
     async def wake(self, part: Part) -> None:
@@ -277,6 +281,13 @@ class VllmEngine:
         )
 
     async def _reset_caches(self) -> None:
+        """Drop all values of earlier weights. The engine is paused.
+
+        Preempted requests are safe with both model runners: after the pause, none has a token in flight, which
+        asynchronous scheduling would drop (vllm/v1/core/sched/scheduler.py: _preempt_request), and the next batch
+        removes their state before it adds them with all their tokens (vllm/v1/worker/gpu/model_runner.py:
+        finish_requests, add_requests). Without requests in progress nothing is preempted.
+        """
         if not await self._llm.reset_prefix_cache(reset_running_requests=True):
             raise RuntimeError("vLLM did not reset its prefix cache, which contains values of earlier weights")
         if self._images is not None:

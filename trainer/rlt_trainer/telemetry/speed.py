@@ -17,12 +17,14 @@ from rlt_trainer.telemetry.spans import (
     compute_phase_seconds,
     compute_step_seconds,
 )
-from rlt_trainer.telemetry.worker_telemetry import WorkerReport
+from rlt_trainer.telemetry.worker_telemetry import GIB, WorkerReport
 
 RESPONSE_TOKEN_PHASES = frozenset({"gen"})
 """Phases whose time per token is counted over response tokens."""
 TOKEN_PHASES = frozenset({"old_log_prob", "ref", "teacher", "values", "adv", "update_critic", "update_actor"})
 """Phases whose time per token is counted over all tokens. verl leaves out old_log_prob."""
+RELEASE_FIGURES = ("cached", "allocated", "reserved", "unused")
+"""The figures of a Release (device_memory.py)."""
 MIN_OVERLAP_SHARE = 0.01
 """Minimum share of a step for an overlap to be reported. Clock differences between nodes can cause smaller overlaps."""
 
@@ -120,10 +122,14 @@ def _compute_mfu(reports: Sequence[WorkerReport], work: Work) -> dict[str, float
 
 def _compute_memory(reports: Sequence[WorkerReport]) -> dict[str, float]:
     """Return the maximum over the ranks."""
-    values = {
+    releases = [(before, release) for report in reports for before, release in report.releases.items()]
+    values: dict[str, list[float | None]] = {
         "perf/max_memory_allocated_gb": [report.memory.max_allocated for report in reports],
         "perf/max_memory_reserved_gb": [report.memory.max_reserved for report in reports],
     }
+    for before, release in releases:
+        for figure in RELEASE_FIGURES:
+            values.setdefault(f"perf/release_{figure}_gb/{before}", []).append(getattr(release, figure) / GIB)
     known = {name: [value for value in each if value is not None] for name, each in values.items()}
     return {
         **{name: max(each) for name, each in known.items() if each},

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
@@ -12,6 +12,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from rlt_api.blocks.operations import Profiler
+from rlt_trainer.telemetry.device_memory import Release, release_memory
 from rlt_trainer.telemetry.peak_flops import find_peak_flops
 from rlt_trainer.telemetry.spans import Span
 from rlt_trainer.telemetry.stopwatch import Stopwatch
@@ -39,6 +40,8 @@ class WorkerReport:
     memory: Memory
     peak_flops: float | None
     """Peak FLOP/s of the device in the data type of the computation. None if it is not known."""
+    releases: Mapping[str, Release] = field(default_factory=dict)
+    """The last release of memory before each use of the device by an engine. Empty on a CPU."""
 
 
 class WorkerTelemetry:
@@ -60,12 +63,14 @@ class WorkerTelemetry:
         self._profiles = Path(profiler.directory) if profiler and profiler.directory else profiles
         self._profiled = frozenset(profiler.steps if profiler else ())
         self._profile: profile | None = None
+        self._releases: dict[str, Release] = {}
         on_gpu = device.type == "cuda"
         self._peak = find_peak_flops(torch.cuda.get_device_name(device)) if on_gpu and dtype == torch.bfloat16 else None
 
     def begin(self, step: int) -> None:
         """Start a step. New measurements belong to it."""
         self._watch.step = step
+        self._releases = {}
         if self._device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self._device)
         if step in self._profiled:
@@ -79,6 +84,11 @@ class WorkerTelemetry:
         with self._watch.measure(phase), record_function(f"rlt::{phase}"):
             yield
 
+    def release_memory(self, before: str) -> None:
+        """Release the unused memory of the device `before` an engine uses it."""
+        if release := release_memory(self._device):
+            self._releases[before] = release
+
     def end(self) -> WorkerReport:
         """End the step and return its report. A profile is written to step-N-rank-R.json.gz, for Perfetto."""
         spans = self._watch.take()
@@ -88,7 +98,7 @@ class WorkerTelemetry:
             file = self._profiles / f"step-{self._watch.step}-rank-{self._rank}.json.gz"
             self._profile.export_chrome_trace(str(file))
             self._profile = None
-        return WorkerReport(spans, self._measure_memory(), self._peak)
+        return WorkerReport(spans, self._measure_memory(), self._peak, self._releases)
 
     def _measure_memory(self) -> Memory:
         used = psutil.virtual_memory().used / GIB

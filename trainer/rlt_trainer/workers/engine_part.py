@@ -28,8 +28,7 @@ class EnginePart:
     def __init__(self, config: TrainingConfig) -> None:
         self._config = config
         self._address = node_address()
-        if not config.rollout_devices_per_worker:
-            use_interface_of(self._address)
+        use_interface_of(self._address)
         write_stacks_on_signal()
 
     def node_address(self) -> str:

@@ -67,8 +67,7 @@ class RolloutWorker:
         self._address = address or node_address()
         self._parts = EngineParts(parts) if parts else None
         self._scratch = tempfile.TemporaryDirectory(prefix="rlt-model-")
-        if not on_gpu:
-            use_interface_of(self._address)
+        use_interface_of(self._address)
         self._ended: list[Ended] = []
         self._death: EngineDiedError | None = None
         self._has_ended = asyncio.Event()
@@ -119,7 +118,9 @@ class RolloutWorker:
         await self.engine.sleep()
 
     async def resume(self) -> None:
-        """Continue after `pause` or `receive_weights`."""
+        """Allocate the KV cache, and continue after `pause` or `receive_weights`."""
+        with self.telemetry.measure("update_weights"):
+            await self.engine.wake("kv_cache")
         await self.engine.resume()
 
     async def open_channel(self, addresses: Sequence[ChannelAddress]) -> None:
@@ -127,12 +128,11 @@ class RolloutWorker:
         await self.engine.open_channel(addresses)
 
     async def receive_weights(self) -> None:
-        """Pause, and receive the policy's weights. The KV cache is allocated after the transfer (as in verl)."""
+        """Pause, and receive the policy's weights. `resume` allocates the KV cache, after the transfer (as in verl)."""
         with self.telemetry.measure("update_weights"):
             await self.engine.pause()
             await self.engine.wake("weights")
             await self.engine.receive_weights()
-            await self.engine.wake("kv_cache")
 
     async def sum_weights(self) -> Sums:
         """Return the sums over the weights of the engine."""

@@ -78,8 +78,8 @@ class TrainWorker:
 
     def join(self, store: Store) -> None:
         """Join the process group of the train workers: gloo on CPUs, NCCL on GPUs."""
+        use_interface_of(self._address)
         if not self._on_gpu:
-            use_interface_of(self._address)
             torch.set_num_threads(self._config.cpus_per_worker)
         store.set_timeout(self._timeout)
         dist.init_process_group(
@@ -209,6 +209,10 @@ class TrainWorker:
                     weights = to_file_format(self._actor.model, weights)
             send_weights(summation.follow(weights) if summation else weights, self._channel)
             return add_up_sums([frozen, summation.read()]) if summation else Sums()
+
+    def release_memory(self, before: str) -> None:
+        """Release the unused memory of the device `before` an engine uses it: start, weights or kv_cache."""
+        self.telemetry.release_memory(before)
 
     def _sum_frozen_weights(self) -> Sums:
         """Return the sums over the weights below the adapters, which do not change. The first call is collective.
