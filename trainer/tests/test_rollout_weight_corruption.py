@@ -35,7 +35,16 @@ Weights = dict[str, Tensor]
 Corrupt = Callable[[Weights, Weights], None]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(
+    scope="module",
+    params=[
+        (engine, family, dtype)
+        for engine in ("transformers", "vllm")
+        for family in (DENSE, MIXTURE)
+        for dtype in ("float32", "bfloat16")
+    ],
+    ids="-".join,
+)
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """A policy and an engine after the first weight sync."""
     engine, family, dtype = request.param
@@ -105,34 +114,25 @@ def change_one_bit(weights: Weights, old: Weights) -> None:
     weights[f"{LAYER}.self_attn.v_proj.weight"].view(torch.uint8)[0, 0] ^= 1
 
 
-ENGINES = [(engine, dtype) for engine in ("transformers", "vllm") for dtype in ("float32", "bfloat16")]
-CORRUPTIONS: list[tuple[Corrupt, str, tuple[str, ...]]] = [
-    (exchange_gate_and_up, r"gate.*up", (DENSE, MIXTURE)),
-    (reverse_heads, rf"{LAYER}\.self_attn\.q_proj\.weight", (DENSE, MIXTURE)),
-    (exchange_experts, rf"{LAYER}\.mlp\.experts\.", (MIXTURE,)),
-    (keep_buffer, rf"{LAYER}\.mlp\.gate\.{BIAS}", (MIXTURE,)),
-    (skip_bucket, r"layers", (DENSE, MIXTURE)),
-    (scale, rf"{LAYER}\.self_attn\.o_proj\.weight", (DENSE, MIXTURE)),
-    (transpose, rf"{LAYER}\.self_attn\.o_proj\.weight", (DENSE, MIXTURE)),
-    (change_one_bit, rf"{LAYER}\.self_attn\.v_proj\.weight", (DENSE, MIXTURE)),
-]
-ALL = [(engine, family, dtype) for family in (DENSE, MIXTURE) for engine, dtype in ENGINES]
-
-
 @pytest.mark.parametrize(
-    ("pair", "corrupt", "found"),
+    ("corrupt", "found"),
     [
-        pytest.param(each, corrupt, found, id=f"{'-'.join(each)}-{corrupt.__name__}")
-        for each in ALL
-        for corrupt, found, families in CORRUPTIONS
-        if each[1] in families
+        (exchange_gate_and_up, r"gate.*up"),
+        (reverse_heads, rf"{LAYER}\.self_attn\.q_proj\.weight"),
+        (exchange_experts, rf"{LAYER}\.mlp\.experts\."),
+        (keep_buffer, rf"{LAYER}\.mlp\.gate\.{BIAS}"),
+        (skip_bucket, r"layers"),
+        (scale, rf"{LAYER}\.self_attn\.o_proj\.weight"),
+        (transpose, rf"{LAYER}\.self_attn\.o_proj\.weight"),
+        (change_one_bit, rf"{LAYER}\.self_attn\.v_proj\.weight"),
     ],
-    indirect=["pair"],
 )
 def test_garbage_in_the_weights_that_arrive_is_found(
     pair: Pair, monkeypatch: pytest.MonkeyPatch, corrupt: Corrupt, found: str
 ) -> None:
     old = read_sent(pair, monkeypatch)
+    if corrupt in (exchange_experts, keep_buffer) and not any(name.endswith(BIAS) for name in old):
+        pytest.skip("the model has no experts")
     train(pair)
 
     def send(weights: Iterable[tuple[str, Tensor]], channel: WeightSender) -> None:
@@ -147,8 +147,9 @@ def test_garbage_in_the_weights_that_arrive_is_found(
     pair.sync()
 
 
-@pytest.mark.parametrize("pair", [(engine, DENSE, dtype) for engine, dtype in ENGINES], indirect=True, ids="-".join)
 def test_a_tied_output_layer_that_is_not_updated_is_found(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not pair.rank._actor.model.config.tie_word_embeddings:
+        pytest.skip("the model has no tied embeddings")
     train(pair)
     with monkeypatch.context() as patch:
         patch.setattr(TransformersEngine, "_load_weights", load_without_head)
@@ -184,7 +185,6 @@ def restore_head(worker: Any) -> None:
     worker.get_model().lm_head.cpu_linear = worker.head
 
 
-@pytest.mark.parametrize("pair", ALL, indirect=True, ids="-".join)
 def test_the_place_of_every_weight_is_known(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """So no corruption is left to the log-probabilities."""
     sent = read_sent(pair, monkeypatch)
@@ -192,9 +192,8 @@ def test_the_place_of_every_weight_is_known(pair: Pair, monkeypatch: pytest.Monk
     assert {name for name, (_, elements) in held.weights.items() if elements} == set(sent)
 
 
-@pytest.mark.parametrize("pair", ALL, indirect=True, ids="-".join)
 def test_healthy_syncs_are_not_reported(pair: Pair) -> None:
-    count = 200 if isinstance(pair.engine, TransformersEngine) else 25
+    count = 200 if isinstance(pair.engine, TransformersEngine) else 60
     dtype = pair.rank._config.model.dtype
     differences = []
     for _ in range(count):
