@@ -103,7 +103,7 @@ def _warn_memory(spec: RLTrainingJobSpec) -> Iterator[str]:
         yield (
             f"spec.training.ppoMicroBatchSizePerDevice: {spec.training.ppo_micro_batch_size_per_device}: an update may "
             f"run out of memory. If all sequences of a micro-batch have the maximum length, it needs {total}; use "
-            "less, or useDynamicBsz with ppoMaxTokenLenPerDevice"
+            "useDynamicBsz: true, which limits the tokens of a micro-batch, or less"
         )
 
 

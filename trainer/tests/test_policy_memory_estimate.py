@@ -1,4 +1,4 @@
-"""The memory that the validation predicts for an update, against the tensors of real updates."""
+"""The memory that the validation predicts for an update and a weight sync, against the tensors of real ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import pytest
 from ranks import run_ranks
 
 from rlt_api.rules.activations import CHUNK_LOGITS
+from rlt_api.rules.weight_sync_buffers import BUCKET_BYTES as PREDICTED_BUCKET_BYTES
+from rlt_api.rules.weight_sync_buffers import weight_sync_bytes
 from rlt_trainer.policy.log_probs import CHUNK_ELEMENTS, GPU_CHUNK_ELEMENTS
+from rlt_trainer.rollout.buckets import BUCKET_BYTES
 
 MAX_ERROR = 0.15
 SHAPES: list[dict[str, Any]] = [
@@ -29,8 +32,9 @@ SHAPES: list[dict[str, Any]] = [
 """Dimensions of the seeded model, and settings of the run."""
 
 
-def test_the_prediction_and_the_trainer_have_the_same_chunks() -> None:
+def test_the_prediction_and_the_trainer_have_the_same_chunks_and_buckets() -> None:
     assert CHUNK_LOGITS == {False: CHUNK_ELEMENTS, True: GPU_CHUNK_ELEMENTS}
+    assert PREDICTED_BUCKET_BYTES == BUCKET_BYTES
 
 
 @pytest.mark.slow
@@ -113,3 +117,83 @@ def measure_shape(
     with PeakBytes([*actor.model.parameters(), *moments]) as counted:
         actor.update(batch)
     return sum(part.bytes for part in [*states, *passes]), counted.peak
+
+
+SYNCS: list[dict[str, Any]] = [
+    {"vocab_size": 8192},
+    {"vocab_size": 8192, "tie_word_embeddings": True},
+    {"num_experts": 8, "moe_intermediate_size": 256},
+    {"num_experts": 16, "moe_intermediate_size": 128, "hidden_size": 128},
+]
+"""Dimensions of the models that are sent: large embeddings, or large layers of experts."""
+
+
+@pytest.mark.slow
+def test_the_prediction_for_a_weight_sync_is_within_15_percent_of_the_tensors(tmp_path: Path) -> None:
+    (results,) = run_ranks(measure_syncs, [(tmp_path, SYNCS)])
+    errors = {str(sizes): predicted / real - 1 for sizes, (predicted, real) in zip(SYNCS, results, strict=True)}
+    assert {sizes: error for sizes, error in errors.items() if abs(error) > MAX_ERROR} == {}
+
+
+def measure_syncs(folder: Path, sizes: list[dict[str, Any]]) -> list[tuple[float, int]]:
+    """Return the predicted and the real peak bytes of a sync, without the shards and what the engine allocates."""
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=0, world_size=1)
+    return [measure_sync(folder / str(number), **each) for number, each in enumerate(sizes)]
+
+
+def measure_sync(folder: Path, **sizes: Any) -> tuple[float, int]:
+    """Send a model. As in vLLM, the buckets of a layer of experts are held until the last one arrives."""
+    import torch
+    from peak_bytes import PeakBytes
+    from torch.distributed.device_mesh import init_device_mesh
+    from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3MoeConfig
+
+    from rlt_api.blocks.algorithm import Algorithm
+    from rlt_api.blocks.model import Model
+    from rlt_api.blocks.training import Training
+    from rlt_api.rules.model_shape import Shape
+    from rlt_trainer.policy.actor import Actor
+    from rlt_trainer.policy.sharding import local_shards
+    from rlt_trainer.policy.weight_files import to_file_format
+    from rlt_trainer.rollout.buckets import Bucket, pack_buckets
+
+    experts, chosen, layers = sizes.get("num_experts", 1), 2 if "num_experts" in sizes else 1, 4
+    common = {"vocab_size": 256, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": layers} | sizes
+    common |= {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16}
+    config = Qwen3MoeConfig(**common, num_experts_per_tok=chosen) if experts > 1 else Qwen3Config(**common)
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    width = chosen * sizes["moe_intermediate_size"] if experts > 1 else 128
+    tied = sizes.get("tie_word_embeddings", False)
+    dimensions = (common["hidden_size"], width, layers, 32, 16, common["vocab_size"])
+    shape = Shape(*dimensions, tied=tied, normed=True, experts=experts, experts_per_token=chosen)
+    limit = 2 * (shape.expert_parameters if experts > 1 else common["vocab_size"] * 16) // 5
+
+    actor = Actor(
+        str(folder),
+        model=Model(dtype="bfloat16"),
+        dtype=torch.bfloat16,
+        mesh=init_device_mesh("cpu", (1,)),
+        algorithm=Algorithm(kl_loss_coef=0),
+        training=Training(total_steps=1),
+        temperature=1.0,
+        max_response_length=8,
+    )
+    held: list[Bucket] = []
+    sent = pack_buckets(
+        to_file_format(actor.model, actor.gather_weights()),
+        lambda size: torch.empty(size, dtype=torch.uint8),
+        limit=limit,
+    )
+    shards = list(local_shards(actor.model))
+    with PeakBytes(shards) as counted:
+        before = sum(shard.nbytes for shard in shards)
+        for bucket in sent:
+            held.append(bucket)
+            if experts == 1 or any(f"experts.{experts - 1}.down" in layout.name for layout in bucket.layouts):
+                held = held[-1:]
+    predicted = weight_sync_bytes(shape, 2, shared=True, tensor_parallel_size=2**30, bucket=limit)
+    return predicted, counted.peak - before

@@ -1,7 +1,6 @@
-"""Lower bounds of the memory of accelerators and pods. Only a job that cannot fit is rejected; the message has the sum.
+"""Memory of accelerators and pods. Only a job that cannot fit is rejected; the message has the sum.
 
-The trainer's part is in memory_parts.py. The engine keeps its own weights in model.dtype, or quantized, on each device,
-divided by its tensor parallel size, and gpuMemoryUtilization of the device; with freeCacheEngine not during the update.
+What a train worker holds is in memory_parts.py, and what a device holds with the engine in device_memory.py.
 """
 
 from __future__ import annotations
@@ -10,18 +9,19 @@ from collections.abc import Iterator
 
 from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.blocks.model import Model
-from rlt_api.finding import Finding, use
+from rlt_api.finding import Edit, Finding, use
 from rlt_api.model import quantity_value
+from rlt_api.rules.device_memory import Moment, describe_update, engine_share, list_moments
 from rlt_api.rules.layout import TRAIN_WORKER_FIELDS, WORKERS, count_train_workers
 from rlt_api.rules.lengths import LENGTHS, MODEL_LEN, max_sequence_length
 from rlt_api.rules.memory_parts import (
+    ACTIVATIONS,
     GIB,
     Part,
-    Phase,
-    State,
+    count_longest_tokens,
+    count_micro_batch_tokens,
     engine_dtype,
     engine_weight_bytes,
-    list_activations,
     list_gradients,
     list_states,
 )
@@ -49,79 +49,90 @@ MICRO_BATCH = (
     *(f"spec.training.{name}" for name in ("ppoMicroBatchSizePerDevice", "useDynamicBsz", "ppoMaxTokenLenPerDevice")),
 )
 """The fields that determine the activations of a micro-batch."""
+TOKENS = MICRO_BATCH[-1]
 ENGINE = tuple(f"spec.rollout.{name}" for name in ("engine", "mode", "tensorParallelSize", "freeCacheEngine"))
 
 
 def validate_accelerator_memory(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """accelerator.memory must hold the state of the trainer and, in mode colocated, the engine. Otherwise vLLM has no
-    memory for its KV cache, or the first step runs out of memory."""
+    """accelerator.memory must hold the state of the trainer, the buffers of an update and of a weight sync and, in mode
+    colocated, the engine, with a margin for the processes. Otherwise vLLM has no memory for its KV cache, or the first
+    step runs out of memory."""
     group, trained = training_group(spec), _trained(spec)
     if trained is None or group.accelerator is None or not group.accelerator.memory:
         return
     model, size = trained
     device = quantity_value(group.accelerator.memory)
-    colocated = has_engines(spec) and spec.rollout.mode == "colocated" and spec.rollout.engine == "vllm"
-    share = spec.rollout.gpu_memory_utilization * device if colocated else 0.0
-    if colocated:
-        weights = engine_weight_bytes(spec, model, size) / spec.rollout.tensor_parallel_size
-        if weights >= share:
-            minimum = int(weights / device * 20 + 1) / 20
-            yield Finding(
-                UTILIZATION,
-                str(spec.rollout.gpu_memory_utilization),
-                f"of {group.accelerator.memory} is {share / GIB:.3g} GiB, and the engine's "
-                f"{engine_dtype(spec, model)} weights need {weights / GIB:.3g} GiB ({size.source}), which leaves "
-                "no memory for the KV cache",
-                f"use {minimum:g} or more"
-                if minimum < 1
-                else "use a larger rollout.tensorParallelSize, or accelerators with more memory",
-                "engine-memory",
-                (size.field, "spec.model.dtype", ACCELERATOR_MEMORY, QUANTIZATION, *ENGINE[:3]),
-                use(UTILIZATION, minimum) if minimum < 1 else (),
-            )
-            return
+    share = engine_share(spec, device)
+    weights = engine_weight_bytes(spec, model, size) / spec.rollout.tensor_parallel_size if share else 0.0
+    if share and weights >= share.bytes:
+        minimum = int(weights / device * 20 + 1) / 20
+        yield Finding(
+            UTILIZATION,
+            str(spec.rollout.gpu_memory_utilization),
+            f"of {group.accelerator.memory} is {share.bytes / GIB:.3g} GiB, and the engine's "
+            f"{engine_dtype(spec, model)} weights need {weights / GIB:.3g} GiB ({size.source}), which leaves "
+            "no memory for the KV cache",
+            f"use {minimum:g} or more"
+            if minimum < 1
+            else "use a larger rollout.tensorParallelSize, or accelerators with more memory",
+            "engine-memory",
+            (size.field, "spec.model.dtype", ACCELERATOR_MEMORY, QUANTIZATION, *ENGINE[:3]),
+            use(UTILIZATION, minimum) if minimum < 1 else (),
+        )
+        return
     involved = (size.field, "spec.model.dtype", ACCELERATOR_MEMORY, *TRAIN_WORKER_FIELDS, *STATE, *OFFLOAD, *REFERENCE)
-    states = list_states(spec, model, size)
-    passes = [*list_gradients(spec, model, size), *list_activations(spec, model)]
-    during_update = 0.0 if spec.rollout.free_cache_engine else share
-    sync: list[tuple[Phase, list[Part], float]] = [("sync", _on_device(states, "sync"), share)]
-    phases: list[tuple[Phase, list[Part], float]] = [
-        ("update", [*_on_device(states, "update"), *passes], during_update),
-        *(sync if has_engines(spec) else []),
-    ]
-    for phase, parts, engine in phases:
-        trainer = sum(part.bytes for part in parts)
-        if trainer + engine <= device:
+    for moment in list_moments(spec, model, size, device):
+        if moment.bytes <= device:
             continue
-        terms = [*([Part(f"for vLLM ({UTILIZATION.rsplit('.', 1)[1]})", engine)] if engine else []), *parts]
-        free_share = (device - trainer) / device
-        can_lower = bool(engine) and free_share >= 0.05
+        free_share = (device - sum(part.bytes for part in moment.trainer)) / device
+        lower = int(free_share * 20) / 20
+        can_lower = moment.engine is not None and moment.engine == share and lower * device > weights
+        fix, edits = (
+            (f"use {lower:g} or less", use(UTILIZATION, lower)) if can_lower else _suggest_fix(spec, moment, device)
+        )
         yield Finding(
             UTILIZATION if can_lower else ACCELERATOR_MEMORY,
             str(spec.rollout.gpu_memory_utilization) if can_lower else group.accelerator.memory,
-            f"one device needs {' + '.join(map(str, terms))} = {(trainer + engine) / GIB:.3g} GiB during the {phase}, "
-            f"more than its {device / GIB:.3g} GiB ({size.source}, {_format_train_workers(group)})",
-            f"use {int(free_share * 20) / 20:g} or less" if can_lower else _suggest_fix(spec, phase, parts),
+            f"one device needs {' + '.join(map(str, moment.parts))} = {moment.bytes / GIB:.3g} GiB during the "
+            f"{moment.phase}, more than its {device / GIB:.3g} GiB ({size.source}, {_format_train_workers(group)})",
+            fix,
             "accelerator-memory",
-            (*involved, *(MICRO_BATCH if phase == "update" else ()), *((*ENGINE, UTILIZATION) if engine else ())),
-            use(UTILIZATION, int(free_share * 20) / 20) if can_lower else (),
+            (
+                *involved,
+                *(MICRO_BATCH if moment.phase == "update" else ()),
+                *((*ENGINE, UTILIZATION) if moment.engine else ()),
+            ),
+            edits,
         )
         return
 
 
-def _on_device(states: list[State], phase: Phase) -> list[Part]:
-    return [state.part for state in states if phase in state.phases or not state.offloaded]
-
-
-def _suggest_fix(spec: RLTrainingJobSpec, phase: Phase, parts: list[Part]) -> str:
-    """Return the fix for a trainer that does not fit alone: what reduces its largest part."""
-    largest = max(parts, key=lambda part: part.bytes).label
-    if phase == "sync" and "moments" in largest:
-        return "use training.fsdp.optimizerOffload: true, or more accelerators"
-    if phase == "update" and largest.startswith("activations"):
+def _suggest_fix(spec: RLTrainingJobSpec, moment: Moment, device: float) -> tuple[str, tuple[Edit, ...]]:
+    """Return the fix for a trainer that does not fit alone: fewer tokens, or what reduces its largest part."""
+    if moment.phase == "update" and (tokens := _find_micro_batch_tokens(spec, moment, device)):
+        return f"use training.ppoMaxTokenLenPerDevice: {tokens} or less", use(TOKENS, tokens)
+    largest = max(moment.trainer, key=lambda part: part.bytes).label
+    if moment.phase == "sync" and "moments" in largest:
+        return "use training.fsdp.optimizerOffload: true, or more accelerators", ()
+    if moment.phase == "update" and largest.startswith(ACTIVATIONS):
         checkpointing = spec.model is not None and spec.model.enable_gradient_checkpointing
-        return f"use {'' if checkpointing else 'model.enableGradientCheckpointing: true, or '}smaller micro-batches"
-    return "use more accelerators, or accelerators with more memory"
+        fix = "" if checkpointing else "model.enableGradientCheckpointing: true, or "
+        is_one_row = spec.training.use_dynamic_bsz or (spec.model is not None and spec.model.use_remove_padding)
+        return f"use {fix}{'a larger training.contextParallelSize' if is_one_row else 'smaller micro-batches'}", ()
+    return "use more accelerators, or accelerators with more memory", ()
+
+
+def _find_micro_batch_tokens(spec: RLTrainingJobSpec, moment: Moment, device: float) -> int | None:
+    """Return the tokens of a micro-batch that fits; None if micro-batches are not filled by tokens, or none fits.
+
+    The other parts do not shrink with the tokens.
+    """
+    tokens = count_micro_batch_tokens(spec)
+    activations = next((part.bytes for part in moment.trainer if part.label.startswith(ACTIVATIONS)), 0.0)
+    if not spec.training.use_dynamic_bsz or not tokens or not activations:
+        return None
+    fitting = int(tokens * (1 - (moment.bytes - device) / activations)) // 1024 * 1024
+    return fitting if fitting >= count_longest_tokens(spec) else None
 
 
 def validate_cpu_memory(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -183,20 +194,19 @@ def explain_missing_memory_check(spec: RLTrainingJobSpec) -> tuple[str, str] | N
 
 
 def explain_long_micro_batch(spec: RLTrainingJobSpec) -> str | None:
-    """Return the sum for packed micro-batches of sequences of maximum length, if it does not fit; None if it does.
+    """Return the sum for packed micro-batches of responses of maximum length, if it does not fit; None if it does.
 
-    Such a job is valid, because most responses are shorter.
+    Such a job is valid, because most responses may be shorter. Micro-batches of tokens have a limit, which
+    validate_accelerator_memory counts.
     """
     group, trained = training_group(spec), _trained(spec)
     if trained is None or group.accelerator is None or not group.accelerator.memory:
         return None
-    model, size = trained
-    passes = [*list_gradients(spec, model, size), *list_activations(spec, model, all_longest=True)]
-    parts = [*_on_device(list_states(spec, model, size), "update"), *passes]
-    needed = sum(part.bytes for part in parts)
-    if needed <= quantity_value(group.accelerator.memory):
+    device = quantity_value(group.accelerator.memory)
+    update = describe_update(spec, *trained, device, all_longest=True)
+    if update.bytes <= device:
         return None
-    return f"{' + '.join(map(str, parts))} = {needed / GIB:.3g} GiB of {group.accelerator.memory}"
+    return f"{' + '.join(map(str, update.parts))} = {update.bytes / GIB:.3g} GiB of {group.accelerator.memory}"
 
 
 def _validate_pod_memory(

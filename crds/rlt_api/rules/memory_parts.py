@@ -5,8 +5,8 @@ policy and of a critic, and in model.dtype the weights of the reference, with a 
 its size, all sharded over the train workers that share a copy (FSDP2, arXiv 1910.02054). With LoRA, the frozen weights
 are in model.dtype; adapters are not counted. Activations are counted on accelerators, for models whose dimensions are
 known (activations.py). All parameters of a mixture of experts are in memory, and a token's activations are those of its
-experts; FSDP2 gathers all experts of a layer, or with expertParallelSize a part of them. Exchanged tokens, buffers and
-the CUDA context are not counted.
+experts; FSDP2 gathers all experts of a layer, or with expertParallelSize a part of them. Exchanged tokens are not
+counted.
 
 Offloaded weights and moments are on the device during the update, and the weights during the weight sync.
 """
@@ -27,6 +27,9 @@ from rlt_api.worker_groups import count_responses, has_engines, training_group
 GIB = 2**30
 MOMENTS_OF_A_SCALE = 128
 """Number of 8-bit moments with one float32 scale (BLOCK in rlt_trainer/policy/eight_bit.py)."""
+
+ACTIVATIONS = "activations"
+"""The first word of the label of the activations."""
 
 Phase = Literal["update", "sync"]
 """The update of policy or critic, and the sync of the policy's weights to the engine."""
@@ -102,6 +105,14 @@ def has_reference(spec: RLTrainingJobSpec) -> bool:
     return has_term and (spec.training.warmup is not None or not (spec.model and spec.model.lora))
 
 
+def count_longest_tokens(spec: RLTrainingJobSpec) -> int:
+    """Return the tokens of one device for the longest prompt with its response, or for the longest pair, which is in
+    one micro-batch. spec.data must be given."""
+    assert spec.data
+    longest = (spec.data.max_prompt_length + spec.data.max_response_length) * (1 if has_engines(spec) else 2)
+    return -(-longest // spec.training.context_parallel_size)
+
+
 def count_micro_batch_tokens(spec: RLTrainingJobSpec, *, all_longest: bool = False) -> int | None:
     """Return the number of tokens of a micro-batch of one device that a run reaches; None if the lengths are unknown.
 
@@ -112,17 +123,14 @@ def count_micro_batch_tokens(spec: RLTrainingJobSpec, *, all_longest: bool = Fal
     training = spec.training
     if spec.data is None or spec.model is None:
         return None
-    longest = spec.data.max_prompt_length + spec.data.max_response_length
-    prompts = (training.ppo_mini_batch_size or training.train_batch_size) // data_parallel_size(spec)
-    responses = max(1, prompts * count_responses(spec))
-    if training.use_dynamic_bsz and training.ppo_max_token_len_per_device:
-        limit = max(longest // training.context_parallel_size, training.ppo_max_token_len_per_device)
-        return min(limit, responses * longest // training.context_parallel_size)
     unit = 1 if has_engines(spec) else 2  # a pair is in one micro-batch
-    rows = max(unit, min(training.ppo_micro_batch_size_per_device, responses))
+    prompts = (training.ppo_mini_batch_size or training.train_batch_size) // data_parallel_size(spec)
+    units, longest = max(1, prompts * count_responses(spec) // unit), count_longest_tokens(spec)
+    if training.use_dynamic_bsz and training.ppo_max_token_len_per_device:
+        return min(max(longest, training.ppo_max_token_len_per_device), units * longest)
     if spec.model.use_remove_padding and not all_longest:
-        rows = unit
-    return rows * longest // training.context_parallel_size
+        return longest
+    return max(1, min(training.ppo_micro_batch_size_per_device // unit, units)) * longest
 
 
 def engine_weight_bytes(spec: RLTrainingJobSpec, model: Model, size: Size) -> float:
@@ -157,7 +165,7 @@ def list_activations(spec: RLTrainingJobSpec, model: Model, *, all_longest: bool
     checkpointing = model.enable_gradient_checkpointing
     saved = activation_bytes(shape, tokens, itemsize, packed=packed, checkpointing=checkpointing, liger=model.use_liger)
     output = output_bytes(shape, tokens, itemsize, on_gpu=True)
-    parts = [Part(f"activations of {tokens} tokens", saved), Part("logits and embeddings", output)]
+    parts = [Part(f"{ACTIVATIONS} of {tokens} tokens", saved), Part("logits and embeddings", output)]
     if shape.experts > 1:
         copies = 1 if model.lora else 2  # FSDP2 gathers the weights of a layer, and keeps its gradients until the end
         gathered = shape.expert_parameters / spec.training.expert_parallel_size
