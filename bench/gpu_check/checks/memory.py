@@ -110,9 +110,10 @@ def take_released_memory() -> Iterator[Figure]:
     """Take about half of the device in another process, before and after the trainer releases its cache."""
     import torch
     import torch.distributed as dist
-    from rlt_trainer.telemetry.device_memory import release_memory
     from torch.distributed import HashStore  # type: ignore[attr-defined]
     from train_step import build_training_step, parse_arguments
+
+    from rlt_trainer.telemetry.device_memory import release_memory
 
     whole = read_device_memory()
     other = min(OTHER_GB * 10**9, whole // 2)
