@@ -213,7 +213,7 @@ GAUGES: tuple[Gauge, ...] = (
     Gauge(
         "perf/release_cached_gb/*",
         "rlt_trainer_release_cached_bytes",
-        "Memory of torch's allocator without tensors before a colocated train worker releases it, maximum of all devices",
+        "Memory of the allocator without tensors before a colocated train worker releases it, maximum of all devices",
         rest_label="before",
         factor=GIB,
     ),
