@@ -12,7 +12,7 @@ from rlt_api.model import ApiModel
 from rlt_api.openrlhf_warnings import warn_openrlhf_command
 from rlt_api.roll_warnings import warn_roll_command
 from rlt_api.rules.memory import explain_long_micro_batch, explain_missing_memory_check
-from rlt_api.rules.truncated_sampling import is_bounded
+from rlt_api.rules.truncated_sampling import warn_truncated_sampling
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.template_shape import find_template_mistakes
 from rlt_api.unlikely_values import (
@@ -56,23 +56,12 @@ def find_warnings(spec: RLTrainingJobSpec) -> Iterator[str]:
     yield from warn_framework(spec)
     if spec.framework.type != "command":
         yield from _warn_staleness_without_correction(spec)
+        yield from warn_truncated_sampling(spec)
         yield from _warn_unread_settings(spec.algorithm)
         yield from warn_learning_rate(spec)
-        yield from _warn_truncated_sampling(spec)
         yield from warn_utilization(spec)
         yield from warn_paths_outside_volumes(spec)
         yield from warn_answer_form(spec)
-
-
-def _warn_truncated_sampling(spec: RLTrainingJobSpec) -> Iterator[str]:
-    """Importance weights that are too small by a known factor (rules/truncated_sampling.py)."""
-    top_p = spec.rollout.top_p
-    if spec.framework.type == "builtin" and top_p < 1 and is_bounded(spec):
-        yield (
-            f"spec.rollout.topP: {top_p:g}: the weights of algorithm.rolloutCorrection are too small by a factor of up "
-            f"to {top_p:g}, because the engine's log-probabilities are those of the truncated distribution; remove one "
-            "of them"
-        )
 
 
 def _warn_restarts_without_checkpoint(spec: RLTrainingJobSpec) -> Iterator[str]:

@@ -386,20 +386,26 @@ CASES = [
     Case(
         "truncated-sampling",
         "spec.rollout.topP",
-        {"rollout.topP": 0.9, "algorithm.rolloutCorrection": {"bypassMode": True}},
-        "remove one of them",
+        {"algorithm.rolloutCorrection.level": "sequence", "rollout.topP": 0.95},
+        "use topP 1, or rolloutCorrection.level token",
     ),
     Case(
         "truncated-sampling",
         "spec.rollout.topP",
-        {"rollout.topP": 0.9, "algorithm.rolloutCorrection": {"level": "sequence"}},
-        "remove one of them",
+        {"algorithm.rolloutCorrection.lowerThreshold": 0.5, "rollout.topP": 0.4},
+        "use topP 1, or remove lowerThreshold",
     ),
     Case(
         "truncated-sampling",
         "spec.rollout.topK",
-        {"rollout.topP": 0.9, "rollout.topK": 5, "algorithm.rolloutCorrection": {}},
-        "remove one of them",
+        {"algorithm.rolloutCorrection": {"rejection": "seq_mean_k1", "rejectionThreshold": 1.01}, "rollout.topK": 50},
+        "use topK -1, or remove rejection",
+    ),
+    Case(
+        "truncated-sampling",
+        "spec.rollout.topP",
+        {"algorithm.rolloutCorrection.bypassMode": True, "rollout": {"topP": 0.5, "topK": 50}},
+        "use topP 1 and topK -1, or bypassMode false",
     ),
     Case(
         "router-loss",

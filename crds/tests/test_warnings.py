@@ -75,6 +75,46 @@ def test_stale_responses_without_a_correction_are_warned_about() -> None:
 
 
 @pytest.mark.parametrize(
+    ("correction", "rollout", "expected"),
+    [
+        (
+            {},
+            {"topP": 0.9},
+            "topP: 0.9: the engine reports the probabilities among the kept tokens alone, and the trainer",
+        ),
+        ({}, {"topP": 0.9}, "so that the ratio of rolloutCorrection is from 0.9 to 1 where both agree; use topP 1"),
+        ({"lowerThreshold": 0.5}, {"topP": 0.9}, "from 0.9 to 1"),
+        (
+            {},
+            {"topK": 50, "topP": 0.9},
+            "the ratio of rolloutCorrection is below 1 where both agree; use topP 1 and topK -1",
+        ),
+        ({"bypassMode": True}, {"topP": 0.9}, "so that the ratio of the loss is from 0.9 to 1 where both agree"),
+        ({"rejection": "token_k1", "rejectionThreshold": 1.2}, {"topP": 0.9}, "from 0.9 to 1"),
+        ({"rejection": "token_k1", "rejectionThreshold": 1.1}, {"topP": 0.9}, None),  # an error
+        ({"rejection": "seq_mean_k2", "rejectionThreshold": 0.006}, {"topP": 0.9}, "from 0.9 to 1"),
+        ({"rejection": "seq_max_k3", "rejectionThreshold": 0.005}, {"topP": 0.9}, None),  # an error
+        ({"level": "none"}, {"topP": 0.9}, None),
+        ({}, {"topP": 1.0, "topK": 0}, None),
+        (None, {"topP": 0.9}, None),
+    ],
+)
+def test_weights_of_a_truncated_distribution_are_warned_about(
+    correction: dict[str, Any] | None, rollout: dict[str, Any], expected: str | None
+) -> None:
+    found = warnings({} if correction is None else {"rolloutCorrection": correction}, rollout)
+    assert len(found) == (expected is not None)
+    assert not expected or expected in found[0]
+
+
+def test_other_losses_than_the_clipped_ones_have_a_gradient_in_bypass_mode() -> None:
+    algorithm = {"rolloutCorrection": {"bypassMode": True}, "policyLoss": "cispo"}
+    (found,) = warnings(algorithm, {"topP": 0.5})
+    assert "the ratio of the loss is from 0.5 to 1" in found
+    assert not warnings({**algorithm, "policyLoss": "vanilla"}, {"topP": 0.5})  # an error
+
+
+@pytest.mark.parametrize(
     ("template", "expected"),
     [
         ({"container": []}, "podTemplate.container: container: is not a field"),
@@ -117,7 +157,6 @@ def test_resources_of_a_pod_template_that_differ_are_warned_about(resources: Any
 HUB = {"data": {"hub": {"name": "openai/gsm8k"}}, "rewards": [{"name": "gsm8k"}]}
 MODEL = {"path": "Qwen/Qwen3-0.6B"}
 GPUS = {"resources": {"cpu": "500m", "memory": "64Gi"}, "accelerator": {"resourceName": "nvidia.com/gpu", "count": 8}}
-CORRECTED = {"algorithm": {"rolloutCorrection": {}}}
 FILES = {"data": {"files": ["/data/a.parquet"]}}
 MOUNT = {"spec": {"containers": [{"name": "ray-worker", "volumeMounts": [{"name": "d", "mountPath": "/data"}]}]}}
 
@@ -128,12 +167,6 @@ MOUNT = {"spec": {"containers": [{"name": "ray-worker", "volumeMounts": [{"name"
         ({"model": MODEL, "training": {"learningRate": 1.0}}, "spec.training.learningRate: 1: is much higher"),
         ({"model": MODEL, "training": {"learningRate": 1e-5}}, None),
         ({"model": {"fromSeed": {}}, "training": {"learningRate": 0.01}}, None),
-        (
-            {"rollout": {"topP": 0.95}, **CORRECTED},
-            "topP: 0.95: the weights of algorithm.rolloutCorrection are",
-        ),
-        ({"rollout": {"topP": 0.95}}, None),
-        (CORRECTED, None),
         ({"cluster": {"workers": [GPUS]}}, "workers[0].resources.cpu: 500m: is less than one CPU for each of the 8"),
         (FILES, "spec.data.files[0]: /data/a.parquet: is on no volume of the job (/mnt/rlt)"),
         ({**FILES, "storage": {"mountPath": "/data"}}, None),

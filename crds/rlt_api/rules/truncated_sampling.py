@@ -1,71 +1,116 @@
-"""topP and topK beside a use of the engine's log-probabilities, which are those of the truncated distribution.
+"""topP and topK with the rollout correction.
 
-The trainer computes log-probabilities of all tokens. For equal weights, the ratio of its probability to the engine's is
-the probability of the kept tokens: below 1, and with topP at least topP. So an importance weight is too small for each
-token, and the product over a response goes to 0 with its length. With bypassMode, the ratio of the loss is below the
-clip range for many tokens with equal weights, and the clip removes those with a negative advantage.
-
-vLLM 0.32 can return the kept tokens (ModelConfig.return_sampling_mask), with the model runner of GPUs alone.
+Engines report the log-probabilities of the truncated distribution, and the trainer computes those of the whole one. On
+equal weights their ratio is the kept mass: the total probability of the tokens that topP and topK keep, at least topP.
+topK alone has no lower bound.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from math import exp, log
 
-from rlt_api.finding import Finding, remove
+from rlt_api.blocks.algorithm import Rejection
+from rlt_api.finding import Edit, Finding
 from rlt_api.spec import RLTrainingJobSpec
 
-CORRECTION = "spec.algorithm.rolloutCorrection"
-TOP_P, TOP_K = "spec.rollout.topP", "spec.rollout.topK"
-
-
-def find_truncation(spec: RLTrainingJobSpec) -> tuple[str, str] | None:
-    """Return field and value that truncate the engine's distribution; None if all tokens can be sampled."""
-    if spec.rollout.top_k > 0:
-        return TOP_K, str(spec.rollout.top_k)
-    return (TOP_P, f"{spec.rollout.top_p:g}") if spec.rollout.top_p < 1 else None
+TOP_P, TOP_K, CORRECTION = "spec.rollout.topP", "spec.rollout.topK", "spec.algorithm.rolloutCorrection"
+ALL = {TOP_P: 1, TOP_K: -1}
+"""The values that keep all tokens."""
+CLIP = tuple(f"spec.algorithm.{name}" for name in ("policyLoss", "clipRatio", "clipRatioLow"))
+CLIPPED_LOSSES = ("vanilla", "gspo")
+"""Values of policyLoss without a gradient for ratios below 1 - clipRatioLow, if the advantage is negative."""
 
 
 def validate_truncated_sampling(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """topP below 1 and topK cannot be combined with rolloutCorrection: its weights, its rejection and the ratio of
-    bypassMode compare the truncated distribution with the full one. topP alone with weights for each token, without
-    lowerThreshold, is a warning."""
-    correction, truncation = spec.algorithm.rollout_correction, find_truncation(spec)
-    if spec.framework.type != "builtin" or correction is None or truncation is None or is_bounded(spec):
+    """topP below 1 and topK change the probabilities of the engine, and not those of the trainer. On equal weights too,
+    rolloutCorrection then has weights near 0 (level sequence), or removes valid tokens (rejection, lowerThreshold) or
+    the gradient of those with negative advantages (bypassMode). Weights of level token are a warning."""
+    given = _list_truncations(spec)
+    if not given:
+        return
+    (field, value), *others = given.items()
+    for reason, remedy, edit, involved in _list_conflicts(spec):
+        yield Finding(
+            field,
+            f"{value:g}",
+            f"makes the engine report the probabilities among the kept tokens alone, so that {reason}",
+            f"use {_name_all(given)}, or {remedy}",
+            "truncated-sampling",
+            (*(path for path, _ in others), *involved),
+            ({path: ALL[path] for path in given}, edit),
+        )
+
+
+def warn_truncated_sampling(spec: RLTrainingJobSpec) -> Iterator[str]:
+    """The rollout correction has ratios that contain the kept mass, and are not wrong enough for an error."""
+    given, correction = _list_truncations(spec), spec.algorithm.rollout_correction
+    if not given or correction is None or next(_list_conflicts(spec), None):
+        return
+    if not correction.bypass_mode and correction.level == "none" and correction.rejection is None:
+        return
+    field, value = next(iter(given.items()))
+    ratio = "the ratio of the loss" if correction.bypass_mode else "the ratio of rolloutCorrection"
+    bound = f"from {value:g} to 1" if _min_ratio(spec) else "below 1"
+    yield (
+        f"{field}: {value:g}: the engine reports the probabilities among the kept tokens alone, and the trainer those "
+        f"among all, so that {ratio} is {bound} where both agree; use {_name_all(given)}"
+    )
+
+
+def _list_conflicts(spec: RLTrainingJobSpec) -> Iterator[tuple[str, str, Edit, tuple[str, ...]]]:
+    """Yield why the correction is wrong with a truncation, what to do about it, as an edit too, and the fields."""
+    algorithm, correction = spec.algorithm, spec.algorithm.rollout_correction
+    if correction is None:
         return
     if correction.bypass_mode:
-        part, effect = "bypassMode", "the clip of the loss acts on equal weights"
-    elif correction.rejection is not None:
-        part, effect = "rejection", "tokens or responses are rejected with equal weights"
-    elif correction.level == "none":
+        low = algorithm.clip_ratio if algorithm.clip_ratio_low is None else algorithm.clip_ratio_low
+        is_clipped = algorithm.policy_loss_function is None and algorithm.policy_loss in CLIPPED_LOSSES
+        if is_clipped and _min_ratio(spec) < 1 - low:
+            reason = f"ratios start below the clip at {1 - low:g}, and negative advantages have no gradient there"
+            field = f"{CORRECTION}.bypassMode"
+            yield reason, "bypassMode false", {field: False}, (field, *CLIP)
         return
-    else:
-        part, effect = "level", "the weights, and the gradient with them, are too small"
-    field, value = truncation
-    other = f"{CORRECTION}.{part}"
-    yield Finding(
-        field,
-        value,
-        f"cannot be combined with {other.removeprefix('spec.')}: the engine's log-probabilities are those of the "
-        f"truncated distribution, and the trainer's are not, so that {effect}",
-        "remove one of them",
-        "truncated-sampling",
-        (other, TOP_P, TOP_K),
-        remove(field),
-    )
+    if correction.level == "sequence":
+        reason = "the product of their total probability over a response approaches 0, and so does the gradient"
+        field = f"{CORRECTION}.level"
+        yield reason, "rolloutCorrection.level token", {field: "token"}, (field,)
+    if correction.level == "token" and _min_ratio(spec) < (correction.lower_threshold or 0):
+        reason = f"weights are below lowerThreshold {correction.lower_threshold:g} where engine and trainer agree"
+        field = f"{CORRECTION}.lowerThreshold"
+        yield reason, "remove lowerThreshold", {field: None}, (field,)
+    if correction.rejection is not None and _can_reject(spec, correction.rejection, correction.rejection_threshold):
+        reason = f"rejection {correction.rejection} compares their total probability with rejectionThreshold"
+        field = f"{CORRECTION}.rejection"
+        yield reason, "remove rejection", {field: None, f"{field}Threshold": None}, (field, f"{field}Threshold")
 
 
-def is_bounded(spec: RLTrainingJobSpec) -> bool:
-    """Return whether the weights are too small by topP at most: a warning. Those of topK have no bound."""
-    correction = spec.algorithm.rollout_correction
-    return (
-        correction is not None
-        and spec.rollout.top_k <= 0
-        and correction.level == "token"
-        and correction.lower_threshold is None
-        and correction.rejection is None
-        and not correction.bypass_mode
-    )
+def _can_reject(spec: RLTrainingJobSpec, rejection: Rejection, threshold: float | None) -> bool:
+    """Whether the kept mass alone can exceed the threshold. Formulas: rlt_trainer/algorithms/rollout_correction.py."""
+    level, _, kind = rejection.rpartition("_")
+    if threshold is None or _min_ratio(spec) == 0:
+        return threshold is not None
+    x = log(_min_ratio(spec))
+    statistic = {"k1": -x, "k2": x * x / 2, "k3": exp(x) - 1 - x}[kind]
+    tokens = spec.data.max_response_length if level == "seq_sum" and spec.data else 1
+    return statistic * tokens > (log(threshold) if kind == "k1" else threshold)
+
+
+def _list_truncations(spec: RLTrainingJobSpec) -> dict[str, float]:
+    """Return the fields that truncate the distribution, and their values."""
+    rollout = spec.rollout
+    if spec.framework.type != "builtin":
+        return {}
+    return ({TOP_P: rollout.top_p} if rollout.top_p < 1 else {}) | ({TOP_K: rollout.top_k} if rollout.top_k > 0 else {})
+
+
+def _name_all(given: Iterable[str]) -> str:
+    return " and ".join(f"{field.rpartition('.')[2]} {ALL[field]}" for field in given)
+
+
+def _min_ratio(spec: RLTrainingJobSpec) -> float:
+    """Return a lower bound of the kept mass of a token."""
+    return 0.0 if spec.rollout.top_k > 0 else spec.rollout.top_p
 
 
 RULES = (validate_truncated_sampling,)

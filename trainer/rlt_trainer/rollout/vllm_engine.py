@@ -153,7 +153,7 @@ class VllmEngine:
 
     async def pause(self) -> None:
         """As in RolloutEngine. Returns when no batch is in progress (vllm/v1/engine/core.py: pause_scheduler)."""
-        if True:
+        async with self._submitting:  # `submit` would resume the scheduler
             await self._llm.pause_generation(mode="keep", clear_cache=False)
             self._is_paused = True
 
