@@ -154,10 +154,7 @@ def test_an_engine_wakes_beside_the_states_alone(
     states = count_state_bytes(actor)
     released = [round(step["perf/release_reserved_gb/weights"] * GIB) for step in steps]
     # The first sync is before the first update.
-    for part, after_updates in {
-        "weights": released,
-        "kv_cache": at_wake[1:],
-    }.items():  # one sync before the first update
+    for part, after_updates in {"weights": released, "kv_cache": at_wake[1:]}.items():
         assert len(after_updates) == len(steps) == 3
         if releases:
             assert max(after_updates) <= (1 + MARGIN) * states
