@@ -57,10 +57,12 @@ def ensure_environment(python: str, environment: Path) -> None:
     print(f"installing {REQUIREMENTS.name} into {environment}", flush=True)
     subprocess.run([python, "-m", "venv", "--clear", environment], check=True)
     uv = Path(sys.executable).parent / "uv"
+    # Not the configuration of the workspace, which overrides torch.
     install: list[str | Path] = [
         uv,
         "pip",
         "install",
+        "--no-config",
         "--quiet",
         "--python",
         environment / "bin/python",
