@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from check_trainer import find_failing_imports, find_unmet
+
+from rlt_trainer.policy.liger import VERSIONS
 
 IMAGES = Path(__file__).parents[2] / "images"
 
@@ -42,3 +45,8 @@ def test_modules_that_cannot_be_imported_are_named(tmp_path: Path, monkeypatch: 
     monkeypatch.syspath_prepend(tmp_path)
     (problem,) = find_failing_imports("broken_package")
     assert problem.startswith("broken_package.bad cannot be imported: ModuleNotFoundError")
+
+
+def test_the_image_for_cuda_has_a_liger_kernel_that_works() -> None:
+    pins = (IMAGES.parent / "requirements/trainer-cuda.txt").read_text()
+    assert re.findall(r"^liger-kernel==(\S+)", pins, re.MULTILINE) == [VERSIONS[-1]]
