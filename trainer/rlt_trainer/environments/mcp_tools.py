@@ -1,19 +1,21 @@
-"""Tools of MCP servers (modelcontextprotocol.io), over streamable HTTP or stdio."""
+"""Tools of MCP servers (modelcontextprotocol.io), over streamable HTTP or stdio.
+
+The package mcp is optional, and its import is slow: the functions that use it import it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
-
-from mcp import Client, MCPError, StdioServerParameters
-from mcp.client.streamable_http import streamable_http_client
-from mcp.shared._httpx_utils import create_mcp_http_client
-from mcp.types import INVALID_PARAMS, METHOD_NOT_FOUND, CallToolResult, TextContent
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rlt_api.blocks.rollout import McpServer
 from rlt_trainer.environments.session import SessionError
+
+if TYPE_CHECKING:
+    from mcp import Client
+    from mcp.types import CallToolResult
 
 START_TIMEOUT_S = 60.0
 """Timeout for the connection to a server, for the start of its program, and for the list of its tools."""
@@ -82,6 +84,9 @@ class McpConnection:
 
     async def _use(self, request: Callable[[Client], Awaitable[T]], name: str, timeout_s: float) -> T:
         """Send a request, and wait for its answer."""
+        from mcp import MCPError
+        from mcp.types import INVALID_PARAMS, METHOD_NOT_FOUND
+
         link = await self._connect()
         link.calls += 1
         try:
@@ -120,6 +125,8 @@ class McpConnection:
 
     async def _own(self, ready: asyncio.Future[Client], end: asyncio.Event) -> None:
         """Hold a connection until `end`, or until it is lost."""
+        from mcp import Client
+
         try:
             async with Client(self._transport()) as client:
                 ready.set_result(client)
@@ -129,6 +136,10 @@ class McpConnection:
                 ready.set_exception(error)
 
     def _transport(self) -> Any:
+        from mcp import StdioServerParameters
+        from mcp.client.streamable_http import streamable_http_client
+        from mcp.shared._httpx_utils import create_mcp_http_client
+
         if self._server.url is None:
             command, *arguments = self._server.command or []
             return StdioServerParameters(command=command, args=arguments, env=self._variables)
@@ -149,6 +160,9 @@ class McpTool:
 
     async def call(self, arguments: Mapping[str, Any]) -> str:
         """See Tool. The response is the text of the result: images and other content are left out."""
+        from mcp import MCPError
+        from mcp.types import TextContent
+
         try:
             result = await self._connection.call(self._name, arguments)
         except MCPError as error:

@@ -11,6 +11,7 @@ from rlt_api.blocks.rollout import MultiTurn
 from rlt_api.pod_variables import API_KEY, tool_prefix
 from rlt_trainer.environments.calculator import format_result
 from rlt_trainer.environments.function_tool import FunctionTool
+from rlt_trainer.environments.mcp_tools import McpConnection
 from rlt_trainer.environments.python_tool import PythonTool
 from rlt_trainer.environments.session import SessionError
 from rlt_trainer.environments.tool import Tool, ToolSchema, build_schema
@@ -59,8 +60,6 @@ async def open_tools(multi_turn: MultiTurn) -> AsyncIterator[dict[str, Tool]]:
                 stack.callback(function.close)
                 opened.append(function)
             elif tool.mcp is not None:
-                from rlt_trainer.environments.mcp_tools import McpConnection  # slow import that only this tool needs
-
                 prefix = tool_prefix(index)
                 connection = McpConnection(
                     tool.mcp,

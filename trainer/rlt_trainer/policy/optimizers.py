@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 from torch.optim._muon import _adjust_lr, _zeropower_via_newtonschulz
 
 from rlt_api.blocks.training import Training
+from rlt_trainer.policy.eight_bit import build_adamw_8bit
 from rlt_trainer.policy.sharded_weights import local_region
 
 if TYPE_CHECKING:
@@ -27,9 +28,7 @@ def build_optimizers(model: nn.Module, training: Training, learning_rate: float)
     first, second = training.betas
     decay = training.weight_decay
     if training.optimizer == "adamw_8bit":
-        from rlt_trainer.policy.eight_bit import AdamW8bit
-
-        return (AdamW8bit(trained, learning_rate, (first, second), decay),)
+        return (build_adamw_8bit(trained, learning_rate, (first, second), decay),)
     matrices: list[nn.Parameter] = []
     if training.optimizer == "muon":
         layers = [module for module in model.modules() if isinstance(module, FSDPModule) and module is not model]
