@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import subprocess
@@ -15,47 +14,43 @@ from gpu_bundle.parts import split, write_archive, write_manifest
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
+BUNDLE = ROOT / "out/gpu-bundle"
 REQUIREMENTS = tuple(ROOT / "requirements" / name for name in ("trainer-cuda.txt", "dev.txt"))
 
 
 def main() -> None:
     """Write the bundle."""
-    parser = argparse.ArgumentParser(prog="gpu_bundle", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--output", type=Path, default=ROOT / "out/gpu-bundle")
-    parser.add_argument("--without-engine", action="store_true", help="leave vLLM out: its checks are not run then")
-    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="rlt-gpu-bundle-") as scratch:
-        write_bundle(Path(scratch), arguments.output, has_engine=not arguments.without_engine)
-    files = sorted(arguments.output.iterdir())
+        write_bundle(Path(scratch))
+    files = sorted(BUNDLE.iterdir())
     size = sum(file.stat().st_size for file in files) / 2**20
-    print(f"{len(files)} files, {size:.1f} MiB, in {arguments.output}. On the machine: python3 join.py")
+    print(f"{len(files)} files, {size:.1f} MiB, in {BUNDLE}. On the machine: python3 join.py")
 
 
-def write_bundle(scratch: Path, output: Path, *, has_engine: bool) -> None:
-    """Write the bundle to `output`, in place of an earlier one."""
-    check, engine, result = scratch / "check", scratch / "engine", scratch / "bundle"
+def write_bundle(scratch: Path) -> None:
+    """Write the bundle to BUNDLE, in place of an earlier one."""
+    check = scratch / "check"
+    engine = scratch / "engine"
+    result = scratch / "bundle"
     result.mkdir()
     commit = describe_commit()
     copy_sources(check / "sources")
     (check / "COMMIT").write_text(f"{commit}\n", encoding="utf-8")
     shutil.copy(HERE / "run.sh", check)
     install(CHECK_PACKAGES, check / "packages", scratch)
-    folders = {"check": check}
-    if has_engine:
-        install(find_packages(REQUIREMENTS[0].read_text(encoding="utf-8")), engine / "engine", scratch)
-        remove(engine / "engine", LEFT_OUT_OF_VLLM)
-        folders["engine"] = engine
+    install(find_packages(REQUIREMENTS[0].read_text(encoding="utf-8")), engine / "engine", scratch)
+    remove(engine / "engine", LEFT_OUT_OF_VLLM)
     archives = {}
-    for name, folder in folders.items():
+    for name, folder in {"check": check, "engine": engine}.items():
         archive = scratch / f"{name}.tar.xz"
         print(f"compressing {name}", flush=True)
         write_archive(folder, archive)
         archives[name] = split(archive, result)
     write_manifest(result, commit, archives)
     shutil.copy(HERE / "join.py", result)
-    shutil.rmtree(output, ignore_errors=True)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    shutil.move(result, output)
+    shutil.rmtree(BUNDLE, ignore_errors=True)
+    BUNDLE.parent.mkdir(parents=True, exist_ok=True)
+    shutil.move(result, BUNDLE)
 
 
 def describe_commit() -> str:

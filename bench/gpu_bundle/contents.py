@@ -41,7 +41,7 @@ LEFT_OUT = (
     *("rignore", "sentry-sdk", "wandb", "agent-detector", "detect-installer"),
 )
 LEFT_OUT_PREFIXES = ("nvidia-", "cuda-")
-"""CUDA's libraries are those of the machine's torch."""
+"""The torch of the machine has the CUDA libraries."""
 LEFT_OUT_OF_VLLM = (
     *("vllm/vllm_flash_attn/_vllm_fa2_C*", "vllm/third_party/deep_gemm", "vllm/third_party/fmha_sm100"),
     *("vllm/_flashkda_C*", "vllm/_deepselect_C*", "vllm/_flashmla*", "vllm/_qutlass_C*", "vllm/vllm-rs*"),

@@ -1,6 +1,6 @@
 """Join the parts of the bundle: `python3 join.py [FOLDER]`. Needs Python alone.
 
-Exit code 2: a part is missing or damaged. Nothing is written then.
+Exit code 2: a part is missing or damaged, or the folder has other files. Nothing is written then.
 """
 
 import hashlib
@@ -68,6 +68,8 @@ def main() -> str | None:
     if problem := find_problem(manifest):
         return problem
     target = Path(sys.argv[1] if len(sys.argv) > 1 else "rlt-gpu-check").resolve()
+    if target.exists() and not (target / "COMMIT").is_file():
+        return f"{target} exists and is not a joined bundle: name a folder that does not exist."
     partial = target.with_name(f"{target.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     for parts in manifest["archives"].values():

@@ -1,4 +1,4 @@
-"""`make gpu-check REHEARSE=1`: join the bundle, and run it on CPUs in an environment like that of the machine.
+"""`make gpu-check REHEARSE=1`: join the bundle, and run it on CPUs in an environment like the GPU machine's.
 
 Exit code 2: Python 3.12 or the bundle is missing. Nothing is written then.
 """
@@ -10,10 +10,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from gpu_bundle.__main__ import BUNDLE, ROOT
 from gpu_bundle.contents import PYTHON
 
-ROOT = Path(__file__).resolve().parents[2]
-BUNDLE, FOLDER = ROOT / "out/gpu-bundle", ROOT / "out/gpu-rehearsal"
+FOLDER = ROOT / "out/gpu-rehearsal"
 REQUIREMENTS = ROOT / "requirements/gpu-machine.txt"
 VARIABLE = "PYTHON312"
 
@@ -26,7 +26,8 @@ def main(words: list[str]) -> int:
         return 2
     environment = FOLDER / "environment"
     ensure_environment(python, environment)
-    interpreter, joined = environment / "bin/python", FOLDER / "joined"
+    interpreter = environment / "bin/python"
+    joined = FOLDER / "joined"
     subprocess.run([interpreter, BUNDLE / "join.py", joined], check=True)
     variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     command: list[str | Path] = ["sh", joined / "run.sh", "--rehearse", *words]
@@ -51,7 +52,8 @@ def find_problem(python: str) -> str | None:
 
 def ensure_environment(python: str, environment: Path) -> None:
     """Create the environment again if the requirements have changed. It takes 5 GB."""
-    stamp, wanted = environment / "installed", REQUIREMENTS.read_text(encoding="utf-8")
+    stamp = environment / "installed"
+    wanted = REQUIREMENTS.read_text(encoding="utf-8")
     if stamp.exists() and stamp.read_text(encoding="utf-8") == wanted:
         return
     print(f"installing {REQUIREMENTS.name} into {environment}", flush=True)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -38,8 +37,8 @@ def main(words: Sequence[str] | None = None) -> int:
         print("\n".join(problems), file=sys.stderr)
         return 2
     folder: Path = arguments.output
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    remove_results(folder)
+    folder.mkdir(parents=True, exist_ok=True)
     machine = describe_machine() | {
         "commit": arguments.commit or "unknown",
         "rehearsal": "yes: CPUs and small shapes; no figure is one of a GPU" if arguments.rehearse else "no",
@@ -73,11 +72,18 @@ def parse_arguments(words: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
+def remove_results(folder: Path) -> None:
+    """Remove the files of an earlier run. The user may have named a folder with other files."""
+    for name in (RESULTS, REPORT, *(f"{check.name}.{kind}" for check in CHECKS for kind in ("figures", "log"))):
+        (folder / name).unlink(missing_ok=True)
+
+
 def run_check(check: Check, folder: Path, *, rehearse: bool, seconds_left: float) -> Result:
     """Run one check in a process group, which ends with the check's time budget or the whole one."""
     if reason := explain_skip(check, rehearse=rehearse, seconds_left=seconds_left):
         return Result(check.name, "not run", reason)
-    figures, log = folder / f"{check.name}.figures", folder / f"{check.name}.log"
+    figures = folder / f"{check.name}.figures"
+    log = folder / f"{check.name}.log"
     command = [sys.executable, "-m", "gpu_check.one", check.name, "--figures", str(figures)]
     command += ["--rehearse"] if rehearse else []
     allowed = seconds_left if rehearse else min(check.seconds, seconds_left)  # CPUs are slower than the budgets

@@ -80,7 +80,7 @@ def _find_device_problems() -> Iterator[str]:
 
 
 def read_driver() -> str | None:
-    """Return the version of NVIDIA's driver; None if there is no driver."""
+    """Return the version of the NVIDIA driver; None without a driver."""
     if not shutil.which("nvidia-smi"):
         return None
     command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]

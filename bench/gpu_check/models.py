@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from train_step import CONFIGS
 from transformers import (
     GenerationConfig,
     PreTrainedModel,
@@ -18,28 +19,10 @@ from transformers import (
 
 from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer
 
-VOCABULARY = 151_936
-"""Of Qwen3, Qwen2.5 and their mixtures."""
-QWEN3: dict[str, dict[str, Any]] = {
-    "0.6B": {"hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28, "num_attention_heads": 16},
-    "1.7B": {"hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 28, "num_attention_heads": 16},
-    "4B": {"hidden_size": 2560, "intermediate_size": 9728, "num_hidden_layers": 36, "num_attention_heads": 32},
-    "tiny": {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2},
-}
-"""Name -> dimensions from config.json of Qwen/Qwen3-NAME. All have 8 key heads of 128
-dimensions and tied embeddings."""
 
-
-def build_config(name: str, **changes: Any) -> Qwen3Config:
-    """Build the architecture of Qwen3-`name`."""
-    small = name == "tiny"
-    sizes: dict[str, Any] = {
-        "vocab_size": 512 if small else VOCABULARY,
-        "num_key_value_heads": 1 if small else 8,
-        "head_dim": 32 if small else 128,
-        "tie_word_embeddings": True,
-        **QWEN3[name],
-    }
+def build_shape(name: str, **changes: Any) -> Qwen3Config:
+    """Build the architecture of Qwen3-`name`, or the tiny one, as in bench/train_step.py."""
+    sizes, *_ = CONFIGS[name if name == "tiny" else f"qwen3-{name.lower()}"]
     return Qwen3Config(**(sizes | changes))
 
 

@@ -24,5 +24,5 @@ class Settings:
         return "cpu" if self.rehearse else "cuda"
 
     def choose(self, on_gpu: T, on_cpu: T) -> T:
-        """Return the value for a GPU, or that of a rehearsal."""
+        """Return the first value on a GPU, and the second in a rehearsal."""
         return on_cpu if self.rehearse else on_gpu

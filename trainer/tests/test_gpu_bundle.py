@@ -20,7 +20,8 @@ CONTENT = random.Random(0).randbytes(10_000)
 def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A bundle of two archives, one of them in several parts, whose join.py is for the Python of the tests."""
     monkeypatch.setattr(parts, "PART_BYTES", 4096)
-    folder, archives = tmp_path / "bundle", {}
+    folder = tmp_path / "bundle"
+    archives = {}
     folder.mkdir()
     for name, files in {"check": {"run.sh": b"exit 0\n"}, "engine": {"engine/kernels.so": CONTENT}}.items():
         for file, content in files.items():
@@ -45,6 +46,7 @@ def join(bundle: Path, target: Path) -> subprocess.CompletedProcess[str]:
 def test_the_parts_are_joined_and_replace_an_earlier_folder(bundle: Path, tmp_path: Path) -> None:
     target = tmp_path / "joined"
     target.mkdir()
+    (target / "COMMIT").touch()
     (target / "old").touch()
     done = join(bundle, target)
     assert done.stdout == f"Joined in {target}. Run the checks: sh {target}/run.sh\n"
@@ -53,6 +55,14 @@ def test_the_parts_are_joined_and_replace_an_earlier_folder(bundle: Path, tmp_pa
         "run.sh",
     }
     assert (target / "engine/kernels.so").read_bytes() == CONTENT
+
+
+def test_a_folder_with_other_files_is_kept(bundle: Path, tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").touch()
+    done = join(bundle, tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == f"{tmp_path} exists and is not a joined bundle: name a folder that does not exist.\n"
+    assert (tmp_path / "thesis.tex").exists()
 
 
 def remove(part: Path) -> None:

@@ -9,8 +9,7 @@ import torch
 from in_process import Pair
 
 from gpu_check.figures import Figure
-from gpu_check.models import build_config as build_model
-from gpu_check.models import write_model
+from gpu_check.models import build_shape, write_model
 from gpu_check.pytest_run import run_tests
 from gpu_check.runs import build_config
 from gpu_check.settings import Settings
@@ -25,7 +24,7 @@ def run(settings: Settings) -> Iterator[Figure]:
     """The tests run eagerly; the rest has CUDA graphs and Qwen3-0.6B's shape."""
     if not settings.rehearse:
         yield from run_tests(settings, "weight sync, eager", ("test_rollout_vllm_bfloat16.py",))
-    model = write_model(build_model(settings.choose("0.6B", "tiny")), settings.folder / "model", settings.device)
+    model = write_model(build_shape(settings.choose("0.6B", "tiny")), settings.folder / "model", settings.device)
     on_gpu = {"freeCacheEngine": True, "gpuMemoryUtilization": 0.4, "enforceEager": False}
     config = build_config(
         settings.device,

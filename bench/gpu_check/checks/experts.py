@@ -55,11 +55,14 @@ def run(settings: Settings) -> Iterator[Figure]:
 
 def measure_sync(worker: TrainWorker, settings: Settings) -> Iterator[Figure]:
     """Measure gathering, conversion and packing of all weights, without an engine."""
-    actor, device = worker._actor, torch.device(settings.device)
+    actor = worker._actor
+    device = torch.device(settings.device)
     allocate = partial(torch.empty, dtype=torch.uint8, device=device)
-    seconds, tensors, size = [], 0, 0
+    seconds: list[float] = []
+    tensors = size = 0
     for _ in range(2):  # the first round allocates
-        start, tensors, size = time.perf_counter(), 0, 0
+        tensors = size = 0
+        start = time.perf_counter()
         weights = to_file_format(actor.model, actor.gather_weights())
         for bucket in pack_buckets(weights, allocate, limit=BUCKET_BYTES):
             tensors += len(bucket.layouts)

@@ -8,8 +8,7 @@ from typing import Any
 from in_process import train
 
 from gpu_check.figures import Figure
-from gpu_check.models import build_config as build_model
-from gpu_check.models import write_model
+from gpu_check.models import build_shape, write_model
 from gpu_check.runs import build_config
 from gpu_check.settings import Settings
 from rlt_trainer.rollout.weight_sync import MAX_DIFFERENCE
@@ -21,7 +20,7 @@ KEPT = ("timing_s/", "perf/", DIFFERENCE, "training/rollout_probs_diff_mean")
 
 def run(settings: Settings) -> Iterator[Figure]:
     """Run both, with Qwen3-0.6B's shape on a GPU."""
-    model = write_model(build_model(settings.choose("0.6B", "tiny")), settings.folder / "model", settings.device)
+    model = write_model(build_shape(settings.choose("0.6B", "tiny")), settings.folder / "model", settings.device)
     yield from run_steps(settings, model, "on-policy", 5, {})
     yield from run_steps(settings, model, "staleness 1", 3, {"staleness": {"maxSteps": 1}})
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from gpu_check.checks.speed import measure
 from gpu_check.figures import Figure
-from gpu_check.models import build_config as build_model
+from gpu_check.models import build_shape
 from gpu_check.settings import Settings
 from rlt_api.rules.memory_parts import list_activations, list_gradients, list_states
 from rlt_api.rules.model_size import model_size
@@ -28,7 +28,7 @@ OTHER_GB = 40
 
 
 def run(settings: Settings) -> Iterator[Figure]:
-    """Measure each shape in a process of its own, and then the release."""
+    """Measure each shape in a separate process, and then the release."""
     for name, tokens, options in SHAPES:
         yield from compare_with_rule(settings, name, tokens, options)
     if settings.device == "cuda":
@@ -50,7 +50,7 @@ def compare_with_rule(settings: Settings, name: str, tokens: int, options: Seque
     peak = float(result["peak_memory_gib"])
     yield Figure(f"{name}, {tokens:,} tokens: allocated at the peak", peak, "GiB")
     if settings.device != "cuda":
-        return  # the rule has the shapes of GPUs, and a CPU's peak is that of the process
+        return  # the rule counts a GPU's chunks, and the peak on a CPU includes the libraries of the process
     yield Figure(f"{name}: reserved at the peak", result["reserved_memory_gib"], "GiB")
     error = predicted / GIB / peak - 1
     yield Figure(
@@ -95,7 +95,7 @@ def build_parameters(name: str) -> int:
     from transformers import Qwen3ForCausalLM
 
     with torch.device("meta"):
-        model = Qwen3ForCausalLM(build_model(name))  # type: ignore[no-untyped-call]
+        model = Qwen3ForCausalLM(build_shape(name))  # type: ignore[no-untyped-call]
     return sum(parameter.numel() for parameter in model.parameters())
 
 
@@ -122,7 +122,7 @@ def take_released_memory() -> Iterator[Figure]:
         tokens *= 2
     dist.init_process_group("nccl", rank=0, world_size=1, store=HashStore())
     arguments = parse_arguments(["--tokens", str(tokens), "--sequence", str(tokens), "--micro-batches", "1"])
-    step = build_training_step(build_model("0.6B"), arguments, "cuda", 1, rows=1, length=tokens, dtype=torch.bfloat16)
+    step = build_training_step(build_shape("0.6B"), arguments, "cuda", 1, rows=1, length=tokens, dtype=torch.bfloat16)
     step()
     torch.cuda.synchronize()
     yield Figure("reserved after an update", torch.cuda.memory_reserved() / GIB, "GiB")

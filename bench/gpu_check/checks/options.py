@@ -9,8 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from gpu_check.figures import Figure
-from gpu_check.models import build_config as build_model
-from gpu_check.models import write_model
+from gpu_check.models import build_shape, write_model
 from gpu_check.pytest_run import run_tests
 from gpu_check.runs import build_config, build_sequences, train_worker
 from gpu_check.settings import Settings
@@ -30,7 +29,7 @@ TESTS = {
 
 def run(settings: Settings) -> Iterator[Figure]:
     """Take three steps with each optimizer on both devices, compare the heads, and run the tests."""
-    shape = build_model("tiny", hidden_size=256, intermediate_size=512, vocab_size=1024)
+    shape = build_shape("tiny", hidden_size=256, intermediate_size=512, vocab_size=1024)
     model = write_model(shape, settings.folder / "model", "cpu")
     for name, package in OPTIMIZERS.items():
         if package is not None and find_spec(package) is None:
@@ -41,7 +40,7 @@ def run(settings: Settings) -> Iterator[Figure]:
         norm = sum(float(each.norm()) for each in expected.values())
         difference = sum(float((found[part] - each).norm()) for part, each in expected.items()) / norm
         yield Figure(
-            f"{name}: difference of the updates of three steps from those of a CPU",
+            f"{name}: three steps against the same steps on a CPU, difference of the updates",
             difference,
             passed=norm > 0 and difference < MAX_UPDATE_DIFFERENCE,
             note=f"at most {MAX_UPDATE_DIFFERENCE} of their norm",
@@ -70,8 +69,8 @@ def compare_heads(settings: Settings, model: str) -> Iterator[Figure]:
     """Compare model.castLmHeadToFp32 with the head in bfloat16."""
     sequences, found = build_sequences(rows=4, length=24), []
     for cast in (False, True):
-        run, fields = settings.folder / f"head-{cast}", {"castLmHeadToFp32": cast}
-        config = build_config(settings.device, run, model, model=fields)
+        fields = {"castLmHeadToFp32": cast}
+        config = build_config(settings.device, settings.folder / f"head-{cast}", model, model=fields)
         with train_worker(config) as worker:
             found.append(worker._actor.log_probs(sequences)[0][sequences.response_mask])
     difference = float((found[0] - found[1]).abs().mean())

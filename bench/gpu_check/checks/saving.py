@@ -10,8 +10,7 @@ from typing import Any
 import torch
 
 from gpu_check.figures import Figure
-from gpu_check.models import build_config as build_model
-from gpu_check.models import write_model
+from gpu_check.models import build_shape, write_model
 from gpu_check.runs import build_config, build_sequences, train_worker
 from gpu_check.settings import Settings
 from rlt_trainer.batches.sequences import Sequences
@@ -21,7 +20,7 @@ from rlt_trainer.workers.train_worker import TrainWorker
 
 def run(settings: Settings) -> Iterator[Figure]:
     """Save between two steps, and compare the weights that another worker loads with those that were saved."""
-    shape = build_model(settings.choose("0.6B", "tiny"), **settings.choose({"num_hidden_layers": 8}, {}))
+    shape = build_shape(settings.choose("0.6B", "tiny"), **settings.choose({"num_hidden_layers": 8}, {}))
     model = write_model(shape, settings.folder / "model", settings.device)
     config = build_config(settings.device, settings.folder / "run", model, checkpoint={"asynchronous": True})
     sequences = build_sequences(rows=settings.choose(16, 2), length=settings.choose(512, 16))

@@ -1,4 +1,4 @@
-"""Tokens per second, MFU and memory of one optimizer step, by bench/train_step.py in processes of their own."""
+"""Tokens per second, MFU and memory of one optimizer step, by bench/train_step.py, one process for each run."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def run(settings: Settings) -> Iterator[Figure]:
         words = [*arguments, "--steps", settings.choose("3", "1"), "--device", settings.device]
         if settings.rehearse:
             words += ["--config", "tiny", "--tokens", "256", "--sequence", "128"]
-            name, note = f"tiny, in place of {name}", ""
+            name = f"tiny, in place of {name}"
+            note = ""
         result = measure(words)
         yield Figure(f"{name}: throughput", result["tokens_per_second"], "tokens/s", note=note)
         if result["mfu"] is not None:
