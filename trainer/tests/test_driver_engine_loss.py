@@ -99,7 +99,8 @@ def test_train_workers_release_memory_before_each_start_of_a_colocated_engine(
     make_config: Callable[..., TrainingConfig], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """At the start of the run, and in the second step, when a train worker has its moments."""
-    events, deaths = tmp_path / "events", tmp_path / "deaths"
+    events = tmp_path / "events"
+    deaths = tmp_path / "deaths"
     deaths.mkdir()
 
     def add(event: str) -> None:
@@ -119,7 +120,8 @@ def test_train_workers_release_memory_before_each_start_of_a_colocated_engine(
     monkeypatch.setattr(engine_processes, "RolloutWorker", Starting)
     monkeypatch.setattr("rlt_trainer.driver.run.TrainWorker", Releasing)
     run(make_config(**REWARD, training={"totalSteps": 2}), local=False)
-    start, sync = ["release before start", "start"], ["release before weights", "release before kv_cache"]
+    start = ["release before start", "start"]
+    sync = ["release before weights", "release before kv_cache"]
     assert events.read_text().splitlines() == [*start, *sync, *sync, *start, *sync, *sync]
 
 

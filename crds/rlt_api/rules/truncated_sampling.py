@@ -1,8 +1,8 @@
 """topP and topK with the rollout correction.
 
-Engines report the log-probabilities of the truncated distribution, and the trainer computes those of the whole one. On
-equal weights their ratio is the kept mass: the total probability of the tokens that topP and topK keep, at least topP.
-topK alone has no lower bound.
+Engines report log-probabilities under the truncated distribution, and the trainer computes them under the full one.
+With equal weights, their ratio is the kept mass: the total probability of the tokens that topP and topK keep. It is at
+least topP. topK has no lower bound.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ CLIPPED_LOSSES = ("vanilla", "gspo")
 
 
 def validate_truncated_sampling(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """topP below 1 and topK change the probabilities of the engine, and not those of the trainer. On equal weights too,
-    rolloutCorrection then has weights near 0 (level sequence), or removes valid tokens (rejection, lowerThreshold) or
-    the gradient of those with negative advantages (bypassMode). Weights of level token are a warning."""
+    """With topP below 1 or topK, the engine reports other probabilities than the trainer computes, also for equal
+    weights. rolloutCorrection then has importance weights near 0 (level sequence), removes valid tokens (rejection,
+    lowerThreshold), or the gradient of tokens with negative advantages (bypassMode). level token is a warning."""
     given = _list_truncations(spec)
     if not given:
         return
@@ -60,7 +60,8 @@ def warn_truncated_sampling(spec: RLTrainingJobSpec) -> Iterator[str]:
 
 def _list_conflicts(spec: RLTrainingJobSpec) -> Iterator[tuple[str, str, Edit, tuple[str, ...]]]:
     """Yield why the correction is wrong with a truncation, what to do about it, as an edit too, and the fields."""
-    algorithm, correction = spec.algorithm, spec.algorithm.rollout_correction
+    algorithm = spec.algorithm
+    correction = algorithm.rollout_correction
     if correction is None:
         return
     if correction.bypass_mode:

@@ -168,7 +168,8 @@ class _Numbers:
             return UNKNOWN  # the loader changes values
         height, width = (self._shape[-2], self._shape[-1]) if self._by_column else (1, 1)
         ranges = list(self._ranges.values())
-        pieces, columns = [], set()
+        pieces: list[Piece] = []
+        columns: set[int] = set()
         for line, values in enumerate(numbers.view(-1, width) if self._by_column else [numbers.flatten()]):
             for start, stop in find_runs(values):
                 number = int(values[start])

@@ -46,7 +46,8 @@ def parse_address(fields: Mapping[str, Any]) -> ChannelAddress:
 
 
 class WeightSender(Protocol):
-    """The sending end. It holds at most two buckets at a time, and shared memory for the next ones."""
+    """The sending end. Its buckets on a GPU exist until the receiver has loaded their layer
+    (rlt_api/rules/weight_sync_buffers.py). On a CPU it also has shared memory for the next ones."""
 
     limit: int
     """Maximum size of a bucket in bytes, unless a single tensor is larger."""
@@ -65,7 +66,7 @@ class WeightSender(Protocol):
 
 
 class WeightReceiver(Protocol):
-    """The receiving end. It holds at most two buckets at a time, and the tensors that its engine has not loaded yet."""
+    """The receiving end. It holds the buckets with tensors that its engine has not loaded yet."""
 
     def get(self) -> Bucket | None:
         """Receive the next bucket. None: the transfer has ended. Raises StaleWeightsError for damaged buckets."""

@@ -175,7 +175,8 @@ def _as_rows(tensor: Tensor) -> Tensor:
 def _sum_rows(rows: Tensor, column: int = 0) -> tuple[Tensor, Tensor]:
     """Return the sums of each row [R] of [R, C]: of the hashes, and of the hashes times the numbers of the columns."""
     keys = _keys(COLUMNS, column, rows.shape[1], rows.device)
-    plain, placed = [], []
+    plain: list[Tensor] = []
+    placed: list[Tensor] = []
     for part in torch.split(rows, max(1, CHUNK_ELEMENTS // rows.shape[1])):
         hashes = (part.float() + 0.0).view(torch.int32).to(torch.int64).mul_(MULTIPLIERS[0])  # -0.0 + 0.0 is +0.0
         hashes ^= hashes >> 32
