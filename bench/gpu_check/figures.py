@@ -7,7 +7,13 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+NOT_RUN = 77
+"""The exit code of a check that raised NotRun: that of a skipped test in automake."""
 FORMATS = {float: "{:,.4g}", int: "{:,}", str: "{}"}
+
+
+class NotRun(Exception):
+    """The rest of a check cannot run here. The message is the reason."""
 
 
 @dataclass(frozen=True)

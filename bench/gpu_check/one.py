@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 from importlib import import_module
 from pathlib import Path
 
-from gpu_check.figures import append_figures
+from gpu_check.figures import NOT_RUN, Figure, NotRun, append_figures
 from gpu_check.plan import CHECKS
 from gpu_check.settings import Settings
 
@@ -21,7 +22,11 @@ def main() -> None:
     arguments = parser.parse_args()
     check = import_module(f"gpu_check.checks.{arguments.name}")
     with tempfile.TemporaryDirectory(prefix="rlt-gpu-check-") as folder:
-        append_figures(check.run(Settings(Path(folder), arguments.rehearse)), arguments.figures)
+        try:
+            append_figures(check.run(Settings(Path(folder), arguments.rehearse)), arguments.figures)
+        except NotRun as reason:
+            append_figures([Figure("not run", str(reason))], arguments.figures)
+            sys.exit(NOT_RUN)
 
 
 if __name__ == "__main__":

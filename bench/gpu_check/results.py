@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from gpu_check.figures import Figure
+from gpu_check.figures import NOT_RUN, Figure
 
 RESULTS = "results.json"
 REPORT = "report.md"
@@ -39,6 +39,8 @@ def judge(figures: Sequence[Figure], code: int | None) -> tuple[str, str]:
         return "failed", "; ".join(failed)
     if code is None:
         return "cut off", "its time budget is used up"
+    if code == NOT_RUN:
+        return "not run", str(figures[-1].value)
     if code:
         return "failed", f"it ended with exit code {code}"
     if not figures:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from gpu_check.figures import Figure, append_figures, read_figures
+from gpu_check.figures import NOT_RUN, Figure, append_figures, read_figures
 from gpu_check.machine import find_problems
 from gpu_check.plan import CHECKS, explain_skip, select_checks
 from gpu_check.results import Result, judge, render_report, write_results
@@ -29,6 +29,7 @@ def test_no_check_passes_without_having_run() -> None:
     assert judge([Figure("speed", 1.0)], None)[0] == "cut off"
     assert judge([Figure("speed", 1.0)], -9) == ("failed", "it ended with exit code -9")
     assert judge([Figure("sums", "False", passed=False), Figure("speed", 1.0)], 0) == ("failed", "sums")
+    assert judge([Figure("speed", 1.0), Figure("not run", "needs CUDA")], NOT_RUN) == ("not run", "needs CUDA")
     assert judge([Figure("sums", "True", passed=True)], 0) == ("passed", "")
 
 
@@ -80,12 +81,15 @@ def test_a_machine_without_a_gpu_is_named_before_anything_is_written(tmp_path: P
 
 @pytest.mark.slow
 def test_a_rehearsal_runs_the_checks_on_cpus(tmp_path: Path) -> None:
-    """vLLM is that for CPUs. The checks of speed, memory and single tests are left out: they take the longest."""
-    names = ("versions", "engine", "loop", "experts", "options", "saving")
+    """vLLM is that for CPUs. The checks of speed and single tests are left out: they take the longest."""
+    names = ("versions", "memory", "engine", "loop", "experts", "options", "saving")
     done = run_check(
         *("--rehearse", "--checks", ",".join(names), "--budget", "1500", "--output", str(tmp_path / "results"))
     )
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr
     document = json.loads((tmp_path / "results/results.json").read_text())
-    assert {check["check"]: check["verdict"] for check in document["checks"]} == dict.fromkeys(names, "passed")
+    assert {check["check"]: check["verdict"] for check in document["checks"]} == {
+        **dict.fromkeys(names, "passed"),
+        "memory": "not run",
+    }
     assert document["machine"]["rehearsal"].startswith("yes")

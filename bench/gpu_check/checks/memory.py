@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from gpu_check.checks.speed import measure
-from gpu_check.figures import Figure
+from gpu_check.figures import Figure, NotRun
 from gpu_check.models import build_shape
 from gpu_check.settings import Settings
 from rlt_api.rules.memory_parts import list_activations, list_gradients, list_states
@@ -28,11 +28,12 @@ OTHER_GB = 40
 
 
 def run(settings: Settings) -> Iterator[Figure]:
-    """Measure each shape in a separate process, and then the release."""
+    """Measure each shape in a separate process, and then the release. A rehearsal only runs the steps."""
     for name, tokens, options in SHAPES:
         yield from compare_with_rule(settings, name, tokens, options)
-    if settings.device == "cuda":
-        yield from take_released_memory()
+    if settings.rehearse:
+        raise NotRun("the comparison with the rule and the release need CUDA")
+    yield from take_released_memory()
 
 
 def compare_with_rule(settings: Settings, name: str, tokens: int, options: Sequence[str]) -> Iterator[Figure]:
@@ -43,14 +44,15 @@ def compare_with_rule(settings: Settings, name: str, tokens: int, options: Seque
     else:
         words = ["--config", f"qwen3-{name.lower()}", "--tokens", str(tokens), "--sequence", str(tokens)]
     predicted = predict(name, tokens, checkpointing=checkpointing)
-    if settings.device == "cuda" and predicted > 0.9 * read_device_memory():
+    if not settings.rehearse and predicted > 0.9 * read_device_memory():
         yield Figure(f"{name}: not measured", predicted / GIB, "GiB", note="by the rule above 90 % of the device")
         return
     result = measure([*words, *options, "--steps", "1", "--device", settings.device])
     peak = float(result["peak_memory_gib"])
+    if settings.rehearse:
+        yield Figure(f"tiny, in place of {name}: peak memory of the process", peak, "GiB")
+        return
     yield Figure(f"{name}, {tokens:,} tokens: allocated at the peak", peak, "GiB")
-    if settings.device != "cuda":
-        return  # the rule counts a GPU's chunks, and the peak on a CPU includes the libraries of the process
     yield Figure(f"{name}: reserved at the peak", result["reserved_memory_gib"], "GiB")
     error = predicted / GIB / peak - 1
     yield Figure(
