@@ -100,12 +100,10 @@ def run_check(check: Check, folder: Path, *, rehearse: bool, seconds_left: float
     for figure in found:
         print(f"  {figure}", flush=True)
     verdict, reason = judge(found, code)
-    tail = (
-        "" if verdict in ("passed", "not run") else "\n".join(log.read_text(errors="replace").splitlines()[-LOG_LINES:])
-    )
-    if tail:
-        print("\n".join(f"  | {line}" for line in tail.splitlines()), flush=True)
-    return Result(check.name, verdict, reason, round(time.monotonic() - start, 1), found, tail)
+    lines = [] if verdict in ("passed", "not run") else log.read_text(errors="replace").splitlines()[-LOG_LINES:]
+    for line in lines:
+        print(f"  | {line}", flush=True)
+    return Result(check.name, verdict, reason, round(time.monotonic() - start, 1), found, "\n".join(lines))
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
