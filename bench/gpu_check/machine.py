@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 
 MIN_PYTHON = (3, 11)
-MIN_TORCH = (2, 11)
 MIN_MEMORY_GIB = 20
 """Of the GPU. The step of the whole loop needs about 12 GiB for the trainer and 30 % of the device for vLLM."""
+MIN_CAPABILITY = (8, 0)
+"""Compute capability of the oldest GPUs with bfloat16 (NVIDIA's CUDA C++ programming guide)."""
 REQUIRED = {
     "torch": "torch",
     "transformers": "transformers",
@@ -49,10 +50,10 @@ def find_problems(*, rehearse: bool) -> Iterator[str]:
             "the parts of the bundle and use its command."
         )
         return
-    import torch
-
-    if tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2]) < MIN_TORCH:
-        yield f"torch is {torch.__version__}, and {'.'.join(map(str, MIN_TORCH))} or newer is needed."
+    try:
+        import rlt_trainer  # noqa: F401  # validates the versions of torch and transformers
+    except ImportError as error:
+        yield str(error)
         return
     if not rehearse:
         yield from _find_device_problems()
@@ -72,11 +73,19 @@ def _find_device_problems() -> Iterator[str]:
             "a GPU and a driver for this CUDA version or newer. REHEARSE=1 runs the same code on CPUs."
         )
         return
-    name, memory = torch.cuda.get_device_name(), torch.cuda.mem_get_info()[1] / 2**30
-    if memory < MIN_MEMORY_GIB:
-        yield f"{name} has {memory:.0f} GiB of memory, and {MIN_MEMORY_GIB} GiB are needed."
-    elif torch.cuda.get_device_capability() < (8, 0):
-        yield f"{name} has no bfloat16: a GPU with compute capability 8.0 or newer is needed."
+    memory_gib = torch.cuda.mem_get_info()[1] / 2**30
+    if problem := explain_device(torch.cuda.get_device_name(), memory_gib, torch.cuda.get_device_capability()):
+        yield problem
+
+
+def explain_device(name: str, memory_gib: float, capability: tuple[int, int]) -> str | None:
+    """Return why the checks cannot run on this GPU; None if they can."""
+    if memory_gib < MIN_MEMORY_GIB:
+        return f"{name} has {memory_gib:.0f} GiB of memory, and {MIN_MEMORY_GIB} GiB are needed."
+    if capability < MIN_CAPABILITY:
+        found, needed = (".".join(map(str, each)) for each in (capability, MIN_CAPABILITY))
+        return f"{name} has compute capability {found}, and {needed} or newer is needed for bfloat16."
+    return None
 
 
 def read_driver() -> str | None:

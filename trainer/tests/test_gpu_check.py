@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from gpu_check.figures import NOT_RUN, Figure, append_figures, read_figures
-from gpu_check.machine import find_problems
+from gpu_check.machine import explain_device, find_problems
 from gpu_check.plan import CHECKS, explain_skip, select_checks
 from gpu_check.results import Result, judge, render_report, write_results
 
@@ -18,8 +19,9 @@ ROOT = Path(__file__).parents[2]
 PATHS = ("bench", "trainer", "crds", "trainer/tests", "trainer/oracles")
 
 
-def run_check(*words: str) -> subprocess.CompletedProcess[str]:
-    variables = os.environ | {"PYTHONPATH": os.pathsep.join(str(ROOT / path) for path in PATHS)}
+def run_check(*words: str, packages: Path | None = None) -> subprocess.CompletedProcess[str]:
+    folders = [*([packages] if packages else []), *(ROOT / path for path in PATHS)]
+    variables = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, folders))}
     command = [sys.executable, "-m", "gpu_check", *words]
     return subprocess.run(command, capture_output=True, text=True, env=variables, check=False)
 
@@ -77,6 +79,24 @@ def test_a_machine_without_a_gpu_is_named_before_anything_is_written(tmp_path: P
     assert done.returncode == 2
     assert "can use no GPU" in done.stderr or "is built for CPUs" in done.stderr
     assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize("package", ["torch", "transformers"])
+def test_an_older_package_is_named(package: str, tmp_path: Path) -> None:
+    metadata = tmp_path / f"{package}-1.9.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.9.0\n")
+    done = run_check("--rehearse", "--output", str(tmp_path / "results"), packages=tmp_path)
+    assert done.returncode == 2
+    assert re.fullmatch(rf"rlt_trainer requires {package} \S+ or later, and 1\.9\.0 is installed: .*\n", done.stderr)
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_gpu_that_is_too_small_or_too_old_is_named() -> None:
+    assert explain_device("NVIDIA H100", 79.6, (9, 0)) is None
+    assert explain_device("NVIDIA T4", 14.6, (7, 5)) == "NVIDIA T4 has 15 GiB of memory, and 20 GiB are needed."
+    problem = explain_device("NVIDIA V100", 31.7, (7, 0))
+    assert problem == "NVIDIA V100 has compute capability 7.0, and 8.0 or newer is needed for bfloat16."
 
 
 @pytest.mark.slow
