@@ -45,6 +45,17 @@ def build_job(name: str, program: str = "print('trained')") -> Job:
     return job
 
 
+def build_listener(image: str) -> dict[str, object]:
+    """A sidecar that listens on the port of the Ray head before Ray starts."""
+    return {
+        "name": "cache",
+        "image": image,
+        "command": ["python3", "-c", LISTEN],
+        "restartPolicy": "Always",
+        "startupProbe": {"tcpSocket": {"port": 6379}, "periodSeconds": 1, "failureThreshold": 300},
+    }
+
+
 def await_finding(cluster: Cluster, namespace: str, job: Job, code: str) -> Job:
     """Wait until the best finding of the job is `code`, and return the job."""
 
@@ -99,8 +110,7 @@ def test_a_cluster_that_does_not_start_is_explained(cluster: Cluster, namespace:
     }
     twice = build_job("twice")  # the missing image hides that its port is taken
     image = twice["spec"]["cluster"]["image"]
-    listener = {"name": "cache", "image": image, "command": ["python3", "-c", LISTEN]}
-    twice["spec"]["cluster"]["head"]["podTemplate"] = {"spec": {"containers": [listener]}}
+    twice["spec"]["cluster"]["head"]["podTemplate"] = {"spec": {"initContainers": [build_listener(image)]}}
     twice["spec"]["cluster"]["image"] = "localhost/rlt-nothing:1"
     for job in (twice, demand, accelerated):
         apply_job(cluster, namespace, job)
