@@ -35,9 +35,9 @@ def command(context: click.Context, file: str, to: Literal["command", "builtin",
     """Convert a script, config or manifest of another program to a job.
 
     FILE is a command line or shell script of verl or OpenRLHF, also with #SBATCH lines, a config of verl (Hydra) or
-    ROLL, a RayCluster, RayJob, TrainJob or PyTorchJob, or the output of rlt render; - is standard input. Nothing is
-    executed. Comments in the YAML name each part that was not carried over, and the reason; -o table lists them. The
-    job is validated: exit code 1 if fields must be filled in.
+    ROLL, or a RayCluster, RayJob, TrainJob or PyTorchJob; - is standard input. Nothing is executed. Comments in the
+    YAML name each part that was not carried over, and the reason; -o table lists them. The job is validated: exit code
+    1 if fields must be filled in.
     """
     try:
         text = sys.stdin.read() if file == STDIN else Path(file).read_text()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, Literal
@@ -13,16 +13,19 @@ import yaml
 from rlt.convert.configs import convert_hydra
 from rlt.convert.draft import ConvertError, Draft, LeftOut
 from rlt.convert.manifests import CONVERTERS, convert_manifest
-from rlt.convert.rendered import convert_rendered, is_rendered
-from rlt.convert.rendered_places import convert_rendered_place, is_rendered_place
-from rlt.convert.rendered_scripts import convert_rendered_script, is_rendered_script
 from rlt.convert.roll import convert_roll
 from rlt.convert.script import convert_script
 from rlt.yaml_text import to_yaml
+from rlt_core.targets.launch import PROGRAM
+from rlt_core.targets.shell import END_OF_FILE
 
 Target = Literal["command", "builtin", "verl", "roll"]
 VERL_BLOCKS = {"actor_rollout_ref", "trainer", "algorithm"}
 ROLL_BLOCKS = {"actor_train", "actor_infer", "rollout_batch_size", "pretrain"}
+RENDERED = re.compile(
+    rf"managed-by\W+rlt-operator|rendered by `rlt render|{END_OF_FILE}|source\W+{PROGRAM.replace('.', '-')}\b"
+)
+"""A label of the operator's manifests, and what every file of `rlt render --target` contains."""
 WIDTH = 118
 
 
@@ -56,8 +59,11 @@ def convert(text: str, file: str, to: Target = "command") -> Converted:
 
 
 def _convert(text: str, file: str, to: Target) -> Draft:
-    if is_rendered_script(text):
-        return _convert_rendered(lambda: convert_rendered_script(text), file)
+    if RENDERED.search(text):
+        raise ConvertError(
+            f"line 1: {file} is what rlt or its operator wrote for a job: use the job's file, or print the job with "
+            "kubectl get rltrainingjob NAME -o yaml."
+        )
     documents = _read_yaml(text)
     is_roll = bool(documents and len(ROLL_BLOCKS & documents[0].keys()) > 1)
     if to == "roll" and not is_roll:
@@ -66,10 +72,6 @@ def _convert(text: str, file: str, to: Target) -> Draft:
         return convert_script(text, to)
     if not documents:
         raise ConvertError(f"line 1: {file} is empty: pass a script, a config or a manifest.")
-    if is_rendered(documents):
-        return _convert_rendered(lambda: convert_rendered(documents), file)
-    if is_rendered_place(documents):
-        return _convert_rendered(lambda: convert_rendered_place(documents), file)
     manifests = [each for each in documents if each.get("kind") in CONVERTERS]
     if manifests:
         if to != "command":
@@ -100,19 +102,6 @@ def _convert(text: str, file: str, to: Target) -> Draft:
         f"line 1: {file} is YAML with the keys {keys}, and none of the formats: a manifest of kind "
         f"{', '.join(CONVERTERS)}, a config of verl (actor_rollout_ref) or of ROLL (actor_train)."
     )
-
-
-def _convert_rendered(read: Callable[[], Draft], file: str) -> Draft:
-    """Convert the output of rlt render. Raises ConvertError if it was changed, or is of another version."""
-    try:
-        return read()
-    except ConvertError:
-        raise
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
-        reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-        raise ConvertError(
-            f"line 1: {file} is not the complete output of rlt render: {reason}: render it again."
-        ) from error
 
 
 def _read_yaml(text: str) -> list[dict[str, Any]] | None:
