@@ -46,9 +46,7 @@ PACKAGES = (
 )
 SCRIPTS = (
     "bench/bench_report.py",
-    "bench/log_probs.py",
     "bench/peak_bytes.py",
-    "bench/profile_choice.py",
     "bench/train_step.py",
     "e2e/build_image.py",
     "e2e/check.py",
