@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -11,12 +10,12 @@ from torch import Tensor
 
 from rlt_api.blocks.algorithm import Algorithm
 from rlt_api.training_config import TrainingConfig
-from rlt_trainer.algorithms.advantages import ESTIMATORS, AdvantageInputs, Estimator, place_at_last_token
+from rlt_trainer.algorithms.advantages import ESTIMATORS, AdvantageInputs, Advantages, Estimator, place_at_last_token
 from rlt_trainer.algorithms.kl_controller import KlController, apply_kl_penalty
 from rlt_trainer.algorithms.rollout_correction import compute_mismatch_metrics, correct_rollout, is_bypassed
 from rlt_trainer.algorithms.user_functions import load_user_function
 from rlt_trainer.batches.rollout_batch import RolloutBatch, compute_group_numbers
-from rlt_trainer.batches.sequences import Experience
+from rlt_trainer.batches.sequences import Experience, Sequences
 from rlt_trainer.driver.data_parallel import DataParallel
 from rlt_trainer.driver.metrics import compute_critic_metrics, compute_policy_metrics, compute_rollout_metrics
 from rlt_trainer.errors import TrainingError
@@ -40,6 +39,28 @@ class TrainingBatch:
     """[B]: score plus penalty and KL term of each trajectory (see RolloutBatch). NaN if a reward failed."""
     advantages: Tensor
     """[B]: mean advantage of the tokens of each trajectory that the policy sampled. NaN if a reward failed."""
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True)
+class _Passes:
+    """Results of the train workers for sequences of a batch, all [S, T]. None: the algorithm does not need them."""
+
+    old_log_probs: Tensor
+    entropy: Tensor | None
+    ref_log_probs: Tensor | None
+    teacher_log_probs: Tensor | None
+    values: Tensor | None
+
+
+@dataclass(frozen=True)
+class _Selection:
+    """The tokens that the update trains on."""
+
+    mask: Tensor
+    """[S, T]"""
+    weights: Tensor | None
+    """[S, T]: those of the rollout correction."""
     metrics: dict[str, float]
 
 
@@ -70,11 +91,45 @@ def build_experience(
     trajectories = batch.trajectories
     scored = sequences.response_mask & ~batch.failed[trajectories.numbers, None]
     joined = trajectories.join(scored)
-    finite = rollout_log_probs.isfinite()
+    passes = _compute_passes(algorithm, data_parallel, sequences, rollout_log_probs, stopwatch)
+    with stopwatch.measure("adv"):
+        finite = rollout_log_probs.isfinite()
+        usable = torch.where(finite, rollout_log_probs, passes.old_log_probs)  # a weight of 1, as in TRL
+        selection = _select_tokens(algorithm, batch, passes.old_log_probs, usable, scored, finite)
+        token_rewards, kl_metrics = _place_rewards(algorithm, batch, passes, joined, kl_controller)
+        estimated = _estimate(config, batch, token_rewards, joined, passes.values)
+    advantages = trajectories.split(estimated.advantages)
+    returns = trajectories.split(estimated.returns)
+    sequences = replace(sequences, response_mask=selection.mask)
+    experience = _gather(algorithm, batch, sequences, advantages, returns, passes, selection.weights)
+    rewards = torch.where(joined.any(-1), token_rewards.sum(-1), torch.nan)
+    metrics = compute_rollout_metrics(sequences, batch, rewards, advantages, config.data.max_response_length)
+    if passes.entropy is not None:  # else the update reports the entropy, and its ratio has the difference
+        metrics |= compute_policy_metrics(sequences, passes.entropy)
+        metrics |= compute_mismatch_metrics(passes.old_log_probs, usable, scored & finite)
+    metrics |= {"rollout_corr/invalid_log_probs": float((scored & ~finite).count_nonzero())}
+    metrics |= selection.metrics | kl_metrics
+    if passes.values is not None:
+        metrics |= compute_critic_metrics(passes.values, returns, scored)
+    metrics |= batch.scores.metrics()
+    if batch.baselines is not None:
+        metrics |= compute_baseline_metrics(batch.baselines, config.rollout.n)
+    return TrainingBatch(
+        experience, rollout_log_probs, rewards, compute_mean_advantages(estimated.advantages, joined), metrics
+    )
 
+
+def _compute_passes(
+    algorithm: Algorithm,
+    data_parallel: DataParallel,
+    sequences: Sequences,
+    rollout_log_probs: Tensor,
+    stopwatch: Stopwatch,
+) -> _Passes:
+    """Run the forward passes of the train workers that the algorithm needs."""
     entropy: Tensor | None = None
     if is_bypassed(algorithm):
-        old_log_probs = torch.where(finite, rollout_log_probs, 0.0)
+        old_log_probs = torch.where(rollout_log_probs.isfinite(), rollout_log_probs, 0.0)
     else:
         with stopwatch.measure("old_log_prob"):
             old_log_probs, entropy = data_parallel.compute(TrainWorker.log_probs, sequences)
@@ -88,77 +143,88 @@ def build_experience(
     if algorithm.critic:
         with stopwatch.measure("values"):
             (values,) = data_parallel.compute(TrainWorker.values, sequences)
+    return _Passes(old_log_probs, entropy, ref_log_probs, teacher_log_probs, values)
 
-    with stopwatch.measure("adv"):
-        if not scored.any():
-            raise TrainingError("No data to train on: no response of the batch has both a token and a score.")
-        check_engine_log_probs(scored & ~finite, scored)
-        usable_log_probs = torch.where(finite, rollout_log_probs, old_log_probs)  # a weight of 1, as in TRL
-        mask, weights, correction_metrics = correct_rollouts(
-            algorithm, old_log_probs, usable_log_probs, scored & finite
+
+def _select_tokens(
+    algorithm: Algorithm, batch: RolloutBatch, old_log_probs: Tensor, usable: Tensor, scored: Tensor, finite: Tensor
+) -> _Selection:
+    """Leave out invalid, rejected and truncated tokens. `usable`: finite log-probabilities of the engine. All [S, T].
+
+    Raises TrainingError if no token is left, or if too many are invalid.
+    """
+    if not scored.any():
+        raise TrainingError("No data to train on: no response of the batch has both a token and a score.")
+    check_engine_log_probs(scored & ~finite, scored)
+    mask, weights, metrics = correct_rollouts(algorithm, old_log_probs, usable, scored & finite)
+    if not mask.any():
+        raise TrainingError(
+            "No data to train on: algorithm.rolloutCorrection rejects every token. Relax its thresholds."
         )
+    if algorithm.mask_truncated_completions:
+        mask = mask & ~find_truncated(batch)[:, None]
         if not mask.any():
             raise TrainingError(
-                "No data to train on: algorithm.rolloutCorrection rejects every token. Relax its thresholds."
+                "No data to train on: all responses have the maximum length, and "
+                "algorithm.maskTruncatedCompletions leaves them out. Increase data.maxResponseLength, or remove "
+                "maskTruncatedCompletions."
             )
-        if algorithm.mask_truncated_completions:
-            mask = mask & ~find_truncated(batch)[:, None]
-            if not mask.any():
-                raise TrainingError(
-                    "No data to train on: all responses have the maximum length, and "
-                    "algorithm.maskTruncatedCompletions leaves them out. Increase data.maxResponseLength, or remove "
-                    "maskTruncatedCompletions."
-                )
-        token_rewards = place_at_last_token(batch.scores.total + batch.penalties, joined)
-        kl_metrics: dict[str, float] = {}
-        if kl_controller is not None:
-            assert ref_log_probs is not None
-            log_probs = trajectories.join(old_log_probs), trajectories.join(ref_log_probs)
-            token_rewards, kl_metrics = subtract_kl(algorithm, token_rewards, *log_probs, joined, kl_controller)
-        estimated = load_estimator(algorithm)(
-            AdvantageInputs(
-                token_rewards,
-                joined,  # not of `mask`: a rejected response still counts in the mean of its group
-                compute_group_numbers(len(joined), config.rollout.n),
-                values=None if values is None else trajectories.join(values),
-                baselines=batch.baselines,
-                gamma=algorithm.gamma,
-                lam=algorithm.lam,
-                norm_by_std=algorithm.norm_adv_by_std_in_grpo,
-                convention=algorithm.convention,
-            )
-        )
+    return _Selection(mask, weights, metrics)
 
-    advantages, returns = trajectories.split(estimated.advantages), trajectories.split(estimated.returns)
-    sequences = replace(sequences, response_mask=mask)
-    policy_metrics: dict[str, float] = {}
-    if entropy is not None:  # else the update reports the entropy, and its ratio has the difference
-        policy_metrics |= compute_policy_metrics(sequences, entropy)
-        policy_metrics |= compute_mismatch_metrics(old_log_probs, usable_log_probs, scored & finite)
-    experience = Experience(
-        sequences,
-        old_log_probs,
-        advantages,
-        ref_log_probs=ref_log_probs if algorithm.kl_loss_coef > 0 else None,
-        weights=weights,
-        values=values,
-        returns=None if values is None else returns,
-        teacher_log_probs=teacher_log_probs,
-        trajectories=None if trajectories.are_single else trajectories.numbers,
+
+def _place_rewards(
+    algorithm: Algorithm, batch: RolloutBatch, passes: _Passes, joined: Tensor, kl_controller: KlController | None
+) -> tuple[Tensor, dict[str, float]]:
+    """The rewards of tokens [B, T], less the KL term with a controller, and its metrics."""
+    token_rewards = place_at_last_token(batch.scores.total + batch.penalties, joined)
+    if kl_controller is None:
+        return token_rewards, {}
+    assert passes.ref_log_probs is not None
+    old_log_probs = batch.trajectories.join(passes.old_log_probs)
+    ref_log_probs = batch.trajectories.join(passes.ref_log_probs)
+    return subtract_kl(algorithm, token_rewards, old_log_probs, ref_log_probs, joined, kl_controller)
+
+
+def _estimate(
+    config: TrainingConfig, batch: RolloutBatch, token_rewards: Tensor, joined: Tensor, values: Tensor | None
+) -> Advantages:
+    """The advantages of `joined` [B, T]: without rejections, so that a response still counts in its group's mean."""
+    algorithm = config.algorithm
+    return load_estimator(algorithm)(
+        AdvantageInputs(
+            token_rewards,
+            joined,
+            compute_group_numbers(len(joined), config.rollout.n),
+            values=None if values is None else batch.trajectories.join(values),
+            baselines=batch.baselines,
+            gamma=algorithm.gamma,
+            lam=algorithm.lam,
+            norm_by_std=algorithm.norm_adv_by_std_in_grpo,
+            convention=algorithm.convention,
+        )
     )
-    rewards = torch.where(joined.any(-1), token_rewards.sum(-1), torch.nan)
-    metrics: Mapping[str, float] = {
-        **compute_rollout_metrics(sequences, batch, rewards, advantages, config.data.max_response_length),
-        **policy_metrics,
-        "rollout_corr/invalid_log_probs": float((scored & ~finite).count_nonzero()),
-        **correction_metrics,
-        **kl_metrics,
-        **({} if values is None else compute_critic_metrics(values, returns, scored)),
-        **batch.scores.metrics(),
-        **({} if batch.baselines is None else compute_baseline_metrics(batch.baselines, config.rollout.n)),
-    }
-    return TrainingBatch(
-        experience, rollout_log_probs, rewards, compute_mean_advantages(estimated.advantages, joined), dict(metrics)
+
+
+def _gather(
+    algorithm: Algorithm,
+    batch: RolloutBatch,
+    sequences: Sequences,
+    advantages: Tensor,
+    returns: Tensor,
+    passes: _Passes,
+    weights: Tensor | None,
+) -> Experience:
+    """What the update reads."""
+    return Experience(
+        sequences,
+        passes.old_log_probs,
+        advantages,
+        ref_log_probs=passes.ref_log_probs if algorithm.kl_loss_coef > 0 else None,
+        weights=weights,
+        values=passes.values,
+        returns=None if passes.values is None else returns,
+        teacher_log_probs=passes.teacher_log_probs,
+        trajectories=None if batch.trajectories.are_single else batch.trajectories.numbers,
     )
 
 
