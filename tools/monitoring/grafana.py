@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
 WIDTH = 24
@@ -24,13 +24,14 @@ class Query:
     legend: str = "{{namespace}}/{{job}}"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Panel:
     """One panel."""
 
     title: str
     description: str
     queries: tuple[Query, ...]
+    _: KW_ONLY
     unit: str = "short"
     """Grafana's name of the unit."""
     width: int = 8
