@@ -39,7 +39,8 @@ def explain_network(file: str, nodes: str, runtimes: tuple[str, ...], default_ru
 
 def format_page(found: Mapping[str, Any], width: int | None = None) -> str:
     """The settings for people. The JSON output also has their sources."""
-    refused, attach = found["refused"], found["attach"]
+    rejection = found["rejection"]
+    attach = found["attach"]
     resources = ", ".join(f"{name}: {count}" for name, count in attach["resources"].items())
     facts = {
         "profile": found["profile"],
@@ -47,7 +48,7 @@ def format_page(found: Mapping[str, Any], width: int | None = None) -> str:
         "vendor": found["vendor"],
         "nodes": ", ".join(found["candidates"]) or "none",
         "agree": "yes" if found["agree"] else "no",
-        "refused": f"{refused['code']}: {refused['message']}" if refused else "no",
+        "rejected": f"{rejection['code']}: {rejection['message']}" if rejection else "no",
         "attach": f"{attach['mode']} {resources}".strip(),
     }
     lines = [f"{name:<9}{value}" for name, value in facts.items()]

@@ -87,8 +87,8 @@ def reject_held_job(job: Job, file: str) -> None:
     """Raise Failure if the nodes do not have what the job requires."""
     network = job.status.network
     assert job.spec
-    if network and network.refused and blocks_start(network, job.spec):
-        message = f"{job.name}: the nodes do not fit: {network.refused.code}: {network.refused.message}"
+    if network and network.rejection and blocks_start(network, job.spec):
+        message = f"{job.name}: the nodes do not fit: {network.rejection.code}: {network.rejection.message}"
         raise Failure(message, next=f"{program_name()} explain network {file} --nodes FILE")
 
 

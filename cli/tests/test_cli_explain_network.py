@@ -41,7 +41,7 @@ def run(job: str, nodes: Any, *options: str) -> Result:
 
 def test_every_variable_has_rule_and_source_and_user_variables_are_kept(job: str) -> None:
     answer = json.loads(run(job, [NODE], "-o", "json").stdout)
-    assert (answer["vendor"], answer["candidates"], answer["refused"]) == ("nvidia", ["gpu-0"], None)
+    assert (answer["vendor"], answer["candidates"], answer["rejection"]) == ("nvidia", ["gpu-0"], None)
     assert "NCCL_SOCKET_IFNAME" in answer["overriddenByUser"]
     assert all(each["rule"] and each["source"] for each in answer["env"])
 
@@ -80,5 +80,5 @@ def test_a_job_that_the_operator_would_hold_ends_with_1(job: str) -> None:
     Path(job).write_text(yaml.safe_dump(manifest))
     plain = {**NODE, "status": {**NODE["status"], "allocatable": {"nvidia.com/gpu": "8"}}}
     result = run(job, [plain], "-o", "json")
-    assert (result.exit_code, json.loads(result.stdout)["refused"]["code"]) == (1, "RdmaNotFound")
+    assert (result.exit_code, json.loads(result.stdout)["rejection"]["code"]) == (1, "RdmaNotFound")
     assert run(job, [NODE]).exit_code == 0

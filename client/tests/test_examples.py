@@ -111,7 +111,7 @@ def test_pods_have_the_devices_and_variables_of_the_fabric(
     name: str, nodes: list[Json], fabric: str, variables: dict[str, str], devices: dict[str, int]
 ) -> None:
     network = decide(load(name), nodes)
-    assert (network.fabric, network.refused) == (fabric, None)
+    assert (network.fabric, network.rejection) == (fabric, None)
     pod = get_pod(render(name, nodes))
     assert variables.items() <= get_variables(pod).items()
     limits = pod["containers"][0]["resources"]["limits"]
@@ -121,9 +121,9 @@ def test_pods_have_the_devices_and_variables_of_the_fabric(
 @pytest.mark.parametrize("name", ["infiniband", "sixteen-nodes", "mi300x-roce", "gb200"])
 def test_without_rdma_the_job_does_not_start(name: str) -> None:
     amd = {"amd.com/gpu": 8}
-    refused = decide(load(name), [node("a", {}, GPUS), node("b", {}, amd)]).refused
-    assert refused
-    assert refused.code == "RdmaNotFound"
+    rejection = decide(load(name), [node("a", {}, GPUS), node("b", {}, amd)]).rejection
+    assert rejection
+    assert rejection.code == "RdmaNotFound"
 
 
 def test_workers_of_gb200_prefer_one_clique_and_claim_a_compute_domain() -> None:

@@ -62,7 +62,7 @@ def build_network_status(job: Job, spec: RLTrainingJobSpec, nodes: Sequence[Node
         agree=decision.agree,
         candidates=len(decision.candidates),
         accelerators_per_node=decision.gpus_per_node,
-        refused=NetworkRejection(**rejection.to_json()) if rejection else None,
+        rejection=NetworkRejection(**rejection.to_json()) if rejection else None,
         evidence=_truncate(decision.evidence),
         env=[NetworkVariable(**_mask(setting.to_json())) for setting in decision.settings.env],
         overridden_by_user=list(decision.settings.overridden_by_user),
@@ -75,7 +75,7 @@ def build_network_status(job: Job, spec: RLTrainingJobSpec, nodes: Sequence[Node
             capabilities=list(decision.settings.capabilities),
             supplemental_groups=list(decision.settings.groups),
         ),
-        avoided=sorted({*excluded, *unhealthy}),
+        excluded_nodes=sorted({*excluded, *unhealthy}),
         warnings=_truncate(decision.warnings),
     )
 
@@ -86,9 +86,9 @@ def blocks_start(network: NetworkStatus, spec: RLTrainingJobSpec) -> bool:
     NoCandidate does not hold a job: the scheduler reports unhealthy and tainted nodes, and a cluster autoscaler acts on
     pending pods. But a job that requires RDMA waits for nodes with RDMA.
     """
-    if network.refused is None:
+    if network.rejection is None:
         return False
-    return network.refused.code != Reason.NO_CANDIDATE or spec.network.require == "rdma"
+    return network.rejection.code != Reason.NO_CANDIDATE or spec.network.require == "rdma"
 
 
 def needs_decision(job: Job) -> bool:

@@ -195,7 +195,7 @@ def test_compose_has_one_machine() -> None:
 def test_a_profile_without_host_network_keeps_its_settings() -> None:
     job = decide("sum", {**ONE_NODE, "network": {"profile": "azure-infiniband"}})
     assert job.status.network
-    assert job.status.network.refused is None
+    assert job.status.network.rejection is None
     assert job.status.network.attach.mode == "podNetwork"
 
 

@@ -71,7 +71,7 @@ class NetworkStatus(ApiModel):
     """Number of nodes that can run a worker: ready, schedulable, tolerated, healthy, with enough accelerators."""
     accelerators_per_node: Count = 0
     """Minimum number of accelerators of a candidate node."""
-    refused: NetworkRejection | None = None
+    rejection: NetworkRejection | None = None
     """The reason why the job cannot start."""
     evidence: Annotated[list[Sentence], CutTo(64)] = []
     """Detected facts, with the number of nodes for each."""
@@ -81,7 +81,7 @@ class NetworkStatus(ApiModel):
     """Variables of the profile that the user overrides."""
     attach: NetworkAttachment
     """How worker pods attach to the fabric."""
-    avoided: Annotated[list[Word], CutTo(512)] = []
+    excluded_nodes: Annotated[list[Word], CutTo(512)] = []
     """Nodes excluded from the job: a health controller marked them unhealthy, or they caused the failure of an earlier
     attempt."""
     warnings: Annotated[list[Sentence], CutTo(64)] = []

@@ -176,7 +176,7 @@ def test_a_rejection_by_kuberay_is_diagnosed() -> None:
     warning = WarningEvent(o.CLUSTER_UID, "InvalidRayClusterSpec", "The RayCluster spec is invalid: because")
     found = diagnose(replace(observe(), warnings=(warning,)))
     assert found
-    assert found.reason == Reason.CLUSTER_REFUSED
+    assert found.reason == Reason.CLUSTER_REJECTED
     assert found.stalled
 
 

@@ -120,7 +120,7 @@ def test_a_node_pool_with_zero_nodes_does_not_block() -> None:
     observed = Observed(parse_job(o.manifest(spec), runtime), nodes=parse_nodes(pair({TYPE: "m5.large"}, {})))
     network = status_after(observed).network
     assert network
-    assert (network.profile, network.refused) == ("aws-efa", None)
+    assert (network.profile, network.rejection) == ("aws-efa", None)
     assert worker(observed)["spec"]["nodeSelector"] == {TYPE: "p5.48xlarge"}
 
 
@@ -205,8 +205,8 @@ def test_a_group_of_two_vendors_is_rejected() -> None:
     nodes = parse_nodes([node("a", nvidia(), GPUS), node("b", {}, {"amd.com/gpu": 8})])
     network = status_after(fresh(nodes, cluster={**o.ON_GPUS["cluster"], "workers": [both]})).network
     assert network
-    assert network.refused
-    assert network.refused.code == Reason.TWO_VENDORS
+    assert network.rejection
+    assert network.rejection.code == Reason.TWO_VENDORS
 
 
 def test_groups_that_agree_share_one_decision() -> None:
@@ -234,8 +234,8 @@ def test_a_cpu_group_gets_no_fabric_settings() -> None:
 def test_an_attachment_requires_its_names(mode: str) -> None:
     network = status_after(fresh(INFINIBAND, network={"attach": mode})).network
     assert network
-    assert network.refused
-    assert network.refused.code == Reason.ATTACH_NOT_POSSIBLE
+    assert network.rejection
+    assert network.rejection.code == Reason.ATTACH_NOT_POSSIBLE
 
 
 @pytest.mark.parametrize(

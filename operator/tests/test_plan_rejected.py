@@ -51,7 +51,7 @@ def test_a_rejected_cluster_reports_the_cause() -> None:
 
 
 def test_a_rejected_submission_reports_the_cause() -> None:
-    rejection = Rejection("No available agent", Reason.SUBMISSION_REFUSED)
+    rejection = Rejection("No available agent", Reason.SUBMISSION_REJECTED)
     rejected = plan(replace(o.READY, rejection=rejection), o.NOW)
     assert status_of(rejected).message == "Ray rejected the job: No available agent"
     assert rejected.submit

@@ -149,9 +149,9 @@ def test_a_suspension_during_the_checks_releases_the_cluster() -> None:
 
 
 def test_rejected_checks_report_the_cause() -> None:
-    rejected = plan(replace(READY, rejection=Rejection("No available agent", Reason.SUBMISSION_REFUSED)), o.NOW)
+    rejected = plan(replace(READY, rejection=Rejection("No available agent", Reason.SUBMISSION_REJECTED)), o.NOW)
     assert condition_of(rejected, C.RUNNING)[1:] == (
-        Reason.SUBMISSION_REFUSED,
+        Reason.SUBMISSION_REJECTED,
         "Ray rejected the preflight checks: No available agent",
     )
     assert rejected.submit

@@ -209,9 +209,9 @@ def test_an_unreachable_ray_changes_nothing() -> None:
 
 
 def test_a_rejected_step_reports_the_cause() -> None:
-    rejected = plan(replace(READY, rejection=Rejection("No available agent", Reason.SUBMISSION_REFUSED)), o.NOW)
+    rejected = plan(replace(READY, rejection=Rejection("No available agent", Reason.SUBMISSION_REJECTED)), o.NOW)
     message = "Ray rejected step data of spec.framework.prepare: No available agent"
-    assert condition_of(rejected, C.RUNNING)[1:] == (Reason.SUBMISSION_REFUSED, message)
+    assert condition_of(rejected, C.RUNNING)[1:] == (Reason.SUBMISSION_REJECTED, message)
 
 
 def test_a_suspension_releases_the_cluster_and_the_step_runs_again() -> None:

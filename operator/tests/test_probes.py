@@ -36,7 +36,7 @@ def fetch_error(operator: Operator, path: str) -> tuple[int, str]:
 
 def test_an_unavailable_api_server_does_not_affect_liveness(tmp_path: Path) -> None:
     with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))  # does not listen: connections are refused
+        unused.bind(("127.0.0.1", 0))  # does not listen: connections fail
         kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", unused.getsockname()[1])
         operator = Operator(kubeconfig, tmp_path / "log", ("--leader-election-lease=rlt-system/rlt-operator",))
         operator.launch()

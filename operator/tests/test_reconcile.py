@@ -74,10 +74,10 @@ async def test_a_rejection_is_written_to_the_status_with_the_time_of_the_retry(l
     result = await loop.run()
     assert loop.api.status.message
     assert loop.api.status.message.startswith("the spec is invalid. The operator retries at 20")
-    assert condition(loop, C.CLUSTER_READY) == ("False", Reason.CLUSTER_REFUSED)
-    assert condition(loop, C.STALLED) == ("True", Reason.CLUSTER_REFUSED)
+    assert condition(loop, C.CLUSTER_READY) == ("False", Reason.CLUSTER_REJECTED)
+    assert condition(loop, C.STALLED) == ("True", Reason.CLUSTER_REJECTED)
     assert result == Result(backoff.MIN_DELAY_S)
-    assert loop.api.events == {"Accepted": 1, "ClusterRefused": 1}
+    assert loop.api.events == {"Accepted": 1, "ClusterRejected": 1}
 
 
 @pytest.mark.parametrize("status", [0, 429, 500])
@@ -87,7 +87,7 @@ async def test_an_error_that_a_retry_may_fix_is_reported_when_it_repeats(loop: L
     assert loop.api.status == o.job().status
     assert await loop.run_after(2) == Result(4)
     assert 'failed calling webhook "m.kb.io"' in (loop.api.status.message or "")
-    assert condition(loop, C.CLUSTER_READY) == ("False", Reason.CLUSTER_REFUSED)
+    assert condition(loop, C.CLUSTER_READY) == ("False", Reason.CLUSTER_REJECTED)
     assert condition(loop, C.STALLED)[0] == "False"
 
 
@@ -102,7 +102,7 @@ async def test_retries_back_off_however_often_the_job_is_woken(loop: Loop) -> No
         assert len(loop.api.writes) == writes
         loop.seconds += result.requeue_after or 0
     assert delays == [2, 4, 8, 16, 32, 60, 60]
-    assert loop.api.events == {"Accepted": 1, "ClusterRefused": 1}
+    assert loop.api.events == {"Accepted": 1, "ClusterRejected": 1}
     del loop.api.errors[RAY_CLUSTERS]
     await loop.run()
     assert condition(loop, C.STALLED)[0] == "False"

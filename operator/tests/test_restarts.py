@@ -213,7 +213,7 @@ def test_later_attempts_exclude_the_node_at_fault() -> None:
     assert status_of(failed).attempts[0].node_at_fault == "node-1"
     assert "Node node-1 was at fault and is excluded: the program printed" in (status_of(failed).message or "")
     assert status_of(failed).network
-    assert status_of(failed).network.avoided == ["node-1"]  # type: ignore[union-attr]
+    assert status_of(failed).network.excluded_nodes == ["node-1"]  # type: ignore[union-attr]
     for group in ("workerGroupSpecs", "headGroupSpec"):
         assert affinity(o.after(gone(failed)), group) == [{"matchFields": [AWAY_FROM_1]}]
     third = o.after(gone(fails(o.after(gone(failed)), 2)))
@@ -226,7 +226,7 @@ def test_the_node_at_fault_is_excluded_after_a_suspension() -> None:
     assert status_of(resumed).network is None
     decided = o.after(replace(resumed, nodes=NODES), now=LATER)
     assert decided.job.status.network
-    assert decided.job.status.network.avoided == ["node-1"]
+    assert decided.job.status.network.excluded_nodes == ["node-1"]
     assert affinity(decided) == [{"matchFields": [AWAY_FROM_1]}]
 
 

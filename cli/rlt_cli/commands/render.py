@@ -117,9 +117,9 @@ def command(
         assert job.spec
         if not nodes and any(group.accelerator for group in job.spec.cluster.workers):
             print_message(f"note: {job.name}: the network of the nodes is unknown: pass --nodes FILE")
-        if nodes and job.status.network and job.status.network.refused and blocks_start(job.status.network, job.spec):
-            refused = job.status.network.refused
-            print_message(f"{job.name}: the operator holds this job: {refused.code}: {refused.message}")
+        if nodes and job.status.network and job.status.network.rejection and blocks_start(job.status.network, job.spec):
+            rejection = job.status.network.rejection
+            print_message(f"{job.name}: the operator holds this job: {rejection.code}: {rejection.message}")
             held = True
             continue
         if waits_for_earlier_job(job.spec):

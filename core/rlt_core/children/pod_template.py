@@ -100,7 +100,7 @@ def build_worker_template(job: Job, spec: RLTrainingJobSpec, group: WorkerGroup)
     template = _merge_user_template(
         job, merge_overlay(template, build_attachment_overlay(job, spec, group)), group.pod_template
     )
-    return exclude_nodes(get_network(job).avoided, template)
+    return exclude_nodes(get_network(job).excluded_nodes, template)
 
 
 def build_program_template(job: Job, spec: RLTrainingJobSpec, group: WorkerGroup | None) -> Manifest:

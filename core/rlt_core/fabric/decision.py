@@ -50,7 +50,7 @@ class FabricDecision:
             "vendor": self.vendor,
             "agree": self.agree,
             "candidates": list(self.candidates),
-            "refused": self.rejections[0].to_json() if self.rejections else None,
+            "rejection": self.rejections[0].to_json() if self.rejections else None,
             "evidence": list(self.evidence),
             "env": [setting.to_json() for setting in self.settings.env],
             "overriddenByUser": list(self.settings.overridden_by_user),

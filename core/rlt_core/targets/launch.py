@@ -124,7 +124,7 @@ def decide_host_network(job: Job, nodes: Sequence[Node]) -> Job:
     for each in (on_hosts, job):
         assert each.spec
         status = build_network_status(each, each.spec, nodes)
-        if status.refused is None or status.refused.code != "AttachNotPossible":
+        if status.rejection is None or status.rejection.code != "AttachNotPossible":
             break
     return replace(job, status=job.status.model_copy(update={"network": status}))
 

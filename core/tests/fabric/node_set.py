@@ -24,6 +24,6 @@ class Case:
     demand: Demand
     profile: str
     fabric: str
-    refused: str | None = None
+    rejected: str | None = None
     agree: bool = True
     warns: tuple[str, ...] = field(default=())

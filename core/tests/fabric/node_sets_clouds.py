@@ -37,7 +37,7 @@ CLOUDS: dict[str, Case] = {
         "efa",
     ),
     "aws-p5-without-efa-plugin": Case(
-        aws("p5.48xlarge", 0), RDMA_ONLY, "tcp", "tcp", refused="RdmaNotFound", warns=("vpc.amazonaws.com/efa",)
+        aws("p5.48xlarge", 0), RDMA_ONLY, "tcp", "tcp", rejected="RdmaNotFound", warns=("vpc.amazonaws.com/efa",)
     ),
     "gke-a3-ultra": Case(gke("a3-ultragpu-8g", "nvidia-h200-141gb", RAILS), RDMA_ONLY, "gke-gib", "gib"),
     "gke-a4": Case(gke("a4-highgpu-8g", "nvidia-b200", RAILS), NVIDIA, "gke-gib", "gib"),
@@ -46,7 +46,7 @@ CLOUDS: dict[str, Case] = {
         RDMA_ONLY,
         "gke-gib",
         "gib",
-        refused="RdmaNotAttached",
+        rejected="RdmaNotAttached",
         warns=("multi-networking",),
     ),
     "gke-a4-dranet": Case(
@@ -54,7 +54,7 @@ CLOUDS: dict[str, Case] = {
         RDMA_ONLY,
         "gke-gib",
         "gib",
-        refused="RdmaNotAttached",
+        rejected="RdmaNotAttached",
         warns=("network.attach: dra, because these nodes have DRANET",),
     ),
     "mixed-drivers": Case(

@@ -36,7 +36,7 @@ MIXED: dict[str, Case] = {
         RDMA_ONLY,
         "generic",
         "tcp",
-        refused="MixedFabric",
+        rejected="MixedFabric",
         agree=False,
     ),
     "mixed-oracle-shapes": Case(

@@ -68,7 +68,7 @@ ON_PREMISES: dict[str, Case] = {
     ),
     "half-labelled": Case(pair({}, GPUS | HCA), NVIDIA, "onprem-infiniband", "infiniband", warns=("assumed",)),
     "labels-without-plugin": Case(
-        pair(nvidia() | IB, GPUS), RDMA_ONLY, "tcp", "tcp", refused="RdmaNotFound", warns=("missing",)
+        pair(nvidia() | IB, GPUS), RDMA_ONLY, "tcp", "tcp", rejected="RdmaNotFound", warns=("missing",)
     ),
     "require-tcp-on-ib": Case(
         pair(nvidia() | IB, GPUS | HCA), Demand("nvidia.com/gpu", 8, 2, require="tcp"), "tcp", "tcp"
@@ -120,7 +120,7 @@ ON_PREMISES: dict[str, Case] = {
         RDMA_ONLY,
         "tcp",
         "tcp",
-        refused="RdmaNotFound",
+        rejected="RdmaNotFound",
         warns=("a resourceClaim of a DRA driver", "network.attach: dra"),
     ),
     "azure-dra": Case(
@@ -134,7 +134,7 @@ ON_PREMISES: dict[str, Case] = {
         replace(RDMA_ONLY, attach="dra", has_resource_claims=False),
         "tcp",
         "tcp",
-        refused="AttachNotPossible",
+        rejected="AttachNotPossible",
         warns=("a resourceClaim of a DRA driver",),
     ),
     "aws-dra": Case(aws("p5.48xlarge", 0), replace(RDMA_ONLY, attach="dra"), "aws-efa", "efa"),

@@ -26,7 +26,7 @@ COREWEAVE = {"backend.coreweave.cloud/flavor": "infiniband", "backend.coreweave.
 REJECTED: dict[str, Case] = {
     # no candidates
     "empty": Case([], NVIDIA, "tcp", "none", warns=("no node exists",)),
-    "empty-require-rdma": Case([], RDMA_ONLY, "tcp", "none", refused="RdmaNotFound"),
+    "empty-require-rdma": Case([], RDMA_ONLY, "tcp", "none", rejected="RdmaNotFound"),
     "scale-from-zero-p5": Case(
         [node("cpu", {}, {})],
         Demand("nvidia.com/gpu", 8, 2, node_selector={TYPE: "p5.48xlarge"}, require="rdma"),
@@ -56,14 +56,14 @@ REJECTED: dict[str, Case] = {
         Demand("nvidia.com/gpu", 8, 2, declared=True),
         "tcp",
         "none",
-        refused="ResourceNotFound",
+        rejected="ResourceNotFound",
     ),
     "all-cordoned": Case(
         pair(nvidia() | IB, GPUS | HCA, unschedulable=True),
         NVIDIA,
         "onprem-infiniband",
         "infiniband",
-        refused="NoCandidate",
+        rejected="NoCandidate",
     ),
     "unhealthy-nodes-are-excluded": Case(
         [
@@ -89,9 +89,9 @@ REJECTED: dict[str, Case] = {
         "tcp",
     ),
     # bad input
-    "no-such-resource": Case(pair({}, {}), NVIDIA, "tcp", "none", refused="ResourceNotFound"),
+    "no-such-resource": Case(pair({}, {}), NVIDIA, "tcp", "none", rejected="ResourceNotFound"),
     "more-than-any-node": Case(
-        pair(nvidia(), GPUS), Demand("nvidia.com/gpu", 16, 1), "tcp", "none", refused="TooManyAccelerators"
+        pair(nvidia(), GPUS), Demand("nvidia.com/gpu", 16, 1), "tcp", "none", rejected="TooManyAccelerators"
     ),
     "tpu": Case(
         pair({}, {"google.com/tpu": 4}), Demand("google.com/tpu", 4), "cpu-only", "tcp", "UnsupportedAccelerator"
@@ -104,45 +104,45 @@ REJECTED: dict[str, Case] = {
         Demand("nvidia.com/gpu", 8, 2, other_resources=("amd.com/gpu",)),
         "tcp",
         "tcp",
-        refused="TwoVendors",
+        rejected="TwoVendors",
     ),
     "hcas-match-nothing": Case(
         pair(nvidia() | COREWEAVE, GPUS | {"rdma/ib": 1}),
         Demand("nvidia.com/gpu", 8, 2, hcas=("mlx5_0", "mlx5_1")),
         "coreweave-infiniband",
         "infiniband",
-        refused="HcaMatchesNothing",
+        rejected="HcaMatchesNothing",
     ),
     "user-disables-ib": Case(
         pair(nvidia() | IB, GPUS | HCA),
         Demand("nvidia.com/gpu", 8, 2, require="rdma", user_env=(("NCCL_IB_DISABLE", "1"),)),
         "onprem-infiniband",
         "infiniband",
-        refused="RdmaDisabledByUser",
+        rejected="RdmaDisabledByUser",
     ),
     "rocr-alone": Case(
         pair(amd() | ROCE, AMD_GPUS | HCA),
         Demand("amd.com/gpu", 8, 2, user_env=(("ROCR_VISIBLE_DEVICES", "0,1"),)),
         "amd-roce-mlx5",
         "roce",
-        refused="DeviceVisibility",
+        rejected="DeviceVisibility",
     ),
     "unknown-profile": Case(
-        pair(nvidia(), GPUS), Demand("nvidia.com/gpu", 8, 2, profile="warp"), "tcp", "tcp", refused="UnknownProfile"
+        pair(nvidia(), GPUS), Demand("nvidia.com/gpu", 8, 2, profile="warp"), "tcp", "tcp", rejected="UnknownProfile"
     ),
     "profile-of-other-vendor": Case(
         pair(nvidia(), GPUS),
         Demand("nvidia.com/gpu", 8, 2, profile="amd-roce"),
         "amd-roce",
         "roce",
-        refused="ProfileDoesNotFit",
+        rejected="ProfileDoesNotFit",
     ),
     "attach-that-does-not-work": Case(
         pair(nvidia() | COREWEAVE, GPUS | {"rdma/ib": 1}),
         Demand("nvidia.com/gpu", 8, 2, attach="multus"),
         "coreweave-infiniband",
         "infiniband",
-        refused="AttachNotPossible",
+        rejected="AttachNotPossible",
     ),
     "user-overrides": Case(
         pair(nvidia() | ROCE, GPUS | HCA),

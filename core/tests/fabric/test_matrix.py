@@ -30,7 +30,7 @@ KEYS = [
     "vendor",
     "agree",
     "candidates",
-    "refused",
+    "rejection",
     "evidence",
     "env",
     "overriddenByUser",
@@ -89,7 +89,7 @@ def test_a_node_set_gets_its_profile_or_rejection(name: str) -> None:
     explained = explain_fabric(case.nodes, case.demand)
     assert list(explained) == KEYS
     assert (explained["profile"], explained["fabric"], explained["agree"]) == (case.profile, case.fabric, case.agree)
-    assert (explained["refused"] or {}).get("code") == case.refused
+    assert (explained["rejection"] or {}).get("code") == case.rejected
     for text in case.warns:
         assert any(text in warning for warning in explained["warnings"]), explained["warnings"]
 
@@ -107,7 +107,7 @@ def test_a_node_set_gets_its_profile_or_rejection(name: str) -> None:
     }.items(),
 )
 def test_a_rejection_gives_the_evidence_and_the_fix(name: str, texts: list[str]) -> None:
-    message = explain_fabric(CASES[name].nodes, CASES[name].demand)["refused"]["message"]
+    message = explain_fabric(CASES[name].nodes, CASES[name].demand)["rejection"]["message"]
     assert [each for each in texts if each not in message] == [], message
 
 
@@ -119,7 +119,7 @@ def test_the_status_equals_the_offline_explanation(name: str) -> None:
     status = job.status.network.to_json()
     for key in ("profile", "fabric", "vendor", "agree", "evidence", "env", "overriddenByUser", "warnings"):
         assert status[key] == explained[key]
-    assert status.get("refused") == explained["refused"]
+    assert status.get("rejection") == explained["rejection"]
     assert (status["attach"]["mode"], status["attach"]["resources"]) == tuple(explained["attach"].values())
     assert status["candidates"] == len(explained["candidates"])
 

@@ -126,7 +126,7 @@ def test_the_decision_is_deterministic() -> None:
 @given(case=cases)
 def test_require_rdma_is_rejected_or_satisfied(case: Case) -> None:
     found = explain_case(case, require="rdma")
-    assert found["refused"] or found["fabric"].removeprefix("mnnvl+") in ("infiniband", "roce", "efa", "gib")
+    assert found["rejection"] or found["fabric"].removeprefix("mnnvl+") in ("infiniband", "roce", "efa", "gib")
 
 
 @pytest.mark.parametrize("taint", aliases.HEALTH_TAINTS)

@@ -106,7 +106,7 @@ def _find_kuberay_rejection(observed: Observed) -> Diagnosis | None:
             and warning.reason.startswith("InvalidRayCluster")
         ):
             message = f"KubeRay: {truncate(warning.message)}"
-            return Diagnosis(Reason.CLUSTER_REFUSED, message, stalled=True, scheduled=False)
+            return Diagnosis(Reason.CLUSTER_REJECTED, message, stalled=True, scheduled=False)
     return None
 
 

@@ -125,7 +125,7 @@ def cluster_missing(observed: Observed, spec: RLTrainingJobSpec, now: datetime) 
     if observed.cluster:
         return None
     if rejection := observed.rejection:
-        reason = Reason.NAME_TAKEN if rejection.reason == Reason.NAME_TAKEN else Reason.CLUSTER_REFUSED
+        reason = Reason.NAME_TAKEN if rejection.reason == Reason.NAME_TAKEN else Reason.CLUSTER_REJECTED
         verdict = wait_for_cluster(reason, truncate(rejection.message), stalled=rejection.stalled)
     else:
         verdict = wait_for_cluster(Reason.CREATING, "The Ray cluster is being created.")
@@ -148,8 +148,8 @@ def waiting_for_queue(observed: Observed, spec: RLTrainingJobSpec, now: datetime
 def build_fabric_verified(network: NetworkStatus) -> ConditionUpdate:
     """FabricVerified, from the fabric decision."""
     decision = f"Profile {network.profile}, fabric {network.fabric}"
-    if network.refused:
-        return ConditionUpdate("False", network.refused.code, _to_sentence(network.refused.message))
+    if network.rejection:
+        return ConditionUpdate("False", network.rejection.code, _to_sentence(network.rejection.message))
     if not network.agree:
         return ConditionUpdate("False", Reason.NODES_DISAGREE, _to_sentence(network.warnings[0]))
     if network.candidates == 0:

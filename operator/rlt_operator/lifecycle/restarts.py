@@ -208,9 +208,9 @@ def _exclude_nodes(observed: Observed, attempt: Attempt) -> NetworkStatus | None
     attempts = add_attempt(job.status.attempts, attempt)
     excluded = list_excluded_nodes(replace(job, status=job.status.model_copy(update={"attempts": attempts})))
     network = job.status.network
-    if network is None or set(excluded) <= set(network.avoided):
+    if network is None or set(excluded) <= set(network.excluded_nodes):
         return None
-    return network.model_copy(update={"avoided": sorted({*network.avoided, *excluded})})
+    return network.model_copy(update={"excluded_nodes": sorted({*network.excluded_nodes, *excluded})})
 
 
 def _allows_restart(observed: Observed, spec: RLTrainingJobSpec, attempt: Attempt) -> bool:

@@ -26,9 +26,9 @@ def submit(observed: Observed, submission: Submission, cluster: ConditionUpdate,
         ready = ConditionUpdate("False", Reason.WAITING_FOR_CLUSTER, "The cluster is ready.")
         return Verdict(ready.message, Phase.PROVISIONING, {C.CLUSTER_READY: cluster, C.RUNNING: ready}, requeue_after=0)
     rejection = observed.rejection
-    if rejection and rejection.reason == Reason.SUBMISSION_REFUSED:
+    if rejection and rejection.reason == Reason.SUBMISSION_REJECTED:
         message = f"Ray rejected {submission.name}: {truncate(rejection.message)}"
-        running = ConditionUpdate("False", Reason.SUBMISSION_REFUSED, message)
+        running = ConditionUpdate("False", Reason.SUBMISSION_REJECTED, message)
     conditions = {C.CLUSTER_READY: cluster, C.RUNNING: running}
     return Verdict(
         running.message, Phase.PROVISIONING, conditions, submit=submission, requeue_after=ACCEPTANCE_INTERVAL_S

@@ -34,9 +34,9 @@ async def apply(
     try:
         await _carry_out(api, cache, send, head, job, plan)
     except RayRejectedError as error:
-        return Rejection(str(error), Reason.SUBMISSION_REFUSED)
+        return Rejection(str(error), Reason.SUBMISSION_REJECTED)
     except UnreachableError as error:  # if Ray has the job nevertheless, the next reconciliation observes it
-        return Rejection(str(error), Reason.SUBMISSION_REFUSED, stalled=False)
+        return Rejection(str(error), Reason.SUBMISSION_REJECTED, stalled=False)
     except NameTakenError as error:
         return Rejection(str(error), Reason.NAME_TAKEN)
     except ApiError as error:

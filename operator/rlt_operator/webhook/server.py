@@ -98,4 +98,4 @@ async def _get_runtime(api: KubernetesApi, name: str) -> Mapping[str, Mapping[st
 
 
 def _get_outcome(answer: dict[str, Any]) -> str:
-    return "allowed" if answer["response"]["allowed"] else "refused"
+    return "allowed" if answer["response"]["allowed"] else "rejected"

@@ -223,7 +223,7 @@ def test_a_field_that_kubernetes_does_not_know_is_rejected_with_its_message(
 ) -> None:
     install(operated, OLD)
     operated.create_job(new_namespace, with_template({"spec": {"hostNetwrk": True}}))
-    operated.wait(new_namespace, "ClusterReady", "ClusterRefused")
+    operated.wait(new_namespace, "ClusterReady", "ClusterRejected")
     assert 'unknown field "template.spec.hostNetwrk"' in operated.status(new_namespace)["message"]
 
 

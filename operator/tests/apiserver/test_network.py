@@ -92,7 +92,7 @@ def test_a_missing_kind_is_named(kubernetes: Kubernetes, operator: Operator, nam
     clique = {"nvidia.com/gpu.clique": "7b968a6d-c8aa-45e1-9e07-e1e51be99c31.1", "pool": "gpus"}
     nodes.append(add(kubernetes, node("nvl72", nvidia("NVIDIA-GB200", **clique) | IB, GPUS | HCA)))
     kubernetes.create_job(namespace, ON_GPUS)
-    kubernetes.wait(namespace, "ClusterReady", "ClusterRefused")
+    kubernetes.wait(namespace, "ClusterReady", "ClusterRejected")
     message = "the job needs ComputeDomain (resource.nvidia.com/v1beta1), which is not installed"
     assert message in kubernetes.condition(namespace, "ClusterReady")[2]
     assert kubernetes.get(namespace, "raycluster", "sum") is None

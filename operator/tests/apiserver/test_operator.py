@@ -64,7 +64,7 @@ def test_an_existing_pvc_of_another_class_is_rejected(
     kubernetes.ray_cluster(namespace)
     kubernetes.delete(namespace, "rltrainingjob", "sum")
     kubernetes.create_job(namespace, {**spec, "storage": {**spec["storage"], "storageClassName": "ceph"}})
-    eventually("ClusterRefused", lambda: kubernetes.condition(namespace, "ClusterReady")[1] == "ClusterRefused")
+    eventually("ClusterRejected", lambda: kubernetes.condition(namespace, "ClusterReady")[1] == "ClusterRejected")
     assert "spec is immutable after creation" in kubernetes.status(namespace)["message"]
 
 
@@ -201,7 +201,7 @@ def test_an_invalid_pod_template_is_rejected_with_the_message_of_the_api_server(
 ) -> None:
     workers = [{**o.SPEC["cluster"]["workers"][0], "podTemplate": template}]
     kubernetes.create_job(namespace, {**o.SPEC, "cluster": {**o.SPEC["cluster"], "workers": workers}})
-    eventually("ClusterRefused", lambda: kubernetes.condition(namespace, "ClusterReady")[1] == "ClusterRefused")
+    eventually("ClusterRejected", lambda: kubernetes.condition(namespace, "ClusterReady")[1] == "ClusterRejected")
     reported = kubernetes.status(namespace)["message"]
     assert reported.startswith("spec.cluster.workers[0].podTemplate: ")
     assert message in reported

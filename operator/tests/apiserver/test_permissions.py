@@ -10,7 +10,7 @@ import observed as o
 import pytest
 import yaml
 from apiserver.in_cluster import Kubernetes, Operator
-from apiserver.test_refusals import refused
+from apiserver.test_refusals import wait_for_rejection
 from apiserver.waiting import eventually
 
 from rlt_api.conditions import ConditionType as C
@@ -88,7 +88,7 @@ def test_a_read_that_is_forbidden_is_a_condition(
 ) -> None:
     limited_operator(lacks="list pods")
     kubernetes.create_job(namespace, o.SPEC)
-    message = refused(kubernetes, namespace, C.STALLED, "RequestFailed")
+    message = wait_for_rejection(kubernetes, namespace, C.STALLED, "RequestFailed")
     assert 'cannot list resource "pods"' in message
     eventually("an event", lambda: "RequestFailed" in kubernetes.events(namespace))
 
@@ -98,7 +98,7 @@ def test_a_write_that_is_forbidden_is_a_condition(
 ) -> None:
     limited_operator(lacks="create rayclusters")
     kubernetes.create_job(namespace, o.SPEC)
-    message = refused(kubernetes, namespace, C.CLUSTER_READY, "ClusterRefused")
+    message = wait_for_rejection(kubernetes, namespace, C.CLUSTER_READY, "ClusterRejected")
     assert 'cannot create resource "rayclusters"' in message
 
 

@@ -223,7 +223,7 @@ def test_a_restart_excludes_the_faulty_node(
     (attempt,) = status["attempts"]
     assert (attempt["number"], attempt["rayClusterUid"], attempt["nodeAtFault"]) == (1, first, "gpu-1")
     assert (attempt["reason"], attempt["message"].endswith("the first one")) == ("ProgramFailed", True)
-    assert (status["restarts"], status["network"]["avoided"]) == (1, ["gpu-1"])
+    assert (status["restarts"], status["network"]["excludedNodes"]) == (1, ["gpu-1"])
     affinity = second["spec"]["workerGroupSpecs"][0]["template"]["spec"]["affinity"]["nodeAffinity"]
     (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     assert term == {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["gpu-1"]}]}

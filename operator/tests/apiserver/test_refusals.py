@@ -24,7 +24,7 @@ def create(kubernetes: Kubernetes, namespace: str, manifest: dict[str, Any]) -> 
     return stored
 
 
-def refused(kubernetes: Kubernetes, namespace: str, type: C, reason: str) -> str:
+def wait_for_rejection(kubernetes: Kubernetes, namespace: str, type: C, reason: str) -> str:
     """Wait for the reason; return the message of the status."""
     eventually(
         reason,
@@ -62,7 +62,7 @@ def test_an_object_of_a_user_is_not_taken(
     kind, name = manifest["kind"], manifest["metadata"]["name"]
     stored = create(kubernetes, namespace, manifest)
     kubernetes.create_job(namespace, STORAGE)
-    message = refused(kubernetes, namespace, C.CLUSTER_READY, "NameTaken")
+    message = wait_for_rejection(kubernetes, namespace, C.CLUSTER_READY, "NameTaken")
     assert message.startswith(f"{kind} {name} exists and does not belong to this job")
     assert fix in message
     assert kubernetes.get(namespace, "raycluster", "sum") is None
@@ -109,9 +109,9 @@ def test_a_quota_is_quoted(kubernetes: Kubernetes, operator: Operator, namespace
 
     eventually("the quota is active", is_active)
     kubernetes.create_job(namespace, o.SPEC)
-    message = refused(kubernetes, namespace, C.CLUSTER_READY, "ClusterRefused")
+    message = wait_for_rejection(kubernetes, namespace, C.CLUSTER_READY, "ClusterRejected")
     assert "exceeded quota: none" in message
-    assert kubernetes.condition(namespace, C.STALLED)[:2] == ("True", "ClusterRefused")
+    assert kubernetes.condition(namespace, C.STALLED)[:2] == ("True", "ClusterRejected")
 
 
 @pytest.fixture
@@ -156,7 +156,7 @@ def test_a_failing_webhook_of_another_operator_is_quoted(
     kubernetes: Kubernetes, operator: Operator, namespace: str
 ) -> None:
     kubernetes.create_job(namespace, o.SPEC)
-    message = refused(kubernetes, namespace, C.CLUSTER_READY, "ClusterRefused")
+    message = wait_for_rejection(kubernetes, namespace, C.CLUSTER_READY, "ClusterRejected")
     assert 'failed calling webhook "mraycluster.kb.io"' in message
     assert kubernetes.condition(namespace, C.STALLED)[0] == "False", "a retry may succeed"
     kubernetes.kubectl("delete", "validatingwebhookconfiguration", "broken")
