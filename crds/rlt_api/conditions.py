@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
+from typing import Self
 
 
 class ConditionType(StrEnum):
@@ -38,177 +39,205 @@ class ConditionType(StrEnum):
     """kstatus: the job cannot progress without a manual change; the message describes it."""
 
 
+class Kind(Enum):
+    """What a reason means for the job."""
+
+    STATE = auto()
+    """An expected state."""
+    PROBLEM = auto()
+    """A problem that can end without a new job."""
+    FAILURE = auto()
+    """The cause of a failed job. Failed is True, and other conditions repeat the reason."""
+
+
 class Reason(StrEnum):
     """The reason for the status of a condition."""
 
-    VALID = "Valid"
+    problem: bool
+    """Whether its event is of type Warning."""
+    final: bool
+    """Whether it is the reason of Failed, which alone has the event."""
+
+    def __new__(cls, value: str, kind: Kind) -> Self:
+        reason = str.__new__(cls, value)
+        reason._value_ = value
+        reason.problem = kind != Kind.STATE
+        reason.final = kind == Kind.FAILURE
+        return reason
+
+    VALID = "Valid", Kind.STATE
     """Accepted: no rule has a finding."""
-    INVALID_SPEC = "InvalidSpec"
+    INVALID_SPEC = "InvalidSpec", Kind.FAILURE
     """Accepted, Failed: the spec is invalid; the message names field, value and fix."""
 
-    RUNTIME_NOT_FOUND = "RuntimeNotFound"
+    RUNTIME_NOT_FOUND = "RuntimeNotFound", Kind.PROBLEM
     """Accepted: the RLRuntime in spec.runtimeRef does not exist; the job waits for it."""
 
-    WAITING_FOR_JOB = "WaitingForJob"
+    WAITING_FOR_JOB = "WaitingForJob", Kind.STATE
     """Accepted: the job in spec.checkpoint.resumeFromJob does not exist or has not ended; the job waits for it."""
-    CHECKPOINT_NOT_FOUND = "CheckpointNotFound"
+    CHECKPOINT_NOT_FOUND = "CheckpointNotFound", Kind.FAILURE
     """Accepted, Failed: the job in spec.checkpoint.resumeFromJob has ended, and this job cannot resume from it; the
     message contains the reason."""
 
-    WAITING_FOR_QUEUE = "WaitingForQueue"
+    WAITING_FOR_QUEUE = "WaitingForQueue", Kind.STATE
     """Admitted, ClusterReady: the queue has not admitted the job yet, or has evicted it."""
-    QUOTA_RESERVED = "QuotaReserved"
+    QUOTA_RESERVED = "QuotaReserved", Kind.STATE
     """Admitted: the queue has reserved quota for the job."""
-    QUEUE_SILENT = "QueueSilent"
+    QUEUE_SILENT = "QueueSilent", Kind.STATE
     """Admitted: Kueue has not reconciled the RayCluster, which starts without it."""
 
-    FABRIC_FOUND = "FabricFound"
+    FABRIC_FOUND = "FabricFound", Kind.STATE
     """FabricVerified: the nodes agree; the message contains profile, fabric and number of nodes."""
-    NO_NODES = "NoNodes"
+    NO_NODES = "NoNodes", Kind.STATE
     """FabricVerified: no candidate node exists yet; the settings are those expected for the job's selectors."""
-    NODES_DISAGREE = "NodesDisagree"
+    NODES_DISAGREE = "NodesDisagree", Kind.PROBLEM
     """FabricVerified: the nodes need different settings or have contradictory facts; the generic profile is used."""
-    UNSUPPORTED_ACCELERATOR = "UnsupportedAccelerator"
+    UNSUPPORTED_ACCELERATOR = "UnsupportedAccelerator", Kind.PROBLEM
     """FabricVerified: no trainer image supports the accelerator."""
-    TWO_VENDORS = "TwoVendors"
+    TWO_VENDORS = "TwoVendors", Kind.PROBLEM
     """FabricVerified: one process group has accelerators of two vendors."""
-    RESOURCE_NOT_FOUND = "ResourceNotFound"
+    RESOURCE_NOT_FOUND = "ResourceNotFound", Kind.PROBLEM
     """FabricVerified: no node has the resource of the accelerator."""
-    TOO_MANY_ACCELERATORS = "TooManyAccelerators"
+    TOO_MANY_ACCELERATORS = "TooManyAccelerators", Kind.PROBLEM
     """FabricVerified: one worker requests more accelerators than any node has."""
-    NO_CANDIDATE = "NoCandidate"
+    NO_CANDIDATE = "NoCandidate", Kind.PROBLEM
     """FabricVerified: every node that the job selects is cordoned, unhealthy, not ready or not tolerated."""
-    PROFILE_DOES_NOT_FIT = "ProfileDoesNotFit"
+    PROFILE_DOES_NOT_FIT = "ProfileDoesNotFit", Kind.PROBLEM
     """FabricVerified: network.profile is for another vendor."""
-    UNKNOWN_PROFILE = "UnknownProfile"
+    UNKNOWN_PROFILE = "UnknownProfile", Kind.PROBLEM
     """FabricVerified: network.profile does not exist."""
-    ATTACH_NOT_POSSIBLE = "AttachNotPossible"
+    ATTACH_NOT_POSSIBLE = "AttachNotPossible", Kind.PROBLEM
     """FabricVerified: network.attach is not supported by the profile, or its annotation or resource claim is
     missing."""
-    RDMA_NOT_FOUND = "RdmaNotFound"
+    RDMA_NOT_FOUND = "RdmaNotFound", Kind.PROBLEM
     """FabricVerified: network.require is rdma, and the nodes do not have it."""
-    RDMA_NOT_ATTACHED = "RdmaNotAttached"
+    RDMA_NOT_ATTACHED = "RdmaNotAttached", Kind.PROBLEM
     """FabricVerified: network.require is rdma, and pods cannot attach to it."""
-    RDMA_DISABLED_BY_USER = "RdmaDisabledByUser"
+    RDMA_DISABLED_BY_USER = "RdmaDisabledByUser", Kind.PROBLEM
     """FabricVerified: network.require is rdma, and a variable of the user disables it."""
-    MIXED_FABRIC = "MixedFabric"
+    MIXED_FABRIC = "MixedFabric", Kind.PROBLEM
     """FabricVerified: network.require is rdma, and the nodes do not agree."""
-    CONTRADICTORY_LABELS = "ContradictoryLabels"
+    CONTRADICTORY_LABELS = "ContradictoryLabels", Kind.PROBLEM
     """FabricVerified: network.require is rdma, and the facts of the nodes are contradictory."""
-    HCA_MATCHES_NOTHING = "HcaMatchesNothing"
+    HCA_MATCHES_NOTHING = "HcaMatchesNothing", Kind.PROBLEM
     """FabricVerified: network.hcas or NCCL_IB_HCA names adapters that do not exist."""
-    DEVICE_VISIBILITY = "DeviceVisibility"
+    DEVICE_VISIBILITY = "DeviceVisibility", Kind.PROBLEM
     """FabricVerified: variables for the visibility of devices are contradictory."""
 
-    KUBERAY_MISSING = "KubeRayMissing"
+    KUBERAY_MISSING = "KubeRayMissing", Kind.PROBLEM
     """ClusterReady: the RayCluster CRD is not installed."""
-    KUBERAY_TOO_OLD = "KubeRayTooOld"
+    KUBERAY_TOO_OLD = "KubeRayTooOld", Kind.PROBLEM
     """ClusterReady: the RayCluster CRD lacks a field that the job needs; the message names it."""
-    KUBERAY_SILENT = "KubeRaySilent"
+    KUBERAY_SILENT = "KubeRaySilent", Kind.PROBLEM
     """ClusterReady: the KubeRay operator has not reconciled the RayCluster."""
-    NAME_TAKEN = "NameTaken"
+    NAME_TAKEN = "NameTaken", Kind.PROBLEM
     """ClusterReady: an object with the name of one of the job's objects exists and does not belong to the job; the
     message names its kind and name. The operator does not change it."""
-    EARLIER_CLUSTER = "EarlierCluster"
+    EARLIER_CLUSTER = "EarlierCluster", Kind.STATE
     """ClusterReady: the Ray cluster of an earlier run is still terminating."""
-    CLUSTER_REJECTED = "ClusterRejected"
+    CLUSTER_REJECTED = "ClusterRejected", Kind.PROBLEM
     """ClusterReady: the API server or KubeRay rejected an object of the job; the message quotes the error."""
-    CREATING = "Creating"
+    CREATING = "Creating", Kind.STATE
     """ClusterReady: the RayCluster is created and has no pods yet."""
-    STARTING = "Starting"
+    STARTING = "Starting", Kind.STATE
     """ClusterReady: the pods are starting."""
-    POD_CREATION_FAILED = "PodCreationFailed"
+    POD_CREATION_FAILED = "PodCreationFailed", Kind.PROBLEM
     """ClusterReady: pods cannot be created, for example because of a quota; the message quotes the API server."""
-    UNSCHEDULABLE = "Unschedulable"
+    UNSCHEDULABLE = "Unschedulable", Kind.PROBLEM
     """ClusterReady: a pod cannot be scheduled; the message quotes the scheduler."""
-    IMAGE_PULL_FAILED = "ImagePullFailed"
+    IMAGE_PULL_FAILED = "ImagePullFailed", Kind.PROBLEM
     """ClusterReady: the image cannot be pulled; the message quotes the kubelet."""
-    CONTAINER_CONFIG_FAILED = "ContainerConfigFailed"
+    CONTAINER_CONFIG_FAILED = "ContainerConfigFailed", Kind.PROBLEM
     """ClusterReady: a container cannot be created; the message quotes the kubelet."""
-    CONTAINER_CRASHED = "ContainerCrashed"
+    CONTAINER_CRASHED = "ContainerCrashed", Kind.PROBLEM
     """ClusterReady: a container exited; the message contains its exit code and its last output."""
-    HEAD_UNREACHABLE = "HeadUnreachable"
+    HEAD_UNREACHABLE = "HeadUnreachable", Kind.PROBLEM
     """ClusterReady: the head is ready, and a worker has waited 30 s for a connection to it."""
-    VOLUME_FAILED = "VolumeFailed"
+    VOLUME_FAILED = "VolumeFailed", Kind.PROBLEM
     """ClusterReady: a volume cannot be mounted; the message quotes the kubelet."""
-    READY = "Ready"
+    READY = "Ready", Kind.STATE
     """ClusterReady: head and workers are ready."""
-    STOPPING = "Stopping"
+    STOPPING = "Stopping", Kind.STATE
     """Suspended, Running: the training is saving a checkpoint and stopping."""
-    STOP_TIMEOUT = "StopTimeout"
+    STOP_TIMEOUT = "StopTimeout", Kind.PROBLEM
     """Suspended: the program did not stop in time, and the Ray cluster is released without waiting for a checkpoint."""
-    RELEASED = "Released"
+    RELEASED = "Released", Kind.STATE
     """ClusterReady: the Ray cluster is deleted and not needed."""
-    KEPT = "Kept"
+    KEPT = "Kept", Kind.STATE
     """ClusterReady: the Ray cluster of the failed job is kept for spec.failurePolicy.keepClusterSeconds."""
-    RELEASING = "Releasing"
+    RELEASING = "Releasing", Kind.STATE
     """ClusterReady, Suspended, Reconciling: the pods of the Ray cluster are terminating."""
 
-    CHECKING = "Checking"
+    CHECKING = "Checking", Kind.STATE
     """PreflightPassed, Running: the preflight checks are running."""
-    CHECKED = "Checked"
+    CHECKED = "Checked", Kind.STATE
     """PreflightPassed: no preflight check has failed; the message names those with warnings."""
-    PREFLIGHT_FAILED = "PreflightFailed"
+    PREFLIGHT_FAILED = "PreflightFailed", Kind.FAILURE
     """PreflightPassed, Failed: a preflight check has failed; the message names check, node and fix."""
 
-    PREPARING = "Preparing"
+    PREPARING = "Preparing", Kind.STATE
     """Running: a step of spec.framework.prepare runs before the program."""
-    PREPARE_FAILED = "PrepareFailed"
+    PREPARE_FAILED = "PrepareFailed", Kind.FAILURE
     """Failed: a step of spec.framework.prepare has failed; the message contains its name and last output."""
 
-    WAITING_FOR_CLUSTER = "WaitingForCluster"
+    WAITING_FOR_CLUSTER = "WaitingForCluster", Kind.STATE
     """Running, PreflightPassed: the Ray cluster is not ready."""
-    SUBMITTED = "Submitted"
+    SUBMITTED = "Submitted", Kind.STATE
     """Running: the Ray job is submitted and not started."""
-    SUBMISSION_REJECTED = "SubmissionRejected"
+    SUBMISSION_REJECTED = "SubmissionRejected", Kind.PROBLEM
     """Running: Ray rejected the training, its preflight checks or a step before them; the message quotes the error."""
-    RAY_UNREACHABLE = "RayUnreachable"
+    RAY_UNREACHABLE = "RayUnreachable", Kind.PROBLEM
     """Running: the job API of Ray does not respond, which alone is not a failure."""
-    STARTED = "Started"
+    STARTED = "Started", Kind.STATE
     """Running: the Ray job is running."""
-    CHECKPOINT_FAILED = "CheckpointFailed"
+    CHECKPOINT_FAILED = "CheckpointFailed", Kind.PROBLEM
     """Running: the Ray job is running, and its latest checkpoint could not be saved; the message quotes the error."""
-    NO_STEP_REPORTED = "NoStepReported"
+    NO_STEP_REPORTED = "NoStepReported", Kind.PROBLEM
     """Running: a command has reported no step for half an hour. It continues."""
-    RESTARTING = "Restarting"
+    RESTARTING = "Restarting", Kind.PROBLEM
     """Running: the attempt has failed or was disrupted, and spec.failurePolicy allows another one; the message
     describes the cause and the start of the next attempt."""
 
-    COMPLETED = "Completed"
+    COMPLETED = "Completed", Kind.STATE
     """Succeeded: the program exited with code 0."""
-    PROGRAM_FAILED = "ProgramFailed"
+    PROGRAM_FAILED = "ProgramFailed", Kind.FAILURE
     """Failed: the program exited with an error; the message contains its last output."""
-    NO_PROGRESS = "NoProgress"
+    NO_PROGRESS = "NoProgress", Kind.FAILURE
     """Running, Failed: the program has made no progress within spec.failurePolicy.progressDeadlineSeconds; the message
     contains the last finished step and where the stacks of the processes are."""
-    HEAD_LOST = "HeadLost"
+    HEAD_LOST = "HeadLost", Kind.FAILURE
     """Failed: the Ray head was replaced during the run, and the Ray job was lost."""
-    DISRUPTED = "Disrupted"
+    DISRUPTED = "Disrupted", Kind.FAILURE
     """Failed: Kubernetes ended a pod for a cause outside of the job, and spec.failurePolicy.maxDisruptions is used
     up."""
-    STOPPED = "Stopped"
+    STOPPED = "Stopped", Kind.FAILURE
     """Failed: the Ray job was stopped outside rlt."""
-    CANCELLED = "Cancelled"
+    CANCELLED = "Cancelled", Kind.FAILURE
     """Failed: the job has the annotation `rlt.dev/cancel: "true"`."""
-    DEADLINE_EXCEEDED = "DeadlineExceeded"
+    DEADLINE_EXCEEDED = "DeadlineExceeded", Kind.FAILURE
     """Failed: the training ran longer than spec.activeDeadlineSeconds."""
-    PENDING_DEADLINE_EXCEEDED = "PendingDeadlineExceeded"
+    PENDING_DEADLINE_EXCEEDED = "PendingDeadlineExceeded", Kind.FAILURE
     """Failed: the training did not start within spec.pendingDeadlineSeconds; the message describes what the job waited
     for."""
-    NOT_FINISHED = "NotFinished"
+    NOT_FINISHED = "NotFinished", Kind.STATE
     """Succeeded, Failed: the job is not finished."""
 
-    SUSPEND_REQUESTED = "SuspendRequested"
+    SUSPEND_REQUESTED = "SuspendRequested", Kind.STATE
     """Suspended: spec.suspend is true."""
-    PAUSED_BY_RULE = "PausedByRule"
+    PAUSED_BY_RULE = "PausedByRule", Kind.PROBLEM
     """Suspended: a rule of spec.observability.metricRules whose action is pause is broken; the message has its evidence
     and how to resume."""
-    NOT_REQUESTED = "NotRequested"
+    NOT_REQUESTED = "NotRequested", Kind.STATE
     """Suspended: spec.suspend is false."""
-    PROGRESSING = "Progressing"
+    PROGRESSING = "Progressing", Kind.STATE
     """Reconciling: the job is progressing; Stalled: therefore it is not stalled."""
-    REQUEST_FAILED = "RequestFailed"
+    REQUEST_FAILED = "RequestFailed", Kind.PROBLEM
     """Reconciling, Stalled: a request of the operator to the API server or to Ray failed; the message quotes the error
     and contains the time of the next attempt. Stalled if the same request would be rejected again."""
-    SETTLED = "Settled"
+    SETTLED = "Settled", Kind.STATE
     """Reconciling: the current state matches the spec."""
+
+
+def find_reason(text: str) -> Reason | None:
+    """Find the reason of a condition. None for the code of a finding, and for a reason of a newer version."""
+    return next((reason for reason in Reason if reason.value == text), None)

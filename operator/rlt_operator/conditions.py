@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Literal
 
-from rlt_api.conditions import ConditionType, Reason
+from rlt_api.conditions import ConditionType, Reason, find_reason
 from rlt_api.metric_rules import DEFAULTS as METRIC_RULES
 from rlt_api.status import Condition, FailureFinding, RLTrainingJobStatus
 from rlt_core.knowledge.entries import load_entries
@@ -46,80 +46,8 @@ DEFAULTS: ConditionUpdates = {
 """Conditions that a verdict does not list. Admitted, FabricVerified and PreflightPassed have no default: not every job
 has a queue or preflight checks, and the fabric is decided later."""
 
-FABRIC_PROBLEMS = {
-    Reason.NODES_DISAGREE,
-    Reason.UNSUPPORTED_ACCELERATOR,
-    Reason.TWO_VENDORS,
-    Reason.RESOURCE_NOT_FOUND,
-    Reason.TOO_MANY_ACCELERATORS,
-    Reason.NO_CANDIDATE,
-    Reason.PROFILE_DOES_NOT_FIT,
-    Reason.UNKNOWN_PROFILE,
-    Reason.ATTACH_NOT_POSSIBLE,
-    Reason.RDMA_NOT_FOUND,
-    Reason.RDMA_NOT_ATTACHED,
-    Reason.RDMA_DISABLED_BY_USER,
-    Reason.MIXED_FABRIC,
-    Reason.CONTRADICTORY_LABELS,
-    Reason.HCA_MATCHES_NOTHING,
-    Reason.DEVICE_VISIBILITY,
-}
-"""Reasons of FabricVerified that are problems: every rejection of `rlt_core.fabric`."""
-
-PROBLEMS = {
-    Reason.INVALID_SPEC,
-    Reason.RUNTIME_NOT_FOUND,
-    Reason.CHECKPOINT_NOT_FOUND,
-    *FABRIC_PROBLEMS,
-    Reason.KUBERAY_MISSING,
-    Reason.KUBERAY_TOO_OLD,
-    Reason.KUBERAY_SILENT,
-    Reason.NAME_TAKEN,
-    Reason.CLUSTER_REJECTED,
-    Reason.POD_CREATION_FAILED,
-    Reason.UNSCHEDULABLE,
-    Reason.IMAGE_PULL_FAILED,
-    Reason.CONTAINER_CONFIG_FAILED,
-    Reason.CONTAINER_CRASHED,
-    Reason.HEAD_UNREACHABLE,
-    Reason.VOLUME_FAILED,
-    Reason.PREFLIGHT_FAILED,
-    Reason.SUBMISSION_REJECTED,
-    Reason.RAY_UNREACHABLE,
-    Reason.STOP_TIMEOUT,
-    Reason.PAUSED_BY_RULE,
-    Reason.CHECKPOINT_FAILED,
-    Reason.NO_STEP_REPORTED,
-    Reason.RESTARTING,
-    Reason.PROGRAM_FAILED,
-    Reason.NO_PROGRESS,
-    Reason.HEAD_LOST,
-    Reason.DISRUPTED,
-    Reason.STOPPED,
-    Reason.CANCELLED,
-    Reason.DEADLINE_EXCEEDED,
-    Reason.PENDING_DEADLINE_EXCEEDED,
-    Reason.REQUEST_FAILED,
-}
-"""Reasons whose events are of type Warning."""
-
 WITHOUT_EVENT = {ConditionType.FABRIC_VERIFIED, ConditionType.CLUSTER_READY}
 """Conditions on the way to Running. They have events for their problems only."""
-
-FINAL = {
-    Reason.INVALID_SPEC,
-    Reason.CHECKPOINT_NOT_FOUND,
-    Reason.PREFLIGHT_FAILED,
-    Reason.PROGRAM_FAILED,
-    Reason.NO_PROGRESS,
-    Reason.HEAD_LOST,
-    Reason.DISRUPTED,
-    Reason.STOPPED,
-    Reason.CANCELLED,
-    Reason.DEADLINE_EXCEEDED,
-    Reason.PENDING_DEADLINE_EXCEEDED,
-}
-"""Reasons of Failed, besides the codes of findings. Other conditions repeat them."""
 
 
 @dataclass(frozen=True)
@@ -263,13 +191,14 @@ def list_current_events(status: RLTrainingJobStatus, now: datetime) -> tuple[Eve
 def _build_event(condition: Condition) -> Event | None:
     """The event for a condition that has changed to this; None if it has none."""
     failed = condition.type == ConditionType.FAILED and condition.status == "True"
-    problem = failed or condition.reason in PROBLEMS  # the reason of Failed may be the code of a finding
+    known = find_reason(condition.reason)
+    problem = failed or (known is not None and known.problem)
     repeats = condition.type in (ConditionType.RECONCILING, ConditionType.STALLED)
     if repeats and condition.reason != Reason.REQUEST_FAILED:  # they repeat other conditions
         return None
     if condition.type == ConditionType.RECONCILING and condition.status == "False":  # Stalled has its event
         return None
-    if condition.status == "False" and condition.reason in FINAL:  # Failed has its own event
+    if condition.status == "False" and known is not None and known.final:  # Failed has its own event
         return None
     if not problem and condition.type in WITHOUT_EVENT:
         return None
