@@ -27,7 +27,7 @@ def example(**spec: Any) -> dict[str, Any]:
 LEVELS = [
     ({}, None, "basic"),
     ({"level": "full", "minBusBandwidth": 1.5}, None, "full"),
-    ({"level": "off"}, None, "basic"),
+    ({"level": "none"}, None, "basic"),
     ({"level": "full"}, "basic", "basic"),
     ({"enabled": True}, "full", "full"),
 ]

@@ -824,7 +824,7 @@ CASES = [
     Case(
         "preflight-only",
         "spec.preflight.only",
-        {"preflight": {"only": True, "level": "off"}},
+        {"preflight": {"only": True, "level": "none"}},
         "use level basic",
         cel=True,
     ),

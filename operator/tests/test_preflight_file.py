@@ -33,7 +33,7 @@ def test_level_full_has_the_packages_of_the_program() -> None:
 
 
 def test_the_deprecated_field_is_level_basic() -> None:
-    for fields, level in (({"enabled": True}, "basic"), ({}, "off"), ({"enabled": True, "level": "off"}, "off")):
+    for fields, level in (({"enabled": True}, "basic"), ({}, "none"), ({"enabled": True, "level": "none"}, "none")):
         spec = o.job({**o.SPEC, "preflight": fields}).spec
         assert spec
         assert get_level(spec) == level

@@ -34,15 +34,15 @@ EXPORT_BYTES = 4
 """Bytes of a parameter in the exported model: at most float32."""
 
 
-def get_level(spec: RLTrainingJobSpec) -> Literal["off", "basic", "full"]:
+def get_level(spec: RLTrainingJobSpec) -> Literal["none", "basic", "full"]:
     """Return preflight.level. Without it, preflight.only and the deprecated preflight.enabled are basic."""
     given = spec.preflight.enabled or spec.preflight.only
-    return spec.preflight.level or ("basic" if given else "off")
+    return spec.preflight.level or ("basic" if given else "none")
 
 
 def has_preflight(spec: RLTrainingJobSpec) -> bool:
     """Whether the checks run before the program of the job."""
-    return get_level(spec) != "off"
+    return get_level(spec) != "none"
 
 
 def build_expected(job: Job, spec: RLTrainingJobSpec) -> Expected:

@@ -173,7 +173,7 @@ def build_launch(job: Job, *, storage: str | None = None, any_port: bool = False
 
 
 def _drop_preflight(spec: RLTrainingJobSpec) -> RLTrainingJobSpec:
-    return spec.model_copy(update={"preflight": spec.preflight.model_copy(update={"level": "off", "only": False})})
+    return spec.model_copy(update={"preflight": spec.preflight.model_copy(update={"level": "none", "only": False})})
 
 
 def _build_group(spec: RLTrainingJobSpec, group: WorkerGroup, start: Mapping[str, str]) -> NodeGroup:

@@ -42,7 +42,7 @@ def find_left_out(job: Job) -> Iterator[str]:
     assert job.spec
     for field, advice in LEFT_OUT.items():
         for path, value in _find_values(job.submitted_spec, field.split(".")):
-            if value not in (None, {}, [], False, "off"):
+            if value not in (None, {}, [], False, "none"):
                 yield f"spec.{path}: {_shorten(value)}has no effect outside of Kubernetes: {advice}"
     for variable in (each for each in job.spec.cluster.env if each.value is None):
         yield f"spec.cluster.env: {variable.name} is not read from Kubernetes: set it in your environment"

@@ -19,13 +19,13 @@ class Preflight(ApiModel):
     """Preflight checks on the job's cluster before the training, for every framework: see docs/preflight.md."""
 
     model_config = cel(
-        ("!has(self.only) || !self.only || !has(self.level) || self.level != 'off'", "only needs level basic or full"),
+        ("!has(self.only) || !self.only || !has(self.level) || self.level != 'none'", "only needs level basic or full"),
     )
 
-    level: Literal["off", "basic", "full"] | None = None
+    level: Literal["none", "basic", "full"] | None = None
     """The checks that run on a new Ray cluster before the program. basic: network, services and data. full: then also
     one step of the training with a checkpoint and, for other frameworks than builtin, a line that the engine generates
-    before it. In YAML, write "off" in quotes. Default: basic with enabled or only, else off."""
+    before it. none: no check. Default: basic with enabled or only, else none."""
     command: Annotated[list[Argument], Field(min_length=1, max_length=256)] | None = None
     """The program of the stage training of level full, only for framework command: a short run of the training that
     exits with 0 if it succeeds. It runs without a shell and writes to the folder in the variable

@@ -74,7 +74,7 @@ def validate_pause(spec: RLTrainingJobSpec) -> Iterator[Finding]:
 
 def validate_preflight_only(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """preflight.only needs checks: without them, the job would have nothing to do."""
-    if spec.preflight.only and spec.preflight.level == "off":
+    if spec.preflight.only and spec.preflight.level == "none":
         message, fix = "needs preflight.level basic or full", "use level basic, or remove only"
         edits = (*use("spec.preflight.level", "basic"), *remove("spec.preflight.only"))
         yield Finding("spec.preflight.only", "true", message, fix, "preflight-only", ("spec.preflight.level",), edits)
