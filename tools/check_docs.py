@@ -1,7 +1,7 @@
 """Checks the documentation: `python tools/check_docs.py`. It prints `file:line: message` and fails on any finding.
 
-Links and anchors resolve, code blocks parse, manifests validate, and the commands, targets and files that the pages
-name exist. MkDocs checks the site itself (`mkdocs build --strict`). Hosts of external links are not contacted.
+Links and anchors resolve, code blocks parse, manifests validate, the commands, targets and files that the pages name
+exist, and no entry of the changelog is a repetition. MkDocs checks the site itself (`mkdocs build --strict`). Hosts of external links are not contacted.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from difflib import SequenceMatcher
 from functools import cache
+from itertools import combinations
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -29,6 +31,11 @@ LIST_OR_TABLE = re.compile(r"^([-*] |\d+\. |\|)")
 PATH = re.compile(r"\w+(/[\w.*-]+)+/?")
 DEFINITION = r"^ *(async )?(def|class) {name}\b"
 MINIMUM = re.compile(r"\b(KubeRay|Kubernetes)(?:\]\([^()]*\))? (\d[\d.]*\d) or (?:newer|later)")
+CHANGELOG_ENTRY = re.compile(r"^- .*(?:\n  .*)*", re.MULTILINE)
+SAME_START = 160
+"""Characters of two changelog entries that are compared."""
+SIMILARITY = 0.8
+"""Above this ratio of `difflib.SequenceMatcher`, the second entry repeats the first."""
 QUOTED_PAGE = re.compile(r"(?<![\w./-])(docs/[\w/-]+\.md)(?:#([\w-]+))?")
 
 Problem = tuple[int, str]
@@ -42,6 +49,7 @@ def main() -> None:
     for path in tracked:
         if path.suffix != ".md" and path != Path(__file__):
             found += [f"{path.relative_to(ROOT)}:{line}: {text}" for line, text in check_quoted_pages(path)]
+    found += [f"CHANGELOG.md:{line}: {text}" for line, text in check_repetitions((ROOT / "CHANGELOG.md").read_text())]
     print("".join(f"{line}\n" for line in found), end="")
     if found:
         sys.exit(f"{len(found)} problems in the documentation")
@@ -168,6 +176,17 @@ def check_blank_lines(page: Page) -> Iterator[Problem]:
         if LIST_OR_TABLE.match(line) and number == last + 1 and before and not re.match(r"[-*|#\s]|\d+\. ", before):
             yield number, "a list or table needs a blank line before it"
         before, last = line, number
+
+
+def check_repetitions(changelog: str) -> Iterator[Problem]:
+    """No two entries of a changelog begin with nearly the same text."""
+    entries = [
+        (changelog.count("\n", 0, match.start()) + 1, " ".join(match[0].split())[:SAME_START])
+        for match in CHANGELOG_ENTRY.finditer(changelog)
+    ]
+    for (first_line, first), (line, text) in combinations(entries, 2):
+        if SequenceMatcher(None, first, text).ratio() > SIMILARITY:
+            yield line, f"repeats the entry of line {first_line}"
 
 
 def check_quoted_pages(path: Path) -> Iterator[Problem]:

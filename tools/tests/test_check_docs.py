@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from check_docs import ROOT, check_page, check_path
+from check_docs import ROOT, check_page, check_path, check_repetitions
 from check_terms import find_terms, read_terms
 from markdown_page import Page, read_page, slugify
 
@@ -70,6 +70,17 @@ rlt get -o wide
 def test_line_of_a_problem_is_reported(tmp_path: Path) -> None:
     page = page_of(tmp_path, "# One\n\n```sh\nmake unit\nmake missing\n```\n")
     assert [line for line, _ in check_page(page)] == [5]
+
+
+def test_repeated_changelog_entry_is_found() -> None:
+    changelog = """## 0.1.0
+- **Trainer**: `training.optimizer: muon` is torch's Muon for
+  the matrices of the layers.
+- **Operator**: restarts a failed training from its latest checkpoint.
+- **API**: `training.optimizer: muon` is torch's Muon for the
+  matrices of the layers.
+"""
+    assert list(check_repetitions(changelog)) == [(5, "repeats the entry of line 2")]
 
 
 def test_paths_of_other_trees_are_not_checked() -> None:
