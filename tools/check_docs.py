@@ -1,7 +1,8 @@
 """Checks the documentation: `python tools/check_docs.py`. It prints `file:line: message` and fails on any finding.
 
 Links and anchors resolve, code blocks parse, manifests validate, the commands, targets and files that the pages name
-exist, and no entry of the changelog is a repetition. MkDocs checks the site itself (`mkdocs build --strict`). Hosts of external links are not contacted.
+exist, and no changelog entry repeats another. MkDocs checks the site (`mkdocs build --strict`). Hosts of external links
+are not contacted.
 """
 
 from __future__ import annotations

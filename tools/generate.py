@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Set
 from pathlib import Path
 
 import yaml
@@ -23,9 +24,11 @@ from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.status import RLTrainingJobStatus
 from rlt_cli.reference import build_cli_reference
 from rlt_core.fabric.profiles_page import build_profiles_page
-from rlt_core.knowledge.page import build_troubleshooting_page
+from rlt_core.knowledge.page import build_troubleshooting_pages
 
 ROOT = Path(__file__).parent.parent
+TROUBLESHOOTING = ROOT / "docs/troubleshooting"
+"""A folder of generated pages alone: a page of a former topic is removed."""
 HEADER = "# Generated from crds/rlt_api by `make generate`. Do not edit.\n"
 
 
@@ -40,12 +43,12 @@ def build_files() -> dict[Path, str]:
         ROOT / "docs/examples.md": build_examples_page(),
         ROOT / "docs/reference/cli.md": build_cli_reference(),
         ROOT / "docs/reference/network-profiles.md": build_profiles_page(),
-        ROOT / "docs/troubleshooting.md": build_troubleshooting_page(),
         ROOT / "docs/observability.md": build_metrics_page((ROOT / "docs/observability.md").read_text()),
         ROOT / "docs/runbooks.md": build_runbooks(),
         ROOT / "charts/rlt-operator/alerts/rules.yaml": build_rules(),
         ROOT / "docs/reference/verl-roll-mapping.md": build_mapping_page(),
     }
+    files |= {TROUBLESHOOTING / name: text for name, text in build_troubleshooting_pages().items()}
     files |= {ROOT / "charts/rlt-operator/dashboards" / name: text for name, text in build_dashboard_files().items()}
     for definition, spec in (
         (build_job_crd(), RLTrainingJobSpec),
@@ -74,6 +77,9 @@ def build_schema_files() -> dict[Path, str]:
 def main() -> None:
     check = "--check" in sys.argv[1:]
     stale = [path for build in (build_schema_files, build_files) for path in update_files(build(), check=check)]
+    stale += remove_pages(
+        TROUBLESHOOTING, {TROUBLESHOOTING / name for name in build_troubleshooting_pages()}, check=check
+    )
     if check and stale:
         sys.exit("Run `make generate` and commit the changes.")
 
@@ -86,6 +92,16 @@ def update_files(files: dict[Path, str], *, check: bool) -> list[Path]:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(files[path])
         print(("out of date: " if check else "wrote ") + str(path.relative_to(ROOT)))
+    return stale
+
+
+def remove_pages(folder: Path, wanted: Set[Path], *, check: bool) -> list[Path]:
+    """Remove the pages of a folder that are not generated, or with `check` only print their names. Returns them."""
+    stale = sorted(set(folder.glob("*.md")) - wanted)
+    for path in stale:
+        if not check:
+            path.unlink()
+        print(("not generated: " if check else "removed ") + str(path.relative_to(folder.parent)))
     return stale
 
 

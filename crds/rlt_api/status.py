@@ -232,7 +232,7 @@ class Attempt(ApiModel):
 
 
 class FailureFinding(ApiModel):
-    """A known failure that the evidence of an attempt shows. docs/troubleshooting.md lists them."""
+    """A known failure that the evidence of an attempt shows. docs/troubleshooting/index.md lists them."""
 
     code: Word
     """Name of the failure in CamelCase, such as GpuOutOfMemory."""

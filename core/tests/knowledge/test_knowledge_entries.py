@@ -15,7 +15,7 @@ from hatchling.plugin.manager import PluginManager
 from rlt_api.crd import build_job_crd
 from rlt_api.rules.environment import PREFIXES, known_names
 from rlt_core.knowledge.entries import Entry, check_entries, load_entries, parse_entry
-from rlt_core.knowledge.page import TITLES, build_troubleshooting_page
+from rlt_core.knowledge.page import TITLES, build_troubleshooting_pages
 from rlt_core.knowledge.pattern import compile_pattern
 
 CORE = Path(__file__).parents[2]
@@ -125,8 +125,13 @@ def test_the_wheel_contains_the_entries() -> None:
     assert data <= included
 
 
-def test_the_page_has_every_entry_once() -> None:
-    page = build_troubleshooting_page()
-    assert "<<" not in page
+def test_the_pages_have_every_entry_once() -> None:
+    pages = build_troubleshooting_pages()
+    index = pages.pop("index.md")
+    topics = {name.removesuffix(".md"): re.findall("^## (.*)$", page, re.MULTILINE) for name, page in pages.items()}
+    codes = {topic: [entry.code for entry in load_entries() if entry.topic == topic] for topic in TITLES}
+    assert topics == codes
+    links = re.findall(r"^- \[(\w+)\]\((\w+)\.md#(\w+)\): .", index, re.MULTILINE)
+    assert links == [(code, topic, code.lower()) for topic in TITLES for code in codes[topic]]
     assert {entry.topic for entry in load_entries()} == TITLES.keys()
-    assert sorted(re.findall("^### (.*)$", page, re.MULTILINE)) == sorted(entry.code for entry in load_entries())
+    assert not [name for name, page in pages.items() if "<<" in page]
